@@ -1,0 +1,3 @@
+//! The coordinator.
+
+pub mod outcome;

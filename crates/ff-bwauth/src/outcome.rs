@@ -1,0 +1,179 @@
+//! What one measurement came to: the one value that the screen, the JSON, the results file, the
+//! bandwidth file and the report are all made from.
+
+use std::path::PathBuf;
+
+use ff_proto::aggregate::{SecondSample, Verdict};
+use ff_proto::units::{BytesPerSec, Ratio};
+use serde::Serialize;
+
+/// The outcome of one measurement.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The relay.
+    pub target: TargetInfo,
+    /// When it began, in seconds since 1970.
+    pub started_unix_secs: u64,
+    /// The background ratio counted with.
+    pub ratio: Ratio,
+    /// Σa over the team; `None` when no measurer was limited in rate.
+    pub allocated: Option<BytesPerSec>,
+    /// The median second; `None` when no second was measured.
+    pub estimate: Option<BytesPerSec>,
+    /// The relay's known limit, where it is known.
+    pub limit: Option<BytesPerSec>,
+    /// What the estimate is worth, or why there is none.
+    pub result: Result<Verdict, Failure>,
+    /// The per-second samples.
+    pub seconds: Vec<SecondSample>,
+    /// Cells over all links.
+    pub cells: CellCounts,
+    /// Round-trip times of the checked cells.
+    pub round_trip: RoundTrip,
+    /// CPU time spent.
+    pub cpu: CpuSeconds,
+    /// Links.
+    pub sockets: SocketCounts,
+}
+
+/// Which relay was measured.
+#[derive(Clone, Debug)]
+pub struct TargetInfo {
+    /// `host:port` of its OR port.
+    pub address: String,
+    /// Its Ed25519 identity.
+    pub ed_identity: [u8; 32],
+    /// The SHA-1 fingerprint of its RSA identity, once a link has shown it.
+    pub rsa_fingerprint: Option<[u8; 20]>,
+    /// Its nickname, where it is known.
+    pub nickname: Option<String>,
+}
+
+/// Why a measurement failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Failure {
+    /// For programs: stable.
+    pub code: String,
+    /// For people.
+    pub message: String,
+}
+
+/// Cells of a measurement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CellCounts {
+    /// Sent by the measurers.
+    pub sent: u64,
+    /// Returned by the target.
+    pub echoed: u64,
+    /// Of these, checked.
+    pub checked: u64,
+    /// Of these, wrong.
+    pub bad: u64,
+}
+
+/// Round-trip times in milliseconds; `None` when no cell was checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct RoundTrip {
+    /// Median.
+    pub p50: Option<f64>,
+    /// 90th percentile.
+    pub p90: Option<f64>,
+    /// 99th percentile.
+    pub p99: Option<f64>,
+    /// Greatest.
+    pub max: Option<f64>,
+}
+
+/// CPU time in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct CpuSeconds {
+    /// Of all measurer threads.
+    pub measurers: f64,
+    /// Of the target, when it runs in this process.
+    pub target: Option<f64>,
+}
+
+/// Links of the team.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SocketCounts {
+    /// Wanted.
+    pub asked: u64,
+    /// Opened.
+    pub opened: u64,
+}
+
+impl Outcome {
+    /// `conclusive`, `needs_more_capacity`, `measurer_limited` or `failed`.
+    #[must_use]
+    pub fn verdict_name(&self) -> &'static str {
+        match self.result {
+            Ok(Verdict::Conclusive) => "conclusive",
+            Ok(Verdict::NeedsMoreCapacity) => "needs_more_capacity",
+            Ok(Verdict::MeasurerLimited) => "measurer_limited",
+            Err(_) => "failed",
+        }
+    }
+
+    /// The estimate, if it may be published as the relay's capacity.
+    #[must_use]
+    pub fn publishable(&self) -> Option<BytesPerSec> {
+        self.estimate.filter(|_| self.result == Ok(Verdict::Conclusive))
+    }
+
+    /// How far the estimate is from the limit, in percent of the limit.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "rates lie far below 2^53")]
+    pub fn error_percent(&self) -> Option<f64> {
+        let (estimate, limit) = (self.estimate?.get() as f64, self.limit?.get() as f64);
+        Some((estimate / limit - 1.0) * 100.0)
+    }
+
+    /// The JSON object of `--json`.
+    #[must_use]
+    pub fn to_json(&self, files: &[PathBuf]) -> serde_json::Value {
+        serde_json::json!({
+            "estimate_bytes_per_sec": self.estimate.map(BytesPerSec::get),
+            "limit_bytes_per_sec": self.limit.map(BytesPerSec::get),
+            "verdict": self.verdict_name(),
+            "failure": self.result.as_ref().err(),
+            "seconds": self.second_rows(),
+            "cells": self.cells,
+            "rtt_ms": self.round_trip,
+            "cpu_seconds": self.cpu,
+            "sockets": self.sockets,
+            "files": files.iter().map(|path| path.display().to_string()).collect::<Vec<_>>(),
+        })
+    }
+
+    /// The per-second samples with what was made of them.
+    #[must_use]
+    pub fn second_rows(&self) -> Vec<SecondRow> {
+        (0..).zip(&self.seconds).map(|(second, sample)| self.second_row(second, sample)).collect()
+    }
+
+    /// One row of them.
+    fn second_row(&self, second: u16, sample: &SecondSample) -> SecondRow {
+        SecondRow {
+            second,
+            measurement_bytes: sample.measurement_bytes,
+            background_reported_bytes: sample.background_reported_bytes(),
+            background_counted_bytes: sample.background_counted_bytes(self.ratio),
+            total_bytes: sample.total_bytes(self.ratio),
+        }
+    }
+}
+
+/// A second as it stands in JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct SecondRow {
+    /// From 0.
+    pub second: u16,
+    /// x.
+    pub measurement_bytes: u64,
+    /// y.
+    pub background_reported_bytes: u64,
+    /// ȳ.
+    pub background_counted_bytes: u64,
+    /// z = x + ȳ.
+    pub total_bytes: u64,
+}

@@ -1,0 +1,164 @@
+//! Cells: how a Tor link's bytes divide into them, and the two commands FlashFlow adds.
+//!
+//! Once the VERSIONS cells have passed, a link of protocol 4 or 5 carries cells with four-byte
+//! circuit ids (tor-spec, "Cell Packet format"): a fixed-length cell is `circ_id [4] command [1]
+//! body [509]`, a variable-length one `circ_id [4] command [1] length [2] body [length]`. A
+//! command of 128 or above, and VERSIONS, has the variable length.
+
+use crate::codec::DecodeError;
+
+/// Bytes of a fixed-length cell on the wire.
+pub const CELL_LEN: usize = 514;
+/// Bytes of a cell in front of its body: circuit id and command.
+pub const HEADER_LEN: usize = 5;
+/// Bytes of a fixed-length cell's body (tor-spec: PAYLOAD_LEN).
+pub const BODY_LEN: usize = 509;
+
+/// Command of a control cell of a measurement (PROTOCOL.md §2). Unused in tor-spec.
+pub const CMD_MEASUREMENT: u8 = 80;
+/// Command of a cell whose whole body is echo data (PROTOCOL.md §2). Unused in tor-spec.
+pub const CMD_MEAS_ECHO: u8 = 81;
+
+/// tor-spec: PADDING, to be dropped.
+pub const CMD_PADDING: u8 = 0;
+/// tor-spec: DESTROY.
+pub const CMD_DESTROY: u8 = 4;
+/// tor-spec: CREATE_FAST, the probe of PROTOCOL.md §4.
+pub const CMD_CREATE_FAST: u8 = 5;
+/// tor-spec: CREATED_FAST, the answer to the probe.
+pub const CMD_CREATED_FAST: u8 = 6;
+/// tor-spec: VERSIONS, the only variable-length command below 128.
+pub const CMD_VERSIONS: u8 = 7;
+/// tor-spec: VPADDING, to be dropped.
+pub const CMD_VPADDING: u8 = 128;
+
+/// A fixed-length cell as it stands on the wire.
+pub type Cell = [u8; CELL_LEN];
+/// The body of a fixed-length cell.
+pub type Body = [u8; BODY_LEN];
+
+/// Whether cells with this command have the variable length.
+#[must_use]
+pub const fn is_variable_length(command: u8) -> bool {
+    command >= 128 || command == CMD_VERSIONS
+}
+
+/// One cell at the front of a buffer, borrowed from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CellRef<'a> {
+    /// The circuit, 0 for the link as a whole.
+    pub circ_id: u32,
+    /// The command.
+    pub command: u8,
+    /// The body: 509 bytes, or what the length field of a variable-length cell says.
+    pub body: &'a [u8],
+    /// Bytes the cell takes on the wire.
+    pub wire_len: usize,
+}
+
+/// Parses the cell at the front of `buf`; `None` when the buffer ends before the cell does.
+///
+/// Every byte string is a sequence of cells, so this cannot fail; the longest cell takes
+/// 65,542 bytes.
+#[must_use]
+pub fn peek_cell(buf: &[u8]) -> Option<CellRef<'_>> {
+    let (&[a, b, c, d, command], rest) = buf.split_first_chunk::<HEADER_LEN>()?;
+    let circ_id = u32::from_be_bytes([a, b, c, d]);
+    if !is_variable_length(command) {
+        let body = rest.get(..BODY_LEN)?;
+        return Some(CellRef { circ_id, command, body, wire_len: CELL_LEN });
+    }
+    let (&len, rest) = rest.split_first_chunk::<2>()?;
+    let len = usize::from(u16::from_be_bytes(len));
+    Some(CellRef { circ_id, command, body: rest.get(..len)?, wire_len: HEADER_LEN + 2 + len })
+}
+
+/// Builds a fixed-length cell; the rest of the body is zero.
+///
+/// # Errors
+/// [`DecodeError::TooLong`] when `body` is longer than [`BODY_LEN`].
+pub fn fixed_cell(circ_id: u32, command: u8, body: &[u8]) -> Result<Cell, DecodeError> {
+    let mut cell = [0; CELL_LEN];
+    cell[..4].copy_from_slice(&circ_id.to_be_bytes());
+    cell[4] = command;
+    cell[HEADER_LEN..]
+        .get_mut(..body.len())
+        .ok_or(DecodeError::TooLong { field: "cell body", limit: BODY_LEN })?
+        .copy_from_slice(body);
+    Ok(cell)
+}
+
+/// Follows the cell boundaries of one direction of a link without keeping its bytes.
+///
+/// It starts in front of the VERSIONS cell, whose circuit id has two bytes. Feed it every byte
+/// in order with [`advance`](Self::advance).
+#[derive(Clone, Debug)]
+pub struct Boundaries {
+    /// Header bytes of the current cell seen so far; at most 7 are needed to know its length.
+    header: [u8; 7],
+    /// How many of them there are.
+    have: usize,
+    /// Bytes of the current cell still to come, once its length is known.
+    body_left: usize,
+    /// Bytes in a circuit id: 2 until the VERSIONS cell has passed, then 4.
+    circ_id_len: usize,
+}
+
+impl Default for Boundaries {
+    fn default() -> Self {
+        Self { header: [0; 7], have: 0, body_left: 0, circ_id_len: 2 }
+    }
+}
+
+impl Boundaries {
+    /// Whether the next byte begins a cell.
+    #[must_use]
+    pub fn at_boundary(&self) -> bool {
+        self.have == 0 && self.body_left == 0
+    }
+
+    /// Whether the VERSIONS cell has passed, so that cells have four-byte circuit ids.
+    #[must_use]
+    pub fn versions_done(&self) -> bool {
+        self.circ_id_len == 4
+    }
+
+    /// Takes bytes up to the end of the current cell at most, and says how many it took.
+    ///
+    /// A return of less than `bytes.len()` means that a cell ended there.
+    pub fn advance(&mut self, bytes: &[u8]) -> usize {
+        let mut used = 0;
+        while self.body_left == 0 {
+            let Some(&byte) = bytes.get(used) else { return used };
+            self.header[self.have] = byte;
+            self.have += 1;
+            used += 1;
+            self.read_length();
+            if self.have == 0 && self.body_left == 0 {
+                return used;
+            }
+        }
+        let body = self.body_left.min(bytes.len() - used);
+        self.body_left -= body;
+        used + body
+    }
+
+    /// Once the header is complete, remembers how much body follows and forgets the header.
+    fn read_length(&mut self) {
+        let at = self.circ_id_len;
+        if self.have <= at {
+            return;
+        }
+        let command = self.header[at];
+        if !is_variable_length(command) {
+            self.body_left = BODY_LEN;
+        } else if self.have == at + 3 {
+            self.body_left =
+                usize::from(u16::from_be_bytes([self.header[at + 1], self.header[at + 2]]));
+        } else {
+            return;
+        }
+        self.have = 0;
+        self.circ_id_len = 4;
+    }
+}

@@ -1,0 +1,131 @@
+//! Reading and writing of bounded byte strings, in the manner of a TLS library's reader.
+
+/// Bytes that do not decode.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// The bytes end inside a field.
+    #[error("the bytes end inside {field}")]
+    Truncated {
+        /// The field that is cut off.
+        field: &'static str,
+    },
+    /// More bytes than the field can hold.
+    #[error("{field} takes more than its {limit} bytes")]
+    TooLong {
+        /// The field that overflows.
+        field: &'static str,
+        /// Its limit in bytes.
+        limit: usize,
+    },
+    /// A value outside of its bounds.
+    #[error("{field} is {value}, outside of {min}..={max}")]
+    OutOfRange {
+        /// The field.
+        field: &'static str,
+        /// What it says.
+        value: u64,
+        /// The least value allowed.
+        min: u64,
+        /// The greatest value allowed.
+        max: u64,
+    },
+    /// Bytes are left after the last field.
+    #[error("{count} bytes are left after the last field")]
+    TrailingBytes {
+        /// How many.
+        count: usize,
+    },
+    /// A protocol version this code does not speak.
+    #[error("version {0} of the measurement protocol is not spoken here")]
+    UnknownVersion(u8),
+    /// A control command this code does not know.
+    #[error("control command {0} is unknown")]
+    UnknownCommand(u8),
+}
+
+/// A cursor over bytes from a peer.
+#[derive(Clone, Debug)]
+pub struct Reader<'a> {
+    /// What has not been read yet.
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    /// Starts at the front of `bytes`.
+    #[must_use]
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    /// Takes `len` bytes.
+    ///
+    /// # Errors
+    /// [`DecodeError::Truncated`] naming `field` when fewer are left.
+    pub fn take(&mut self, len: usize, field: &'static str) -> Result<&'a [u8], DecodeError> {
+        let (head, tail) =
+            self.rest.split_at_checked(len).ok_or(DecodeError::Truncated { field })?;
+        self.rest = tail;
+        Ok(head)
+    }
+
+    /// Takes an array of `N` bytes.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub fn array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], DecodeError> {
+        let (head, tail) =
+            self.rest.split_first_chunk::<N>().ok_or(DecodeError::Truncated { field })?;
+        self.rest = tail;
+        Ok(*head)
+    }
+
+    /// Takes one byte.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub fn u8(&mut self, field: &'static str) -> Result<u8, DecodeError> {
+        self.array::<1>(field).map(|[byte]| byte)
+    }
+
+    /// Takes a big-endian 16-bit number.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub fn u16(&mut self, field: &'static str) -> Result<u16, DecodeError> {
+        self.array(field).map(u16::from_be_bytes)
+    }
+
+    /// Takes a big-endian 32-bit number.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub fn u32(&mut self, field: &'static str) -> Result<u32, DecodeError> {
+        self.array(field).map(u32::from_be_bytes)
+    }
+
+    /// Takes a big-endian 64-bit number.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub fn u64(&mut self, field: &'static str) -> Result<u64, DecodeError> {
+        self.array(field).map(u64::from_be_bytes)
+    }
+
+    /// Whether everything has been read.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// Ends the reading.
+    ///
+    /// # Errors
+    /// [`DecodeError::TrailingBytes`] when something is left.
+    pub fn finish(self) -> Result<(), DecodeError> {
+        match self.rest.len() {
+            0 => Ok(()),
+            count => Err(DecodeError::TrailingBytes { count }),
+        }
+    }
+}

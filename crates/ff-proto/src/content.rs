@@ -1,0 +1,147 @@
+//! What is in the cells, and how a returned one is checked without having been kept.
+//!
+//! A link's content is the keystream of a secret key that never leaves the measurer: cell i holds
+//! bytes 509·i and on. The target adds the forward keystream at the same offset. So the measurer
+//! regenerates what must come back for any i (PROTOCOL.md §6). Which cells are checked is drawn
+//! from another secret keystream, so the target cannot tell.
+
+use core::mem;
+
+use crate::cell::{BODY_LEN, Body};
+use crate::circuit::CircuitKeys;
+use crate::keystream::Keystream;
+
+/// Makes the content of one link's cells, in order.
+#[derive(Debug)]
+pub struct Content {
+    /// The content keystream at the next cell.
+    keystream: Keystream,
+}
+
+impl Content {
+    /// The content of a link with this secret.
+    #[must_use]
+    pub fn new(secret: &[u8; 16]) -> Self {
+        Self { keystream: Keystream::new(secret) }
+    }
+
+    /// Writes the next cell's body.
+    #[inline]
+    pub fn fill(&mut self, body: &mut Body) {
+        self.keystream.fill(body);
+    }
+}
+
+/// Says what must come back.
+#[derive(Debug)]
+pub struct Checker {
+    /// The link's content.
+    content: Keystream,
+    /// What the target adds to it.
+    forward: Keystream,
+}
+
+impl Checker {
+    /// A checker of the link with this content secret and these circuit keys.
+    #[must_use]
+    pub fn new(secret: &[u8; 16], keys: &CircuitKeys) -> Self {
+        Self { content: Keystream::new(secret), forward: Keystream::new(&keys.forward) }
+    }
+
+    /// The body that the echo of cell `index` must have.
+    #[must_use]
+    pub fn expected(&mut self, index: u64) -> Body {
+        let offset = index.wrapping_mul(BODY_LEN as u64);
+        let mut body = [0; BODY_LEN];
+        self.content.seek(offset);
+        self.content.fill(&mut body);
+        self.forward.seek(offset);
+        self.forward.apply(&mut body);
+        body
+    }
+}
+
+/// Draws which cells are checked: each with the same probability, independently.
+#[derive(Debug)]
+pub struct Sampler {
+    /// Source of the draws.
+    keystream: Keystream,
+    /// ln(1-p), or `None` when every cell is checked.
+    ln_miss: Option<f64>,
+    /// The cell drawn.
+    next: u64,
+}
+
+impl Sampler {
+    /// A sampler that checks a cell with `probability`, which is cut to [1e-9, 1].
+    #[must_use]
+    pub fn new(secret: &[u8; 16], probability: f64) -> Self {
+        let probability = probability.clamp(1e-9, 1.0);
+        let ln_miss = (probability < 1.0).then(|| (-probability).ln_1p());
+        let mut sampler = Self { keystream: Keystream::new(secret), ln_miss, next: 0 };
+        sampler.next = sampler.gap();
+        sampler
+    }
+
+    /// The next cell to check.
+    #[must_use]
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Draws the one after it.
+    pub fn advance(&mut self) {
+        self.next = self.next.saturating_add(1).saturating_add(self.gap());
+    }
+
+    /// How many cells to skip: geometrically distributed, by inversion.
+    fn gap(&mut self) -> u64 {
+        let Some(ln_miss) = self.ln_miss else { return 0 };
+        let mut bytes = [0; mem::size_of::<u64>()];
+        self.keystream.fill(&mut bytes);
+        #[expect(clippy::cast_precision_loss, reason = "53 random bits are what a float holds")]
+        let uniform = ((u64::from_be_bytes(bytes) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "the quotient of two negative numbers; the cast saturates"
+        )]
+        let gap = (uniform.ln() / ln_miss) as u64;
+        gap
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::circuit::EchoCircuit;
+
+    #[test]
+    fn the_checker_knows_what_an_honest_target_returns() {
+        let keys = CircuitKeys { forward: [9; 16], confirmation: [0; 32] };
+        let (mut content, mut target) = (Content::new(&[4; 16]), EchoCircuit::new(1, &keys));
+        let mut checker = Checker::new(&[4; 16], &keys);
+        for index in 0..300 {
+            let mut body = [0; BODY_LEN];
+            content.fill(&mut body);
+            target.echo(&mut body);
+            if index % 7 == 0 {
+                assert_eq!(checker.expected(index), body);
+            }
+        }
+    }
+
+    #[test]
+    fn cells_are_sampled_with_the_probability_asked_for() {
+        for probability in [1.0, 0.5, 0.01] {
+            let mut sampler = Sampler::new(&[1; 16], probability);
+            let draws = 20_000_u32;
+            for _ in 0..draws {
+                sampler.advance();
+            }
+            // The mean gap's relative standard error is below 1/sqrt(20000) = 0.7 %; 4 of them.
+            let mean = sampler.next() as f64 / f64::from(draws);
+            assert!((mean * probability - 1.0).abs() < 0.03, "p {probability}: mean gap {mean}");
+        }
+    }
+}

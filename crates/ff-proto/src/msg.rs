@@ -1,0 +1,264 @@
+//! The control messages, and how they stand in a MEASUREMENT cell (PROTOCOL.md §4).
+//!
+//! A body is `version [1] command [1] length [2] payload [length]`, the rest zero. A payload is
+//! its message's fixed fields, then extensions, then, where the message is signed, the signer's
+//! id and signature. Extensions are `count [1]` and so often `type [1] length [1] value
+//! [length]`; a reader ignores the types it does not know.
+
+mod create;
+mod params;
+mod report;
+
+use core::fmt;
+
+pub use create::{MeasCreate, MeasCreated};
+pub use params::{MAX_MEASURERS, MeasParams, MeasParamsOk, MeasurerGrant};
+pub use report::{ErrCode, MeasBg, MeasEnd, MeasErr, MeasStats};
+
+use crate::auth::{self, Exporter, SIGNATURE_LEN};
+use crate::cell::{BODY_LEN, Body};
+use crate::codec::{DecodeError, Reader};
+
+/// The version of the measurement protocol spoken here.
+pub const VERSION: u8 = 1;
+/// Bytes of a body in front of the payload.
+const PREFIX_LEN: usize = 4;
+/// The longest payload.
+pub const MAX_PAYLOAD_LEN: usize = BODY_LEN - PREFIX_LEN;
+
+/// Names one measurement: 16 random bytes of the coordinator's.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct MeasurementId(pub [u8; 16]);
+
+/// An Ed25519 public key that names a coordinator or a measurer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ed25519Id(pub [u8; 32]);
+
+impl fmt::Display for MeasurementId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_hex(f, &self.0)
+    }
+}
+
+impl fmt::Debug for MeasurementId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_hex(f, &self.0)
+    }
+}
+
+impl fmt::Display for Ed25519Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_hex(f, &self.0)
+    }
+}
+
+impl fmt::Debug for Ed25519Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_hex(f, &self.0)
+    }
+}
+
+/// Writes bytes in hexadecimal.
+fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
+    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+}
+
+/// Which cipher an echoed cell passes through. Unknown values are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CryptoKind(pub u8);
+
+impl CryptoKind {
+    /// One AES-128-CTR pass over the body, as tor's relay crypto does it.
+    pub const AES128_CTR: Self = Self(1);
+}
+
+/// A control message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Msg {
+    /// Coordinator to target: let this team measure you.
+    Params(Signed<MeasParams>),
+    /// Target to coordinator: granted.
+    ParamsOk(MeasParamsOk),
+    /// Measurer to target: open the measurement circuit of this link.
+    Create(Signed<MeasCreate>),
+    /// Target to measurer: it is open.
+    Created(MeasCreated),
+    /// Target to coordinator: the background traffic of one second.
+    Bg(MeasBg),
+    /// Target to coordinator: how it fared; may only lower its weight.
+    Stats(MeasStats),
+    /// Either way: the measurement is over.
+    End(MeasEnd),
+    /// Either way: the measurement failed.
+    Err(MeasErr),
+}
+
+/// A message's place in the protocol: its command byte and its payload's fields.
+pub(crate) trait Payload: Sized {
+    /// The command byte.
+    const COMMAND: u8;
+    /// Appends the fields.
+    fn encode(&self, out: &mut Vec<u8>);
+    /// Reads the fields and nothing behind them.
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError>;
+}
+
+/// A message with its signer's claim. [`verify`](Self::verify) before believing it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signed<T> {
+    /// The message.
+    message: T,
+    /// Who says it is his.
+    signer: Ed25519Id,
+    /// The signature.
+    signature: [u8; SIGNATURE_LEN],
+    /// The bytes the signature covers: the payload in front of it.
+    signed: Vec<u8>,
+}
+
+#[expect(private_bounds, reason = "the messages are a closed set; see `Msg`")]
+impl<T: Payload> Signed<T> {
+    /// Signs a message for one link.
+    #[must_use]
+    pub fn new(message: T, key: &ed25519_dalek::SigningKey, exporter: &Exporter) -> Self {
+        let signer = Ed25519Id(key.verifying_key().to_bytes());
+        let mut signed = Vec::new();
+        message.encode(&mut signed);
+        signed.extend_from_slice(&signer.0);
+        let signature = auth::sign(key, exporter, T::COMMAND, &signed);
+        Self { message, signer, signature, signed }
+    }
+
+    /// Who signed it, and what, if the signature is good on this link.
+    #[must_use]
+    pub fn verify(&self, exporter: &Exporter) -> Option<(&Ed25519Id, &T)> {
+        auth::verify(&self.signer, exporter, T::COMMAND, &self.signed, &self.signature)
+            .then_some((&self.signer, &self.message))
+    }
+
+    /// Who claims to have signed it.
+    #[must_use]
+    pub fn claimed_signer(&self) -> &Ed25519Id {
+        &self.signer
+    }
+
+    /// The message, whoever it is from.
+    #[must_use]
+    pub fn unverified(&self) -> &T {
+        &self.message
+    }
+
+    /// Reads fields, signer and signature.
+    fn decode_signed(payload: &[u8]) -> Result<Self, DecodeError> {
+        let cut = payload
+            .len()
+            .checked_sub(SIGNATURE_LEN)
+            .ok_or(DecodeError::Truncated { field: "signature" })?;
+        let (signed, signature) = payload.split_at(cut);
+        let mut reader = Reader::new(signed);
+        let message = T::decode(&mut reader)?;
+        let signer = Ed25519Id(reader.array("signer")?);
+        reader.finish()?;
+        let signature = Reader::new(signature).array("signature")?;
+        Ok(Self { message, signer, signature, signed: signed.to_vec() })
+    }
+}
+
+/// Reads a payload that nobody signs.
+fn decode_plain<T: Payload>(payload: &[u8]) -> Result<T, DecodeError> {
+    let mut reader = Reader::new(payload);
+    let message = T::decode(&mut reader)?;
+    reader.finish()?;
+    Ok(message)
+}
+
+impl Msg {
+    /// Writes the message into the body of a MEASUREMENT cell.
+    ///
+    /// # Errors
+    /// [`DecodeError::TooLong`] when it does not fit, which only MEAS_PARAMS with many addresses
+    /// can cause.
+    pub fn encode(&self) -> Result<Body, DecodeError> {
+        let mut payload = Vec::with_capacity(MAX_PAYLOAD_LEN);
+        let command = match self {
+            Self::Params(message) => put_signed(message, &mut payload),
+            Self::ParamsOk(message) => put(message, &mut payload),
+            Self::Create(message) => put_signed(message, &mut payload),
+            Self::Created(message) => put(message, &mut payload),
+            Self::Bg(message) => put(message, &mut payload),
+            Self::Stats(message) => put(message, &mut payload),
+            Self::End(message) => put(message, &mut payload),
+            Self::Err(message) => put(message, &mut payload),
+        };
+        let too_long = || DecodeError::TooLong { field: "payload", limit: MAX_PAYLOAD_LEN };
+        let length = u16::try_from(payload.len()).map_err(|_| too_long())?;
+        let mut body = [0; BODY_LEN];
+        body[..2].copy_from_slice(&[VERSION, command]);
+        body[2..PREFIX_LEN].copy_from_slice(&length.to_be_bytes());
+        body[PREFIX_LEN..].get_mut(..payload.len()).ok_or_else(too_long)?.copy_from_slice(&payload);
+        Ok(body)
+    }
+
+    /// Reads a message from the body of a MEASUREMENT cell.
+    ///
+    /// # Errors
+    /// [`DecodeError`]; what stands behind the payload is ignored.
+    pub fn decode(body: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(body);
+        let version = reader.u8("version")?;
+        if version != VERSION {
+            return Err(DecodeError::UnknownVersion(version));
+        }
+        let command = reader.u8("command")?;
+        let length = usize::from(reader.u16("length")?);
+        let payload = reader.take(length, "payload")?;
+        match command {
+            MeasParams::COMMAND => Signed::decode_signed(payload).map(Self::Params),
+            MeasParamsOk::COMMAND => decode_plain(payload).map(Self::ParamsOk),
+            MeasCreate::COMMAND => Signed::decode_signed(payload).map(Self::Create),
+            MeasCreated::COMMAND => decode_plain(payload).map(Self::Created),
+            MeasBg::COMMAND => decode_plain(payload).map(Self::Bg),
+            MeasStats::COMMAND => decode_plain(payload).map(Self::Stats),
+            MeasEnd::COMMAND => decode_plain(payload).map(Self::End),
+            MeasErr::COMMAND => decode_plain(payload).map(Self::Err),
+            unknown => Err(DecodeError::UnknownCommand(unknown)),
+        }
+    }
+}
+
+/// Appends a plain payload and returns its command.
+fn put<T: Payload>(message: &T, payload: &mut Vec<u8>) -> u8 {
+    message.encode(payload);
+    T::COMMAND
+}
+
+/// Appends a signed payload and returns its command.
+fn put_signed<T: Payload>(message: &Signed<T>, payload: &mut Vec<u8>) -> u8 {
+    payload.extend_from_slice(&message.signed);
+    payload.extend_from_slice(&message.signature);
+    T::COMMAND
+}
+
+/// Appends extensions; each value has at most 255 bytes.
+fn put_extensions(extensions: &[(u8, Vec<u8>)], out: &mut Vec<u8>) {
+    debug_assert!(extensions.iter().all(|(_, value)| u8::try_from(value.len()).is_ok()));
+    out.push(u8::try_from(extensions.len()).unwrap_or(u8::MAX));
+    for (kind, value) in extensions.iter().take(usize::from(u8::MAX)) {
+        out.extend_from_slice(&[*kind, u8::try_from(value.len()).unwrap_or(u8::MAX)]);
+        out.extend_from_slice(value);
+    }
+}
+
+/// Reads extensions and hands each to `take`, which ignores the types it does not know.
+fn read_extensions(
+    reader: &mut Reader<'_>,
+    mut take: impl FnMut(u8, &[u8]) -> Result<(), DecodeError>,
+) -> Result<(), DecodeError> {
+    for _ in 0..reader.u8("extension count")? {
+        let kind = reader.u8("extension type")?;
+        let length = usize::from(reader.u8("extension length")?);
+        take(kind, reader.take(length, "extension")?)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,150 @@
+//! MEAS_PARAMS and its answer.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::{CryptoKind, Ed25519Id, MeasurementId, Payload, put_extensions, read_extensions};
+use crate::codec::{DecodeError, Reader};
+use crate::params::{DURATION_SECS, SOCKETS};
+use crate::units::Ratio;
+
+/// The most measurers of one team: what fits into one cell.
+pub const MAX_MEASURERS: u8 = 8;
+
+/// Extension of MEAS_PARAMS: `measurer index [1] address [4 or 16]`.
+const EXT_ADDRESS: u8 = 1;
+
+/// What one measurer may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MeasurerGrant {
+    /// Its key.
+    pub id: Ed25519Id,
+    /// How many links it will open.
+    pub sockets: u16,
+    /// Where they will come from, if the coordinator says so: the target then exempts the address
+    /// from its denial-of-service defences while it is measured.
+    pub address: Option<IpAddr>,
+}
+
+/// MEAS_PARAMS: what the coordinator asks the target to grant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MeasParams {
+    /// A fresh name for the measurement.
+    pub measurement: MeasurementId,
+    /// How long to measure, in seconds.
+    pub duration_secs: u16,
+    /// The team.
+    pub measurers: Vec<MeasurerGrant>,
+}
+
+impl Payload for MeasParams {
+    const COMMAND: u8 = 1;
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.measurement.0);
+        out.extend_from_slice(&self.duration_secs.to_be_bytes());
+        out.push(u8::try_from(self.measurers.len()).unwrap_or(u8::MAX));
+        for measurer in &self.measurers {
+            out.extend_from_slice(&measurer.id.0);
+            out.extend_from_slice(&measurer.sockets.to_be_bytes());
+        }
+        let addresses: Vec<_> = (0_u8..)
+            .zip(&self.measurers)
+            .filter_map(|(index, measurer)| {
+                let mut value = vec![index];
+                match measurer.address? {
+                    IpAddr::V4(address) => value.extend_from_slice(&address.octets()),
+                    IpAddr::V6(address) => value.extend_from_slice(&address.octets()),
+                }
+                Some((EXT_ADDRESS, value))
+            })
+            .collect();
+        put_extensions(&addresses, out);
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let measurement = MeasurementId(reader.array("measurement id")?);
+        // prop316 §3.1.3: "meas_duration [2 bytes] [1, 600]"; here bounded by torrc's greatest.
+        let duration_secs = reader.u16("duration")?;
+        in_range("duration", duration_secs, *DURATION_SECS.start(), *DURATION_SECS.end())?;
+        let count = reader.u8("number of measurers")?;
+        in_range("number of measurers", u16::from(count), 1, u16::from(MAX_MEASURERS))?;
+        let mut measurers = (0..count)
+            .map(|_| {
+                let id = Ed25519Id(reader.array("measurer id")?);
+                let sockets = reader.u16("sockets")?;
+                in_range("sockets", sockets, *SOCKETS.start(), *SOCKETS.end())?;
+                Ok(MeasurerGrant { id, sockets, address: None })
+            })
+            .collect::<Result<Vec<_>, DecodeError>>()?;
+        read_extensions(reader, |kind, value| match kind {
+            EXT_ADDRESS => read_address(value, &mut measurers),
+            _ => Ok(()),
+        })?;
+        Ok(Self { measurement, duration_secs, measurers })
+    }
+}
+
+/// Puts an address extension to its measurer.
+fn read_address(value: &[u8], measurers: &mut [MeasurerGrant]) -> Result<(), DecodeError> {
+    let mut reader = Reader::new(value);
+    let index = reader.u8("measurer index")?;
+    let max = u64::try_from(measurers.len().saturating_sub(1)).unwrap_or(0);
+    let address = match value.len() {
+        5 => IpAddr::V4(Ipv4Addr::from(reader.array::<4>("address")?)),
+        _ => IpAddr::V6(Ipv6Addr::from(reader.array::<16>("address")?)),
+    };
+    reader.finish()?;
+    let out_of_range =
+        DecodeError::OutOfRange { field: "measurer index", value: index.into(), min: 0, max };
+    measurers.get_mut(usize::from(index)).ok_or(out_of_range)?.address = Some(address);
+    Ok(())
+}
+
+/// MEAS_PARAMS_OK: what the target grants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MeasParamsOk {
+    /// The measurement it answers to.
+    pub measurement: MeasurementId,
+    /// How long it may be measured, in seconds; not more than was asked for.
+    pub duration_secs: u16,
+    /// The background ratio it will keep to.
+    pub ratio: Ratio,
+    /// The cipher of its measurement circuits.
+    pub crypto: CryptoKind,
+}
+
+impl Payload for MeasParamsOk {
+    const COMMAND: u8 = 2;
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.measurement.0);
+        out.extend_from_slice(&self.duration_secs.to_be_bytes());
+        out.extend_from_slice(&[self.ratio.percent(), self.crypto.0]);
+        put_extensions(&[], out);
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let measurement = MeasurementId(reader.array("measurement id")?);
+        let duration_secs = reader.u16("duration")?;
+        in_range("duration", duration_secs, *DURATION_SECS.start(), *DURATION_SECS.end())?;
+        let percent = reader.u8("background percent")?;
+        let ratio = Ratio::from_percent(percent).ok_or(DecodeError::OutOfRange {
+            field: "background percent",
+            value: percent.into(),
+            min: 0,
+            max: Ratio::MAX.percent().into(),
+        })?;
+        let crypto = CryptoKind(reader.u8("crypto kind")?);
+        read_extensions(reader, |_, _| Ok(()))?;
+        Ok(Self { measurement, duration_secs, ratio, crypto })
+    }
+}
+
+/// Checks a bound of the specification.
+fn in_range(field: &'static str, value: u16, min: u16, max: u16) -> Result<(), DecodeError> {
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    let (value, min, max) = (value.into(), min.into(), max.into());
+    Err(DecodeError::OutOfRange { field, value, min, max })
+}

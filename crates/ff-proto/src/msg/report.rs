@@ -1,0 +1,206 @@
+//! What passes while a measurement runs and when it ends.
+
+use core::fmt;
+
+use super::{MeasurementId, Payload, put_extensions, read_extensions};
+use crate::codec::{DecodeError, Reader};
+
+/// MEAS_BG: the target's background traffic of one second.
+///
+/// prop316 has 32-bit numbers, which overflow at 34 Gbit/s.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MeasBg {
+    /// Which second of the measurement, from 0.
+    pub second: u16,
+    /// Background bytes sent in it.
+    pub sent: u64,
+    /// Background bytes received in it.
+    pub received: u64,
+}
+
+impl Payload for MeasBg {
+    const COMMAND: u8 = 5;
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.second.to_be_bytes());
+        out.extend_from_slice(&self.sent.to_be_bytes());
+        out.extend_from_slice(&self.received.to_be_bytes());
+        put_extensions(&[], out);
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (second, sent, received) =
+            (reader.u16("second")?, reader.u64("sent bytes")?, reader.u64("received bytes")?);
+        read_extensions(reader, |_, _| Ok(()))?;
+        Ok(Self { second, sent, received })
+    }
+}
+
+/// MEAS_STATS: how the target fared in one second. Optional; may only lower a weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MeasStats {
+    /// Which second of the measurement, from 0.
+    pub second: u16,
+    /// CPU time used in it, in thousandths of one core.
+    pub cpu_permille: u16,
+    /// Whether the relay considers itself overloaded.
+    pub overloaded: bool,
+}
+
+impl Payload for MeasStats {
+    const COMMAND: u8 = 6;
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.second.to_be_bytes());
+        out.extend_from_slice(&self.cpu_permille.to_be_bytes());
+        out.push(u8::from(self.overloaded));
+        put_extensions(&[], out);
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (second, cpu_permille) = (reader.u16("second")?, reader.u16("CPU permille")?);
+        let overloaded = reader.u8("overload flag")? != 0;
+        read_extensions(reader, |_, _| Ok(()))?;
+        Ok(Self { second, cpu_permille, overloaded })
+    }
+}
+
+/// MEAS_END: the measurement is over as planned. tor drops an unknown DESTROY, hence a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MeasEnd {
+    /// The measurement that ended.
+    pub measurement: MeasurementId,
+}
+
+impl Payload for MeasEnd {
+    const COMMAND: u8 = 7;
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.measurement.0);
+        put_extensions(&[], out);
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let measurement = MeasurementId(reader.array("measurement id")?);
+        read_extensions(reader, |_, _| Ok(()))?;
+        Ok(Self { measurement })
+    }
+}
+
+/// Why a measurement failed. Unknown values are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ErrCode(pub u16);
+
+/// Declares the codes, their meaning and their names.
+macro_rules! err_codes {
+    ($($(#[doc = $doc:literal])+ $name:ident = $value:literal, $text:literal;)+) => {
+        impl ErrCode {
+            $($(#[doc = $doc])+ pub const $name: Self = Self($value);)+
+
+            /// All codes that have a name.
+            pub const ALL: &[Self] = &[$(Self::$name),+];
+
+            /// A stable name for logs and JSON.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self.0 {
+                    $($value => $text,)+
+                    _ => "unknown",
+                }
+            }
+        }
+    };
+}
+
+err_codes! {
+    /// The relay does not take part in measurements (`FFMeasurementsAllowed 0`).
+    DISABLED = 1, "disabled";
+    /// The coordinator is not on the relay's list (`FFAllowedCoordinators`).
+    COORDINATOR_NOT_ALLOWED = 2, "coordinator_not_allowed";
+    /// The coordinator has used up its measurements of this period.
+    TOO_SOON = 3, "too_soon";
+    /// Another measurement is going on.
+    BUSY = 4, "busy";
+    /// The signature is not good on this link.
+    BAD_SIGNATURE = 5, "bad_signature";
+    /// The message does not decode.
+    MALFORMED = 6, "malformed";
+    /// The version is not spoken.
+    UNKNOWN_VERSION = 7, "unknown_version";
+    /// The command is not known.
+    UNKNOWN_COMMAND = 8, "unknown_command";
+    /// The message does not belong here or now.
+    UNEXPECTED_MESSAGE = 9, "unexpected_message";
+    /// There is no such measurement.
+    UNKNOWN_MEASUREMENT = 10, "unknown_measurement";
+    /// The measurer was not announced.
+    UNKNOWN_MEASURER = 11, "unknown_measurer";
+    /// The measurer has opened all sockets it was announced with.
+    TOO_MANY_SOCKETS = 12, "too_many_sockets";
+    /// The key exchange failed.
+    KEY_EXCHANGE = 13, "key_exchange";
+    /// The circuit id has no high bit, or is in use.
+    BAD_CIRCUIT_ID = 14, "bad_circuit_id";
+    /// Nobody used the grant in time.
+    NOT_STARTED = 15, "not_started";
+    /// The coordinator's link closed.
+    COORDINATOR_GONE = 16, "coordinator_gone";
+    /// The relay's own limit on a measurement's length was reached.
+    TIME_LIMIT = 17, "time_limit";
+    /// Something inside the relay went wrong; it is back in normal service.
+    INTERNAL = 18, "internal";
+    /// The sender gave the measurement up.
+    ABORTED = 19, "aborted";
+}
+
+impl fmt::Display for ErrCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name(), self.0)
+    }
+}
+
+/// The longest text in a MEAS_ERR, in bytes.
+const MAX_TEXT_LEN: usize = 200;
+
+/// MEAS_ERR: the measurement failed, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MeasErr {
+    /// For programs.
+    pub code: ErrCode,
+    /// For people: printable ASCII; anything else was replaced by `?` when it was read.
+    pub text: String,
+}
+
+impl MeasErr {
+    /// An error with the first 200 bytes of a text, of which everything unprintable becomes `?`.
+    #[must_use]
+    pub fn new(code: ErrCode, text: &str) -> Self {
+        Self { code, text: printable(text.as_bytes()) }
+    }
+}
+
+/// Keeps hostile text off an operator's terminal.
+fn printable(bytes: &[u8]) -> String {
+    let clean = |&byte: &u8| if (b' '..=b'~').contains(&byte) { char::from(byte) } else { '?' };
+    bytes.iter().take(MAX_TEXT_LEN).map(clean).collect()
+}
+
+impl Payload for MeasErr {
+    const COMMAND: u8 = 8;
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        let text = printable(self.text.as_bytes());
+        out.extend_from_slice(&self.code.0.to_be_bytes());
+        out.push(u8::try_from(text.len()).unwrap_or(u8::MAX));
+        out.extend_from_slice(text.as_bytes());
+        put_extensions(&[], out);
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let code = ErrCode(reader.u16("error code")?);
+        let length = usize::from(reader.u8("text length")?);
+        let text = printable(reader.take(length, "text")?);
+        read_extensions(reader, |_, _| Ok(()))?;
+        Ok(Self { code, text })
+    }
+}

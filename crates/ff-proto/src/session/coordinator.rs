@@ -1,0 +1,228 @@
+//! The coordinator's end of its link to the target.
+//!
+//! [`CoordinatorLink::new`] gives the first two cells. Then call [`handle`] for every cell,
+//! [`handle_timeout`] when the time of [`poll_timeout`] has come, [`start`] when the measurers
+//! start, and send what [`end`] or [`abort`] gives when it is over.
+//!
+//! [`handle`]: CoordinatorLink::handle
+//! [`handle_timeout`]: CoordinatorLink::handle_timeout
+//! [`poll_timeout`]: CoordinatorLink::poll_timeout
+//! [`start`]: CoordinatorLink::start
+//! [`end`]: CoordinatorLink::end
+//! [`abort`]: CoordinatorLink::abort
+
+use core::time::Duration;
+
+use ed25519_dalek::SigningKey;
+
+use super::measurer::{control_cell, is_padding, read_control};
+use super::{PeerViolation, SessionFailure};
+use crate::auth::Exporter;
+use crate::cell::{
+    self, CMD_CREATE_FAST, CMD_CREATED_FAST, CMD_DESTROY, CMD_MEASUREMENT, Cell, CellRef,
+};
+use crate::codec::DecodeError;
+use crate::msg::{
+    CryptoKind, ErrCode, MeasBg, MeasEnd, MeasErr, MeasParams, MeasParamsOk, MeasStats,
+    MeasurementId, Msg, Signed,
+};
+use crate::units::MonoTime;
+
+/// The circuit id of the probe. Any initiator's id will do.
+pub const PROBE_CIRC_ID: u32 = 0x8000_0002;
+/// How long the target may take for its first answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long after it is due a per-second report may come.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What the target did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CoordinatorEvent {
+    /// It grants the measurement.
+    Granted(MeasParamsOk),
+    /// It reports a second's background traffic.
+    Background(MeasBg),
+    /// It reports how it fared.
+    Stats(MeasStats),
+    /// It ended the measurement as planned.
+    Ended,
+}
+
+/// Where the session stands: `Asking -> Granted -> Running -> Over`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The request is on its way; the answer is due.
+    Asking {
+        /// When it must be there.
+        deadline: MonoTime,
+    },
+    /// Granted; the measurers prepare.
+    Granted,
+    /// The measurers send.
+    Running {
+        /// When they started.
+        started: MonoTime,
+    },
+    /// Nothing more is expected.
+    Over,
+}
+
+/// The session of one measurement.
+#[derive(Debug)]
+pub struct CoordinatorLink {
+    /// Where it stands.
+    state: State,
+    /// The measurement.
+    measurement: MeasurementId,
+    /// What was asked for, then what was granted.
+    duration_secs: u16,
+    /// The second whose report is due.
+    next_second: u16,
+}
+
+impl CoordinatorLink {
+    /// Starts; the cells are to be sent in one go: the request and right behind it the probe.
+    ///
+    /// `probe` is the CREATE_FAST key material: 20 random bytes, which nobody will use.
+    ///
+    /// # Errors
+    /// [`DecodeError::TooLong`] when the team does not fit into one cell.
+    pub fn new(
+        params: MeasParams,
+        key: &SigningKey,
+        exporter: &Exporter,
+        probe: &[u8; 20],
+        now: MonoTime,
+    ) -> Result<(Self, [Cell; 2]), DecodeError> {
+        let state = State::Asking { deadline: now + ANSWER_TIMEOUT };
+        let (measurement, duration_secs) = (params.measurement, params.duration_secs);
+        let body = Msg::Params(Signed::new(params, key, exporter)).encode()?;
+        let request = cell::fixed_cell(0, CMD_MEASUREMENT, &body)?;
+        let probe = cell::fixed_cell(PROBE_CIRC_ID, CMD_CREATE_FAST, probe)?;
+        Ok((Self { state, measurement, duration_secs, next_second: 0 }, [request, probe]))
+    }
+
+    /// Takes the next cell.
+    ///
+    /// # Errors
+    /// [`SessionFailure`]: the measurement has failed.
+    pub fn handle(
+        &mut self,
+        cell: CellRef<'_>,
+    ) -> Result<Option<CoordinatorEvent>, SessionFailure> {
+        let asking = matches!(self.state, State::Asking { .. });
+        match cell.command {
+            command if is_padding(command) => Ok(None),
+            // Cells keep their order, so an answer to the probe in front of one to the request
+            // means that there will be none.
+            CMD_CREATED_FAST | CMD_DESTROY if cell.circ_id == PROBE_CIRC_ID => {
+                if asking {
+                    Err(SessionFailure::NotSupported)
+                } else {
+                    Ok(None)
+                }
+            }
+            _ => self.handle_message(read_control(cell)?),
+        }
+    }
+
+    /// Takes a control message.
+    fn handle_message(&mut self, message: Msg) -> Result<Option<CoordinatorEvent>, SessionFailure> {
+        match (message, self.state) {
+            (Msg::Err(error), _) => Err(SessionFailure::Refused(error)),
+            (Msg::ParamsOk(grant), State::Asking { .. }) => {
+                self.check_grant(&grant)?;
+                self.duration_secs = grant.duration_secs;
+                self.state = State::Granted;
+                Ok(Some(CoordinatorEvent::Granted(grant)))
+            }
+            // A measurer's first cells may reach the target before our `start` is called.
+            (Msg::Bg(report), State::Granted | State::Running { .. }) => {
+                let expected = self.next_second;
+                if report.second != expected || expected == self.duration_secs {
+                    let got = report.second;
+                    return Err(PeerViolation::ReportOutOfOrder { got, expected }.into());
+                }
+                self.next_second += 1;
+                Ok(Some(CoordinatorEvent::Background(report)))
+            }
+            (Msg::Stats(report), _) => Ok(Some(CoordinatorEvent::Stats(report))),
+            (Msg::End(end), _) if end.measurement == self.measurement => {
+                self.state = State::Over;
+                Ok(Some(CoordinatorEvent::Ended))
+            }
+            _ => {
+                Err(PeerViolation::UnexpectedMessage("a message on the coordinator's link").into())
+            }
+        }
+    }
+
+    /// Whether the grant answers what was asked.
+    fn check_grant(&self, grant: &MeasParamsOk) -> Result<(), PeerViolation> {
+        if grant.measurement != self.measurement {
+            return Err(PeerViolation::BadGrant("another measurement"));
+        }
+        if grant.duration_secs > self.duration_secs {
+            return Err(PeerViolation::BadGrant("a longer duration"));
+        }
+        if grant.crypto != CryptoKind::AES128_CTR {
+            return Err(PeerViolation::BadGrant("an unknown crypto kind"));
+        }
+        Ok(())
+    }
+
+    /// Notes that the measurers start now.
+    pub fn start(&mut self, now: MonoTime) {
+        if self.state == State::Granted {
+            self.state = State::Running { started: now };
+        }
+    }
+
+    /// Whether every second has been reported.
+    #[must_use]
+    pub fn is_reported(&self) -> bool {
+        self.next_second == self.duration_secs
+    }
+
+    /// When something must have come.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<MonoTime> {
+        match self.state {
+            State::Asking { deadline } => Some(deadline),
+            State::Running { started } if !self.is_reported() => {
+                let due = Duration::from_secs(u64::from(self.next_second) + 1);
+                Some(started + due + REPORT_TIMEOUT)
+            }
+            _ => None,
+        }
+    }
+
+    /// Notes the time.
+    ///
+    /// # Errors
+    /// [`SessionFailure::Timeout`] when something due has not come.
+    pub fn handle_timeout(&mut self, now: MonoTime) -> Result<(), SessionFailure> {
+        if self.poll_timeout().is_none_or(|deadline| now < deadline) {
+            return Ok(());
+        }
+        let what = match self.state {
+            State::Asking { .. } => "an answer to the request",
+            _ => "its per-second report",
+        };
+        self.state = State::Over;
+        Err(SessionFailure::Timeout(what))
+    }
+
+    /// Ends the session as planned; the cell is to be sent.
+    pub fn end(&mut self) -> Cell {
+        self.state = State::Over;
+        control_cell(0, &Msg::End(MeasEnd { measurement: self.measurement }))
+    }
+
+    /// Gives the measurement up; the cell is to be sent.
+    pub fn abort(&mut self, why: &str) -> Cell {
+        self.state = State::Over;
+        control_cell(0, &Msg::Err(MeasErr::new(ErrCode::ABORTED, why)))
+    }
+}

@@ -1,0 +1,277 @@
+//! The measurer's end of one link: opens the circuit, makes the cells, judges the echoes.
+//!
+//! [`OpeningLink::new`] gives the MEAS_CREATE cell; [`OpeningLink::handle`] takes the answer and
+//! turns into an [`EchoLink`]. There, [`EchoLink::write`] fills the cells to send and
+//! [`EchoLink::handle`] takes the cells that come. Both are the hot path: no allocation, no lock.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use ed25519_dalek::SigningKey;
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+use super::{PeerViolation, SessionFailure};
+use crate::auth::Exporter;
+use crate::cell::{
+    self, CMD_MEAS_ECHO, CMD_MEASUREMENT, CMD_PADDING, CMD_VPADDING, Cell, CellRef, HEADER_LEN,
+};
+use crate::circuit::{CircuitKeys, EphemeralKey, Exchange};
+use crate::content::{Checker, Content, Sampler};
+use crate::msg::{MeasCreate, MeasCreated, MeasurementId, Msg, Signed};
+use crate::units::MonoTime;
+
+/// The circuit id of measurement circuits: an initiator's ids have the high bit set (tor-spec),
+/// and one circuit a link needs no other.
+pub const MEASUREMENT_CIRC_ID: u32 = 0x8000_0001;
+/// Checks that may wait for their cell at once. At one check per 1000 cells that is 500 MB in
+/// flight on one link; a sample beyond it is not taken.
+const MAX_PENDING_CHECKS: usize = 1024;
+
+/// The random numbers one link needs, all fresh from a cryptographic generator.
+#[derive(Zeroize, ZeroizeOnDrop)]
+pub struct LinkSecrets {
+    /// Makes the ephemeral key.
+    pub ephemeral: [u8; 32],
+    /// Makes the content.
+    pub content: [u8; 16],
+    /// Draws the cells to check.
+    pub sampling: [u8; 16],
+}
+
+/// A link whose MEAS_CREATE has been sent.
+pub struct OpeningLink {
+    /// The measurement it belongs to.
+    measurement: MeasurementId,
+    /// Its TLS session.
+    exporter: Exporter,
+    /// Our half of the exchange.
+    ephemeral: EphemeralKey,
+    /// Content and sampling.
+    secrets: LinkSecrets,
+    /// Which share of the cells is checked.
+    check_probability: f64,
+}
+
+/// What became of an opening link.
+pub enum Opening {
+    /// The answer is still to come.
+    Waiting(OpeningLink),
+    /// The circuit is open.
+    Open(Box<EchoLink>),
+}
+
+impl OpeningLink {
+    /// Starts; the cell is to be sent.
+    #[must_use]
+    pub fn new(
+        measurement: MeasurementId,
+        key: &SigningKey,
+        exporter: Exporter,
+        secrets: LinkSecrets,
+        check_probability: f64,
+    ) -> (Self, Cell) {
+        let ephemeral = EphemeralKey::new(secrets.ephemeral);
+        let create = MeasCreate { measurement, public: ephemeral.public() };
+        let message = Msg::Create(Signed::new(create, key, &exporter));
+        let link = Self { measurement, exporter, ephemeral, secrets, check_probability };
+        (link, control_cell(MEASUREMENT_CIRC_ID, &message))
+    }
+
+    /// Takes the next cell.
+    ///
+    /// # Errors
+    /// [`SessionFailure`] when the target refuses or breaks the protocol; the link is then of no
+    /// further use.
+    pub fn handle(self, cell: CellRef<'_>) -> Result<Opening, SessionFailure> {
+        if is_padding(cell.command) {
+            return Ok(Opening::Waiting(self));
+        }
+        match read_control(cell)? {
+            Msg::Created(created) => {
+                self.finish(&created).map(|link| Opening::Open(Box::new(link)))
+            }
+            Msg::Err(error) => Err(SessionFailure::Refused(error)),
+            _ => Err(PeerViolation::UnexpectedMessage("a message before MEAS_CREATED").into()),
+        }
+    }
+
+    /// Ends the key exchange.
+    fn finish(self, created: &MeasCreated) -> Result<EchoLink, SessionFailure> {
+        let keys = Exchange {
+            measurement: &self.measurement,
+            exporter: &self.exporter,
+            measurer_public: &self.ephemeral.public(),
+            target_public: &created.public,
+        }
+        .derive(&self.ephemeral)
+        .filter(|keys| keys.confirms(&created.confirmation))
+        .ok_or(PeerViolation::BadConfirmation)?;
+        Ok(EchoLink::new(MEASUREMENT_CIRC_ID, &self.secrets, &keys, self.check_probability))
+    }
+}
+
+/// What a cell meant on an open link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EchoEvent {
+    /// An echo, not checked.
+    Echo,
+    /// An echo that was checked and is right.
+    Checked {
+        /// From writing the cell to reading its echo.
+        round_trip: Duration,
+    },
+    /// Nothing: padding.
+    Ignored,
+    /// The target ended the measurement.
+    Ended,
+}
+
+/// A link that echoes.
+#[derive(Debug)]
+pub struct EchoLink {
+    /// The first five bytes of every cell.
+    header: [u8; HEADER_LEN],
+    /// Cells written.
+    sent: u64,
+    /// Cells that came back.
+    echoed: u64,
+    /// The next cell to check, of those on the way; `u64::MAX` for none.
+    next_check: u64,
+    /// Makes the content.
+    content: Content,
+    /// Draws the cells to check.
+    sampler: Sampler,
+    /// The cells to check that are on the way, and when they were written.
+    pending: VecDeque<(u64, MonoTime)>,
+    /// Regenerates what must come back.
+    checker: Box<Checker>,
+}
+
+impl EchoLink {
+    /// An open link before its first cell.
+    #[must_use]
+    pub fn new(
+        circ_id: u32,
+        secrets: &LinkSecrets,
+        keys: &CircuitKeys,
+        check_probability: f64,
+    ) -> Self {
+        let [a, b, c, d] = circ_id.to_be_bytes();
+        Self {
+            header: [a, b, c, d, CMD_MEAS_ECHO],
+            sent: 0,
+            echoed: 0,
+            next_check: u64::MAX,
+            content: Content::new(&secrets.content),
+            sampler: Sampler::new(&secrets.sampling, check_probability),
+            pending: VecDeque::with_capacity(MAX_PENDING_CHECKS),
+            checker: Box::new(Checker::new(&secrets.content, keys)),
+        }
+    }
+
+    /// Writes the next echo cell.
+    #[inline]
+    pub fn write(&mut self, cell: &mut Cell, now: MonoTime) {
+        let (header, body) = cell.split_at_mut(HEADER_LEN);
+        header.copy_from_slice(&self.header);
+        if let Ok(body) = <&mut cell::Body>::try_from(body) {
+            self.content.fill(body);
+        }
+        if self.sent == self.sampler.next() {
+            self.note_check(now);
+        }
+        self.sent += 1;
+    }
+
+    /// Remembers that the cell being written will be checked.
+    #[cold]
+    fn note_check(&mut self, now: MonoTime) {
+        if self.pending.len() < MAX_PENDING_CHECKS {
+            self.pending.push_back((self.sent, now));
+            self.next_check = self.pending.front().map_or(u64::MAX, |&(index, _)| index);
+        }
+        self.sampler.advance();
+    }
+
+    /// Takes the next cell.
+    ///
+    /// # Errors
+    /// [`SessionFailure`]: the measurement has failed.
+    #[inline]
+    pub fn handle(
+        &mut self,
+        cell: CellRef<'_>,
+        now: MonoTime,
+    ) -> Result<EchoEvent, SessionFailure> {
+        if cell.command != CMD_MEAS_ECHO {
+            return handle_other(cell);
+        }
+        let index = self.echoed;
+        if index == self.sent {
+            return Err(PeerViolation::MoreThanSent { sent: self.sent }.into());
+        }
+        if cell.circ_id.to_be_bytes() != self.header[..4] {
+            return Err(PeerViolation::WrongCircuit(cell.circ_id).into());
+        }
+        self.echoed += 1;
+        if index == self.next_check {
+            return self.check(cell.body, now);
+        }
+        Ok(EchoEvent::Echo)
+    }
+
+    /// Checks the cell at the front of the pending ones.
+    #[cold]
+    fn check(&mut self, body: &[u8], now: MonoTime) -> Result<EchoEvent, SessionFailure> {
+        let Some((index, written)) = self.pending.pop_front() else { return Ok(EchoEvent::Echo) };
+        self.next_check = self.pending.front().map_or(u64::MAX, |&(index, _)| index);
+        if self.checker.expected(index) != *body {
+            return Err(PeerViolation::WrongContent { index }.into());
+        }
+        Ok(EchoEvent::Checked { round_trip: now.since(written) })
+    }
+
+    /// Cells written.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Cells that came back.
+    #[must_use]
+    pub fn echoed(&self) -> u64 {
+        self.echoed
+    }
+}
+
+/// Takes a cell that is no echo.
+#[cold]
+fn handle_other(cell: CellRef<'_>) -> Result<EchoEvent, SessionFailure> {
+    if is_padding(cell.command) {
+        return Ok(EchoEvent::Ignored);
+    }
+    match read_control(cell)? {
+        Msg::End(_) => Ok(EchoEvent::Ended),
+        Msg::Err(error) => Err(SessionFailure::Refused(error)),
+        _ => Err(PeerViolation::UnexpectedMessage("a message on an open circuit").into()),
+    }
+}
+
+/// Whether a cell is to be dropped wherever it comes (tor-spec: link padding).
+pub(super) fn is_padding(command: u8) -> bool {
+    matches!(command, CMD_PADDING | CMD_VPADDING)
+}
+
+/// Reads a control message from a cell that must be a MEASUREMENT cell.
+pub(super) fn read_control(cell: CellRef<'_>) -> Result<Msg, PeerViolation> {
+    if cell.command != CMD_MEASUREMENT {
+        return Err(PeerViolation::UnexpectedCommand(cell.command));
+    }
+    Ok(Msg::decode(cell.body)?)
+}
+
+/// Puts a message that always fits into its cell.
+pub(super) fn control_cell(circ_id: u32, message: &Msg) -> Cell {
+    let body = message.encode().expect("only MEAS_PARAMS can be too long, and it is not sent so");
+    cell::fixed_cell(circ_id, CMD_MEASUREMENT, &body).expect("a body is as long as a body")
+}
