@@ -1,0 +1,23 @@
+//! FlashFlow's traffic generator: opens many Tor links to a relay, floods them with random echo
+//! cells, and counts and checks what comes back.
+//!
+//! ```text
+//!   Order ─▶ Measurer::prepare ─▶ link::open (tokio, s links) ─▶ Worker, one thread per core
+//!                                                                  │  EchoSocket per link
+//!   MeasurerEvent::{Second, Done, Failed} ◀────────────────────────┘
+//! ```
+//!
+//! The central types are [`Order`], [`Measurer`] and [`link::Link`]. `socket.rs` and `worker.rs`
+//! are the hot path: no allocation, lock or system call per cell.
+
+pub mod link;
+mod measurer;
+mod order;
+mod report;
+mod socket;
+mod window;
+mod worker;
+
+pub use measurer::{Measurer, MeasurerEvent, START_LEAD, measurer_id};
+pub use order::{LinkFailure, MeasurerError, Order, SecondReport, WorkerTotals};
+pub use report::thread_cpu_time;

@@ -1,0 +1,279 @@
+//! Links: Tor's TLS connections to relays, opened for measuring.
+//!
+//! [`handshake::open`] connects to a relay, does TLS and Tor's link handshake, checks that the
+//! relay is the expected one, and hands out a [`Link`]: a plain non-blocking socket and the two
+//! directions of TLS's record layer. From there on nothing stands between the traffic and the
+//! socket:
+//!
+//! ```text
+//!            handshake::open                             after it
+//!   TargetAddr -> tcp -> TLS -> Tor handshake -> Link -+-> hot path: Sealer, Opener, TcpStream
+//!                     (rustls)   (tor-proto)           |   on a pinned thread, in place
+//!                     tls.rs     gate.rs               +-> ControlLink: cells in, cells out,
+//!                     stream.rs  handshake.rs              on tokio
+//! ```
+//!
+//! The measurer's generator uses the left-over parts of a [`Link`] directly; the coordinator,
+//! which exchanges a few cells a second, wraps it in a [`control::ControlLink`].
+//!
+//! Limits: TLS 1.3 only, link protocols 4 and 5 only, and no key updates (see [`record`]).
+
+pub mod control;
+mod gate;
+pub mod handshake;
+pub mod record;
+mod stream;
+mod tls;
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use tor_llcrypto::pk::ed25519::Ed25519Identity;
+use tor_llcrypto::pk::rsa::RsaIdentity;
+use zeroize::Zeroizing;
+
+pub use ff_proto::auth::{EXPORTER_LABEL, EXPORTER_LEN};
+
+pub use handshake::{LinkOptions, TargetAddr, open};
+
+/// An open link to a relay whose identity has been checked.
+///
+/// Dropping it closes the socket. The bytes received so far come first: open
+/// `leftover_ciphertext` behind `leftover_plaintext`, then read from `tcp`.
+pub struct Link {
+    /// The socket, non-blocking, with TCP_NODELAY set.
+    pub tcp: TcpStream,
+    /// Address of the relay.
+    pub peer: SocketAddr,
+    /// Encrypts what we send.
+    pub sealer: record::Sealer,
+    /// Decrypts what the relay sends.
+    pub opener: record::Opener,
+    /// Secret known to the two ends of this TLS connection only; see [`EXPORTER_LABEL`].
+    pub exporter: Zeroizing<[u8; EXPORTER_LEN]>,
+    /// Bytes read from the socket and not decrypted yet; may end within a record.
+    pub leftover_ciphertext: Vec<u8>,
+    /// Bytes decrypted already that came after the relay's NETINFO cell.
+    pub leftover_plaintext: Vec<u8>,
+    /// The relay's Ed25519 identity, as expected and proven.
+    pub ed_identity: Ed25519Identity,
+    /// The relay's RSA identity, which the Ed25519 identity does not vouch for.
+    pub rsa_identity: Option<RsaIdentity>,
+    /// The cipher suite of the TLS connection.
+    pub suite: record::Suite,
+    /// The Tor link protocol, 4 or 5.
+    pub link_protocol: Option<u16>,
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link")
+            .field("peer", &self.peer)
+            .field("ed_identity", &self.ed_identity)
+            .field("suite", &self.suite)
+            .field("link_protocol", &self.link_protocol)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How far a link had come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Stage {
+    /// Connecting.
+    Tcp,
+    /// The TLS handshake.
+    Tls,
+    /// Tor's link handshake.
+    Tor,
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "TCP connection",
+            Self::Tls => "TLS handshake",
+            Self::Tor => "Tor link handshake",
+        })
+    }
+}
+
+/// Why a link could not be opened. Every message names the peer and says what to look at.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinkError {
+    /// Nothing listens there.
+    #[error("{peer} refused the connection; is the relay running, and is this its ORPort?")]
+    Refused {
+        /// The address.
+        peer: SocketAddr,
+    },
+    /// There is no way to the address.
+    #[error("{peer} cannot be reached; check this machine's network and routes")]
+    Unreachable {
+        /// The address.
+        peer: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The TCP connection took too long.
+    #[error(
+        "{peer} did not accept a connection within {after:?}; is the relay up, \
+             and does a firewall drop packets to its ORPort?"
+    )]
+    ConnectTimeout {
+        /// The address.
+        peer: SocketAddr,
+        /// The time limit.
+        after: Duration,
+    },
+    /// The socket failed.
+    #[error("the connection to {peer} failed during the {stage}")]
+    Io {
+        /// The address.
+        peer: SocketAddr,
+        /// How far the link had come.
+        stage: Stage,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The peer closed the connection.
+    #[error(
+        "{peer} closed the connection during the {stage}; a relay does that when it shuts \
+             down or when its protection against denial of service sees too many connections \
+             from this address"
+    )]
+    Closed {
+        /// The address.
+        peer: SocketAddr,
+        /// How far the link had come.
+        stage: Stage,
+    },
+    /// The peer accepts connections but does not answer.
+    #[error(
+        "{peer} did not complete the {stage} within {after:?}; is it an ORPort, \
+             and is the relay overloaded?"
+    )]
+    HandshakeTimeout {
+        /// The address.
+        peer: SocketAddr,
+        /// How far the link had come.
+        stage: Stage,
+        /// The time limit.
+        after: Duration,
+    },
+    /// The peer does not speak TLS 1.3.
+    #[error(
+        "{peer} does not speak TLS 1.3 ({detail}); check that this is the relay's ORPort \
+             and not its DirPort or another service"
+    )]
+    NotTls {
+        /// The address.
+        peer: SocketAddr,
+        /// What it did instead.
+        detail: String,
+    },
+    /// The TLS handshake failed.
+    #[error("the TLS handshake with {peer} failed; something on the way may be interfering")]
+    Tls {
+        /// The address.
+        peer: SocketAddr,
+        /// What rustls says.
+        source: rustls::Error,
+    },
+    /// The peer speaks TLS, but not Tor over it.
+    #[error("{peer} speaks TLS but is no Tor relay ({detail}); check the address and port")]
+    NotTor {
+        /// The address.
+        peer: SocketAddr,
+        /// What it did instead.
+        detail: &'static str,
+    },
+    /// Tor's link handshake failed.
+    #[error("the Tor link handshake with {peer} failed")]
+    TorHandshake {
+        /// The address.
+        peer: SocketAddr,
+        /// What tor-proto says.
+        source: Box<tor_proto::Error>,
+    },
+    /// Another relay answered.
+    #[error("{peer} is not the relay with the Ed25519 identity {expected}{}; \
+             check the address, or whether the relay has a new identity", found_text(.found))]
+    WrongIdentity {
+        /// The address.
+        peer: SocketAddr,
+        /// The identity asked for.
+        expected: Ed25519Identity,
+        /// The identity the peer claims, if it claims one. It is not verified.
+        found: Option<Ed25519Identity>,
+    },
+    /// The peer shows the expected identity but cannot prove that the connection is its own.
+    #[error(
+        "{peer} claims the expected identity but does not prove it; \
+             somebody between here and the relay may be intercepting the connection"
+    )]
+    BadCertificates {
+        /// The address.
+        peer: SocketAddr,
+        /// What tor-proto says.
+        source: Box<tor_proto::Error>,
+    },
+    /// The relay's certificates are not valid now.
+    #[error(
+        "the certificates of {peer} are off by {expired_by:?}; \
+             check the clock of this machine, then the relay's"
+    )]
+    CertificatesExpired {
+        /// The address.
+        peer: SocketAddr,
+        /// By how much.
+        expired_by: Duration,
+    },
+    /// Something on this side; never seen in practice.
+    #[error("cannot set up a link to {peer}: {detail}")]
+    Setup {
+        /// The address.
+        peer: SocketAddr,
+        /// What it was.
+        detail: String,
+    },
+}
+
+impl LinkError {
+    /// A failure of this side.
+    fn setup(peer: SocketAddr, detail: impl ToString) -> Self {
+        Self::Setup { peer, detail: detail.to_string() }
+    }
+
+    /// The address of the peer.
+    #[must_use]
+    pub fn peer(&self) -> SocketAddr {
+        match *self {
+            Self::Refused { peer }
+            | Self::Unreachable { peer, .. }
+            | Self::ConnectTimeout { peer, .. }
+            | Self::Io { peer, .. }
+            | Self::Closed { peer, .. }
+            | Self::HandshakeTimeout { peer, .. }
+            | Self::NotTls { peer, .. }
+            | Self::Tls { peer, .. }
+            | Self::NotTor { peer, .. }
+            | Self::TorHandshake { peer, .. }
+            | Self::WrongIdentity { peer, .. }
+            | Self::BadCertificates { peer, .. }
+            | Self::CertificatesExpired { peer, .. }
+            | Self::Setup { peer, .. } => peer,
+        }
+    }
+}
+
+/// The part of [`LinkError::WrongIdentity`]'s message that says who answered.
+fn found_text(found: &Option<Ed25519Identity>) -> String {
+    found.map_or_else(
+        || " (it shows no Ed25519 identity at all)".into(),
+        |found| format!(" (it claims to be {found})"),
+    )
+}

@@ -1,0 +1,230 @@
+//! Lets the handshake see the relay's cells up to NETINFO, and not one byte more.
+//!
+//! tor-proto reads as much as its stream gives it and keeps the surplus in a buffer nobody can
+//! get at. What comes after NETINFO belongs to the measurement, so the stream passes everything
+//! through a [`Gate`], which releases whole cells only and closes behind NETINFO. On the way it
+//! notes the link protocol and the identity the relay claims, for error messages.
+
+use ff_proto::cell::{CMD_VERSIONS, peek_cell};
+use tor_llcrypto::pk::ed25519::Ed25519Identity;
+
+/// The plaintext of a link during its handshake.
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    /// Everything received and not yet handed out.
+    plain: Vec<u8>,
+    /// How many bytes at the front of `plain` are whole cells up to NETINFO.
+    released: usize,
+    /// The next cell awaited.
+    state: State,
+    /// Bytes received so far.
+    total: usize,
+    /// Highest link protocol that both sides know.
+    link_protocol: Option<u16>,
+    /// What the CERTS cell says, unverified.
+    claimed: Option<Claimed>,
+}
+
+/// What a [`Gate`] waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// The VERSIONS cell, the only one with a circuit id of two bytes.
+    #[default]
+    Versions,
+    /// Any cell up to NETINFO.
+    Handshake,
+    /// Nothing: NETINFO has passed.
+    Closed,
+}
+
+/// The identity in a CERTS cell; `None` when it holds no readable Ed25519 identity.
+pub(super) type Claimed = Option<Ed25519Identity>;
+
+impl Gate {
+    /// Takes plaintext from the TLS connection.
+    ///
+    /// # Errors
+    /// A text that says why this is not the start of a Tor link.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), &'static str> {
+        self.plain.extend_from_slice(bytes);
+        self.total += bytes.len();
+        while self.step()? {}
+        if self.state != State::Closed && self.total > MAX_HANDSHAKE_BYTES {
+            return Err("its link handshake does not end");
+        }
+        Ok(())
+    }
+
+    /// Moves released bytes into `out` and returns how many.
+    pub(super) fn take(&mut self, out: &mut [u8]) -> usize {
+        let len = self.released.min(out.len());
+        out[..len].copy_from_slice(&self.plain[..len]);
+        self.plain.drain(..len);
+        self.released -= len;
+        len
+    }
+
+    /// Whether the peer has begun to speak Tor's link protocol.
+    pub(super) fn is_tor(&self) -> bool {
+        self.state != State::Versions
+    }
+
+    /// Highest link protocol that both sides know.
+    pub(super) fn link_protocol(&self) -> Option<u16> {
+        self.link_protocol
+    }
+
+    /// The identity the CERTS cell claims; `None` before that cell.
+    pub(super) fn claimed(&self) -> Option<Claimed> {
+        self.claimed
+    }
+
+    /// What came after NETINFO.
+    pub(super) fn into_rest(self) -> Vec<u8> {
+        self.plain
+    }
+
+    /// Releases the next cell if it is whole; returns whether to try once more.
+    fn step(&mut self) -> Result<bool, &'static str> {
+        let ahead = &self.plain[self.released..];
+        match self.state {
+            State::Closed => Ok(false),
+            State::Versions => {
+                if ahead.get(2).is_some_and(|&command| command != CMD_VERSIONS) {
+                    return Err("its first bytes are no VERSIONS cell");
+                }
+                let Some(versions) = versions_body(ahead) else { return Ok(false) };
+                self.link_protocol = best_protocol(versions);
+                self.released += VERSIONS_HEADER_LEN + versions.len();
+                self.state = State::Handshake;
+                Ok(true)
+            }
+            State::Handshake => {
+                let Some(cell) = peek_cell(ahead) else { return Ok(false) };
+                match cell.command {
+                    CMD_CERTS => self.claimed = Some(claimed_identity(cell.body)),
+                    CMD_NETINFO => self.state = State::Closed,
+                    _ => {}
+                }
+                self.released += cell.wire_len;
+                Ok(true)
+            }
+        }
+    }
+}
+
+/// The body of a whole VERSIONS cell: `circ_id [2] command [1] length [2] body`.
+fn versions_body(cell: &[u8]) -> Option<&[u8]> {
+    let (&[_, _, _, hi, lo], rest) = cell.split_first_chunk::<VERSIONS_HEADER_LEN>()?;
+    rest.get(..usize::from(u16::from_be_bytes([hi, lo])))
+}
+
+/// The highest link protocol in a VERSIONS body that tor-proto also speaks.
+fn best_protocol(body: &[u8]) -> Option<u16> {
+    let offered = body.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
+    offered.filter(|version| LINK_PROTOCOLS.contains(version)).max()
+}
+
+/// Reads the Ed25519 identity out of a CERTS body, without verifying anything.
+///
+/// tor-spec, "CERTS cells": `n [1]`, then n times `type [1] length [2] certificate`.
+fn claimed_identity(body: &[u8]) -> Claimed {
+    let (&count, mut rest) = body.split_first()?;
+    for _ in 0..count {
+        let (&[kind, hi, lo], after) = rest.split_first_chunk::<3>()?;
+        let len = usize::from(u16::from_be_bytes([hi, lo]));
+        let cert = after.get(..len)?;
+        if kind == CERT_IDENTITY_SIGNING {
+            let cert = tor_cert::Ed25519Cert::decode(cert).ok()?;
+            return Some(*cert.should_have_signing_key().ok()?.peek_signing_key());
+        }
+        rest = &after[len..];
+    }
+    None
+}
+
+/// Most bytes a relay may send before its NETINFO cell has passed.
+///
+/// A real handshake takes about 3 KB; one cell takes 65,542 bytes at most.
+const MAX_HANDSHAKE_BYTES: usize = 128 * 1024;
+/// Bytes in front of the body of a VERSIONS cell.
+const VERSIONS_HEADER_LEN: usize = 5;
+/// The link protocols tor-proto offers.
+const LINK_PROTOCOLS: [u16; 2] = [4, 5];
+/// tor-spec: NETINFO.
+const CMD_NETINFO: u8 = 8;
+/// tor-spec: CERTS.
+const CMD_CERTS: u8 = 129;
+/// tor-spec, CERTS: the Ed25519 certificate of the signing key, made with the identity key.
+const CERT_IDENTITY_SIGNING: u8 = 4;
+
+#[cfg(test)]
+mod tests {
+    use ff_proto::cell::{CELL_LEN, CMD_PADDING, fixed_cell};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// VERSIONS with the protocols 3, 4, 5 and 6; an empty CERTS; NETINFO.
+    fn handshake() -> Vec<u8> {
+        let mut bytes = vec![0, 0, 7, 0, 8, 0, 3, 0, 4, 0, 5, 0, 6];
+        bytes.extend([0, 0, 0, 0, CMD_CERTS, 0, 1, 0]);
+        bytes.extend(fixed_cell(0, CMD_NETINFO, &[1, 2, 3]).expect("short body"));
+        bytes
+    }
+
+    #[test]
+    fn nothing_passes_behind_netinfo() {
+        let mut wire = handshake();
+        let len = wire.len();
+        wire.extend(fixed_cell(0, CMD_PADDING, &[]).expect("short body"));
+        wire.extend([1, 2, 3]);
+        let mut gate = Gate::default();
+        gate.push(&wire).expect("a Tor link");
+        let mut out = vec![0; wire.len()];
+        assert_eq!(gate.take(&mut out), len);
+        assert_eq!(gate.take(&mut out), 0);
+        assert_eq!(gate.link_protocol(), Some(5));
+        assert_eq!(gate.claimed(), Some(None));
+        assert_eq!(gate.into_rest().len(), CELL_LEN + 3);
+    }
+
+    #[test]
+    fn cells_pass_whole_however_they_arrive() {
+        let wire = handshake();
+        let mut gate = Gate::default();
+        let mut passed = Vec::new();
+        for byte in &wire {
+            gate.push(&[*byte]).expect("a Tor link");
+            let mut out = [0; 1024];
+            let len = gate.take(&mut out);
+            passed.extend_from_slice(&out[..len]);
+            assert!([0, 13, 21, wire.len()].contains(&passed.len()));
+        }
+        assert_eq!(passed, wire);
+    }
+
+    #[test]
+    fn web_server_is_not_tor() {
+        assert!(Gate::default().push(b"HTTP/1.1 400 Bad Request\r\n").is_err());
+    }
+
+    #[test]
+    fn endless_handshake_is_refused() {
+        let mut gate = Gate::default();
+        gate.push(&handshake()[..13]).expect("VERSIONS");
+        let vpadding = [&[0, 0, 0, 0, 128, 255, 255][..], &[0; 65_535]].concat();
+        assert!((0..3).any(|_| gate.push(&vpadding).is_err()));
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
+            let _ = Gate::default().push(&bytes);
+            let mut gate = Gate::default();
+            let _ = gate.push(&handshake()[..13]);
+            let _ = gate.push(&bytes);
+            let _ = claimed_identity(&bytes);
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! One measurer: opens its links, shares them out to its workers, and joins what they report.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ff_proto::msg::Ed25519Id;
+use ff_proto::session::measurer::{LinkSecrets, OpeningLink};
+use mio::Waker;
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::JoinSet;
+
+use crate::link::{self, Link};
+use crate::order::{LinkFailure, MeasurerError, Order, SecondReport, WorkerTotals};
+use crate::socket::{EchoSocket, Parts};
+use crate::worker::{Command, Setup, Worker, WorkerEvent, poll_with_waker};
+
+/// Handshakes under way at once. More only make each of them slower, and look like an attack.
+const CONCURRENT_HANDSHAKES: usize = 32;
+
+/// What a measurer reports.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum MeasurerEvent {
+    /// A second is full on all workers; the numbers are their sums.
+    Second(SecondReport),
+    /// The measurement is over.
+    Done(Box<WorkerTotals>),
+    /// It has failed, and every worker has been stopped.
+    Failed(MeasurerError),
+}
+
+/// A measurer whose links are open.
+///
+/// Dropping it stops its workers and closes its links.
+#[derive(Debug)]
+pub struct Measurer {
+    /// Its workers.
+    workers: Vec<WorkerHandle>,
+    /// What they tell, with the worker's index.
+    events: UnboundedReceiver<WorkerEvent>,
+    /// Seconds that not all workers have reported, and how many have.
+    seconds: BTreeMap<u16, (usize, SecondReport)>,
+    /// What finished workers did, and how many have finished.
+    totals: (usize, Option<Box<WorkerTotals>>),
+    /// Links that are open.
+    opened: u16,
+    /// The RSA identity the relay showed.
+    rsa_identity: Option<[u8; 20]>,
+}
+
+/// One worker's thread.
+#[derive(Debug)]
+struct WorkerHandle {
+    /// Where commands go.
+    commands: mpsc::Sender<Command>,
+    /// Makes it look.
+    waker: Arc<Waker>,
+    /// The thread.
+    thread: Option<JoinHandle<()>>,
+}
+
+impl WorkerHandle {
+    /// Gives a command; a worker that is gone needs none.
+    fn tell(&self, command: Command) {
+        if self.commands.send(command).is_ok() {
+            // A wake-up fails only when the poll is gone, and then the worker is.
+            let _ = self.waker.wake();
+        }
+    }
+}
+
+impl Drop for Measurer {
+    fn drop(&mut self) {
+        for worker in &self.workers {
+            worker.tell(Command::Stop);
+        }
+        for worker in &mut self.workers {
+            if let Some(thread) = worker.thread.take() {
+                // A worker's panic has been printed; there is nobody left to tell.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl Measurer {
+    /// Opens the links and their circuits; to be called on a tokio runtime.
+    ///
+    /// # Errors
+    /// [`MeasurerError`]: when fewer than half of the links open, when the target refuses or
+    /// breaks the protocol, or when this machine fails.
+    pub async fn prepare(order: &Order) -> Result<Self, MeasurerError> {
+        let (links, mut failure) = open_links(order).await;
+        let rsa_identity = links
+            .first()
+            .and_then(|link| link.rsa_identity)
+            .and_then(|identity| identity.as_bytes().try_into().ok());
+        enough(links.len(), order.sockets, &mut failure)?;
+
+        let cores: Vec<_> = match order.cores.as_slice() {
+            [] => vec![None],
+            cores => cores.iter().copied().map(Some).collect(),
+        };
+        let (sender, events) = unbounded_channel();
+        let mut shares: Vec<Vec<Link>> = cores.iter().map(|_| Vec::new()).collect();
+        for (index, link) in links.into_iter().enumerate() {
+            shares[index % cores.len()].push(link);
+        }
+        let zero = Instant::now();
+        let rate = order.rate.map(|rate| rate.scale(1.0 / cores.len() as f64));
+        let workers = cores
+            .into_iter()
+            .zip(shares)
+            .map(|(core, links)| spawn(order, core, links, rate, zero, sender.clone()))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut measurer = Self {
+            workers,
+            events,
+            seconds: BTreeMap::new(),
+            totals: (0, None),
+            opened: 0,
+            rsa_identity,
+        };
+        measurer.wait_until_open(order.sockets, failure).await?;
+        Ok(measurer)
+    }
+
+    /// Waits until every worker has opened its circuits.
+    async fn wait_until_open(
+        &mut self,
+        asked: u16,
+        mut failure: Option<LinkFailure>,
+    ) -> Result<(), MeasurerError> {
+        for _ in 0..self.workers.len() {
+            match self.events.recv().await {
+                Some(WorkerEvent::Ready { opened, failure: reason }) => {
+                    self.opened += opened;
+                    failure = reason.or(failure);
+                }
+                Some(WorkerEvent::Failed(error)) => return Err(error),
+                _ => return Err(worker_gone()),
+            }
+        }
+        enough(usize::from(self.opened), asked, &mut failure)
+    }
+
+    /// Links that are open.
+    #[must_use]
+    pub fn opened(&self) -> u16 {
+        self.opened
+    }
+
+    /// The SHA-1 fingerprint of the RSA identity that the relay showed beside its Ed25519 one.
+    #[must_use]
+    pub fn rsa_identity(&self) -> Option<[u8; 20]> {
+        self.rsa_identity
+    }
+
+    /// Starts the sending at a moment, which may lie ahead so that a team starts together.
+    pub fn start(&self, at: Instant) {
+        for worker in &self.workers {
+            worker.tell(Command::Start(at));
+        }
+    }
+
+    /// The next report; cancel-safe. After `Done` or `Failed` there is none.
+    pub async fn next_event(&mut self) -> MeasurerEvent {
+        loop {
+            let event = match self.events.recv().await {
+                Some(WorkerEvent::Second(report)) => self.join_second(&report),
+                Some(WorkerEvent::Done(totals)) => self.join_totals(totals),
+                Some(WorkerEvent::Failed(error)) => Some(MeasurerEvent::Failed(error)),
+                Some(WorkerEvent::Ready { .. }) => None,
+                None => Some(MeasurerEvent::Failed(worker_gone())),
+            };
+            match event {
+                Some(MeasurerEvent::Failed(error)) => {
+                    for worker in &self.workers {
+                        worker.tell(Command::Stop);
+                    }
+                    return MeasurerEvent::Failed(error);
+                }
+                Some(event) => return event,
+                None => {}
+            }
+        }
+    }
+
+    /// Adds a worker's second; returns it once all workers have reported it.
+    fn join_second(&mut self, report: &SecondReport) -> Option<MeasurerEvent> {
+        let (count, sum) = self.seconds.entry(report.second).or_insert_with(|| {
+            let window_limited = true;
+            (0, SecondReport { second: report.second, window_limited, ..Default::default() })
+        });
+        *count += 1;
+        sum.sent_cells += report.sent_cells;
+        sum.echoed_cells += report.echoed_cells;
+        sum.checked_cells += report.checked_cells;
+        sum.cpu_micros += report.cpu_micros;
+        sum.sockets_alive += report.sockets_alive;
+        sum.window_limited &= report.window_limited;
+        // The slowest worker's round trip and the busiest one's idleness are what matters.
+        sum.round_trip_p50_micros = sum.round_trip_p50_micros.max(report.round_trip_p50_micros);
+        sum.idle_micros =
+            if *count == 1 { report.idle_micros } else { sum.idle_micros.min(report.idle_micros) };
+        if *count < self.workers.len() {
+            return None;
+        }
+        self.seconds.remove(&report.second).map(|(_, sum)| MeasurerEvent::Second(sum))
+    }
+
+    /// Adds a worker's totals; returns them once all workers are done.
+    fn join_totals(&mut self, totals: Box<WorkerTotals>) -> Option<MeasurerEvent> {
+        let (count, sum) = &mut self.totals;
+        *count += 1;
+        if let Some(sum) = sum {
+            sum.sent_cells += totals.sent_cells;
+            sum.echoed_cells += totals.echoed_cells;
+            sum.checked_cells += totals.checked_cells;
+            sum.cpu_micros += totals.cpu_micros;
+            sum.held_bytes_per_socket = sum.held_bytes_per_socket.max(totals.held_bytes_per_socket);
+            // All histograms have the same bounds, so adding them cannot fail.
+            let _ = sum.round_trip_micros.add(&totals.round_trip_micros);
+        } else {
+            *sum = Some(totals);
+        }
+        if *count < self.workers.len() { None } else { sum.take().map(MeasurerEvent::Done) }
+    }
+}
+
+/// The public half of a measurer's key, as MEAS_PARAMS names it.
+#[must_use]
+pub fn measurer_id(key: &ed25519_dalek::SigningKey) -> Ed25519Id {
+    Ed25519Id(key.verifying_key().to_bytes())
+}
+
+/// A worker ended without a word: it panicked.
+fn worker_gone() -> MeasurerError {
+    let source = std::io::Error::other("a worker thread ended unexpectedly");
+    MeasurerError::Host { what: "a worker is gone", source }
+}
+
+/// Whether at least half of the links are there.
+fn enough(
+    opened: usize,
+    asked: u16,
+    failure: &mut Option<LinkFailure>,
+) -> Result<(), MeasurerError> {
+    if opened > 0 && opened * 2 >= usize::from(asked) {
+        return Ok(());
+    }
+    let source = Box::new(failure.take().unwrap_or(LinkFailure::Closed));
+    let opened = u16::try_from(opened).unwrap_or(u16::MAX);
+    Err(MeasurerError::TooFewLinks { opened, asked, source })
+}
+
+/// Opens the links, some at a time; returns those that opened and why the last other did not.
+///
+/// Errors that no repetition mends, a wrong identity for one, end it early.
+async fn open_links(order: &Order) -> (Vec<Link>, Option<LinkFailure>) {
+    let places = Arc::new(Semaphore::new(CONCURRENT_HANDSHAKES));
+    let mut tasks = JoinSet::new();
+    for _ in 0..order.sockets {
+        let (places, target, options) = (places.clone(), order.target, order.link.clone());
+        tasks.spawn(async move {
+            let _place = places.acquire_owned().await;
+            link::open(&target, &options).await
+        });
+    }
+    let (mut links, mut failure) = (Vec::new(), None);
+    while let Some(result) = tasks.join_next().await {
+        match result {
+            Ok(Ok(link)) => links.push(link),
+            Ok(Err(error)) => {
+                failure = Some(LinkFailure::Open(error));
+                if links.is_empty() {
+                    tasks.abort_all();
+                }
+            }
+            Err(_) => {}
+        }
+    }
+    (links, failure)
+}
+
+/// Starts a worker's thread.
+fn spawn(
+    order: &Order,
+    core: Option<usize>,
+    links: Vec<Link>,
+    rate: Option<ff_proto::units::BytesPerSec>,
+    zero: Instant,
+    events: tokio::sync::mpsc::UnboundedSender<WorkerEvent>,
+) -> Result<WorkerHandle, MeasurerError> {
+    let host = |what| move |source| MeasurerError::Host { what, source };
+    let (poll, waker) = poll_with_waker().map_err(host("poll cannot be set up"))?;
+    let (commands, receiver) = mpsc::channel();
+    let setup = Setup { poll, commands: receiver, events, zero, rate, duration: order.duration };
+    let order = order.clone();
+    let thread = std::thread::Builder::new()
+        .name("ff-measurer".to_owned())
+        .spawn(move || {
+            pin(core);
+            let mut worker = Worker::new(setup, order.cells_per_record);
+            for link in links {
+                adopt(&mut worker, link, &order);
+            }
+            worker.run();
+        })
+        .map_err(host("a thread cannot be started"))?;
+    Ok(WorkerHandle { commands, waker, thread: Some(thread) })
+}
+
+/// Pins the thread; a core that is not there is worth a warning and nothing more.
+fn pin(core: Option<usize>) {
+    if let Some(id) = core
+        && !core_affinity::set_for_current(core_affinity::CoreId { id })
+    {
+        tracing::warn!(core = id, "cannot pin a worker to its core");
+    }
+}
+
+/// Gives a link to a worker.
+fn adopt(worker: &mut Worker, link: Link, order: &Order) {
+    let secrets = LinkSecrets {
+        ephemeral: rand::random(),
+        content: rand::random(),
+        sampling: rand::random(),
+    };
+    let (opening, create) = OpeningLink::new(
+        order.measurement,
+        &order.key,
+        *link.exporter,
+        secrets,
+        order.check_probability,
+    );
+    let parts = Parts {
+        tcp: mio::net::TcpStream::from_std(link.tcp),
+        sealer: link.sealer,
+        opener: link.opener,
+        leftover_ciphertext: link.leftover_ciphertext,
+        leftover_plaintext: link.leftover_plaintext.into(),
+    };
+    worker.add(|scratch, counters, now| {
+        EchoSocket::new(parts, opening, &create, scratch, counters, now)
+    });
+}
+
+/// How long a team should wait between telling all measurers to start and the start itself.
+pub const START_LEAD: Duration = Duration::from_millis(50);

@@ -1,0 +1,92 @@
+//! Counts a worker's work, second by second.
+
+use std::time::Duration;
+
+use ff_proto::units::MonoTime;
+use hdrhistogram::Histogram;
+
+use crate::order::{SecondReport, WorkerTotals};
+
+/// The longest round trip told apart, in microseconds.
+const MAX_ROUND_TRIP_MICROS: u64 = 120_000_000;
+
+/// A histogram of round trips with two or three significant digits.
+fn round_trips(digits: u8) -> Histogram<u64> {
+    Histogram::new_with_bounds(1, MAX_ROUND_TRIP_MICROS, digits)
+        .expect("the bounds and digits are within what the crate allows")
+}
+
+/// CPU time of the calling thread.
+#[must_use]
+pub fn thread_cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// Counters of one worker. The hot path adds to `now`; everything else happens once a second.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    /// The second being counted.
+    pub(crate) now: SecondReport,
+    /// Everything before it.
+    total: WorkerTotals,
+    /// Round trips of the second being counted.
+    round_trips_now: Histogram<u64>,
+    /// CPU time of the thread when the second began.
+    cpu_at_second: Duration,
+}
+
+impl Counters {
+    /// Counters at zero; to be made on the worker's own thread.
+    pub(crate) fn new() -> Self {
+        Self {
+            now: SecondReport::default(),
+            total: WorkerTotals {
+                sent_cells: 0,
+                echoed_cells: 0,
+                checked_cells: 0,
+                round_trip_micros: round_trips(3),
+                cpu_micros: 0,
+                held_bytes_per_socket: 0,
+            },
+            round_trips_now: round_trips(2),
+            cpu_at_second: thread_cpu_time(),
+        }
+    }
+
+    /// Counts a checked cell.
+    #[cold]
+    pub(crate) fn checked(&mut self, round_trip: Duration) {
+        let micros = MonoTime::from(round_trip).micros();
+        self.now.checked_cells += 1;
+        self.round_trips_now.saturating_record(micros);
+        self.total.round_trip_micros.saturating_record(micros);
+    }
+
+    /// Ends the second being counted and returns it.
+    pub(crate) fn end_second(&mut self, sockets_alive: u16) -> SecondReport {
+        let cpu = thread_cpu_time();
+        let cpu_micros = MonoTime::from(cpu.saturating_sub(self.cpu_at_second)).micros();
+        self.cpu_at_second = cpu;
+        let report = SecondReport {
+            cpu_micros,
+            sockets_alive,
+            round_trip_p50_micros: self.round_trips_now.value_at_quantile(0.5),
+            ..self.now
+        };
+        self.total.sent_cells += report.sent_cells;
+        self.total.echoed_cells += report.echoed_cells;
+        self.total.checked_cells += report.checked_cells;
+        self.now = SecondReport { second: report.second.saturating_add(1), ..Default::default() };
+        self.round_trips_now.reset();
+        report
+    }
+
+    /// Ends the counting, with the memory that a socket took.
+    pub(crate) fn finish(mut self, held_bytes_per_socket: usize) -> WorkerTotals {
+        self.end_second(0);
+        self.total.held_bytes_per_socket = held_bytes_per_socket;
+        self.total.cpu_micros = MonoTime::from(thread_cpu_time()).micros();
+        self.total
+    }
+}

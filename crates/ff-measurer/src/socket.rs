@@ -1,0 +1,390 @@
+//! One link on the hot path: records out, records in, in place and without allocation.
+//!
+//! ```text
+//!   EchoLink::write ─▶ cells in a record ─▶ Sealer::seal ─▶ write(2) ─┐   several records a call
+//!                                                                     │   the rest to `unsent`
+//!   EchoLink::handle ◀─ CellAssembler ◀─ Opener::open ◀─ read(2) ◀────┘   64 KB a call
+//! ```
+//!
+//! The buffers for a call belong to the worker and are shared by its sockets; what outlives a
+//! call, a record cut in two or bytes the kernel did not take, is kept per socket.
+
+use std::io::{self, ErrorKind, Read, Write};
+
+use ff_proto::cell::{CELL_LEN, Cell, CellAssembler};
+use ff_proto::session::measurer::{EchoEvent, EchoLink, Opening, OpeningLink};
+use ff_proto::session::{PeerViolation, SessionFailure};
+use ff_proto::units::MonoTime;
+use mio::net::TcpStream;
+use zeroize::Zeroizing;
+
+use crate::link::record::{HEADER, MAX_WIRE, Opened, Opener, RECORD_OVERHEAD, Sealer};
+use crate::order::LinkFailure;
+use crate::report::Counters;
+use crate::window::Window;
+
+/// Bytes read from a socket in one call. rustls's own 4 KB a call doubles the CPU time.
+pub(crate) const READ_LEN: usize = 64 * 1024;
+/// Bytes of records written in one call: enough to make the call cheap per cell, little enough
+/// for what a full socket leaves over to be kept per socket.
+const WRITE_LEN: usize = 32 * 1024;
+
+/// What a worker's sockets share during a call.
+pub(crate) struct Scratch {
+    /// A record's front from the last call, then what is read.
+    read: Box<[u8]>,
+    /// Records being made.
+    write: Box<[u8]>,
+    /// Bytes of one full record.
+    record_len: usize,
+}
+
+impl Scratch {
+    /// Buffers for records of so many cells.
+    pub(crate) fn new(cells_per_record: usize) -> Self {
+        let record_len = cells_per_record * CELL_LEN + RECORD_OVERHEAD;
+        let records = (WRITE_LEN / record_len).max(1);
+        Self {
+            read: vec![0; MAX_WIRE + READ_LEN].into_boxed_slice(),
+            write: vec![0; records * record_len].into_boxed_slice(),
+            record_len,
+        }
+    }
+
+    /// Bytes that one writing call produces at most.
+    pub(crate) fn write_len(&self) -> usize {
+        self.write.len()
+    }
+
+    /// Cells that one writing call sends at most.
+    pub(crate) fn cells_per_call(&self) -> u64 {
+        let cells = self.write.len() / self.record_len * self.cells_per_record();
+        u64::try_from(cells).unwrap_or(u64::MAX)
+    }
+
+    /// Cells of a full record.
+    pub(crate) fn cells_per_record(&self) -> usize {
+        (self.record_len - RECORD_OVERHEAD) / CELL_LEN
+    }
+}
+
+/// How a link ended.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// This link is of no further use.
+    Link(LinkFailure),
+    /// The measurement has failed.
+    Session(SessionFailure),
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        Self::Link(LinkFailure::Io(error))
+    }
+}
+
+impl From<crate::link::record::RecordError> for Fault {
+    fn from(error: crate::link::record::RecordError) -> Self {
+        Self::Link(LinkFailure::Record(error))
+    }
+}
+
+impl From<SessionFailure> for Fault {
+    fn from(failure: SessionFailure) -> Self {
+        Self::Session(failure)
+    }
+}
+
+/// How far the link's session is.
+enum Phase {
+    /// MEAS_CREATE was sent.
+    Opening(Option<Box<OpeningLink>>),
+    /// The circuit is open.
+    Open(Box<EchoLink>),
+}
+
+/// One link.
+pub(crate) struct EchoSocket {
+    /// The socket, registered with the worker's poll.
+    pub(crate) tcp: TcpStream,
+    /// Encrypts records.
+    sealer: Sealer,
+    /// Decrypts records.
+    opener: Opener,
+    /// The session.
+    phase: Phase,
+    /// Puts cells together that records cut in two.
+    cells: CellAssembler,
+    /// The front of a record whose rest is still to come.
+    partial: Vec<u8>,
+    /// Sealed bytes the kernel has not taken yet.
+    unsent: Vec<u8>,
+    /// How many of `unsent` it has.
+    unsent_done: usize,
+    /// How much may be on the way.
+    pub(crate) window: Window,
+    /// Whether the socket may have something to read.
+    pub(crate) readable: bool,
+    /// Whether the socket may take something.
+    pub(crate) writable: bool,
+}
+
+/// The parts of a link that the hot path needs.
+pub(crate) struct Parts {
+    /// The socket.
+    pub(crate) tcp: TcpStream,
+    /// Encrypts records.
+    pub(crate) sealer: Sealer,
+    /// Decrypts records.
+    pub(crate) opener: Opener,
+    /// Read already and not decrypted yet.
+    pub(crate) leftover_ciphertext: Vec<u8>,
+    /// Decrypted already and not looked at yet.
+    pub(crate) leftover_plaintext: Zeroizing<Vec<u8>>,
+}
+
+impl EchoSocket {
+    /// Takes a link over, and sends its MEAS_CREATE cell as soon as it is writable.
+    ///
+    /// # Errors
+    /// [`Fault`] when what was received already is bad.
+    pub(crate) fn new(
+        parts: Parts,
+        opening: OpeningLink,
+        create: &Cell,
+        scratch: &mut Scratch,
+        counters: &mut Counters,
+        now: MonoTime,
+    ) -> Result<Self, Fault> {
+        let mut socket = Self {
+            tcp: parts.tcp,
+            sealer: parts.sealer,
+            opener: parts.opener,
+            phase: Phase::Opening(Some(Box::new(opening))),
+            cells: CellAssembler::default(),
+            partial: Vec::new(),
+            unsent: Vec::with_capacity(scratch.write_len()),
+            unsent_done: 0,
+            window: Window::default(),
+            readable: true,
+            writable: true,
+        };
+        socket.queue(create)?;
+        socket.handle_plaintext(&parts.leftover_plaintext, counters, now)?;
+        if !parts.leftover_ciphertext.is_empty() {
+            let len = parts.leftover_ciphertext.len().min(scratch.read.len());
+            scratch.read[..len].copy_from_slice(&parts.leftover_ciphertext[..len]);
+            socket.open_records(&mut scratch.read[..len], counters, now)?;
+        }
+        Ok(socket)
+    }
+
+    /// Whether the circuit is open.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.phase, Phase::Open(_))
+    }
+
+    /// Bytes of memory the socket holds on to besides the kernel's: for the memory test.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let session = match &self.phase {
+            Phase::Opening(_) => size_of::<OpeningLink>(),
+            Phase::Open(link) => link.held_bytes(),
+        };
+        size_of::<Self>() + self.partial.capacity() + self.unsent.capacity() + session
+    }
+
+    /// Seals bytes of cells as one record behind what is unsent.
+    fn queue(&mut self, cells: &[u8]) -> Result<(), Fault> {
+        let start = self.unsent.len();
+        self.unsent.resize(start + RECORD_OVERHEAD + cells.len(), 0);
+        let record = &mut self.unsent[start..];
+        record[HEADER..HEADER + cells.len()].copy_from_slice(cells);
+        self.sealer.seal(record)?;
+        Ok(())
+    }
+
+    /// Reads once, and handles what came. Returns whether there may be more.
+    pub(crate) fn read(
+        &mut self,
+        scratch: &mut Scratch,
+        counters: &mut Counters,
+        now: MonoTime,
+    ) -> Result<bool, Fault> {
+        let front = self.partial.len();
+        scratch.read[..front].copy_from_slice(&self.partial);
+        self.partial.clear();
+        let room = &mut scratch.read[front..front + READ_LEN];
+        let len = match self.tcp.read(room) {
+            Ok(0) => return Err(Fault::Link(LinkFailure::Closed)),
+            Ok(len) => len,
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
+                self.partial.extend_from_slice(&scratch.read[..front]);
+                self.readable = error.kind() == ErrorKind::Interrupted;
+                return Ok(false);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        // A short read means that the socket is empty; more bytes come with an event of their own.
+        self.readable = len == READ_LEN;
+        self.open_records(&mut scratch.read[..front + len], counters, now)?;
+        Ok(self.readable)
+    }
+
+    /// Decrypts the whole records in `bytes`, handles their cells, and keeps the rest.
+    fn open_records(
+        &mut self,
+        bytes: &mut [u8],
+        counters: &mut Counters,
+        now: MonoTime,
+    ) -> Result<(), Fault> {
+        let mut at = 0;
+        loop {
+            let rest = &mut bytes[at..];
+            match self.opener.open(rest)? {
+                Opened::Data { plaintext, wire_len } => {
+                    let (start, end) = (at + plaintext.start, at + plaintext.end);
+                    self.handle_plaintext(&bytes[start..end], counters, now)?;
+                    at += wire_len;
+                }
+                Opened::Ignored { wire_len } => at += wire_len,
+                Opened::Closed => return Err(Fault::Link(LinkFailure::Closed)),
+                Opened::Incomplete { .. } => {
+                    self.partial.extend_from_slice(rest);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Handles the cells in decrypted bytes.
+    fn handle_plaintext(
+        &mut self,
+        bytes: &[u8],
+        counters: &mut Counters,
+        now: MonoTime,
+    ) -> Result<(), Fault> {
+        let phase = &mut self.phase;
+        let echoed_before = counters.now.echoed_cells;
+        let result = self.cells.feed(bytes, |cell| match phase {
+            Phase::Open(link) => match link.handle(cell, now)? {
+                EchoEvent::Echo => {
+                    counters.now.echoed_cells += 1;
+                    Ok(())
+                }
+                EchoEvent::Checked { round_trip } => {
+                    counters.now.echoed_cells += 1;
+                    counters.checked(round_trip);
+                    Ok(())
+                }
+                EchoEvent::Ignored => Ok(()),
+                EchoEvent::Ended => Err(Fault::Link(LinkFailure::Closed)),
+            },
+            Phase::Opening(opening) => {
+                let gone = PeerViolation::UnexpectedMessage("a second answer");
+                let link = opening.take().ok_or(SessionFailure::Violation(gone))?;
+                *phase = match link.handle(cell)? {
+                    Opening::Waiting(link) => Phase::Opening(Some(Box::new(link))),
+                    Opening::Open(link) => Phase::Open(link),
+                };
+                Ok(())
+            }
+        });
+        if counters.now.echoed_cells != echoed_before
+            && let Phase::Open(link) = &self.phase
+        {
+            self.window.on_echoed(link.echoed(), now);
+        }
+        result
+    }
+
+    /// Writes what is unsent. Returns whether all of it is gone.
+    fn flush(&mut self) -> Result<bool, Fault> {
+        while self.unsent_done < self.unsent.len() {
+            match self.tcp.write(&self.unsent[self.unsent_done..]) {
+                Ok(len) => self.unsent_done += len,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.writable = false;
+                    return Ok(false);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.unsent.clear();
+        self.unsent_done = 0;
+        Ok(true)
+    }
+
+    /// Writes what is unsent and then up to `allowed_cells` of fresh ones, in one call for fresh
+    /// ones. Returns how many that were.
+    pub(crate) fn write(
+        &mut self,
+        scratch: &mut Scratch,
+        allowed_cells: u64,
+        now: MonoTime,
+    ) -> Result<u64, Fault> {
+        if !self.flush()? {
+            return Ok(0);
+        }
+        let Phase::Open(link) = &mut self.phase else { return Ok(0) };
+        let window = self.window.room(link.sent() - link.echoed());
+        let cells = window.min(allowed_cells).min(scratch.cells_per_call());
+        let len = seal_records(link, &mut self.sealer, scratch, cells, now)?;
+        if len == 0 {
+            return Ok(0);
+        }
+        self.window.on_sent(link.sent(), now);
+        let taken = match self.tcp.write(&scratch.write[..len]) {
+            Ok(taken) => taken,
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
+                0
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if taken < len {
+            self.writable = false;
+            self.unsent.extend_from_slice(&scratch.write[taken..len]);
+        }
+        Ok(cells)
+    }
+
+    /// Announces the end of the link, as far as the kernel takes it, and closes it.
+    pub(crate) fn close(mut self) {
+        if self.flush().is_ok_and(|done| done)
+            && let Ok(alert) = self.sealer.close_notify()
+        {
+            // Nobody waits for it: the peer sees the end of the stream as well.
+            let _ = self.tcp.write(&alert);
+        }
+    }
+}
+
+/// Makes `cells` fresh cells into records in `scratch.write`; returns their bytes.
+fn seal_records(
+    link: &mut EchoLink,
+    sealer: &mut Sealer,
+    scratch: &mut Scratch,
+    cells: u64,
+    now: MonoTime,
+) -> Result<usize, Fault> {
+    let cells_per_record = scratch.cells_per_record();
+    let mut left = usize::try_from(cells).unwrap_or(usize::MAX);
+    let mut len = 0;
+    while left > 0 {
+        let count = left.min(cells_per_record);
+        let record = &mut scratch.write[len..len + count * CELL_LEN + RECORD_OVERHEAD];
+        let plaintext = &mut record[HEADER..HEADER + count * CELL_LEN];
+        let (cells, _) = plaintext.as_chunks_mut::<CELL_LEN>();
+        for cell in cells {
+            link.write(cell, now);
+        }
+        sealer.seal(record)?;
+        len += record.len();
+        left -= count;
+    }
+    Ok(len)
+}

@@ -1,0 +1,389 @@
+//! One worker: a pinned thread with its own poll, its share of the sockets and of the rate.
+//!
+//! A turn reads once and writes once per socket that can; when nothing is left to do it waits for
+//! the kernel. Nothing is shared between workers, and nothing is allocated per cell.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::{Duration, Instant};
+
+use ff_proto::cell::CELL_LEN;
+use ff_proto::rate::TokenBucket;
+use ff_proto::units::{BytesPerSec, Cells, MonoTime};
+use mio::{Events, Interest, Poll, Token, Waker};
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::order::{LinkFailure, MeasurerError, SecondReport, WorkerTotals};
+use crate::report::Counters;
+use crate::socket::{EchoSocket, Fault, Scratch};
+
+/// The token of the waker; sockets have their index.
+const WAKER: Token = Token(usize::MAX);
+/// How long the circuits may take to open.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(15);
+/// The token bucket's depth in time: how much a worker may catch up.
+const BURST: Duration = Duration::from_millis(100);
+/// How long a worker with nothing to do lets bytes gather before it asks the kernel again. A
+/// slow target's echoes otherwise cost a wake-up and a read for every few cells.
+const NAP: Duration = Duration::from_micros(500);
+
+/// What the measurer tells a worker.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Command {
+    /// Send from this moment on.
+    Start(Instant),
+    /// Stop at once.
+    Stop,
+}
+
+/// What a worker tells the measurer.
+#[derive(Debug)]
+pub(crate) enum WorkerEvent {
+    /// All circuits are open, or will not be.
+    Ready {
+        /// How many are open.
+        opened: u16,
+        /// Why the last of the others is not.
+        failure: Option<LinkFailure>,
+    },
+    /// A second is full.
+    Second(SecondReport),
+    /// The measurement is over.
+    Done(Box<WorkerTotals>),
+    /// It has failed.
+    Failed(MeasurerError),
+}
+
+/// What a worker is made of.
+pub(crate) struct Setup {
+    /// The poll its waker belongs to.
+    pub(crate) poll: Poll,
+    /// Commands; look after every wake-up.
+    pub(crate) commands: Receiver<Command>,
+    /// Where events go.
+    pub(crate) events: UnboundedSender<WorkerEvent>,
+    /// Zero of its clock.
+    pub(crate) zero: Instant,
+    /// Its share of the rate.
+    pub(crate) rate: Option<BytesPerSec>,
+    /// How long to send.
+    pub(crate) duration: Duration,
+}
+
+/// What the worker is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Waiting for the circuits.
+    Opening {
+        /// Those that are not open by then are given up.
+        deadline: MonoTime,
+    },
+    /// Waiting for the start.
+    Ready,
+    /// Sending, from `start` on.
+    Running {
+        /// Second 0 begins here.
+        start: MonoTime,
+        /// Sending stops here.
+        end: MonoTime,
+    },
+    /// Nothing more to do.
+    Over,
+}
+
+/// A worker.
+pub(crate) struct Worker {
+    /// Channels, clock and limits.
+    setup: Setup,
+    /// Its links; `None` where one was given up.
+    sockets: Vec<Option<EchoSocket>>,
+    /// Buffers for all of them.
+    scratch: Scratch,
+    /// What is counted.
+    counters: Counters,
+    /// What it is doing.
+    stage: Stage,
+    /// Its rate, once it runs.
+    bucket: Option<TokenBucket>,
+    /// The socket that writes first in the next turn.
+    first: usize,
+    /// Links that opened.
+    opened: u16,
+    /// Why the last link was given up.
+    last_failure: Option<LinkFailure>,
+}
+
+impl Worker {
+    /// A worker without sockets; to be made on its own thread.
+    pub(crate) fn new(setup: Setup, cells_per_record: usize) -> Self {
+        let deadline = MonoTime::from(setup.zero.elapsed()) + OPEN_TIMEOUT;
+        Self {
+            setup,
+            sockets: Vec::new(),
+            scratch: Scratch::new(cells_per_record),
+            counters: Counters::new(),
+            stage: Stage::Opening { deadline },
+            bucket: None,
+            first: 0,
+            opened: 0,
+            last_failure: None,
+        }
+    }
+
+    /// Takes a link over.
+    pub(crate) fn add(
+        &mut self,
+        make: impl FnOnce(&mut Scratch, &mut Counters, MonoTime) -> Result<EchoSocket, Fault>,
+    ) {
+        let now = self.now();
+        let added = make(&mut self.scratch, &mut self.counters, now).and_then(|mut socket| {
+            let token = Token(self.sockets.len());
+            let both = Interest::READABLE | Interest::WRITABLE;
+            self.setup.poll.registry().register(&mut socket.tcp, token, both)?;
+            Ok(socket)
+        });
+        match added {
+            Ok(socket) => self.sockets.push(Some(socket)),
+            Err(Fault::Link(failure)) => self.last_failure = Some(failure),
+            Err(Fault::Session(failure)) => self.fail(failure.into()),
+        }
+    }
+
+    /// Runs until the measurement is over.
+    pub(crate) fn run(mut self) {
+        let mut events = Events::with_capacity(256);
+        while self.stage != Stage::Over {
+            let now = self.now();
+            let busy = self.turn(now);
+            self.end_seconds(self.now());
+            self.advance(self.now());
+            if let Err(source) = self.wait(&mut events, busy) {
+                self.fail(MeasurerError::Host { what: "poll failed", source });
+            }
+        }
+        for socket in self.sockets.drain(..).flatten() {
+            socket.close();
+        }
+    }
+
+    /// The time.
+    fn now(&self) -> MonoTime {
+        self.setup.zero.elapsed().into()
+    }
+
+    /// Reads and writes once per socket. Returns whether there is more to do at once.
+    fn turn(&mut self, now: MonoTime) -> bool {
+        if let Some(bucket) = &mut self.bucket {
+            bucket.fill(now);
+        }
+        let count = self.sockets.len();
+        let mut busy = false;
+        for step in 0..count {
+            let index = (self.first + step) % count;
+            match self.serve(index, now) {
+                Ok(more) => busy |= more,
+                Err(fault) => self.give_up(index, fault),
+            }
+        }
+        self.first = (self.first + 1) % count.max(1);
+        busy
+    }
+
+    /// Reads once and writes once on one socket.
+    fn serve(&mut self, index: usize, now: MonoTime) -> Result<bool, Fault> {
+        let sending =
+            matches!(self.stage, Stage::Running { start, end } if start <= now && now < end);
+        let Some(socket) = &mut self.sockets[index] else { return Ok(false) };
+        let mut busy = false;
+        if socket.readable {
+            busy |= socket.read(&mut self.scratch, &mut self.counters, now)?;
+        }
+        if !socket.writable {
+            return Ok(busy);
+        }
+        let allowed = match &self.bucket {
+            _ if !sending => 0,
+            None => u64::MAX,
+            Some(bucket) => allowed_cells(bucket, self.scratch.cells_per_record()),
+        };
+        let sent = socket.write(&mut self.scratch, allowed, now)?;
+        if sent > 0 {
+            self.counters.now.sent_cells += sent;
+            if let Some(bucket) = &mut self.bucket {
+                bucket.take(Cells(sent).bytes());
+            }
+            busy |= socket.writable;
+        }
+        Ok(busy)
+    }
+
+    /// Drops a link, or the whole measurement.
+    fn give_up(&mut self, index: usize, fault: Fault) {
+        self.sockets[index] = None;
+        match fault {
+            Fault::Session(failure) => self.fail(failure.into()),
+            Fault::Link(failure) => self.last_failure = Some(failure),
+        }
+        let alive = self.alive();
+        if matches!(self.stage, Stage::Running { .. } | Stage::Ready) && alive * 2 < self.opened {
+            let source = Box::new(self.last_failure.take().unwrap_or(LinkFailure::Closed));
+            self.fail(MeasurerError::LinksLost { alive, opened: self.opened, source });
+        }
+    }
+
+    /// Links that are left.
+    fn alive(&self) -> u16 {
+        u16::try_from(self.sockets.iter().flatten().count()).unwrap_or(u16::MAX)
+    }
+
+    /// Ends everything with an error.
+    fn fail(&mut self, error: MeasurerError) {
+        if self.stage != Stage::Over {
+            self.stage = Stage::Over;
+            self.tell(WorkerEvent::Failed(error));
+        }
+    }
+
+    /// Tells the measurer; when it is gone, so is the worker's purpose.
+    fn tell(&mut self, event: WorkerEvent) {
+        if self.setup.events.send(event).is_err() {
+            self.stage = Stage::Over;
+        }
+    }
+
+    /// Reports the seconds that are full.
+    fn end_seconds(&mut self, now: MonoTime) {
+        let Stage::Running { start, end } = self.stage else { return };
+        let full = now.min(end).since(start).as_secs();
+        while u64::from(self.counters.now.second) < full {
+            self.counters.now.window_limited =
+                self.sockets.iter().flatten().all(|socket| socket.window.is_at_limit());
+            let report = self.counters.end_second(self.alive());
+            self.tell(WorkerEvent::Second(report));
+        }
+    }
+
+    /// Goes from one stage to the next when its time has come.
+    fn advance(&mut self, now: MonoTime) {
+        match self.stage {
+            Stage::Opening { deadline } => {
+                let waiting = self.sockets.iter().flatten().any(|socket| !socket.is_open());
+                if waiting && now < deadline {
+                    return;
+                }
+                for socket in &mut self.sockets {
+                    if socket.as_ref().is_some_and(|socket| !socket.is_open()) {
+                        *socket = None;
+                        self.last_failure = Some(LinkFailure::Timeout);
+                    }
+                }
+                self.opened = self.alive();
+                self.stage = Stage::Ready;
+                let (opened, failure) = (self.opened, self.last_failure.take());
+                self.tell(WorkerEvent::Ready { opened, failure });
+            }
+            Stage::Running { end, .. } if now >= end => {
+                self.stage = Stage::Over;
+                let counters = std::mem::replace(&mut self.counters, Counters::new());
+                let totals = counters.finish(self.held_bytes_per_socket());
+                self.tell(WorkerEvent::Done(Box::new(totals)));
+            }
+            _ => {}
+        }
+    }
+
+    /// Waits for the kernel, the time or a command.
+    fn wait(&mut self, events: &mut Events, busy: bool) -> io::Result<()> {
+        let before = self.now();
+        let sending = matches!(self.stage, Stage::Running { start, .. } if start <= before);
+        if sending && !busy {
+            std::thread::sleep(NAP);
+        }
+        let timeout = if busy { Some(Duration::ZERO) } else { self.timeout(self.now()) };
+        match self.setup.poll.poll(events, timeout) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
+            result => result?,
+        }
+        let mut woken = false;
+        for event in events.iter() {
+            if event.token() == WAKER {
+                woken = true;
+            } else if let Some(Some(socket)) = self.sockets.get_mut(event.token().0) {
+                socket.readable |= event.is_readable() || event.is_error();
+                socket.writable |= event.is_writable() || event.is_error();
+            }
+        }
+        if !busy {
+            let waited = MonoTime::from(self.now().since(before));
+            self.counters.now.idle_micros += waited.micros();
+        }
+        if woken {
+            self.take_commands();
+        }
+        Ok(())
+    }
+
+    /// How long to wait at most.
+    fn timeout(&self, now: MonoTime) -> Option<Duration> {
+        let (start, end) = match self.stage {
+            Stage::Over => return Some(Duration::ZERO),
+            Stage::Opening { deadline } => return Some(deadline.since(now)),
+            Stage::Ready => return None,
+            Stage::Running { start, end } => (start, end),
+        };
+        if now < start {
+            return Some(start.since(now));
+        }
+        let second = start + Duration::from_secs(u64::from(self.counters.now.second) + 1);
+        let mut until = end.min(second).since(now);
+        if let Some(bucket) = &self.bucket {
+            let record = self.scratch.cells_per_record() * CELL_LEN;
+            let refill = bucket.time_until(u64::try_from(record).unwrap_or(0));
+            // A millisecond of tokens at once instead of a wake-up per record.
+            until = until.min(refill.max(Duration::from_millis(1)));
+        }
+        Some(until)
+    }
+
+    /// Does what the measurer says.
+    fn take_commands(&mut self) {
+        loop {
+            match self.setup.commands.try_recv() {
+                Ok(Command::Start(at)) if self.stage == Stage::Ready => {
+                    let start = MonoTime::from(at.saturating_duration_since(self.setup.zero));
+                    let burst = |rate: BytesPerSec| rate.bytes_in(BURST).max(CELL_LEN as u64 * 31);
+                    self.bucket =
+                        self.setup.rate.map(|rate| TokenBucket::new(rate, burst(rate), start));
+                    self.stage = Stage::Running { start, end: start + self.setup.duration };
+                    self.counters = Counters::new();
+                }
+                Ok(Command::Start(_)) => {}
+                Ok(Command::Stop) | Err(TryRecvError::Disconnected) => {
+                    self.stage = Stage::Over;
+                    return;
+                }
+                Err(TryRecvError::Empty) => return,
+            }
+        }
+    }
+
+    /// The most bytes any of its sockets holds on to, without the kernel's.
+    fn held_bytes_per_socket(&self) -> usize {
+        self.sockets.iter().flatten().map(EchoSocket::held_bytes).max().unwrap_or(0)
+    }
+}
+
+/// Cells the bucket allows: whole records, so that the rate does not change their size.
+fn allowed_cells(bucket: &TokenBucket, cells_per_record: usize) -> u64 {
+    let bytes = u64::try_from(bucket.available_bytes()).unwrap_or(0);
+    let per_record = cells_per_record as u64;
+    bytes / CELL_LEN as u64 / per_record * per_record
+}
+
+/// Makes the poll and waker of a worker.
+pub(crate) fn poll_with_waker() -> io::Result<(Poll, Arc<Waker>)> {
+    let poll = Poll::new()?;
+    let waker = Waker::new(poll.registry(), WAKER)?;
+    Ok((poll, Arc::new(waker)))
+}

@@ -1,0 +1,354 @@
+//! Opens links to a real tor, and to everything that is not the relay it should be.
+
+#[path = "support/tor.rs"]
+mod tor;
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use ff_measurer::link::control::{ControlError, ControlLink, OwnedCell};
+use ff_measurer::link::handshake::{LinkOptions, TargetAddr, open};
+use ff_measurer::link::{Link, LinkError, Stage};
+use ff_proto::cell::{BODY_LEN, CMD_CREATE_FAST, CMD_CREATED_FAST, fixed_cell};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::aws_lc_rs::{default_provider, sign::any_supported_type};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::{
+    ClientConfig, ClientConnection, Connection, DigitallySignedStruct, ServerConfig,
+    ServerConnection, SignatureScheme,
+};
+use tor::Tor;
+use tor_llcrypto::pk::ed25519::Ed25519Identity;
+
+/// An identity that no relay has.
+const NOBODY: [u8; 32] = [3; 32];
+
+#[tokio::test]
+async fn create_fast_is_answered() {
+    let tor = Tor::launch();
+    let start = Instant::now();
+    let link = open_to(tor.addr, tor.ed_identity).await.expect("a link");
+    println!("link opened in {:?}: {link:?}", start.elapsed());
+    assert_eq!(link.ed_identity, tor.ed_identity);
+    let rsa = link.rsa_identity.expect("RSA identity").to_string();
+    assert_eq!(rsa.trim_start_matches('$').to_uppercase(), tor.rsa_fingerprint);
+    assert_eq!(link.link_protocol, Some(5));
+    assert_ne!(*link.exporter, [0; 32]);
+
+    let mut control = ControlLink::new(link).expect("a control link");
+    for circ_id in [0x8000_0001, 0x8000_0002] {
+        let cell = fixed_cell(circ_id, CMD_CREATE_FAST, &[7; 20]).expect("short body");
+        control.send_cells(&cell).await.expect("sent");
+        let answer = next_of(&mut control, CMD_CREATED_FAST).await;
+        assert_eq!(answer.circ_id, circ_id);
+        assert_eq!(answer.body.len(), BODY_LEN);
+    }
+    control.close().await;
+}
+
+/// Many cells in one call, more than a record holds, and every answer arrives.
+#[tokio::test]
+async fn many_cells_at_once_are_answered() {
+    let tor = Tor::launch();
+    let link = open_to(tor.addr, tor.ed_identity).await.expect("a link");
+    let mut control = ControlLink::new(link).expect("a control link");
+    let cells: Vec<u8> = (1..=100)
+        .flat_map(|id| fixed_cell(0x8000_0000 | id, CMD_CREATE_FAST, &[7; 20]).expect("short"))
+        .collect();
+    control.send_cells(&cells).await.expect("sent");
+    let mut answered = Vec::new();
+    for _ in 1..=100 {
+        answered.push(next_of(&mut control, CMD_CREATED_FAST).await.circ_id);
+    }
+    // tor keeps the order within a circuit only; its scheduler picks among circuits.
+    answered.sort_unstable();
+    assert_eq!(answered, (1..=100).map(|id| 0x8000_0000 | id).collect::<Vec<u32>>());
+    let too_long = control.send_cells(&vec![0; 1 << 20]).await;
+    assert!(matches!(too_long, Err(ControlError::TooLong { .. })), "{too_long:?}");
+    // A relay that goes away is told apart from one that misbehaves.
+    drop(tor);
+    let ended = loop {
+        match control.recv_cell().await {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(ended, ControlError::Closed { .. }), "{ended:?}");
+}
+
+#[tokio::test]
+async fn another_identity_is_refused() {
+    let tor = Tor::launch();
+    let error = open_to(tor.addr, NOBODY.into()).await.expect_err("wrong identity");
+    let LinkError::WrongIdentity { expected, found, .. } = &error else { panic!("{error:?}") };
+    assert_eq!(*expected, NOBODY.into());
+    assert_eq!(*found, Some(tor.ed_identity));
+    assert!(error.to_string().contains(&tor.ed_identity.to_string()), "{error}");
+}
+
+#[tokio::test]
+async fn man_in_the_middle_is_refused() {
+    let tor = Tor::launch();
+    let (listener, addr) = listener();
+    let relay = tor.addr;
+    thread::spawn(move || {
+        let (victim, _) = listener.accept().expect("accept");
+        let (cert, key) = new_certificate();
+        let outer = server(victim, Arc::new(Fixed(certified(cert, key))));
+        relay_plaintext(outer, attacker_to(relay));
+    });
+    let error = open_to(addr, tor.ed_identity).await.expect_err("a man in the middle");
+    assert!(matches!(error, LinkError::BadCertificates { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn relays_certificate_without_its_key_is_refused() {
+    let tor = Tor::launch();
+    let (listener, addr) = listener();
+    let relay = tor.addr;
+    thread::spawn(move || {
+        let mut inner = attacker_to(relay);
+        while inner.tls.is_handshaking() {
+            inner.tls.complete_io(&mut inner.tcp).expect("TLS with tor");
+        }
+        let stolen = inner.tls.peer_certificates().expect("certificate")[0].clone().into_owned();
+        let (victim, _) = listener.accept().expect("accept");
+        let (_, key) = new_certificate();
+        relay_plaintext(server(victim, Arc::new(Fixed(certified(stolen, key)))), inner);
+    });
+    let error = open_to(addr, tor.ed_identity).await.expect_err("a stolen certificate");
+    assert!(matches!(error, LinkError::Tls { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn closed_port_is_refused() {
+    // Port 1 is never given to the listeners of other tests.
+    let addr = SocketAddr::from(([127, 0, 0, 1], 1));
+    let error = open_to(addr, NOBODY.into()).await.expect_err("closed port");
+    assert!(matches!(error, LinkError::Refused { .. }), "{error:?}");
+    assert!(error.to_string().contains(&addr.to_string()), "{error}");
+}
+
+#[tokio::test]
+async fn plain_web_server_is_not_tls() {
+    let (listener, addr) = listener();
+    thread::spawn(move || {
+        let (mut tcp, _) = listener.accept().expect("accept");
+        let _ = tcp.read(&mut [0; 64]);
+        let _ = tcp.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        thread::sleep(Duration::from_secs(5));
+    });
+    let error = open_to(addr, NOBODY.into()).await.expect_err("a web server");
+    assert!(matches!(error, LinkError::NotTls { .. }), "{error:?}");
+    assert!(error.to_string().contains("HTTP/1.1"), "{error}");
+}
+
+#[tokio::test]
+async fn secure_web_server_is_not_tor() {
+    for answer in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], b""] {
+        let addr = tls_server(move |mut leg| {
+            let _ = leg.tls.writer().write_all(answer);
+            leg.tls.send_close_notify();
+            let _ = leg.tls.complete_io(&mut leg.tcp);
+        });
+        let error = open_to(addr, NOBODY.into()).await.expect_err("a web server");
+        assert!(matches!(error, LinkError::NotTor { .. }), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn silent_peers_time_out() {
+    let opts = LinkOptions { handshake_timeout: Duration::from_millis(300), ..options() };
+    // The kernel accepts; nobody ever reads.
+    let (_listener, silent) = listener();
+    let silent_tls = tls_server(|_leg| thread::sleep(Duration::from_secs(5)));
+    for (addr, expected) in [(silent, Stage::Tls), (silent_tls, Stage::Tor)] {
+        let start = Instant::now();
+        let target = TargetAddr { addr, ed_identity: NOBODY.into() };
+        let error = open(&target, &opts).await.expect_err("a silent peer");
+        let LinkError::HandshakeTimeout { stage, .. } = error else { panic!("{error:?}") };
+        assert_eq!(stage, expected);
+        assert!(start.elapsed() < Duration::from_secs(3));
+    }
+}
+
+#[tokio::test]
+async fn peer_that_hangs_up_is_named_as_such() {
+    let (listener, addr) = listener();
+    thread::spawn(move || drop(listener.accept()));
+    let error = open_to(addr, NOBODY.into()).await.expect_err("hung up");
+    assert!(matches!(error, LinkError::Closed { stage: Stage::Tls, .. }), "{error:?}");
+}
+
+/// Time limits that a busy test machine keeps.
+fn options() -> LinkOptions {
+    LinkOptions { handshake_timeout: Duration::from_secs(30), ..LinkOptions::default() }
+}
+
+/// Opens a link with these options.
+async fn open_to(addr: SocketAddr, ed_identity: Ed25519Identity) -> Result<Link, LinkError> {
+    open(&TargetAddr { addr, ed_identity }, &options()).await
+}
+
+/// The next cell with this command; others are passed over.
+async fn next_of(control: &mut ControlLink, command: u8) -> OwnedCell {
+    let wait = async {
+        loop {
+            let cell = control.recv_cell().await.expect("a cell");
+            if cell.command == command {
+                return cell;
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), wait).await.expect("no such cell came")
+}
+
+/// A socket that listens on loopback.
+fn listener() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+    let addr = listener.local_addr().expect("address");
+    (listener, addr)
+}
+
+/// A TLS server that does its handshake and then `serve`s.
+fn tls_server(serve: impl FnOnce(Leg) + Send + 'static) -> SocketAddr {
+    let (listener, addr) = listener();
+    thread::spawn(move || {
+        let (tcp, _) = listener.accept().expect("accept");
+        let (cert, key) = new_certificate();
+        let mut leg = server(tcp, Arc::new(Fixed(certified(cert, key))));
+        while leg.tls.is_handshaking() {
+            leg.tls.complete_io(&mut leg.tcp).expect("TLS");
+        }
+        serve(leg);
+    });
+    addr
+}
+
+/// One side of a man in the middle.
+struct Leg {
+    tls: Connection,
+    tcp: TcpStream,
+}
+
+impl Leg {
+    /// Moves what there is in both directions; returns what was received, `None` at the end.
+    fn turn(&mut self, send: &[u8]) -> Option<Vec<u8>> {
+        self.tls.writer().write_all(send).ok()?;
+        while self.tls.wants_write() && self.tls.write_tls(&mut self.tcp).is_ok() {}
+        if matches!(self.tls.read_tls(&mut self.tcp), Ok(0)) {
+            return None;
+        }
+        let state = self.tls.process_new_packets().ok()?;
+        let mut plain = vec![0; state.plaintext_bytes_to_read()];
+        self.tls.reader().read_exact(&mut plain).ok()?;
+        Some(plain)
+    }
+}
+
+/// Passes plaintext between two TLS connections until one ends.
+fn relay_plaintext(mut a: Leg, mut b: Leg) {
+    a.tcp.set_nonblocking(true).expect("non-blocking");
+    b.tcp.set_nonblocking(true).expect("non-blocking");
+    let mut to_a = Vec::new();
+    while let Some(to_b) = a.turn(&to_a) {
+        let Some(back) = b.turn(&to_b) else { return };
+        to_a = back;
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The attacker's own connection to the relay.
+fn attacker_to(relay: SocketAddr) -> Leg {
+    let config = ClientConfig::builder_with_provider(default_provider().into())
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Careless))
+        .with_no_client_auth();
+    let tls = ClientConnection::new(config.into(), relay.ip().into()).expect("client");
+    Leg { tls: tls.into(), tcp: TcpStream::connect(relay).expect("connect to tor") }
+}
+
+/// A TLS server side.
+fn server(tcp: TcpStream, cert: Arc<dyn ResolvesServerCert>) -> Leg {
+    let config = ServerConfig::builder_with_provider(default_provider().into())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .expect("versions")
+        .with_no_client_auth()
+        .with_cert_resolver(cert);
+    Leg { tls: ServerConnection::new(config.into()).expect("server").into(), tcp }
+}
+
+/// A fresh self-signed certificate and its key.
+fn new_certificate() -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
+    let made = tor_cert::x509::TlsKeyAndCert::create(
+        &mut rand::rng(),
+        SystemTime::now(),
+        "www.example.com",
+        "www.example.net",
+    )
+    .expect("certificate");
+    let cert = CertificateDer::from(made.certificates_der()[0]).into_owned();
+    let key = made.private_key_pkcs8_der().expect("key").to_vec();
+    (cert, PrivatePkcs8KeyDer::from(key).into())
+}
+
+/// Joins a certificate and a key, whether or not they fit.
+fn certified(cert: CertificateDer<'static>, key: PrivateKeyDer<'static>) -> Arc<CertifiedKey> {
+    Arc::new(CertifiedKey::new(vec![cert], any_supported_type(&key).expect("RSA key")))
+}
+
+/// Shows the same certificate to everybody.
+#[derive(Debug)]
+struct Fixed(Arc<CertifiedKey>);
+
+impl ResolvesServerCert for Fixed {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0))
+    }
+}
+
+/// Believes everything: the attacker does not care whom it talks to.
+#[derive(Debug)]
+struct Careless;
+
+impl ServerCertVerifier for Careless {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        default_provider().signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,22 @@
+//! The embedding for Arti relays.
+//!
+//! - [`tls`]: [`MeasuringTls`](tls::MeasuringTls) puts the extension on every link a relay
+//!   accepts. This is all that another Arti relay needs.
+//! - [`relay`]: [`Relay`](relay::Relay), a small relay of ours made of Arti's crates, because
+//!   `arti-relay` itself is a program and not a library.
+//! - [`keys`]: [`RelayKeys`](keys::RelayKeys), a fresh identity for it.
+//! - [`background`]: [`Background`](background::Background), a client that loads it as ordinary
+//!   users do.
+
+pub mod background;
+pub mod keys;
+pub mod relay;
+pub mod tls;
+
+mod params;
+
+/// Gives rustls its cryptography if the process has not chosen one yet.
+pub(crate) fn install_crypto_provider() {
+    // An error only says that there is one already, and any will do.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+}

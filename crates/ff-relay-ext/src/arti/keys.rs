@@ -1,0 +1,174 @@
+//! A fresh relay identity, with every key and certificate a relay shows on its links.
+//!
+//! [`RelayKeys`] lives in memory only: the relay that uses it is a new relay at each start. The
+//! chain is the one of tor-spec:
+//!
+//! ```text
+//!   RSA identity --+-> (type 2, X.509) itself
+//!                  +-> (type 7) Ed25519 identity
+//!   Ed25519 identity -> (type 4) signing key --+-> (type 5) TLS certificate
+//!                                              +-> (type 6) link authentication key
+//! ```
+//!
+//! Limit: nothing is rotated. The certificates last [`CERT_LIFETIME`], and a relay that runs
+//! longer is no longer believed by its peers.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rand::RngExt as _;
+use tor_cert::CertEncodeError;
+use tor_cert::rsa::EncodedRsaCrosscert;
+use tor_cert::x509::{TlsKeyAndCert, X509CertError, create_legacy_rsa_id_cert};
+use tor_key_forge::{Keygen as _, ToEncodableCert as _};
+use tor_llcrypto::pk::ed25519::Ed25519Identity;
+use tor_llcrypto::pk::rsa::RsaIdentity;
+use tor_llcrypto::rng::CautiousRng;
+use tor_proto::RelayChannelAuthMaterial;
+use tor_relay_crypto::pk::{
+    RelayIdentityKeypair, RelayIdentityRsaKeypair, RelayLinkSigningKeypair, RelayNtorKeypair,
+    RelayNtorKeys, RelaySigningKeypair,
+};
+use tor_relay_crypto::{gen_link_cert, gen_signing_cert, gen_tls_cert};
+
+/// How long the certificates of a [`RelayKeys`] are valid.
+///
+/// Less than the 30 days, counted from yesterday's midnight, of the TLS certificate itself.
+pub const CERT_LIFETIME: Duration = Duration::from_secs(28 * 24 * 60 * 60);
+
+/// The characters in the random part of a host name, tor's base 32.
+const HOSTNAME_CHARS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+
+/// Why no relay identity could be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// A key could not be generated.
+    #[error("cannot generate a relay key")]
+    Generate(#[from] tor_key_forge::Error),
+    /// One of Tor's own certificates could not be made.
+    #[error("cannot encode a certificate of the relay")]
+    Certificate(#[from] CertEncodeError),
+    /// One of the X.509 certificates could not be made.
+    #[error("cannot make an X.509 certificate of the relay")]
+    X509(#[from] X509CertError),
+}
+
+/// The identity of one relay and all keys below it.
+#[derive(Clone)]
+pub struct RelayKeys {
+    /// What the relay proves its identity with on links, including the TLS key.
+    auth: Arc<RelayChannelAuthMaterial>,
+    /// The Ed25519 identity.
+    ed_identity: Ed25519Identity,
+    /// The RSA identity.
+    rsa_identity: RsaIdentity,
+    /// What clients' circuit handshakes are answered with.
+    ntor: RelayNtorKeys,
+}
+
+impl RelayKeys {
+    /// Makes a new relay identity; takes some tenths of a second, mostly for the RSA keys.
+    pub fn generate() -> Result<Self, KeyError> {
+        let rng = &mut CautiousRng;
+        let rsa_identity = RelayIdentityRsaKeypair::generate(rng)?;
+        let ed_identity = RelayIdentityKeypair::generate(rng)?;
+        let ntor = RelayNtorKeypair::generate(rng)?;
+        Ok(Self {
+            auth: Arc::new(certify(&rsa_identity, &ed_identity)?),
+            ed_identity: ed_identity.to_ed25519_id(),
+            rsa_identity: rsa_identity.to_rsa_identity(),
+            ntor: RelayNtorKeys::new(ntor),
+        })
+    }
+
+    /// The keys and certificates of the link handshake.
+    pub fn auth_material(&self) -> Arc<RelayChannelAuthMaterial> {
+        Arc::clone(&self.auth)
+    }
+
+    /// The Ed25519 identity clients pin the relay by.
+    pub fn ed_identity(&self) -> Ed25519Identity {
+        self.ed_identity
+    }
+
+    /// The RSA identity, the relay's fingerprint.
+    pub fn rsa_identity(&self) -> RsaIdentity {
+        self.rsa_identity
+    }
+
+    /// The keys of the ntor circuit handshakes.
+    pub fn ntor_keys(&self) -> &RelayNtorKeys {
+        &self.ntor
+    }
+}
+
+/// Makes the keys below the two identities and certifies them.
+fn certify(
+    rsa_identity: &RelayIdentityRsaKeypair,
+    ed_identity: &RelayIdentityKeypair,
+) -> Result<RelayChannelAuthMaterial, KeyError> {
+    let rng = &mut CautiousRng;
+    let now = SystemTime::now();
+    let expiry = now + CERT_LIFETIME;
+    let issuer = random_hostname(".com");
+
+    let signing = RelaySigningKeypair::generate(rng)?;
+    let link = RelayLinkSigningKeypair::generate(rng)?;
+    let tls = TlsKeyAndCert::create(rng, now, &issuer, &random_hostname(".net"))?;
+
+    let signing_cert = gen_signing_cert(ed_identity, &signing, expiry)?;
+    let tls_cert = gen_tls_cert(&signing, *tls.link_cert_sha256(), expiry)?;
+    let link_cert = gen_link_cert(&signing, &link, expiry)?;
+    let rsa_keypair = rsa_identity.keypair();
+    let rsa_cert = create_legacy_rsa_id_cert(rng, now, &issuer, rsa_keypair)?;
+    let cross_cert =
+        EncodedRsaCrosscert::encode_and_sign(rsa_keypair, &ed_identity.to_ed25519_id(), expiry)?;
+
+    Ok(RelayChannelAuthMaterial::new(
+        &rsa_identity.public().into(),
+        ed_identity.to_ed25519_id(),
+        link,
+        signing_cert.to_encodable_cert(),
+        tls_cert,
+        link_cert.to_encodable_cert(),
+        rsa_cert,
+        cross_cert,
+        tls,
+    ))
+}
+
+/// A host name like those tor puts into its TLS handshakes: `www.`, 8 to 20 characters, `suffix`.
+pub(crate) fn random_hostname(suffix: &str) -> String {
+    let mut rng = rand::rng();
+    let length = rng.random_range(8..=20);
+    let middle =
+        (0..length).map(|_| char::from(HOSTNAME_CHARS[rng.random_range(0..HOSTNAME_CHARS.len())]));
+    "www.".chars().chain(middle).chain(suffix.chars()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostnames_have_tors_shape() {
+        for _ in 0..100 {
+            let name = random_hostname(".net");
+            let middle = name
+                .strip_prefix("www.")
+                .and_then(|rest| rest.strip_suffix(".net"))
+                .expect("prefix and suffix");
+            assert!((8..=20).contains(&middle.len()), "{name}");
+            assert!(middle.bytes().all(|byte| HOSTNAME_CHARS.contains(&byte)), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_identity_is_new() {
+        let first = RelayKeys::generate().expect("keys");
+        let second = RelayKeys::generate().expect("keys");
+        assert_ne!(first.ed_identity(), second.ed_identity());
+        assert_ne!(first.rsa_identity(), second.rsa_identity());
+    }
+}

@@ -1,0 +1,329 @@
+//! A small relay made of Arti's crates, to be measured.
+//!
+//! [`Relay`] accepts links as any Tor relay does and answers circuits on them, CREATE_FAST
+//! included. TLS goes through [`MeasuringTls`], so that the measurement extension sits on every
+//! link. Circuits may open directory streams (BEGIN_DIR); their bytes are sent back on the same
+//! stream, which is how traffic like clients' crosses the relay in both directions.
+//!
+//! ```text
+//!   accept_loop --> serve_link --> ChanMgr::handle_incoming --> tor-proto's reactors
+//!                                                                   | streams
+//!   serve_circuits --> echo_stream  <-------------------------------+
+//! ```
+//!
+//! Limits: it never enters a consensus, has no exit and no directory, and its circuits count
+//! against no memory quota. `ChanMgr` 0.47 keeps the handle of every link from a client, also
+//! after the link has closed: some kilobytes for each, until the relay ends.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use safelog::Sensitive;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::{AbortHandle, JoinSet};
+use tor_cell::relaycell::RelayCmd;
+use tor_cell::relaycell::msg::{Connected, End};
+use tor_chanmgr::{ChanMgr, ChanMgrConfig, ChannelConfig, Dormancy};
+use tor_linkspec::OwnedChanTarget;
+use tor_llcrypto::pk::ed25519::Ed25519Identity;
+use tor_llcrypto::pk::rsa::RsaIdentity;
+use tor_memquota::MemoryQuotaTracker;
+use tor_netdir::params::NetParameters;
+use tor_proto::channel::Channel;
+use tor_proto::circuit::CircHopSyncView;
+use tor_proto::relay::channel_provider::ChannelProvider;
+use tor_proto::relay::{CircuitIncomingStreamReceiver, CreateRequestHandler};
+use tor_proto::stream::{
+    IncomingStream, IncomingStreamRequest, IncomingStreamRequestContext,
+    IncomingStreamRequestDisposition, IncomingStreamRequestFilter,
+};
+use tor_rtcompat::CompoundRuntime;
+use tor_rtcompat::tokio::TokioRustlsRuntime;
+use tracing::{debug, warn};
+
+use super::keys::RelayKeys;
+use super::params::{ParamsError, relay_circuits};
+use super::tls::{Extension, MeasuringTls};
+
+/// How long a peer may take from the TCP connection to the finished link handshake.
+pub const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
+
+/// How many links may be in their handshake at once; more wait in the kernel's queue.
+pub const MAX_HANDSHAKES: usize = 512;
+
+/// How many streams of one circuit are echoed at once; more wait unanswered.
+const STREAMS_PER_CIRCUIT: usize = 64;
+
+/// Length of the kernel's queue of connections not yet accepted.
+///
+/// A measurement opens up to a few hundred connections in one moment.
+const BACKLOG: u32 = 1024;
+
+/// Pause after a failed `accept`, which as a rule means that there are no free file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Bytes read from a stream at once; Arti hands out at most one cell's payload, 498 bytes.
+const STREAM_BUFFER_BYTES: usize = 512;
+
+/// What a [`Relay`] is made from.
+pub struct RelayConfig {
+    /// Where to listen; port 0 lets the system choose.
+    pub listen: SocketAddr,
+    /// The relay's identity.
+    pub keys: RelayKeys,
+    /// The measurement extension of its links.
+    pub extension: Arc<Extension>,
+}
+
+/// Why a [`Relay`] could not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RelayError {
+    /// [`Relay::launch`] was called outside a tokio runtime.
+    #[error("no tokio runtime to run the relay in")]
+    Runtime(#[source] io::Error),
+    /// The address to listen on cannot be had.
+    #[error("cannot listen on {0}")]
+    Listen(SocketAddr, #[source] io::Error),
+    /// The channel manager refused our keys or configuration.
+    #[error("cannot set up the channel manager")]
+    Channels(#[source] Box<tor_chanmgr::Error>),
+    /// The circuit parameters are incomplete.
+    #[error("cannot make the circuit parameters")]
+    Params(#[from] ParamsError),
+}
+
+impl From<tor_chanmgr::Error> for RelayError {
+    fn from(error: tor_chanmgr::Error) -> Self {
+        Self::Channels(Box::new(error))
+    }
+}
+
+/// A running relay; dropping it ends its tasks and closes its links.
+#[derive(Debug)]
+pub struct Relay {
+    /// Where it listens.
+    addr: SocketAddr,
+    /// Its Ed25519 identity.
+    ed_identity: Ed25519Identity,
+    /// Its RSA identity.
+    rsa_identity: RsaIdentity,
+    /// The accept loop and the stream echo.
+    tasks: [AbortHandle; 2],
+}
+
+/// Arti's tokio runtime with our TLS in place of its own.
+type MeasuringRuntime = CompoundRuntime<
+    TokioRustlsRuntime,
+    TokioRustlsRuntime,
+    TokioRustlsRuntime,
+    TokioRustlsRuntime,
+    TokioRustlsRuntime,
+    MeasuringTls<TokioRustlsRuntime>,
+    TokioRustlsRuntime,
+>;
+
+impl Relay {
+    /// Starts a relay whose tasks run in the current tokio runtime.
+    pub fn launch(config: RelayConfig) -> Result<Self, RelayError> {
+        super::install_crypto_provider();
+        let base = TokioRustlsRuntime::current().map_err(RelayError::Runtime)?;
+        let listener = listen(config.listen).map_err(|e| RelayError::Listen(config.listen, e))?;
+        let addr = listener.local_addr().map_err(|e| RelayError::Listen(config.listen, e))?;
+        let runtime = with_tls(&base, MeasuringTls::new(base.clone(), config.extension));
+
+        let (channels, circuits) = channel_manager(runtime, &config.keys, addr)?;
+        let accepting = tokio::spawn(accept_loop(listener, channels)).abort_handle();
+        let echoing = tokio::spawn(serve_circuits(circuits)).abort_handle();
+        Ok(Self {
+            addr,
+            ed_identity: config.keys.ed_identity(),
+            rsa_identity: config.keys.rsa_identity(),
+            tasks: [accepting, echoing],
+        })
+    }
+
+    /// Where the relay listens, with the port the system chose.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// The relay's Ed25519 identity.
+    pub fn ed_identity(&self) -> Ed25519Identity {
+        self.ed_identity
+    }
+
+    /// The relay's RSA identity.
+    pub fn rsa_identity(&self) -> RsaIdentity {
+        self.rsa_identity
+    }
+
+    /// Ends the relay: no new links, and the open ones close. Same as dropping it.
+    pub fn shutdown(self) {}
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+/// `base` with its TLS replaced.
+fn with_tls(base: &TokioRustlsRuntime, tls: MeasuringTls<TokioRustlsRuntime>) -> MeasuringRuntime {
+    let part = || base.clone();
+    CompoundRuntime::new(part(), part(), part(), part(), part(), tls, part())
+}
+
+/// A listening socket with room for [`BACKLOG`] waiting connections.
+fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(addr)?;
+    socket.listen(BACKLOG)
+}
+
+/// The channel manager of a relay, and the streams that will be opened on its circuits.
+fn channel_manager(
+    runtime: MeasuringRuntime,
+    keys: &RelayKeys,
+    addr: SocketAddr,
+) -> Result<(Arc<ChanMgr<MeasuringRuntime>>, CircuitIncomingStreamReceiver), RelayError> {
+    // Peers learn our addresses from NETINFO; "any address" would tell them nothing.
+    let my_addrs = if addr.ip().is_unspecified() { vec![] } else { vec![addr] };
+    let config = ChanMgrConfig::new(ChannelConfig::default())
+        .with_auth_material(keys.auth_material())
+        .with_my_addrs(my_addrs);
+    let net = NetParameters::default();
+    let memquota = MemoryQuotaTracker::new_noop();
+    let channels = Arc::new(ChanMgr::new(runtime, config, Dormancy::Active, &net, memquota)?);
+
+    // Circuits that extend further get their channels from the same manager.
+    let provider: Weak<ChanMgr<MeasuringRuntime>> = Arc::downgrade(&channels);
+    let provider: Weak<dyn ChannelProvider<BuildSpec = OwnedChanTarget> + Send + Sync> = provider;
+    let (handler, circuits) = CreateRequestHandler::new(
+        provider,
+        relay_circuits(&net)?,
+        keys.ntor_keys().clone(),
+        Box::new(|| Box::new(DirectoryOnly) as Box<dyn IncomingStreamRequestFilter>),
+        &[RelayCmd::BEGIN_DIR],
+    );
+    channels.set_create_request_handler(Arc::new(handler))?;
+    Ok((channels, circuits))
+}
+
+/// Accepts links until it is aborted; its links end with it.
+async fn accept_loop(listener: TcpListener, channels: Arc<ChanMgr<MeasuringRuntime>>) {
+    let handshakes = Arc::new(Semaphore::new(MAX_HANDSHAKES));
+    let mut links = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = accept(&listener, &handshakes) => match accepted {
+                Ok((tcp, peer, permit)) => {
+                    links.spawn(serve_link(Arc::clone(&channels), tcp, peer, permit));
+                }
+                Err(error) => {
+                    warn!("cannot accept a connection: {error}");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
+            // Frees what a finished link leaves behind.
+            Some(_) = links.join_next() => {}
+        }
+    }
+}
+
+/// Waits until another handshake is allowed, then for a connection.
+async fn accept(
+    listener: &TcpListener,
+    handshakes: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+    let permit = Arc::clone(handshakes).acquire_owned().await.map_err(io::Error::other)?;
+    let (tcp, peer) = listener.accept().await?;
+    // Arti writes whole batches of cells; Nagle's algorithm would only hold back the last one.
+    // A refusal is no reason to treat the listener as broken.
+    if let Err(error) = tcp.set_nodelay(true) {
+        debug!("cannot set TCP_NODELAY: {error}");
+    }
+    Ok((tcp, peer, permit))
+}
+
+/// Carries one link from its handshake, for which it holds `permit`, to its end.
+async fn serve_link(
+    channels: Arc<ChanMgr<MeasuringRuntime>>,
+    tcp: TcpStream,
+    peer: SocketAddr,
+    permit: OwnedSemaphorePermit,
+) {
+    let handshake = channels.handle_incoming(Sensitive::new(peer), tcp.into());
+    let link = match tokio::time::timeout(HANDSHAKE_TIME, handshake).await {
+        Ok(Ok(channel)) => OpenLink(channel),
+        Ok(Err(error)) => return debug!("link handshake failed: {error}"),
+        Err(_) => return debug!("link handshake took longer than {HANDSHAKE_TIME:?}"),
+    };
+    drop(permit);
+    if let Err(error) = link.0.wait_for_close().await {
+        debug!("link closed: {error}");
+    }
+}
+
+/// An open link, closed when this is dropped.
+///
+/// Dropping the channel alone is not enough: the channel manager holds another handle of it.
+struct OpenLink(Arc<Channel>);
+
+impl Drop for OpenLink {
+    fn drop(&mut self) {
+        self.0.terminate();
+    }
+}
+
+/// Lets circuits open directory streams and nothing else.
+struct DirectoryOnly;
+
+impl IncomingStreamRequestFilter for DirectoryOnly {
+    fn disposition(
+        &mut self,
+        context: &IncomingStreamRequestContext<'_>,
+        _circuit: &CircHopSyncView<'_>,
+    ) -> tor_proto::Result<IncomingStreamRequestDisposition> {
+        Ok(match context.request() {
+            IncomingStreamRequest::BeginDir(_) => IncomingStreamRequestDisposition::Accept,
+            _ => IncomingStreamRequestDisposition::RejectRequest(End::new_misc()),
+        })
+    }
+}
+
+/// Echoes the streams of all circuits until it is aborted.
+async fn serve_circuits(circuits: CircuitIncomingStreamReceiver) {
+    circuits
+        .for_each_concurrent(None, |streams| {
+            streams.for_each_concurrent(STREAMS_PER_CIRCUIT, async |stream| {
+                if let Err(error) = echo_stream(stream).await {
+                    debug!("directory stream ended: {error}");
+                }
+            })
+        })
+        .await;
+}
+
+/// Accepts a stream and sends back all that comes on it.
+async fn echo_stream(incoming: IncomingStream) -> io::Result<()> {
+    let stream = incoming.accept_data(Connected::new_empty()).await.map_err(io::Error::other)?;
+    let (mut reader, mut writer) = stream.split();
+    let mut buffer = [0; STREAM_BUFFER_BYTES];
+    loop {
+        let length = reader.read(&mut buffer).await?;
+        if length == 0 {
+            return writer.close().await;
+        }
+        writer.write_all(&buffer[..length]).await?;
+        writer.flush().await?;
+    }
+}

@@ -1,0 +1,117 @@
+//! A relay and a client of ours, joined over loopback.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ff_relay_ext::arti::background::{Background, BackgroundError};
+use ff_relay_ext::arti::keys::RelayKeys;
+use ff_relay_ext::arti::relay::{Relay, RelayConfig};
+use ff_relay_ext::arti::tls::Extension;
+use tokio::sync::oneshot;
+
+/// A relay in a thread with its own runtime; both end when this is dropped.
+struct RelayThread {
+    addr: SocketAddr,
+    keys: RelayKeys,
+    /// Dropped to end the relay.
+    shutdown: Option<oneshot::Sender<()>>,
+    /// Dropped to end the runtime too.
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl RelayThread {
+    fn start() -> Self {
+        let keys = RelayKeys::generate().expect("keys");
+        let config = RelayConfig {
+            listen: "127.0.0.1:0".parse().expect("address"),
+            keys: keys.clone(),
+            extension: Arc::new(Extension::default()),
+        };
+        let (shutdown, is_shutdown) = oneshot::channel::<()>();
+        let (stop, is_stopped) = oneshot::channel::<()>();
+        let (started, is_started) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("runtime");
+            runtime.block_on(async {
+                let relay = Relay::launch(config).expect("relay");
+                started.send(relay.addr()).expect("test waits");
+                let _ = is_shutdown.await;
+                relay.shutdown();
+                let _ = is_stopped.await;
+            });
+        });
+        let addr = is_started.recv().expect("relay starts");
+        Self { addr, keys, shutdown: Some(shutdown), stop: Some(stop), thread: Some(thread) }
+    }
+}
+
+impl Drop for RelayThread {
+    fn drop(&mut self) {
+        drop(self.shutdown.take());
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            assert!(ended.is_ok() || std::thread::panicking());
+        }
+    }
+}
+
+/// Bytes a second that come back through `relay` over `time`, after a start of half a second.
+fn echoed_rate(relay: &RelayThread, rate: u64, time: Duration) -> f64 {
+    let background =
+        Background::start(relay.addr, relay.keys.ed_identity(), rate).expect("background");
+    std::thread::sleep(Duration::from_millis(500));
+    let (before, start) = (background.echoed_bytes(), Instant::now());
+    std::thread::sleep(time);
+    let echoed = background.echoed_bytes() - before;
+    assert!(background.is_running());
+    echoed as f64 / start.elapsed().as_secs_f64()
+}
+
+#[test]
+fn background_traffic_comes_back_at_its_rate() {
+    let relay = RelayThread::start();
+    let rate = 20_000_000 / 8;
+    let echoed = echoed_rate(&relay, rate, Duration::from_secs(3));
+    let error = echoed / rate as f64 - 1.0;
+    assert!(error.abs() < 0.1, "rate is {:+.1} % off", error * 100.0);
+}
+
+#[test]
+fn another_identity_is_refused() {
+    let relay = RelayThread::start();
+    let other = RelayKeys::generate().expect("keys").ed_identity();
+    let result = Background::start(relay.addr, other, 1000);
+    assert!(matches!(result, Err(BackgroundError::Protocol(_))), "{result:?}");
+}
+
+#[test]
+fn shutdown_closes_links_while_the_runtime_goes_on() {
+    let mut relay = RelayThread::start();
+    let background =
+        Background::start(relay.addr, relay.keys.ed_identity(), 100_000).expect("background");
+    drop(relay.shutdown.take());
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while background.is_running() {
+        assert!(Instant::now() < deadline, "still running");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Prints what loopback carries; run it alone and in release, it loads both cores.
+#[test]
+#[ignore = "a measurement, not a check"]
+fn rates_up_to_200_mbit() {
+    let relay = RelayThread::start();
+    for mbit in [20, 50, 100, 200] {
+        let rate = mbit * 1_000_000 / 8;
+        let echoed = echoed_rate(&relay, rate, Duration::from_secs(4));
+        eprintln!("{mbit} Mbit/s: {:+.2} %", (echoed / rate as f64 - 1.0) * 100.0);
+    }
+}
