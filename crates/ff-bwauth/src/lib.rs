@@ -1,3 +1,37 @@
-//! The coordinator.
+//! FlashFlow's coordinator: measures relays and publishes what they can forward.
+//!
+//! ```text
+//!   cli ─▶ run ─▶ demo (relay and clients in this process) ─▶ measure ─▶ Outcome
+//!             └────────────────────────────────────────────▶ measure ─┘    │
+//!            screen, results (JSON lines), report (HTML), v3bw ◀───────────┘
+//! ```
+//!
+//! The central types are [`measure::Plan`] and [`outcome::Outcome`].
 
+pub mod cli;
+pub mod demo;
+pub mod files;
+pub mod host;
+pub mod key;
+pub mod measure;
 pub mod outcome;
+pub mod report;
+pub mod results;
+pub mod run;
+mod samples;
+pub mod screen;
+pub mod utc;
+pub mod v3bw;
+
+/// Logs to standard error: warnings, with one `verbose` what happens, with two details.
+/// `RUST_LOG` beats it.
+pub fn init_logging(verbose: u8) {
+    let default = match verbose {
+        0 => "warn",
+        1 => "info",
+        _ => "debug",
+    };
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+}

@@ -88,6 +88,101 @@ pub fn fixed_cell(circ_id: u32, command: u8, body: &[u8]) -> Result<Cell, Decode
     Ok(cell)
 }
 
+/// Cuts the bytes of an open link into cells, however they come.
+///
+/// A cell that lies whole in the bytes is handed on in place; one that does not is put together
+/// here. The bodies of variable-length cells are dropped: after the handshake only VPADDING has
+/// one, and it means nothing.
+#[derive(Clone, Debug)]
+pub struct CellAssembler {
+    /// The front of a cell whose rest is still to come.
+    partial: Cell,
+    /// Bytes of it; less than the cell needs.
+    have: usize,
+    /// Bytes of a variable-length body still to be dropped.
+    skip: usize,
+}
+
+impl Default for CellAssembler {
+    fn default() -> Self {
+        Self { partial: [0; CELL_LEN], have: 0, skip: 0 }
+    }
+}
+
+/// Bytes that tell how long a variable-length cell is.
+const VARIABLE_HEADER_LEN: usize = HEADER_LEN + 2;
+
+impl CellAssembler {
+    /// Takes bytes and hands on every cell that is complete with them, with an empty body where
+    /// the length is variable.
+    ///
+    /// # Errors
+    /// The first error of `on_cell`; the rest of the bytes is then lost.
+    #[inline]
+    pub fn feed<E>(
+        &mut self,
+        mut bytes: &[u8],
+        mut on_cell: impl FnMut(CellRef<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        while !bytes.is_empty() {
+            if self.have > 0 || self.skip > 0 {
+                bytes = self.complete(bytes, &mut on_cell)?;
+            } else if let Some(cell) =
+                peek_cell(bytes).filter(|cell| !is_variable_length(cell.command))
+            {
+                bytes = &bytes[CELL_LEN..];
+                on_cell(cell)?;
+            } else {
+                bytes = self.complete(bytes, &mut on_cell)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes bytes of a cell that is not whole in them, and returns the bytes behind it.
+    #[cold]
+    fn complete<'a, E>(
+        &mut self,
+        bytes: &'a [u8],
+        on_cell: &mut impl FnMut(CellRef<'_>) -> Result<(), E>,
+    ) -> Result<&'a [u8], E> {
+        let skipped = self.skip.min(bytes.len());
+        self.skip -= skipped;
+        let bytes = &bytes[skipped..];
+        // First the command, then what it says is needed.
+        let bytes = self.gather(bytes, HEADER_LEN);
+        if self.have < HEADER_LEN {
+            return Ok(bytes);
+        }
+        let command = self.partial[4];
+        let variable = is_variable_length(command);
+        let needed = if variable { VARIABLE_HEADER_LEN } else { CELL_LEN };
+        let bytes = self.gather(bytes, needed);
+        if self.have < needed {
+            return Ok(bytes);
+        }
+        self.have = 0;
+        let [a, b, c, d, ..] = self.partial;
+        let circ_id = u32::from_be_bytes([a, b, c, d]);
+        if variable {
+            self.skip = usize::from(u16::from_be_bytes([self.partial[5], self.partial[6]]));
+            on_cell(CellRef { circ_id, command, body: &[], wire_len: needed + self.skip })?;
+        } else {
+            let body = &self.partial[HEADER_LEN..];
+            on_cell(CellRef { circ_id, command, body, wire_len: CELL_LEN })?;
+        }
+        Ok(bytes)
+    }
+
+    /// Moves bytes into `partial` until it has `needed`, and returns the rest.
+    fn gather<'a>(&mut self, bytes: &'a [u8], needed: usize) -> &'a [u8] {
+        let (now, later) = bytes.split_at(bytes.len().min(needed.saturating_sub(self.have)));
+        self.partial[self.have..self.have + now.len()].copy_from_slice(now);
+        self.have += now.len();
+        later
+    }
+}
+
 /// Follows the cell boundaries of one direction of a link without keeping its bytes.
 ///
 /// It starts in front of the VERSIONS cell, whose circuit id has two bytes. Feed it every byte

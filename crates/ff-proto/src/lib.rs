@@ -23,6 +23,7 @@ pub mod content;
 pub mod keystream;
 pub mod msg;
 pub mod params;
+pub mod rate;
 pub mod session;
 #[cfg(feature = "tor-cell")]
 pub mod torcell;

@@ -110,6 +110,12 @@ impl BytesPerSec {
     }
 }
 
+impl core::iter::Sum for BytesPerSec {
+    fn sum<I: Iterator<Item = Self>>(rates: I) -> Self {
+        rates.fold(Self(0), |sum, rate| Self(sum.0.saturating_add(rate.0)))
+    }
+}
+
 impl fmt::Display for BytesPerSec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:.2} Mbit/s", self.mbit())

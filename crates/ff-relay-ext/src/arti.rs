@@ -9,7 +9,9 @@
 //!   users do.
 
 pub mod background;
+pub mod extension;
 pub mod keys;
+pub mod link;
 pub mod relay;
 pub mod tls;
 

@@ -130,6 +130,8 @@ impl CoordinatorLink {
     /// Takes a control message.
     fn handle_message(&mut self, message: Msg) -> Result<Option<CoordinatorEvent>, SessionFailure> {
         match (message, self.state) {
+            // What was on its way when the session ended changes nothing any more.
+            (_, State::Over) => Ok(None),
             (Msg::Err(error), _) => Err(SessionFailure::Refused(error)),
             (Msg::ParamsOk(grant), State::Asking { .. }) => {
                 self.check_grant(&grant)?;
@@ -148,7 +150,11 @@ impl CoordinatorLink {
                 Ok(Some(CoordinatorEvent::Background(report)))
             }
             (Msg::Stats(report), _) => Ok(Some(CoordinatorEvent::Stats(report))),
-            (Msg::End(end), _) if end.measurement == self.measurement => {
+            // The target ends behind its last report, never earlier: it must not choose by itself
+            // how many seconds count.
+            (Msg::End(end), State::Granted | State::Running { .. })
+                if end.measurement == self.measurement && self.is_reported() =>
+            {
                 self.state = State::Over;
                 Ok(Some(CoordinatorEvent::Ended))
             }

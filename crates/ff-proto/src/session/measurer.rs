@@ -23,9 +23,9 @@ use crate::units::MonoTime;
 /// The circuit id of measurement circuits: an initiator's ids have the high bit set (tor-spec),
 /// and one circuit a link needs no other.
 pub const MEASUREMENT_CIRC_ID: u32 = 0x8000_0001;
-/// Checks that may wait for their cell at once. At one check per 1000 cells that is 500 MB in
-/// flight on one link; a sample beyond it is not taken.
-const MAX_PENDING_CHECKS: usize = 1024;
+/// Checks that may wait for their cell at once, 24 bytes each. At one check per 1000 cells that is
+/// 130 MB in flight on one link; a sample beyond it is not taken.
+const MAX_PENDING_CHECKS: usize = 256;
 
 /// The random numbers one link needs, all fresh from a cryptographic generator.
 #[derive(Zeroize, ZeroizeOnDrop)]
@@ -229,6 +229,14 @@ impl EchoLink {
             return Err(PeerViolation::WrongContent { index }.into());
         }
         Ok(EchoEvent::Checked { round_trip: now.since(written) })
+    }
+
+    /// Bytes of memory the link holds on to.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        size_of::<Self>()
+            + size_of::<Checker>()
+            + self.pending.capacity() * size_of::<(u64, MonoTime)>()
     }
 
     /// Cells written.

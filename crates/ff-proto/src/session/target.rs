@@ -160,6 +160,8 @@ struct Measurement {
     coordinator_link: LinkId,
     /// Seconds granted.
     duration_secs: u16,
+    /// The background ratio granted.
+    ratio: Ratio,
     /// Who may open links, and how many more.
     team: Vec<MeasurerGrant>,
     /// The open measurement links; at most the team's sockets.
@@ -179,6 +181,8 @@ pub struct Target {
     policy: Policy,
     /// Grants of the last period.
     history: Vec<GrantRecord>,
+    /// Grants since the start.
+    grants_given: u64,
     /// At most one at a time.
     measurement: Option<Measurement>,
     /// What the host has not taken yet.
@@ -192,7 +196,7 @@ impl Target {
     /// An idle target that remembers earlier grants.
     #[must_use]
     pub fn new(policy: Policy, history: Vec<GrantRecord>) -> Self {
-        Self { policy, history, measurement: None, output: VecDeque::new() }
+        Self { policy, history, grants_given: 0, measurement: None, output: VecDeque::new() }
     }
 
     /// Takes new options; a measurement that is going on keeps what it was granted.
@@ -230,6 +234,7 @@ impl Target {
             self.measurement.as_ref().is_some_and(|m| m.coordinator_link == arrival.link);
         if !is_coordinators {
             self.output.push_back(Output::Close(arrival.link));
+            self.handle_link_closed(arrival.link);
         }
     }
 
@@ -266,6 +271,7 @@ impl Target {
             return Err((ErrCode::TOO_SOON, "this coordinator has measured in this period"));
         }
         self.history.push(GrantRecord { coordinator, unix_secs });
+        self.grants_given += 1;
         Ok(())
     }
 
@@ -279,6 +285,7 @@ impl Target {
             ratio: self.policy.ratio,
             crypto: CryptoKind::AES128_CTR,
         };
+        let ratio = answer.ratio;
         self.send(arrival.link, arrival.circ_id, &Msg::ParamsOk(answer));
         let sockets = params.measurers.iter().map(|measurer| u32::from(measurer.sockets)).sum();
         self.output.push_back(Output::Tell(TargetEvent::Granted {
@@ -292,6 +299,7 @@ impl Target {
             coordinator,
             coordinator_link: arrival.link,
             duration_secs,
+            ratio,
             team: params.measurers.clone(),
             links: Vec::new(),
             progress: Progress::Granted { lapses: arrival.now + START_TIMEOUT },
@@ -386,7 +394,7 @@ impl Target {
 
     /// Counts cells that this link's circuit has echoed; the first of them start the measurement.
     pub fn on_echoed(&mut self, cells: Cells, now: MonoTime) {
-        let Some(measurement) = &mut self.measurement else { return };
+        let Some(measurement) = self.measurement.as_mut().filter(|_| cells.0 > 0) else { return };
         measurement.echoed.0 = measurement.echoed.0.saturating_add(cells.0);
         if matches!(measurement.progress, Progress::Granted { .. }) {
             measurement.progress = Progress::Running { started: now, second: 0 };
@@ -489,10 +497,10 @@ impl Target {
         })
     }
 
-    /// The background ratio that was granted.
+    /// The background ratio that was granted; without a measurement, what would be.
     #[must_use]
     pub fn ratio(&self) -> Ratio {
-        self.policy.ratio
+        self.measurement.as_ref().map_or(self.policy.ratio, |measurement| measurement.ratio)
     }
 
     /// Whether nothing is granted or running.
@@ -505,6 +513,12 @@ impl Target {
     #[must_use]
     pub fn history(&self) -> &[GrantRecord] {
         &self.history
+    }
+
+    /// How many grants were given since the start: when it grows, the history is to be stored.
+    #[must_use]
+    pub fn grants_given(&self) -> u64 {
+        self.grants_given
     }
 
     /// The team of the measurement that is granted or running, for the host's exemptions.

@@ -46,9 +46,10 @@ use tor_rtcompat::CompoundRuntime;
 use tor_rtcompat::tokio::TokioRustlsRuntime;
 use tracing::{debug, warn};
 
+use super::extension::Extension;
 use super::keys::RelayKeys;
 use super::params::{ParamsError, relay_circuits};
-use super::tls::{Extension, MeasuringTls};
+use super::tls::MeasuringTls;
 
 /// How long a peer may take from the TCP connection to the finished link handshake.
 pub const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
@@ -113,8 +114,8 @@ pub struct Relay {
     ed_identity: Ed25519Identity,
     /// Its RSA identity.
     rsa_identity: RsaIdentity,
-    /// The accept loop and the stream echo.
-    tasks: [AbortHandle; 2],
+    /// The accept loop, the stream echo and the extension's timers.
+    tasks: [AbortHandle; 3],
 }
 
 /// Arti's tokio runtime with our TLS in place of its own.
@@ -135,6 +136,7 @@ impl Relay {
         let base = TokioRustlsRuntime::current().map_err(RelayError::Runtime)?;
         let listener = listen(config.listen).map_err(|e| RelayError::Listen(config.listen, e))?;
         let addr = listener.local_addr().map_err(|e| RelayError::Listen(config.listen, e))?;
+        let timers = tokio::spawn(config.extension.clone().run(base.clone())).abort_handle();
         let runtime = with_tls(&base, MeasuringTls::new(base.clone(), config.extension));
 
         let (channels, circuits) = channel_manager(runtime, &config.keys, addr)?;
@@ -144,7 +146,7 @@ impl Relay {
             addr,
             ed_identity: config.keys.ed_identity(),
             rsa_identity: config.keys.rsa_identity(),
-            tasks: [accepting, echoing],
+            tasks: [accepting, echoing, timers],
         })
     }
 

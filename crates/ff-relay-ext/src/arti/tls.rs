@@ -13,21 +13,15 @@
 //! Limit: the extension sees accepted links only. A relay also carries clients' traffic on links
 //! it opened itself to other relays.
 
-use std::borrow::Cow;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use async_trait::async_trait;
-use futures::io::{AsyncRead, AsyncWrite};
 use tor_rtcompat::tls::{TlsAcceptorSettings, TlsConnector};
-use tor_rtcompat::{CertifiedConn, StreamOps, TlsProvider};
+use tor_rtcompat::{StreamOps, TlsProvider};
 
-/// What all measured links of one relay share.
-#[derive(Debug, Default)]
-#[non_exhaustive]
-pub struct Extension {}
+use super::extension::Extension;
+use super::link::LinkStream;
 
 /// A [`TlsProvider`] whose accepted connections carry the measurement extension.
 #[derive(Clone, Debug)]
@@ -89,79 +83,5 @@ where
     async fn negotiate_unvalidated(&self, stream: S, sni: &str) -> io::Result<Self::Conn> {
         let inner = self.inner.negotiate_unvalidated(stream, sni).await?;
         Ok(LinkStream::new(inner, Arc::clone(&self.extension)))
-    }
-}
-
-/// One accepted link: a TLS connection and the measurement extension on it.
-#[derive(Debug)]
-pub struct LinkStream<T> {
-    /// The TLS connection.
-    inner: T,
-    /// Shared with the relay's other links.
-    #[expect(dead_code, reason = "read once measurement cells are taken out here")]
-    extension: Arc<Extension>,
-}
-
-impl<T> LinkStream<T> {
-    /// Puts `extension` on the freshly accepted connection `inner`.
-    pub fn new(inner: T, extension: Arc<Extension>) -> Self {
-        Self { inner, extension }
-    }
-}
-
-impl<T: AsyncRead + Unpin> AsyncRead for LinkStream<T> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut [u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_read(cx, buf)
-    }
-}
-
-impl<T: AsyncWrite + Unpin> AsyncWrite for LinkStream<T> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
-    }
-
-    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_close(cx)
-    }
-}
-
-impl<T: StreamOps> StreamOps for LinkStream<T> {
-    fn set_tcp_notsent_lowat(&self, bytes: u32) -> io::Result<()> {
-        self.inner.set_tcp_notsent_lowat(bytes)
-    }
-
-    fn new_handle(&self) -> Box<dyn StreamOps + Send + Unpin> {
-        self.inner.new_handle()
-    }
-}
-
-impl<T: CertifiedConn> CertifiedConn for LinkStream<T> {
-    fn export_keying_material(
-        &self,
-        len: usize,
-        label: &[u8],
-        context: Option<&[u8]>,
-    ) -> io::Result<Vec<u8>> {
-        self.inner.export_keying_material(len, label, context)
-    }
-
-    fn peer_certificate(&self) -> io::Result<Option<Cow<'_, [u8]>>> {
-        self.inner.peer_certificate()
-    }
-
-    fn own_certificate(&self) -> io::Result<Option<Cow<'_, [u8]>>> {
-        self.inner.own_certificate()
     }
 }

@@ -1,0 +1,132 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use ff_proto::units::{BytesPerSec, Ratio};
+
+/// Measures how much traffic Tor relays can really forward.
+///
+/// A coordinator asks a relay for a measurement; measurers flood it with random cells over many
+/// Tor links; the relay decrypts and returns them; the median second is its capacity.
+#[derive(Debug, Parser)]
+#[command(name = "ff-bwauth", version, after_help = EXIT_STATUS)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// Log more: warnings by default, -v for what happens, -vv for details.
+    #[arg(short, long, action = clap::ArgAction::Count, global = true)]
+    pub verbose: u8,
+}
+
+/// The exit codes, for `--help`.
+const EXIT_STATUS: &str = "\
+Exit status:
+   0  the measurement is conclusive
+   1  it failed for a reason that has no number of its own
+   2  the command line is wrong
+   3  the relay does not support FlashFlow
+   4  the relay has another identity than was asked for, or cannot prove it
+   5  the relay's port refused the connection or cannot be reached
+   6  the peer is no Tor relay
+   7  the peer did not answer in time
+   8  the relay refused the measurement
+   9  the relay failed a check or broke the protocol
+  10  inconclusive: the measurers need more capacity
+  11  inconclusive: the measurers were at their own limit";
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start a relay and measurers in this process, and measure it over loopback.
+    Demo(Demo),
+    /// Measure a relay that runs elsewhere, with measurers in this process.
+    Measure(Measure),
+}
+
+/// Options that both ways of measuring have.
+#[derive(Args, Clone, Debug)]
+pub struct Common {
+    /// How long to measure, in seconds (1 to 120).
+    #[arg(long, default_value_t = 30, value_name = "SECONDS",
+          value_parser = clap::value_parser!(u16).range(1..=120))]
+    pub duration: u16,
+    /// Links to the relay over the whole team (1 to 4096).
+    #[arg(long, default_value_t = 160, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub sockets: u16,
+    /// The greatest share of the relay's traffic that clients may have meanwhile (0 to 0.99).
+    #[arg(long, default_value = "0.25")]
+    pub ratio: Ratio,
+    /// How fast the team may send, as in 750Mbit or 1.5Gbit; `none` for as fast as it can.
+    ///
+    /// A relay faster than about a third of this gives no conclusive result.
+    #[arg(long, default_value = "none", value_name = "RATE")]
+    pub rate: Limit,
+    /// Cells in one TLS record (1 to 31).
+    ///
+    /// 8 is what tor's relays send each other; more makes a relay look faster than it is.
+    #[arg(long, default_value_t = 8, value_name = "CELLS",
+          value_parser = clap::value_parser!(u8).range(1..=31))]
+    pub cells_per_record: u8,
+    /// Where results.jsonl, report.html and latest.v3bw go; made if it is not there.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Print one JSON object on standard output, and everything else on standard error.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `demo`.
+#[derive(Args, Clone, Debug)]
+pub struct Demo {
+    /// What both ways have.
+    #[command(flatten)]
+    pub common: Common,
+    /// What the relay's traffic is limited to, as in 250Mbit; `none` for no limit.
+    #[arg(long, default_value = "250Mbit", value_name = "RATE")]
+    pub limit: Limit,
+    /// Client traffic through the relay, as in 50Mbit; `none` for none.
+    #[arg(long, default_value = "50Mbit", value_name = "RATE")]
+    pub background: Limit,
+    /// Measurers in the team (1 to 8).
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=8))]
+    pub measurers: u8,
+}
+
+/// Options of `measure`.
+#[derive(Args, Clone, Debug)]
+pub struct Measure {
+    /// The relay's ORPort.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub target: String,
+    /// The relay's Ed25519 identity in base64, as its file fingerprint-ed25519 has it.
+    #[arg(long, value_name = "BASE64")]
+    pub ed_identity: String,
+    /// The file of the coordinator's key; made with a fresh key if it is not there.
+    ///
+    /// The relay must list the key's identity in FFAllowedCoordinators.
+    #[arg(long, value_name = "FILE", default_value = "ff-coordinator.key")]
+    pub key: PathBuf,
+    /// What both ways have.
+    #[command(flatten)]
+    pub common: Common,
+    /// Measurers in the team (1 to 8); the cores of this machine are shared out among them.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
+    pub measurers: u8,
+}
+
+/// A rate, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit(pub Option<BytesPerSec>);
+
+impl std::str::FromStr for Limit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.eq_ignore_ascii_case("none") {
+            return Ok(Self(None));
+        }
+        text.parse().map(|rate| Self(Some(rate))).map_err(|error| format!("{error}, or none"))
+    }
+}

@@ -1,0 +1,139 @@
+//! A relay in a thread of its own, to be measured by the rest of the process.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use ff_measurer::thread_cpu_time;
+use ff_proto::session::target::Policy;
+use ff_proto::units::{BytesPerSec, MonoTime};
+use ff_relay_ext::arti::extension::Extension;
+use ff_relay_ext::arti::keys::RelayKeys;
+use ff_relay_ext::arti::relay::{Relay, RelayConfig};
+use ff_relay_ext::target::Totals;
+use tokio::sync::oneshot;
+
+/// How often the thread notes its CPU time.
+const CPU_PERIOD: Duration = Duration::from_millis(50);
+
+/// A relay and its thread; both end when this is dropped.
+pub struct RelayHost {
+    /// Its OR port.
+    addr: SocketAddr,
+    /// Who it is.
+    keys: RelayKeys,
+    /// Its extension.
+    extension: Arc<Extension>,
+    /// CPU time of its thread, in microseconds.
+    cpu_micros: Arc<AtomicU64>,
+    /// Ends it.
+    stop: Option<oneshot::Sender<()>>,
+    /// Its thread.
+    thread: Option<JoinHandle<()>>,
+}
+
+impl RelayHost {
+    /// Starts a relay with this policy and rate limit, on this core if one is given.
+    ///
+    /// # Errors
+    /// When its keys, port or thread cannot be made.
+    pub fn start(policy: Policy, limit: Option<BytesPerSec>, core: Option<usize>) -> Result<Self> {
+        let keys = RelayKeys::generate().context("Failed to make the relay's keys")?;
+        let extension =
+            Extension::new(policy, None, limit).context("Failed to set the extension up")?;
+        let config = RelayConfig {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            keys: keys.clone(),
+            extension: extension.clone(),
+        };
+        let cpu_micros = Arc::new(AtomicU64::new(0));
+        let (stop, stopped) = oneshot::channel();
+        let (started, is_started) = mpsc::channel();
+        let noted = cpu_micros.clone();
+        let thread = std::thread::Builder::new()
+            .name("relay".to_owned())
+            .spawn(move || run(config, core, &started, stopped, &noted))
+            .context("Failed to start the relay's thread")?;
+        let addr = is_started.recv().context("The relay's thread ended")??;
+        Ok(Self { addr, keys, extension, cpu_micros, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Its OR port.
+    #[must_use]
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Who it is.
+    #[must_use]
+    pub fn keys(&self) -> &RelayKeys {
+        &self.keys
+    }
+
+    /// CPU time of its thread so far, 50 ms ago at most.
+    #[must_use]
+    pub fn cpu_time(&self) -> Duration {
+        Duration::from_micros(self.cpu_micros.load(Ordering::Relaxed))
+    }
+
+    /// What its extension has been through; `None` when that has failed.
+    #[must_use]
+    pub fn totals(&self) -> Option<Totals> {
+        self.extension.totals()
+    }
+}
+
+impl Drop for RelayHost {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic in it has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The thread: runs the relay until it is stopped.
+fn run(
+    config: RelayConfig,
+    core: Option<usize>,
+    started: &mpsc::Sender<Result<SocketAddr>>,
+    stopped: oneshot::Receiver<()>,
+    cpu_micros: &AtomicU64,
+) {
+    if let Some(id) = core {
+        core_affinity::set_for_current(core_affinity::CoreId { id });
+    }
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let error = anyhow::Error::from(error).context("Failed to start a runtime");
+            return drop(started.send(Err(error)));
+        }
+    };
+    runtime.block_on(async {
+        let relay = match Relay::launch(config) {
+            Ok(relay) => relay,
+            Err(error) => {
+                let error = anyhow::Error::from(error).context("Failed to start the relay");
+                return drop(started.send(Err(error)));
+            }
+        };
+        let _ = started.send(Ok(relay.addr()));
+        let note_cpu = async {
+            loop {
+                let cpu = MonoTime::from(thread_cpu_time()).micros();
+                cpu_micros.store(cpu, Ordering::Relaxed);
+                tokio::time::sleep(CPU_PERIOD).await;
+            }
+        };
+        tokio::select! {
+            _ = stopped => {}
+            () = note_cpu => {}
+        }
+    });
+}

@@ -1,0 +1,80 @@
+//! The coordinator's key file: 32 bytes in base64, readable by its owner only.
+
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use base64ct::{Base64Unpadded, Encoding};
+use ed25519_dalek::SigningKey;
+use zeroize::Zeroizing;
+
+/// The longest file that can hold a key.
+const MAX_LEN: u64 = 128;
+
+/// Reads the key, or makes the file with a fresh one.
+///
+/// # Errors
+/// Naming the file: when it cannot be read or made, when others may read it, or when it holds no
+/// key.
+pub fn load_or_make(path: &Path) -> Result<SigningKey> {
+    match fs::metadata(path) {
+        Ok(data) if data.permissions().mode() & 0o077 != 0 => {
+            bail!("{0} may be read by others; if nobody has, run: chmod 600 {0}", path.display())
+        }
+        Ok(data) if data.len() <= MAX_LEN => load(path),
+        Ok(_) => bail!("{} holds no key", path.display()),
+        Err(error) if error.kind() == ErrorKind::NotFound => make(path),
+        Err(error) => Err(error).with_context(|| format!("Failed to read {}", path.display())),
+    }
+}
+
+/// Reads the key.
+fn load(path: &Path) -> Result<SigningKey> {
+    let failed = || format!("Failed to read {}", path.display());
+    let text = Zeroizing::new(fs::read_to_string(path).with_context(failed)?);
+    let mut bytes = Zeroizing::new([0; 32]);
+    match Base64Unpadded::decode(text.trim(), bytes.as_mut_slice()) {
+        Ok(decoded) if decoded.len() == 32 => Ok(SigningKey::from_bytes(&bytes)),
+        _ => bail!("{} holds no key: it should be 43 base64 characters", path.display()),
+    }
+}
+
+/// Makes the file with a fresh key.
+fn make(path: &Path) -> Result<SigningKey> {
+    let failed = || format!("Failed to make {}", path.display());
+    let bytes = Zeroizing::new(rand::random::<[u8; 32]>());
+    let text = Zeroizing::new(format!("{}\n", Base64Unpadded::encode_string(bytes.as_slice())));
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+        .with_context(failed)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).with_context(failed)?;
+    Ok(SigningKey::from_bytes(&bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_made_once_and_kept_private() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key");
+        let key = load_or_make(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(load_or_make(&path).unwrap().to_bytes(), key.to_bytes());
+
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        let error = load_or_make(&path).unwrap_err().to_string();
+        assert!(error.contains("chmod 600"), "{error}");
+
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::write(&path, "nothing").unwrap();
+        let error = load_or_make(&path).unwrap_err().to_string();
+        assert!(error.contains("holds no key"), "{error}");
+    }
+}

@@ -1,0 +1,179 @@
+//! Carries out a command: measures, writes the files, prints, and chooses the exit status.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use base64ct::{Base64Unpadded, Encoding};
+use ff_measurer::link::TargetAddr;
+use ff_measurer::measurer_id;
+use ff_proto::aggregate::Verdict;
+use tor_llcrypto::pk::ed25519::Ed25519Identity;
+
+use crate::cli::{Cli, Command, Common, Demo, Measure};
+use crate::demo::{self, ClientTraffic};
+use crate::measure::{self, Plan};
+use crate::outcome::Outcome;
+use crate::screen::{Screen, summary};
+use crate::v3bw::{BandwidthFile, MAX_FILE_AGE_SECS, Publication};
+use crate::{files, key, report, results, v3bw};
+
+/// Where `demo` writes when it is not told.
+const DEMO_DIR: &str = "flashflow-demo";
+/// Where `measure` writes when it is not told.
+const MEASURE_DIR: &str = "flashflow-results";
+
+/// Carries out the command; the exit status is the measurement's.
+///
+/// # Errors
+/// When the command cannot be carried out at all.
+pub fn run(cli: &Cli) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("Failed to start a runtime")?;
+    match &cli.command {
+        Command::Demo(options) => runtime.block_on(run_demo(options)),
+        Command::Measure(options) => runtime.block_on(run_measure(options)),
+    }
+}
+
+/// `demo`.
+async fn run_demo(options: &Demo) -> Result<ExitCode> {
+    let dir = out_dir(&options.common, DEMO_DIR)?;
+    let screen = Screen::new();
+    let (outcome, clients) = demo::run(options, |progress| screen.show(progress)).await?;
+    drop(screen);
+    finish(&options.common, &dir, &outcome, clients.as_ref())
+}
+
+/// `measure`.
+async fn run_measure(options: &Measure) -> Result<ExitCode> {
+    let ed_identity = parse_identity(&options.ed_identity)?;
+    let addr = measure::resolve(&options.target).await.map_err(anyhow::Error::msg)?;
+    let key = key::load_or_make(&options.key)?;
+    let dir = out_dir(&options.common, MEASURE_DIR)?;
+    let id = Base64Unpadded::encode_string(&measurer_id(&key).0);
+    note(&format!("this coordinator is {id}; the relay must have it in FFAllowedCoordinators"));
+    let plan = Plan {
+        target: TargetAddr { addr, ed_identity },
+        address_text: options.target.clone(),
+        key,
+        params: demo::params(&options.common),
+        team: demo::team(&options.common, options.measurers, &demo::cores()),
+        limit: None,
+    };
+    let screen = Screen::new();
+    let outcome = measure::measure(&plan, |progress| screen.show(progress)).await;
+    drop(screen);
+    finish(&options.common, &dir, &outcome, None)
+}
+
+/// Reads an Ed25519 identity.
+fn parse_identity(text: &str) -> Result<Ed25519Identity> {
+    let bytes = Base64Unpadded::decode_vec(text.trim().trim_end_matches('='));
+    match bytes.as_deref().map(<[u8; 32]>::try_from) {
+        Ok(Ok(bytes)) => Ok(bytes.into()),
+        _ => bail!(
+            "--ed-identity {text:?} is not an Ed25519 identity: give the 43 base64 characters \
+             from the file fingerprint-ed25519 in the relay's data directory"
+        ),
+    }
+}
+
+/// Makes the directory for the files, before anything is measured in vain.
+fn out_dir(common: &Common, default: &str) -> Result<PathBuf> {
+    let dir = common.out.clone().unwrap_or_else(|| PathBuf::from(default));
+    fs::create_dir_all(&dir)
+        .with_context(|| format!("Failed to make the directory {}", dir.display()))?;
+    Ok(dir)
+}
+
+/// Writes the files, prints the outcome, and chooses the exit status.
+fn finish(
+    common: &Common,
+    dir: &Path,
+    outcome: &Outcome,
+    clients: Option<&ClientTraffic>,
+) -> Result<ExitCode> {
+    let files = write_files(dir, outcome)?;
+    let text = if common.json {
+        let mut json = outcome.to_json(&files);
+        if let Some(clients) = clients {
+            json["clients"] = serde_json::to_value(clients).context("Failed to encode JSON")?;
+        }
+        format!("{json}\n")
+    } else {
+        summary(outcome, clients, &files)
+    };
+    if let Err(failure) = &outcome.result {
+        note(&format!("ff-bwauth: {}", failure.message));
+    }
+    std::io::stdout().write_all(text.as_bytes()).context("Failed to write to standard output")?;
+    Ok(ExitCode::from(exit_status(outcome)))
+}
+
+/// Writes the results, the report and, for a conclusive estimate, the bandwidth file.
+fn write_files(dir: &Path, outcome: &Outcome) -> Result<Vec<PathBuf>> {
+    let results = results::write(dir, outcome)?;
+    let report = dir.join("report.html");
+    files::write_atomically(&report, report::report_html(outcome).as_bytes())?;
+    let mut files = vec![results, report];
+    if outcome.publishable().is_some() {
+        files.push(publish(dir, outcome)?);
+    }
+    Ok(files)
+}
+
+/// Writes the bandwidth file of the one relay.
+fn publish(dir: &Path, outcome: &Outcome) -> Result<PathBuf> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let publication = Publication {
+        now_unix_secs: now,
+        max_age_secs: MAX_FILE_AGE_SECS,
+        generator_started_unix_secs: outcome.started_unix_secs,
+        // The file's network is the one relay that was measured.
+        consensus_relays: 1,
+        ..Publication::default()
+    };
+    let file = BandwidthFile::from_outcomes(std::slice::from_ref(outcome), &publication)?;
+    v3bw::publish(dir, &file)?;
+    Ok(dir.join(v3bw::LATEST))
+}
+
+/// Tells the user something on standard error.
+fn note(text: &str) {
+    // Nobody may be reading standard error, and that is no reason to stop.
+    drop(writeln!(std::io::stderr(), "{text}"));
+}
+
+/// The exit status, as `--help` lists it.
+fn exit_status(outcome: &Outcome) -> u8 {
+    let failure = match &outcome.result {
+        Ok(Verdict::Conclusive) => return 0,
+        Ok(Verdict::NeedsMoreCapacity) => return 10,
+        Ok(Verdict::MeasurerLimited) => return 11,
+        Err(failure) => failure,
+    };
+    match failure.code.as_str() {
+        "not_supported" => 3,
+        "wrong_identity" | "bad_certificates" => 4,
+        "connection_refused" | "unreachable" => 5,
+        "not_tls" | "not_tor" => 6,
+        "timeout" => 7,
+        "refused" => 8,
+        "wrong_content"
+        | "more_cells_than_sent"
+        | "wrong_circuit"
+        | "unexpected_command"
+        | "unexpected_message"
+        | "bad_confirmation"
+        | "bad_grant"
+        | "report_out_of_order"
+        | "malformed_message" => 9,
+        _ => 1,
+    }
+}

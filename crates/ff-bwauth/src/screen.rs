@@ -1,0 +1,167 @@
+//! What the user sees: a line a second, a progress bar on a terminal, and the summary.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+
+use ff_proto::aggregate::Verdict;
+use ff_proto::units::BytesPerSec;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::demo::ClientTraffic;
+use crate::measure::Progress;
+use crate::outcome::Outcome;
+
+/// Shows progress on standard error.
+pub struct Screen {
+    /// On a terminal, the bar under the lines.
+    bar: Option<ProgressBar>,
+}
+
+impl Default for Screen {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Screen {
+    /// A bar on a terminal, plain lines elsewhere.
+    #[must_use]
+    pub fn new() -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+            let style = ProgressStyle::with_template("{bar:40} {pos}/{len} s  {msg}");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar
+        });
+        Self { bar }
+    }
+
+    /// Shows what happens.
+    pub fn show(&self, progress: Progress<'_>) {
+        match progress {
+            Progress::Step(step) => match &self.bar {
+                Some(bar) => bar.set_message(step.to_owned()),
+                None => self.line(step),
+            },
+            Progress::Second { second, of, .. } => {
+                self.line(&second_line(progress));
+                if let Some(bar) = &self.bar {
+                    bar.set_length(of.into());
+                    bar.set_position(u64::from(second) + 1);
+                }
+            }
+        }
+    }
+
+    /// Writes a line above the bar.
+    fn line(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(text),
+            // Nobody may be reading standard error, and that is no reason to stop.
+            None => drop(writeln!(std::io::stderr(), "{text}")),
+        }
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// A second as a line.
+fn second_line(progress: Progress<'_>) -> String {
+    let Progress::Second { second, of, measurement_bytes, background_bytes, round_trip_p50_micros } =
+        progress
+    else {
+        return String::new();
+    };
+    let mbit = |bytes| BytesPerSec::new(bytes).mbit();
+    let background =
+        background_bytes.map_or("   (none)".to_owned(), |bytes| format!("{:9.2}", mbit(bytes)));
+    let total = mbit(measurement_bytes + background_bytes.unwrap_or(0));
+    let round_trip = match round_trip_p50_micros {
+        0 => "-".to_owned(),
+        micros => format!("{:.1} ms", f64::from(u32::try_from(micros).unwrap_or(u32::MAX)) / 1e3),
+    };
+    format!(
+        "second {:3}/{of}  measurement {:9.2}  background {background}  total {total:9.2} Mbit/s  RTT {round_trip}",
+        second + 1,
+        mbit(measurement_bytes),
+    )
+}
+
+/// The summary for people.
+#[must_use]
+pub fn summary(outcome: &Outcome, clients: Option<&ClientTraffic>, files: &[PathBuf]) -> String {
+    let rate = |rate: Option<BytesPerSec>| rate.map_or("none".to_owned(), |r| r.to_string());
+    let mut lines = vec![("estimate", rate(outcome.estimate))];
+    lines.push(("truth", outcome.limit.map_or("unknown (no limit)".to_owned(), |l| l.to_string())));
+    if let Some(percent) = outcome.error_percent() {
+        lines.push(("error", format!("{percent:+.2} %")));
+    }
+    lines.push(("verdict", verdict(outcome)));
+    let cells = outcome.cells;
+    lines.push((
+        "cells",
+        format!(
+            "{} sent, {} echoed, {} checked, {} bad",
+            cells.sent, cells.echoed, cells.checked, cells.bad
+        ),
+    ));
+    let millis = |ms: Option<f64>| ms.map_or("-".to_owned(), |ms| format!("{ms:.1}"));
+    let rtt = outcome.round_trip;
+    lines.push((
+        "RTT",
+        format!(
+            "p50 {}  p90 {}  p99 {}  max {} ms",
+            millis(rtt.p50),
+            millis(rtt.p90),
+            millis(rtt.p99),
+            millis(rtt.max)
+        ),
+    ));
+    let target = outcome.cpu.target.map_or(String::new(), |cpu| format!(", target {cpu:.2} s"));
+    lines.push(("CPU", format!("measurers {:.2} s{target}", outcome.cpu.measurers)));
+    let sockets = outcome.sockets;
+    lines.push(("sockets", format!("{} of {} opened", sockets.opened, sockets.asked)));
+    if let Some(clients) = clients {
+        lines.push(("clients", clients_line(clients)));
+    }
+    for file in files {
+        lines.push(("file", file.display().to_string()));
+    }
+    lines.iter().map(|(name, value)| format!("{name:>9}  {value}\n")).collect()
+}
+
+/// The verdict and what to make of it.
+fn verdict(outcome: &Outcome) -> String {
+    match &outcome.result {
+        Ok(Verdict::Conclusive) => "conclusive".to_owned(),
+        Ok(Verdict::NeedsMoreCapacity) => {
+            "needs more capacity: measure again with a greater --rate".to_owned()
+        }
+        Ok(Verdict::MeasurerLimited) => {
+            "measurer limited: the measurers were the bottleneck, so the relay can do more"
+                .to_owned()
+        }
+        Err(failure) => format!("failed: {} ({})", failure.message, failure.code),
+    }
+}
+
+/// The clients' rates before and after.
+fn clients_line(clients: &ClientTraffic) -> String {
+    let rates = |bytes: &[u64]| {
+        let rates: Vec<_> =
+            bytes.iter().map(|&b| format!("{:.1}", BytesPerSec::new(b).mbit())).collect();
+        rates.join(", ")
+    };
+    format!(
+        "{:.1} Mbit/s offered; by second, before {}; after {}",
+        BytesPerSec::new(clients.offered_bytes_per_sec).mbit(),
+        rates(&clients.before_bytes),
+        rates(&clients.after_bytes)
+    )
+}

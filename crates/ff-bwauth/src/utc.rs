@@ -1,0 +1,72 @@
+//! Points of civil time, in UTC and whole seconds, as they stand in files and their names.
+
+use core::fmt;
+
+use time::OffsetDateTime;
+
+/// A second of UTC between the years 1970 and 9999.
+///
+/// Displays as the bandwidth file's `DateTime`, `2026-11-20T09:30:00`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Utc(OffsetDateTime);
+
+/// A second after the year 9999.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("second {0} since 1970 lies after the year 9999")]
+pub struct OutOfRange(u64);
+
+impl Utc {
+    /// The point so many seconds after the beginning of 1970.
+    ///
+    /// # Errors
+    /// [`OutOfRange`] after the year 9999.
+    pub fn from_unix_secs(secs: u64) -> Result<Self, OutOfRange> {
+        let time =
+            i64::try_from(secs).ok().and_then(|s| OffsetDateTime::from_unix_timestamp(s).ok());
+        time.map(Self).ok_or(OutOfRange(secs))
+    }
+
+    /// Seconds since the beginning of 1970.
+    #[must_use]
+    pub fn unix_secs(self) -> u64 {
+        self.0.unix_timestamp().unsigned_abs()
+    }
+
+    /// For file names, `2026-11-20-09-30-00`: sorts by time and needs no quoting.
+    #[must_use]
+    pub fn file_stamp(self) -> String {
+        self.to_string().replace(['T', ':'], "-")
+    }
+}
+
+impl fmt::Display for Utc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (year, month, day) = (self.0.year(), u8::from(self.0.month()), self.0.day());
+        let (hour, minute, second) = self.0.to_hms();
+        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_written_as_iso_8601() {
+        for (secs, text) in [
+            (0, "1970-01-01T00:00:00"),
+            // The first line and the header of sbws's file in stem's test data.
+            (1_547_444_099, "2019-01-14T05:34:59"),
+            (1_582_934_400, "2020-02-29T00:00:00"),
+            (253_402_300_799, "9999-12-31T23:59:59"),
+        ] {
+            let utc = Utc::from_unix_secs(secs).unwrap();
+            assert_eq!(utc.to_string(), text);
+            assert_eq!(utc.unix_secs(), secs);
+        }
+        assert_eq!(Utc::from_unix_secs(1_795_167_000).unwrap().file_stamp(), "2026-11-20-09-30-00");
+        for secs in [253_402_300_800, u64::MAX] {
+            assert_eq!(Utc::from_unix_secs(secs), Err(OutOfRange(secs)));
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! The bandwidth file that a directory authority votes with (`V3BandwidthsFile`).
+//!
+//! [`BandwidthFile::from_outcomes`] chooses what may be published, [`BandwidthFile::new`] refuses
+//! what an authority would refuse, `to_string()` renders it and [`publish`] puts it in place.
+//! Whatever follows from the relay lines (times, counts, `bw`, `vote`) is computed from them when
+//! it is written, so that header and lines cannot disagree.
+//!
+//! The format is bandwidth-file-spec 1.5.0; the reader's rules are those of tor's `bwauth.c`.
+//! Keys of our own begin with `ff_`. Limits: relays that could not be measured get no line (the
+//! spec allows `unmeasured=1 vote=0` lines for diagnosis; the results files serve that here).
+
+use core::num::NonZeroU32;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use ff_proto::units::{BytesPerSec, Ratio};
+
+use crate::files::{self, FileError};
+use crate::utc::{OutOfRange, Utc};
+
+mod render;
+mod select;
+
+pub use select::Publication;
+
+/// Name of the symbolic link to the newest file: what torrc's `V3BandwidthsFile` should name.
+pub const LATEST: &str = "latest.v3bw";
+/// Share of the consensus's relays below which authorities must not vote with the file
+/// (bandwidth-file-spec §2.2: torflow's and sbws's value).
+const MIN_PERCENT_ELIGIBLE: u64 = 60;
+/// tor's `MAX_MEASUREMENT_AGE`: a file whose newest result is older is refused. A good greatest
+/// age of single results, too: with one measurement a day, two may be missed.
+pub const MAX_FILE_AGE_SECS: u64 = 3 * 24 * 60 * 60;
+/// Bytes of a kilobyte, as bandwidth files count.
+const KILOBYTE: u64 = 1000;
+
+/// A bandwidth file that authorities will read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BandwidthFile {
+    /// What the header says of its own.
+    header: Header,
+    /// The relays, never none; in order of their fingerprints.
+    relays: Vec<RelayLine>,
+}
+
+/// The part of the header that does not follow from the relay lines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Version of the software that made the file.
+    pub software_version: String,
+    /// When the file was made.
+    pub file_created: Utc,
+    /// Relays in the consensus; 0 when it is not known, and then nobody votes with the file.
+    pub consensus_relays: u64,
+    /// What was tried lately, where it is known.
+    pub recent: RecentCounts,
+    /// How long measuring half of the network takes.
+    pub time_to_report_half_network_secs: Option<u64>,
+    /// What measured.
+    pub generator: Generator,
+}
+
+/// What measured, and for whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Generator {
+    /// When it was started.
+    pub started: Utc,
+    /// Version of the tor whose consensus was used.
+    pub tor_version: Option<String>,
+    /// Nickname of the authority that votes with the file.
+    pub dirauth_nickname: Option<String>,
+}
+
+/// What was tried in the last days; what is not known is not written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecentCounts {
+    /// Consensuses seen.
+    pub consensus: Option<u64>,
+    /// Schedules made.
+    pub priority_list: Option<u64>,
+    /// Relays in these schedules.
+    pub priority_relay: Option<u64>,
+    /// Measurements begun. Spec 1.5.0 dropped the key, but stem and other tools still read it.
+    pub measurement_attempt: Option<u64>,
+    /// Measurements that failed.
+    pub measurement_failure: Option<u64>,
+    /// Relays none of whose measurements gave a publishable result.
+    pub excluded_error: Option<u64>,
+    /// Relays whose publishable results are all too old.
+    pub excluded_old: Option<u64>,
+}
+
+/// What one relay's line says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RelayLine {
+    /// SHA-1 fingerprint of its RSA identity.
+    pub rsa_fingerprint: [u8; 20],
+    /// Its Ed25519 identity.
+    pub ed_identity: [u8; 32],
+    /// Its nickname, where it is known.
+    pub nickname: Option<String>,
+    /// When the result was obtained.
+    pub measured_at: Utc,
+    /// The estimate: the median second.
+    pub estimate: BytesPerSec,
+    /// The mean second.
+    pub mean: BytesPerSec,
+    /// Median round-trip time in milliseconds.
+    pub round_trip_ms: Option<u64>,
+    /// What directory documents say of it.
+    pub directory: DirectoryFacts,
+    /// Its measurements in the last days.
+    pub counts: RelayCounts,
+    /// How it was measured.
+    pub measurement: MeasurementFacts,
+}
+
+/// What directory documents say of a relay; what is not known is not written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DirectoryFacts {
+    /// bandwidth-avg of its descriptor. `bw` never exceeds it: it is how an operator limits a
+    /// relay (`MaxAdvertisedBandwidth`). `bw` may exceed bandwidth-observed.
+    pub bandwidth_avg: Option<BytesPerSec>,
+    /// bandwidth-burst of its descriptor.
+    pub bandwidth_burst: Option<BytesPerSec>,
+    /// bandwidth-observed of its last descriptor.
+    pub bandwidth_observed: Option<BytesPerSec>,
+    /// Its bandwidth in the consensus.
+    pub consensus_bandwidth: Option<BytesPerSec>,
+    /// Whether the consensus calls that unmeasured.
+    pub consensus_is_unmeasured: Option<bool>,
+}
+
+/// A relay's measurements in the last days.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RelayCounts {
+    /// Begun.
+    pub attempts: u64,
+    /// With a publishable result.
+    pub successes: u64,
+    /// Failed.
+    pub failures: u64,
+}
+
+/// How a relay was measured; written under keys that begin with `ff_`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MeasurementFacts {
+    /// When it began: names the results file with the samples.
+    pub started: Utc,
+    /// The verdict's name.
+    pub verdict: &'static str,
+    /// Seconds measured.
+    pub duration_secs: u64,
+    /// The background ratio counted with.
+    pub ratio: Ratio,
+    /// Background traffic as the relay reported it, mean.
+    pub background_reported_mean: BytesPerSec,
+    /// The part of it that was counted, mean.
+    pub background_counted_mean: BytesPerSec,
+    /// Cells whose content was checked.
+    pub cells_checked: u64,
+    /// Links opened.
+    pub sockets: u64,
+}
+
+/// Why something is not a bandwidth file an authority would read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidFile {
+    /// No relay has a result; an empty file is never written.
+    #[error("no relay has a result that may be published")]
+    NothingToPublish,
+    /// A value that would break its line.
+    #[error("{key} is {value:?}, but must be printable ASCII without spaces")]
+    Value {
+        /// Of which key.
+        key: &'static str,
+        /// The value.
+        value: String,
+    },
+    /// A nickname no relay can have.
+    #[error("{0:?} is no nickname: 1 to 19 letters and digits")]
+    Nickname(String),
+    /// Two lines for one relay.
+    #[error("relay {0} is listed twice")]
+    DuplicateRelay(String),
+    /// A result from after the file was made.
+    #[error("a result is from {result}, after the file was made ({created})")]
+    FromTheFuture {
+        /// Time of the result.
+        result: Utc,
+        /// Time of the file.
+        created: Utc,
+    },
+    /// No result is new enough.
+    #[error("the newest result is from {0}; authorities refuse a file older than three days")]
+    Stale(Utc),
+    /// A time that cannot be written.
+    #[error(transparent)]
+    Time(#[from] OutOfRange),
+}
+
+/// Writes the file into `dir` under the time it was made, as `2026-11-20-09-30-00.v3bw`, and then
+/// points the link [`LATEST`] to it. Returns the path of the file, not of the link.
+///
+/// # Errors
+/// [`FileError`]; the link then still points to the file before, unless it was only the directory
+/// that could not be synced.
+pub fn publish(dir: &Path, file: &BandwidthFile) -> Result<PathBuf, FileError> {
+    let name = format!("{}.v3bw", file.header.file_created.file_stamp());
+    let path = dir.join(&name);
+    files::write_atomically(&path, file.to_string().as_bytes())?;
+    files::point_symlink(&dir.join(LATEST), &name)?;
+    Ok(path)
+}
+
+impl BandwidthFile {
+    /// A file of these relays.
+    ///
+    /// # Errors
+    /// [`InvalidFile`] naming the first thing an authority, or another reader, would stumble over.
+    pub fn new(header: Header, mut relays: Vec<RelayLine>) -> Result<Self, InvalidFile> {
+        header.validate()?;
+        let newest = relays.iter().map(|relay| relay.measured_at).max();
+        let newest = newest.ok_or(InvalidFile::NothingToPublish)?;
+        let created = header.file_created;
+        if newest > created {
+            return Err(InvalidFile::FromTheFuture { result: newest, created });
+        }
+        if created.unix_secs() - newest.unix_secs() > MAX_FILE_AGE_SECS {
+            return Err(InvalidFile::Stale(newest));
+        }
+        let (mut fingerprints, mut identities) = (HashSet::new(), HashSet::new());
+        for relay in &relays {
+            relay.validate()?;
+            let is_new = fingerprints.insert(relay.rsa_fingerprint);
+            if !(identities.insert(relay.ed_identity) && is_new) {
+                return Err(InvalidFile::DuplicateRelay(relay.node_id()));
+            }
+        }
+        relays.sort_by_key(|relay| relay.rsa_fingerprint);
+        Ok(Self { header, relays })
+    }
+
+    /// The relays, in order of their fingerprints.
+    #[must_use]
+    pub fn relays(&self) -> &[RelayLine] {
+        &self.relays
+    }
+
+    /// Whether too few relays are listed for authorities to vote with it.
+    #[must_use]
+    pub fn is_under_minimum(&self) -> bool {
+        self.header.consensus_relays == 0 || self.eligible() < self.minimum_eligible()
+    }
+
+    /// Relays listed.
+    fn eligible(&self) -> u64 {
+        self.relays.len() as u64
+    }
+
+    /// Relays that have to be listed.
+    fn minimum_eligible(&self) -> u64 {
+        let percent = u128::from(self.header.consensus_relays) * u128::from(MIN_PERCENT_ELIGIBLE);
+        u64::try_from(percent.div_ceil(100)).unwrap_or(u64::MAX)
+    }
+}
+
+impl Header {
+    /// Checks every text.
+    fn validate(&self) -> Result<(), InvalidFile> {
+        let required = ("software_version", Some(self.software_version.as_str()));
+        for (key, value) in self.optional_texts().into_iter().chain([required]) {
+            match value {
+                Some(value) if !is_value(value) => {
+                    return Err(InvalidFile::Value { key, value: value.to_owned() });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The lines that are texts and may be missing.
+    fn optional_texts(&self) -> [(&'static str, Option<&str>); 2] {
+        [
+            ("tor_version", self.generator.tor_version.as_deref()),
+            ("dirauth_nickname", self.generator.dirauth_nickname.as_deref()),
+        ]
+    }
+}
+
+impl RelayLine {
+    /// `bw`: what authorities vote for, in kilobytes per second.
+    ///
+    /// bandwidth-file-spec §2.3: at least 1, at most the descriptor's bandwidth-avg. tor keeps 32
+    /// bits of it.
+    #[must_use]
+    pub fn bw_kilobytes(&self) -> NonZeroU32 {
+        let rounded = self.estimate.get().saturating_add(KILOBYTE / 2) / KILOBYTE;
+        let limit = self.directory.bandwidth_avg.map_or(u64::MAX, |avg| avg.get() / KILOBYTE);
+        let kilobytes = u32::try_from(rounded.min(limit)).unwrap_or(u32::MAX);
+        NonZeroU32::new(kilobytes).unwrap_or(NonZeroU32::MIN)
+    }
+
+    /// Its fingerprint in hexadecimal.
+    fn node_id(&self) -> String {
+        hex::encode_upper(self.rsa_fingerprint)
+    }
+
+    /// Checks what a relay or a user chose.
+    fn validate(&self) -> Result<(), InvalidFile> {
+        match &self.nickname {
+            Some(nickname) if !is_nickname(nickname) => {
+                Err(InvalidFile::Nickname(nickname.clone()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// bandwidth-file-spec §2.1: a `Value` is one or more printing ASCII characters, no space.
+fn is_value(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// dir-spec §1.3: a nickname is 1 to 19 ASCII letters and digits.
+fn is_nickname(text: &str) -> bool {
+    (1..=19).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
+}

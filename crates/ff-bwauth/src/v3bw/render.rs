@@ -1,0 +1,144 @@
+//! How a bandwidth file is written down.
+//!
+//! bandwidth-file-spec fixes the place of the first two lines only; the rest is ordered for people.
+
+use core::fmt;
+
+use base64ct::{Base64Unpadded, Encoding};
+use ff_proto::units::BytesPerSec;
+
+use super::{
+    BandwidthFile, Header, MIN_PERCENT_ELIGIBLE, MeasurementFacts, RelayCounts, RelayLine,
+};
+use crate::utc::Utc;
+
+/// Version of bandwidth-file-spec.
+const FORMAT_VERSION: &str = "1.5.0";
+/// bandwidth-file-spec §2.2: the line between header and relays. tor looks for exactly this.
+const TERMINATOR: &str = "=====";
+
+impl fmt::Display for BandwidthFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let header = &self.header;
+        if let Some((earliest, latest)) = self.span() {
+            // bandwidth-file-spec §2.2: the time of the newest result stands first, alone.
+            writeln!(f, "{}", latest.unix_secs())?;
+            writeln!(f, "version={FORMAT_VERSION}")?;
+            writeln!(f, "software=flashflow")?;
+            writeln!(f, "software_version={}", header.software_version)?;
+            writeln!(f, "file_created={}", header.file_created)?;
+            writeln!(f, "generator_started={}", header.generator.started)?;
+            writeln!(f, "earliest_bandwidth={earliest}")?;
+            writeln!(f, "latest_bandwidth={latest}")?;
+        }
+        for (key, count) in self.counts().into_iter().chain(header.recent_lines()) {
+            if let Some(count) = count {
+                writeln!(f, "{key}={count}")?;
+            }
+        }
+        for (key, value) in header.optional_texts() {
+            if let Some(value) = value {
+                writeln!(f, "{key}={value}")?;
+            }
+        }
+        writeln!(f, "{TERMINATOR}")?;
+        let suffix = if self.is_under_minimum() { " under_min_report=1 vote=0" } else { "" };
+        self.relays.iter().try_for_each(|relay| writeln!(f, "{relay}{suffix}"))
+    }
+}
+
+impl fmt::Display for RelayLine {
+    /// The line without its end.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let master_key = Base64Unpadded::encode_string(&self.ed_identity);
+        write!(f, "node_id=${} bw={}", self.node_id(), self.bw_kilobytes())?;
+        write!(f, " master_key_ed25519={master_key}")?;
+        if let Some(nickname) = &self.nickname {
+            write!(f, " nick={nickname}")?;
+        }
+        write!(f, " time={}", self.measured_at)?;
+        write!(f, " bw_mean={} bw_median={}", self.mean.get(), self.estimate.get())?;
+        for (key, number) in self.optional_numbers() {
+            if let Some(number) = number {
+                write!(f, " {key}={number}")?;
+            }
+        }
+        if let Some(is_unmeasured) = self.directory.consensus_is_unmeasured {
+            let word = if is_unmeasured { "True" } else { "False" };
+            write!(f, " consensus_bandwidth_is_unmeasured={word}")?;
+        }
+        write!(f, "{}{}", self.counts, self.measurement)
+    }
+}
+
+impl fmt::Display for RelayCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // sbws tells kinds of errors apart that do not exist here; all of ours are "misc".
+        write!(f, " success={} error_misc={}", self.successes, self.failures)?;
+        write!(f, " relay_recent_measurement_attempt_count={}", self.attempts)?;
+        write!(f, " relay_recent_measurement_failure_count={}", self.failures)
+    }
+}
+
+impl fmt::Display for MeasurementFacts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, " ff_started={} ff_verdict={}", self.started, self.verdict)?;
+        write!(f, " ff_duration_secs={} ff_ratio={}", self.duration_secs, self.ratio)?;
+        write!(f, " ff_background_reported_mean={}", self.background_reported_mean.get())?;
+        write!(f, " ff_background_counted_mean={}", self.background_counted_mean.get())?;
+        write!(f, " ff_cells_checked={} ff_sockets={}", self.cells_checked, self.sockets)
+    }
+}
+
+impl BandwidthFile {
+    /// The times of the oldest and the newest result.
+    fn span(&self) -> Option<(Utc, Utc)> {
+        let times = || self.relays.iter().map(|relay| relay.measured_at);
+        Some((times().min()?, times().max()?))
+    }
+
+    /// The header lines that count relays.
+    fn counts(&self) -> [(&'static str, Option<u64>); 5] {
+        // Rounded down, so that 60 never stands in a file that is under the minimum.
+        let percent = (self.eligible() * 100).checked_div(self.header.consensus_relays);
+        [
+            ("number_eligible_relays", Some(self.eligible())),
+            ("minimum_number_eligible_relays", Some(self.minimum_eligible())),
+            ("minimum_percent_eligible_relays", Some(MIN_PERCENT_ELIGIBLE)),
+            ("number_consensus_relays", Some(self.header.consensus_relays)),
+            ("percent_eligible_relays", Some(percent.unwrap_or(0))),
+        ]
+    }
+}
+
+impl Header {
+    /// The lines about the last days.
+    fn recent_lines(&self) -> [(&'static str, Option<u64>); 8] {
+        let recent = &self.recent;
+        [
+            ("recent_consensus_count", recent.consensus),
+            ("recent_priority_list_count", recent.priority_list),
+            ("recent_priority_relay_count", recent.priority_relay),
+            ("recent_measurement_attempt_count", recent.measurement_attempt),
+            ("recent_measurement_failure_count", recent.measurement_failure),
+            ("recent_measurements_excluded_error_count", recent.excluded_error),
+            ("recent_measurements_excluded_old_count", recent.excluded_old),
+            ("time_to_report_half_network", self.time_to_report_half_network_secs),
+        ]
+    }
+}
+
+impl RelayLine {
+    /// The keys that may be missing and hold a number.
+    fn optional_numbers(&self) -> [(&'static str, Option<u64>); 5] {
+        let directory = &self.directory;
+        let bytes = |rate: Option<BytesPerSec>| rate.map(BytesPerSec::get);
+        [
+            ("desc_bw_avg", bytes(directory.bandwidth_avg)),
+            ("desc_bw_bur", bytes(directory.bandwidth_burst)),
+            ("desc_bw_obs_last", bytes(directory.bandwidth_observed)),
+            ("consensus_bandwidth", bytes(directory.consensus_bandwidth)),
+            ("rtt", self.round_trip_ms),
+        ]
+    }
+}

@@ -1,0 +1,97 @@
+//! A reader of bandwidth files that follows tor's `bwauth.c` rule by rule, but returns an error
+//! where tor logs a warning and goes on: a file of ours shall give no reason for one.
+
+use std::collections::HashMap;
+
+/// tor's `MAX_MEASUREMENT_AGE`.
+const MAX_AGE_SECS: u64 = 3 * 24 * 60 * 60;
+/// tor's `MAX_BW_FILE_HEADER_COUNT_IN_VOTE`: more headers do not reach the vote.
+const MAX_HEADERS: usize = 50;
+
+/// What an authority gets from a file.
+#[derive(Debug, Default)]
+pub(crate) struct Read {
+    /// The first line.
+    pub(crate) timestamp: u64,
+    /// The headers that go into the vote.
+    pub(crate) headers: HashMap<String, String>,
+    /// Kilobytes per second, by fingerprint: what is voted for.
+    pub(crate) votes: HashMap<String, u32>,
+    /// Keys and values of every relay line, also of those not voted for.
+    pub(crate) lines: HashMap<String, HashMap<String, String>>,
+}
+
+/// `dirserv_read_measured_bandwidths`.
+pub(crate) fn read(text: &str, now: u64) -> Result<Read, String> {
+    let mut rest = text;
+    let mut read = Read { timestamp: timestamp(next_line(&mut rest)?, now)?, ..Read::default() };
+    let mut is_after_headers = false;
+    while !rest.is_empty() {
+        let line = next_line(&mut rest)?;
+        if line == "=====" && !is_after_headers {
+            is_after_headers = true;
+        } else if is_after_headers {
+            read_relay(line, &mut read)?;
+        } else {
+            let (key, value) = key_value(line)?;
+            if value.contains(' ') || read.headers.len() + 1 >= MAX_HEADERS {
+                return Err(format!("header does not reach the vote: {line:?}"));
+            }
+            if read.headers.insert(key.to_owned(), value.to_owned()).is_some() {
+                return Err(format!("header twice: {line:?}"));
+            }
+        }
+    }
+    if is_after_headers { Ok(read) } else { Err("no terminator".to_owned()) }
+}
+
+/// A line without its end, which must be there (`tor_getline` and the check after it).
+fn next_line<'a>(rest: &mut &'a str) -> Result<&'a str, String> {
+    let (line, after) = rest.split_once('\n').ok_or("Incomplete line in bandwidth file")?;
+    *rest = after;
+    if line.is_empty() || !line.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
+        return Err(format!("strange line {line:?}"));
+    }
+    Ok(line)
+}
+
+/// The first line; too old is refused.
+fn timestamp(line: &str, now: u64) -> Result<u64, String> {
+    let time: u64 = line.parse().map_err(|_| "Non-integer time in bandwidth file")?;
+    if now.saturating_sub(time) > MAX_AGE_SECS {
+        return Err("Bandwidth measurement file stale".to_owned());
+    }
+    Ok(time)
+}
+
+/// `measured_bw_line_parse` and `measured_bw_line_apply`.
+fn read_relay(line: &str, read: &mut Read) -> Result<(), String> {
+    let mut keys = HashMap::new();
+    for word in line.split(' ') {
+        let (key, value) = key_value(word)?;
+        if keys.insert(key.to_owned(), value.to_owned()).is_some() {
+            return Err(format!("Double {key}= in bandwidth file line: {line:?}"));
+        }
+    }
+    let node_id = keys.get("node_id").and_then(|id| id.strip_prefix('$'));
+    let node_id = node_id.ok_or("Incomplete line in bandwidth file")?.to_owned();
+    if node_id.len() != 40 || !node_id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(format!("Invalid node_id in bandwidth file line: {line:?}"));
+    }
+    let bw = keys.get("bw").and_then(|bw| bw.parse::<u32>().ok()).filter(|bw| *bw > 0);
+    let bw = bw.ok_or_else(|| format!("Invalid bandwidth in bandwidth file line: {line:?}"))?;
+    if keys.get("vote").is_none_or(|vote| vote != "0") {
+        read.votes.insert(node_id.clone(), bw);
+    }
+    match read.lines.insert(node_id, keys) {
+        None => Ok(()),
+        Some(_) => Err(format!("relay twice: {line:?}")),
+    }
+}
+
+/// `string_is_key_value`: neither side of the first `=` is empty.
+fn key_value(word: &str) -> Result<(&str, &str), String> {
+    word.split_once('=')
+        .filter(|(key, value)| !key.is_empty() && !value.is_empty())
+        .ok_or_else(|| format!("{word:?} is no key and value"))
+}

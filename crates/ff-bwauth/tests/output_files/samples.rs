@@ -1,0 +1,66 @@
+//! Outcomes to write files of.
+
+use ff_bwauth::outcome::{CellCounts, CpuSeconds, Outcome, RoundTrip, SocketCounts, TargetInfo};
+use ff_bwauth::v3bw::{BandwidthFile, InvalidFile, Publication};
+use ff_proto::aggregate::{SecondSample, Verdict, estimate};
+use ff_proto::units::{BytesPerSec, Ratio};
+
+/// 2026-11-20 09:30:00 UTC.
+pub(crate) const NOW: u64 = 1_795_167_000;
+/// A day.
+pub(crate) const DAY: u64 = 24 * 60 * 60;
+
+/// A conclusive measurement of relay number `relay`, over since a minute: 30 seconds of
+/// `mbit` + 8 Mbit/s of background.
+pub(crate) fn outcome(relay: u8, mbit: u64) -> Outcome {
+    let second = SecondSample {
+        measurement_bytes: mbit * 125_000,
+        background_sent_bytes: 1_000_000,
+        background_received_bytes: 1_000_900,
+    };
+    let ratio = Ratio::from_percent(25).expect("25 % is a ratio");
+    let seconds = vec![second; 30];
+    Outcome {
+        target: TargetInfo {
+            address: format!("192.0.2.{relay}:9001"),
+            ed_identity: [relay; 32],
+            rsa_fingerprint: Some([relay; 20]),
+            nickname: Some(format!("relay{relay}")),
+        },
+        started_unix_secs: NOW - 90,
+        ratio,
+        allocated: Some(BytesPerSec::from_mbit(3000)),
+        estimate: estimate(&seconds, ratio),
+        limit: None,
+        result: Ok(Verdict::Conclusive),
+        seconds,
+        cells: CellCounts { sent: 1_000_010, echoed: 1_000_000, checked: 1_003, bad: 0 },
+        round_trip: RoundTrip {
+            p50: Some(12.6),
+            p90: Some(20.0),
+            p99: Some(30.5),
+            max: Some(40.0),
+        },
+        cpu: CpuSeconds { measurers: 3.25, target: None },
+        sockets: SocketCounts { asked: 160, opened: 159 },
+    }
+}
+
+/// A publication now, of results of the last day, in a network of so many relays.
+pub(crate) fn publication(consensus_relays: u64) -> Publication {
+    Publication {
+        now_unix_secs: NOW,
+        max_age_secs: DAY,
+        generator_started_unix_secs: NOW - 2 * DAY,
+        consensus_relays,
+        ..Publication::default()
+    }
+}
+
+/// The file of these outcomes by [`publication`].
+pub(crate) fn file(
+    outcomes: &[Outcome],
+    consensus_relays: u64,
+) -> Result<BandwidthFile, InvalidFile> {
+    BandwidthFile::from_outcomes(outcomes, &publication(consensus_relays))
+}

@@ -1,0 +1,98 @@
+//! A token bucket, like torrc's BandwidthRate and BandwidthBurst: bytes in, permission out.
+
+use core::time::Duration;
+
+use crate::units::{BytesPerSec, MonoTime};
+
+/// Fills with a rate up to a burst; whoever moves bytes takes them out.
+#[derive(Clone, Copy, Debug)]
+pub struct TokenBucket {
+    /// Bytes added a second.
+    rate: BytesPerSec,
+    /// The most it holds, in bytes.
+    burst_bytes: i64,
+    /// What it holds; below zero when more was taken than was there.
+    tokens_bytes: i64,
+    /// Up to when it has been filled.
+    filled_at: MonoTime,
+}
+
+impl TokenBucket {
+    /// A full bucket.
+    #[must_use]
+    pub fn new(rate: BytesPerSec, burst_bytes: u64, now: MonoTime) -> Self {
+        let burst_bytes = i64::try_from(burst_bytes).unwrap_or(i64::MAX);
+        Self { rate, burst_bytes, tokens_bytes: burst_bytes, filled_at: now }
+    }
+
+    /// Adds what has come in since the last time; less than a byte is kept for the next.
+    pub fn fill(&mut self, now: MonoTime) {
+        let came = self.rate.bytes_in(now.since(self.filled_at));
+        if came == 0 {
+            return;
+        }
+        self.filled_at = self.filled_at + self.time_for(came);
+        let came = i64::try_from(came).unwrap_or(i64::MAX);
+        self.tokens_bytes = self.tokens_bytes.saturating_add(came).min(self.burst_bytes);
+        if self.tokens_bytes == self.burst_bytes {
+            self.filled_at = now;
+        }
+    }
+
+    /// Bytes that may be moved now; negative while a debt is being paid off.
+    #[must_use]
+    pub fn available_bytes(&self) -> i64 {
+        self.tokens_bytes
+    }
+
+    /// Takes bytes out, into debt if need be.
+    pub fn take(&mut self, bytes: u64) {
+        self.tokens_bytes =
+            self.tokens_bytes.saturating_sub(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    /// How long it takes from the last [`fill`](Self::fill) until `bytes` are available.
+    #[must_use]
+    pub fn time_until(&self, bytes: u64) -> Duration {
+        let missing = i64::try_from(bytes).unwrap_or(i64::MAX).saturating_sub(self.tokens_bytes);
+        u64::try_from(missing).map_or(Duration::ZERO, |missing| self.time_for(missing))
+    }
+
+    /// How long `bytes` take at the rate, rounded up.
+    fn time_for(&self, bytes: u64) -> Duration {
+        let micros = u128::from(bytes) * 1_000_000;
+        let micros = micros.div_ceil(u128::from(self.rate.get().max(1)));
+        Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_small_fills_give_exactly_the_rate() {
+        let start = MonoTime::from_micros(0);
+        let mut bucket = TokenBucket::new(BytesPerSec::new(1_000_003), 10_000, start);
+        let mut moved = 10_000;
+        bucket.take(10_000);
+        for step in 1..=1_000_000 {
+            bucket.fill(MonoTime::from_micros(step * 7));
+            let bytes = u64::try_from(bucket.available_bytes()).unwrap();
+            bucket.take(bytes);
+            moved += bytes;
+        }
+        assert!((7_010_000..=7_010_021).contains(&moved), "{moved} bytes in 7 s at 1,000,003 B/s");
+    }
+
+    #[test]
+    fn a_debt_is_paid_off_first() {
+        let mut bucket = TokenBucket::new(BytesPerSec::new(1000), 100, MonoTime::from_micros(0));
+        bucket.take(300);
+        assert_eq!(bucket.time_until(50), Duration::from_millis(250));
+        bucket.fill(MonoTime::from_micros(200_000));
+        assert_eq!(bucket.available_bytes(), 0);
+        bucket.fill(MonoTime::from_micros(9_000_000));
+        assert_eq!(bucket.available_bytes(), 100);
+    }
+}

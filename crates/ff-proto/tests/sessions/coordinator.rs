@@ -1,0 +1,234 @@
+//! How the coordinator's session judges a relay that breaks the rules.
+
+use std::time::Duration;
+
+use ff_proto::cell::{
+    self, BODY_LEN, CMD_CREATED_FAST, CMD_DESTROY, CMD_MEASUREMENT, CMD_PADDING, CMD_VPADDING, Cell,
+};
+use ff_proto::msg::{
+    CryptoKind, ErrCode, MeasBg, MeasEnd, MeasErr, MeasParamsOk, MeasStats, MeasurementId, Msg,
+};
+use ff_proto::session::coordinator::{CoordinatorEvent, CoordinatorLink, PROBE_CIRC_ID};
+use ff_proto::session::{PeerViolation, SessionFailure};
+use ff_proto::units::{MonoTime, Ratio};
+
+use crate::net::{MEASUREMENT, coordinator_key, params};
+
+/// A second.
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A session that has just asked, at time zero.
+fn asking() -> CoordinatorLink {
+    let now = MonoTime::default();
+    let (link, _) = CoordinatorLink::new(params(), &coordinator_key(), &[0; 32], &[0; 20], now)
+        .expect("the team fits");
+    link
+}
+
+/// What an honest relay grants.
+fn grant() -> MeasParamsOk {
+    MeasParamsOk {
+        measurement: MEASUREMENT,
+        duration_secs: 3,
+        ratio: Ratio::from_percent(25).expect("a ratio"),
+        crypto: CryptoKind::AES128_CTR,
+    }
+}
+
+/// A session whose measurers started at time zero.
+fn running() -> CoordinatorLink {
+    let mut link = asking();
+    hear(&mut link, &Msg::ParamsOk(grant())).expect("granted");
+    link.start(MonoTime::default());
+    link
+}
+
+/// Hands a session a cell.
+fn hear_cell(
+    link: &mut CoordinatorLink,
+    cell: &Cell,
+) -> Result<Option<CoordinatorEvent>, SessionFailure> {
+    link.handle(cell::peek_cell(cell).expect("a whole cell"))
+}
+
+/// Hands a session a message.
+fn hear(
+    link: &mut CoordinatorLink,
+    message: &Msg,
+) -> Result<Option<CoordinatorEvent>, SessionFailure> {
+    let body = message.encode().expect("it fits");
+    hear_cell(link, &cell::fixed_cell(0, CMD_MEASUREMENT, &body).expect("it fits"))
+}
+
+/// A report without background.
+fn report(second: u16) -> Msg {
+    Msg::Bg(MeasBg { second, sent: 0, received: 0 })
+}
+
+/// The end of the measurement.
+fn end() -> Msg {
+    Msg::End(MeasEnd { measurement: MEASUREMENT })
+}
+
+/// An empty cell.
+fn empty(circ_id: u32, command: u8) -> Cell {
+    cell::fixed_cell(circ_id, command, &[]).expect("it fits")
+}
+
+#[test]
+fn relay_that_answers_only_the_probe_does_not_support_flashflow() {
+    for command in [CMD_CREATED_FAST, CMD_DESTROY] {
+        let failure = hear_cell(&mut asking(), &empty(PROBE_CIRC_ID, command));
+        assert_eq!(failure, Err(SessionFailure::NotSupported));
+    }
+    // Behind the grant, the probe's answer means nothing.
+    let mut link = running();
+    assert_eq!(hear_cell(&mut link, &empty(PROBE_CIRC_ID, CMD_CREATED_FAST)), Ok(None));
+    // On another circuit it has no place at all.
+    let failure = hear_cell(&mut asking(), &empty(PROBE_CIRC_ID + 1, CMD_CREATED_FAST));
+    assert_eq!(failure.expect_err("not ours").code(), "unexpected_command");
+}
+
+#[test]
+fn first_answer_must_come_in_time() {
+    let mut link = asking();
+    let deadline = link.poll_timeout().expect("an answer is due");
+    assert_eq!(deadline, MonoTime::default() + SECOND * 10);
+    let before = MonoTime::from_micros(deadline.micros() - 1);
+    assert_eq!(link.handle_timeout(before), Ok(()));
+    let failure = link.handle_timeout(deadline).expect_err("too late");
+    assert_eq!(failure.code(), "timeout");
+    assert_eq!(link.poll_timeout(), None);
+    assert_eq!(link.handle_timeout(deadline), Ok(()), "it is said once");
+}
+
+#[test]
+fn refusal_is_passed_on_with_its_reason() {
+    let error = MeasErr::new(ErrCode::TOO_SOON, "tomorrow");
+    for mut link in [asking(), running()] {
+        let failure = hear(&mut link, &Msg::Err(error.clone())).expect_err("refused");
+        assert_eq!(failure, SessionFailure::Refused(error.clone()));
+        assert!(failure.to_string().contains("tomorrow (too_soon)"), "{failure}");
+    }
+}
+
+#[test]
+fn grant_that_does_not_answer_the_request_is_a_violation() {
+    for bad in [
+        MeasParamsOk { measurement: MeasurementId([8; 16]), ..grant() },
+        MeasParamsOk { duration_secs: 4, ..grant() },
+        MeasParamsOk { crypto: CryptoKind(2), ..grant() },
+    ] {
+        let failure = hear(&mut asking(), &Msg::ParamsOk(bad.clone())).expect_err("bad");
+        assert_eq!(failure.code(), "bad_grant", "{bad:?}");
+    }
+    let failure = hear(&mut running(), &Msg::ParamsOk(grant())).expect_err("a second grant");
+    assert_eq!(failure.code(), "unexpected_message");
+}
+
+#[test]
+fn missing_background_report_is_a_timeout() {
+    let mut link = running();
+    let start = MonoTime::default();
+    // The report of second 0 is due at its end, 1 s; then 5 s of patience.
+    assert_eq!(link.poll_timeout(), Some(start + SECOND * 6));
+    hear(&mut link, &report(0)).expect("in time");
+    assert_eq!(link.poll_timeout(), Some(start + SECOND * 7));
+    assert_eq!(link.handle_timeout(start + SECOND * 6), Ok(()));
+    let failure = link.handle_timeout(start + SECOND * 7).expect_err("too late");
+    assert_eq!(failure, SessionFailure::Timeout("its per-second report"));
+}
+
+#[test]
+fn reports_out_of_order_are_a_violation() {
+    for (seconds, expected) in [(&[1][..], 0), (&[0, 0], 1), (&[0, 2], 1), (&[0, 1, 2, 3], 3)] {
+        let mut link = running();
+        let (last, first) = seconds.split_last().expect("some");
+        for &second in first {
+            hear(&mut link, &report(second)).expect("in order");
+        }
+        let got = *last;
+        let violation = PeerViolation::ReportOutOfOrder { got, expected };
+        assert_eq!(hear(&mut link, &report(got)), Err(SessionFailure::Violation(violation)));
+    }
+}
+
+#[test]
+fn report_may_come_before_start_is_called_but_not_before_the_grant() {
+    assert_eq!(
+        hear(&mut asking(), &report(0)).expect_err("nothing was granted").code(),
+        "unexpected_message"
+    );
+    let mut link = asking();
+    hear(&mut link, &Msg::ParamsOk(grant())).expect("granted");
+    hear(&mut link, &report(0)).expect("the measurers were quick");
+}
+
+#[test]
+fn target_that_ends_before_its_last_report_breaks_the_rules() {
+    let mut link = running();
+    hear(&mut link, &report(0)).expect("in order");
+    assert_eq!(hear(&mut link, &end()).expect_err("too early").code(), "unexpected_message");
+    assert_eq!(hear(&mut asking(), &end()).expect_err("at once").code(), "unexpected_message");
+
+    let mut link = running();
+    for second in 0..3 {
+        hear(&mut link, &report(second)).expect("in order");
+    }
+    let other = Msg::End(MeasEnd { measurement: MeasurementId([8; 16]) });
+    assert_eq!(hear(&mut link, &other).expect_err("another").code(), "unexpected_message");
+    assert_eq!(hear(&mut link, &end()), Ok(Some(CoordinatorEvent::Ended)));
+}
+
+#[test]
+fn statistics_are_passed_on() {
+    let stats = MeasStats { second: 0, cpu_permille: 990, overloaded: true };
+    let event = hear(&mut running(), &Msg::Stats(stats));
+    assert_eq!(event, Ok(Some(CoordinatorEvent::Stats(stats))));
+}
+
+#[test]
+fn padding_is_ignored_everywhere() {
+    let vpadding = [0, 0, 0, 0, CMD_VPADDING, 0, 3, 1, 2, 3];
+    for mut link in [asking(), running()] {
+        assert_eq!(hear_cell(&mut link, &empty(0, CMD_PADDING)), Ok(None));
+        assert_eq!(link.handle(cell::peek_cell(&vpadding).expect("whole")), Ok(None));
+    }
+}
+
+#[test]
+fn cells_without_a_place_are_violations() {
+    for (cell, code) in [
+        (empty(0, cell::CMD_MEAS_ECHO), "unexpected_command"),
+        (empty(0, 3), "unexpected_command"),
+        (empty(0, CMD_MEASUREMENT), "malformed_message"),
+        (cell::fixed_cell(0, CMD_MEASUREMENT, &[1, 9]).expect("it fits"), "malformed_message"),
+    ] {
+        let failure = hear_cell(&mut running(), &cell).expect_err("no place");
+        assert_eq!(failure.code(), code);
+    }
+}
+
+#[test]
+fn end_and_abort_say_so_and_end_the_session() {
+    let decode = |cell: Cell| Msg::decode(&cell[cell.len() - BODY_LEN..]).expect("it decodes");
+    let mut link = running();
+    assert_eq!(decode(link.end()), end());
+    assert_eq!(link.poll_timeout(), None);
+    assert_eq!(hear(&mut link, &report(0)), Ok(None), "it was on its way");
+
+    let mut link = running();
+    let error = MeasErr::new(ErrCode::ABORTED, "a measurer is gone");
+    assert_eq!(decode(link.abort("a measurer is gone")), Msg::Err(error.clone()));
+    assert_eq!(hear(&mut link, &Msg::Err(error)), Ok(None), "the target's echo of it");
+}
+
+#[test]
+fn team_that_does_not_fit_is_an_error() {
+    let mut params = params();
+    let first = params.measurers[0].clone();
+    let with_address = ff_proto::msg::MeasurerGrant { address: "::1".parse().ok(), ..first };
+    params.measurers = vec![with_address; 8];
+    let now = MonoTime::default();
+    assert!(CoordinatorLink::new(params, &coordinator_key(), &[0; 32], &[0; 20], now).is_err());
+}

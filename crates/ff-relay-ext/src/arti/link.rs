@@ -1,0 +1,443 @@
+//! One accepted link: takes the measurement cells out of it and echoes them.
+//!
+//! ```text
+//!              ordinary link                                 measurement link
+//!   tor-proto ◀─ all other cells ─┐               ┌─ read ─▶ buffer: decrypt each cell in place
+//!                                 ├─ TLS stream ─▶│            │
+//!   Extension ◀─ MEASUREMENT ─────┘               └─ write ◀───┘  nothing is read before it is out
+//! ```
+//!
+//! tor-proto's reactor polls this stream and knows nothing of it. A link starts as an ordinary
+//! one. When its MEAS_CREATE is granted it becomes a measurement link: its bytes then no longer
+//! pass tor-proto, and what tor-proto still wants to send on it is dropped.
+
+use std::borrow::Cow;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use ff_proto::auth::{EXPORTER_LABEL, EXPORTER_LEN, Exporter};
+use ff_proto::cell::{
+    Boundaries, CELL_LEN, CMD_MEAS_ECHO, CMD_MEASUREMENT, CMD_PADDING, Cell, HEADER_LEN, peek_cell,
+};
+use ff_proto::circuit::EchoCircuit;
+use ff_proto::units::Cells;
+use futures::io::{AsyncRead, AsyncWrite};
+use tor_rtcompat::{CertifiedConn, StreamOps};
+use zeroize::Zeroizing;
+
+use super::extension::{Direction, Extension, LinkHandle, LinkTask, Traffic};
+
+/// Bytes read from TLS at once, and what a measurement link holds at most: 31 cells, that is one
+/// full record of tor's own peers four times over.
+const BUFFER_LEN: usize = 31 * CELL_LEN;
+/// Batches echoed in one poll before other tasks get their turn.
+const BATCHES_PER_POLL: usize = 8;
+/// Control cells that may wait on one link; more than a peer that reads ever causes.
+const MAX_PENDING_CELLS: usize = 256;
+
+/// What becomes of the link's bytes.
+#[derive(Debug)]
+enum Mode {
+    /// tor-proto gets them.
+    Ordinary,
+    /// They are echoed.
+    Measuring(Box<EchoCircuit>),
+    /// What is pending goes out, then the link ends.
+    Closing,
+}
+
+/// A TLS connection with the measurement extension on it.
+#[derive(Debug)]
+pub struct LinkStream<T> {
+    /// The TLS connection.
+    inner: T,
+    /// Shared with the relay's other links.
+    extension: Arc<Extension>,
+    /// What others reach this link by.
+    handle: Arc<LinkHandle>,
+    /// Binds signatures to this TLS session; `None` when TLS cannot tell.
+    exporter: Option<Zeroizing<Exporter>>,
+    /// What becomes of the bytes.
+    mode: Mode,
+    /// Whether the coordinator's messages come here.
+    is_control: bool,
+    /// Bytes from the peer that have not been passed on, or echoes that have not been sent.
+    buffer: Box<[u8]>,
+    /// Where they begin and end.
+    filled: std::ops::Range<usize>,
+    /// How many of them, from the front, are echoes to be sent.
+    echoed: usize,
+    /// Cell boundaries of what tor-proto was given.
+    passed_in: Boundaries,
+    /// Cell boundaries of what tor-proto has sent.
+    passed_out: Boundaries,
+    /// Control cells to send, and how many of their bytes are gone.
+    control: (Vec<u8>, usize),
+}
+
+impl<T> Drop for LinkStream<T> {
+    fn drop(&mut self) {
+        self.extension.close_link(self.handle.id);
+    }
+}
+
+impl<T: CertifiedConn> LinkStream<T> {
+    /// Puts the extension on a freshly accepted connection.
+    pub fn new(inner: T, extension: Arc<Extension>) -> Self {
+        let exporter = inner
+            .export_keying_material(EXPORTER_LEN, EXPORTER_LABEL, None)
+            .ok()
+            .and_then(|bytes| Some(Zeroizing::new(Exporter::try_from(bytes).ok()?)));
+        Self {
+            inner,
+            handle: extension.open_link(),
+            extension,
+            exporter,
+            mode: Mode::Ordinary,
+            is_control: false,
+            buffer: vec![0; BUFFER_LEN].into_boxed_slice(),
+            filled: 0..0,
+            echoed: 0,
+            passed_in: Boundaries::default(),
+            passed_out: Boundaries::default(),
+            control: (Vec::new(), 0),
+        }
+    }
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
+    /// Which limits the link's own bytes are under.
+    fn traffic(&self) -> Traffic {
+        match self.mode {
+            Mode::Measuring(_) => Traffic::Measurement,
+            Mode::Ordinary if !self.is_control => Traffic::Background,
+            _ => Traffic::Control,
+        }
+    }
+
+    /// Does what the extension wants of this link.
+    fn take_tasks(&mut self) {
+        let tasks = match self.handle.tasks.lock() {
+            Ok(mut tasks) if !tasks.is_empty() => std::mem::take(&mut *tasks),
+            _ => return,
+        };
+        for task in tasks {
+            match task {
+                LinkTask::Send(cell) => self.queue_control(&cell),
+                LinkTask::Open(circuit) => self.mode = Mode::Measuring(circuit),
+                LinkTask::Close => self.mode = Mode::Closing,
+            }
+        }
+    }
+
+    /// Queues a control cell. A peer that does not read its answers loses the link.
+    fn queue_control(&mut self, cell: &Cell) {
+        let (cells, _) = &mut self.control;
+        if cells.len() < MAX_PENDING_CELLS * CELL_LEN {
+            cells.extend_from_slice(cell);
+        } else {
+            self.mode = Mode::Closing;
+        }
+    }
+
+    /// Whether a control cell may go out now: none of another cell is half sent.
+    fn at_cell_boundary(&self) -> bool {
+        self.passed_out.at_boundary() && self.echoed.is_multiple_of(CELL_LEN)
+    }
+
+    /// Sends the pending control cells, as far as TLS takes them.
+    fn poll_control(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let (cells, done) = &mut self.control;
+        if cells.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        while *done < cells.len() {
+            *done += ready!(Pin::new(&mut self.inner).poll_write(cx, &cells[*done..]))?;
+        }
+        cells.clear();
+        *done = 0;
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    /// Reads from TLS behind what is filled. Returns 0 at the end of the stream.
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.filled.start > 0 {
+            self.buffer.copy_within(self.filled.clone(), 0);
+            self.filled = 0..self.filled.len();
+        }
+        let traffic = self.traffic();
+        let room = BUFFER_LEN - self.filled.end;
+        let allowed = self.extension.allowance(Direction::Received, traffic, room, cx);
+        if allowed == 0 {
+            return Poll::Pending;
+        }
+        let space = &mut self.buffer[self.filled.end..self.filled.end + allowed];
+        let len = ready!(Pin::new(&mut self.inner).poll_read(cx, space))?;
+        self.filled.end += len;
+        if traffic == Traffic::Background {
+            self.extension.on_background(Direction::Received, len);
+        }
+        Poll::Ready(Ok(len))
+    }
+
+    /// Passes bytes of ordinary cells on to tor-proto, and takes measurement cells out.
+    ///
+    /// Returns 0 when more bytes are needed first.
+    fn pass_on(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let mut passed = 0;
+        while passed < out.len() && matches!(self.mode, Mode::Ordinary) {
+            let bytes = &self.buffer[self.filled.clone()];
+            if self.passed_in.at_boundary() && self.passed_in.versions_done() {
+                if bytes.len() < HEADER_LEN {
+                    break;
+                }
+                if bytes[4] == CMD_MEAS_ECHO {
+                    return Err(no_circuit());
+                }
+                if bytes[4] == CMD_MEASUREMENT {
+                    if self.take_control_cell() {
+                        continue;
+                    }
+                    break;
+                }
+            }
+            let len = self.passed_in.advance(&bytes[..bytes.len().min(out.len() - passed)]);
+            if len == 0 {
+                break;
+            }
+            out[passed..passed + len].copy_from_slice(&bytes[..len]);
+            self.filled.start += len;
+            passed += len;
+        }
+        Ok(passed)
+    }
+
+    /// Hands the MEASUREMENT cell at the front to the extension; `false` when it is not all there.
+    fn take_control_cell(&mut self) -> bool {
+        let Some(cell) = peek_cell(&self.buffer[self.filled.clone()]) else { return false };
+        match &self.exporter {
+            Some(exporter) => self.extension.handle_control(self.handle.id, cell, exporter),
+            None => self.mode = Mode::Closing,
+        }
+        self.filled.start += CELL_LEN;
+        self.take_tasks();
+        self.is_control = matches!(self.mode, Mode::Ordinary);
+        true
+    }
+
+    /// Echoes: sends what is decrypted, then decrypts what there is, then reads more.
+    ///
+    /// Only errors end it; otherwise it is `Pending`, also when the link is no longer measuring.
+    fn poll_echo(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        for _ in 0..BATCHES_PER_POLL {
+            if let Err(error) = ready!(self.poll_send_echoes(cx)) {
+                return Poll::Ready(error);
+            }
+            match self.echo_cells() {
+                Ok(0) => {}
+                Ok(_) => continue,
+                Err(error) => return Poll::Ready(error),
+            }
+            if !matches!(self.mode, Mode::Measuring(_)) {
+                return Poll::Pending;
+            }
+            match ready!(self.poll_fill(cx)) {
+                Ok(0) => return Poll::Ready(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) => {}
+                Err(error) => return Poll::Ready(error),
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Sends the echoes at the front of the buffer.
+    fn poll_send_echoes(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.echoed == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        while self.echoed > 0 {
+            let echoes = &self.buffer[self.filled.start..self.filled.start + self.echoed];
+            let len = ready!(Pin::new(&mut self.inner).poll_write(cx, echoes))?;
+            self.filled.start += len;
+            self.echoed -= len;
+        }
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    /// Decrypts the whole cells in the buffer in place; they then are their own answers. Called
+    /// when all echoes are sent; returns how many cells there are now to send.
+    fn echo_cells(&mut self) -> io::Result<u64> {
+        while self.take_other_cell()? {}
+        let Mode::Measuring(circuit) = &mut self.mode else { return Ok(0) };
+        let circ_id = circuit.circ_id().to_be_bytes();
+        let (cells, _) = self.buffer[self.filled.clone()].as_chunks_mut::<CELL_LEN>();
+        let mut echoed = 0;
+        for cell in cells {
+            let (header, body) = cell.split_at_mut(HEADER_LEN);
+            if header[4] != CMD_MEAS_ECHO {
+                break;
+            }
+            if header[..4] != circ_id {
+                return Err(no_circuit());
+            }
+            circuit.echo(body.first_chunk_mut().ok_or_else(no_circuit)?);
+            echoed += 1;
+        }
+        if echoed > 0 {
+            let cells = Cells(echoed);
+            self.echoed = usize::try_from(cells.bytes()).unwrap_or(0);
+            self.extension.on_echoed(cells);
+        }
+        Ok(echoed)
+    }
+
+    /// Takes a cell that is no echo off the front of a measurement link's buffer.
+    fn take_other_cell(&mut self) -> io::Result<bool> {
+        let bytes = &self.buffer[self.filled.clone()];
+        let whole = bytes.len() >= CELL_LEN;
+        match bytes.get(4) {
+            None | Some(&CMD_MEAS_ECHO) => Ok(false),
+            Some(&CMD_PADDING) => {
+                self.filled.start += if whole { CELL_LEN } else { 0 };
+                Ok(whole)
+            }
+            Some(&CMD_MEASUREMENT) => Ok(self.take_control_cell()),
+            Some(_) => Err(no_circuit()),
+        }
+    }
+
+    /// Reads on an ordinary link.
+    fn poll_ordinary(&mut self, cx: &mut Context<'_>, out: &mut [u8]) -> Poll<io::Result<usize>> {
+        loop {
+            let passed = self.pass_on(out)?;
+            if passed > 0 || !matches!(self.mode, Mode::Ordinary) {
+                return Poll::Ready(Ok(passed));
+            }
+            if self.at_cell_boundary() {
+                let _ = self.poll_control(cx)?;
+            }
+            if ready!(self.poll_fill(cx))? == 0 {
+                return Poll::Ready(Ok(0));
+            }
+        }
+    }
+}
+
+/// The error for a cell that has no place on its link.
+fn no_circuit() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "a measurement cell without a circuit")
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for LinkStream<T> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        out: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        this.handle.waker.register(cx.waker());
+        this.take_tasks();
+        if out.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        loop {
+            if this.at_cell_boundary() {
+                let _ = this.poll_control(cx)?;
+            }
+            match this.mode {
+                Mode::Closing => {
+                    // The rest of a cell that is half sent, then the last words.
+                    this.echoed %= CELL_LEN;
+                    ready!(this.poll_send_echoes(cx))?;
+                    ready!(this.poll_control(cx))?;
+                    return Poll::Ready(Ok(0));
+                }
+                Mode::Measuring(_) => match this.poll_echo(cx) {
+                    Poll::Ready(error) => return Poll::Ready(Err(error)),
+                    Poll::Pending if matches!(this.mode, Mode::Closing) => {}
+                    Poll::Pending => return Poll::Pending,
+                },
+                Mode::Ordinary => {
+                    let passed = ready!(this.poll_ordinary(cx, out))?;
+                    if passed > 0 || matches!(this.mode, Mode::Ordinary) {
+                        return Poll::Ready(Ok(passed));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for LinkStream<T> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        if this.passed_out.at_boundary() {
+            if !matches!(this.mode, Mode::Ordinary) {
+                return Poll::Ready(Ok(bytes.len()));
+            }
+            ready!(this.poll_control(cx))?;
+        }
+        let traffic = this.traffic();
+        let allowed = this.extension.allowance(Direction::Sent, traffic, bytes.len(), cx);
+        if allowed == 0 && !bytes.is_empty() {
+            return Poll::Pending;
+        }
+        let len = ready!(Pin::new(&mut this.inner).poll_write(cx, &bytes[..allowed]))?;
+        let mut at = 0;
+        while at < len {
+            at += this.passed_out.advance(&bytes[at..len]);
+        }
+        if traffic == Traffic::Background {
+            this.extension.on_background(Direction::Sent, len);
+        }
+        Poll::Ready(Ok(len))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.at_cell_boundary() {
+            ready!(this.poll_control(cx))?;
+        }
+        Pin::new(&mut this.inner).poll_flush(cx)
+    }
+
+    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_close(cx)
+    }
+}
+
+impl<T: StreamOps> StreamOps for LinkStream<T> {
+    fn set_tcp_notsent_lowat(&self, bytes: u32) -> io::Result<()> {
+        self.inner.set_tcp_notsent_lowat(bytes)
+    }
+
+    fn new_handle(&self) -> Box<dyn StreamOps + Send + Unpin> {
+        self.inner.new_handle()
+    }
+}
+
+impl<T: CertifiedConn> CertifiedConn for LinkStream<T> {
+    fn export_keying_material(
+        &self,
+        len: usize,
+        label: &[u8],
+        context: Option<&[u8]>,
+    ) -> io::Result<Vec<u8>> {
+        self.inner.export_keying_material(len, label, context)
+    }
+
+    fn peer_certificate(&self) -> io::Result<Option<Cow<'_, [u8]>>> {
+        self.inner.peer_certificate()
+    }
+
+    fn own_certificate(&self) -> io::Result<Option<Cow<'_, [u8]>>> {
+        self.inner.own_certificate()
+    }
+}

@@ -1,0 +1,231 @@
+//! The operator's options, and what they come to.
+//!
+//! The names are those of C tor's torrc; an Arti relay's configuration uses them too. What the
+//! operator sets beats the consensus parameter of the same name, which beats the default.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use base64ct::{Base64Unpadded, Encoding};
+use ff_proto::msg::Ed25519Id;
+use ff_proto::session::target::Policy;
+use ff_proto::units::Ratio;
+
+/// Whether the relay takes part: 0 or 1, by default 0.
+pub const MEASUREMENTS_ALLOWED: &str = "FFMeasurementsAllowed";
+/// Who may measure: Ed25519 ids in base64, separated by commas or blanks; by default nobody. No
+/// consensus parameter has this name, because those are numbers.
+pub const ALLOWED_COORDINATORS: &str = "FFAllowedCoordinators";
+/// Within which time one coordinator may measure once: 1 hour to 1 month, by default 1 day.
+pub const MEASUREMENT_PERIOD: &str = "FFMeasurementPeriod";
+/// The greatest share of background traffic in percent: 0 to 99, by default 25.
+pub const BACKGROUND_PERCENT: &str = "FFBackgroundTrafficPercent";
+/// The longest measurement: 10 to 120 seconds, by default 45.
+pub const MAX_DURATION: &str = "FFMaxMeasurementDuration";
+
+/// Seconds of the greatest period: 30 days.
+const MONTH_SECS: u64 = 30 * DAY_SECS;
+/// Seconds of a day.
+const DAY_SECS: u64 = 86_400;
+/// Coordinators a relay may list: every directory authority, several times over.
+const MAX_COORDINATORS: usize = 64;
+
+/// A numeric option: its name, default and bounds.
+struct Number {
+    /// In torrc and in the consensus.
+    name: &'static str,
+    /// When neither says anything.
+    default: u64,
+    /// The least value.
+    min: u64,
+    /// The greatest value.
+    max: u64,
+}
+
+/// All numeric options.
+const NUMBERS: [Number; 4] = [
+    Number { name: MEASUREMENTS_ALLOWED, default: 0, min: 0, max: 1 },
+    Number { name: MEASUREMENT_PERIOD, default: DAY_SECS, min: 3600, max: MONTH_SECS },
+    Number { name: BACKGROUND_PERCENT, default: 25, min: 0, max: 99 },
+    Number { name: MAX_DURATION, default: 45, min: 10, max: 120 },
+];
+
+/// An option that cannot be taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OptionError {
+    /// There is no option of this name.
+    #[error("there is no option {0}")]
+    Unknown(String),
+    /// The value is out of bounds or no number.
+    #[error("{name} is {value:?}, but must be a number from {min} to {max}{unit}")]
+    BadNumber {
+        /// Which option.
+        name: &'static str,
+        /// What it was set to.
+        value: String,
+        /// The least value.
+        min: u64,
+        /// The greatest value.
+        max: u64,
+        /// What the number counts.
+        unit: &'static str,
+    },
+    /// A coordinator's id does not decode.
+    #[error("{ALLOWED_COORDINATORS}: {0:?} is not an Ed25519 identity: 43 base64 characters")]
+    BadIdentity(String),
+    /// Too many coordinators.
+    #[error("{ALLOWED_COORDINATORS} lists more than {MAX_COORDINATORS} identities")]
+    TooMany,
+}
+
+/// What the operator has set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Numeric options by name, in seconds or percent.
+    numbers: BTreeMap<&'static str, u64>,
+    /// Who may measure.
+    coordinators: Vec<Ed25519Id>,
+}
+
+impl Options {
+    /// Options with which these coordinators may measure.
+    #[must_use]
+    pub fn allowing(coordinators: Vec<Ed25519Id>) -> Self {
+        Self { numbers: BTreeMap::from([(MEASUREMENTS_ALLOWED, 1)]), coordinators }
+    }
+
+    /// Sets an option from text, as torrc has it; the name's case does not matter.
+    ///
+    /// # Errors
+    /// [`OptionError`] saying what is allowed.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), OptionError> {
+        if name.eq_ignore_ascii_case(ALLOWED_COORDINATORS) {
+            self.coordinators = parse_identities(value)?;
+            return Ok(());
+        }
+        let number = NUMBERS
+            .iter()
+            .find(|number| name.eq_ignore_ascii_case(number.name))
+            .ok_or_else(|| OptionError::Unknown(name.to_owned()))?;
+        let is_time = matches!(number.name, MEASUREMENT_PERIOD | MAX_DURATION);
+        let parsed = if is_time { parse_seconds(value) } else { value.trim().parse().ok() };
+        let in_bounds = |value: &u64| (number.min..=number.max).contains(value);
+        let bad = || OptionError::BadNumber {
+            name: number.name,
+            value: value.to_owned(),
+            min: number.min,
+            max: number.max,
+            unit: if is_time { " seconds" } else { "" },
+        };
+        self.numbers.insert(number.name, parsed.filter(in_bounds).ok_or_else(bad)?);
+        Ok(())
+    }
+
+    /// What the options come to with the consensus parameters, which are cut to their bounds.
+    #[must_use]
+    pub fn resolve(&self, consensus: &BTreeMap<String, i64>) -> Policy {
+        let value = |name: &str| {
+            let number = NUMBERS.iter().find(|number| number.name == name);
+            let (default, min, max) = number.map_or((0, 0, 0), |n| (n.default, n.min, n.max));
+            let in_consensus =
+                consensus.get(name).map(|&value| u64::try_from(value).unwrap_or(0).clamp(min, max));
+            self.numbers.get(name).copied().or(in_consensus).unwrap_or(default)
+        };
+        let percent = u8::try_from(value(BACKGROUND_PERCENT)).ok().and_then(Ratio::from_percent);
+        Policy {
+            enabled: value(MEASUREMENTS_ALLOWED) == 1,
+            coordinators: self.coordinators.clone(),
+            period: Duration::from_secs(value(MEASUREMENT_PERIOD)),
+            ratio: percent.unwrap_or(Ratio::MAX),
+            max_duration_secs: u16::try_from(value(MAX_DURATION)).unwrap_or(u16::MAX),
+        }
+    }
+}
+
+/// Reads Ed25519 ids.
+fn parse_identities(text: &str) -> Result<Vec<Ed25519Id>, OptionError> {
+    let ids = text
+        .split([',', ' ', '\t'])
+        .filter(|id| !id.is_empty())
+        .map(|id| {
+            let mut bytes = [0; 32];
+            match Base64Unpadded::decode(id.trim_end_matches('='), &mut bytes) {
+                Ok(decoded) if decoded.len() == 32 => Ok(Ed25519Id(bytes)),
+                _ => Err(OptionError::BadIdentity(id.to_owned())),
+            }
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    if ids.len() > MAX_COORDINATORS { Err(OptionError::TooMany) } else { Ok(ids) }
+}
+
+/// Reads a time as torrc has it: a number and, if not seconds, a unit.
+fn parse_seconds(text: &str) -> Option<u64> {
+    let mut words = text.split_whitespace();
+    let number: u64 = words.next()?.parse().ok()?;
+    let unit = words.next().unwrap_or("second");
+    let seconds = match unit.trim_end_matches('s') {
+        "second" => 1,
+        "minute" => 60,
+        "hour" => 3600,
+        "day" => DAY_SECS,
+        "week" => 7 * DAY_SECS,
+        "month" => MONTH_SECS,
+        _ => return None,
+    };
+    if words.next().is_some() { None } else { number.checked_mul(seconds) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn off_by_default() {
+        let policy = Options::default().resolve(&BTreeMap::new());
+        assert!(!policy.enabled && policy.coordinators.is_empty());
+        assert_eq!(policy.period, Duration::from_secs(86_400));
+        assert_eq!((policy.ratio.percent(), policy.max_duration_secs), (25, 45));
+    }
+
+    #[test]
+    fn the_operator_beats_the_consensus_which_beats_the_default() {
+        let mut options = Options::default();
+        let consensus = BTreeMap::from([
+            (BACKGROUND_PERCENT.to_owned(), 10),
+            (MAX_DURATION.to_owned(), 1_000_000),
+            (MEASUREMENTS_ALLOWED.to_owned(), 1),
+        ]);
+        let policy = options.resolve(&consensus);
+        assert!(policy.enabled);
+        assert_eq!((policy.ratio.percent(), policy.max_duration_secs), (10, 120));
+        options.set("ffbackgroundtrafficpercent", "50").unwrap();
+        options.set(MEASUREMENTS_ALLOWED, "0").unwrap();
+        let policy = options.resolve(&consensus);
+        assert_eq!((policy.ratio.percent(), policy.enabled), (50, false));
+    }
+
+    #[test]
+    fn values_out_of_bounds_are_named() {
+        let mut options = Options::default();
+        for (name, value, ok) in [
+            (MEASUREMENT_PERIOD, "1 hour", true),
+            (MEASUREMENT_PERIOD, "59 minutes", false),
+            (MEASUREMENT_PERIOD, "1 month", true),
+            (MEASUREMENT_PERIOD, "31 days", false),
+            (MAX_DURATION, "10", true),
+            (MAX_DURATION, "121", false),
+            (BACKGROUND_PERCENT, "100", false),
+            (MEASUREMENTS_ALLOWED, "yes", false),
+            (ALLOWED_COORDINATORS, "AAAA", false),
+            (ALLOWED_COORDINATORS, "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc", true),
+            ("FFNothing", "1", false),
+        ] {
+            let result = options.set(name, value);
+            assert_eq!(result.is_ok(), ok, "{name} {value}: {result:?}");
+        }
+        let error = options.set(MAX_DURATION, "9").unwrap_err();
+        assert!(error.to_string().contains("10 to 120 seconds"), "{error}");
+        assert_eq!(options.resolve(&BTreeMap::new()).coordinators, [Ed25519Id([7; 32])]);
+    }
+}

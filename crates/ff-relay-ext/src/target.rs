@@ -1,0 +1,187 @@
+//! A relay's whole side of FlashFlow: the protocol's target and the rules around it.
+//!
+//! [`RelayTarget`] joins [`Target`] (who may measure, the sessions) with [`BackgroundLimit`] (how
+//! much ordinary traffic passes meanwhile) and counts for the operator. It has no clock, socket
+//! or thread; see [`Target`] for when to call what.
+
+use std::path::PathBuf;
+
+use ff_proto::session::target::{Arrival, LinkId, Output, Policy, Target, TargetEvent};
+use ff_proto::units::{Cells, MonoTime};
+
+use crate::background::BackgroundLimit;
+use crate::memory::{self, MemoryError};
+
+/// What a relay has been through, for its operator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Measurements granted.
+    pub granted: u64,
+    /// Requests refused.
+    pub refused: u64,
+    /// Measurements that ended as planned.
+    pub completed: u64,
+    /// Measurements that did not.
+    pub failed: u64,
+    /// Bytes echoed.
+    pub echoed_bytes: u64,
+    /// Background bytes received while being measured.
+    pub background_bytes: u64,
+    /// How often background traffic had to wait for its share.
+    pub background_waits: u64,
+}
+
+/// A relay's side of all measurements.
+#[derive(Debug)]
+pub struct RelayTarget {
+    /// The protocol.
+    target: Target,
+    /// The background limit, while one is in force.
+    background: Option<BackgroundLimit>,
+    /// For the operator.
+    totals: Totals,
+    /// Where grants are remembered; `None` to forget them at the end.
+    memory: Option<PathBuf>,
+    /// How many grants the memory's file has.
+    stored_grants: u64,
+}
+
+impl RelayTarget {
+    /// A relay's side with this policy, which remembers grants in `memory`.
+    ///
+    /// # Errors
+    /// [`MemoryError`] when the file is there and cannot be read.
+    pub fn new(policy: Policy, memory: Option<PathBuf>) -> Result<Self, MemoryError> {
+        let history = memory.as_deref().map_or(Ok(Vec::new()), memory::load)?;
+        let target = Target::new(policy, history);
+        let totals = Totals::default();
+        Ok(Self { target, background: None, totals, memory, stored_grants: 0 })
+    }
+
+    /// Takes new options.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.target.set_policy(policy);
+    }
+
+    /// Takes a MEASUREMENT cell.
+    pub fn handle_control(&mut self, arrival: &Arrival<'_>) {
+        self.target.handle_control(arrival);
+        self.follow(arrival.now);
+    }
+
+    /// Notes that a link is gone.
+    pub fn handle_link_closed(&mut self, link: LinkId, now: MonoTime) {
+        self.target.handle_link_closed(link);
+        self.follow(now);
+    }
+
+    /// Notes the time.
+    pub fn handle_timeout(&mut self, now: MonoTime) {
+        self.target.handle_timeout(now);
+        self.follow(now);
+        if let Some(background) = &mut self.background {
+            background.on_time(now);
+        }
+    }
+
+    /// Ends whatever goes on because of something inside the relay.
+    pub fn abort(&mut self, now: MonoTime) {
+        self.target.abort();
+        self.follow(now);
+    }
+
+    /// Counts echoed cells, once for many.
+    pub fn on_echoed(&mut self, cells: Cells, now: MonoTime) {
+        self.target.on_echoed(cells, now);
+        if self.background.is_none() {
+            self.follow(now);
+        }
+        if let Some(background) = &mut self.background {
+            background.on_echoed(cells.bytes(), now);
+        }
+        self.totals.echoed_bytes += cells.bytes();
+    }
+
+    /// Counts bytes that are not measurement traffic, once for many.
+    pub fn on_background(&mut self, sent_bytes: u64, received_bytes: u64) {
+        self.target.on_background(sent_bytes, received_bytes);
+        if let Some(background) = &mut self.background {
+            background.on_background(sent_bytes, received_bytes);
+            self.totals.background_bytes += received_bytes;
+        }
+    }
+
+    /// Puts the background limit in force, or takes it away, as the protocol's state has it.
+    fn follow(&mut self, now: MonoTime) {
+        match (&self.background, self.target.limits_background()) {
+            (None, true) => {
+                self.background = Some(BackgroundLimit::new(self.target.ratio(), now));
+            }
+            (Some(_), false) => self.background = None,
+            _ => {}
+        }
+    }
+
+    /// Background bytes that may be received and sent now; `None` without a limit.
+    #[must_use]
+    pub fn background_allowance(&self) -> Option<(u64, u64)> {
+        let limit = self.background.as_ref()?;
+        Some((limit.may_receive(), limit.may_send()))
+    }
+
+    /// Counts that background traffic had to wait.
+    pub fn on_background_wait(&mut self) {
+        self.totals.background_waits += 1;
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) must be called.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<MonoTime> {
+        self.target.poll_timeout()
+    }
+
+    /// Takes the next thing to do. A grant is on the disk before it goes out.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        let output = self.target.poll_output()?;
+        if let Output::Tell(event) = &output {
+            match event {
+                TargetEvent::Granted { .. } => self.totals.granted += 1,
+                TargetEvent::Refused(_) => self.totals.refused += 1,
+                TargetEvent::Ended { failure: None, .. } => self.totals.completed += 1,
+                TargetEvent::Ended { .. } => self.totals.failed += 1,
+                _ => {}
+            }
+        }
+        Some(output)
+    }
+
+    /// Writes the memory's file if a grant has come since; to be called before the output of
+    /// [`handle_control`](Self::handle_control) is acted upon.
+    ///
+    /// # Errors
+    /// [`MemoryError`]: the host then aborts the measurement, because the relay could be measured
+    /// again after a restart.
+    pub fn store_memory(&mut self) -> Result<(), MemoryError> {
+        let grants = self.target.grants_given();
+        if grants == self.stored_grants {
+            return Ok(());
+        }
+        if let Some(path) = &self.memory {
+            memory::store(path, self.target.history())?;
+        }
+        self.stored_grants = grants;
+        Ok(())
+    }
+
+    /// What the relay has been through.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// Whether nothing is granted or running.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.target.is_idle()
+    }
+}
