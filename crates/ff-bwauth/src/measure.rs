@@ -454,11 +454,15 @@ impl Session {
     /// Says goodbye.
     async fn finish(mut self, error: Option<&MeasureError>) {
         let cell = match error {
-            None => self.state.end(),
-            Some(error) => self.state.abort(error.code()),
+            // After its last report the relay ends by itself.
+            None if self.state.is_reported() => None,
+            None => Some(self.state.end()),
+            Some(error) => Some(self.state.abort(error.code())),
         };
-        // The relay may be gone already, and there is nothing left to lose.
-        let _ = self.link.send_cells(&cell).await;
+        if let Some(cell) = cell {
+            // The relay may be gone already, and there is nothing left to lose.
+            let _ = self.link.send_cells(&cell).await;
+        }
         self.link.close().await;
     }
 }

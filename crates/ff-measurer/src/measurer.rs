@@ -94,7 +94,20 @@ impl Measurer {
     /// [`MeasurerError`]: when fewer than half of the links open, when the target refuses or
     /// breaks the protocol, or when this machine fails.
     pub async fn prepare(order: &Order) -> Result<Self, MeasurerError> {
-        let (links, mut failure) = open_links(order).await;
+        let (links, failure) = open_links(order).await;
+        Self::with_links(order, links, failure).await
+    }
+
+    /// Takes over links that are open already, of as many as the order asks for, and opens their
+    /// circuits. `failure` is why the others are not.
+    ///
+    /// # Errors
+    /// As [`prepare`](Self::prepare).
+    pub async fn with_links(
+        order: &Order,
+        links: Vec<Link>,
+        mut failure: Option<LinkFailure>,
+    ) -> Result<Self, MeasurerError> {
         let rsa_identity = links
             .first()
             .and_then(|link| link.rsa_identity)

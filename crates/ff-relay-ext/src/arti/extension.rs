@@ -29,8 +29,8 @@ use crate::target::{RelayTarget, Totals};
 const TICK: Duration = Duration::from_millis(10);
 /// The depth of the rate limit's buckets in time.
 const BURST: Duration = Duration::from_millis(100);
-/// How far clients may overdraw the rate limit, in time. A relay's own clients come first:
-/// measurement traffic waits until the debt is paid.
+/// How far clients may overdraw the rate limit, in time, while they are held to their share of a
+/// measurement. Within it they come first: measurement traffic waits until the debt is paid.
 const CLIENT_CREDIT: Duration = Duration::from_millis(50);
 
 /// What a link has to do, besides moving bytes.
@@ -119,15 +119,15 @@ impl RateLimit {
         Self { received: bucket, sent: bucket, client_credit_bytes: rate.bytes_in(CLIENT_CREDIT) }
     }
 
-    /// Bytes that may move now.
-    fn allowance(&self, direction: Direction, traffic: Traffic) -> u64 {
+    /// Bytes that may move now; `in_share` says that clients are held to their share already.
+    fn allowance(&self, direction: Direction, traffic: Traffic, in_share: bool) -> u64 {
         let bucket = match direction {
             Direction::Received => &self.received,
             Direction::Sent => &self.sent,
         };
         let credit = match traffic {
-            Traffic::Background => self.client_credit_bytes,
-            Traffic::Measurement => 0,
+            Traffic::Background if in_share => self.client_credit_bytes,
+            Traffic::Background | Traffic::Measurement => 0,
             Traffic::Control => return u64::MAX,
         };
         let credit = i64::try_from(credit).unwrap_or(i64::MAX);
@@ -277,9 +277,12 @@ impl Extension {
         cx: &Context<'_>,
     ) -> usize {
         let allowed = self.with(|state| {
-            let by_rate =
-                state.limit.as_ref().map_or(u64::MAX, |limit| limit.allowance(direction, traffic));
-            let by_ratio = match (state.target.background_allowance(), traffic) {
+            let share = state.target.background_allowance();
+            let by_rate = state
+                .limit
+                .as_ref()
+                .map_or(u64::MAX, |limit| limit.allowance(direction, traffic, share.is_some()));
+            let by_ratio = match (share, traffic) {
                 (Some((receive, send)), Traffic::Background) => match direction {
                     Direction::Received => receive,
                     Direction::Sent => send,

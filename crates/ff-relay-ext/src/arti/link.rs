@@ -32,8 +32,9 @@ use super::extension::{Direction, Extension, LinkHandle, LinkTask, Traffic};
 /// Bytes read from TLS at once, and what a measurement link holds at most: 31 cells, that is one
 /// full record of tor's own peers four times over.
 const BUFFER_LEN: usize = 31 * CELL_LEN;
-/// Batches echoed in one poll before other tasks get their turn.
-const BATCHES_PER_POLL: usize = 8;
+/// Batches echoed in one poll before other tasks get their turn: clients' cells pass through
+/// several tasks of Arti's, and at each of them wait for every measurement link once.
+const BATCHES_PER_POLL: usize = 2;
 /// Control cells that may wait on one link; more than a peer that reads ever causes.
 const MAX_PENDING_CELLS: usize = 256;
 

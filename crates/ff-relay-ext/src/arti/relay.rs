@@ -20,7 +20,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures::StreamExt as _;
+use futures::{FutureExt as _, StreamExt as _};
 use futures::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use safelog::Sensitive;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -320,12 +320,17 @@ async fn echo_stream(incoming: IncomingStream) -> io::Result<()> {
     let stream = incoming.accept_data(Connected::new_empty()).await.map_err(io::Error::other)?;
     let (mut reader, mut writer) = stream.split();
     let mut buffer = [0; STREAM_BUFFER_BYTES];
-    loop {
-        let length = reader.read(&mut buffer).await?;
-        if length == 0 {
-            return writer.close().await;
-        }
+    let mut length = reader.read(&mut buffer).await?;
+    while length > 0 {
         writer.write_all(&buffer[..length]).await?;
-        writer.flush().await?;
+        // What has come already goes back in one go: a busy relay gets here seldom.
+        length = match reader.read(&mut buffer).now_or_never() {
+            Some(more) => more?,
+            None => {
+                writer.flush().await?;
+                reader.read(&mut buffer).await?
+            }
+        };
     }
+    writer.close().await
 }
