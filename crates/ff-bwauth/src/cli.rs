@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
+use base64ct::{Base64Unpadded, Encoding};
 use clap::{Args, Parser, Subcommand};
 use ff_proto::units::{BytesPerSec, Ratio};
+use tor_llcrypto::pk::ed25519::Ed25519Identity;
 
 /// Measures how much traffic Tor relays can really forward.
 ///
@@ -101,8 +103,8 @@ pub struct Measure {
     #[arg(long, value_name = "HOST:PORT")]
     pub target: String,
     /// The relay's Ed25519 identity in base64, as its file fingerprint-ed25519 has it.
-    #[arg(long, value_name = "BASE64")]
-    pub ed_identity: String,
+    #[arg(long, value_name = "BASE64", value_parser = parse_identity)]
+    pub ed_identity: Ed25519Identity,
     /// The file of the coordinator's key; made with a fresh key if it is not there.
     ///
     /// The relay must list the key's identity in FFAllowedCoordinators.
@@ -114,6 +116,21 @@ pub struct Measure {
     /// Measurers in the team (1 to 8); the cores of this machine are shared out among them.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
     pub measurers: u8,
+    /// How long a link to the relay may take to open, in seconds (1 to 120).
+    #[arg(long, default_value_t = 20, value_name = "SECONDS",
+          value_parser = clap::value_parser!(u16).range(1..=120))]
+    pub timeout: u16,
+}
+
+/// Reads an Ed25519 identity.
+fn parse_identity(text: &str) -> Result<Ed25519Identity, String> {
+    let bytes = Base64Unpadded::decode_vec(text.trim().trim_end_matches('='));
+    match bytes.as_deref().map(<[u8; 32]>::try_from) {
+        Ok(Ok(bytes)) => Ok(bytes.into()),
+        _ => Err("not an Ed25519 identity: give the 43 base64 characters from the file \
+                  fingerprint-ed25519 in the relay's data directory"
+            .to_owned()),
+    }
 }
 
 /// A rate, or none.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ed25519_dalek::SigningKey;
-use ff_measurer::link::TargetAddr;
+use ff_measurer::link::{LinkOptions, TargetAddr};
 use ff_measurer::measurer_id;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
@@ -57,6 +57,7 @@ pub async fn run(
         params: params(&demo.common),
         team: team(&demo.common, demo.measurers, &measurer_cores),
         limit: demo.limit.0,
+        link: LinkOptions::default(),
     };
     let cpu_before = relay.cpu_time();
     let mut outcome = measure::measure(&plan, &mut watch).await;

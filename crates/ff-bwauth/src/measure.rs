@@ -46,6 +46,8 @@ pub struct Plan {
     pub team: Vec<TeamMember>,
     /// The relay's known limit, if it has one.
     pub limit: Option<BytesPerSec>,
+    /// How to open links, the coordinator's and the measurers'.
+    pub link: LinkOptions,
 }
 
 /// One measurer of the team.
@@ -186,7 +188,7 @@ impl Run<'_> {
     ) -> Result<(), MeasureError> {
         self.plan.params.validate().map_err(|error| MeasureError::Plan(error.to_string()))?;
         watch(Progress::Step("connecting to the relay"));
-        let link = link::open(&self.plan.target, &LinkOptions::default()).await?;
+        let link = link::open(&self.plan.target, &self.plan.link).await?;
         self.rsa_fingerprint = link.rsa_identity.and_then(|id| id.as_bytes().try_into().ok());
         let mut session = Session::ask(link, self.plan, self.zero).await?;
         let result = self.run_team(&mut session, watch).await;
@@ -322,7 +324,7 @@ fn orders(plan: &Plan, grant: &MeasParamsOk) -> Vec<Order> {
         cells_per_record: plan.params.cells_per_record,
         check_probability: plan.params.check_probability,
         cores: member.cores.clone(),
-        link: LinkOptions::default(),
+        link: plan.link.clone(),
     };
     plan.team.iter().map(order).collect()
 }

@@ -4,14 +4,13 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use base64ct::{Base64Unpadded, Encoding};
-use ff_measurer::link::TargetAddr;
+use ff_measurer::link::{LinkOptions, TargetAddr};
 use ff_measurer::measurer_id;
 use ff_proto::aggregate::Verdict;
-use tor_llcrypto::pk::ed25519::Ed25519Identity;
 
 use crate::cli::{Cli, Command, Common, Demo, Measure};
 use crate::demo::{self, ClientTraffic};
@@ -52,19 +51,19 @@ async fn run_demo(options: &Demo) -> Result<ExitCode> {
 
 /// `measure`.
 async fn run_measure(options: &Measure) -> Result<ExitCode> {
-    let ed_identity = parse_identity(&options.ed_identity)?;
     let addr = measure::resolve(&options.target).await.map_err(anyhow::Error::msg)?;
     let key = key::load_or_make(&options.key)?;
     let dir = out_dir(&options.common, MEASURE_DIR)?;
     let id = Base64Unpadded::encode_string(&measurer_id(&key).0);
     note(&format!("this coordinator is {id}; the relay must have it in FFAllowedCoordinators"));
     let plan = Plan {
-        target: TargetAddr { addr, ed_identity },
+        target: TargetAddr { addr, ed_identity: options.ed_identity },
         address_text: options.target.clone(),
         key,
         params: demo::params(&options.common),
         team: demo::team(&options.common, options.measurers, &demo::cores()),
         limit: None,
+        link: link_options(options.timeout),
     };
     let screen = Screen::new();
     let outcome = measure::measure(&plan, |progress| screen.show(progress)).await;
@@ -72,15 +71,14 @@ async fn run_measure(options: &Measure) -> Result<ExitCode> {
     finish(&options.common, &dir, &outcome, None)
 }
 
-/// Reads an Ed25519 identity.
-fn parse_identity(text: &str) -> Result<Ed25519Identity> {
-    let bytes = Base64Unpadded::decode_vec(text.trim().trim_end_matches('='));
-    match bytes.as_deref().map(<[u8; 32]>::try_from) {
-        Ok(Ok(bytes)) => Ok(bytes.into()),
-        _ => bail!(
-            "--ed-identity {text:?} is not an Ed25519 identity: give the 43 base64 characters \
-             from the file fingerprint-ed25519 in the relay's data directory"
-        ),
+/// How to open links to a relay that may take so many seconds for each.
+fn link_options(timeout_secs: u16) -> LinkOptions {
+    let timeout = Duration::from_secs(timeout_secs.into());
+    let default = LinkOptions::default();
+    LinkOptions {
+        connect_timeout: default.connect_timeout.min(timeout),
+        handshake_timeout: timeout,
+        ..default
     }
 }
 

@@ -10,6 +10,8 @@
 //! The central types are [`Order`], [`Measurer`] and [`link::Link`]. `socket.rs` and `worker.rs`
 //! are the hot path: no allocation, lock or system call per cell.
 
+pub mod bench;
+pub mod cli;
 pub mod link;
 mod measurer;
 mod order;

@@ -37,6 +37,7 @@ use zeroize::Zeroizing;
 pub use ff_proto::auth::{EXPORTER_LABEL, EXPORTER_LEN};
 
 pub use handshake::{LinkOptions, TargetAddr, open};
+pub(crate) use tls::client_config;
 
 /// An open link to a relay whose identity has been checked.
 ///

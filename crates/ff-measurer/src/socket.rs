@@ -127,6 +127,9 @@ pub(crate) struct EchoSocket {
     pub(crate) readable: bool,
     /// Whether the socket may take something.
     pub(crate) writable: bool,
+    /// Whether the kernel has announced the stream's end or an error, which comes behind what is
+    /// still to be read.
+    pub(crate) ended: bool,
 }
 
 /// The parts of a link that the hot path needs.
@@ -168,6 +171,7 @@ impl EchoSocket {
             window: Window::default(),
             readable: true,
             writable: true,
+            ended: false,
         };
         socket.queue(create)?;
         socket.handle_plaintext(&parts.leftover_plaintext, counters, now)?;
@@ -227,7 +231,8 @@ impl EchoSocket {
             Err(error) => return Err(error.into()),
         };
         // A short read means that the socket is empty; more bytes come with an event of their own.
-        self.readable = len == READ_LEN;
+        // An end does not if its event came together with that of the bytes in front of it.
+        self.readable = len == READ_LEN || self.ended;
         self.open_records(&mut scratch.read[..front + len], counters, now)?;
         Ok(self.readable)
     }
@@ -251,6 +256,8 @@ impl EchoSocket {
                 Opened::Ignored { wire_len } => at += wire_len,
                 Opened::Closed => return Err(Fault::Link(LinkFailure::Closed)),
                 Opened::Incomplete { .. } => {
+                    // Growth by doubling could come to hold two of the longest records.
+                    self.partial.reserve_exact(rest.len());
                     self.partial.extend_from_slice(rest);
                     return Ok(());
                 }
@@ -329,13 +336,17 @@ impl EchoSocket {
             return Ok(0);
         }
         let Phase::Open(link) = &mut self.phase else { return Ok(0) };
-        let window = self.window.room(link.sent() - link.echoed());
-        let cells = window.min(allowed_cells).min(scratch.cells_per_call());
+        let room = self.window.room(link.sent() - link.echoed());
+        let cells = whole_records(room.min(scratch.cells_per_call()), scratch);
+        if cells < self.window.worthwhile().min(scratch.cells_per_call()) {
+            return Ok(0);
+        }
+        let cells = cells.min(allowed_cells);
         let len = seal_records(link, &mut self.sealer, scratch, cells, now)?;
         if len == 0 {
             return Ok(0);
         }
-        self.window.on_sent(link.sent(), now);
+        self.window.on_sent(link.sent(), link.sent() - link.echoed(), now);
         let taken = match self.tcp.write(&scratch.write[..len]) {
             Ok(taken) => taken,
             Err(error)
@@ -361,6 +372,12 @@ impl EchoSocket {
             let _ = self.tcp.write(&alert);
         }
     }
+}
+
+/// As many of `cells` as fill whole records, if they fill one.
+fn whole_records(cells: u64, scratch: &Scratch) -> u64 {
+    let per_record = scratch.cells_per_record() as u64;
+    if cells < per_record { cells } else { cells / per_record * per_record }
 }
 
 /// Makes `cells` fresh cells into records in `scratch.write`; returns their bytes.

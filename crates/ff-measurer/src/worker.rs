@@ -28,7 +28,7 @@ const END_TOLERANCE: Duration = Duration::from_millis(500);
 const BURST: Duration = Duration::from_millis(100);
 /// How long a worker with nothing to do lets bytes gather before it asks the kernel again. A
 /// slow target's echoes otherwise cost a wake-up and a read for every few cells.
-const NAP: Duration = Duration::from_micros(500);
+pub(crate) const NAP: Duration = Duration::from_micros(500);
 
 /// What the measurer tells a worker.
 #[derive(Clone, Copy, Debug)]
@@ -320,6 +320,7 @@ impl Worker {
             } else if let Some(Some(socket)) = self.sockets.get_mut(event.token().0) {
                 socket.readable |= event.is_readable() || event.is_error();
                 socket.writable |= event.is_writable() || event.is_error();
+                socket.ended |= event.is_read_closed() || event.is_error();
             }
         }
         if !busy {

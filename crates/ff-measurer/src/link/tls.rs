@@ -18,7 +18,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 ///
 /// # Errors
 /// When rustls refuses the settings, which depends on nothing outside this program.
-pub(super) fn client_config() -> Result<Arc<ClientConfig>, Error> {
+pub(crate) fn client_config() -> Result<Arc<ClientConfig>, Error> {
     /// Built at the first link.
     static CONFIG: LazyLock<Result<Arc<ClientConfig>, Error>> =
         LazyLock::new(|| build().map(Arc::new));

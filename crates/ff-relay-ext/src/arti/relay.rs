@@ -20,8 +20,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures::{FutureExt as _, StreamExt as _};
 use futures::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use futures::{FutureExt as _, StreamExt as _};
 use safelog::Sensitive;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -42,8 +42,8 @@ use tor_proto::stream::{
     IncomingStream, IncomingStreamRequest, IncomingStreamRequestContext,
     IncomingStreamRequestDisposition, IncomingStreamRequestFilter,
 };
-use tor_rtcompat::CompoundRuntime;
 use tor_rtcompat::tokio::TokioRustlsRuntime;
+use tor_rtcompat::{CompoundRuntime, NetStreamProvider, Runtime, TlsProvider};
 use tracing::{debug, warn};
 
 use super::extension::Extension;
@@ -118,26 +118,40 @@ pub struct Relay {
     tasks: [AbortHandle; 3],
 }
 
-/// Arti's tokio runtime with our TLS in place of its own.
-type MeasuringRuntime = CompoundRuntime<
+/// An accepted TCP connection in the shape that Arti's TLS takes.
+pub type RelayTcp = <TokioRustlsRuntime as NetStreamProvider>::Stream;
+
+/// Arti's tokio runtime with our TLS over `P` in place of its own.
+type MeasuringRuntime<P> = CompoundRuntime<
     TokioRustlsRuntime,
     TokioRustlsRuntime,
     TokioRustlsRuntime,
     TokioRustlsRuntime,
     TokioRustlsRuntime,
-    MeasuringTls<TokioRustlsRuntime>,
+    MeasuringTls<P>,
     TokioRustlsRuntime,
 >;
 
 impl Relay {
     /// Starts a relay whose tasks run in the current tokio runtime.
     pub fn launch(config: RelayConfig) -> Result<Self, RelayError> {
+        Self::launch_over(config, |runtime| runtime)
+    }
+
+    /// Starts a relay whose links are made by the TLS provider that `wrap` makes of Arti's own.
+    ///
+    /// The extension sits on top of that provider, so a provider that changes the bytes of its
+    /// streams changes what the relay says to its measurers.
+    pub fn launch_over<P: TlsProvider<RelayTcp>>(
+        config: RelayConfig,
+        wrap: impl FnOnce(TokioRustlsRuntime) -> P,
+    ) -> Result<Self, RelayError> {
         super::install_crypto_provider();
         let base = TokioRustlsRuntime::current().map_err(RelayError::Runtime)?;
         let listener = listen(config.listen).map_err(|e| RelayError::Listen(config.listen, e))?;
         let addr = listener.local_addr().map_err(|e| RelayError::Listen(config.listen, e))?;
         let timers = tokio::spawn(config.extension.clone().run(base.clone())).abort_handle();
-        let runtime = with_tls(&base, MeasuringTls::new(base.clone(), config.extension));
+        let runtime = with_tls(&base, MeasuringTls::new(wrap(base.clone()), config.extension));
 
         let (channels, circuits) = channel_manager(runtime, &config.keys, addr)?;
         let accepting = tokio::spawn(accept_loop(listener, channels)).abort_handle();
@@ -178,7 +192,7 @@ impl Drop for Relay {
 }
 
 /// `base` with its TLS replaced.
-fn with_tls(base: &TokioRustlsRuntime, tls: MeasuringTls<TokioRustlsRuntime>) -> MeasuringRuntime {
+fn with_tls<P>(base: &TokioRustlsRuntime, tls: MeasuringTls<P>) -> MeasuringRuntime<P> {
     let part = || base.clone();
     CompoundRuntime::new(part(), part(), part(), part(), part(), tls, part())
 }
@@ -192,11 +206,11 @@ fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// The channel manager of a relay, and the streams that will be opened on its circuits.
-fn channel_manager(
-    runtime: MeasuringRuntime,
+fn channel_manager<R: Runtime>(
+    runtime: R,
     keys: &RelayKeys,
     addr: SocketAddr,
-) -> Result<(Arc<ChanMgr<MeasuringRuntime>>, CircuitIncomingStreamReceiver), RelayError> {
+) -> Result<(Arc<ChanMgr<R>>, CircuitIncomingStreamReceiver), RelayError> {
     // Peers learn our addresses from NETINFO; "any address" would tell them nothing.
     let my_addrs = if addr.ip().is_unspecified() { vec![] } else { vec![addr] };
     let config = ChanMgrConfig::new(ChannelConfig::default())
@@ -207,7 +221,7 @@ fn channel_manager(
     let channels = Arc::new(ChanMgr::new(runtime, config, Dormancy::Active, &net, memquota)?);
 
     // Circuits that extend further get their channels from the same manager.
-    let provider: Weak<ChanMgr<MeasuringRuntime>> = Arc::downgrade(&channels);
+    let provider: Weak<ChanMgr<R>> = Arc::downgrade(&channels);
     let provider: Weak<dyn ChannelProvider<BuildSpec = OwnedChanTarget> + Send + Sync> = provider;
     let (handler, circuits) = CreateRequestHandler::new(
         provider,
@@ -221,7 +235,10 @@ fn channel_manager(
 }
 
 /// Accepts links until it is aborted; its links end with it.
-async fn accept_loop(listener: TcpListener, channels: Arc<ChanMgr<MeasuringRuntime>>) {
+async fn accept_loop<R>(listener: TcpListener, channels: Arc<ChanMgr<R>>)
+where
+    R: Runtime + NetStreamProvider<Stream = RelayTcp>,
+{
     let handshakes = Arc::new(Semaphore::new(MAX_HANDSHAKES));
     let mut links = JoinSet::new();
     loop {
@@ -257,12 +274,14 @@ async fn accept(
 }
 
 /// Carries one link from its handshake, for which it holds `permit`, to its end.
-async fn serve_link(
-    channels: Arc<ChanMgr<MeasuringRuntime>>,
+async fn serve_link<R>(
+    channels: Arc<ChanMgr<R>>,
     tcp: TcpStream,
     peer: SocketAddr,
     permit: OwnedSemaphorePermit,
-) {
+) where
+    R: Runtime + NetStreamProvider<Stream = RelayTcp>,
+{
     let handshake = channels.handle_incoming(Sensitive::new(peer), tcp.into());
     let link = match tokio::time::timeout(HANDSHAKE_TIME, handshake).await {
         Ok(Ok(channel)) => OpenLink(channel),

@@ -1,0 +1,303 @@
+//! The two baselines: an echo over plain TCP, and one over TLS by rustls alone.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use mio::{Events, Interest, Poll, Token};
+use rustls::{ConnectionCommon, SideData};
+
+use super::{BenchError, Case, Run, io, pin, tls};
+use crate::report::thread_cpu_time;
+use crate::socket::READ_LEN;
+use crate::worker::NAP;
+
+/// Bytes that may be on the way on one socket.
+const WINDOW: usize = 1 << 20;
+/// Bytes written in one call, at most.
+const WRITE_LEN: usize = 32 * 1024;
+/// Time before the clock starts.
+const WARM_UP: Duration = Duration::from_millis(300);
+
+/// How bytes become what goes over the socket, and back.
+trait Channel {
+    /// Appends what carries `plain`, which is one record.
+    fn wrap(&mut self, plain: &[u8], wire: &mut Vec<u8>) -> Result<(), BenchError>;
+    /// Takes what came and hands on what it carried.
+    fn unwrap(&mut self, wire: &[u8], take: &mut dyn FnMut(&[u8])) -> Result<(), BenchError>;
+}
+
+/// Plain TCP.
+struct Plain;
+
+impl Channel for Plain {
+    fn wrap(&mut self, plain: &[u8], wire: &mut Vec<u8>) -> Result<(), BenchError> {
+        wire.extend_from_slice(plain);
+        Ok(())
+    }
+
+    fn unwrap(&mut self, wire: &[u8], take: &mut dyn FnMut(&[u8])) -> Result<(), BenchError> {
+        take(wire);
+        Ok(())
+    }
+}
+
+/// TLS, used as rustls's documentation has it, with our own reading of the socket.
+struct Tls<C>(C);
+
+impl<C, S> Channel for Tls<C>
+where
+    C: Deref<Target = ConnectionCommon<S>> + DerefMut,
+    S: SideData,
+{
+    fn wrap(&mut self, plain: &[u8], wire: &mut Vec<u8>) -> Result<(), BenchError> {
+        self.0.writer().write_all(plain).map_err(io("encrypting"))?;
+        while self.0.wants_write() {
+            self.0.write_tls(wire).map_err(io("encrypting"))?;
+        }
+        Ok(())
+    }
+
+    fn unwrap(&mut self, mut wire: &[u8], take: &mut dyn FnMut(&[u8])) -> Result<(), BenchError> {
+        let mut plain = [0; 16 * 1024];
+        while !wire.is_empty() {
+            self.0.read_tls(&mut wire).map_err(io("decrypting"))?;
+            let mut left = self.0.process_new_packets()?.plaintext_bytes_to_read();
+            while left > 0 {
+                let len = self.0.reader().read(&mut plain).map_err(io("decrypting"))?;
+                take(&plain[..len]);
+                left -= len;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One socket of an echo loop.
+struct Socket<C> {
+    /// The socket.
+    tcp: mio::net::TcpStream,
+    /// What it carries bytes in.
+    channel: C,
+    /// Wire bytes the kernel has not taken.
+    unsent: Vec<u8>,
+    /// Plaintext bytes sent and not returned.
+    in_flight: usize,
+    /// Whether there may be something to read.
+    readable: bool,
+    /// Whether the kernel may take something.
+    writable: bool,
+}
+
+impl<C: Channel> Socket<C> {
+    /// Writes what is unsent; returns whether all of it is gone.
+    fn flush(&mut self) -> Result<bool, BenchError> {
+        while self.writable && !self.unsent.is_empty() {
+            match self.tcp.write(&self.unsent) {
+                Ok(len) => drop(self.unsent.drain(..len)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,
+                Err(error) => return Err(io("writing")(error)),
+            }
+        }
+        Ok(self.unsent.is_empty())
+    }
+
+    /// Reads once; `None` at the end of the stream.
+    fn read(
+        &mut self,
+        buffer: &mut [u8],
+        take: &mut dyn FnMut(&[u8]),
+    ) -> Result<Option<usize>, BenchError> {
+        match self.tcp.read(buffer) {
+            Ok(0) => Ok(None),
+            Ok(len) => {
+                self.readable = len == buffer.len();
+                self.channel.unwrap(&buffer[..len], take)?;
+                Ok(Some(len))
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                self.readable = false;
+                Ok(Some(0))
+            }
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(None),
+            Err(error) => Err(io("reading")(error)),
+        }
+    }
+}
+
+/// Several sockets and their poll.
+struct Loop<C> {
+    /// The poll.
+    poll: Poll,
+    /// The sockets.
+    sockets: Vec<Socket<C>>,
+}
+
+impl<C: Channel> Loop<C> {
+    /// Takes connected sockets over.
+    fn new(connected: Vec<(TcpStream, C)>) -> Result<Self, BenchError> {
+        let poll = Poll::new().map_err(io("polling"))?;
+        let mut sockets = Vec::new();
+        for (index, (tcp, channel)) in connected.into_iter().enumerate() {
+            tcp.set_nonblocking(true).map_err(io("setting a socket up"))?;
+            let mut tcp = mio::net::TcpStream::from_std(tcp);
+            let both = Interest::READABLE | Interest::WRITABLE;
+            poll.registry().register(&mut tcp, Token(index), both).map_err(io("polling"))?;
+            let unsent = Vec::with_capacity(2 * WRITE_LEN);
+            let (readable, writable) = (true, true);
+            sockets.push(Socket { tcp, channel, unsent, in_flight: 0, readable, writable });
+        }
+        Ok(Self { poll, sockets })
+    }
+
+    /// Takes the kernel's word for what is ready, after a nap when there is nothing to do.
+    fn wait(&mut self, events: &mut Events, busy: bool) -> Result<(), BenchError> {
+        if !busy {
+            std::thread::sleep(NAP);
+        }
+        let timeout = if busy { Duration::ZERO } else { Duration::from_millis(10) };
+        self.poll.poll(events, Some(timeout)).map_err(io("polling"))?;
+        for event in events.iter() {
+            if let Some(socket) = self.sockets.get_mut(event.token().0) {
+                socket.readable |= event.is_readable();
+                socket.writable |= event.is_writable();
+            }
+        }
+        Ok(())
+    }
+
+    /// The client: keeps the windows full for a while; counts after the warm-up.
+    fn send(mut self, record: &[u8], time: Duration) -> Result<Run, BenchError> {
+        let mut events = Events::with_capacity(256);
+        let mut buffer = vec![0; READ_LEN];
+        let (mut bytes, mut cpu) = (0, Duration::ZERO);
+        let mut counting_since = None;
+        let start = Instant::now();
+        while start.elapsed() < WARM_UP + time {
+            if counting_since.is_none() && start.elapsed() >= WARM_UP {
+                counting_since = Some(thread_cpu_time());
+                bytes = 0;
+            }
+            let mut busy = false;
+            for socket in &mut self.sockets {
+                if socket.readable {
+                    let mut echoed = 0;
+                    socket.read(&mut buffer, &mut |plain| echoed += plain.len())?;
+                    socket.in_flight -= echoed;
+                    bytes += echoed as u64;
+                    busy |= socket.readable;
+                }
+                if socket.flush()? && socket.in_flight + WRITE_LEN <= WINDOW {
+                    for _ in 0..WRITE_LEN / record.len() {
+                        socket.channel.wrap(record, &mut socket.unsent)?;
+                        socket.in_flight += record.len();
+                    }
+                    busy |= socket.flush()?;
+                }
+            }
+            self.wait(&mut events, busy)?;
+        }
+        if let Some(since) = counting_since {
+            cpu = thread_cpu_time() - since;
+        }
+        Ok((bytes, cpu))
+    }
+
+    /// The server: returns what comes, in records of the same size, until it is told to stop or a
+    /// socket closes.
+    fn echo(mut self, record_len: usize, stop: &AtomicBool) -> Result<(), BenchError> {
+        let mut events = Events::with_capacity(256);
+        let mut buffer = vec![0; READ_LEN];
+        let mut plain: Vec<Vec<u8>> = self.sockets.iter().map(|_| Vec::new()).collect();
+        while !stop.load(Ordering::Relaxed) {
+            let mut busy = false;
+            for (socket, plain) in self.sockets.iter_mut().zip(&mut plain) {
+                if !socket.flush()? || !socket.readable {
+                    continue;
+                }
+                let read = socket.read(&mut buffer, &mut |bytes| plain.extend_from_slice(bytes))?;
+                if read.is_none() {
+                    return Ok(());
+                }
+                let whole = plain.len() / record_len * record_len;
+                for record in plain[..whole].chunks(record_len) {
+                    socket.channel.wrap(record, &mut socket.unsent)?;
+                }
+                plain.drain(..whole);
+                socket.flush()?;
+                busy |= socket.readable;
+            }
+            self.wait(&mut events, busy)?;
+        }
+        Ok(())
+    }
+}
+
+/// An echo over plain TCP.
+pub(super) fn plain(case: &Case<'_>) -> Result<Run, BenchError> {
+    echo_with(case, |_| Ok(Plain), |_| Ok(Plain))
+}
+
+/// An echo over TLS.
+pub(super) fn tls(case: &Case<'_>) -> Result<Run, BenchError> {
+    let config = tls::server_config()?;
+    echo_with(case, |tcp| tls::client(tcp).map(Tls), move |tcp| tls::server(tcp, &config).map(Tls))
+}
+
+/// Connects the sockets, runs the server in a thread and the client in another.
+fn echo_with<A: Channel, B: Channel>(
+    case: &Case<'_>,
+    client: impl Fn(&mut TcpStream) -> Result<A, BenchError> + Send + 'static,
+    server: impl Fn(&mut TcpStream) -> Result<B, BenchError> + Send + 'static,
+) -> Result<Run, BenchError> {
+    let listener = tls::listen()?;
+    let addr = listener.local_addr().map_err(io("listening on loopback"))?;
+    let (count, record_len, cores) = (case.options.sockets, case.record_len, case.cores);
+    let time = case.options.run;
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = stop.clone();
+    let serving = spawn("server", move || {
+        pin(cores.server);
+        let mut sockets = Vec::new();
+        for _ in 0..count {
+            let (mut tcp, _) = listener.accept().map_err(io("accepting"))?;
+            tcp.set_nodelay(true).map_err(io("setting TCP_NODELAY"))?;
+            let channel = server(&mut tcp)?;
+            sockets.push((tcp, channel));
+        }
+        Loop::new(sockets)?.echo(record_len, &stopped)
+    })?;
+    let sending = spawn("client", move || {
+        pin(cores.client);
+        let mut sockets = Vec::new();
+        for _ in 0..count {
+            let mut tcp = tls::connect(addr)?;
+            let channel = client(&mut tcp)?;
+            sockets.push((tcp, channel));
+        }
+        Loop::new(sockets)?.send(&vec![0; record_len], time)
+    })?;
+    let run = join(sending)?;
+    stop.store(true, Ordering::Relaxed);
+    // Whatever ends the server once the client is through is no error.
+    let _ = join(serving);
+    run
+}
+
+/// Starts a thread with a name that a profiler shows.
+pub(super) fn spawn<T: Send + 'static>(
+    name: &str,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, BenchError> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(run).map_err(io("starting a thread"))
+}
+
+/// Waits for a thread.
+pub(super) fn join<T>(thread: JoinHandle<T>) -> Result<T, BenchError> {
+    let panicked = || std::io::Error::other("a bench thread panicked");
+    thread.join().map_err(|_| io("a thread of the bench")(panicked()))
+}

@@ -1,0 +1,292 @@
+//! The fastest target there is, and the real measurer against it.
+//!
+//! It keeps to the protocol from MEAS_CREATE on but trusts everybody: there is no coordinator, no
+//! background traffic and no limit. A record is opened, decrypted and sealed again where it lies.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Instant;
+
+use ed25519_dalek::SigningKey;
+use ff_proto::auth::{EXPORTER_LABEL, EXPORTER_LEN, Exporter};
+use ff_proto::cell::{CELL_LEN, CMD_MEAS_ECHO, CMD_MEASUREMENT, Cell, HEADER_LEN, fixed_cell};
+use ff_proto::circuit::{EchoCircuit, EphemeralKey, Exchange};
+use ff_proto::msg::{MeasCreated, MeasurementId, Msg};
+use ff_proto::units::Cells;
+use mio::{Events, Interest, Poll, Token};
+use rustls::ServerConfig;
+use tor_llcrypto::pk::ed25519::Ed25519Identity;
+use zeroize::Zeroizing;
+
+use super::echo::{join, spawn};
+use super::{BenchError, Case, Run, io, pin, tls};
+use crate::link::record::{HEADER, MAX_WIRE, Opened, Opener, Sealer, pair};
+use crate::link::{Link, LinkOptions, TargetAddr};
+use crate::measurer::{Measurer, MeasurerEvent, START_LEAD};
+use crate::order::Order;
+use crate::socket::READ_LEN;
+use crate::worker::NAP;
+
+/// A link at the target.
+struct TargetSocket {
+    /// The socket.
+    tcp: mio::net::TcpStream,
+    /// Decrypts records.
+    opener: Opener,
+    /// Encrypts records.
+    sealer: Sealer,
+    /// The link's TLS exporter.
+    exporter: Exporter,
+    /// The circuit, once it is open.
+    circuit: Option<EchoCircuit>,
+    /// Records that came (from `open` on not opened yet), then, up to `sealed`, those to send.
+    buffer: Vec<u8>,
+    /// Bytes in the buffer.
+    filled: usize,
+    /// Bytes at the front that are sealed answers.
+    sealed: usize,
+    /// How many of them are sent.
+    sent: usize,
+    /// Whether there may be something to read.
+    readable: bool,
+    /// Whether the kernel may take something.
+    writable: bool,
+}
+
+/// What a turn on a socket came to.
+enum Turn {
+    /// There is more to do at once.
+    Busy,
+    /// There is nothing to do.
+    Idle,
+    /// The peer is gone.
+    Closed,
+}
+
+impl TargetSocket {
+    /// Accepts a link.
+    fn new(mut tcp: TcpStream, config: &Arc<ServerConfig>) -> Result<Self, BenchError> {
+        tcp.set_nodelay(true).map_err(io("setting TCP_NODELAY"))?;
+        let tls = tls::server(&mut tcp, config)?;
+        let exporter = tls.export_keying_material([0; EXPORTER_LEN], EXPORTER_LABEL, None)?;
+        let (sealer, opener, _) = pair(&tls.dangerous_extract_secrets()?)?;
+        tcp.set_nonblocking(true).map_err(io("setting a socket up"))?;
+        Ok(Self {
+            tcp: mio::net::TcpStream::from_std(tcp),
+            opener,
+            sealer,
+            exporter,
+            circuit: None,
+            buffer: vec![0; MAX_WIRE + READ_LEN],
+            filled: 0,
+            sealed: 0,
+            sent: 0,
+            readable: true,
+            writable: true,
+        })
+    }
+
+    /// Sends what is sealed, then reads and answers once.
+    fn turn(&mut self) -> Result<Turn, BenchError> {
+        while self.writable && self.sent < self.sealed {
+            match self.tcp.write(&self.buffer[self.sent..self.sealed]) {
+                Ok(len) => self.sent += len,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,
+                Err(_) => return Ok(Turn::Closed),
+            }
+        }
+        if self.sent < self.sealed || !self.readable {
+            return Ok(Turn::Idle);
+        }
+        self.buffer.copy_within(self.sealed..self.filled, 0);
+        self.filled -= self.sealed;
+        (self.sealed, self.sent) = (0, 0);
+        let room = &mut self.buffer[self.filled..self.filled + READ_LEN];
+        match self.tcp.read(room) {
+            Ok(0) => return Ok(Turn::Closed),
+            Ok(len) => {
+                self.filled += len;
+                self.readable = len == READ_LEN;
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => self.readable = false,
+            Err(_) => return Ok(Turn::Closed),
+        }
+        self.answer()?;
+        Ok(if self.sealed > 0 || self.readable { Turn::Busy } else { Turn::Idle })
+    }
+
+    /// Opens, answers and seals every whole record in the buffer.
+    fn answer(&mut self) -> Result<(), BenchError> {
+        loop {
+            let record = &mut self.buffer[self.sealed..self.filled];
+            let Opened::Data { plaintext, wire_len } = self.opener.open(record)? else {
+                return Ok(());
+            };
+            let record = &mut record[..wire_len];
+            let (cells, _) = record[plaintext].as_chunks_mut::<CELL_LEN>();
+            for cell in cells {
+                answer_cell(cell, &mut self.circuit, &self.exporter);
+            }
+            debug_assert!(record.len() > HEADER);
+            self.sealer.seal(record)?;
+            self.sealed += wire_len;
+        }
+    }
+}
+
+/// Makes a cell its own answer.
+fn answer_cell(cell: &mut Cell, circuit: &mut Option<EchoCircuit>, exporter: &Exporter) {
+    let (header, body) = cell.split_at_mut(HEADER_LEN);
+    match (header[4], circuit.as_mut(), body.first_chunk_mut()) {
+        (CMD_MEAS_ECHO, Some(circuit), Some(body)) => circuit.echo(body),
+        (CMD_MEASUREMENT, None, _) => {
+            if let Some((answer, opened)) = create(cell, exporter) {
+                *cell = answer;
+                *circuit = Some(opened);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Answers MEAS_CREATE, whoever it is from.
+fn create(cell: &Cell, exporter: &Exporter) -> Option<(Cell, EchoCircuit)> {
+    let Ok(Msg::Create(create)) = Msg::decode(&cell[HEADER_LEN..]) else { return None };
+    let create = create.unverified();
+    let ours = EphemeralKey::new(rand::random());
+    let keys = Exchange {
+        measurement: &create.measurement,
+        exporter,
+        measurer_public: &create.public,
+        target_public: &ours.public(),
+    }
+    .derive(&ours)?;
+    let circ_id = u32::from_be_bytes(*cell.first_chunk()?);
+    let created = MeasCreated { public: ours.public(), confirmation: keys.confirmation };
+    let body = Msg::Created(created).encode().ok()?;
+    let answer = fixed_cell(circ_id, CMD_MEASUREMENT, &body).ok()?;
+    Some((answer, EchoCircuit::new(circ_id, &keys)))
+}
+
+/// Serves links until it is told to stop or one of them closes.
+fn serve(mut sockets: Vec<TargetSocket>, stop: &AtomicBool) -> Result<(), BenchError> {
+    let mut poll = Poll::new().map_err(io("polling"))?;
+    let both = Interest::READABLE | Interest::WRITABLE;
+    for (index, socket) in sockets.iter_mut().enumerate() {
+        poll.registry().register(&mut socket.tcp, Token(index), both).map_err(io("polling"))?;
+    }
+    let mut events = Events::with_capacity(256);
+    while !stop.load(Ordering::Relaxed) {
+        let mut busy = false;
+        for socket in &mut sockets {
+            match socket.turn()? {
+                Turn::Busy => busy = true,
+                Turn::Idle => {}
+                Turn::Closed => return Ok(()),
+            }
+        }
+        if !busy {
+            std::thread::sleep(NAP);
+        }
+        let timeout = if busy { std::time::Duration::ZERO } else { 20 * NAP };
+        poll.poll(&mut events, Some(timeout)).map_err(io("polling"))?;
+        for event in events.iter() {
+            if let Some(socket) = sockets.get_mut(event.token().0) {
+                socket.readable |= event.is_readable();
+                socket.writable |= event.is_writable();
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Opens a link with TLS and without Tor's handshake.
+fn open(addr: SocketAddr) -> Result<Link, BenchError> {
+    let mut tcp = tls::connect(addr)?;
+    let tls = tls::client(&mut tcp)?;
+    let exporter = tls.export_keying_material([0; EXPORTER_LEN], EXPORTER_LABEL, None)?;
+    let (sealer, opener, suite) = pair(&tls.dangerous_extract_secrets()?)?;
+    tcp.set_nonblocking(true).map_err(io("setting a socket up"))?;
+    Ok(Link {
+        tcp,
+        peer: addr,
+        sealer,
+        opener,
+        exporter: Zeroizing::new(exporter),
+        leftover_ciphertext: Vec::new(),
+        leftover_plaintext: Vec::new(),
+        ed_identity: Ed25519Identity::new([0; 32]),
+        rsa_identity: None,
+        suite,
+        link_protocol: None,
+    })
+}
+
+/// The measurer against the fastest target.
+pub(super) fn measurer(case: &Case<'_>) -> Result<Run, BenchError> {
+    let listener = tls::listen()?;
+    let addr = listener.local_addr().map_err(io("listening on loopback"))?;
+    let (count, cores) = (case.options.sockets, case.cores);
+    let config = tls::server_config()?;
+    let (ready, is_ready) = mpsc::channel();
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = stop.clone();
+    let serving = spawn("server", move || {
+        pin(cores.server);
+        let mut sockets = Vec::new();
+        for _ in 0..count {
+            let (tcp, _) = listener.accept().map_err(io("accepting"))?;
+            sockets.push(TargetSocket::new(tcp, &config)?);
+        }
+        let _ = ready.send(());
+        serve(sockets, &stopped)
+    })?;
+    let links = (0..count).map(|_| open(addr)).collect::<Result<Vec<_>, _>>()?;
+    // Records that came with the end of a handshake would be lost in rustls's buffer.
+    let gone = |_| io("the target's handshakes")(ErrorKind::ConnectionAborted.into());
+    is_ready.recv().map_err(gone)?;
+    let order = Order {
+        measurement: MeasurementId(rand::random()),
+        target: TargetAddr { addr, ed_identity: Ed25519Identity::new([0; 32]) },
+        key: SigningKey::from_bytes(&rand::random()),
+        sockets: count,
+        rate: None,
+        // The first second is the warm-up and is not counted.
+        duration: case.options.run + std::time::Duration::from_secs(1),
+        cells_per_record: case.record_len / CELL_LEN,
+        check_probability: ff_proto::params::Params::default().check_probability,
+        cores: cores.client.into_iter().collect(),
+        link: LinkOptions::default(),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(io("starting a runtime"))?;
+    let run = runtime.block_on(collect(&order, links));
+    stop.store(true, Ordering::Relaxed);
+    // Whatever ends the target once the measurer is through is no error.
+    let _ = join(serving);
+    run
+}
+
+/// Runs the measurer and adds its seconds up, without the first.
+async fn collect(order: &Order, links: Vec<Link>) -> Result<Run, BenchError> {
+    let mut measurer = Measurer::with_links(order, links, None).await?;
+    measurer.start(Instant::now() + START_LEAD);
+    let (mut bytes, mut cpu_micros) = (0, 0);
+    loop {
+        match measurer.next_event().await {
+            MeasurerEvent::Second(report) if report.second > 0 => {
+                bytes += Cells(report.echoed_cells).bytes();
+                cpu_micros += report.cpu_micros;
+            }
+            MeasurerEvent::Second(_) => {}
+            MeasurerEvent::Done(_) => {
+                return Ok((bytes, std::time::Duration::from_micros(cpu_micros)));
+            }
+            MeasurerEvent::Failed(error) => return Err(error.into()),
+        }
+    }
+}

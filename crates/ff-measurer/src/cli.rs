@@ -1,0 +1,95 @@
+//! The command line.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::{Args, Parser, Subcommand};
+
+use crate::bench::{self, BenchOptions, Record, Throughput};
+
+/// Generates FlashFlow's measurement traffic.
+#[derive(Debug, Parser)]
+#[command(name = "ff-measurer", version)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Find out what one core of this host can measure.
+    ///
+    /// Compares, in one run and over loopback, an echo over plain TCP, an echo over TLS, and the
+    /// measurer. A team needs about three times the capacity of the fastest relay it measures.
+    Bench(Bench),
+}
+
+/// Options of `bench`.
+#[derive(Args, Debug)]
+pub struct Bench {
+    /// Sockets of the core (1 to 512).
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=512))]
+    pub sockets: u16,
+    /// How long each part of a round runs, in seconds (1 to 60).
+    #[arg(long, default_value_t = 2, value_name = "SECONDS",
+          value_parser = clap::value_parser!(u8).range(1..=60))]
+    pub seconds: u8,
+    /// Rounds; the median counts (1 to 99).
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=99))]
+    pub rounds: u8,
+    /// Print one JSON object on standard output.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Carries out the command.
+///
+/// # Errors
+/// When it cannot be carried out.
+pub fn run(cli: &Cli) -> Result<ExitCode> {
+    let Command::Bench(options) = &cli.command;
+    let bench_options = BenchOptions {
+        sockets: options.sockets,
+        run: Duration::from_secs(options.seconds.into()),
+        rounds: options.rounds,
+        cells_per_record: vec![8, 31],
+    };
+    // Nobody may be reading standard error, and that is no reason to stop.
+    let step = |text: &str| drop(writeln!(std::io::stderr(), "{text}"));
+    let records = bench::run(&bench_options, step).context("Failed to run the bench")?;
+    let text = if options.json {
+        format!("{}\n", serde_json::json!({ "records": records }))
+    } else {
+        table(&records)
+    };
+    std::io::stdout().write_all(text.as_bytes()).context("Failed to write to standard output")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The records for people.
+fn table(records: &[Record]) -> String {
+    let mut text = String::from("cells/record               Gbit/s per core   CPU s per GB\n");
+    for record in records {
+        let rows = [
+            ("plain TCP", record.plain_tcp),
+            ("raw TLS", record.raw_tls),
+            ("measurer", record.measurer),
+        ];
+        for (name, Throughput { gbit_per_core, cpu_s_per_gb }) in rows {
+            // Writing to a string does not fail.
+            let _ = writeln!(
+                text,
+                "{:>12}  {name:<12} {gbit_per_core:>15.2}  {cpu_s_per_gb:>13.3}",
+                record.cells_per_record
+            );
+        }
+        let ratio = record.measurer_vs_raw_tls;
+        let _ = writeln!(text, "{:>12}  measurer / raw TLS {ratio:>25.3}", record.cells_per_record);
+    }
+    text
+}
