@@ -5,8 +5,7 @@ use core::time::Duration;
 
 use crate::units::{BytesPerSec, Ratio};
 
-/// Seconds a measurement may last at all (prop316 §3.1.3: up to 600; torrc's
-/// `FFMaxMeasurementDuration`: 10 to 120).
+/// Seconds a measurement may last at all: up to the greatest `FFMaxMeasurementDuration`.
 pub const DURATION_SECS: RangeInclusive<u16> = 1..=120;
 /// Sockets of a whole team.
 pub const SOCKETS: RangeInclusive<u16> = 1..=4096;

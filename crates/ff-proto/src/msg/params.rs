@@ -63,7 +63,7 @@ impl Payload for MeasParams {
 
     fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let measurement = MeasurementId(reader.array("measurement id")?);
-        // prop316 §3.1.3: "meas_duration [2 bytes] [1, 600]"; here bounded by torrc's greatest.
+        // Bounded by the greatest FFMaxMeasurementDuration.
         let duration_secs = reader.u16("duration")?;
         in_range("duration", duration_secs, *DURATION_SECS.start(), *DURATION_SECS.end())?;
         let count = reader.u8("number of measurers")?;

@@ -87,7 +87,9 @@ impl CoordinatorLink {
     /// `probe` is the CREATE_FAST key material: 20 random bytes, which nobody will use.
     ///
     /// # Errors
-    /// [`DecodeError::TooLong`] when the team does not fit into one cell.
+    /// [`DecodeError`] when the target could not read the request: the team has no measurer, more
+    /// than [`MAX_MEASURERS`](crate::msg::MAX_MEASURERS) or too many addresses, or a number is out
+    /// of its bounds.
     pub fn new(
         params: MeasParams,
         key: &SigningKey,
@@ -98,6 +100,7 @@ impl CoordinatorLink {
         let state = State::Asking { deadline: now + ANSWER_TIMEOUT };
         let (measurement, duration_secs) = (params.measurement, params.duration_secs);
         let body = Msg::Params(Signed::new(params, key, exporter)).encode()?;
+        Msg::decode(&body)?;
         let request = cell::fixed_cell(0, CMD_MEASUREMENT, &body)?;
         let probe = cell::fixed_cell(PROBE_CIRC_ID, CMD_CREATE_FAST, probe)?;
         Ok((Self { state, measurement, duration_secs, next_second: 0 }, [request, probe]))
