@@ -1,0 +1,8 @@
+//! What the hot paths allocate, and what a socket holds: nothing per cell, and 64 KiB.
+
+mod counting;
+#[path = "../../benches/throughput/loopback.rs"]
+mod loopback;
+mod running;
+mod sans_io;
+mod target;

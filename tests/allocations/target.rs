@@ -1,0 +1,241 @@
+//! The relay's part of an echo, with memory in place of TLS: it allocates nothing per cell.
+
+use std::borrow::Cow;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use ed25519_dalek::SigningKey;
+use ff_measurer::measurer_id;
+use ff_proto::cell::{CELL_LEN, Cell, CellRef, peek_cell};
+use ff_proto::msg::{MeasParams, MeasurementId, MeasurerGrant, Msg};
+use ff_proto::params::Params;
+use ff_proto::session::coordinator::CoordinatorLink;
+use ff_proto::session::measurer::{EchoEvent, EchoLink, LinkSecrets, Opening, OpeningLink};
+use ff_proto::session::target::Policy;
+use ff_proto::units::MonoTime;
+use ff_relay_ext::arti::extension::Extension;
+use ff_relay_ext::arti::link::LinkStream;
+use futures::io::{AsyncRead, AsyncWrite};
+use tor_rtcompat::{CertifiedConn, StreamOps};
+
+use crate::counting::ThreadCounts;
+
+/// A VERSIONS cell: with it in front, circuit ids have four bytes.
+const VERSIONS: [u8; 7] = [0, 0, 7, 0, 2, 0, 5];
+/// What stands for a TLS session's exporter.
+const EXPORTER: [u8; 32] = [5; 32];
+/// Cells given to the relay at once.
+const BATCH: usize = 31;
+/// Batches that are counted: 50,003 cells.
+const BATCHES: usize = 1613;
+/// Batches before the counting.
+const WARM_UP: usize = 20;
+/// Room in a pipe, so that it does not grow while allocations are counted.
+const PIPE_LEN: usize = 64 * CELL_LEN;
+
+#[test]
+fn the_extension_adds_no_allocation_to_an_echoed_cell() {
+    let (mut measurer, mut link, _coordinator) = open_circuit();
+    let mut checked = 0;
+    (0..WARM_UP).for_each(|_| checked += echo_batch(&mut measurer, &mut link));
+    let before = ThreadCounts::own().allocations();
+    (0..BATCHES).for_each(|_| checked += echo_batch(&mut measurer, &mut link));
+    let allocations = ThreadCounts::own().allocations() - before;
+    println!("{allocations} allocations over {} cells, {checked} checked", BATCHES * BATCH);
+    assert_eq!(allocations, 0);
+    assert!(checked > 100, "the cells do go through the circuit's cipher");
+}
+
+/// Has a relay without TLS grant a measurement, and opens a link's circuit.
+fn open_circuit() -> (End, EchoLink, End) {
+    let key = SigningKey::from_bytes(&[1; 32]);
+    let policy = Policy {
+        enabled: true,
+        coordinators: vec![measurer_id(&key)],
+        period: Duration::ZERO,
+        ratio: Params::default().ratio,
+        max_duration_secs: 30,
+    };
+    let extension = Extension::new(policy, None, None).expect("it has no file to read");
+    let measurement = MeasurementId([2; 16]);
+    let grant = MeasurerGrant { id: measurer_id(&key), sockets: 1, address: None };
+    let request = MeasParams { measurement, duration_secs: 30, measurers: vec![grant] };
+    let now = MonoTime::default();
+    let (_, [request, _]) =
+        CoordinatorLink::new(request, &key, &EXPORTER, &[0; 20], now).expect("one measurer fits");
+    let mut coordinator = End::new(&extension);
+    let answer = coordinator.ask(&request);
+    assert!(matches!(Msg::decode(cell(&answer).body), Ok(Msg::ParamsOk(_))));
+
+    let secrets = LinkSecrets { ephemeral: [3; 32], content: [4; 16], sampling: [6; 16] };
+    let (opening, create) = OpeningLink::new(measurement, &key, EXPORTER, secrets, 1e-2);
+    let mut measurer = End::new(&extension);
+    let answer = measurer.ask(&create);
+    match opening.handle(cell(&answer)).expect("the circuit opens") {
+        Opening::Open(link) => (measurer, *link, coordinator),
+        Opening::Waiting(_) => panic!("the answer is there"),
+    }
+}
+
+/// Sends cells and takes their echoes; returns how many were checked.
+fn echo_batch(end: &mut End, link: &mut EchoLink) -> u64 {
+    let now = MonoTime::default();
+    let mut fresh: Cell = [0; CELL_LEN];
+    for _ in 0..BATCH {
+        link.write(&mut fresh, now);
+        end.pipe.send(&fresh);
+    }
+    let before = link.echoed();
+    let mut checked = 0;
+    while link.echoed() - before < BATCH as u64 {
+        end.poll();
+        end.pipe.take(|cell| {
+            let event = link.handle(cell, now).expect("the echoes are right");
+            checked += u64::from(event != EchoEvent::Echo);
+        });
+    }
+    checked
+}
+
+/// The whole cell in these bytes.
+fn cell(bytes: &[u8]) -> CellRef<'_> {
+    peek_cell(bytes).expect("a whole cell")
+}
+
+/// The peer's end of a link, and the relay's stream that is polled as tor-proto does.
+struct End {
+    /// The relay's end.
+    stream: LinkStream<Pipe>,
+    /// The peer's.
+    pipe: Pipe,
+}
+
+impl End {
+    /// A link whose VERSIONS cell has passed.
+    fn new(extension: &Arc<Extension>) -> Self {
+        let pipe = Pipe::new();
+        let mut end = Self { stream: LinkStream::new(pipe.clone(), extension.clone()), pipe };
+        end.pipe.send(&VERSIONS);
+        end.poll();
+        end
+    }
+
+    /// Sends a control cell and returns the bytes of the answer.
+    fn ask(&mut self, cell: &Cell) -> Vec<u8> {
+        self.pipe.send(cell);
+        self.poll();
+        std::mem::take(&mut self.pipe.bytes().from_relay)
+    }
+
+    /// Lets the relay's end do what it can.
+    fn poll(&mut self) {
+        let mut out = [0; CELL_LEN];
+        let mut cx = Context::from_waker(Waker::noop());
+        let polled = Pin::new(&mut self.stream).poll_read(&mut cx, &mut out);
+        assert!(!matches!(polled, Poll::Ready(Ok(0) | Err(_))), "the link goes on: {polled:?}");
+    }
+}
+
+/// Two directions of bytes in memory, in place of a TLS connection.
+#[derive(Clone)]
+struct Pipe(Arc<Mutex<Bytes>>);
+
+/// What is in a pipe.
+struct Bytes {
+    /// To the relay, and how many of them it has read.
+    to_relay: (Vec<u8>, usize),
+    /// From the relay.
+    from_relay: Vec<u8>,
+}
+
+impl Pipe {
+    /// An empty one.
+    fn new() -> Self {
+        let room = || Vec::with_capacity(PIPE_LEN);
+        Self(Arc::new(Mutex::new(Bytes { to_relay: (room(), 0), from_relay: room() })))
+    }
+
+    /// The bytes in it.
+    fn bytes(&self) -> std::sync::MutexGuard<'_, Bytes> {
+        self.0.lock().expect("nothing panics with the lock held")
+    }
+
+    /// Sends to the relay.
+    fn send(&self, bytes: &[u8]) {
+        self.bytes().to_relay.0.extend_from_slice(bytes);
+    }
+
+    /// Takes what the relay has sent, which is whole cells.
+    fn take(&self, mut on_cell: impl FnMut(CellRef<'_>)) {
+        let mut bytes = self.bytes();
+        let (cells, rest) = bytes.from_relay.as_chunks::<CELL_LEN>();
+        assert!(rest.is_empty(), "memory takes every write whole");
+        cells.iter().for_each(|bytes| on_cell(cell(bytes)));
+        bytes.from_relay.clear();
+    }
+}
+
+impl AsyncRead for Pipe {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        out: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let mut bytes = self.bytes();
+        let (sent, done) = &mut bytes.to_relay;
+        let len = out.len().min(sent.len() - *done);
+        if len == 0 {
+            return Poll::Pending;
+        }
+        out[..len].copy_from_slice(&sent[*done..*done + len]);
+        *done += len;
+        if *done == sent.len() {
+            sent.clear();
+            *done = 0;
+        }
+        Poll::Ready(Ok(len))
+    }
+}
+
+impl AsyncWrite for Pipe {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.bytes().from_relay.extend_from_slice(bytes);
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl StreamOps for Pipe {}
+
+impl CertifiedConn for Pipe {
+    fn export_keying_material(
+        &self,
+        len: usize,
+        _: &[u8],
+        _: Option<&[u8]>,
+    ) -> io::Result<Vec<u8>> {
+        Ok(EXPORTER[..len].to_vec())
+    }
+
+    fn peer_certificate(&self) -> io::Result<Option<Cow<'_, [u8]>>> {
+        Ok(None)
+    }
+
+    fn own_certificate(&self) -> io::Result<Option<Cow<'_, [u8]>>> {
+        Ok(None)
+    }
+}
