@@ -110,6 +110,12 @@ enum MeasureError {
         /// How.
         source: MeasurerError,
     },
+    /// The measurers counted nothing.
+    #[error("no second was measured")]
+    NoSeconds,
+    /// The relay answered and did not echo.
+    #[error("the relay echoed nothing in most seconds")]
+    NoEcho,
     /// The plan cannot be carried out.
     #[error("{0}")]
     Plan(String),
@@ -131,6 +137,8 @@ impl MeasureError {
                 _ => "too_few_links",
             },
             Self::Measurer { source, .. } => source.code(),
+            Self::NoSeconds => "no_seconds",
+            Self::NoEcho => "no_echo",
             Self::Plan(_) => "bad_plan",
         }
     }
@@ -268,10 +276,9 @@ impl Run<'_> {
         let allocated = team.iter().map(|member| member.rate).sum::<Option<BytesPerSec>>();
         let estimate = aggregate::estimate(&seconds, ratio);
         let result = match (result, estimate) {
-            (Err(error), _) => Err(failure(error.code(), error)),
-            (Ok(()), None) => {
-                Err(failure("no_seconds", MeasureError::Plan("no second was measured".to_owned())))
-            }
+            (Err(error), _) => Err(failure(error)),
+            (Ok(()), None) => Err(failure(MeasureError::NoSeconds)),
+            (Ok(()), Some(estimate)) if estimate.get() == 0 => Err(failure(MeasureError::NoEcho)),
             (Ok(()), Some(estimate)) => {
                 let limited = self.samples.is_measurer_limited();
                 Ok(aggregate::judge(estimate, allocated, limited, params))
@@ -308,8 +315,9 @@ fn is_bad_cell<T>(result: &Result<T, Failure>) -> bool {
 }
 
 /// Makes a failure whose message holds the error and all its causes.
-fn failure(code: &str, error: MeasureError) -> Failure {
-    Failure { code: code.to_owned(), message: format!("{:#}", anyhow::Error::from(error)) }
+fn failure(error: MeasureError) -> Failure {
+    let code = error.code().to_owned();
+    Failure { code, message: format!("{:#}", anyhow::Error::from(error)) }
 }
 
 /// What each measurer is to do.

@@ -1,14 +1,16 @@
 //! A relay and a client of ours, joined over loopback.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ff_relay_ext::arti::background::{Background, BackgroundError};
+use ff_relay_ext::arti::extension::Extension;
 use ff_relay_ext::arti::keys::RelayKeys;
 use ff_relay_ext::arti::relay::{Relay, RelayConfig};
-use ff_relay_ext::arti::tls::Extension;
+use ff_relay_ext::options::Options;
 use tokio::sync::oneshot;
 
 /// A relay in a thread with its own runtime; both end when this is dropped.
@@ -28,7 +30,8 @@ impl RelayThread {
         let config = RelayConfig {
             listen: "127.0.0.1:0".parse().expect("address"),
             keys: keys.clone(),
-            extension: Arc::new(Extension::default()),
+            extension: Extension::new(Options::default().resolve(&BTreeMap::new()), None, None)
+                .expect("extension"),
         };
         let (shutdown, is_shutdown) = oneshot::channel::<()>();
         let (stop, is_stopped) = oneshot::channel::<()>();
@@ -101,17 +104,5 @@ fn shutdown_closes_links_while_the_runtime_goes_on() {
     while background.is_running() {
         assert!(Instant::now() < deadline, "still running");
         std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// Prints what loopback carries; run it alone and in release, it loads both cores.
-#[test]
-#[ignore = "a measurement, not a check"]
-fn rates_up_to_200_mbit() {
-    let relay = RelayThread::start();
-    for mbit in [20, 50, 100, 200] {
-        let rate = mbit * 1_000_000 / 8;
-        let echoed = echoed_rate(&relay, rate, Duration::from_secs(4));
-        eprintln!("{mbit} Mbit/s: {:+.2} %", (echoed / rate as f64 - 1.0) * 100.0);
     }
 }

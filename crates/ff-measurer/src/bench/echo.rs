@@ -47,7 +47,19 @@ impl Channel for Plain {
 }
 
 /// TLS, used as rustls's documentation has it, with our own reading of the socket.
-struct Tls<C>(C);
+struct Tls<C> {
+    /// The connection.
+    connection: C,
+    /// Plaintext on its way out of it.
+    plain: Box<[u8]>,
+}
+
+impl<C> Tls<C> {
+    /// A channel over a connection whose handshake is done.
+    fn new(connection: C) -> Self {
+        Self { connection, plain: vec![0; 16 * 1024].into_boxed_slice() }
+    }
+}
 
 impl<C, S> Channel for Tls<C>
 where
@@ -55,21 +67,21 @@ where
     S: SideData,
 {
     fn wrap(&mut self, plain: &[u8], wire: &mut Vec<u8>) -> Result<(), BenchError> {
-        self.0.writer().write_all(plain).map_err(io("encrypting"))?;
-        while self.0.wants_write() {
-            self.0.write_tls(wire).map_err(io("encrypting"))?;
+        self.connection.writer().write_all(plain).map_err(io("encrypting"))?;
+        while self.connection.wants_write() {
+            self.connection.write_tls(wire).map_err(io("encrypting"))?;
         }
         Ok(())
     }
 
     fn unwrap(&mut self, mut wire: &[u8], take: &mut dyn FnMut(&[u8])) -> Result<(), BenchError> {
-        let mut plain = [0; 16 * 1024];
         while !wire.is_empty() {
-            self.0.read_tls(&mut wire).map_err(io("decrypting"))?;
-            let mut left = self.0.process_new_packets()?.plaintext_bytes_to_read();
+            self.connection.read_tls(&mut wire).map_err(io("decrypting"))?;
+            let mut left = self.connection.process_new_packets()?.plaintext_bytes_to_read();
             while left > 0 {
-                let len = self.0.reader().read(&mut plain).map_err(io("decrypting"))?;
-                take(&plain[..len]);
+                let len =
+                    self.connection.reader().read(&mut self.plain).map_err(io("decrypting"))?;
+                take(&self.plain[..len]);
                 left -= len;
             }
         }
@@ -245,7 +257,11 @@ pub(super) fn plain(case: &Case<'_>) -> Result<Run, BenchError> {
 /// An echo over TLS.
 pub(super) fn tls(case: &Case<'_>) -> Result<Run, BenchError> {
     let config = tls::server_config()?;
-    echo_with(case, |tcp| tls::client(tcp).map(Tls), move |tcp| tls::server(tcp, &config).map(Tls))
+    echo_with(
+        case,
+        |tcp| tls::client(tcp).map(Tls::new),
+        move |tcp| tls::server(tcp, &config).map(Tls::new),
+    )
 }
 
 /// Connects the sockets, runs the server in a thread and the client in another.

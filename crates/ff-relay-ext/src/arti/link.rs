@@ -76,6 +76,8 @@ pub struct LinkStream<T> {
     passed_out: Boundaries,
     /// Control cells to send, and how many of their bytes are gone.
     control: (Vec<u8>, usize),
+    /// Whether TLS holds bytes of ours that it has not given to the socket.
+    needs_flush: bool,
 }
 
 impl<T> Drop for LinkStream<T> {
@@ -104,6 +106,7 @@ impl<T: CertifiedConn> LinkStream<T> {
             passed_in: Boundaries::default(),
             passed_out: Boundaries::default(),
             control: (Vec::new(), 0),
+            needs_flush: false,
         }
     }
 }
@@ -151,15 +154,22 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
     /// Sends the pending control cells, as far as TLS takes them.
     fn poll_control(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let (cells, done) = &mut self.control;
-        if cells.is_empty() {
-            return Poll::Ready(Ok(()));
-        }
         while *done < cells.len() {
             *done += ready!(Pin::new(&mut self.inner).poll_write(cx, &cells[*done..]))?;
+            self.needs_flush = true;
         }
         cells.clear();
         *done = 0;
-        Pin::new(&mut self.inner).poll_flush(cx)
+        self.poll_flush_ours(cx)
+    }
+
+    /// Makes TLS give our bytes to the socket.
+    fn poll_flush_ours(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.needs_flush {
+            ready!(Pin::new(&mut self.inner).poll_flush(cx))?;
+            self.needs_flush = false;
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// Reads from TLS behind what is filled. Returns 0 at the end of the stream.
@@ -256,16 +266,14 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
 
     /// Sends the echoes at the front of the buffer.
     fn poll_send_echoes(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.echoed == 0 {
-            return Poll::Ready(Ok(()));
-        }
         while self.echoed > 0 {
             let echoes = &self.buffer[self.filled.start..self.filled.start + self.echoed];
             let len = ready!(Pin::new(&mut self.inner).poll_write(cx, echoes))?;
             self.filled.start += len;
             self.echoed -= len;
+            self.needs_flush = true;
         }
-        Pin::new(&mut self.inner).poll_flush(cx)
+        self.poll_flush_ours(cx)
     }
 
     /// Decrypts the whole cells in the buffer in place; they then are their own answers. Called

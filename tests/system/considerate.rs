@@ -1,0 +1,94 @@
+//! A relay's clients before, during and after a measurement.
+
+use std::time::{Duration, Instant};
+
+use ff_proto::aggregate::Verdict;
+use ff_proto::units::BytesPerSec;
+use ff_relay_ext::arti::background::Background;
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+use crate::alone;
+use crate::lying_relay::assert_near;
+use crate::plan::{fresh_key, measure, measure_and_tell, plan};
+use crate::relay::{Setup, TestRelay};
+
+/// What the clients ask for. The relay has 20 Mbit/s, and their share of it in a measurement is
+/// a quarter.
+const OFFERED: BytesPerSec = BytesPerSec::from_mbit(10);
+/// That share.
+const SHARE: BytesPerSec = BytesPerSec::from_mbit(5);
+
+/// What the clients get over some time, in proportion to `of`.
+async fn share_over(clients: &Background, time: Duration, of: BytesPerSec) -> f64 {
+    let (before, start) = (clients.echoed_bytes(), Instant::now());
+    sleep(time).await;
+    let bytes = clients.echoed_bytes() - before;
+    bytes as f64 / start.elapsed().as_secs_f64() / of.get() as f64
+}
+
+/// Fails unless the clients have all they ask for over the next second. They have more when they
+/// make up for what they could not send before.
+async fn assert_unhindered(clients: &Background, when: &str) {
+    let share = share_over(clients, Duration::from_secs(1), OFFERED).await;
+    assert!(share >= 0.85, "{when}: {share:.2} of what they ask for");
+}
+
+#[tokio::test]
+async fn clients_keep_their_share_and_are_back_within_a_second() {
+    let _alone = alone().await;
+    let coordinator = fresh_key();
+    let relay = TestRelay::start(Setup::allowing(&[&coordinator]));
+    let clients = relay.clients(OFFERED);
+    sleep(Duration::from_millis(500)).await;
+    assert_unhindered(&clients, "before").await;
+
+    let (plan, measuring) = (plan(&relay, &coordinator, 4), Notify::new());
+    let watching = async {
+        measuring.notified().await;
+        sleep(Duration::from_secs(1)).await;
+        share_over(&clients, Duration::from_secs(2), SHARE).await
+    };
+    let (outcome, share) = tokio::join!(measure_and_tell(&plan, &measuring), watching);
+    assert_unhindered(&clients, "after").await;
+    assert!(clients.is_running());
+
+    assert_eq!(outcome.result, Ok(Verdict::Conclusive));
+    assert_near(outcome.estimate, BytesPerSec::from_mbit(20), 0.15);
+    assert!((0.6..1.15).contains(&share), "{share:.2} of a quarter of the relay");
+    // What the relay reports is what they had, with the cells that acknowledge theirs.
+    let reported: u64 =
+        outcome.seconds[1..3].iter().map(|second| second.background_reported_bytes()).sum();
+    let reported = reported as f64 / 2.0 / SHARE.get() as f64;
+    assert!((0.85..1.25).contains(&(reported / share)), "reported {reported:.2}, got {share:.2}");
+    assert!(relay.totals().background_waits > 0);
+}
+
+#[tokio::test]
+async fn clients_are_back_at_once_when_the_coordinator_dies() {
+    let _alone = alone().await;
+    let (dying, other) = (fresh_key(), fresh_key());
+    let relay = TestRelay::start(Setup::allowing(&[&dying, &other]));
+    let clients = relay.clients(OFFERED);
+    let (doomed, measuring) = (plan(&relay, &dying, 20), Notify::new());
+    let death = async {
+        measuring.notified().await;
+        sleep(Duration::from_millis(1500)).await;
+    };
+    tokio::select! {
+        outcome = measure_and_tell(&doomed, &measuring) => panic!("ended early: {outcome:?}"),
+        () = death => {}
+    }
+    assert_eq!(relay.totals().failed, 0, "the measurement went on until then");
+    let died = Instant::now();
+    relay.wait_until("end", |now| now.failed == 1).await;
+    assert!(died.elapsed() < Duration::from_secs(1), "{:?}", died.elapsed());
+    assert_unhindered(&clients, "after the coordinator's death").await;
+    drop(clients);
+
+    let outcome = measure(&plan(&relay, &other, 2)).await;
+    assert_eq!(outcome.result, Ok(Verdict::Conclusive));
+    assert_near(outcome.estimate, BytesPerSec::from_mbit(20), 0.15);
+    let totals = relay.totals();
+    assert_eq!((totals.granted, totals.completed, totals.failed), (2, 1, 1));
+}

@@ -1,0 +1,347 @@
+//! TLS that tampers with what the relay says, beneath the measurement extension.
+//!
+//! ```text
+//!   tor-proto <- LinkStream <- LyingStream <- P::TlsServerStream <- TCP
+//!                (honest)       cuts what is written into cells and changes some
+//! ```
+//!
+//! The relay above it is the honest one, so that nothing but the lie itself differs.
+
+use std::borrow::Cow;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+
+use async_trait::async_trait;
+use ff_proto::cell::{
+    Boundaries, CELL_LEN, CMD_MEAS_ECHO, CMD_MEASUREMENT, HEADER_LEN, fixed_cell,
+};
+use ff_proto::msg::{MeasBg, Msg};
+use futures::io::{AsyncRead, AsyncWrite};
+use tor_rtcompat::tls::{TlsAcceptorSettings, TlsConnector};
+use tor_rtcompat::{CertifiedConn, StreamOps, TlsProvider};
+
+/// The echo cell, counted from 0 on the first measurement link, at which a lie about one cell is
+/// told: late enough for the measurement to be well under way.
+const WHEN: u64 = 100;
+
+/// What a relay does to the cells it sends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Lie {
+    /// Nothing.
+    Nothing,
+    /// Changes one byte of one echo.
+    FlipByte,
+    /// Sends one echo twice.
+    RepeatCell,
+    /// Sends every echo twice.
+    RepeatAll,
+    /// Sends an echo when it has got no cell yet.
+    AnswerEarly,
+    /// Sends two neighbouring echoes in the wrong order.
+    SwapNeighbours,
+    /// Leaves one echo out.
+    DropCell,
+    /// Sends one echo on another circuit.
+    WrongCircuit,
+    /// Makes every so manieth echo up.
+    Forge {
+        /// Echoes per forged one.
+        one_in: u64,
+    },
+    /// Reports so many background bytes every second.
+    Background(u64),
+    /// Reads nothing more on a measurement link after so many echoes.
+    StopReading {
+        /// Echoes on each link.
+        after: u64,
+    },
+    /// Closes some measurement links after so many echoes.
+    CloseLinks {
+        /// How many links.
+        links: usize,
+        /// Echoes on each of them.
+        after: u64,
+    },
+}
+
+/// A TLS provider whose accepted connections lie.
+#[derive(Clone, Debug)]
+pub(crate) struct LyingTls<P> {
+    /// Does the TLS.
+    provider: P,
+    /// Handed to every link.
+    liar: Arc<Liar>,
+}
+
+/// What the links of a lying relay share.
+#[derive(Debug)]
+struct Liar {
+    /// What they do.
+    lie: Lie,
+    /// Measurement links so far.
+    links: AtomicUsize,
+}
+
+impl<P> LyingTls<P> {
+    /// Has `provider`'s accepted connections lie.
+    pub(crate) fn new(provider: P, lie: Lie) -> Self {
+        Self { provider, liar: Arc::new(Liar { lie, links: AtomicUsize::new(0) }) }
+    }
+}
+
+impl<S, P> TlsProvider<S> for LyingTls<P>
+where
+    S: StreamOps + Send + 'static,
+    P: TlsProvider<S>,
+{
+    type Connector = P::Connector;
+    type TlsStream = P::TlsStream;
+    type Acceptor = LyingAcceptor<P::Acceptor>;
+    type TlsServerStream = LyingStream<P::TlsServerStream>;
+
+    fn tls_connector(&self) -> Self::Connector {
+        self.provider.tls_connector()
+    }
+
+    fn tls_acceptor(&self, settings: TlsAcceptorSettings) -> io::Result<Self::Acceptor> {
+        let inner = self.provider.tls_acceptor(settings)?;
+        Ok(LyingAcceptor { inner, liar: Arc::clone(&self.liar) })
+    }
+
+    fn supports_keying_material_export(&self) -> bool {
+        self.provider.supports_keying_material_export()
+    }
+}
+
+/// Accepts TLS connections and has them lie.
+#[derive(Debug)]
+pub(crate) struct LyingAcceptor<A> {
+    /// Does the handshake.
+    inner: A,
+    /// Handed to every link.
+    liar: Arc<Liar>,
+}
+
+#[async_trait]
+impl<S, A> TlsConnector<S> for LyingAcceptor<A>
+where
+    S: Send + 'static,
+    A: TlsConnector<S> + Send + Sync,
+{
+    type Conn = LyingStream<A::Conn>;
+
+    async fn negotiate_unvalidated(&self, stream: S, sni: &str) -> io::Result<Self::Conn> {
+        let inner = self.inner.negotiate_unvalidated(stream, sni).await?;
+        Ok(LyingStream::new(inner, Arc::clone(&self.liar)))
+    }
+}
+
+/// One lying connection.
+#[derive(Debug)]
+pub(crate) struct LyingStream<T> {
+    /// The honest connection.
+    inner: T,
+    /// What to do.
+    liar: Arc<Liar>,
+    /// Where the cells of what is written begin.
+    boundaries: Boundaries,
+    /// The bytes of the cell that is being written.
+    cell: Vec<u8>,
+    /// The cells to send, and how many of their bytes are gone.
+    out: (Vec<u8>, usize),
+    /// Which measurement link this is, once it has sent an echo.
+    link: Option<usize>,
+    /// Echoes the relay has given so far.
+    echoes: u64,
+    /// An echo that is kept back.
+    held: Option<Vec<u8>>,
+}
+
+impl<T> LyingStream<T> {
+    /// A connection before its first cell.
+    fn new(inner: T, liar: Arc<Liar>) -> Self {
+        Self {
+            inner,
+            liar,
+            boundaries: Boundaries::default(),
+            cell: Vec::new(),
+            out: (Vec::new(), 0),
+            link: None,
+            echoes: 0,
+            held: None,
+        }
+    }
+
+    /// Takes bytes that the relay sends, cuts them into cells and lies.
+    fn take(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            // Circuit ids have their four bytes once VERSIONS, which is not touched, has passed.
+            let has_circuits = self.boundaries.versions_done();
+            let len = self.boundaries.advance(bytes);
+            self.cell.extend_from_slice(&bytes[..len]);
+            bytes = &bytes[len..];
+            if self.boundaries.at_boundary() {
+                let cell = std::mem::take(&mut self.cell);
+                match cell.get(HEADER_LEN - 1) {
+                    Some(&CMD_MEAS_ECHO) if has_circuits => self.send_echo(cell),
+                    Some(&CMD_MEASUREMENT) if has_circuits => self.send_control(&cell),
+                    _ => self.send(&cell),
+                }
+            }
+        }
+    }
+
+    /// Queues a cell as it is.
+    fn send(&mut self, cell: &[u8]) {
+        self.out.0.extend_from_slice(cell);
+    }
+
+    /// Queues a control cell, or another one.
+    fn send_control(&mut self, cell: &[u8]) {
+        let [a, b, c, d] = *cell.first_chunk().expect("a cell has a header");
+        let circ_id = u32::from_be_bytes([a, b, c, d]);
+        let message = Msg::decode(&cell[HEADER_LEN..]).expect("the relay's own message");
+        match (self.liar.lie, message) {
+            (Lie::Background(bytes), Msg::Bg(MeasBg { second, .. })) => {
+                let report = Msg::Bg(MeasBg { second, sent: bytes, received: bytes });
+                let body = report.encode().expect("a short message");
+                self.send(&fixed_cell(circ_id, CMD_MEASUREMENT, &body).expect("a short body"));
+            }
+            (Lie::AnswerEarly, Msg::Created(_)) => {
+                self.send(cell);
+                self.send(&fixed_cell(circ_id, CMD_MEAS_ECHO, &[]).expect("a short body"));
+            }
+            _ => self.send(cell),
+        }
+    }
+
+    /// Queues an echo, or what the relay sends in its place.
+    fn send_echo(&mut self, mut cell: Vec<u8>) {
+        let links = &self.liar.links;
+        let link = *self.link.get_or_insert_with(|| links.fetch_add(1, Ordering::Relaxed));
+        let index = self.echoes;
+        self.echoes += 1;
+        let now = link == 0 && index == WHEN;
+        match self.liar.lie {
+            Lie::FlipByte if now => cell[CELL_LEN - 1] ^= 1,
+            Lie::WrongCircuit if now => cell[HEADER_LEN - 2] ^= 1,
+            Lie::DropCell if now => return,
+            Lie::SwapNeighbours if now => return self.held = Some(cell),
+            Lie::RepeatCell if now => self.send(&cell),
+            Lie::RepeatAll => self.send(&cell),
+            Lie::Forge { one_in } if index.is_multiple_of(one_in) => cell[HEADER_LEN..].fill(0x5a),
+            _ => {}
+        }
+        self.send(&cell);
+        if let Some(earlier) = self.held.take() {
+            self.send(&earlier);
+        }
+    }
+
+    /// Whether the relay reads no more here.
+    fn is_deaf(&self) -> bool {
+        matches!(self.liar.lie, Lie::StopReading { after } if self.echoes >= after)
+    }
+
+    /// Whether the relay has closed this link.
+    fn is_closed(&self) -> bool {
+        matches!(
+            (self.liar.lie, self.link),
+            (Lie::CloseLinks { links, after }, Some(link)) if link < links && self.echoes >= after
+        )
+    }
+}
+
+impl<T: AsyncWrite + Unpin> LyingStream<T> {
+    /// Sends what is queued.
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let (bytes, done) = &mut self.out;
+        while *done < bytes.len() {
+            *done += ready!(Pin::new(&mut self.inner).poll_write(cx, &bytes[*done..]))?;
+        }
+        bytes.clear();
+        *done = 0;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for LyingStream<T> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        out: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        if this.is_closed() {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
+        if this.is_deaf() {
+            return Poll::Pending;
+        }
+        Pin::new(&mut this.inner).poll_read(cx, out)
+    }
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for LyingStream<T> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        if this.is_closed() {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
+        // One batch at a time, so that a peer that does not read holds the relay back as ever.
+        ready!(this.poll_send(cx))?;
+        this.take(bytes);
+        match this.poll_send(cx) {
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            _ => Poll::Ready(Ok(bytes.len())),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        ready!(this.poll_send(cx))?;
+        Pin::new(&mut this.inner).poll_flush(cx)
+    }
+
+    fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        ready!(this.poll_send(cx))?;
+        Pin::new(&mut this.inner).poll_close(cx)
+    }
+}
+
+impl<T: StreamOps> StreamOps for LyingStream<T> {
+    fn set_tcp_notsent_lowat(&self, bytes: u32) -> io::Result<()> {
+        self.inner.set_tcp_notsent_lowat(bytes)
+    }
+
+    fn new_handle(&self) -> Box<dyn StreamOps + Send + Unpin> {
+        self.inner.new_handle()
+    }
+}
+
+impl<T: CertifiedConn> CertifiedConn for LyingStream<T> {
+    fn export_keying_material(
+        &self,
+        len: usize,
+        label: &[u8],
+        context: Option<&[u8]>,
+    ) -> io::Result<Vec<u8>> {
+        self.inner.export_keying_material(len, label, context)
+    }
+
+    fn peer_certificate(&self) -> io::Result<Option<Cow<'_, [u8]>>> {
+        self.inner.peer_certificate()
+    }
+
+    fn own_certificate(&self) -> io::Result<Option<Cow<'_, [u8]>>> {
+        self.inner.own_certificate()
+    }
+}

@@ -1,0 +1,192 @@
+//! Relays that lie, and what it gets them: nothing, or at most 1/(1-r) by their background.
+
+use std::time::{Duration, Instant};
+
+use ff_bwauth::outcome::Outcome;
+use ff_proto::aggregate::Verdict;
+use ff_proto::units::{BytesPerSec, Ratio};
+use tokio::sync::Notify;
+
+use crate::alone;
+use crate::liar::Lie;
+use crate::plan::{failure, fresh_key, measure, measure_and_tell, plan};
+use crate::relay::{Setup, TestRelay};
+
+/// How long the measurements are planned that a lie should end.
+const PLANNED_SECS: u16 = 20;
+/// How soon it should; a lie is told within the first quarter of a second.
+const PROMPT: Duration = Duration::from_secs(6);
+/// The paper's probability of checking a cell.
+const PAPERS_PROBABILITY: f64 = 1e-5;
+
+/// Measures a relay of 20 Mbit/s that lies.
+async fn measure_liar(lie: Lie, seconds: u16, check_probability: f64) -> Outcome {
+    let coordinator = fresh_key();
+    let relay = TestRelay::start(Setup { lie, ..Setup::allowing(&[&coordinator]) });
+    let mut plan = plan(&relay, &coordinator, seconds);
+    plan.params.check_probability = check_probability;
+    let outcome = measure(&plan).await;
+    let is_failure = u64::from(outcome.result.is_err());
+    relay.wait_until("end at the relay", |now| now.completed + now.failed == 1).await;
+    assert_eq!(relay.totals().failed, is_failure);
+    outcome
+}
+
+/// Fails unless the lie ends the measurement at once with this failure and so many bad cells.
+async fn assert_caught(lie: Lie, check_probability: f64, code: &str, bad: u64) {
+    let _alone = alone().await;
+    let start = Instant::now();
+    let outcome = measure_liar(lie, PLANNED_SECS, check_probability).await;
+    let took = start.elapsed();
+    assert_eq!(failure(&outcome).code, code, "{:?}", failure(&outcome));
+    assert_eq!(outcome.cells.bad, bad);
+    assert_eq!(outcome.estimate, None);
+    assert!(took < PROMPT, "after {took:?} only");
+}
+
+/// What all the others are compared with: the same setup without a lie.
+#[tokio::test]
+async fn an_honest_relay_passes_every_check() {
+    let _alone = alone().await;
+    let outcome = measure_liar(Lie::Nothing, 3, 1.0).await;
+    assert_eq!(outcome.result, Ok(Verdict::Conclusive));
+    let cells = outcome.cells;
+    assert_eq!((cells.checked, cells.bad), (cells.echoed, 0));
+    assert!(cells.echoed > 3 * 3000 && cells.sent >= cells.echoed, "{cells:?}");
+    assert_near(outcome.estimate, BytesPerSec::from_mbit(20), 0.15);
+}
+
+#[tokio::test]
+async fn one_changed_byte_is_caught() {
+    assert_caught(Lie::FlipByte, 1.0, "wrong_content", 1).await;
+}
+
+#[tokio::test]
+async fn a_swapped_pair_of_cells_is_caught() {
+    assert_caught(Lie::SwapNeighbours, 1.0, "wrong_content", 1).await;
+}
+
+#[tokio::test]
+async fn a_dropped_cell_is_caught_by_the_next() {
+    assert_caught(Lie::DropCell, 1.0, "wrong_content", 1).await;
+}
+
+#[tokio::test]
+async fn a_repeated_cell_is_caught_by_its_content() {
+    assert_caught(Lie::RepeatCell, 1.0, "wrong_content", 1).await;
+}
+
+#[tokio::test]
+async fn a_relay_that_repeats_all_cells_returns_more_than_it_got() {
+    assert_caught(Lie::RepeatAll, PAPERS_PROBABILITY, "more_cells_than_sent", 1).await;
+}
+
+#[tokio::test]
+async fn an_echo_before_any_cell_is_caught() {
+    assert_caught(Lie::AnswerEarly, 1.0, "more_cells_than_sent", 1).await;
+}
+
+#[tokio::test]
+async fn a_cell_on_another_circuit_is_caught() {
+    assert_caught(Lie::WrongCircuit, 1.0, "wrong_circuit", 0).await;
+}
+
+#[tokio::test]
+async fn one_forged_cell_in_ten_is_caught_by_sparse_checks() {
+    let _alone = alone().await;
+    let coordinator = fresh_key();
+    let setup = Setup {
+        lie: Lie::Forge { one_in: 10 },
+        limit: Some(BytesPerSec::from_mbit(50)),
+        ..Setup::allowing(&[&coordinator])
+    };
+    let relay = TestRelay::start(setup);
+    let mut plan = plan(&relay, &coordinator, PLANNED_SECS);
+    plan.params.check_probability = 1e-2;
+    let measuring = Notify::new();
+    let started = async {
+        measuring.notified().await;
+        Instant::now()
+    };
+    let (outcome, started) = tokio::join!(measure_and_tell(&plan, &measuring), started);
+    // 12,000 cells a second: a forged one is checked every twelfth of a second on average.
+    assert!(started.elapsed() < Duration::from_secs(3), "after {:?} only", started.elapsed());
+    assert_eq!(failure(&outcome).code, "wrong_content");
+    assert_eq!(outcome.cells.bad, 1);
+}
+
+#[tokio::test]
+async fn invented_background_gains_no_more_than_the_ratio() {
+    let _alone = alone().await;
+    for (bytes, relays_ratio) in [(u64::MAX, 25), (u64::MAX / 2, 99)] {
+        let coordinator = fresh_key();
+        let mut setup = Setup { lie: Lie::Background(bytes), ..Setup::allowing(&[&coordinator]) };
+        // A relay that grants itself a greater ratio is not believed either.
+        setup.policy.ratio = Ratio::from_percent(relays_ratio).expect("a ratio");
+        let relay = TestRelay::start(setup);
+        let outcome = measure(&plan(&relay, &coordinator, 3)).await;
+        assert_eq!(outcome.result, Ok(Verdict::Conclusive));
+        assert_eq!(outcome.ratio.percent(), 25);
+        let rows = outcome.second_rows();
+        assert_eq!(rows.len(), 3);
+        for row in &rows {
+            assert_eq!(row.background_reported_bytes, bytes);
+            assert!(row.total_bytes <= row.measurement_bytes * 4 / 3, "{row:?}");
+        }
+        let mut measured: Vec<_> = rows.iter().map(|row| row.measurement_bytes).collect();
+        measured.sort_unstable();
+        let estimate = outcome.estimate.expect("an estimate").get();
+        assert!(estimate <= measured[1] * 4 / 3, "{estimate} B/s of {rows:?}");
+        let whole = BytesPerSec::from_mbit(20).scale(4.0 / 3.0);
+        assert_near(outcome.estimate, whole, 0.15);
+    }
+}
+
+#[tokio::test]
+async fn a_relay_that_stops_reading_gets_nothing_and_costs_no_memory() {
+    let _alone = alone().await;
+    let coordinator = fresh_key();
+    let lie = Lie::StopReading { after: 500 };
+    let relay = TestRelay::start(Setup { lie, limit: None, ..Setup::allowing(&[&coordinator]) });
+    let plan = plan(&relay, &coordinator, 3);
+    let (start, before) = (Instant::now(), resident_bytes());
+    let outcome = measure(&plan).await;
+    let (took, grown) = (start.elapsed(), resident_bytes().saturating_sub(before));
+    assert!(outcome.cells.echoed >= 8 * 500, "{:?}", outcome.cells);
+    let code = outcome.result.as_ref().err().map(|failure| failure.code.as_str());
+    assert_eq!(code, Some("no_echo"), "{:?}", outcome.second_rows());
+    assert_eq!(outcome.publishable(), None);
+    assert!(took < Duration::from_secs(3 + 5), "{took:?}");
+    assert!(grown < 32 << 20, "{grown} bytes more");
+    relay.wait_until("end at the relay", |now| now.completed + now.failed == 1).await;
+}
+
+#[tokio::test]
+async fn half_of_the_links_are_enough_and_fewer_are_not() {
+    let _alone = alone().await;
+    let half = measure_liar(Lie::CloseLinks { links: 4, after: 200 }, 2, 1.0).await;
+    assert_eq!(half.result, Ok(Verdict::Conclusive));
+
+    let start = Instant::now();
+    let lie = Lie::CloseLinks { links: 5, after: 200 };
+    let fewer = measure_liar(lie, PLANNED_SECS, 1.0).await;
+    assert_eq!(failure(&fewer).code, "links_lost");
+    assert!(failure(&fewer).message.contains("only 3 of 8 links are left"), "{fewer:?}");
+    assert_eq!((fewer.estimate, fewer.cells.bad), (None, 0));
+    assert!(start.elapsed() < PROMPT, "after {:?} only", start.elapsed());
+}
+
+/// Fails unless the estimate is within `tolerance`, a fraction, of the truth.
+pub(crate) fn assert_near(estimate: Option<BytesPerSec>, truth: BytesPerSec, tolerance: f64) {
+    let estimate = estimate.expect("an estimate").mbit();
+    let error = estimate / truth.mbit() - 1.0;
+    assert!(error.abs() <= tolerance, "{estimate:.2} Mbit/s of {:.2} Mbit/s", truth.mbit());
+}
+
+/// This process's memory: relay, measurers and all.
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("VmRSS");
+    let kib = line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok());
+    kib.expect("a number") << 10
+}

@@ -1,0 +1,25 @@
+//! The whole system over real TLS and real Tor links on loopback.
+//!
+//! Each module is one scenario: [`lying_relay`], [`rules`], [`considerate`]. A relay runs in a
+//! thread of its own ([`relay`]), its TLS may lie ([`liar`]), and the coordinator and measurers
+//! are those of `ff_bwauth::measure`.
+//!
+//! The tests move real traffic and would disturb each other, so every one of them holds
+//! [`alone`]'s lock.
+
+mod considerate;
+mod liar;
+mod lying_relay;
+mod plan;
+mod relay;
+mod rules;
+
+use tokio::sync::{Mutex, MutexGuard};
+
+/// Keeps the tests apart in time.
+static TRAFFIC: Mutex<()> = Mutex::const_new(());
+
+/// Waits until no other test moves traffic.
+async fn alone() -> MutexGuard<'static, ()> {
+    TRAFFIC.lock().await
+}
