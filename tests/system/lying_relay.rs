@@ -63,17 +63,17 @@ async fn one_changed_byte_is_caught() {
 
 #[tokio::test]
 async fn a_swapped_pair_of_cells_is_caught() {
-    assert_caught(Lie::SwapNeighbours, 1.0, "wrong_content", 1).await;
+    assert_caught(Lie::SwapNeighbours, 1.0, "out_of_order", 1).await;
 }
 
 #[tokio::test]
 async fn a_dropped_cell_is_caught_by_the_next() {
-    assert_caught(Lie::DropCell, 1.0, "wrong_content", 1).await;
+    assert_caught(Lie::DropCell, 1.0, "out_of_order", 1).await;
 }
 
 #[tokio::test]
 async fn a_repeated_cell_is_caught_by_its_content() {
-    assert_caught(Lie::RepeatCell, 1.0, "wrong_content", 1).await;
+    assert_caught(Lie::RepeatCell, 1.0, "out_of_order", 1).await;
 }
 
 #[tokio::test]

@@ -71,7 +71,8 @@ pub struct Common {
     #[arg(long, default_value_t = 8, value_name = "CELLS",
           value_parser = clap::value_parser!(u8).range(1..=31))]
     pub cells_per_record: u8,
-    /// Where results.jsonl, report.html and latest.v3bw go; made if it is not there.
+    /// Where the results (JSON lines), report.html and latest.v3bw go; made if it is not there
+    /// [default: flashflow-demo or flashflow-results].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Print one JSON object on standard output, and everything else on standard error.

@@ -310,7 +310,7 @@ impl Run<'_> {
 /// Whether the failure was a checked cell.
 fn is_bad_cell<T>(result: &Result<T, Failure>) -> bool {
     result.as_ref().is_err_and(|failure| {
-        matches!(failure.code.as_str(), "wrong_content" | "more_cells_than_sent")
+        matches!(failure.code.as_str(), "wrong_content" | "out_of_order" | "more_cells_than_sent")
     })
 }
 

@@ -163,6 +163,23 @@ impl Outcome {
     }
 }
 
+/// The JSON object of a measurement that did not come about.
+#[must_use]
+pub fn failed_json(code: &str, message: &str) -> serde_json::Value {
+    serde_json::json!({
+        "estimate_bytes_per_sec": null,
+        "limit_bytes_per_sec": null,
+        "verdict": "failed",
+        "failure": Failure { code: code.to_owned(), message: message.to_owned() },
+        "seconds": [],
+        "cells": CellCounts::default(),
+        "rtt_ms": RoundTrip::default(),
+        "cpu_seconds": CpuSeconds::default(),
+        "sockets": SocketCounts::default(),
+        "files": [],
+    })
+}
+
 /// A second as it stands in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct SecondRow {

@@ -15,7 +15,7 @@ use ff_proto::aggregate::Verdict;
 use crate::cli::{Cli, Command, Common, Demo, Measure};
 use crate::demo::{self, ClientTraffic};
 use crate::measure::{self, Plan};
-use crate::outcome::Outcome;
+use crate::outcome::{self, Outcome};
 use crate::screen::{Screen, summary};
 use crate::v3bw::{BandwidthFile, MAX_FILE_AGE_SECS, Publication};
 use crate::{files, key, report, results, v3bw};
@@ -28,8 +28,31 @@ const MEASURE_DIR: &str = "flashflow-results";
 /// Carries out the command; the exit status is the measurement's.
 ///
 /// # Errors
-/// When the command cannot be carried out at all.
+/// When the command cannot be carried out at all. With `--json`, that has been printed as a failed
+/// measurement too.
 pub fn run(cli: &Cli) -> Result<ExitCode> {
+    let common = match &cli.command {
+        Command::Demo(options) => &options.common,
+        Command::Measure(options) => &options.common,
+    };
+    let result = run_command(cli);
+    if let Err(error) = &result
+        && common.json
+        && !error.is::<AfterOutput>()
+    {
+        let json = outcome::failed_json("setup_failed", &format!("{error:#}"));
+        print(&format!("{json}\n"))?;
+    }
+    result
+}
+
+/// An error that came when the outcome had been printed already.
+#[derive(Debug, thiserror::Error)]
+#[error("{0:#}")]
+struct AfterOutput(anyhow::Error);
+
+/// Carries out the command.
+fn run_command(cli: &Cli) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -46,7 +69,8 @@ async fn run_demo(options: &Demo) -> Result<ExitCode> {
     let screen = Screen::new();
     let (outcome, clients) = demo::run(options, |progress| screen.show(progress)).await?;
     drop(screen);
-    finish(&options.common, &dir, &outcome, clients.as_ref())
+    // The demo's network is its one relay.
+    finish(&options.common, &dir, &outcome, clients.as_ref(), 1)
 }
 
 /// `measure`.
@@ -68,7 +92,8 @@ async fn run_measure(options: &Measure) -> Result<ExitCode> {
     let screen = Screen::new();
     let outcome = measure::measure(&plan, |progress| screen.show(progress)).await;
     drop(screen);
-    finish(&options.common, &dir, &outcome, None)
+    // How many relays there are in the relay's network nobody has said.
+    finish(&options.common, &dir, &outcome, None, 0)
 }
 
 /// How to open links to a relay that may take so many seconds for each.
@@ -96,8 +121,10 @@ fn finish(
     dir: &Path,
     outcome: &Outcome,
     clients: Option<&ClientTraffic>,
+    consensus_relays: u64,
 ) -> Result<ExitCode> {
-    let files = write_files(dir, outcome)?;
+    let mut files = Vec::new();
+    let written = write_files(dir, outcome, consensus_relays, &mut files);
     let text = if common.json {
         let mut json = outcome.to_json(&files);
         if let Some(clients) = clients {
@@ -110,31 +137,43 @@ fn finish(
     if let Err(failure) = &outcome.result {
         note(&format!("ff-bwauth: {}", failure.message));
     }
-    std::io::stdout().write_all(text.as_bytes()).context("Failed to write to standard output")?;
+    print(&text)?;
+    written.map_err(AfterOutput)?;
     Ok(ExitCode::from(exit_status(outcome)))
 }
 
-/// Writes the results, the report and, for a conclusive estimate, the bandwidth file.
-fn write_files(dir: &Path, outcome: &Outcome) -> Result<Vec<PathBuf>> {
-    let results = results::write(dir, outcome)?;
-    let report = dir.join("report.html");
-    files::write_atomically(&report, report::report_html(outcome).as_bytes())?;
-    let mut files = vec![results, report];
-    if outcome.publishable().is_some() {
-        files.push(publish(dir, outcome)?);
-    }
-    Ok(files)
+/// Writes to standard output.
+fn print(text: &str) -> Result<()> {
+    std::io::stdout().write_all(text.as_bytes()).context("Failed to write to standard output")
 }
 
-/// Writes the bandwidth file of the one relay.
-fn publish(dir: &Path, outcome: &Outcome) -> Result<PathBuf> {
+/// Writes the results, the report and, for a conclusive estimate, the bandwidth file; notes each
+/// in `files`.
+fn write_files(
+    dir: &Path,
+    outcome: &Outcome,
+    consensus_relays: u64,
+    files: &mut Vec<PathBuf>,
+) -> Result<()> {
+    files.push(results::write(dir, outcome)?);
+    let report = dir.join("report.html");
+    files::write_atomically(&report, report::report_html(outcome).as_bytes())?;
+    files.push(report);
+    if outcome.publishable().is_some() {
+        files.push(publish(dir, outcome, consensus_relays)?);
+    }
+    Ok(())
+}
+
+/// Writes the bandwidth file of the one relay. With an unknown number of relays in the consensus
+/// its line says `vote=0`.
+fn publish(dir: &Path, outcome: &Outcome, consensus_relays: u64) -> Result<PathBuf> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let publication = Publication {
         now_unix_secs: now,
         max_age_secs: MAX_FILE_AGE_SECS,
         generator_started_unix_secs: outcome.started_unix_secs,
-        // The file's network is the one relay that was measured.
-        consensus_relays: 1,
+        consensus_relays,
         ..Publication::default()
     };
     let file = BandwidthFile::from_outcomes(std::slice::from_ref(outcome), &publication)?;
@@ -164,6 +203,7 @@ fn exit_status(outcome: &Outcome) -> u8 {
         "timeout" => 7,
         "refused" => 8,
         "wrong_content"
+        | "out_of_order"
         | "more_cells_than_sent"
         | "wrong_circuit"
         | "unexpected_command"

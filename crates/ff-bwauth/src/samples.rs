@@ -46,8 +46,6 @@ pub(crate) struct Samples {
     cpu_micros: u64,
     /// Whether the totals of a finished measurer have replaced the sums over its seconds.
     has_totals: bool,
-    /// The most memory a socket took.
-    held_bytes_per_socket: usize,
 }
 
 impl Samples {
@@ -62,7 +60,6 @@ impl Samples {
             round_trips: None,
             cpu_micros: 0,
             has_totals: false,
-            held_bytes_per_socket: 0,
         }
     }
 
@@ -107,7 +104,6 @@ impl Samples {
         self.cells.echoed += totals.echoed_cells;
         self.cells.checked += totals.checked_cells;
         self.cpu_micros += totals.cpu_micros;
-        self.held_bytes_per_socket = self.held_bytes_per_socket.max(totals.held_bytes_per_socket);
         match &mut self.round_trips {
             // All have the same bounds, so adding cannot fail.
             Some(sum) => drop(sum.add(&totals.round_trip_micros)),

@@ -46,10 +46,10 @@ pub struct Measurer {
     seconds: BTreeMap<u16, (usize, SecondReport)>,
     /// What finished workers did, and how many have finished.
     totals: (usize, Option<Box<WorkerTotals>>),
-    /// Links that are open.
+    /// Links that were opened.
     opened: u16,
-    /// The RSA identity the relay showed.
-    rsa_identity: Option<[u8; 20]>,
+    /// Those of them that are left.
+    alive: u16,
 }
 
 /// One worker's thread.
@@ -108,10 +108,6 @@ impl Measurer {
         links: Vec<Link>,
         mut failure: Option<LinkFailure>,
     ) -> Result<Self, MeasurerError> {
-        let rsa_identity = links
-            .first()
-            .and_then(|link| link.rsa_identity)
-            .and_then(|identity| identity.as_bytes().try_into().ok());
         enough(links.len(), order.sockets, &mut failure)?;
 
         let cores: Vec<_> = match order.cores.as_slice() {
@@ -136,7 +132,7 @@ impl Measurer {
             seconds: BTreeMap::new(),
             totals: (0, None),
             opened: 0,
-            rsa_identity,
+            alive: 0,
         };
         measurer.wait_until_open(order.sockets, failure).await?;
         Ok(measurer)
@@ -158,6 +154,7 @@ impl Measurer {
                 _ => return Err(worker_gone()),
             }
         }
+        self.alive = self.opened;
         enough(usize::from(self.opened), asked, &mut failure)
     }
 
@@ -165,12 +162,6 @@ impl Measurer {
     #[must_use]
     pub fn opened(&self) -> u16 {
         self.opened
-    }
-
-    /// The SHA-1 fingerprint of the RSA identity that the relay showed beside its Ed25519 one.
-    #[must_use]
-    pub fn rsa_identity(&self) -> Option<[u8; 20]> {
-        self.rsa_identity
     }
 
     /// Starts the sending at a moment, which may lie ahead so that a team starts together.
@@ -188,6 +179,7 @@ impl Measurer {
                 Some(WorkerEvent::Done(totals)) => self.join_totals(totals),
                 Some(WorkerEvent::Failed(error)) => Some(MeasurerEvent::Failed(error)),
                 Some(WorkerEvent::Ready { .. }) => None,
+                Some(WorkerEvent::LinkLost(failure)) => self.lose_link(failure),
                 None => Some(MeasurerEvent::Failed(worker_gone())),
             };
             match event {
@@ -203,6 +195,14 @@ impl Measurer {
         }
     }
 
+    /// Counts a link that broke; with fewer than half of them the measurement has failed.
+    fn lose_link(&mut self, failure: LinkFailure) -> Option<MeasurerEvent> {
+        self.alive = self.alive.saturating_sub(1);
+        let (alive, opened) = (self.alive, self.opened);
+        let lost = MeasurerError::LinksLost { alive, opened, source: Box::new(failure) };
+        (alive * 2 < opened).then_some(MeasurerEvent::Failed(lost))
+    }
+
     /// Adds a worker's second; returns it once all workers have reported it.
     fn join_second(&mut self, report: &SecondReport) -> Option<MeasurerEvent> {
         let (count, sum) = self.seconds.entry(report.second).or_insert_with(|| {
@@ -216,8 +216,14 @@ impl Measurer {
         sum.cpu_micros += report.cpu_micros;
         sum.sockets_alive += report.sockets_alive;
         sum.window_limited &= report.window_limited;
-        // The slowest worker's round trip and the busiest one's idleness are what matters.
-        sum.round_trip_p50_micros = sum.round_trip_p50_micros.max(report.round_trip_p50_micros);
+        // The slowest worker's round trips and the busiest one's idleness are what matters.
+        for (sum, worker) in [
+            (&mut sum.round_trip_p50_micros, report.round_trip_p50_micros),
+            (&mut sum.round_trip_p90_micros, report.round_trip_p90_micros),
+            (&mut sum.round_trip_p99_micros, report.round_trip_p99_micros),
+        ] {
+            *sum = worker.max(*sum);
+        }
         sum.idle_micros =
             if *count == 1 { report.idle_micros } else { sum.idle_micros.min(report.idle_micros) };
         if *count < self.workers.len() {

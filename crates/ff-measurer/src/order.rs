@@ -48,6 +48,10 @@ pub struct SecondReport {
     pub checked_cells: u64,
     /// Median round trip of the checked cells in microseconds; 0 when none was.
     pub round_trip_p50_micros: u64,
+    /// The 90th percentile of them.
+    pub round_trip_p90_micros: u64,
+    /// The 99th percentile of them.
+    pub round_trip_p99_micros: u64,
     /// CPU time of the thread in it, in microseconds.
     pub cpu_micros: u64,
     /// How long the thread waited for the target in it, in microseconds.

@@ -72,6 +72,8 @@ impl Counters {
             cpu_micros,
             sockets_alive,
             round_trip_p50_micros: self.round_trips_now.value_at_quantile(0.5),
+            round_trip_p90_micros: self.round_trips_now.value_at_quantile(0.9),
+            round_trip_p99_micros: self.round_trips_now.value_at_quantile(0.99),
             ..self.now
         };
         self.total.sent_cells += report.sent_cells;

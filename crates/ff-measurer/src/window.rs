@@ -2,9 +2,8 @@
 //!
 //! A target slower than the measurers would otherwise fill every buffer between the two machines:
 //! seconds of traffic that tell nothing, cost memory and cold caches, and come after the end. So
-//! the window doubles as long as there is hardly a queue or that makes the link faster, and not
-//! further. From time to time
-//! it tries again, because what another link took may have become free.
+//! the window doubles as long as there is hardly a queue, or as that makes the link faster, and
+//! not further. From time to time it tries again: what another link took may have become free.
 
 use std::time::Duration;
 

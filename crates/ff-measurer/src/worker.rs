@@ -49,6 +49,8 @@ pub(crate) enum WorkerEvent {
         /// Why the last of the others is not.
         failure: Option<LinkFailure>,
     },
+    /// A link broke while it was needed.
+    LinkLost(LinkFailure),
     /// A second is full.
     Second(SecondReport),
     /// The measurement is over.
@@ -223,20 +225,16 @@ impl Worker {
     /// Drops a link, or the whole measurement.
     fn give_up(&mut self, index: usize, fault: Fault) {
         self.sockets[index] = None;
-        match fault {
-            Fault::Session(failure) => self.fail(failure.into()),
-            Fault::Link(failure) => self.last_failure = Some(failure),
-        }
-        let alive = self.alive();
         let matters = match self.stage {
             Stage::Ready => true,
             // The target counts its seconds by its own clock and may be through before us.
             Stage::Running { end, .. } => self.now() + END_TOLERANCE < end,
             Stage::Opening { .. } | Stage::Over => false,
         };
-        if matters && alive * 2 < self.opened {
-            let source = Box::new(self.last_failure.take().unwrap_or(LinkFailure::Closed));
-            self.fail(MeasurerError::LinksLost { alive, opened: self.opened, source });
+        match fault {
+            Fault::Session(failure) => self.fail(failure.into()),
+            Fault::Link(failure) if matters => self.tell(WorkerEvent::LinkLost(failure)),
+            Fault::Link(failure) => self.last_failure = Some(failure),
         }
     }
 

@@ -120,9 +120,7 @@ impl core::fmt::Debug for Keystream {
 mod tests {
     use super::*;
 
-    /// NIST SP 800-38A, F.5.1 (CTR-AES128), has another initial counter; with a zero counter the
-    /// first block is the encryption of zero under the key, FIPS 197's convention. This one is
-    /// from `openssl enc -aes-128-ctr -K 000102..0f -iv 0 -in /dev/zero`, 32 bytes.
+    /// From `openssl enc -aes-128-ctr -K 000102..0f -iv 0 -in /dev/zero`, 32 bytes.
     const OPENSSL: &str = "c6a13b37878f5b826f4f8162a1c8d8797346139595c0b41e497bbde365f42d0a";
 
     #[test]

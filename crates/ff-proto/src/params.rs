@@ -89,8 +89,9 @@ impl Params {
         check("epsilon 1", self.epsilon1, 0.0, 0.99)?;
         check("epsilon 2", self.epsilon2, 0.0, 10.0)?;
         check("the check probability", self.check_probability, MIN_CHECK_PROBABILITY, 1.0)?;
-        let cells = u8::try_from(self.cells_per_record).unwrap_or(u8::MAX);
-        check("the number of cells per record", f64::from(cells), 1.0, 31.0)
+        let cells = |cells: usize| f64::from(u8::try_from(cells).unwrap_or(u8::MAX));
+        let (low, high) = (cells(*CELLS_PER_RECORD.start()), cells(*CELLS_PER_RECORD.end()));
+        check("the number of cells per record", cells(self.cells_per_record), low, high)
     }
 
     /// How long the measurement lasts.

@@ -23,10 +23,20 @@ use crate::msg::MeasErr;
 #[non_exhaustive]
 pub enum PeerViolation {
     /// A checked cell came back with other bytes than it must have.
-    #[error("echo cell {index} came back with wrong content: forged, damaged or out of order")]
+    #[error("echo cell {index} came back with wrong content: forged or damaged")]
     WrongContent {
         /// Which cell of the circuit, from 0.
         index: u64,
+    },
+    /// A checked cell came back with the bytes that another cell must have.
+    #[error(
+        "echo cell {index} came back in the place of cell {place}: lost, repeated or swapped cells"
+    )]
+    OutOfOrder {
+        /// Which cell of the circuit it is, from 0.
+        index: u64,
+        /// Which one was due.
+        place: u64,
     },
     /// More cells came back than were sent.
     #[error("the target returned more echo cells than the {sent} it was sent")]
@@ -68,6 +78,7 @@ impl PeerViolation {
     pub fn code(&self) -> &'static str {
         match self {
             Self::WrongContent { .. } => "wrong_content",
+            Self::OutOfOrder { .. } => "out_of_order",
             Self::MoreThanSent { .. } => "more_cells_than_sent",
             Self::WrongCircuit(_) => "wrong_circuit",
             Self::UnexpectedCommand(_) => "unexpected_command",

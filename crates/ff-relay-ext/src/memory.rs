@@ -80,15 +80,30 @@ pub fn store(path: &Path, grants: &[GrantRecord]) -> Result<(), MemoryError> {
     let failed = |source| MemoryError::Io { what: "write", path: path.to_owned(), source };
     let text: String =
         grants.iter().map(|grant| format!("{} {}\n", grant.coordinator, grant.unix_secs)).collect();
-    let temporary = path.with_extension("tmp");
+    let mut temporary = path.to_owned().into_os_string();
+    temporary.push(".tmp");
+    let temporary = PathBuf::from(temporary);
     let mut file = File::create(&temporary).map_err(failed)?;
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
-    fs::rename(&temporary, path).map_err(failed)
+    fs::rename(&temporary, path).map_err(failed)?;
+    // The new name is on the disk only once the directory is.
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn any_line_parses_or_is_refused(line in ".{0,200}") {
+            if let Some(grant) = parse(&line) {
+                let again = format!("{} {}", grant.coordinator, grant.unix_secs);
+                proptest::prop_assert_eq!(parse(&again), Some(grant));
+            }
+        }
+    }
 
     #[test]
     fn grants_survive_a_restart_and_damage_is_named() {

@@ -16,7 +16,7 @@ pub const MEASUREMENTS_ALLOWED: &str = "FFMeasurementsAllowed";
 /// Who may measure: Ed25519 ids in base64, separated by commas or blanks; by default nobody. No
 /// consensus parameter has this name, because those are numbers.
 pub const ALLOWED_COORDINATORS: &str = "FFAllowedCoordinators";
-/// Within which time one coordinator may measure once: 1 hour to 1 month, by default 1 day.
+/// Within which time one coordinator may measure once and retry once: 1 hour to 1 month, by default 1 day.
 pub const MEASUREMENT_PERIOD: &str = "FFMeasurementPeriod";
 /// The greatest share of background traffic in percent: 0 to 99, by default 25.
 pub const BACKGROUND_PERCENT: &str = "FFBackgroundTrafficPercent";
@@ -179,6 +179,18 @@ fn parse_seconds(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_taken_or_refused(index in 0..6_usize, value in ".{0,200}") {
+            let names = NUMBERS.iter().map(|number| number.name);
+            let name = names.chain([ALLOWED_COORDINATORS, "FFNothing"]).nth(index).unwrap();
+            let mut options = Options::default();
+            if options.set(name, &value).is_err() {
+                proptest::prop_assert_eq!(options, Options::default());
+            }
+        }
+    }
 
     #[test]
     fn off_by_default() {

@@ -84,6 +84,12 @@ impl RelayTarget {
         }
     }
 
+    /// Takes back a grant that has not gone out, because it cannot be remembered.
+    pub fn take_back(&mut self, now: MonoTime) {
+        self.target.discard_output();
+        self.abort(now);
+    }
+
     /// Ends whatever goes on because of something inside the relay.
     pub fn abort(&mut self, now: MonoTime) {
         self.target.abort();
@@ -140,7 +146,7 @@ impl RelayTarget {
         self.target.poll_timeout()
     }
 
-    /// Takes the next thing to do. A grant is on the disk before it goes out.
+    /// Takes the next thing to do.
     pub fn poll_output(&mut self) -> Option<Output> {
         let output = self.target.poll_output()?;
         if let Output::Tell(event) = &output {
@@ -155,12 +161,13 @@ impl RelayTarget {
         Some(output)
     }
 
-    /// Writes the memory's file if a grant has come since; to be called before the output of
-    /// [`handle_control`](Self::handle_control) is acted upon.
+    /// Writes the memory's file if a grant has come since; to be called between
+    /// [`handle_control`](Self::handle_control) and [`poll_output`](Self::poll_output), so that a
+    /// grant is on the disk before it goes out.
     ///
     /// # Errors
-    /// [`MemoryError`]: the host then aborts the measurement, because the relay could be measured
-    /// again after a restart.
+    /// [`MemoryError`]: the host then takes the grant back ([`take_back`](Self::take_back)),
+    /// because the relay could be measured again after a restart.
     pub fn store_memory(&mut self) -> Result<(), MemoryError> {
         let grants = self.target.grants_given();
         if grants == self.stored_grants {

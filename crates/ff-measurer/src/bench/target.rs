@@ -1,4 +1,4 @@
-//! The fastest target there is, and the real measurer against it.
+//! A target without rules, as fast as we can make one, and the real measurer against it.
 //!
 //! It keeps to the protocol from MEAS_CREATE on but trusts everybody: there is no coordinator, no
 //! background traffic and no limit. A record is opened, decrypted and sealed again where it lies.

@@ -23,6 +23,8 @@ use crate::units::MonoTime;
 /// The circuit id of measurement circuits: an initiator's ids have the high bit set (tor-spec),
 /// and one circuit a link needs no other.
 pub const MEASUREMENT_CIRC_ID: u32 = 0x8000_0001;
+/// How far around a cell its neighbours are looked for, to tell disorder from damage.
+const NEAR_CELLS: u64 = 64;
 /// Checks that may wait for their cell at once, 24 bytes each. At one check per 1000 cells that is
 /// 130 MB in flight on one link; a sample beyond it is not taken.
 const MAX_PENDING_CHECKS: usize = 256;
@@ -226,9 +228,19 @@ impl EchoLink {
         let Some((index, written)) = self.pending.pop_front() else { return Ok(EchoEvent::Echo) };
         self.next_check = self.pending.front().map_or(u64::MAX, |&(index, _)| index);
         if self.checker.expected(index) != *body {
-            return Err(PeerViolation::WrongContent { index }.into());
+            return Err(self.explain(index, body).into());
         }
         Ok(EchoEvent::Checked { round_trip: now.since(written) })
+    }
+
+    /// Says what is wrong with a body that came in the place of cell `place`.
+    fn explain(&mut self, place: u64, body: &[u8]) -> PeerViolation {
+        let near = place.saturating_sub(NEAR_CELLS)..=place.saturating_add(NEAR_CELLS);
+        near.into_iter()
+            .find(|&index| index != place && self.checker.expected(index) == *body)
+            .map_or(PeerViolation::WrongContent { index: place }, |index| {
+                PeerViolation::OutOfOrder { index, place }
+            })
     }
 
     /// Bytes of memory the link holds on to.

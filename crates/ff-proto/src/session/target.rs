@@ -482,6 +482,11 @@ impl Target {
         self.output.push_back(Output::Send(link, Box::new(control_cell(circ_id, message))));
     }
 
+    /// Forgets what has not been taken, as if the last message had not been answered yet.
+    pub fn discard_output(&mut self) {
+        self.output.clear();
+    }
+
     /// Takes the next thing to do.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.output.pop_front()

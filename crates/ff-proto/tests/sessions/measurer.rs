@@ -102,21 +102,21 @@ fn echo_before_anything_was_sent_is_caught() {
 fn swapped_cells_are_caught() {
     let (mut link, mut cells) = echoed(5);
     cells.swap(2, 3);
-    assert_eq!(first_failure(&mut link, &cells), Some((2, "wrong_content")));
+    assert_eq!(first_failure(&mut link, &cells), Some((2, "out_of_order")));
 }
 
 #[test]
 fn duplicated_cell_is_caught() {
     let (mut link, mut cells) = echoed(5);
     cells.insert(2, cells[1]);
-    assert_eq!(first_failure(&mut link, &cells), Some((2, "wrong_content")));
+    assert_eq!(first_failure(&mut link, &cells), Some((2, "out_of_order")));
 }
 
 #[test]
 fn left_out_cell_is_caught() {
     let (mut link, mut cells) = echoed(5);
     cells.remove(0);
-    assert_eq!(first_failure(&mut link, &cells), Some((0, "wrong_content")));
+    assert_eq!(first_failure(&mut link, &cells), Some((0, "out_of_order")));
 }
 
 #[test]

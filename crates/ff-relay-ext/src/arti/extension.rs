@@ -2,7 +2,8 @@
 //!
 //! [`Extension`] is the host that [`RelayTarget`] asks for: it brings the clock, takes the output
 //! to the links, and calls the timers from [`Extension::run`]. It fails open: an error or panic in
-//! here turns the extension off, and every link goes on as if it were not there.
+//! here turns the extension off, measurement links close, and every other link goes on as if it
+//! were not there.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -187,6 +188,16 @@ impl Extension {
         self.with(|state| state.target.totals())
     }
 
+    /// Whether the extension is out of service.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing is granted or running.
+    pub(super) fn is_idle(&self) -> bool {
+        self.with(|state| state.target.is_idle()).unwrap_or(true)
+    }
+
     /// The time.
     fn now(&self) -> MonoTime {
         self.zero.elapsed().into()
@@ -196,7 +207,7 @@ impl Extension {
     ///
     /// A panic in here ends the extension and nothing else.
     fn with<T>(&self, action: impl FnOnce(&mut State) -> T) -> Option<T> {
-        if self.failed.load(Ordering::Relaxed) {
+        if self.has_failed() {
             return None;
         }
         let result = catch_unwind(AssertUnwindSafe(|| {
@@ -262,7 +273,7 @@ impl Extension {
             });
             if let Err(error) = state.target.store_memory() {
                 warn!("FlashFlow: {error}; the measurement is refused");
-                state.target.abort(now);
+                state.target.take_back(now);
             }
             state.dispatch(now);
         });
@@ -369,13 +380,41 @@ fn tell(event: &TargetEvent, totals: Totals, now: MonoTime) {
             "FlashFlow: granted a measurement"
         ),
         TargetEvent::Started(measurement) => info!(%measurement, "FlashFlow: being measured"),
-        TargetEvent::Ended { measurement, failure, echoed_bytes, .. } => info!(
+        TargetEvent::Ended { measurement, coordinator, failure, echoed_bytes } => info!(
             %measurement,
+            %coordinator,
             echoed_bytes,
             background_waits = totals.background_waits,
             "FlashFlow: measurement ended{}",
             failure.map_or(String::new(), |code| format!(" early: {code}"))
         ),
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::task::Waker;
+
+    use super::*;
+    use crate::options::Options;
+
+    #[test]
+    fn a_panic_inside_turns_measurements_off_and_limits_too() {
+        let policy = Options::default().resolve(&BTreeMap::new());
+        let slow = Some(BytesPerSec::new(1));
+        let extension = Extension::new(policy, None, slow).expect("extension");
+        let cx = Context::from_waker(Waker::noop());
+        let allowed = || extension.allowance(Direction::Received, Traffic::Background, 1000, &cx);
+        assert_eq!(allowed(), 0);
+        assert!(extension.totals().is_some());
+
+        let result: Option<()> = extension.with(|_| panic!("made by the test"));
+        assert_eq!(result, None);
+        assert!(extension.has_failed() && extension.is_idle());
+        assert_eq!(allowed(), 1000);
+        assert_eq!(extension.totals(), None);
+        assert!(extension.waiters.lock().expect("lock").is_empty());
     }
 }

@@ -19,7 +19,8 @@ use std::task::{Context, Poll, ready};
 
 use ff_proto::auth::{EXPORTER_LABEL, EXPORTER_LEN, Exporter};
 use ff_proto::cell::{
-    Boundaries, CELL_LEN, CMD_MEAS_ECHO, CMD_MEASUREMENT, CMD_PADDING, Cell, HEADER_LEN, peek_cell,
+    Boundaries, CELL_LEN, CMD_MEAS_ECHO, CMD_MEASUREMENT, CMD_PADDING, CMD_VPADDING, Cell,
+    HEADER_LEN, peek_cell,
 };
 use ff_proto::circuit::EchoCircuit;
 use ff_proto::units::Cells;
@@ -116,13 +117,16 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
     fn traffic(&self) -> Traffic {
         match self.mode {
             Mode::Measuring(_) => Traffic::Measurement,
-            Mode::Ordinary if !self.is_control => Traffic::Background,
+            Mode::Ordinary if !self.is_control || self.extension.is_idle() => Traffic::Background,
             _ => Traffic::Control,
         }
     }
 
     /// Does what the extension wants of this link.
     fn take_tasks(&mut self) {
+        if matches!(self.mode, Mode::Measuring(_)) && self.extension.has_failed() {
+            self.mode = Mode::Closing;
+        }
         let tasks = match self.handle.tasks.lock() {
             Ok(mut tasks) if !tasks.is_empty() => std::mem::take(&mut *tasks),
             _ => return,
@@ -306,12 +310,14 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
     /// Takes a cell that is no echo off the front of a measurement link's buffer.
     fn take_other_cell(&mut self) -> io::Result<bool> {
         let bytes = &self.buffer[self.filled.clone()];
-        let whole = bytes.len() >= CELL_LEN;
         match bytes.get(4) {
             None | Some(&CMD_MEAS_ECHO) => Ok(false),
-            Some(&CMD_PADDING) => {
-                self.filled.start += if whole { CELL_LEN } else { 0 };
-                Ok(whole)
+            Some(&(CMD_PADDING | CMD_VPADDING)) => {
+                let cell_len = peek_cell(bytes).map(|cell| cell.wire_len);
+                self.filled.start += cell_len.unwrap_or(0);
+                // Nobody pads with more than the buffer holds, and such a cell would never be whole.
+                let fits = cell_len.is_some() || bytes.len() < BUFFER_LEN;
+                if fits { Ok(cell_len.is_some()) } else { Err(no_circuit()) }
             }
             Some(&CMD_MEASUREMENT) => Ok(self.take_control_cell()),
             Some(_) => Err(no_circuit()),
