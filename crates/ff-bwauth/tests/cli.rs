@@ -3,6 +3,7 @@
 #[path = "../../ff-measurer/tests/support/tor.rs"]
 mod tor;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,6 +14,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use ff_bwauth::host::RelayHost;
+use ff_bwauth::key::load_or_make;
+use ff_measurer::measurer_id;
+use ff_proto::units::BytesPerSec;
+use ff_relay_ext::options::Options;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ServerConfig, ServerConnection, Stream};
@@ -293,6 +299,53 @@ fn a_wrong_command_line_is_exit_2() {
         assert_eq!(run.stdout, "", "{args:?}");
     }
     assert_eq!(names(dir.path()), [""; 0], "a wrong command line makes no files");
+}
+
+#[test]
+fn a_relay_elsewhere_is_measured_then_needs_more_capacity_then_refuses() {
+    let _alone = alone();
+    let dir = dir();
+    let key = load_or_make(&dir.path().join("ff-coordinator.key")).expect("a key");
+    let policy = Options::allowing(vec![measurer_id(&key)]).resolve(&BTreeMap::new());
+    let relay = RelayHost::start(policy, Some(BytesPerSec::new(LIMIT)), None).expect("a relay");
+    let target = relay.addr().to_string();
+    let identity = relay.keys().ed_identity().to_string();
+    let identity = identity.trim_start_matches("ed25519:");
+    let measure = |more: &[&str]| {
+        let args = ["measure", "--target", &target, "--ed-identity", identity, "--json"];
+        let quick = ["--duration", "3", "--sockets", "8"];
+        let run = run_in(dir.path(), args.into_iter().chain(quick).chain(more.iter().copied()));
+        let outcome: Value = serde_json::from_str(&run.stdout).expect("one JSON object");
+        (run.status, outcome)
+    };
+
+    let (status, outcome) = measure(&[]);
+    assert_eq!(status, Some(0), "{outcome}");
+    let estimate = number(&outcome, "estimate_bytes_per_sec");
+    assert!(estimate.abs_diff(LIMIT) < LIMIT / 8, "{estimate} B/s of {LIMIT}");
+    let file = fs::read_to_string(dir.path().join("flashflow-results/latest.v3bw"));
+    let file = file.expect("a bandwidth file");
+    assert!(file.contains(" vote=0"), "one relay of an unknown network: {file}");
+
+    // A little more than the relay has: the estimate may be what was allocated.
+    let (status, outcome) = measure(&["--rate", "24Mbit"]);
+    assert_eq!((status, &outcome["verdict"]), (Some(10), &"needs_more_capacity".into()));
+
+    let (status, outcome) = measure(&[]);
+    assert_eq!((status, &outcome["failure"]["code"]), (Some(8), &"refused".into()), "{outcome}");
+}
+
+#[test]
+fn a_failure_before_the_measurement_is_json_too() {
+    let dir = dir();
+    fs::write(dir.path().join("file"), "in the way").expect("a file");
+    let run = run_in(dir.path(), ["demo", "--json", "--out", "file"]);
+    assert_eq!(run.status, Some(1), "{}", run.stderr);
+    let outcome: Value = serde_json::from_str(&run.stdout).expect("one JSON object");
+    assert_eq!(
+        (&outcome["verdict"], &outcome["failure"]["code"]),
+        (&"failed".into(), &"setup_failed".into())
+    );
 }
 
 #[test]
