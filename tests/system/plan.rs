@@ -32,6 +32,7 @@ pub(crate) fn plan(relay: &TestRelay, coordinator: &SigningKey, seconds: u16) ->
         params,
         team: vec![member],
         limit: None,
+        is_local: true,
         link: LinkOptions::default(),
     }
 }

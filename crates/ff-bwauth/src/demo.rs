@@ -57,6 +57,7 @@ pub async fn run(
         params: params(&demo.common),
         team: team(&demo.common, demo.measurers, &measurer_cores),
         limit: demo.limit.0,
+        is_local: true,
         link: LinkOptions::default(),
     };
     let cpu_before = relay.cpu_time();

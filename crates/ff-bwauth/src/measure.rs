@@ -18,7 +18,7 @@ use ff_measurer::link::{self, LinkError, LinkOptions, TargetAddr};
 use ff_measurer::{
     LinkFailure, Measurer, MeasurerError, MeasurerEvent, Order, START_LEAD, measurer_id,
 };
-use ff_proto::aggregate;
+use ff_proto::aggregate::{self, Verdict};
 use ff_proto::cell::CellRef;
 use ff_proto::msg::{MeasParams, MeasParamsOk, MeasurementId, MeasurerGrant};
 use ff_proto::params::Params;
@@ -30,6 +30,9 @@ use tokio::task::JoinSet;
 
 use crate::outcome::{CpuSeconds, Failure, Outcome, SocketCounts, TargetInfo};
 use crate::samples::Samples;
+
+/// How long the team may take to open its links: longer than the grant waits is in vain.
+const PREPARE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What to measure, and with what.
 #[derive(Clone)]
@@ -46,6 +49,9 @@ pub struct Plan {
     pub team: Vec<TeamMember>,
     /// The relay's known limit, if it has one.
     pub limit: Option<BytesPerSec>,
+    /// Whether the relay is on this machine, so that only processors lie between it and the team.
+    /// Elsewhere a team whose capacity is not told by its rates may itself be what is measured.
+    pub is_local: bool,
     /// How to open links, the coordinator's and the measurers'.
     pub link: LinkOptions,
 }
@@ -215,7 +221,9 @@ impl Run<'_> {
         watch(Progress::Step("granted; opening the measurement links"));
         let orders = orders(self.plan, &grant);
         let team = tokio::select! {
-            team = prepare(&orders) => team?,
+            team = tokio::time::timeout(PREPARE_TIMEOUT, prepare(&orders)) => {
+                team.map_err(|_| SessionFailure::Timeout("the measurement links' handshakes"))??
+            }
             // Nothing may come from the relay now, so whatever comes is the reason to stop.
             error = session.watch_until_failure() => return Err(error),
         };
@@ -239,7 +247,12 @@ impl Run<'_> {
     ) -> Result<(), MeasureError> {
         let mut running = self.plan.team.len();
         let mut ended = false;
-        while running > 0 || !(session.is_reported() || ended) {
+        loop {
+            // A relay that has reported everything may close its link before our last second.
+            let reporting = !(session.is_reported() || ended);
+            if running == 0 && !reporting {
+                break;
+            }
             tokio::select! {
                 Some((index, event)) = events.recv() => match event {
                     MeasurerEvent::Second(report) => {
@@ -255,7 +268,7 @@ impl Run<'_> {
                     }
                     _ => {}
                 },
-                event = session.next_event() => match event? {
+                event = session.next_event(), if reporting => match event? {
                     CoordinatorEvent::Background(report) => {
                         self.samples.add_background(&report);
                         self.samples.show_full_seconds(watch);
@@ -281,7 +294,11 @@ impl Run<'_> {
             (Ok(()), Some(estimate)) if estimate.get() == 0 => Err(failure(MeasureError::NoEcho)),
             (Ok(()), Some(estimate)) => {
                 let limited = self.samples.is_measurer_limited();
-                Ok(aggregate::judge(estimate, allocated, limited, params))
+                let unknown = allocated.is_none() && !self.plan.is_local;
+                Ok(match aggregate::judge(estimate, allocated, limited, params) {
+                    Verdict::Conclusive if unknown => Verdict::NeedsMoreCapacity,
+                    verdict => verdict,
+                })
             }
         };
         let asked = team.iter().map(|member| u64::from(member.sockets)).sum();

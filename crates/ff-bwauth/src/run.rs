@@ -87,6 +87,7 @@ async fn run_measure(options: &Measure) -> Result<ExitCode> {
         params: demo::params(&options.common),
         team: demo::team(&options.common, options.measurers, &demo::cores()),
         limit: None,
+        is_local: false,
         link: link_options(options.timeout),
     };
     let screen = Screen::new();

@@ -140,9 +140,11 @@ pub fn summary(outcome: &Outcome, clients: Option<&ClientTraffic>, files: &[Path
 fn verdict(outcome: &Outcome) -> String {
     match &outcome.result {
         Ok(Verdict::Conclusive) => "conclusive".to_owned(),
-        Ok(Verdict::NeedsMoreCapacity) => {
-            "needs more capacity: measure again with a greater --rate".to_owned()
+        Ok(Verdict::NeedsMoreCapacity) => match outcome.allocated {
+            Some(_) => "needs more capacity: measure again with a greater --rate",
+            None => "needs to know the team's capacity: measure again with --rate set to it",
         }
+        .to_owned(),
         Ok(Verdict::MeasurerLimited) => {
             "measurer limited: the measurers were the bottleneck, so the relay can do more"
                 .to_owned()

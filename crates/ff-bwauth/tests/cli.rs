@@ -319,7 +319,7 @@ fn a_relay_elsewhere_is_measured_then_needs_more_capacity_then_refuses() {
         (run.status, outcome)
     };
 
-    let (status, outcome) = measure(&[]);
+    let (status, outcome) = measure(&["--rate", "100Mbit"]);
     assert_eq!(status, Some(0), "{outcome}");
     let estimate = number(&outcome, "estimate_bytes_per_sec");
     assert!(estimate.abs_diff(LIMIT) < LIMIT / 8, "{estimate} B/s of {LIMIT}");

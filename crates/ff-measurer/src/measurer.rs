@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use ff_proto::msg::Ed25519Id;
 use ff_proto::session::measurer::{LinkSecrets, OpeningLink};
+use ff_proto::units::Cells;
 use mio::Waker;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
 
-use crate::link::{self, Link};
+use crate::link::{self, Link, LinkError};
 use crate::order::{LinkFailure, MeasurerError, Order, SecondReport, WorkerTotals};
 use crate::socket::{EchoSocket, Parts};
 use crate::worker::{Command, Setup, Worker, WorkerEvent, poll_with_waker};
@@ -114,18 +115,26 @@ impl Measurer {
             [] => vec![None],
             cores => cores.iter().copied().map(Some).collect(),
         };
+        let cores = &cores[..useful_workers(order, links.len()).min(cores.len())];
         let (sender, events) = unbounded_channel();
+        let link_count = links.len() as f64;
         let mut shares: Vec<Vec<Link>> = cores.iter().map(|_| Vec::new()).collect();
         for (index, link) in links.into_iter().enumerate() {
             shares[index % cores.len()].push(link);
         }
         let zero = Instant::now();
-        let rate = order.rate.map(|rate| rate.scale(1.0 / cores.len() as f64));
         let workers = cores
-            .into_iter()
+            .iter()
             .zip(shares)
-            .map(|(core, links)| spawn(order, core, links, rate, zero, sender.clone()))
+            .map(|(core, links)| {
+                // By links, so that a worker with fewer of them is not allotted rate in vain.
+                let share = links.len() as f64 / link_count;
+                let rate = order.rate.map(|rate| rate.scale(share));
+                spawn(order, *core, links, rate, zero, sender.clone())
+            })
             .collect::<Result<Vec<_>, _>>()?;
+        // From here on the channel ends when the last worker does.
+        drop(sender);
         let mut measurer = Self {
             workers,
             events,
@@ -277,9 +286,17 @@ fn enough(
     Err(MeasurerError::TooFewLinks { opened, asked, source })
 }
 
+/// How many workers so many links and the rate can use: one a link, and with a rate one for each
+/// 20 records a second, because workers send whole records.
+fn useful_workers(order: &Order, links: usize) -> usize {
+    let record_bytes = Cells(order.cells_per_record as u64).bytes();
+    let by_rate = order.rate.map_or(u64::MAX, |rate| rate.get() / (20 * record_bytes));
+    links.min(usize::try_from(by_rate).unwrap_or(usize::MAX)).max(1)
+}
+
 /// Opens the links, some at a time; returns those that opened and why the last other did not.
 ///
-/// Errors that no repetition mends, a wrong identity for one, end it early.
+/// It ends early when too many have failed, or one for a reason that no repetition mends.
 async fn open_links(order: &Order) -> (Vec<Link>, Option<LinkFailure>) {
     let places = Arc::new(Semaphore::new(CONCURRENT_HANDSHAKES));
     let mut tasks = JoinSet::new();
@@ -290,20 +307,32 @@ async fn open_links(order: &Order) -> (Vec<Link>, Option<LinkFailure>) {
             link::open(&target, &options).await
         });
     }
-    let (mut links, mut failure) = (Vec::new(), None);
+    let (mut links, mut failed, mut failure) = (Vec::new(), 0_u16, None);
     while let Some(result) = tasks.join_next().await {
         match result {
             Ok(Ok(link)) => links.push(link),
             Ok(Err(error)) => {
-                failure = Some(LinkFailure::Open(error));
-                if links.is_empty() {
+                failed += 1;
+                if is_permanent(&error) || u32::from(failed) * 2 > u32::from(order.sockets) {
                     tasks.abort_all();
                 }
+                failure = Some(LinkFailure::Open(error));
             }
             Err(_) => {}
         }
     }
     (links, failure)
+}
+
+/// Whether another attempt would end the same.
+fn is_permanent(error: &LinkError) -> bool {
+    matches!(
+        error,
+        LinkError::WrongIdentity { .. }
+            | LinkError::BadCertificates { .. }
+            | LinkError::NotTls { .. }
+            | LinkError::NotTor { .. }
+    )
 }
 
 /// Starts a worker's thread.

@@ -16,6 +16,9 @@ const MAX_CELLS: u64 = 131_072;
 /// Queueing that is taken for the target's rhythm and not for its limit. tor refills its token
 /// buckets every 100 ms.
 const TOLERATED_QUEUE: Duration = Duration::from_millis(120);
+/// With round trips longer than this a window does not grow: a target that holds echoes back, to
+/// release them when they count, shall not have many of them to hold.
+const MAX_ROUND_TRIP: Duration = Duration::from_secs(1);
 /// Queueing that is not worth avoiding: at 10 Gbit/s it is 6 MB, which caches hold.
 const FREE_QUEUE: Duration = Duration::from_millis(5);
 /// A doubled window that makes the link faster by less than a tenth makes it no faster.
@@ -127,7 +130,8 @@ impl Window {
         if !self.was_full {
             return;
         }
-        let has_room = round_trip < shortest * 2 + TOLERATED_QUEUE && self.cells < MAX_CELLS;
+        let longest = (shortest * 2 + TOLERATED_QUEUE).min(MAX_ROUND_TRIP);
+        let has_room = round_trip < longest && self.cells < MAX_CELLS;
         let is_free = has_room && round_trip < shortest + FREE_QUEUE;
         let rate = u128::from(cells) * 1_000_000 / round_trip.as_micros().max(1);
         let gained = |before: u128| rate * 100 >= before * GAIN_PERCENT;

@@ -160,8 +160,9 @@ impl Worker {
         while self.stage != Stage::Over {
             let now = self.now();
             let busy = self.turn(now);
-            self.end_seconds(self.now());
-            self.advance(self.now());
+            let now = self.now();
+            self.end_seconds(now);
+            self.advance(now);
             if let Err(source) = self.wait(&mut events, busy) {
                 self.fail(MeasurerError::Host { what: "poll failed", source });
             }

@@ -173,11 +173,12 @@ impl RelayTarget {
         if grants == self.stored_grants {
             return Ok(());
         }
-        if let Some(path) = &self.memory {
-            memory::store(path, self.target.history())?;
-        }
+        // A failure is not repeated for every cell that comes: the grant is taken back anyway.
         self.stored_grants = grants;
-        Ok(())
+        match &self.memory {
+            Some(path) => memory::store(path, self.target.history()),
+            None => Ok(()),
+        }
     }
 
     /// What the relay has been through.

@@ -32,6 +32,9 @@ use crate::units::MonoTime;
 pub const PROBE_CIRC_ID: u32 = 0x8000_0002;
 /// How long the target may take for its first answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// The least value of FFMaxMeasurementDuration: no relay may grant fewer seconds, unless it was
+/// asked for fewer.
+const MIN_GRANT_SECS: u16 = 10;
 /// How long after it is due a per-second report may come.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -174,6 +177,10 @@ impl CoordinatorLink {
         }
         if grant.duration_secs > self.duration_secs {
             return Err(PeerViolation::BadGrant("a longer duration"));
+        }
+        // The relay must not choose how many seconds count: a burst is no capacity.
+        if grant.duration_secs < self.duration_secs.min(MIN_GRANT_SECS) {
+            return Err(PeerViolation::BadGrant("a shorter duration than any relay may insist on"));
         }
         if grant.crypto != CryptoKind::AES128_CTR {
             return Err(PeerViolation::BadGrant("an unknown crypto kind"));

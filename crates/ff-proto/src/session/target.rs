@@ -265,6 +265,7 @@ impl Target {
     /// Uses up one of the coordinator's grants of this period.
     fn note_grant(&mut self, coordinator: Ed25519Id, unix_secs: u64) -> Result<(), Refusal> {
         let period = self.policy.period.as_secs();
+        // Records from the future count: a clock that goes back frees nothing.
         self.history.retain(|grant| unix_secs.saturating_sub(grant.unix_secs) < period);
         let used = self.history.iter().filter(|grant| grant.coordinator == coordinator).count();
         if used >= GRANTS_PER_PERIOD {

@@ -122,9 +122,12 @@ impl RateLimit {
 
     /// Bytes that may move now; `in_share` says that clients are held to their share already.
     fn allowance(&self, direction: Direction, traffic: Traffic, in_share: bool) -> u64 {
-        let bucket = match direction {
-            Direction::Received => &self.received,
-            Direction::Sent => &self.sent,
+        let (received, sent) = (self.received.available_bytes(), self.sent.available_bytes());
+        let available = match (direction, traffic) {
+            // What is received of it will be sent.
+            (_, Traffic::Measurement) => received.min(sent),
+            (Direction::Received, _) => received,
+            (Direction::Sent, _) => sent,
         };
         let credit = match traffic {
             Traffic::Background if in_share => self.client_credit_bytes,
@@ -132,7 +135,7 @@ impl RateLimit {
             Traffic::Control => return u64::MAX,
         };
         let credit = i64::try_from(credit).unwrap_or(i64::MAX);
-        u64::try_from(bucket.available_bytes().saturating_add(credit)).unwrap_or(0)
+        u64::try_from(available.saturating_add(credit)).unwrap_or(0)
     }
 }
 

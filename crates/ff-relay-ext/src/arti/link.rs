@@ -315,6 +315,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
             Some(&(CMD_PADDING | CMD_VPADDING)) => {
                 let cell_len = peek_cell(bytes).map(|cell| cell.wire_len);
                 self.filled.start += cell_len.unwrap_or(0);
+                self.extension.on_background(Direction::Received, cell_len.unwrap_or(0));
                 // Nobody pads with more than the buffer holds, and such a cell would never be whole.
                 let fits = cell_len.is_some() || bytes.len() < BUFFER_LEN;
                 if fits { Ok(cell_len.is_some()) } else { Err(no_circuit()) }
@@ -362,12 +363,19 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for LinkStream<T> {
             if this.at_cell_boundary() {
                 let _ = this.poll_control(cx)?;
             }
+            // Nothing of ours may get into a control cell that is half sent.
+            if this.control.1 > 0 && !matches!(this.mode, Mode::Ordinary) {
+                return Poll::Pending;
+            }
             match this.mode {
                 Mode::Closing => {
-                    // The rest of a cell that is half sent, then the last words.
+                    // The rest of a cell that is half sent, then the last words, unless they
+                    // would get into a cell of tor-proto's.
                     this.echoed %= CELL_LEN;
                     ready!(this.poll_send_echoes(cx))?;
-                    ready!(this.poll_control(cx))?;
+                    if this.at_cell_boundary() {
+                        ready!(this.poll_control(cx))?;
+                    }
                     return Poll::Ready(Ok(0));
                 }
                 Mode::Measuring(_) => match this.poll_echo(cx) {
