@@ -264,8 +264,9 @@ impl Worker {
         let Stage::Running { start, end } = self.stage else { return };
         let full = now.min(end).since(start).as_secs();
         while u64::from(self.counters.now.second) < full {
+            let mut alive = self.sockets.iter().flatten().peekable();
             self.counters.now.window_limited =
-                self.sockets.iter().flatten().all(|socket| socket.window.is_at_limit());
+                alive.peek().is_some() && alive.all(|socket| socket.window.is_at_limit());
             let report = self.counters.end_second(self.alive());
             self.tell(WorkerEvent::Second(report));
         }
