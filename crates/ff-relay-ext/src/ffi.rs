@@ -1,8 +1,8 @@
 //! The interface for C, as `include/ff_relay_ext.h` has it.
 //!
 //! Handles are made by Rust and given to C as pointers to types whose fields C cannot see;
-//! everything else is copied. [`guard`] is around every function and keeps panics in here, and
-//! [`handle`] is what a pointer points to. The comments on the items below are those of the
+//! everything else is copied. `ffi/guard.rs` is around every function and keeps panics in here,
+//! and `ffi/handle.rs` has what a pointer points to. The comments on the items below are those of the
 //! header, which `tests/header.rs` compares with this file; the order of calls and a sketch of a
 //! host stand in the crate's documentation.
 #![expect(unsafe_code, reason = "C's pointers; nothing else in this crate is allowed it")]
