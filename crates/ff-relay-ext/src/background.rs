@@ -90,6 +90,12 @@ impl BackgroundLimit {
         self.grant(missing);
     }
 
+    /// When [`on_time`](Self::on_time) is next due, for traffic that has stopped being echoed.
+    #[must_use]
+    pub fn end_of_window(&self) -> MonoTime {
+        self.window_start + WINDOW
+    }
+
     /// Adds tokens in both directions.
     fn grant(&mut self, tokens: i64) {
         let cap = self.last_income.max(self.income).saturating_mul(SAVED_WINDOWS);

@@ -2,7 +2,8 @@
 //!
 //! One grant a line: the coordinator's Ed25519 id in hexadecimal, a blank, and the time in
 //! seconds since 1970. A file that cannot be read in full is an error and not an empty memory:
-//! otherwise damaging it would be a way to measure again.
+//! otherwise damaging it would be a way to measure again. A host that may not open files by
+//! itself keeps the same text elsewhere: see [`from_text`] and [`to_text`].
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -51,12 +52,26 @@ pub fn load(path: &Path) -> Result<Vec<GrantRecord>, MemoryError> {
         Ok(_) => {}
     }
     let text = fs::read_to_string(path).map_err(failed)?;
-    (1..)
-        .zip(text.lines())
-        .map(|(line, text)| {
-            parse(text).ok_or_else(|| MemoryError::BadLine { path: path.to_owned(), line })
-        })
-        .collect()
+    from_text(&text).map_err(|BadLine(line)| MemoryError::BadLine { path: path.to_owned(), line })
+}
+
+/// A line, counted from 1, that is not a grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {0} of the remembered measurements is not a grant")]
+pub struct BadLine(pub usize);
+
+/// Reads the grants of a file's text.
+///
+/// # Errors
+/// [`BadLine`] for the first line that is not a grant.
+pub fn from_text(text: &str) -> Result<Vec<GrantRecord>, BadLine> {
+    (1..).zip(text.lines()).map(|(line, text)| parse(text).ok_or(BadLine(line))).collect()
+}
+
+/// The text of a file with these grants.
+#[must_use]
+pub fn to_text(grants: &[GrantRecord]) -> String {
+    grants.iter().map(|grant| format!("{} {}\n", grant.coordinator, grant.unix_secs)).collect()
 }
 
 /// Reads one line.
@@ -78,8 +93,7 @@ fn parse(line: &str) -> Option<GrantRecord> {
 /// [`MemoryError::Io`] naming the file.
 pub fn store(path: &Path, grants: &[GrantRecord]) -> Result<(), MemoryError> {
     let failed = |source| MemoryError::Io { what: "write", path: path.to_owned(), source };
-    let text: String =
-        grants.iter().map(|grant| format!("{} {}\n", grant.coordinator, grant.unix_secs)).collect();
+    let text = to_text(grants);
     let mut temporary = path.to_owned().into_os_string();
     temporary.push(".tmp");
     let temporary = PathBuf::from(temporary);

@@ -4,9 +4,12 @@
 //! much ordinary traffic passes meanwhile) and counts for the operator. It has no clock, socket
 //! or thread; see [`Target`] for when to call what.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
-use ff_proto::session::target::{Arrival, LinkId, Output, Policy, Target, TargetEvent};
+use ff_proto::session::target::{
+    Arrival, GrantRecord, LinkId, Output, Policy, Target, TargetEvent,
+};
 use ff_proto::units::{Cells, MonoTime};
 
 use crate::background::BackgroundLimit;
@@ -53,9 +56,16 @@ impl RelayTarget {
     /// [`MemoryError`] when the file is there and cannot be read.
     pub fn new(policy: Policy, memory: Option<PathBuf>) -> Result<Self, MemoryError> {
         let history = memory.as_deref().map_or(Ok(Vec::new()), memory::load)?;
+        Ok(Self { memory, ..Self::with_history(policy, history) })
+    }
+
+    /// A relay's side with this policy, for a host that keeps the grants itself: these are the
+    /// earlier ones, and [`take_unstored`](Self::take_unstored) gives the new ones.
+    #[must_use]
+    pub fn with_history(policy: Policy, history: Vec<GrantRecord>) -> Self {
         let target = Target::new(policy, history);
         let totals = Totals::default();
-        Ok(Self { target, background: None, totals, memory, stored_grants: 0 })
+        Self { target, background: None, totals, memory: None, stored_grants: 0 }
     }
 
     /// Takes new options.
@@ -140,10 +150,21 @@ impl RelayTarget {
         self.totals.background_waits += 1;
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) must be called.
+    /// When [`handle_timeout`](Self::handle_timeout) must be called: at the end of a second, and
+    /// while background traffic is limited also at the end of each of its windows.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<MonoTime> {
-        self.target.poll_timeout()
+        let window = self.background.as_ref().map(BackgroundLimit::end_of_window);
+        [self.target.poll_timeout(), window].into_iter().flatten().min()
+    }
+
+    /// Whether links from this address are to be let past the host's defences: it is a measurer's
+    /// of the measurement that is granted or running.
+    #[must_use]
+    pub fn exempts(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        let mut places = self.target.team().iter().filter_map(|measurer| measurer.address);
+        places.any(|place| place.to_canonical() == address)
     }
 
     /// Takes the next thing to do.
@@ -181,6 +202,17 @@ impl RelayTarget {
         }
     }
 
+    /// All grants to remember, if there is one that this has not returned yet; for a host that
+    /// keeps them itself, to be called like [`store_memory`](Self::store_memory).
+    pub fn take_unstored(&mut self) -> Option<&[GrantRecord]> {
+        let grants = self.target.grants_given();
+        if grants == self.stored_grants {
+            return None;
+        }
+        self.stored_grants = grants;
+        Some(self.target.history())
+    }
+
     /// What the relay has been through.
     #[must_use]
     pub fn totals(&self) -> Totals {
@@ -191,5 +223,24 @@ impl RelayTarget {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.target.is_idle()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use super::*;
+    use crate::options::Options;
+
+    #[test]
+    fn without_a_measurement_nothing_is_exempt_and_nothing_is_due() {
+        let policy = Options::default().resolve(&BTreeMap::new());
+        let mut target = RelayTarget::with_history(policy, Vec::new());
+        assert!(!target.exempts(Ipv4Addr::LOCALHOST.into()));
+        assert!(!target.exempts(Ipv6Addr::LOCALHOST.into()));
+        assert_eq!(target.poll_timeout(), None);
+        assert!(target.take_unstored().is_none());
     }
 }

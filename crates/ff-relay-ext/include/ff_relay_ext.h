@@ -1,0 +1,568 @@
+/*
+ * FlashFlow's target for C: what a relay needs to be measured.
+ *
+ * Made from src/ffi.rs by tests/header.rs. Link with libff_relay_ext.a, which
+ * `cargo rustc -p ff-relay-ext --lib --release --no-default-features --features ffi
+ * --crate-type staticlib` makes, and with -lpthread -ldl -lm.
+ *
+ * The library has no socket, clock, thread or random numbers; it opens no file but the one given
+ * to ff_target_new, and writes nothing to standard output. It is one state machine, ff_target,
+ * and beside it one small ff_circuit for each measurement link. The relay calls
+ *
+ *   ff_target_new, _set_options, _set_params    at the start; the latter two again on changes
+ *   ff_target_handle_control                    for each MEASUREMENT cell, on any link
+ *   ff_circuit_echo                             for each MEAS_ECHO cell on a link with a circuit
+ *   ff_target_on_echoed                         once for all cells echoed at once
+ *   ff_target_on_background                     for all other bytes that move
+ *   ff_target_handle_link_closed                when a link is gone; then ff_circuit_free
+ *   ff_target_handle_timeout                    when the time of ff_target_poll_timeout has come
+ *   ff_target_abort                             when the relay itself cannot go on measuring
+ *
+ * and after each of handle_control, on_echoed, handle_link_closed, handle_timeout and abort it
+ * calls ff_target_poll_output until that has nothing more, and does what it says. Before it moves
+ * other bytes, it asks ff_target_background_allowance. A MEAS_ECHO cell on a link without a
+ * circuit, or with another id than ff_circuit_id, is none of the library's: close the link.
+ *
+ * Threads: all calls with one target come from one thread at a time, and so do all calls with one
+ * circuit; a target and its circuits are independent of each other. Nothing is locked.
+ *
+ * Ownership: what is passed in stays the caller's and is not kept. Circuits are the caller's from
+ * FF_OUTPUT_KIND_OPEN on. Outputs are written on FF_STATUS_OK only; error texts only otherwise.
+ *
+ * Failure: no call ends the process but for want of memory. After an internal error the relay is
+ * back in normal service: the target closes its links by FF_OUTPUT_KIND_CLOSE, tells the operator
+ * once, limits nothing and does nothing more. Only the status of ff_target_poll_output must be looked
+ * at, because without FF_STATUS_OK there is no output, and that of ff_circuit_echo, because without
+ * it the cell is not decrypted.
+ *
+ * Time is monotonic, in microseconds since any moment that stays the same.
+ */
+
+
+#ifndef FF_RELAY_EXT_H
+#define FF_RELAY_EXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/** Label of the TLS exporter (RFC 5705) of a link; its context is empty. */
+#define FF_EXPORTER_LABEL "EXPORTER-flashflow-link-1"
+
+/**
+ * Bytes of a cell on the wire: circuit id (4), command (1), body.
+ */
+#define FF_CELL_LEN 514
+
+/**
+ * Bytes of a cell's body.
+ */
+#define FF_BODY_LEN 509
+
+/**
+ * Command of the cells for `ff_target_handle_control`.
+ */
+#define FF_CMD_MEASUREMENT 80
+
+/**
+ * Command of the cells for `ff_circuit_echo`.
+ */
+#define FF_CMD_MEAS_ECHO 81
+
+/**
+ * Bytes to take from the TLS exporter, and of fresh random numbers for each control cell.
+ */
+#define FF_SECRET_LEN 32
+
+/**
+ * What `ff_target_poll_timeout` returns when there is nothing to wait for.
+ */
+#define FF_NO_TIMEOUT 18446744073709551615ull
+
+/**
+ * What a call came to. With every value but FF_STATUS_OK no output has been written.
+ */
+typedef enum ff_status {
+  /**
+   * The call did what it is for; of a target that has failed, nothing.
+   */
+  FF_STATUS_OK = 0,
+  /**
+   * A pointer that must not be NULL was.
+   */
+  FF_STATUS_NULL_POINTER = 1,
+  /**
+   * A text is not UTF-8.
+   */
+  FF_STATUS_BAD_TEXT = 2,
+  /**
+   * An option is not known or its value is out of bounds.
+   */
+  FF_STATUS_BAD_OPTION = 3,
+  /**
+   * The memory of earlier measurements cannot be read.
+   */
+  FF_STATUS_BAD_MEMORY = 4,
+  /**
+   * There was an internal error. The target or circuit is out of service from here on.
+   */
+  FF_STATUS_PANIC = 5,
+} ff_status;
+
+/**
+ * What the relay must do.
+ */
+typedef enum ff_output_kind {
+  /**
+   * Nothing more.
+   */
+  FF_OUTPUT_KIND_NONE = 0,
+  /**
+   * Send `cell` on `link`.
+   */
+  FF_OUTPUT_KIND_SEND = 1,
+  /**
+   * `link` is a measurement link from here on: keep `circuit` with it. The circuit is the
+   * caller's now, who must give it to `ff_circuit_free`, also when the link is gone already.
+   */
+  FF_OUTPUT_KIND_OPEN = 2,
+  /**
+   * Send what is pending on `link` and close it.
+   */
+  FF_OUTPUT_KIND_CLOSE = 3,
+  /**
+   * Write `text` to the log at `level`.
+   */
+  FF_OUTPUT_KIND_TELL = 4,
+  /**
+   * Store `text` in place of what was stored before, so that it survives a restart; when that
+   * fails, call `ff_target_abort`. Only for targets made without a file.
+   */
+  FF_OUTPUT_KIND_STORE = 5,
+} ff_output_kind;
+
+/**
+ * How much the operator wants to hear something.
+ */
+typedef enum ff_level {
+  /**
+   * What any stranger can cause, however often.
+   */
+  FF_LEVEL_INFO = 0,
+  /**
+   * What the relay and its coordinators do.
+   */
+  FF_LEVEL_NOTICE = 1,
+  /**
+   * What the operator should see to.
+   */
+  FF_LEVEL_WARN = 2,
+} ff_level;
+
+/**
+ * A link's measurement circuit.
+ */
+typedef struct ff_circuit ff_circuit;
+
+/**
+ * The relay's side of all measurements.
+ */
+typedef struct ff_target ff_target;
+
+/**
+ * An option of the operator's, as torrc has it.
+ */
+typedef struct ff_option {
+  /**
+   * Its name, e.g. "FFMeasurementsAllowed"; the case does not matter.
+   */
+  const char *name;
+  /**
+   * Its value, e.g. "1".
+   */
+  const char *value;
+} ff_option;
+
+/**
+ * A parameter of the consensus.
+ */
+typedef struct ff_param {
+  /**
+   * Its name, that of an option.
+   */
+  const char *name;
+  /**
+   * Its value.
+   */
+  int64_t value;
+} ff_param;
+
+/**
+ * A MEASUREMENT cell, and where and when it came. The library keeps none of the pointers.
+ */
+typedef struct ff_arrival {
+  /**
+   * The link: any number that no other link has, or will have.
+   */
+  uint64_t link;
+  /**
+   * The cell's circuit id.
+   */
+  uint32_t circ_id;
+  /**
+   * The cell's body: FF_BODY_LEN bytes.
+   */
+  const uint8_t *body;
+  /**
+   * What the link's TLS exporter gives for FF_EXPORTER_LABEL: FF_SECRET_LEN bytes.
+   */
+  const uint8_t *exporter;
+  /**
+   * FF_SECRET_LEN fresh bytes of a cryptographic random number generator.
+   */
+  const uint8_t *entropy;
+  /**
+   * Monotonic time in microseconds.
+   */
+  uint64_t now_micros;
+  /**
+   * Seconds since 1970.
+   */
+  uint64_t unix_secs;
+} ff_arrival;
+
+/**
+ * How much background traffic may move now. All zero means without limit.
+ */
+typedef struct ff_allowance {
+  /**
+   * Whether there is a limit.
+   */
+  bool is_limited;
+  /**
+   * Bytes that may be received, if there is one.
+   */
+  uint64_t receive_bytes;
+  /**
+   * Bytes that may be sent, if there is one.
+   */
+  uint64_t send_bytes;
+} ff_allowance;
+
+/**
+ * The next thing that the relay must do. Fields of other kinds are zero.
+ */
+typedef struct ff_output {
+  /**
+   * What to do.
+   */
+  enum ff_output_kind kind;
+  /**
+   * For FF_OUTPUT_KIND_TELL.
+   */
+  enum ff_level level;
+  /**
+   * For FF_OUTPUT_KIND_SEND, OPEN and CLOSE. It may be gone already; then drop the output.
+   */
+  uint64_t link;
+  /**
+   * For FF_OUTPUT_KIND_OPEN.
+   */
+  struct ff_circuit *circuit;
+  /**
+   * For FF_OUTPUT_KIND_TELL and STORE; valid until the target's next `ff_target_poll_output`
+   * or `ff_target_free`.
+   */
+  const char *text;
+  /**
+   * For FF_OUTPUT_KIND_SEND: the whole cell as it goes over the wire.
+   */
+  uint8_t cell[FF_CELL_LEN];
+} ff_output;
+
+/**
+ * What the relay has been through since `ff_target_new`. Numbers only grow.
+ */
+typedef struct ff_totals {
+  /**
+   * Measurements granted.
+   */
+  uint64_t granted;
+  /**
+   * Requests refused.
+   */
+  uint64_t refused;
+  /**
+   * Measurements that ended as planned.
+   */
+  uint64_t completed;
+  /**
+   * Measurements that did not.
+   */
+  uint64_t failed;
+  /**
+   * Bytes echoed, as 514 a cell.
+   */
+  uint64_t echoed_bytes;
+  /**
+   * Background bytes received while being measured.
+   */
+  uint64_t background_bytes;
+  /**
+   * How often background traffic had to wait for its share.
+   */
+  uint64_t background_waits;
+} ff_totals;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/**
+ * The library's version.
+ */
+const char *ff_library_version(void);
+
+/**
+ * What a status means, for people.
+ */
+const char *ff_status_text(uint32_t status);
+
+/**
+ * Checks options without taking them.
+ *
+ * When one is bad, `error` gets a text that says what is allowed; it may be NULL.
+ *
+ * # Safety
+ * `options` has `count` elements, their texts end with NUL, and `error` has room for `error_len`
+ * bytes.
+ */
+enum ff_status ff_options_check(const struct ff_option *options,
+                                size_t count,
+                                char *error,
+                                size_t error_len);
+
+/**
+ * Makes a target. Without options it refuses every request.
+ *
+ * With a `memory_path`, the library reads earlier measurements from that file and writes new ones
+ * into it, `memory` then is to be NULL. Without one it opens no files: `memory` is the text of
+ * the last FF_OUTPUT_KIND_STORE, or NULL if there never was one. When the memory is damaged or
+ * cannot be read, `error` gets a text that says so; `error` may be NULL.
+ *
+ * # Safety
+ * The texts are NULL or end with NUL, `error` has room for `error_len` bytes, and `target` for a
+ * pointer.
+ */
+enum ff_status ff_target_new(const char *memory_path,
+                             const char *memory,
+                             char *error,
+                             size_t error_len,
+                             struct ff_target **target);
+
+/**
+ * Frees a target; NULL is allowed. Circuits are not the target's and stay.
+ *
+ * # Safety
+ * `target` is NULL or from `ff_target_new`, and nobody uses it any more.
+ */
+void ff_target_free(struct ff_target *target);
+
+/**
+ * Takes the operator's options in place of all earlier ones, or none of them when one is bad.
+ *
+ * What is not among them comes from the consensus or has its default. Of options with the same
+ * name, the last counts. A measurement that is going on keeps what it was granted. When an option
+ * is bad, `error` gets a text that says what is allowed; it may be NULL.
+ *
+ * # Safety
+ * `target` is NULL or valid, `options` has `count` elements, their texts end with NUL, and `error`
+ * has room for `error_len` bytes.
+ */
+enum ff_status ff_target_set_options(struct ff_target *target,
+                                     const struct ff_option *options,
+                                     size_t count,
+                                     char *error,
+                                     size_t error_len);
+
+/**
+ * Takes a new consensus's parameters in place of all earlier ones.
+ *
+ * Leave out what the consensus does not have. Values out of bounds are cut to them, and names
+ * that are not an option's are ignored.
+ *
+ * # Safety
+ * `target` is NULL or valid, `params` has `count` elements, and their names end with NUL.
+ */
+enum ff_status ff_target_set_params(struct ff_target *target,
+                                    const struct ff_param *params,
+                                    size_t count);
+
+/**
+ * Takes a MEASUREMENT cell, from any link.
+ *
+ * # Safety
+ * `target` and `arrival` are NULL or valid, and the arrival's pointers are NULL or have as many
+ * bytes as their fields say.
+ */
+enum ff_status ff_target_handle_control(struct ff_target *target,
+                                        const struct ff_arrival *arrival);
+
+/**
+ * Notes that a link is gone. To be called for every link that has brought a MEASUREMENT cell;
+ * for others it does nothing.
+ *
+ * # Safety
+ * `target` is NULL or valid.
+ */
+enum ff_status ff_target_handle_link_closed(struct ff_target *target,
+                                            uint64_t link,
+                                            uint64_t now_micros);
+
+/**
+ * Notes the time. To be called when that of `ff_target_poll_timeout` has come; earlier does no
+ * harm.
+ *
+ * # Safety
+ * `target` is NULL or valid.
+ */
+enum ff_status ff_target_handle_timeout(struct ff_target *target,
+                                        uint64_t now_micros);
+
+/**
+ * Ends the measurement that is going on, if any, because of something inside the relay.
+ *
+ * # Safety
+ * `target` is NULL or valid.
+ */
+enum ff_status ff_target_abort(struct ff_target *target, uint64_t now_micros);
+
+/**
+ * Counts cells that went through `ff_circuit_echo`, on whichever links. To be called once for as
+ * many cells as came at once; the first call starts the measurement.
+ *
+ * # Safety
+ * `target` is NULL or valid.
+ */
+enum ff_status ff_target_on_echoed(struct ff_target *target,
+                                   uint64_t cells,
+                                   uint64_t now_micros);
+
+/**
+ * Counts bytes that moved and were not measurement traffic: neither on a measurement link nor on
+ * the coordinator's.
+ *
+ * # Safety
+ * `target` is NULL or valid.
+ */
+enum ff_status ff_target_on_background(struct ff_target *target,
+                                       uint64_t sent_bytes,
+                                       uint64_t received_bytes);
+
+/**
+ * Counts that background traffic had to wait because its allowance was used up.
+ *
+ * # Safety
+ * `target` is NULL or valid.
+ */
+enum ff_status ff_target_on_background_wait(struct ff_target *target);
+
+/**
+ * Says how much background traffic may move now.
+ *
+ * # Safety
+ * `target` is NULL or valid, and `allowance` is NULL or has room for one.
+ */
+enum ff_status ff_target_background_allowance(const struct ff_target *target,
+                                              struct ff_allowance *allowance);
+
+/**
+ * When `ff_target_handle_timeout` is due, in the microseconds of `now_micros`; FF_NO_TIMEOUT
+ * when nothing is. It may change with every other call.
+ *
+ * # Safety
+ * `target` is NULL or valid.
+ */
+uint64_t ff_target_poll_timeout(const struct ff_target *target);
+
+/**
+ * Takes the next thing that the relay must do; FF_OUTPUT_KIND_NONE when there is nothing more.
+ *
+ * # Safety
+ * `target` is NULL or valid, and `output` is NULL or has room for one.
+ */
+enum ff_status ff_target_poll_output(struct ff_target *target,
+                                     struct ff_output *output);
+
+/**
+ * Whether links from this address are to be let past the relay's denial-of-service defences:
+ * it is a measurer's of the measurement that is granted or running.
+ *
+ * `address` has 4 bytes (IPv4) or 16 (IPv6) in network order; with any other length, and for
+ * NULL, the answer is no.
+ *
+ * # Safety
+ * `target` is NULL or valid, and `address` is NULL or has `len` bytes.
+ */
+bool ff_target_is_exempt(const struct ff_target *target,
+                         const uint8_t *address,
+                         size_t len);
+
+/**
+ * Whether no measurement is granted or running.
+ *
+ * # Safety
+ * `target` is NULL or valid.
+ */
+bool ff_target_is_idle(const struct ff_target *target);
+
+/**
+ * Whether there was an internal error, so that the target is out of service.
+ *
+ * # Safety
+ * `target` is NULL or valid.
+ */
+bool ff_target_has_failed(const struct ff_target *target);
+
+/**
+ * Says what the relay has been through; a target that is out of service remembers it, too.
+ *
+ * # Safety
+ * `target` is NULL or valid, and `totals` is NULL or has room for them.
+ */
+enum ff_status ff_target_totals(const struct ff_target *target,
+                                struct ff_totals *totals);
+
+/**
+ * The circuit id that the cells for `ff_circuit_echo` must have; 0 for NULL.
+ *
+ * # Safety
+ * `circuit` is NULL or valid.
+ */
+uint32_t ff_circuit_id(const struct ff_circuit *circuit);
+
+/**
+ * Decrypts the body of a MEAS_ECHO cell in place; the cell then is its own answer.
+ *
+ * It neither allocates nor locks, and touches nothing but the circuit and the body. Cells must
+ * come in the order in which the link brings them.
+ *
+ * # Safety
+ * `circuit` is NULL or valid, and `body` is NULL or has FF_BODY_LEN bytes.
+ */
+enum ff_status ff_circuit_echo(struct ff_circuit *circuit,
+                               uint8_t *body);
+
+/**
+ * Frees a circuit; NULL is allowed. To be called when its link closes.
+ *
+ * # Safety
+ * `circuit` is NULL or from FF_OUTPUT_KIND_OPEN, and nobody uses it any more.
+ */
+void ff_circuit_free(struct ff_circuit *circuit);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* FF_RELAY_EXT_H */

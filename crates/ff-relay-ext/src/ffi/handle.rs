@@ -1,0 +1,316 @@
+//! What stands behind the pointers that C holds.
+
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::CString;
+use std::net::IpAddr;
+
+use base64ct::{Base64Unpadded, Encoding};
+use ff_proto::cell::Cell;
+use ff_proto::circuit::EchoCircuit;
+use ff_proto::msg::ErrCode;
+use ff_proto::session::target::{Arrival, LinkId, Output, TargetEvent};
+use ff_proto::units::{Cells, MonoTime};
+
+use crate::memory;
+use crate::options::Options;
+use crate::target::{RelayTarget, Totals};
+
+/// How much the operator wants to hear something.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FfLevel {
+    /// What any stranger can cause, however often.
+    Info = 0,
+    /// What the relay and its coordinators do.
+    Notice = 1,
+    /// What the operator should see to.
+    Warn = 2,
+}
+
+/// The relay's side of all measurements.
+#[derive(Debug)]
+pub struct FfTarget {
+    /// The whole of it.
+    relay: RelayTarget,
+    /// Whether C keeps the grants.
+    host_stores: bool,
+    /// What the operator has set.
+    options: Options,
+    /// What the consensus says.
+    params: BTreeMap<String, i64>,
+    /// What C must do in front of the relay's own output.
+    pending: VecDeque<HostOutput>,
+    /// The links that C believes to belong to a measurement: to be closed if all fails.
+    links: Vec<LinkId>,
+    /// Why it is out of service.
+    failure: OnceCell<String>,
+    /// Whether C has been told.
+    failure_is_told: bool,
+    /// What the last output's text points to.
+    pub(super) text: CString,
+}
+
+/// What C must do.
+#[derive(Debug)]
+pub(super) enum HostOutput {
+    /// Send a cell.
+    Send(LinkId, Box<Cell>),
+    /// Keep the circuit with the link.
+    Open(LinkId, Box<FfCircuit>),
+    /// Close a link.
+    Close(LinkId),
+    /// Store the memory.
+    Store(String),
+    /// Write to the log.
+    Tell(FfLevel, String),
+}
+
+/// A link's measurement circuit.
+#[derive(Debug)]
+pub struct FfCircuit {
+    /// The circuit.
+    pub(super) circuit: EchoCircuit,
+    /// Whether it is out of service.
+    pub(super) has_failed: bool,
+}
+
+impl FfTarget {
+    /// A target without options: it refuses everything.
+    pub(super) fn new(relay: RelayTarget, host_stores: bool) -> Self {
+        Self {
+            relay,
+            host_stores,
+            options: Options::default(),
+            params: BTreeMap::new(),
+            pending: VecDeque::new(),
+            links: Vec::new(),
+            failure: OnceCell::new(),
+            failure_is_told: false,
+            text: CString::default(),
+        }
+    }
+
+    /// Puts it out of service.
+    #[cold]
+    pub(super) fn fail(&self, message: String) {
+        // The first failure is the one to tell of.
+        let _ = self.failure.set(message);
+    }
+
+    /// Whether it is out of service.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failure.get().is_some()
+    }
+
+    /// Takes new options in place of the old.
+    pub(super) fn set_options(&mut self, options: Options) {
+        self.options = options;
+        self.relay.set_policy(self.options.resolve(&self.params));
+    }
+
+    /// Takes a new consensus's parameters in place of the old.
+    pub(super) fn set_params(&mut self, params: BTreeMap<String, i64>) {
+        self.params = params;
+        self.relay.set_policy(self.options.resolve(&self.params));
+    }
+
+    /// Takes a MEASUREMENT cell.
+    pub(super) fn handle_control(&mut self, arrival: &Arrival<'_>) {
+        let was_idle = self.relay.is_idle();
+        self.relay.handle_control(arrival);
+        if was_idle && !self.relay.is_idle() {
+            self.links.push(arrival.link);
+        }
+        if self.host_stores {
+            let text = self.relay.take_unstored().map(memory::to_text);
+            self.pending.extend(text.map(HostOutput::Store));
+        } else if let Err(error) = self.relay.store_memory() {
+            let text = format!("{error}; the measurement is refused");
+            self.pending.push_back(HostOutput::Tell(FfLevel::Warn, text));
+            self.relay.take_back(arrival.now);
+        }
+    }
+
+    /// Notes that a link is gone.
+    pub(super) fn handle_link_closed(&mut self, link: LinkId, now: MonoTime) {
+        self.links.retain(|&open| open != link);
+        self.relay.handle_link_closed(link, now);
+    }
+
+    /// Notes the time.
+    pub(super) fn handle_timeout(&mut self, now: MonoTime) {
+        self.relay.handle_timeout(now);
+    }
+
+    /// Ends whatever goes on.
+    pub(super) fn abort(&mut self, now: MonoTime) {
+        self.relay.abort(now);
+    }
+
+    /// Counts echoed cells.
+    pub(super) fn on_echoed(&mut self, cells: Cells, now: MonoTime) {
+        self.relay.on_echoed(cells, now);
+    }
+
+    /// Counts other bytes.
+    pub(super) fn on_background(&mut self, sent_bytes: u64, received_bytes: u64) {
+        self.relay.on_background(sent_bytes, received_bytes);
+    }
+
+    /// Counts that other bytes had to wait.
+    pub(super) fn on_background_wait(&mut self) {
+        self.relay.on_background_wait();
+    }
+
+    /// Takes the next thing that C must do, in service.
+    pub(super) fn poll_output(&mut self) -> Option<HostOutput> {
+        if let Some(output) = self.pending.pop_front() {
+            return Some(output);
+        }
+        Some(match self.relay.poll_output()? {
+            Output::Send(link, cell) => HostOutput::Send(link, cell),
+            Output::Open(link, circuit) => {
+                self.links.push(link);
+                let circuit = FfCircuit { circuit: *circuit, has_failed: false };
+                HostOutput::Open(link, Box::new(circuit))
+            }
+            Output::Close(link) => {
+                self.links.retain(|&open| open != link);
+                HostOutput::Close(link)
+            }
+            Output::Tell(event) => {
+                if self.relay.is_idle() && matches!(event, TargetEvent::Ended { .. }) {
+                    self.links.clear();
+                }
+                let (level, text) = describe(&event, self.relay.totals());
+                HostOutput::Tell(level, text)
+            }
+        })
+    }
+
+    /// Takes the next thing that C must do, out of service: close what was being measured, and
+    /// tell the operator once.
+    pub(super) fn poll_last_output(&mut self) -> Option<HostOutput> {
+        let message = self.failure.get()?;
+        if let Some(link) = self.links.pop() {
+            return Some(HostOutput::Close(link));
+        }
+        if self.failure_is_told {
+            return None;
+        }
+        self.failure_is_told = true;
+        let text =
+            format!("internal error: {message}; measurements are off until the relay restarts");
+        Some(HostOutput::Tell(FfLevel::Warn, text))
+    }
+
+    /// Background bytes that may be received and sent; `None` without a limit.
+    pub(super) fn background_allowance(&self) -> Option<(u64, u64)> {
+        self.relay.background_allowance()
+    }
+
+    /// When the time is to be noted.
+    pub(super) fn poll_timeout(&self) -> Option<MonoTime> {
+        self.relay.poll_timeout()
+    }
+
+    /// Whether the host's defences are to let this address pass.
+    pub(super) fn exempts(&self, address: IpAddr) -> bool {
+        self.relay.exempts(address)
+    }
+
+    /// Whether nothing is granted or running.
+    pub(super) fn is_idle(&self) -> bool {
+        self.relay.is_idle()
+    }
+
+    /// What the relay has been through, also out of service.
+    pub(super) fn totals(&self) -> Totals {
+        self.relay.totals()
+    }
+}
+
+/// An event for the operator's log. Nothing in it was written by a peer.
+fn describe(event: &TargetEvent, totals: Totals) -> (FfLevel, String) {
+    match event {
+        TargetEvent::Refused(error) => {
+            // The others can be had from any relay, without a coordinator's key.
+            let level = match error.code {
+                ErrCode::TOO_SOON | ErrCode::BUSY => FfLevel::Notice,
+                _ => FfLevel::Info,
+            };
+            (level, format!("refused a request ({}): {}", error.code.name(), error.text))
+        }
+        TargetEvent::Granted { coordinator, measurement, duration_secs, sockets } => {
+            let coordinator = Base64Unpadded::encode_string(&coordinator.0);
+            let text = format!(
+                "coordinator {coordinator} will measure this relay for {duration_secs} seconds \
+                 over {sockets} connections (measurement {measurement})"
+            );
+            (FfLevel::Notice, text)
+        }
+        TargetEvent::Started(measurement) => {
+            (FfLevel::Notice, format!("measurement {measurement} has started"))
+        }
+        TargetEvent::Ended { measurement, failure, echoed_bytes, .. } => {
+            let how = failure.map_or(String::new(), |code| format!(" early ({})", code.name()));
+            let text = format!(
+                "measurement {measurement} has ended{how}: {echoed_bytes} bytes echoed; clients' \
+                 traffic has waited for its share {} times since the start",
+                totals.background_waits
+            );
+            (FfLevel::Notice, text)
+        }
+        _ => (FfLevel::Info, "an event of a kind this version does not know".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ffi::guard;
+    use crate::ffi::status::FfStatus;
+
+    /// A target with a link in a measurement.
+    fn measured() -> FfTarget {
+        let policy = Options::default().resolve(&BTreeMap::new());
+        let mut target = FfTarget::new(RelayTarget::with_history(policy, Vec::new()), true);
+        target.links.push(LinkId(7));
+        target
+    }
+
+    #[test]
+    fn after_a_panic_links_close_the_operator_is_told_once_and_nothing_else_happens() {
+        let mut target = measured();
+        let status = guard::change(Some(&mut target), |_| panic!("test {}", 1));
+        assert_eq!(status, FfStatus::Panic);
+        assert!(matches!(target.poll_last_output(), Some(HostOutput::Close(LinkId(7)))));
+        let Some(HostOutput::Tell(FfLevel::Warn, text)) = target.poll_last_output() else {
+            panic!("the operator is not told");
+        };
+        assert!(text.contains("test 1"), "{text}");
+        assert!(target.poll_last_output().is_none());
+        let status = guard::change(Some(&mut target), |_| panic!("no call may get here"));
+        assert_eq!(status, FfStatus::Ok);
+        let answer = guard::ask(Some(&target), 5, |_| panic!("no question may get here"));
+        assert_eq!(answer, 5);
+    }
+
+    #[test]
+    fn a_panic_in_a_question_ends_service_too() {
+        let target = measured();
+        assert_eq!(guard::ask(Some(&target), 5, |_| panic!("test")), 5);
+        assert!(target.has_failed());
+        assert_eq!(guard::plain(5, || panic!("test")), 5);
+    }
+
+    #[test]
+    fn a_panic_in_a_circuit_ends_it() {
+        let keys = ff_proto::circuit::CircuitKeys { forward: [0; 16], confirmation: [0; 32] };
+        let mut circuit = FfCircuit { circuit: EchoCircuit::new(1, &keys), has_failed: false };
+        assert_eq!(guard::circuit(Some(&mut circuit), |_| FfStatus::Ok), FfStatus::Ok);
+        assert_eq!(guard::circuit(Some(&mut circuit), |_| panic!("test")), FfStatus::Panic);
+        assert_eq!(guard::circuit(Some(&mut circuit), |_| FfStatus::Ok), FfStatus::Panic);
+    }
+}
