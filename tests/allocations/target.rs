@@ -49,6 +49,60 @@ fn the_extension_adds_no_allocation_to_an_echoed_cell() {
     assert!(checked > 100, "the cells do go through the circuit's cipher");
 }
 
+#[test]
+fn padding_on_a_measurement_link_is_passed_over() {
+    let (mut end, mut link, _coordinator) = open_circuit();
+    let now = MonoTime::default();
+    let mut echo: Cell = [0; CELL_LEN];
+    for padding in [&[0; CELL_LEN][..], &[0, 0, 0, 0, 128, 0, 3, 9, 9, 9][..]] {
+        link.write(&mut echo, now);
+        end.pipe.send(&echo);
+        end.pipe.send(padding);
+    }
+    link.write(&mut echo, now);
+    end.pipe.send(&echo);
+    for _ in 0..8 {
+        end.poll();
+        end.pipe.take(|cell| {
+            link.handle(cell, now).expect("nothing but echoes comes back");
+        });
+    }
+    assert_eq!((link.sent(), link.echoed()), (3, 3));
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_bytes_are_taken_or_end_the_link(
+        bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..3000),
+        commands in proptest::collection::vec(proptest::sample::select(vec![0_u8, 5, 80, 81, 128]), 0..6),
+        state in 0..3_u8,
+    ) {
+        let (measurer, _, coordinator) = open_circuit();
+        let mut end = match state {
+            0 => measurer,
+            1 => coordinator.another(),
+            _ => End::new_without_versions(&coordinator.extension),
+        };
+        // Cells of commands that mean something here, with whatever bytes there are in them.
+        for (index, command) in commands.into_iter().enumerate() {
+            let mut cell: Cell = [0x80; CELL_LEN];
+            for (at, byte) in bytes.iter().skip(index * 7).take(CELL_LEN).enumerate() {
+                cell[at] = *byte;
+            }
+            cell[4] = command;
+            end.pipe.send(&cell);
+        }
+        end.pipe.send(&bytes);
+        for _ in 0..200 {
+            if end.poll_any().is_none() {
+                break;
+            }
+        }
+        let answers = end.pipe.bytes().from_relay.len();
+        proptest::prop_assert!(answers <= 20 * CELL_LEN, "{} bytes of answers", answers);
+    }
+}
+
 /// Has a relay without TLS grant a measurement, and opens a link's circuit.
 fn open_circuit() -> (End, EchoLink, End) {
     let key = SigningKey::from_bytes(&[1; 32]);
@@ -111,16 +165,39 @@ struct End {
     stream: LinkStream<Pipe>,
     /// The peer's.
     pipe: Pipe,
+    /// The relay's.
+    extension: Arc<Extension>,
 }
 
 impl End {
     /// A link whose VERSIONS cell has passed.
     fn new(extension: &Arc<Extension>) -> Self {
-        let pipe = Pipe::new();
-        let mut end = Self { stream: LinkStream::new(pipe.clone(), extension.clone()), pipe };
+        let mut end = Self::new_without_versions(extension);
         end.pipe.send(&VERSIONS);
         end.poll();
         end
+    }
+
+    /// A fresh link.
+    fn new_without_versions(extension: &Arc<Extension>) -> Self {
+        let (pipe, extension) = (Pipe::new(), extension.clone());
+        Self { stream: LinkStream::new(pipe.clone(), extension.clone()), pipe, extension }
+    }
+
+    /// Another link of the same relay.
+    fn another(&self) -> Self {
+        Self::new(&self.extension)
+    }
+
+    /// Lets the relay's end do what it can; `None` when it waits for more or has ended.
+    fn poll_any(&mut self) -> Option<usize> {
+        let mut out = [0; CELL_LEN];
+        let mut cx = Context::from_waker(Waker::noop());
+        match Pin::new(&mut self.stream).poll_read(&mut cx, &mut out) {
+            Poll::Ready(Ok(len)) if len > 0 => Some(len),
+            Poll::Pending if !self.pipe.bytes().to_relay.0.is_empty() => Some(0),
+            _ => None,
+        }
     }
 
     /// Sends a control cell and returns the bytes of the answer.
