@@ -153,18 +153,25 @@ impl Measurer {
         asked: u16,
         mut failure: Option<LinkFailure>,
     ) -> Result<(), MeasurerError> {
-        for _ in 0..self.workers.len() {
+        let (mut opening, mut lost) = (self.workers.len(), 0);
+        while opening > 0 {
             match self.events.recv().await {
                 Some(WorkerEvent::Ready { opened, failure: reason }) => {
+                    opening -= 1;
                     self.opened += opened;
                     failure = reason.or(failure);
+                }
+                // A worker that is ready already may lose a link while others still open theirs.
+                Some(WorkerEvent::LinkLost(reason)) => {
+                    lost += 1;
+                    failure = Some(reason);
                 }
                 Some(WorkerEvent::Failed(error)) => return Err(error),
                 _ => return Err(worker_gone()),
             }
         }
-        self.alive = self.opened;
-        enough(usize::from(self.opened), asked, &mut failure)
+        self.alive = self.opened.saturating_sub(lost);
+        enough(usize::from(self.alive), asked, &mut failure)
     }
 
     /// Links that are open.
@@ -400,3 +407,49 @@ fn adopt(worker: &mut Worker, link: Link, order: &Order) {
 
 /// How long a team should wait between telling all measurers to start and the start itself.
 pub const START_LEAD: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A measurer of two workers without threads, and where their events go.
+    fn two_workers() -> (Measurer, tokio::sync::mpsc::UnboundedSender<WorkerEvent>) {
+        let (sender, events) = unbounded_channel();
+        let worker = |_| {
+            let (_, waker) = poll_with_waker().expect("a poll");
+            WorkerHandle { commands: mpsc::channel().0, waker, thread: None }
+        };
+        let workers = (0..2).map(worker).collect();
+        let seconds = BTreeMap::new();
+        (Measurer { workers, events, seconds, totals: (0, None), opened: 0, alive: 0 }, sender)
+    }
+
+    #[tokio::test]
+    async fn links_lost_while_others_open_count_and_half_must_be_left() {
+        let (mut measurer, sender) = two_workers();
+        let lost = || WorkerEvent::LinkLost(LinkFailure::Closed);
+        for event in [
+            WorkerEvent::Ready { opened: 2, failure: None },
+            lost(),
+            WorkerEvent::Ready { opened: 2, failure: None },
+        ] {
+            sender.send(event).expect("the measurer listens");
+        }
+        measurer.wait_until_open(4, None).await.expect("3 of 4 links are left");
+        assert_eq!((measurer.opened(), measurer.alive), (4, 3));
+
+        sender.send(lost()).expect("the measurer listens");
+        sender.send(WorkerEvent::Second(SecondReport::default())).expect("the measurer listens");
+        sender.send(WorkerEvent::Second(SecondReport::default())).expect("the measurer listens");
+        assert!(matches!(measurer.next_event().await, MeasurerEvent::Second(_)), "half is enough");
+        sender.send(lost()).expect("the measurer listens");
+        let event = measurer.next_event().await;
+        assert!(
+            matches!(
+                event,
+                MeasurerEvent::Failed(MeasurerError::LinksLost { alive: 1, opened: 4, .. })
+            ),
+            "{event:?}"
+        );
+    }
+}
