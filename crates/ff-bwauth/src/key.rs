@@ -1,13 +1,14 @@
 //! The coordinator's key file: 32 bytes in base64, readable by its owner only.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
+use tempfile::NamedTempFile;
 use zeroize::Zeroizing;
 
 /// The longest file that can hold a key.
@@ -46,13 +47,13 @@ fn make(path: &Path) -> Result<SigningKey> {
     let failed = || format!("Failed to make {}", path.display());
     let bytes = Zeroizing::new(rand::random::<[u8; 32]>());
     let text = Zeroizing::new(format!("{}\n", Base64Unpadded::encode_string(bytes.as_slice())));
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)
+    // A temporary file is its owner's only; under its name it is there as a whole or not at all.
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = NamedTempFile::new_in(dir).with_context(failed)?;
+    file.write_all(text.as_bytes())
+        .and_then(|()| file.as_file().sync_all())
         .with_context(failed)?;
-    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).with_context(failed)?;
+    file.persist_noclobber(path).with_context(failed)?;
     Ok(SigningKey::from_bytes(&bytes))
 }
 
