@@ -16,7 +16,8 @@ pub(crate) fn bench(criterion: &mut Criterion) {
     let params = Params::default();
     let reports = reports(params.duration_secs);
     let mut group = criterion.benchmark_group("aggregate");
-    group.throughput(Throughput::Elements(reports.len() as u64));
+    let cells = reports.iter().map(|report| report.echoed_cells).sum();
+    group.throughput(Throughput::Bytes(Cells(cells).bytes()));
     group.bench_function("30 s of 8 measurers' reports", |bencher| {
         bencher.iter(|| verdict(black_box(&reports), &params));
     });

@@ -7,16 +7,16 @@ use anyhow::{Context, Result};
 use ed25519_dalek::SigningKey;
 use ff_measurer::link::{LinkOptions, TargetAddr};
 use ff_measurer::measurer_id;
-use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 use ff_relay_ext::arti::background::Background;
 use ff_relay_ext::options::{self, Options};
 use serde::Serialize;
 
-use crate::cli::{Common, Demo};
+use crate::cli::Demo;
 use crate::host::RelayHost;
-use crate::measure::{self, Plan, Progress, TeamMember};
+use crate::measure::{self, Plan, Progress};
 use crate::outcome::Outcome;
+use crate::team;
 
 /// How long clients run before the measurement, and are watched after it.
 const CLIENT_SECONDS: u8 = 2;
@@ -42,7 +42,7 @@ pub async fn run(
 ) -> Result<(Outcome, Option<ClientTraffic>)> {
     let key = SigningKey::from_bytes(&rand::random());
     watch(Progress::Step("starting the relay"));
-    let cores = cores();
+    let cores = team::cores();
     let (relay_core, measurer_cores) = match cores.split_first() {
         Some((first, rest)) if !rest.is_empty() => (Some(*first), rest.to_vec()),
         _ => (None, cores),
@@ -54,8 +54,8 @@ pub async fn run(
         target: TargetAddr { addr: relay.addr(), ed_identity: relay.keys().ed_identity() },
         address_text: relay.addr().to_string(),
         key,
-        params: params(&demo.common),
-        team: team(&demo.common, demo.measurers, &measurer_cores),
+        params: team::params(&demo.common),
+        team: team::share_out(&demo.common, demo.measurers, &measurer_cores),
         limit: demo.limit.0,
         is_local: true,
         link: LinkOptions::default(),
@@ -79,47 +79,6 @@ fn policy(key: &SigningKey, demo: &Demo) -> Result<ff_proto::session::target::Po
     let duration = demo.common.duration.max(10).to_string();
     options.set(options::MAX_DURATION, &duration).context("Failed to set the duration")?;
     Ok(options.resolve(&BTreeMap::new()))
-}
-
-/// The measurement's parameters.
-#[must_use]
-pub fn params(common: &Common) -> Params {
-    Params {
-        sockets: common.sockets,
-        duration_secs: common.duration,
-        ratio: common.ratio,
-        cells_per_record: usize::from(common.cells_per_record),
-        ..Params::default()
-    }
-}
-
-/// Shares sockets, rate and cores out among measurers with fresh keys.
-#[must_use]
-pub fn team(common: &Common, measurers: u8, cores: &[usize]) -> Vec<TeamMember> {
-    let count = u16::from(measurers).clamp(1, common.sockets);
-    (0..count)
-        .map(|index| TeamMember {
-            key: SigningKey::from_bytes(&rand::random()),
-            sockets: common.sockets / count + u16::from(index < common.sockets % count),
-            rate: common.rate.0.map(|rate| rate.scale(1.0 / f64::from(count))),
-            cores: share_of_cores(cores, usize::from(index), usize::from(count)),
-        })
-        .collect()
-}
-
-/// The cores of one measurer of several: every `count`th, and at least one.
-fn share_of_cores(cores: &[usize], index: usize, count: usize) -> Vec<usize> {
-    if cores.is_empty() {
-        return Vec::new();
-    }
-    let share: Vec<_> = cores.iter().copied().skip(index).step_by(count).collect();
-    if share.is_empty() { vec![cores[index % cores.len()]] } else { share }
-}
-
-/// The processor cores of this machine.
-#[must_use]
-pub fn cores() -> Vec<usize> {
-    core_affinity::get_core_ids().unwrap_or_default().into_iter().map(|core| core.id).collect()
 }
 
 /// Clients that load the relay.

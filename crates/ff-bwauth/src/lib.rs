@@ -20,6 +20,7 @@ pub mod results;
 pub mod run;
 mod samples;
 pub mod screen;
+pub mod team;
 pub mod utc;
 pub mod v3bw;
 

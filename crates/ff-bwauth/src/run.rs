@@ -18,7 +18,7 @@ use crate::measure::{self, Plan};
 use crate::outcome::{self, Outcome};
 use crate::screen::{Screen, summary};
 use crate::v3bw::{BandwidthFile, MAX_FILE_AGE_SECS, Publication};
-use crate::{files, key, report, results, v3bw};
+use crate::{files, key, report, results, team, v3bw};
 
 /// Where `demo` writes when it is not told.
 const DEMO_DIR: &str = "flashflow-demo";
@@ -84,8 +84,8 @@ async fn run_measure(options: &Measure) -> Result<ExitCode> {
         target: TargetAddr { addr, ed_identity: options.ed_identity },
         address_text: options.target.clone(),
         key,
-        params: demo::params(&options.common),
-        team: demo::team(&options.common, options.measurers, &demo::cores()),
+        params: team::params(&options.common),
+        team: team::share_out(&options.common, options.measurers, &team::cores()),
         limit: None,
         is_local: false,
         link: link_options(options.timeout),

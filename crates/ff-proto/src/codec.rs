@@ -96,14 +96,6 @@ impl<'a> Reader<'a> {
         self.array(field).map(u16::from_be_bytes)
     }
 
-    /// Takes a big-endian 32-bit number.
-    ///
-    /// # Errors
-    /// As [`take`](Self::take).
-    pub fn u32(&mut self, field: &'static str) -> Result<u32, DecodeError> {
-        self.array(field).map(u32::from_be_bytes)
-    }
-
     /// Takes a big-endian 64-bit number.
     ///
     /// # Errors

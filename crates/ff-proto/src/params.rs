@@ -1,7 +1,6 @@
 //! The parameters of a measurement: the paper's values as defaults, and their bounds.
 
 use core::ops::RangeInclusive;
-use core::time::Duration;
 
 use crate::units::{BytesPerSec, Ratio};
 
@@ -92,12 +91,6 @@ impl Params {
         let cells = |cells: usize| f64::from(u8::try_from(cells).unwrap_or(u8::MAX));
         let (low, high) = (cells(*CELLS_PER_RECORD.start()), cells(*CELLS_PER_RECORD.end()));
         check("the number of cells per record", cells(self.cells_per_record), low, high)
-    }
-
-    /// How long the measurement lasts.
-    #[must_use]
-    pub fn duration(&self) -> Duration {
-        Duration::from_secs(u64::from(self.duration_secs))
     }
 
     /// f = m(1+ε2)/(1-ε1): measurer capacity to allocate per guessed relay capacity (paper §4.2).

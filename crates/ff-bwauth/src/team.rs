@@ -1,0 +1,48 @@
+//! From the command line to parameters and a team: sockets, rate and cores shared out.
+
+use ed25519_dalek::SigningKey;
+use ff_proto::params::Params;
+
+use crate::cli::Common;
+use crate::measure::TeamMember;
+
+/// The measurement's parameters.
+#[must_use]
+pub fn params(common: &Common) -> Params {
+    Params {
+        sockets: common.sockets,
+        duration_secs: common.duration,
+        ratio: common.ratio,
+        cells_per_record: usize::from(common.cells_per_record),
+        ..Params::default()
+    }
+}
+
+/// Shares sockets, rate and cores out among measurers with fresh keys.
+#[must_use]
+pub fn share_out(common: &Common, measurers: u8, cores: &[usize]) -> Vec<TeamMember> {
+    let count = u16::from(measurers).clamp(1, common.sockets);
+    (0..count)
+        .map(|index| TeamMember {
+            key: SigningKey::from_bytes(&rand::random()),
+            sockets: common.sockets / count + u16::from(index < common.sockets % count),
+            rate: common.rate.0.map(|rate| rate.scale(1.0 / f64::from(count))),
+            cores: share_of_cores(cores, usize::from(index), usize::from(count)),
+        })
+        .collect()
+}
+
+/// The cores of one measurer of several: every `count`th, and at least one.
+fn share_of_cores(cores: &[usize], index: usize, count: usize) -> Vec<usize> {
+    if cores.is_empty() {
+        return Vec::new();
+    }
+    let share: Vec<_> = cores.iter().copied().skip(index).step_by(count).collect();
+    if share.is_empty() { vec![cores[index % cores.len()]] } else { share }
+}
+
+/// The processor cores of this machine.
+#[must_use]
+pub fn cores() -> Vec<usize> {
+    core_affinity::get_core_ids().unwrap_or_default().into_iter().map(|core| core.id).collect()
+}
