@@ -1,0 +1,41 @@
+/**
+ * @file flashflow.h
+ * @brief What tor calls to be measured by FlashFlow. The hooks file says from where.
+ *
+ * All of it runs on the main thread. While no measurement is granted, each call costs a test of
+ * one variable or of one pointer.
+ **/
+
+#ifndef TOR_FEATURE_FLASHFLOW_FLASHFLOW_H
+#define TOR_FEATURE_FLASHFLOW_FLASHFLOW_H
+
+#include "lib/cc/torint.h"
+
+struct cell_t;
+struct connection_t;
+struct or_connection_t;
+struct or_options_t;
+struct smartlist_t;
+struct tor_addr_t;
+
+bool flashflow_handle_cell(struct cell_t *cell, struct or_connection_t *conn);
+void flashflow_flushed_some(struct or_connection_t *conn);
+void flashflow_about_to_close(struct or_connection_t *conn);
+
+size_t flashflow_limit_read(const struct connection_t *conn, size_t bytes);
+size_t flashflow_limit_write(const struct connection_t *conn, size_t bytes);
+bool flashflow_must_pause_read(const struct connection_t *conn);
+bool flashflow_must_pause_write(const struct connection_t *conn);
+void flashflow_note_bytes(const struct connection_t *conn,
+                          size_t read, size_t written);
+
+bool flashflow_lifts_conn_limit(const struct or_connection_t *conn);
+bool flashflow_is_measurer(const struct tor_addr_t *addr);
+
+/* For flashflow_config.c. */
+void flashflow_options_changed(void);
+int flashflow_start(const char *granted);
+void flashflow_stop(void);
+const struct smartlist_t *flashflow_get_metrics(void);
+
+#endif /* !defined(TOR_FEATURE_FLASHFLOW_FLASHFLOW_H) */

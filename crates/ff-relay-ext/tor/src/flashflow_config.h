@@ -1,0 +1,37 @@
+/**
+ * @file flashflow_config.h
+ * @brief Options and state of the FlashFlow target, as a subsystem of tor.
+ **/
+
+#ifndef TOR_FEATURE_FLASHFLOW_FLASHFLOW_CONFIG_H
+#define TOR_FEATURE_FLASHFLOW_FLASHFLOW_CONFIG_H
+
+#include "lib/cc/torint.h"
+#include "feature/flashflow/ff_relay_ext.h"
+
+extern const struct subsys_fns_t sys_flashflow;
+
+/** More options than anybody needs: 64 coordinators on a line each, and the others. */
+#define FLASHFLOW_MAX_OPTIONS 80
+
+/** The options as the library takes them. */
+typedef struct flashflow_option_list_t {
+  ff_option option[FLASHFLOW_MAX_OPTIONS];
+  size_t count;
+  /** All coordinators on one line; freed by flashflow_option_list_clear(). */
+  char *coordinators;
+} flashflow_option_list_t;
+
+void flashflow_get_options(flashflow_option_list_t *list);
+void flashflow_option_list_clear(flashflow_option_list_t *list);
+bool flashflow_is_allowed(void);
+
+struct config_line_t;
+char *flashflow_join_values(const struct config_line_t *lines, const char *end);
+
+extern const struct config_format_t flashflow_state_fmt;
+int flashflow_set_state(void *arg);
+int flashflow_save_granted(const char *granted);
+void flashflow_forget_state(void);
+
+#endif /* !defined(TOR_FEATURE_FLASHFLOW_FLASHFLOW_CONFIG_H) */
