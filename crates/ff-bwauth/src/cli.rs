@@ -3,9 +3,15 @@
 use std::path::PathBuf;
 
 use base64ct::{Base64Unpadded, Encoding};
-use clap::{Args, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use ff_proto::units::{BytesPerSec, Ratio};
 use tor_llcrypto::pk::ed25519::Ed25519Identity;
+
+use crate::tor::torrc::RATES_BYTES_PER_SEC;
+
+/// The demo's client traffic when it is not told: 50 Mbit/s.
+const DEFAULT_BACKGROUND: BytesPerSec = BytesPerSec::new(6_250_000);
 
 /// Measures how much traffic Tor relays can really forward.
 ///
@@ -20,6 +26,19 @@ pub struct Cli {
     /// Log more: warnings by default, -v for what happens, -vv for details.
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     pub verbose: u8,
+}
+
+impl Cli {
+    /// Finds options that are right by themselves and wrong together.
+    ///
+    /// # Errors
+    /// One for [`clap::Error::exit`], as those of parsing.
+    pub fn check(&self) -> Result<(), clap::Error> {
+        match &self.command {
+            Command::Demo(demo) => demo.check(),
+            Command::Measure(_) => Ok(()),
+        }
+    }
 }
 
 /// The exit codes, for `--help`.
@@ -41,7 +60,7 @@ Exit status:
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Start a relay and measurers in this process, and measure it over loopback.
+    /// Start a relay and measurers on this machine, and measure it over loopback.
     Demo(Demo),
     /// Measure a relay that runs elsewhere, with measurers in this process.
     Measure(Measure),
@@ -90,12 +109,50 @@ pub struct Demo {
     /// What the relay's traffic is limited to, as in 250Mbit; `none` for no limit.
     #[arg(long, default_value = "250Mbit", value_name = "RATE")]
     pub limit: Limit,
-    /// Client traffic through the relay, as in 50Mbit; `none` for none.
-    #[arg(long, default_value = "50Mbit", value_name = "RATE")]
-    pub background: Limit,
+    /// Client traffic through the relay, as in 50Mbit; `none` for none
+    /// [default: 50Mbit; with --tor there is none].
+    #[arg(long, value_name = "RATE")]
+    pub background: Option<Limit>,
+    /// Measure this tor instead of a relay built from Arti's crates.
+    ///
+    /// It must have FlashFlow's target in it: crates/ff-relay-ext/tor/build-tor builds one. The
+    /// demo starts it as a relay that keeps to itself on loopback, with the data directory DIR/tor
+    /// (made anew each time; DIR is that of --out) and --limit as its BandwidthRate and
+    /// BandwidthBurst, and ends it afterwards.
+    #[arg(long, value_name = "PATH")]
+    pub tor: Option<PathBuf>,
     /// Measurers in the team (1 to 8).
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=8))]
     pub measurers: u8,
+}
+
+impl Demo {
+    /// The rate of the clients' traffic, if there are to be clients.
+    #[must_use]
+    pub fn clients(&self) -> Option<BytesPerSec> {
+        match (self.background, &self.tor) {
+            (Some(background), _) => background.0,
+            (None, Some(_)) => None,
+            (None, None) => Some(DEFAULT_BACKGROUND),
+        }
+    }
+
+    /// Finds what does not go with `--tor`.
+    fn check(&self) -> Result<(), clap::Error> {
+        let is_tors = |limit: BytesPerSec| RATES_BYTES_PER_SEC.contains(&limit.get());
+        let text = if self.tor.is_none() {
+            return Ok(());
+        } else if self.background.is_some() {
+            "--background cannot be used with --tor: clients of a tor need a network of relays, \
+             and the demo has only one; the tests in tests/tornet start whole networks"
+        } else if !self.limit.0.is_none_or(is_tors) {
+            "with --tor, --limit must be from 615kbit to 17Gbit, or none: a tor relay does not \
+             accept another BandwidthRate"
+        } else {
+            return Ok(());
+        };
+        Err(Cli::command().error(ErrorKind::ArgumentConflict, text))
+    }
 }
 
 /// Options of `measure`.

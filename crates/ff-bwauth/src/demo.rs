@@ -1,12 +1,18 @@
-//! `ff-bwauth demo`: a relay, clients and measurers in this process.
+//! `ff-bwauth demo`: a relay, clients and measurers on this machine.
+//!
+//! The relay is one built from Arti's crates, in this process, or with `--tor` a tor in a process
+//! of its own. Clients speak to the former only: they need its echo, which tor does not have.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
 use ff_measurer::link::{LinkOptions, TargetAddr};
 use ff_measurer::measurer_id;
+use ff_proto::session::target::Policy;
 use ff_proto::units::BytesPerSec;
 use ff_relay_ext::arti::background::Background;
 use ff_relay_ext::options::{self, Options};
@@ -17,6 +23,7 @@ use crate::host::RelayHost;
 use crate::measure::{self, Plan, Progress};
 use crate::outcome::Outcome;
 use crate::team;
+use crate::tor::{TorConfig, TorHost};
 
 /// How long clients run before the measurement, and are watched after it.
 const CLIENT_SECONDS: u8 = 2;
@@ -32,12 +39,13 @@ pub struct ClientTraffic {
     pub after_bytes: Vec<u64>,
 }
 
-/// Runs the demo.
+/// Runs the demo; `dir` is where its files go.
 ///
 /// # Errors
 /// When the relay or its clients cannot be started. A measurement that fails is an outcome.
 pub async fn run(
     demo: &Demo,
+    dir: &Path,
     mut watch: impl FnMut(Progress<'_>),
 ) -> Result<(Outcome, Option<ClientTraffic>)> {
     let key = SigningKey::from_bytes(&rand::random());
@@ -47,12 +55,13 @@ pub async fn run(
         Some((first, rest)) if !rest.is_empty() => (Some(*first), rest.to_vec()),
         _ => (None, cores),
     };
-    let relay = RelayHost::start(policy(&key, demo)?, demo.limit.0, relay_core)?;
-    let mut clients = Clients::start(demo.background.0, &relay, &mut watch).await?;
+    let mut host = Host::start(demo, dir, &key, relay_core, &mut watch).await?;
+    let target = host.target();
+    let mut clients = Clients::start(demo.clients(), &target, &mut watch).await?;
 
     let plan = Plan {
-        target: TargetAddr { addr: relay.addr(), ed_identity: relay.keys().ed_identity() },
-        address_text: relay.addr().to_string(),
+        address_text: target.addr.to_string(),
+        target,
         key,
         params: team::params(&demo.common),
         team: team::share_out(&demo.common, demo.measurers, &measurer_cores),
@@ -60,10 +69,12 @@ pub async fn run(
         is_local: true,
         link: LinkOptions::default(),
     };
-    let cpu_before = relay.cpu_time();
+    let cpu_before = host.cpu_time();
     let mut outcome = measure::measure(&plan, &mut watch).await;
-    outcome.cpu.target = Some((relay.cpu_time() - cpu_before).as_secs_f64());
+    let cpu = host.cpu_time().zip(cpu_before).map(|(after, before)| after - before);
+    outcome.cpu.target = cpu.map(|time| time.as_secs_f64());
     outcome.target.nickname = Some("ffdemo".to_owned());
+    host.explain(&mut outcome).await;
     if let Some(clients) = &mut clients {
         watch(Progress::Step("watching the clients for two seconds"));
         clients.traffic.after_bytes = clients.watch().await;
@@ -71,14 +82,78 @@ pub async fn run(
     Ok((outcome, clients.map(|clients| clients.traffic)))
 }
 
-/// The relay's policy: this coordinator, this ratio.
-fn policy(key: &SigningKey, demo: &Demo) -> Result<ff_proto::session::target::Policy> {
-    let mut options = Options::allowing(vec![measurer_id(key)]);
-    let percent = demo.common.ratio.percent().to_string();
-    options.set(options::BACKGROUND_PERCENT, &percent).context("Failed to set the ratio")?;
-    let duration = demo.common.duration.max(10).to_string();
-    options.set(options::MAX_DURATION, &duration).context("Failed to set the duration")?;
-    Ok(options.resolve(&BTreeMap::new()))
+/// The relay that is measured; it ends when this is dropped.
+enum Host {
+    /// One built from Arti's crates, in a thread.
+    Arti(RelayHost),
+    /// A tor, in a process.
+    Tor(TorHost),
+}
+
+impl Host {
+    /// Starts the relay that the user wants, on this core if one is given.
+    async fn start(
+        demo: &Demo,
+        dir: &Path,
+        key: &SigningKey,
+        core: Option<usize>,
+        watch: &mut impl FnMut(Progress<'_>),
+    ) -> Result<Self> {
+        let (options, limit) = (relay_options(key, demo), demo.limit.0);
+        let Some(program) = &demo.tor else {
+            return Ok(Self::Arti(RelayHost::start(policy(&options)?, limit, core)?));
+        };
+        let config = TorConfig { program, dir, options: &options, limit, core };
+        Ok(Self::Tor(TorHost::start(&config, watch).await?))
+    }
+
+    /// Where it is, and who.
+    fn target(&self) -> TargetAddr {
+        let (addr, ed_identity) = match self {
+            Self::Arti(relay) => (relay.addr(), relay.keys().ed_identity()),
+            Self::Tor(tor) => (tor.addr(), tor.ed_identity()),
+        };
+        TargetAddr { addr, ed_identity }
+    }
+
+    /// Its CPU time so far, where that is known.
+    fn cpu_time(&self) -> Option<Duration> {
+        match self {
+            Self::Arti(relay) => Some(relay.cpu_time()),
+            Self::Tor(tor) => tor.cpu_time(),
+        }
+    }
+
+    /// Adds to a failed measurement that its relay has ended, if that is so.
+    async fn explain(&mut self, outcome: &mut Outcome) {
+        if let Self::Tor(tor) = self
+            && let Err(failure) = &mut outcome.result
+            && let Some(end) = tor.end().await
+        {
+            failure.message = format!("{}; {end}", failure.message);
+        }
+    }
+}
+
+/// The relay's options, by name: this coordinator, this ratio, this duration.
+fn relay_options(key: &SigningKey, demo: &Demo) -> [(&'static str, String); 4] {
+    let coordinator = Base64Unpadded::encode_string(&measurer_id(key).0);
+    [
+        (options::MEASUREMENTS_ALLOWED, "1".to_owned()),
+        (options::ALLOWED_COORDINATORS, coordinator),
+        (options::BACKGROUND_PERCENT, demo.common.ratio.percent().to_string()),
+        // 10 seconds is the least that the option takes.
+        (options::MAX_DURATION, demo.common.duration.max(10).to_string()),
+    ]
+}
+
+/// What the options come to in an Arti relay.
+fn policy(options: &[(&'static str, String)]) -> Result<Policy> {
+    let mut parsed = Options::default();
+    for (name, value) in options {
+        parsed.set(name, value).with_context(|| format!("Failed to set {name}"))?;
+    }
+    Ok(parsed.resolve(&BTreeMap::new()))
 }
 
 /// Clients that load the relay.
@@ -93,12 +168,12 @@ impl Clients {
     /// Starts them, if there are to be any, and watches them for a while.
     async fn start(
         rate: Option<BytesPerSec>,
-        relay: &RelayHost,
+        relay: &TargetAddr,
         watch: &mut impl FnMut(Progress<'_>),
     ) -> Result<Option<Self>> {
         let Some(rate) = rate else { return Ok(None) };
         watch(Progress::Step("starting clients"));
-        let (addr, identity) = (relay.addr(), relay.keys().ed_identity());
+        let (addr, identity) = (relay.addr, relay.ed_identity);
         let start = move || Background::start(addr, identity, rate.get());
         let background = tokio::task::spawn_blocking(start)
             .await

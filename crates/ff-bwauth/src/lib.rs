@@ -1,9 +1,9 @@
 //! FlashFlow's coordinator: measures relays and publishes what they can forward.
 //!
 //! ```text
-//!   cli ─▶ run ─▶ demo (relay and clients in this process) ─▶ measure ─▶ Outcome
-//!             └────────────────────────────────────────────▶ measure ─┘    │
-//!            screen, results (JSON lines), report (HTML), v3bw ◀───────────┘
+//!   cli ─▶ run ─▶ demo (its own relay and clients, or a tor) ─▶ measure ─▶ Outcome
+//!             └─────────────────────────────────────────────▶ measure ─┘    │
+//!            screen, results (JSON lines), report (HTML), v3bw ◀────────────┘
 //! ```
 //!
 //! The central types are [`measure::Plan`] and [`outcome::Outcome`].
@@ -21,6 +21,7 @@ pub mod run;
 mod samples;
 pub mod screen;
 pub mod team;
+pub mod tor;
 pub mod utc;
 pub mod v3bw;
 

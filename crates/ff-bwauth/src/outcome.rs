@@ -89,7 +89,7 @@ pub struct RoundTrip {
 pub struct CpuSeconds {
     /// Of all measurer threads.
     pub measurers: f64,
-    /// Of the target, when it runs in this process.
+    /// Of the target, when this program runs it.
     pub target: Option<f64>,
 }
 

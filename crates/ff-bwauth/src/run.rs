@@ -67,10 +67,9 @@ fn run_command(cli: &Cli) -> Result<ExitCode> {
 async fn run_demo(options: &Demo) -> Result<ExitCode> {
     let dir = out_dir(&options.common, DEMO_DIR)?;
     let screen = Screen::new();
-    let (outcome, clients) = demo::run(options, |progress| screen.show(progress)).await?;
+    let (outcome, clients) = demo::run(options, &dir, |progress| screen.show(progress)).await?;
     drop(screen);
-    // The demo's network is its one relay.
-    finish(&options.common, &dir, &outcome, clients.as_ref(), 1)
+    finish(&options.common, &dir, &outcome, Source::Demo(clients.as_ref()))
 }
 
 /// `measure`.
@@ -93,8 +92,7 @@ async fn run_measure(options: &Measure) -> Result<ExitCode> {
     let screen = Screen::new();
     let outcome = measure::measure(&plan, |progress| screen.show(progress)).await;
     drop(screen);
-    // How many relays there are in the relay's network nobody has said.
-    finish(&options.common, &dir, &outcome, None, 0)
+    finish(&options.common, &dir, &outcome, Source::Measure)
 }
 
 /// How to open links to a relay that may take so many seconds for each.
@@ -116,24 +114,40 @@ fn out_dir(common: &Common, default: &str) -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Writes the files, prints the outcome, and chooses the exit status.
-fn finish(
-    common: &Common,
-    dir: &Path,
-    outcome: &Outcome,
-    clients: Option<&ClientTraffic>,
-    consensus_relays: u64,
-) -> Result<ExitCode> {
-    let mut files = Vec::new();
-    let written = write_files(dir, outcome, consensus_relays, &mut files);
-    let text = if common.json {
-        let mut json = outcome.to_json(&files);
-        if let Some(clients) = clients {
-            json["clients"] = serde_json::to_value(clients).context("Failed to encode JSON")?;
+/// Which command an outcome comes from.
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    /// `demo`, with its clients if it had any.
+    Demo(Option<&'a ClientTraffic>),
+    /// `measure`.
+    Measure,
+}
+
+impl Source<'_> {
+    /// How many relays the relay's network has: the demo's is its one relay, and of others nobody
+    /// has said.
+    fn consensus_relays(self) -> u64 {
+        match self {
+            Self::Demo(_) => 1,
+            Self::Measure => 0,
         }
-        format!("{json}\n")
-    } else {
-        summary(outcome, clients, &files)
+    }
+}
+
+/// Writes the files, prints the outcome, and chooses the exit status.
+fn finish(common: &Common, dir: &Path, outcome: &Outcome, source: Source<'_>) -> Result<ExitCode> {
+    let mut files = Vec::new();
+    let written = write_files(dir, outcome, source.consensus_relays(), &mut files);
+    let text = match source {
+        Source::Demo(clients) if common.json => {
+            let mut json = outcome.to_json(&files);
+            // Without clients it is null: one command's objects have the same keys.
+            json["clients"] = serde_json::to_value(clients).context("Failed to encode JSON")?;
+            format!("{json}\n")
+        }
+        Source::Measure if common.json => format!("{}\n", outcome.to_json(&files)),
+        Source::Demo(clients) => summary(outcome, clients, &files),
+        Source::Measure => summary(outcome, None, &files),
     };
     if let Err(failure) = &outcome.result {
         note(&format!("ff-bwauth: {}", failure.message));

@@ -7,6 +7,7 @@
  * forwarded ones, through a circuit's queue and the scheduler, so that they cost as much.
  **/
 
+#define CHANNEL_OBJECT_PRIVATE
 #include "core/or/or.h"
 
 #include "app/config/config.h"
@@ -277,6 +278,8 @@ open_circuit(flashflow_link_t *link, ff_circuit *circuit)
     circuit_mark_for_close(TO_CIRCUIT(circ), END_CIRC_REASON_INTERNAL);
     return -1;
   }
+  /* Without this the channel would look as if it had been idle for an hour. */
+  channel_timestamp_xmit(chan);
   link->circ_id = circ_id;
   return 0;
 }
@@ -456,6 +459,7 @@ send_back(cell_t *cell, or_connection_t *conn)
 #ifdef FLASHFLOW_DIRECT_ECHO
   /* Only to show what the queue and the scheduler cost. */
   connection_or_write_cell_to_buf(cell, conn);
+  channel_timestamp_xmit(chan);
 #else
   if (append_cell_to_circuit_queue(circ, chan, cell, CELL_DIRECTION_IN, 0) < 0)
     return NULL;

@@ -1,0 +1,134 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+use crate::case::{Case, Limit, Position};
+
+/// Compares what a relay forwards for ordinary circuits with what FlashFlow says of it.
+///
+/// Starts a private Tor network on loopback with the relay in question in it, limits the relay by
+/// a CPU quota or by BandwidthRate, and in turn downloads through it and measures it. The same
+/// process with the same settings does both. Prints a table; every sample goes into a CSV file.
+#[derive(Debug, Parser)]
+#[command(name = "ground-truth", version, after_help = AFTER_HELP)]
+pub(crate) struct Cli {
+    /// The tor with the FlashFlow target in it, as crates/ff-relay-ext/tor/build-tor makes it.
+    #[arg(long, value_name = "PATH", default_value = "target/tor/bin/tor")]
+    pub(crate) tor: PathBuf,
+    /// The tor that echoes past queue and scheduler (build-tor --with-direct-echo); measured
+    /// beside the other to show what that would claim.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) direct_echo_tor: Option<PathBuf>,
+    /// Where samples.csv and table.md go; made if it is not there.
+    #[arg(long, value_name = "DIR", default_value = "target/ground-truth")]
+    pub(crate) out: PathBuf,
+    /// Times that each case is run; in each, the relay forwards once and is measured once for
+    /// every number of sockets (1 to 100).
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
+    pub(crate) rounds: u16,
+    /// Where in the circuits the relay is; `none` is no place.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "POSITION,...",
+        default_value = "middle,guard"
+    )]
+    pub(crate) positions: Vec<Position>,
+    /// CPU quotas in percent of one core; 0 for none of these cases.
+    #[arg(long, value_delimiter = ',', value_name = "PERCENT,...", default_value = "15,20")]
+    pub(crate) quotas: Vec<u8>,
+    /// Limits by BandwidthRate in Mbit/s; 0 for none of these cases.
+    #[arg(long, value_delimiter = ',', value_name = "MBIT,...", default_value = "10,50,100,250")]
+    pub(crate) limits: Vec<u16>,
+    /// Sockets in cases limited by BandwidthRate.
+    #[arg(long, value_delimiter = ',', value_name = "COUNT,...", default_value = "20")]
+    pub(crate) sockets: Vec<u16>,
+    /// Sockets in cases limited by CPU; a number with an s is for a whole core and scaled with the
+    /// quota, as 160s.
+    #[arg(long, value_delimiter = ',', value_name = "COUNT,...", default_value = "20,160s")]
+    pub(crate) cpu_sockets: Vec<Sockets>,
+    /// Seconds that traffic flows before it counts.
+    #[arg(long, default_value_t = 3, value_name = "SECONDS",
+          value_parser = clap::value_parser!(u16).range(1..=30))]
+    pub(crate) warm_up: u16,
+    /// Seconds that count.
+    #[arg(long, default_value_t = 4, value_name = "SECONDS",
+          value_parser = clap::value_parser!(u16).range(2..=60))]
+    pub(crate) seconds: u16,
+    /// Fail unless every ratio of medians lies in here, as 0.75..1.30, and that of direct echo
+    /// beyond it.
+    #[arg(long, value_name = "MIN..MAX", value_parser = parse_bounds)]
+    pub(crate) expect: Option<(f64, f64)>,
+    /// Leave the network's directory behind, to look at the logs.
+    #[arg(long)]
+    pub(crate) keep_network: bool,
+}
+
+/// What the help ends with.
+const AFTER_HELP: &str = "\
+Needs Debian's tor, and for CPU quotas root and a writable cpu cgroup. With two cores, the relay
+has the first to itself and everything else the second, so a quota above about 20 % would leave
+too little for the clients.
+
+Exit status: 0 done, and as expected; 1 something failed, or a ratio was not as expected;
+2 the command line is wrong.";
+
+/// How many sockets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Sockets {
+    /// So many.
+    Exactly(u16),
+    /// So many for a whole core.
+    PerCore(u16),
+}
+
+impl Sockets {
+    /// How many for this percentage of a core.
+    fn of(self, percent: u8) -> u16 {
+        match self {
+            Self::Exactly(sockets) => sockets,
+            Self::PerCore(sockets) => (sockets * u16::from(percent) / 100).max(1),
+        }
+    }
+}
+
+impl std::str::FromStr for Sockets {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parse = |text: &str| text.parse().ok().filter(|count| (1..=4096).contains(count));
+        let parsed = match text.strip_suffix('s') {
+            Some(number) => parse(number).map(Self::PerCore),
+            None => parse(text).map(Self::Exactly),
+        };
+        parsed.ok_or_else(|| format!("{text:?} is no number from 1 to 4096, or one with an s"))
+    }
+}
+
+/// Reads bounds.
+fn parse_bounds(text: &str) -> Result<(f64, f64), String> {
+    let bounds = text.split_once("..").and_then(|(min, max)| {
+        Some((min.parse::<f64>().ok()?, max.parse::<f64>().ok()?)).filter(|(min, max)| min < max)
+    });
+    bounds.ok_or_else(|| format!("{text:?} is not of the form 0.75..1.30"))
+}
+
+impl Cli {
+    /// The cases, those limited by CPU first.
+    pub(crate) fn cases(&self) -> Vec<Case> {
+        let mut cases = Vec::new();
+        for &position in &self.positions {
+            for &percent in self.quotas.iter().filter(|&&percent| percent > 0) {
+                let sockets = self.cpu_sockets.iter().map(|sockets| sockets.of(percent)).collect();
+                cases.push(Case { position, limit: Limit::Cpu { percent }, sockets });
+            }
+            for &mbit in self.limits.iter().filter(|&&mbit| mbit > 0) {
+                let sockets = self.sockets.clone();
+                cases.push(Case { position, limit: Limit::Rate { mbit }, sockets });
+            }
+        }
+        cases
+    }
+}

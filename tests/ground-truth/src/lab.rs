@@ -1,0 +1,145 @@
+//! The private network with the relay in question in it.
+//!
+//! ```text
+//!   core 0   target, under a quota or limited by BandwidthRate
+//!   core 1   authority, guards, middle, exits, clients, downloads, measurers
+//! ```
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use base64ct::{Base64Unpadded, Encoding};
+use ed25519_dalek::SigningKey;
+use ff_measurer::measurer_id;
+use tornet::{CpuQuota, DownloadPlan, Downloads, Network, Node, RelayConfig};
+
+use crate::case::{Limit, Position};
+use crate::cli::Cli;
+
+/// Clients, each with streams of its own.
+const CLIENTS: usize = 5;
+/// Streams of each client, each on a circuit of its own.
+const STREAMS: usize = 10;
+/// Guards and exits.
+const GUARDS: usize = 3;
+/// The length of a quota's periods.
+const PERIOD: Duration = Duration::from_millis(10);
+/// tor's default BandwidthRate, which nothing here reaches.
+const NO_LIMIT_BYTES: u64 = 1 << 30;
+/// The core of the relay in question.
+const TARGET_CORE: usize = 0;
+/// The core of everything else.
+pub(crate) const OTHER_CORE: usize = 1;
+
+/// The network.
+pub(crate) struct Lab {
+    /// All its nodes.
+    network: Network,
+    /// Whether there is a relay with direct echo.
+    has_direct: bool,
+}
+
+/// Which relay is limited and looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subject {
+    /// The one that forwards and echoes.
+    Target,
+    /// The one with direct echo.
+    Direct,
+}
+
+impl Lab {
+    /// Starts the network.
+    pub(crate) fn start(cli: &Cli) -> Result<Self> {
+        pin_this_process();
+        let target = |name: &str, program: &Path| {
+            RelayConfig::middle(name).tor(program).torrc("FFMeasurementsAllowed 1")
+        };
+        let mut builder = Network::builder()
+            .core(OTHER_CORE)
+            .core_of("target", TARGET_CORE)
+            .core_of("direct", TARGET_CORE)
+            .clients(CLIENTS)
+            .middles(GUARDS + 1)
+            .exits(GUARDS)
+            .relay(target("target", &cli.tor))
+            .keep_dir(cli.keep_network);
+        if let Some(direct) = &cli.direct_echo_tor {
+            builder = builder.relay(target("direct", direct));
+        }
+        let network = builder.start().context("Failed to start the private network")?;
+        Ok(Self { network, has_direct: cli.direct_echo_tor.is_some() })
+    }
+
+    /// How long it took to start.
+    pub(crate) fn start_time(&self) -> Duration {
+        self.network.start_time()
+    }
+
+    /// The relay's node.
+    pub(crate) fn node(&self, subject: Subject) -> &Node {
+        self.network.node(match subject {
+            Subject::Target => "target",
+            Subject::Direct => "direct",
+        })
+    }
+
+    /// Whether there is a relay with direct echo.
+    pub(crate) fn has_direct(&self) -> bool {
+        self.has_direct
+    }
+
+    /// Sets a relay's limit by BandwidthRate, or takes it off.
+    pub(crate) fn set_rate(&self, subject: Subject, limit: Limit) -> Result<()> {
+        let bytes = match limit {
+            Limit::Rate { mbit } => u64::from(mbit) * 125_000,
+            Limit::Cpu { .. } => NO_LIMIT_BYTES,
+        };
+        // In one line: tor refuses a burst below the rate, also for a moment.
+        let line = format!("SETCONF BandwidthRate={bytes} BandwidthBurst={bytes}");
+        self.node(subject).control()?.command(&line)?;
+        Ok(())
+    }
+
+    /// Lets a coordinator measure a relay.
+    pub(crate) fn allow(&self, subject: Subject, key: &SigningKey) -> Result<()> {
+        let id = Base64Unpadded::encode_string(&measurer_id(key).0);
+        self.node(subject).control()?.setconf("FFAllowedCoordinators", &id)?;
+        Ok(())
+    }
+
+    /// Puts a relay under a quota that is off yet.
+    pub(crate) fn quota(&self, subject: Subject) -> Result<CpuQuota> {
+        let quota = CpuQuota::set(self.node(subject).pid()?, 100.0, PERIOD)?;
+        quota.change(None)?;
+        Ok(quota)
+    }
+
+    /// Opens downloads through the target, on circuits of their own.
+    pub(crate) fn download(&self, position: Position) -> Result<Vec<Downloads>> {
+        let target = self.network.node("target");
+        let middle = self.network.node(&format!("middle{GUARDS}"));
+        (0..CLIENTS)
+            .map(|client| {
+                let guard = self.network.node(&format!("middle{}", client % GUARDS));
+                let exit = self.network.node(&format!("exit{}", client % GUARDS));
+                let path = match position {
+                    Position::Middle => [guard, target, exit],
+                    Position::Guard => [target, middle, exit],
+                };
+                let plan = DownloadPlan::through(&path).streams(STREAMS);
+                let client = self.network.node(&format!("client{client}"));
+                self.network.download(client, &plan).context("Failed to download")
+            })
+            .collect()
+    }
+}
+
+/// Keeps this process, which serves, downloads and measures, away from the target's core.
+fn pin_this_process() {
+    let mut cores = rustix::thread::CpuSet::new();
+    cores.set(OTHER_CORE);
+    // Without a second core there is nothing to keep away from.
+    let _ = rustix::thread::sched_setaffinity(None, &cores);
+}

@@ -1,0 +1,146 @@
+#![doc = include_str!("../README.md")]
+
+mod case;
+mod cli;
+mod lab;
+mod phase;
+mod sample;
+mod table;
+
+use std::fs;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+
+use case::Case;
+use cli::Cli;
+use lab::{Lab, Subject};
+use phase::Bench;
+use sample::{Sample, Work};
+use table::{Row, Series};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(&cli) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("ground-truth: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs all cases; whether they are as expected.
+fn run(cli: &Cli) -> Result<bool> {
+    fs::create_dir_all(&cli.out)
+        .with_context(|| format!("Failed to make {}", cli.out.display()))?;
+    let start = Instant::now();
+    let lab = Lab::start(cli)?;
+    eprintln!("the network is ready after {:.1} s", lab.start_time().as_secs_f64());
+    let mut series: Vec<Series> = Vec::new();
+    let cases = cli.cases();
+    for (index, case) in (1..).zip(&cases) {
+        series.push(Series { case: case.clone(), samples: Vec::new() });
+        for round in 0..cli.rounds {
+            eprintln!(
+                "[{:4.0} s] {} as {}, case {index} of {}, round {} of {}",
+                start.elapsed().as_secs_f64(),
+                case.limit,
+                case.position,
+                cases.len(),
+                round + 1,
+                cli.rounds,
+            );
+            let samples = round_of(&lab, cli, case, round)?;
+            if let Some(last) = series.last_mut() {
+                last.samples.extend(samples);
+            }
+            // After every round, so that nothing is lost.
+            store(cli, &series)?;
+        }
+    }
+    drop(lab);
+    let table = table::markdown(&series);
+    print(&table);
+    eprintln!(
+        "{:.0} s in all; every sample is in {}",
+        start.elapsed().as_secs_f64(),
+        cli.out.join("samples.csv").display()
+    );
+    Ok(check(cli, &series))
+}
+
+/// One round of a case: the relay forwards, and is measured over each number of sockets.
+fn round_of(lab: &Lab, cli: &Cli, case: &Case, round: u16) -> Result<Vec<Sample>> {
+    let bench = Bench { lab, cli, case, round };
+    let mut samples = Vec::new();
+    let mut take = |sample: Result<Sample>| -> Result<()> {
+        let sample = sample?;
+        show(&sample);
+        samples.push(sample);
+        Ok(())
+    };
+    take(bench.forward())?;
+    for &sockets in &case.sockets {
+        take(bench.echo(Subject::Target, sockets))?;
+        if lab.has_direct() {
+            take(bench.echo(Subject::Direct, sockets))?;
+        }
+    }
+    Ok(samples)
+}
+
+/// Shows a sample.
+fn show(sample: &Sample) {
+    eprintln!(
+        "    {:?}: {:.1} Mbit/s, {:.2} CPU s/GB, {:.3} bytes out/in{}",
+        sample.work,
+        sample.rate * 8.0 / 1e6,
+        sample.cpu_per_gb(),
+        sample.written_to_read(),
+        sample.rejected.as_ref().map(|why| format!(", rejected: {why}")).unwrap_or_default(),
+    );
+}
+
+/// Writes what there is so far.
+fn store(cli: &Cli, series: &[Series]) -> Result<()> {
+    for (name, text) in [("samples.csv", table::csv(series)), ("table.md", table::markdown(series))]
+    {
+        let path = cli.out.join(name);
+        fs::write(&path, text).with_context(|| format!("Failed to write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Prints the table on standard output.
+#[expect(clippy::print_stdout, reason = "the table is what this program is for")]
+fn print(table: &str) {
+    print!("{table}");
+}
+
+/// Whether every ratio is as expected; says which are not.
+fn check(cli: &Cli, series: &[Series]) -> bool {
+    let Some((min, max)) = cli.expect else { return true };
+    let is_expected = |row: &Row| match row.work {
+        Work::DirectEcho { .. } => row.ratio() > max,
+        _ => (min..=max).contains(&row.ratio()),
+    };
+    let mut is_good = true;
+    for one in series {
+        for row in one.rows().iter().filter(|row| !is_expected(row)) {
+            is_good = false;
+            eprintln!(
+                "ground-truth: {} as {}, {:?}: the ratio is {:.3}, expected {min}..{max}{}",
+                one.case.limit,
+                one.case.position,
+                row.work,
+                row.ratio(),
+                if matches!(row.work, Work::DirectEcho { .. }) { " exceeded" } else { "" },
+            );
+        }
+    }
+    is_good
+}

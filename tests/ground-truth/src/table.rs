@@ -1,0 +1,180 @@
+//! The table, and the CSV with every sample.
+
+use std::fmt::Write as _;
+
+use crate::case::Case;
+use crate::sample::{Sample, Work, median};
+
+/// A case with its samples.
+pub(crate) struct Series {
+    /// What was compared.
+    pub(crate) case: Case,
+    /// In the order in which they were taken.
+    pub(crate) samples: Vec<Sample>,
+}
+
+/// What a case came to for one number of sockets.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    /// What the relay did.
+    pub(crate) work: Work,
+    /// Median of the forwarding samples, in bytes per second.
+    pub(crate) truth: f64,
+    /// Median of the estimates.
+    pub(crate) estimate: f64,
+    /// Estimate by truth of each round.
+    pub(crate) pairs: Vec<f64>,
+    /// CPU seconds per GB forwarded.
+    truth_cpu: f64,
+    /// CPU seconds per GB echoed.
+    estimate_cpu: f64,
+    /// Bytes out for each byte in, at their farthest from 1.
+    out_to_in: f64,
+    /// CPU of the measurers by that of the relay.
+    measurers_cpu: f64,
+    /// The most memory above idle while measured, in bytes.
+    memory_bytes: u64,
+    /// Samples that do not count, of both kinds.
+    rejected: usize,
+}
+
+impl Row {
+    /// Estimate by truth.
+    pub(crate) fn ratio(&self) -> f64 {
+        self.estimate / self.truth
+    }
+}
+
+/// Samples of one kind that count.
+fn of(samples: &[Sample], work: Work) -> impl Iterator<Item = &Sample> {
+    samples.iter().filter(move |sample| sample.work == work && sample.rejected.is_none())
+}
+
+/// The median of something over samples; not a number without any.
+fn median_of<'a>(samples: impl Iterator<Item = &'a Sample>, what: impl Fn(&Sample) -> f64) -> f64 {
+    median(samples.map(what).collect()).unwrap_or(f64::NAN)
+}
+
+impl Series {
+    /// A row for each number of sockets.
+    pub(crate) fn rows(&self) -> Vec<Row> {
+        let mut works: Vec<Work> = Vec::new();
+        for sample in &self.samples {
+            if sample.work != Work::Forward && !works.contains(&sample.work) {
+                works.push(sample.work);
+            }
+        }
+        works.into_iter().map(|work| self.row(work)).collect()
+    }
+
+    /// The row of one kind of echo.
+    fn row(&self, work: Work) -> Row {
+        let samples = &self.samples;
+        let is_part = |sample: &&Sample| sample.work == work || sample.work == Work::Forward;
+        let farthest = |a: f64, b: f64| if (b - 1.0).abs() > (a - 1.0).abs() { b } else { a };
+        let pairs = of(samples, work).filter_map(|echo| {
+            let forward = of(samples, Work::Forward).find(|sample| sample.round == echo.round)?;
+            Some(echo.rate / forward.rate)
+        });
+        Row {
+            work,
+            truth: median_of(of(samples, Work::Forward), |sample| sample.rate),
+            estimate: median_of(of(samples, work), |sample| sample.rate),
+            pairs: pairs.collect(),
+            truth_cpu: median_of(of(samples, Work::Forward), Sample::cpu_per_gb),
+            estimate_cpu: median_of(of(samples, work), Sample::cpu_per_gb),
+            out_to_in: of(samples, work).map(Sample::written_to_read).fold(1.0, farthest),
+            measurers_cpu: median_of(of(samples, work), |s| s.measurers_cpu.unwrap_or(f64::NAN)),
+            memory_bytes: of(samples, work).map(|s| s.memory_bytes).max().unwrap_or(0),
+            rejected: samples.iter().filter(is_part).filter(|s| s.rejected.is_some()).count(),
+        }
+    }
+}
+
+/// What kind of echo it was.
+fn name(work: Work) -> String {
+    match work {
+        Work::Forward => "forward".to_owned(),
+        Work::Echo { sockets } => format!("{sockets}"),
+        Work::DirectEcho { sockets } => format!("{sockets}, direct"),
+    }
+}
+
+/// Bytes per second as Mbit/s.
+fn mbit(rate: f64) -> f64 {
+    rate * 8.0 / 1e6
+}
+
+/// The table in Markdown.
+pub(crate) fn markdown(series: &[Series]) -> String {
+    let mut table = String::from(
+        "| relay | limit | sockets | truth Mbit/s | estimate Mbit/s | ratio | single rounds \
+         | forwarding CPU s/GB | echo CPU s/GB | bytes out/in | measurers' CPU/relay's \
+         | memory MB | rejected |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+    );
+    for one in series {
+        for row in one.rows() {
+            let (min, max) = row
+                .pairs
+                .iter()
+                .fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), &x| (a.min(x), b.max(x)));
+            let _ = writeln!(
+                table,
+                "| {} | {} | {} | {:.1} | {:.1} | {:.3} | {min:.3}..{max:.3} of {} | {:.2} \
+                 | {:.2} | {:.3} | {:.3} | {} | {} |",
+                one.case.position,
+                one.case.limit,
+                name(row.work),
+                mbit(row.truth),
+                mbit(row.estimate),
+                row.ratio(),
+                row.pairs.len(),
+                row.truth_cpu,
+                row.estimate_cpu,
+                row.out_to_in,
+                row.measurers_cpu,
+                row.memory_bytes / 1_000_000,
+                row.rejected,
+            );
+        }
+    }
+    table
+}
+
+/// Every sample, as CSV.
+pub(crate) fn csv(series: &[Series]) -> String {
+    let mut csv = String::from(
+        "position,limit,work,sockets,round,bytes_per_sec,read_bytes,written_bytes,window_secs,\
+         cpu_secs,cpu_secs_per_gb,quota_used,throttled_share,measurers_cpu_by_relay_cpu,\
+         memory_bytes_above_idle,rejected\n",
+    );
+    for one in series {
+        for sample in &one.samples {
+            let (work, sockets) = match sample.work {
+                Work::Forward => ("forward", 0),
+                Work::Echo { sockets } => ("echo", sockets),
+                Work::DirectEcho { sockets } => ("direct_echo", sockets),
+            };
+            let _ = writeln!(
+                csv,
+                "{},{},{work},{sockets},{},{:.0},{},{},{:.3},{:.4},{:.3},{:.4},{:.4},{},{},{}",
+                one.case.position,
+                one.case.limit,
+                sample.round,
+                sample.rate,
+                sample.read_bytes,
+                sample.written_bytes,
+                sample.window_secs,
+                sample.cpu_secs,
+                sample.cpu_per_gb(),
+                sample.quota_used,
+                sample.throttled,
+                sample.measurers_cpu.map(|cpu| format!("{cpu:.4}")).unwrap_or_default(),
+                sample.memory_bytes,
+                sample.rejected.as_deref().unwrap_or_default().replace([',', '\n'], ";"),
+            );
+        }
+    }
+    csv
+}

@@ -1,0 +1,124 @@
+//! Reads from all streams of a download on one thread, and counts.
+
+use std::io::{self, Read};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// What the reading thread tells others.
+#[derive(Debug)]
+pub(super) struct Counters {
+    /// Bytes received, by stream.
+    bytes: Vec<AtomicU64>,
+    /// Streams that are open.
+    alive: AtomicUsize,
+    /// Streams that failed, and why.
+    errors: Mutex<Vec<(usize, String)>>,
+    /// Whether the thread shall end.
+    is_stopping: AtomicBool,
+}
+
+impl Counters {
+    /// For this many open streams.
+    pub(super) fn new(streams: usize) -> Self {
+        Self {
+            bytes: (0..streams).map(|_| AtomicU64::new(0)).collect(),
+            alive: AtomicUsize::new(streams),
+            errors: Mutex::default(),
+            is_stopping: AtomicBool::new(false),
+        }
+    }
+
+    /// Ends the thread within [`POLL_TIMEOUT`].
+    pub(super) fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// Bytes received, by stream.
+    pub(super) fn per_stream_bytes(&self) -> Vec<u64> {
+        self.bytes.iter().map(|bytes| bytes.load(Ordering::Relaxed)).collect()
+    }
+
+    /// How many streams are open.
+    pub(super) fn alive(&self) -> usize {
+        // Who sees a stream's end shall see its bytes and its error.
+        self.alive.load(Ordering::Acquire)
+    }
+
+    /// The streams that failed, and why.
+    pub(super) fn errors(&self) -> Vec<(usize, String)> {
+        self.errors.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes that a stream ended, well or with a reason.
+    fn ended(&self, stream: usize, expected: Option<u64>, how: io::Result<()>) {
+        let received = self.bytes[stream].load(Ordering::Relaxed);
+        let reason = match how {
+            Err(error) => Some(format!("{error} after {received} bytes")),
+            Ok(()) if expected == Some(received) => None,
+            Ok(()) => Some(format!("closed after {received} bytes")),
+        };
+        if let Some(reason) = reason {
+            let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+            errors.push((stream, reason));
+        }
+        self.alive.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// Reads until all streams have ended or the thread is told to stop.
+pub(super) fn run(streams: &[TcpStream], expected: Option<u64>, counters: &Counters) {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    let mut open: Vec<_> = streams.iter().enumerate().collect();
+    while !open.is_empty() && !counters.is_stopping.load(Ordering::Relaxed) {
+        wait(&open);
+        open.retain(|(stream, socket)| match read(socket, &mut buffer) {
+            Ok(None) => true,
+            Ok(Some(0)) => {
+                counters.ended(*stream, expected, Ok(()));
+                false
+            }
+            Ok(Some(length)) => {
+                counters.bytes[*stream].fetch_add(length as u64, Ordering::Relaxed);
+                true
+            }
+            Err(error) => {
+                counters.ended(*stream, expected, Err(error));
+                false
+            }
+        });
+        thread::sleep(NAP);
+    }
+}
+
+/// As much as is read at once from one stream: what comes during a nap at 2 Gbit/s.
+const BUFFER_BYTES: usize = 256 * 1024;
+
+/// Pause between two rounds. A tor hands cells over one by one; without a pause, each of them
+/// would cost a wake-up and a read, and tests have few cores.
+const NAP: Duration = Duration::from_millis(1);
+
+/// How long the thread waits for bytes before it looks whether to stop.
+const POLL_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+
+/// Waits until there is something to read, or for a while.
+fn wait(open: &[(usize, &TcpStream)]) {
+    let mut fds: Vec<_> =
+        open.iter().map(|(_, socket)| PollFd::new(*socket, PollFlags::IN)).collect();
+    // An error can only be an interruption, after which there is another round.
+    let _ = poll(&mut fds, Some(&POLL_TIMEOUT));
+}
+
+/// Reads once; `None` if there is nothing.
+fn read(mut socket: &TcpStream, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+    match socket.read(buffer) {
+        Ok(length) => Ok(Some(length)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,38 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # Where things are
+//!
+//! ```text
+//!  NetworkBuilder ──start──▶ Network ──▶ Node ──▶ process of tor     (builder, network, node, process)
+//!                              │          ├──▶ Control, BwWatch      (control, bandwidth)
+//!                              │          └──▶ CpuQuota, by pid      (quota)
+//!                              ├──▶ Downloads ◀── Source             (download, source)
+//!                              └──▶ consensus, votes                 (directory)
+//! ```
+
+mod bandwidth;
+mod builder;
+mod control;
+mod directory;
+mod download;
+mod error;
+mod keys;
+mod network;
+mod node;
+mod ports;
+mod process;
+mod quota;
+mod socks;
+mod source;
+mod torrc;
+
+pub use bandwidth::{BwSecond, BwWatch};
+pub use builder::{NetworkBuilder, RelayConfig};
+pub use control::{CircuitId, Control, Event, Reply, ReplyLine};
+pub use directory::{RelayStatus, relay_statuses};
+pub use download::{DownloadPlan, Downloads};
+pub use error::{Error, Result};
+pub use network::Network;
+pub use node::{Node, Role};
+pub use quota::{CpuQuota, QuotaStats};
+pub use source::Source;

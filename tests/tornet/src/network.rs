@@ -1,0 +1,189 @@
+//! A running network.
+
+mod start;
+
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::builder::NetworkBuilder;
+use crate::directory;
+use crate::download::{DownloadPlan, Downloads};
+use crate::error::{Error, Result};
+use crate::node::{Node, Role};
+use crate::source::Source;
+
+/// A running private network; dropping it ends every process and removes its directory.
+#[derive(Debug)]
+pub struct Network {
+    /// The nodes: authorities, relays, clients, each in the order they were described in.
+    nodes: Vec<Node>,
+    /// What clients download from; started at the first download.
+    source: Mutex<Option<Source>>,
+    /// How long the start took.
+    start_time: Duration,
+    /// The directory with all nodes' directories; the last to go.
+    dir: TempDir,
+}
+
+impl Network {
+    /// Begins to describe a network.
+    pub fn builder() -> NetworkBuilder {
+        NetworkBuilder::default()
+    }
+
+    /// The node of this name.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[must_use]
+    pub fn node(&self, name: &str) -> &Node {
+        let found = self.nodes.iter().find(|node| node.name() == name);
+        found.unwrap_or_else(|| panic!("no node {name} in this network"))
+    }
+
+    /// All nodes.
+    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter()
+    }
+
+    /// The authorities.
+    pub fn authorities(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().filter(|node| node.role() == Role::Authority)
+    }
+
+    /// The relays, exits included, without the authorities.
+    pub fn relays(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().filter(|node| matches!(node.role(), Role::Middle | Role::Exit))
+    }
+
+    /// The clients.
+    pub fn clients(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().filter(|node| node.role() == Role::Client)
+    }
+
+    /// The directory with the nodes' directories.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// How long the start took.
+    #[must_use]
+    pub fn start_time(&self) -> Duration {
+        self.start_time
+    }
+
+    /// Downloads without end through a client, each stream on a circuit of its own through these
+    /// relays, the first hop first. The last must be an exit.
+    ///
+    /// # Errors
+    /// When a circuit or a stream cannot be opened; nothing is left open then.
+    pub fn download_through(
+        &self,
+        client: &Node,
+        path: &[&Node],
+        streams: usize,
+    ) -> Result<Downloads> {
+        self.download(client, &DownloadPlan::through(path).streams(streams))
+    }
+
+    /// Downloads through a client as a plan says.
+    ///
+    /// # Errors
+    /// As [`Self::download_through`].
+    pub fn download(&self, client: &Node, plan: &DownloadPlan) -> Result<Downloads> {
+        let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
+        let source = match &mut *source {
+            Some(source) => source,
+            none => none.insert(Source::start()?),
+        };
+        Downloads::start(client, plan, source)
+    }
+
+    /// The consensus that the first authority has now.
+    ///
+    /// # Errors
+    /// [`Error::Directory`].
+    pub fn consensus(&self) -> Result<String> {
+        self.document(&self.nodes[0], "consensus")
+    }
+
+    /// The authorities' current votes, with their names.
+    ///
+    /// # Errors
+    /// [`Error::Directory`].
+    pub fn votes(&self) -> Result<Vec<(String, String)>> {
+        let vote = |node: &Node| Ok((node.name().to_owned(), self.document(node, "authority")?));
+        self.authorities().map(vote).collect()
+    }
+
+    /// Waits until the first authority has a consensus of which this is true; that consensus.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`].
+    pub fn wait_for_consensus(
+        &self,
+        mut is_it: impl FnMut(&str) -> bool,
+        timeout: Duration,
+    ) -> Result<String> {
+        let authority = &self.nodes[0];
+        let what = format!("{} had no such consensus", authority.name());
+        authority.wait_until(&what, timeout, || {
+            Ok(self.consensus().ok().filter(|text| is_it(text)).or_else(nap))
+        })
+    }
+
+    /// Waits until every authority has cast a vote of which this is true; those votes.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`].
+    pub fn wait_for_votes(
+        &self,
+        mut are_they: impl FnMut(&str) -> bool,
+        timeout: Duration,
+    ) -> Result<Vec<(String, String)>> {
+        let what = "the authorities did not vote like that";
+        self.nodes[0].wait_until(what, timeout, || {
+            let votes = self.votes().ok();
+            let fitting = votes.filter(|votes| votes.iter().all(|(_, vote)| are_they(vote)));
+            Ok(fitting.or_else(nap))
+        })
+    }
+
+    /// A current document from an authority.
+    fn document(&self, authority: &Node, name: &str) -> Result<String> {
+        let path = format!("/tor/status-vote/current/{name}");
+        let addr = authority
+            .dir_addr()
+            .ok_or_else(|| Error::Misuse(format!("{} is no authority", authority.name())))?;
+        directory::get(addr, &path).map_err(|reason| {
+            let node = authority.name().to_owned();
+            Error::Directory { node, path, reason }
+        })
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        let begin = Instant::now();
+        // All at once; each is waited for when it is dropped.
+        for node in &self.nodes {
+            let _ = node.signal(Signal::TERM);
+        }
+        for node in &self.nodes {
+            node.stop();
+        }
+        tracing::debug!("network ended within {:?}", begin.elapsed());
+    }
+}
+
+/// A pause between two requests to an authority, which has others to answer.
+fn nap<T>() -> Option<T> {
+    thread::sleep(Duration::from_millis(100));
+    None
+}

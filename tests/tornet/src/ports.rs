@@ -1,0 +1,94 @@
+//! Ports on 127.0.0.1 that nobody else takes.
+//!
+//! The ports of relays and authorities stand in descriptors and in every node's torrc, so they
+//! are chosen before the tors start and stay the same when one is restarted. They come from
+//! below the range that the system gives to outgoing connections; a port from within it could
+//! be taken by any connection while its tor is down.
+//!
+//! Two networks of one process never get the same port. Two processes can, between the check
+//! and the start of a tor; `NetworkBuilder::start` then begins again.
+
+use std::collections::HashSet;
+use std::fs;
+use std::hash::{BuildHasher, RandomState};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use crate::error::{Error, Result};
+
+/// A port reserved within this process for as long as the value lives.
+#[derive(Debug)]
+pub(crate) struct Port(u16);
+
+impl Port {
+    /// Reserves a port that nobody listens on now.
+    pub(crate) fn reserve() -> Result<Self> {
+        let end = first_ephemeral_port().max(LOWEST + 1000);
+        for attempt in 0..10_000_u32 {
+            // Each RandomState has keys of its own: a random number without a dependency.
+            let random = RandomState::new().hash_one(attempt);
+            let offset = random % u64::from(end - LOWEST);
+            let Ok(port) = u16::try_from(u64::from(LOWEST) + offset) else { continue };
+            if let Some(port) = Self::try_reserve(port) {
+                return Ok(port);
+            }
+        }
+        Err(Error::Misuse("no free port on 127.0.0.1".to_owned()))
+    }
+
+    /// The address.
+    pub(crate) fn addr(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.0).into()
+    }
+
+    /// Reserves this port, if it is free.
+    fn try_reserve(port: u16) -> Option<Self> {
+        let mut reserved = RESERVED.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_free =
+            !reserved.contains(&port) && TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+        is_free.then(|| {
+            reserved.insert(port);
+            Self(port)
+        })
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        RESERVED.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
+    }
+}
+
+/// The lowest port to use; daemons tend to have those below.
+const LOWEST: u16 = 10_500;
+
+/// What this process's networks have.
+static RESERVED: LazyLock<Mutex<HashSet<u16>>> = LazyLock::new(Mutex::default);
+
+/// The first port the system gives to outgoing connections; Linux's usual one if it hides it.
+fn first_ephemeral_port() -> u16 {
+    fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")
+        .ok()
+        .and_then(|text| text.split_whitespace().next()?.parse().ok())
+        .unwrap_or(32_768)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_free_again_only_after_its_drop() {
+        let port = Port::reserve().unwrap();
+        assert!(Port::try_reserve(port.0).is_none());
+        let number = port.0;
+        drop(port);
+        assert!(Port::try_reserve(number).is_some());
+    }
+
+    #[test]
+    fn a_port_in_use_is_not_reserved() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        assert!(Port::try_reserve(listener.local_addr().unwrap().port()).is_none());
+    }
+}

@@ -1,0 +1,164 @@
+//! What stands in the nodes' configuration files, and why.
+//!
+//! `TestingTorNetwork 1` changes some thirty defaults at once (tor's `testnet.inc`): private
+//! addresses may be extended to, exited to and counted as bandwidth, and retries begin at once.
+//! Later lines win over earlier ones, so a test's own lines come last.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// What all nodes of a network have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Common {
+    /// The `DirAuthority` lines.
+    pub(crate) authorities: String,
+    /// The authorities' certificates.
+    pub(crate) certificates: String,
+    /// Lines of the test.
+    pub(crate) extra: Vec<String>,
+}
+
+/// Whether authorities can vote at this interval.
+///
+/// `options_validate_dirauth_testing` wants it to divide 30 minutes, and
+/// `options_validate_dirauth_schedule` to be more than twice the two delays of 2 s.
+pub(crate) fn is_valid_interval(secs: u64) -> bool {
+    (10..=LONGEST_INTERVAL_SECS).contains(&secs) && LONGEST_INTERVAL_SECS.is_multiple_of(secs)
+}
+
+/// The lines that have an authority vote in 2 s and then in this interval.
+///
+/// Authorities vote 4 s before the times that are a multiple of the interval and an offset since
+/// the epoch. All authorities of a network get the same lines.
+pub(crate) fn vote_soon(interval_secs: u64) -> [String; 2] {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let offset_secs = (now.as_secs() + 6) % interval_secs;
+    [
+        format!("TestingV3AuthInitialVotingInterval {interval_secs}"),
+        format!("TestingV3AuthVotingStartOffset {offset_secs}"),
+    ]
+}
+
+/// The longest interval that tor accepts.
+const LONGEST_INTERVAL_SECS: u64 = 1800;
+
+/// Name of an empty file in a node's directory. Tor refuses /dev/null as a torrc.
+pub(crate) const EMPTY_FILE: &str = "empty";
+
+/// The lines of every node.
+pub(crate) fn common(name: &str, dir: &Path, common: &Common) -> String {
+    let (dir, pid) = (dir.display(), std::process::id());
+    let authorities = &common.authorities;
+    let (control, empty) = (crate::control::SOCKET, EMPTY_FILE);
+    // OutboundBindAddress keeps everything on this machine: from 127.0.0.1 there is no way out.
+    // Exits are not told by the network's documents that they are relays when those are old,
+    // hence RefuseUnknownExits. DisableDebuggerAttachment would hide /proc from non-root tests.
+    // The GeoIP files, which cost every start a second of CPU time, are replaced by an empty one.
+    format!(
+        "TestingTorNetwork 1\n\
+         {authorities}\
+         Nickname {name}\n\
+         Address 127.0.0.1\n\
+         AddressDisableIPv6 1\n\
+         OutboundBindAddress 127.0.0.1\n\
+         DataDirectory {dir}\n\
+         ControlSocket {dir}/{control}\n\
+         Log notice file {dir}/log\n\
+         LogTimeGranularity 1\n\
+         SafeLogging 0\n\
+         RunAsDaemon 0\n\
+         __OwningControllerProcess {pid}\n\
+         DisableDebuggerAttachment 0\n\
+         GeoIPFile {dir}/{empty}\n\
+         GeoIPv6File {dir}/{empty}\n\
+         AssumeReachable 1\n\
+         RefuseUnknownExits 0\n\
+         ServerDNSDetectHijacking 0\n\
+         ServerDNSTestAddresses\n"
+    )
+}
+
+/// The further lines of an authority.
+pub(crate) fn authority(
+    or: SocketAddr,
+    dirport: SocketAddr,
+    interval: u64,
+    params: &[(String, i64)],
+) -> String {
+    // Votes and signatures have 2 s each, tor's minimum. The first vote is put off for as long as
+    // possible, until `vote_soon`. New relays have no history and no bandwidth yet, so the flags
+    // that hang on these are given away.
+    let initial = LONGEST_INTERVAL_SECS;
+    let mut text = format!(
+        "ORPort {or}\n\
+         DirPort {dirport}\n\
+         SocksPort 0\n\
+         ExitRelay 0\n\
+         AuthoritativeDirectory 1\n\
+         V3AuthoritativeDirectory 1\n\
+         V3AuthVotingInterval {interval}\n\
+         V3AuthVoteDelay 2\n\
+         V3AuthDistDelay 2\n\
+         TestingV3AuthInitialVotingInterval {initial}\n\
+         TestingV3AuthInitialVoteDelay 2\n\
+         TestingV3AuthInitialDistDelay 2\n\
+         AuthDirTestReachability 0\n\
+         AuthDirFastGuarantee 1\n\
+         TestingDirAuthVoteGuard *\n\
+         TestingDirAuthVoteHSDir *\n"
+    );
+    for (name, value) in params {
+        let _ = writeln!(text, "ConsensusParams {name}={value}");
+    }
+    text
+}
+
+/// The further lines of a relay.
+pub(crate) fn relay(or: SocketAddr, is_exit: bool, bandwidth_rate: Option<u64>) -> String {
+    // A policy of 127.0.0.0/8 alone would be summarised as "rejects everything", because
+    // summaries leave private addresses out; clients would not choose such an exit themselves.
+    let exit = if is_exit { "ExitRelay 1\nExitPolicy accept *:*" } else { "ExitRelay 0" };
+    let mut text = format!("ORPort {or}\nSocksPort 0\n{exit}\n");
+    if let Some(rate) = bandwidth_rate {
+        let _ = write!(text, "BandwidthRate {rate} bytes\nBandwidthBurst {rate} bytes\n");
+    }
+    text
+}
+
+/// The further lines of a client.
+pub(crate) fn client(socks: SocketAddr) -> String {
+    // Without guards a circuit may begin at any relay. Build times on loopback would teach the
+    // client a timeout of some milliseconds.
+    format!(
+        "SocksPort {socks}\n\
+         UseEntryGuards 0\n\
+         LearnCircuitBuildTimeout 0\n\
+         CircuitBuildTimeout 60\n\
+         MaxCircuitDirtiness 1 day\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_vote_comes_soon_whatever_the_interval() {
+        for interval in [10, 300] {
+            let before = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+            let [_, line] = vote_soon(interval);
+            let offset: u64 = line.split(' ').nth(1).unwrap().parse().unwrap();
+            let consensus = (before + 1..).find(|secs| secs % interval == offset).unwrap();
+            assert!((6..=7).contains(&(consensus - before)), "{line}");
+        }
+    }
+
+    #[test]
+    fn intervals_are_those_that_tor_accepts() {
+        let valid: Vec<_> = (0..40).filter(|&secs| is_valid_interval(secs)).collect();
+        assert_eq!(valid, [10, 12, 15, 18, 20, 24, 25, 30, 36]);
+        assert!(is_valid_interval(1800) && !is_valid_interval(3600));
+    }
+}
