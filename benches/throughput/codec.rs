@@ -8,7 +8,7 @@ use ed25519_dalek::SigningKey;
 use ff_measurer::link::record::{self, HEADER, Opened, Opener, RECORD_OVERHEAD, Sealer};
 use ff_measurer::measurer_id;
 use ff_proto::cell::{BODY_LEN, CELL_LEN, CMD_MEAS_ECHO, CellAssembler, fixed_cell, peek_cell};
-use ff_proto::msg::{MeasParams, MeasurementId, MeasurerGrant, Msg, Signed};
+use ff_proto::msg::{CryptoKind, MeasParams, MeasurementId, MeasurerGrant, Msg, Signed};
 use ff_proto::session::measurer::MEASUREMENT_CIRC_ID;
 use rustls::crypto::cipher::{AeadKey, Iv};
 use rustls::{ConnectionTrafficSecrets, ExtractedSecrets};
@@ -86,6 +86,7 @@ fn messages(criterion: &mut Criterion) {
         measurement: MeasurementId([1; 16]),
         duration_secs: 30,
         measurers: vec![grant; 8],
+        crypto: CryptoKind::SUPPORTED.to_vec(),
     };
     let signed = Msg::Params(Signed::new(params.clone(), &key, &EXPORTER));
     let body = signed.encode().expect("eight measurers fit");

@@ -8,7 +8,7 @@ use ff_bwauth::host::RelayHost;
 use ff_measurer::link::control::ControlLink;
 use ff_measurer::link::{self, LinkOptions, TargetAddr};
 use ff_measurer::{Measurer, MeasurerEvent, Order, SecondReport, WorkerTotals, measurer_id};
-use ff_proto::msg::{MeasParams, MeasurementId, MeasurerGrant, Msg};
+use ff_proto::msg::{CryptoKind, MeasParams, MeasurementId, MeasurerGrant, Msg};
 use ff_proto::params::Params;
 use ff_proto::session::coordinator::CoordinatorLink;
 use ff_proto::session::target::Policy;
@@ -50,6 +50,7 @@ impl Loopback {
             rate: None,
             duration: Duration::from_secs(duration_secs.into()),
             cells_per_record,
+            crypto: CRYPTO,
             check_probability: Params::default().check_probability,
             cores: measurer_cores,
             link: LinkOptions::default(),
@@ -75,6 +76,9 @@ impl Loopback {
     }
 }
 
+/// What tor's clients use, and so what an echo has to cost.
+const CRYPTO: CryptoKind = CryptoKind::CGO_AES128;
+
 /// Asks for the order's measurement and waits for the grant.
 async fn grant(order: &Order, duration_secs: u16) -> ControlLink {
     let request = MeasParams {
@@ -85,6 +89,7 @@ async fn grant(order: &Order, duration_secs: u16) -> ControlLink {
             sockets: order.sockets,
             address: None,
         }],
+        crypto: vec![CRYPTO],
     };
     let link = link::open(&order.target, &order.link).await.expect("the link opens");
     let mut link = ControlLink::new(link).expect("tokio takes the socket");

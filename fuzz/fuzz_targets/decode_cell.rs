@@ -4,8 +4,8 @@
 
 use ed25519_dalek::SigningKey;
 use ff_proto::cell::{Boundaries, CELL_LEN, CellAssembler, CellRef, is_variable_length, peek_cell};
-use ff_proto::circuit::CircuitKeys;
-use ff_proto::msg::{Ed25519Id, MeasParams, MeasurementId, MeasurerGrant};
+use ff_proto::circuit::{CircuitKeys, ForwardKey};
+use ff_proto::msg::{CryptoKind, Ed25519Id, MeasParams, MeasurementId, MeasurerGrant};
 use ff_proto::session::coordinator::CoordinatorLink;
 use ff_proto::session::measurer::{EchoLink, LinkSecrets};
 use ff_proto::units::MonoTime;
@@ -71,11 +71,13 @@ fn assembler_agrees(bytes: &[u8], step: usize, expected: &[CellRef<'_>]) {
 /// Hands the cells to the sessions.
 fn sessions_take(cells: &[CellRef<'_>]) {
     let secrets = LinkSecrets { ephemeral: [1; 32], content: [2; 16], sampling: [3; 16] };
-    let keys = CircuitKeys { forward: [4; 16], confirmation: [5; 32] };
+    let keys = CircuitKeys { forward: ForwardKey::CgoAes128([4; 80]), confirmation: [5; 32] };
     let now = MonoTime::default();
     let mut echo = EchoLink::new(0x8000_0001, &secrets, &keys, 1.0);
     let measurers = vec![MeasurerGrant { id: Ed25519Id([6; 32]), sockets: 1, address: None }];
-    let params = MeasParams { measurement: MeasurementId([7; 16]), duration_secs: 2, measurers };
+    let crypto = CryptoKind::SUPPORTED.to_vec();
+    let params =
+        MeasParams { measurement: MeasurementId([7; 16]), duration_secs: 2, measurers, crypto };
     let key = SigningKey::from_bytes(&[8; 32]);
     let (mut link, _) =
         CoordinatorLink::new(params, &key, &[9; 32], &[0; 20], now).expect("the team fits");

@@ -8,7 +8,7 @@ use ed25519_dalek::SigningKey;
 use ff_proto::cell::{BODY_LEN, Body};
 use ff_proto::circuit::EchoCircuit;
 use ff_proto::msg::{
-    Ed25519Id, ErrCode, MeasCreate, MeasEnd, MeasErr, MeasParams, MeasurementId, MeasurerGrant,
+    CryptoKind, Ed25519Id, ErrCode, MeasCreate, MeasEnd, MeasErr, MeasParams, MeasurementId, MeasurerGrant,
     Msg, Signed,
 };
 use ff_proto::session::target::{Arrival, GrantRecord, LinkId, Output, Policy, Target};
@@ -154,7 +154,8 @@ fn encode(message: &Msg) -> Body {
 fn request(key: &SigningKey, link: LinkId) -> Body {
     let id = Ed25519Id(key.verifying_key().to_bytes());
     let measurers = vec![MeasurerGrant { id, sockets: SOCKETS, address: None }];
-    let params = MeasParams { measurement: MEASUREMENT, duration_secs: 45, measurers };
+    let crypto = CryptoKind::SUPPORTED.to_vec();
+    let params = MeasParams { measurement: MEASUREMENT, duration_secs: 45, measurers, crypto };
     encode(&Msg::Params(Signed::new(params, key, &exporter(link))))
 }
 

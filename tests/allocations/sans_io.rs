@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use ff_measurer::link::record::{self, HEADER, Opened, Opener, RECORD_OVERHEAD, Sealer};
 use ff_proto::cell::{CELL_LEN, CellAssembler, HEADER_LEN};
-use ff_proto::circuit::{CircuitKeys, EchoCircuit};
+use ff_proto::circuit::{CircuitKeys, EchoCircuit, ForwardKey};
 use ff_proto::session::SessionFailure;
 use ff_proto::session::measurer::{EchoEvent, EchoLink, LinkSecrets, MEASUREMENT_CIRC_ID};
 use ff_proto::units::MonoTime;
@@ -24,17 +24,19 @@ const CUT: usize = 3 * CELL_LEN + 77;
 
 #[test]
 fn a_cell_on_its_way_and_back_allocates_nothing() {
-    let mut way = Way::new();
-    let mut checked = 0;
-    (0..WARM_UP).for_each(|_| checked += way.carry_record());
-    let before = ThreadCounts::own().allocations();
-    (0..RECORDS).for_each(|_| checked += way.carry_record());
-    let allocations = ThreadCounts::own().allocations() - before;
-    let cells = RECORDS * CELLS_PER_RECORD;
-    println!("{allocations} allocations over {cells} cells, {checked} of them checked");
-    assert_eq!(allocations, 0);
-    assert!(checked > cells as u64 / 200, "the checks are among what is counted");
-    assert_eq!(way.target.cells(), way.link.echoed());
+    for forward in [ForwardKey::Aes128Ctr([4; 16]), ForwardKey::CgoAes128([4; 80])] {
+        let mut way = Way::new(forward);
+        let mut checked = 0;
+        (0..WARM_UP).for_each(|_| checked += way.carry_record());
+        let before = ThreadCounts::own().allocations();
+        (0..RECORDS).for_each(|_| checked += way.carry_record());
+        let allocations = ThreadCounts::own().allocations() - before;
+        let cells = RECORDS * CELLS_PER_RECORD;
+        println!("{allocations} allocations over {cells} cells, {checked} of them checked");
+        assert_eq!(allocations, 0);
+        assert!(checked > cells as u64 / 200, "the checks are among what is counted");
+        assert_eq!(way.target.cells(), way.link.echoed());
+    }
 }
 
 /// A measurer, a target, and the record layer in both directions.
@@ -55,9 +57,9 @@ struct Way {
 
 impl Way {
     /// Both ends before the first cell.
-    fn new() -> Self {
+    fn new(forward: ForwardKey) -> Self {
         let secrets = LinkSecrets { ephemeral: [1; 32], content: [2; 16], sampling: [3; 16] };
-        let keys = CircuitKeys { forward: [4; 16], confirmation: [0; 32] };
+        let keys = CircuitKeys { forward, confirmation: [0; 32] };
         Self {
             link: EchoLink::new(MEASUREMENT_CIRC_ID, &secrets, &keys, 1e-2),
             target: EchoCircuit::new(MEASUREMENT_CIRC_ID, &keys),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use ed25519_dalek::SigningKey;
 use ff_measurer::measurer_id;
 use ff_proto::cell::{CELL_LEN, Cell, CellRef, peek_cell};
-use ff_proto::msg::{MeasParams, MeasurementId, MeasurerGrant, Msg};
+use ff_proto::msg::{CryptoKind, MeasParams, MeasurementId, MeasurerGrant, Msg};
 use ff_proto::params::Params;
 use ff_proto::session::coordinator::CoordinatorLink;
 use ff_proto::session::measurer::{EchoEvent, EchoLink, LinkSecrets, Opening, OpeningLink};
@@ -116,7 +116,9 @@ fn open_circuit() -> (End, EchoLink, End) {
     let extension = Extension::new(policy, None, None).expect("it has no file to read");
     let measurement = MeasurementId([2; 16]);
     let grant = MeasurerGrant { id: measurer_id(&key), sockets: 1, address: None };
-    let request = MeasParams { measurement, duration_secs: 30, measurers: vec![grant] };
+    let crypto = CryptoKind::CGO_AES128;
+    let request =
+        MeasParams { measurement, duration_secs: 30, measurers: vec![grant], crypto: vec![crypto] };
     let now = MonoTime::default();
     let (_, [request, _]) =
         CoordinatorLink::new(request, &key, &EXPORTER, &[0; 20], now).expect("one measurer fits");
@@ -125,7 +127,7 @@ fn open_circuit() -> (End, EchoLink, End) {
     assert!(matches!(Msg::decode(cell(&answer).body), Ok(Msg::ParamsOk(_))));
 
     let secrets = LinkSecrets { ephemeral: [3; 32], content: [4; 16], sampling: [6; 16] };
-    let (opening, create) = OpeningLink::new(measurement, &key, EXPORTER, secrets, 1e-2);
+    let (opening, create) = OpeningLink::new(measurement, &key, EXPORTER, secrets, crypto, 1e-2);
     let mut measurer = End::new(&extension);
     let answer = measurer.ask(&create);
     match opening.handle(cell(&answer)).expect("the circuit opens") {

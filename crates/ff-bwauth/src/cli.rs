@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use base64ct::{Base64Unpadded, Encoding};
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use ff_proto::msg::CryptoKind;
 use ff_proto::units::{BytesPerSec, Ratio};
 use tor_llcrypto::pk::ed25519::Ed25519Identity;
 
@@ -91,6 +92,13 @@ pub struct Common {
     #[arg(long, default_value_t = 8, value_name = "CELLS",
           value_parser = clap::value_parser!(u8).range(1..=31))]
     pub cells_per_record: u8,
+    /// The cipher that the relay puts each echoed cell through.
+    ///
+    /// The clients of tor 0.4.9 and later use CGO, which costs a relay more than the AES-CTR of
+    /// older ones; with it the result is what the relay can forward for them. `any` takes CGO from
+    /// relays that have it, and AES-CTR from others.
+    #[arg(long, value_enum, default_value_t = Crypto::Any)]
+    pub crypto: Crypto,
     /// Where the results (JSON lines), report.html and latest.v3bw go; made if it is not there
     /// [default: flashflow-demo or flashflow-results].
     #[arg(long, value_name = "DIR")]
@@ -98,6 +106,29 @@ pub struct Common {
     /// Print one JSON object on standard output, and everything else on standard error.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Which ciphers a relay may choose from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Crypto {
+    /// Counter Galois Onion with AES-128, or no measurement.
+    Cgo,
+    /// AES-128-CTR, which every relay with FlashFlow has.
+    AesCtr,
+    /// The first of these two that the relay has.
+    Any,
+}
+
+impl Crypto {
+    /// The kinds, the preferred one first.
+    #[must_use]
+    pub fn kinds(self) -> &'static [CryptoKind] {
+        match self {
+            Self::Cgo => &[CryptoKind::CGO_AES128],
+            Self::AesCtr => &[CryptoKind::AES128_CTR],
+            Self::Any => &[CryptoKind::CGO_AES128, CryptoKind::AES128_CTR],
+        }
+    }
 }
 
 /// Options of `demo`.
@@ -204,5 +235,28 @@ impl std::str::FromStr for Limit {
             return Ok(Self(None));
         }
         text.parse().map(|rate| Self(Some(rate))).map_err(|error| format!("{error}, or none"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn crypto_says_which_ciphers_in_which_order_and_cgo_comes_first_by_default() {
+        let (cgo, ctr) = (CryptoKind::CGO_AES128, CryptoKind::AES128_CTR);
+        for (more, expected) in [
+            (&[][..], &[cgo, ctr][..]),
+            (&["--crypto", "any"], &[cgo, ctr]),
+            (&["--crypto", "cgo"], &[cgo]),
+            (&["--crypto", "aes-ctr"], &[ctr]),
+        ] {
+            let args = ["ff-bwauth", "demo"].iter().chain(more);
+            let cli = Cli::try_parse_from(args).expect("a good command line");
+            let Command::Demo(demo) = cli.command else { panic!("not a demo") };
+            let params = crate::team::params(&demo.common);
+            assert_eq!(params.crypto, expected, "{more:?}");
+            params.validate().expect("good parameters");
+        }
     }
 }

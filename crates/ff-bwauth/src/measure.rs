@@ -20,7 +20,7 @@ use ff_measurer::{
 };
 use ff_proto::aggregate::{self, Verdict};
 use ff_proto::cell::CellRef;
-use ff_proto::msg::{MeasParams, MeasParamsOk, MeasurementId, MeasurerGrant};
+use ff_proto::msg::{CryptoKind, MeasParams, MeasParamsOk, MeasurementId, MeasurerGrant};
 use ff_proto::params::Params;
 use ff_proto::session::SessionFailure;
 use ff_proto::session::coordinator::{CoordinatorEvent, CoordinatorLink};
@@ -174,6 +174,7 @@ pub async fn measure(plan: &Plan, mut watch: impl FnMut(Progress<'_>)) -> Outcom
         samples: Samples::new(plan.params.duration_secs, plan.params.ratio, plan.team.len()),
         zero: Instant::now(),
         rsa_fingerprint: None,
+        crypto: None,
         opened: 0,
     };
     let result = run.carry_out(&mut watch).await;
@@ -190,6 +191,8 @@ struct Run<'a> {
     zero: Instant,
     /// What the relay's links showed.
     rsa_fingerprint: Option<[u8; 20]>,
+    /// The cipher that the relay granted.
+    crypto: Option<CryptoKind>,
     /// Links that opened.
     opened: u64,
 }
@@ -218,6 +221,7 @@ impl Run<'_> {
     ) -> Result<(), MeasureError> {
         let grant = session.wait_for_grant().await?;
         self.samples.set_grant(grant.duration_secs, grant.ratio);
+        self.crypto = Some(grant.crypto);
         watch(Progress::Step("granted; opening the measurement links"));
         let orders = orders(self.plan, &grant);
         let team = tokio::select! {
@@ -311,6 +315,7 @@ impl Run<'_> {
             },
             started_unix_secs,
             ratio,
+            crypto: self.crypto,
             allocated,
             estimate: estimate.filter(|_| result.is_ok()),
             limit: *limit,
@@ -347,6 +352,7 @@ fn orders(plan: &Plan, grant: &MeasParamsOk) -> Vec<Order> {
         rate: member.rate,
         duration: Duration::from_secs(u64::from(grant.duration_secs)),
         cells_per_record: plan.params.cells_per_record,
+        crypto: grant.crypto,
         check_probability: plan.params.check_probability,
         cores: member.cores.clone(),
         link: plan.link.clone(),
@@ -409,6 +415,7 @@ impl Session {
                     address: None,
                 })
                 .collect(),
+            crypto: plan.params.crypto.to_vec(),
         };
         let mut link = ControlLink::new(link)?;
         let (now, probe) = (MonoTime::from(zero.elapsed()), rand::random());

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use ff_proto::aggregate::{SecondSample, Verdict};
+use ff_proto::msg::CryptoKind;
 use ff_proto::units::{BytesPerSec, Ratio};
 use serde::Serialize;
 
@@ -16,6 +17,8 @@ pub struct Outcome {
     pub started_unix_secs: u64,
     /// The background ratio counted with.
     pub ratio: Ratio,
+    /// The cipher of the measurement circuits; `None` without a grant.
+    pub crypto: Option<CryptoKind>,
     /// Σa over the team; `None` when no measurer was limited in rate.
     pub allocated: Option<BytesPerSec>,
     /// The median second; `None` when no second was measured.
@@ -134,6 +137,7 @@ impl Outcome {
         serde_json::json!({
             "estimate_bytes_per_sec": self.estimate.map(BytesPerSec::get),
             "limit_bytes_per_sec": self.limit.map(BytesPerSec::get),
+            "crypto": self.crypto.map(CryptoKind::name),
             "verdict": self.verdict_name(),
             "failure": self.result.as_ref().err(),
             "seconds": self.second_rows(),
@@ -169,6 +173,7 @@ pub fn failed_json(code: &str, message: &str) -> serde_json::Value {
     serde_json::json!({
         "estimate_bytes_per_sec": null,
         "limit_bytes_per_sec": null,
+        "crypto": null,
         "verdict": "failed",
         "failure": Failure { code: code.to_owned(), message: message.to_owned() },
         "seconds": [],

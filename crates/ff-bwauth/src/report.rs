@@ -152,6 +152,9 @@ fn measurement_rows(outcome: &Outcome) -> Rows {
             format!("{} / {}", outcome.sockets.opened, outcome.sockets.asked)
         }),
         ("Background ratio r", outcome.ratio.to_string()),
+        ("Cipher of the echoed cells", {
+            outcome.crypto.map_or_else(none, |crypto| crypto.name().to_owned())
+        }),
         ("Capacity allocated", {
             outcome.allocated.map_or("no measurer limited in rate".to_owned(), |a| a.to_string())
         }),

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use base64ct::{Base64Unpadded, Encoding};
 use ff_proto::aggregate::SecondSample;
+use ff_proto::msg::CryptoKind;
 use ff_proto::units::BytesPerSec;
 use serde::Serialize;
 
@@ -94,6 +95,8 @@ struct Measurement<'a> {
     duration_secs: u64,
     /// r.
     ratio_percent: u8,
+    /// The cipher of the measurement circuits, if the relay granted one.
+    crypto: Option<&'static str>,
     /// Σa.
     allocated_bytes_per_sec: Option<u64>,
     /// The relay's known limit.
@@ -164,6 +167,7 @@ fn measurement(outcome: &Outcome) -> Measurement<'_> {
         started_utc: Utc::from_unix_secs(outcome.started_unix_secs).ok().map(|utc| utc.to_string()),
         duration_secs: outcome.seconds.len() as u64,
         ratio_percent: outcome.ratio.percent(),
+        crypto: outcome.crypto.map(CryptoKind::name),
         allocated_bytes_per_sec: outcome.allocated.map(BytesPerSec::get),
         limit_bytes_per_sec: outcome.limit.map(BytesPerSec::get),
     }

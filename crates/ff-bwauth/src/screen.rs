@@ -125,6 +125,9 @@ pub fn summary(outcome: &Outcome, clients: Option<&ClientTraffic>, files: &[Path
     ));
     let target = outcome.cpu.target.map_or(String::new(), |cpu| format!(", target {cpu:.2} s"));
     lines.push(("CPU", format!("measurers {:.2} s{target}", outcome.cpu.measurers)));
+    if let Some(crypto) = outcome.crypto {
+        lines.push(("cipher", crypto.name().to_owned()));
+    }
     let sockets = outcome.sockets;
     lines.push(("sockets", format!("{} of {} opened", sockets.opened, sockets.asked)));
     if let Some(clients) = clients {

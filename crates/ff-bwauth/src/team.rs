@@ -14,6 +14,7 @@ pub fn params(common: &Common) -> Params {
         duration_secs: common.duration,
         ratio: common.ratio,
         cells_per_record: usize::from(common.cells_per_record),
+        crypto: common.crypto.kinds(),
         ..Params::default()
     }
 }

@@ -141,6 +141,7 @@ fn check_shape(outcome: &Value) {
         &[
             "estimate_bytes_per_sec",
             "limit_bytes_per_sec",
+            "crypto",
             "verdict",
             "failure",
             "seconds",

@@ -391,6 +391,7 @@ fn adopt(worker: &mut Worker, link: Link, order: &Order) {
         &order.key,
         *link.exporter,
         secrets,
+        order.crypto,
         order.check_probability,
     );
     let parts = Parts {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ed25519_dalek::SigningKey;
-use ff_proto::msg::MeasurementId;
+use ff_proto::msg::{CryptoKind, MeasurementId};
 use ff_proto::session::SessionFailure;
 use ff_proto::units::BytesPerSec;
 use hdrhistogram::Histogram;
@@ -27,6 +27,8 @@ pub struct Order {
     pub duration: Duration,
     /// Cells per TLS record, 1 to 31.
     pub cells_per_record: usize,
+    /// The cipher of the measurement circuits, which the relay has granted.
+    pub crypto: CryptoKind,
     /// With which probability a cell is checked.
     pub check_probability: f64,
     /// The processor cores to run on, one thread each; empty for one thread, not pinned.

@@ -1,22 +1,23 @@
 //! The measurement circuit: its key exchange, and what the target does with a cell.
 //!
 //! A fresh X25519 exchange gives the forward key and proves to the measurer that the target
-//! computed the same (PROTOCOL.md §5). An echoed cell then costs the target one AES-128-CTR
-//! pass, what a middle relay pays for a forwarded cell.
+//! computed the same (PROTOCOL.md §5). An echoed cell then costs the target what a middle relay
+//! pays for a forwarded cell of a client that uses the same cipher (§6).
 
 use hkdf::Hkdf;
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 use x25519_dalek::{PublicKey, StaticSecret};
-use zeroize::{Zeroize, ZeroizeOnDrop};
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use crate::auth::Exporter;
-use crate::cell::Body;
+use crate::cell::{Body, CMD_MEAS_ECHO};
+use crate::cgo::{self, Cgo};
 use crate::keystream::Keystream;
-use crate::msg::MeasurementId;
+use crate::msg::{CryptoKind, MeasurementId};
 
-/// HKDF's info starts with this.
-const KDF_INFO: &[u8] = b"flashflow-circuit-1";
+/// Bytes of the forward key of [`CryptoKind::AES128_CTR`].
+pub const AES128_CTR_KEY_LEN: usize = 16;
 /// Bytes of the confirmation in MEAS_CREATED.
 pub const CONFIRMATION_LEN: usize = 32;
 
@@ -44,11 +45,47 @@ impl EphemeralKey {
     }
 }
 
+/// Key material of the direction from measurer to target, and with it the cipher.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub enum ForwardKey {
+    /// Of [`CryptoKind::AES128_CTR`].
+    Aes128Ctr([u8; AES128_CTR_KEY_LEN]),
+    /// Of [`CryptoKind::CGO_AES128`].
+    CgoAes128([u8; cgo::KEY_LEN]),
+}
+
+impl ForwardKey {
+    /// Which cipher it is for.
+    #[must_use]
+    pub fn crypto(&self) -> CryptoKind {
+        match self {
+            Self::Aes128Ctr(_) => CryptoKind::AES128_CTR,
+            Self::CgoAes128(_) => CryptoKind::CGO_AES128,
+        }
+    }
+
+    /// The key material: 16 or 80 bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Aes128Ctr(key) => key,
+            Self::CgoAes128(key) => key,
+        }
+    }
+}
+
+impl core::fmt::Debug for ForwardKey {
+    /// Says what it is for and keeps the key to itself.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_tuple("ForwardKey").field(&self.crypto().name()).finish()
+    }
+}
+
 /// What both ends derive.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub struct CircuitKeys {
-    /// AES-128 key of the direction from measurer to target.
-    pub forward: [u8; 16],
+    /// Key material of the direction from measurer to target.
+    pub forward: ForwardKey,
     /// What the target sends to show that it derived the same keys.
     pub confirmation: [u8; CONFIRMATION_LEN],
 }
@@ -72,10 +109,13 @@ pub struct Exchange<'a> {
     pub measurer_public: &'a [u8; 32],
     /// X25519 public key from MEAS_CREATED.
     pub target_public: &'a [u8; 32],
+    /// The cipher that was granted.
+    pub crypto: CryptoKind,
 }
 
 impl Exchange<'_> {
-    /// Derives the keys with our half; `None` when the peer's point makes the secret zero.
+    /// Derives the keys with our half; `None` when the peer's point makes the secret zero, or the
+    /// cipher is not among [`CryptoKind::SUPPORTED`].
     #[must_use]
     pub fn derive(&self, ours: &EphemeralKey) -> Option<CircuitKeys> {
         let theirs = if ours.public == *self.measurer_public {
@@ -87,17 +127,32 @@ impl Exchange<'_> {
         if !shared.was_contributory() {
             return None;
         }
-        let info =
-            [KDF_INFO, &self.measurement.0, self.measurer_public, self.target_public].concat();
-        let mut output = [0; 16 + CONFIRMATION_LEN];
-        Hkdf::<Sha256>::new(Some(self.exporter), shared.as_bytes())
-            .expand(&info, &mut output)
-            .ok()?;
-        let mut keys = CircuitKeys { forward: [0; 16], confirmation: [0; CONFIRMATION_LEN] };
-        keys.forward.copy_from_slice(&output[..16]);
-        keys.confirmation.copy_from_slice(&output[16..]);
-        output.zeroize();
-        Some(keys)
+        match self.crypto {
+            CryptoKind::AES128_CTR => {
+                self.expand(b"flashflow-circuit-1", shared.as_bytes(), ForwardKey::Aes128Ctr)
+            }
+            CryptoKind::CGO_AES128 => {
+                self.expand(b"flashflow-circuit-2", shared.as_bytes(), ForwardKey::CgoAes128)
+            }
+            _ => None,
+        }
+    }
+
+    /// Makes the keys of the shared secret. Each cipher has a label of its own, so that two ends
+    /// with different ciphers do not confirm each other.
+    fn expand<const N: usize>(
+        &self,
+        label: &[u8],
+        shared: &[u8; 32],
+        forward: fn([u8; N]) -> ForwardKey,
+    ) -> Option<CircuitKeys> {
+        let info = [label, &self.measurement.0, self.measurer_public, self.target_public].concat();
+        let mut output = Zeroizing::new([0; cgo::KEY_LEN + CONFIRMATION_LEN]);
+        let output = output.get_mut(..N + CONFIRMATION_LEN)?;
+        Hkdf::<Sha256>::new(Some(self.exporter), shared).expand(&info, output).ok()?;
+        let (key, confirmation) = output.split_first_chunk()?;
+        let confirmation = confirmation.try_into().ok()?;
+        Some(CircuitKeys { forward: forward(*key), confirmation })
     }
 }
 
@@ -106,17 +161,33 @@ impl Exchange<'_> {
 pub struct EchoCircuit {
     /// The only circuit id whose MEAS_ECHO cells belong here.
     circ_id: u32,
-    /// The forward keystream.
-    keystream: Keystream,
+    /// For hosts that decrypt by themselves.
+    key: ForwardKey,
+    /// The cipher where it stands.
+    cipher: Cipher,
     /// Cells echoed so far.
     cells: u64,
+}
+
+/// What a circuit's cells pass through.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a circuit is boxed as a whole, once a link")]
+enum Cipher {
+    /// [`CryptoKind::AES128_CTR`].
+    Aes128Ctr(Keystream),
+    /// [`CryptoKind::CGO_AES128`].
+    CgoAes128(Cgo),
 }
 
 impl EchoCircuit {
     /// A circuit at its first cell.
     #[must_use]
     pub fn new(circ_id: u32, keys: &CircuitKeys) -> Self {
-        Self { circ_id, keystream: Keystream::new(&keys.forward), cells: 0 }
+        let cipher = match &keys.forward {
+            ForwardKey::Aes128Ctr(key) => Cipher::Aes128Ctr(Keystream::new(key)),
+            ForwardKey::CgoAes128(key) => Cipher::CgoAes128(Cgo::new(key)),
+        };
+        Self { circ_id, key: keys.forward.clone(), cipher, cells: 0 }
     }
 
     /// The circuit's id.
@@ -134,8 +205,18 @@ impl EchoCircuit {
     /// Decrypts a MEAS_ECHO body in place; the cell then goes back as it is.
     #[inline]
     pub fn echo(&mut self, body: &mut Body) {
-        self.keystream.apply(body);
+        match &mut self.cipher {
+            Cipher::Aes128Ctr(keystream) => keystream.apply(body),
+            Cipher::CgoAes128(cgo) => cgo.forward(CMD_MEAS_ECHO, body),
+        }
         self.cells += 1;
+    }
+
+    /// The forward key, for a host that decrypts with its own relay crypto instead of calling
+    /// [`echo`](Self::echo).
+    #[must_use]
+    pub fn forward_key(&self) -> &ForwardKey {
+        &self.key
     }
 }
 
@@ -143,16 +224,20 @@ impl EchoCircuit {
 mod tests {
     use super::*;
 
+    /// One end's part that the other may differ in.
+    type Part = (Exporter, CryptoKind);
+
     /// Runs the exchange and returns both ends' keys.
-    fn exchange(measurer_exporter: Exporter, target_exporter: Exporter) -> [CircuitKeys; 2] {
+    fn exchange(measurer: Part, target: Part) -> [CircuitKeys; 2] {
         let (ours, theirs) = (EphemeralKey::new([1; 32]), EphemeralKey::new([2; 32]));
         let measurement = MeasurementId([3; 16]);
-        [(&ours, measurer_exporter), (&theirs, target_exporter)].map(|(key, exporter)| {
+        [(&ours, measurer), (&theirs, target)].map(|(key, (exporter, crypto))| {
             Exchange {
                 measurement: &measurement,
                 exporter: &exporter,
                 measurer_public: &ours.public(),
                 target_public: &theirs.public(),
+                crypto,
             }
             .derive(key)
             .unwrap()
@@ -160,24 +245,47 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_derive_the_same_keys_on_one_link_only() {
-        let [ours, theirs] = exchange([5; 32], [5; 32]);
-        assert_eq!(ours.forward, theirs.forward);
-        assert!(ours.confirms(&theirs.confirmation));
-        let [ours, theirs] = exchange([5; 32], [6; 32]);
-        assert_ne!(ours.forward, theirs.forward);
+    fn both_ends_derive_the_same_keys_on_one_link_and_for_one_cipher_only() {
+        let (cgo, ctr) = (CryptoKind::CGO_AES128, CryptoKind::AES128_CTR);
+        for crypto in [cgo, ctr] {
+            let [ours, theirs] = exchange(([5; 32], crypto), ([5; 32], crypto));
+            assert_eq!((ours.forward.crypto(), theirs.forward.crypto()), (crypto, crypto));
+            assert_eq!(ours.forward.as_bytes(), theirs.forward.as_bytes());
+            assert!(ours.confirms(&theirs.confirmation));
+            let [ours, theirs] = exchange(([5; 32], crypto), ([6; 32], crypto));
+            assert_ne!(ours.forward.as_bytes(), theirs.forward.as_bytes());
+            assert!(!ours.confirms(&theirs.confirmation));
+        }
+        let [ours, theirs] = exchange(([5; 32], ctr), ([5; 32], cgo));
+        assert_ne!(ours.forward.as_bytes(), &theirs.forward.as_bytes()[..16]);
         assert!(!ours.confirms(&theirs.confirmation));
     }
 
     #[test]
-    fn a_zero_point_is_refused() {
-        let ours = EphemeralKey::new([1; 32]);
-        let exchange = Exchange {
-            measurement: &MeasurementId([3; 16]),
-            exporter: &[0; 32],
-            measurer_public: &ours.public(),
-            target_public: &[0; 32],
-        };
-        assert!(exchange.derive(&ours).is_none());
+    fn a_zero_point_and_an_unknown_cipher_are_refused() {
+        let (ours, other) = (EphemeralKey::new([1; 32]), EphemeralKey::new([2; 32]).public());
+        for (target_public, crypto, is_good) in [
+            (other, CryptoKind::AES128_CTR, true),
+            ([0; 32], CryptoKind::AES128_CTR, false),
+            ([0; 32], CryptoKind::CGO_AES128, false),
+            (other, CryptoKind(3), false),
+        ] {
+            let exchange = Exchange {
+                measurement: &MeasurementId([3; 16]),
+                exporter: &[0; 32],
+                measurer_public: &ours.public(),
+                target_public: &target_public,
+                crypto,
+            };
+            assert_eq!(exchange.derive(&ours).is_some(), is_good, "{crypto:?}");
+        }
+    }
+
+    #[test]
+    fn keys_stay_out_of_debug_output() {
+        let [keys, _] =
+            exchange(([5; 32], CryptoKind::CGO_AES128), ([5; 32], CryptoKind::CGO_AES128));
+        let text = format!("{:?}", EchoCircuit::new(1, &keys));
+        assert!(text.contains("ForwardKey(\"cgo-aes128\")") && text.len() < 150, "{text}");
     }
 }

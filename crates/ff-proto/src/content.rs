@@ -1,14 +1,16 @@
 //! What is in the cells, and how a returned one is checked without having been kept.
 //!
 //! A link's content is the keystream of a secret key that never leaves the measurer: cell i holds
-//! bytes 509·i and on. The target adds the forward keystream at the same offset. So the measurer
-//! regenerates what must come back for any i (PROTOCOL.md §6). Which cells are checked is drawn
-//! from another secret keystream, so the target cannot tell.
+//! bytes 509·i and on. With AES-128-CTR the target adds the forward keystream at the same offset;
+//! with CGO what it returns also depends on the tag of the cell that it returned before. So the
+//! measurer regenerates what must come back for any i (PROTOCOL.md §6). Which cells are checked is
+//! drawn from another secret keystream, so the target cannot tell.
 
 use core::mem;
 
-use crate::cell::{BODY_LEN, Body};
-use crate::circuit::CircuitKeys;
+use crate::cell::{BODY_LEN, Body, CMD_MEAS_ECHO};
+use crate::cgo::{Cgo, TAG_LEN, Tag};
+use crate::circuit::{CircuitKeys, ForwardKey};
 use crate::keystream::Keystream;
 
 /// Makes the content of one link's cells, in order.
@@ -37,28 +39,76 @@ impl Content {
 pub struct Checker {
     /// The link's content.
     content: Keystream,
-    /// What the target adds to it.
-    forward: Keystream,
+    /// What the target does with it.
+    forward: Forward,
+}
+
+/// What the target does with a cell.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a checker is boxed as a whole, once a link")]
+enum Forward {
+    /// Adds the keystream at the same offset.
+    Aes128Ctr(Keystream),
+    /// Encrypts it, and the tag of the cell before with it.
+    CgoAes128(Cgo),
 }
 
 impl Checker {
     /// A checker of the link with this content secret and these circuit keys.
     #[must_use]
     pub fn new(secret: &[u8; 16], keys: &CircuitKeys) -> Self {
-        Self { content: Keystream::new(secret), forward: Keystream::new(&keys.forward) }
+        let forward = match &keys.forward {
+            ForwardKey::Aes128Ctr(key) => Forward::Aes128Ctr(Keystream::new(key)),
+            ForwardKey::CgoAes128(key) => Forward::CgoAes128(Cgo::new(key)),
+        };
+        Self { content: Keystream::new(secret), forward }
     }
 
     /// The body that the echo of cell `index` must have.
+    ///
+    /// `before` are the first bytes of the body that was returned in front of it, whether they are
+    /// right or not; zeros for cell 0. With AES-128-CTR they do not matter.
     #[must_use]
-    pub fn expected(&mut self, index: u64) -> Body {
-        let offset = index.wrapping_mul(BODY_LEN as u64);
-        let mut body = [0; BODY_LEN];
-        self.content.seek(offset);
-        self.content.fill(&mut body);
-        self.forward.seek(offset);
-        self.forward.apply(&mut body);
+    pub fn expected(&mut self, index: u64, before: &Tag) -> Body {
+        let mut body = self.content(index);
+        match &mut self.forward {
+            Forward::Aes128Ctr(keystream) => {
+                keystream.seek(offset(index));
+                keystream.apply(&mut body);
+            }
+            Forward::CgoAes128(cgo) => {
+                cgo.set_tag(*before);
+                cgo.forward(CMD_MEAS_ECHO, &mut body);
+            }
+        }
         body
     }
+
+    /// Whether `body` is the echo of cell `index`, whatever was returned in front of it.
+    #[must_use]
+    pub fn is_echo_of(&mut self, index: u64, body: &Body) -> bool {
+        match &mut self.forward {
+            Forward::Aes128Ctr(_) => self.expected(index, &[0; TAG_LEN]) == *body,
+            Forward::CgoAes128(cgo) => {
+                let mut body = *body;
+                cgo.reveal(&mut body);
+                self.content(index)[TAG_LEN..] == body[TAG_LEN..]
+            }
+        }
+    }
+
+    /// The body of cell `index` as it was sent.
+    fn content(&mut self, index: u64) -> Body {
+        let mut body = [0; BODY_LEN];
+        self.content.seek(offset(index));
+        self.content.fill(&mut body);
+        body
+    }
+}
+
+/// Where the content of a cell begins.
+fn offset(index: u64) -> u64 {
+    index.wrapping_mul(BODY_LEN as u64)
 }
 
 /// Draws which cells are checked: each with the same probability, independently.
@@ -116,19 +166,37 @@ mod tests {
     use super::*;
     use crate::circuit::EchoCircuit;
 
+    /// Keys of each cipher.
+    fn all_keys() -> [CircuitKeys; 2] {
+        [ForwardKey::Aes128Ctr([9; 16]), ForwardKey::CgoAes128([9; 80])]
+            .map(|forward| CircuitKeys { forward, confirmation: [0; 32] })
+    }
+
     #[test]
     fn the_checker_knows_what_an_honest_target_returns() {
-        let keys = CircuitKeys { forward: [9; 16], confirmation: [0; 32] };
-        let (mut content, mut target) = (Content::new(&[4; 16]), EchoCircuit::new(1, &keys));
-        let mut checker = Checker::new(&[4; 16], &keys);
-        for index in 0..300 {
-            let mut body = [0; BODY_LEN];
-            content.fill(&mut body);
-            target.echo(&mut body);
-            if index % 7 == 0 {
-                assert_eq!(checker.expected(index), body);
+        for keys in all_keys() {
+            let (mut content, mut target) = (Content::new(&[4; 16]), EchoCircuit::new(1, &keys));
+            let mut checker = Checker::new(&[4; 16], &keys);
+            let mut before = [0; TAG_LEN];
+            for index in 0..300 {
+                let mut body = [0; BODY_LEN];
+                content.fill(&mut body);
+                target.echo(&mut body);
+                if index % 7 == 0 {
+                    assert_eq!(checker.expected(index, &before), body);
+                    assert!(checker.is_echo_of(index, &body));
+                    assert!(!checker.is_echo_of(index + 1, &body));
+                }
+                before.copy_from_slice(&body[..TAG_LEN]);
             }
         }
+    }
+
+    #[test]
+    fn with_cgo_a_cell_is_right_only_behind_the_one_it_was_made_behind() {
+        let [_, keys] = all_keys();
+        let mut checker = Checker::new(&[4; 16], &keys);
+        assert_ne!(checker.expected(5, &[1; TAG_LEN]), checker.expected(5, &[2; TAG_LEN]));
     }
 
     #[test]

@@ -17,6 +17,7 @@
 pub mod aggregate;
 pub mod auth;
 pub mod cell;
+pub mod cgo;
 pub mod circuit;
 pub mod codec;
 pub mod content;

@@ -12,7 +12,7 @@ mod report;
 use core::fmt;
 
 pub use create::{MeasCreate, MeasCreated};
-pub use params::{MAX_MEASURERS, MeasParams, MeasParamsOk, MeasurerGrant};
+pub use params::{MAX_CRYPTO_KINDS, MAX_MEASURERS, MeasParams, MeasParamsOk, MeasurerGrant};
 pub use report::{ErrCode, MeasBg, MeasEnd, MeasErr, MeasStats};
 
 use crate::auth::{self, Exporter, SIGNATURE_LEN};
@@ -68,8 +68,23 @@ fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
 pub struct CryptoKind(pub u8);
 
 impl CryptoKind {
-    /// One AES-128-CTR pass over the body, as tor's relay crypto does it.
+    /// One AES-128-CTR pass over the body, as tor's older relay crypto does it.
     pub const AES128_CTR: Self = Self(1);
+    /// Counter Galois Onion with AES-128 (Tor proposal 359), as tor 0.4.9's clients have it.
+    pub const CGO_AES128: Self = Self(2);
+
+    /// Those spoken here, in the order of preference: what tor's clients use comes first.
+    pub const SUPPORTED: &'static [Self] = &[Self::CGO_AES128, Self::AES128_CTR];
+
+    /// A stable name for logs and JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::AES128_CTR => "aes128-ctr",
+            Self::CGO_AES128 => "cgo-aes128",
+            _ => "unknown",
+        }
+    }
 }
 
 /// A control message.

@@ -2,6 +2,7 @@
 
 use core::ops::RangeInclusive;
 
+use crate::msg::CryptoKind;
 use crate::units::{BytesPerSec, Ratio};
 
 /// Seconds a measurement may last at all: up to the greatest `FFMaxMeasurementDuration`.
@@ -37,6 +38,9 @@ pub struct Params {
     /// Cells per TLS record. Tor's own peers send about 4 KB, that is 8 cells; larger records
     /// would make the relay look faster than it is when it serves clients.
     pub cells_per_record: usize,
+    /// The ciphers that the relay may choose from for the measurement circuits, the preferred one
+    /// first. It takes the first that it has, so a cheaper one must not stand in front.
+    pub crypto: &'static [CryptoKind],
 }
 
 impl Default for Params {
@@ -50,6 +54,7 @@ impl Default for Params {
             epsilon2: 0.05,
             check_probability: 1e-3,
             cells_per_record: 8,
+            crypto: CryptoKind::SUPPORTED,
         }
     }
 }
@@ -90,7 +95,17 @@ impl Params {
         check("the check probability", self.check_probability, MIN_CHECK_PROBABILITY, 1.0)?;
         let cells = |cells: usize| f64::from(u8::try_from(cells).unwrap_or(u8::MAX));
         let (low, high) = (cells(*CELLS_PER_RECORD.start()), cells(*CELLS_PER_RECORD.end()));
-        check("the number of cells per record", cells(self.cells_per_record), low, high)
+        check("the number of cells per record", cells(self.cells_per_record), low, high)?;
+        // Kinds that are unknown here cannot be checked, and none twice: so there are few.
+        let most = cells(CryptoKind::SUPPORTED.len());
+        check("the number of crypto kinds", cells(self.crypto.len()), 1.0, most)?;
+        self.crypto.iter().enumerate().try_for_each(|(index, kind)| {
+            let is_good =
+                CryptoKind::SUPPORTED.contains(kind) && !self.crypto[..index].contains(kind);
+            let bounds = || "the kinds known here, each once".to_owned();
+            let (name, value) = ("a crypto kind", f64::from(kind.0));
+            if is_good { Ok(()) } else { Err(ParamError { name, value, bounds: bounds() }) }
+        })
     }
 
     /// f = m(1+ε2)/(1-ε1): measurer capacity to allocate per guessed relay capacity (paper §4.2).
@@ -127,5 +142,24 @@ mod tests {
         assert!(error.to_string().contains("sockets is 0"), "{error}");
         assert!(Params { check_probability: f64::NAN, ..Params::default() }.validate().is_err());
         assert!(Params { cells_per_record: 32, ..Params::default() }.validate().is_err());
+    }
+
+    #[test]
+    fn crypto_kinds_are_known_and_listed_once() {
+        const CGO: CryptoKind = CryptoKind::CGO_AES128;
+        const CTR: CryptoKind = CryptoKind::AES128_CTR;
+        const CASES: &[(&[CryptoKind], bool)] = &[
+            (&[CGO, CTR], true),
+            (&[CTR, CGO], true),
+            (&[CTR], true),
+            (&[], false),
+            (&[CGO, CGO], false),
+            (&[CGO, CryptoKind(3)], false),
+            (&[CGO, CTR, CGO], false),
+        ];
+        for &(crypto, is_good) in CASES {
+            let result = Params { crypto, ..Params::default() }.validate();
+            assert_eq!(result.is_ok(), is_good, "{crypto:?}: {result:?}");
+        }
     }
 }

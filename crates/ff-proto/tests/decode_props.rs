@@ -10,10 +10,11 @@ use ff_proto::cell::{
     self, BODY_LEN, Body, Boundaries, CELL_LEN, CMD_MEAS_ECHO, CMD_MEASUREMENT, Cell,
     CellAssembler, CellRef,
 };
-use ff_proto::circuit::{CircuitKeys, EphemeralKey};
+use ff_proto::circuit::{CircuitKeys, EphemeralKey, ForwardKey};
 use ff_proto::msg::{
-    CryptoKind, Ed25519Id, ErrCode, MAX_MEASURERS, MeasBg, MeasCreate, MeasCreated, MeasEnd,
-    MeasErr, MeasParams, MeasParamsOk, MeasStats, MeasurementId, MeasurerGrant, Msg, Signed,
+    CryptoKind, Ed25519Id, ErrCode, MAX_CRYPTO_KINDS, MAX_MEASURERS, MeasBg, MeasCreate,
+    MeasCreated, MeasEnd, MeasErr, MeasParams, MeasParamsOk, MeasStats, MeasurementId,
+    MeasurerGrant, Msg, Signed,
 };
 use ff_proto::session::coordinator::{CoordinatorLink, PROBE_CIRC_ID};
 use ff_proto::session::measurer::{EchoLink, LinkSecrets, Opening, OpeningLink};
@@ -44,7 +45,8 @@ fn valid_messages() -> Vec<Msg> {
         MeasurerGrant { id: id(), sockets: 3, address: address("192.0.2.1") },
         MeasurerGrant { id: Ed25519Id([6; 32]), sockets: 4096, address: address("2001:db8::1") },
     ];
-    let params = MeasParams { measurement: MEASUREMENT, duration_secs: 2, measurers };
+    let crypto = CryptoKind::SUPPORTED.to_vec();
+    let params = MeasParams { measurement: MEASUREMENT, duration_secs: 2, measurers, crypto };
     let create =
         MeasCreate { measurement: MEASUREMENT, public: EphemeralKey::new([1; 32]).public() };
     vec![
@@ -317,10 +319,15 @@ proptest! {
 
     #[test]
     fn measurers_links_take_any_cells(cells in prop::collection::vec(any_cell(), 1..20)) {
-        let keys = CircuitKeys { forward: [8; 16], confirmation: [9; 32] };
-        let mut echo = EchoLink::new(0x8000_0001, &secrets(), &keys, 0.5);
-        let mut opening =
-            Some(OpeningLink::new(MEASUREMENT, &key(), EXPORTER, secrets(), 0.5).0);
+        let links = [ForwardKey::Aes128Ctr([8; 16]), ForwardKey::CgoAes128([8; 80])];
+        let links = links.map(|forward| {
+            let crypto = forward.crypto();
+            let keys = CircuitKeys { forward, confirmation: [9; 32] };
+            let (opening, _) =
+                OpeningLink::new(MEASUREMENT, &key(), EXPORTER, secrets(), crypto, 0.5);
+            (EchoLink::new(0x8000_0001, &secrets(), &keys, 0.5), Some(opening))
+        });
+        for (mut echo, mut opening) in links {
         for cell in &cells {
             echo.write(&mut [0; CELL_LEN], MonoTime::default());
             let _ = echo.handle(as_ref(cell), MonoTime::default());
@@ -330,6 +337,23 @@ proptest! {
                 Some(Ok(Opening::Open(_))) => panic!("nobody knows the confirmation"),
                 _ => None,
             };
+        }
+        }
+    }
+
+    #[test]
+    fn any_list_of_crypto_kinds_is_read_as_it_was_written_or_refused(
+        kinds in prop::collection::vec(any::<u8>().prop_map(CryptoKind), 0..300),
+    ) {
+        let measurers = vec![MeasurerGrant { id: id(), sockets: 1, address: None }];
+        let is_good = (1..=usize::from(MAX_CRYPTO_KINDS)).contains(&kinds.len());
+        let params =
+            MeasParams { measurement: MEASUREMENT, duration_secs: 2, measurers, crypto: kinds };
+        let body = Msg::Params(Signed::new(params.clone(), &key(), &EXPORTER)).encode();
+        let decoded = body.and_then(|body| Msg::decode(&body));
+        prop_assert_eq!(decoded.is_ok(), is_good, "{:?}", &decoded);
+        if let Ok(Msg::Params(decoded)) = decoded {
+            prop_assert_eq!(decoded.unverified(), &params);
         }
     }
 
@@ -341,6 +365,7 @@ proptest! {
             measurement: MEASUREMENT,
             duration_secs: 2,
             measurers: vec![MeasurerGrant { id: id(), sockets: 1, address: None }],
+            crypto: CryptoKind::SUPPORTED.to_vec(),
         };
         let (mut now, probe) = (MonoTime::default(), [0; 20]);
         let (mut link, _) =

@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 BODY_LEN = 509
 MEASUREMENT, MEAS_ECHO, CREATE_FAST = 80, 81, 5
+AES128_CTR, CGO_AES128 = 1, 2
 PARAMS, PARAMS_OK, CREATE, CREATED, BG, STATS, END, ERR = range(1, 9)
 
 MEASUREMENT_ID = bytes(range(0x10, 0x20))
@@ -77,13 +78,14 @@ def x25519_public(secret):
     return X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
 
 
-def circuit_keys(secret, peer, measurer_public, target_public, exporter):
+def circuit_keys(secret, peer, measurer_public, target_public, exporter, kind=AES128_CTR):
     shared = X25519PrivateKey.from_private_bytes(secret).exchange(
         X25519PublicKey.from_public_bytes(peer)
     )
-    info = b"flashflow-circuit-1" + MEASUREMENT_ID + measurer_public + target_public
-    okm = HKDF(hashes.SHA256(), 48, salt=exporter, info=info).derive(shared)
-    return shared, okm[:16], okm[16:]
+    info = b"flashflow-circuit-%d" % kind + MEASUREMENT_ID + measurer_public + target_public
+    length = {AES128_CTR: 16, CGO_AES128: 80}[kind]
+    okm = HKDF(hashes.SHA256(), length + 32, salt=exporter, info=info).derive(shared)
+    return shared, okm[:length], okm[length:]
 
 
 # §6: content and check
@@ -97,6 +99,54 @@ def keystream(key, offset, length):
 
 def xor(a, b):
     return bytes(x ^ y for x, y in zip(a, b, strict=True))
+
+
+def polyval(key, data):
+    """POLYVAL of RFC 8452, section 3, bit by bit: x^0 is the lowest bit of the first byte."""
+    modulus = sum(1 << n for n in (128, 127, 126, 121, 0))
+
+    def multiply(a, b):
+        product = 0
+        for n in range(128):
+            if b >> n & 1:
+                product ^= a << n
+        for n in reversed(range(128, 256)):
+            if product >> n & 1:
+                product ^= modulus << (n - 128)
+        return product
+
+    h = int.from_bytes(key, "little")
+    # dot(a, b) = a * b * x^-128; each step divides the key by x.
+    for _ in range(128):
+        h = (h ^ modulus if h & 1 else h) >> 1
+    total = 0
+    for at in range(0, len(data), 16):
+        block = int.from_bytes(data[at : at + 16].ljust(16, b"\0"), "little")
+        total = multiply(total ^ block, h)
+    return total.to_bytes(16, "little")
+
+
+def aes_block(key, block):
+    return Cipher(algorithms.AES(key), modes.ECB()).encryptor().update(block)
+
+
+def cgo_forward(keys, tag, command, content):
+    """One cell through a relay; its first 16 bytes are the next tag."""
+    et_aes, et_polyval, prf_aes, prf_polyval = (keys[at : at + 16] for at in range(0, 64, 16))
+    left, right = content[:16], content[16:]
+    mask = polyval(et_polyval, tag + bytes([command]) + right)
+    left = xor(aes_block(et_aes, xor(left, mask)), mask)
+    counter = bytearray(polyval(prf_polyval, left))
+    counter[15] &= 0xC0
+    stream = Cipher(algorithms.AES(prf_aes), modes.CTR(bytes(counter))).encryptor()
+    return left + stream.update(right)
+
+
+# RFC 8452, appendix A.
+assert polyval(
+    bytes.fromhex("25629347589242761d31f826ba4b757b"),
+    bytes.fromhex("4f4f95668c83dfb6401762bb2d01a262d1a24ddd2721d006bbe45f20d3c9f362"),
+) == bytes.fromhex("f7a3b47b846119fae5b7866cf5e5b77e")
 
 
 def draws(secret, probability, count):
@@ -130,15 +180,18 @@ def messages():
     for measurer in measurers:
         params += public(measurer["key"]) + struct.pack(">H", measurer["sockets"])
     addresses = [ipaddress.ip_address(measurer["address"]).packed for measurer in measurers]
-    params += extensions(*((1, bytes([i]) + address) for i, address in enumerate(addresses)))
+    addresses = [(1, bytes([i]) + address) for i, address in enumerate(addresses)]
+    with_crypto = params + extensions(*addresses, (2, bytes([CGO_AES128, AES128_CTR])))
+    params += extensions(*addresses)
 
     measurer_public, target_public = map(x25519_public, (MEASURER_EPHEMERAL, TARGET_EPHEMERAL))
     _, _, confirmation = circuit_keys(
         MEASURER_EPHEMERAL, target_public, measurer_public, target_public, MEASURER_EXPORTER
     )
     text = "this coordinator has measured in this period"
-    return {
-        "MEAS_PARAMS": {
+
+    def request(crypto, fields):
+        return {
             "measurement": MEASUREMENT_ID.hex(),
             "duration_secs": 30,
             "measurers": [
@@ -149,10 +202,15 @@ def messages():
                 }
                 for measurer in measurers
             ],
+            "crypto": crypto,
             "signing_seed": COORDINATOR.private_bytes_raw().hex(),
             "exporter": COORDINATOR_EXPORTER.hex(),
-            "body": body(PARAMS, sign(COORDINATOR, COORDINATOR_EXPORTER, PARAMS, params)).hex(),
-        },
+            "body": body(PARAMS, sign(COORDINATOR, COORDINATOR_EXPORTER, PARAMS, fields)).hex(),
+        }
+
+    return {
+        "MEAS_PARAMS": request([AES128_CTR], params),
+        "MEAS_PARAMS with crypto kinds": request([CGO_AES128, AES128_CTR], with_crypto),
         "MEAS_PARAMS_OK": {
             "measurement": MEASUREMENT_ID.hex(),
             "duration_secs": 30,
@@ -231,11 +289,11 @@ def signature():
     }
 
 
-def exchange():
+def exchange(kind):
     measurer_public, target_public = map(x25519_public, (MEASURER_EPHEMERAL, TARGET_EPHEMERAL))
     publics = (measurer_public, target_public, MEASURER_EXPORTER)
-    ours = circuit_keys(MEASURER_EPHEMERAL, target_public, *publics)
-    theirs = circuit_keys(TARGET_EPHEMERAL, measurer_public, *publics)
+    ours = circuit_keys(MEASURER_EPHEMERAL, target_public, *publics, kind)
+    theirs = circuit_keys(TARGET_EPHEMERAL, measurer_public, *publics, kind)
     assert ours == theirs
     shared, forward, confirmation = ours
     return {
@@ -245,6 +303,7 @@ def exchange():
         "measurer_public": measurer_public.hex(),
         "target_secret": TARGET_EPHEMERAL.hex(),
         "target_public": target_public.hex(),
+        "crypto": kind,
         "shared": shared.hex(),
         "forward": forward.hex(),
         "confirmation": confirmation.hex(),
@@ -252,7 +311,7 @@ def exchange():
 
 
 def echoes():
-    forward = bytes.fromhex(exchange()["forward"])
+    forward = bytes.fromhex(exchange(AES128_CTR)["forward"])
     cells = []
     for index in (0, 5, 10_000_000_007):
         content = keystream(CONTENT_SECRET, BODY_LEN * index, BODY_LEN)
@@ -267,6 +326,22 @@ def echoes():
         ).hex(),
         "cells": cells,
     }
+
+
+def cgo_echoes():
+    """The first cells of a circuit; then one far behind a cell with a tag that is given."""
+    forward = bytes.fromhex(exchange(CGO_AES128)["forward"])
+    cells, tag = [], bytes(16)
+    for index in (0, 1, 2, 3, 4, 10_000_000_007):
+        if index > 4:
+            tag = bytes(range(0x20, 0x30))
+        content = keystream(CONTENT_SECRET, BODY_LEN * index, BODY_LEN)
+        returned = cgo_forward(forward, tag, MEAS_ECHO, content)
+        cells.append(
+            {"index": index, "before": tag.hex(), "sent": content.hex(), "returned": returned.hex()}
+        )
+        tag = returned[:16]
+    return {"content_secret": CONTENT_SECRET.hex(), "forward": forward.hex(), "cells": cells}
 
 
 def samples():
@@ -303,8 +378,10 @@ print(
             "messages": messages(),
             "extended": extended(),
             "signature": signature(),
-            "exchange": exchange(),
+            "exchange": exchange(AES128_CTR),
+            "exchange for CGO": exchange(CGO_AES128),
             "echoes": echoes(),
+            "echoes with CGO": cgo_echoes(),
             "samples": samples(),
             "probe": probe(),
             "estimates": estimates(),

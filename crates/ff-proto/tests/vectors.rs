@@ -9,7 +9,7 @@ use ed25519_dalek::SigningKey;
 use ff_proto::aggregate::{self, SecondSample};
 use ff_proto::auth;
 use ff_proto::cell::{self, BODY_LEN, Body, CELL_LEN, CMD_MEAS_ECHO};
-use ff_proto::circuit::{CircuitKeys, EchoCircuit, EphemeralKey, Exchange};
+use ff_proto::circuit::{CircuitKeys, EchoCircuit, EphemeralKey, Exchange, ForwardKey};
 use ff_proto::content::{Checker, Content, Sampler};
 use ff_proto::keystream::Keystream;
 use ff_proto::msg::{
@@ -68,6 +68,12 @@ fn measurement(vector: &Value) -> MeasurementId {
     MeasurementId(array(vector, "measurement"))
 }
 
+/// A crypto kind.
+fn crypto_kind(number: &Value) -> CryptoKind {
+    let number = number.as_u64().and_then(|number| u8::try_from(number).ok());
+    CryptoKind(number.expect("a crypto kind"))
+}
+
 /// MEAS_PARAMS as a value.
 fn meas_params(vector: &Value) -> MeasParams {
     let measurers = list(vector, "measurers").iter().map(|measurer| MeasurerGrant {
@@ -79,6 +85,7 @@ fn meas_params(vector: &Value) -> MeasParams {
         measurement: measurement(vector),
         duration_secs: number(vector, "duration_secs"),
         measurers: measurers.collect(),
+        crypto: list(vector, "crypto").iter().map(crypto_kind).collect(),
     }
 }
 
@@ -86,16 +93,18 @@ fn meas_params(vector: &Value) -> MeasParams {
 fn signed_messages_have_the_bytes_of_the_second_implementation() {
     let messages = &vectors()["messages"];
 
-    let vector = &messages["MEAS_PARAMS"];
-    let key = SigningKey::from_bytes(&array(vector, "signing_seed"));
-    let exporter = array(vector, "exporter");
-    let request = Signed::new(meas_params(vector), &key, &exporter);
-    assert_same("MEAS_PARAMS", vector, &Msg::Params(request));
-    let Ok(Msg::Params(request)) = Msg::decode(&padded_body(vector)) else { panic!("no params") };
-    let (signer, params) = request.verify(&exporter).expect("the signature is good");
-    assert_eq!(signer.0, key.verifying_key().to_bytes());
-    assert_eq!(params, &meas_params(vector));
-    assert!(request.verify(&[0; 32]).is_none(), "it must not be good on another link");
+    for name in ["MEAS_PARAMS", "MEAS_PARAMS with crypto kinds"] {
+        let vector = &messages[name];
+        let key = SigningKey::from_bytes(&array(vector, "signing_seed"));
+        let exporter = array(vector, "exporter");
+        let request = Signed::new(meas_params(vector), &key, &exporter);
+        assert_same(name, vector, &Msg::Params(request));
+        let Ok(Msg::Params(request)) = Msg::decode(&padded_body(vector)) else { panic!("{name}") };
+        let (signer, params) = request.verify(&exporter).expect("the signature is good");
+        assert_eq!(signer.0, key.verifying_key().to_bytes());
+        assert_eq!(params, &meas_params(vector));
+        assert!(request.verify(&[0; 32]).is_none(), "it must not be good on another link");
+    }
 
     let vector = &messages["MEAS_CREATE"];
     let key = SigningKey::from_bytes(&array(vector, "signing_seed"));
@@ -179,23 +188,27 @@ fn signature_has_the_bytes_of_the_second_implementation() {
 
 #[test]
 fn key_exchange_has_the_bytes_of_the_second_implementation() {
-    let vector = &vectors()["exchange"];
-    let ends = ["measurer", "target"].map(|end| {
-        let key = EphemeralKey::new(array(vector, &format!("{end}_secret")));
-        assert_eq!(key.public(), array(vector, &format!("{end}_public")), "{end}");
-        key
-    });
-    for end in &ends {
-        let keys = Exchange {
-            measurement: &measurement(vector),
-            exporter: &array(vector, "exporter"),
-            measurer_public: &ends[0].public(),
-            target_public: &ends[1].public(),
+    for name in ["exchange", "exchange for CGO"] {
+        let vector = &vectors()[name];
+        let ends = ["measurer", "target"].map(|end| {
+            let key = EphemeralKey::new(array(vector, &format!("{end}_secret")));
+            assert_eq!(key.public(), array(vector, &format!("{end}_public")), "{end}");
+            key
+        });
+        for end in &ends {
+            let keys = Exchange {
+                measurement: &measurement(vector),
+                exporter: &array(vector, "exporter"),
+                measurer_public: &ends[0].public(),
+                target_public: &ends[1].public(),
+                crypto: crypto_kind(&vector["crypto"]),
+            }
+            .derive(end)
+            .expect("the points are good");
+            assert_eq!(keys.forward.crypto(), crypto_kind(&vector["crypto"]));
+            assert_eq!(keys.forward.as_bytes(), bytes(vector, "forward"), "{name}");
+            assert!(keys.confirms(&array(vector, "confirmation")), "{name}");
         }
-        .derive(end)
-        .expect("the points are good");
-        assert_eq!(keys.forward, array(vector, "forward"));
-        assert!(keys.confirms(&array(vector, "confirmation")));
     }
 }
 
@@ -203,11 +216,12 @@ fn key_exchange_has_the_bytes_of_the_second_implementation() {
 fn echoed_cells_have_the_bytes_of_the_second_implementation() {
     let vector = &vectors()["echoes"];
     let secret = array(vector, "content_secret");
-    let keys = CircuitKeys { forward: array(vector, "forward"), confirmation: [0; 32] };
+    let forward = ForwardKey::Aes128Ctr(array(vector, "forward"));
+    let keys = CircuitKeys { forward, confirmation: [0; 32] };
     for echoed in list(vector, "cells") {
         let index: u64 = number(echoed, "index");
         let (sent, returned) = (array(echoed, "sent"), array(echoed, "returned"));
-        assert_eq!(Checker::new(&secret, &keys).expected(index), returned, "cell {index}");
+        assert_eq!(Checker::new(&secret, &keys).expected(index, &[7; 16]), returned, "{index}");
         let mut body: Body = [0; BODY_LEN];
         let mut content = Keystream::new(&secret);
         content.seek(index * 509);
@@ -230,6 +244,30 @@ fn echoed_cells_have_the_bytes_of_the_second_implementation() {
 }
 
 #[test]
+fn cells_echoed_with_cgo_have_the_bytes_of_the_second_implementation() {
+    let vector = &vectors()["echoes with CGO"];
+    let secret = array(vector, "content_secret");
+    let forward = ForwardKey::CgoAes128(array(vector, "forward"));
+    let keys = CircuitKeys { forward, confirmation: [0; 32] };
+    let (mut content, mut target) = (Content::new(&secret), EchoCircuit::new(1, &keys));
+    let mut checker = Checker::new(&secret, &keys);
+    for (place, echoed) in (0..).zip(list(vector, "cells")) {
+        let index: u64 = number(echoed, "index");
+        let returned: Body = array(echoed, "returned");
+        assert_eq!(checker.expected(index, &array(echoed, "before")), returned, "cell {index}");
+        assert!(checker.is_echo_of(index, &returned) && !checker.is_echo_of(index + 1, &returned));
+        if index == place {
+            let mut body = [0; BODY_LEN];
+            content.fill(&mut body);
+            assert_eq!(body, array(echoed, "sent"), "cell {index}");
+            target.echo(&mut body);
+            assert_eq!(body, returned, "cell {index}");
+        }
+    }
+    assert_eq!(target.cells(), 5);
+}
+
+#[test]
 fn first_echo_cell_has_the_bytes_of_the_second_implementation() {
     let vector = &vectors()["echoes"];
     assert_eq!(MEASUREMENT_CIRC_ID, number::<u32>(vector, "circ_id"));
@@ -238,7 +276,8 @@ fn first_echo_cell_has_the_bytes_of_the_second_implementation() {
         content: array(vector, "content_secret"),
         sampling: [2; 16],
     };
-    let keys = CircuitKeys { forward: array(vector, "forward"), confirmation: [0; 32] };
+    let forward = ForwardKey::Aes128Ctr(array(vector, "forward"));
+    let keys = CircuitKeys { forward, confirmation: [0; 32] };
     let mut link = EchoLink::new(MEASUREMENT_CIRC_ID, &secrets, &keys, 1.0);
     let mut cell = [0; CELL_LEN];
     link.write(&mut cell, MonoTime::default());

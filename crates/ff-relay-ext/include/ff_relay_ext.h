@@ -11,7 +11,9 @@
  *
  *   ff_target_new, _set_options, _set_params    at the start; the latter two again on changes
  *   ff_target_handle_control                    for each MEASUREMENT cell, on any link
- *   ff_circuit_echo                             for each MEAS_ECHO cell on a link with a circuit
+ *   ff_circuit_echo                             for each MEAS_ECHO cell on a link with a circuit;
+ *                                               or the relay's own cipher, started with
+ *                                               ff_circuit_crypto and ff_circuit_forward_key
  *   ff_target_on_echoed                         once for all cells echoed at once
  *   ff_target_on_background                     for all other bytes that move
  *   ff_target_handle_link_closed                when a link is gone; then ff_circuit_free
@@ -65,7 +67,7 @@
 #define FF_CMD_MEASUREMENT 80
 
 /**
- * Command of the cells for `ff_circuit_echo`.
+ * Command of the cells that are echoed.
  */
 #define FF_CMD_MEAS_ECHO 81
 
@@ -78,6 +80,17 @@
  * What `ff_target_poll_timeout` returns when there is nothing to wait for.
  */
 #define FF_NO_TIMEOUT 18446744073709551615ull
+
+/**
+ * Bytes of the forward key of FF_CRYPTO_KIND_AES128_CTR.
+ */
+#define FF_KEY_LEN_AES128_CTR 16
+
+/**
+ * Bytes of the forward key of FF_CRYPTO_KIND_CGO_AES128, in the order of tor's CGO: AES key and
+ * POLYVAL key of its tweakable cipher, AES key and POLYVAL key of its keystream, nonce.
+ */
+#define FF_KEY_LEN_CGO_AES128 80
 
 /**
  * What a call came to. With every value but FF_STATUS_OK no output has been written.
@@ -107,6 +120,10 @@ typedef enum ff_status {
    * There was an internal error. The target or circuit is out of service from here on.
    */
   FF_STATUS_PANIC = 5,
+  /**
+   * A buffer does not have the length that it must have.
+   */
+  FF_STATUS_BAD_LENGTH = 6,
 } ff_status;
 
 /**
@@ -158,6 +175,25 @@ typedef enum ff_level {
    */
   FF_LEVEL_WARN = 2,
 } ff_level;
+
+/**
+ * Which cipher the cells of a circuit pass through.
+ */
+typedef enum ff_crypto_kind {
+  /**
+   * There is no circuit.
+   */
+  FF_CRYPTO_KIND_NONE = 0,
+  /**
+   * AES-128-CTR from a zero counter over the whole body.
+   */
+  FF_CRYPTO_KIND_AES128_CTR = 1,
+  /**
+   * Counter Galois Onion with AES-128, the relay's forward direction of a cell that it does not
+   * recognise; the cell's command is FF_CMD_MEAS_ECHO, and the tag before the first cell zeros.
+   */
+  FF_CRYPTO_KIND_CGO_AES128 = 2,
+} ff_crypto_kind;
 
 /**
  * A link's measurement circuit.
@@ -438,8 +474,8 @@ enum ff_status ff_target_handle_timeout(struct ff_target *target,
 enum ff_status ff_target_abort(struct ff_target *target, uint64_t now_micros);
 
 /**
- * Counts cells that went through `ff_circuit_echo`, on whichever links. To be called once for as
- * many cells as came at once; the first call starts the measurement.
+ * Counts cells that were echoed, on whichever links. To be called once for as many cells as came
+ * at once; the first call starts the measurement.
  *
  * # Safety
  * `target` is NULL or valid.
@@ -534,12 +570,38 @@ enum ff_status ff_target_totals(const struct ff_target *target,
                                 struct ff_totals *totals);
 
 /**
- * The circuit id that the cells for `ff_circuit_echo` must have; 0 for NULL.
+ * The circuit id that the circuit's MEAS_ECHO cells must have; 0 for NULL.
  *
  * # Safety
  * `circuit` is NULL or valid.
  */
 uint32_t ff_circuit_id(const struct ff_circuit *circuit);
+
+/**
+ * The cipher of a circuit; FF_CRYPTO_KIND_NONE for NULL.
+ *
+ * # Safety
+ * `circuit` is NULL or valid.
+ */
+enum ff_crypto_kind ff_circuit_crypto(const struct ff_circuit *circuit);
+
+/**
+ * Copies a circuit's forward key to `key`.
+ *
+ * It is for relays that decrypt MEAS_ECHO cells with their own relay crypto, so that an echoed
+ * cell costs what a forwarded one does. Such a relay starts its cipher with this key, lets every
+ * cell pass through it in the order in which the link brings them, counts each of them by
+ * `ff_target_on_echoed`, and calls `ff_circuit_echo` for none. It wipes its copy of the key.
+ *
+ * `len` must be exactly FF_KEY_LEN_AES128_CTR or FF_KEY_LEN_CGO_AES128, as the circuit's cipher
+ * has it, or the status is FF_STATUS_BAD_LENGTH. Nothing is written without FF_STATUS_OK.
+ *
+ * # Safety
+ * `circuit` is NULL or valid, and `key` is NULL or has room for `len` bytes.
+ */
+enum ff_status ff_circuit_forward_key(const struct ff_circuit *circuit,
+                                      uint8_t *key,
+                                      size_t len);
 
 /**
  * Decrypts the body of a MEAS_ECHO cell in place; the cell then is its own answer.

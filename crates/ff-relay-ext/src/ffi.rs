@@ -1,12 +1,13 @@
 //! The interface for C, as `include/ff_relay_ext.h` has it.
 //!
 //! Handles are made by Rust and given to C as pointers to types whose fields C cannot see;
-//! everything else is copied. `ffi/guard.rs` is around every function and keeps panics in here,
-//! and `ffi/handle.rs` has what a pointer points to. The comments on the items below are those of the
+//! everything else is copied. `ffi/circuit.rs` has what is called per cell, `ffi/guard.rs` is around
+//! every function and keeps panics in here, and `ffi/handle.rs` has what a pointer points to. The comments on the items below are those of the
 //! header, which `tests/header.rs` compares with this file; the order of calls and a sketch of a
 //! host stand in the crate's documentation.
 #![expect(unsafe_code, reason = "C's pointers; nothing else in this crate is allowed it")]
 
+mod circuit;
 mod guard;
 mod handle;
 mod status;
@@ -23,6 +24,10 @@ use ff_proto::cell::{BODY_LEN, Body, CELL_LEN, CMD_MEAS_ECHO, CMD_MEASUREMENT};
 use ff_proto::session::target::{Arrival, LinkId};
 use ff_proto::units::{Cells, MonoTime};
 
+pub use self::circuit::{
+    FF_KEY_LEN_AES128_CTR, FF_KEY_LEN_CGO_AES128, FfCryptoKind, ff_circuit_crypto, ff_circuit_echo,
+    ff_circuit_forward_key, ff_circuit_free, ff_circuit_id,
+};
 use self::handle::HostOutput;
 pub use self::handle::{FfCircuit, FfLevel, FfTarget};
 pub use self::status::FfStatus;
@@ -36,7 +41,7 @@ pub const FF_CELL_LEN: usize = 514;
 pub const FF_BODY_LEN: usize = 509;
 /// Command of the cells for `ff_target_handle_control`.
 pub const FF_CMD_MEASUREMENT: u8 = 80;
-/// Command of the cells for `ff_circuit_echo`.
+/// Command of the cells that are echoed.
 pub const FF_CMD_MEAS_ECHO: u8 = 81;
 /// Bytes to take from the TLS exporter, and of fresh random numbers for each control cell.
 pub const FF_SECRET_LEN: usize = 32;
@@ -389,8 +394,8 @@ pub unsafe extern "C" fn ff_target_abort(target: *mut FfTarget, now_micros: u64)
     })
 }
 
-/// Counts cells that went through `ff_circuit_echo`, on whichever links. To be called once for as
-/// many cells as came at once; the first call starts the measurement.
+/// Counts cells that were echoed, on whichever links. To be called once for as many cells as came
+/// at once; the first call starts the measurement.
 ///
 /// # Safety
 /// `target` is NULL or valid.
@@ -594,49 +599,6 @@ pub unsafe extern "C" fn ff_target_totals(
         unsafe { totals.write(now) };
         FfStatus::Ok
     })
-}
-
-/// The circuit id that the cells for `ff_circuit_echo` must have; 0 for NULL.
-///
-/// # Safety
-/// `circuit` is NULL or valid.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ff_circuit_id(circuit: *const FfCircuit) -> u32 {
-    // SAFETY: the caller's promise.
-    let circuit = unsafe { circuit.as_ref() };
-    guard::plain(0, || circuit.map_or(0, |circuit| circuit.circuit.circ_id()))
-}
-
-/// Decrypts the body of a MEAS_ECHO cell in place; the cell then is its own answer.
-///
-/// It neither allocates nor locks, and touches nothing but the circuit and the body. Cells must
-/// come in the order in which the link brings them.
-///
-/// # Safety
-/// `circuit` is NULL or valid, and `body` is NULL or has FF_BODY_LEN bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ff_circuit_echo(circuit: *mut FfCircuit, body: *mut u8) -> FfStatus {
-    // SAFETY: the caller's promise.
-    let (circuit, body) = unsafe { (circuit.as_mut(), body.cast::<Body>().as_mut()) };
-    guard::circuit(circuit, |circuit| {
-        let Some(body) = body else { return FfStatus::NullPointer };
-        circuit.circuit.echo(body);
-        FfStatus::Ok
-    })
-}
-
-/// Frees a circuit; NULL is allowed. To be called when its link closes.
-///
-/// # Safety
-/// `circuit` is NULL or from FF_OUTPUT_KIND_OPEN, and nobody uses it any more.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ff_circuit_free(circuit: *mut FfCircuit) {
-    guard::plain((), || {
-        if !circuit.is_null() {
-            // SAFETY: the caller's promise; it is not NULL.
-            drop(unsafe { Box::from_raw(circuit) });
-        }
-    });
 }
 
 impl FfOutput {

@@ -47,6 +47,10 @@
 //! happens after an internal error. `tests/c/measure.c` is a whole host; `tests/c_interface.rs`
 //! measures it.
 //!
+//! `ff_circuit_echo` is for hosts without relay crypto. A relay takes `ff_circuit_crypto` and
+//! `ff_circuit_forward_key` when it gets a circuit, starts its own relay cipher with them, and
+//! decrypts echo cells with that: then an echoed cell costs exactly what a forwarded one does.
+//!
 //! A sandbox may forbid opening files, as C tor's does. Then `ff_target_new` gets no path: the
 //! relay stores the text of each `FF_OUTPUT_KIND_STORE` in a way of its own, and passes it to
 //! `ff_target_new` at the next start.

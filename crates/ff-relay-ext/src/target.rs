@@ -7,6 +7,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use ff_proto::msg::CryptoKind;
 use ff_proto::session::target::{
     Arrival, GrantRecord, LinkId, Output, Policy, Target, TargetEvent,
 };
@@ -71,6 +72,11 @@ impl RelayTarget {
     /// Takes new options.
     pub fn set_policy(&mut self, policy: Policy) {
         self.target.set_policy(policy);
+    }
+
+    /// Grants only these ciphers; see [`Target::support_only`].
+    pub fn support_only(&mut self, crypto: &'static [CryptoKind]) {
+        self.target.support_only(crypto);
     }
 
     /// Takes a MEASUREMENT cell.

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
 use ff_proto::cell::{CELL_LEN, CMD_MEAS_ECHO, Cell, peek_cell};
-use ff_proto::msg::{Ed25519Id, MeasParams, MeasurementId, MeasurerGrant};
+use ff_proto::msg::{CryptoKind, Ed25519Id, MeasParams, MeasurementId, MeasurerGrant};
 use ff_proto::session::SessionFailure;
 use ff_proto::session::coordinator::{CoordinatorEvent, CoordinatorLink};
 use ff_proto::session::measurer::{EchoEvent, EchoLink, LinkSecrets, Opening, OpeningLink};
@@ -191,12 +191,18 @@ struct Team {
     key: SigningKey,
     /// The measurer's key.
     measurer: SigningKey,
+    /// The cipher it measures with.
+    crypto: CryptoKind,
 }
 
 impl Team {
     /// A coordinator with one measurer.
     fn new() -> Self {
-        Self { key: SigningKey::from_bytes(&[1; 32]), measurer: SigningKey::from_bytes(&[2; 32]) }
+        Self {
+            key: SigningKey::from_bytes(&[1; 32]),
+            measurer: SigningKey::from_bytes(&[2; 32]),
+            crypto: CryptoKind::CGO_AES128,
+        }
     }
 
     /// Asks for a measurement, and returns the session and all that the relay did.
@@ -210,6 +216,7 @@ impl Team {
                 sockets: 2,
                 address: Some([192, 0, 2, 7].into()),
             }],
+            crypto: vec![self.crypto],
         };
         let (session, [request, probe]) =
             CoordinatorLink::new(params, &self.key, &exporter, &[0; 20], host.now)
@@ -229,6 +236,7 @@ impl Team {
         let event = session.handle(peek_cell(&answers[0]).expect("a cell"));
         let Ok(Some(CoordinatorEvent::Granted(grant))) = event else { panic!("{event:?}") };
         assert_eq!((grant.duration_secs, grant.ratio.percent()), (SECONDS, 25));
+        assert_eq!(grant.crypto, self.crypto);
         (session, lines)
     }
 
@@ -237,7 +245,7 @@ impl Team {
         let exporter = host.open(link);
         let secrets = LinkSecrets { ephemeral: [3; 32], content: [4; 16], sampling: [5; 16] };
         let (opening, create) =
-            OpeningLink::new(MEASUREMENT, &self.measurer, exporter, secrets, 1.0);
+            OpeningLink::new(MEASUREMENT, &self.measurer, exporter, secrets, self.crypto, 1.0);
         let answers = cells(&host.cell(link, &create), link);
         match opening.handle(peek_cell(&answers[0]).expect("a cell")) {
             Ok(Opening::Open(echo)) => echo,
@@ -346,7 +354,8 @@ fn a_whole_measurement_through_the_header() {
     let text = std::fs::read_to_string(&memory).expect("it was written before the grant");
     assert_eq!(text, format!("{} {UNIX_SECS}\n", id(&team.key)));
 
-    // A restart forgets nothing: one retry in the period, and no more.
+    // A restart forgets nothing: one retry in the period, and no more. It is with the other cipher.
+    let team = Team { crypto: CryptoKind::AES128_CTR, ..team };
     let mut host = Host::allowing(&["file", path], &team.key);
     measure(&team, &mut host);
     let (mut session, lines) = team.ask(&mut host);

@@ -3,6 +3,7 @@
 use ff_bwauth::outcome::{CellCounts, CpuSeconds, Outcome, RoundTrip, SocketCounts, TargetInfo};
 use ff_bwauth::v3bw::{BandwidthFile, InvalidFile, Publication};
 use ff_proto::aggregate::{SecondSample, Verdict, estimate};
+use ff_proto::msg::CryptoKind;
 use ff_proto::units::{BytesPerSec, Ratio};
 
 /// 2026-11-20 09:30:00 UTC.
@@ -29,6 +30,7 @@ pub(crate) fn outcome(relay: u8, mbit: u64) -> Outcome {
         },
         started_unix_secs: NOW - 90,
         ratio,
+        crypto: Some(CryptoKind::CGO_AES128),
         allocated: Some(BytesPerSec::from_mbit(3000)),
         estimate: estimate(&seconds, ratio),
         limit: None,

@@ -13,7 +13,7 @@ use ed25519_dalek::SigningKey;
 use ff_proto::auth::{EXPORTER_LABEL, EXPORTER_LEN, Exporter};
 use ff_proto::cell::{CELL_LEN, CMD_MEAS_ECHO, CMD_MEASUREMENT, Cell, HEADER_LEN, fixed_cell};
 use ff_proto::circuit::{EchoCircuit, EphemeralKey, Exchange};
-use ff_proto::msg::{MeasCreated, MeasurementId, Msg};
+use ff_proto::msg::{CryptoKind, MeasCreated, MeasurementId, Msg};
 use ff_proto::units::Cells;
 use mio::{Events, Interest, Poll, Token};
 use rustls::ServerConfig;
@@ -28,6 +28,9 @@ use crate::measurer::{Measurer, MeasurerEvent, START_LEAD};
 use crate::order::Order;
 use crate::socket::READ_LEN;
 use crate::worker::NAP;
+
+/// The cheapest cipher for the target; to the measurer they cost the same.
+const CRYPTO: CryptoKind = CryptoKind::AES128_CTR;
 
 /// A link at the target.
 struct TargetSocket {
@@ -161,6 +164,7 @@ fn create(cell: &Cell, exporter: &Exporter) -> Option<(Cell, EchoCircuit)> {
         exporter,
         measurer_public: &create.public,
         target_public: &ours.public(),
+        crypto: CRYPTO,
     }
     .derive(&ours)?;
     let circ_id = u32::from_be_bytes(*cell.first_chunk()?);
@@ -256,6 +260,7 @@ pub(super) fn measurer(case: &Case<'_>) -> Result<Run, BenchError> {
         // The first second is the warm-up and is not counted.
         duration: case.options.run + std::time::Duration::from_secs(1),
         cells_per_record: case.record_len / CELL_LEN,
+        crypto: CRYPTO,
         check_probability: ff_proto::params::Params::default().check_probability,
         cores: cores.client.into_iter().collect(),
         link: LinkOptions::default(),

@@ -10,8 +10,15 @@ use crate::units::Ratio;
 /// The most measurers of one team: what fits into one cell.
 pub const MAX_MEASURERS: u8 = 8;
 
+/// The most crypto kinds one request may list; more than there will ever be.
+pub const MAX_CRYPTO_KINDS: u8 = 16;
+
 /// Extension of MEAS_PARAMS: `measurer index [1] address [4 or 16]`.
 const EXT_ADDRESS: u8 = 1;
+/// Extension of MEAS_PARAMS: `crypto kind [1]`, so many times.
+const EXT_CRYPTO: u8 = 2;
+/// What a request without [`EXT_CRYPTO`] accepts.
+const DEFAULT_CRYPTO: &[CryptoKind] = &[CryptoKind::AES128_CTR];
 
 /// What one measurer may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +41,8 @@ pub struct MeasParams {
     pub duration_secs: u16,
     /// The team.
     pub measurers: Vec<MeasurerGrant>,
+    /// The ciphers it accepts, the preferred one first. Unknown ones are kept.
+    pub crypto: Vec<CryptoKind>,
 }
 
 impl Payload for MeasParams {
@@ -47,18 +56,21 @@ impl Payload for MeasParams {
             out.extend_from_slice(&measurer.id.0);
             out.extend_from_slice(&measurer.sockets.to_be_bytes());
         }
-        let addresses: Vec<_> = (0_u8..)
-            .zip(&self.measurers)
-            .filter_map(|(index, measurer)| {
-                let mut value = vec![index];
-                match measurer.address? {
-                    IpAddr::V4(address) => value.extend_from_slice(&address.octets()),
-                    IpAddr::V6(address) => value.extend_from_slice(&address.octets()),
-                }
-                Some((EXT_ADDRESS, value))
-            })
-            .collect();
-        put_extensions(&addresses, out);
+        let addresses = (0_u8..).zip(&self.measurers).filter_map(|(index, measurer)| {
+            let mut value = vec![index];
+            match measurer.address? {
+                IpAddr::V4(address) => value.extend_from_slice(&address.octets()),
+                IpAddr::V6(address) => value.extend_from_slice(&address.octets()),
+            }
+            Some((EXT_ADDRESS, value))
+        });
+        let crypto = (self.crypto != DEFAULT_CRYPTO).then(|| {
+            // Too many do not decode, whether all of them are here or not.
+            let kinds = self.crypto.iter().take(usize::from(u8::MAX));
+            (EXT_CRYPTO, kinds.map(|kind| kind.0).collect())
+        });
+        let extensions: Vec<_> = addresses.chain(crypto).collect();
+        put_extensions(&extensions, out);
     }
 
     fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
@@ -76,11 +88,13 @@ impl Payload for MeasParams {
                 Ok(MeasurerGrant { id, sockets, address: None })
             })
             .collect::<Result<Vec<_>, DecodeError>>()?;
+        let mut crypto = DEFAULT_CRYPTO.to_vec();
         read_extensions(reader, |kind, value| match kind {
             EXT_ADDRESS => read_address(value, &mut measurers),
+            EXT_CRYPTO => read_crypto(value).map(|kinds| crypto = kinds),
             _ => Ok(()),
         })?;
-        Ok(Self { measurement, duration_secs, measurers })
+        Ok(Self { measurement, duration_secs, measurers, crypto })
     }
 }
 
@@ -98,6 +112,13 @@ fn read_address(value: &[u8], measurers: &mut [MeasurerGrant]) -> Result<(), Dec
         DecodeError::OutOfRange { field: "measurer index", value: index.into(), min: 0, max };
     measurers.get_mut(usize::from(index)).ok_or(out_of_range)?.address = Some(address);
     Ok(())
+}
+
+/// Reads the crypto kinds extension.
+fn read_crypto(value: &[u8]) -> Result<Vec<CryptoKind>, DecodeError> {
+    let count = u16::try_from(value.len()).unwrap_or(u16::MAX);
+    in_range("number of crypto kinds", count, 1, u16::from(MAX_CRYPTO_KINDS))?;
+    Ok(value.iter().copied().map(CryptoKind).collect())
 }
 
 /// MEAS_PARAMS_OK: what the target grants.

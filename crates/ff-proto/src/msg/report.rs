@@ -151,6 +151,8 @@ err_codes! {
     INTERNAL = 18, "internal";
     /// The sender gave the measurement up.
     ABORTED = 19, "aborted";
+    /// None of the crypto kinds that the request lists is spoken.
+    NO_COMMON_CRYPTO = 20, "no_common_crypto";
 }
 
 impl fmt::Display for ErrCode {

@@ -80,6 +80,8 @@ pub struct CoordinatorLink {
     measurement: MeasurementId,
     /// What was asked for, then what was granted.
     duration_secs: u16,
+    /// The ciphers that the target may choose from.
+    crypto: Vec<CryptoKind>,
     /// The second whose report is due.
     next_second: u16,
 }
@@ -91,8 +93,9 @@ impl CoordinatorLink {
     ///
     /// # Errors
     /// [`DecodeError`] when the target could not read the request: the team has no measurer, more
-    /// than [`MAX_MEASURERS`](crate::msg::MAX_MEASURERS) or too many addresses, or a number is out
-    /// of its bounds.
+    /// than [`MAX_MEASURERS`](crate::msg::MAX_MEASURERS) or too many addresses, there is no crypto
+    /// kind or more than [`MAX_CRYPTO_KINDS`](crate::msg::MAX_CRYPTO_KINDS), or a number is out of
+    /// its bounds.
     pub fn new(
         params: MeasParams,
         key: &SigningKey,
@@ -102,11 +105,13 @@ impl CoordinatorLink {
     ) -> Result<(Self, [Cell; 2]), DecodeError> {
         let state = State::Asking { deadline: now + ANSWER_TIMEOUT };
         let (measurement, duration_secs) = (params.measurement, params.duration_secs);
+        let crypto = params.crypto.clone();
         let body = Msg::Params(Signed::new(params, key, exporter)).encode()?;
         Msg::decode(&body)?;
         let request = cell::fixed_cell(0, CMD_MEASUREMENT, &body)?;
         let probe = cell::fixed_cell(PROBE_CIRC_ID, CMD_CREATE_FAST, probe)?;
-        Ok((Self { state, measurement, duration_secs, next_second: 0 }, [request, probe]))
+        let link = Self { state, measurement, duration_secs, crypto, next_second: 0 };
+        Ok((link, [request, probe]))
     }
 
     /// Takes the next cell.
@@ -182,7 +187,11 @@ impl CoordinatorLink {
         if grant.duration_secs < self.duration_secs.min(MIN_GRANT_SECS) {
             return Err(PeerViolation::BadGrant("a shorter duration than any relay may insist on"));
         }
-        if grant.crypto != CryptoKind::AES128_CTR {
+        // The relay must not choose a cheaper cipher than any that the coordinator takes.
+        if !self.crypto.contains(&grant.crypto) {
+            return Err(PeerViolation::BadGrant("a crypto kind that was not asked for"));
+        }
+        if !CryptoKind::SUPPORTED.contains(&grant.crypto) {
             return Err(PeerViolation::BadGrant("an unknown crypto kind"));
         }
         Ok(())

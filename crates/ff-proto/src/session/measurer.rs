@@ -15,9 +15,10 @@ use crate::auth::Exporter;
 use crate::cell::{
     self, CMD_MEAS_ECHO, CMD_MEASUREMENT, CMD_PADDING, CMD_VPADDING, Cell, CellRef, HEADER_LEN,
 };
+use crate::cgo::{TAG_LEN, Tag};
 use crate::circuit::{CircuitKeys, EphemeralKey, Exchange};
 use crate::content::{Checker, Content, Sampler};
-use crate::msg::{MeasCreate, MeasCreated, MeasurementId, Msg, Signed};
+use crate::msg::{CryptoKind, MeasCreate, MeasCreated, MeasurementId, Msg, Signed};
 use crate::units::MonoTime;
 
 /// The circuit id of measurement circuits: an initiator's ids have the high bit set (tor-spec),
@@ -50,6 +51,8 @@ pub struct OpeningLink {
     ephemeral: EphemeralKey,
     /// Content and sampling.
     secrets: LinkSecrets,
+    /// The cipher that the target has granted.
+    crypto: CryptoKind,
     /// Which share of the cells is checked.
     check_probability: f64,
 }
@@ -70,12 +73,13 @@ impl OpeningLink {
         key: &SigningKey,
         exporter: Exporter,
         secrets: LinkSecrets,
+        crypto: CryptoKind,
         check_probability: f64,
     ) -> (Self, Cell) {
         let ephemeral = EphemeralKey::new(secrets.ephemeral);
         let create = MeasCreate { measurement, public: ephemeral.public() };
         let message = Msg::Create(Signed::new(create, key, &exporter));
-        let link = Self { measurement, exporter, ephemeral, secrets, check_probability };
+        let link = Self { measurement, exporter, ephemeral, secrets, crypto, check_probability };
         (link, control_cell(MEASUREMENT_CIRC_ID, &message))
     }
 
@@ -104,6 +108,7 @@ impl OpeningLink {
             exporter: &self.exporter,
             measurer_public: &self.ephemeral.public(),
             target_public: &created.public,
+            crypto: self.crypto,
         }
         .derive(&self.ephemeral)
         .filter(|keys| keys.confirms(&created.confirmation))
@@ -137,8 +142,11 @@ pub struct EchoLink {
     sent: u64,
     /// Cells that came back.
     echoed: u64,
-    /// The next cell to check, of those on the way; `u64::MAX` for none.
+    /// The next cell to check, on the way or still to be written.
     next_check: u64,
+    /// The tag of the echo in front of that cell, once it has come. It is noted then because the
+    /// echo may have come before the next cell was written.
+    tag_before: Tag,
     /// Makes the content.
     content: Content,
     /// Draws the cells to check.
@@ -159,13 +167,15 @@ impl EchoLink {
         check_probability: f64,
     ) -> Self {
         let [a, b, c, d] = circ_id.to_be_bytes();
+        let sampler = Sampler::new(&secrets.sampling, check_probability);
         Self {
             header: [a, b, c, d, CMD_MEAS_ECHO],
             sent: 0,
             echoed: 0,
-            next_check: u64::MAX,
+            next_check: sampler.next(),
+            tag_before: [0; TAG_LEN],
             content: Content::new(&secrets.content),
-            sampler: Sampler::new(&secrets.sampling, check_probability),
+            sampler,
             pending: VecDeque::with_capacity(MAX_PENDING_CHECKS),
             checker: Box::new(Checker::new(&secrets.content, keys)),
         }
@@ -190,9 +200,14 @@ impl EchoLink {
     fn note_check(&mut self, now: MonoTime) {
         if self.pending.len() < MAX_PENDING_CHECKS {
             self.pending.push_back((self.sent, now));
-            self.next_check = self.pending.front().map_or(u64::MAX, |&(index, _)| index);
         }
         self.sampler.advance();
+        self.note_next_check();
+    }
+
+    /// Finds the next cell to check.
+    fn note_next_check(&mut self) {
+        self.next_check = self.pending.front().map_or(self.sampler.next(), |&(index, _)| index);
     }
 
     /// Takes the next cell.
@@ -216,28 +231,45 @@ impl EchoLink {
             return Err(PeerViolation::WrongCircuit(cell.circ_id).into());
         }
         self.echoed += 1;
-        if index == self.next_check {
-            return self.check(cell.body, now);
+        // One comparison finds the cell to check and the one in front of it.
+        if self.echoed >= self.next_check {
+            return self.look_at(index, cell.body, now);
         }
         Ok(EchoEvent::Echo)
     }
 
-    /// Checks the cell at the front of the pending ones.
+    /// Checks the cell if it is to be checked, and keeps its tag if the next one is.
     #[cold]
-    fn check(&mut self, body: &[u8], now: MonoTime) -> Result<EchoEvent, SessionFailure> {
-        let Some((index, written)) = self.pending.pop_front() else { return Ok(EchoEvent::Echo) };
-        self.next_check = self.pending.front().map_or(u64::MAX, |&(index, _)| index);
-        if self.checker.expected(index) != *body {
-            return Err(self.explain(index, body).into());
+    fn look_at(
+        &mut self,
+        index: u64,
+        body: &[u8],
+        now: MonoTime,
+    ) -> Result<EchoEvent, SessionFailure> {
+        let Ok(body) = <&cell::Body>::try_from(body) else {
+            return Err(PeerViolation::WrongContent { index }.into());
+        };
+        let due = self.pending.front().copied().filter(|&(due, _)| due == index);
+        if due.is_some() {
+            self.pending.pop_front();
+            self.note_next_check();
+            if self.checker.expected(index, &self.tag_before) != *body {
+                return Err(self.explain(index, body).into());
+            }
         }
-        Ok(EchoEvent::Checked { round_trip: now.since(written) })
+        if self.echoed == self.next_check {
+            self.tag_before.copy_from_slice(&body[..TAG_LEN]);
+        }
+        Ok(due.map_or(EchoEvent::Echo, |(_, written)| EchoEvent::Checked {
+            round_trip: now.since(written),
+        }))
     }
 
     /// Says what is wrong with a body that came in the place of cell `place`.
-    fn explain(&mut self, place: u64, body: &[u8]) -> PeerViolation {
+    fn explain(&mut self, place: u64, body: &cell::Body) -> PeerViolation {
         let near = place.saturating_sub(NEAR_CELLS)..=place.saturating_add(NEAR_CELLS);
         near.into_iter()
-            .find(|&index| index != place && self.checker.expected(index) == *body)
+            .find(|&index| index != place && self.checker.is_echo_of(index, body))
             .map_or(PeerViolation::WrongContent { index: place }, |index| {
                 PeerViolation::OutOfOrder { index, place }
             })

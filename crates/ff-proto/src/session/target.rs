@@ -162,6 +162,8 @@ struct Measurement {
     duration_secs: u16,
     /// The background ratio granted.
     ratio: Ratio,
+    /// The cipher granted.
+    crypto: CryptoKind,
     /// Who may open links, and how many more.
     team: Vec<MeasurerGrant>,
     /// The open measurement links; at most the team's sockets.
@@ -179,6 +181,8 @@ struct Measurement {
 pub struct Target {
     /// What is allowed.
     policy: Policy,
+    /// The ciphers that the host has.
+    supported: &'static [CryptoKind],
     /// Grants of the last period.
     history: Vec<GrantRecord>,
     /// Grants since the start.
@@ -192,11 +196,28 @@ pub struct Target {
 /// A request that is refused, and what the peer is told.
 type Refusal = (ErrCode, &'static str);
 
+/// The refusal of a request that lists no cipher which is spoken here.
+const NO_COMMON_CRYPTO: Refusal =
+    (ErrCode::NO_COMMON_CRYPTO, "none of the request's crypto kinds is spoken here");
+
 impl Target {
     /// An idle target that remembers earlier grants.
     #[must_use]
     pub fn new(policy: Policy, history: Vec<GrantRecord>) -> Self {
-        Self { policy, history, grants_given: 0, measurement: None, output: VecDeque::new() }
+        Self {
+            policy,
+            supported: CryptoKind::SUPPORTED,
+            history,
+            grants_given: 0,
+            measurement: None,
+            output: VecDeque::new(),
+        }
+    }
+
+    /// Grants only these ciphers, for a host that decrypts by itself and does not have all of
+    /// [`CryptoKind::SUPPORTED`]. Unknown ones are never granted.
+    pub fn support_only(&mut self, supported: &'static [CryptoKind]) {
+        self.supported = supported;
     }
 
     /// Takes new options; a measurement that is going on keeps what it was granted.
@@ -257,9 +278,18 @@ impl Target {
         if self.measurement.is_some() {
             return Err((ErrCode::BUSY, "another measurement is going on"));
         }
+        let crypto = self.choose_crypto(params).ok_or(NO_COMMON_CRYPTO)?;
         self.note_grant(coordinator, arrival.unix_secs)?;
-        self.grant(arrival, coordinator, params);
+        self.grant(arrival, coordinator, params, crypto);
         Ok(())
+    }
+
+    /// The first cipher of the coordinator's that is known and supported here.
+    fn choose_crypto(&self, params: &MeasParams) -> Option<CryptoKind> {
+        let is_spoken = |kind: &CryptoKind| {
+            self.supported.contains(kind) && CryptoKind::SUPPORTED.contains(kind)
+        };
+        params.crypto.iter().copied().find(is_spoken)
     }
 
     /// Uses up one of the coordinator's grants of this period.
@@ -277,16 +307,17 @@ impl Target {
     }
 
     /// Answers MEAS_PARAMS_OK and waits for the team.
-    fn grant(&mut self, arrival: &Arrival<'_>, coordinator: Ed25519Id, params: &MeasParams) {
+    fn grant(
+        &mut self,
+        arrival: &Arrival<'_>,
+        coordinator: Ed25519Id,
+        params: &MeasParams,
+        crypto: CryptoKind,
+    ) {
         let duration_secs = params.duration_secs.min(self.policy.max_duration_secs);
         let measurement = params.measurement;
-        let answer = MeasParamsOk {
-            measurement,
-            duration_secs,
-            ratio: self.policy.ratio,
-            crypto: CryptoKind::AES128_CTR,
-        };
-        let ratio = answer.ratio;
+        let ratio = self.policy.ratio;
+        let answer = MeasParamsOk { measurement, duration_secs, ratio, crypto };
         self.send(arrival.link, arrival.circ_id, &Msg::ParamsOk(answer));
         let sockets = params.measurers.iter().map(|measurer| u32::from(measurer.sockets)).sum();
         self.output.push_back(Output::Tell(TargetEvent::Granted {
@@ -301,6 +332,7 @@ impl Target {
             coordinator_link: arrival.link,
             duration_secs,
             ratio,
+            crypto,
             team: params.measurers.clone(),
             links: Vec::new(),
             progress: Progress::Granted { lapses: arrival.now + START_TIMEOUT },
@@ -347,6 +379,7 @@ impl Target {
             exporter: arrival.exporter,
             measurer_public: &create.public,
             target_public: &ours.public(),
+            crypto: measurement.crypto,
         };
         let keys =
             exchange.derive(&ours).ok_or((ErrCode::KEY_EXCHANGE, "the public key is a bad one"))?;

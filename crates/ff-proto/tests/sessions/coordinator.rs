@@ -6,7 +6,8 @@ use ff_proto::cell::{
     self, BODY_LEN, CMD_CREATED_FAST, CMD_DESTROY, CMD_MEASUREMENT, CMD_PADDING, CMD_VPADDING, Cell,
 };
 use ff_proto::msg::{
-    CryptoKind, ErrCode, MeasBg, MeasEnd, MeasErr, MeasParamsOk, MeasStats, MeasurementId, Msg,
+    CryptoKind, ErrCode, MeasBg, MeasEnd, MeasErr, MeasParams, MeasParamsOk, MeasStats,
+    MeasurementId, Msg,
 };
 use ff_proto::session::coordinator::{CoordinatorEvent, CoordinatorLink, PROBE_CIRC_ID};
 use ff_proto::session::{PeerViolation, SessionFailure};
@@ -117,13 +118,40 @@ fn grant_that_does_not_answer_the_request_is_a_violation() {
     for bad in [
         MeasParamsOk { measurement: MeasurementId([8; 16]), ..grant() },
         MeasParamsOk { duration_secs: 4, ..grant() },
-        MeasParamsOk { crypto: CryptoKind(2), ..grant() },
+        MeasParamsOk { crypto: CryptoKind(3), ..grant() },
     ] {
         let failure = hear(&mut asking(), &Msg::ParamsOk(bad.clone())).expect_err("bad");
         assert_eq!(failure.code(), "bad_grant", "{bad:?}");
     }
     let failure = hear(&mut running(), &Msg::ParamsOk(grant())).expect_err("a second grant");
     assert_eq!(failure.code(), "unexpected_message");
+}
+
+#[test]
+fn grant_of_a_cipher_that_was_not_listed_is_a_violation() {
+    let (cgo, ctr, unknown) = (CryptoKind::CGO_AES128, CryptoKind::AES128_CTR, CryptoKind(3));
+    for (listed, granted, is_good) in [
+        (vec![cgo, ctr], cgo, true),
+        (vec![cgo, ctr], ctr, true),
+        (vec![ctr], ctr, true),
+        (vec![ctr], cgo, false),
+        // What a relay without CGO grants, whatever it is asked for.
+        (vec![cgo], ctr, false),
+        (vec![cgo, unknown], unknown, false),
+    ] {
+        let (asked, now) = (MeasParams { crypto: listed.clone(), ..params() }, MonoTime::default());
+        let (mut link, _) =
+            CoordinatorLink::new(asked, &coordinator_key(), &[0; 32], &[0; 20], now)
+                .expect("the team fits");
+        let answer = Msg::ParamsOk(MeasParamsOk { crypto: granted, ..grant() });
+        match hear(&mut link, &answer) {
+            Ok(event) => assert!(is_good && event.is_some(), "{granted:?} of {listed:?}"),
+            Err(failure) => {
+                assert!(!is_good, "{granted:?} of {listed:?}");
+                assert_eq!(failure.code(), "bad_grant");
+            }
+        }
+    }
 }
 
 #[test]
@@ -229,6 +257,41 @@ fn team_that_does_not_fit_is_an_error() {
     let first = params.measurers[0].clone();
     let with_address = ff_proto::msg::MeasurerGrant { address: "::1".parse().ok(), ..first };
     params.measurers = vec![with_address; 8];
+    assert!(!fits(params));
+}
+
+/// Whether a request can be sent.
+fn fits(params: MeasParams) -> bool {
     let now = MonoTime::default();
-    assert!(CoordinatorLink::new(params, &coordinator_key(), &[0; 32], &[0; 20], now).is_err());
+    CoordinatorLink::new(params, &coordinator_key(), &[0; 32], &[0; 20], now).is_ok()
+}
+
+#[test]
+fn no_cipher_and_too_many_are_errors() {
+    for (count, is_good) in [(0, false), (1, true), (16, true), (17, false), (256, false)] {
+        let crypto = vec![CryptoKind::CGO_AES128; count];
+        assert_eq!(fits(MeasParams { crypto, ..params() }), is_good, "{count}");
+    }
+}
+
+#[test]
+fn as_many_addresses_fit_as_the_specification_says() {
+    let (v4, v6) = ("192.0.2.1".parse().ok(), "::1".parse().ok());
+    let (ctr, cgo) = (vec![CryptoKind::AES128_CTR], vec![CryptoKind::CGO_AES128]);
+    let both = CryptoKind::SUPPORTED.to_vec();
+    for (crypto, address, count, is_good) in [
+        (&both, v4, 8, true),
+        (&both, v6, 5, true),
+        (&both, v6, 6, false),
+        (&cgo, v6, 6, true),
+        (&ctr, v6, 6, true),
+        (&ctr, v6, 7, false),
+    ] {
+        let measurers = (0..8).map(|index| ff_proto::msg::MeasurerGrant {
+            address: if index < count { address } else { None },
+            ..params().measurers[0].clone()
+        });
+        let (crypto, measurers) = (crypto.clone(), measurers.collect());
+        assert_eq!(fits(MeasParams { crypto, measurers, ..params() }), is_good, "{count}");
+    }
 }

@@ -16,20 +16,28 @@ const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
 fn three_seconds_are_measured_as_planned() {
+    for &crypto in CryptoKind::SUPPORTED {
+        measure_three_seconds(crypto);
+    }
+}
+
+/// A measurement with this cipher.
+fn measure_three_seconds(crypto: CryptoKind) {
     let mut net = Net::new(policy());
-    let mut coordinator = Coordinator::ask(&mut net, params());
+    let asked = ff_proto::msg::MeasParams { crypto: vec![crypto], ..params() };
+    let mut coordinator = Coordinator::ask(&mut net, asked);
     let until = net.now + LATENCY * 2;
     drive(&mut net, &mut coordinator, &mut [], until).expect("granted");
     let grant = MeasParamsOk {
         measurement: MEASUREMENT,
         duration_secs: 3,
         ratio: Ratio::from_percent(25).expect("a ratio"),
-        crypto: CryptoKind::AES128_CTR,
+        crypto,
     };
     assert_eq!(coordinator.events, [(until, CoordinatorEvent::Granted(grant))]);
     assert!(!net.target.is_idle());
 
-    let mut measurers = [0, 0, 1].map(|number| Measurer::open(&mut net, number));
+    let mut measurers = [0, 0, 1].map(|number| Measurer::open(&mut net, number, crypto));
     let until = net.now + LATENCY * 2;
     drive(&mut net, &mut coordinator, &mut measurers, until).expect("all circuits open");
     assert!(measurers.iter().all(|measurer| measurer.echo.is_some()));
@@ -118,7 +126,7 @@ fn the_coordinator_ends_early_and_nothing_on_the_way_disturbs_it() {
     let mut coordinator = Coordinator::ask(&mut net, params());
     let until = net.now + LATENCY * 2;
     drive(&mut net, &mut coordinator, &mut [], until).expect("granted");
-    let mut measurers = [Measurer::open(&mut net, 0)];
+    let mut measurers = [Measurer::open(&mut net, 0, CryptoKind::CGO_AES128)];
     let until = net.now + LATENCY * 2;
     drive(&mut net, &mut coordinator, &mut measurers, until).expect("open");
     coordinator.session.start(net.now);

@@ -10,7 +10,9 @@ use ff_proto::cell::{
     CMD_MEASUREMENT, Cell, HEADER_LEN,
 };
 use ff_proto::circuit::EchoCircuit;
-use ff_proto::msg::{Ed25519Id, MeasCreate, MeasParams, MeasurementId, MeasurerGrant, Msg, Signed};
+use ff_proto::msg::{
+    CryptoKind, Ed25519Id, MeasCreate, MeasParams, MeasurementId, MeasurerGrant, Msg, Signed,
+};
 use ff_proto::session::SessionFailure;
 use ff_proto::session::coordinator::{CoordinatorEvent, CoordinatorLink};
 use ff_proto::session::measurer::{EchoEvent, EchoLink, LinkSecrets, Opening, OpeningLink};
@@ -65,6 +67,7 @@ pub(crate) fn params() -> MeasParams {
         measurement: MEASUREMENT,
         duration_secs: 3,
         measurers: vec![grant(0, 2), grant(1, 1)],
+        crypto: CryptoKind::SUPPORTED.to_vec(),
     }
 }
 
@@ -337,13 +340,13 @@ pub(crate) struct Measurer {
 }
 
 impl Measurer {
-    /// Opens a link and its circuit; every cell will be checked.
-    pub(crate) fn open(net: &mut Net, measurer: u8) -> Self {
+    /// Opens a link and its circuit with the cipher granted; every cell will be checked.
+    pub(crate) fn open(net: &mut Net, measurer: u8, crypto: CryptoKind) -> Self {
         let link = net.link();
         let seed = u8::try_from(link.0).expect("few links");
         let key = measurer_key(measurer);
         let (opening, create) =
-            OpeningLink::new(MEASUREMENT, &key, net.exporter(link), secrets(seed), 1.0);
+            OpeningLink::new(MEASUREMENT, &key, net.exporter(link), secrets(seed), crypto, 1.0);
         net.send(link, create);
         let (round_trips, has_ended) = (Vec::new(), false);
         Self { link, opening: Some(opening), echo: None, round_trips, has_ended }

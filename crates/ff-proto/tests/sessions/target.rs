@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use ed25519_dalek::SigningKey;
 use ff_proto::cell::BODY_LEN;
-use ff_proto::msg::{ErrCode, MeasBg, MeasCreate, MeasErr, MeasParams, MeasurementId, Msg, Signed};
+use ff_proto::msg::{
+    CryptoKind, ErrCode, MeasBg, MeasCreate, MeasErr, MeasParams, MeasurementId, Msg, Signed,
+};
 use ff_proto::session::target::{LinkId, Policy, TargetEvent};
 use ff_proto::units::{Cells, Ratio};
 
@@ -413,7 +415,9 @@ fn unknown_extension_is_ignored() {
     let mut net = Net::new(policy());
     let link = net.link();
     let key = coordinator_key();
-    let plain = net.request(link, params()).encode().expect("it fits");
+    // Accepting AES-128-CTR alone takes no extension.
+    let plain = MeasParams { crypto: vec![CryptoKind::AES128_CTR], ..params() };
+    let plain = net.request(link, plain).encode().expect("it fits");
     let length = usize::from(u16::from_be_bytes([plain[2], plain[3]]));
     let fields = &plain[4..4 + length - 64 - 32 - 1];
     let signer = id_of(&key).0;
@@ -428,6 +432,44 @@ fn unknown_extension_is_ignored() {
     assert!(matches!(answers[..], [Msg::ParamsOk(_)]), "{answers:?}");
 }
 
+/// Asks for these ciphers on a fresh link.
+fn ask_for(net: &mut Net, crypto: &[CryptoKind]) -> Vec<Msg> {
+    let link = net.link();
+    let request = net.request(link, MeasParams { crypto: crypto.to_vec(), ..params() });
+    net.tell(link, 0, &request)
+}
+
+#[test]
+fn the_first_cipher_that_the_relay_has_is_granted() {
+    const OLD: &[CryptoKind] = &[CryptoKind::AES128_CTR];
+    const STRANGE: &[CryptoKind] = &[CryptoKind(9)];
+    let (cgo, ctr, unknown) = (CryptoKind::CGO_AES128, CryptoKind::AES128_CTR, CryptoKind(9));
+    let both = CryptoKind::SUPPORTED;
+    for (supported, listed, granted) in [
+        (both, vec![cgo, ctr], Some(cgo)),
+        (both, vec![ctr, cgo], Some(ctr)),
+        (both, vec![unknown, ctr, cgo], Some(ctr)),
+        (both, vec![ctr], Some(ctr)),
+        (both, vec![unknown], None),
+        (OLD, vec![cgo, ctr], Some(ctr)),
+        (OLD, vec![cgo], None),
+        (STRANGE, vec![unknown], None),
+    ] {
+        let mut net = Net::new(policy());
+        net.target.support_only(supported);
+        let answers = ask_for(&mut net, &listed);
+        match granted {
+            Some(granted) => {
+                let [Msg::ParamsOk(grant)] = &answers[..] else { panic!("{answers:?}") };
+                assert_eq!(grant.crypto, granted, "{listed:?}");
+            }
+            None => assert_eq!(refusal(&answers), ErrCode::NO_COMMON_CRYPTO, "{listed:?}"),
+        }
+        let grants = usize::from(granted.is_some());
+        assert_eq!(net.target.history().len(), grants, "a refusal uses up no grant");
+    }
+}
+
 #[test]
 fn bounds_of_the_request_are_kept() {
     let mut net = Net::new(policy());
@@ -436,6 +478,8 @@ fn bounds_of_the_request_are_kept() {
         MeasParams { duration_secs: 121, ..params() },
         MeasParams { measurers: vec![], ..params() },
         MeasParams { measurers: vec![params().measurers[0].clone(); 9], ..params() },
+        MeasParams { crypto: vec![], ..params() },
+        MeasParams { crypto: vec![CryptoKind::CGO_AES128; 17], ..params() },
     ];
     for params in bad {
         let link = net.link();

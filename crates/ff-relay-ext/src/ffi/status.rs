@@ -17,6 +17,8 @@ pub enum FfStatus {
     BadMemory = 4,
     /// There was an internal error. The target or circuit is out of service from here on.
     Panic = 5,
+    /// A buffer does not have the length that it must have.
+    BadLength = 6,
 }
 
 impl FfStatus {
@@ -29,6 +31,7 @@ impl FfStatus {
             3 => c"an option is not known or its value is out of bounds",
             4 => c"the memory of earlier measurements cannot be read",
             5 => c"internal error: measurements are off until the relay restarts",
+            6 => c"a buffer does not have the length that it must have",
             _ => c"unknown status",
         }
     }

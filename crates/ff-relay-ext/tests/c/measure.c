@@ -95,6 +95,24 @@ send_cell(const struct link *link, const uint8_t *cell)
   printf("\n");
 }
 
+/* A relay could decrypt by itself with this key. */
+static void
+check_key(const ff_circuit *circuit)
+{
+  ff_crypto_kind kind = ff_circuit_crypto(circuit);
+  uint8_t key[FF_KEY_LEN_CGO_AES128 + 1] = { 0 }, zeros[sizeof(key)] = { 0 };
+  size_t len = kind == FF_CRYPTO_KIND_CGO_AES128 ? FF_KEY_LEN_CGO_AES128 : FF_KEY_LEN_AES128_CTR;
+
+  MUST(kind == FF_CRYPTO_KIND_CGO_AES128 || kind == FF_CRYPTO_KIND_AES128_CTR);
+  MUST(ff_circuit_forward_key(circuit, key, len - 1) == FF_STATUS_BAD_LENGTH);
+  MUST(ff_circuit_forward_key(circuit, key, len + 1) == FF_STATUS_BAD_LENGTH);
+  MUST(ff_circuit_forward_key(circuit, NULL, len) == FF_STATUS_NULL_POINTER);
+  MUST(memcmp(key, zeros, sizeof(key)) == 0);
+  MUST(ff_circuit_forward_key(circuit, key, len) == FF_STATUS_OK);
+  /* That its last four bytes are zeros is less likely than a broken test. */
+  MUST(memcmp(key + len - 4, zeros, 4) != 0 && key[len] == 0);
+}
+
 /* Does what the library wants. */
 static void
 do_outputs(void)
@@ -112,6 +130,7 @@ do_outputs(void)
         break;
       case FF_OUTPUT_KIND_OPEN:
         MUST(output.circuit != NULL);
+        check_key(output.circuit);
         if (link)
           link->circuit = output.circuit;
         else
@@ -205,6 +224,8 @@ check_misuse(void)
   MUST(!ff_target_is_exempt(NULL, bytes, 4));
   MUST(ff_circuit_echo(NULL, bytes) == FF_STATUS_NULL_POINTER);
   MUST(ff_circuit_id(NULL) == 0);
+  MUST(ff_circuit_crypto(NULL) == FF_CRYPTO_KIND_NONE);
+  MUST(ff_circuit_forward_key(NULL, bytes, FF_KEY_LEN_AES128_CTR) == FF_STATUS_NULL_POINTER);
   ff_target_free(NULL);
   ff_circuit_free(NULL);
   for (size_t i = 0; i < sizeof(output); i++)

@@ -1,0 +1,204 @@
+//! Counter Galois Onion (Tor proposal 359) as a relay does it with a cell that it forwards.
+//!
+//! A cell's body X_L || X_R (16 and 493 bytes) passes through the wide-block cipher UIV+, whose
+//! tweak is the tag T' of the cell before and the cell's command. The result's first 16 bytes are
+//! the next tag, so cells depend on all that came before them on their circuit:
+//!
+//! ```text
+//!   T' || command || X_R ─▶ POLYVAL ─▶ mask;   X_L := AES(X_L xor mask) xor mask   ─▶ next T'
+//!                            X_L ─▶ POLYVAL ─▶ counter of AES-CTR;   X_R := X_R xor keystream
+//! ```
+//!
+//! Limits: only AES-128, only this direction, and no recognition. A relay also compares X_L with
+//! a nonce, to find the cells that are for itself. Measurement circuits have no such cells, so the
+//! nonce is in the key material and not used. A cell costs 290 ns, of which 80 ns wipe the two
+//! copies of hash states (AMD EPYC with AVX-512); AES-128-CTR costs 30 ns.
+
+use aes::Aes128Enc;
+use aes::cipher::array::Array;
+use aes::cipher::{BlockCipherEncrypt, KeyInit};
+use polyval::Polyval;
+use polyval::universal_hash::UniversalHash;
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+use crate::cell::{BODY_LEN, Body};
+
+/// Bytes of key material: for each of the two halves of UIV+ an AES-128 and a POLYVAL key, then
+/// the nonce.
+pub const KEY_LEN: usize = 4 * BLOCK_LEN + TAG_LEN;
+/// Bytes of a tag: the left part of a body.
+pub const TAG_LEN: usize = BLOCK_LEN;
+/// Bytes of a block of AES and of POLYVAL.
+const BLOCK_LEN: usize = 16;
+/// Blocks that the mask is made of: the tag, then the command and the body's right part, filled
+/// up with zeros.
+const MASK_BLOCKS: usize = 1 + (1 + BODY_LEN - TAG_LEN).div_ceil(BLOCK_LEN);
+/// Blocks of keystream made for a cell: 31 are needed, and single blocks behind the last batch of
+/// eight cost more than one more batch.
+const STREAM_BLOCKS: usize = 32;
+/// The bits of AES-CTR's counter that count the blocks of a cell.
+const COUNTER_MASK: u128 = 0x3f;
+
+/// The tag of a cell: the first 16 bytes of its body as the relay returned it.
+pub type Tag = [u8; TAG_LEN];
+
+/// One circuit's forward direction at the relay.
+pub struct Cgo {
+    /// Encrypts the left part.
+    block_cipher: Aes128Enc,
+    /// Makes the mask; never updated, only cloned.
+    mask_hash: Polyval,
+    /// Encrypts the right part.
+    stream_cipher: Aes128Enc,
+    /// Makes the counter; never updated, only cloned.
+    counter_hash: Polyval,
+    /// T': the tag of the last cell.
+    tag: Tag,
+}
+
+impl Cgo {
+    /// A circuit before its first cell.
+    #[must_use]
+    pub fn new(key: &[u8; KEY_LEN]) -> Self {
+        let mut keys = [[0; BLOCK_LEN]; 4];
+        for (key, material) in keys.iter_mut().zip(key.as_chunks::<BLOCK_LEN>().0) {
+            *key = *material;
+        }
+        let cgo = Self {
+            block_cipher: Aes128Enc::new(&keys[0].into()),
+            mask_hash: Polyval::new(&keys[1].into()),
+            stream_cipher: Aes128Enc::new(&keys[2].into()),
+            counter_hash: Polyval::new(&keys[3].into()),
+            tag: [0; TAG_LEN],
+        };
+        keys.zeroize();
+        cgo
+    }
+
+    /// Goes to behind a cell that the relay returned with this tag.
+    pub fn set_tag(&mut self, tag: Tag) {
+        self.tag = tag;
+    }
+
+    /// Does in place what a relay does with a cell that it forwards.
+    #[inline]
+    pub fn forward(&mut self, command: u8, body: &mut Body) {
+        let mask = self.mask(command, body);
+        let (left, right) = body.split_at_mut(TAG_LEN);
+        let mut block = aes::Block::default();
+        for ((block, byte), mask) in block.iter_mut().zip(&*left).zip(mask) {
+            *block = byte ^ mask;
+        }
+        self.block_cipher.encrypt_block(&mut block);
+        for (((byte, tag), block), mask) in left.iter_mut().zip(&mut self.tag).zip(block).zip(mask)
+        {
+            *byte = block ^ mask;
+            *tag = *byte;
+        }
+        self.apply_stream(right);
+    }
+
+    /// Takes the keystream off the right part of a returned body. It does not depend on the cell
+    /// before, so it shows which cell this is, whatever happened to its neighbours.
+    pub(crate) fn reveal(&mut self, body: &mut Body) {
+        let (left, right) = body.split_at_mut(TAG_LEN);
+        self.tag.copy_from_slice(left);
+        self.apply_stream(right);
+    }
+
+    /// What the left part is combined with, in front of and behind AES.
+    #[inline]
+    fn mask(&self, command: u8, body: &Body) -> [u8; BLOCK_LEN] {
+        let mut blocks = [polyval::Block::default(); MASK_BLOCKS];
+        let bytes = Array::slice_as_flattened_mut(&mut blocks);
+        bytes[..TAG_LEN].copy_from_slice(&self.tag);
+        bytes[TAG_LEN] = command;
+        // The same place in both: the command takes one byte more than it has in front of it.
+        bytes[TAG_LEN + 1..=BODY_LEN].copy_from_slice(&body[TAG_LEN..]);
+        let mut hash = self.mask_hash.clone();
+        hash.update(&blocks);
+        hash.finalize().into()
+    }
+
+    /// Combines the right part with the keystream that the tag gives.
+    #[inline]
+    fn apply_stream(&self, right: &mut [u8]) {
+        let mut hash = self.counter_hash.clone();
+        hash.update(&[self.tag.into()]);
+        // The low bits are for counting within a cell, so there is no carry.
+        let first = u128::from_be_bytes(hash.finalize().into()) & !COUNTER_MASK;
+        let mut stream = [aes::Block::default(); STREAM_BLOCKS];
+        for (block, count) in stream.iter_mut().zip(0..) {
+            *block = (first | count).to_be_bytes().into();
+        }
+        self.stream_cipher.encrypt_blocks(&mut stream);
+        for (byte, key) in right.iter_mut().zip(Array::slice_as_flattened(&stream)) {
+            *byte ^= key;
+        }
+    }
+}
+
+/// All that is secret wipes itself; the tag goes over the wire.
+impl ZeroizeOnDrop for Cgo {}
+
+impl core::fmt::Debug for Cgo {
+    /// Keeps the keys to itself.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Cgo").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cell::CMD_MEAS_ECHO;
+
+    /// A circuit.
+    fn cgo() -> Cgo {
+        Cgo::new(&core::array::from_fn(|i| u8::try_from(i).unwrap()))
+    }
+
+    #[test]
+    fn a_cell_depends_on_command_and_on_the_one_before() {
+        let forward = |command, earlier: &[u8]| {
+            let mut cgo = cgo();
+            for &byte in earlier {
+                cgo.forward(CMD_MEAS_ECHO, &mut [byte; BODY_LEN]);
+            }
+            let mut body = [1; BODY_LEN];
+            cgo.forward(command, &mut body);
+            body
+        };
+        let bodies = [
+            forward(CMD_MEAS_ECHO, &[]),
+            forward(CMD_MEAS_ECHO + 1, &[]),
+            forward(CMD_MEAS_ECHO, &[0]),
+            forward(CMD_MEAS_ECHO, &[2]),
+        ];
+        for (index, body) in bodies.iter().enumerate() {
+            assert!(bodies[..index].iter().all(|other| other != body), "{index}");
+        }
+    }
+
+    #[test]
+    fn every_byte_changes_the_whole_body() {
+        let mut plain = [0; BODY_LEN];
+        cgo().forward(CMD_MEAS_ECHO, &mut plain);
+        for index in 0..BODY_LEN {
+            let mut body = [0; BODY_LEN];
+            body[index] = 1;
+            cgo().forward(CMD_MEAS_ECHO, &mut body);
+            let same = body.iter().zip(plain).filter(|(a, b)| **a == *b).count();
+            assert!(same < 20, "{same} bytes are the same with byte {index} changed");
+        }
+    }
+
+    #[test]
+    fn the_right_part_can_be_revealed_without_the_cell_before() {
+        let (mut one, mut body) = (cgo(), [7; BODY_LEN]);
+        one.forward(CMD_MEAS_ECHO, &mut [3; BODY_LEN]);
+        one.forward(CMD_MEAS_ECHO, &mut body);
+        cgo().reveal(&mut body);
+        assert_eq!(body[TAG_LEN..], [7; BODY_LEN - TAG_LEN]);
+    }
+}
