@@ -26,9 +26,14 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(15);
 const END_TOLERANCE: Duration = Duration::from_millis(500);
 /// The token bucket's depth in time: how much a worker may catch up.
 const BURST: Duration = Duration::from_millis(100);
-/// How long a worker with nothing to do lets bytes gather before it asks the kernel again. A
-/// slow target's echoes otherwise cost a wake-up and a read for every few cells.
+/// How long a worker with nothing to do lets bytes gather before it asks the kernel again, at
+/// least. A slow target's echoes otherwise cost a wake-up and a read for every few cells.
 pub(crate) const NAP: Duration = Duration::from_micros(500);
+/// And at most: the relay's own rhythm is slower still, 10 ms between two runs of tor's KIST.
+const MAX_NAP: Duration = Duration::from_millis(8);
+/// When fewer cells than the first have come since the last nap, the next is longer; when more
+/// than the second, shorter: a megabyte is what caches and socket buffers hold with ease.
+const CELLS_PER_NAP: (u64, u64) = (512, 2048);
 
 /// What the measurer tells a worker.
 #[derive(Clone, Copy, Debug)]
@@ -116,6 +121,10 @@ pub(crate) struct Worker {
     opened: u16,
     /// Why the last link was given up.
     last_failure: Option<LinkFailure>,
+    /// How long the last nap was.
+    nap: Duration,
+    /// Cells that had been echoed in this second when it began.
+    echoed_at_nap: u64,
 }
 
 impl Worker {
@@ -132,6 +141,8 @@ impl Worker {
             first: 0,
             opened: 0,
             last_failure: None,
+            nap: NAP,
+            echoed_at_nap: 0,
         }
     }
 
@@ -306,7 +317,7 @@ impl Worker {
         let before = self.now();
         let sending = matches!(self.stage, Stage::Running { start, .. } if start <= before);
         if sending && !busy {
-            std::thread::sleep(NAP);
+            self.take_nap();
         }
         let timeout = if busy { Some(Duration::ZERO) } else { self.timeout(self.now()) };
         match self.setup.poll.poll(events, timeout) {
@@ -331,6 +342,21 @@ impl Worker {
             self.take_commands();
         }
         Ok(())
+    }
+
+    /// Lets bytes gather, for longer the fewer have come.
+    fn take_nap(&mut self) {
+        let echoed = self.counters.now.echoed_cells;
+        // The count starts anew with each second.
+        let gathered = echoed.checked_sub(self.echoed_at_nap).unwrap_or(echoed);
+        let (few, many) = CELLS_PER_NAP;
+        if gathered < few {
+            self.nap = (self.nap * 2).min(MAX_NAP);
+        } else if gathered > many {
+            self.nap = (self.nap / 2).max(NAP);
+        }
+        self.echoed_at_nap = echoed;
+        std::thread::sleep(self.nap);
     }
 
     /// How long to wait at most.
