@@ -43,6 +43,8 @@ pub struct FfTarget {
     pending: VecDeque<HostOutput>,
     /// The links that C believes to belong to a measurement: to be closed if all fails.
     links: Vec<LinkId>,
+    /// Whether the last thing that C was told to do is to store a grant, which has not gone out yet.
+    is_storing: bool,
     /// Why it is out of service.
     failure: OnceCell<String>,
     /// Whether C has been told.
@@ -85,6 +87,7 @@ impl FfTarget {
             params: BTreeMap::new(),
             pending: VecDeque::new(),
             links: Vec::new(),
+            is_storing: false,
             failure: OnceCell::new(),
             failure_is_told: false,
             text: CString::default(),
@@ -145,7 +148,11 @@ impl FfTarget {
 
     /// Ends whatever goes on.
     pub(super) fn abort(&mut self, now: MonoTime) {
-        self.relay.abort(now);
+        if self.is_storing {
+            self.relay.take_back(now);
+        } else {
+            self.relay.abort(now);
+        }
     }
 
     /// Counts echoed cells.
@@ -165,7 +172,9 @@ impl FfTarget {
 
     /// Takes the next thing that C must do, in service.
     pub(super) fn poll_output(&mut self) -> Option<HostOutput> {
-        if let Some(output) = self.pending.pop_front() {
+        let pending = self.pending.pop_front();
+        self.is_storing = matches!(pending, Some(HostOutput::Store(_)));
+        if let Some(output) = pending {
             return Some(output);
         }
         Some(match self.relay.poll_output()? {
@@ -307,7 +316,8 @@ mod tests {
 
     #[test]
     fn a_panic_in_a_circuit_ends_it() {
-        let keys = ff_proto::circuit::CircuitKeys { forward: [0; 16], confirmation: [0; 32] };
+        let forward = ff_proto::circuit::ForwardKey::Aes128Ctr([0; 16]);
+        let keys = ff_proto::circuit::CircuitKeys { forward, confirmation: [0; 32] };
         let mut circuit = FfCircuit { circuit: EchoCircuit::new(1, &keys), has_failed: false };
         assert_eq!(guard::circuit(Some(&mut circuit), |_| FfStatus::Ok), FfStatus::Ok);
         assert_eq!(guard::circuit(Some(&mut circuit), |_| panic!("test")), FfStatus::Panic);

@@ -36,12 +36,13 @@
 #include "core/or/or_circuit_st.h"
 #include "core/or/or_connection_st.h"
 
-/** What all measurement links may have queued together, in bytes of cells: what a relay of
- * 6 Gbit/s takes in during two runs of KIST, which are 10 ms apart. More would only cost memory;
- * with less, the queues would run dry between two runs. */
+/** What all measurement links may have queued together, in bytes of cells. */
 #define QUEUED_BYTES_MAX (16 << 20)
-/** What each of them may have queued at least: a few reads of 16 KB. */
-#define QUEUED_BYTES_MIN (64 << 10)
+/** The part of a second's traffic that they may: KIST runs every 10 ms, and token buckets that were
+ * empty wait for 100 ms, so with less the queues would run dry. More would only cost memory. */
+#define QUEUED_PART_OF_SECOND 8
+/** What each of them may have queued at least: a record of the measurer's. */
+#define QUEUED_BYTES_MIN 4112
 /** What one read can bring after we have asked for no more, in cells. */
 #define READ_CELLS_MAX 64
 /** Cells that are echoed before the library hears of them, at most. */
@@ -53,7 +54,7 @@ typedef struct flashflow_link_t {
   uint64_t id;
   /** Its connection. */
   or_connection_t *conn;
-  /** The measurement circuit's keys; NULL until there is one. Ours to free. */
+  /** The measurement circuit, as the library has it; NULL until there is one. Ours to free. */
   ff_circuit *circuit;
   /** The measurement circuit's id. */
   circid_t circ_id;
@@ -71,6 +72,14 @@ static bool is_measuring;
 static smartlist_t *links;
 /** How many of them have a measurement circuit. */
 static int n_circuits;
+/** How many bytes each of these may have queued now. */
+static size_t queue_limit;
+/** The most that may ever be: tor closes circuits whose queues are longer still. */
+static size_t queue_limit_max;
+/** When the second began that is being counted, in microseconds. */
+static uint64_t second_micros;
+/** Bytes echoed in it, and in the second before. */
+static uint64_t bytes_this_second, bytes_last_second;
 /** Cells echoed that the library has not heard of. */
 static uint64_t n_echoed;
 /** Runs when the library wants to be called. */
@@ -87,6 +96,39 @@ static uint64_t
 now_micros(void)
 {
   return monotime_absolute_usec();
+}
+
+/** Finds out how many bytes each measurement link may have queued. */
+static void
+update_queue_limit(void)
+{
+  uint64_t bytes = MAX(bytes_this_second, bytes_last_second) / QUEUED_PART_OF_SECOND;
+  size_t share = (size_t) MIN(bytes, QUEUED_BYTES_MAX) / (size_t) MAX(n_circuits, 1);
+  queue_limit = MIN(MAX(share, QUEUED_BYTES_MIN), queue_limit_max);
+}
+
+/** Finds out how long a circuit's queue may be. */
+static void
+update_queue_limit_max(void)
+{
+  int32_t cells =
+    networkstatus_get_param(NULL, "circ_max_cell_queue_size", 2500, 50, INT32_MAX);
+  queue_limit_max = (size_t) MAX(cells - READ_CELLS_MAX, cells / 2) * FF_CELL_LEN;
+  update_queue_limit();
+}
+
+/** Counts echoed bytes: with the traffic, the queues may grow. */
+static void
+note_rate(uint64_t bytes, uint64_t now)
+{
+  const uint64_t second = 1000000;
+  if (now - second_micros >= second) {
+    bytes_last_second = now - second_micros < 2 * second ? bytes_this_second : 0;
+    bytes_this_second = 0;
+    second_micros = now;
+  }
+  bytes_this_second += bytes;
+  update_queue_limit();
 }
 
 /** Has the library called when it wants to be. */
@@ -127,7 +169,9 @@ report_echoed(void)
   n_echoed = 0;
   if (!cells || !target)
     return;
-  (void) ff_target_on_echoed(target, cells, now_micros());
+  uint64_t now = now_micros();
+  note_rate(cells * FF_CELL_LEN, now);
+  (void) ff_target_on_echoed(target, cells, now);
   drain_outputs();
 }
 
@@ -153,6 +197,7 @@ apply_options(void)
                             error, sizeof(error)) != FF_STATUS_OK)
     log_warn(LD_CONFIG, "FlashFlow: %s", error);
   flashflow_option_list_clear(&list);
+  flashflow_exact_buckets = flashflow_is_allowed();
 }
 
 /** Makes the target, which remembers the measurements <b>granted</b>.
@@ -194,6 +239,7 @@ flashflow_stop(void)
   ff_target_free(target);
   target = NULL;
   is_measuring = false;
+  flashflow_exact_buckets = 0;
   SMARTLIST_FOREACH(links, flashflow_link_t *, link, link_free(link));
   smartlist_free(links);
   mainloop_event_free(timeout_event);
@@ -227,6 +273,7 @@ apply_params(void)
     params[count++].value = value;
   }
   (void) ff_target_set_params(target, params, count);
+  flashflow_exact_buckets = flashflow_is_allowed();
 }
 
 /* ---- What the library asks for --------------------------------------------------------------- */
@@ -255,26 +302,41 @@ send_cell(flashflow_link_t *link, const uint8_t *bytes)
   connection_or_write_cell_to_buf(&cell, link->conn);
 }
 
-/** Gives the link a circuit for echoed cells. The circuit has keys of its own that nobody knows:
- * should the peer send RELAY cells, they are not recognised and end the circuit. */
+/** Gives <b>circ</b> the keys of <b>circuit</b>, as if the measurer were a client that had built a
+ * circuit. Nobody knows the keys for the other direction, nor what a cell for this relay would look
+ * like: should the peer send RELAY cells, they are not recognised and end the circuit. */
 static int
-open_circuit(flashflow_link_t *link, ff_circuit *circuit)
+set_circuit_keys(or_circuit_t *circ, const ff_circuit *circuit)
+{
+  const bool is_cgo = ff_circuit_crypto(circuit) == FF_CRYPTO_KIND_CGO_AES128;
+  const relay_crypto_alg_t alg =
+    is_cgo ? RELAY_CRYPTO_ALG_CGO_RELAY : RELAY_CRYPTO_ALG_TOR1;
+  /* With CGO, the forward direction's keys come first; otherwise those of the two digests do. */
+  const size_t offset = is_cgo ? 0 : 2 * DIGEST_LEN;
+  const size_t key_len = is_cgo ? FF_KEY_LEN_CGO_AES128 : FF_KEY_LEN_AES128_CTR;
+  const ssize_t len = relay_crypto_key_material_len(alg);
+  char keys[MAX_RELAY_KEY_MATERIAL_LEN];
+  int r = -1;
+  crypto_rand(keys, sizeof(keys));
+  if (len > 0 && (size_t) len <= sizeof(keys) && offset + key_len <= (size_t) len &&
+      ff_circuit_forward_key(circuit, (uint8_t *) keys + offset, key_len) == FF_STATUS_OK)
+    r = relay_crypto_init(alg, &circ->crypto, keys, (size_t) len);
+  memwipe(keys, 0, sizeof(keys));
+  return r;
+}
+
+/** Gives the link a circuit for echoed cells. */
+static int
+open_circuit(flashflow_link_t *link, const ff_circuit *circuit)
 {
   channel_t *chan = TLS_CHAN_TO_BASE(link->conn->chan);
   circid_t circ_id = ff_circuit_id(circuit);
-  ssize_t key_len = relay_crypto_key_material_len(RELAY_CRYPTO_ALG_TOR1);
-  char keys[512];
-  if (circuit_id_in_use_on_channel(circ_id, chan) ||
-      key_len < 0 || (size_t) key_len > sizeof(keys))
+  if (circuit_id_in_use_on_channel(circ_id, chan))
     return -1;
   or_circuit_t *circ = or_circuit_new(circ_id, chan);
   circuit_set_state(TO_CIRCUIT(circ), CIRCUIT_STATE_OPEN);
   TO_CIRCUIT(circ)->purpose = CIRCUIT_PURPOSE_OR;
-  crypto_rand(keys, sizeof(keys));
-  int r = relay_crypto_init(RELAY_CRYPTO_ALG_TOR1, &circ->crypto, keys,
-                            (size_t) key_len);
-  memwipe(keys, 0, sizeof(keys));
-  if (r < 0) {
+  if (set_circuit_keys(circ, circuit) < 0) {
     circuit_mark_for_close(TO_CIRCUIT(circ), END_CIRC_REASON_INTERNAL);
     return -1;
   }
@@ -297,6 +359,7 @@ open_link(flashflow_link_t *link, ff_circuit *circuit)
   }
   link->circuit = circuit;
   ++n_circuits;
+  update_queue_limit_max();
   /* Measured traffic is bound by the relay's limits wherever it comes from, but not by those for
    * single clients. */
   TO_CONN(link->conn)->always_rate_limit_as_remote = 1;
@@ -415,18 +478,6 @@ handle_control(const cell_t *cell, or_connection_t *conn)
   drain_outputs();
 }
 
-/** How many bytes a measurement link may have queued. */
-static size_t
-queue_limit(void)
-{
-  size_t share = QUEUED_BYTES_MAX / (size_t) MAX(n_circuits, 1);
-  /* tor closes a circuit with more cells than this. */
-  int32_t cells =
-    networkstatus_get_param(NULL, "circ_max_cell_queue_size", 2500, 50, INT32_MAX);
-  size_t most = (size_t) MAX(cells - READ_CELLS_MAX, cells / 2) * FF_CELL_LEN;
-  return MIN(MAX(share, QUEUED_BYTES_MIN), most);
-}
-
 /** How many bytes are queued for the link. */
 static size_t
 queued_bytes(const flashflow_link_t *link, const circuit_t *circ)
@@ -448,17 +499,20 @@ pause_link(flashflow_link_t *link)
   connection_stop_reading(conn);
 }
 
-/** Sends a decrypted cell back. Returns the circuit's queue, or NULL if that cannot be. */
+/** Does with a cell what is done with one that is forwarded, except that it goes back over the
+ * link it has come from. Returns its circuit, or NULL if that cannot be. */
 static const circuit_t *
-send_back(cell_t *cell, or_connection_t *conn)
+echo_cell(cell_t *cell, channel_t *chan)
 {
-  channel_t *chan = TLS_CHAN_TO_BASE(conn->chan);
   circuit_t *circ = circuit_get_by_circid_channel(cell->circ_id, chan);
-  if (!circ || circ->marked_for_close)
+  crypt_path_t *layer_hint = NULL;
+  char recognized = 0;
+  if (!circ || circ->marked_for_close ||
+      relay_decrypt_cell(circ, cell, CELL_DIRECTION_OUT, &layer_hint, &recognized) < 0)
     return NULL;
 #ifdef FLASHFLOW_DIRECT_ECHO
   /* Only to show what the queue and the scheduler cost. */
-  connection_or_write_cell_to_buf(cell, conn);
+  connection_or_write_cell_to_buf(cell, BASE_CHAN_TO_TLS(chan)->conn);
   channel_timestamp_xmit(chan);
 #else
   if (append_cell_to_circuit_queue(circ, chan, cell, CELL_DIRECTION_IN, 0) < 0)
@@ -467,15 +521,14 @@ send_back(cell_t *cell, or_connection_t *conn)
   return circ;
 }
 
-/** Handles a MEAS_ECHO cell: decrypts it and sends it back. */
+/** Handles a MEAS_ECHO cell. */
 static void
 handle_echo(cell_t *cell, or_connection_t *conn)
 {
   flashflow_link_t *link = conn->flashflow_link;
   const circuit_t *circ = NULL;
-  if (link && link->circuit && cell->circ_id == link->circ_id &&
-      ff_circuit_echo(link->circuit, cell->payload) == FF_STATUS_OK)
-    circ = send_back(cell, conn);
+  if (link && link->circuit && cell->circ_id == link->circ_id)
+    circ = echo_cell(cell, TLS_CHAN_TO_BASE(conn->chan));
   if (!circ) {
     log_info(LD_PROTOCOL, "FlashFlow: a MEAS_ECHO cell on a link or circuit without a "
              "measurement. Closing the link.");
@@ -486,7 +539,7 @@ handle_echo(cell_t *cell, or_connection_t *conn)
     mainloop_event_activate(echoed_event);
   else if (n_echoed >= ECHOED_CELLS_MAX)
     report_echoed();
-  if (!link->is_paused && queued_bytes(link, circ) >= queue_limit())
+  if (!link->is_paused && queued_bytes(link, circ) >= queue_limit)
     pause_link(link);
 }
 
@@ -520,7 +573,7 @@ flashflow_flushed_some(or_connection_t *conn)
     return;
   const circuit_t *circ =
     circuit_get_by_circid_channel(link->circ_id, TLS_CHAN_TO_BASE(conn->chan));
-  if (queued_bytes(link, circ) > queue_limit() / 2)
+  if (queued_bytes(link, circ) > queue_limit / 2)
     return;
   link->is_paused = false;
   connection_start_reading(TO_CONN(conn));
@@ -538,6 +591,7 @@ flashflow_about_to_close(or_connection_t *conn)
   report_echoed();
   (void) ff_target_handle_link_closed(target, link->id, now_micros());
   link_free(link);
+  update_queue_limit();
   drain_outputs();
 }
 
@@ -563,6 +617,16 @@ get_allowance(const connection_t *conn, ff_allowance *allowance)
     allowance->is_limited;
 }
 
+/** How many bytes a measurement link may read before too much is queued for it: a cell at least. */
+static size_t
+room_of(const flashflow_link_t *link)
+{
+  const circuit_t *circ =
+    circuit_get_by_circid_channel(link->circ_id, TLS_CHAN_TO_BASE(link->conn->chan));
+  size_t queued = queued_bytes(link, circ);
+  return queued + FF_CELL_LEN < queue_limit ? queue_limit - queued : FF_CELL_LEN;
+}
+
 /** Of <b>bytes</b> that <b>conn</b> might read, how many it may. */
 size_t
 flashflow_limit_read(const connection_t *conn, size_t bytes)
@@ -571,6 +635,20 @@ flashflow_limit_read(const connection_t *conn, size_t bytes)
   if (!get_allowance(conn, &allowance))
     return bytes;
   return (size_t) MIN((uint64_t) bytes, allowance.receive_bytes);
+}
+
+/** What a connection may read by the limit of its own, which is <b>bytes</b> or, below zero, none.
+ * A measurement link does not read more than there is room for in its queue. */
+ssize_t
+flashflow_limit_link(const connection_t *conn, ssize_t bytes)
+{
+  if (!is_measuring || conn->type != CONN_TYPE_OR)
+    return bytes;
+  const flashflow_link_t *link = CONST_TO_OR_CONN(conn)->flashflow_link;
+  if (!link || !link->circuit || !link->conn->chan)
+    return bytes;
+  ssize_t room = (ssize_t) room_of(link);
+  return bytes < 0 ? room : MIN(bytes, room);
 }
 
 /** Of <b>bytes</b> that <b>conn</b> might write, how many it may. */

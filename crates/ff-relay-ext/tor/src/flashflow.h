@@ -18,11 +18,17 @@ struct or_options_t;
 struct smartlist_t;
 struct tor_addr_t;
 
+/** Whether token buckets keep the fraction of a step (17 ms) that a refill does not count. tor drops
+ * it, and so forwards 6 to 23 percent less than BandwidthRate, depending on when it happens to look:
+ * what such a relay can forward is no number that could be measured twice. */
+extern int flashflow_exact_buckets;
+
 bool flashflow_handle_cell(struct cell_t *cell, struct or_connection_t *conn);
 void flashflow_flushed_some(struct or_connection_t *conn);
 void flashflow_about_to_close(struct or_connection_t *conn);
 
 size_t flashflow_limit_read(const struct connection_t *conn, size_t bytes);
+ssize_t flashflow_limit_link(const struct connection_t *conn, ssize_t bytes);
 size_t flashflow_limit_write(const struct connection_t *conn, size_t bytes);
 bool flashflow_must_pause_read(const struct connection_t *conn);
 bool flashflow_must_pause_write(const struct connection_t *conn);

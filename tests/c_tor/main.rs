@@ -1,0 +1,12 @@
+//! FlashFlow's target inside C tor, on private Tor networks.
+//!
+//! All of it needs a tor that `crates/ff-relay-ext/tor/build-tor` has built, named by the
+//! environment variable `FF_TEST_TOR`, and is therefore ignored unless asked for:
+//! `FF_TEST_TOR=target/tor/bin/tor cargo test --test c_tor -- --ignored`.
+
+mod background;
+mod options;
+mod rules;
+mod support;
+mod trace;
+mod votes;

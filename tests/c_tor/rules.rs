@@ -1,0 +1,58 @@
+//! What a relay promises its operator, its clients and its coordinators, held against a tor that
+//! runs in a private network.
+//!
+//! All tests here share a network ([`lab`]) and use relays of their own in it. What the real
+//! coordinator and measurers never do is done by hand ([`session`]).
+
+mod defences;
+mod garbage;
+mod grants;
+mod lab;
+mod memory;
+mod operator;
+mod pressure;
+mod session;
+mod turns;
+
+pub(crate) use lab::{Lab, Relay, SharedLab, assert_failed, measure};
+pub(crate) use session::{Coordinator, Member};
+
+use tornet::{Network, RelayConfig};
+
+use crate::support::ff_tor;
+
+/// The network of these tests.
+static LAB: SharedLab = SharedLab::new(start);
+
+/// What relays are limited to, so that a measurement leaves the machine's cores to others.
+const RATE_BYTES_PER_SEC: u64 = 5_000_000;
+
+/// Starts the network.
+fn start() -> Lab {
+    let relays = ["grants", "gone", "cap", "busy", "period", "damaged", "unwritable", "garbage"];
+    let plain = relays.map(measurable).into_iter();
+    let special = [
+        measurable("sandbox").torrc("Sandbox 1"),
+        measurable("operator"),
+        silent("off").torrc("FFMeasurementsAllowed 0"),
+        silent("silent"),
+        defences::with_dos_defences(measurable("dos")),
+        defences::with_slow_clients(measurable("slow")),
+        RelayConfig { bandwidth_rate: None, ..measurable("deaf") },
+    ];
+    let stock = RelayConfig::middle("stock");
+    Lab::start(Network::builder().relay(stock), plain.chain(special).collect())
+}
+
+/// A relay that may be measured.
+fn measurable(nickname: &str) -> RelayConfig {
+    silent(nickname).torrc("FFMeasurementsAllowed 1")
+}
+
+/// A relay whose operator says nothing of whether it may be measured.
+pub(crate) fn silent(nickname: &str) -> RelayConfig {
+    RelayConfig::middle(nickname)
+        .tor(ff_tor())
+        .bandwidth_rate(RATE_BYTES_PER_SEC)
+        .torrc("CountPrivateBandwidth 1")
+}

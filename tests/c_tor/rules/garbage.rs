@@ -1,0 +1,226 @@
+//! Cells that nobody should send, and peers that vanish: the relay carries on.
+
+use std::time::Duration;
+
+use ff_proto::cell::{
+    BODY_LEN, CMD_CREATE_FAST, CMD_CREATED_FAST, CMD_DESTROY, CMD_MEAS_ECHO, CMD_MEASUREMENT, Cell,
+    fixed_cell,
+};
+use ff_proto::msg::ErrCode;
+use ff_proto::session::measurer::MEASUREMENT_CIRC_ID;
+use ff_proto::units::MonoTime;
+use rand::rngs::StdRng;
+use rand::{Rng, RngExt, SeedableRng};
+use tokio::time::timeout;
+
+use super::session::{
+    Coordinator, MeasurementLink, Member, OTHERS, cell_ref, codes_until_closed, next_cell, open,
+    send,
+};
+use super::{LAB, Relay};
+
+/// Commands that tor-spec has for circuits.
+const CMD_CREATE: u8 = 1;
+const CMD_RELAY: u8 = 3;
+const CMD_RELAY_EARLY: u8 = 9;
+const CMD_CREATE2: u8 = 10;
+/// A command that nobody knows.
+const CMD_UNKNOWN: u8 = 82;
+
+/// What becomes of a link.
+#[derive(Debug, PartialEq, Eq)]
+enum Fate {
+    /// It goes on echoing.
+    Echoes,
+    /// The relay closes it.
+    Closes,
+}
+
+/// A cell with a random body.
+fn noise(circ_id: u32, command: u8) -> Cell {
+    fixed_cell(circ_id, command, &rand::random::<[u8; BODY_LEN]>()).expect("a body's length")
+}
+
+#[test]
+#[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
+fn cells_that_do_not_belong_on_a_measurement_link_end_at_most_that_link() {
+    LAB.run(async |lab| {
+        let relay = lab.relay("garbage");
+        let (target, team) = (relay.target(), [Member::new(20)]);
+        let (coordinator, _) = Coordinator::granted(&target, relay.key(), 15, &team).await;
+        let (ours, other) = (MEASUREMENT_CIRC_ID, MEASUREMENT_CIRC_ID + 1);
+        let mut bystander =
+            MeasurementLink::open(&target, coordinator.measurement, &team[0].key).await;
+        for (cell, fate) in [
+            (noise(ours, CMD_RELAY), Fate::Closes),
+            (noise(ours, CMD_RELAY_EARLY), Fate::Closes),
+            (noise(ours, CMD_DESTROY), Fate::Closes),
+            (noise(ours, CMD_CREATE), Fate::Echoes),
+            (noise(ours, CMD_CREATE2), Fate::Echoes),
+            (noise(ours, CMD_CREATE_FAST), Fate::Echoes),
+            (noise(ours, CMD_CREATED_FAST), Fate::Closes),
+            (noise(ours, CMD_UNKNOWN), Fate::Echoes),
+            (noise(other, CMD_RELAY), Fate::Echoes),
+            (noise(other, CMD_DESTROY), Fate::Echoes),
+            (noise(other, CMD_MEAS_ECHO), Fate::Closes),
+            (noise(0, CMD_MEAS_ECHO), Fate::Closes),
+            (noise(ours, CMD_MEASUREMENT), Fate::Closes),
+        ] {
+            let mut link =
+                MeasurementLink::open(&target, coordinator.measurement, &team[0].key).await;
+            link.echo(10).await;
+            send(&mut link.link, &[cell]).await;
+            assert_eq!(fate_of(&mut link).await, fate, "after command {}", cell[4]);
+            bystander.echo(10).await;
+        }
+        coordinator.end().await;
+        relay.assert_in_order().await;
+    });
+}
+
+/// Sends echo cells and sees what becomes of the link.
+async fn fate_of(link: &mut MeasurementLink) -> Fate {
+    let cells = link.cells(20);
+    // The relay may have closed the link already.
+    let _ = link.link.send_cells(cells.as_flattened()).await;
+    let mut echoed = 0;
+    while echoed < cells.len() {
+        let Some(cell) = next_cell(&mut link.link).await else { return Fate::Closes };
+        if cell.command == CMD_MEAS_ECHO {
+            link.state.handle(cell_ref(&cell), MonoTime::default()).expect("the right echo");
+            echoed += 1;
+        }
+    }
+    Fate::Echoes
+}
+
+#[test]
+#[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
+fn echo_cells_outside_of_measurements_only_end_their_link() {
+    LAB.run(async |lab| {
+        let relay = lab.relay("garbage");
+        let target = relay.target();
+        let echo = noise(MEASUREMENT_CIRC_ID, CMD_MEAS_ECHO);
+        // Nothing is granted.
+        let mut link = open(&target).await;
+        send(&mut link, &[echo]).await;
+        assert_eq!(codes_until_closed(&mut link).await, []);
+        // Something is, but not on this link; and then on the coordinator's.
+        let team = [Member::new(1)];
+        let (mut coordinator, _) = Coordinator::granted(&target, relay.key(), 15, &team).await;
+        let mut link = open(&target).await;
+        send(&mut link, &[echo]).await;
+        assert_eq!(codes_until_closed(&mut link).await, []);
+        send(&mut coordinator.link, &[echo]).await;
+        codes_until_closed(&mut coordinator.link).await;
+        relay.assert_in_order().await;
+    });
+}
+
+#[test]
+#[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
+fn a_circuit_id_that_is_in_use_gets_no_measurement_circuit() {
+    LAB.run(async |lab| {
+        let relay = lab.relay("garbage");
+        let (target, team) = (relay.target(), [Member::new(2)]);
+        let (coordinator, _) = Coordinator::granted(&target, relay.key(), 15, &team).await;
+        let mut link = open(&target).await;
+        send(&mut link, &[noise(MEASUREMENT_CIRC_ID, CMD_CREATE_FAST)]).await;
+        let cell = next_cell(&mut link).await.expect("an answer");
+        assert_eq!(cell.command, CMD_CREATED_FAST);
+        let key = &team[0].key;
+        match MeasurementLink::join(link, coordinator.measurement, key).await {
+            Err(code) => assert_eq!(code, ErrCode::BAD_CIRCUIT_ID),
+            Ok(mut link) => assert_eq!(fate_of(&mut link).await, Fate::Closes),
+        }
+        MeasurementLink::open(&target, coordinator.measurement, key).await.echo(10).await;
+        coordinator.end().await;
+        relay.assert_in_order().await;
+    });
+}
+
+#[test]
+#[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
+fn random_cells_leave_the_relay_in_order() {
+    LAB.run(async |lab| {
+        let relay = lab.relay("garbage");
+        let seed = std::env::var("FF_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+        let seed = seed.unwrap_or_else(rand::random);
+        println!("FF_TEST_SEED={seed}");
+        let mut rng = StdRng::seed_from_u64(seed);
+        let (target, team) = (relay.target(), [Member::new(40)]);
+        let (mut coordinator, _) = Coordinator::granted(&target, relay.key(), 15, &team).await;
+        for _ in 0..40 {
+            let mut link =
+                MeasurementLink::open(&target, coordinator.measurement, &team[0].key).await;
+            link.echo(2).await;
+            // Links of nobody in particular get them as well.
+            for link in [&mut link.link, &mut open(&target).await] {
+                let _ = link.send_cells(random_cells(&mut rng).as_flattened()).await;
+                drain(link).await;
+            }
+        }
+        let _ = coordinator.link.send_cells(random_cells(&mut rng).as_flattened()).await;
+        drop(coordinator);
+        relay.assert_in_order().await;
+    });
+}
+
+/// Some cells of commands that mean something, or nothing, to tor.
+fn random_cells(rng: &mut StdRng) -> Vec<Cell> {
+    let make = |_| {
+        let mut cell = noise(0, 0);
+        rng.fill_bytes(&mut cell);
+        if rng.random_bool(0.7) {
+            cell[..4].copy_from_slice(&MEASUREMENT_CIRC_ID.to_be_bytes());
+        }
+        // 128 and above have a length of their own, which cuts the cells behind them differently.
+        let commands = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 80, 81, 82, 128, 130, 131];
+        cell[4] = commands[rng.random_range(0..commands.len())];
+        if cell[4] == CMD_MEASUREMENT {
+            // A version and a command that exist, and a length that may fit.
+            cell[5..8].copy_from_slice(&[1, rng.random_range(0..10), rng.random_range(0..3)]);
+        }
+        cell
+    };
+    (0..20).map(make).collect()
+}
+
+/// Reads for a moment what the relay has to say to it, or until it closes the link.
+async fn drain(link: &mut ff_measurer::link::control::ControlLink) {
+    while let Ok(Ok(_)) = timeout(Duration::from_millis(50), link.recv_cell()).await {}
+}
+
+#[test]
+#[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
+fn measurers_that_vanish_leave_the_relay_in_normal_service() {
+    LAB.run(async |lab| {
+        let relay = lab.relay("garbage");
+        let sockets = relay.node.open_connections().expect("the relay runs");
+        let (target, team) = (relay.target(), [Member::new(16)]);
+        let (coordinator, _) = Coordinator::granted(&target, relay.key(), 30, &team).await;
+        vanish(&relay, &coordinator, &team[0]).await;
+        // The measurement waits for others, and they may come.
+        MeasurementLink::open(&target, coordinator.measurement, &team[0].key).await.echo(100).await;
+        // Then all of them vanish together.
+        vanish(&relay, &coordinator, &team[0]).await;
+        drop(coordinator);
+        relay.wait_for_sockets(sockets + OTHERS, Duration::from_secs(2)).await;
+        relay.assert_in_order().await;
+    });
+}
+
+/// Opens links, sends on them, and closes them as the kernel does it for a killed process: without
+/// a word, and with a reset because not all that came was read.
+async fn vanish(relay: &Relay<'_>, coordinator: &Coordinator, member: &Member) {
+    let mut links = Vec::new();
+    for _ in 0..7 {
+        let (target, id) = (relay.target(), coordinator.measurement);
+        let mut link = MeasurementLink::open(&target, id, &member.key).await;
+        link.echo(20).await;
+        let cells = link.cells(100);
+        send(&mut link.link, &cells).await;
+        links.push(link);
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+}

@@ -1,0 +1,90 @@
+//! Which requests a relay grants, and which links it lets join.
+
+use ed25519_dalek::SigningKey;
+use ff_measurer::link::TargetAddr;
+use ff_proto::cell::CMD_CREATED_FAST;
+use ff_proto::msg::{ErrCode, MeasurementId};
+use ff_proto::session::coordinator::PROBE_CIRC_ID;
+
+use super::LAB;
+use super::lab::{assert_failed, assert_refused, measure};
+use super::session::{Coordinator, MeasurementLink, Member, next_cell, open, request, send};
+use crate::support::coordinator;
+
+#[test]
+#[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
+fn a_relay_that_does_not_take_part_answers_as_one_without_flashflow() {
+    LAB.run(async |lab| {
+        let (off, silent) = (lab.relay("off"), lab.relay("silent"));
+        let targets = [lab.target("stock"), off.target(), silent.target()];
+        for target in &targets {
+            assert_eq!(first_answer(target).await, (CMD_CREATED_FAST, PROBE_CIRC_ID));
+        }
+        // That a coordinator is listed changes nothing.
+        let mut plan = off.plan(off.key(), 1);
+        for target in targets {
+            plan.target = target;
+            assert_failed(&measure(&plan).await, "not_supported");
+        }
+        assert_failed(&silent.measure(silent.key()).await, "not_supported");
+    });
+}
+
+/// The command and the circuit of the first cell that a relay answers a request and its probe
+/// with.
+async fn first_answer(target: &TargetAddr) -> (u8, u32) {
+    let mut link = open(target).await;
+    let cells = request(&link, MeasurementId(rand::random()), &coordinator(), 1, &[Member::new(1)]);
+    send(&mut link, &cells).await;
+    let cell = next_cell(&mut link).await.expect("the link stays open");
+    (cell.command, cell.circ_id)
+}
+
+#[test]
+#[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
+fn only_listed_coordinators_measure() {
+    LAB.run(async |lab| {
+        let relay = lab.relay("grants");
+        let stranger = coordinator();
+        assert_refused(&relay.measure(&stranger).await, "coordinator_not_allowed");
+        let code = Coordinator::refused(&relay.target(), &stranger).await;
+        assert_eq!(code, ErrCode::COORDINATOR_NOT_ALLOWED);
+        relay.assert_in_order().await;
+    });
+}
+
+#[test]
+#[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
+fn only_announced_measurers_join_and_with_no_more_sockets_than_announced() {
+    LAB.run(async |lab| {
+        let relay = lab.relay("grants");
+        let (target, team) = (relay.target(), [Member::new(2), Member::new(1)]);
+        let (coordinator, _) = Coordinator::granted(&target, relay.key(), 10, &team).await;
+        let id = coordinator.measurement;
+        let refusal = async |id, member: &SigningKey| {
+            MeasurementLink::try_open(&target, id, member).await.err()
+        };
+
+        let stranger = Member::new(1).key;
+        assert_eq!(refusal(id, &stranger).await, Some(ErrCode::UNKNOWN_MEASURER));
+        let other = MeasurementId(rand::random());
+        assert_eq!(refusal(other, &team[0].key).await, Some(ErrCode::UNKNOWN_MEASUREMENT));
+        let mut links = Vec::new();
+        for member in [0, 0, 1] {
+            links.push(MeasurementLink::open(&target, id, &team[member].key).await);
+        }
+        for member in &team {
+            assert_eq!(refusal(id, &member.key).await, Some(ErrCode::TOO_MANY_SOCKETS));
+        }
+        // A socket that was closed is not given back.
+        drop(links.pop());
+        assert_eq!(refusal(id, &team[1].key).await, Some(ErrCode::TOO_MANY_SOCKETS));
+
+        // All that leaves the links that are open alone.
+        for link in &mut links {
+            link.echo(100).await;
+        }
+        coordinator.end().await;
+        assert_eq!(refusal(id, &team[0].key).await, Some(ErrCode::UNKNOWN_MEASUREMENT));
+    });
+}

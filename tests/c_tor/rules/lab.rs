@@ -1,0 +1,203 @@
+//! A private network whose relays are measured, shared by the tests of a module.
+//!
+//! A network takes ten seconds to start, and a test at most a few; so a module's tests share one,
+//! each with relays of its own, because relays remember who measured them. The network lasts as
+//! long as a test runs or waits for its turn; the turns keep the tests apart in time.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use ed25519_dalek::SigningKey;
+use ff_bwauth::measure::{self, Plan, Progress};
+use ff_bwauth::outcome::Outcome;
+use ff_measurer::link::TargetAddr;
+use ff_proto::params::Params;
+use tornet::{Network, NetworkBuilder, Node, RelayConfig};
+
+use crate::support::{alone, coordinator, identity, plan};
+
+/// Coordinators that every relay allows. Each of them has two grants.
+const KEYS: usize = 24;
+
+/// A network, and who may measure its relays.
+pub(crate) struct Lab {
+    /// The network.
+    network: Network,
+    /// The coordinators that each relay allows.
+    keys: BTreeMap<String, Keys>,
+}
+
+/// The coordinators that a relay allows.
+struct Keys {
+    /// All of them.
+    all: Vec<SigningKey>,
+    /// How many have been used.
+    used: AtomicUsize,
+}
+
+/// The network of a module's tests.
+pub(crate) struct SharedLab {
+    /// Starts it.
+    start: fn() -> Lab,
+    /// It, while a test needs it.
+    lab: Mutex<Weak<OnceLock<Lab>>>,
+}
+
+impl SharedLab {
+    /// A network that is started when the first test needs it.
+    pub(crate) const fn new(start: fn() -> Lab) -> Self {
+        Self { start, lab: Mutex::new(Weak::new()) }
+    }
+
+    /// Runs a test when its turn has come.
+    pub(crate) fn run(&self, test: impl AsyncFnOnce(&Lab)) {
+        // Held while waiting, so that the network outlives the test that is running.
+        let lab = self.get();
+        let _turn = alone();
+        let lab = lab.get_or_init(self.start);
+        let begin = Instant::now();
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(test(lab));
+        eprintln!("took {:.1?}, without waiting and the network's start", begin.elapsed());
+    }
+
+    /// The network, or where it is to be.
+    fn get(&self) -> Arc<OnceLock<Lab>> {
+        let mut shared = self.lab.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.upgrade().unwrap_or_else(|| {
+            let lab = Arc::default();
+            *shared = Arc::downgrade(&lab);
+            lab
+        })
+    }
+}
+
+impl Lab {
+    /// Starts a network with these relays, whose FFAllowedCoordinators it sets.
+    pub(crate) fn start(builder: NetworkBuilder, relays: Vec<RelayConfig>) -> Self {
+        let mut keys = BTreeMap::new();
+        let add = |builder: NetworkBuilder, relay: RelayConfig| {
+            let all: Vec<_> = (0..KEYS).map(|_| coordinator()).collect();
+            let identities: Vec<_> = all.iter().map(identity).collect();
+            let relay = relay.torrc(format!("FFAllowedCoordinators {}", identities.join(",")));
+            keys.insert(relay.nickname.clone(), Keys { all, used: AtomicUsize::new(0) });
+            builder.relay(relay)
+        };
+        let network = relays.into_iter().fold(builder, add).start().expect("a network");
+        eprintln!("the network was ready after {:.1?}", network.start_time());
+        Self { network, keys }
+    }
+
+    /// One of the relays.
+    pub(crate) fn relay(&self, name: &str) -> Relay<'_> {
+        Relay { node: self.network.node(name), keys: &self.keys[name] }
+    }
+
+    /// Where and who a node is.
+    pub(crate) fn target(&self, name: &str) -> TargetAddr {
+        target(self.network.node(name))
+    }
+}
+
+/// A relay to be measured.
+#[derive(Clone, Copy)]
+pub(crate) struct Relay<'a> {
+    /// The tor.
+    pub(crate) node: &'a Node,
+    /// Who may measure it.
+    keys: &'a Keys,
+}
+
+impl Relay<'_> {
+    /// A coordinator that the relay allows and that has not measured it yet.
+    ///
+    /// # Panics
+    /// If there is none left.
+    pub(crate) fn key(&self) -> &SigningKey {
+        let number = self.keys.used.fetch_add(1, Ordering::Relaxed);
+        self.keys.all.get(number).expect("tests of one relay use few coordinators")
+    }
+
+    /// Where and who it is.
+    pub(crate) fn target(&self) -> TargetAddr {
+        target(self.node)
+    }
+
+    /// A measurement over 8 sockets that checks every cell.
+    pub(crate) fn plan(&self, key: &SigningKey, duration_secs: u16) -> Plan {
+        let params =
+            Params { sockets: 8, duration_secs, check_probability: 1.0, ..Params::default() };
+        plan(self.node, key, params)
+    }
+
+    /// Measures it for a second.
+    pub(crate) async fn measure(&self, key: &SigningKey) -> Outcome {
+        measure(&self.plan(key, 1)).await
+    }
+
+    /// Fails unless a fresh coordinator can measure it and the relay has no complaints.
+    pub(crate) async fn assert_in_order(&self) {
+        assert_measured(&self.measure(self.key()).await);
+        let log = self.node.log();
+        // Not shorter: identities in base64 may contain any three letters.
+        for complaint in ["Bug: ", "ssertion ", "nternal error"] {
+            let name = self.node.name();
+            assert!(!log.contains(complaint), "{complaint} in the log of {name}:\n{log}");
+        }
+    }
+
+    /// Waits until it has at most so many sockets open.
+    ///
+    /// # Panics
+    /// If it does not come to that in time.
+    pub(crate) async fn wait_for_sockets(&self, most: usize, patience: Duration) {
+        let deadline = Instant::now() + patience;
+        loop {
+            let open = self.node.open_connections().expect("the relay runs");
+            if open <= most {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{open} sockets are open, not {most}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// Where and who a node is.
+fn target(node: &Node) -> TargetAddr {
+    TargetAddr { addr: node.or_addr(), ed_identity: node.ed_identity().into() }
+}
+
+/// Measures.
+pub(crate) async fn measure(plan: &Plan) -> Outcome {
+    measure_watched(plan, |_| {}).await
+}
+
+/// Measures; `watch` sees the progress.
+pub(crate) async fn measure_watched(plan: &Plan, watch: impl FnMut(Progress<'_>)) -> Outcome {
+    let patience = Duration::from_secs(40) + Duration::from_secs(plan.params.duration_secs.into());
+    let measured = tokio::time::timeout(patience, measure::measure(plan, watch)).await;
+    measured.expect("measurements do not hang")
+}
+
+/// Fails unless the relay was measured.
+pub(crate) fn assert_measured(outcome: &Outcome) {
+    assert!(outcome.result.is_ok(), "{:?}", outcome.result);
+    assert!(outcome.estimate.is_some_and(|estimate| estimate.get() > 0));
+}
+
+/// Fails unless the measurement failed with this code.
+pub(crate) fn assert_failed(outcome: &Outcome, code: &str) {
+    let failure = outcome.result.as_ref().expect_err("a failure");
+    assert_eq!(failure.code, code, "{failure:?}");
+}
+
+/// Fails unless the relay refused the measurement with this code.
+pub(crate) fn assert_refused(outcome: &Outcome, code: &str) {
+    assert_failed(outcome, "refused");
+    let failure = outcome.result.as_ref().expect_err("a failure");
+    assert!(failure.message.contains(&format!("({code})")), "{failure:?}");
+}

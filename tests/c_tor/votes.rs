@@ -1,0 +1,283 @@
+//! From measurements to votes: a whole network is measured, and its authorities vote accordingly.
+//!
+//! The relays of a private network are measured, but for its authorities: their votes on each other
+//! say `MeasuredButAuthority`, which no consensus looks at. The bandwidth file grows in the
+//! directory that the authorities' `V3BandwidthsFile` names, as a coordinator's does: at first it
+//! lists too few relays, then enough. An authority reads it for each vote. The consensus has a
+//! measured bandwidth where at least three authorities have one (tor's `dirvote.c`), so there are
+//! three.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use base64ct::{Base64Unpadded, Encoding};
+use ed25519_dalek::SigningKey;
+use ff_bwauth::outcome::Outcome;
+use ff_bwauth::v3bw::{
+    self, BandwidthFile, DirectoryFacts, LATEST, MAX_FILE_AGE_SECS, Publication, RelayLine,
+};
+use ff_proto::params::Params;
+use ff_proto::units::BytesPerSec;
+use sha2::{Digest, Sha256};
+use tornet::{Network, Node, RelayConfig, RelayStatus, relay_statuses};
+
+use crate::support::meter::as_f64;
+use crate::support::{alone, coordinator, estimate, ff_tor, identity, measure, plan};
+
+/// What the relays are limited to, in Mbit/s; the last one is the exit.
+const RELAYS_MBIT: [(&str, u64); 5] =
+    [("m10", 10), ("m20", 20), ("m40", 40), ("m80", 80), ("exit60", 60)];
+/// How long each relay is measured. The median second is not among the first, in which a relay
+/// also spends what its bucket has saved.
+const DURATION_SECS: u16 = 5;
+/// Over so many sockets.
+const SOCKETS: u16 = 16;
+/// How far relays' weights may be apart in proportion to what they were measured at.
+const WEIGHT_TOLERANCE: f64 = 0.02;
+/// And in proportion to their limits. A tor does not use all of its BandwidthRate: at each refill
+/// of its buckets it forgets up to 15 ms (`token_bucket_rw_refill` counts steps of 16 ms and drops
+/// the rest), which leaves 80 to 99 % of it, depending on how often it refills them.
+const CAPACITY_TOLERANCE: f64 = 0.25;
+/// Several voting intervals: a file may come too late for the next vote.
+const PATIENCE: Duration = Duration::from_secs(45);
+
+#[test]
+#[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
+fn authorities_vote_for_what_was_measured() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a directory");
+    let key = coordinator();
+    let begin = Instant::now();
+    let network = start(&key, dir.path());
+    let mut coordinator = Coordinator::new(&network, &key, dir.path());
+    let relays: Vec<_> = network.relays().collect();
+    let (few, rest) = relays.split_at(2);
+
+    coordinator.measure(few);
+    let file = coordinator.publish();
+    coordinator.measure(rest);
+    // Under 60 % of the network: authorities must not follow it.
+    assert!(file.content.is_under_minimum(), "{} relays", few.len());
+    for vote in file.votes(&network) {
+        let measured = relay_statuses(&vote).iter().filter(|relay| is_measured(relay)).count();
+        assert_eq!(measured, 0, "{vote}");
+    }
+
+    let file = coordinator.publish();
+    assert_eq!(file.content.relays().len(), relays.len());
+    assert!(!file.content.is_under_minimum());
+    file.check_with_stem();
+    for vote in file.votes(&network) {
+        assert_votes(&vote, &file.content);
+    }
+    let has_all = |text: &str| relay_statuses(text).iter().all(has_final_weight);
+    let consensus = network.wait_for_consensus(has_all, PATIENCE).expect("a consensus");
+    assert_weights(&network, &consensus, &coordinator.outcomes);
+    eprintln!("took {:.1?}", begin.elapsed());
+}
+
+/// Starts the network.
+fn start(key: &SigningKey, dir: &Path) -> Network {
+    let builder = Network::builder()
+        .tor(ff_tor())
+        .torrc("FFMeasurementsAllowed 1")
+        .torrc(format!("FFAllowedCoordinators {}", identity(key)))
+        .torrc("CountPrivateBandwidth 1")
+        .authorities(3)
+        .authority_torrc(format!("V3BandwidthsFile {}", dir.join(LATEST).display()));
+    let relay = |&(name, mbit): &(&str, u64)| {
+        let exit = name.starts_with("exit");
+        RelayConfig { exit, ..RelayConfig::middle(name) }.bandwidth_rate(mbit * 125_000)
+    };
+    let network = RELAYS_MBIT.iter().map(relay).fold(builder, tornet::NetworkBuilder::relay);
+    let network = network.start().expect("a network");
+    eprintln!("the network was ready after {:.1?}", network.start_time());
+    network
+}
+
+/// Measures the network's relays and publishes what it has.
+struct Coordinator<'a> {
+    /// The network.
+    network: &'a Network,
+    /// Its key.
+    key: &'a SigningKey,
+    /// Where the bandwidth files are.
+    dir: &'a Path,
+    /// When it was started, in seconds since 1970.
+    started_unix_secs: u64,
+    /// What has been measured.
+    outcomes: Vec<Outcome>,
+}
+
+impl<'a> Coordinator<'a> {
+    /// One that has measured nothing.
+    fn new(network: &'a Network, key: &'a SigningKey, dir: &'a Path) -> Self {
+        Self { network, key, dir, started_unix_secs: unix_secs(), outcomes: Vec::new() }
+    }
+
+    /// Measures relays, one after another.
+    fn measure(&mut self, relays: &[&Node]) {
+        for node in relays {
+            let params =
+                Params { sockets: SOCKETS, duration_secs: DURATION_SECS, ..Params::default() };
+            let mut outcome = measure(&plan(node, self.key, params));
+            outcome.target.nickname = Some(node.name().to_owned());
+            eprintln!("{:>7} measured at {}", node.name(), estimate(&outcome));
+            self.outcomes.push(outcome);
+        }
+    }
+
+    /// Publishes what has been measured so far.
+    fn publish(&self) -> Published {
+        let consensus = self.network.consensus().expect("a consensus");
+        let relays = relay_statuses(&consensus);
+        let publication = Publication {
+            now_unix_secs: unix_secs(),
+            max_age_secs: MAX_FILE_AGE_SECS,
+            generator_started_unix_secs: self.started_unix_secs,
+            consensus_relays: relays.len() as u64,
+            directory: self
+                .outcomes
+                .iter()
+                .filter_map(|outcome| outcome.target.rsa_fingerprint)
+                .map(|fingerprint| (fingerprint, self.directory_facts(&hex(&fingerprint), &relays)))
+                .collect(),
+            ..Publication::default()
+        };
+        let content =
+            BandwidthFile::from_outcomes(&self.outcomes, &publication).expect("relays to list");
+        let path = v3bw::publish(self.dir, &content).expect("a place to publish");
+        Published { content, path }
+    }
+
+    /// What the network's documents say of a relay.
+    fn directory_facts(&self, fingerprint: &str, relays: &[RelayStatus]) -> DirectoryFacts {
+        let mut control = self.network.node("auth0").control().expect("a control connection");
+        let descriptor = control.getinfo(&format!("desc/id/{fingerprint}")).expect("a descriptor");
+        let limits = descriptor.lines().find_map(|line| line.strip_prefix("bandwidth "));
+        let mut limits = limits
+            .expect("a bandwidth line")
+            .split(' ')
+            .map(|word| BytesPerSec::new(word.parse().expect("bytes per second")));
+        let status = relays.iter().find(|relay| relay.fingerprint == fingerprint);
+        let weights = &status.expect("a relay of the consensus").weights;
+        DirectoryFacts {
+            bandwidth_avg: limits.next(),
+            bandwidth_burst: limits.next(),
+            bandwidth_observed: limits.next(),
+            consensus_bandwidth: weights.get("Bandwidth").map(|kb| BytesPerSec::new(kb * 1000)),
+            consensus_is_unmeasured: Some(weights.contains_key("Unmeasured")),
+        }
+    }
+}
+
+/// A bandwidth file that authorities find.
+struct Published {
+    /// What it says.
+    content: BandwidthFile,
+    /// Where it is.
+    path: PathBuf,
+}
+
+impl Published {
+    /// Waits until each authority has voted with exactly this file; the votes.
+    fn votes(&self, network: &Network) -> Vec<String> {
+        let text = std::fs::read_to_string(&self.path).expect("the file that was published");
+        let digest = Base64Unpadded::encode_string(&Sha256::digest(&text));
+        let digest = format!("\nbandwidth-file-digest sha256={digest}\n");
+        let votes = network.wait_for_votes(|vote| vote.contains(&digest), PATIENCE);
+        let votes = votes.expect("votes with this file");
+        assert_eq!(votes.len(), 3);
+        let headers = format!("\nbandwidth-file-headers {}\n", headers(&text));
+        for (name, vote) in &votes {
+            let line = vote.lines().find(|line| line.starts_with("bandwidth-file-headers"));
+            assert!(vote.contains(&headers), "{name}: {line:?} instead of {headers}");
+        }
+        votes.into_iter().map(|(_, vote)| vote).collect()
+    }
+
+    /// Has stem read it, if that is asked for.
+    fn check_with_stem(&self) {
+        if std::env::var_os("FF_TEST_STEM").is_none_or(|value| value != "1") {
+            return;
+        }
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let script = root.join("crates/ff-bwauth/tests/check_v3bw.py");
+        let output = Command::new("/usr/bin/python3").arg(script).arg(&self.path).output();
+        let output = output.expect("python3 with stem");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// The headers of a bandwidth file as dir-spec §3.4.1 has them in a vote: all of them in one line,
+/// with a name for the first, which has none in the file.
+fn headers(file: &str) -> String {
+    let lines: Vec<_> = file.lines().take_while(|line| *line != "=====").collect();
+    format!("timestamp={}", lines.join(" "))
+}
+
+/// Fails unless a vote has the bandwidths that the file has.
+fn assert_votes(vote: &str, file: &BandwidthFile) {
+    let relays = relay_statuses(vote);
+    for line in file.relays() {
+        let fingerprint = hex(&line.rsa_fingerprint);
+        let relay = relays.iter().find(|relay| relay.fingerprint == fingerprint);
+        let relay = relay.unwrap_or_else(|| panic!("no vote on {fingerprint}"));
+        let voted = relay.weights.get("Measured").copied();
+        assert_eq!(voted, Some(RelayLine::bw_kilobytes(line).get().into()), "{relay:?}");
+    }
+}
+
+/// Whether a vote has a measured bandwidth for a relay.
+fn is_measured(relay: &RelayStatus) -> bool {
+    relay.weights.contains_key("Measured")
+}
+
+/// Whether a consensus has the weight for a relay that the authorities' file leads to.
+fn has_final_weight(relay: &RelayStatus) -> bool {
+    relay.weights.contains_key("Unmeasured") == relay.has_flag("Authority")
+}
+
+/// Fails unless the relays' weights are in proportion to what they were measured at, and to what
+/// they are limited to: FlashFlow's promise.
+fn assert_weights(network: &Network, consensus: &str, outcomes: &[Outcome]) {
+    let mut relays = relay_statuses(consensus);
+    relays.retain(|relay| !relay.has_flag("Authority"));
+    assert_eq!(relays.len(), outcomes.len());
+    let (mut by_estimate, mut by_limit) = (Vec::new(), Vec::new());
+    for relay in &relays {
+        let node = network.node(&relay.nickname);
+        assert_eq!(relay.fingerprint, node.rsa_fingerprint());
+        let is_it = |outcome: &&Outcome| outcome.target.ed_identity == node.ed_identity();
+        let estimate = estimate(outcomes.iter().find(is_it).expect("a measured relay"));
+        let (weight, limit) = (as_f64(relay.weights["Bandwidth"]), limit_mbit(node));
+        eprintln!("{:>7} {limit:>3} Mbit/s, measured {estimate}, weight {weight}", node.name());
+        by_estimate.push(weight / as_f64(estimate.get()));
+        by_limit.push(weight / as_f64(limit));
+    }
+    assert!(spread(&by_estimate) <= WEIGHT_TOLERANCE, "weight by estimate: {by_estimate:?}");
+    assert!(spread(&by_limit) <= CAPACITY_TOLERANCE, "weight by limit: {by_limit:?}");
+}
+
+/// A relay's limit in Mbit/s.
+fn limit_mbit(node: &Node) -> u64 {
+    let found = RELAYS_MBIT.iter().find(|(name, _)| *name == node.name());
+    found.expect("a relay of the network").1
+}
+
+/// How far the greatest is above the smallest, in proportion.
+fn spread(values: &[f64]) -> f64 {
+    let greatest = values.iter().copied().fold(f64::MIN, f64::max);
+    greatest / values.iter().copied().fold(f64::MAX, f64::min) - 1.0
+}
+
+/// Bytes in hexadecimal, as directory documents have fingerprints.
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02X}")).collect()
+}
+
+/// Now, in seconds since 1970.
+fn unix_secs() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970").as_secs()
+}
