@@ -28,7 +28,7 @@ pub(crate) struct Cli {
     /// every number of sockets (1 to 100).
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub(crate) rounds: u16,
-    /// Where in the circuits the relay is; `none` is no place.
+    /// Where in the circuits the relay is.
     #[arg(
         long,
         value_delimiter = ',',
@@ -61,6 +61,14 @@ pub(crate) struct Cli {
     /// beyond it.
     #[arg(long, value_name = "MIN..MAX", value_parser = parse_bounds)]
     pub(crate) expect: Option<(f64, f64)>,
+    /// Take less than four minutes: three rounds of one quota and of one rate, with the relay as
+    /// middle and over 20 sockets, and fail unless the ratios lie in 0.75..1.30.
+    #[arg(long, conflicts_with_all = ["rounds", "positions", "quotas", "limits", "sockets",
+          "cpu_sockets", "warm_up", "seconds", "expect"])]
+    pub(crate) short: bool,
+    /// Let clients build circuits without CGO, as those before tor 0.4.9 do.
+    #[arg(long)]
+    pub(crate) old_circuits: bool,
     /// Leave the network's directory behind, to look at the logs.
     #[arg(long)]
     pub(crate) keep_network: bool,
@@ -116,6 +124,18 @@ fn parse_bounds(text: &str) -> Result<(f64, f64), String> {
 }
 
 impl Cli {
+    /// The command line, with what `--short` stands for.
+    pub(crate) fn read() -> Self {
+        let mut cli = Self::parse();
+        if cli.short {
+            cli.positions = vec![Position::Middle];
+            (cli.quotas, cli.limits) = (vec![20], vec![50]);
+            cli.cpu_sockets = vec![Sockets::Exactly(20)];
+            cli.expect = Some((0.75, 1.30));
+        }
+        cli
+    }
+
     /// The cases, those limited by CPU first.
     pub(crate) fn cases(&self) -> Vec<Case> {
         let mut cases = Vec::new();

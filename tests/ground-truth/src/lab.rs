@@ -27,6 +27,8 @@ const GUARDS: usize = 3;
 const PERIOD: Duration = Duration::from_millis(10);
 /// tor's default BandwidthRate, which nothing here reaches.
 const NO_LIMIT_BYTES: u64 = 1 << 30;
+/// Longer than most runs.
+const VOTING_INTERVAL: Duration = Duration::from_secs(900);
 /// The core of the relay in question.
 const TARGET_CORE: usize = 0;
 /// The core of everything else.
@@ -61,12 +63,18 @@ impl Lab {
             .core_of("target", TARGET_CORE)
             .core_of("direct", TARGET_CORE)
             .clients(CLIENTS)
+            // Every new consensus costs the relay CPU time and memory for compressing it.
+            .voting_interval(VOTING_INTERVAL)
             .middles(GUARDS + 1)
             .exits(GUARDS)
             .relay(target("target", &cli.tor))
             .keep_dir(cli.keep_network);
         if let Some(direct) = &cli.direct_echo_tor {
             builder = builder.relay(target("direct", direct));
+        }
+        if cli.old_circuits {
+            // tor negotiates CGO together with congestion control only.
+            builder = builder.consensus_param("cc_alg", 0);
         }
         let network = builder.start().context("Failed to start the private network")?;
         Ok(Self { network, has_direct: cli.direct_echo_tor.is_some() })

@@ -12,9 +12,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use clap::Parser;
-
-use case::Case;
+use case::{Case, Limit};
 use cli::Cli;
 use lab::{Lab, Subject};
 use phase::Bench;
@@ -22,7 +20,7 @@ use sample::{Sample, Work};
 use table::{Row, Series};
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::read();
     match run(&cli) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -86,7 +84,8 @@ fn round_of(lab: &Lab, cli: &Cli, case: &Case, round: u16) -> Result<Vec<Sample>
     take(bench.forward())?;
     for &sockets in &case.sockets {
         take(bench.echo(Subject::Target, sockets))?;
-        if lab.has_direct() {
+        // A BandwidthRate binds either way.
+        if lab.has_direct() && matches!(case.limit, Limit::Cpu { .. }) {
             take(bench.echo(Subject::Direct, sockets))?;
         }
     }

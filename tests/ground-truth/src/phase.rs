@@ -17,8 +17,11 @@ use crate::cli::Cli;
 use crate::lab::{Lab, OTHER_CORE, Subject};
 use crate::sample::{self, Meter, Sample, Work};
 
-/// Calm after each sample: what is queued drains, buckets fill.
-const CALM: Duration = Duration::from_millis(1500);
+/// A relay is calm that has moved less than this, in bytes, in a while of this length. What a
+/// sample has left in queues, also those of other relays, must have drained before the next.
+const CALM: (u64, Duration) = (20_000, Duration::from_millis(1000));
+/// How long that may take.
+const CALM_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What both phases need.
 pub(crate) struct Bench<'a> {
@@ -54,6 +57,7 @@ impl<'a> Observed<'a> {
             Limit::Cpu { percent } => Some(f64::from(percent)),
             Limit::Rate { .. } => None,
         };
+        wait_until_calm(node)?;
         bench.lab.set_rate(subject, bench.case.limit)?;
         let quota = percent.map(|_| bench.lab.quota(subject)).transpose()?;
         let idle_bytes = node.rss_bytes()?;
@@ -102,7 +106,6 @@ impl Bench<'_> {
             sample.rejected = Some(format!("{} streams ended: {error}", errors.len()));
         }
         drop(downloads);
-        thread::sleep(CALM);
         sample.memory_bytes = memory.most().saturating_sub(idle);
         Ok(sample.judged())
     }
@@ -132,7 +135,6 @@ impl Bench<'_> {
         let share = f64::from(self.cli.seconds) / f64::from(self.cli.seconds + self.cli.warm_up);
         sample.measurers_cpu = Some(outcome.cpu.measurers * share / relay_cpu.max(1e-9));
         sample.memory_bytes = memory.most().saturating_sub(idle);
-        thread::sleep(CALM);
         Ok(sample.judged())
     }
 
@@ -197,6 +199,28 @@ impl Bench<'_> {
         let rates = seconds.map(|second| sample::as_f64(second.total_bytes(outcome.ratio)));
         sample::median(rates.collect()).context("the measurement has no seconds")
     }
+}
+
+/// Waits until a relay moves nothing worth mentioning.
+fn wait_until_calm(node: &Node) -> Result<()> {
+    let mut control = node.control()?;
+    let mut moved = || -> Result<u64> {
+        let read: u64 = control.getinfo("traffic/read")?.trim().parse()?;
+        let written: u64 = control.getinfo("traffic/written")?.trim().parse()?;
+        Ok(read + written)
+    };
+    let (few, a_while) = CALM;
+    let deadline = Instant::now() + CALM_TIMEOUT;
+    let mut before = moved()?;
+    while Instant::now() < deadline {
+        thread::sleep(a_while);
+        let now = moved()?;
+        if now - before < few {
+            return Ok(());
+        }
+        before = now;
+    }
+    Err(anyhow!("{} still moves bytes after {CALM_TIMEOUT:?}", node.name()))
 }
 
 /// The most memory that a relay had.
