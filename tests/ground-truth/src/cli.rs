@@ -129,7 +129,7 @@ impl Cli {
         let mut cli = Self::parse();
         if cli.short {
             cli.positions = vec![Position::Middle];
-            (cli.quotas, cli.limits) = (vec![20], vec![50]);
+            (cli.quotas, cli.limits) = (vec![15], vec![50]);
             cli.cpu_sockets = vec![Sockets::Exactly(20)];
             cli.expect = Some((0.75, 1.30));
         }

@@ -19,6 +19,9 @@ use phase::Bench;
 use sample::{Sample, Work};
 use table::{Row, Series};
 
+/// How often a sample is taken that does not count.
+const ATTEMPTS: u32 = 3;
+
 fn main() -> ExitCode {
     let cli = Cli::read();
     match run(&cli) {
@@ -75,18 +78,24 @@ fn run(cli: &Cli) -> Result<bool> {
 fn round_of(lab: &Lab, cli: &Cli, case: &Case, round: u16) -> Result<Vec<Sample>> {
     let bench = Bench { lab, cli, case, round };
     let mut samples = Vec::new();
-    let mut take = |sample: Result<Sample>| -> Result<()> {
-        let sample = sample?;
-        show(&sample);
-        samples.push(sample);
+    let mut take = |sample: &dyn Fn() -> Result<Sample>| -> Result<()> {
+        for _ in 0..ATTEMPTS {
+            let sample = sample()?;
+            show(&sample);
+            let counts = sample.rejected.is_none();
+            samples.push(sample);
+            if counts {
+                break;
+            }
+        }
         Ok(())
     };
-    take(bench.forward())?;
+    take(&|| bench.forward())?;
     for &sockets in &case.sockets {
-        take(bench.echo(Subject::Target, sockets))?;
+        take(&|| bench.echo(Subject::Target, sockets))?;
         // A BandwidthRate binds either way.
         if lab.has_direct() && matches!(case.limit, Limit::Cpu { .. }) {
-            take(bench.echo(Subject::Direct, sockets))?;
+            take(&|| bench.echo(Subject::Direct, sockets))?;
         }
     }
     Ok(samples)
