@@ -15,7 +15,7 @@ use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
 use ff_bwauth::outcome::Outcome;
 use ff_bwauth::v3bw::{
-    self, BandwidthFile, DirectoryFacts, LATEST, MAX_FILE_AGE_SECS, Publication, RelayLine,
+    self, BandwidthFile, DirectoryFacts, LATEST, MAX_FILE_AGE_SECS, Publication,
 };
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
@@ -38,7 +38,7 @@ const WEIGHT_TOLERANCE: f64 = 0.02;
 /// And in proportion to their limits. A tor does not use all of its BandwidthRate: at each refill
 /// of its buckets it forgets up to 15 ms (`token_bucket_rw_refill` counts steps of 16 ms and drops
 /// the rest), which leaves 80 to 99 % of it, depending on how often it refills them.
-const CAPACITY_TOLERANCE: f64 = 0.25;
+const CAPACITY_TOLERANCE: f64 = 0.2;
 /// Several voting intervals: a file may come too late for the next vote.
 const PATIENCE: Duration = Duration::from_secs(45);
 
@@ -225,7 +225,7 @@ fn assert_votes(vote: &str, file: &BandwidthFile) {
         let relay = relays.iter().find(|relay| relay.fingerprint == fingerprint);
         let relay = relay.unwrap_or_else(|| panic!("no vote on {fingerprint}"));
         let voted = relay.weights.get("Measured").copied();
-        assert_eq!(voted, Some(RelayLine::bw_kilobytes(line).get().into()), "{relay:?}");
+        assert_eq!(voted, Some(line.bw_kilobytes().get().into()), "{relay:?}");
     }
 }
 
@@ -252,6 +252,8 @@ fn assert_weights(network: &Network, consensus: &str, outcomes: &[Outcome]) {
         let is_it = |outcome: &&Outcome| outcome.target.ed_identity == node.ed_identity();
         let estimate = estimate(outcomes.iter().find(is_it).expect("a measured relay"));
         let (weight, limit) = (as_f64(relay.weights["Bandwidth"]), limit_mbit(node));
+        // No more than the operator allows, as the descriptor has it.
+        let estimate = estimate.min(BytesPerSec::from_mbit(limit));
         eprintln!("{:>7} {limit:>3} Mbit/s, measured {estimate}, weight {weight}", node.name());
         by_estimate.push(weight / as_f64(estimate.get()));
         by_limit.push(weight / as_f64(limit));

@@ -608,13 +608,23 @@ is_background(const connection_t *conn)
   return !link || !(link->circuit || link->is_coordinator);
 }
 
-/** Puts into <b>allowance</b> what <b>conn</b> may move. Returns whether there is a limit. */
+/** Puts into <b>allowance</b> what background may move. Returns whether there is a limit. */
 static bool
-get_allowance(const connection_t *conn, ff_allowance *allowance)
+get_allowance(ff_allowance *allowance)
 {
-  return is_measuring && is_background(conn) &&
+  return is_measuring &&
     ff_target_background_allowance(target, allowance) == FF_STATUS_OK &&
     allowance->is_limited;
+}
+
+/** Of <b>bytes</b> that are in the relay's bucket, how many <b>conn</b> may move while background
+ * may move <b>share</b>. What background has not used yet stays there for it: tor shares a bucket
+ * out by connections, and a relay may have fewer for its clients than measurers have. */
+static size_t
+limit_to_share(const connection_t *conn, size_t bytes, uint64_t share)
+{
+  size_t kept = (size_t) MIN((uint64_t) bytes, share);
+  return is_background(conn) ? kept : bytes - kept;
 }
 
 /** How many bytes a measurement link may read before too much is queued for it: a cell at least. */
@@ -632,9 +642,9 @@ size_t
 flashflow_limit_read(const connection_t *conn, size_t bytes)
 {
   ff_allowance allowance;
-  if (!get_allowance(conn, &allowance))
+  if (!get_allowance(&allowance))
     return bytes;
-  return (size_t) MIN((uint64_t) bytes, allowance.receive_bytes);
+  return limit_to_share(conn, bytes, allowance.receive_bytes);
 }
 
 /** What a connection may read by the limit of its own, which is <b>bytes</b> or, below zero, none.
@@ -656,28 +666,30 @@ size_t
 flashflow_limit_write(const connection_t *conn, size_t bytes)
 {
   ff_allowance allowance;
-  if (!get_allowance(conn, &allowance))
+  if (!get_allowance(&allowance))
     return bytes;
-  return (size_t) MIN((uint64_t) bytes, allowance.send_bytes);
+  return limit_to_share(conn, bytes, allowance.send_bytes);
 }
 
-/** Whether <b>conn</b> must wait before it reads more. */
+/** Whether <b>conn</b> must wait before it reads more of the relay's <b>bucket</b>. */
 bool
-flashflow_must_pause_read(const connection_t *conn)
+flashflow_must_pause_read(const connection_t *conn, size_t bucket)
 {
-  if (flashflow_limit_read(conn, 1) > 0)
+  if (bucket == 0 || flashflow_limit_read(conn, bucket) > 0)
     return false;
-  (void) ff_target_on_background_wait(target);
+  if (is_background(conn))
+    (void) ff_target_on_background_wait(target);
   return true;
 }
 
-/** Whether <b>conn</b> must wait before it writes more. */
+/** Whether <b>conn</b> must wait before it writes more of the relay's <b>bucket</b>. */
 bool
-flashflow_must_pause_write(const connection_t *conn)
+flashflow_must_pause_write(const connection_t *conn, size_t bucket)
 {
-  if (flashflow_limit_write(conn, 1) > 0)
+  if (bucket == 0 || flashflow_limit_write(conn, bucket) > 0)
     return false;
-  (void) ff_target_on_background_wait(target);
+  if (is_background(conn))
+    (void) ff_target_on_background_wait(target);
   return true;
 }
 

@@ -30,8 +30,8 @@ void flashflow_about_to_close(struct or_connection_t *conn);
 size_t flashflow_limit_read(const struct connection_t *conn, size_t bytes);
 ssize_t flashflow_limit_link(const struct connection_t *conn, ssize_t bytes);
 size_t flashflow_limit_write(const struct connection_t *conn, size_t bytes);
-bool flashflow_must_pause_read(const struct connection_t *conn);
-bool flashflow_must_pause_write(const struct connection_t *conn);
+bool flashflow_must_pause_read(const struct connection_t *conn, size_t bucket);
+bool flashflow_must_pause_write(const struct connection_t *conn, size_t bucket);
 void flashflow_note_bytes(const struct connection_t *conn,
                           size_t read, size_t written);
 
