@@ -35,10 +35,9 @@ const DURATION_SECS: u16 = 5;
 const SOCKETS: u16 = 16;
 /// How far relays' weights may be apart in proportion to what they were measured at.
 const WEIGHT_TOLERANCE: f64 = 0.02;
-/// And in proportion to their limits. A tor does not use all of its BandwidthRate: at each refill
-/// of its buckets it forgets up to 15 ms (`token_bucket_rw_refill` counts steps of 16 ms and drops
-/// the rest), which leaves 80 to 99 % of it, depending on how often it refills them.
-const CAPACITY_TOLERANCE: f64 = 0.2;
+/// And in proportion to their limits: a median of five seconds is up to 7 % above, because tor moves
+/// bursts and not every second has as many.
+const CAPACITY_TOLERANCE: f64 = 0.1;
 /// Several voting intervals: a file may come too late for the next vote.
 const PATIENCE: Duration = Duration::from_secs(45);
 

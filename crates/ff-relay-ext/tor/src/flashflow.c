@@ -340,7 +340,8 @@ open_circuit(flashflow_link_t *link, const ff_circuit *circuit)
     circuit_mark_for_close(TO_CIRCUIT(circ), END_CIRC_REASON_INTERNAL);
     return -1;
   }
-  /* Without this the channel would look as if it had been idle for an hour. */
+  /* tor ends circuits of clients on channels over which nothing has been sent for a minute, and so
+   * far nothing has. */
   channel_timestamp_xmit(chan);
   link->circ_id = circ_id;
   return 0;
