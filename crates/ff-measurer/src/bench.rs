@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Only the client's CPU time counts. All three batch alike: they read 64 KB a call, write about
-//! 32 KB a call, and nap when nothing is left to do. The links of the third have TLS but no Tor
+//! 44 KB a call, and nap when nothing is left to do. The links of the third have TLS but no Tor
 //! handshake, which happens before the clock starts.
 
 mod echo;

@@ -26,8 +26,8 @@ use crate::window::Window;
 /// Bytes read from a socket in one call. rustls's own 4 KB a call doubles the CPU time.
 pub(crate) const READ_LEN: usize = 64 * 1024;
 /// Bytes of records written in one call: enough to make the call cheap per cell, little enough
-/// for what a full socket leaves over to be kept per socket.
-const WRITE_LEN: usize = 32 * 1024;
+/// for a socket to keep what the kernel does not take, and the front of a record, in 64 KB.
+pub(crate) const WRITE_LEN: usize = 44 * 1024;
 
 /// What a worker's sockets share during a call.
 pub(crate) struct Scratch {

@@ -29,11 +29,12 @@ const BURST: Duration = Duration::from_millis(100);
 /// How long a worker with nothing to do lets bytes gather before it asks the kernel again, at
 /// least. A slow target's echoes otherwise cost a wake-up and a read for every few cells.
 pub(crate) const NAP: Duration = Duration::from_micros(500);
-/// And at most: the relay's own rhythm is slower still, 10 ms between two runs of tor's KIST.
-const MAX_NAP: Duration = Duration::from_millis(8);
-/// When fewer cells than the first have come since the last nap, the next is longer; when more
-/// than the second, shorter: a megabyte is what caches and socket buffers hold with ease.
-const CELLS_PER_NAP: (u64, u64) = (512, 2048);
+/// And at most: a quarter of what a window takes for the relay's rhythm and not for its limit.
+const MAX_NAP: Duration = Duration::from_millis(32);
+/// So many cells of each socket are worth waking up for: what tor writes at once, 16 KB.
+const CELLS_PER_SOCKET: u64 = 32;
+/// And so many of all: a megabyte is what caches and socket buffers hold with ease.
+const MAX_CELLS_PER_NAP: u64 = 2048;
 
 /// What the measurer tells a worker.
 #[derive(Clone, Copy, Debug)]
@@ -317,7 +318,7 @@ impl Worker {
         let before = self.now();
         let sending = matches!(self.stage, Stage::Running { start, .. } if start <= before);
         if sending && !busy {
-            self.take_nap();
+            self.take_nap(before);
         }
         let timeout = if busy { Some(Duration::ZERO) } else { self.timeout(self.now()) };
         match self.setup.poll.poll(events, timeout) {
@@ -344,34 +345,41 @@ impl Worker {
         Ok(())
     }
 
-    /// Lets bytes gather, for longer the fewer have come.
-    fn take_nap(&mut self) {
+    /// Lets bytes gather, for longer the fewer have come, but not beyond the end of the second:
+    /// they would count for the next.
+    fn take_nap(&mut self, now: MonoTime) {
         let echoed = self.counters.now.echoed_cells;
         // The count starts anew with each second.
         let gathered = echoed.checked_sub(self.echoed_at_nap).unwrap_or(echoed);
-        let (few, many) = CELLS_PER_NAP;
-        if gathered < few {
+        let enough = (CELLS_PER_SOCKET * u64::from(self.opened)).min(MAX_CELLS_PER_NAP);
+        if gathered < enough {
             self.nap = (self.nap * 2).min(MAX_NAP);
-        } else if gathered > many {
+        } else if gathered > 4 * enough {
             self.nap = (self.nap / 2).max(NAP);
         }
         self.echoed_at_nap = echoed;
-        std::thread::sleep(self.nap);
+        std::thread::sleep(self.nap.min(self.until_second_ends(now)));
+    }
+
+    /// How long the second that is being counted still lasts.
+    fn until_second_ends(&self, now: MonoTime) -> Duration {
+        let Stage::Running { start, end } = self.stage else { return Duration::ZERO };
+        let second = start + Duration::from_secs(u64::from(self.counters.now.second) + 1);
+        end.min(second).since(now)
     }
 
     /// How long to wait at most.
     fn timeout(&self, now: MonoTime) -> Option<Duration> {
-        let (start, end) = match self.stage {
+        let start = match self.stage {
             Stage::Over => return Some(Duration::ZERO),
             Stage::Opening { deadline } => return Some(deadline.since(now)),
             Stage::Ready => return None,
-            Stage::Running { start, end } => (start, end),
+            Stage::Running { start, .. } => start,
         };
         if now < start {
             return Some(start.since(now));
         }
-        let second = start + Duration::from_secs(u64::from(self.counters.now.second) + 1);
-        let mut until = end.min(second).since(now);
+        let mut until = self.until_second_ends(now);
         if let Some(bucket) = &self.bucket {
             let record = self.scratch.cells_per_record() * CELL_LEN;
             let refill = bucket.time_until(u64::try_from(record).unwrap_or(0));

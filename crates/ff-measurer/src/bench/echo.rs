@@ -13,13 +13,11 @@ use rustls::{ConnectionCommon, SideData};
 
 use super::{BenchError, Case, Run, io, pin, tls};
 use crate::report::thread_cpu_time;
-use crate::socket::READ_LEN;
+use crate::socket::{READ_LEN, WRITE_LEN};
 use crate::worker::NAP;
 
 /// Bytes that may be on the way on one socket.
 const WINDOW: usize = 1 << 20;
-/// Bytes written in one call, at most.
-const WRITE_LEN: usize = 32 * 1024;
 /// Time before the clock starts.
 const WARM_UP: Duration = Duration::from_millis(300);
 
