@@ -88,6 +88,10 @@ static mainloop_event_t *timeout_event;
 static uint64_t scheduled_micros = FF_NO_TIMEOUT;
 /** Runs once for all cells that one round of the main loop has echoed. */
 static mainloop_event_t *echoed_event;
+/** What the MetricsPort shows; NULL before it was asked. */
+static metrics_store_t *metrics;
+/** A list of that. */
+static smartlist_t *metrics_stores;
 
 static void drain_outputs(void);
 
@@ -240,10 +244,14 @@ flashflow_stop(void)
   target = NULL;
   is_measuring = false;
   flashflow_exact_buckets = 0;
+  bytes_this_second = bytes_last_second = second_micros = n_echoed = 0;
+  scheduled_micros = FF_NO_TIMEOUT;
   SMARTLIST_FOREACH(links, flashflow_link_t *, link, link_free(link));
   smartlist_free(links);
   mainloop_event_free(timeout_event);
   mainloop_event_free(echoed_event);
+  metrics_store_free(metrics);
+  smartlist_free(metrics_stores);
 }
 
 /** Takes the options that have just come into force. */
@@ -733,15 +741,13 @@ flashflow_is_measurer(const tor_addr_t *addr)
 const smartlist_t *
 flashflow_get_metrics(void)
 {
-  static metrics_store_t *store;
-  static smartlist_t *stores;
   ff_totals totals;
   if (!target || ff_target_totals(target, &totals) != FF_STATUS_OK)
     return NULL;
-  if (!store) {
-    store = metrics_store_new();
-    stores = smartlist_new();
-    smartlist_add(stores, store);
+  if (!metrics) {
+    metrics = metrics_store_new();
+    metrics_stores = smartlist_new();
+    smartlist_add(metrics_stores, metrics);
   }
   const struct {
     const char *name;
@@ -758,12 +764,12 @@ flashflow_get_metrics(void)
     { "tor_flashflow_background_waits_total",
       "How often others had to wait for their share", totals.background_waits },
   };
-  metrics_store_reset(store);
+  metrics_store_reset(metrics);
   for (size_t i = 0; i < ARRAY_LENGTH(counters); ++i) {
     metrics_store_entry_t *entry =
-      metrics_store_add(store, METRICS_TYPE_COUNTER, counters[i].name,
+      metrics_store_add(metrics, METRICS_TYPE_COUNTER, counters[i].name,
                         counters[i].help, 0, NULL);
     metrics_store_entry_update(entry, (int64_t) counters[i].value);
   }
-  return stores;
+  return metrics_stores;
 }
