@@ -104,10 +104,7 @@ impl Lab {
             Limit::Rate { mbit } => u64::from(mbit) * 125_000,
             Limit::Cpu { .. } => NO_LIMIT_BYTES,
         };
-        // In one line: tor refuses a burst below the rate, also for a moment.
-        let line = format!("SETCONF BandwidthRate={bytes} BandwidthBurst={bytes}");
-        self.node(subject).control()?.command(&line)?;
-        Ok(())
+        set_rate(self.node(subject), bytes)
     }
 
     /// Lets a coordinator measure a relay.
@@ -126,22 +123,57 @@ impl Lab {
 
     /// Opens downloads through the target, on circuits of their own.
     pub(crate) fn download(&self, position: Position) -> Result<Vec<Downloads>> {
+        self.set_exits_rate(NO_LIMIT_BYTES)?;
         let target = self.network.node("target");
         let middle = self.network.node(&format!("middle{GUARDS}"));
+        self.download_over(|guard, exit| match position {
+            Position::Middle => vec![guard, target, exit],
+            Position::Guard => vec![target, middle, exit],
+        })
+    }
+
+    /// Opens downloads past the target, of so many bytes per second in all: as much work for the
+    /// other core as when the target forwards them. The cores share a cache, and with a quiet
+    /// neighbour the target would be faster.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate")]
+    pub(crate) fn download_past_target(&self, bytes_per_sec: f64) -> Result<Vec<Downloads>> {
+        self.set_exits_rate(bytes_per_sec as u64 / GUARDS as u64)?;
+        self.download_over(|guard, exit| vec![guard, exit])
+    }
+
+    /// Opens downloads of all clients, over the path that is made of a guard and an exit.
+    fn download_over<'a>(
+        &'a self,
+        path: impl Fn(&'a Node, &'a Node) -> Vec<&'a Node>,
+    ) -> Result<Vec<Downloads>> {
         (0..CLIENTS)
             .map(|client| {
                 let guard = self.network.node(&format!("middle{}", client % GUARDS));
-                let exit = self.network.node(&format!("exit{}", client % GUARDS));
-                let path = match position {
-                    Position::Middle => [guard, target, exit],
-                    Position::Guard => [target, middle, exit],
-                };
-                let plan = DownloadPlan::through(&path).streams(STREAMS);
+                let exit = self.exit(client % GUARDS);
+                let plan = DownloadPlan::through(&path(guard, exit)).streams(STREAMS);
                 let client = self.network.node(&format!("client{client}"));
                 self.network.download(client, &plan).context("Failed to download")
             })
             .collect()
     }
+
+    /// An exit.
+    fn exit(&self, index: usize) -> &Node {
+        self.network.node(&format!("exit{index}"))
+    }
+
+    /// Limits each exit.
+    fn set_exits_rate(&self, bytes_per_sec: u64) -> Result<()> {
+        (0..GUARDS).try_for_each(|index| set_rate(self.exit(index), bytes_per_sec))
+    }
+}
+
+/// Sets a relay's BandwidthRate and BandwidthBurst.
+fn set_rate(node: &Node, bytes_per_sec: u64) -> Result<()> {
+    // In one line: tor refuses a burst below the rate, also for a moment.
+    let line = format!("SETCONF BandwidthRate={bytes_per_sec} BandwidthBurst={bytes_per_sec}");
+    node.control()?.command(&line)?;
+    Ok(())
 }
 
 /// Keeps this process, which serves, downloads and measures, away from the target's core.

@@ -110,11 +110,18 @@ impl Bench<'_> {
         Ok(sample.judged())
     }
 
-    /// Has the target measured over so many sockets.
-    pub(crate) fn echo(&self, subject: Subject, sockets: u16) -> Result<Sample> {
+    /// Has the target measured over so many sockets, while the other relays forward `beside` bytes
+    /// per second.
+    pub(crate) fn echo(
+        &self,
+        subject: Subject,
+        sockets: u16,
+        beside: Option<f64>,
+    ) -> Result<Sample> {
         let key = SigningKey::from_bytes(&rand::random());
         self.lab.allow(subject, &key)?;
         let observed = Observed::new(self, subject)?;
+        let downloads = beside.map(|rate| self.lab.download_past_target(rate)).transpose()?;
         let (memory, is_done) = (MemoryWatch::default(), AtomicBool::new(false));
         let measured = thread::scope(|scope| {
             scope.spawn(|| memory.watch_while(observed.node, || !is_done.load(Ordering::Relaxed)));
@@ -123,6 +130,7 @@ impl Bench<'_> {
             measured
         });
         let (outcome, from, to) = measured?;
+        drop(downloads);
         let work = match subject {
             Subject::Target => Work::Echo { sockets },
             Subject::Direct => Work::DirectEcho { sockets },
