@@ -430,6 +430,8 @@ drain_outputs(void)
     perform(&output);
   memwipe(&output, 0, sizeof(output));
   is_measuring = !ff_target_is_idle(target);
+  if (!is_measuring)
+    SMARTLIST_FOREACH(links, flashflow_link_t *, link, link->is_coordinator = false);
   schedule_timeout();
 }
 
