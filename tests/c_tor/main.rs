@@ -7,6 +7,7 @@
 mod background;
 mod options;
 mod rules;
+mod saturated;
 mod support;
 mod trace;
 mod votes;

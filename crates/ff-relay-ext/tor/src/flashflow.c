@@ -36,6 +36,8 @@
 #include "core/or/or_circuit_st.h"
 #include "core/or/or_connection_st.h"
 
+#include <event2/event.h>
+
 /** What all measurement links may have queued together, in bytes of cells. */
 #define QUEUED_BYTES_MAX (16 << 20)
 /** The part of a second's traffic that they may: KIST runs every 10 ms, and token buckets that were
@@ -47,6 +49,9 @@
 #define READ_CELLS_MAX 64
 /** Cells that are echoed before the library hears of them, at most. */
 #define ECHOED_CELLS_MAX 128
+/** The last of the priorities that the hook `priorities` gives libevent; tor's events have the one in
+ * the middle. */
+#define EVENT_PRIORITY_LAST 2
 
 /** A link that has brought a MEASUREMENT cell. */
 typedef struct flashflow_link_t {
@@ -62,6 +67,8 @@ typedef struct flashflow_link_t {
   bool is_coordinator;
   /** Whether we do not read from it because too much is queued for it. */
   bool is_paused;
+  /** Whether all others are read from before it. */
+  bool is_last;
 } flashflow_link_t;
 
 /** The library's state; NULL when this relay does not take part. */
@@ -532,6 +539,15 @@ echo_cell(cell_t *cell, channel_t *chan)
   return circ;
 }
 
+/** Lets all others be read from before the link: what they may have is limited from now on, what
+ * measurers send is not. Before the first echo it would be the other way round. */
+static void
+make_last(flashflow_link_t *link)
+{
+  link->is_last = true;
+  (void) event_priority_set(TO_CONN(link->conn)->read_event, EVENT_PRIORITY_LAST);
+}
+
 /** Handles a MEAS_ECHO cell. */
 static void
 handle_echo(cell_t *cell, or_connection_t *conn)
@@ -546,6 +562,8 @@ handle_echo(cell_t *cell, or_connection_t *conn)
     connection_or_close_for_error(conn, 0);
     return;
   }
+  if (!link->is_last)
+    make_last(link);
   if (n_echoed++ == 0)
     mainloop_event_activate(echoed_event);
   else if (n_echoed >= ECHOED_CELLS_MAX)

@@ -1,0 +1,87 @@
+//! Clients of a relay that is limited by its CPU: measurement links are many and always have
+//! something to read, theirs are few, and yet they have their share.
+//!
+//! ```text
+//!   core 0   target, 15 % of it
+//!   core 1   client ─▶ guard ─▶ (target) ─▶ exit, and the measurer
+//! ```
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ff_bwauth::measure::Progress;
+use ff_proto::params::Params;
+use ff_proto::units::Ratio;
+use tornet::{CpuQuota, DownloadPlan, Network};
+
+use crate::support::meter::{as_f64, metered};
+use crate::support::{
+    alone, coordinator, estimate, measurable, measure_watched, on_two_cores, plan,
+};
+
+/// The share of a core that the target has, and the length of the quota's periods.
+const QUOTA: (f64, Duration) = (15.0, Duration::from_millis(10));
+/// Measurement links; clients have one to the target and one from there.
+const SOCKETS: u16 = 60;
+/// The client's streams, each on a circuit of its own.
+const STREAMS: usize = 10;
+/// How long downloads take until they are as fast as they will be, and how long they are looked at.
+const BEFORE: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(2)];
+/// How long the measurement takes.
+const DURATION_SECS: u16 = 10;
+/// What clients have of their share, at least and at most.
+const OF_SHARE: (f64, f64) = (0.7, 1.1);
+
+#[test]
+#[ignore = "needs FF_TEST_TOR: a tor that build-tor has built; root, for a CPU quota"]
+fn clients_of_a_relay_without_cpu_to_spare_have_their_share() {
+    let _alone = alone();
+    let key = coordinator();
+    let builder = Network::builder()
+        .relay(measurable("target", &key))
+        .middles(1)
+        .exits(1)
+        .clients(1)
+        .voting_interval(Duration::from_secs(1800));
+    let network = on_two_cores(builder, "target").start().expect("a network");
+    let node = |name| network.node(name);
+    let target = node("target");
+    let path = [node("middle0"), target, node("exit0")];
+    let downloads = DownloadPlan::through(&path).streams(STREAMS);
+    let downloads = [network.download(node("client0"), &downloads).expect("downloads")];
+    let quota = CpuQuota::set(target.pid().expect("it runs"), QUOTA.0, QUOTA.1).expect("a quota");
+
+    let ratio = Ratio::from_percent(25).expect("a ratio");
+    let params =
+        Params { sockets: SOCKETS, duration_secs: DURATION_SECS, ratio, ..Params::default() };
+    let ((begin, outcome), record) = metered(target, &downloads, || {
+        thread::sleep(BEFORE[0] + BEFORE[1]);
+        let begin = Instant::now();
+        // So many handshakes would take long.
+        quota.change(None).expect("no quota");
+        let outcome = measure_watched(&plan(target, &key, params), |progress| {
+            if let Progress::Step("measuring") = progress {
+                quota.change(Some(QUOTA.0)).expect("the quota again");
+            }
+        });
+        (begin, outcome)
+    });
+
+    let before = record.written(begin - BEFORE[1], begin) / BEFORE[1].as_secs_f64();
+    eprintln!("estimate {}, {before:.0} B/s before", estimate(&outcome));
+    // Not the first second: until the first echo nothing holds clients back.
+    let (mut had, mut share) = (0, 0);
+    for second in &outcome.seconds[1..] {
+        let (background, measurement) =
+            (second.background_reported_bytes(), second.measurement_bytes);
+        eprintln!("  measurement {measurement} B, clients {background} B");
+        had += background;
+        share += ratio.background_for(measurement);
+    }
+    let seconds = f64::from(DURATION_SECS - 1);
+    assert!(as_f64(share) / seconds < 0.7 * before, "clients wanted more than {share} B");
+    let part = as_f64(had) / as_f64(share);
+    eprintln!("clients had {part:.3} of their share");
+    assert!((OF_SHARE.0..=OF_SHARE.1).contains(&part), "clients had {part:.3} of their share");
+    assert_eq!((downloads[0].alive(), downloads[0].errors()), (STREAMS, Vec::new()));
+}
