@@ -93,8 +93,9 @@ static uint64_t n_echoed;
 static mainloop_event_t *timeout_event;
 /** For when that is scheduled, in microseconds; FF_NO_TIMEOUT when it is not. */
 static uint64_t scheduled_micros = FF_NO_TIMEOUT;
-/** Runs once for all cells that one round of the main loop has echoed. */
-static mainloop_event_t *echoed_event;
+/** Runs once for all cells that one round of the main loop has echoed: it has the priority of the
+ * reading from measurement links, and comes behind what is to be read already. */
+static struct event *echoed_event;
 /** What the MetricsPort shows; NULL before it was asked. */
 static metrics_store_t *metrics;
 /** A list of that. */
@@ -188,9 +189,10 @@ report_echoed(void)
 
 /** Callback of <b>echoed_event</b>. */
 static void
-echoed_cb(mainloop_event_t *event, void *arg)
+echoed_cb(evutil_socket_t fd, short what, void *arg)
 {
-  (void) event;
+  (void) fd;
+  (void) what;
   (void) arg;
   report_echoed();
 }
@@ -226,7 +228,8 @@ flashflow_start(const char *granted)
   }
   links = smartlist_new();
   timeout_event = mainloop_event_new(timeout_cb, NULL);
-  echoed_event = mainloop_event_postloop_new(echoed_cb, NULL);
+  echoed_event = tor_event_new(tor_libevent_get_base(), -1, 0, echoed_cb, NULL);
+  (void) event_priority_set(echoed_event, EVENT_PRIORITY_LAST);
   apply_options();
   return 0;
 }
@@ -256,7 +259,7 @@ flashflow_stop(void)
   SMARTLIST_FOREACH(links, flashflow_link_t *, link, link_free(link));
   smartlist_free(links);
   mainloop_event_free(timeout_event);
-  mainloop_event_free(echoed_event);
+  tor_event_free(echoed_event);
   metrics_store_free(metrics);
   smartlist_free(metrics_stores);
 }
@@ -562,12 +565,16 @@ handle_echo(cell_t *cell, or_connection_t *conn)
     connection_or_close_for_error(conn, 0);
     return;
   }
-  if (!link->is_last)
+  ++n_echoed;
+  if (!link->is_last) {
     make_last(link);
-  if (n_echoed++ == 0)
-    mainloop_event_activate(echoed_event);
-  else if (n_echoed >= ECHOED_CELLS_MAX)
+    /* Not later: the first report is what limits the others. */
     report_echoed();
+  } else if (n_echoed >= ECHOED_CELLS_MAX) {
+    report_echoed();
+  } else if (n_echoed == 1) {
+    event_active(echoed_event, EV_TIMEOUT, 1);
+  }
   if (!link->is_paused && queued_bytes(link, circ) >= queue_limit)
     pause_link(link);
 }
