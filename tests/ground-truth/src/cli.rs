@@ -24,14 +24,14 @@ pub(crate) struct Cli {
     /// Where samples.csv and table.md go; made if it is not there.
     #[arg(long, value_name = "DIR", default_value = "target/ground-truth")]
     pub(crate) out: PathBuf,
-    /// Times that each case is run; in each, the relay forwards once and is measured once for
-    /// every number of sockets (1 to 100).
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
+    /// Times that each case limited by CPU is run; in each, the relay forwards once and is measured
+    /// once for every number of sockets (1 to 100).
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub(crate) rounds: u16,
-    /// As that, for cases limited by BandwidthRate: their samples scatter far less [default: as
-    /// --rounds].
-    #[arg(long, value_name = "ROUNDS", value_parser = clap::value_parser!(u16).range(1..=100))]
-    pub(crate) rate_rounds: Option<u16>,
+    /// As that, for cases limited by BandwidthRate: their samples scatter far less.
+    #[arg(long, default_value_t = 1, value_name = "ROUNDS",
+          value_parser = clap::value_parser!(u16).range(1..=100))]
+    pub(crate) rate_rounds: u16,
     /// Where in the circuits the relay is.
     #[arg(
         long,
@@ -47,7 +47,7 @@ pub(crate) struct Cli {
     #[arg(long, value_delimiter = ',', value_name = "MBIT,...", default_value = "10,50,100,250")]
     pub(crate) limits: Vec<u16>,
     /// Sockets in cases limited by BandwidthRate.
-    #[arg(long, value_delimiter = ',', value_name = "COUNT,...", default_value = "20")]
+    #[arg(long, value_delimiter = ',', value_name = "COUNT,...", default_value = "1,20,160")]
     pub(crate) sockets: Vec<u16>,
     /// Sockets in cases limited by CPU; a number with an s is for a whole core and scaled with the
     /// quota, as 160s.
@@ -134,7 +134,7 @@ impl Cli {
         if cli.short {
             cli.positions = vec![Position::Middle];
             (cli.quotas, cli.limits) = (vec![15], vec![50]);
-            (cli.rounds, cli.rate_rounds) = (6, Some(1));
+            (cli.rounds, cli.sockets) = (6, vec![20]);
             cli.cpu_sockets = vec![Sockets::Exactly(20)];
             cli.expect = Some((0.75, 1.30));
         }
@@ -145,7 +145,7 @@ impl Cli {
     pub(crate) fn rounds_of(&self, limit: Limit) -> u16 {
         match limit {
             Limit::Cpu { .. } => self.rounds,
-            Limit::Rate { .. } => self.rate_rounds.unwrap_or(self.rounds),
+            Limit::Rate { .. } => self.rate_rounds,
         }
     }
 

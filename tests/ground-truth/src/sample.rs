@@ -48,7 +48,9 @@ pub(crate) struct Sample {
     pub(crate) round: u16,
     /// Bytes per second: its own count of what it forwarded, or FlashFlow's estimate.
     pub(crate) rate: f64,
-    /// Bytes it read, by its own count, TLS included.
+    /// Full seconds of its own count that lie in the window.
+    pub(crate) full_secs: usize,
+    /// Bytes it read in these, by its own count, TLS included.
     pub(crate) read_bytes: u64,
     /// Bytes it wrote.
     pub(crate) written_bytes: u64,
@@ -92,6 +94,7 @@ impl Sample {
             work,
             round,
             rate: 0.0,
+            full_secs: 0,
             read_bytes: 0,
             written_bytes: 0,
             window_secs,
@@ -108,12 +111,12 @@ impl Sample {
     pub(crate) fn with_seconds(mut self, seconds: &[BwSecond]) -> Self {
         self.read_bytes = seconds.iter().map(|bw| bw.read_bytes).sum();
         self.written_bytes = seconds.iter().map(|bw| bw.written_bytes).sum();
-        if self.work == Work::Forward {
-            let rates = seconds.iter().map(|bw| as_f64(bw.read_bytes.min(bw.written_bytes)));
-            self.rate = median(rates.collect()).unwrap_or(0.0);
-        }
-        if seconds.len() < 2 {
-            self.rejected = Some(format!("{} full seconds", seconds.len()));
+        self.full_secs = seconds.len();
+        if self.full_secs < 2 {
+            self.rejected = Some(format!("{} full seconds", self.full_secs));
+        } else if self.work == Work::Forward {
+            let bytes = self.read_bytes.min(self.written_bytes);
+            self.rate = as_f64(bytes) / as_f64(self.full_secs as u64);
         }
         self
     }

@@ -145,7 +145,7 @@ pub(crate) fn markdown(series: &[Series]) -> String {
 /// Every sample, as CSV.
 pub(crate) fn csv(series: &[Series]) -> String {
     let mut csv = String::from(
-        "position,limit,work,sockets,round,bytes_per_sec,read_bytes,written_bytes,window_secs,\
+        "position,limit,work,sockets,round,bytes_per_sec,read_bytes,written_bytes,full_secs,window_secs,\
          cpu_secs,cpu_secs_per_gb,quota_used,throttled_share,measurers_cpu_by_relay_cpu,\
          memory_bytes_above_idle,rejected\n",
     );
@@ -158,13 +158,14 @@ pub(crate) fn csv(series: &[Series]) -> String {
             };
             let _ = writeln!(
                 csv,
-                "{},{},{work},{sockets},{},{:.0},{},{},{:.3},{:.4},{:.3},{:.4},{:.4},{},{},{}",
+                "{},{},{work},{sockets},{},{:.0},{},{},{},{:.3},{:.4},{:.3},{:.4},{:.4},{},{},{}",
                 one.case.position,
                 one.case.limit,
                 sample.round,
                 sample.rate,
                 sample.read_bytes,
                 sample.written_bytes,
+                sample.full_secs,
                 sample.window_secs,
                 sample.cpu_secs,
                 sample.cpu_per_gb(),
