@@ -49,8 +49,13 @@
 #define READ_CELLS_MAX 64
 /** Cells that are echoed before the library hears of them, at most. */
 #define ECHOED_CELLS_MAX 128
-/** The last of the priorities that the hook `priorities` gives libevent; tor's events have the one in
- * the middle. */
+/** How often we look whether clients have something to be read, in microseconds. */
+#define ORDER_MICROS 100000
+/** They have, when of so many echoed bytes one is theirs. */
+#define ECHOED_PER_CLIENT_BYTE 128
+/** Of the three priorities that the hook `priorities` gives libevent, that of tor's events. */
+#define EVENT_PRIORITY_USUAL 1
+/** And one for what comes behind them. */
 #define EVENT_PRIORITY_LAST 2
 
 /** A link that has brought a MEASUREMENT cell. */
@@ -67,7 +72,7 @@ typedef struct flashflow_link_t {
   bool is_coordinator;
   /** Whether we do not read from it because too much is queued for it. */
   bool is_paused;
-  /** Whether all others are read from before it. */
+  /** Whether it has EVENT_PRIORITY_LAST. */
   bool is_last;
 } flashflow_link_t;
 
@@ -93,6 +98,12 @@ static uint64_t n_echoed;
 static mainloop_event_t *timeout_event;
 /** For when that is scheduled, in microseconds; FF_NO_TIMEOUT when it is not. */
 static uint64_t scheduled_micros = FF_NO_TIMEOUT;
+/** Whether others are read from before measurement links. */
+static bool clients_first;
+/** Since when the two below are counted, in microseconds. */
+static uint64_t order_micros;
+/** Bytes echoed, and bytes read from others. */
+static uint64_t order_echoed, order_background;
 /** Runs once for all cells that one round of the main loop has echoed: it has the priority of the
  * reading from measurement links, and comes behind what is to be read already. */
 static struct event *echoed_event;
@@ -143,6 +154,21 @@ note_rate(uint64_t bytes, uint64_t now)
   update_queue_limit();
 }
 
+/** Decides which links are read from first. Measurement links are many and always have something:
+ * clients with a few links, on a relay without CPU to spare, would be left with little of their
+ * share. They can go first, because what they may have is limited. Without clients the order stays
+ * as it is for forwarded cells: short rounds make a cell cheaper. */
+static void
+decide_order(uint64_t echoed, uint64_t now)
+{
+  order_echoed += echoed;
+  if (now - order_micros < ORDER_MICROS)
+    return;
+  clients_first = order_background * ECHOED_PER_CLIENT_BYTE >= order_echoed;
+  order_micros = now;
+  order_echoed = order_background = 0;
+}
+
 /** Has the library called when it wants to be. */
 static void
 schedule_timeout(void)
@@ -183,6 +209,7 @@ report_echoed(void)
     return;
   uint64_t now = now_micros();
   note_rate(cells * FF_CELL_LEN, now);
+  decide_order(cells * FF_CELL_LEN, now);
   (void) ff_target_on_echoed(target, cells, now);
   drain_outputs();
 }
@@ -229,7 +256,6 @@ flashflow_start(const char *granted)
   links = smartlist_new();
   timeout_event = mainloop_event_new(timeout_cb, NULL);
   echoed_event = tor_event_new(tor_libevent_get_base(), -1, 0, echoed_cb, NULL);
-  (void) event_priority_set(echoed_event, EVENT_PRIORITY_LAST);
   apply_options();
   return 0;
 }
@@ -255,6 +281,8 @@ flashflow_stop(void)
   is_measuring = false;
   flashflow_exact_buckets = 0;
   bytes_this_second = bytes_last_second = second_micros = n_echoed = 0;
+  order_micros = order_echoed = order_background = 0;
+  clients_first = false;
   scheduled_micros = FF_NO_TIMEOUT;
   SMARTLIST_FOREACH(links, flashflow_link_t *, link, link_free(link));
   smartlist_free(links);
@@ -440,8 +468,10 @@ drain_outputs(void)
     perform(&output);
   memwipe(&output, 0, sizeof(output));
   is_measuring = !ff_target_is_idle(target);
-  if (!is_measuring)
+  if (!is_measuring) {
     SMARTLIST_FOREACH(links, flashflow_link_t *, link, link->is_coordinator = false);
+    clients_first = false;
+  }
   schedule_timeout();
 }
 
@@ -542,13 +572,27 @@ echo_cell(cell_t *cell, channel_t *chan)
   return circ;
 }
 
-/** Lets all others be read from before the link: what they may have is limited from now on, what
- * measurers send is not. Before the first echo it would be the other way round. */
-static void
-make_last(flashflow_link_t *link)
+/** The priority of measurement links. */
+static int
+link_priority(void)
 {
-  link->is_last = true;
-  (void) event_priority_set(TO_CONN(link->conn)->read_event, EVENT_PRIORITY_LAST);
+  return clients_first ? EVENT_PRIORITY_LAST : EVENT_PRIORITY_USUAL;
+}
+
+/** Gives the link the priority that such links now have. */
+static void
+set_order(flashflow_link_t *link)
+{
+  link->is_last = clients_first;
+  (void) event_priority_set(TO_CONN(link->conn)->read_event, link_priority());
+}
+
+/** Has the library told of echoed cells once what is to be read now has been read. */
+static void
+report_soon(void)
+{
+  (void) event_priority_set(echoed_event, link_priority());
+  event_active(echoed_event, EV_TIMEOUT, 1);
 }
 
 /** Handles a MEAS_ECHO cell. */
@@ -565,16 +609,12 @@ handle_echo(cell_t *cell, or_connection_t *conn)
     connection_or_close_for_error(conn, 0);
     return;
   }
-  ++n_echoed;
-  if (!link->is_last) {
-    make_last(link);
-    /* Not later: the first report is what limits the others. */
+  if (link->is_last != clients_first)
+    set_order(link);
+  if (n_echoed++ == 0)
+    report_soon();
+  else if (n_echoed >= ECHOED_CELLS_MAX)
     report_echoed();
-  } else if (n_echoed >= ECHOED_CELLS_MAX) {
-    report_echoed();
-  } else if (n_echoed == 1) {
-    event_active(echoed_event, EV_TIMEOUT, 1);
-  }
   if (!link->is_paused && queued_bytes(link, circ) >= queue_limit)
     pause_link(link);
 }
@@ -733,8 +773,10 @@ flashflow_must_pause_write(const connection_t *conn, size_t bucket)
 void
 flashflow_note_bytes(const connection_t *conn, size_t read, size_t written)
 {
-  if (is_measuring && is_background(conn))
-    (void) ff_target_on_background(target, written, read);
+  if (!is_measuring || !is_background(conn))
+    return;
+  order_background += read;
+  (void) ff_target_on_background(target, written, read);
 }
 
 /** Whether <b>conn</b> is free of the limits for single clients. */
