@@ -33,8 +33,8 @@ pub(crate) const NAP: Duration = Duration::from_micros(500);
 const MAX_NAP: Duration = Duration::from_millis(32);
 /// So many cells of each socket are worth waking up for: what tor writes at once, 16 KB.
 const CELLS_PER_SOCKET: u64 = 32;
-/// And so many of all: a megabyte is what caches and socket buffers hold with ease.
-const MAX_CELLS_PER_NAP: u64 = 2048;
+/// With more of all, naps become shorter: 2 MB are what caches and socket buffers hold with ease.
+const MAX_CELLS_PER_NAP: u64 = 4096;
 
 /// What the measurer tells a worker.
 #[derive(Clone, Copy, Debug)]
@@ -345,17 +345,18 @@ impl Worker {
         Ok(())
     }
 
-    /// Lets bytes gather, for longer the fewer have come, but not beyond the end of the second:
-    /// they would count for the next.
+    /// Lets bytes gather, for longer the fewer have come, but not beyond the end of the second: what
+    /// comes later is not to count in it.
     fn take_nap(&mut self, now: MonoTime) {
         let echoed = self.counters.now.echoed_cells;
-        // The count starts anew with each second.
-        let gathered = echoed.checked_sub(self.echoed_at_nap).unwrap_or(echoed);
-        let enough = (CELLS_PER_SOCKET * u64::from(self.opened)).min(MAX_CELLS_PER_NAP);
-        if gathered < enough {
-            self.nap = (self.nap * 2).min(MAX_NAP);
-        } else if gathered > 4 * enough {
-            self.nap = (self.nap / 2).max(NAP);
+        let enough = (CELLS_PER_SOCKET * u64::from(self.opened)).min(MAX_CELLS_PER_NAP / 4);
+        // The count starts anew with each second, and then says nothing.
+        if let Some(gathered) = echoed.checked_sub(self.echoed_at_nap) {
+            if gathered < enough {
+                self.nap = (self.nap * 2).min(MAX_NAP);
+            } else if gathered > 4 * enough {
+                self.nap = (self.nap / 2).max(NAP);
+            }
         }
         self.echoed_at_nap = echoed;
         std::thread::sleep(self.nap.min(self.until_second_ends(now)));
