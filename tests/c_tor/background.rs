@@ -15,8 +15,8 @@
 //! each time its buckets are refilled, and what it has written is counted by a measurer when it has
 //! come through the sockets' buffers. Neither adds up. So all runs of consecutive seconds are looked
 //! at, from one to all of them, and each may be off by a share of it and by what is under way.
-//! With buckets refilled every 10 ms ([`STEADY`]) that is 4 % of a single second and less than 3 % of two; with tor's default
-//! of 100 ms ([`BURSTY`]) less than 3 % of the whole measurement.
+//! With buckets refilled every 10 ms ([`STEADY`]) that is 4 % of a single second and less than 3 %
+//! of two; with tor's default of 100 ms ([`BURSTY`]) less than 3 % of the whole measurement.
 //!
 //! [`meter`]: crate::support::meter
 

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use tornet::{Control, Downloads, Node};
 
-/// How often the counters are looked at: more than tor's bandwidth buckets are refilled (100 ms).
+/// How often the counters are looked at: more than tor's bandwidth buckets are refilled by default
+/// (100 ms).
 const PERIOD: Duration = Duration::from_millis(20);
 
 /// One look.

@@ -27,6 +27,8 @@ const GUARDS: usize = 3;
 const PERIOD: Duration = Duration::from_millis(10);
 /// tor's default BandwidthRate, which nothing here reaches.
 const NO_LIMIT_BYTES: u64 = 1 << 30;
+/// Below this tor accepts no BandwidthRate.
+const LEAST_LIMIT_BYTES: u64 = 76_800;
 /// Longer than most runs.
 const VOTING_INTERVAL: Duration = Duration::from_secs(900);
 /// The core of the relay in question.
@@ -132,12 +134,12 @@ impl Lab {
         })
     }
 
-    /// Opens downloads past the target, of so many bytes per second in all: as much work for the
+    /// Opens downloads past the target, of about so many bytes per second in all: as much work for the
     /// other core as when the target forwards them. The cores share a cache, and with a quiet
     /// neighbour the target would be faster.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate")]
     pub(crate) fn download_past_target(&self, bytes_per_sec: f64) -> Result<Vec<Downloads>> {
-        self.set_exits_rate(bytes_per_sec as u64 / GUARDS as u64)?;
+        self.set_exits_rate((bytes_per_sec as u64 / GUARDS as u64).max(LEAST_LIMIT_BYTES))?;
         self.download_over(|guard, exit| vec![guard, exit])
     }
 

@@ -80,7 +80,8 @@ fn round_of(lab: &Lab, cli: &Cli, case: &Case, round: u16) -> Result<Vec<Sample>
     let mut samples = Vec::new();
     take(&mut samples, || bench.forward())?;
     let is_cpu = matches!(case.limit, Limit::Cpu { .. });
-    let forwarded = samples.last().map(|sample| sample.rate).filter(|_| is_cpu);
+    let counts = |sample: &&Sample| is_cpu && sample.rejected.is_none();
+    let forwarded = samples.last().filter(counts).map(|sample| sample.rate);
     for &sockets in &case.sockets {
         take(&mut samples, || bench.echo(Subject::Target, sockets, forwarded))?;
         // A BandwidthRate binds either way.

@@ -110,8 +110,8 @@ impl Bench<'_> {
         Ok(sample.judged())
     }
 
-    /// Has the target measured over so many sockets, while the other relays forward `beside` bytes
-    /// per second.
+    /// Has the target measured over so many sockets, while the other relays forward about `beside`
+    /// bytes per second.
     pub(crate) fn echo(
         &self,
         subject: Subject,
