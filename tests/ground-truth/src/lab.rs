@@ -54,8 +54,8 @@ pub(crate) struct Lab {
 /// A thread that computes on the other core whenever nothing else does.
 ///
 /// On a virtual machine a core that sleeps must be woken through the host, and who sends to a
-/// process there pays for that. A relay that forwards would, one that echoes to measurers, who read
-/// from time to time, would not; nor does a relay whose peers are elsewhere.
+/// process there may pay for that. A relay that forwards would, one that echoes to measurers, who
+/// read from time to time, would not; nor does a relay whose peers are elsewhere.
 struct KeepAwake(Arc<AtomicBool>);
 
 impl KeepAwake {

@@ -157,7 +157,7 @@ note_rate(uint64_t bytes, uint64_t now)
 /** Decides which links are read from first. Measurement links are many and always have something:
  * clients with a few links, on a relay without CPU to spare, would be left with little of their
  * share. They can go first, because what they may have is limited. Without clients the order stays
- * as it is for forwarded cells: short rounds make a cell cheaper. */
+ * that of forwarded cells: in the other one an echoed cell costs less than a forwarded one. */
 static void
 decide_order(uint64_t echoed, uint64_t now)
 {
