@@ -3,7 +3,7 @@
 mod start;
 
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ pub struct Network {
     /// The nodes: authorities, relays, clients, each in the order they were described in.
     nodes: Vec<Node>,
     /// What clients download from; started at the first download.
-    source: Mutex<Option<Source>>,
+    source: OnceLock<Source>,
     /// How long the start took.
     start_time: Duration,
     /// The directory with all nodes' directories; the last to go.
@@ -97,12 +97,19 @@ impl Network {
     /// # Errors
     /// As [`Self::download_through`].
     pub fn download(&self, client: &Node, plan: &DownloadPlan) -> Result<Downloads> {
-        let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
-        let source = match &mut *source {
-            Some(source) => source,
-            none => none.insert(Source::start()?),
-        };
-        Downloads::start(client, plan, source)
+        Downloads::start(client, plan, self.source()?)
+    }
+
+    /// What all its clients download from; for pausing all downloads, for instance.
+    ///
+    /// # Errors
+    /// When it cannot be started, at the first use.
+    pub fn source(&self) -> Result<&Source> {
+        if let Some(source) = self.source.get() {
+            return Ok(source);
+        }
+        let source = Source::start()?;
+        Ok(self.source.get_or_init(|| source))
     }
 
     /// The consensus that the first authority has now.

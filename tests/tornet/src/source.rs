@@ -1,13 +1,16 @@
 //! A server on loopback that sends as much as it is asked for, as fast as it is read.
 //!
 //! A connection sends one line, `GET n` for n bytes or `GET` for bytes without end, and gets
-//! zeros, nothing else. Each connection has a thread that writes from one constant buffer.
+//! zeros, nothing else. Each connection has a thread that writes from one constant buffer. All of
+//! them can be paused; little is then on its way still, because little is written at once.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+
+use rustix::net::sockopt;
 
 use crate::error::{Error, Result};
 
@@ -31,6 +34,10 @@ struct Shared {
     sent_bytes: AtomicU64,
     /// The connections that are open, to close them with, by number.
     connections: Mutex<Vec<(u64, TcpStream)>>,
+    /// Whether nothing is to be sent.
+    is_paused: Mutex<bool>,
+    /// Wakes those who wait for the pause's end.
+    resumed: Condvar,
 }
 
 impl Source {
@@ -62,11 +69,23 @@ impl Source {
     pub fn sent_bytes(&self) -> u64 {
         self.shared.sent_bytes.load(Ordering::Relaxed)
     }
+
+    /// Sends nothing more, on any connection, until [`Self::resume`]; what the system has taken
+    /// already still arrives, at most about 100 KB a connection.
+    pub fn pause(&self) {
+        self.shared.set_paused(true);
+    }
+
+    /// Goes on after [`Self::pause`].
+    pub fn resume(&self) {
+        self.shared.set_paused(false);
+    }
 }
 
 impl Drop for Source {
     fn drop(&mut self) {
         self.shared.is_ending.store(true, Ordering::Relaxed);
+        self.resume();
         // One more connection ends the wait for one.
         let woken = TcpStream::connect(self.addr);
         if let (Ok(_), Some(acceptor)) = (woken, self.acceptor.take()) {
@@ -83,10 +102,25 @@ impl Shared {
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(u64, TcpStream)>> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Begins or ends a pause.
+    fn set_paused(&self, is_paused: bool) {
+        *self.is_paused.lock().unwrap_or_else(PoisonError::into_inner) = is_paused;
+        self.resumed.notify_all();
+    }
+
+    /// Waits for the end of a pause, if there is one.
+    fn wait_while_paused(&self) {
+        let is_paused = self.is_paused.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.resumed.wait_while(is_paused, |is_paused| *is_paused));
+    }
 }
 
-/// What is sent; this large so that few system calls are made.
-static ZEROS: [u8; 128 * 1024] = [0; 128 * 1024];
+/// What is sent; this large so that few system calls are made, and no larger for the sake of
+/// pauses.
+static ZEROS: [u8; 32 * 1024] = [0; 32 * 1024];
+/// How much the system may take from a connection before its peer has.
+const SEND_BUFFER_BYTES: usize = 32 * 1024;
 
 /// Accepts connections and gives each a thread.
 fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
@@ -100,7 +134,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         let of_thread = shared.clone();
         let thread = thread::Builder::new().name("source".to_owned()).spawn(move || {
             // The peer going away is how most connections end.
-            let _ = serve(&connection, &of_thread.sent_bytes);
+            let _ = serve(&connection, &of_thread);
             let _ = connection.shutdown(Shutdown::Both);
             of_thread.lock().retain(|(other, _)| *other != number);
         });
@@ -111,15 +145,17 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 }
 
 /// Reads the request and sends what it asks for.
-fn serve(mut connection: &TcpStream, sent_bytes: &AtomicU64) -> io::Result<()> {
+fn serve(mut connection: &TcpStream, shared: &Shared) -> io::Result<()> {
+    sockopt::set_socket_send_buffer_size(connection, SEND_BUFFER_BYTES)?;
     let mut request = String::new();
     BufReader::new(connection).read_line(&mut request)?;
     let mut left = requested_bytes(&request)?;
     while left > 0 {
+        shared.wait_while_paused();
         let length = usize::try_from(left).map_or(ZEROS.len(), |left| left.min(ZEROS.len()));
         let sent = connection.write(&ZEROS[..length])?;
         left = left.saturating_sub(sent as u64);
-        sent_bytes.fetch_add(sent as u64, Ordering::Relaxed);
+        shared.sent_bytes.fetch_add(sent as u64, Ordering::Relaxed);
     }
     connection.shutdown(Shutdown::Write)
 }
@@ -136,6 +172,7 @@ fn requested_bytes(request: &str) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use std::io::Read;
+    use std::time::Duration;
 
     use super::*;
 
@@ -158,6 +195,16 @@ mod tests {
         let mut endless = TcpStream::connect(source.addr()).unwrap();
         endless.write_all(b"GET\n").unwrap();
         endless.read_exact(&mut bytes).unwrap();
+        source.pause();
+        endless.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        while endless.read(&mut bytes).is_ok_and(|length| length > 0) {}
+        let before = source.sent_bytes();
+        assert!(endless.read(&mut bytes).is_err(), "something was sent during the pause");
+        source.resume();
+        endless.read_exact(&mut bytes).unwrap();
+        assert!(source.sent_bytes() > before);
+        source.pause();
+        endless.set_read_timeout(None).unwrap();
         drop(source);
         while endless.read(&mut bytes).is_ok_and(|length| length > 0) {}
     }
