@@ -87,6 +87,8 @@ pub enum Progress<'a> {
         background_bytes: Option<u64>,
         /// Median round trip in it, in microseconds; 0 without a checked cell.
         round_trip_p50_micros: u64,
+        /// CPU time of the measurers' threads in it, in microseconds.
+        measurers_cpu_micros: u64,
     },
 }
 

@@ -23,6 +23,8 @@ struct Second {
     has_background: bool,
     /// The greatest of the measurers' median round trips, in microseconds.
     round_trip_p50_micros: u64,
+    /// CPU time of the measurers' threads, in microseconds.
+    cpu_micros: u64,
     /// Whether a measurer was at its own limit.
     measurer_limited: bool,
 }
@@ -76,6 +78,7 @@ impl Samples {
         second.measurers += 1;
         second.round_trip_p50_micros =
             second.round_trip_p50_micros.max(report.round_trip_p50_micros);
+        second.cpu_micros += report.cpu_micros;
         second.measurer_limited |= report.window_limited || report.idle_micros < MIN_IDLE_MICROS;
         if !self.has_totals {
             self.cells.sent += report.sent_cells;
@@ -138,6 +141,7 @@ impl Samples {
             measurement_bytes: second.sample.measurement_bytes,
             background_bytes: second.has_background.then_some(counted),
             round_trip_p50_micros: second.round_trip_p50_micros,
+            measurers_cpu_micros: second.cpu_micros,
         });
         self.shown += 1;
     }

@@ -73,8 +73,14 @@ impl Drop for Screen {
 
 /// A second as a line.
 fn second_line(progress: Progress<'_>) -> String {
-    let Progress::Second { second, of, measurement_bytes, background_bytes, round_trip_p50_micros } =
-        progress
+    let Progress::Second {
+        second,
+        of,
+        measurement_bytes,
+        background_bytes,
+        round_trip_p50_micros,
+        ..
+    } = progress
     else {
         return String::new();
     };
