@@ -13,9 +13,9 @@ use ff_proto::units::MonoTime;
 const INITIAL_CELLS: u64 = 16;
 /// The most cells a link may have on the way: 64 MiB, 5 Gbit/s over 100 ms.
 const MAX_CELLS: u64 = 131_072;
-/// Queueing that is taken for the target's rhythm and not for its limit. tor refills its token
-/// buckets every 100 ms.
-const TOLERATED_QUEUE: Duration = Duration::from_millis(120);
+/// Queueing that is taken for the target's rhythm and ours, and not for its limit. tor refills its
+/// token buckets every 100 ms, and a worker naps for as long at most.
+const TOLERATED_QUEUE: Duration = Duration::from_millis(400);
 /// With round trips longer than this a window does not grow: a target that holds echoes back, to
 /// release them when they count, shall not have many of them to hold.
 const MAX_ROUND_TRIP: Duration = Duration::from_secs(1);
@@ -104,9 +104,15 @@ impl Window {
     /// Notes that cells up to `sent` were sent now, which leaves `in_flight` on the way.
     #[inline]
     pub(crate) fn on_sent(&mut self, sent: u64, in_flight: u64, now: MonoTime) {
-        if self.probe.is_none() {
-            self.probe = Some(Probe { cell: sent, sent_at: now, echoed: self.echoed });
-            self.was_full = false;
+        match &mut self.probe {
+            // Until something comes back it is one flight, however many calls sent it: who naps
+            // sends and receives all at once, and a part of it would look as fast in any window.
+            Some(probe) if probe.echoed == self.echoed => probe.cell = sent,
+            Some(_) => {}
+            None => {
+                self.probe = Some(Probe { cell: sent, sent_at: now, echoed: self.echoed });
+                self.was_full = false;
+            }
         }
         self.was_full |= self.room(in_flight) < self.worthwhile();
     }
@@ -199,5 +205,28 @@ mod tests {
         // A target that gives its tokens out every 100 ms: 6,080 at once.
         let (least, _) = settle(60_800, Duration::from_millis(100));
         assert!(least >= 6_080, "{least}");
+    }
+
+    #[test]
+    fn naps_do_not_keep_a_window_small() {
+        // A fast target whose echoes are read in ever longer intervals, a record at a time, and
+        // answered by several calls.
+        let (mut nap, call, record) = (Duration::from_millis(1), 84, 8);
+        let mut window = Window::default();
+        let mut now = MonoTime::from_micros(0);
+        let (mut sent, mut echoed) = (0, 0);
+        for _ in 0..50 {
+            while echoed < sent {
+                echoed = (echoed + record).min(sent);
+                window.on_echoed(echoed, now);
+            }
+            while window.room(sent - echoed) > 0 {
+                sent += window.room(sent - echoed).min(call);
+                window.on_sent(sent, sent - echoed, now);
+            }
+            now = now + nap;
+            nap = (nap * 2).min(Duration::from_millis(100));
+        }
+        assert!(window.cells > 10_000, "{}", window.cells);
     }
 }
