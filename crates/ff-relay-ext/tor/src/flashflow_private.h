@@ -1,0 +1,52 @@
+/**
+ * @file flashflow_private.h
+ * @brief What the files of the FlashFlow target share with each other only.
+ **/
+
+#ifndef TOR_FEATURE_FLASHFLOW_FLASHFLOW_PRIVATE_H
+#define TOR_FEATURE_FLASHFLOW_FLASHFLOW_PRIVATE_H
+
+#include "core/or/or.h"
+#include "feature/flashflow/ff_relay_ext.h"
+
+/** A link that has brought a MEASUREMENT cell. */
+typedef struct flashflow_link_t {
+  /** Its number; no other link has it, ever. */
+  uint64_t id;
+  /** Its connection. */
+  or_connection_t *conn;
+  /** The measurement circuit, as the library has it; NULL until there is one. Ours to free. */
+  ff_circuit *circuit;
+  /** The measurement circuit's id. */
+  circid_t circ_id;
+  /** Whether the measurement that is going on was asked for here. */
+  bool is_coordinator;
+  /** Whether we do not read from it because too much is queued for it. */
+  bool is_paused;
+  /** Whether it has EVENT_PRIORITY_LAST. */
+  bool is_last;
+} flashflow_link_t;
+
+/** The library's state; NULL when this relay does not take part. */
+extern ff_target *flashflow_target;
+/** Whether a measurement is granted or running. */
+extern bool flashflow_is_measuring;
+
+uint64_t flashflow_now_micros(void);
+void flashflow_drain_outputs(void);
+
+/* flashflow_echo.c */
+void flashflow_echo_start(void);
+void flashflow_echo_stop(void);
+void flashflow_echo_opened(void);
+void flashflow_echo_closed(void);
+void flashflow_echo_over(void);
+void flashflow_echo_handle(cell_t *cell, or_connection_t *conn);
+void flashflow_echo_report(void);
+void flashflow_echo_note_background(size_t read);
+size_t flashflow_echo_room(const flashflow_link_t *link);
+
+/* flashflow_share.c */
+void flashflow_free_metrics(void);
+
+#endif /* !defined(TOR_FEATURE_FLASHFLOW_FLASHFLOW_PRIVATE_H) */
