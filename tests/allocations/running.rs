@@ -12,7 +12,7 @@ const WORKER: &str = "ff-measurer";
 /// Name of the relay's thread.
 const RELAY: &str = "relay";
 /// Cells per record, as measurements have them.
-const CELLS_PER_RECORD: usize = 8;
+const CELLS_PER_RECORD: usize = 6;
 /// Sockets while allocations are counted.
 const SOCKETS: u16 = 20;
 /// Seconds that are counted, behind a first one in which buffers and windows grow.
@@ -47,7 +47,7 @@ fn the_relay_allocates_less_than_once_per_cell() {
 #[test]
 fn a_socket_holds_no_more_than_64_kib() {
     let _turn = ONE_AT_A_TIME.lock();
-    for cells_per_record in [8, 31] {
+    for cells_per_record in [6, 31] {
         let runtime = runtime();
         let (few, _) = runtime.block_on(live_bytes(16, cells_per_record));
         let (many, said) = runtime.block_on(live_bytes(160, cells_per_record));

@@ -14,7 +14,7 @@ use rustls::{ConnectionTrafficSecrets, ExtractedSecrets};
 use crate::counting::ThreadCounts;
 
 /// Cells of a record.
-const CELLS_PER_RECORD: usize = 8;
+const CELLS_PER_RECORD: usize = 6;
 /// Records that are counted: 100,000 cells.
 const RECORDS: usize = 12_500;
 /// Records before the counting.

@@ -88,8 +88,8 @@ pub struct Common {
     pub rate: Limit,
     /// Cells in one TLS record (1 to 31).
     ///
-    /// 8 is what tor's relays send each other; more makes a relay look faster than it is.
-    #[arg(long, default_value_t = 8, value_name = "CELLS",
+    /// 6 is what tor's relays send each other; more makes a relay look faster than it is.
+    #[arg(long, default_value_t = 6, value_name = "CELLS",
           value_parser = clap::value_parser!(u8).range(1..=31))]
     pub cells_per_record: u8,
     /// The cipher that the relay puts each echoed cell through.

@@ -57,7 +57,7 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
         sockets: options.sockets,
         run: Duration::from_secs(options.seconds.into()),
         rounds: options.rounds,
-        cells_per_record: vec![8, 31],
+        cells_per_record: vec![6, 31],
     };
     // Nobody may be reading standard error, and that is no reason to stop.
     let step = |text: &str| drop(writeln!(std::io::stderr(), "{text}"));

@@ -9,7 +9,7 @@
 //!
 //! Limits: keys are never updated. A peer that sends a KeyUpdate is refused with a clear error,
 //! and [`Sealer`] stops at the cipher suite's confidentiality limit, where one would be due. That
-//! is 2^24 records, 69 GB of 4,112-byte records.
+//! is 2^24 records, 51 GB of 3,084-byte records.
 
 use std::fmt;
 use std::ops::Range;
