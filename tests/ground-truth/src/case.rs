@@ -37,6 +37,23 @@ pub(crate) struct Case {
     pub(crate) limit: Limit,
     /// With how many sockets it is measured, in turn.
     pub(crate) sockets: Vec<u16>,
+    /// How often.
+    pub(crate) rounds: u16,
+    /// How often in turn in each round.
+    pub(crate) turns: u16,
+    /// How long traffic flows before it counts.
+    pub(crate) warm_up_secs: u16,
+    /// How long it counts.
+    pub(crate) secs: u16,
+    /// Cells that measurers put into a TLS record.
+    pub(crate) cells_per_record: usize,
+}
+
+impl Case {
+    /// Whether CPU time is the limit.
+    pub(crate) fn is_cpu(&self) -> bool {
+        matches!(self.limit, Limit::Cpu { .. })
+    }
 }
 
 impl fmt::Display for Position {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Parser;
+use ff_proto::params::{CELLS_PER_RECORD, Params};
 
 use crate::case::{Case, Limit, Position};
 
@@ -24,14 +25,25 @@ pub(crate) struct Cli {
     /// Where samples.csv and table.md go; made if it is not there.
     #[arg(long, value_name = "DIR", default_value = "target/ground-truth")]
     pub(crate) out: PathBuf,
-    /// Times that each case limited by CPU is run; in each, the relay forwards once and is measured
-    /// once for every number of sockets (1 to 100).
+    /// Times that each case limited by CPU is run; its figures are the medians of so many (1 to 100).
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub(crate) rounds: u16,
-    /// As that, for cases limited by BandwidthRate: their samples scatter far less.
+    /// Times in each such round that the relay forwards and is measured in turn; a round's figures
+    /// are the means of these (1 to 20). A machine that others use changes its speed within seconds.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=20))]
+    pub(crate) turns: u16,
+    /// Seconds that count in each turn of a case limited by CPU, after one of warm-up.
+    #[arg(long, default_value_t = 3, value_name = "SECONDS",
+          value_parser = clap::value_parser!(u16).range(3..=60))]
+    pub(crate) seconds: u16,
+    /// Times that each case limited by BandwidthRate is run, with one turn each.
     #[arg(long, default_value_t = 1, value_name = "ROUNDS",
           value_parser = clap::value_parser!(u16).range(1..=100))]
     pub(crate) rate_rounds: u16,
+    /// Seconds that count in these, after three of warm-up, in which the burst goes.
+    #[arg(long, default_value_t = 4, value_name = "SECONDS",
+          value_parser = clap::value_parser!(u16).range(3..=60))]
+    pub(crate) rate_seconds: u16,
     /// Where in the circuits the relay is.
     #[arg(
         long,
@@ -53,22 +65,17 @@ pub(crate) struct Cli {
     /// quota, as 160s.
     #[arg(long, value_delimiter = ',', value_name = "COUNT,...", default_value = "20,160s")]
     pub(crate) cpu_sockets: Vec<Sockets>,
-    /// Seconds that traffic flows before it counts.
-    #[arg(long, default_value_t = 3, value_name = "SECONDS",
-          value_parser = clap::value_parser!(u16).range(1..=30))]
-    pub(crate) warm_up: u16,
-    /// Seconds that count.
-    #[arg(long, default_value_t = 4, value_name = "SECONDS",
-          value_parser = clap::value_parser!(u16).range(2..=60))]
-    pub(crate) seconds: u16,
-    /// Fail unless every ratio of medians lies in here, as 0.75..1.30, and direct echo claims more
-    /// than the other.
+    /// Cells that measurers put into a TLS record; other sizes than FlashFlow's show what that does.
+    #[arg(long, default_value_t = Params::default().cells_per_record, value_name = "COUNT",
+          value_parser = cells_per_record)]
+    pub(crate) cells_per_record: usize,
+    /// Fail unless every ratio of medians lies in here, as 0.75..1.30, and that of direct echo above.
     #[arg(long, value_name = "MIN..MAX", value_parser = parse_bounds)]
     pub(crate) expect: Option<(f64, f64)>,
-    /// Take less than four minutes: six rounds of one quota and one of a rate, with the relay as
+    /// Take less than four minutes: five rounds of one quota and one of a rate, with the relay as
     /// middle and over 20 sockets, and --expect 0.75..1.30.
-    #[arg(long, conflicts_with_all = ["rounds", "rate_rounds", "positions", "quotas", "limits",
-          "sockets", "cpu_sockets", "warm_up", "seconds", "expect"])]
+    #[arg(long, conflicts_with_all = ["rounds", "turns", "seconds", "rate_rounds", "rate_seconds",
+          "positions", "quotas", "limits", "sockets", "cpu_sockets", "expect"])]
     pub(crate) short: bool,
     /// Let clients build circuits without CGO, as those before tor 0.4.9 do.
     #[arg(long)]
@@ -86,6 +93,12 @@ too little for the clients.
 
 Exit status: 0 done, and as expected; 1 something failed, or a ratio was not as expected;
 2 the command line is wrong.";
+
+/// Of cases limited by CPU: from the first second on, one is like the other.
+const CPU_WARM_UP_SECS: u16 = 1;
+/// Of cases limited by BandwidthRate: a relay that was idle has a burst to its credit, one second's
+/// worth, which it uses up beside what comes in.
+const RATE_WARM_UP_SECS: u16 = 3;
 
 /// How many sockets.
 #[derive(Clone, Copy, Debug)]
@@ -119,6 +132,12 @@ impl std::str::FromStr for Sockets {
     }
 }
 
+/// Reads a number of cells.
+fn cells_per_record(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|count| CELLS_PER_RECORD.contains(count));
+    count.ok_or_else(|| format!("{text:?} is not in {CELLS_PER_RECORD:?}"))
+}
+
 /// Reads bounds.
 fn parse_bounds(text: &str) -> Result<(f64, f64), String> {
     let bounds = text.split_once("..").and_then(|(min, max)| {
@@ -134,19 +153,12 @@ impl Cli {
         if cli.short {
             cli.positions = vec![Position::Middle];
             (cli.quotas, cli.limits) = (vec![15], vec![50]);
-            (cli.rounds, cli.sockets) = (6, vec![20]);
+            cli.sockets = vec![20];
+            (cli.rounds, cli.turns) = (5, 2);
             cli.cpu_sockets = vec![Sockets::Exactly(20)];
             cli.expect = Some((0.75, 1.30));
         }
         cli
-    }
-
-    /// How often a case is run.
-    pub(crate) fn rounds_of(&self, limit: Limit) -> u16 {
-        match limit {
-            Limit::Cpu { .. } => self.rounds,
-            Limit::Rate { .. } => self.rate_rounds,
-        }
     }
 
     /// The cases, those limited by CPU first.
@@ -154,12 +166,28 @@ impl Cli {
         let mut cases = Vec::new();
         for &position in &self.positions {
             for &percent in self.quotas.iter().filter(|&&percent| percent > 0) {
-                let sockets = self.cpu_sockets.iter().map(|sockets| sockets.of(percent)).collect();
-                cases.push(Case { position, limit: Limit::Cpu { percent }, sockets });
+                cases.push(Case {
+                    position,
+                    limit: Limit::Cpu { percent },
+                    sockets: self.cpu_sockets.iter().map(|sockets| sockets.of(percent)).collect(),
+                    rounds: self.rounds,
+                    turns: self.turns,
+                    warm_up_secs: CPU_WARM_UP_SECS,
+                    secs: self.seconds,
+                    cells_per_record: self.cells_per_record,
+                });
             }
             for &mbit in self.limits.iter().filter(|&&mbit| mbit > 0) {
-                let sockets = self.sockets.clone();
-                cases.push(Case { position, limit: Limit::Rate { mbit }, sockets });
+                cases.push(Case {
+                    position,
+                    limit: Limit::Rate { mbit },
+                    sockets: self.sockets.clone(),
+                    rounds: self.rate_rounds,
+                    turns: 1,
+                    warm_up_secs: RATE_WARM_UP_SECS,
+                    secs: self.rate_seconds,
+                    cells_per_record: self.cells_per_record,
+                });
             }
         }
         cases

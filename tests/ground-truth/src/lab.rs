@@ -30,8 +30,6 @@ const GUARDS: usize = 3;
 const PERIOD: Duration = Duration::from_millis(10);
 /// tor's default BandwidthRate, which nothing here reaches.
 const NO_LIMIT_BYTES: u64 = 1 << 30;
-/// Below this tor accepts no BandwidthRate.
-const LEAST_LIMIT_BYTES: u64 = 76_800;
 /// Longer than most runs.
 const VOTING_INTERVAL: Duration = Duration::from_secs(900);
 /// The core of the relay in question.
@@ -161,24 +159,25 @@ impl Lab {
         Ok(quota)
     }
 
+    /// Lets the downloads flow, or not.
+    pub(crate) fn flow(&self, is_on: bool) -> Result<()> {
+        let source = self.network.source()?;
+        if is_on {
+            source.resume()
+        } else {
+            source.pause()
+        }
+        Ok(())
+    }
+
     /// Opens downloads through the target, on circuits of their own.
     pub(crate) fn download(&self, position: Position) -> Result<Vec<Downloads>> {
-        self.set_exits_rate(NO_LIMIT_BYTES)?;
         let target = self.network.node("target");
         let middle = self.network.node(&format!("middle{GUARDS}"));
         self.download_over(|guard, exit| match position {
             Position::Middle => vec![guard, target, exit],
             Position::Guard => vec![target, middle, exit],
         })
-    }
-
-    /// Opens downloads past the target, of about so many bytes per second in all: as much work for the
-    /// other core as when the target forwards them. The cores share a cache, and with a quiet
-    /// neighbour the target would be faster.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate")]
-    pub(crate) fn download_past_target(&self, bytes_per_sec: f64) -> Result<Vec<Downloads>> {
-        self.set_exits_rate((bytes_per_sec as u64 / GUARDS as u64).max(LEAST_LIMIT_BYTES))?;
-        self.download_over(|guard, exit| vec![guard, exit])
     }
 
     /// Opens downloads of all clients, over the path that is made of a guard and an exit.
@@ -200,11 +199,6 @@ impl Lab {
     /// An exit.
     fn exit(&self, index: usize) -> &Node {
         self.network.node(&format!("exit{index}"))
-    }
-
-    /// Limits each exit.
-    fn set_exits_rate(&self, bytes_per_sec: u64) -> Result<()> {
-        (0..GUARDS).try_for_each(|index| set_rate(self.exit(index), bytes_per_sec))
     }
 }
 

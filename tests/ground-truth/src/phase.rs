@@ -1,6 +1,6 @@
 //! The two things the relay is made to do: forward downloads, and be measured.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,247 +10,182 @@ use ff_bwauth::measure::{self, Plan, Progress, TeamMember};
 use ff_bwauth::outcome::Outcome;
 use ff_measurer::link::{LinkOptions, TargetAddr};
 use ff_proto::params::Params;
-use tornet::{BwWatch, CpuQuota, Node};
+use tornet::{Downloads, Node};
 
-use crate::case::{Case, Limit};
-use crate::cli::Cli;
+use crate::case::Case;
 use crate::lab::{Lab, OTHER_CORE, Subject};
+use crate::observed::{MemoryWatch, Observed};
 use crate::sample::{self, Meter, Sample, Work};
 
-/// A relay is calm that has moved less than this, in bytes, in a while of this length. What a
-/// sample has left in queues, also those of other relays, must have drained before the next.
-const CALM: (u64, Duration) = (20_000, Duration::from_millis(1000));
-/// How long that may take.
-const CALM_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long the event of a second may be under way.
+const EVENT_DELAY: Duration = Duration::from_millis(100);
 
-/// What both phases need.
+/// A case that is being compared.
 pub(crate) struct Bench<'a> {
     /// The network.
-    pub(crate) lab: &'a Lab,
-    /// How long to warm up and to measure.
-    pub(crate) cli: &'a Cli,
+    lab: &'a Lab,
     /// What is compared.
-    pub(crate) case: &'a Case,
-    /// In which round.
-    pub(crate) round: u16,
+    case: &'a Case,
+    /// The relay that forwards and echoes.
+    target: Observed<'a>,
+    /// The relay with direct echo, where that is compared.
+    direct: Option<Observed<'a>>,
+    /// Downloads through the target, which flow while it forwards only.
+    downloads: Vec<Downloads>,
 }
 
-/// A relay that is looked at.
-struct Observed<'a> {
-    /// The relay.
-    node: &'a Node,
-    /// Its quota, which is off while connections are opened.
-    quota: Option<CpuQuota>,
-    /// Its percentage.
-    percent: Option<f64>,
-    /// Its own count of bytes.
-    watch: BwWatch,
-    /// Its memory when it was idle.
-    idle_bytes: u64,
-}
-
-impl<'a> Observed<'a> {
-    /// Begins to look.
-    fn new(bench: &Bench<'a>, subject: Subject) -> Result<Self> {
-        let node = bench.lab.node(subject);
-        let percent = match bench.case.limit {
-            Limit::Cpu { percent } => Some(f64::from(percent)),
-            Limit::Rate { .. } => None,
-        };
-        wait_until_calm(node)?;
-        bench.lab.set_rate(subject, bench.case.limit)?;
-        let quota = percent.map(|_| bench.lab.quota(subject)).transpose()?;
-        let idle_bytes = node.rss_bytes()?;
-        Ok(Self { node, quota, percent, watch: BwWatch::start(node)?, idle_bytes })
+impl<'a> Bench<'a> {
+    /// Opens the downloads of a case, without a byte flowing yet.
+    pub(crate) fn open(lab: &'a Lab, case: &'a Case) -> Result<Self> {
+        lab.flow(false)?;
+        let downloads = lab.download(case.position)?;
+        let target = Observed::new(lab, Subject::Target, case)?;
+        // A BandwidthRate binds either way.
+        let has_direct = lab.has_direct() && case.is_cpu();
+        let direct = has_direct.then(|| Observed::new(lab, Subject::Direct, case)).transpose()?;
+        Ok(Self { lab, case, target, direct, downloads })
     }
 
-    /// Switches the quota on.
-    fn limit(&self) -> Result<()> {
-        match &self.quota {
-            Some(quota) => Ok(quota.change(self.percent)?),
-            None => Ok(()),
-        }
+    /// Whether there is a relay with direct echo to compare with.
+    pub(crate) fn has_direct(&self) -> bool {
+        self.direct.is_some()
     }
 
-    /// Reads the meters.
-    fn meter(&self) -> Result<Meter> {
-        let quota = self.quota.as_ref().map(CpuQuota::stats).transpose()?.unwrap_or_default();
-        Ok(Meter { at: Instant::now(), cpu: self.node.cpu_time()?, quota })
-    }
-
-    /// The sample of a window.
-    fn sample(self, bench: &Bench<'_>, work: Work, from: Meter, to: Meter) -> Sample {
-        // The event of the last second may be under way.
-        thread::sleep(Duration::from_millis(100));
-        let seconds = sample::seconds_within(&self.watch.stop(), from.at, to.at);
-        Sample::new(work, bench.round, bench.case, from, to).with_seconds(&seconds)
-    }
-}
-
-impl Bench<'_> {
-    /// Lets the target forward downloads.
-    pub(crate) fn forward(&self) -> Result<Sample> {
-        let observed = Observed::new(self, Subject::Target)?;
-        let memory = MemoryWatch::default();
-        let downloads = self.lab.download(self.case.position)?;
-        observed.limit()?;
-        thread::sleep(Duration::from_secs(self.cli.warm_up.into()));
-        let from = observed.meter()?;
-        let (node, end) = (observed.node, from.at + Duration::from_secs(self.cli.seconds.into()));
-        memory.watch_until(node, end);
-        let to = observed.meter()?;
-        let idle = observed.idle_bytes;
-        let mut sample = observed.sample(self, Work::Forward, from, to);
-        let errors: Vec<_> = downloads.iter().flat_map(tornet::Downloads::errors).collect();
+    /// Lets the target forward the downloads.
+    pub(crate) fn forward(&mut self, round: u16) -> Result<Sample> {
+        let target = &mut self.target;
+        target.wait_until_calm()?;
+        target.limit(true)?;
+        self.lab.flow(true)?;
+        thread::sleep(Duration::from_secs(self.case.warm_up_secs.into()));
+        target.wait_for_second()?;
+        let (memory, from) = (MemoryWatch::default(), target.meter()?);
+        let end = from.at + Duration::from_secs(self.case.secs.into());
+        memory.watch_while(target.node, || Instant::now() < end);
+        let to = target.meter()?;
+        thread::sleep(EVENT_DELAY);
+        self.lab.flow(false)?;
+        target.limit(false)?;
+        let seconds = sample::seconds_within(target.seconds(), from.at, to.at);
+        let mut sample = Sample::new(Work::Forward, round, self.case, from, to);
+        sample = sample.with_seconds(&seconds);
+        let errors: Vec<_> = self.downloads.iter().flat_map(Downloads::errors).collect();
         if let Some(error) = errors.first() {
-            sample.rejected = Some(format!("{} streams ended: {error}", errors.len()));
+            return Err(anyhow!("{} downloads ended: {error}", errors.len()));
         }
-        drop(downloads);
-        sample.memory_bytes = memory.most().saturating_sub(idle);
+        sample.memory_bytes = memory.most().saturating_sub(target.idle_bytes);
         Ok(sample.judged())
     }
 
-    /// Has the target measured over so many sockets, while the other relays forward about `beside`
-    /// bytes per second.
-    pub(crate) fn echo(
-        &self,
-        subject: Subject,
-        sockets: u16,
-        beside: Option<f64>,
-    ) -> Result<Sample> {
+    /// Has a relay measured over so many sockets.
+    pub(crate) fn echo(&mut self, round: u16, subject: Subject, sockets: u16) -> Result<Sample> {
+        let case = self.case;
+        // Also before the other relay is measured: both have the same core.
+        self.target.wait_until_calm()?;
+        let (observed, work) = match (subject, &mut self.direct) {
+            (Subject::Direct, Some(direct)) => (direct, Work::DirectEcho { sockets }),
+            _ => (&mut self.target, Work::Echo { sockets }),
+        };
         let key = SigningKey::from_bytes(&rand::random());
         self.lab.allow(subject, &key)?;
-        let observed = Observed::new(self, subject)?;
-        let downloads = beside.map(|rate| self.lab.download_past_target(rate)).transpose()?;
         let (memory, is_done) = (MemoryWatch::default(), AtomicBool::new(false));
         let measured = thread::scope(|scope| {
-            scope.spawn(|| memory.watch_while(observed.node, || !is_done.load(Ordering::Relaxed)));
-            let measured = self.measure(&observed, &key, sockets);
+            let node = observed.node;
+            scope.spawn(|| memory.watch_while(node, || !is_done.load(Ordering::Relaxed)));
+            let measured = measure(case, observed, &key, sockets);
             is_done.store(true, Ordering::Relaxed);
             measured
         });
-        let (outcome, from, to) = measured?;
-        drop(downloads);
-        let work = match subject {
-            Subject::Target => Work::Echo { sockets },
-            Subject::Direct => Work::DirectEcho { sockets },
-        };
-        let (idle, relay_cpu) = (observed.idle_bytes, observed.node.cpu_time()?);
-        let mut sample = observed.sample(self, work, from, to);
-        sample.rate = self.rate_of(&outcome)?;
-        let relay_cpu = relay_cpu.saturating_sub(from.cpu).as_secs_f64();
-        // The measurers' seconds are those of the whole measurement, the relay's without warm-up.
-        let share = f64::from(self.cli.seconds) / f64::from(self.cli.seconds + self.cli.warm_up);
-        sample.measurers_cpu = Some(outcome.cpu.measurers * share / relay_cpu.max(1e-9));
-        sample.memory_bytes = memory.most().saturating_sub(idle);
+        observed.limit(false)?;
+        let Measured { outcome, from, to, measurers_cpu } = measured?;
+        thread::sleep(EVENT_DELAY);
+        let seconds = sample::seconds_within(observed.seconds(), from.at, to.at);
+        let mut sample = Sample::new(work, round, case, from, to).with_seconds(&seconds);
+        sample.rate = rate_of(case, &outcome)?;
+        sample.measurers_cpu = Some(measurers_cpu.as_secs_f64() / sample.cpu_secs.max(1e-9));
+        sample.memory_bytes = memory.most().saturating_sub(observed.idle_bytes);
         Ok(sample.judged())
     }
+}
 
-    /// Measures; also the meters at the end of the warm-up and at the end.
-    fn measure(
-        &self,
-        observed: &Observed<'_>,
-        key: &SigningKey,
-        sockets: u16,
-    ) -> Result<(Outcome, Meter, Meter)> {
-        let plan = self.plan(observed.node, key, sockets);
-        let last = plan.params.duration_secs - 1;
-        let (mut from, mut to, mut error) = (None, None, None);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let outcome = runtime.block_on(measure::measure(&plan, |progress| match progress {
-            // All handshakes are done: the quota would only make them longer.
-            Progress::Step("measuring") => error = observed.limit().err(),
-            Progress::Second { second, .. } if second + 1 == self.cli.warm_up => {
-                from = observed.meter().ok();
+/// A measurement, with what was used after its warm-up.
+struct Measured {
+    /// What it came to.
+    outcome: Outcome,
+    /// The relay's meters at the end of the warm-up.
+    from: Meter,
+    /// At the end.
+    to: Meter,
+    /// CPU time of the measurers in between.
+    measurers_cpu: Duration,
+}
+
+/// Measures.
+fn measure(
+    case: &Case,
+    observed: &Observed<'_>,
+    key: &SigningKey,
+    sockets: u16,
+) -> Result<Measured> {
+    let plan = plan(case, observed.node, key, sockets);
+    let last = plan.params.duration_secs - 1;
+    let (mut from, mut to, mut error) = (None, None, None);
+    let mut measurers_cpu_micros = 0;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let outcome = runtime.block_on(measure::measure(&plan, |progress| match progress {
+        // All handshakes are done: the quota would only make them longer.
+        Progress::Step("measuring") => error = observed.limit(true).err(),
+        Progress::Second { second, .. } if second + 1 < case.warm_up_secs => {}
+        Progress::Second { second, .. } if second + 1 == case.warm_up_secs => {
+            from = observed.meter().ok();
+        }
+        Progress::Second { second, measurers_cpu_micros: micros, .. } => {
+            measurers_cpu_micros += micros;
+            if second == last {
+                to = observed.meter().ok();
             }
-            Progress::Second { second, .. } if second == last => to = observed.meter().ok(),
-            _ => {}
-        }));
-        if let Some(error) = error {
-            return Err(error);
         }
-        if let Err(failure) = &outcome.result {
-            return Err(anyhow!("the measurement failed: {} ({})", failure.message, failure.code));
-        }
-        let (from, to) = from.zip(to).context("the measurement showed no seconds")?;
-        Ok((outcome, from, to))
+        _ => {}
+    }));
+    if let Some(error) = error {
+        return Err(error);
     }
-
-    /// What to measure, and with what.
-    fn plan(&self, node: &Node, key: &SigningKey, sockets: u16) -> Plan {
-        let addr = node.or_addr();
-        Plan {
-            target: TargetAddr { addr, ed_identity: node.ed_identity().into() },
-            address_text: addr.to_string(),
-            key: key.clone(),
-            params: Params {
-                sockets,
-                duration_secs: self.cli.warm_up + self.cli.seconds,
-                ..Params::default()
-            },
-            team: vec![TeamMember {
-                key: SigningKey::from_bytes(&rand::random()),
-                sockets,
-                rate: None,
-                cores: vec![OTHER_CORE],
-            }],
-            limit: None,
-            is_local: true,
-            link: LinkOptions::default(),
-        }
+    if let Err(failure) = &outcome.result {
+        return Err(anyhow!("the measurement failed: {} ({})", failure.message, failure.code));
     }
+    let (from, to) = from.zip(to).context("the measurement showed no seconds")?;
+    let measurers_cpu = Duration::from_micros(measurers_cpu_micros);
+    Ok(Measured { outcome, from, to, measurers_cpu })
+}
 
-    /// The estimate without the warm-up: the median second.
-    fn rate_of(&self, outcome: &Outcome) -> Result<f64> {
-        let warm_up = usize::from(self.cli.warm_up);
-        let seconds = outcome.seconds.iter().skip(warm_up);
-        let rates = seconds.map(|second| sample::as_f64(second.total_bytes(outcome.ratio)));
-        sample::median(rates.collect()).context("the measurement has no seconds")
+/// What to measure, and with what.
+fn plan(case: &Case, node: &Node, key: &SigningKey, sockets: u16) -> Plan {
+    let addr = node.or_addr();
+    Plan {
+        target: TargetAddr { addr, ed_identity: node.ed_identity().into() },
+        address_text: addr.to_string(),
+        key: key.clone(),
+        params: Params {
+            sockets,
+            duration_secs: case.warm_up_secs + case.secs,
+            cells_per_record: case.cells_per_record,
+            ..Params::default()
+        },
+        team: vec![TeamMember {
+            key: SigningKey::from_bytes(&rand::random()),
+            sockets,
+            rate: None,
+            cores: vec![OTHER_CORE],
+        }],
+        limit: None,
+        is_local: true,
+        link: LinkOptions::default(),
     }
 }
 
-/// Waits until a relay moves nothing worth mentioning.
-fn wait_until_calm(node: &Node) -> Result<()> {
-    let mut control = node.control()?;
-    let mut moved = || -> Result<u64> {
-        let read: u64 = control.getinfo("traffic/read")?.trim().parse()?;
-        let written: u64 = control.getinfo("traffic/written")?.trim().parse()?;
-        Ok(read + written)
-    };
-    let (few, a_while) = CALM;
-    let deadline = Instant::now() + CALM_TIMEOUT;
-    let mut before = moved()?;
-    while Instant::now() < deadline {
-        thread::sleep(a_while);
-        let now = moved()?;
-        if now - before < few {
-            return Ok(());
-        }
-        before = now;
-    }
-    Err(anyhow!("{} still moves bytes after {CALM_TIMEOUT:?}", node.name()))
-}
-
-/// The most memory that a relay had.
-#[derive(Debug, Default)]
-struct MemoryWatch(AtomicU64);
-
-impl MemoryWatch {
-    /// Looks until a moment.
-    fn watch_until(&self, node: &Node, end: Instant) {
-        self.watch_while(node, || Instant::now() < end);
-    }
-
-    /// Looks as long as this is true.
-    fn watch_while(&self, node: &Node, go_on: impl Fn() -> bool) {
-        while go_on() {
-            self.0.fetch_max(node.rss_bytes().unwrap_or(0), Ordering::Relaxed);
-            thread::sleep(Duration::from_millis(50));
-        }
-    }
-
-    /// In bytes.
-    fn most(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
+/// The estimate without the warm-up: the median second.
+fn rate_of(case: &Case, outcome: &Outcome) -> Result<f64> {
+    let seconds = outcome.seconds.iter().skip(case.warm_up_secs.into());
+    let rates = seconds.map(|second| sample::as_f64(second.total_bytes(outcome.ratio)));
+    sample::median(rates.collect()).context("the measurement has no seconds")
 }

@@ -158,6 +158,11 @@ pub(crate) fn as_f64(count: u64) -> f64 {
     count as f64
 }
 
+/// The mean; not a number of nothing.
+pub(crate) fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / as_f64(values.len() as u64)
+}
+
 /// The median; of an even number, the mean of the two in the middle.
 pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);

@@ -1,9 +1,10 @@
 //! The table, and the CSV with every sample.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crate::case::Case;
-use crate::sample::{Sample, Work, median};
+use crate::sample::{Sample, Work, mean, median};
 
 /// A case with its samples.
 pub(crate) struct Series {
@@ -50,9 +51,21 @@ fn of(samples: &[Sample], work: Work) -> impl Iterator<Item = &Sample> {
     samples.iter().filter(move |sample| sample.work == work && sample.rejected.is_none())
 }
 
-/// The median of something over samples; not a number without any.
+/// The means of something over the samples of each round, by round.
+fn by_round<'a>(
+    samples: impl Iterator<Item = &'a Sample>,
+    what: impl Fn(&Sample) -> f64,
+) -> BTreeMap<u16, f64> {
+    let mut rounds: BTreeMap<u16, Vec<f64>> = BTreeMap::new();
+    for sample in samples {
+        rounds.entry(sample.round).or_default().push(what(sample));
+    }
+    rounds.into_iter().map(|(round, values)| (round, mean(&values))).collect()
+}
+
+/// The median over rounds of such means; not a number without any.
 fn median_of<'a>(samples: impl Iterator<Item = &'a Sample>, what: impl Fn(&Sample) -> f64) -> f64 {
-    median(samples.map(what).collect()).unwrap_or(f64::NAN)
+    median(by_round(samples, what).into_values().collect()).unwrap_or(f64::NAN)
 }
 
 impl Series {
@@ -72,10 +85,9 @@ impl Series {
         let samples = &self.samples;
         let is_part = |sample: &&Sample| sample.work == work || sample.work == Work::Forward;
         let farthest = |a: f64, b: f64| if (b - 1.0).abs() > (a - 1.0).abs() { b } else { a };
-        let pairs = of(samples, work).filter_map(|echo| {
-            let forward = of(samples, Work::Forward).find(|sample| sample.round == echo.round)?;
-            Some(echo.rate / forward.rate)
-        });
+        let forwarded = by_round(of(samples, Work::Forward), |sample| sample.rate);
+        let echoed = by_round(of(samples, work), |sample| sample.rate);
+        let pairs = echoed.iter().filter_map(|(round, echo)| Some(echo / forwarded.get(round)?));
         Row {
             work,
             truth: median_of(of(samples, Work::Forward), |sample| sample.rate),

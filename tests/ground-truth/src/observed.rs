@@ -1,0 +1,126 @@
+//! A relay that is looked at while it works: its own count of bytes, its CPU time, its memory.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+use tornet::{BwSecond, BwWatch, CpuQuota, Node};
+
+use crate::case::{Case, Limit};
+use crate::lab::{Lab, Subject};
+use crate::sample::Meter;
+
+/// A relay is calm that has moved less than this, in bytes, in a while of this length. What a
+/// window has left in queues, also those of other relays, must have drained before the next.
+const CALM: (u64, Duration) = (10_000, Duration::from_millis(200));
+/// How long that may take.
+const CALM_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a `BW` event may take under a quota.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A relay under a case's limit.
+pub(crate) struct Observed<'a> {
+    /// The relay.
+    pub(crate) node: &'a Node,
+    /// Its quota, which is off while connections are opened.
+    quota: Option<CpuQuota>,
+    /// Its percentage.
+    percent: Option<f64>,
+    /// Its own count of bytes.
+    watch: BwWatch,
+    /// What that has told so far.
+    seconds: Vec<BwSecond>,
+    /// Its memory when it was idle.
+    pub(crate) idle_bytes: u64,
+}
+
+impl<'a> Observed<'a> {
+    /// Begins to look at an idle relay, and sets its limit, but for a quota, which is off yet.
+    pub(crate) fn new(lab: &'a Lab, subject: Subject, case: &Case) -> Result<Self> {
+        let node = lab.node(subject);
+        lab.set_rate(subject, case.limit)?;
+        let percent = match case.limit {
+            Limit::Cpu { percent } => Some(f64::from(percent)),
+            Limit::Rate { .. } => None,
+        };
+        let quota = percent.map(|_| lab.quota(subject)).transpose()?;
+        let watch = BwWatch::start(node)?;
+        let idle_bytes = node.rss_bytes()?;
+        Ok(Self { node, quota, percent, watch, seconds: Vec::new(), idle_bytes })
+    }
+
+    /// Switches the quota on or off, if there is one.
+    pub(crate) fn limit(&self, is_on: bool) -> Result<()> {
+        match &self.quota {
+            Some(quota) => Ok(quota.change(self.percent.filter(|_| is_on))?),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads the meters.
+    pub(crate) fn meter(&self) -> Result<Meter> {
+        let quota = self.quota.as_ref().map(CpuQuota::stats).transpose()?.unwrap_or_default();
+        Ok(Meter { at: Instant::now(), cpu: self.node.cpu_time()?, quota })
+    }
+
+    /// Waits for the end of the relay's current second.
+    pub(crate) fn wait_for_second(&mut self) -> Result<()> {
+        self.seconds();
+        let (before, deadline) = (self.seconds.len(), Instant::now() + EVENT_TIMEOUT);
+        while self.seconds().len() == before {
+            if Instant::now() > deadline {
+                return Err(anyhow!("{} told of no second in {EVENT_TIMEOUT:?}", self.node.name()));
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
+    }
+
+    /// All its seconds so far.
+    pub(crate) fn seconds(&mut self) -> &[BwSecond] {
+        self.seconds.extend(self.watch.take());
+        &self.seconds
+    }
+
+    /// Waits until it moves nothing worth mentioning.
+    pub(crate) fn wait_until_calm(&self) -> Result<()> {
+        let mut control = self.node.control()?;
+        let mut moved = || -> Result<u64> {
+            let read: u64 = control.getinfo("traffic/read")?.trim().parse()?;
+            let written: u64 = control.getinfo("traffic/written")?.trim().parse()?;
+            Ok(read + written)
+        };
+        let (few, a_while) = CALM;
+        let deadline = Instant::now() + CALM_TIMEOUT;
+        let mut before = moved()?;
+        while Instant::now() < deadline {
+            thread::sleep(a_while);
+            let now = moved()?;
+            if now - before < few {
+                return Ok(());
+            }
+            before = now;
+        }
+        Err(anyhow!("{} still moves bytes after {CALM_TIMEOUT:?}", self.node.name()))
+    }
+}
+
+/// The most memory that a relay had.
+#[derive(Debug, Default)]
+pub(crate) struct MemoryWatch(AtomicU64);
+
+impl MemoryWatch {
+    /// Looks as long as this is true.
+    pub(crate) fn watch_while(&self, node: &Node, go_on: impl Fn() -> bool) {
+        while go_on() {
+            self.0.fetch_max(node.rss_bytes().unwrap_or(0), Ordering::Relaxed);
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// In bytes.
+    pub(crate) fn most(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
