@@ -31,7 +31,7 @@ pub(crate) struct Observed<'a> {
     watch: BwWatch,
     /// What that has told so far.
     seconds: Vec<BwSecond>,
-    /// Its memory when it was idle.
+    /// Its memory when it was last calm.
     pub(crate) idle_bytes: u64,
 }
 
@@ -46,8 +46,7 @@ impl<'a> Observed<'a> {
         };
         let quota = percent.map(|_| lab.quota(subject)).transpose()?;
         let watch = BwWatch::start(node)?;
-        let idle_bytes = node.rss_bytes()?;
-        Ok(Self { node, quota, percent, watch, seconds: Vec::new(), idle_bytes })
+        Ok(Self { node, quota, percent, watch, seconds: Vec::new(), idle_bytes: 0 })
     }
 
     /// Switches the quota on or off, if there is one.
@@ -83,8 +82,8 @@ impl<'a> Observed<'a> {
         &self.seconds
     }
 
-    /// Waits until it moves nothing worth mentioning.
-    pub(crate) fn wait_until_calm(&self) -> Result<()> {
+    /// Waits until it moves nothing worth mentioning, and notes its memory.
+    pub(crate) fn wait_until_calm(&mut self) -> Result<()> {
         let mut control = self.node.control()?;
         let mut moved = || -> Result<u64> {
             let read: u64 = control.getinfo("traffic/read")?.trim().parse()?;
@@ -98,6 +97,7 @@ impl<'a> Observed<'a> {
             thread::sleep(a_while);
             let now = moved()?;
             if now - before < few {
+                self.idle_bytes = self.node.rss_bytes()?;
                 return Ok(());
             }
             before = now;

@@ -80,12 +80,15 @@ impl<'a> Bench<'a> {
     /// Has a relay measured over so many sockets.
     pub(crate) fn echo(&mut self, round: u16, subject: Subject, sockets: u16) -> Result<Sample> {
         let case = self.case;
-        // Also before the other relay is measured: both have the same core.
-        self.target.wait_until_calm()?;
         let (observed, work) = match (subject, &mut self.direct) {
-            (Subject::Direct, Some(direct)) => (direct, Work::DirectEcho { sockets }),
+            (Subject::Direct, Some(direct)) => {
+                // Both have the same core.
+                self.target.wait_until_calm()?;
+                (direct, Work::DirectEcho { sockets })
+            }
             _ => (&mut self.target, Work::Echo { sockets }),
         };
+        observed.wait_until_calm()?;
         let key = SigningKey::from_bytes(&rand::random());
         self.lab.allow(subject, &key)?;
         let (memory, is_done) = (MemoryWatch::default(), AtomicBool::new(false));
