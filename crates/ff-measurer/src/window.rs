@@ -13,9 +13,9 @@ use ff_proto::units::MonoTime;
 const INITIAL_CELLS: u64 = 16;
 /// The most cells a link may have on the way: 64 MiB, 5 Gbit/s over 100 ms.
 const MAX_CELLS: u64 = 131_072;
-/// Queueing that is taken for the target's rhythm and ours, and not for its limit. tor refills its
-/// token buckets every 100 ms, and a worker naps for as long at most.
-const TOLERATED_QUEUE: Duration = Duration::from_millis(400);
+/// Queueing that is taken for the target's rhythm and not for its limit. tor refills its token
+/// buckets every 100 ms.
+const TOLERATED_QUEUE: Duration = Duration::from_millis(120);
 /// With round trips longer than this a window does not grow: a target that holds echoes back, to
 /// release them when they count, shall not have many of them to hold.
 const MAX_ROUND_TRIP: Duration = Duration::from_secs(1);

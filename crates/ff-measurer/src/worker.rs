@@ -29,13 +29,13 @@ const BURST: Duration = Duration::from_millis(100);
 /// How long a worker with nothing to do lets bytes gather before it asks the kernel again, at
 /// least. A slow target's echoes otherwise cost a wake-up and a read for every few cells.
 pub(crate) const NAP: Duration = Duration::from_micros(500);
-/// And at most: a quarter of what a window takes for the relay's rhythm and not for its limit, and
-/// how often tor refills its token buckets.
-const MAX_NAP: Duration = Duration::from_millis(100);
-/// So many cells of each socket are worth waking up for: half of what one call reads.
-const CELLS_PER_SOCKET: u64 = 64;
-/// With more of all, naps become shorter: 4 MB are what caches and socket buffers hold with ease.
-const MAX_CELLS_PER_NAP: u64 = 8192;
+/// And at most: a quarter of what a window takes for the relay's rhythm and not for its limit. With
+/// longer ones a relay limited by its CPU may run dry before the windows have grown to cover them.
+const MAX_NAP: Duration = Duration::from_millis(32);
+/// So many cells of each socket are worth waking up for: what tor writes at once, 16 KB.
+const CELLS_PER_SOCKET: u64 = 32;
+/// With more of all, naps become shorter: 2 MB are what caches and socket buffers hold with ease.
+const MAX_CELLS_PER_NAP: u64 = 4096;
 
 /// What the measurer tells a worker.
 #[derive(Clone, Copy, Debug)]
