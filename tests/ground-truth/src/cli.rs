@@ -69,7 +69,8 @@ pub(crate) struct Cli {
     #[arg(long, default_value_t = Params::default().cells_per_record, value_name = "COUNT",
           value_parser = cells_per_record)]
     pub(crate) cells_per_record: usize,
-    /// Fail unless every ratio of medians lies in here, as 0.75..1.30, and that of direct echo above.
+    /// Fail unless every ratio of medians lies in here, as 0.75..1.30, and direct echo claims more
+    /// than the other.
     #[arg(long, value_name = "MIN..MAX", value_parser = parse_bounds)]
     pub(crate) expect: Option<(f64, f64)>,
     /// Take less than four minutes: five rounds of one quota and one of a rate, with the relay as
