@@ -71,7 +71,7 @@ impl Source {
     }
 
     /// Sends nothing more, on any connection, until [`Self::resume`]; what the system has taken
-    /// already still arrives, at most about 100 KB a connection.
+    /// already still arrives.
     pub fn pause(&self) {
         self.shared.set_paused(true);
     }
