@@ -14,6 +14,7 @@ pub mod bench;
 pub mod cli;
 pub mod link;
 mod measurer;
+mod nap;
 mod order;
 mod report;
 mod socket;

@@ -168,7 +168,7 @@ impl EchoSocket {
             partial: Vec::new(),
             unsent: Vec::with_capacity(scratch.write_len()),
             unsent_done: 0,
-            window: Window::default(),
+            window: Window::covering(0),
             readable: true,
             writable: true,
             ended: false,
@@ -186,6 +186,14 @@ impl EchoSocket {
     /// Whether the circuit is open.
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Open(_))
+    }
+
+    /// Cells that were sent and have not come back.
+    pub(crate) fn on_way(&self) -> u64 {
+        match &self.phase {
+            Phase::Opening(_) => 0,
+            Phase::Open(link) => link.sent() - link.echoed(),
+        }
     }
 
     /// Bytes of memory the socket holds on to besides the kernel's: for the memory test.

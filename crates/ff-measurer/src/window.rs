@@ -2,8 +2,9 @@
 //!
 //! A target slower than the measurers would otherwise fill every buffer between the two machines:
 //! seconds of traffic that tell nothing, cost memory and cold caches, and come after the end. So
-//! the window doubles as long as there is hardly a queue, or as that makes the link faster, and
-//! not further. From time to time it tries again: what another link took may have become free.
+//! the window doubles as long as there is hardly a queue, or as that makes the link faster or lets
+//! the measurer nap, and not further. From time to time it tries again: what another link took may
+//! have become free.
 
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ const TOLERATED_QUEUE: Duration = Duration::from_millis(120);
 const MAX_ROUND_TRIP: Duration = Duration::from_secs(1);
 /// Queueing that is not worth avoiding: at 10 Gbit/s it is 6 MB, which caches hold.
 const FREE_QUEUE: Duration = Duration::from_millis(5);
+/// Queueing up to which a window grows until it covers the measurer's naps.
+const COVERING_QUEUE: Duration = Duration::from_millis(400);
 /// A doubled window that makes the link faster by less than a tenth makes it no faster.
 const GAIN_PERCENT: u128 = 110;
 /// Full windows between two attempts at a greater one.
@@ -62,6 +65,8 @@ enum Phase {
 pub(crate) struct Window {
     /// Cells that may be on the way.
     cells: u64,
+    /// Cells on the way that let the measurer nap.
+    covering: u64,
     /// The round trip that is being timed.
     probe: Option<Probe>,
     /// Cells that have come back.
@@ -74,10 +79,12 @@ pub(crate) struct Window {
     phase: Phase,
 }
 
-impl Default for Window {
-    fn default() -> Self {
+impl Window {
+    /// A window that grows to so many cells more easily than beyond.
+    pub(crate) fn covering(cells: u64) -> Self {
         Self {
             cells: INITIAL_CELLS,
+            covering: cells,
             probe: None,
             echoed: 0,
             shortest: None,
@@ -85,9 +92,7 @@ impl Default for Window {
             phase: Phase::Growing { rate: 0 },
         }
     }
-}
 
-impl Window {
     /// Cells that may be sent while `in_flight` are on the way.
     #[inline]
     pub(crate) fn room(&self, in_flight: u64) -> u64 {
@@ -138,7 +143,9 @@ impl Window {
         }
         let longest = (shortest * 2 + TOLERATED_QUEUE).min(MAX_ROUND_TRIP);
         let has_room = round_trip < longest && self.cells < MAX_CELLS;
-        let is_free = has_room && round_trip < shortest + FREE_QUEUE;
+        let is_free = has_room && round_trip < shortest + FREE_QUEUE
+            || self.cells < self.covering
+                && round_trip < (shortest + COVERING_QUEUE).min(MAX_ROUND_TRIP);
         let rate = u128::from(cells) * 1_000_000 / round_trip.as_micros().max(1);
         let gained = |before: u128| rate * 100 >= before * GAIN_PERCENT;
         let hold = Phase::Holding { left: ROUND_TRIPS_BETWEEN_ATTEMPTS };
@@ -172,7 +179,7 @@ mod tests {
     /// Sends full windows over a target of this rate and base delay; returns the last windows'
     /// least and greatest size.
     fn settle(cells_per_sec: u64, delay: Duration) -> (u64, u64) {
-        let mut window = Window::default();
+        let mut window = Window::covering(0);
         let mut now = MonoTime::from_micros(0);
         let mut sent = 0;
         let mut sizes = Vec::new();
@@ -208,11 +215,32 @@ mod tests {
     }
 
     #[test]
+    fn a_window_grows_to_cover_naps_unless_that_takes_too_long() {
+        // Over one link: 100 and 10 Mbit/s, with 1,024 cells to cover; nothing is gained.
+        let cells = |rate: u64| {
+            let mut window = Window::covering(1_024);
+            let mut now = MonoTime::from_micros(0);
+            let mut sent = 0;
+            for _ in 0..20 {
+                let cells = window.room(0);
+                sent += cells;
+                window.on_sent(sent, cells, now);
+                now = now + Duration::from_micros(cells * 1_000_000 / rate);
+                window.on_echoed(sent, now);
+            }
+            window.cells
+        };
+        assert!((1_024..=2_048).contains(&cells(24_300)), "{}", cells(24_300));
+        let slow = cells(500);
+        assert!((200..=400).contains(&slow), "{slow}: 0.4 to 0.8 s of echoes");
+    }
+
+    #[test]
     fn naps_do_not_keep_a_window_small() {
         // A fast target whose echoes are read in ever longer intervals, a record at a time, and
         // answered by several calls.
         let (mut nap, call, record) = (Duration::from_millis(1), 84, 8);
-        let mut window = Window::default();
+        let mut window = Window::covering(0);
         let mut now = MonoTime::from_micros(0);
         let (mut sent, mut echoed) = (0, 0);
         for _ in 0..50 {

@@ -14,9 +14,11 @@ use ff_proto::units::{BytesPerSec, Cells, MonoTime};
 use mio::{Events, Interest, Poll, Token, Waker};
 use tokio::sync::mpsc::UnboundedSender;
 
+use crate::nap::{Naps, covering_cells};
 use crate::order::{LinkFailure, MeasurerError, SecondReport, WorkerTotals};
 use crate::report::Counters;
 use crate::socket::{EchoSocket, Fault, Scratch};
+use crate::window::Window;
 
 /// The token of the waker; sockets have their index.
 const WAKER: Token = Token(usize::MAX);
@@ -26,16 +28,6 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(15);
 const END_TOLERANCE: Duration = Duration::from_millis(500);
 /// The token bucket's depth in time: how much a worker may catch up.
 const BURST: Duration = Duration::from_millis(100);
-/// How long a worker with nothing to do lets bytes gather before it asks the kernel again, at
-/// least. A slow target's echoes otherwise cost a wake-up and a read for every few cells.
-pub(crate) const NAP: Duration = Duration::from_micros(500);
-/// And at most: a quarter of what a window takes for the relay's rhythm and not for its limit. With
-/// longer ones a relay limited by its CPU may run dry before the windows have grown to cover them.
-const MAX_NAP: Duration = Duration::from_millis(32);
-/// So many cells of each socket are worth waking up for: what tor writes at once, 16 KB.
-const CELLS_PER_SOCKET: u64 = 32;
-/// With more of all, naps become shorter: 2 MB are what caches and socket buffers hold with ease.
-const MAX_CELLS_PER_NAP: u64 = 4096;
 
 /// What the measurer tells a worker.
 #[derive(Clone, Copy, Debug)]
@@ -123,10 +115,8 @@ pub(crate) struct Worker {
     opened: u16,
     /// Why the last link was given up.
     last_failure: Option<LinkFailure>,
-    /// How long the last nap was.
-    nap: Duration,
-    /// Cells that had been echoed in this second when it began.
-    echoed_at_nap: u64,
+    /// How long it waits for bytes to gather.
+    naps: Naps,
 }
 
 impl Worker {
@@ -143,8 +133,7 @@ impl Worker {
             first: 0,
             opened: 0,
             last_failure: None,
-            nap: NAP,
-            echoed_at_nap: 0,
+            naps: Naps::up_to(BURST),
         }
     }
 
@@ -300,6 +289,9 @@ impl Worker {
                     }
                 }
                 self.opened = self.alive();
+                for socket in self.sockets.iter_mut().flatten() {
+                    socket.window = Window::covering(covering_cells(self.opened));
+                }
                 self.stage = Stage::Ready;
                 let (opened, failure) = (self.opened, self.last_failure.take());
                 self.tell(WorkerEvent::Ready { opened, failure });
@@ -346,21 +338,12 @@ impl Worker {
         Ok(())
     }
 
-    /// Lets bytes gather, for longer the fewer have come, but not beyond the end of the second: what
-    /// comes later is not to count in it.
+    /// Lets bytes gather, but not beyond the end of the second: what comes later is not to count in
+    /// it.
     fn take_nap(&mut self, now: MonoTime) {
-        let echoed = self.counters.now.echoed_cells;
-        let enough = (CELLS_PER_SOCKET * u64::from(self.opened)).min(MAX_CELLS_PER_NAP / 4);
-        // The count starts anew with each second, and then says nothing.
-        if let Some(gathered) = echoed.checked_sub(self.echoed_at_nap) {
-            if gathered < enough {
-                self.nap = (self.nap * 2).min(MAX_NAP);
-            } else if gathered > 4 * enough {
-                self.nap = (self.nap / 2).max(NAP);
-            }
-        }
-        self.echoed_at_nap = echoed;
-        std::thread::sleep(self.nap.min(self.until_second_ends(now)));
+        let on_way = self.sockets.iter().flatten().map(EchoSocket::on_way).sum();
+        let nap = self.naps.next(self.opened, self.counters.now.echoed_cells, on_way);
+        std::thread::sleep(nap.min(self.until_second_ends(now)));
     }
 
     /// How long the second that is being counted still lasts.
@@ -400,6 +383,9 @@ impl Worker {
                     let burst = |rate: BytesPerSec| rate.bytes_in(BURST).max(CELL_LEN as u64 * 31);
                     self.bucket =
                         self.setup.rate.map(|rate| TokenBucket::new(rate, burst(rate), start));
+                    // Tokens beyond the bucket's depth would be lost in a longer one.
+                    let longest = if self.bucket.is_some() { BURST / 2 } else { Duration::MAX };
+                    self.naps = Naps::up_to(longest);
                     self.stage = Stage::Running { start, end: start + self.setup.duration };
                     self.counters = Counters::new();
                 }

@@ -12,9 +12,9 @@ use mio::{Events, Interest, Poll, Token};
 use rustls::{ConnectionCommon, SideData};
 
 use super::{BenchError, Case, Run, io, pin, tls};
+use crate::nap::NAP;
 use crate::report::thread_cpu_time;
 use crate::socket::{READ_LEN, WRITE_LEN};
-use crate::worker::NAP;
 
 /// Bytes that may be on the way on one socket.
 const WINDOW: usize = 1 << 20;

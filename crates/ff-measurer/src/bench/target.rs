@@ -25,9 +25,9 @@ use super::{BenchError, Case, Run, io, pin, tls};
 use crate::link::record::{HEADER, MAX_WIRE, Opened, Opener, Sealer, pair};
 use crate::link::{Link, LinkOptions, TargetAddr};
 use crate::measurer::{Measurer, MeasurerEvent, START_LEAD};
+use crate::nap::NAP;
 use crate::order::Order;
 use crate::socket::READ_LEN;
-use crate::worker::NAP;
 
 /// The cheapest cipher for the target; to the measurer they cost the same.
 const CRYPTO: CryptoKind = CryptoKind::AES128_CTR;
