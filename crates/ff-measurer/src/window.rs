@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_window_grows_to_cover_naps_unless_that_takes_too_long() {
-        // Over one link: 100 and 10 Mbit/s, with 1,024 cells to cover; nothing is gained.
+        // Over one link: 100 and 2 Mbit/s, with 1,024 cells to cover; nothing is gained.
         let cells = |rate: u64| {
             let mut window = Window::covering(1_024);
             let mut now = MonoTime::from_micros(0);
