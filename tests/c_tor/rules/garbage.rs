@@ -14,8 +14,7 @@ use rand::{Rng, RngExt, SeedableRng};
 use tokio::time::timeout;
 
 use super::session::{
-    Coordinator, MeasurementLink, Member, OTHERS, cell_ref, codes_until_closed, next_cell, open,
-    send,
+    Coordinator, MeasurementLink, Member, cell_ref, codes_until_closed, next_cell, open, send,
 };
 use super::{LAB, Relay};
 
@@ -196,7 +195,6 @@ async fn drain(link: &mut ff_measurer::link::control::ControlLink) {
 fn measurers_that_vanish_leave_the_relay_in_normal_service() {
     LAB.run(async |lab| {
         let relay = lab.relay("garbage");
-        let sockets = relay.node.open_connections().expect("the relay runs");
         let (target, team) = (relay.target(), [Member::new(16)]);
         let (coordinator, _) = Coordinator::granted(&target, relay.key(), 30, &team).await;
         vanish(&relay, &coordinator, &team[0]).await;
@@ -205,7 +203,7 @@ fn measurers_that_vanish_leave_the_relay_in_normal_service() {
         // Then all of them vanish together.
         vanish(&relay, &coordinator, &team[0]).await;
         drop(coordinator);
-        relay.wait_for_sockets(sockets + OTHERS, Duration::from_secs(2)).await;
+        relay.wait_until_no_link_is_open(Duration::from_secs(2)).await;
         relay.assert_in_order().await;
     });
 }

@@ -93,7 +93,8 @@ impl Lab {
 
     /// One of the relays.
     pub(crate) fn relay(&self, name: &str) -> Relay<'_> {
-        Relay { node: self.network.node(name), keys: &self.keys[name] }
+        let Self { network, keys } = self;
+        Relay { node: network.node(name), network, keys: &keys[name] }
     }
 
     /// Where and who a node is.
@@ -107,6 +108,8 @@ impl Lab {
 pub(crate) struct Relay<'a> {
     /// The tor.
     pub(crate) node: &'a Node,
+    /// The network that it is in.
+    network: &'a Network,
     /// Who may measure it.
     keys: &'a Keys,
 }
@@ -149,18 +152,18 @@ impl Relay<'_> {
         }
     }
 
-    /// Waits until it has at most so many sockets open.
+    /// Waits until it holds no link of ours any more.
     ///
     /// # Panics
     /// If it does not come to that in time.
-    pub(crate) async fn wait_for_sockets(&self, most: usize, patience: Duration) {
+    pub(crate) async fn wait_until_no_link_is_open(&self, patience: Duration) {
         let deadline = Instant::now() + patience;
         loop {
-            let open = self.node.open_connections().expect("the relay runs");
-            if open <= most {
+            let open = self.network.outside_connections(self.node).expect("the relay runs");
+            if open == 0 {
                 return;
             }
-            assert!(Instant::now() < deadline, "{open} sockets are open, not {most}");
+            assert!(Instant::now() < deadline, "{open} links are open");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }

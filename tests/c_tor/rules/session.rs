@@ -25,9 +25,6 @@ use tokio::time::timeout;
 
 /// Longer than any single answer takes, also on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
-/// Sockets by which a relay's number may grow without our doing: the network's other relays open
-/// connections to it when they like. Tests that count have many more links than that.
-pub(crate) const OTHERS: usize = 5;
 /// Echo cells that are on the way at once: few enough to fit into the sockets' buffers.
 const BATCH: u64 = 32;
 

@@ -4,9 +4,7 @@ use std::time::{Duration, Instant};
 
 use ff_proto::msg::{ErrCode, Msg};
 
-use super::session::{
-    Coordinator, MeasurementLink, Member, OTHERS, codes_until_closed, error_code,
-};
+use super::session::{Coordinator, MeasurementLink, Member, codes_until_closed, error_code};
 use super::{LAB, Relay};
 
 /// Links of a measurement made by hand.
@@ -52,7 +50,6 @@ fn a_second_coordinator_finds_the_relay_busy() {
 fn the_end_of_the_coordinators_link_ends_the_measurement_at_once() {
     LAB.run(async |lab| {
         let relay = lab.relay("gone");
-        let sockets = relay.node.open_connections().expect("the relay runs");
         let (coordinator, links) = start(&relay, 30).await;
         let begin = Instant::now();
         drop(coordinator);
@@ -60,7 +57,7 @@ fn the_end_of_the_coordinators_link_ends_the_measurement_at_once() {
             let codes = codes_until_closed(&mut link.link).await;
             assert_eq!(codes, [ErrCode::COORDINATOR_GONE]);
         }
-        relay.wait_for_sockets(sockets + OTHERS, Duration::from_secs(2)).await;
+        relay.wait_until_no_link_is_open(Duration::from_secs(2)).await;
         assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
         relay.node.wait_for_log("has ended early (coordinator_gone)", Duration::ZERO).expect("so");
         relay.assert_in_order().await;

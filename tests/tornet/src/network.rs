@@ -2,6 +2,7 @@
 
 mod start;
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::thread;
@@ -110,6 +111,21 @@ impl Network {
         }
         let source = Source::start()?;
         Ok(self.source.get_or_init(|| source))
+    }
+
+    /// How many of a node's TCP connections lead to no other node: those that a test has to it, and
+    /// an exit's to what clients download from.
+    ///
+    /// # Errors
+    /// When the node is not running.
+    pub fn outside_connections(&self, node: &Node) -> Result<usize> {
+        let connections = node.connections()?;
+        let running = self.nodes().filter(|node| node.is_running());
+        let mut inside = HashSet::new();
+        for other in running {
+            inside.extend(other.connections()?.into_iter().map(|connection| connection.local));
+        }
+        Ok(connections.iter().filter(|connection| !inside.contains(&connection.remote)).count())
     }
 
     /// The consensus that the first authority has now.

@@ -16,7 +16,7 @@ use crate::control::{Control, SOCKET};
 use crate::error::{Error, Result};
 use crate::keys::Identity;
 use crate::ports::Port;
-use crate::process::{self, Process};
+use crate::process::{self, Connection, Process};
 use crate::torrc::EMPTY_FILE;
 
 /// What a node is in its network.
@@ -275,6 +275,11 @@ impl Node {
     /// When it is not running.
     pub fn open_connections(&self) -> Result<usize> {
         process::open_sockets(self.pid()?).map_err(Error::io(format!("measure {}", self.name)))
+    }
+
+    /// The TCP connections that it holds.
+    pub(crate) fn connections(&self) -> Result<Vec<Connection>> {
+        process::connections(self.pid()?).map_err(Error::io(format!("measure {}", self.name)))
     }
 
     /// Starts the process and does not wait for it.

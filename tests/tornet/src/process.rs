@@ -1,12 +1,16 @@
 //! One child process, ended for certain, and what `/proc` says of it.
 
-use std::fs::{self, File};
+use std::collections::HashSet;
+use std::fs::File;
 use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use procfs::net::TcpState;
+use procfs::process::FDTarget;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
@@ -85,13 +89,18 @@ impl Drop for Process {
 /// How long a tor has after SIGTERM; it needs about 10 ms, and a second on a busy machine.
 const TERM_GRACE: Duration = Duration::from_secs(3);
 
+/// A TCP connection of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Connection {
+    /// The process's own end.
+    pub(crate) local: SocketAddr,
+    /// The other end.
+    pub(crate) remote: SocketAddr,
+}
+
 /// Resident memory of a process.
 pub(crate) fn rss_bytes(pid: u32) -> io::Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let kib = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .and_then(|value| value.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    let kib = entry(pid)?.status().map_err(io::Error::other)?.vmrss;
     kib.map(|kib| kib * 1024).ok_or_else(|| io::Error::other(format!("no VmRSS of {pid}")))
 }
 
@@ -99,29 +108,47 @@ pub(crate) fn rss_bytes(pid: u32) -> io::Result<u64> {
 ///
 /// A thread that has ended takes its share with it; tor's threads live as long as it does.
 pub(crate) fn cpu_time(pid: u32) -> io::Result<Duration> {
-    let mut total = 0;
-    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
-        // A thread may end between the two steps.
-        let Ok(text) = fs::read_to_string(thread?.path().join("schedstat")) else { continue };
-        let nanos = text.split_whitespace().next().and_then(|field| field.parse::<u64>().ok());
-        total += nanos.ok_or_else(|| io::Error::other(format!("no CPU time in {text:?}")))?;
-    }
-    Ok(Duration::from_nanos(total))
+    let tasks = entry(pid)?.tasks().map_err(io::Error::other)?;
+    // A thread may end between the two steps.
+    let nanos = tasks.filter_map(|task| task.ok()?.schedstat().ok());
+    Ok(Duration::from_nanos(nanos.map(|stat| stat.sum_exec_runtime).sum()))
 }
 
 /// How many of a process's file descriptors are sockets.
 pub(crate) fn open_sockets(pid: u32) -> io::Result<usize> {
-    let mut sockets = 0;
-    for fd in fs::read_dir(format!("/proc/{pid}/fd"))? {
-        let Ok(target) = fs::read_link(fd?.path()) else { continue };
-        sockets += usize::from(target.to_string_lossy().starts_with("socket:"));
-    }
-    Ok(sockets)
+    Ok(sockets(&entry(pid)?)?.len())
+}
+
+/// The TCP connections over IPv4 that a process holds.
+pub(crate) fn connections(pid: u32) -> io::Result<Vec<Connection>> {
+    let process = entry(pid)?;
+    let held = sockets(&process)?;
+    let table = process.tcp().map_err(io::Error::other)?.into_iter();
+    let own = table.filter(|row| row.state != TcpState::Listen && held.contains(&row.inode));
+    Ok(own.map(|row| Connection { local: row.local_address, remote: row.remote_address }).collect())
+}
+
+/// What the kernel tells of a process.
+fn entry(pid: u32) -> io::Result<procfs::process::Process> {
+    let pid = i32::try_from(pid).map_err(io::Error::other)?;
+    procfs::process::Process::new(pid).map_err(io::Error::other)
+}
+
+/// The inodes of a process's sockets.
+fn sockets(process: &procfs::process::Process) -> io::Result<HashSet<u64>> {
+    let files = process.fd().map_err(io::Error::other)?;
+    // A file may be closed between the two steps.
+    let inode = |target| match target {
+        FDTarget::Socket(inode) => Some(inode),
+        _ => None,
+    };
+    Ok(files.filter_map(|file| inode(file.ok()?.target)).collect())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
+    use std::fs;
+    use std::net::{TcpListener, TcpStream};
 
     use super::*;
 
@@ -133,8 +160,14 @@ mod tests {
         let start = Instant::now();
         while start.elapsed() < Duration::from_millis(50) {}
         assert!(cpu_time(pid).unwrap() > before);
-        let _listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        assert!(open_sockets(pid).unwrap() >= 1);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let ends = (client.local_addr().unwrap(), client.peer_addr().unwrap());
+        let connection = Connection { local: ends.0, remote: ends.1 };
+        assert!(open_sockets(pid).unwrap() >= 2);
+        assert!(connections(pid).unwrap().contains(&connection));
+        drop(client);
+        assert!(!connections(pid).unwrap().contains(&connection));
     }
 
     #[test]

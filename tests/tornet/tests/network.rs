@@ -1,6 +1,7 @@
 //! A network from its start to its end, with everything a test does to it in between.
 
 use std::fs;
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -54,6 +55,7 @@ fn a_network_starts_carries_downloads_and_leaves_nothing_behind() {
     unfinished_downloads_end_with_their_value(&network).unwrap();
     a_reload_brings_new_options(&network).unwrap();
     a_restart_keeps_identity_and_port(&network).unwrap();
+    connections_from_outside_are_counted(&network).unwrap();
     a_stopped_relay_ends_downloads(&network).unwrap();
 
     let dir: PathBuf = network.dir().to_owned();
@@ -85,6 +87,24 @@ fn roles_and_documents(network: &Network) -> Result<()> {
     let key = network.node("middle0").ed_identity_base64();
     assert!(votes[0].1.contains(&format!("id ed25519 {key}")), "{key}");
     Ok(())
+}
+
+fn connections_from_outside_are_counted(network: &Network) -> Result<()> {
+    let node = network.node("middle0");
+    let wait_for = |count: usize| -> Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while network.outside_connections(node)? != count && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(network.outside_connections(node)?, count);
+        Ok(())
+    };
+    wait_for(0)?;
+    let streams = [0; 3].map(|_| TcpStream::connect(node.or_addr()).expect("it listens"));
+    wait_for(3)?;
+    assert_eq!(network.outside_connections(network.node("middle1"))?, 0);
+    drop(streams);
+    wait_for(0)
 }
 
 fn downloads_match_bandwidth_events(network: &Network) -> Result<()> {
