@@ -1,7 +1,7 @@
 //! The private network with the relay in question in it.
 //!
 //! ```text
-//!   core 0   target, under a quota or limited by BandwidthRate
+//!   core 0   target, under a quota or limited by BandwidthRate; Pace
 //!   core 1   authority, guards, middle, exits, clients, downloads, measurers, KeepAwake
 //! ```
 
@@ -19,6 +19,7 @@ use tornet::{CpuQuota, DownloadPlan, Downloads, Network, Node, RelayConfig};
 
 use crate::case::{Limit, Position};
 use crate::cli::Cli;
+use crate::pace::Pace;
 
 /// Clients, each with streams of its own.
 const CLIENTS: usize = 5;
@@ -45,6 +46,8 @@ pub(crate) struct Lab {
     network: Network,
     /// Whether there is a relay with direct echo.
     has_direct: bool,
+    /// How fast the target's core is.
+    pub(crate) pace: Pace,
     /// Keeps the other core awake.
     _keep_awake: KeepAwake,
 }
@@ -115,7 +118,8 @@ impl Lab {
         }
         let network = builder.start().context("Failed to start the private network")?;
         let has_direct = cli.direct_echo_tor.is_some();
-        Ok(Self { network, has_direct, _keep_awake: KeepAwake::start() })
+        let pace = Pace::start(TARGET_CORE);
+        Ok(Self { network, has_direct, pace, _keep_awake: KeepAwake::start() })
     }
 
     /// How long it took to start.

@@ -4,6 +4,7 @@ mod case;
 mod cli;
 mod lab;
 mod observed;
+mod pace;
 mod phase;
 mod sample;
 mod table;
@@ -146,14 +147,14 @@ fn check(cli: &Cli, series: &[Series]) -> bool {
                 }
                 _ => (min, max),
             };
-            if !(min..=max).contains(&row.ratio()) {
+            if !(min..=max).contains(&row.rates.ratio()) {
                 is_good = false;
                 eprintln!(
                     "ground-truth: {} as {}, {:?}: the ratio is {:.3} and not in {min:.3}..{max:.3}",
                     one.case.limit,
                     one.case.position,
                     row.work,
-                    row.ratio(),
+                    row.rates.ratio(),
                 );
             }
         }
@@ -163,5 +164,5 @@ fn check(cli: &Cli, series: &[Series]) -> bool {
 
 /// The ratio of one kind of echo; not a number without samples that count.
 fn ratio_of(rows: &[Row], work: Work) -> f64 {
-    rows.iter().find(|row| row.work == work).map_or(f64::NAN, Row::ratio)
+    rows.iter().find(|row| row.work == work).map_or(f64::NAN, |row| row.rates.ratio())
 }

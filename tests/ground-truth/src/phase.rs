@@ -69,6 +69,7 @@ impl<'a> Bench<'a> {
         let seconds = sample::seconds_within(target.seconds(), from.at, to.at);
         let mut sample = Sample::new(Work::Forward, round, self.case, from, to);
         sample = sample.with_seconds(&seconds);
+        sample.core_micros = self.lab.pace.micros_between(from.at, to.at);
         let errors: Vec<_> = self.downloads.iter().flat_map(Downloads::errors).collect();
         if let Some(error) = errors.first() {
             return Err(anyhow!("{} downloads ended: {error}", errors.len()));
@@ -105,6 +106,7 @@ impl<'a> Bench<'a> {
         let seconds = sample::seconds_within(observed.seconds(), from.at, to.at);
         let mut sample = Sample::new(work, round, case, from, to).with_seconds(&seconds);
         sample.rate = rate_of(case, &outcome)?;
+        sample.core_micros = self.lab.pace.micros_between(from.at, to.at);
         sample.measurers_cpu = Some(measurers_cpu.as_secs_f64() / sample.cpu_secs.max(1e-9));
         sample.memory_bytes = memory.most().saturating_sub(observed.idle_bytes);
         Ok(sample.judged())

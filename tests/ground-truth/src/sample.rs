@@ -74,6 +74,8 @@ pub(crate) struct Sample {
     pub(crate) quota_used: f64,
     /// In how many of the periods it was stopped; 1 without a quota.
     pub(crate) throttled: f64,
+    /// How long the relay's core took for work that never changes, in microseconds of CPU time.
+    pub(crate) core_micros: f64,
     /// CPU seconds of the measurers per CPU second of the relay.
     pub(crate) measurers_cpu: Option<f64>,
     /// The most memory above that of the idle relay, in bytes.
@@ -113,6 +115,7 @@ impl Sample {
             cpu_secs,
             quota_used,
             throttled,
+            core_micros: f64::NAN,
             measurers_cpu: None,
             memory_bytes: 0,
             rejected: None,

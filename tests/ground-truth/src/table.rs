@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crate::case::Case;
+use crate::pace;
 use crate::sample::{Sample, Work, mean, median};
 
 /// A case with its samples.
@@ -19,12 +20,11 @@ pub(crate) struct Series {
 pub(crate) struct Row {
     /// What the relay did.
     pub(crate) work: Work,
-    /// Median of the forwarding samples, in bytes per second.
-    pub(crate) truth: f64,
-    /// Median of the estimates.
-    pub(crate) estimate: f64,
-    /// Estimate by truth of each round.
-    pub(crate) pairs: Vec<f64>,
+    /// What was measured.
+    pub(crate) rates: Rates,
+    /// What it would have been at one and the same speed of the relay's core, where CPU time is the
+    /// limit and that can be told.
+    pub(crate) at_equal_pace: Option<Rates>,
     /// CPU seconds per GB forwarded.
     truth_cpu: f64,
     /// CPU seconds per GB echoed.
@@ -39,10 +39,39 @@ pub(crate) struct Row {
     rejected: usize,
 }
 
-impl Row {
+/// What a relay forwarded and was measured at.
+#[derive(Clone, Debug)]
+pub(crate) struct Rates {
+    /// Median of the forwarding samples, in bytes per second.
+    pub(crate) truth: f64,
+    /// Median of the estimates.
+    pub(crate) estimate: f64,
+    /// Estimate by truth of each round.
+    pub(crate) pairs: Vec<f64>,
+}
+
+impl Rates {
+    /// Those of forwarding and of one kind of echo.
+    fn of(samples: &[Sample], work: Work) -> Self {
+        let forwarded = by_round(of(samples, Work::Forward), |sample| sample.rate);
+        let echoed = by_round(of(samples, work), |sample| sample.rate);
+        let pairs = echoed.iter().filter_map(|(round, echo)| Some(echo / forwarded.get(round)?));
+        let median = |rounds: &BTreeMap<u16, f64>| {
+            median(rounds.values().copied().collect()).unwrap_or(f64::NAN)
+        };
+        Self { truth: median(&forwarded), estimate: median(&echoed), pairs: pairs.collect() }
+    }
+
     /// Estimate by truth.
     pub(crate) fn ratio(&self) -> f64 {
         self.estimate / self.truth
+    }
+
+    /// The least and the greatest ratio of a round, and of how many.
+    fn range(&self) -> String {
+        let ends = (f64::INFINITY, f64::NEG_INFINITY);
+        let (min, max) = self.pairs.iter().fold(ends, |(a, b), &x| (a.min(x), b.max(x)));
+        format!("{min:.3}..{max:.3} of {}", self.pairs.len())
     }
 }
 
@@ -85,14 +114,11 @@ impl Series {
         let samples = &self.samples;
         let is_part = |sample: &&Sample| sample.work == work || sample.work == Work::Forward;
         let farthest = |a: f64, b: f64| if (b - 1.0).abs() > (a - 1.0).abs() { b } else { a };
-        let forwarded = by_round(of(samples, Work::Forward), |sample| sample.rate);
-        let echoed = by_round(of(samples, work), |sample| sample.rate);
-        let pairs = echoed.iter().filter_map(|(round, echo)| Some(echo / forwarded.get(round)?));
+        let equal = self.case.is_cpu().then(|| pace::at_equal_pace(samples)).flatten();
         Row {
             work,
-            truth: median_of(of(samples, Work::Forward), |sample| sample.rate),
-            estimate: median_of(of(samples, work), |sample| sample.rate),
-            pairs: pairs.collect(),
+            rates: Rates::of(samples, work),
+            at_equal_pace: equal.map(|samples| Rates::of(&samples, work)),
             truth_cpu: median_of(of(samples, Work::Forward), Sample::cpu_per_gb),
             estimate_cpu: median_of(of(samples, work), Sample::cpu_per_gb),
             out_to_in: of(samples, work).map(Sample::written_to_read).fold(1.0, farthest),
@@ -121,27 +147,27 @@ fn mbit(rate: f64) -> f64 {
 pub(crate) fn markdown(series: &[Series]) -> String {
     let mut table = String::from(
         "| relay | limit | sockets | truth Mbit/s | estimate Mbit/s | ratio | single rounds \
-         | forwarding CPU s/GB | echo CPU s/GB | bytes out/in | measurers' CPU/relay's \
-         | memory MB | rejected |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+         | at equal speed of the core | single rounds | forwarding CPU s/GB | echo CPU s/GB \
+         | bytes out/in | measurers' CPU/relay's | memory MB | rejected |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     for one in series {
         for row in one.rows() {
-            let (min, max) = row
-                .pairs
-                .iter()
-                .fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), &x| (a.min(x), b.max(x)));
+            let (equal, equal_rounds) = match &row.at_equal_pace {
+                Some(rates) => (format!("{:.3}", rates.ratio()), rates.range()),
+                None => ("-".to_owned(), "-".to_owned()),
+            };
             let _ = writeln!(
                 table,
-                "| {} | {} | {} | {:.1} | {:.1} | {:.3} | {min:.3}..{max:.3} of {} | {:.2} \
+                "| {} | {} | {} | {:.1} | {:.1} | {:.3} | {} | {equal} | {equal_rounds} | {:.2} \
                  | {:.2} | {:.3} | {:.3} | {} | {} |",
                 one.case.position,
                 one.case.limit,
                 name(row.work),
-                mbit(row.truth),
-                mbit(row.estimate),
-                row.ratio(),
-                row.pairs.len(),
+                mbit(row.rates.truth),
+                mbit(row.rates.estimate),
+                row.rates.ratio(),
+                row.rates.range(),
                 row.truth_cpu,
                 row.estimate_cpu,
                 row.out_to_in,
@@ -158,7 +184,7 @@ pub(crate) fn markdown(series: &[Series]) -> String {
 pub(crate) fn csv(series: &[Series]) -> String {
     let mut csv = String::from(
         "position,limit,work,sockets,round,bytes_per_sec,read_bytes,written_bytes,full_secs,window_secs,\
-         cpu_secs,cpu_secs_per_gb,quota_used,throttled_share,measurers_cpu_by_relay_cpu,\
+         cpu_secs,cpu_secs_per_gb,quota_used,throttled_share,core_micros,measurers_cpu_by_relay_cpu,\
          memory_bytes_above_idle,rejected\n",
     );
     for one in series {
@@ -170,7 +196,7 @@ pub(crate) fn csv(series: &[Series]) -> String {
             };
             let _ = writeln!(
                 csv,
-                "{},{},{work},{sockets},{},{:.0},{},{},{},{:.3},{:.4},{:.3},{:.4},{:.4},{},{},{}",
+                "{},{},{work},{sockets},{},{:.0},{},{},{},{:.3},{:.4},{:.3},{:.4},{:.4},{:.2},{},{},{}",
                 one.case.position,
                 one.case.limit,
                 sample.round,
@@ -183,6 +209,7 @@ pub(crate) fn csv(series: &[Series]) -> String {
                 sample.cpu_per_gb(),
                 sample.quota_used,
                 sample.throttled,
+                sample.core_micros,
                 sample.measurers_cpu.map(|cpu| format!("{cpu:.4}")).unwrap_or_default(),
                 sample.memory_bytes,
                 sample.rejected.as_deref().unwrap_or_default().replace([',', '\n'], ";"),
