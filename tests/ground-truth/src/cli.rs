@@ -25,7 +25,8 @@ pub(crate) struct Cli {
     /// Where samples.csv and table.md go; made if it is not there.
     #[arg(long, value_name = "DIR", default_value = "target/ground-truth")]
     pub(crate) out: PathBuf,
-    /// Times that each case limited by CPU is run; its figures are the medians of so many (1 to 100).
+    /// Times that each case limited by CPU is run, each in a network of its own; its figures are the
+    /// medians of so many (1 to 100).
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub(crate) rounds: u16,
     /// Times in each such round that the relay forwards and is measured in turn; a round's figures
@@ -36,7 +37,7 @@ pub(crate) struct Cli {
     #[arg(long, default_value_t = 3, value_name = "SECONDS",
           value_parser = clap::value_parser!(u16).range(3..=60))]
     pub(crate) seconds: u16,
-    /// Times that each case limited by BandwidthRate is run, with one turn each.
+    /// Times that each case limited by BandwidthRate is run, in these networks, with one turn each.
     #[arg(long, default_value_t = 1, value_name = "ROUNDS",
           value_parser = clap::value_parser!(u16).range(1..=100))]
     pub(crate) rate_rounds: u16,
@@ -73,7 +74,7 @@ pub(crate) struct Cli {
     /// than the other.
     #[arg(long, value_name = "MIN..MAX", value_parser = parse_bounds)]
     pub(crate) expect: Option<(f64, f64)>,
-    /// Take less than four minutes: five rounds of one quota and one of a rate, with the relay as
+    /// Take less than four minutes: three rounds of one quota and one of a rate, with the relay as
     /// middle and over 20 sockets, and --expect 0.75..1.30.
     #[arg(long, conflicts_with_all = ["rounds", "turns", "seconds", "rate_rounds", "rate_seconds",
           "positions", "quotas", "limits", "sockets", "cpu_sockets", "expect"])]
@@ -155,7 +156,7 @@ impl Cli {
             cli.positions = vec![Position::Middle];
             (cli.quotas, cli.limits) = (vec![15], vec![50]);
             cli.sockets = vec![20];
-            (cli.rounds, cli.turns) = (5, 2);
+            (cli.rounds, cli.turns) = (3, 3);
             cli.cpu_sockets = vec![Sockets::Exactly(20)];
             cli.expect = Some((0.75, 1.30));
         }

@@ -41,34 +41,30 @@ fn run(cli: &Cli) -> Result<bool> {
     fs::create_dir_all(&cli.out)
         .with_context(|| format!("Failed to make {}", cli.out.display()))?;
     let start = Instant::now();
-    let lab = Lab::start(cli)?;
-    eprintln!("the network is ready after {:.1} s", lab.start_time().as_secs_f64());
-    let mut series: Vec<Series> = Vec::new();
     let cases = cli.cases();
-    for (index, case) in (1..).zip(&cases) {
-        series.push(Series { case: case.clone(), samples: Vec::new() });
-        let mut bench = Bench::open(&lab, case)?;
-        for round in 0..case.rounds {
-            eprintln!(
-                "[{:4.0} s] {} as {}, case {index} of {}, round {} of {}",
-                start.elapsed().as_secs_f64(),
-                case.limit,
-                case.position,
-                cases.len(),
-                round + 1,
-                case.rounds,
-            );
+    let no_samples = |case: &Case| Series { case: case.clone(), samples: Vec::new() };
+    let mut series: Vec<_> = cases.iter().map(no_samples).collect();
+    let rounds = cases.iter().map(|case| case.rounds).max().unwrap_or(0);
+    for round in 0..rounds {
+        // How large records are, and so what forwarding costs, differs from network to network.
+        let lab = Lab::start(cli)?;
+        eprintln!(
+            "[{:4.0} s] round {} of {rounds}: the network is ready after {:.1} s",
+            start.elapsed().as_secs_f64(),
+            round + 1,
+            lab.start_time().as_secs_f64()
+        );
+        for (index, case) in cases.iter().enumerate().filter(|(_, case)| round < case.rounds) {
+            let secs = start.elapsed().as_secs_f64();
+            eprintln!("[{secs:4.0} s] {} as {}", case.limit, case.position);
+            let mut bench = Bench::open(&lab, case)?;
             for _ in 0..case.turns {
-                let samples = turn_of(&mut bench, case, round)?;
-                if let Some(last) = series.last_mut() {
-                    last.samples.extend(samples);
-                }
+                series[index].samples.extend(turn_of(&mut bench, case, round)?);
             }
-            // After every round, so that nothing is lost.
+            // So that nothing is lost.
             store(cli, &series)?;
         }
     }
-    drop(lab);
     let table = table::markdown(&series);
     print(&table);
     eprintln!(
