@@ -46,7 +46,7 @@ fn run(cli: &Cli) -> Result<bool> {
     let mut series: Vec<_> = cases.iter().map(no_samples).collect();
     let rounds = cases.iter().map(|case| case.rounds).max().unwrap_or(0);
     for round in 0..rounds {
-        // How large records are, and so what forwarding costs, differs from network to network.
+        // What forwarding and echoing cost differs from network to network.
         let lab = Lab::start(cli)?;
         eprintln!(
             "[{:4.0} s] round {} of {rounds}: the network is ready after {:.1} s",
