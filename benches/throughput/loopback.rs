@@ -40,6 +40,7 @@ impl Loopback {
             period: Duration::ZERO,
             ratio: Params::default().ratio,
             max_duration_secs: duration_secs,
+            max_sockets: 512,
         };
         let relay = RelayHost::start(policy, None, relay_core).expect("the relay starts");
         let order = Order {

@@ -112,6 +112,7 @@ fn open_circuit() -> (End, EchoLink, End) {
         period: Duration::ZERO,
         ratio: Params::default().ratio,
         max_duration_secs: 30,
+        max_sockets: 512,
     };
     let extension = Extension::new(policy, None, None).expect("it has no file to read");
     let measurement = MeasurementId([2; 16]);

@@ -41,6 +41,7 @@ impl Setup {
             period: Duration::from_secs(86_400),
             ratio: Ratio::from_percent(25).expect("a ratio"),
             max_duration_secs: 45,
+            max_sockets: 512,
         };
         Self { policy, memory: None, limit: Some(BytesPerSec::from_mbit(20)), lie: Lie::Nothing }
     }

@@ -13,9 +13,9 @@ pub const SOCKETS: RangeInclusive<u16> = 1..=4096;
 pub const CELLS_PER_RECORD: RangeInclusive<usize> = 1..=31;
 /// The least probability of checking a cell (paper §4.1: p = 1e-5).
 pub const MIN_CHECK_PROBABILITY: f64 = 1e-5;
-/// The background allowance never falls below that of so much measurement traffic, so that a
-/// relay with few clients does not notice being measured.
-pub const BACKGROUND_FLOOR: BytesPerSec = BytesPerSec::from_mbit(10);
+/// The background allowance never falls below this, whatever the ratio, so that a relay's few clients
+/// do not notice that it is measured.
+pub const BACKGROUND_FLOOR: BytesPerSec = BytesPerSec::from_mbit(1);
 
 /// What every role of a measurement has to agree on.
 #[derive(Clone, Copy, Debug, PartialEq)]

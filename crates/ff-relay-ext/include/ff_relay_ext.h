@@ -156,6 +156,12 @@ typedef enum ff_output_kind {
    * fails, call `ff_target_abort`. Only for targets made without a file.
    */
   FF_OUTPUT_KIND_STORE = 5,
+  /**
+   * The measurement of `link` is over: forget its circuit, and drop its FF_CMD_MEAS_ECHO cells.
+   * Go on reading: over unread input it would be reset, and its last message lost. Unless its
+   * peer closes it, FF_OUTPUT_KIND_CLOSE comes two seconds later.
+   */
+  FF_OUTPUT_KIND_OVER = 6,
 } ff_output_kind;
 
 /**
@@ -175,6 +181,28 @@ typedef enum ff_level {
    */
   FF_LEVEL_WARN = 2,
 } ff_level;
+
+/**
+ * A link's part in a measurement.
+ */
+typedef enum ff_part {
+  /**
+   * It has none: what it carries is background.
+   */
+  FF_PART_NONE = 0,
+  /**
+   * The measurement that is granted or running was asked for on it.
+   */
+  FF_PART_COORDINATOR = 1,
+  /**
+   * It has a measurement circuit.
+   */
+  FF_PART_MEASUREMENT = 2,
+  /**
+   * It had one; what it brings is dropped.
+   */
+  FF_PART_ENDING = 3,
+} ff_part;
 
 /**
  * Which cipher the cells of a circuit pass through.
@@ -246,6 +274,10 @@ typedef struct ff_arrival {
    */
   uint32_t circ_id;
   /**
+   * Whether the link has, or has had, circuits that are not ours.
+   */
+  bool has_circuits;
+  /**
    * The cell's body: FF_BODY_LEN bytes.
    */
   const uint8_t *body;
@@ -283,6 +315,14 @@ typedef struct ff_allowance {
    * Bytes that may be sent, if there is one.
    */
   uint64_t send_bytes;
+  /**
+   * Of the former, those that measurement traffic must leave to background.
+   */
+  uint64_t receive_reserved_bytes;
+  /**
+   * Of the latter, those that measurement traffic must leave to background.
+   */
+  uint64_t send_reserved_bytes;
 } ff_allowance;
 
 /**
@@ -298,7 +338,7 @@ typedef struct ff_output {
    */
   enum ff_level level;
   /**
-   * For FF_OUTPUT_KIND_SEND, OPEN and CLOSE. It may be gone already; then drop the output.
+   * For FF_OUTPUT_KIND_SEND, OPEN, OVER and CLOSE. It may be gone already; then drop the output.
    */
   uint64_t link;
   /**
@@ -408,8 +448,8 @@ void ff_target_free(struct ff_target *target);
  * Takes the operator's options in place of all earlier ones, or none of them when one is bad.
  *
  * What is not among them comes from the consensus or has its default. Of options with the same
- * name, the last counts. A measurement that is going on keeps what it was granted. When an option
- * is bad, `error` gets a text that says what is allowed; it may be NULL.
+ * name, the last counts. A measurement that is going on keeps what it was granted, and ends when it
+ * would not be granted any more: look at `ff_target_poll_output` afterwards. When an option is bad, `error` gets a text that says what is allowed; it may be NULL.
  *
  * # Safety
  * `target` is NULL or valid, `options` has `count` elements, their texts end with NUL, and `error`
@@ -418,13 +458,14 @@ void ff_target_free(struct ff_target *target);
 enum ff_status ff_target_set_options(struct ff_target *target,
                                      const struct ff_option *options,
                                      size_t count,
+                                     uint64_t now_micros,
                                      char *error,
                                      size_t error_len);
 
 /**
  * Takes a new consensus's parameters in place of all earlier ones.
  *
- * Leave out what the consensus does not have. Values out of bounds are cut to them, and names
+ * Leave out what the consensus does not have. A measurement may end by it, as by new options. Values out of bounds are cut to them, and names
  * that are not an option's are ignored.
  *
  * # Safety
@@ -432,7 +473,8 @@ enum ff_status ff_target_set_options(struct ff_target *target,
  */
 enum ff_status ff_target_set_params(struct ff_target *target,
                                     const struct ff_param *params,
-                                    size_t count);
+                                    size_t count,
+                                    uint64_t now_micros);
 
 /**
  * Takes a MEASUREMENT cell, from any link.
@@ -486,14 +528,16 @@ enum ff_status ff_target_on_echoed(struct ff_target *target,
 
 /**
  * Counts bytes that moved and were not measurement traffic: neither on a measurement link nor on
- * the coordinator's.
+ * the coordinator's. To be called also when nothing is measured, because a measurement leaves
+ * clients what they had before.
  *
  * # Safety
  * `target` is NULL or valid.
  */
 enum ff_status ff_target_on_background(struct ff_target *target,
                                        uint64_t sent_bytes,
-                                       uint64_t received_bytes);
+                                       uint64_t received_bytes,
+                                       uint64_t now_micros);
 
 /**
  * Counts that background traffic had to wait because its allowance was used up.
@@ -543,6 +587,15 @@ enum ff_status ff_target_poll_output(struct ff_target *target,
 bool ff_target_is_exempt(const struct ff_target *target,
                          const uint8_t *address,
                          size_t len);
+
+/**
+ * A link's part in the measurement that is granted or running, or in one that has just ended.
+ *
+ * # Safety
+ * `target` is NULL or valid.
+ */
+enum ff_part ff_target_part_of(const struct ff_target *target,
+                               uint64_t link);
 
 /**
  * Whether no measurement is granted or running.

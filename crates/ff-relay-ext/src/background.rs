@@ -1,29 +1,163 @@
-//! Holds the relay's ordinary traffic to its share while the relay is measured.
+//! Holds the relay's ordinary traffic to its share while the relay is measured, and no further than
+//! the measurement really uses what it takes away.
 //!
-//! A background byte needs a token. Echoed cells bring them, x·r/(1-r) for x bytes, at once: a
-//! limit set from the last second would overshoot whenever the traffic changes. A relay that is
-//! hardly measured at all still gets the tokens of 10 Mbit/s of measurement.
+//! A background byte needs a token, in each direction. With x the bytes that are echoed, r the
+//! ratio and `had` what clients moved before the measurement, all in bytes per second, clients get
+//!
+//! ```text
+//!   max( x·r/(1-r), 1 Mbit/s )   their share: measurement traffic leaves it alone
+//!   had - 3·x                    if that is more: they compete for it with measurement traffic
+//! ```
+//!
+//! So they give up three bytes at most for each one that is measured: a coordinator that sends
+//! little takes little from them. A relay that is full of clients is still measured, because a
+//! measurement which gets anything may treble with each step until the share is what binds.
+//!
+//! Echoed cells bring the share's tokens at once: a limit set from the last second would overshoot
+//! whenever the traffic changes. The rest is looked at every [`WINDOW`].
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use ff_proto::params::BACKGROUND_FLOOR;
-use ff_proto::units::{MonoTime, Ratio};
+use ff_proto::units::{BytesPerSec, MonoTime, Ratio};
 
-/// In windows of this length the floor is compared with what echoed cells brought.
+/// In windows of this length the floor and the excess are compared with what echoed cells brought.
 const WINDOW: Duration = Duration::from_millis(100);
+/// Windows over which x is averaged: measurers nap, and token buckets are refilled in steps.
+const WINDOWS_OF_ECHO: usize = 3;
 /// Unused tokens are worth so many windows of their income at most: the coordinator counts
 /// background per second, so what is saved up would be spent in vain.
 const SAVED_WINDOWS: i64 = 2;
+/// Bytes that clients give up for each one that is measured, at most.
+const GIVEN_UP: i64 = 3;
+/// A second.
+const SECOND: Duration = Duration::from_secs(1);
+/// Seconds before a measurement that say what clients had.
+const REMEMBERED_SECS: usize = 10;
+/// So many seconds in a row may a measurement hold clients back and move less than they do.
+const IDLE_SECS: u8 = 3;
+
+/// Bytes in both directions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Both {
+    /// To the peers.
+    sent: u64,
+    /// From the peers.
+    received: u64,
+}
+
+impl Both {
+    /// Adds.
+    fn add(&mut self, sent: u64, received: u64) {
+        self.sent = self.sent.saturating_add(sent);
+        self.received = self.received.saturating_add(received);
+    }
+}
+
+/// What clients have moved in the last seconds, for when a measurement begins.
+#[derive(Debug, Default)]
+pub struct Recent {
+    /// Full seconds, the last one at the end; those without traffic are zero.
+    full: VecDeque<Both>,
+    /// The second that is being counted, from the clock's zero.
+    second: u64,
+    /// Bytes in it.
+    counted: Both,
+}
+
+impl Recent {
+    /// Notes bytes that clients have moved.
+    pub fn note(&mut self, sent_bytes: u64, received_bytes: u64, now: MonoTime) {
+        self.turn_to(now);
+        self.counted.add(sent_bytes, received_bytes);
+    }
+
+    /// Ends the seconds that are full.
+    fn turn_to(&mut self, now: MonoTime) {
+        let second = now.micros() / 1_000_000;
+        let passed = second.saturating_sub(self.second);
+        if passed == 0 {
+            return;
+        }
+        self.full.push_back(std::mem::take(&mut self.counted));
+        let empty = usize::try_from(passed - 1).unwrap_or(usize::MAX).min(REMEMBERED_SECS);
+        self.full.extend(std::iter::repeat_n(Both::default(), empty));
+        self.full.drain(..self.full.len().saturating_sub(REMEMBERED_SECS));
+        self.second = second;
+    }
+
+    /// What they moved per second, sent and received: the mean of the last ten seconds, or of as
+    /// many as there have been.
+    fn per_second(&mut self, now: MonoTime) -> Both {
+        self.turn_to(now);
+        let seconds = u64::try_from(self.full.len()).unwrap_or(u64::MAX).max(1);
+        let mut sum = Both::default();
+        self.full.iter().for_each(|second| sum.add(second.sent, second.received));
+        Both { sent: sum.sent / seconds, received: sum.received / seconds }
+    }
+}
+
+/// Bytes of background that may move now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Allowance {
+    /// Bytes that may be received.
+    pub receive_bytes: u64,
+    /// Bytes that may be sent.
+    pub send_bytes: u64,
+    /// Of those that may be received, the share: measurement traffic leaves them to background.
+    pub receive_reserved_bytes: u64,
+    /// Of those that may be sent, the share.
+    pub send_reserved_bytes: u64,
+}
 
 /// Tokens of one direction, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
-struct Tokens(i64);
+struct Tokens {
+    /// The share. Below zero when more has moved than was allowed.
+    share: i64,
+    /// What clients have of the excess of what they had.
+    excess: i64,
+    /// What they had, per window.
+    had: i64,
+}
 
 impl Tokens {
-    /// Adds, up to a cap.
+    /// Adds to the share, up to a cap.
     fn add(&mut self, bytes: i64, cap: i64) {
-        self.0 = self.0.saturating_add(bytes).min(cap.max(self.0));
+        self.share = self.share.saturating_add(bytes).min(cap.max(self.share));
     }
+
+    /// Sets the excess for the next window, in which so much comes from elsewhere or is given up.
+    fn renew_excess(&mut self, less: i64) {
+        let income = self.had.saturating_sub(less).max(0);
+        self.excess = self.excess.saturating_add(income).min(income.saturating_mul(SAVED_WINDOWS));
+    }
+
+    /// Takes tokens: of the share first, then of the excess; a debt is the share's.
+    fn take(&mut self, bytes: u64) {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        let beyond = bytes.saturating_sub(self.share.max(0)).clamp(0, self.excess);
+        self.excess -= beyond;
+        self.share = self.share.saturating_sub(bytes.saturating_sub(beyond));
+    }
+
+    /// Bytes that may move: all, and of these the share.
+    fn allowed(&self) -> (u64, u64) {
+        let positive = |tokens: i64| u64::try_from(tokens).unwrap_or(0);
+        (positive(self.share.saturating_add(self.excess)), positive(self.share))
+    }
+}
+
+/// What happened in a second, to find a measurement that holds clients back in vain.
+#[derive(Clone, Copy, Debug, Default)]
+struct SecondSeen {
+    /// Bytes echoed.
+    echoed: u64,
+    /// Bytes received from others.
+    background: u64,
+    /// Whether others had to wait.
+    waited: bool,
 }
 
 /// The background limit of one running measurement.
@@ -41,29 +175,52 @@ pub struct BackgroundLimit {
     income: i64,
     /// Tokens of the last full window: the measure of what may be saved.
     last_income: i64,
+    /// Bytes echoed in it.
+    echoed: u64,
+    /// Bytes echoed in the windows before it.
+    echoed_before: [u64; WINDOWS_OF_ECHO],
     /// Measured bytes that have not made a whole token yet.
     remainder_bytes: u64,
+    /// When the current second began.
+    second_start: MonoTime,
+    /// What happened in it.
+    second: SecondSeen,
+    /// Seconds in a row in which clients were held back in vain.
+    idle_secs: u8,
 }
 
 impl BackgroundLimit {
-    /// A limit that starts with one window of the floor.
+    /// A limit that starts with one window of the floor, and of what clients had before.
     #[must_use]
-    pub fn new(ratio: Ratio, now: MonoTime) -> Self {
-        let floor = floor_per_window(ratio);
+    pub fn new(ratio: Ratio, recent: &mut Recent, now: MonoTime) -> Self {
+        let had = recent.per_second(now);
+        let tokens = |had: u64| {
+            let had = per_window(BytesPerSec::new(had));
+            let mut tokens = Tokens { share: floor_per_window(), excess: 0, had };
+            tokens.renew_excess(floor_per_window());
+            tokens
+        };
         Self {
             ratio,
-            received: Tokens(floor),
-            sent: Tokens(floor),
+            received: tokens(had.received),
+            sent: tokens(had.sent),
             window_start: now,
             income: 0,
-            last_income: floor,
+            last_income: floor_per_window(),
+            echoed: 0,
+            echoed_before: [0; WINDOWS_OF_ECHO],
             remainder_bytes: 0,
+            second_start: now,
+            second: SecondSeen::default(),
+            idle_secs: 0,
         }
     }
 
     /// Notes echoed bytes, which bring tokens.
     pub fn on_echoed(&mut self, bytes: u64, now: MonoTime) {
         self.on_time(now);
+        self.echoed = self.echoed.saturating_add(bytes);
+        self.second.echoed = self.second.echoed.saturating_add(bytes);
         let bytes = self.remainder_bytes.saturating_add(bytes);
         let tokens = self.ratio.background_for(bytes);
         // What the rounding left over counts the next time.
@@ -75,19 +232,70 @@ impl BackgroundLimit {
         self.grant(tokens);
     }
 
-    /// Notes the time; at the end of a window the floor makes up for what is missing.
+    /// Notes the time. At the end of a window the floor makes up for what is missing, and the
+    /// excess is set anew.
     pub fn on_time(&mut self, now: MonoTime) {
+        self.end_second(now);
         let windows = now.since(self.window_start).as_micros() / WINDOW.as_micros();
         if windows == 0 {
             return;
         }
-        let floor = floor_per_window(self.ratio);
+        let floor = floor_per_window();
         let windows = i64::try_from(windows).unwrap_or(i64::MAX);
         let missing = floor.saturating_mul(windows).saturating_sub(self.income).max(0);
         self.last_income = (self.income / windows).max(floor);
-        self.income = 0;
-        self.window_start = now;
         self.grant(missing);
+        self.note_echoed(windows);
+        let less = self.share_per_window().saturating_add(self.given_up_per_window());
+        self.received.renew_excess(less);
+        self.sent.renew_excess(less);
+        (self.income, self.echoed, self.window_start) = (0, 0, now);
+    }
+
+    /// Remembers what was echoed, evenly in so many windows.
+    fn note_echoed(&mut self, windows: i64) {
+        let each = self.echoed / u64::try_from(windows).unwrap_or(1).max(1);
+        for _ in 0..windows.min(WINDOWS_OF_ECHO as i64) {
+            self.echoed_before.rotate_right(1);
+            self.echoed_before[0] = each;
+        }
+    }
+
+    /// What is echoed in a window of these days.
+    fn echoed_per_window(&self) -> u64 {
+        self.echoed_before.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes))
+            / WINDOWS_OF_ECHO as u64
+    }
+
+    /// The share that it brings.
+    fn share_per_window(&self) -> i64 {
+        let tokens = self.ratio.background_for(self.echoed_per_window());
+        i64::try_from(tokens).unwrap_or(i64::MAX).max(floor_per_window())
+    }
+
+    /// What clients give up for it.
+    fn given_up_per_window(&self) -> i64 {
+        i64::try_from(self.echoed_per_window()).unwrap_or(i64::MAX).saturating_mul(GIVEN_UP)
+    }
+
+    /// Judges the second if it is full.
+    fn end_second(&mut self, now: MonoTime) {
+        if now.since(self.second_start) < SECOND {
+            return;
+        }
+        let SecondSeen { echoed, background, waited } = std::mem::take(&mut self.second);
+        self.second_start = now;
+        // Where clients are held to what the measurement has brought them, it uses what it takes.
+        let by_share = self.ratio.background_for(echoed) >= background;
+        let in_vain = waited && echoed < background && !by_share;
+        self.idle_secs = if in_vain { self.idle_secs.saturating_add(1) } else { 0 };
+    }
+
+    /// Whether the measurement has held clients back for some time without using what it takes
+    /// from them, and is to be ended.
+    #[must_use]
+    pub fn is_in_vain(&self) -> bool {
+        self.idle_secs >= IDLE_SECS
     }
 
     /// When [`on_time`](Self::on_time) is next due, for traffic that has stopped being echoed.
@@ -103,77 +311,197 @@ impl BackgroundLimit {
         self.sent.add(tokens, cap);
     }
 
-    /// Background bytes that may be received now.
+    /// Background bytes that may move now.
     #[must_use]
-    pub fn may_receive(&self) -> u64 {
-        u64::try_from(self.received.0).unwrap_or(0)
-    }
-
-    /// Background bytes that may be sent now.
-    #[must_use]
-    pub fn may_send(&self) -> u64 {
-        u64::try_from(self.sent.0).unwrap_or(0)
+    pub fn allowance(&self) -> Allowance {
+        let (receive_bytes, receive_reserved_bytes) = self.received.allowed();
+        let (send_bytes, send_reserved_bytes) = self.sent.allowed();
+        Allowance { receive_bytes, send_bytes, receive_reserved_bytes, send_reserved_bytes }
     }
 
     /// Takes tokens for background bytes.
     pub fn on_background(&mut self, sent_bytes: u64, received_bytes: u64) {
-        let less =
-            |tokens: i64, bytes| tokens.saturating_sub(i64::try_from(bytes).unwrap_or(i64::MAX));
-        self.sent.0 = less(self.sent.0, sent_bytes);
-        self.received.0 = less(self.received.0, received_bytes);
+        self.second.background = self.second.background.saturating_add(received_bytes);
+        self.sent.take(sent_bytes);
+        self.received.take(received_bytes);
+    }
+
+    /// Notes that background had to wait for tokens.
+    pub fn on_wait(&mut self) {
+        self.second.waited = true;
     }
 }
 
+/// Bytes of a rate that come in a window.
+fn per_window(rate: BytesPerSec) -> i64 {
+    i64::try_from(rate.bytes_in(WINDOW)).unwrap_or(i64::MAX)
+}
+
 /// Tokens that a window brings at least.
-fn floor_per_window(ratio: Ratio) -> i64 {
-    let bytes = ratio.background_for(BACKGROUND_FLOOR.bytes_in(WINDOW));
-    i64::try_from(bytes).unwrap_or(i64::MAX)
+fn floor_per_window() -> i64 {
+    per_window(BACKGROUND_FLOOR)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Echoes at this rate for `seconds` and takes all the background it can get; returns its
-    /// bytes per second.
-    fn greedy_background(ratio: u8, echoed_per_sec: u64, seconds: u64) -> u64 {
-        let mut now = MonoTime::from_micros(0);
-        let mut limit = BackgroundLimit::new(Ratio::from_percent(ratio).unwrap(), now);
-        let mut background = 0;
-        for step in 0..seconds * 1000 {
-            now = MonoTime::from_micros(step * 1000);
-            limit.on_echoed(echoed_per_sec / 1000, now);
-            limit.on_time(now);
-            let bytes = limit.may_receive();
-            limit.on_background(bytes, bytes);
-            background += bytes;
+    /// A relay that can move so many bytes a second, of which clients and a measurement each want
+    /// what they say, in steps of a millisecond. What the share does not keep for clients is theirs
+    /// and the measurement's in proportion to what both want.
+    struct Relay {
+        /// Bytes a second.
+        capacity: u64,
+        /// What clients want.
+        clients: u64,
+        /// What the measurement sends.
+        measurement: u64,
+    }
+
+    impl Relay {
+        /// Serves clients alone for ten seconds, then both for some; returns what each moved in
+        /// every second, and whether the measurement was in vain.
+        fn measure(&self, ratio: u8, seconds: u64) -> (Vec<(u64, u64)>, bool) {
+            let mut recent = Recent::default();
+            let before = self.clients.min(self.capacity) / 1000;
+            for step in 0..10_000 {
+                recent.note(before, before, MonoTime::from_micros(step * 1000));
+            }
+            let zero = MonoTime::from_micros(10_000_000);
+            let ratio = Ratio::from_percent(ratio).unwrap();
+            let mut limit = BackgroundLimit::new(ratio, &mut recent, zero);
+            let mut moved = Vec::new();
+            let (mut waiting, mut x_second, mut y_second) = (0, 0, 0);
+            for step in 1..=seconds * 1000 {
+                let now = zero + Duration::from_millis(step);
+                waiting = (waiting + self.clients / 1000).min(self.clients / 2);
+                let (x, y) = self.serve(&limit, waiting);
+                if y < waiting {
+                    limit.on_wait();
+                }
+                limit.on_background(y, y);
+                limit.on_echoed(x, now);
+                waiting -= y;
+                (x_second, y_second) = (x_second + x, y_second + y);
+                if step % 1000 == 0 {
+                    moved.push((std::mem::take(&mut x_second), std::mem::take(&mut y_second)));
+                }
+            }
+            (moved, limit.is_in_vain())
         }
-        background / seconds
+
+        /// Measurement and client bytes that one step moves.
+        fn serve(&self, limit: &BackgroundLimit, waiting: u64) -> (u64, u64) {
+            let allowed = limit.allowance();
+            let capacity = self.capacity / 1000;
+            let kept = allowed.receive_reserved_bytes.min(waiting).min(capacity);
+            let more = allowed.receive_bytes.min(waiting) - kept;
+            let sends = self.measurement / 1000;
+            let both = (more + sends).max(1);
+            let free = (capacity - kept).min(both);
+            (free * sends / both, kept + free * more / both)
+        }
+    }
+
+    /// Mbit/s in bytes per second.
+    const fn mbit(mbit: u64) -> u64 {
+        BytesPerSec::from_mbit(mbit).get()
     }
 
     #[test]
-    fn background_gets_its_share_and_no_more() {
-        let got = greedy_background(10, 28_125_000, 10);
-        assert!((3_090_000..=3_160_000).contains(&got), "{got} B/s of 3,125,000");
-        assert_eq!(greedy_background(0, 28_125_000, 3), 0);
-    }
-
-    #[test]
-    fn a_relay_that_is_hardly_measured_keeps_the_floor() {
-        let floor = Ratio::from_percent(25).unwrap().background_for(1_250_000);
-        for echoed in [0, 1000, 500_000] {
-            let got = greedy_background(25, echoed, 10);
-            assert!(got.abs_diff(floor) < floor / 20, "{got} B/s of {floor} at {echoed} B/s");
+    fn clients_get_their_share_and_no_more() {
+        let relay = Relay { capacity: mbit(250), clients: mbit(250), measurement: mbit(1000) };
+        for (ratio, share) in [(10, mbit(25)), (25, mbit(250) / 4), (50, mbit(125))] {
+            let (moved, in_vain) = relay.measure(ratio, 5);
+            for (x, y) in &moved[1..] {
+                assert!(y.abs_diff(share) <= share / 50, "{ratio} %: {y} B/s of {share}");
+                assert!((x + y).abs_diff(mbit(250)) <= mbit(3), "{ratio} %: {x} and {y}");
+            }
+            assert!(!in_vain);
         }
     }
 
     #[test]
-    fn unused_tokens_do_not_pile_up() {
-        let mut limit = BackgroundLimit::new(Ratio::from_percent(50).unwrap(), MonoTime::default());
-        for step in 0..10_000 {
-            limit.on_echoed(100_000, MonoTime::from_micros(step * 1000));
+    fn a_full_relay_is_measured_whatever_its_size() {
+        for capacity in [mbit(4), mbit(10), mbit(50), mbit(1000)] {
+            for clients in [capacity, capacity * 5] {
+                let relay = Relay { capacity, clients, measurement: capacity * 2 };
+                let (moved, in_vain) = relay.measure(25, 5);
+                for (x, y) in &moved[1..] {
+                    let (least, most) = (capacity * 72 / 100, capacity * 77 / 100);
+                    assert!((least..=most).contains(x), "{capacity}, {clients}: {moved:?}");
+                    assert!(*y >= capacity / 5, "{capacity}, {clients}: {moved:?}");
+                }
+                assert!(!in_vain);
+            }
         }
-        // 100 MB/s echoed and as much background allowed: two windows of 10 MB may be saved.
-        assert!(limit.may_send() <= 20_200_000, "{}", limit.may_send());
+    }
+
+    #[test]
+    fn a_coordinator_that_sends_little_takes_little() {
+        for (ratio, sends) in [(25, mbit(1)), (0, mbit(1)), (25, 514), (99, 514)] {
+            let relay = Relay { capacity: mbit(250), clients: mbit(50), measurement: sends };
+            let (moved, _) = relay.measure(ratio, 5);
+            for (_, y) in &moved {
+                assert!(*y >= mbit(50) * 93 / 100, "{ratio} %, {sends}: {moved:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_measurement_that_holds_clients_back_in_vain_is_found() {
+        // Clients come after it has begun: they are held to the floor.
+        let mut recent = Recent::default();
+        let zero = MonoTime::from_micros(0);
+        let mut limit = BackgroundLimit::new(Ratio::from_percent(25).unwrap(), &mut recent, zero);
+        for second in 1..=3 {
+            assert!(!limit.is_in_vain());
+            limit.on_echoed(514, zero + SECOND * (second - 1));
+            limit.on_background(mbit(1), mbit(1));
+            limit.on_wait();
+            limit.on_time(zero + SECOND * second);
+        }
+        assert!(limit.is_in_vain());
+        // Nobody waits, or the measurement moves more than clients: it may go on.
+        limit.on_time(zero + SECOND * 4);
+        assert!(!limit.is_in_vain());
+    }
+
+    #[test]
+    fn the_floor_holds_for_a_ratio_of_zero() {
+        let relay = Relay { capacity: mbit(100), clients: mbit(100), measurement: mbit(300) };
+        let (moved, in_vain) = relay.measure(0, 5);
+        for (_, y) in &moved[1..] {
+            assert!(y.abs_diff(mbit(1)) <= mbit(1) / 20, "{moved:?}");
+        }
+        assert!(!in_vain);
+    }
+
+    #[test]
+    fn unused_allowance_is_not_saved_up() {
+        let mut limit = BackgroundLimit::new(
+            Ratio::from_percent(10).unwrap(),
+            &mut Recent::default(),
+            MonoTime::default(),
+        );
+        for step in 0..60_000 {
+            limit.on_echoed(28_125, MonoTime::from_micros(step * 1000));
+        }
+        // 312,500 B are a window at this rate, so two of them.
+        let saved = limit.allowance().receive_bytes;
+        assert!(saved <= 625_000 + floor_per_window().unsigned_abs(), "{saved} B");
+    }
+
+    #[test]
+    fn what_clients_had_is_the_mean_of_the_last_seconds() {
+        let mut recent = Recent::default();
+        let at = |secs: u64| MonoTime::from_micros(secs * 1_000_000);
+        assert_eq!(recent.per_second(at(5)), Both::default());
+        for second in 0..20 {
+            recent.note(10 * second, second, at(second));
+        }
+        assert_eq!(recent.per_second(at(20)), Both { sent: 145, received: 14 });
+        assert_eq!(recent.per_second(at(25)), Both { sent: 85, received: 8 });
+        assert_eq!(recent.per_second(at(1000)), Both::default());
     }
 }

@@ -21,7 +21,7 @@ use std::{ptr, slice};
 
 use ff_proto::auth::EXPORTER_LEN;
 use ff_proto::cell::{BODY_LEN, Body, CELL_LEN, CMD_MEAS_ECHO, CMD_MEASUREMENT};
-use ff_proto::session::target::{Arrival, LinkId};
+use ff_proto::session::target::{Arrival, LinkId, Part};
 use ff_proto::units::{Cells, MonoTime};
 
 pub use self::circuit::{
@@ -81,6 +81,8 @@ pub struct FfArrival {
     pub link: u64,
     /// The cell's circuit id.
     pub circ_id: u32,
+    /// Whether the link has, or has had, circuits that are not ours.
+    pub has_circuits: bool,
     /// The cell's body: FF_BODY_LEN bytes.
     pub body: *const u8,
     /// What the link's TLS exporter gives for FF_EXPORTER_LABEL: FF_SECRET_LEN bytes.
@@ -111,6 +113,24 @@ pub enum FfOutputKind {
     /// Store `text` in place of what was stored before, so that it survives a restart; when that
     /// fails, call `ff_target_abort`. Only for targets made without a file.
     Store = 5,
+    /// The measurement of `link` is over: forget its circuit, and drop its FF_CMD_MEAS_ECHO cells.
+    /// Go on reading: over unread input it would be reset, and its last message lost. Unless its
+    /// peer closes it, FF_OUTPUT_KIND_CLOSE comes two seconds later.
+    Over = 6,
+}
+
+/// A link's part in a measurement.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FfPart {
+    /// It has none: what it carries is background.
+    None = 0,
+    /// The measurement that is granted or running was asked for on it.
+    Coordinator = 1,
+    /// It has a measurement circuit.
+    Measurement = 2,
+    /// It had one; what it brings is dropped.
+    Ending = 3,
 }
 
 /// The next thing that the relay must do. Fields of other kinds are zero.
@@ -121,7 +141,7 @@ pub struct FfOutput {
     pub kind: FfOutputKind,
     /// For FF_OUTPUT_KIND_TELL.
     pub level: FfLevel,
-    /// For FF_OUTPUT_KIND_SEND, OPEN and CLOSE. It may be gone already; then drop the output.
+    /// For FF_OUTPUT_KIND_SEND, OPEN, OVER and CLOSE. It may be gone already; then drop the output.
     pub link: u64,
     /// For FF_OUTPUT_KIND_OPEN.
     pub circuit: *mut FfCircuit,
@@ -142,6 +162,10 @@ pub struct FfAllowance {
     pub receive_bytes: u64,
     /// Bytes that may be sent, if there is one.
     pub send_bytes: u64,
+    /// Of the former, those that measurement traffic must leave to background.
+    pub receive_reserved_bytes: u64,
+    /// Of the latter, those that measurement traffic must leave to background.
+    pub send_reserved_bytes: u64,
 }
 
 /// What the relay has been through since `ff_target_new`. Numbers only grow.
@@ -253,8 +277,8 @@ pub unsafe extern "C" fn ff_target_free(target: *mut FfTarget) {
 /// Takes the operator's options in place of all earlier ones, or none of them when one is bad.
 ///
 /// What is not among them comes from the consensus or has its default. Of options with the same
-/// name, the last counts. A measurement that is going on keeps what it was granted. When an option
-/// is bad, `error` gets a text that says what is allowed; it may be NULL.
+/// name, the last counts. A measurement that is going on keeps what it was granted, and ends when it
+/// would not be granted any more: look at `ff_target_poll_output` afterwards. When an option is bad, `error` gets a text that says what is allowed; it may be NULL.
 ///
 /// # Safety
 /// `target` is NULL or valid, `options` has `count` elements, their texts end with NUL, and `error`
@@ -264,6 +288,7 @@ pub unsafe extern "C" fn ff_target_set_options(
     target: *mut FfTarget,
     options: *const FfOption,
     count: usize,
+    now_micros: u64,
     error: *mut c_char,
     error_len: usize,
 ) -> FfStatus {
@@ -272,7 +297,7 @@ pub unsafe extern "C" fn ff_target_set_options(
     guard::change(target, |target| {
         // SAFETY: the caller's promise.
         match unsafe { read_options(options, count) } {
-            Ok(options) => target.set_options(options),
+            Ok(options) => target.set_options(options, MonoTime::from_micros(now_micros)),
             // SAFETY: the caller's promise.
             Err(failure) => return unsafe { failure.report(error, error_len) },
         }
@@ -282,7 +307,7 @@ pub unsafe extern "C" fn ff_target_set_options(
 
 /// Takes a new consensus's parameters in place of all earlier ones.
 ///
-/// Leave out what the consensus does not have. Values out of bounds are cut to them, and names
+/// Leave out what the consensus does not have. A measurement may end by it, as by new options. Values out of bounds are cut to them, and names
 /// that are not an option's are ignored.
 ///
 /// # Safety
@@ -292,13 +317,14 @@ pub unsafe extern "C" fn ff_target_set_params(
     target: *mut FfTarget,
     params: *const FfParam,
     count: usize,
+    now_micros: u64,
 ) -> FfStatus {
     // SAFETY: the caller's promise.
     let target = unsafe { target.as_mut() };
     guard::change(target, |target| {
         // SAFETY: the caller's promise.
         match unsafe { read_params(params, count) } {
-            Ok(params) => target.set_params(params),
+            Ok(params) => target.set_params(params, MonoTime::from_micros(now_micros)),
             Err(failure) => return failure.status(),
         }
         FfStatus::Ok
@@ -333,6 +359,7 @@ pub unsafe extern "C" fn ff_target_handle_control(
         target.handle_control(&Arrival {
             link: LinkId(arrival.link),
             circ_id: arrival.circ_id,
+            has_circuits: arrival.has_circuits,
             body,
             exporter,
             entropy: *entropy,
@@ -414,7 +441,8 @@ pub unsafe extern "C" fn ff_target_on_echoed(
 }
 
 /// Counts bytes that moved and were not measurement traffic: neither on a measurement link nor on
-/// the coordinator's.
+/// the coordinator's. To be called also when nothing is measured, because a measurement leaves
+/// clients what they had before.
 ///
 /// # Safety
 /// `target` is NULL or valid.
@@ -423,11 +451,12 @@ pub unsafe extern "C" fn ff_target_on_background(
     target: *mut FfTarget,
     sent_bytes: u64,
     received_bytes: u64,
+    now_micros: u64,
 ) -> FfStatus {
     // SAFETY: the caller's promise.
     let target = unsafe { target.as_mut() };
     guard::change(target, |target| {
-        target.on_background(sent_bytes, received_bytes);
+        target.on_background(sent_bytes, received_bytes, MonoTime::from_micros(now_micros));
         FfStatus::Ok
     })
 }
@@ -461,8 +490,12 @@ pub unsafe extern "C" fn ff_target_background_allowance(
         return FfStatus::NullPointer;
     }
     let now = guard::ask(target, FfAllowance::default(), |target| {
-        target.background_allowance().map_or_else(FfAllowance::default, |(receive, send)| {
-            FfAllowance { is_limited: true, receive_bytes: receive, send_bytes: send }
+        target.background_allowance().map_or_else(FfAllowance::default, |now| FfAllowance {
+            is_limited: true,
+            receive_bytes: now.receive_bytes,
+            send_bytes: now.send_bytes,
+            receive_reserved_bytes: now.receive_reserved_bytes,
+            send_reserved_bytes: now.send_reserved_bytes,
         })
     });
     // SAFETY: the caller's promise; it is not NULL.
@@ -534,17 +567,32 @@ pub unsafe extern "C" fn ff_target_is_exempt(
     len: usize,
 ) -> bool {
     // SAFETY: the caller's promise.
-    let (target, v4, v6) = unsafe {
-        (target.as_ref(), address.cast::<[u8; 4]>().as_ref(), address.cast::<[u8; 16]>())
-    };
+    let target = unsafe { target.as_ref() };
+    if address.is_null() || !matches!(len, 4 | 16) {
+        return false;
+    }
+    // SAFETY: the caller's promise; it is not NULL.
+    let bytes = unsafe { slice::from_raw_parts(address, len) };
     guard::ask(target, false, |target| {
-        let address = match (v4, len) {
-            (Some(&v4), 4) => IpAddr::from(v4),
-            // SAFETY: the caller's promise; it is not NULL, as `v4` is not.
-            (Some(_), 16) => IpAddr::from(unsafe { *v6 }),
-            _ => return false,
-        };
-        target.exempts(address)
+        let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+        let address = v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from));
+        address.is_ok_and(|address| target.exempts(address))
+    })
+}
+
+/// A link's part in the measurement that is granted or running, or in one that has just ended.
+///
+/// # Safety
+/// `target` is NULL or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ff_target_part_of(target: *const FfTarget, link: u64) -> FfPart {
+    // SAFETY: the caller's promise.
+    let target = unsafe { target.as_ref() };
+    guard::ask(target, FfPart::None, |target| match target.part_of(LinkId(link)) {
+        Part::None => FfPart::None,
+        Part::Coordinator => FfPart::Coordinator,
+        Part::Measurement => FfPart::Measurement,
+        Part::Ending => FfPart::Ending,
     })
 }
 
@@ -624,6 +672,9 @@ impl FfOutput {
             Some(HostOutput::Open(LinkId(link), circuit)) => {
                 (c.kind, c.link) = (FfOutputKind::Open, link);
                 c.circuit = Box::into_raw(circuit);
+            }
+            Some(HostOutput::Over(LinkId(link))) => {
+                (c.kind, c.link) = (FfOutputKind::Over, link);
             }
             Some(HostOutput::Close(LinkId(link))) => {
                 (c.kind, c.link) = (FfOutputKind::Close, link);

@@ -19,7 +19,7 @@
 //!
 //! ```c
 //! ff_target_new(path, NULL, error, sizeof(error), &target);
-//! ff_target_set_options(target, options, count, error, sizeof(error));
+//! ff_target_set_options(target, options, count, now(), error, sizeof(error));
 //!
 //! void on_cell(struct link *link, uint8_t *cell) {
 //!   if (cell[4] == FF_CMD_MEAS_ECHO && link->circuit && circ_id(cell) == ff_circuit_id(link->circuit)) {
@@ -27,8 +27,8 @@
 //!     send_cell(link, cell);
 //!     ff_target_on_echoed(target, 1, now());         /* or once for all cells of a read */
 //!   } else if (cell[4] == FF_CMD_MEASUREMENT) {
-//!     ff_arrival arrival = { link->id, circ_id(cell), cell + 5, exporter(link), fresh_random(),
-//!                            now(), time(NULL) };
+//!     ff_arrival arrival = { link->id, circ_id(cell), link->has_circuits, cell + 5, exporter(link),
+//!                            fresh_random(), now(), time(NULL) };
 //!     ff_target_handle_control(target, &arrival);
 //!   }
 //!   do_outputs();

@@ -22,6 +22,8 @@ pub const MEASUREMENT_PERIOD: &str = "FFMeasurementPeriod";
 pub const BACKGROUND_PERCENT: &str = "FFBackgroundTrafficPercent";
 /// The longest measurement: 10 to 120 seconds, by default 45.
 pub const MAX_DURATION: &str = "FFMaxMeasurementDuration";
+/// The most sockets that a team may announce: 1 to 32,768, by default 512.
+pub const MAX_SOCKETS: &str = "FFMaxMeasurementSockets";
 
 /// Seconds of the greatest period: 30 days.
 const MONTH_SECS: u64 = 30 * DAY_SECS;
@@ -43,11 +45,12 @@ struct Number {
 }
 
 /// All numeric options.
-const NUMBERS: [Number; 4] = [
+const NUMBERS: [Number; 5] = [
     Number { name: MEASUREMENTS_ALLOWED, default: 0, min: 0, max: 1 },
     Number { name: MEASUREMENT_PERIOD, default: DAY_SECS, min: 3600, max: MONTH_SECS },
     Number { name: BACKGROUND_PERCENT, default: 25, min: 0, max: 99 },
     Number { name: MAX_DURATION, default: 45, min: 10, max: 120 },
+    Number { name: MAX_SOCKETS, default: 512, min: 1, max: 32_768 },
 ];
 
 /// An option that cannot be taken.
@@ -139,6 +142,7 @@ impl Options {
             period: Duration::from_secs(value(MEASUREMENT_PERIOD)),
             ratio: percent.unwrap_or(Ratio::MAX),
             max_duration_secs: u16::try_from(value(MAX_DURATION)).unwrap_or(u16::MAX),
+            max_sockets: u32::try_from(value(MAX_SOCKETS)).unwrap_or(u32::MAX),
         }
     }
 }
@@ -182,7 +186,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_text_is_taken_or_refused(index in 0..6_usize, value in ".{0,200}") {
+        fn any_text_is_taken_or_refused(index in 0..7_usize, value in ".{0,200}") {
             let names = NUMBERS.iter().map(|number| number.name);
             let name = names.chain([ALLOWED_COORDINATORS, "FFNothing"]).nth(index).unwrap();
             let mut options = Options::default();
@@ -198,6 +202,7 @@ mod tests {
         assert!(!policy.enabled && policy.coordinators.is_empty());
         assert_eq!(policy.period, Duration::from_secs(86_400));
         assert_eq!((policy.ratio.percent(), policy.max_duration_secs), (25, 45));
+        assert_eq!(policy.max_sockets, 512);
     }
 
     #[test]
@@ -228,6 +233,8 @@ mod tests {
             (MAX_DURATION, "10", true),
             (MAX_DURATION, "121", false),
             (BACKGROUND_PERCENT, "100", false),
+            (MAX_SOCKETS, "0", false),
+            (MAX_SOCKETS, "32768", true),
             (MEASUREMENTS_ALLOWED, "yes", false),
             (ALLOWED_COORDINATORS, "AAAA", false),
             (ALLOWED_COORDINATORS, "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc", true),

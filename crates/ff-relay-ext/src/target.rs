@@ -7,13 +7,13 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use ff_proto::msg::CryptoKind;
+use ff_proto::msg::{CryptoKind, ErrCode};
 use ff_proto::session::target::{
-    Arrival, GrantRecord, LinkId, Output, Policy, Target, TargetEvent,
+    Arrival, GrantRecord, LinkId, Output, Part, Policy, Target, TargetEvent,
 };
 use ff_proto::units::{Cells, MonoTime};
 
-use crate::background::BackgroundLimit;
+use crate::background::{Allowance, BackgroundLimit, Recent};
 use crate::memory::{self, MemoryError};
 
 /// What a relay has been through, for its operator.
@@ -40,6 +40,8 @@ pub struct Totals {
 pub struct RelayTarget {
     /// The protocol.
     target: Target,
+    /// What clients have moved lately.
+    recent: Recent,
     /// The background limit, while one is in force.
     background: Option<BackgroundLimit>,
     /// For the operator.
@@ -66,12 +68,20 @@ impl RelayTarget {
     pub fn with_history(policy: Policy, history: Vec<GrantRecord>) -> Self {
         let target = Target::new(policy, history);
         let totals = Totals::default();
-        Self { target, background: None, totals, memory: None, stored_grants: 0 }
+        let (recent, background) = (Recent::default(), None);
+        Self { target, recent, background, totals, memory: None, stored_grants: 0 }
     }
 
-    /// Takes new options.
-    pub fn set_policy(&mut self, policy: Policy) {
-        self.target.set_policy(policy);
+    /// Takes new options; they may end the measurement that is going on.
+    pub fn set_policy(&mut self, policy: Policy, now: MonoTime) {
+        self.target.set_policy(policy, now);
+        self.follow(now);
+    }
+
+    /// A link's part in a measurement.
+    #[must_use]
+    pub fn part_of(&self, link: LinkId) -> Part {
+        self.target.part_of(link)
     }
 
     /// Grants only these ciphers; see [`Target::support_only`].
@@ -87,7 +97,7 @@ impl RelayTarget {
 
     /// Notes that a link is gone.
     pub fn handle_link_closed(&mut self, link: LinkId, now: MonoTime) {
-        self.target.handle_link_closed(link);
+        self.target.handle_link_closed(link, now);
         self.follow(now);
     }
 
@@ -95,20 +105,23 @@ impl RelayTarget {
     pub fn handle_timeout(&mut self, now: MonoTime) {
         self.target.handle_timeout(now);
         self.follow(now);
-        if let Some(background) = &mut self.background {
-            background.on_time(now);
+        let Some(background) = &mut self.background else { return };
+        background.on_time(now);
+        if background.is_in_vain() {
+            self.target.abort(ErrCode::TOO_LITTLE_TRAFFIC, now);
+            self.follow(now);
         }
     }
 
     /// Takes back a grant that has not gone out, because it cannot be remembered.
     pub fn take_back(&mut self, now: MonoTime) {
-        self.target.discard_output();
-        self.abort(now);
+        self.target.take_back(now);
+        self.follow(now);
     }
 
     /// Ends whatever goes on because of something inside the relay.
     pub fn abort(&mut self, now: MonoTime) {
-        self.target.abort();
+        self.target.abort(ErrCode::INTERNAL, now);
         self.follow(now);
     }
 
@@ -124,8 +137,10 @@ impl RelayTarget {
         self.totals.echoed_bytes += cells.bytes();
     }
 
-    /// Counts bytes that are not measurement traffic, once for many.
-    pub fn on_background(&mut self, sent_bytes: u64, received_bytes: u64) {
+    /// Counts bytes that are not measurement traffic, once for many; also when nothing is measured,
+    /// because a measurement leaves clients what they had before.
+    pub fn on_background(&mut self, sent_bytes: u64, received_bytes: u64, now: MonoTime) {
+        self.recent.note(sent_bytes, received_bytes, now);
         self.target.on_background(sent_bytes, received_bytes);
         if let Some(background) = &mut self.background {
             background.on_background(sent_bytes, received_bytes);
@@ -137,23 +152,26 @@ impl RelayTarget {
     fn follow(&mut self, now: MonoTime) {
         match (&self.background, self.target.limits_background()) {
             (None, true) => {
-                self.background = Some(BackgroundLimit::new(self.target.ratio(), now));
+                let ratio = self.target.ratio();
+                self.background = Some(BackgroundLimit::new(ratio, &mut self.recent, now));
             }
             (Some(_), false) => self.background = None,
             _ => {}
         }
     }
 
-    /// Background bytes that may be received and sent now; `None` without a limit.
+    /// Background bytes that may move now; `None` without a limit.
     #[must_use]
-    pub fn background_allowance(&self) -> Option<(u64, u64)> {
-        let limit = self.background.as_ref()?;
-        Some((limit.may_receive(), limit.may_send()))
+    pub fn background_allowance(&self) -> Option<Allowance> {
+        self.background.as_ref().map(BackgroundLimit::allowance)
     }
 
     /// Counts that background traffic had to wait.
     pub fn on_background_wait(&mut self) {
         self.totals.background_waits += 1;
+        if let Some(background) = &mut self.background {
+            background.on_wait();
+        }
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) must be called: at the end of a second, and
@@ -179,7 +197,6 @@ impl RelayTarget {
         if let Output::Tell(event) = &output {
             match event {
                 TargetEvent::Granted { .. } => self.totals.granted += 1,
-                TargetEvent::Refused(_) => self.totals.refused += 1,
                 TargetEvent::Ended { failure: None, .. } => self.totals.completed += 1,
                 TargetEvent::Ended { .. } => self.totals.failed += 1,
                 _ => {}
@@ -222,7 +239,7 @@ impl RelayTarget {
     /// What the relay has been through.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        self.totals
+        Totals { refused: self.target.refused(), ..self.totals }
     }
 
     /// Whether nothing is granted or running.

@@ -153,6 +153,10 @@ err_codes! {
     ABORTED = 19, "aborted";
     /// None of the crypto kinds that the request lists is spoken.
     NO_COMMON_CRYPTO = 20, "no_common_crypto";
+    /// The coordinator's link brought too many messages that had to be refused.
+    TOO_MANY_ERRORS = 21, "too_many_errors";
+    /// The measurement held clients back and did not use what it took from them.
+    TOO_LITTLE_TRAFFIC = 22, "too_little_traffic";
 }
 
 impl fmt::Display for ErrCode {

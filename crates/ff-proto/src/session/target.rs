@@ -5,8 +5,13 @@
 //!   Idle ───────────────────────▶ Granted ───────────────────────▶ Running
 //!    ▲                               │                                │ MEAS_BG every second
 //!    └───────────────────────────────┴────────────────────────────────┘
-//!      coordinator's link closed · MEAS_END or MEAS_ERR from it · time is up · the host's abort
+//!      coordinator's link closed · MEAS_END or MEAS_ERR from it · too many of its messages refused
+//!      · time is up · the operator takes the permission away · the host's abort
 //! ```
+//!
+//! Measurement links outlive their measurement for [`LINGER`]: a link that is closed over input
+//! that nobody has read is reset, and then its last message is lost. Until their peer closes them
+//! or the time is over they are [`Part::Ending`], and the host drops what they bring.
 //!
 //! The host calls [`handle_control`] for every MEASUREMENT cell, [`handle_link_closed`],
 //! [`handle_timeout`] when the time of [`poll_timeout`] has come, and after each of them takes
@@ -39,6 +44,14 @@ use crate::units::{Cells, MonoTime, Ratio};
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Grants to one coordinator within a period: one, and a retry (prop316).
 const GRANTS_PER_PERIOD: usize = 2;
+/// How long measurement links stay open behind the last message of their measurement.
+const LINGER: Duration = Duration::from_secs(2);
+/// So many messages on a coordinator's link are refused; one more ends the measurement.
+const MAX_REFUSALS: u8 = 8;
+/// Of the refusals within [`REFUSALS_TOLD_IN`], so many are told one by one.
+const MAX_REFUSALS_TOLD: u8 = 10;
+/// See [`MAX_REFUSALS_TOLD`].
+const REFUSALS_TOLD_IN: Duration = Duration::from_secs(60);
 
 /// The host's name for a link; never reused while the link's output is pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,6 +70,8 @@ pub struct Policy {
     pub ratio: Ratio,
     /// The longest measurement, in seconds.
     pub max_duration_secs: u16,
+    /// The most sockets that a team may announce.
+    pub max_sockets: u32,
 }
 
 /// A MEASUREMENT cell, and where and when it came.
@@ -68,6 +83,8 @@ pub struct Arrival<'a> {
     pub circ_id: u32,
     /// The cell's body.
     pub body: &'a [u8],
+    /// Whether the link has, or has had, circuits that are not ours.
+    pub has_circuits: bool,
     /// The link's TLS exporter.
     pub exporter: &'a Exporter,
     /// 32 fresh random bytes.
@@ -85,10 +102,25 @@ pub enum Output {
     Send(LinkId, Box<Cell>),
     /// This link is a measurement link from here on; MEAS_ECHO cells go through the circuit.
     Open(LinkId, Box<EchoCircuit>),
+    /// The measurement of this link is over: forget its circuit, and drop its MEAS_ECHO cells.
+    Over(LinkId),
     /// Send what is pending and close this link.
     Close(LinkId),
     /// Tell the operator.
     Tell(TargetEvent),
+}
+
+/// A link's part in a measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// It has none: what it carries is background.
+    None,
+    /// The measurement that is granted or running was asked for on it.
+    Coordinator,
+    /// It has a measurement circuit.
+    Measurement,
+    /// It had one. What it brings is dropped until it closes.
+    Ending,
 }
 
 /// What the operator should know.
@@ -96,7 +128,13 @@ pub enum Output {
 #[non_exhaustive]
 pub enum TargetEvent {
     /// A request was refused.
-    Refused(MeasErr),
+    Refused {
+        /// What the peer was told.
+        error: MeasErr,
+        /// Refusals in front of this one of which the operator was not told, because they were
+        /// too many.
+        untold: u64,
+    },
     /// A measurement was granted.
     Granted {
         /// To whom.
@@ -172,8 +210,57 @@ struct Measurement {
     progress: Progress,
     /// Cells echoed.
     echoed: Cells,
+    /// Of these, the cells of the second being counted.
+    echoed_in_second: Cells,
     /// Background bytes sent and received in the second being counted.
     background: (u64, u64),
+    /// Messages on the coordinator's link that were refused.
+    refusals: u8,
+}
+
+impl Measurement {
+    /// The report of the second being counted, which is the next one's from here on.
+    ///
+    /// It says what the coordinator can use and no more (§8.2): what was forwarded, as far as it
+    /// may count, rounded so that the bytes of single clients do not show.
+    fn report(&mut self, second: u16) -> MeasBg {
+        let (sent, received) = core::mem::take(&mut self.background);
+        let echoed = core::mem::take(&mut self.echoed_in_second).bytes();
+        let forwarded = sent.min(received);
+        let counts = self.ratio.background_for(echoed);
+        // A power of two: a hundredth of the traffic itself would tell what the traffic was.
+        let percent = echoed.saturating_add(forwarded) / 100;
+        let step = percent.checked_ilog2().map_or(1, |power| 1 << power);
+        let rounded = forwarded.saturating_add(step / 2) / step * step;
+        let bytes = if forwarded < counts { rounded.min(counts) } else { counts };
+        MeasBg { second, sent: bytes, received: bytes }
+    }
+}
+
+/// How many refusals the operator is told of.
+#[derive(Clone, Copy, Debug, Default)]
+struct RefusalLog {
+    /// When the first of these came.
+    since: MonoTime,
+    /// Refusals told since.
+    told: u8,
+    /// Refusals not told since the last one that was.
+    untold: u64,
+}
+
+impl RefusalLog {
+    /// Notes a refusal. Returns how many before it were not told, if this one is.
+    fn note(&mut self, now: MonoTime) -> Option<u64> {
+        if now.since(self.since) >= REFUSALS_TOLD_IN {
+            (self.since, self.told) = (now, 0);
+        }
+        if self.told == MAX_REFUSALS_TOLD {
+            self.untold += 1;
+            return None;
+        }
+        self.told += 1;
+        Some(core::mem::take(&mut self.untold))
+    }
 }
 
 /// All measurement links of one relay.
@@ -189,6 +276,12 @@ pub struct Target {
     grants_given: u64,
     /// At most one at a time.
     measurement: Option<Measurement>,
+    /// Links of measurements that are over, and until when they may stay open.
+    ending: Vec<(LinkId, MonoTime)>,
+    /// Requests refused since the start.
+    refused: u64,
+    /// Which of them the operator is told of.
+    log: RefusalLog,
     /// What the host has not taken yet.
     output: VecDeque<Output>,
 }
@@ -196,6 +289,8 @@ pub struct Target {
 /// A request that is refused, and what the peer is told.
 type Refusal = (ErrCode, &'static str);
 
+/// Why a link with ordinary circuits is not taken: what they carry could not be told apart.
+const LINK_IS_USED: &str = "the link has circuits of its own";
 /// The refusal of a request that lists no cipher which is spoken here.
 const NO_COMMON_CRYPTO: Refusal =
     (ErrCode::NO_COMMON_CRYPTO, "none of the request's crypto kinds is spoken here");
@@ -210,6 +305,9 @@ impl Target {
             history,
             grants_given: 0,
             measurement: None,
+            ending: Vec::new(),
+            refused: 0,
+            log: RefusalLog::default(),
             output: VecDeque::new(),
         }
     }
@@ -220,9 +318,25 @@ impl Target {
         self.supported = supported;
     }
 
-    /// Takes new options; a measurement that is going on keeps what it was granted.
-    pub fn set_policy(&mut self, policy: Policy) {
+    /// Takes new options. A measurement that is going on keeps what it was granted, and ends if it
+    /// would not be allowed any more.
+    pub fn set_policy(&mut self, policy: Policy, now: MonoTime) {
         self.policy = policy;
+        let Some(measurement) = &self.measurement else { return };
+        if let Err((code, _)) = self.check_permission(&measurement.coordinator) {
+            self.end(Some(code), now);
+        }
+    }
+
+    /// A link's part in the measurement that is granted or running, or in one that has just ended.
+    #[must_use]
+    pub fn part_of(&self, link: LinkId) -> Part {
+        match &self.measurement {
+            Some(measurement) if measurement.coordinator_link == link => Part::Coordinator,
+            Some(measurement) if measurement.links.contains(&link) => Part::Measurement,
+            _ if self.ending.iter().any(|&(ending, _)| ending == link) => Part::Ending,
+            _ => Part::None,
+        }
     }
 
     /// Takes a MEASUREMENT cell.
@@ -246,17 +360,41 @@ impl Target {
         }
     }
 
-    /// Answers with MEAS_ERR. The link closes unless a measurement hangs on it.
+    /// Answers with MEAS_ERR. The link closes unless a measurement hangs on it; and that ends when
+    /// there are too many.
     fn refuse(&mut self, arrival: &Arrival<'_>, code: ErrCode, text: &str) {
         let error = MeasErr::new(code, text);
         self.send(arrival.link, arrival.circ_id, &Msg::Err(error.clone()));
-        self.output.push_back(Output::Tell(TargetEvent::Refused(error)));
-        let is_coordinators =
-            self.measurement.as_ref().is_some_and(|m| m.coordinator_link == arrival.link);
-        if !is_coordinators {
-            self.output.push_back(Output::Close(arrival.link));
-            self.handle_link_closed(arrival.link);
+        self.refused += 1;
+        if let Some(untold) = self.log.note(arrival.now) {
+            self.output.push_back(Output::Tell(TargetEvent::Refused { error, untold }));
         }
+        match &mut self.measurement {
+            Some(measurement) if measurement.coordinator_link == arrival.link => {
+                measurement.refusals += 1;
+                if measurement.refusals > MAX_REFUSALS {
+                    self.end(Some(ErrCode::TOO_MANY_ERRORS), arrival.now);
+                }
+            }
+            _ => self.close(arrival.link, arrival.now),
+        }
+    }
+
+    /// Has a link closed that no measurement hangs on.
+    fn close(&mut self, link: LinkId, now: MonoTime) {
+        self.output.push_back(Output::Close(link));
+        self.handle_link_closed(link, now);
+    }
+
+    /// Whether this coordinator may measure at all.
+    fn check_permission(&self, coordinator: &Ed25519Id) -> Result<(), Refusal> {
+        if !self.policy.enabled {
+            return Err((ErrCode::DISABLED, "this relay does not take part in measurements"));
+        }
+        if !self.policy.coordinators.contains(coordinator) {
+            return Err((ErrCode::COORDINATOR_NOT_ALLOWED, "not in FFAllowedCoordinators"));
+        }
+        Ok(())
     }
 
     /// MEAS_PARAMS.
@@ -265,18 +403,18 @@ impl Target {
         arrival: &Arrival<'_>,
         request: &Signed<MeasParams>,
     ) -> Result<(), Refusal> {
-        if !self.policy.enabled {
-            return Err((ErrCode::DISABLED, "this relay does not take part in measurements"));
-        }
         // The list comes before the signature: an unlisted peer gets no signature check from us.
-        let claimed = request.claimed_signer();
-        if !self.policy.coordinators.contains(claimed) {
-            return Err((ErrCode::COORDINATOR_NOT_ALLOWED, "not in FFAllowedCoordinators"));
-        }
+        self.check_permission(request.claimed_signer())?;
         let bad_signature = (ErrCode::BAD_SIGNATURE, "the signature is not good on this link");
         let (&coordinator, params) = request.verify(arrival.exporter).ok_or(bad_signature)?;
         if self.measurement.is_some() {
             return Err((ErrCode::BUSY, "another measurement is going on"));
+        }
+        if arrival.has_circuits {
+            return Err((ErrCode::UNEXPECTED_MESSAGE, LINK_IS_USED));
+        }
+        if sockets(params) > self.policy.max_sockets {
+            return Err((ErrCode::TOO_MANY_SOCKETS, "more sockets than FFMaxMeasurementSockets"));
         }
         let crypto = self.choose_crypto(params).ok_or(NO_COMMON_CRYPTO)?;
         self.note_grant(coordinator, arrival.unix_secs)?;
@@ -319,7 +457,7 @@ impl Target {
         let ratio = self.policy.ratio;
         let answer = MeasParamsOk { measurement, duration_secs, ratio, crypto };
         self.send(arrival.link, arrival.circ_id, &Msg::ParamsOk(answer));
-        let sockets = params.measurers.iter().map(|measurer| u32::from(measurer.sockets)).sum();
+        let sockets = sockets(params);
         self.output.push_back(Output::Tell(TargetEvent::Granted {
             coordinator,
             measurement,
@@ -337,7 +475,9 @@ impl Target {
             links: Vec::new(),
             progress: Progress::Granted { lapses: arrival.now + START_TIMEOUT },
             echoed: Cells(0),
+            echoed_in_second: Cells(0),
             background: (0, 0),
+            refusals: 0,
         });
     }
 
@@ -361,6 +501,9 @@ impl Target {
         if measurement.links.contains(&arrival.link) || measurement.coordinator_link == arrival.link
         {
             return Err((ErrCode::UNEXPECTED_MESSAGE, "one circuit a link"));
+        }
+        if arrival.has_circuits {
+            return Err((ErrCode::UNEXPECTED_MESSAGE, LINK_IS_USED));
         }
         let claimed = request.claimed_signer();
         let place = measurement
@@ -398,7 +541,7 @@ impl Target {
             Some(measurement)
                 if measurement.id == id && measurement.coordinator_link == arrival.link =>
             {
-                self.end(None);
+                self.end(None, arrival.now);
                 Ok(())
             }
             _ => Err((ErrCode::UNKNOWN_MEASUREMENT, "there is no such measurement of yours")),
@@ -408,19 +551,19 @@ impl Target {
     /// MEAS_ERR: the coordinator gives up, or a measurer's link is done for. Never answered.
     fn handle_err(&mut self, arrival: &Arrival<'_>, code: ErrCode) -> Result<(), Refusal> {
         if self.measurement.as_ref().is_some_and(|m| m.coordinator_link == arrival.link) {
-            self.end(Some(code));
+            self.end(Some(code), arrival.now);
         } else {
-            self.output.push_back(Output::Close(arrival.link));
-            self.handle_link_closed(arrival.link);
+            self.close(arrival.link, arrival.now);
         }
         Ok(())
     }
 
     /// Notes that a link is gone.
-    pub fn handle_link_closed(&mut self, link: LinkId) {
+    pub fn handle_link_closed(&mut self, link: LinkId, now: MonoTime) {
+        self.ending.retain(|&(ending, _)| ending != link);
         let Some(measurement) = &mut self.measurement else { return };
         if measurement.coordinator_link == link {
-            self.end(Some(ErrCode::COORDINATOR_GONE));
+            self.end(Some(ErrCode::COORDINATOR_GONE), now);
         } else {
             measurement.links.retain(|&open| open != link);
         }
@@ -429,7 +572,9 @@ impl Target {
     /// Counts cells that this link's circuit has echoed; the first of them start the measurement.
     pub fn on_echoed(&mut self, cells: Cells, now: MonoTime) {
         let Some(measurement) = self.measurement.as_mut().filter(|_| cells.0 > 0) else { return };
-        measurement.echoed.0 = measurement.echoed.0.saturating_add(cells.0);
+        for count in [&mut measurement.echoed, &mut measurement.echoed_in_second] {
+            count.0 = count.0.saturating_add(cells.0);
+        }
         if matches!(measurement.progress, Progress::Granted { .. }) {
             measurement.progress = Progress::Running { started: now, second: 0 };
             let event = TargetEvent::Started(measurement.id);
@@ -451,30 +596,35 @@ impl Target {
     /// When [`handle_timeout`](Self::handle_timeout) must be called.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<MonoTime> {
-        self.measurement.as_ref().map(|measurement| match measurement.progress {
+        let measurement = self.measurement.as_ref().map(|measurement| match measurement.progress {
             Progress::Granted { lapses } => lapses,
             Progress::Running { started, second } => end_of_second(started, second),
-        })
+        });
+        // Links are put behind those that have been ending for longer.
+        let ending = self.ending.first().map(|&(_, until)| until);
+        [measurement, ending].into_iter().flatten().min()
     }
 
     /// Reports the seconds that are full, and ends what is over.
     pub fn handle_timeout(&mut self, now: MonoTime) {
+        let over = self.ending.partition_point(|&(_, until)| until <= now);
+        let closing = self.ending.drain(..over).map(|(link, _)| Output::Close(link));
+        self.output.extend(closing);
         while let Some(measurement) = &mut self.measurement {
             match &mut measurement.progress {
                 Progress::Granted { lapses } if *lapses <= now => {
-                    self.end(Some(ErrCode::NOT_STARTED));
+                    self.end(Some(ErrCode::NOT_STARTED), now);
                 }
-                Progress::Running { started, second }
-                    if end_of_second(*started, *second) <= now =>
+                &mut Progress::Running { started, second }
+                    if end_of_second(started, second) <= now =>
                 {
-                    let (sent, received) = core::mem::take(&mut measurement.background);
-                    let report = MeasBg { second: *second, sent, received };
-                    *second += 1;
-                    let is_last = *second >= measurement.duration_secs;
+                    measurement.progress = Progress::Running { started, second: second + 1 };
+                    let report = measurement.report(second);
+                    let is_last = second + 1 >= measurement.duration_secs;
                     let link = measurement.coordinator_link;
                     self.send(link, 0, &Msg::Bg(report));
                     if is_last {
-                        self.end(None);
+                        self.end(None, now);
                     }
                 }
                 _ => return,
@@ -482,13 +632,21 @@ impl Target {
         }
     }
 
-    /// Ends whatever goes on because of something inside the relay.
-    pub fn abort(&mut self) {
-        self.end(Some(ErrCode::INTERNAL));
+    /// Ends whatever goes on with this code, because of something inside the relay.
+    pub fn abort(&mut self, code: ErrCode, now: MonoTime) {
+        self.end(Some(code), now);
     }
 
-    /// Ends the measurement: tells everybody, closes its links, forgets it.
-    fn end(&mut self, failure: Option<ErrCode>) {
+    /// Takes back the grant of the last request, whose answer has not gone out: it cannot be
+    /// remembered, and so counts as none.
+    pub fn take_back(&mut self, now: MonoTime) {
+        self.output.clear();
+        self.history.pop();
+        self.end(Some(ErrCode::INTERNAL), now);
+    }
+
+    /// Ends the measurement: tells everybody, lets its links end, forgets it.
+    fn end(&mut self, failure: Option<ErrCode>, now: MonoTime) {
         let Some(measurement) = self.measurement.take() else { return };
         let Measurement { id, coordinator, coordinator_link, links, echoed, .. } = measurement;
         let message = match failure {
@@ -501,7 +659,8 @@ impl Target {
         }
         for link in links {
             self.send(link, 0, &message);
-            self.output.push_back(Output::Close(link));
+            self.output.push_back(Output::Over(link));
+            self.ending.push((link, now + LINGER));
         }
         self.output.push_back(Output::Tell(TargetEvent::Ended {
             measurement: id,
@@ -514,11 +673,6 @@ impl Target {
     /// Queues a control message.
     fn send(&mut self, link: LinkId, circ_id: u32, message: &Msg) {
         self.output.push_back(Output::Send(link, Box::new(control_cell(circ_id, message))));
-    }
-
-    /// Forgets what has not been taken, as if the last message had not been answered yet.
-    pub fn discard_output(&mut self) {
-        self.output.clear();
     }
 
     /// Takes the next thing to do.
@@ -548,6 +702,12 @@ impl Target {
         self.measurement.is_none()
     }
 
+    /// Requests refused since the start.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
     /// The grants to remember across a restart.
     #[must_use]
     pub fn history(&self) -> &[GrantRecord] {
@@ -565,6 +725,11 @@ impl Target {
     pub fn team(&self) -> &[MeasurerGrant] {
         self.measurement.as_ref().map_or(&[], |measurement| &measurement.team)
     }
+}
+
+/// Sockets that the whole team may open.
+fn sockets(params: &MeasParams) -> u32 {
+    params.measurers.iter().map(|measurer| u32::from(measurer.sockets)).sum()
 }
 
 /// When a second of a measurement is full.

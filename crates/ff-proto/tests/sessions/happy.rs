@@ -58,7 +58,8 @@ fn measure_three_seconds(crypto: CryptoKind) {
             // begin when the first cell arrives.
             let until = net.now + SECOND / 10;
             drive(&mut net, &mut coordinator, &mut measurers, until).expect("all is well");
-            net.target.on_background(100 * (u64::from(second) + 1), 7);
+            let forwarded = 1024 * (u64::from(second) + 1);
+            net.target.on_background(2 * forwarded, forwarded);
             assert!(net.target.limits_background());
         }
     }
@@ -68,8 +69,8 @@ fn measure_three_seconds(crypto: CryptoKind) {
     // A tick's background is counted at its end; the target's seconds end 20 ms later.
     let reports = (0..3_u16).map(|second| {
         let arrival = started + SECOND * (u32::from(second) + 1) + LATENCY * 2;
-        let sent = 1000 * (u64::from(second) + 1);
-        (arrival, CoordinatorEvent::Background(MeasBg { second, sent, received: 70 }))
+        let bytes = 10 * 1024 * (u64::from(second) + 1);
+        (arrival, CoordinatorEvent::Background(MeasBg { second, sent: bytes, received: bytes }))
     });
     let ended = (started + SECOND * 3 + LATENCY * 2, CoordinatorEvent::Ended);
     let expected: Vec<_> = reports.chain([ended]).collect();

@@ -53,6 +53,7 @@ pub(crate) fn policy() -> Policy {
         period: Duration::from_secs(PERIOD_SECS),
         ratio: Ratio::from_percent(25).expect("a ratio"),
         max_duration_secs: 45,
+        max_sockets: 512,
     }
 }
 
@@ -84,6 +85,10 @@ struct Wire {
     circuit: Option<Box<EchoCircuit>>,
     /// Whether the relay has not closed it.
     is_open: bool,
+    /// Whether its measurement is over.
+    is_over: bool,
+    /// Whether it has circuits of its own.
+    has_circuits: bool,
     /// Cells on their way to the relay, and when they arrive.
     to_target: VecDeque<(MonoTime, Cell)>,
     /// Cells on their way back, and when they arrive.
@@ -100,6 +105,8 @@ pub(crate) struct Net {
     pub(crate) target: Target,
     /// What the relay's operator was told.
     pub(crate) told: Vec<TargetEvent>,
+    /// Whether the relay cannot remember grants.
+    pub(crate) forgets: bool,
     /// All links there ever were.
     wires: BTreeMap<u64, Wire>,
 }
@@ -117,6 +124,7 @@ impl Net {
             unix_zero: 1_700_000_000,
             target: Target::new(policy, history),
             told: Vec::new(),
+            forgets: false,
             wires: BTreeMap::new(),
         }
     }
@@ -128,6 +136,8 @@ impl Net {
             exporter: [u8::try_from(id).expect("few links"); 32],
             circuit: None,
             is_open: true,
+            is_over: false,
+            has_circuits: false,
             to_target: VecDeque::new(),
             to_peer: VecDeque::new(),
         };
@@ -140,9 +150,19 @@ impl Net {
         self.wires[&link.0].exporter
     }
 
-    /// Whether the relay has not closed the link.
+    /// Whether the relay has not closed the link, and no measurement of it is over.
     pub(crate) fn is_open(&self, link: LinkId) -> bool {
-        self.wires[&link.0].is_open
+        self.wires[&link.0].is_open && !self.wires[&link.0].is_over
+    }
+
+    /// Whether the relay has not closed the link although its measurement is over.
+    pub(crate) fn is_lingering(&self, link: LinkId) -> bool {
+        self.wires[&link.0].is_open && self.wires[&link.0].is_over
+    }
+
+    /// Gives the link a circuit that is not ours.
+    pub(crate) fn has_circuits(&mut self, link: LinkId) {
+        self.wire(link).has_circuits = true;
     }
 
     /// A request by the coordinator, good on this link.
@@ -186,7 +206,7 @@ impl Net {
     /// Closes a link from the peer's side.
     pub(crate) fn close(&mut self, link: LinkId) {
         self.wire(link).is_open = false;
-        self.target.handle_link_closed(link);
+        self.target.handle_link_closed(link, self.now);
         self.take_output();
     }
 
@@ -242,16 +262,20 @@ impl Net {
         let circ_id = u32::from_be_bytes([a, b, c, d]);
         match command {
             CMD_MEASUREMENT => {
-                let exporter = wire.exporter;
+                let (exporter, grants) = (wire.exporter, self.target.grants_given());
                 self.target.handle_control(&Arrival {
                     link,
                     circ_id,
+                    has_circuits: wire.has_circuits,
                     body: &cell[HEADER_LEN..],
                     exporter: &exporter,
                     entropy: [200; 32],
                     now,
                     unix_secs,
                 });
+                if self.forgets && self.target.grants_given() > grants {
+                    self.target.take_back(now);
+                }
             }
             CMD_MEAS_ECHO => {
                 let Some(circuit) = &mut wire.circuit else { return };
@@ -264,6 +288,7 @@ impl Net {
                 self.target.on_echoed(Cells(1), now);
             }
             CMD_CREATE_FAST => {
+                wire.has_circuits = true;
                 cell[4] = CMD_CREATED_FAST;
                 wire.to_peer.push_back((now + LATENCY, cell));
             }
@@ -279,6 +304,10 @@ impl Net {
             match output {
                 Output::Send(link, cell) => self.wire(link).to_peer.push_back((arrival, *cell)),
                 Output::Open(link, circuit) => self.wire(link).circuit = Some(circuit),
+                Output::Over(link) => {
+                    self.wire(link).is_over = true;
+                    self.wire(link).circuit = None;
+                }
                 Output::Close(link) => {
                     self.wire(link).is_open = false;
                     self.wire(link).circuit = None;

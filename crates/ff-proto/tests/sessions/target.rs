@@ -7,7 +7,7 @@ use ff_proto::cell::BODY_LEN;
 use ff_proto::msg::{
     CryptoKind, ErrCode, MeasBg, MeasCreate, MeasErr, MeasParams, MeasurementId, Msg, Signed,
 };
-use ff_proto::session::target::{LinkId, Policy, TargetEvent};
+use ff_proto::session::target::{LinkId, Part, Policy, TargetEvent};
 use ff_proto::units::{Cells, Ratio};
 
 use crate::net::{
@@ -73,7 +73,7 @@ fn coordinator_not_listed_is_refused() {
     assert_eq!(refusal(&answers), ErrCode::COORDINATOR_NOT_ALLOWED);
     assert!(!net.is_open(link) && net.target.is_idle());
     assert!(net.target.history().is_empty(), "a refusal uses up no grant");
-    assert!(matches!(&net.told[..], [TargetEvent::Refused(MeasErr { .. })]));
+    assert!(matches!(&net.told[..], [TargetEvent::Refused { untold: 0, .. }]));
 }
 
 #[test]
@@ -299,7 +299,7 @@ fn abort_by_a_measurer_closes_its_link_only() {
 #[test]
 fn trouble_inside_the_relay_ends_all() {
     let (mut net, coordinator, measurer) = with_open_link();
-    net.target.abort();
+    net.target.abort(ErrCode::INTERNAL, net.now);
     net.pass(Duration::ZERO);
     for link in [coordinator, measurer] {
         assert!(net.answers(link).iter().any(|message| {
@@ -319,6 +319,7 @@ fn grant_lapses_when_nobody_starts() {
     assert_eq!(refusal(&net.answers(coordinator)), ErrCode::NOT_STARTED);
     assert_eq!(refusal(&net.answers(measurer)), ErrCode::NOT_STARTED);
     assert!(!net.is_open(measurer) && net.target.is_idle());
+    net.pass(SECOND * 2);
     assert_eq!(net.target.poll_timeout(), None);
 }
 
@@ -364,24 +365,181 @@ fn opened_and_ended(mut net: Net, coordinator: LinkId) {
 fn every_second_is_reported_even_when_the_host_is_late() {
     let (mut net, coordinator, measurer) = with_open_link();
     net.target.on_background(77, 77);
-    net.echo(measurer, 1);
-    net.target.on_background(5, 6);
-    net.target.on_background(50, 60);
+    net.echo(measurer, 100);
+    net.target.on_background(1000, 2000);
+    net.target.on_background(1048, 2000);
     net.pass(SECOND);
-    let bg = |second, sent, received| Msg::Bg(MeasBg { second, sent, received });
-    assert_eq!(net.answers(coordinator), [bg(0, 55, 66)]);
-    net.target.on_background(1, 2);
+    let bg = |second, bytes| Msg::Bg(MeasBg { second, sent: bytes, received: bytes });
+    assert_eq!(net.answers(coordinator), [bg(0, 2048)]);
+    net.echo(measurer, 100);
+    net.target.on_background(4096, 512);
     net.pass(SECOND * 2);
     let answers = net.answers(coordinator);
-    assert_eq!(answers[..2], [bg(1, 1, 2), bg(2, 0, 0)]);
+    assert_eq!(answers[..2], [bg(1, 512), bg(2, 0)]);
     assert!(matches!(answers[2..], [Msg::End(_)]));
+}
+
+#[test]
+fn a_report_says_what_counts_and_not_what_clients_did() {
+    let (mut net, coordinator, measurer) = with_open_link();
+    // 1,000 cells are 514,000 bytes, of which a third may count; steps of 4,096 bytes.
+    for (background, reported) in [
+        (0, 0),
+        (2_047, 0),
+        (2_049, 4_096),
+        (100_000, 98_304),
+        (102_000, 102_400),
+        (171_300, 171_333),
+        (171_333, 171_333),
+        (u64::MAX, 171_333),
+    ] {
+        let (mut net, coordinator, measurer) = with_open_link();
+        net.echo(measurer, 1000);
+        net.target.on_background(background, background);
+        net.pass(SECOND);
+        let bytes = reported;
+        let report = Msg::Bg(MeasBg { second: 0, sent: bytes, received: bytes });
+        assert_eq!(net.answers(coordinator), [report], "{background}");
+    }
+    // Nothing echoed, nothing counts; and only the lesser direction was forwarded.
+    net.echo(measurer, 1);
+    net.pass(SECOND);
+    net.target.on_background(1 << 40, 1 << 40);
+    net.pass(SECOND);
+    net.echo(measurer, 1000);
+    net.target.on_background(u64::MAX, 0);
+    net.pass(SECOND);
+    let reports = net.answers(coordinator);
+    let none = |second| Msg::Bg(MeasBg { second, sent: 0, received: 0 });
+    assert_eq!(reports[..3], [none(0), none(1), none(2)]);
+}
+
+#[test]
+fn measurement_links_stay_open_until_their_last_message_is_read() {
+    let (mut net, coordinator, measurer) = with_open_link();
+    let other = opened(&mut net, 1);
+    assert_eq!(net.target.part_of(coordinator), Part::Coordinator);
+    assert_eq!(net.target.part_of(measurer), Part::Measurement);
+    net.echo(measurer, 1);
+    net.pass(SECOND * 3);
+    assert!(net.target.is_idle());
+    for link in [measurer, other] {
+        assert!(matches!(net.answers(link)[..], [Msg::End(_)]));
+        assert_eq!(net.target.part_of(link), Part::Ending);
+        assert!(net.is_lingering(link));
+    }
+    assert_eq!(net.target.part_of(coordinator), Part::None);
+    net.close(other);
+    assert_eq!(net.target.part_of(other), Part::None);
+    net.pass(SECOND * 2 - Duration::from_micros(1));
+    assert!(net.is_lingering(measurer));
+    net.pass(Duration::from_micros(1));
+    assert!(!net.is_lingering(measurer));
+    assert_eq!(net.target.poll_timeout(), None);
+}
+
+#[test]
+fn a_permission_that_is_taken_away_ends_the_measurement() {
+    let nobody = Policy { coordinators: Vec::new(), ..policy() };
+    let disabled = Policy { enabled: false, ..policy() };
+    for (policy, code) in
+        [(nobody, ErrCode::COORDINATOR_NOT_ALLOWED), (disabled, ErrCode::DISABLED)]
+    {
+        let (mut net, coordinator, measurer) = with_open_link();
+        net.echo(measurer, 1);
+        net.target.set_policy(policy, net.now);
+        net.pass(Duration::ZERO);
+        assert_eq!(refusal(&net.answers(measurer)), code);
+        assert_eq!(refusal(&net.answers(coordinator)), code);
+        assert!(net.target.is_idle());
+    }
+}
+
+#[test]
+fn a_coordinator_whose_messages_are_refused_again_and_again_loses_its_link() {
+    let (mut net, coordinator, measurer) = with_open_link();
+    for _ in 0..8 {
+        let answers = net.tell_body(coordinator, 0, &[2; BODY_LEN]);
+        assert_eq!(refusal(&answers), ErrCode::UNKNOWN_VERSION);
+        assert!(net.is_open(coordinator));
+    }
+    let answers = net.tell_body(coordinator, 0, &[2; BODY_LEN]);
+    assert_eq!(answers.len(), 2, "{answers:?}");
+    assert_eq!(refusal(&answers[1..]), ErrCode::TOO_MANY_ERRORS);
+    assert!(!net.is_open(coordinator) && net.target.is_idle());
+    assert_eq!(refusal(&net.answers(measurer)), ErrCode::TOO_MANY_ERRORS);
+}
+
+#[test]
+fn the_log_has_no_line_for_each_of_many_refusals() {
+    let (mut net, ..) = with_open_link();
+    let told = |net: &Net| {
+        let refusals = net.told.iter().filter_map(|event| match event {
+            TargetEvent::Refused { untold, .. } => Some(*untold),
+            _ => None,
+        });
+        refusals.collect::<Vec<_>>()
+    };
+    for _ in 0..100 {
+        assert_eq!(refusal(&ask(&mut net).1), ErrCode::BUSY);
+    }
+    assert_eq!(told(&net), [0; 10]);
+    net.pass(SECOND * 60);
+    let link = net.link();
+    net.tell_body(link, 0, &[2; BODY_LEN]);
+    assert_eq!(told(&net)[10..], [90]);
+    assert_eq!(net.target.refused(), 101);
+}
+
+#[test]
+fn a_link_with_circuits_of_its_own_neither_measures_nor_coordinates() {
+    let mut net = Net::new(policy());
+    let link = net.link();
+    net.has_circuits(link);
+    let request = net.request(link, params());
+    assert_eq!(refusal(&net.tell(link, 0, &request)), ErrCode::UNEXPECTED_MESSAGE);
+    assert!(net.target.history().is_empty() && !net.is_open(link));
+    granted(&mut net);
+    let link = net.link();
+    net.has_circuits(link);
+    let create = net.create(link, 0);
+    assert_eq!(refusal(&net.tell(link, CIRC, &create)), ErrCode::UNEXPECTED_MESSAGE);
+    assert!(!net.is_open(link));
+    // That used up no socket.
+    for measurer in [0, 0, 1] {
+        opened(&mut net, measurer);
+    }
+}
+
+#[test]
+fn more_sockets_than_the_operator_allows_are_refused() {
+    let mut net = Net::new(Policy { max_sockets: 2, ..policy() });
+    assert_eq!(refusal(&ask(&mut net).1), ErrCode::TOO_MANY_SOCKETS);
+    assert!(net.target.history().is_empty());
+    let mut net = Net::new(Policy { max_sockets: 3, ..policy() });
+    granted(&mut net);
+}
+
+#[test]
+fn a_grant_that_cannot_be_remembered_is_none() {
+    let mut net = Net::new(policy());
+    net.forgets = true;
+    for _ in 0..3 {
+        let (link, answers) = ask(&mut net);
+        assert_eq!(refusal(&answers), ErrCode::INTERNAL);
+        assert!(!net.is_open(link) && net.target.is_idle());
+        assert!(net.target.history().is_empty());
+    }
+    net.forgets = false;
+    granted(&mut net);
 }
 
 #[test]
 fn measurement_keeps_what_it_was_granted() {
     let (mut net, coordinator, measurer) = with_open_link();
     let ratio = Ratio::from_percent(1).expect("a ratio");
-    net.target.set_policy(Policy { ratio, enabled: false, ..policy() });
+    let changed = Policy { ratio, max_sockets: 1, max_duration_secs: 10, ..policy() };
+    net.target.set_policy(changed, net.now);
     assert_eq!(net.target.ratio(), policy().ratio);
     net.echo(measurer, 1);
     net.pass(SECOND * 3);

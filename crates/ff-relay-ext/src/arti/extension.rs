@@ -268,6 +268,7 @@ impl Extension {
             state.target.handle_control(&Arrival {
                 link,
                 circ_id: cell.circ_id,
+                has_circuits: false,
                 body: cell.body,
                 exporter,
                 entropy: rand::random(),
@@ -297,9 +298,9 @@ impl Extension {
                 .as_ref()
                 .map_or(u64::MAX, |limit| limit.allowance(direction, traffic, share.is_some()));
             let by_ratio = match (share, traffic) {
-                (Some((receive, send)), Traffic::Background) => match direction {
-                    Direction::Received => receive,
-                    Direction::Sent => send,
+                (Some(share), Traffic::Background) => match direction {
+                    Direction::Received => share.receive_bytes,
+                    Direction::Sent => share.send_bytes,
                 },
                 _ => u64::MAX,
             };
@@ -319,13 +320,13 @@ impl Extension {
 
     /// Counts bytes that moved and were not measurement traffic.
     pub(super) fn on_background(&self, direction: Direction, bytes: usize) {
-        let bytes = bytes as u64;
+        let (now, bytes) = (self.now(), bytes as u64);
         let (sent, received) = match direction {
             Direction::Received => (0, bytes),
             Direction::Sent => (bytes, 0),
         };
         self.with(|state| {
-            state.target.on_background(sent, received);
+            state.target.on_background(sent, received, now);
             if let Some(limit) = &mut state.limit {
                 limit.sent.take(sent);
                 limit.received.take(received);
@@ -355,7 +356,7 @@ impl State {
             let (link, task) = match output {
                 Output::Send(link, cell) => (link, LinkTask::Send(cell)),
                 Output::Open(link, circuit) => (link, LinkTask::Open(circuit)),
-                Output::Close(link) => (link, LinkTask::Close),
+                Output::Over(link) | Output::Close(link) => (link, LinkTask::Close),
                 Output::Tell(event) => {
                     tell(&event, self.target.totals(), now);
                     continue;
@@ -375,8 +376,8 @@ impl State {
 fn tell(event: &TargetEvent, totals: Totals, now: MonoTime) {
     let uptime_secs = now.micros() / 1_000_000;
     match event {
-        TargetEvent::Refused(error) => {
-            info!(code = %error.code, "FlashFlow: refused a request: {}", error.text);
+        TargetEvent::Refused { error, untold } => {
+            info!(code = %error.code, untold, "FlashFlow: refused a request: {}", error.text);
         }
         TargetEvent::Granted { coordinator, measurement, duration_secs, sockets } => info!(
             %coordinator, %measurement, duration_secs, sockets, uptime_secs,

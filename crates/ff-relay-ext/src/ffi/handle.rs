@@ -9,9 +9,10 @@ use base64ct::{Base64Unpadded, Encoding};
 use ff_proto::cell::Cell;
 use ff_proto::circuit::EchoCircuit;
 use ff_proto::msg::ErrCode;
-use ff_proto::session::target::{Arrival, LinkId, Output, TargetEvent};
+use ff_proto::session::target::{Arrival, LinkId, Output, Part, TargetEvent};
 use ff_proto::units::{Cells, MonoTime};
 
+use crate::background::Allowance;
 use crate::memory;
 use crate::options::Options;
 use crate::target::{RelayTarget, Totals};
@@ -60,6 +61,8 @@ pub(super) enum HostOutput {
     Send(LinkId, Box<Cell>),
     /// Keep the circuit with the link.
     Open(LinkId, Box<FfCircuit>),
+    /// Forget the circuit of a link.
+    Over(LinkId),
     /// Close a link.
     Close(LinkId),
     /// Store the memory.
@@ -107,15 +110,20 @@ impl FfTarget {
     }
 
     /// Takes new options in place of the old.
-    pub(super) fn set_options(&mut self, options: Options) {
+    pub(super) fn set_options(&mut self, options: Options, now: MonoTime) {
         self.options = options;
-        self.relay.set_policy(self.options.resolve(&self.params));
+        self.relay.set_policy(self.options.resolve(&self.params), now);
     }
 
     /// Takes a new consensus's parameters in place of the old.
-    pub(super) fn set_params(&mut self, params: BTreeMap<String, i64>) {
+    pub(super) fn set_params(&mut self, params: BTreeMap<String, i64>, now: MonoTime) {
         self.params = params;
-        self.relay.set_policy(self.options.resolve(&self.params));
+        self.relay.set_policy(self.options.resolve(&self.params), now);
+    }
+
+    /// A link's part in a measurement.
+    pub(super) fn part_of(&self, link: LinkId) -> Part {
+        self.relay.part_of(link)
     }
 
     /// Takes a MEASUREMENT cell.
@@ -161,8 +169,8 @@ impl FfTarget {
     }
 
     /// Counts other bytes.
-    pub(super) fn on_background(&mut self, sent_bytes: u64, received_bytes: u64) {
-        self.relay.on_background(sent_bytes, received_bytes);
+    pub(super) fn on_background(&mut self, sent_bytes: u64, received_bytes: u64, now: MonoTime) {
+        self.relay.on_background(sent_bytes, received_bytes, now);
     }
 
     /// Counts that other bytes had to wait.
@@ -184,14 +192,12 @@ impl FfTarget {
                 let circuit = FfCircuit { circuit: *circuit, has_failed: false };
                 HostOutput::Open(link, Box::new(circuit))
             }
+            Output::Over(link) => HostOutput::Over(link),
             Output::Close(link) => {
                 self.links.retain(|&open| open != link);
                 HostOutput::Close(link)
             }
             Output::Tell(event) => {
-                if self.relay.is_idle() && matches!(event, TargetEvent::Ended { .. }) {
-                    self.links.clear();
-                }
                 let (level, text) = describe(&event, self.relay.totals());
                 HostOutput::Tell(level, text)
             }
@@ -214,8 +220,8 @@ impl FfTarget {
         Some(HostOutput::Tell(FfLevel::Warn, text))
     }
 
-    /// Background bytes that may be received and sent; `None` without a limit.
-    pub(super) fn background_allowance(&self) -> Option<(u64, u64)> {
+    /// Background bytes that may move; `None` without a limit.
+    pub(super) fn background_allowance(&self) -> Option<Allowance> {
         self.relay.background_allowance()
     }
 
@@ -243,13 +249,17 @@ impl FfTarget {
 /// An event for the operator's log. Nothing in it was written by a peer.
 fn describe(event: &TargetEvent, totals: Totals) -> (FfLevel, String) {
     match event {
-        TargetEvent::Refused(error) => {
+        TargetEvent::Refused { error, untold } => {
             // The others can be had from any relay, without a coordinator's key.
             let level = match error.code {
                 ErrCode::TOO_SOON | ErrCode::BUSY => FfLevel::Notice,
                 _ => FfLevel::Info,
             };
-            (level, format!("refused a request ({}): {}", error.code.name(), error.text))
+            let others = match untold {
+                0 => String::new(),
+                untold => format!(", and {untold} others before it"),
+            };
+            (level, format!("refused a request ({}): {}{others}", error.code.name(), error.text))
         }
         TargetEvent::Granted { coordinator, measurement, duration_secs, sockets } => {
             let coordinator = Base64Unpadded::encode_string(&coordinator.0);

@@ -10,7 +10,7 @@
  *   options                  -> error TEXT
  *   param NAME VALUE         takes this one parameter
  *   open LINK EXPORTER       a peer has connected
- *   cell LINK CELL           -> cell LINK CELL, close LINK, tell LEVEL TEXT, store TEXT
+ *   cell LINK CELL           -> cell LINK CELL, over LINK, close LINK, tell LEVEL TEXT, store TEXT
  *   gone LINK                the peer has closed
  *   time MICROS UNIX         the timer is looked at
  *   background SENT RECEIVED
@@ -136,6 +136,14 @@ do_outputs(void)
         else
           ff_circuit_free(output.circuit);
         break;
+      case FF_OUTPUT_KIND_OVER:
+        if (link) {
+          printf("over %" PRIu64 "\n", link->id);
+          MUST(ff_target_part_of(target, link->id) == FF_PART_ENDING);
+          ff_circuit_free(link->circuit);
+          link->circuit = NULL;
+        }
+        break;
       case FF_OUTPUT_KIND_CLOSE:
         if (link) {
           printf("close %" PRIu64 "\n", link->id);
@@ -161,7 +169,9 @@ on_cell(struct link *link, uint8_t *cell)
   uint32_t circ_id = (uint32_t)cell[0] << 24 | (uint32_t)cell[1] << 16 |
                      (uint32_t)cell[2] << 8 | (uint32_t)cell[3];
   uint8_t *body = cell + 5;
-  if (cell[4] == FF_CMD_MEAS_ECHO) {
+  if (cell[4] == FF_CMD_MEAS_ECHO && ff_target_part_of(target, link->id) == FF_PART_ENDING) {
+    /* The link's measurement is over. */
+  } else if (cell[4] == FF_CMD_MEAS_ECHO) {
     if (link->circuit == NULL || ff_circuit_id(link->circuit) != circ_id) {
       uint64_t id = link->id;
       printf("close %" PRIu64 "\n", id);
@@ -176,7 +186,7 @@ on_cell(struct link *link, uint8_t *cell)
     /* A real relay takes fresh random bytes; here a run must be like the other. */
     static uint8_t entropy[FF_SECRET_LEN] = { 1 };
     entropy[1]++;
-    ff_arrival arrival = { link->id, circ_id, body, link->exporter, entropy,
+    ff_arrival arrival = { link->id, circ_id, false, body, link->exporter, entropy,
                            now_micros, unix_secs };
     MUST(ff_target_handle_control(target, &arrival) == FF_STATUS_OK);
   }
@@ -198,8 +208,8 @@ check_misuse(void)
   ff_option no_text = { "FFMaxMeasurementDuration", NULL };
   ff_option not_utf8 = { "FFMaxMeasurementDuration", "\xff" };
   ff_param no_name = { NULL, 1 };
-  ff_arrival arrival = { 1, 0, NULL, bytes, bytes, 1, 1 };
-  ff_arrival zeros = { 1, 0, bytes, bytes, bytes, 1, 1 };
+  ff_arrival arrival = { 1, 0, false, NULL, bytes, bytes, 1, 1 };
+  ff_arrival zeros = { 1, 0, false, bytes, bytes, bytes, 1, 1 };
 
   memset(&output, 0x55, sizeof(output));
   memset(&allowance, 0x55, sizeof(allowance));
@@ -207,19 +217,20 @@ check_misuse(void)
 
   /* NULL in place of a target, or of anything else. */
   MUST(ff_target_new(NULL, NULL, NULL, 0, NULL) == FF_STATUS_NULL_POINTER);
-  MUST(ff_target_set_options(NULL, &good, 1, error, sizeof(error)) == FF_STATUS_NULL_POINTER);
-  MUST(ff_target_set_params(NULL, NULL, 0) == FF_STATUS_NULL_POINTER);
+  MUST(ff_target_set_options(NULL, &good, 1, 1, error, sizeof(error)) == FF_STATUS_NULL_POINTER);
+  MUST(ff_target_set_params(NULL, NULL, 0, 1) == FF_STATUS_NULL_POINTER);
   MUST(ff_target_handle_control(NULL, &zeros) == FF_STATUS_NULL_POINTER);
   MUST(ff_target_handle_link_closed(NULL, 1, 1) == FF_STATUS_NULL_POINTER);
   MUST(ff_target_handle_timeout(NULL, 1) == FF_STATUS_NULL_POINTER);
   MUST(ff_target_abort(NULL, 1) == FF_STATUS_NULL_POINTER);
   MUST(ff_target_on_echoed(NULL, 1, 1) == FF_STATUS_NULL_POINTER);
-  MUST(ff_target_on_background(NULL, 1, 1) == FF_STATUS_NULL_POINTER);
+  MUST(ff_target_on_background(NULL, 1, 1, 1) == FF_STATUS_NULL_POINTER);
   MUST(ff_target_on_background_wait(NULL) == FF_STATUS_NULL_POINTER);
   MUST(ff_target_background_allowance(NULL, &allowance) == FF_STATUS_NULL_POINTER);
   MUST(ff_target_poll_output(NULL, &output) == FF_STATUS_NULL_POINTER);
   MUST(ff_target_totals(NULL, &totals) == FF_STATUS_NULL_POINTER);
   MUST(ff_target_poll_timeout(NULL) == FF_NO_TIMEOUT);
+  MUST(ff_target_part_of(NULL, 1) == FF_PART_NONE);
   MUST(ff_target_is_idle(NULL) && !ff_target_has_failed(NULL));
   MUST(!ff_target_is_exempt(NULL, bytes, 4));
   MUST(ff_circuit_echo(NULL, bytes) == FF_STATUS_NULL_POINTER);
@@ -254,14 +265,15 @@ check_misuse(void)
 
   /* A good target, and NULL in the second place. */
   MUST(ff_target_new(NULL, NULL, NULL, 0, &mine) == FF_STATUS_OK);
-  MUST(ff_target_set_options(mine, &bad, 1, NULL, 0) == FF_STATUS_BAD_OPTION);
-  MUST(ff_target_set_params(mine, &no_name, 1) == FF_STATUS_NULL_POINTER);
+  MUST(ff_target_set_options(mine, &bad, 1, 1, NULL, 0) == FF_STATUS_BAD_OPTION);
+  MUST(ff_target_set_params(mine, &no_name, 1, 1) == FF_STATUS_NULL_POINTER);
   MUST(ff_target_handle_control(mine, NULL) == FF_STATUS_NULL_POINTER);
   MUST(ff_target_handle_control(mine, &arrival) == FF_STATUS_NULL_POINTER);
   MUST(ff_target_poll_output(mine, NULL) == FF_STATUS_NULL_POINTER);
   MUST(ff_target_background_allowance(mine, NULL) == FF_STATUS_NULL_POINTER);
   MUST(ff_target_totals(mine, NULL) == FF_STATUS_NULL_POINTER);
   MUST(!ff_target_is_exempt(mine, NULL, 4) && !ff_target_is_exempt(mine, bytes, 5));
+  MUST(!ff_target_is_exempt(mine, bytes + FF_BODY_LEN, 0));
 
   /* Outputs that nobody takes are freed with the target. */
   MUST(ff_target_handle_control(mine, &zeros) == FF_STATUS_OK);
@@ -287,12 +299,12 @@ do_command(char *line)
     options[option_count].value = texts[option_count][1];
     option_count++;
   } else if (strcmp(line, "options\n") == 0) {
-    if (ff_target_set_options(target, options, option_count, error, sizeof(error)))
+    if (ff_target_set_options(target, options, option_count, now_micros, error, sizeof(error)))
       printf("error %s\n", error);
     option_count = 0;
   } else if (sscanf(line, "param %255s %" SCNu64, name, &a) == 2) {
     ff_param param = { name, (int64_t)a };
-    MUST(ff_target_set_params(target, &param, 1) == FF_STATUS_OK);
+    MUST(ff_target_set_params(target, &param, 1, now_micros) == FF_STATUS_OK);
   } else if (sscanf(line, "open %" SCNu64 " %1028s", &a, hex) == 2) {
     int i = 0;
     while (i < MAX_LINKS && links[i].is_open)
@@ -318,9 +330,9 @@ do_command(char *line)
       MUST(ff_target_handle_timeout(target, now_micros) == FF_STATUS_OK);
     do_outputs();
   } else if (sscanf(line, "background %" SCNu64 " %" SCNu64, &a, &b) == 2) {
-    MUST(ff_target_on_background(target, a, b) == FF_STATUS_OK);
+    MUST(ff_target_on_background(target, a, b, now_micros) == FF_STATUS_OK);
   } else if (strcmp(line, "allowance\n") == 0) {
-    ff_allowance now = { false, 0, 0 };
+    ff_allowance now = { false, 0, 0, 0, 0 };
     MUST(ff_target_background_allowance(target, &now) == FF_STATUS_OK);
     if (!now.is_limited)
       printf("allowance unlimited\n");
