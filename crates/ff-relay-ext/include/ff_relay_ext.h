@@ -575,8 +575,9 @@ enum ff_status ff_target_poll_output(struct ff_target *target,
                                      struct ff_output *output);
 
 /**
- * Whether links from this address are to be let past the relay's denial-of-service defences:
- * it is a measurer's of the measurement that is granted or running.
+ * Whether a link from this address is to be let past the relay's denial-of-service defences: it
+ * is a measurer's of the measurement that is granted or running, from which not as many have come
+ * yet as it was announced with (`ff_target_use_exemption`).
  *
  * `address` has 4 bytes (IPv4) or 16 (IPv6) in network order; with any other length, and for
  * NULL, the answer is no.
@@ -587,6 +588,18 @@ enum ff_status ff_target_poll_output(struct ff_target *target,
 bool ff_target_is_exempt(const struct ff_target *target,
                          const uint8_t *address,
                          size_t len);
+
+/**
+ * Notes that a link has come from this address, given as for `ff_target_is_exempt`. Returns
+ * whether it was one to be let past the defences; each measurer has as many as it was announced
+ * with.
+ *
+ * # Safety
+ * `target` is NULL or valid, and `address` is NULL or has `len` bytes.
+ */
+bool ff_target_use_exemption(struct ff_target *target,
+                             const uint8_t *address,
+                             size_t len);
 
 /**
  * A link's part in the measurement that is granted or running, or in one that has just ended.

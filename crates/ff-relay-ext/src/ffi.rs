@@ -552,8 +552,9 @@ pub unsafe extern "C" fn ff_target_poll_output(
     })
 }
 
-/// Whether links from this address are to be let past the relay's denial-of-service defences:
-/// it is a measurer's of the measurement that is granted or running.
+/// Whether a link from this address is to be let past the relay's denial-of-service defences: it
+/// is a measurer's of the measurement that is granted or running, from which not as many have come
+/// yet as it was announced with (`ff_target_use_exemption`).
 ///
 /// `address` has 4 bytes (IPv4) or 16 (IPv6) in network order; with any other length, and for
 /// NULL, the answer is no.
@@ -567,17 +568,31 @@ pub unsafe extern "C" fn ff_target_is_exempt(
     len: usize,
 ) -> bool {
     // SAFETY: the caller's promise.
-    let target = unsafe { target.as_ref() };
-    if address.is_null() || !matches!(len, 4 | 16) {
-        return false;
-    }
-    // SAFETY: the caller's promise; it is not NULL.
-    let bytes = unsafe { slice::from_raw_parts(address, len) };
-    guard::ask(target, false, |target| {
-        let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
-        let address = v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from));
-        address.is_ok_and(|address| target.exempts(address))
-    })
+    let (target, address) = unsafe { (target.as_ref(), read_address(address, len)) };
+    guard::ask(target, false, |target| address.is_some_and(|address| target.exempts(address)))
+}
+
+/// Notes that a link has come from this address, given as for `ff_target_is_exempt`. Returns
+/// whether it was one to be let past the defences; each measurer has as many as it was announced
+/// with.
+///
+/// # Safety
+/// `target` is NULL or valid, and `address` is NULL or has `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ff_target_use_exemption(
+    target: *mut FfTarget,
+    address: *const u8,
+    len: usize,
+) -> bool {
+    // SAFETY: the caller's promise.
+    let (target, address) = unsafe { (target.as_mut(), read_address(address, len)) };
+    let mut was_exempt = false;
+    // After an internal error nobody is exempt any more.
+    let _ = guard::change(target, |target| {
+        was_exempt = address.is_some_and(|address| target.use_exemption(address));
+        FfStatus::Ok
+    });
+    was_exempt
 }
 
 /// A link's part in the measurement that is granted or running, or in one that has just ended.
@@ -739,6 +754,20 @@ unsafe fn read_array<'a, T>(first: *const T, count: usize) -> Result<&'a [T], Fa
         // SAFETY: the caller's promise; it is not NULL.
         (false, _) => Ok(unsafe { slice::from_raw_parts(first, count) }),
     }
+}
+
+/// Reads an address of 4 or 16 bytes in network order; any other is none.
+///
+/// # Safety
+/// `address` is NULL or has `len` bytes.
+unsafe fn read_address(address: *const u8, len: usize) -> Option<IpAddr> {
+    if address.is_null() || !matches!(len, 4 | 16) {
+        return None;
+    }
+    // SAFETY: the caller's promise; it is not NULL.
+    let bytes = unsafe { slice::from_raw_parts(address, len) };
+    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
 }
 
 /// Reads options.

@@ -44,6 +44,8 @@ pub struct RelayTarget {
     recent: Recent,
     /// The background limit, while one is in force.
     background: Option<BackgroundLimit>,
+    /// Measurers' addresses, and links from each that the host's defences are still to let pass.
+    exempt: Vec<(IpAddr, u16)>,
     /// For the operator.
     totals: Totals,
     /// Where grants are remembered; `None` to forget them at the end.
@@ -68,8 +70,8 @@ impl RelayTarget {
     pub fn with_history(policy: Policy, history: Vec<GrantRecord>) -> Self {
         let target = Target::new(policy, history);
         let totals = Totals::default();
-        let (recent, background) = (Recent::default(), None);
-        Self { target, recent, background, totals, memory: None, stored_grants: 0 }
+        let (recent, background, exempt) = (Recent::default(), None, Vec::new());
+        Self { target, recent, background, exempt, totals, memory: None, stored_grants: 0 }
     }
 
     /// Takes new options; they may end the measurement that is going on.
@@ -91,7 +93,15 @@ impl RelayTarget {
 
     /// Takes a MEASUREMENT cell.
     pub fn handle_control(&mut self, arrival: &Arrival<'_>) {
+        let was_idle = self.is_idle();
         self.target.handle_control(arrival);
+        if was_idle {
+            let places =
+                self.target.team().iter().filter_map(|measurer| {
+                    Some((measurer.address?.to_canonical(), measurer.sockets))
+                });
+            self.exempt = places.collect();
+        }
         self.follow(arrival.now);
     }
 
@@ -148,8 +158,12 @@ impl RelayTarget {
         }
     }
 
-    /// Puts the background limit in force, or takes it away, as the protocol's state has it.
+    /// Puts the background limit in force, or takes it and the exemptions away, as the protocol's
+    /// state has it.
     fn follow(&mut self, now: MonoTime) {
+        if self.is_idle() {
+            self.exempt.clear();
+        }
         match (&self.background, self.target.limits_background()) {
             (None, true) => {
                 let ratio = self.target.ratio();
@@ -182,13 +196,24 @@ impl RelayTarget {
         [self.target.poll_timeout(), window].into_iter().flatten().min()
     }
 
-    /// Whether links from this address are to be let past the host's defences: it is a measurer's
-    /// of the measurement that is granted or running.
+    /// Whether a link from this address is to be let past the host's defences: it is a measurer's
+    /// of the measurement that is granted or running, from which not as many have come yet as it
+    /// was announced with.
     #[must_use]
     pub fn exempts(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
-        let mut places = self.target.team().iter().filter_map(|measurer| measurer.address);
-        places.any(|place| place.to_canonical() == address)
+        self.exempt.iter().any(|&(place, left)| place == address && left > 0)
+    }
+
+    /// Notes that a link from this address has come; whether it was let past the host's defences.
+    pub fn use_exemption(&mut self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        let mut places = self.exempt.iter_mut();
+        let Some((_, left)) = places.find(|(place, left)| *place == address && *left > 0) else {
+            return false;
+        };
+        *left -= 1;
+        true
     }
 
     /// Takes the next thing to do.
@@ -263,6 +288,7 @@ mod tests {
         let mut target = RelayTarget::with_history(policy, Vec::new());
         assert!(!target.exempts(Ipv4Addr::LOCALHOST.into()));
         assert!(!target.exempts(Ipv6Addr::LOCALHOST.into()));
+        assert!(!target.use_exemption(Ipv6Addr::LOCALHOST.into()));
         assert_eq!(target.poll_timeout(), None);
         assert!(target.take_unstored().is_none());
     }

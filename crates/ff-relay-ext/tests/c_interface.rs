@@ -288,6 +288,13 @@ fn measure(team: &Team, host: &mut Host) {
         let answer = host.command(&format!("exempt {address}"));
         assert_eq!(answer, [format!("exempt {is_exempt}")], "{address}");
     }
+    // As many links as it was announced with are let past, and no others.
+    for (address, passes) in
+        [("192.0.2.8", 0), ("192.0.2.7", 1), ("192.0.2.7", 1), ("192.0.2.7", 0)]
+    {
+        assert_eq!(host.command(&format!("arrive {address}")), [format!("arrive {passes}")]);
+    }
+    assert_eq!(host.command("exempt 192.0.2.7"), ["exempt 0"]);
     let mut links = MEASURERS.map(|link| (link, team.join(host, link)));
     assert_eq!(allowance(host), None, "granted is not measured yet");
 

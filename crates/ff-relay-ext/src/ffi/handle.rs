@@ -235,6 +235,11 @@ impl FfTarget {
         self.relay.exempts(address)
     }
 
+    /// Notes a link from this address; whether the host's defences let it pass.
+    pub(super) fn use_exemption(&mut self, address: IpAddr) -> bool {
+        self.relay.use_exemption(address)
+    }
+
     /// Whether nothing is granted or running.
     pub(super) fn is_idle(&self) -> bool {
         self.relay.is_idle()

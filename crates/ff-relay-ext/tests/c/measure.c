@@ -16,6 +16,7 @@
  *   background SENT RECEIVED
  *   allowance                -> allowance unlimited, or allowance RECEIVE SEND
  *   exempt ADDRESS           -> exempt 0 or 1
+ *   arrive ADDRESS           -> arrive 0 or 1: a link was let past the defences
  *   totals                   -> totals and the numbers in the order of the struct
  *   abort, idle, quit
  *
@@ -232,7 +233,7 @@ check_misuse(void)
   MUST(ff_target_poll_timeout(NULL) == FF_NO_TIMEOUT);
   MUST(ff_target_part_of(NULL, 1) == FF_PART_NONE);
   MUST(ff_target_is_idle(NULL) && !ff_target_has_failed(NULL));
-  MUST(!ff_target_is_exempt(NULL, bytes, 4));
+  MUST(!ff_target_is_exempt(NULL, bytes, 4) && !ff_target_use_exemption(NULL, bytes, 4));
   MUST(ff_circuit_echo(NULL, bytes) == FF_STATUS_NULL_POINTER);
   MUST(ff_circuit_id(NULL) == 0);
   MUST(ff_circuit_crypto(NULL) == FF_CRYPTO_KIND_NONE);
@@ -345,6 +346,10 @@ do_command(char *line)
     int is_v6 = strchr(name, ':') != NULL;
     MUST(inet_pton(is_v6 ? AF_INET6 : AF_INET, name, address) == 1);
     printf("exempt %d\n", ff_target_is_exempt(target, address, is_v6 ? 16 : 4));
+  } else if (sscanf(line, "arrive %255s", name) == 1) {
+    uint8_t address[4];
+    MUST(inet_pton(AF_INET, name, address) == 1);
+    printf("arrive %d\n", ff_target_use_exemption(target, address, sizeof(address)));
   } else if (strcmp(line, "totals\n") == 0) {
     ff_totals now;
     MUST(ff_target_totals(target, &now) == FF_STATUS_OK);
