@@ -10,6 +10,7 @@ mod grants;
 mod lab;
 mod memory;
 mod operator;
+mod order;
 mod pressure;
 mod session;
 mod turns;
@@ -29,7 +30,8 @@ const RATE_BYTES_PER_SEC: u64 = 5_000_000;
 
 /// Starts the network.
 fn start() -> Lab {
-    let relays = ["grants", "gone", "cap", "busy", "period", "damaged", "unwritable", "garbage"];
+    let relays =
+        ["grants", "gone", "cap", "busy", "period", "damaged", "unwritable", "garbage", "order"];
     let plain = relays.map(measurable).into_iter();
     let special = [
         measurable("sandbox").torrc("Sandbox 1"),

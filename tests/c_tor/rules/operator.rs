@@ -5,14 +5,13 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use ff_bwauth::measure::Progress;
 use ff_bwauth::outcome::Outcome;
 use ff_proto::msg::ErrCode;
 use tornet::{BwWatch, Control};
 
 use super::LAB;
-use super::lab::{Relay, assert_measured, measure, measure_watched};
-use super::session::Coordinator;
+use super::lab::{Relay, assert_measured, measure};
+use super::session::{Coordinator, MeasurementLink, Member, codes_until_closed};
 use crate::support::{coordinator, identity};
 
 /// How long a line may take to get into the log.
@@ -193,20 +192,29 @@ fn measured_bytes_are_in_the_relays_statistics() {
 
 #[test]
 #[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
-fn what_was_granted_stays_when_the_operator_changes_options() {
+fn an_operator_who_takes_the_permission_away_ends_what_is_going_on() {
     LAB.run(async |lab| {
         let relay = lab.relay("operator");
         let mut control = relay.node.control().expect("a control connection");
-        let key = relay.key();
-        let plan = relay.plan(key, 3);
-        let outcome = measure_watched(&plan, |progress| {
-            if matches!(progress, Progress::Second { second: 0, .. }) {
-                control.setconf("FFMeasurementsAllowed", "0").expect("a good value");
-            }
-        });
-        assert_measured(&outcome.await);
-        assert_eq!(relay.measure(key).await.result.expect_err("off").code, "not_supported");
-        control.setconf("FFMeasurementsAllowed", "1").expect("a good value");
+        let listed = control.getconf("FFAllowedCoordinators").expect("an option").expect("a value");
+        let stranger = identity(&coordinator());
+        for (name, taken, given, code) in [
+            ("FFMeasurementsAllowed", "0", "1", ErrCode::DISABLED),
+            ("FFAllowedCoordinators", &*stranger, &*listed, ErrCode::COORDINATOR_NOT_ALLOWED),
+        ] {
+            let (target, key, team) = (relay.target(), relay.key(), [Member::new(1)]);
+            let (mut coordinator, _) = Coordinator::granted(&target, key, 20, &team).await;
+            let id = coordinator.measurement;
+            let mut link = MeasurementLink::open(&target, id, &team[0].key).await;
+            link.echo(10).await;
+            // What does not concern the permission changes nothing.
+            control.setconf("FFMaxMeasurementDuration", "10").expect("a good value");
+            link.echo(10).await;
+            control.setconf(name, taken).expect("a good value");
+            assert_eq!(codes_until_closed(&mut link.link).await, [code]);
+            assert_eq!(codes_until_closed(&mut coordinator.link).await, [code]);
+            control.setconf(name, given).expect("a good value");
+        }
         relay.assert_in_order().await;
     });
 }

@@ -241,7 +241,8 @@ impl MeasurementLink {
         Self::join(open(target).await, measurement, key).await
     }
 
-    /// Opens a measurement circuit on a link, or gives the code that the relay refuses with.
+    /// Opens a measurement circuit on a link, or gives the code that the relay refuses with. Answers
+    /// to other cells are dropped.
     ///
     /// # Panics
     /// If neither happens.
@@ -258,7 +259,12 @@ impl MeasurementLink {
         let (exporter, crypto) = (*link.exporter(), CryptoKind::AES128_CTR);
         let (opening, create) = OpeningLink::new(measurement, key, exporter, secrets, crypto, 1.0);
         send(&mut link, &[create]).await;
-        let cell = next_cell(&mut link).await.expect("an answer to MEAS_CREATE");
+        let cell = loop {
+            let cell = next_cell(&mut link).await.expect("an answer to MEAS_CREATE");
+            if cell.command == CMD_MEASUREMENT {
+                break cell;
+            }
+        };
         match opening.handle(cell_ref(&cell)) {
             Ok(Opening::Open(state)) => Ok(Self { link, state: *state }),
             Err(SessionFailure::Refused(error)) => {

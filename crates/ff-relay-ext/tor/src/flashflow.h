@@ -24,6 +24,7 @@ struct tor_addr_t;
 extern int flashflow_exact_buckets;
 
 bool flashflow_handle_cell(struct cell_t *cell, struct or_connection_t *conn);
+bool flashflow_refuses_cell(struct or_connection_t *conn, uint8_t command, uint32_t circ_id);
 void flashflow_flushed_some(struct or_connection_t *conn);
 void flashflow_about_to_close(struct or_connection_t *conn);
 
@@ -36,7 +37,8 @@ void flashflow_note_bytes(const struct connection_t *conn,
                           size_t read, size_t written);
 
 bool flashflow_lifts_conn_limit(const struct or_connection_t *conn);
-bool flashflow_is_measurer(const struct tor_addr_t *addr);
+bool flashflow_is_exempt(const struct tor_addr_t *addr);
+bool flashflow_use_exemption(const struct tor_addr_t *addr);
 
 /* For flashflow_config.c. */
 void flashflow_options_changed(void);

@@ -65,6 +65,8 @@ list_options(const flashflow_options_t *options, flashflow_option_list_t *list)
              options->FFBackgroundTrafficPercent);
   add_option(list, "FFMaxMeasurementDuration",
              options->FFMaxMeasurementDuration);
+  add_option(list, "FFMaxMeasurementSockets",
+             options->FFMaxMeasurementSockets);
   if (options->FFAllowedCoordinators) {
     list->coordinators = flashflow_join_values(options->FFAllowedCoordinators, " ");
     add_option(list, "FFAllowedCoordinators", list->coordinators);

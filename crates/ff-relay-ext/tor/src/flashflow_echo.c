@@ -196,7 +196,7 @@ static size_t
 queued_bytes(const flashflow_link_t *link, const circuit_t *circ)
 {
   size_t cells = 0;
-  if (circ && !CIRCUIT_IS_ORIGIN(circ))
+  if (circ)
     cells = (size_t) CONST_TO_OR_CIRCUIT(circ)->p_chan_cells.n;
   return cells * FF_CELL_LEN + connection_get_outbuf_len(TO_CONN(link->conn));
 }
@@ -215,14 +215,17 @@ pause_link(flashflow_link_t *link)
 /** Does with a cell what is done with one that is forwarded, except that it goes back over the
  * link it has come from. Returns its circuit, or NULL if that cannot be. */
 static const circuit_t *
-echo_cell(cell_t *cell, channel_t *chan)
+echo_cell(cell_t *cell, const flashflow_link_t *link)
 {
-  circuit_t *circ = circuit_get_by_circid_channel(cell->circ_id, chan);
+  circuit_t *circ = flashflow_link_circuit(link);
   crypt_path_t *layer_hint = NULL;
   char recognized = 0;
-  if (!circ || circ->marked_for_close ||
-      relay_decrypt_cell(circ, cell, CELL_DIRECTION_OUT, &layer_hint, &recognized) < 0)
+  /* A measurer knows the keys, and so can make a cell that the relay would take as its own. */
+  if (!circ ||
+      relay_decrypt_cell(circ, cell, CELL_DIRECTION_OUT, &layer_hint, &recognized) < 0 ||
+      recognized)
     return NULL;
+  channel_t *chan = TLS_CHAN_TO_BASE(link->conn->chan);
 #ifdef FLASHFLOW_DIRECT_ECHO
   /* Only to show what the queue and the scheduler cost. */
   connection_or_write_cell_to_buf(cell, BASE_CHAN_TO_TLS(chan)->conn);
@@ -264,8 +267,10 @@ flashflow_echo_handle(cell_t *cell, or_connection_t *conn)
   flashflow_link_t *link = conn->flashflow_link;
   const circuit_t *circ = NULL;
   if (link && link->circuit && cell->circ_id == link->circ_id)
-    circ = echo_cell(cell, TLS_CHAN_TO_BASE(conn->chan));
+    circ = echo_cell(cell, link);
   if (!circ) {
+    if (flashflow_link_part(link) == FF_PART_ENDING)
+      return;
     log_info(LD_PROTOCOL, "FlashFlow: a MEAS_ECHO cell on a link or circuit without a "
              "measurement. Closing the link.");
     connection_or_close_for_error(conn, 0);
@@ -281,28 +286,31 @@ flashflow_echo_handle(cell_t *cell, or_connection_t *conn)
     pause_link(link);
 }
 
+/** Reads on from a link. */
+void
+flashflow_echo_resume(flashflow_link_t *link)
+{
+  if (!link->is_paused)
+    return;
+  link->is_paused = false;
+  connection_start_reading(TO_CONN(link->conn));
+}
+
 /** Notes that some bytes have gone out to <b>conn</b>. */
 void
 flashflow_flushed_some(or_connection_t *conn)
 {
   flashflow_link_t *link = conn->flashflow_link;
-  if (!link || !link->is_paused || !conn->chan ||
-      TO_CONN(conn)->marked_for_close)
+  if (!link || !link->is_paused || TO_CONN(conn)->marked_for_close)
     return;
-  const circuit_t *circ =
-    circuit_get_by_circid_channel(link->circ_id, TLS_CHAN_TO_BASE(conn->chan));
-  if (queued_bytes(link, circ) > queue_limit / 2)
-    return;
-  link->is_paused = false;
-  connection_start_reading(TO_CONN(conn));
+  if (queued_bytes(link, flashflow_link_circuit(link)) <= queue_limit / 2)
+    flashflow_echo_resume(link);
 }
 
 /** How many bytes a measurement link may read before too much is queued for it: a cell at least. */
 size_t
 flashflow_echo_room(const flashflow_link_t *link)
 {
-  const circuit_t *circ =
-    circuit_get_by_circid_channel(link->circ_id, TLS_CHAN_TO_BASE(link->conn->chan));
-  size_t queued = queued_bytes(link, circ);
+  size_t queued = queued_bytes(link, flashflow_link_circuit(link));
   return queued + FF_CELL_LEN < queue_limit ? queue_limit - queued : FF_CELL_LEN;
 }

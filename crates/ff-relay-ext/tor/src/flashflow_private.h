@@ -8,9 +8,13 @@
 
 #include "core/or/or.h"
 #include "feature/flashflow/ff_relay_ext.h"
+#include "ht.h"
 
-/** A link that has brought a MEASUREMENT cell. */
+/** A link that has brought a MEASUREMENT cell. Which part it has in a measurement, the library
+ * knows. */
 typedef struct flashflow_link_t {
+  /** Its place among all links. */
+  HT_ENTRY(flashflow_link_t) node;
   /** Its number; no other link has it, ever. */
   uint64_t id;
   /** Its connection. */
@@ -19,8 +23,8 @@ typedef struct flashflow_link_t {
   ff_circuit *circuit;
   /** The measurement circuit's id. */
   circid_t circ_id;
-  /** Whether the measurement that is going on was asked for here. */
-  bool is_coordinator;
+  /** The id of the circuit by which a coordinator probes the relay, or 0. */
+  circid_t probe_id;
   /** Whether we do not read from it because too much is queued for it. */
   bool is_paused;
   /** Whether it has EVENT_PRIORITY_LAST. */
@@ -35,12 +39,24 @@ extern bool flashflow_is_measuring;
 uint64_t flashflow_now_micros(void);
 void flashflow_drain_outputs(void);
 
+/* flashflow_link.c */
+flashflow_link_t *flashflow_link_by_id(uint64_t id);
+flashflow_link_t *flashflow_link_of(or_connection_t *conn);
+void flashflow_link_free(flashflow_link_t *link);
+void flashflow_link_free_all(void);
+ff_part flashflow_link_part(const flashflow_link_t *link);
+bool flashflow_link_has_circuits(const flashflow_link_t *link);
+void flashflow_link_open(flashflow_link_t *link, ff_circuit *circuit);
+void flashflow_link_over(flashflow_link_t *link);
+circuit_t *flashflow_link_circuit(const flashflow_link_t *link);
+
 /* flashflow_echo.c */
 void flashflow_echo_start(void);
 void flashflow_echo_stop(void);
 void flashflow_echo_opened(void);
 void flashflow_echo_closed(void);
 void flashflow_echo_over(void);
+void flashflow_echo_resume(flashflow_link_t *link);
 void flashflow_echo_handle(cell_t *cell, or_connection_t *conn);
 void flashflow_echo_report(void);
 void flashflow_echo_note_background(size_t read);

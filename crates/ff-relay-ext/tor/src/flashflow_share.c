@@ -11,6 +11,7 @@
 #include "feature/flashflow/flashflow.h"
 #include "feature/flashflow/flashflow_private.h"
 #include "lib/metrics/metrics_store.h"
+#include "lib/time/compat_time.h"
 
 #include "core/or/or_connection_st.h"
 
@@ -25,38 +26,32 @@ is_background(const connection_t *conn)
 {
   if (conn->type != CONN_TYPE_OR)
     return true;
-  const flashflow_link_t *link =
-    CONST_TO_OR_CONN(conn)->flashflow_link;
-  return !link || !(link->circuit || link->is_coordinator);
+  return flashflow_link_part(CONST_TO_OR_CONN(conn)->flashflow_link) == FF_PART_NONE;
 }
 
 /** Puts into <b>allowance</b> what background may move. Returns whether there is a limit. */
 static bool
 get_allowance(ff_allowance *allowance)
 {
-  return flashflow_is_measuring &&
-    ff_target_background_allowance(flashflow_target, allowance) == FF_STATUS_OK &&
+  return ff_target_background_allowance(flashflow_target, allowance) == FF_STATUS_OK &&
     allowance->is_limited;
 }
 
-/** Of <b>bytes</b> that are in the relay's bucket, how many <b>conn</b> may move while background
- * may move <b>share</b>. What background has not used yet stays there for it: tor shares a bucket
- * out by connections, and a relay may have fewer for its clients than measurers have. */
-static size_t
-limit_to_share(const connection_t *conn, size_t bytes, uint64_t share)
-{
-  size_t kept = (size_t) MIN((uint64_t) bytes, share);
-  return is_background(conn) ? kept : bytes - kept;
-}
-
-/** Of <b>bytes</b> that <b>conn</b> might read, how many it may. */
+/** Of <b>bytes</b> that are in the relay's bucket, how many <b>conn</b> may read. Background may use
+ * its allowance. Measurement traffic leaves of that what is reserved: tor shares a bucket out by
+ * connections, and a relay may have fewer for its clients than measurers have. */
 size_t
 flashflow_limit_read(const connection_t *conn, size_t bytes)
 {
   ff_allowance allowance;
-  if (!get_allowance(&allowance))
+  if (!flashflow_is_measuring)
     return bytes;
-  return limit_to_share(conn, bytes, allowance.receive_bytes);
+  const bool has_limit = get_allowance(&allowance);
+  if (is_background(conn))
+    return has_limit ? (size_t) MIN(bytes, allowance.receive_bytes) : bytes;
+  if (has_limit)
+    bytes -= (size_t) MIN(bytes, allowance.receive_reserved_bytes);
+  return bytes;
 }
 
 /** What a connection may read by the limit of its own, which is <b>bytes</b> or, below zero, none.
@@ -73,17 +68,23 @@ flashflow_limit_link(const connection_t *conn, ssize_t bytes)
   return bytes < 0 ? room : MIN(bytes, room);
 }
 
-/** Of <b>bytes</b> that <b>conn</b> might write, how many it may. */
+/** Of <b>bytes</b> that are in the relay's bucket, how many <b>conn</b> may write. */
 size_t
 flashflow_limit_write(const connection_t *conn, size_t bytes)
 {
   ff_allowance allowance;
-  if (!get_allowance(&allowance))
+  if (!flashflow_is_measuring)
     return bytes;
-  return limit_to_share(conn, bytes, allowance.send_bytes);
+  const bool has_limit = get_allowance(&allowance);
+  if (is_background(conn))
+    return has_limit ? (size_t) MIN(bytes, allowance.send_bytes) : bytes;
+  if (has_limit)
+    bytes -= (size_t) MIN(bytes, allowance.send_reserved_bytes);
+  return bytes;
 }
 
-/** Whether <b>conn</b> must wait before it reads more of the relay's <b>bucket</b>. */
+/** Whether <b>conn</b> must wait before it reads more of the <b>bucket</b> that is its limit. An empty
+ * one is tor's to notice. */
 bool
 flashflow_must_pause_read(const connection_t *conn, size_t bucket)
 {
@@ -94,7 +95,7 @@ flashflow_must_pause_read(const connection_t *conn, size_t bucket)
   return true;
 }
 
-/** Whether <b>conn</b> must wait before it writes more of the relay's <b>bucket</b>. */
+/** Whether <b>conn</b> must wait before it writes more of the <b>bucket</b> that is its limit. */
 bool
 flashflow_must_pause_write(const connection_t *conn, size_t bucket)
 {
@@ -105,14 +106,17 @@ flashflow_must_pause_write(const connection_t *conn, size_t bucket)
   return true;
 }
 
-/** Notes bytes that <b>conn</b> has moved. */
+/** Notes bytes that <b>conn</b> has moved. What others move counts also while nothing is measured: a
+ * measurement leaves them what they had before. */
 void
 flashflow_note_bytes(const connection_t *conn, size_t read, size_t written)
 {
-  if (!flashflow_is_measuring || !is_background(conn))
+  if (!flashflow_exact_buckets || !is_background(conn))
     return;
-  flashflow_echo_note_background(read);
-  (void) ff_target_on_background(flashflow_target, written, read);
+  if (flashflow_is_measuring)
+    flashflow_echo_note_background(read);
+  (void) ff_target_on_background(flashflow_target, written, read,
+                                 monotime_coarse_absolute_usec());
 }
 
 /** Whether <b>conn</b> is free of the limits for single clients. */
@@ -122,22 +126,48 @@ flashflow_lifts_conn_limit(const or_connection_t *conn)
   return conn->flashflow_link && conn->flashflow_link->circuit;
 }
 
-/** Whether <b>addr</b> is a measurer's of the measurement that is granted or running. */
-bool
-flashflow_is_measurer(const tor_addr_t *addr)
+/** The bytes of <b>addr</b>, of which there are 4 or 16, or none. */
+static const uint8_t *
+address_bytes(const tor_addr_t *addr, uint32_t *ipv4, size_t *len)
 {
-  if (!flashflow_is_measuring)
-    return false;
-  uint32_t ipv4;
   switch (tor_addr_family(addr)) {
     case AF_INET:
-      ipv4 = tor_addr_to_ipv4n(addr);
-      return ff_target_is_exempt(flashflow_target, (const uint8_t *) &ipv4, 4);
+      *ipv4 = tor_addr_to_ipv4n(addr);
+      *len = 4;
+      return (const uint8_t *) ipv4;
     case AF_INET6:
-      return ff_target_is_exempt(flashflow_target, tor_addr_to_in6_addr8(addr), 16);
+      *len = 16;
+      return tor_addr_to_in6_addr8(addr);
     default:
-      return false;
+      *len = 0;
+      return NULL;
   }
+}
+
+/** Whether a link from <b>addr</b> is to be let past the defences: it is a measurer's of the
+ * measurement that is granted or running. */
+bool
+flashflow_is_exempt(const tor_addr_t *addr)
+{
+  uint32_t ipv4;
+  size_t len;
+  if (!flashflow_is_measuring)
+    return false;
+  const uint8_t *bytes = address_bytes(addr, &ipv4, &len);
+  return ff_target_is_exempt(flashflow_target, bytes, len);
+}
+
+/** Notes that a link from <b>addr</b> has come. Returns whether it was to be let past the defences: of
+ * each measurer as many are as it was announced with. */
+bool
+flashflow_use_exemption(const tor_addr_t *addr)
+{
+  uint32_t ipv4;
+  size_t len;
+  if (!flashflow_is_measuring)
+    return false;
+  const uint8_t *bytes = address_bytes(addr, &ipv4, &len);
+  return ff_target_use_exemption(flashflow_target, bytes, len);
 }
 
 /** Frees what the MetricsPort shows. */

@@ -1,0 +1,116 @@
+//! Circuits of tor's own beside those of a measurement: no order of cells brings the two together.
+
+use ff_proto::cell::{
+    BODY_LEN, CMD_CREATE_FAST, CMD_CREATED_FAST, CMD_DESTROY, CMD_MEAS_ECHO, Cell, fixed_cell,
+};
+use ff_proto::msg::{ErrCode, MeasurementId};
+use ff_proto::session::coordinator::PROBE_CIRC_ID;
+use ff_proto::session::measurer::MEASUREMENT_CIRC_ID;
+
+use super::LAB;
+use super::session::{
+    Coordinator, MeasurementLink, Member, codes_until_closed, error_code, next_cell, next_message,
+    open, request, send,
+};
+
+/// Commands that tor-spec has for circuits.
+const CMD_RELAY: u8 = 3;
+const CMD_CREATE2: u8 = 10;
+/// CREATE2's type of the ntor handshake, and how long that is.
+const NTOR: [u8; 4] = [0, 2, 0, 84];
+
+/// A cell with a random body.
+fn noise(circ_id: u32, command: u8) -> Cell {
+    fixed_cell(circ_id, command, &rand::random::<[u8; BODY_LEN]>()).expect("a body's length")
+}
+
+/// A CREATE2 cell that tor hands to another thread, so that its circuit waits for keys meanwhile.
+fn create2(circ_id: u32) -> Cell {
+    let mut body = rand::random::<[u8; BODY_LEN]>();
+    body[..4].copy_from_slice(&NTOR);
+    fixed_cell(circ_id, CMD_CREATE2, &body).expect("a body's length")
+}
+
+#[test]
+#[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
+fn issue_11_no_other_circuit_takes_the_place_of_the_measurements() {
+    LAB.run(async |lab| {
+        let relay = lab.relay("order");
+        let (target, team) = (relay.target(), [Member::new(20)]);
+        let (coordinator, _) = Coordinator::granted(&target, relay.key(), 15, &team).await;
+        let mut bystander =
+            MeasurementLink::open(&target, coordinator.measurement, &team[0].key).await;
+        let ours = MEASUREMENT_CIRC_ID;
+        for _ in 0..10 {
+            let mut link =
+                MeasurementLink::open(&target, coordinator.measurement, &team[0].key).await;
+            let cells = [noise(ours, CMD_DESTROY), create2(ours), noise(ours, CMD_MEAS_ECHO)];
+            send(&mut link.link, &cells).await;
+            assert_eq!(codes_until_closed(&mut link.link).await, []);
+            bystander.echo(10).await;
+        }
+        coordinator.end().await;
+        relay.assert_in_order().await;
+    });
+}
+
+#[test]
+#[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
+fn a_link_with_circuits_of_its_own_takes_no_part() {
+    LAB.run(async |lab| {
+        let relay = lab.relay("order");
+        let (target, key, team) = (relay.target(), relay.key(), [Member::new(20)]);
+        let (coordinator, _) = Coordinator::granted(&target, key, 15, &team).await;
+        let id = coordinator.measurement;
+        let (ours, other) = (MEASUREMENT_CIRC_ID, MEASUREMENT_CIRC_ID + 1);
+        // One that is open, one that waits for keys, and one that is gone again.
+        for cells in [
+            vec![noise(ours, CMD_CREATE_FAST)],
+            vec![noise(other, CMD_CREATE_FAST)],
+            vec![create2(other)],
+            vec![noise(other, CMD_CREATE_FAST), noise(other, CMD_DESTROY)],
+        ] {
+            let mut link = open(&target).await;
+            send(&mut link, &cells).await;
+            let refused = MeasurementLink::join(link, id, &team[0].key).await;
+            assert_eq!(refused.err(), Some(ErrCode::UNEXPECTED_MESSAGE), "after {cells:?}");
+        }
+        coordinator.end().await;
+
+        let mut link = open(&target).await;
+        send(&mut link, &[noise(other, CMD_CREATE_FAST)]).await;
+        assert_eq!(next_cell(&mut link).await.map(|cell| cell.command), Some(CMD_CREATED_FAST));
+        let cells = request(&link, MeasurementId(rand::random()), relay.key(), 1, &team);
+        send(&mut link, &cells).await;
+        let answer = next_message(&mut link).await.expect("an answer to the request");
+        assert_eq!(error_code(&answer), Some(ErrCode::UNEXPECTED_MESSAGE), "{answer:?}");
+        assert_eq!(codes_until_closed(&mut link).await, []);
+        relay.assert_in_order().await;
+    });
+}
+
+#[test]
+#[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
+fn a_coordinators_link_carries_one_probe_and_no_other_circuit() {
+    LAB.run(async |lab| {
+        let relay = lab.relay("order");
+        let (target, team) = (relay.target(), [Member::new(1)]);
+        let other = PROBE_CIRC_ID + 1;
+        // What belongs to the probe does no harm, and does nothing.
+        let (mut coordinator, _) = Coordinator::granted(&target, relay.key(), 15, &team).await;
+        let harmless = [noise(PROBE_CIRC_ID, CMD_RELAY), noise(PROBE_CIRC_ID, CMD_DESTROY)];
+        send(&mut coordinator.link, &harmless).await;
+        coordinator.end().await;
+        for cells in [
+            vec![noise(other, CMD_CREATE_FAST)],
+            vec![create2(other)],
+            vec![noise(PROBE_CIRC_ID, CMD_DESTROY), noise(PROBE_CIRC_ID, CMD_CREATE_FAST)],
+            vec![noise(other, CMD_RELAY)],
+        ] {
+            let (mut coordinator, _) = Coordinator::granted(&target, relay.key(), 15, &team).await;
+            send(&mut coordinator.link, &cells).await;
+            assert_eq!(codes_until_closed(&mut coordinator.link).await, [], "after {cells:?}");
+        }
+        relay.assert_in_order().await;
+    });
+}
