@@ -38,7 +38,7 @@ void flashflow_note_bytes(const struct connection_t *conn,
 
 bool flashflow_lifts_conn_limit(const struct or_connection_t *conn);
 bool flashflow_is_exempt(const struct tor_addr_t *addr);
-bool flashflow_use_exemption(const struct tor_addr_t *addr);
+bool flashflow_use_exemption(struct or_connection_t *conn);
 
 /* For flashflow_config.c. */
 void flashflow_options_changed(void);

@@ -157,17 +157,18 @@ flashflow_is_exempt(const tor_addr_t *addr)
   return ff_target_is_exempt(flashflow_target, bytes, len);
 }
 
-/** Notes that a link from <b>addr</b> has come. Returns whether it was to be let past the defences: of
+/** Notes that a link has come, for which tor asks twice. Returns whether it is let past the defences: of
  * each measurer as many are as it was announced with. */
 bool
-flashflow_use_exemption(const tor_addr_t *addr)
+flashflow_use_exemption(or_connection_t *conn)
 {
   uint32_t ipv4;
   size_t len;
-  if (!flashflow_is_measuring)
-    return false;
-  const uint8_t *bytes = address_bytes(addr, &ipv4, &len);
-  return ff_target_use_exemption(flashflow_target, bytes, len);
+  if (!conn->flashflow_is_exempt && flashflow_is_measuring) {
+    const uint8_t *bytes = address_bytes(&TO_CONN(conn)->addr, &ipv4, &len);
+    conn->flashflow_is_exempt = ff_target_use_exemption(flashflow_target, bytes, len);
+  }
+  return conn->flashflow_is_exempt;
 }
 
 /** Frees what the MetricsPort shows. */
