@@ -6,6 +6,7 @@
 //! quota, for which it must be root.
 
 mod background;
+mod bursts;
 mod options;
 mod rules;
 mod saturated;

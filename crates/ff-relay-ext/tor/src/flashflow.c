@@ -253,7 +253,9 @@ flashflow_drain_outputs(void)
     perform(&output);
   memwipe(&output, 0, sizeof(output));
   const bool is_measuring = !ff_target_is_idle(flashflow_target);
-  if (!is_measuring && flashflow_is_measuring)
+  if (is_measuring && !flashflow_is_measuring)
+    flashflow_bucket_start();
+  else if (!is_measuring && flashflow_is_measuring)
     flashflow_echo_over();
   flashflow_is_measuring = is_measuring;
   schedule_timeout();

@@ -50,6 +50,12 @@ void flashflow_link_open(flashflow_link_t *link, ff_circuit *circuit);
 void flashflow_link_over(flashflow_link_t *link);
 circuit_t *flashflow_link_circuit(const flashflow_link_t *link);
 
+/* flashflow_bucket.c */
+void flashflow_bucket_start(void);
+size_t flashflow_bucket_read(void);
+size_t flashflow_bucket_write(void);
+void flashflow_bucket_take(size_t read, size_t written);
+
 /* flashflow_echo.c */
 void flashflow_echo_start(void);
 void flashflow_echo_stop(void);

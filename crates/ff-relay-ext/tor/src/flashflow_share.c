@@ -51,7 +51,7 @@ flashflow_limit_read(const connection_t *conn, size_t bytes)
     return has_limit ? (size_t) MIN(bytes, allowance.receive_bytes) : bytes;
   if (has_limit)
     bytes -= (size_t) MIN(bytes, allowance.receive_reserved_bytes);
-  return bytes;
+  return MIN(bytes, flashflow_bucket_read());
 }
 
 /** What a connection may read by the limit of its own, which is <b>bytes</b> or, below zero, none.
@@ -80,7 +80,7 @@ flashflow_limit_write(const connection_t *conn, size_t bytes)
     return has_limit ? (size_t) MIN(bytes, allowance.send_bytes) : bytes;
   if (has_limit)
     bytes -= (size_t) MIN(bytes, allowance.send_reserved_bytes);
-  return bytes;
+  return MIN(bytes, flashflow_bucket_write());
 }
 
 /** Whether <b>conn</b> must wait before it reads more of the <b>bucket</b> that is its limit. An empty
@@ -111,10 +111,21 @@ flashflow_must_pause_write(const connection_t *conn, size_t bucket)
 void
 flashflow_note_bytes(const connection_t *conn, size_t read, size_t written)
 {
-  if (!flashflow_exact_buckets || !is_background(conn))
+  ff_allowance allowance;
+  if (!flashflow_exact_buckets)
     return;
-  if (flashflow_is_measuring)
+  if (!is_background(conn)) {
+    if (flashflow_is_measuring)
+      flashflow_bucket_take(read, written);
+    return;
+  }
+  if (flashflow_is_measuring) {
     flashflow_echo_note_background(read);
+    /* What exceeds the share does not count in the estimate either. */
+    if (get_allowance(&allowance))
+      flashflow_bucket_take((size_t) MIN(read, allowance.receive_reserved_bytes),
+                            (size_t) MIN(written, allowance.send_reserved_bytes));
+  }
   (void) ff_target_on_background(flashflow_target, written, read,
                                  monotime_coarse_absolute_usec());
 }
