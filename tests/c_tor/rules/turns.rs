@@ -2,9 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use ff_proto::msg::{ErrCode, Msg};
+use ff_proto::msg::{ErrCode, MeasEnd, Msg};
 
-use super::session::{Coordinator, MeasurementLink, Member, codes_until_closed, error_code};
+use super::session::{
+    Coordinator, MeasurementLink, Member, codes_until_closed, error_code, next_message, send,
+};
 use super::{LAB, Relay};
 
 /// Links of a measurement made by hand.
@@ -54,8 +56,8 @@ fn the_end_of_the_coordinators_link_ends_the_measurement_at_once() {
         let begin = Instant::now();
         drop(coordinator);
         for mut link in links {
-            let codes = codes_until_closed(&mut link.link).await;
-            assert_eq!(codes, [ErrCode::COORDINATOR_GONE]);
+            let message = next_message(&mut link.link).await.expect("a message at the end");
+            assert_eq!(error_code(&message), Some(ErrCode::COORDINATOR_GONE));
         }
         relay.wait_until_no_link_is_open(Duration::from_secs(2)).await;
         assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
@@ -92,6 +94,38 @@ fn the_relays_own_limit_ends_a_measurement() {
         for mut link in links {
             assert_eq!(codes_until_closed(&mut link.link).await, []);
         }
+        relay.assert_in_order().await;
+    });
+}
+
+#[test]
+#[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
+fn issue_11_measurers_that_go_on_sending_are_told_of_the_end() {
+    LAB.run(async |lab| {
+        let relay = lab.relay("gone");
+        let (coordinator, mut links) = start(&relay, 30).await;
+        for link in &mut links {
+            let cells = link.cells(100);
+            send(&mut link.link, &cells).await;
+        }
+        let end = Msg::End(MeasEnd { measurement: coordinator.measurement });
+        coordinator.end().await;
+        let begin = Instant::now();
+        for link in &mut links {
+            let cells = link.cells(100);
+            send(&mut link.link, &cells).await;
+        }
+        // A reset would have overtaken what has not been read by now.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        for link in &mut links {
+            assert_eq!(next_message(&mut link.link).await, Some(end.clone()));
+        }
+        // Measurers that do not close their links lose them all the same.
+        for link in &mut links {
+            assert_eq!(codes_until_closed(&mut link.link).await, []);
+        }
+        let took = begin.elapsed().as_secs_f64();
+        assert!((1.5..5.0).contains(&took), "{took} s");
         relay.assert_in_order().await;
     });
 }
