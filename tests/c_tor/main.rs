@@ -7,6 +7,7 @@
 
 mod background;
 mod bursts;
+mod fuzz;
 mod options;
 mod rules;
 mod saturated;

@@ -12,7 +12,7 @@ mod memory;
 mod operator;
 mod order;
 mod pressure;
-mod session;
+pub(crate) mod session;
 mod turns;
 
 pub(crate) use lab::{Lab, Relay, SharedLab, assert_failed, measure};
