@@ -8,6 +8,7 @@ mod defences;
 mod garbage;
 mod grants;
 mod lab;
+mod many;
 mod memory;
 mod operator;
 mod order;
@@ -30,12 +31,24 @@ const RATE_BYTES_PER_SEC: u64 = 5_000_000;
 
 /// Starts the network.
 fn start() -> Lab {
-    let relays =
-        ["grants", "gone", "cap", "busy", "period", "damaged", "unwritable", "garbage", "order"];
+    let relays = [
+        "grants",
+        "gone",
+        "cap",
+        "busy",
+        "period",
+        "damaged",
+        "unwritable",
+        "garbage",
+        "order",
+        "flood",
+    ];
     let plain = relays.map(measurable).into_iter();
     let special = [
         measurable("sandbox").torrc("Sandbox 1"),
         measurable("operator"),
+        measurable("zero").torrc("FFBackgroundTrafficPercent 0"),
+        measurable("many").torrc("FFMaxMeasurementSockets 32768"),
         silent("off").torrc("FFMeasurementsAllowed 0"),
         silent("silent"),
         defences::with_dos_defences(measurable("dos")),

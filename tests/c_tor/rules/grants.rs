@@ -6,10 +6,10 @@ use ff_proto::cell::CMD_CREATED_FAST;
 use ff_proto::msg::{ErrCode, MeasurementId};
 use ff_proto::session::coordinator::PROBE_CIRC_ID;
 
-use super::LAB;
 use super::lab::{assert_failed, assert_refused, measure};
 use super::session::{Coordinator, MeasurementLink, Member, next_cell, open, request, send};
-use crate::support::coordinator;
+use super::{LAB, RATE_BYTES_PER_SEC};
+use crate::support::{coordinator, estimate};
 
 #[test]
 #[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
@@ -86,5 +86,19 @@ fn only_announced_measurers_join_and_with_no_more_sockets_than_announced() {
         }
         coordinator.end().await;
         assert_eq!(refusal(id, &team[0].key).await, Some(ErrCode::UNKNOWN_MEASUREMENT));
+    });
+}
+
+#[test]
+#[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
+fn issue_11_a_relay_that_gives_clients_no_share_is_measured() {
+    LAB.run(async |lab| {
+        let relay = lab.relay("zero");
+        let outcome = measure(&relay.plan(relay.key(), 4)).await;
+        let estimate = estimate(&outcome).get();
+        println!("{estimate} B/s of {RATE_BYTES_PER_SEC}");
+        assert!(estimate > RATE_BYTES_PER_SEC * 9 / 10, "{estimate} B/s");
+        assert!(estimate < RATE_BYTES_PER_SEC * 21 / 20, "{estimate} B/s");
+        relay.assert_in_order().await;
     });
 }

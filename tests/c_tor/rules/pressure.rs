@@ -1,8 +1,8 @@
-//! A measurer that takes nothing back of what it sends.
+//! Peers that take nothing back of what they send, or send what nobody wants.
 
 use std::time::{Duration, Instant};
 
-use ff_proto::cell::{CMD_CREATE_FAST, CMD_CREATED_FAST, fixed_cell};
+use ff_proto::cell::{CMD_CREATE_FAST, CMD_CREATED_FAST, CMD_MEASUREMENT, fixed_cell};
 use futures::future::join_all;
 use tokio::time::{sleep, timeout_at};
 
@@ -17,6 +17,9 @@ const SENDING: Duration = Duration::from_secs(8);
 const MOST_BYTES: u64 = 64 << 20;
 /// How much of it may stay: what the allocator keeps for later, and no 16 MB of cells.
 const MOST_BYTES_AFTER: u64 = 12 << 20;
+/// What a coordinator sends that nobody wants, and how much memory it may cost.
+const GARBAGE_BYTES: usize = 40 << 20;
+const GARBAGE_COSTS: u64 = 2 << 20;
 
 #[test]
 #[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
@@ -90,4 +93,37 @@ async fn watch(relay: &Relay<'_>, until: Instant, idle: u64) -> u64 {
         sleep(Duration::from_millis(100)).await;
     }
     grown
+}
+
+#[test]
+#[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
+fn issue_11_a_coordinator_that_sends_garbage_and_reads_nothing_costs_no_memory() {
+    LAB.run(async |lab| {
+        let relay = lab.relay("flood");
+        let rss = || relay.node.rss_bytes().expect("the relay runs");
+        let team = [Member::new(1)];
+        let (coordinator, _) = Coordinator::granted(&relay.target(), relay.key(), 30, &team).await;
+        coordinator.end().await;
+        let before = rss();
+        let (mut coordinator, _) =
+            Coordinator::granted(&relay.target(), relay.key(), 30, &team).await;
+        // A message that does not exist.
+        let garbage = fixed_cell(0, CMD_MEASUREMENT, &[1, 99, 0, 0]).expect("a short body");
+        let cells = [garbage; 100];
+        let mut sent = 0;
+        let mut most = before;
+        while sent < GARBAGE_BYTES
+            && coordinator.link.send_cells(cells.as_flattened()).await.is_ok()
+        {
+            sent += cells.as_flattened().len();
+            most = most.max(rss());
+        }
+        let grown = most - before;
+        println!("{sent} bytes sent, the relay grew by {grown}");
+        assert!(sent < GARBAGE_BYTES, "the link is still open");
+        assert!(grown <= GARBAGE_COSTS, "{grown} bytes more");
+        drop(coordinator);
+        relay.wait_until_no_link_is_open(Duration::from_secs(5)).await;
+        relay.assert_in_order().await;
+    });
 }

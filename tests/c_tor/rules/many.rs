@@ -1,0 +1,59 @@
+//! Thousands of links: what each costs does not depend on how many there are.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+
+use super::session::{Coordinator, MeasurementLink, Member};
+use super::{LAB, Relay};
+
+/// So many links, and how many more.
+const LINKS: u16 = 500;
+const TIMES: u16 = 6;
+/// Links that are opened at the same time.
+const AT_ONCE: usize = 32;
+/// What a link may cost more in CPU time when there are so many more.
+const MOST: f64 = 1.5;
+/// What ends of links cost less than this is too little to be compared.
+const NOISE: Duration = Duration::from_millis(60);
+
+#[test]
+#[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
+fn issue_11_a_link_costs_the_same_among_thousands() {
+    LAB.run(async |lab| {
+        let relay = lab.relay("many");
+        let few = costs(&relay, LINKS).await;
+        let many = costs(&relay, LINKS * TIMES).await;
+        println!(
+            "opening and closing: {few:.2?} for {LINKS} links, {many:.2?} for {TIMES} times as many"
+        );
+        for (few, many) in few.into_iter().zip(many) {
+            let most = few.mul_f64(f64::from(TIMES) * MOST).max(NOISE);
+            assert!(many <= most, "{many:?} of CPU time instead of {most:?}");
+        }
+        relay.assert_in_order().await;
+    });
+}
+
+/// What the relay needs to open so many measurement links, and to close them again.
+async fn costs(relay: &Relay<'_>, links: u16) -> [Duration; 2] {
+    let cpu = || relay.node.cpu_time().expect("the relay runs");
+    let per_member = links.div_ceil(8);
+    let team: Vec<_> = (0..8).map(|_| Member::new(per_member)).collect();
+    let (coordinator, _) = Coordinator::granted(&relay.target(), relay.key(), 60, &team).await;
+    let begin = cpu();
+    let mut open = Vec::new();
+    while open.len() < links.into() {
+        let key = |number: usize| &team[(open.len() + number) % team.len()].key;
+        let count = AT_ONCE.min(usize::from(links) - open.len());
+        let (target, id) = (relay.target(), coordinator.measurement);
+        let opening = (0..count).map(|number| MeasurementLink::open(&target, id, key(number)));
+        let opened = join_all(opening).await;
+        open.extend(opened);
+    }
+    let middle = cpu();
+    coordinator.end().await;
+    drop(open);
+    relay.wait_until_no_link_is_open(Duration::from_secs(60)).await;
+    [middle - begin, cpu() - middle]
+}
