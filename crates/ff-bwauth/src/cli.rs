@@ -17,7 +17,8 @@ const DEFAULT_BACKGROUND: BytesPerSec = BytesPerSec::new(6_250_000);
 /// Measures how much traffic Tor relays can really forward.
 ///
 /// A coordinator asks a relay for a measurement; measurers flood it with random cells over many
-/// Tor links; the relay decrypts and returns them; the median second is its capacity.
+/// Tor links; the relay decrypts and returns them; the median second is its capacity, or 1.05 times
+/// the mean second where that is less.
 #[derive(Debug, Parser)]
 #[command(name = "ff-bwauth", version, after_help = EXIT_STATUS)]
 pub struct Cli {

@@ -21,7 +21,7 @@ pub struct Outcome {
     pub crypto: Option<CryptoKind>,
     /// Σa over the team; `None` when no measurer was limited in rate.
     pub allocated: Option<BytesPerSec>,
-    /// The median second; `None` when no second was measured.
+    /// The estimate: the median second, bounded by the mean; `None` when it failed.
     pub estimate: Option<BytesPerSec>,
     /// The relay's known limit, where it is known.
     pub limit: Option<BytesPerSec>,

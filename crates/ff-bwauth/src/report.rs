@@ -118,7 +118,7 @@ fn result_rows(outcome: &Outcome) -> Rows {
         )
     };
     let mut rows = vec![
-        ("Estimate (median second)", rate(outcome.estimate, "none")),
+        ("Estimate", rate(outcome.estimate, "none")),
         ("Known limit", rate(outcome.limit, "not known")),
     ];
     if let Some(error) = outcome.error_percent() {

@@ -122,7 +122,7 @@ struct Conclusion<'a> {
     verdict: &'static str,
     /// Why it failed.
     failure: Option<&'a Failure>,
-    /// The median second.
+    /// The estimate (PROTOCOL.md §9).
     estimate_bytes_per_sec: Option<u64>,
     /// How far that is from the known limit.
     error_percent: Option<f64>,

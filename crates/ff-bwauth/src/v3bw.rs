@@ -101,7 +101,7 @@ pub struct RelayLine {
     pub nickname: Option<String>,
     /// When the result was obtained.
     pub measured_at: Utc,
-    /// The estimate: the median second.
+    /// The estimate: the median second, bounded by the mean.
     pub estimate: BytesPerSec,
     /// The mean second.
     pub mean: BytesPerSec,

@@ -17,6 +17,10 @@ pub const MIN_CHECK_PROBABILITY: f64 = 1e-5;
 /// do not notice that it is measured.
 pub const BACKGROUND_FLOOR: BytesPerSec = BytesPerSec::from_mbit(1);
 
+/// ε2 in percent: how far above the truth an estimate may lie (paper §6.1), and how far above the
+/// mean second (`aggregate::estimate`).
+pub const EPSILON2_PERCENT: u8 = 5;
+
 /// What every role of a measurement has to agree on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Params {
@@ -52,7 +56,7 @@ impl Default for Params {
             ratio: Ratio::from_percent(25).unwrap_or(Ratio::MAX),
             multiplier: 2.25,
             epsilon1: 0.20,
-            epsilon2: 0.05,
+            epsilon2: f64::from(EPSILON2_PERCENT) / 100.0,
             check_probability: 1e-3,
             cells_per_record: 6,
             crypto: CryptoKind::SUPPORTED,

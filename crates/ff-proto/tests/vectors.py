@@ -168,7 +168,7 @@ def estimate(percent, seconds):
         for x, sent, received in seconds
     )
     upper, lower = totals[len(totals) // 2], totals[(len(totals) - 1) // 2]
-    return lower + (upper - lower) // 2
+    return min(lower + (upper - lower) // 2, 105 * sum(totals) // (100 * len(totals)))
 
 
 def messages():
@@ -363,10 +363,11 @@ def probe():
 def estimates():
     odd = [[31_250_000, 4_000_000, 5_000_000], [30_000_000, 90_000_000, 80_000_000], [0, 7, 9]]
     even = odd + [[29_999_999, 10_000_000, 10_000_000]]
+    steady = [[31_250_000, 4_000_000, 5_000_000]] + [[30_000_000 + i, 90_000_000, 9] for i in (0, 7)]
     return [
         {"percent": percent, "seconds": seconds, "estimate": estimate(percent, seconds)}
         for percent in (0, 10, 25, 99)
-        for seconds in (odd, even)
+        for seconds in (odd, even, steady)
     ]
 
 

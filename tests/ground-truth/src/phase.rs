@@ -9,6 +9,7 @@ use ed25519_dalek::SigningKey;
 use ff_bwauth::measure::{self, Plan, Progress, TeamMember};
 use ff_bwauth::outcome::Outcome;
 use ff_measurer::link::{LinkOptions, TargetAddr};
+use ff_proto::aggregate;
 use ff_proto::params::Params;
 use tornet::{Downloads, Node};
 
@@ -188,9 +189,9 @@ fn plan(case: &Case, node: &Node, key: &SigningKey, sockets: u16) -> Plan {
     }
 }
 
-/// The estimate without the warm-up: the median second.
+/// The estimate without the warm-up.
 fn rate_of(case: &Case, outcome: &Outcome) -> Result<f64> {
-    let seconds = outcome.seconds.iter().skip(case.warm_up_secs.into());
-    let rates = seconds.map(|second| sample::as_f64(second.total_bytes(outcome.ratio)));
-    sample::median(rates.collect()).context("the measurement has no seconds")
+    let seconds = outcome.seconds.get(case.warm_up_secs.into()..).unwrap_or_default();
+    let estimate = aggregate::estimate(seconds, outcome.ratio);
+    estimate.map(|rate| sample::as_f64(rate.get())).context("the measurement has no seconds")
 }
