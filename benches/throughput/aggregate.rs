@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput};
 use ff_measurer::SecondReport;
-use ff_proto::aggregate::{SecondSample, Verdict, estimate, judge};
+use ff_proto::aggregate::{Circumstances, SecondSample, Verdict, estimate, judge};
 use ff_proto::params::Params;
 use ff_proto::units::{BytesPerSec, Cells};
 
@@ -46,5 +46,12 @@ fn verdict(reports: &[SecondReport], params: &Params) -> Option<Verdict> {
         second.background_received_bytes = 21_000_000;
     }
     let estimate = estimate(&seconds, params.ratio)?;
-    Some(judge(estimate, Some(BytesPerSec::from_mbit(3000)), false, params))
+    let how = Circumstances {
+        allocated: Some(BytesPerSec::from_mbit(3000)),
+        is_local: false,
+        measurer_limited: false,
+        asked_secs: params.duration_secs,
+        granted_secs: params.duration_secs,
+    };
+    Some(judge(estimate, &how, params))
 }

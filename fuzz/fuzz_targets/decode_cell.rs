@@ -85,6 +85,6 @@ fn sessions_take(cells: &[CellRef<'_>]) {
         echo.write(&mut [0; CELL_LEN], now);
         let _ = echo.handle(*cell, now);
         assert!(echo.echoed() <= echo.sent());
-        let _ = link.handle(*cell);
+        let _ = link.handle(*cell, now);
     }
 }

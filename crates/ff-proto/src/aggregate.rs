@@ -1,5 +1,9 @@
 //! From per-second samples to the estimate (paper §4.1 and §4.2).
 
+mod draw;
+
+pub use draw::Draw;
+
 use crate::params::{EPSILON2_PERCENT, Params};
 use crate::units::{BytesPerSec, Ratio};
 
@@ -63,6 +67,64 @@ fn most_by_mean(totals: &[u64]) -> Option<u64> {
     Some(u64::try_from(most).unwrap_or(u64::MAX))
 }
 
+/// A relay rounds its reports to this part of a second's traffic.
+const ROUNDING: u64 = 100;
+/// So many bytes a second are left to a relay that echoes next to nothing.
+const REPORT_SLACK_BYTES: u64 = 125_000;
+/// The fewest seconds whose sum says more than they do one by one.
+const SUMMED_SECS: usize = 10;
+
+/// A report of more background than the relay was allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImpossibleReport {
+    /// The second it is for; `None` when it is the sum of all of them.
+    pub second: Option<u16>,
+    /// What was reported.
+    pub reported_bytes: u64,
+    /// The most that could have been.
+    pub possible_bytes: u64,
+}
+
+/// Compares the reports with what the relay was allowed by the ratio that it granted.
+///
+/// The relay's seconds and the measurers' are not the same: an echo comes back up to some time
+/// later than the relay has counted it, those of its last second perhaps after the end. So a second
+/// is compared with what was echoed in itself, the one before and the two behind it together, and
+/// the sum with what was echoed in all of them and in two more like the best (PROTOCOL.md §9). An
+/// honest relay reports no more than it was allowed beside what it echoed in its own second, and
+/// stays below both.
+///
+/// # Errors
+/// The first report that is above its bound, or the sum.
+pub fn check_reports(seconds: &[SecondSample], granted: Ratio) -> Result<(), ImpossibleReport> {
+    let echoed = |second: &SecondSample| second.measurement_bytes;
+    let best = seconds.iter().map(echoed).max().unwrap_or(0);
+    let sum = |bytes: &mut dyn Iterator<Item = u64>| bytes.fold(0, u64::saturating_add);
+    let check = |second, reported_bytes, echoed: u64, secs: u64| {
+        let allowed = granted.background_for(echoed);
+        let possible_bytes = allowed
+            .saturating_add(echoed.saturating_add(allowed) / ROUNDING)
+            .saturating_add(REPORT_SLACK_BYTES.saturating_mul(secs));
+        if reported_bytes <= possible_bytes {
+            return Ok(());
+        }
+        Err(ImpossibleReport { second, reported_bytes, possible_bytes })
+    };
+    for (index, second) in seconds.iter().enumerate() {
+        let around = index.saturating_sub(1)..index + 3;
+        // Of the seconds behind the end nobody has counted anything.
+        let around = around.map(|at| seconds.get(at).map_or(best, echoed));
+        let name = Some(u16::try_from(index).unwrap_or(u16::MAX));
+        check(name, second.background_reported_bytes(), sum(&mut { around }), 1)?;
+    }
+    if seconds.len() < SUMMED_SECS {
+        return Ok(());
+    }
+    let all = seconds.iter().map(echoed).chain([best, best]);
+    let reported = seconds.iter().map(SecondSample::background_reported_bytes);
+    check(None, sum(&mut { reported }), sum(&mut { all }), seconds.len() as u64)
+}
+
 /// What an estimate is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -72,24 +134,49 @@ pub enum Verdict {
     NeedsMoreCapacity,
     /// The measurers were at their own limit: not the relay's capacity.
     MeasurerLimited,
+    /// The relay granted fewer seconds than it was asked for: what it can do for so long only.
+    ShortGrant,
 }
 
-/// Judges an estimate (paper §4.2).
-///
-/// `allocated` is Σa over the team, `None` when no measurer was limited in rate.
+/// What an estimate came about with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Circumstances {
+    /// Σa over the team, `None` when no measurer was limited in rate.
+    pub allocated: Option<BytesPerSec>,
+    /// Whether only processors lie between the team and the relay. Elsewhere a team whose capacity
+    /// is not told by its rates may itself be what was measured.
+    pub is_local: bool,
+    /// Whether a measurer was at its own limit.
+    pub measurer_limited: bool,
+    /// Seconds that the relay was asked for.
+    pub asked_secs: u16,
+    /// Seconds that it granted.
+    pub granted_secs: u16,
+}
+
+/// Judges an estimate (paper §4.2, PROTOCOL.md §9).
 #[must_use]
-pub fn judge(
-    estimate: BytesPerSec,
-    allocated: Option<BytesPerSec>,
-    measurer_limited: bool,
-    params: &Params,
-) -> Verdict {
-    match allocated {
-        _ if measurer_limited => Verdict::MeasurerLimited,
+pub fn judge(estimate: BytesPerSec, how: &Circumstances, params: &Params) -> Verdict {
+    match how.allocated {
+        _ if how.measurer_limited => Verdict::MeasurerLimited,
+        _ if how.granted_secs < how.asked_secs => Verdict::ShortGrant,
         Some(allocated) if estimate >= params.conclusive_below(allocated) => {
             Verdict::NeedsMoreCapacity
         }
+        None if !how.is_local => Verdict::NeedsMoreCapacity,
         _ => Verdict::Conclusive,
+    }
+}
+
+impl Verdict {
+    /// What an attempt with this verdict is worth as a draw. That the team was too small is not of
+    /// the relay's making.
+    #[must_use]
+    pub fn draw(self, estimate: BytesPerSec) -> Draw {
+        match self {
+            Self::Conclusive | Self::ShortGrant => Draw::Value(estimate),
+            Self::NeedsMoreCapacity | Self::MeasurerLimited => Draw::Void,
+        }
     }
 }
 
@@ -260,13 +347,119 @@ mod tests {
     #[test]
     fn an_estimate_near_the_allocation_is_not_conclusive() {
         let params = Params::default();
-        let allocated = Some(BytesPerSec::from_mbit(284));
+        let how = Circumstances {
+            allocated: Some(BytesPerSec::from_mbit(284)),
+            is_local: false,
+            measurer_limited: false,
+            asked_secs: 30,
+            granted_secs: 30,
+        };
         let bound = params.conclusive_below(BytesPerSec::from_mbit(284));
         assert_eq!(bound, BytesPerSec::new(12_622_222));
-        let just_below = BytesPerSec::new(bound.get() - 1);
-        assert_eq!(judge(just_below, allocated, false, &params), Verdict::Conclusive);
-        assert_eq!(judge(bound, allocated, false, &params), Verdict::NeedsMoreCapacity);
-        assert_eq!(judge(bound, None, false, &params), Verdict::Conclusive);
-        assert_eq!(judge(just_below, None, true, &params), Verdict::MeasurerLimited);
+        let below = BytesPerSec::new(bound.get() - 1);
+        let unlimited = Circumstances { allocated: None, ..how };
+        let short = Circumstances { granted_secs: 29, ..how };
+        for (estimate, how, verdict) in [
+            (below, how, Verdict::Conclusive),
+            (bound, how, Verdict::NeedsMoreCapacity),
+            (below, unlimited, Verdict::NeedsMoreCapacity),
+            (bound, Circumstances { is_local: true, ..unlimited }, Verdict::Conclusive),
+            (bound, Circumstances { is_local: true, ..how }, Verdict::NeedsMoreCapacity),
+            (below, Circumstances { measurer_limited: true, ..how }, Verdict::MeasurerLimited),
+            (below, short, Verdict::ShortGrant),
+            (bound, Circumstances { is_local: true, ..short }, Verdict::ShortGrant),
+            (below, Circumstances { measurer_limited: true, ..short }, Verdict::MeasurerLimited),
+        ] {
+            assert_eq!(judge(estimate, &how, &params), verdict, "{estimate:?} {how:?}");
+        }
+    }
+
+    #[test]
+    fn what_counts_as_a_draw_is_what_the_relay_had_a_hand_in() {
+        let estimate = BytesPerSec::new(5);
+        for (verdict, draw) in [
+            (Verdict::Conclusive, Draw::Value(estimate)),
+            (Verdict::ShortGrant, Draw::Value(estimate)),
+            (Verdict::NeedsMoreCapacity, Draw::Void),
+            (Verdict::MeasurerLimited, Draw::Void),
+        ] {
+            assert_eq!(verdict.draw(estimate), draw);
+        }
+    }
+
+    /// The measurers' and the relay's count of a relay that echoes at `rate(t)` bytes in each
+    /// hundredth of a second, when its echoes need `delay` hundredths to arrive, and that has all
+    /// the background it may have, rounded up to 1 % of its traffic.
+    fn skewed(
+        rate: impl Fn(usize) -> u64,
+        delay: usize,
+        secs: usize,
+        r: Ratio,
+    ) -> Vec<SecondSample> {
+        let bytes = |from: usize| (from..from + 100).map(&rate).sum::<u64>();
+        let arrived = |second: usize| {
+            (second * 100..second * 100 + 100).filter_map(|t| t.checked_sub(delay)).map(&rate).sum()
+        };
+        (0..secs)
+            .map(|index| {
+                let echoed = bytes(index * 100);
+                let step = ((echoed + r.background_for(echoed)) / 100).max(1);
+                let reported = r.background_for(echoed).div_ceil(step) * step;
+                SecondSample { measurement_bytes: arrived(index), ..second(0, reported) }
+            })
+            .collect()
+    }
+
+    #[test]
+    fn an_honest_relays_reports_are_possible_however_late_its_echoes_come() {
+        let mut state = 3;
+        let noisy: Vec<u64> = (0..13_000).map(|_| (noise(&mut state) * 1e6) as u64).collect();
+        let rates: [&dyn Fn(usize) -> u64; 6] = [
+            &|_| 125_000,
+            &|t| noisy[t],
+            // Bursts, a fast start, a stop, and more and more for five seconds.
+            &|t| if t / 100 % 3 == 0 { 1_000_000 } else { 10 },
+            &|t| if t < 150 { 1_000_000 } else { 50_000 },
+            &|t| if t > 700 { 0 } else { 1_000_000 },
+            &|t| 1_000 * t.min(500) as u64,
+        ];
+        for (index, rate) in rates.iter().enumerate() {
+            for percent in [0, 1, 10, 25, 50, 90, 99] {
+                let r = Ratio::from_percent(percent).unwrap();
+                for delay in [0, 1, 10, 50, 99, 150, 200] {
+                    for secs in [1, 2, 3, 10, 30, 120] {
+                        // Of a measurement that is hardly longer than the way, little is known.
+                        if 4 * delay <= 100 * secs {
+                            let seconds = skewed(rate, delay, secs, r);
+                            let checked = check_reports(&seconds, r);
+                            assert_eq!(checked, Ok(()), "{index} {percent} {delay} {secs}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn impossible_reports_are_seen() {
+        let r = Ratio::from_percent(25).unwrap();
+        let honest = vec![second(30_000_000, 10_000_000); 30];
+        assert_eq!(check_reports(&honest, r), Ok(()));
+        // 2^40 bytes in each second, and in one.
+        let liar = vec![second(30_000_000, 1 << 40); 30];
+        assert_eq!(check_reports(&liar, r).unwrap_err().second, Some(0));
+        let mut once = honest.clone();
+        once[17] = second(30_000_000, 1 << 40);
+        let found = check_reports(&once, r).unwrap_err();
+        assert_eq!((found.second, found.reported_bytes), (Some(17), 1 << 40));
+        // 16 % more than allowed in each, which no single second shows.
+        let more = vec![second(30_000_000, 11_600_000); 30];
+        let found = check_reports(&more, r).unwrap_err();
+        assert_eq!((found.second, found.reported_bytes), (None, 30 * 11_600_000));
+        // With the granted ratio at 0 there is none at all.
+        assert!(check_reports(&honest, Ratio::from_percent(0).unwrap()).is_err());
+        assert_eq!(check_reports(&[], r), Ok(()));
+        let most = vec![second(u64::MAX, u64::MAX - 1); 3];
+        assert_eq!(check_reports(&most, Ratio::MAX), Ok(()));
     }
 }

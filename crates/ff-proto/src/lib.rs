@@ -21,6 +21,7 @@ pub mod cgo;
 pub mod circuit;
 pub mod codec;
 pub mod content;
+pub mod failure;
 pub mod keystream;
 pub mod msg;
 pub mod params;

@@ -15,8 +15,12 @@ pub mod coordinator;
 pub mod measurer;
 pub mod target;
 
+use core::time::Duration;
+
+use crate::aggregate::ImpossibleReport;
 use crate::codec::DecodeError;
-use crate::msg::MeasErr;
+use crate::failure::FailureKind;
+use crate::msg::{ErrCode, MeasErr};
 
 /// What a peer did against the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -67,27 +71,62 @@ pub enum PeerViolation {
         /// The second that was due.
         expected: u16,
     },
+    /// A report that came before its second could be over.
+    #[error("the report for second {second} arrived {early:?} before that could be over")]
+    ReportTooEarly {
+        /// The second it is for.
+        second: u16,
+        /// How much too early.
+        early: Duration,
+    },
+    /// More background than the relay was allowed.
+    #[error(
+        "it reported {reported_bytes} bytes of background{} when {possible_bytes} were possible",
+        second_text(*.second)
+    )]
+    ImpossibleReport {
+        /// The second it is for; `None` when it is the sum of all of them.
+        second: Option<u16>,
+        /// What it reported.
+        reported_bytes: u64,
+        /// What could have been.
+        possible_bytes: u64,
+    },
     /// A control message that does not decode.
     #[error("a control message does not decode: {0}")]
     Malformed(#[from] DecodeError),
 }
 
+/// The words for a second, or for all of them.
+fn second_text(second: Option<u16>) -> String {
+    second.map_or_else(|| " in all".to_owned(), |second| format!(" in second {second}"))
+}
+
 impl PeerViolation {
-    /// A stable name for logs and JSON.
+    /// Its kind.
     #[must_use]
-    pub fn code(&self) -> &'static str {
+    pub fn kind(&self) -> FailureKind {
         match self {
-            Self::WrongContent { .. } => "wrong_content",
-            Self::OutOfOrder { .. } => "out_of_order",
-            Self::MoreThanSent { .. } => "more_cells_than_sent",
-            Self::WrongCircuit(_) => "wrong_circuit",
-            Self::UnexpectedCommand(_) => "unexpected_command",
-            Self::UnexpectedMessage(_) => "unexpected_message",
-            Self::BadConfirmation => "bad_confirmation",
-            Self::BadGrant(_) => "bad_grant",
-            Self::ReportOutOfOrder { .. } => "report_out_of_order",
-            Self::Malformed(_) => "malformed_message",
+            Self::WrongContent { .. } => FailureKind::WrongContent,
+            Self::OutOfOrder { .. } => FailureKind::OutOfOrder,
+            Self::MoreThanSent { .. } => FailureKind::MoreThanSent,
+            Self::WrongCircuit(_) => FailureKind::WrongCircuit,
+            Self::UnexpectedCommand(_) => FailureKind::UnexpectedCommand,
+            Self::UnexpectedMessage(_) => FailureKind::UnexpectedMessage,
+            Self::BadConfirmation => FailureKind::BadConfirmation,
+            Self::BadGrant(_) => FailureKind::BadGrant,
+            Self::ReportOutOfOrder { .. } => FailureKind::ReportOutOfOrder,
+            Self::ReportTooEarly { .. } => FailureKind::ReportTooEarly,
+            Self::ImpossibleReport { .. } => FailureKind::ImpossibleReport,
+            Self::Malformed(_) => FailureKind::MalformedMessage,
         }
+    }
+}
+
+impl From<ImpossibleReport> for PeerViolation {
+    fn from(found: ImpossibleReport) -> Self {
+        let ImpossibleReport { second, reported_bytes, possible_bytes } = found;
+        Self::ImpossibleReport { second, reported_bytes, possible_bytes }
     }
 }
 
@@ -101,8 +140,14 @@ pub enum SessionFailure {
     )]
     NotSupported,
     /// The relay said no, and why.
-    #[error("the relay refused: {} ({})", .0.text, .0.code.name())]
+    #[error("the relay refused: {} ({})", .0.text, .0.code)]
     Refused(MeasErr),
+    /// The relay gave the measurement up when it had granted it, and why.
+    #[error("the relay gave the measurement up: {} ({})", .0.text, .0.code)]
+    Aborted(MeasErr),
+    /// The relay said that the measurement was over when it was not.
+    #[error("the relay ended the measurement before its last report")]
+    EndedEarly,
     /// The relay broke the protocol.
     #[error("the relay broke the protocol: {0}")]
     Violation(#[from] PeerViolation),
@@ -112,14 +157,34 @@ pub enum SessionFailure {
 }
 
 impl SessionFailure {
-    /// A stable name for logs and JSON.
+    /// Its kind.
+    #[must_use]
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Self::NotSupported => FailureKind::NotSupported,
+            Self::Refused(error) if error.code == ErrCode::NO_COMMON_CRYPTO => {
+                FailureKind::CipherDenied
+            }
+            Self::Refused(_) => FailureKind::Refused,
+            Self::Aborted(_) => FailureKind::RelayAborted,
+            Self::EndedEarly => FailureKind::EndedEarly,
+            Self::Violation(violation) => violation.kind(),
+            Self::Timeout(_) => FailureKind::Timeout,
+        }
+    }
+
+    /// The stable name of its kind.
     #[must_use]
     pub fn code(&self) -> &'static str {
+        self.kind().code()
+    }
+
+    /// The code that the relay gave for it, if it gave one.
+    #[must_use]
+    pub fn relay_code(&self) -> Option<ErrCode> {
         match self {
-            Self::NotSupported => "not_supported",
-            Self::Refused(_) => "refused",
-            Self::Violation(violation) => violation.code(),
-            Self::Timeout(_) => "timeout",
+            Self::Refused(error) | Self::Aborted(error) => Some(error.code),
+            _ => None,
         }
     }
 }

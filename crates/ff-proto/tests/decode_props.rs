@@ -373,7 +373,7 @@ proptest! {
             CoordinatorLink::new(params, &key(), &EXPORTER, &probe, now).expect("it fits");
         for (cell, starts) in &cells {
             now = now + Duration::from_millis(500);
-            let _ = link.handle(as_ref(cell));
+            let _ = link.handle(as_ref(cell), now);
             if *starts {
                 link.start(now);
             }

@@ -233,7 +233,7 @@ impl Team {
     fn begin(&self, host: &mut Host) -> (CoordinatorLink, Vec<String>) {
         let (mut session, lines) = self.ask(host);
         let answers = cells(&lines, COORDINATOR);
-        let event = session.handle(peek_cell(&answers[0]).expect("a cell"));
+        let event = session.handle(peek_cell(&answers[0]).expect("a cell"), host.now);
         let Ok(Some(CoordinatorEvent::Granted(grant))) = event else { panic!("{event:?}") };
         assert_eq!((grant.duration_secs, grant.ratio.percent()), (SECONDS, 25));
         assert_eq!(grant.crypto, self.crypto);
@@ -327,7 +327,7 @@ fn measure(team: &Team, host: &mut Host) {
         assert_eq!(received, 125_000, "in second {second}");
         let lines = host.at(start + (u64::from(second) + 1) * 1_000_000);
         let reports = cells(&lines, COORDINATOR);
-        let event = session.handle(peek_cell(&reports[0]).expect("a cell"));
+        let event = session.handle(peek_cell(&reports[0]).expect("a cell"), host.now);
         let Ok(Some(CoordinatorEvent::Background(report))) = event else { panic!("{event:?}") };
         // What is reported is what may count beside the cells of a second, a third of them.
         let counts = CELLS_PER_SECOND * 2 * 514 / 3;
@@ -335,7 +335,7 @@ fn measure(team: &Team, host: &mut Host) {
         ends = lines;
     }
     let last = cells(&ends, COORDINATOR).pop().expect("the end behind the last report");
-    let event = session.handle(peek_cell(&last).expect("a cell"));
+    let event = session.handle(peek_cell(&last).expect("a cell"), host.now);
     assert_eq!(event, Ok(Some(CoordinatorEvent::Ended)));
     let mut late = [0; CELL_LEN];
     (late[0], late[4]) = (0x80, CMD_MEAS_ECHO);
@@ -377,7 +377,7 @@ fn a_whole_measurement_through_the_header() {
     measure(&team, &mut host);
     let (mut session, lines) = team.ask(&mut host);
     let answers = cells(&lines, COORDINATOR);
-    let event = session.handle(peek_cell(&answers[0]).expect("a cell"));
+    let event = session.handle(peek_cell(&answers[0]).expect("a cell"), host.now);
     assert!(matches!(&event, Err(SessionFailure::Refused(e)) if e.code.name() == "too_soon"));
     assert!(lines.iter().any(|line| line.starts_with("tell 1 refused")), "{lines:?}");
     host.quit();
@@ -388,7 +388,8 @@ fn a_coordinator_that_is_not_listed_is_refused() {
     let team = Team::new();
     let mut host = Host::allowing(&["text"], &SigningKey::from_bytes(&[7; 32]));
     let (mut session, lines) = team.ask(&mut host);
-    let event = session.handle(peek_cell(&cells(&lines, COORDINATOR)[0]).expect("a cell"));
+    let event =
+        session.handle(peek_cell(&cells(&lines, COORDINATOR)[0]).expect("a cell"), host.now);
     let refused = "coordinator_not_allowed";
     assert!(matches!(&event, Err(SessionFailure::Refused(e)) if e.code.name() == refused));
     assert!(has(&lines, &format!("close {COORDINATOR}")));
@@ -429,7 +430,8 @@ fn a_host_that_stores_grants_itself_is_given_their_text_before_the_answer() {
     let twice = text.repeat(2);
     let mut host = Host::allowing(&["text", &twice], &team.key);
     let (mut session, lines) = team.ask(&mut host);
-    let event = session.handle(peek_cell(&cells(&lines, COORDINATOR)[0]).expect("a cell"));
+    let event =
+        session.handle(peek_cell(&cells(&lines, COORDINATOR)[0]).expect("a cell"), host.now);
     assert!(matches!(&event, Err(SessionFailure::Refused(e)) if e.code.name() == "too_soon"));
     host.quit();
 }

@@ -160,8 +160,13 @@ err_codes! {
 }
 
 impl fmt::Display for ErrCode {
+    /// Its name, or the number of one that has none here (PROTOCOL.md §4.9).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.name(), self.0)
+        if Self::ALL.contains(self) {
+            f.write_str(self.name())
+        } else {
+            write!(f, "code {}", self.0)
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The coordinator's end of its link to the target.
 //!
 //! [`CoordinatorLink::new`] gives the first two cells. Then call [`handle`] for every cell,
-//! [`handle_timeout`] when the time of [`poll_timeout`] has come, [`start`] when the measurers
+//! [`handle_timeout`] when the time of [`poll_timeout`] has come, [`start`] before the measurers
 //! start, and send what [`end`] or [`abort`] gives when it is over.
 //!
 //! [`handle`]: CoordinatorLink::handle
@@ -37,6 +37,13 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 const MIN_GRANT_SECS: u16 = 10;
 /// How long after it is due a per-second report may come.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How much earlier than its second can be over a report may come, for clocks that differ.
+const REPORT_EARLY: Duration = Duration::from_millis(100);
+
+/// A request that no target could read, or that does not fit into a cell: the caller's fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the request cannot be made: {0}")]
+pub struct BadRequest(DecodeError);
 
 /// What the target did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +91,8 @@ pub struct CoordinatorLink {
     crypto: Vec<CryptoKind>,
     /// The second whose report is due.
     next_second: u16,
+    /// The first second of which the target may still say how it fared.
+    next_stats: u16,
 }
 
 impl CoordinatorLink {
@@ -92,7 +101,7 @@ impl CoordinatorLink {
     /// `probe` is the CREATE_FAST key material: 20 random bytes, which nobody will use.
     ///
     /// # Errors
-    /// [`DecodeError`] when the target could not read the request: the team has no measurer, more
+    /// [`BadRequest`] when the target could not read the request: the team has no measurer, more
     /// than [`MAX_MEASURERS`](crate::msg::MAX_MEASURERS) or too many addresses, there is no crypto
     /// kind or more than [`MAX_CRYPTO_KINDS`](crate::msg::MAX_CRYPTO_KINDS), or a number is out of
     /// its bounds.
@@ -102,15 +111,20 @@ impl CoordinatorLink {
         exporter: &Exporter,
         probe: &[u8; 20],
         now: MonoTime,
-    ) -> Result<(Self, [Cell; 2]), DecodeError> {
+    ) -> Result<(Self, [Cell; 2]), BadRequest> {
         let state = State::Asking { deadline: now + ANSWER_TIMEOUT };
         let (measurement, duration_secs) = (params.measurement, params.duration_secs);
         let crypto = params.crypto.clone();
-        let body = Msg::Params(Signed::new(params, key, exporter)).encode()?;
-        Msg::decode(&body)?;
-        let request = cell::fixed_cell(0, CMD_MEASUREMENT, &body)?;
-        let probe = cell::fixed_cell(PROBE_CIRC_ID, CMD_CREATE_FAST, probe)?;
-        let link = Self { state, measurement, duration_secs, crypto, next_second: 0 };
+        let body = Msg::Params(Signed::new(params, key, exporter)).encode().map_err(BadRequest)?;
+        // What does not decode here does not decode there.
+        Msg::decode(&body).map_err(BadRequest)?;
+        let cell = |circ_id, command, body: &[u8]| {
+            cell::fixed_cell(circ_id, command, body).map_err(BadRequest)
+        };
+        let request = cell(0, CMD_MEASUREMENT, &body)?;
+        let probe = cell(PROBE_CIRC_ID, CMD_CREATE_FAST, probe)?;
+        let (next_second, next_stats) = (0, 0);
+        let link = Self { state, measurement, duration_secs, crypto, next_second, next_stats };
         Ok((link, [request, probe]))
     }
 
@@ -121,6 +135,7 @@ impl CoordinatorLink {
     pub fn handle(
         &mut self,
         cell: CellRef<'_>,
+        now: MonoTime,
     ) -> Result<Option<CoordinatorEvent>, SessionFailure> {
         let asking = matches!(self.state, State::Asking { .. });
         match cell.command {
@@ -134,38 +149,53 @@ impl CoordinatorLink {
                     Ok(None)
                 }
             }
-            _ => self.handle_message(read_control(cell)?),
+            _ => self.handle_message(read_control(cell)?, now),
         }
     }
 
-    /// Takes a control message.
-    fn handle_message(&mut self, message: Msg) -> Result<Option<CoordinatorEvent>, SessionFailure> {
+    /// Takes a control message (PROTOCOL.md §7.5).
+    fn handle_message(
+        &mut self,
+        message: Msg,
+        now: MonoTime,
+    ) -> Result<Option<CoordinatorEvent>, SessionFailure> {
         match (message, self.state) {
             // What was on its way when the session ended changes nothing any more.
             (_, State::Over) => Ok(None),
-            (Msg::Err(error), _) => Err(SessionFailure::Refused(error)),
+            (Msg::Err(error), State::Asking { .. }) => Err(SessionFailure::Refused(error)),
+            (Msg::Err(error), _) => Err(SessionFailure::Aborted(error)),
             (Msg::ParamsOk(grant), State::Asking { .. }) => {
                 self.check_grant(&grant)?;
                 self.duration_secs = grant.duration_secs;
                 self.state = State::Granted;
                 Ok(Some(CoordinatorEvent::Granted(grant)))
             }
-            // A measurer's first cells may reach the target before our `start` is called.
-            (Msg::Bg(report), State::Granted | State::Running { .. }) => {
+            (Msg::Bg(report), State::Running { started }) => {
                 let expected = self.next_second;
                 if report.second != expected || expected == self.duration_secs {
                     let got = report.second;
                     return Err(PeerViolation::ReportOutOfOrder { got, expected }.into());
                 }
+                check_time(report.second, started, now)?;
                 self.next_second += 1;
                 Ok(Some(CoordinatorEvent::Background(report)))
             }
-            (Msg::Stats(report), _) => Ok(Some(CoordinatorEvent::Stats(report))),
-            // The target ends behind its last report, never earlier: it must not choose by itself
-            // how many seconds count.
+            (Msg::Stats(report), State::Running { started }) => {
+                let (got, expected) = (report.second, self.next_stats);
+                if !(expected..self.duration_secs).contains(&got) {
+                    return Err(PeerViolation::ReportOutOfOrder { got, expected }.into());
+                }
+                check_time(got, started, now)?;
+                self.next_stats = got + 1;
+                Ok(Some(CoordinatorEvent::Stats(report)))
+            }
             (Msg::End(end), State::Granted | State::Running { .. })
-                if end.measurement == self.measurement && self.is_reported() =>
+                if end.measurement == self.measurement =>
             {
+                // The target must not choose by itself how many seconds count.
+                if !self.is_reported() {
+                    return Err(SessionFailure::EndedEarly);
+                }
                 self.state = State::Over;
                 Ok(Some(CoordinatorEvent::Ended))
             }
@@ -197,10 +227,10 @@ impl CoordinatorLink {
         Ok(())
     }
 
-    /// Notes that the measurers start now.
-    pub fn start(&mut self, now: MonoTime) {
+    /// Notes when the measurers start; to be called before they do.
+    pub fn start(&mut self, at: MonoTime) {
         if self.state == State::Granted {
-            self.state = State::Running { started: now };
+            self.state = State::Running { started: at };
         }
     }
 
@@ -250,4 +280,12 @@ impl CoordinatorLink {
         self.state = State::Over;
         control_cell(0, &Msg::Err(MeasErr::new(ErrCode::ABORTED, why)))
     }
+}
+
+/// Whether a second can be over: the target's first one begins with the first echo cell, which
+/// nobody has sent before the start (PROTOCOL.md §7.5).
+fn check_time(second: u16, started: MonoTime, now: MonoTime) -> Result<(), PeerViolation> {
+    let over = started + Duration::from_secs(u64::from(second) + 1);
+    let early = over.since(now + REPORT_EARLY);
+    if early.is_zero() { Ok(()) } else { Err(PeerViolation::ReportTooEarly { second, early }) }
 }

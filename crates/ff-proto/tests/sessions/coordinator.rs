@@ -44,26 +44,55 @@ fn running() -> CoordinatorLink {
     link
 }
 
-/// Hands a session a cell.
+/// Hands a session a cell at a time after the start, or after the request.
+fn hear_cell_at(
+    link: &mut CoordinatorLink,
+    cell: &Cell,
+    at: Duration,
+) -> Result<Option<CoordinatorEvent>, SessionFailure> {
+    link.handle(cell::peek_cell(cell).expect("a whole cell"), MonoTime::from(at))
+}
+
+/// Hands a session a cell at once.
 fn hear_cell(
     link: &mut CoordinatorLink,
     cell: &Cell,
 ) -> Result<Option<CoordinatorEvent>, SessionFailure> {
-    link.handle(cell::peek_cell(cell).expect("a whole cell"))
+    hear_cell_at(link, cell, Duration::ZERO)
 }
 
-/// Hands a session a message.
+/// Hands a session a message at a time.
+fn hear_at(
+    link: &mut CoordinatorLink,
+    message: &Msg,
+    at: Duration,
+) -> Result<Option<CoordinatorEvent>, SessionFailure> {
+    let body = message.encode().expect("it fits");
+    let cell = cell::fixed_cell(0, CMD_MEASUREMENT, &body).expect("it fits");
+    hear_cell_at(link, &cell, at)
+}
+
+/// Hands a session a message: a report when its second is over, others at once.
 fn hear(
     link: &mut CoordinatorLink,
     message: &Msg,
 ) -> Result<Option<CoordinatorEvent>, SessionFailure> {
-    let body = message.encode().expect("it fits");
-    hear_cell(link, &cell::fixed_cell(0, CMD_MEASUREMENT, &body).expect("it fits"))
+    let second = match message {
+        Msg::Bg(report) => u32::from(report.second) + 1,
+        Msg::Stats(report) => u32::from(report.second) + 1,
+        _ => 0,
+    };
+    hear_at(link, message, SECOND * second)
 }
 
 /// A report without background.
 fn report(second: u16) -> Msg {
     Msg::Bg(MeasBg { second, sent: 0, received: 0 })
+}
+
+/// How the target fared in a second.
+fn stats(second: u16) -> MeasStats {
+    MeasStats { second, cpu_permille: 990, overloaded: true }
 }
 
 /// The end of the measurement.
@@ -98,18 +127,44 @@ fn first_answer_must_come_in_time() {
     let before = MonoTime::from_micros(deadline.micros() - 1);
     assert_eq!(link.handle_timeout(before), Ok(()));
     let failure = link.handle_timeout(deadline).expect_err("too late");
-    assert_eq!(failure.code(), "timeout");
+    assert_eq!(failure, SessionFailure::Timeout("an answer to the request"));
     assert_eq!(link.poll_timeout(), None);
     assert_eq!(link.handle_timeout(deadline), Ok(()), "it is said once");
+
+    // With the grant nothing is due any more until the start.
+    let mut link = asking();
+    hear(&mut link, &Msg::ParamsOk(grant())).expect("granted");
+    assert_eq!(link.poll_timeout(), None);
+    assert_eq!(link.handle_timeout(deadline), Ok(()));
 }
 
 #[test]
 fn refusal_is_passed_on_with_its_reason() {
     let error = MeasErr::new(ErrCode::TOO_SOON, "tomorrow");
-    for mut link in [asking(), running()] {
-        let failure = hear(&mut link, &Msg::Err(error.clone())).expect_err("refused");
-        assert_eq!(failure, SessionFailure::Refused(error.clone()));
-        assert!(failure.to_string().contains("tomorrow (too_soon)"), "{failure}");
+    let failure = hear(&mut asking(), &Msg::Err(error.clone())).expect_err("refused");
+    assert_eq!(failure, SessionFailure::Refused(error.clone()));
+    assert_eq!(failure.to_string(), "the relay refused: tomorrow (too_soon)");
+    assert_eq!((failure.code(), failure.relay_code()), ("refused", Some(ErrCode::TOO_SOON)));
+    // To deny the cipher is a refusal of its own kind.
+    let denied = Msg::Err(MeasErr::new(ErrCode::NO_COMMON_CRYPTO, "AES only"));
+    let failure = hear(&mut asking(), &denied).expect_err("refused");
+    assert_eq!(failure.code(), "cipher_denied");
+    // A code without a name is shown as it is.
+    let unknown = Msg::Err(MeasErr::new(ErrCode(65535), "no reason"));
+    let failure = hear(&mut asking(), &unknown).expect_err("refused");
+    assert_eq!(failure.to_string(), "the relay refused: no reason (code 65535)");
+}
+
+#[test]
+fn error_behind_the_grant_is_an_abort() {
+    let error = MeasErr::new(ErrCode::INTERNAL, "sorry");
+    let mut granted = asking();
+    hear(&mut granted, &Msg::ParamsOk(grant())).expect("granted");
+    for mut link in [granted, running()] {
+        let failure = hear(&mut link, &Msg::Err(error.clone())).expect_err("given up");
+        assert_eq!(failure, SessionFailure::Aborted(error.clone()));
+        assert_eq!(failure.to_string(), "the relay gave the measurement up: sorry (internal)");
+        assert_eq!((failure.code(), failure.relay_code()), ("relay_aborted", Some(error.code)));
     }
 }
 
@@ -168,6 +223,19 @@ fn missing_background_report_is_a_timeout() {
 }
 
 #[test]
+fn behind_the_last_report_nothing_is_due() {
+    let mut link = running();
+    for second in 0..3 {
+        assert!(!link.is_reported() && link.poll_timeout().is_some());
+        hear(&mut link, &report(second)).expect("in order");
+    }
+    assert!(link.is_reported());
+    assert_eq!(link.poll_timeout(), None);
+    assert_eq!(link.handle_timeout(MonoTime::default() + SECOND * 3600), Ok(()));
+    assert_eq!(hear(&mut link, &end()), Ok(Some(CoordinatorEvent::Ended)), "it still waits for it");
+}
+
+#[test]
 fn reports_out_of_order_are_a_violation() {
     for (seconds, expected) in [(&[1][..], 0), (&[0, 0], 1), (&[0, 2], 1), (&[0, 1, 2, 3], 3)] {
         let mut link = running();
@@ -182,21 +250,53 @@ fn reports_out_of_order_are_a_violation() {
 }
 
 #[test]
-fn report_may_come_before_start_is_called_but_not_before_the_grant() {
-    assert_eq!(
-        hear(&mut asking(), &report(0)).expect_err("nothing was granted").code(),
-        "unexpected_message"
-    );
+fn report_may_not_come_before_its_second_is_over() {
+    let early = Duration::from_millis(100);
+    let tick = Duration::from_micros(1);
+    for second in 0..3_u16 {
+        let over = SECOND * (u32::from(second) + 1);
+        for message in [report(second), Msg::Stats(stats(second))] {
+            let mut link = running();
+            if matches!(message, Msg::Bg(_)) {
+                (0..second).for_each(|before| drop(hear(&mut link, &report(before)).expect("due")));
+            }
+            let failure = hear_at(&mut link, &message, over - early - tick).expect_err("too early");
+            let violation = PeerViolation::ReportTooEarly { second, early: tick };
+            assert_eq!(failure, SessionFailure::Violation(violation));
+            assert_eq!(failure.code(), "report_too_early");
+            hear_at(&mut link, &message, over - early).expect("clocks differ");
+        }
+    }
+    // The start may lie ahead.
     let mut link = asking();
     hear(&mut link, &Msg::ParamsOk(grant())).expect("granted");
-    hear(&mut link, &report(0)).expect("the measurers were quick");
+    link.start(MonoTime::default() + SECOND);
+    assert!(hear_at(&mut link, &report(0), SECOND).is_err());
+    hear_at(&mut link, &report(0), SECOND * 2).expect("in time");
 }
 
 #[test]
-fn target_that_ends_before_its_last_report_breaks_the_rules() {
-    let mut link = running();
-    hear(&mut link, &report(0)).expect("in order");
-    assert_eq!(hear(&mut link, &end()).expect_err("too early").code(), "unexpected_message");
+fn before_the_start_nobody_reports() {
+    let mut granted = asking();
+    hear(&mut granted, &Msg::ParamsOk(grant())).expect("granted");
+    for mut link in [asking(), granted] {
+        for message in [report(0), Msg::Stats(stats(0))] {
+            let failure = hear(&mut link, &message).expect_err("nothing has been sent");
+            assert_eq!(failure.code(), "unexpected_message");
+        }
+    }
+}
+
+#[test]
+fn target_that_ends_before_its_last_report_is_told_apart() {
+    let mut granted = asking();
+    hear(&mut granted, &Msg::ParamsOk(grant())).expect("granted");
+    let mut reported = running();
+    hear(&mut reported, &report(0)).expect("in order");
+    for mut link in [granted, running(), reported] {
+        let failure = hear(&mut link, &end()).expect_err("too early");
+        assert_eq!((&failure, failure.code()), (&SessionFailure::EndedEarly, "ended_early"));
+    }
     assert_eq!(hear(&mut asking(), &end()).expect_err("at once").code(), "unexpected_message");
 
     let mut link = running();
@@ -209,10 +309,28 @@ fn target_that_ends_before_its_last_report_breaks_the_rules() {
 }
 
 #[test]
-fn statistics_are_passed_on() {
-    let stats = MeasStats { second: 0, cpu_permille: 990, overloaded: true };
-    let event = hear(&mut running(), &Msg::Stats(stats));
-    assert_eq!(event, Ok(Some(CoordinatorEvent::Stats(stats))));
+fn statistics_are_passed_on_once_a_second() {
+    // Seconds may be left out, but not repeated, and none lies behind the grant.
+    for (seconds, is_good) in [
+        (&[0, 1, 2][..], true),
+        (&[1], true),
+        (&[0, 2], true),
+        (&[0, 0], false),
+        (&[1, 0], false),
+        (&[3], false),
+    ] {
+        let mut link = running();
+        let told: Result<Vec<_>, _> =
+            seconds.iter().map(|&second| hear(&mut link, &Msg::Stats(stats(second)))).collect();
+        let Ok(told) = told else {
+            assert!(!is_good, "{seconds:?}");
+            assert_eq!(told.expect_err("a violation").code(), "report_out_of_order");
+            continue;
+        };
+        let expected: Vec<_> =
+            seconds.iter().map(|&second| Some(CoordinatorEvent::Stats(stats(second)))).collect();
+        assert!(is_good && told == expected, "{seconds:?}");
+    }
 }
 
 #[test]
@@ -220,7 +338,8 @@ fn padding_is_ignored_everywhere() {
     let vpadding = [0, 0, 0, 0, CMD_VPADDING, 0, 3, 1, 2, 3];
     for mut link in [asking(), running()] {
         assert_eq!(hear_cell(&mut link, &empty(0, CMD_PADDING)), Ok(None));
-        assert_eq!(link.handle(cell::peek_cell(&vpadding).expect("whole")), Ok(None));
+        let cell = cell::peek_cell(&vpadding).expect("whole");
+        assert_eq!(link.handle(cell, MonoTime::default()), Ok(None));
     }
 }
 

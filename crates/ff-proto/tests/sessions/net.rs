@@ -420,7 +420,7 @@ pub(crate) fn drive(
     loop {
         while let Some(cell) = net.received(coordinator.link) {
             let cell = cell::peek_cell(&cell).expect("a whole cell");
-            let event = coordinator.session.handle(cell)?;
+            let event = coordinator.session.handle(cell, net.now)?;
             coordinator.events.extend(event.map(|event| (net.now, event)));
         }
         for measurer in measurers.iter_mut() {

@@ -1,0 +1,181 @@
+//! What an attempt to measure a relay is worth to whoever decides when it is measured again.
+//!
+//! A relay whose speed varies would like to be measured again until a good moment comes. So each
+//! attempt is a draw that counts, whatever the relay makes of it, and of several draws the lowest
+//! stands. To refuse, to go silent or to stop in the last second then never gives a better result
+//! than to be measured to the end.
+
+use super::{SecondSample, estimate};
+use crate::failure::{FailureKind, Fault};
+use crate::units::{BytesPerSec, Ratio};
+
+/// One attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Draw {
+    /// It does not count: what ended it, or made it inconclusive, was not of the relay's making.
+    Void,
+    /// It counts and has no value: the relay refused, did not answer or broke the rules.
+    Blank,
+    /// It counts with this value.
+    Value(BytesPerSec),
+}
+
+impl Draw {
+    /// What a failure is worth. `seconds` are those that were measured, of `granted_secs`;
+    /// `None` as long as the measurers had not started.
+    ///
+    /// Behind the start it is the estimate over all granted seconds, and those that are missing
+    /// count as zero. So to stop never pays.
+    #[must_use]
+    pub fn of_failure(
+        kind: FailureKind,
+        started: Option<(&[SecondSample], u16)>,
+        ratio: Ratio,
+    ) -> Self {
+        match (kind.fault(), started) {
+            (Fault::Coordinator, _) => Self::Void,
+            (Fault::Violation, _) | (_, None) => Self::Blank,
+            (_, Some((seconds, granted_secs))) => {
+                let mut seconds = seconds.to_vec();
+                seconds.resize(usize::from(granted_secs), SecondSample::default());
+                estimate(&seconds, ratio).map_or(Self::Blank, Self::Value)
+            }
+        }
+    }
+
+    /// What stands of two draws of one relay: the lower one. No value is lower than any value, and
+    /// what does not count changes nothing.
+    #[must_use]
+    pub fn lower(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Void, counts) | (counts, Self::Void) => counts,
+            (Self::Value(one), Self::Value(other)) => Self::Value(one.min(other)),
+            _ => Self::Blank,
+        }
+    }
+
+    /// What stands of all draws of one relay within a period.
+    #[must_use]
+    pub fn lowest(draws: impl IntoIterator<Item = Self>) -> Self {
+        draws.into_iter().fold(Self::Void, Self::lower)
+    }
+
+    /// Whether it counts as an attempt.
+    #[must_use]
+    pub fn counts(self) -> bool {
+        self != Self::Void
+    }
+
+    /// Its value, if it has one.
+    #[must_use]
+    pub fn value(self) -> Option<BytesPerSec> {
+        match self {
+            Self::Value(value) => Some(value),
+            Self::Void | Self::Blank => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A draw with a value.
+    fn value(bytes_per_sec: u64) -> Draw {
+        Draw::Value(BytesPerSec::new(bytes_per_sec))
+    }
+
+    /// Seconds with so many bytes.
+    fn seconds(bytes: &[u64]) -> Vec<SecondSample> {
+        let second = |&measurement_bytes| SecondSample { measurement_bytes, ..Default::default() };
+        bytes.iter().map(second).collect()
+    }
+
+    #[test]
+    fn of_several_draws_the_lowest_stands() {
+        for (draws, stands) in [
+            (vec![], Draw::Void),
+            (vec![value(5)], value(5)),
+            (vec![value(5), value(3), value(9)], value(3)),
+            // A refusal is no free retry, neither before nor behind a measurement.
+            (vec![Draw::Blank, value(9)], Draw::Blank),
+            (vec![value(9), Draw::Blank], Draw::Blank),
+            // What was our own fault is.
+            (vec![Draw::Void, value(9), Draw::Void], value(9)),
+            (vec![Draw::Void, Draw::Blank], Draw::Blank),
+        ] {
+            assert_eq!(Draw::lowest(draws.iter().copied()), stands, "{draws:?}");
+        }
+        assert!(!Draw::Void.counts() && Draw::Blank.counts() && value(0).counts());
+        assert_eq!((Draw::Blank.value(), value(7).value()), (None, Some(BytesPerSec::new(7))));
+    }
+
+    #[test]
+    fn who_stops_gets_less_than_who_goes_on() {
+        let ratio = Ratio::from_percent(25).unwrap();
+        // A relay that is slow and then fast, and one that is fast and then slow.
+        for whole in [
+            [vec![10; 15], vec![100; 15]].concat(),
+            [vec![100; 15], vec![10; 15]].concat(),
+            vec![100; 30],
+        ] {
+            let honest = estimate(&seconds(&whole), ratio).unwrap();
+            let mut before = BytesPerSec::new(0);
+            for stop in 0..=30 {
+                let measured = seconds(&whole[..stop]);
+                for kind in [
+                    FailureKind::RelayAborted,
+                    FailureKind::EndedEarly,
+                    FailureKind::CoordinatorLinkLost,
+                    FailureKind::LinksLost,
+                    FailureKind::Timeout,
+                ] {
+                    let draw = Draw::of_failure(kind, Some((&measured, 30)), ratio);
+                    let value = draw.value().expect("it counts with a value");
+                    assert!(value <= honest && value >= before, "{stop}: {value:?}");
+                    if kind == FailureKind::Timeout {
+                        before = value;
+                    }
+                }
+            }
+            assert_eq!(before, honest);
+        }
+    }
+
+    #[test]
+    fn failures_count_unless_they_are_our_own() {
+        let ratio = Ratio::from_percent(25).unwrap();
+        let measured = seconds(&[100; 30]);
+        for &kind in FailureKind::ALL {
+            let before = Draw::of_failure(kind, None, ratio);
+            let after = Draw::of_failure(kind, Some((&measured, 30)), ratio);
+            let expected = match kind.fault() {
+                Fault::Coordinator => (Draw::Void, Draw::Void),
+                Fault::Violation => (Draw::Blank, Draw::Blank),
+                Fault::Unclear | Fault::Relay => (Draw::Blank, value(100)),
+            };
+            assert_eq!((before, after), expected, "{}", kind.code());
+        }
+    }
+
+    #[test]
+    fn refusing_in_bad_moments_is_not_better_than_being_measured_once() {
+        // A relay that has a share q of good moments and answers only in these, up to `tries`
+        // attempts: what it may hope for is a lowest draw that is good.
+        for q in [0.1_f64, 0.29, 0.4, 0.49] {
+            for tries in 1..=4_u32 {
+                let mut hope = 0.0;
+                for moments in 0..2_u32.pow(tries) {
+                    let is_good = |attempt: u32| moments >> attempt & 1 == 1;
+                    let chance: f64 =
+                        (0..tries).map(|n| if is_good(n) { q } else { 1.0 - q }).product();
+                    let draws = (0..tries).map(|n| if is_good(n) { value(9) } else { Draw::Blank });
+                    if Draw::lowest(draws) == value(9) {
+                        hope += chance;
+                    }
+                }
+                assert!(hope <= q + 1e-12, "{q}, {tries}: {hope}");
+            }
+        }
+    }
+}
