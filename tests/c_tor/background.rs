@@ -28,7 +28,6 @@ use std::time::{Duration, Instant};
 use ed25519_dalek::SigningKey;
 use ff_bwauth::measure::Progress;
 use ff_bwauth::outcome::Outcome;
-use ff_measurer::START_LEAD;
 use ff_proto::aggregate::SecondSample;
 use ff_proto::params::Params;
 use ff_proto::units::Ratio;
@@ -199,9 +198,8 @@ impl Lab {
         let begin = Instant::now();
         let mut start = begin;
         let outcome = measure_watched(&plan(target, &self.key, params), |progress| {
-            // All links are open, and the measurers are told to begin after this lead.
-            if let Progress::Step("measuring") = progress {
-                start = Instant::now() + START_LEAD;
+            if let Progress::Started { at, .. } = progress {
+                start = at;
             }
         });
         thread::sleep(Duration::from_secs(AFTER_SECS.into()));

@@ -60,7 +60,7 @@ fn clients_of_a_relay_without_cpu_to_spare_have_their_share() {
         // So many handshakes would take long.
         quota.change(None).expect("no quota");
         let outcome = measure_watched(&plan(target, &key, params), |progress| {
-            if let Progress::Step("measuring") = progress {
+            if let Progress::Started { .. } = progress {
                 quota.change(Some(QUOTA.0)).expect("the quota again");
             }
         });

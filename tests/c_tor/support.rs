@@ -74,6 +74,7 @@ pub(crate) fn plan(node: &Node, key: &SigningKey, params: Params) -> Plan {
     Plan {
         target: TargetAddr { addr, ed_identity: node.ed_identity().into() },
         address_text: addr.to_string(),
+        fingerprint: None,
         key: key.clone(),
         params,
         team: vec![TeamMember { key: coordinator(), sockets, rate: None, cores: Vec::new() }],

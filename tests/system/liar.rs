@@ -11,14 +11,15 @@ use std::borrow::Cow;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
 use async_trait::async_trait;
 use ff_proto::cell::{
     Boundaries, CELL_LEN, CMD_MEAS_ECHO, CMD_MEASUREMENT, HEADER_LEN, fixed_cell,
 };
-use ff_proto::msg::{MeasBg, Msg};
+use ff_proto::msg::{ErrCode, MeasBg, MeasEnd, MeasErr, MeasurementId, Msg};
+use ff_proto::units::{Cells, Ratio};
 use futures::io::{AsyncRead, AsyncWrite};
 use tor_rtcompat::tls::{TlsAcceptorSettings, TlsConnector};
 use tor_rtcompat::{CertifiedConn, StreamOps, TlsProvider};
@@ -53,6 +54,17 @@ pub(crate) enum Lie {
     },
     /// Reports so many background bytes every second.
     Background(u64),
+    /// Reports all the background that this percentage allows it beside its echoes.
+    ClaimShare(u8),
+    /// Sends the reports of so many seconds at the end of the first.
+    ReportAtOnce(u16),
+    /// Stops in place of the report of this second.
+    Stop {
+        /// From 0.
+        second: u16,
+        /// How.
+        how: Stop,
+    },
     /// Reads nothing more on a measurement link after so many echoes.
     StopReading {
         /// Echoes on each link.
@@ -65,6 +77,17 @@ pub(crate) enum Lie {
         /// Echoes on each of them.
         after: u64,
     },
+}
+
+/// How a relay stops before the end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Stop {
+    /// It says that something is wrong.
+    Error,
+    /// It says that all is over.
+    End,
+    /// It closes the coordinator's link.
+    Close,
 }
 
 /// A TLS provider whose accepted connections lie.
@@ -83,12 +106,17 @@ struct Liar {
     lie: Lie,
     /// Measurement links so far.
     links: AtomicUsize,
+    /// Echoes on all of them since the last report.
+    echoes: AtomicU64,
 }
 
 impl<P> LyingTls<P> {
     /// Has `provider`'s accepted connections lie.
     pub(crate) fn new(provider: P, lie: Lie) -> Self {
-        Self { provider, liar: Arc::new(Liar { lie, links: AtomicUsize::new(0) }) }
+        Self {
+            provider,
+            liar: Arc::new(Liar { lie, links: AtomicUsize::new(0), echoes: AtomicU64::new(0) }),
+        }
     }
 }
 
@@ -158,6 +186,10 @@ pub(crate) struct LyingStream<T> {
     echoes: u64,
     /// An echo that is kept back.
     held: Option<Vec<u8>>,
+    /// The measurement whose coordinator's link this is.
+    measurement: Option<MeasurementId>,
+    /// Whether the relay has cut it off.
+    is_cut: bool,
 }
 
 impl<T> LyingStream<T> {
@@ -172,6 +204,8 @@ impl<T> LyingStream<T> {
             link: None,
             echoes: 0,
             held: None,
+            measurement: None,
+            is_cut: false,
         }
     }
 
@@ -204,11 +238,32 @@ impl<T> LyingStream<T> {
         let [a, b, c, d] = *cell.first_chunk().expect("a cell has a header");
         let circ_id = u32::from_be_bytes([a, b, c, d]);
         let message = Msg::decode(&cell[HEADER_LEN..]).expect("the relay's own message");
+        if let Msg::ParamsOk(grant) = &message {
+            self.measurement = Some(grant.measurement);
+        }
+        let report = |second, bytes| Msg::Bg(MeasBg { second, sent: bytes, received: bytes });
         match (self.liar.lie, message) {
             (Lie::Background(bytes), Msg::Bg(MeasBg { second, .. })) => {
-                let report = Msg::Bg(MeasBg { second, sent: bytes, received: bytes });
-                let body = report.encode().expect("a short message");
-                self.send(&fixed_cell(circ_id, CMD_MEASUREMENT, &body).expect("a short body"));
+                self.send_message(circ_id, &report(second, bytes));
+            }
+            (Lie::ClaimShare(percent), Msg::Bg(MeasBg { second, .. })) => {
+                let echoed = Cells(self.liar.echoes.swap(0, Ordering::Relaxed)).bytes();
+                let ratio = Ratio::from_percent(percent).expect("a ratio");
+                self.send_message(circ_id, &report(second, ratio.background_for(echoed)));
+            }
+            (Lie::ReportAtOnce(seconds), Msg::Bg(MeasBg { second: 0, .. })) => {
+                (0..seconds).for_each(|second| self.send_message(circ_id, &report(second, 0)));
+            }
+            (Lie::Stop { second: last, how }, Msg::Bg(MeasBg { second, .. })) if second == last => {
+                let measurement = self.measurement.expect("it was granted on this link");
+                match how {
+                    Stop::Error => {
+                        let error = MeasErr::new(ErrCode::INTERNAL, "a pity");
+                        self.send_message(circ_id, &Msg::Err(error));
+                    }
+                    Stop::End => self.send_message(circ_id, &Msg::End(MeasEnd { measurement })),
+                    Stop::Close => self.is_cut = true,
+                }
             }
             (Lie::AnswerEarly, Msg::Created(_)) => {
                 self.send(cell);
@@ -218,12 +273,19 @@ impl<T> LyingStream<T> {
         }
     }
 
+    /// Queues a message.
+    fn send_message(&mut self, circ_id: u32, message: &Msg) {
+        let body = message.encode().expect("a short message");
+        self.send(&fixed_cell(circ_id, CMD_MEASUREMENT, &body).expect("a short body"));
+    }
+
     /// Queues an echo, or what the relay sends in its place.
     fn send_echo(&mut self, mut cell: Vec<u8>) {
         let links = &self.liar.links;
         let link = *self.link.get_or_insert_with(|| links.fetch_add(1, Ordering::Relaxed));
         let index = self.echoes;
         self.echoes += 1;
+        self.liar.echoes.fetch_add(1, Ordering::Relaxed);
         let now = link == 0 && index == WHEN;
         match self.liar.lie {
             Lie::FlipByte if now => cell[CELL_LEN - 1] ^= 1,
@@ -248,10 +310,11 @@ impl<T> LyingStream<T> {
 
     /// Whether the relay has closed this link.
     fn is_closed(&self) -> bool {
-        matches!(
-            (self.liar.lie, self.link),
-            (Lie::CloseLinks { links, after }, Some(link)) if link < links && self.echoes >= after
-        )
+        self.is_cut
+            || matches!(
+                (self.liar.lie, self.link),
+                (Lie::CloseLinks { links, after }, Some(link)) if link < links && self.echoes >= after
+            )
     }
 }
 

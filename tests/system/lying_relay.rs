@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use ff_bwauth::outcome::Outcome;
-use ff_proto::aggregate::Verdict;
+use ff_bwauth::outcome::{Failure, Outcome};
+use ff_proto::aggregate::{Draw, Verdict};
 use ff_proto::units::{BytesPerSec, Ratio};
 use tokio::sync::Notify;
 
 use crate::alone;
-use crate::liar::Lie;
+use crate::liar::{Lie, Stop};
 use crate::plan::{failure, fresh_key, measure, measure_and_tell, plan};
 use crate::relay::{Setup, TestRelay};
 
@@ -38,9 +38,9 @@ async fn assert_caught(lie: Lie, check_probability: f64, code: &str, bad: u64) {
     let start = Instant::now();
     let outcome = measure_liar(lie, PLANNED_SECS, check_probability).await;
     let took = start.elapsed();
-    assert_eq!(failure(&outcome).code, code, "{:?}", failure(&outcome));
+    assert_eq!(failure(&outcome).code(), code, "{:?}", failure(&outcome));
     assert_eq!(outcome.cells.bad, bad);
-    assert_eq!(outcome.estimate, None);
+    assert_eq!((outcome.estimate, outcome.draw), (None, Draw::Blank));
     assert!(took < PROMPT, "after {took:?} only");
 }
 
@@ -50,6 +50,7 @@ async fn an_honest_relay_passes_every_check() {
     let _alone = alone().await;
     let outcome = measure_liar(Lie::Nothing, 3, 1.0).await;
     assert_eq!(outcome.result, Ok(Verdict::Conclusive));
+    assert_eq!(outcome.draw, Draw::Value(outcome.estimate.expect("an estimate")));
     let cells = outcome.cells;
     // A link remembers 256 cells to check, and may have more of them on the way.
     assert!(cells.bad == 0 && cells.checked > cells.echoed / 2, "{cells:?}");
@@ -112,16 +113,17 @@ async fn one_forged_cell_in_ten_is_caught_by_sparse_checks() {
     let (outcome, started) = tokio::join!(measure_and_tell(&plan, &measuring), started);
     // 12,000 cells a second: a forged one is checked every twelfth of a second on average.
     assert!(started.elapsed() < Duration::from_secs(3), "after {:?} only", started.elapsed());
-    assert_eq!(failure(&outcome).code, "wrong_content");
+    assert_eq!(failure(&outcome).code(), "wrong_content");
     assert_eq!(outcome.cells.bad, 1);
 }
 
 #[tokio::test]
-async fn invented_background_gains_no_more_than_the_ratio() {
+async fn claiming_all_background_gains_no_more_than_the_ratio() {
     let _alone = alone().await;
-    for (bytes, relays_ratio) in [(u64::MAX, 25), (u64::MAX / 2, 99)] {
+    for relays_ratio in [25, 99] {
         let coordinator = fresh_key();
-        let mut setup = Setup { lie: Lie::Background(bytes), ..Setup::allowing(&[&coordinator]) };
+        let lie = Lie::ClaimShare(relays_ratio);
+        let mut setup = Setup { lie, ..Setup::allowing(&[&coordinator]) };
         // A relay that grants itself a greater ratio is not believed either.
         setup.policy.ratio = Ratio::from_percent(relays_ratio).expect("a ratio");
         let relay = TestRelay::start(setup);
@@ -131,7 +133,6 @@ async fn invented_background_gains_no_more_than_the_ratio() {
         let rows = outcome.second_rows();
         assert_eq!(rows.len(), 3);
         for row in &rows {
-            assert_eq!(row.background_reported_bytes, bytes);
             assert!(row.total_bytes <= row.measurement_bytes * 4 / 3, "{row:?}");
         }
         let mut measured: Vec<_> = rows.iter().map(|row| row.measurement_bytes).collect();
@@ -141,6 +142,71 @@ async fn invented_background_gains_no_more_than_the_ratio() {
         let whole = BytesPerSec::from_mbit(20).scale(4.0 / 3.0);
         assert_near(outcome.estimate, whole, 0.15);
     }
+}
+
+#[tokio::test]
+async fn background_that_no_relay_could_have_is_caught() {
+    let _alone = alone().await;
+    for bytes in [1 << 40, u64::MAX] {
+        let coordinator = fresh_key();
+        let lie = Lie::Background(bytes);
+        let relay = TestRelay::start(Setup { lie, ..Setup::allowing(&[&coordinator]) });
+        let outcome = measure(&plan(&relay, &coordinator, 2)).await;
+        assert_eq!(failure(&outcome).code(), "impossible_report", "{outcome:?}");
+        assert_eq!((outcome.estimate, outcome.draw), (None, Draw::Blank));
+        assert_eq!(outcome.publishable(), None);
+    }
+}
+
+#[tokio::test]
+async fn reports_before_their_seconds_are_caught() {
+    let _alone = alone().await;
+    let start = Instant::now();
+    let lie = Lie::ReportAtOnce(PLANNED_SECS);
+    let outcome = measure_liar(lie, PLANNED_SECS, 1.0).await;
+    assert_eq!(failure(&outcome).code(), "report_too_early");
+    assert_eq!((outcome.estimate, outcome.draw), (None, Draw::Blank));
+    assert!(start.elapsed() < PROMPT, "after {:?} only", start.elapsed());
+}
+
+#[tokio::test]
+async fn a_relay_that_stops_before_the_end_gets_less_than_one_that_does_not() {
+    let _alone = alone().await;
+    for (how, code) in [
+        (Stop::Error, "relay_aborted"),
+        (Stop::End, "ended_early"),
+        (Stop::Close, "coordinator_link_lost"),
+    ] {
+        // In the last second, when the relay knows what it will come to, and before.
+        for (second, seconds) in [(2, 3), (0, 3)] {
+            let coordinator = fresh_key();
+            let lie = Lie::Stop { second, how };
+            let relay = TestRelay::start(Setup { lie, ..Setup::allowing(&[&coordinator]) });
+            let outcome = measure(&plan(&relay, &coordinator, seconds)).await;
+            assert_eq!(failure(&outcome).code(), code, "{:?}", failure(&outcome));
+            assert_eq!((outcome.estimate, outcome.publishable()), (None, None));
+            assert_eq!(outcome.granted_secs, Some(seconds));
+            let value = outcome.draw.value().expect("it counts with a value");
+            let most = BytesPerSec::from_mbit(20).scale(1.1);
+            assert!(value <= most, "{how:?} in second {second}: {value}");
+            // Of two thirds without an echo the median is nothing.
+            assert!(second > 0 || value.get() == 0, "{how:?} in second {second}: {value}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_grant_of_fewer_seconds_is_not_conclusive() {
+    let _alone = alone().await;
+    let coordinator = fresh_key();
+    let mut setup = Setup::allowing(&[&coordinator]);
+    setup.policy.max_duration_secs = 10;
+    let relay = TestRelay::start(setup);
+    let outcome = measure(&plan(&relay, &coordinator, 11)).await;
+    assert_eq!(outcome.result, Ok(Verdict::ShortGrant));
+    assert_eq!((outcome.asked_secs, outcome.granted_secs), (11, Some(10)));
+    assert_eq!((outcome.seconds.len(), outcome.publishable()), (10, None));
+    assert_eq!(outcome.draw, Draw::Value(outcome.estimate.expect("an estimate")));
 }
 
 #[tokio::test]
@@ -154,7 +220,7 @@ async fn a_relay_that_stops_reading_gets_nothing_and_costs_no_memory() {
     let outcome = measure(&plan).await;
     let (took, grown) = (start.elapsed(), resident_bytes().saturating_sub(before));
     assert!(outcome.cells.echoed >= 8 * 500, "{:?}", outcome.cells);
-    let code = outcome.result.as_ref().err().map(|failure| failure.code.as_str());
+    let code = outcome.result.as_ref().err().map(Failure::code);
     assert_eq!(code, Some("no_echo"), "{:?}", outcome.second_rows());
     assert_eq!(outcome.publishable(), None);
     assert!(took < Duration::from_secs(3 + 5), "{took:?}");
@@ -171,7 +237,7 @@ async fn half_of_the_links_are_enough_and_fewer_are_not() {
     let start = Instant::now();
     let lie = Lie::CloseLinks { links: 5, after: 200 };
     let fewer = measure_liar(lie, PLANNED_SECS, 1.0).await;
-    assert_eq!(failure(&fewer).code, "links_lost");
+    assert_eq!(failure(&fewer).code(), "links_lost");
     assert!(failure(&fewer).message.contains("only 3 of 8 links are left"), "{fewer:?}");
     assert_eq!((fewer.estimate, fewer.cells.bad), (None, 0));
     assert!(start.elapsed() < PROMPT, "after {:?} only", start.elapsed());

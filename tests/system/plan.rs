@@ -6,6 +6,8 @@ use ed25519_dalek::SigningKey;
 use ff_bwauth::measure::{self, Plan, Progress, TeamMember};
 use ff_bwauth::outcome::{Failure, Outcome};
 use ff_measurer::link::LinkOptions;
+use ff_proto::aggregate::Draw;
+use ff_proto::msg::ErrCode;
 use ff_proto::params::Params;
 use tokio::sync::Notify;
 
@@ -28,6 +30,7 @@ pub(crate) fn plan(relay: &TestRelay, coordinator: &SigningKey, seconds: u16) ->
     Plan {
         target: relay.target,
         address_text: relay.target.addr.to_string(),
+        fingerprint: None,
         key: coordinator.clone(),
         params,
         team: vec![member],
@@ -45,7 +48,7 @@ pub(crate) async fn measure(plan: &Plan) -> Outcome {
 /// Carries the plan out and tells when the first cells are about to be sent.
 pub(crate) async fn measure_and_tell(plan: &Plan, measuring: &Notify) -> Outcome {
     let measurement = measure::measure(plan, |progress| {
-        if matches!(progress, Progress::Step("measuring")) {
+        if matches!(progress, Progress::Started { .. }) {
             measuring.notify_one();
         }
     });
@@ -63,7 +66,10 @@ pub(crate) fn failure(outcome: &Outcome) -> &Failure {
 /// The failure of a measurement that the relay refuses with this code.
 pub(crate) fn assert_refused(outcome: &Outcome, code: &str) {
     let failure = failure(outcome);
-    assert_eq!(failure.code, "refused", "{failure:?}");
+    assert_eq!(failure.code(), "refused", "{failure:?}");
+    assert_eq!(failure.relay_code.map(ErrCode::name), Some(code), "{failure:?}");
     assert!(failure.message.contains(&format!("({code})")), "{failure:?}");
     assert_eq!((outcome.estimate, outcome.cells.sent), (None, 0));
+    // It is no free retry.
+    assert_eq!(outcome.draw, Draw::Blank);
 }

@@ -1,16 +1,19 @@
 //! The command line.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use base64ct::{Base64Unpadded, Encoding};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use ff_proto::failure::FailureKind;
 use ff_proto::msg::CryptoKind;
 use ff_proto::units::{BytesPerSec, Ratio};
 use tor_llcrypto::pk::ed25519::Ed25519Identity;
 
-use crate::tor::torrc::RATES_BYTES_PER_SEC;
-
+/// What tor accepts as the BandwidthRate of a relay, in bytes per second: or.h,
+/// RELAY_REQUIRED_MIN_BANDWIDTH and ROUTER_MAX_DECLARED_BANDWIDTH.
+const TOR_RATES_BYTES_PER_SEC: RangeInclusive<u64> = 76_800..=2_147_483_647;
 /// The demo's client traffic when it is not told: 50 Mbit/s.
 const DEFAULT_BACKGROUND: BytesPerSec = BytesPerSec::new(6_250_000);
 
@@ -20,7 +23,7 @@ const DEFAULT_BACKGROUND: BytesPerSec = BytesPerSec::new(6_250_000);
 /// Tor links; the relay decrypts and returns them; the median second is its capacity, or 1.05 times
 /// the mean second where that is less.
 #[derive(Debug, Parser)]
-#[command(name = "ff-bwauth", version, after_help = EXIT_STATUS)]
+#[command(name = "ff-bwauth", version, after_help = exit_status_help())]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -43,21 +46,36 @@ impl Cli {
     }
 }
 
-/// The exit codes, for `--help`.
-const EXIT_STATUS: &str = "\
-Exit status:
-   0  the measurement is conclusive
-   1  it failed for a reason that has no number of its own
-   2  the command line is wrong
-   3  the relay does not support FlashFlow
-   4  the relay has another identity than was asked for, or cannot prove it
-   5  the relay's port refused the connection or cannot be reached
-   6  the peer is no Tor relay
-   7  the peer did not answer in time
-   8  the relay refused the measurement
-   9  the relay failed a check or broke the protocol
-  10  inconclusive: the measurers need more capacity
-  11  inconclusive: the measurers were at their own limit";
+/// What the exit statuses mean. The failures of each are those of [`FailureKind`].
+const EXIT_STATUS: [(u8, &str); 14] = [
+    (0, "the measurement is conclusive"),
+    (1, "it failed for a reason that has no number of its own"),
+    (2, "the command line is wrong"),
+    (3, "the relay does not support FlashFlow"),
+    (4, "the relay has another identity than was asked for, or cannot prove it"),
+    (5, "the relay's port refused the connection or cannot be reached"),
+    (6, "the peer is no Tor relay"),
+    (7, "the peer did not answer in time"),
+    (8, "the relay refused the measurement"),
+    (9, "the relay failed a check or broke the protocol"),
+    (10, "inconclusive: the measurers need more capacity"),
+    (11, "inconclusive: the measurers were at their own limit"),
+    (12, "the measurement ended too early, by the relay or on the way to it"),
+    (13, "inconclusive: the relay granted fewer seconds than were asked for"),
+];
+
+/// The exit statuses and the failures' codes, for `--help`.
+fn exit_status_help() -> String {
+    let mut text = "Exit status, and in JSON the failure's code:".to_owned();
+    for (status, meaning) in EXIT_STATUS {
+        text.push_str(&format!("\n  {status:2}  {meaning}"));
+        let kinds = FailureKind::ALL.iter().filter(|kind| kind.exit_status() == status);
+        for codes in kinds.map(|kind| kind.code()).collect::<Vec<_>>().chunks(4) {
+            text.push_str(&format!("\n        {}", codes.join(", ")));
+        }
+    }
+    text
+}
 
 /// What to do.
 #[derive(Debug, Subcommand)]
@@ -96,9 +114,10 @@ pub struct Common {
     /// The cipher that the relay puts each echoed cell through.
     ///
     /// The clients of tor 0.4.9 and later use CGO, which costs a relay more than the AES-CTR of
-    /// older ones; with it the result is what the relay can forward for them. `any` takes CGO from
-    /// relays that have it, and AES-CTR from others.
-    #[arg(long, value_enum, default_value_t = Crypto::Any)]
+    /// older ones; with it the result is what the relay can forward for them. A relay that says it
+    /// has no CGO is not measured then. `any` takes CGO from relays that say they have it, and
+    /// AES-CTR from others, so that they may look faster than they are.
+    #[arg(long, value_enum, default_value_t = Crypto::Cgo)]
     pub crypto: Crypto,
     /// Where the results (JSON lines), report.html and latest.v3bw go; made if it is not there
     /// [default: flashflow-demo or flashflow-results].
@@ -171,7 +190,7 @@ impl Demo {
 
     /// Finds what does not go with `--tor`.
     fn check(&self) -> Result<(), clap::Error> {
-        let is_tors = |limit: BytesPerSec| RATES_BYTES_PER_SEC.contains(&limit.get());
+        let is_tors = |limit: BytesPerSec| TOR_RATES_BYTES_PER_SEC.contains(&limit.get());
         let text = if self.tor.is_none() {
             return Ok(());
         } else if self.background.is_some_and(|background| background.0.is_some()) {
@@ -196,6 +215,12 @@ pub struct Measure {
     /// The relay's Ed25519 identity in base64, as its file fingerprint-ed25519 has it.
     #[arg(long, value_name = "BASE64", value_parser = parse_identity)]
     pub ed_identity: Ed25519Identity,
+    /// The relay's RSA fingerprint, as the consensus has it: 40 hexadecimal digits.
+    ///
+    /// The bandwidth file names relays by it, and the Ed25519 identity does not vouch for it. A relay
+    /// that shows another one is not measured. Without it the file says what the link has shown.
+    #[arg(long, value_name = "HEX", value_parser = parse_fingerprint)]
+    pub fingerprint: Option<Fingerprint>,
     /// The file of the coordinator's key; made with a fresh key if it is not there.
     ///
     /// The relay must list the key's identity in FFAllowedCoordinators.
@@ -211,6 +236,19 @@ pub struct Measure {
     #[arg(long, default_value_t = 20, value_name = "SECONDS",
           value_parser = clap::value_parser!(u16).range(1..=120))]
     pub timeout: u16,
+}
+
+/// An RSA fingerprint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fingerprint(pub [u8; 20]);
+
+/// Reads an RSA fingerprint, with or without the `$` and the blanks that tor writes.
+fn parse_fingerprint(text: &str) -> Result<Fingerprint, String> {
+    let digits: String = text.chars().filter(|&c| c != ' ').collect();
+    let mut bytes = [0; 20];
+    hex::decode_to_slice(digits.trim_start_matches('$'), &mut bytes)
+        .map_err(|_| "not a fingerprint: give 40 hexadecimal digits".to_owned())?;
+    Ok(Fingerprint(bytes))
 }
 
 /// Reads an Ed25519 identity.
@@ -244,10 +282,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn crypto_says_which_ciphers_in_which_order_and_cgo_comes_first_by_default() {
+    fn crypto_says_which_ciphers_in_which_order_and_only_cgo_by_default() {
         let (cgo, ctr) = (CryptoKind::CGO_AES128, CryptoKind::AES128_CTR);
         for (more, expected) in [
-            (&[][..], &[cgo, ctr][..]),
+            (&[][..], &[cgo][..]),
             (&["--crypto", "any"], &[cgo, ctr]),
             (&["--crypto", "cgo"], &[cgo]),
             (&["--crypto", "aes-ctr"], &[ctr]),
@@ -258,6 +296,37 @@ mod tests {
             let params = crate::team::params(&demo.common);
             assert_eq!(params.crypto, expected, "{more:?}");
             params.validate().expect("good parameters");
+        }
+    }
+
+    #[test]
+    fn help_lists_every_exit_status_and_every_failure_once() {
+        let help = Cli::command().render_help().to_string();
+        for (index, (status, _)) in EXIT_STATUS.iter().enumerate() {
+            assert_eq!(usize::from(*status), index);
+        }
+        let words: Vec<_> = help.split(|c: char| !(c.is_ascii_lowercase() || c == '_')).collect();
+        for kind in FailureKind::ALL {
+            let (code, status) = (kind.code(), kind.exit_status());
+            assert!(usize::from(status) < EXIT_STATUS.len(), "{code}");
+            let times = words.iter().filter(|word| **word == code).count();
+            // "timeout" and "refused" are words as well.
+            assert!(
+                times == 1 || matches!(code, "timeout" | "refused") && times > 0,
+                "{code} in {help}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_fingerprint_is_read_as_tor_writes_it() {
+        let expected = Ok(Fingerprint([0xAB; 20]));
+        let spaced = ["ABAB"; 10].join(" ");
+        for text in ["ab".repeat(20), format!("${}", "AB".repeat(20)), spaced] {
+            assert_eq!(parse_fingerprint(&text), expected, "{text}");
+        }
+        for text in ["", "AB", &"AB".repeat(21), &"AG".repeat(20)] {
+            assert!(parse_fingerprint(text).is_err(), "{text}");
         }
     }
 }

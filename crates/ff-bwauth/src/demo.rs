@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use base64ct::{Base64Unpadded, Encoding};
@@ -16,34 +16,24 @@ use ff_proto::session::target::Policy;
 use ff_proto::units::BytesPerSec;
 use ff_relay_ext::arti::background::Background;
 use ff_relay_ext::options::{self, Options};
-use serde::Serialize;
+use tokio::sync::oneshot;
 
 use crate::cli::Demo;
 use crate::host::RelayHost;
-use crate::measure::{self, Plan, Progress};
-use crate::outcome::Outcome;
+use crate::measure::{self, Plan};
+use crate::outcome::{ClientTraffic, Outcome};
+use crate::progress::Progress;
 use crate::team;
 use crate::tor::{TorConfig, TorHost};
 
 /// How long clients run before the measurement, and are watched after it.
 const CLIENT_SECONDS: u8 = 2;
 
-/// The clients' traffic around the measurement, as the clients see it.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct ClientTraffic {
-    /// What they send, in bytes per second; the relay sends as much back.
-    pub offered_bytes_per_sec: u64,
-    /// What came back in the seconds before the measurement.
-    pub before_bytes: Vec<u64>,
-    /// What came back in the seconds after it.
-    pub after_bytes: Vec<u64>,
-}
-
 /// Runs the demo; `dir` is where its files go.
 ///
 /// # Errors
 /// When the relay or its clients cannot be started. A measurement that fails is an outcome.
-pub async fn run(
+pub(crate) async fn run(
     demo: &Demo,
     dir: &Path,
     mut watch: impl FnMut(Progress<'_>),
@@ -61,6 +51,7 @@ pub async fn run(
 
     let plan = Plan {
         address_text: target.addr.to_string(),
+        fingerprint: None,
         target,
         key,
         params: team::params(&demo.common),
@@ -70,7 +61,10 @@ pub async fn run(
         link: LinkOptions::default(),
     };
     let cpu_before = host.cpu_time();
-    let mut outcome = measure::measure(&plan, &mut watch).await;
+    let mut outcome = match &mut clients {
+        Some(clients) => clients.watch_during(&plan, &mut watch).await,
+        None => measure::measure(&plan, &mut watch).await,
+    };
     let cpu = host.cpu_time().zip(cpu_before).map(|(after, before)| after - before);
     outcome.cpu.target = cpu.map(|time| time.as_secs_f64());
     outcome.target.nickname = Some("ffdemo".to_owned());
@@ -136,7 +130,7 @@ impl Host {
 }
 
 /// The relay's options, by name: this coordinator, this ratio, this duration.
-fn relay_options(key: &SigningKey, demo: &Demo) -> [(&'static str, String); 4] {
+fn relay_options(key: &SigningKey, demo: &Demo) -> [(&'static str, String); 5] {
     let coordinator = Base64Unpadded::encode_string(&measurer_id(key).0);
     [
         (options::MEASUREMENTS_ALLOWED, "1".to_owned()),
@@ -144,6 +138,7 @@ fn relay_options(key: &SigningKey, demo: &Demo) -> [(&'static str, String); 4] {
         (options::BACKGROUND_PERCENT, demo.common.ratio.percent().to_string()),
         // 10 seconds is the least that the option takes.
         (options::MAX_DURATION, demo.common.duration.max(10).to_string()),
+        (options::MAX_SOCKETS, demo.common.sockets.to_string()),
     ]
 }
 
@@ -189,15 +184,50 @@ impl Clients {
     /// Bytes that come back in each of the next seconds.
     async fn watch(&self) -> Vec<u64> {
         let mut seconds = Vec::new();
-        let mut ticks = tokio::time::interval(Duration::from_secs(1));
+        self.count_from(Instant::now(), usize::from(CLIENT_SECONDS), &mut seconds).await;
+        seconds
+    }
+
+    /// Measures, and counts meanwhile what comes back in each of the measurement's seconds.
+    async fn watch_during(&mut self, plan: &Plan, watch: &mut impl FnMut(Progress<'_>)) -> Outcome {
+        let (told, started) = oneshot::channel();
+        let mut told = Some(told);
+        let mut during = Vec::new();
+        let measuring = measure::measure(plan, |progress| {
+            if let Progress::Started { at, seconds } = progress
+                && let Some(told) = told.take()
+            {
+                // The counting ends with the measurement and not before.
+                let _ = told.send((at, seconds));
+            }
+            watch(progress);
+        });
+        let counting = async {
+            if let Ok((at, seconds)) = started.await {
+                self.count_from(at, usize::from(seconds), &mut during).await;
+            }
+            // The measurement lasts longer, and its end is the end of both.
+            std::future::pending::<()>().await;
+        };
+        let outcome = tokio::select! {
+            biased;
+            () = counting => unreachable!("it never ends"),
+            outcome = measuring => outcome,
+        };
+        self.traffic.during_bytes = during;
+        outcome
+    }
+
+    /// Counts what comes back in each of so many seconds from a moment on.
+    async fn count_from(&self, start: Instant, count: usize, seconds: &mut Vec<u64>) {
+        let mut ticks = tokio::time::interval_at(start.into(), Duration::from_secs(1));
         ticks.tick().await;
         let mut before = self.background.echoed_bytes();
-        for _ in 0..CLIENT_SECONDS {
+        while seconds.len() < count {
             ticks.tick().await;
             let now = self.background.echoed_bytes();
             seconds.push(now - before);
             before = now;
         }
-        seconds
     }
 }

@@ -1,9 +1,8 @@
 //! Writing files so that a reader, or a crash, never sees half of one.
 //!
 //! A file is written under a temporary name in its own directory, synced, renamed, and then the
-//! directory is synced, because a rename is durable only with its directory. The files are
-//! readable by everybody (as far as the umask allows): the tor process that votes with a
-//! bandwidth file runs as a user of its own. A crash leaves at most a `.….tmp` file behind.
+//! directory is synced, because a rename is durable only with its directory. A crash leaves at most
+//! a `.….tmp` file behind.
 
 use std::fs::{File, Permissions};
 use std::io::{self, Write};
@@ -12,8 +11,25 @@ use std::path::{Path, PathBuf};
 
 use tempfile::{Builder, NamedTempFile};
 
-/// Mode of the files, before the umask.
-const MODE: u32 = 0o644;
+/// Who may read a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readers {
+    /// Its owner: it tells of a relay's clients.
+    Owner,
+    /// Everybody, as far as the umask allows: the tor process that votes with a bandwidth file
+    /// runs as a user of its own.
+    Everybody,
+}
+
+impl Readers {
+    /// The file's mode, before the umask.
+    fn permissions(self) -> Permissions {
+        Permissions::from_mode(match self {
+            Self::Owner => 0o600,
+            Self::Everybody => 0o644,
+        })
+    }
+}
 
 /// A file could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -53,10 +69,10 @@ impl FileError {
 /// # Errors
 /// [`FileError`] naming the path; what was there before is then untouched, unless it was only the
 /// directory that could not be synced.
-pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+pub fn write_atomically(path: &Path, bytes: &[u8], readers: Readers) -> Result<(), FileError> {
     let fail = FileError::new("write", path);
     let write = || -> io::Result<()> {
-        temporary_with(path, bytes)?.persist(path)?;
+        temporary_with(path, bytes, readers)?.persist(path)?;
         sync_directory_of(path)
     };
     write().map_err(fail)
@@ -66,10 +82,10 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
 ///
 /// # Errors
 /// [`FileError`] naming the path; [`FileError::is_already_there`] tells whether that was why.
-pub fn write_new(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+pub fn write_new(path: &Path, bytes: &[u8], readers: Readers) -> Result<(), FileError> {
     let fail = FileError::new("create", path);
     let write = || -> io::Result<()> {
-        temporary_with(path, bytes)?.persist_noclobber(path)?;
+        temporary_with(path, bytes, readers)?.persist_noclobber(path)?;
         sync_directory_of(path)
     };
     write().map_err(fail)
@@ -90,9 +106,9 @@ pub fn point_symlink(link: &Path, target_name: &str) -> Result<(), FileError> {
 }
 
 /// A synced temporary file beside `path` with these bytes in it.
-fn temporary_with(path: &Path, bytes: &[u8]) -> io::Result<NamedTempFile> {
+fn temporary_with(path: &Path, bytes: &[u8], readers: Readers) -> io::Result<NamedTempFile> {
     let mut file =
-        hidden_name().permissions(Permissions::from_mode(MODE)).tempfile_in(directory_of(path))?;
+        hidden_name().permissions(readers.permissions()).tempfile_in(directory_of(path))?;
     file.write_all(bytes)?;
     file.as_file().sync_all()?;
     Ok(file)
@@ -125,15 +141,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_replaced_and_readable_by_other_users() {
+    fn a_file_is_replaced_and_readable_by_those_it_is_for() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("latest");
-        write_atomically(&path, b"old").unwrap();
-        write_atomically(&path, b"new").unwrap();
+        let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        write_atomically(&path, b"old", Readers::Owner).unwrap();
+        assert_eq!(mode(), 0o600);
+        write_atomically(&path, b"new", Readers::Everybody).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
-        let mode = fs::metadata(&path).unwrap().permissions().mode();
         // The umask may take rights away, but the owner's are there and nobody else may write.
-        assert_eq!(mode & 0o733, 0o600);
+        assert_eq!(mode() & 0o733, 0o600);
+        write_atomically(&path, b"secret", Readers::Owner).unwrap();
+        assert_eq!(mode(), 0o600);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no temporary file is left");
     }
 
@@ -141,8 +160,8 @@ mod tests {
     fn a_new_file_never_replaces_another() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("results.jsonl");
-        write_new(&path, b"first").unwrap();
-        assert!(write_new(&path, b"second").unwrap_err().is_already_there());
+        write_new(&path, b"first", Readers::Owner).unwrap();
+        assert!(write_new(&path, b"second", Readers::Owner).unwrap_err().is_already_there());
         assert_eq!(fs::read(&path).unwrap(), b"first");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no temporary file is left");
     }
@@ -163,8 +182,8 @@ mod tests {
     fn errors_name_the_file() {
         let missing = Path::new("/nonexistent/directory/file");
         for error in [
-            write_atomically(missing, b"").unwrap_err(),
-            write_new(missing, b"").unwrap_err(),
+            write_atomically(missing, b"", Readers::Owner).unwrap_err(),
+            write_new(missing, b"", Readers::Owner).unwrap_err(),
             point_symlink(missing, "target").unwrap_err(),
         ] {
             assert!(error.to_string().contains("/nonexistent/directory/file"), "{error}");

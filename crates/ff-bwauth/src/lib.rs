@@ -7,21 +7,29 @@
 //! ```
 //!
 //! The central types are [`measure::Plan`] and [`outcome::Outcome`].
+//!
+//! The feature `demo`, on by default, is for the command: with it come `run`, `demo` and the relays
+//! that the demo measures. Without it nothing of a relay, and little of Arti, is in the library.
 
 pub mod cli;
-pub mod demo;
+#[cfg(feature = "demo")]
+mod demo;
 pub mod files;
+#[cfg(feature = "demo")]
 pub mod host;
 pub mod key;
 pub mod measure;
 pub mod outcome;
+mod progress;
 pub mod report;
 pub mod results;
+#[cfg(feature = "demo")]
 pub mod run;
 mod samples;
-pub mod screen;
+mod screen;
 pub mod team;
-pub mod tor;
+#[cfg(feature = "demo")]
+mod tor;
 pub mod utc;
 pub mod v3bw;
 

@@ -3,10 +3,11 @@
 
 use std::path::PathBuf;
 
-use ff_proto::aggregate::{SecondSample, Verdict};
-use ff_proto::msg::CryptoKind;
+use ff_proto::aggregate::{Draw, SecondSample, Verdict};
+use ff_proto::failure::FailureKind;
+use ff_proto::msg::{CryptoKind, ErrCode};
 use ff_proto::units::{BytesPerSec, Ratio};
-use serde::Serialize;
+use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 /// The outcome of one measurement.
 #[derive(Clone, Debug)]
@@ -15,6 +16,10 @@ pub struct Outcome {
     pub target: TargetInfo,
     /// When it began, in seconds since 1970.
     pub started_unix_secs: u64,
+    /// Seconds that the relay was asked for.
+    pub asked_secs: u16,
+    /// Seconds that it granted; `None` without a grant.
+    pub granted_secs: Option<u16>,
     /// The background ratio counted with.
     pub ratio: Ratio,
     /// The cipher of the measurement circuits; `None` without a grant.
@@ -23,6 +28,8 @@ pub struct Outcome {
     pub allocated: Option<BytesPerSec>,
     /// The estimate: the median second, bounded by the mean; `None` when it failed.
     pub estimate: Option<BytesPerSec>,
+    /// What this attempt is worth to whoever decides when the relay is measured again.
+    pub draw: Draw,
     /// The relay's known limit, where it is known.
     pub limit: Option<BytesPerSec>,
     /// What the estimate is worth, or why there is none.
@@ -53,16 +60,64 @@ pub struct TargetInfo {
 }
 
 /// Why a measurement failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// For programs: stable.
-    pub code: String,
+    /// For programs.
+    pub kind: FailureKind,
+    /// The code that the relay gave for it, if it gave one.
+    pub relay_code: Option<ErrCode>,
     /// For people.
     pub message: String,
 }
 
+impl Failure {
+    /// The stable name of its kind.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        self.kind.code()
+    }
+}
+
+impl Serialize for Failure {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = serializer.serialize_struct("Failure", 3)?;
+        object.serialize_field("code", self.code())?;
+        object.serialize_field("relay_code", &self.relay_code.map(|code| code.to_string()))?;
+        object.serialize_field("message", &self.message)?;
+        object.end()
+    }
+}
+
+/// A draw as it stands in JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct DrawRow {
+    /// Whether the attempt counts.
+    pub counts: bool,
+    /// Its value, if it has one.
+    pub bytes_per_sec: Option<u64>,
+}
+
+impl From<Draw> for DrawRow {
+    fn from(draw: Draw) -> Self {
+        Self { counts: draw.counts(), bytes_per_sec: draw.value().map(BytesPerSec::get) }
+    }
+}
+
+/// The clients' traffic around a measurement, as the clients see it: bytes a second.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+pub struct ClientTraffic {
+    /// What they send; the relay sends as much back.
+    pub offered_bytes_per_sec: u64,
+    /// What came back in the seconds before the measurement.
+    pub before_bytes: Vec<u64>,
+    /// What came back in each of its seconds.
+    pub during_bytes: Vec<u64>,
+    /// What came back in the seconds after it.
+    pub after_bytes: Vec<u64>,
+}
+
 /// Cells of a measurement.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct CellCounts {
     /// Sent by the measurers.
     pub sent: u64,
@@ -75,7 +130,7 @@ pub struct CellCounts {
 }
 
 /// Round-trip times in milliseconds; `None` when no cell was checked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct RoundTrip {
     /// Median.
     pub p50: Option<f64>,
@@ -88,7 +143,7 @@ pub struct RoundTrip {
 }
 
 /// CPU time in seconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct CpuSeconds {
     /// Of all measurer threads.
     pub measurers: f64,
@@ -97,7 +152,7 @@ pub struct CpuSeconds {
 }
 
 /// Links of the team.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct SocketCounts {
     /// Wanted.
     pub asked: u64,
@@ -106,14 +161,27 @@ pub struct SocketCounts {
 }
 
 impl Outcome {
-    /// `conclusive`, `needs_more_capacity`, `measurer_limited` or `failed`.
+    /// `conclusive`, `needs_more_capacity`, `measurer_limited`, `short_grant` or `failed`.
     #[must_use]
     pub fn verdict_name(&self) -> &'static str {
         match self.result {
             Ok(Verdict::Conclusive) => "conclusive",
             Ok(Verdict::NeedsMoreCapacity) => "needs_more_capacity",
             Ok(Verdict::MeasurerLimited) => "measurer_limited",
+            Ok(Verdict::ShortGrant) => "short_grant",
             Err(_) => "failed",
+        }
+    }
+
+    /// The exit status of a program that came to it, as `--help` lists it.
+    #[must_use]
+    pub fn exit_status(&self) -> u8 {
+        match &self.result {
+            Ok(Verdict::Conclusive) => 0,
+            Ok(Verdict::NeedsMoreCapacity) => 10,
+            Ok(Verdict::MeasurerLimited) => 11,
+            Ok(Verdict::ShortGrant) => 13,
+            Err(failure) => failure.kind.exit_status(),
         }
     }
 
@@ -140,6 +208,9 @@ impl Outcome {
             "crypto": self.crypto.map(CryptoKind::name),
             "verdict": self.verdict_name(),
             "failure": self.result.as_ref().err(),
+            "draw": DrawRow::from(self.draw),
+            "asked_secs": self.asked_secs,
+            "granted_secs": self.granted_secs,
             "seconds": self.second_rows(),
             "cells": self.cells,
             "rtt_ms": self.round_trip,
@@ -169,13 +240,17 @@ impl Outcome {
 
 /// The JSON object of a measurement that did not come about.
 #[must_use]
-pub fn failed_json(code: &str, message: &str) -> serde_json::Value {
+pub fn failed_json(message: &str) -> serde_json::Value {
+    let (kind, relay_code, message) = (FailureKind::SetupFailed, None, message.to_owned());
     serde_json::json!({
         "estimate_bytes_per_sec": null,
         "limit_bytes_per_sec": null,
         "crypto": null,
         "verdict": "failed",
-        "failure": Failure { code: code.to_owned(), message: message.to_owned() },
+        "failure": Failure { kind, relay_code, message },
+        "draw": DrawRow::from(Draw::of_failure(kind, None, Ratio::MAX)),
+        "asked_secs": null,
+        "granted_secs": null,
         "seconds": [],
         "cells": CellCounts::default(),
         "rtt_ms": RoundTrip::default(),
@@ -186,7 +261,7 @@ pub fn failed_json(code: &str, message: &str) -> serde_json::Value {
 }
 
 /// A second as it stands in JSON.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct SecondRow {
     /// From 0.
     pub second: u16,

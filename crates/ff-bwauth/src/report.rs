@@ -65,7 +65,11 @@ fn write_headline(page: &mut String, outcome: &Outcome) -> fmt::Result {
         Ok(Verdict::MeasurerLimited) => {
             ("fair", "not the relay's capacity: the measurers were at their own limit".to_owned())
         }
-        Err(failure) => ("bad", format!("failed: {} ({})", failure.message, failure.code)),
+        Ok(Verdict::ShortGrant) => (
+            "fair",
+            "not conclusive: the relay granted fewer seconds than were asked for".to_owned(),
+        ),
+        Err(failure) => ("bad", format!("failed: {} ({})", failure.message, failure.code())),
     };
     let estimate = outcome.estimate.map_or("no estimate".to_owned(), |rate| rate.to_string());
     writeln!(
@@ -126,8 +130,16 @@ fn result_rows(outcome: &Outcome) -> Rows {
     }
     rows.push(("Verdict", outcome.verdict_name().replace('_', " ")));
     if let Err(failure) = &outcome.result {
-        rows.push(("Failure", format!("{} ({})", failure.message, failure.code)));
+        rows.push(("Failure", format!("{} ({})", failure.message, failure.code())));
     }
+    rows.push(("As a draw", {
+        let value = outcome.draw.value().map_or("none".to_owned(), |value| value.to_string());
+        if outcome.draw.counts() {
+            format!("counts; value: {value}")
+        } else {
+            "does not count".to_owned()
+        }
+    }));
     let cells = &outcome.cells;
     let pair = |a, b| format!("{} / {}", grouped(a), grouped(b));
     rows.push(("Cells sent / echoed", pair(cells.sent, cells.echoed)));
@@ -147,7 +159,10 @@ fn measurement_rows(outcome: &Outcome) -> Rows {
         ("Nickname", target.nickname.clone().unwrap_or_else(none)),
         ("Ed25519 identity", Base64Unpadded::encode_string(&target.ed_identity)),
         ("RSA fingerprint", target.rsa_fingerprint.map_or_else(none, hex::encode_upper)),
-        ("Seconds measured", outcome.seconds.len().to_string()),
+        ("Seconds measured / granted / asked for", {
+            let granted = outcome.granted_secs.map_or("–".to_owned(), |secs| secs.to_string());
+            format!("{} / {granted} / {}", outcome.seconds.len(), outcome.asked_secs)
+        }),
         ("Sockets opened / asked for", {
             format!("{} / {}", outcome.sockets.opened, outcome.sockets.asked)
         }),

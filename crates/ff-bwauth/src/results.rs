@@ -2,8 +2,10 @@
 //!
 //! The first line (`"type":"measurement"`) says what was measured and how, then comes one line
 //! per second (`"second"`), then what came of it (`"result"`). Every published number can be
-//! recomputed from such a file; its name is the published `ff_started`. Keys carry their units
-//! and are never renamed; new keys may be added, so readers have to skip what they do not know.
+//! recomputed from such a file. Keys carry their units and are never renamed; new keys may be
+//! added, so readers have to skip what they do not know.
+//!
+//! The seconds tell when the relay's clients were busy, so nobody but the file's owner may read it.
 
 use std::path::{Path, PathBuf};
 
@@ -13,9 +15,9 @@ use ff_proto::msg::CryptoKind;
 use ff_proto::units::BytesPerSec;
 use serde::Serialize;
 
-use crate::files::{self, FileError};
+use crate::files::{self, FileError, Readers};
 use crate::outcome::{
-    CellCounts, CpuSeconds, Failure, Outcome, RoundTrip, SecondRow, SocketCounts,
+    CellCounts, CpuSeconds, DrawRow, Failure, Outcome, RoundTrip, SecondRow, SocketCounts,
 };
 use crate::utc::Utc;
 
@@ -38,13 +40,13 @@ pub fn write(dir: &Path, outcome: &Outcome) -> Result<PathBuf, FileError> {
     let encode = FileError::new("encode", &path);
     let bytes = to_jsonl(outcome).map_err(|error| encode(error.into()))?;
     for number in 2..=MAX_SAME_SECOND {
-        match files::write_new(&path, &bytes) {
+        match files::write_new(&path, &bytes, Readers::Owner) {
             Err(error) if error.is_already_there() => {}
             done => return done.map(|()| path),
         }
         path = dir.join(format!("{stem}-{number}.jsonl"));
     }
-    files::write_new(&path, &bytes).map(|()| path)
+    files::write_new(&path, &bytes, Readers::Owner).map(|()| path)
 }
 
 /// The lines of the results file.
@@ -93,6 +95,10 @@ struct Measurement<'a> {
     started_utc: Option<String>,
     /// Seconds measured.
     duration_secs: u64,
+    /// Seconds that the relay was asked for.
+    asked_secs: u16,
+    /// Seconds that it granted.
+    granted_secs: Option<u16>,
     /// r.
     ratio_percent: u8,
     /// The cipher of the measurement circuits, if the relay granted one.
@@ -122,6 +128,8 @@ struct Conclusion<'a> {
     verdict: &'static str,
     /// Why it failed.
     failure: Option<&'a Failure>,
+    /// What the attempt is worth as a draw.
+    draw: DrawRow,
     /// The estimate (PROTOCOL.md §9).
     estimate_bytes_per_sec: Option<u64>,
     /// How far that is from the known limit.
@@ -166,6 +174,8 @@ fn measurement(outcome: &Outcome) -> Measurement<'_> {
         started_unix_secs: outcome.started_unix_secs,
         started_utc: Utc::from_unix_secs(outcome.started_unix_secs).ok().map(|utc| utc.to_string()),
         duration_secs: outcome.seconds.len() as u64,
+        asked_secs: outcome.asked_secs,
+        granted_secs: outcome.granted_secs,
         ratio_percent: outcome.ratio.percent(),
         crypto: outcome.crypto.map(CryptoKind::name),
         allocated_bytes_per_sec: outcome.allocated.map(BytesPerSec::get),
@@ -187,6 +197,7 @@ fn conclusion(outcome: &Outcome) -> Conclusion<'_> {
     Conclusion {
         verdict: outcome.verdict_name(),
         failure: outcome.result.as_ref().err(),
+        draw: outcome.draw.into(),
         estimate_bytes_per_sec: outcome.estimate.map(BytesPerSec::get),
         error_percent: outcome.error_percent(),
         publishable: outcome.publishable().is_some(),

@@ -10,12 +10,12 @@ use anyhow::{Context, Result};
 use base64ct::{Base64Unpadded, Encoding};
 use ff_measurer::link::{LinkOptions, TargetAddr};
 use ff_measurer::measurer_id;
-use ff_proto::aggregate::Verdict;
 
 use crate::cli::{Cli, Command, Common, Demo, Measure};
-use crate::demo::{self, ClientTraffic};
+use crate::demo;
+use crate::files::Readers;
 use crate::measure::{self, Plan};
-use crate::outcome::{self, Outcome};
+use crate::outcome::{self, ClientTraffic, Outcome};
 use crate::screen::{Screen, summary};
 use crate::v3bw::{BandwidthFile, MAX_FILE_AGE_SECS, Publication};
 use crate::{files, key, report, results, team, v3bw};
@@ -40,7 +40,7 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
         && common.json
         && !error.is::<AfterOutput>()
     {
-        let json = outcome::failed_json("setup_failed", &format!("{error:#}"));
+        let json = outcome::failed_json(&format!("{error:#}"));
         print(&format!("{json}\n"))?;
     }
     result
@@ -82,6 +82,7 @@ async fn run_measure(options: &Measure) -> Result<ExitCode> {
     let plan = Plan {
         target: TargetAddr { addr, ed_identity: options.ed_identity },
         address_text: options.target.clone(),
+        fingerprint: options.fingerprint.map(|fingerprint| fingerprint.0),
         key,
         params: team::params(&options.common),
         team: team::share_out(&options.common, options.measurers, &team::cores()),
@@ -154,7 +155,7 @@ fn finish(common: &Common, dir: &Path, outcome: &Outcome, source: Source<'_>) ->
     }
     print(&text)?;
     written.map_err(AfterOutput)?;
-    Ok(ExitCode::from(exit_status(outcome)))
+    Ok(ExitCode::from(outcome.exit_status()))
 }
 
 /// Writes to standard output.
@@ -172,7 +173,7 @@ fn write_files(
 ) -> Result<()> {
     files.push(results::write(dir, outcome)?);
     let report = dir.join("report.html");
-    files::write_atomically(&report, report::report_html(outcome).as_bytes())?;
+    files::write_atomically(&report, report::report_html(outcome).as_bytes(), Readers::Owner)?;
     files.push(report);
     if outcome.publishable().is_some() {
         files.push(publish(dir, outcome, consensus_relays)?);
@@ -200,33 +201,4 @@ fn publish(dir: &Path, outcome: &Outcome, consensus_relays: u64) -> Result<PathB
 fn note(text: &str) {
     // Nobody may be reading standard error, and that is no reason to stop.
     drop(writeln!(std::io::stderr(), "{text}"));
-}
-
-/// The exit status, as `--help` lists it.
-fn exit_status(outcome: &Outcome) -> u8 {
-    let failure = match &outcome.result {
-        Ok(Verdict::Conclusive) => return 0,
-        Ok(Verdict::NeedsMoreCapacity) => return 10,
-        Ok(Verdict::MeasurerLimited) => return 11,
-        Err(failure) => failure,
-    };
-    match failure.code.as_str() {
-        "not_supported" => 3,
-        "wrong_identity" | "bad_certificates" => 4,
-        "connection_refused" | "unreachable" => 5,
-        "not_tls" | "not_tor" => 6,
-        "timeout" => 7,
-        "refused" => 8,
-        "wrong_content"
-        | "out_of_order"
-        | "more_cells_than_sent"
-        | "wrong_circuit"
-        | "unexpected_command"
-        | "unexpected_message"
-        | "bad_confirmation"
-        | "bad_grant"
-        | "report_out_of_order"
-        | "malformed_message" => 9,
-        _ => 1,
-    }
 }

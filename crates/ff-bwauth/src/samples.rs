@@ -6,11 +6,19 @@ use ff_proto::msg::MeasBg;
 use ff_proto::units::{Cells, Ratio};
 use hdrhistogram::Histogram;
 
-use crate::measure::Progress;
 use crate::outcome::{CellCounts, RoundTrip};
+use crate::progress::Progress;
 
 /// A measurer that waits for the target less than this in a second is itself the limit.
 const MIN_IDLE_MICROS: u64 = 50_000;
+
+/// A second that not all measurers, or not the relay, have reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("second {second} was not reported by the whole team and the relay")]
+pub(crate) struct MissingSample {
+    /// From 0.
+    pub(crate) second: usize,
+}
 
 /// One second and who has reported it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,6 +44,8 @@ pub(crate) struct Samples {
     seconds: Vec<Second>,
     /// The ratio background is counted with.
     ratio: Ratio,
+    /// The ratio that the relay granted.
+    granted_ratio: Ratio,
     /// Measurers of the team.
     team: usize,
     /// Seconds that have been shown.
@@ -56,6 +66,7 @@ impl Samples {
         Self {
             seconds: vec![Second::default(); usize::from(duration_secs)],
             ratio,
+            granted_ratio: ratio,
             team,
             shown: 0,
             cells: CellCounts::default(),
@@ -69,6 +80,7 @@ impl Samples {
     pub(crate) fn set_grant(&mut self, duration_secs: u16, ratio: Ratio) {
         self.seconds.truncate(usize::from(duration_secs));
         self.ratio = self.ratio.min(ratio);
+        self.granted_ratio = ratio;
     }
 
     /// Adds a measurer's second.
@@ -146,10 +158,27 @@ impl Samples {
         self.shown += 1;
     }
 
-    /// The seconds that at least one measurer has reported.
-    pub(crate) fn seconds(&self) -> Vec<SecondSample> {
+    /// The seconds up to the first that no measurer has reported.
+    pub(crate) fn reported(&self) -> Vec<SecondSample> {
         let reported = self.seconds.iter().take_while(|second| second.measurers > 0);
         reported.map(|second| second.sample).collect()
+    }
+
+    /// All seconds, which the whole team and the relay must have reported (PROTOCOL.md §9).
+    ///
+    /// # Errors
+    /// [`MissingSample`] naming the first that is not whole.
+    pub(crate) fn whole(&self) -> Result<Vec<SecondSample>, MissingSample> {
+        let is_missing = |second: &Second| second.measurers != self.team || !second.has_background;
+        match self.seconds.iter().position(is_missing) {
+            Some(second) => Err(MissingSample { second }),
+            None => Ok(self.seconds.iter().map(|second| second.sample).collect()),
+        }
+    }
+
+    /// The ratio that the relay granted, which its reports must keep to.
+    pub(crate) fn granted_ratio(&self) -> Ratio {
+        self.granted_ratio
     }
 
     /// The ratio background is counted with.
@@ -187,5 +216,135 @@ impl Samples {
     #[expect(clippy::cast_precision_loss, reason = "microseconds far below 2^53")]
     pub(crate) fn cpu_seconds(&self) -> f64 {
         self.cpu_micros as f64 / 1e6
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A measurer's second with so many cells, of a measurer that had time left.
+    fn report(second: u16, echoed_cells: u64) -> SecondReport {
+        SecondReport { second, echoed_cells, idle_micros: MIN_IDLE_MICROS, ..Default::default() }
+    }
+
+    /// The relay's second.
+    fn background(second: u16, bytes: u64) -> MeasBg {
+        MeasBg { second, sent: bytes, received: bytes }
+    }
+
+    /// Samples of two measurers and four asked seconds, of which three are granted.
+    fn granted() -> Samples {
+        let ratio = |percent| Ratio::from_percent(percent).unwrap();
+        let mut samples = Samples::new(4, ratio(25), 2);
+        samples.set_grant(3, ratio(30));
+        assert_eq!((samples.ratio(), samples.granted_ratio()), (ratio(25), ratio(30)));
+        samples
+    }
+
+    #[test]
+    fn a_second_counts_when_all_measurers_and_the_relay_have_reported_it() {
+        let mut samples = granted();
+        for second in 0..3 {
+            samples.add_measurement(&report(second, 10));
+            samples.add_measurement(&report(second, 5));
+            assert_eq!(samples.whole(), Err(MissingSample { second: second.into() }));
+            samples.add_background(&background(second, 7));
+        }
+        let seconds = samples.whole().unwrap();
+        assert_eq!(seconds, samples.reported());
+        let expected = SecondSample {
+            measurement_bytes: 15 * 514,
+            background_sent_bytes: 7,
+            background_received_bytes: 7,
+        };
+        assert_eq!(seconds, [expected; 3]);
+    }
+
+    #[test]
+    fn a_missing_second_is_an_error_and_no_zero() {
+        // Second 1 lacks a measurer, then it lacks the relay; the others are whole.
+        for lacks_relay in [false, true] {
+            let mut samples = granted();
+            for second in 0..3 {
+                samples.add_measurement(&report(second, 10));
+                if second != 1 || lacks_relay {
+                    samples.add_measurement(&report(second, 10));
+                }
+                if second != 1 || !lacks_relay {
+                    samples.add_background(&background(second, 7));
+                }
+            }
+            assert_eq!(samples.whole(), Err(MissingSample { second: 1 }));
+            assert_eq!(samples.reported().len(), 3);
+        }
+        // What nobody has reported is not there at all.
+        let mut samples = granted();
+        samples.add_measurement(&report(0, 10));
+        samples.add_measurement(&report(2, 10));
+        assert_eq!(samples.reported().len(), 1);
+        assert_eq!(samples.whole(), Err(MissingSample { second: 0 }));
+    }
+
+    #[test]
+    fn seconds_beyond_the_grant_are_not_there() {
+        let mut samples = granted();
+        samples.add_measurement(&report(3, 10));
+        samples.add_background(&background(3, 7));
+        assert_eq!(samples.reported(), []);
+    }
+
+    #[test]
+    fn a_team_at_its_limit_in_half_of_the_seconds_blocks_publication() {
+        let (busy, window) = (
+            |second| SecondReport { idle_micros: MIN_IDLE_MICROS - 1, ..report(second, 1) },
+            |second| SecondReport { window_limited: true, ..report(second, 1) },
+        );
+        let ratio = Ratio::from_percent(25).unwrap();
+        for limited in [&busy as &dyn Fn(u16) -> SecondReport, &window] {
+            for (seconds_limited, is_limited) in [(0, false), (1, false), (2, true), (4, true)] {
+                let mut samples = Samples::new(4, ratio, 2);
+                for second in 0..4 {
+                    // One measurer at its limit is enough.
+                    samples.add_measurement(&report(second, 1));
+                    let is_now = second < seconds_limited;
+                    samples.add_measurement(&if is_now {
+                        limited(second)
+                    } else {
+                        report(second, 1)
+                    });
+                }
+                assert_eq!(samples.is_measurer_limited(), is_limited, "{seconds_limited}");
+            }
+        }
+    }
+
+    #[test]
+    fn totals_replace_the_sums_over_seconds() {
+        let mut samples = granted();
+        let second =
+            SecondReport { sent_cells: 12, checked_cells: 2, cpu_micros: 500_000, ..report(0, 10) };
+        samples.add_measurement(&second);
+        assert_eq!(samples.cells(true), CellCounts { sent: 12, echoed: 10, checked: 2, bad: 1 });
+        let mut round_trips = Histogram::new_with_bounds(1, 1_000_000, 3).unwrap();
+        round_trips.record(20_000).unwrap();
+        let totals = WorkerTotals {
+            sent_cells: 100,
+            echoed_cells: 90,
+            checked_cells: 9,
+            round_trip_micros: round_trips,
+            cpu_micros: 2_000_000,
+            held_bytes_per_socket: 0,
+        };
+        samples.add_totals(&totals);
+        samples.add_totals(&totals);
+        // A late second is in the totals already.
+        samples.add_measurement(&second);
+        assert_eq!(
+            samples.cells(false),
+            CellCounts { sent: 200, echoed: 180, checked: 18, bad: 0 }
+        );
+        assert!((samples.cpu_seconds() - 4.0).abs() < 1e-9);
+        assert!(samples.round_trip().p50.is_some_and(|p50| (p50 - 20.0).abs() < 0.1));
     }
 }

@@ -3,16 +3,15 @@
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
-use ff_proto::aggregate::Verdict;
+use ff_proto::aggregate::{Draw, Verdict};
 use ff_proto::units::BytesPerSec;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::demo::ClientTraffic;
-use crate::measure::Progress;
-use crate::outcome::Outcome;
+use crate::outcome::{ClientTraffic, Outcome};
+use crate::progress::Progress;
 
 /// Shows progress on standard error.
-pub struct Screen {
+pub(crate) struct Screen {
     /// On a terminal, the bar under the lines.
     bar: Option<ProgressBar>,
 }
@@ -26,7 +25,7 @@ impl Default for Screen {
 impl Screen {
     /// A bar on a terminal, plain lines elsewhere.
     #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
             let style = ProgressStyle::with_template("{bar:40} {pos}/{len} s  {msg}");
@@ -37,12 +36,10 @@ impl Screen {
     }
 
     /// Shows what happens.
-    pub fn show(&self, progress: Progress<'_>) {
+    pub(crate) fn show(&self, progress: Progress<'_>) {
         match progress {
-            Progress::Step(step) => match &self.bar {
-                Some(bar) => bar.set_message(step.to_owned()),
-                None => self.line(step),
-            },
+            Progress::Step(step) => self.step(step),
+            Progress::Started { .. } => self.step("measuring"),
             Progress::Second { second, of, .. } => {
                 self.line(&second_line(progress));
                 if let Some(bar) = &self.bar {
@@ -50,6 +47,14 @@ impl Screen {
                     bar.set_position(u64::from(second) + 1);
                 }
             }
+        }
+    }
+
+    /// Shows what is being done.
+    fn step(&self, step: &str) {
+        match &self.bar {
+            Some(bar) => bar.set_message(step.to_owned()),
+            None => self.line(step),
         }
     }
 
@@ -101,7 +106,11 @@ fn second_line(progress: Progress<'_>) -> String {
 
 /// The summary for people.
 #[must_use]
-pub fn summary(outcome: &Outcome, clients: Option<&ClientTraffic>, files: &[PathBuf]) -> String {
+pub(crate) fn summary(
+    outcome: &Outcome,
+    clients: Option<&ClientTraffic>,
+    files: &[PathBuf],
+) -> String {
     let rate = |rate: Option<BytesPerSec>| rate.map_or("none".to_owned(), |r| r.to_string());
     let mut lines = vec![("estimate", rate(outcome.estimate))];
     lines.push(("truth", outcome.limit.map_or("unknown (no limit)".to_owned(), |l| l.to_string())));
@@ -109,6 +118,9 @@ pub fn summary(outcome: &Outcome, clients: Option<&ClientTraffic>, files: &[Path
         lines.push(("error", format!("{percent:+.2} %")));
     }
     lines.push(("verdict", verdict(outcome)));
+    if outcome.publishable().is_none() {
+        lines.push(("draw", draw(outcome.draw)));
+    }
     let cells = outcome.cells;
     lines.push((
         "cells",
@@ -158,20 +170,40 @@ fn verdict(outcome: &Outcome) -> String {
             "measurer limited: the measurers were the bottleneck, so the relay can do more"
                 .to_owned()
         }
-        Err(failure) => format!("failed: {} ({})", failure.message, failure.code),
+        Ok(Verdict::ShortGrant) => format!(
+            "short grant: the relay granted {} s of {} s, and may not last longer",
+            outcome.granted_secs.unwrap_or(0),
+            outcome.asked_secs
+        ),
+        Err(failure) => format!("failed: {} ({})", failure.message, failure.code()),
     }
 }
 
-/// The clients' rates before and after.
+/// What the attempt counts as when the relay is measured again.
+fn draw(draw: Draw) -> String {
+    match draw {
+        Draw::Void => "does not count".to_owned(),
+        Draw::Blank => "counts, without a value".to_owned(),
+        Draw::Value(value) => format!("counts as {value}"),
+    }
+}
+
+/// The clients' rates before, during and after.
 fn clients_line(clients: &ClientTraffic) -> String {
-    let rates = |bytes: &[u64]| {
-        let rates: Vec<_> =
-            bytes.iter().map(|&b| format!("{:.1}", BytesPerSec::new(b).mbit())).collect();
-        rates.join(", ")
+    let rate = |bytes: u64| format!("{:.1}", BytesPerSec::new(bytes).mbit());
+    let rates = |bytes: &[u64]| bytes.iter().map(|&b| rate(b)).collect::<Vec<_>>().join(", ");
+    let mut during = clients.during_bytes.clone();
+    during.sort_unstable();
+    let during = match during[..] {
+        [] => "none".to_owned(),
+        [least, .., most] => {
+            format!("{} to {}, median {}", rate(least), rate(most), rate(during[during.len() / 2]))
+        }
+        [one] => rate(one),
     };
     format!(
-        "{:.1} Mbit/s offered; by second, before {}; after {}",
-        BytesPerSec::new(clients.offered_bytes_per_sec).mbit(),
+        "{} Mbit/s offered; by second, before {}; during {during}; after {}",
+        rate(clients.offered_bytes_per_sec),
         rates(&clients.before_bytes),
         rates(&clients.after_bytes)
     )

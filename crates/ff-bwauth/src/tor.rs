@@ -9,7 +9,7 @@
 //! and ends as well. Its data directory stays, with the log, until the next demo.
 
 mod data_dir;
-pub(crate) mod torrc;
+mod torrc;
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
@@ -24,7 +24,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tor_llcrypto::pk::ed25519::Ed25519Identity;
 
-use crate::measure::Progress;
+use crate::progress::Progress;
 
 /// How long tor may take until it accepts links; about a second on an idle machine.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -43,22 +43,22 @@ const BUILD_ONE: &str = "build a tor for --tor with crates/ff-relay-ext/tor/buil
 
 /// Which tor to start, and as what relay.
 #[derive(Clone, Copy, Debug)]
-pub struct TorConfig<'a> {
+pub(crate) struct TorConfig<'a> {
     /// The program.
-    pub program: &'a Path,
+    pub(crate) program: &'a Path,
     /// Where its data directory goes, as `tor`; what an earlier demo left there is removed.
-    pub dir: &'a Path,
+    pub(crate) dir: &'a Path,
     /// FlashFlow's options, by name.
-    pub options: &'a [(&'static str, String)],
+    pub(crate) options: &'a [(&'static str, String)],
     /// What its traffic is limited to.
-    pub limit: Option<BytesPerSec>,
+    pub(crate) limit: Option<BytesPerSec>,
     /// The core it runs on.
-    pub core: Option<usize>,
+    pub(crate) core: Option<usize>,
 }
 
 /// A running tor; the process ends when this is dropped.
 #[derive(Debug)]
-pub struct TorHost {
+pub(crate) struct TorHost {
     /// The process.
     process: Process,
     /// Its OR port.
@@ -73,7 +73,7 @@ impl TorHost {
     /// # Errors
     /// When there is no such program, when its data directory cannot be made, and when it does
     /// not get ready; the text says what tor said.
-    pub async fn start(
+    pub(crate) async fn start(
         config: &TorConfig<'_>,
         watch: &mut impl FnMut(Progress<'_>),
     ) -> Result<Self> {
@@ -90,26 +90,26 @@ impl TorHost {
 
     /// Its OR port.
     #[must_use]
-    pub fn addr(&self) -> SocketAddr {
+    pub(crate) fn addr(&self) -> SocketAddr {
         self.addr
     }
 
     /// Who it is.
     #[must_use]
-    pub fn ed_identity(&self) -> Ed25519Identity {
+    pub(crate) fn ed_identity(&self) -> Ed25519Identity {
         self.ed_identity
     }
 
     /// CPU time of all its threads so far; `None` when the system does not tell.
     #[must_use]
-    pub fn cpu_time(&self) -> Option<Duration> {
+    pub(crate) fn cpu_time(&self) -> Option<Duration> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.child.id())).ok()?;
         let micros_per_tick = 1_000_000 / rustix::param::clock_ticks_per_second().max(1);
         Some(Duration::from_micros(cpu_ticks(&stat)? * micros_per_tick))
     }
 
     /// How it has ended and where its log is, in one line; `None` while it runs.
-    pub async fn end(&mut self) -> Option<String> {
+    pub(crate) async fn end(&mut self) -> Option<String> {
         let deadline = Instant::now() + EXIT_TIMEOUT;
         // A process that ends closes its links a moment before it has ended.
         let status = loop {

@@ -32,6 +32,13 @@ impl Utc {
         self.0.unix_timestamp().unsigned_abs()
     }
 
+    /// The beginning of its hour: all that a public file says of a time.
+    #[must_use]
+    pub fn hour(self) -> Self {
+        let within = u64::from(self.0.minute()) * 60 + u64::from(self.0.second());
+        Self(self.0 - core::time::Duration::from_secs(within))
+    }
+
     /// For file names, `2026-11-20-09-30-00`: sorts by time and needs no quoting.
     #[must_use]
     pub fn file_stamp(self) -> String {
@@ -65,6 +72,9 @@ mod tests {
             assert_eq!(utc.unix_secs(), secs);
         }
         assert_eq!(Utc::from_unix_secs(1_795_167_000).unwrap().file_stamp(), "2026-11-20-09-30-00");
+        let utc = Utc::from_unix_secs(1_547_444_099).unwrap();
+        assert_eq!(utc.hour().to_string(), "2019-01-14T05:00:00");
+        assert_eq!(utc.hour().hour(), utc.hour());
         for secs in [253_402_300_800, u64::MAX] {
             assert_eq!(Utc::from_unix_secs(secs), Err(OutOfRange(secs)));
         }

@@ -8,14 +8,23 @@
 //! The format is bandwidth-file-spec 1.5.0; the reader's rules are those of tor's `bwauth.c`.
 //! Keys of our own begin with `ff_`. Limits: relays that could not be measured get no line (the
 //! spec allows `unmeasured=1 vote=0` lines for diagnosis; the results files serve that here).
+//!
+//! The file is public. So it says nothing of a relay's clients: no background, and no time more
+//! exact than the hour, whether of a measurement or of the file (with few relays the one tells the
+//! other). The results files have the rest, for their owner.
+//!
+//! `node_id` is the RSA fingerprint that the relay's link has shown. The link's Ed25519 identity,
+//! which is checked, does not vouch for it: a relay may show another's. Who knows the consensus's
+//! compares it (`ff-bwauth measure --fingerprint`); authorities vote by `node_id` alone.
 
 use core::num::NonZeroU32;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
+use ff_proto::msg::CryptoKind;
 use ff_proto::units::{BytesPerSec, Ratio};
 
-use crate::files::{self, FileError};
+use crate::files::{self, FileError, Readers};
 use crate::utc::{OutOfRange, Utc};
 
 mod render;
@@ -48,7 +57,7 @@ pub struct BandwidthFile {
 pub struct Header {
     /// Version of the software that made the file.
     pub software_version: String,
-    /// When the file was made.
+    /// When the file was made; the hour is written.
     pub file_created: Utc,
     /// Relays in the consensus; 0 when it is not known, and then nobody votes with the file.
     pub consensus_relays: u64,
@@ -63,7 +72,7 @@ pub struct Header {
 /// What measured, and for whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Generator {
-    /// When it was started.
+    /// When it was started; the hour is written.
     pub started: Utc,
     /// Version of the tor whose consensus was used.
     pub tor_version: Option<String>,
@@ -93,13 +102,13 @@ pub struct RecentCounts {
 /// What one relay's line says.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RelayLine {
-    /// SHA-1 fingerprint of its RSA identity.
+    /// SHA-1 fingerprint of its RSA identity, as its link has shown it.
     pub rsa_fingerprint: [u8; 20],
     /// Its Ed25519 identity.
     pub ed_identity: [u8; 32],
     /// Its nickname, where it is known.
     pub nickname: Option<String>,
-    /// When the result was obtained.
+    /// When the result was obtained; the hour is written.
     pub measured_at: Utc,
     /// The estimate: the median second, bounded by the mean.
     pub estimate: BytesPerSec,
@@ -145,18 +154,14 @@ pub struct RelayCounts {
 /// How a relay was measured; written under keys that begin with `ff_`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeasurementFacts {
-    /// When it began: names the results file with the samples.
-    pub started: Utc,
     /// The verdict's name.
     pub verdict: &'static str,
     /// Seconds measured.
     pub duration_secs: u64,
     /// The background ratio counted with.
     pub ratio: Ratio,
-    /// Background traffic as the relay reported it, mean.
-    pub background_reported_mean: BytesPerSec,
-    /// The part of it that was counted, mean.
-    pub background_counted_mean: BytesPerSec,
+    /// The cipher of the measurement circuits.
+    pub crypto: Option<CryptoKind>,
     /// Cells whose content was checked.
     pub cells_checked: u64,
     /// Links opened.
@@ -209,7 +214,7 @@ pub enum InvalidFile {
 pub fn publish(dir: &Path, file: &BandwidthFile) -> Result<PathBuf, FileError> {
     let name = format!("{}.v3bw", file.header.file_created.file_stamp());
     let path = dir.join(&name);
-    files::write_atomically(&path, file.to_string().as_bytes())?;
+    files::write_atomically(&path, file.to_string().as_bytes(), Readers::Everybody)?;
     files::point_symlink(&dir.join(LATEST), &name)?;
     Ok(path)
 }
@@ -227,7 +232,8 @@ impl BandwidthFile {
         if newest > created {
             return Err(InvalidFile::FromTheFuture { result: newest, created });
         }
-        if created.unix_secs() - newest.unix_secs() > MAX_FILE_AGE_SECS {
+        // Authorities see the hour that is written.
+        if created.unix_secs() - newest.hour().unix_secs() > MAX_FILE_AGE_SECS {
             return Err(InvalidFile::Stale(newest));
         }
         let (mut fingerprints, mut identities) = (HashSet::new(), HashSet::new());

@@ -144,6 +144,9 @@ fn check_shape(outcome: &Value) {
             "crypto",
             "verdict",
             "failure",
+            "draw",
+            "asked_secs",
+            "granted_secs",
             "seconds",
             "cells",
             "rtt_ms",
@@ -218,8 +221,17 @@ fn check_counts(outcome: &Value) {
         ["p50", "p90", "p99", "max"].map(|key| outcome["rtt_ms"][key].as_f64().expect("a time"));
     assert!(p50 <= p90 && p90 <= p99 && p99 <= max, "{}", outcome["rtt_ms"]);
     let clients = &outcome["clients"];
-    assert_keys(clients, &["offered_bytes_per_sec", "before_bytes", "after_bytes"]);
+    assert_keys(clients, &["offered_bytes_per_sec", "before_bytes", "during_bytes", "after_bytes"]);
     assert_eq!(number(clients, "offered_bytes_per_sec"), LIMIT / 4);
+    // As many seconds as the measurement has, and about what the relay says it had for them.
+    let during = clients["during_bytes"].as_array().expect("seconds");
+    assert_eq!(during.len(), rows.len());
+    let during: u64 = during.iter().map(|bytes| bytes.as_u64().expect("bytes")).sum();
+    let reported: u64 = rows.iter().map(|row| number(row, "background_reported_bytes")).sum();
+    assert!(during.abs_diff(reported) < reported / 4, "{during} bytes, reported {reported}");
+    assert_eq!(outcome["draw"]["bytes_per_sec"], outcome["estimate_bytes_per_sec"]);
+    assert_eq!((number(outcome, "asked_secs"), number(outcome, "granted_secs")), (3, 3));
+    assert_eq!(outcome["crypto"], "cgo-aes128");
 }
 
 /// Fails unless the files that are listed are those in the directory, and say the same.
@@ -237,6 +249,15 @@ fn check_files(out: &Path, outcome: &Value) {
         let is_it = |path: &&PathBuf| path.to_string_lossy().ends_with(ending);
         assert_eq!(listed.iter().filter(is_it).count(), 1, "{ending} in {listed:?}");
     }
+    let private = ["html", "jsonl"];
+    for path in &listed {
+        let is_private =
+            path.extension().is_some_and(|ending| private.iter().any(|e| ending == *e));
+        let mode = fs::metadata(path).expect("the file is there").permissions().mode() & 0o777;
+        assert!(!is_private || mode == 0o600, "{mode:o} {}", path.display());
+    }
+    let bandwidth = fs::read_to_string(out.join("latest.v3bw")).expect("a bandwidth file");
+    assert!(bandwidth.contains(" ff_crypto=cgo-aes128"), "{bandwidth}");
     let is_results = |path: &&PathBuf| path.extension().is_some_and(|ending| ending == "jsonl");
     let results = listed.iter().find(is_results).expect("a results file");
     let lines: Vec<Value> = fs::read_to_string(results)
@@ -266,7 +287,8 @@ fn demo_prints_a_line_a_second_and_a_summary() {
     assert_eq!(seconds.len(), 2, "{}", run.stderr);
     assert!(seconds[0].starts_with("second   1/2 ") && seconds[1].starts_with("second   2/2 "));
     assert!(seconds.iter().all(|line| line.contains("Mbit/s")), "{seconds:?}");
-    for word in ["estimate", "truth", "verdict  conclusive", "sockets  8 of 8 opened"] {
+    for word in ["estimate", "truth", "verdict  conclusive", "sockets  8 of 8 opened", "; during "]
+    {
         assert!(run.stdout.contains(word), "no {word:?} in {}", run.stdout);
     }
     // Without --out the files are in a directory of the current one.
@@ -334,6 +356,27 @@ fn a_relay_elsewhere_is_measured_then_needs_more_capacity_then_refuses() {
 
     let (status, outcome) = measure(&[]);
     assert_eq!((status, &outcome["failure"]["code"]), (Some(8), &"refused".into()), "{outcome}");
+    assert_eq!(outcome["failure"]["relay_code"], "too_soon");
+    assert_eq!(outcome["draw"], serde_json::json!({ "counts": true, "bytes_per_sec": null }));
+}
+
+#[test]
+fn a_relay_with_another_fingerprint_is_exit_4_and_not_asked() {
+    let _alone = alone();
+    let dir = dir();
+    let key = load_or_make(&dir.path().join("ff-coordinator.key")).expect("a key");
+    let policy = Options::allowing(vec![measurer_id(&key)]).resolve(&BTreeMap::new());
+    let relay = RelayHost::start(policy, None, None).expect("a relay");
+    let target = relay.addr().to_string();
+    let identity = relay.keys().ed_identity().to_string();
+    let identity = identity.trim_start_matches("ed25519:");
+    let other = "AB".repeat(20);
+    let args = ["measure", "--target", &target, "--ed-identity", identity, "--json"];
+    let run = run_in(dir.path(), args.into_iter().chain(["--fingerprint", &other]));
+    let outcome: Value = serde_json::from_str(&run.stdout).expect("one JSON object");
+    assert_eq!((run.status, &outcome["failure"]["code"]), (Some(4), &"wrong_identity".into()));
+    assert!(run.stderr.contains(&other), "{}", run.stderr);
+    assert_eq!(relay.totals().map(|totals| totals.granted), Some(0));
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod samples;
 
 use std::error::Error;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -22,14 +23,16 @@ use ff_bwauth::v3bw::{
     self, BandwidthFile, DirectoryFacts, Generator, Header, InvalidFile, RecentCounts,
 };
 use ff_bwauth::{report, results};
-use ff_proto::aggregate::Verdict;
+use ff_proto::aggregate::{Draw, Verdict};
+use ff_proto::failure::FailureKind;
+use ff_proto::msg::ErrCode;
 use ff_proto::units::BytesPerSec;
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
 
 use arbitrary::any_outcome;
 use reader::read;
-use samples::{DAY, NOW, file, outcome, publication};
+use samples::{DAY, HOUR, NOW, file, outcome, publication};
 
 type TestResult = Result<(), Box<dyn Error>>;
 
@@ -40,9 +43,19 @@ fn node_id(relay: u8) -> String {
 
 /// A failed outcome.
 fn failed(relay: u8) -> Outcome {
-    let failure =
-        Failure { code: "refused".to_owned(), message: "no <b>measurement</b>".to_owned() };
-    Outcome { result: Err(failure), estimate: None, seconds: Vec::new(), ..outcome(relay, 10) }
+    let failure = Failure {
+        kind: FailureKind::Refused,
+        relay_code: Some(ErrCode(65535)),
+        message: "no <b>measurement</b>".to_owned(),
+    };
+    Outcome {
+        result: Err(failure),
+        estimate: None,
+        draw: Draw::Blank,
+        seconds: Vec::new(),
+        granted_secs: None,
+        ..outcome(relay, 10)
+    }
 }
 
 /// The text of a file of these outcomes, in a network of so many relays.
@@ -73,15 +86,15 @@ fn authorities_vote_with_a_published_file() -> TestResult {
     let read = read(&fs::read_to_string(&link)?, NOW)?;
     let votes = [(node_id(1), 13_500), (node_id(2), 26_000), (node_id(3), 113_500)];
     assert_eq!(read.votes, votes.into());
-    // The measurements were over a minute before the file was made.
-    assert_eq!(read.timestamp, NOW - 60);
+    // The measurements were over a minute before the file was made; the hour is all it says.
+    assert_eq!(read.timestamp, HOUR);
     for (key, value) in [
         ("version", "1.5.0"),
         ("software", "flashflow"),
-        ("file_created", "2026-11-20T09:30:00"),
-        ("latest_bandwidth", "2026-11-20T09:29:00"),
-        ("earliest_bandwidth", "2026-11-20T09:29:00"),
-        ("generator_started", "2026-11-18T09:30:00"),
+        ("file_created", "2026-11-20T09:00:00"),
+        ("latest_bandwidth", "2026-11-20T09:00:00"),
+        ("earliest_bandwidth", "2026-11-20T09:00:00"),
+        ("generator_started", "2026-11-18T09:00:00"),
         ("number_consensus_relays", "5"),
         ("number_eligible_relays", "3"),
         ("minimum_number_eligible_relays", "3"),
@@ -108,7 +121,7 @@ fn a_relay_line_says_how_it_was_measured() -> TestResult {
     for (key, value) in [
         ("nick", "relay1"),
         ("master_key_ed25519", "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE"),
-        ("time", "2026-11-20T09:29:00"),
+        ("time", "2026-11-20T09:00:00"),
         ("bw_mean", "13500000"),
         ("bw_median", "13500000"),
         ("rtt", "13"),
@@ -116,16 +129,45 @@ fn a_relay_line_says_how_it_was_measured() -> TestResult {
         ("error_misc", "1"),
         ("relay_recent_measurement_attempt_count", "2"),
         ("relay_recent_measurement_failure_count", "1"),
-        ("ff_started", "2026-11-20T09:28:30"),
         ("ff_verdict", "conclusive"),
         ("ff_duration_secs", "30"),
         ("ff_ratio", "0.25"),
-        ("ff_background_counted_mean", "1000000"),
+        ("ff_crypto", "cgo-aes128"),
         ("ff_sockets", "159"),
     ] {
         assert_eq!(line[key], value, "{key}");
     }
     assert!(!line.contains_key("vote") && !line.contains_key("desc_bw_avg"));
+    Ok(())
+}
+
+#[test]
+fn a_file_says_nothing_of_clients_and_no_time_but_hours() -> TestResult {
+    // Between them they would tell when a relay was measured, and what it carried then.
+    let text = file_text(&[outcome(1, 100)], 0)?;
+    let lower = text.to_lowercase();
+    for secret in ["background", "ff_started", "1000000", "1000900"] {
+        assert!(!lower.contains(secret), "{secret} in {text}");
+    }
+    let (first, rest) = text.split_once('\n').ok_or("lines")?;
+    assert_eq!(first.parse::<u64>()? % 3600, 0);
+    let values = rest.split_ascii_whitespace().filter_map(|word| word.split_once('='));
+    let times: Vec<_> =
+        values.filter(|(_, value)| value.contains('T') && value.contains(':')).collect();
+    assert_eq!(times.len(), 5, "{times:?}");
+    assert!(times.iter().all(|(_, time)| time.ends_with(":00:00")), "{times:?}");
+    Ok(())
+}
+
+#[test]
+fn only_the_bandwidth_file_may_be_read_by_others() -> TestResult {
+    let dir = tempfile::tempdir()?;
+    let mode = |path: &Path| -> Result<u32, Box<dyn Error>> {
+        Ok(fs::metadata(path)?.permissions().mode() & 0o777)
+    };
+    assert_eq!(mode(&results::write(dir.path(), &outcome(1, 100))?)?, 0o600);
+    // As far as the umask allows.
+    assert_eq!(mode(&v3bw::publish(dir.path(), &file(&[outcome(1, 100)], 1)?)?)? & 0o700, 0o600);
     Ok(())
 }
 
@@ -186,6 +228,7 @@ fn only_recent_conclusive_results_of_known_relays_are_published() -> TestResult 
         with(6, |outcome| outcome.started_unix_secs = NOW + 1),
         with(7, |outcome| outcome.started_unix_secs = u64::MAX),
         with(8, |outcome| outcome.estimate = None),
+        with(10, |outcome| outcome.result = Ok(Verdict::ShortGrant)),
     ];
     assert_eq!(file_text(&unpublishable, 1), Err(InvalidFile::NothingToPublish));
     assert_eq!(file_text(&[], 1), Err(InvalidFile::NothingToPublish));
@@ -269,8 +312,8 @@ fn a_file_authorities_would_refuse_cannot_be_made() -> TestResult {
     let made_at = |secs| -> Result<_, Box<dyn Error>> {
         Ok(made(&Header { file_created: Utc::from_unix_secs(secs)?, ..header.clone() }, &[one]))
     };
-    assert!(made_at(NOW - 60 + 3 * DAY)?.is_ok());
-    assert!(matches!(made_at(NOW - 60 + 3 * DAY + 1)?, Err(InvalidFile::Stale(_))));
+    assert!(made_at(HOUR + 3 * DAY)?.is_ok());
+    assert!(matches!(made_at(HOUR + 3 * DAY + 1)?, Err(InvalidFile::Stale(_))));
     assert!(matches!(made_at(NOW - 61)?, Err(InvalidFile::FromTheFuture { .. })));
     Ok(())
 }
@@ -328,13 +371,19 @@ fn a_results_file_holds_all_facts() -> TestResult {
     assert_eq!(one["total_bytes"], 13_500_000);
     assert_eq!((&last["type"], &last["verdict"]), (&"result".into(), &"conclusive".into()));
     assert_eq!(last["estimate_bytes_per_sec"], 13_500_000);
+    assert_eq!(last["draw"], serde_json::json!({ "counts": true, "bytes_per_sec": 13_500_000 }));
+    assert_eq!((&first["asked_secs"], &first["granted_secs"]), (&30.into(), &30.into()));
+    assert_eq!(first["crypto"], "cgo-aes128");
     assert_eq!(last["cells"]["checked"], 1003);
     assert_eq!(last["rtt_ms"]["p50"], 12.6);
     assert_eq!(last["publishable"], true);
 
     let lines = parse_lines(&fs::read(&second)?)?;
     assert_eq!(lines.len(), 2);
+    assert_eq!(lines[0]["granted_secs"], serde_json::Value::Null);
     assert_eq!(lines[1]["failure"]["code"], "refused");
+    assert_eq!(lines[1]["failure"]["relay_code"], "code 65535");
+    assert_eq!(lines[1]["draw"], serde_json::json!({ "counts": true, "bytes_per_sec": null }));
     assert_eq!(lines[1]["publishable"], false);
     Ok(())
 }
@@ -362,7 +411,8 @@ fn a_report_contains_no_markup_of_a_peer_and_loads_nothing() {
     let mut outcome = outcome(1, 100);
     outcome.target.nickname = Some(hostile.to_owned());
     outcome.target.address = hostile.to_owned();
-    outcome.result = Err(Failure { code: hostile.to_owned(), message: hostile.to_owned() });
+    let (kind, relay_code) = (FailureKind::Refused, Some(ErrCode::BUSY));
+    outcome.result = Err(Failure { kind, relay_code, message: hostile.to_owned() });
     let page = report::report_html(&outcome);
     assert!(!page.contains("<script") && page.matches("</title>").count() == 1);
     assert!(page.contains("default-src 'none'"));

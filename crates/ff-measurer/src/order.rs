@@ -118,19 +118,6 @@ pub enum MeasurerError {
     },
 }
 
-impl MeasurerError {
-    /// A stable name for logs and JSON.
-    #[must_use]
-    pub fn code(&self) -> &'static str {
-        match self {
-            Self::TooFewLinks { .. } => "too_few_links",
-            Self::LinksLost { .. } => "links_lost",
-            Self::Session(failure) => failure.code(),
-            Self::Host { .. } => "measurer_failed",
-        }
-    }
-}
-
 /// Why one link is of no use.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -139,10 +126,10 @@ pub enum LinkFailure {
     #[error(transparent)]
     Open(#[from] LinkError),
     /// The TLS records do not decode.
-    #[error("the TLS connection broke: {0}")]
+    #[error("the TLS connection broke")]
     Record(#[from] crate::link::record::RecordError),
     /// The socket failed.
-    #[error("the connection broke: {0}")]
+    #[error("the connection broke")]
     Io(#[from] std::io::Error),
     /// The target closed it.
     #[error("the target closed the connection")]

@@ -93,7 +93,7 @@ pub enum PeerViolation {
         possible_bytes: u64,
     },
     /// A control message that does not decode.
-    #[error("a control message does not decode: {0}")]
+    #[error("a control message does not decode")]
     Malformed(#[from] DecodeError),
 }
 
@@ -149,7 +149,7 @@ pub enum SessionFailure {
     #[error("the relay ended the measurement before its last report")]
     EndedEarly,
     /// The relay broke the protocol.
-    #[error("the relay broke the protocol: {0}")]
+    #[error("the relay broke the protocol")]
     Violation(#[from] PeerViolation),
     /// Something due did not come.
     #[error("the relay did not send {0} in time")]

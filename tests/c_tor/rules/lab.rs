@@ -195,7 +195,7 @@ pub(crate) fn assert_measured(outcome: &Outcome) {
 /// Fails unless the measurement failed with this code.
 pub(crate) fn assert_failed(outcome: &Outcome, code: &str) {
     let failure = outcome.result.as_ref().expect_err("a failure");
-    assert_eq!(failure.code, code, "{failure:?}");
+    assert_eq!(failure.code(), code, "{failure:?}");
 }
 
 /// Fails unless the relay refused the measurement with this code.

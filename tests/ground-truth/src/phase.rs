@@ -140,7 +140,7 @@ fn measure(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let outcome = runtime.block_on(measure::measure(&plan, |progress| match progress {
         // All handshakes are done: the quota would only make them longer.
-        Progress::Step("measuring") => error = observed.limit(true).err(),
+        Progress::Started { .. } => error = observed.limit(true).err(),
         Progress::Second { second, .. } if second + 1 < case.warm_up_secs => {}
         Progress::Second { second, .. } if second + 1 == case.warm_up_secs => {
             from = observed.meter().ok();
@@ -157,7 +157,7 @@ fn measure(
         return Err(error);
     }
     if let Err(failure) = &outcome.result {
-        return Err(anyhow!("the measurement failed: {} ({})", failure.message, failure.code));
+        return Err(anyhow!("the measurement failed: {} ({})", failure.message, failure.code()));
     }
     let (from, to) = from.zip(to).context("the measurement showed no seconds")?;
     let measurers_cpu = Duration::from_micros(measurers_cpu_micros);
@@ -170,6 +170,7 @@ fn plan(case: &Case, node: &Node, key: &SigningKey, sockets: u16) -> Plan {
     Plan {
         target: TargetAddr { addr, ed_identity: node.ed_identity().into() },
         address_text: addr.to_string(),
+        fingerprint: None,
         key: key.clone(),
         params: Params {
             sockets,

@@ -5,7 +5,6 @@
 //! to the outside, yet it accepts links and answers what comes over them.
 
 use std::fmt::Write as _;
-use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -16,10 +15,6 @@ pub(super) const MARK: &str = "# The torrc of `ff-bwauth demo --tor`; the next d
 
 /// The log's name in the data directory.
 pub(super) const LOG: &str = "log";
-
-/// What tor accepts as the BandwidthRate of a relay, in bytes per second: or.h,
-/// RELAY_REQUIRED_MIN_BANDWIDTH and ROUTER_MAX_DECLARED_BANDWIDTH.
-pub(crate) const RATES_BYTES_PER_SEC: RangeInclusive<u64> = 76_800..=2_147_483_647;
 
 /// Identity of the directory authority that does not exist.
 const NOBODY: &str = "0123456789ABCDEF0123456789ABCDEF01234567";

@@ -26,8 +26,8 @@ impl fmt::Display for BandwidthFile {
             writeln!(f, "version={FORMAT_VERSION}")?;
             writeln!(f, "software=flashflow")?;
             writeln!(f, "software_version={}", header.software_version)?;
-            writeln!(f, "file_created={}", header.file_created)?;
-            writeln!(f, "generator_started={}", header.generator.started)?;
+            writeln!(f, "file_created={}", header.file_created.hour())?;
+            writeln!(f, "generator_started={}", header.generator.started.hour())?;
             writeln!(f, "earliest_bandwidth={earliest}")?;
             writeln!(f, "latest_bandwidth={latest}")?;
         }
@@ -56,7 +56,7 @@ impl fmt::Display for RelayLine {
         if let Some(nickname) = &self.nickname {
             write!(f, " nick={nickname}")?;
         }
-        write!(f, " time={}", self.measured_at)?;
+        write!(f, " time={}", self.measured_at.hour())?;
         write!(f, " bw_mean={} bw_median={}", self.mean.get(), self.estimate.get())?;
         for (key, number) in self.optional_numbers() {
             if let Some(number) = number {
@@ -82,18 +82,19 @@ impl fmt::Display for RelayCounts {
 
 impl fmt::Display for MeasurementFacts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, " ff_started={} ff_verdict={}", self.started, self.verdict)?;
+        write!(f, " ff_verdict={}", self.verdict)?;
+        if let Some(crypto) = self.crypto {
+            write!(f, " ff_crypto={}", crypto.name())?;
+        }
         write!(f, " ff_duration_secs={} ff_ratio={}", self.duration_secs, self.ratio)?;
-        write!(f, " ff_background_reported_mean={}", self.background_reported_mean.get())?;
-        write!(f, " ff_background_counted_mean={}", self.background_counted_mean.get())?;
         write!(f, " ff_cells_checked={} ff_sockets={}", self.cells_checked, self.sockets)
     }
 }
 
 impl BandwidthFile {
-    /// The times of the oldest and the newest result.
+    /// The hours of the oldest and the newest result.
     fn span(&self) -> Option<(Utc, Utc)> {
-        let times = || self.relays.iter().map(|relay| relay.measured_at);
+        let times = || self.relays.iter().map(|relay| relay.measured_at.hour());
         Some((times().min()?, times().max()?))
     }
 

@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use ff_proto::aggregate::SecondSample;
 use ff_proto::units::BytesPerSec;
 
 use super::{
@@ -52,12 +51,13 @@ impl BandwidthFile {
             past.partition(|outcome| now - outcome.started_unix_secs <= publication.max_age_secs);
         let counts = count_by_relay(&recent);
         let mut relays = Vec::new();
-        for outcome in newest_by_relay(&recent) {
+        let newest = newest_by_relay(&recent);
+        for outcome in &newest {
             let counted = counts.get(&outcome.target.ed_identity).copied().unwrap_or_default();
             relays.extend(line(outcome, counted, publication)?);
         }
         let recent = recent_counts(&counts, &older);
-        Self::new(header(publication, recent, &relays)?, relays)
+        Self::new(header(publication, recent, &newest)?, relays)
     }
 }
 
@@ -65,14 +65,17 @@ impl BandwidthFile {
 fn header(
     publication: &Publication,
     recent: RecentCounts,
-    relays: &[RelayLine],
+    published: &[&Outcome],
 ) -> Result<Header, InvalidFile> {
     Ok(Header {
         software_version: env!("CARGO_PKG_VERSION").to_owned(),
         file_created: Utc::from_unix_secs(publication.now_unix_secs)?,
         consensus_relays: publication.consensus_relays,
         recent,
-        time_to_report_half_network_secs: half_network_secs(relays, publication.consensus_relays),
+        time_to_report_half_network_secs: half_network_secs(
+            published,
+            publication.consensus_relays,
+        ),
         generator: Generator {
             started: Utc::from_unix_secs(publication.generator_started_unix_secs)?,
             tor_version: publication.tor_version.clone(),
@@ -106,35 +109,36 @@ fn line(
     else {
         return Ok(None);
     };
-    let ended = outcome.started_unix_secs.saturating_add(outcome.seconds.len() as u64);
     Ok(Some(RelayLine {
         rsa_fingerprint,
         ed_identity: target.ed_identity,
         nickname: target.nickname.clone().filter(|nickname| is_nickname(nickname)),
-        measured_at: Utc::from_unix_secs(ended.min(publication.now_unix_secs))?,
+        measured_at: Utc::from_unix_secs(ended(outcome).min(publication.now_unix_secs))?,
         estimate,
-        mean: mean(outcome, |row| row.total_bytes(outcome.ratio)),
+        mean: mean_second(outcome),
         round_trip_ms: outcome.round_trip.p50.and_then(whole_ms),
         directory: publication.directory.get(&rsa_fingerprint).copied().unwrap_or_default(),
         counts,
         measurement: MeasurementFacts {
-            started: Utc::from_unix_secs(outcome.started_unix_secs)?,
             verdict: outcome.verdict_name(),
             duration_secs: outcome.seconds.len() as u64,
             ratio: outcome.ratio,
-            background_reported_mean: mean(outcome, SecondSample::background_reported_bytes),
-            background_counted_mean: mean(outcome, |row| {
-                row.background_counted_bytes(outcome.ratio)
-            }),
+            crypto: outcome.crypto,
             cells_checked: outcome.cells.checked,
             sockets: outcome.sockets.opened,
         },
     }))
 }
 
-/// The mean over the seconds, rounded down; zero without seconds.
-fn mean(outcome: &Outcome, bytes: impl Fn(&SecondSample) -> u64) -> BytesPerSec {
-    let sum: u128 = outcome.seconds.iter().map(|second| u128::from(bytes(second))).sum();
+/// When a measurement was over, in seconds since 1970.
+fn ended(outcome: &Outcome) -> u64 {
+    outcome.started_unix_secs.saturating_add(outcome.seconds.len() as u64)
+}
+
+/// The mean second, rounded down; zero without seconds.
+fn mean_second(outcome: &Outcome) -> BytesPerSec {
+    let totals = outcome.seconds.iter().map(|second| second.total_bytes(outcome.ratio));
+    let sum: u128 = totals.map(u128::from).sum();
     let mean = sum.checked_div(outcome.seconds.len() as u128).unwrap_or(0);
     BytesPerSec::new(u64::try_from(mean).unwrap_or(u64::MAX))
 }
@@ -184,10 +188,10 @@ fn recent_counts(counts: &HashMap<[u8; 32], RelayCounts>, older: &[&Outcome]) ->
 }
 
 /// How long it takes to report half of the network, judging by how long these relays took.
-fn half_network_secs(relays: &[RelayLine], consensus_relays: u64) -> Option<u64> {
-    let first = relays.iter().map(|relay| relay.measurement.started).min()?;
-    let last = relays.iter().map(|relay| relay.measured_at).max()?;
-    let took = u128::from(last.unix_secs().saturating_sub(first.unix_secs()));
-    let secs = took * u128::from(consensus_relays) / 2 / relays.len() as u128;
+fn half_network_secs(published: &[&Outcome], consensus_relays: u64) -> Option<u64> {
+    let first = published.iter().map(|outcome| outcome.started_unix_secs).min()?;
+    let last = published.iter().map(|outcome| ended(outcome)).max()?;
+    let took = u128::from(last.saturating_sub(first));
+    let secs = took * u128::from(consensus_relays) / 2 / published.len() as u128;
     u64::try_from(secs).ok().filter(|_| consensus_relays > 0)
 }

@@ -2,6 +2,8 @@
 
 use ff_bwauth::outcome::{Failure, Outcome};
 use ff_proto::aggregate::{SecondSample, Verdict};
+use ff_proto::failure::FailureKind;
+use ff_proto::msg::ErrCode;
 use ff_proto::units::{BytesPerSec, Ratio};
 use proptest::prelude::*;
 
@@ -21,13 +23,25 @@ fn any_second() -> impl Strategy<Value = SecondSample> {
     })
 }
 
+/// Any failure, with any text.
+fn any_failure() -> impl Strategy<Value = Failure> {
+    let kind = prop::sample::select(FailureKind::ALL);
+    let relay_code = any::<Option<u16>>().prop_map(|code| code.map(ErrCode));
+    (kind, relay_code, any::<String>()).prop_map(|(kind, relay_code, message)| Failure {
+        kind,
+        relay_code,
+        message,
+    })
+}
+
 /// Any way a measurement may end.
 fn any_result() -> impl Strategy<Value = Result<Verdict, Failure>> {
     prop_oneof![
         3 => Just(Ok(Verdict::Conclusive)),
         1 => Just(Ok(Verdict::NeedsMoreCapacity)),
         1 => Just(Ok(Verdict::MeasurerLimited)),
-        1 => any::<(String, String)>().prop_map(|(code, message)| Err(Failure { code, message })),
+        1 => Just(Ok(Verdict::ShortGrant)),
+        1 => any_failure().prop_map(Err),
     ]
 }
 

@@ -2,12 +2,14 @@
 
 use ff_bwauth::outcome::{CellCounts, CpuSeconds, Outcome, RoundTrip, SocketCounts, TargetInfo};
 use ff_bwauth::v3bw::{BandwidthFile, InvalidFile, Publication};
-use ff_proto::aggregate::{SecondSample, Verdict, estimate};
+use ff_proto::aggregate::{Draw, SecondSample, Verdict, estimate};
 use ff_proto::msg::CryptoKind;
 use ff_proto::units::{BytesPerSec, Ratio};
 
 /// 2026-11-20 09:30:00 UTC.
 pub(crate) const NOW: u64 = 1_795_167_000;
+/// The hour of it.
+pub(crate) const HOUR: u64 = NOW - 30 * 60;
 /// A day.
 pub(crate) const DAY: u64 = 24 * 60 * 60;
 
@@ -29,10 +31,13 @@ pub(crate) fn outcome(relay: u8, mbit: u64) -> Outcome {
             nickname: Some(format!("relay{relay}")),
         },
         started_unix_secs: NOW - 90,
+        asked_secs: 30,
+        granted_secs: Some(30),
         ratio,
         crypto: Some(CryptoKind::CGO_AES128),
         allocated: Some(BytesPerSec::from_mbit(3000)),
         estimate: estimate(&seconds, ratio),
+        draw: estimate(&seconds, ratio).map_or(Draw::Void, Draw::Value),
         limit: None,
         result: Ok(Verdict::Conclusive),
         seconds,

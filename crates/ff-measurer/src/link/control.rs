@@ -55,7 +55,7 @@ pub enum ControlError {
         source: io::Error,
     },
     /// The TLS record layer failed.
-    #[error("the link to {peer} failed: {source}")]
+    #[error("the link to {peer} failed")]
     Record {
         /// The relay's address.
         peer: SocketAddr,

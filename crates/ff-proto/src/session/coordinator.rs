@@ -42,8 +42,8 @@ const REPORT_EARLY: Duration = Duration::from_millis(100);
 
 /// A request that no target could read, or that does not fit into a cell: the caller's fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the request cannot be made: {0}")]
-pub struct BadRequest(DecodeError);
+#[error("the request cannot be made")]
+pub struct BadRequest(#[source] DecodeError);
 
 /// What the target did.
 #[derive(Clone, Debug, PartialEq, Eq)]
