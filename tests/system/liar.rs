@@ -228,9 +228,11 @@ impl<T> LyingStream<T> {
         }
     }
 
-    /// Queues a cell as it is.
+    /// Queues a cell as it is, unless the relay has cut the link off.
     fn send(&mut self, cell: &[u8]) {
-        self.out.0.extend_from_slice(cell);
+        if !self.is_cut {
+            self.out.0.extend_from_slice(cell);
+        }
     }
 
     /// Queues a control cell, or another one.
