@@ -238,7 +238,7 @@ mod tests {
     /// and echoes it in these as evenly as it can. With `held_seconds` it can hold that much of
     /// its capacity, and what is beyond that is not decrypted at all.
     fn held_back(released: &[bool], held_seconds: f64) -> Vec<u64> {
-        let most_held = (CAPACITY as f64 * held_seconds) as u64;
+        let most_held = times(CAPACITY, held_seconds);
         let mut held = 0;
         let mut series = Vec::new();
         for (second, &is_released) in released.iter().enumerate() {
@@ -259,6 +259,11 @@ mod tests {
     fn inflation(series: &[u64], lie: bool) -> f64 {
         let r = Ratio::from_percent(25).unwrap();
         estimate(&samples(series, lie), r).unwrap().get() as f64 / CAPACITY as f64
+    }
+
+    /// So many bytes times a factor.
+    fn times(bytes: u64, factor: f64) -> u64 {
+        BytesPerSec::new(bytes).scale(factor).get()
     }
 
     /// Numbers that only look random.
@@ -310,7 +315,7 @@ mod tests {
         for spread in [0.02, 0.05, 0.1, 0.2] {
             for _ in 0..200 {
                 let mut value = || 1.0 + spread * (2.0 * noise(&mut state) - 1.0);
-                let series = (0..SECONDS).map(|_| (CAPACITY as f64 * value()) as u64).collect();
+                let series = (0..SECONDS).map(|_| times(CAPACITY, value())).collect();
                 all.push(("noise", series));
             }
         }
@@ -329,9 +334,8 @@ mod tests {
         }
         for first in [0.0, 0.3, 0.6] {
             // A slow first second.
-            let series = (0..SECONDS).map(|second| {
-                if second == 0 { (CAPACITY as f64 * first) as u64 } else { CAPACITY }
-            });
+            let series = (0..SECONDS)
+                .map(|second| if second == 0 { times(CAPACITY, first) } else { CAPACITY });
             all.push(("a slow start", series.collect()));
         }
         for (what, series) in &all {
@@ -413,7 +417,7 @@ mod tests {
     #[test]
     fn an_honest_relays_reports_are_possible_however_late_its_echoes_come() {
         let mut state = 3;
-        let noisy: Vec<u64> = (0..13_000).map(|_| (noise(&mut state) * 1e6) as u64).collect();
+        let noisy: Vec<u64> = (0..13_000).map(|_| times(1_000_000, noise(&mut state))).collect();
         let rates: [&dyn Fn(usize) -> u64; 6] = [
             &|_| 125_000,
             &|t| noisy[t],
