@@ -82,8 +82,8 @@ fn sessions_take(cells: &[CellRef<'_>]) {
     let (mut link, _) =
         CoordinatorLink::new(params, &key, &[9; 32], &[0; 20], now).expect("the team fits");
     for cell in cells {
-        echo.write(&mut [0; CELL_LEN], now);
-        let _ = echo.handle(*cell, now);
+        echo.write(&mut [0; CELL_LEN]);
+        let _ = echo.handle(*cell);
         assert!(echo.echoed() <= echo.sent());
         let _ = link.handle(*cell, now);
     }

@@ -7,7 +7,6 @@ use ff_proto::cell::{CELL_LEN, CellAssembler, HEADER_LEN};
 use ff_proto::circuit::{CircuitKeys, EchoCircuit, ForwardKey};
 use ff_proto::session::SessionFailure;
 use ff_proto::session::measurer::{EchoEvent, EchoLink, LinkSecrets, MEASUREMENT_CIRC_ID};
-use ff_proto::units::MonoTime;
 use rustls::crypto::cipher::{AeadKey, Iv};
 use rustls::{ConnectionTrafficSecrets, ExtractedSecrets};
 
@@ -72,9 +71,8 @@ impl Way {
 
     /// Takes a record of cells there and back; returns how many of them were checked.
     fn carry_record(&mut self) -> u64 {
-        let now = MonoTime::default();
         for cell in self.record[PLAINTEXT].as_chunks_mut::<CELL_LEN>().0 {
-            self.link.write(cell, now);
+            self.link.write(cell);
         }
         carry(&mut self.there, &mut self.record);
         for cell in self.record[PLAINTEXT].as_chunks_mut::<CELL_LEN>().0 {
@@ -86,7 +84,7 @@ impl Way {
         for bytes in [first, second] {
             let link = &mut self.link;
             let fed: Result<(), SessionFailure> = self.cells.feed(bytes, |cell| {
-                checked += u64::from(link.handle(cell, now)? != EchoEvent::Echo);
+                checked += u64::from(link.handle(cell)? != EchoEvent::Echo);
                 Ok(())
             });
             fed.expect("the echoes are right");

@@ -52,19 +52,18 @@ fn the_extension_adds_no_allocation_to_an_echoed_cell() {
 #[test]
 fn padding_on_a_measurement_link_is_passed_over() {
     let (mut end, mut link, _coordinator) = open_circuit();
-    let now = MonoTime::default();
     let mut echo: Cell = [0; CELL_LEN];
     for padding in [&[0; CELL_LEN][..], &[0, 0, 0, 0, 128, 0, 3, 9, 9, 9][..]] {
-        link.write(&mut echo, now);
+        link.write(&mut echo);
         end.pipe.send(&echo);
         end.pipe.send(padding);
     }
-    link.write(&mut echo, now);
+    link.write(&mut echo);
     end.pipe.send(&echo);
     for _ in 0..8 {
         end.poll();
         end.pipe.take(|cell| {
-            link.handle(cell, now).expect("nothing but echoes comes back");
+            link.handle(cell).expect("nothing but echoes comes back");
         });
     }
     assert_eq!((link.sent(), link.echoed()), (3, 3));
@@ -139,10 +138,9 @@ fn open_circuit() -> (End, EchoLink, End) {
 
 /// Sends cells and takes their echoes; returns how many were checked.
 fn echo_batch(end: &mut End, link: &mut EchoLink) -> u64 {
-    let now = MonoTime::default();
     let mut fresh: Cell = [0; CELL_LEN];
     for _ in 0..BATCH {
-        link.write(&mut fresh, now);
+        link.write(&mut fresh);
         end.pipe.send(&fresh);
     }
     let before = link.echoed();
@@ -150,7 +148,7 @@ fn echo_batch(end: &mut End, link: &mut EchoLink) -> u64 {
     while link.echoed() - before < BATCH as u64 {
         end.poll();
         end.pipe.take(|cell| {
-            let event = link.handle(cell, now).expect("the echoes are right");
+            let event = link.handle(cell).expect("the echoes are right");
             checked += u64::from(event != EchoEvent::Echo);
         });
     }

@@ -38,7 +38,7 @@ pub struct Outcome {
     pub seconds: Vec<SecondSample>,
     /// Cells over all links.
     pub cells: CellCounts,
-    /// Round-trip times of the checked cells.
+    /// Round-trip times of the cells that were timed.
     pub round_trip: RoundTrip,
     /// CPU time spent.
     pub cpu: CpuSeconds,

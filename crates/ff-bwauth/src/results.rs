@@ -138,7 +138,7 @@ struct Conclusion<'a> {
     publishable: bool,
     /// Cells over all links.
     cells: CellCounts,
-    /// Round-trip times of the checked ones.
+    /// Round-trip times of those that were timed.
     rtt_ms: RoundTrip,
     /// CPU time.
     cpu_seconds: CpuSeconds,

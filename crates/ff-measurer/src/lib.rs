@@ -14,7 +14,6 @@ pub mod bench;
 pub mod cli;
 pub mod link;
 mod measurer;
-mod nap;
 mod order;
 mod report;
 mod socket;

@@ -29,7 +29,7 @@ pub struct Order {
     pub cells_per_record: usize,
     /// The cipher of the measurement circuits, which the relay has granted.
     pub crypto: CryptoKind,
-    /// With which probability a cell is checked.
+    /// With which probability a cell is checked at least.
     pub check_probability: f64,
     /// The processor cores to run on, one thread each; empty for one thread, not pinned.
     pub cores: Vec<usize>,
@@ -48,7 +48,7 @@ pub struct SecondReport {
     pub echoed_cells: u64,
     /// Of these, checked.
     pub checked_cells: u64,
-    /// Median round trip of the checked cells in microseconds; 0 when none was.
+    /// Median round trip of the cells that were timed in microseconds; 0 when none was.
     pub round_trip_p50_micros: u64,
     /// The 90th percentile of them.
     pub round_trip_p90_micros: u64,
@@ -73,7 +73,7 @@ pub struct WorkerTotals {
     pub echoed_cells: u64,
     /// Of these, checked.
     pub checked_cells: u64,
-    /// Round trips of the checked cells, in microseconds.
+    /// Round trips of the cells that were timed, in microseconds.
     pub round_trip_micros: Histogram<u64>,
     /// CPU time of the thread in microseconds, with the opening of the circuits.
     pub cpu_micros: u64,
@@ -134,6 +134,9 @@ pub enum LinkFailure {
     /// The target closed it.
     #[error("the target closed the connection")]
     Closed,
+    /// The target ended the measurement.
+    #[error("the target ended the measurement")]
+    Ended,
     /// The circuit did not open in time.
     #[error("the target did not answer MEAS_CREATE in time")]
     Timeout,

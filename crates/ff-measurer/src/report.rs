@@ -54,11 +54,14 @@ impl Counters {
         }
     }
 
-    /// Counts a checked cell.
-    #[cold]
-    pub(crate) fn checked(&mut self, round_trip: Duration) {
+    /// Cells that have come back.
+    pub(crate) fn echoed_cells(&self) -> u64 {
+        self.total.echoed_cells + self.now.echoed_cells
+    }
+
+    /// Notes how long cells have taken to come back.
+    pub(crate) fn round_trip(&mut self, round_trip: Duration) {
         let micros = MonoTime::from(round_trip).micros();
-        self.now.checked_cells += 1;
         self.round_trips_now.saturating_record(micros);
         self.total.round_trip_micros.saturating_record(micros);
     }
@@ -84,10 +87,14 @@ impl Counters {
         report
     }
 
-    /// Ends the counting, with the memory that a socket took.
-    pub(crate) fn finish(mut self, held_bytes_per_socket: usize) -> WorkerTotals {
+    /// Notes the memory that a socket takes.
+    pub(crate) fn socket_holds(&mut self, bytes: usize) {
+        self.total.held_bytes_per_socket = bytes.max(self.total.held_bytes_per_socket);
+    }
+
+    /// Ends the counting.
+    pub(crate) fn finish(mut self) -> WorkerTotals {
         self.end_second(0);
-        self.total.held_bytes_per_socket = held_bytes_per_socket;
         self.total.cpu_micros = MonoTime::from(thread_cpu_time()).micros();
         self.total
     }

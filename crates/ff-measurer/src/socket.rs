@@ -21,7 +21,7 @@ use zeroize::Zeroizing;
 use crate::link::record::{HEADER, MAX_WIRE, Opened, Opener, RECORD_OVERHEAD, Sealer};
 use crate::order::LinkFailure;
 use crate::report::Counters;
-use crate::window::Window;
+use crate::window::{Path, Window};
 
 /// Bytes read from a socket in one call. rustls's own 4 KB a call doubles the CPU time.
 pub(crate) const READ_LEN: usize = 64 * 1024;
@@ -37,17 +37,20 @@ pub(crate) struct Scratch {
     write: Box<[u8]>,
     /// Bytes of one full record.
     record_len: usize,
+    /// What their windows share.
+    pub(crate) path: Path,
 }
 
 impl Scratch {
-    /// Buffers for records of so many cells.
-    pub(crate) fn new(cells_per_record: usize) -> Self {
+    /// Buffers of so many sockets, for records of so many cells.
+    pub(crate) fn new(sockets: usize, cells_per_record: usize) -> Self {
         let record_len = cells_per_record * CELL_LEN + RECORD_OVERHEAD;
         let records = (WRITE_LEN / record_len).max(1);
         Self {
             read: vec![0; MAX_WIRE + READ_LEN].into_boxed_slice(),
             write: vec![0; records * record_len].into_boxed_slice(),
             record_len,
+            path: Path::new(sockets),
         }
     }
 
@@ -168,17 +171,17 @@ impl EchoSocket {
             partial: Vec::new(),
             unsent: Vec::with_capacity(scratch.write_len()),
             unsent_done: 0,
-            window: Window::covering(0),
+            window: Window::new(&scratch.path),
             readable: true,
             writable: true,
             ended: false,
         };
         socket.queue(create)?;
-        socket.handle_plaintext(&parts.leftover_plaintext, counters, now)?;
+        socket.handle_plaintext(&parts.leftover_plaintext, &mut scratch.path, counters, now)?;
         if !parts.leftover_ciphertext.is_empty() {
             let len = parts.leftover_ciphertext.len().min(scratch.read.len());
             scratch.read[..len].copy_from_slice(&parts.leftover_ciphertext[..len]);
-            socket.open_records(&mut scratch.read[..len], counters, now)?;
+            socket.open_records(&mut scratch.read[..len], &mut scratch.path, counters, now)?;
         }
         Ok(socket)
     }
@@ -186,14 +189,6 @@ impl EchoSocket {
     /// Whether the circuit is open.
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Open(_))
-    }
-
-    /// Cells that were sent and have not come back.
-    pub(crate) fn on_way(&self) -> u64 {
-        match &self.phase {
-            Phase::Opening(_) => 0,
-            Phase::Open(link) => link.sent() - link.echoed(),
-        }
     }
 
     /// Bytes of memory the socket holds on to besides the kernel's: for the memory test.
@@ -241,7 +236,7 @@ impl EchoSocket {
         // A short read means that the socket is empty; more bytes come with an event of their own.
         // An end does not if its event came together with that of the bytes in front of it.
         self.readable = len == READ_LEN || self.ended;
-        self.open_records(&mut scratch.read[..front + len], counters, now)?;
+        self.open_records(&mut scratch.read[..front + len], &mut scratch.path, counters, now)?;
         Ok(self.readable)
     }
 
@@ -249,6 +244,7 @@ impl EchoSocket {
     fn open_records(
         &mut self,
         bytes: &mut [u8],
+        path: &mut Path,
         counters: &mut Counters,
         now: MonoTime,
     ) -> Result<(), Fault> {
@@ -258,7 +254,7 @@ impl EchoSocket {
             match self.opener.open(rest)? {
                 Opened::Data { plaintext, wire_len } => {
                     let (start, end) = (at + plaintext.start, at + plaintext.end);
-                    self.handle_plaintext(&bytes[start..end], counters, now)?;
+                    self.handle_plaintext(&bytes[start..end], path, counters, now)?;
                     at += wire_len;
                 }
                 Opened::Ignored { wire_len } => at += wire_len,
@@ -277,25 +273,25 @@ impl EchoSocket {
     fn handle_plaintext(
         &mut self,
         bytes: &[u8],
+        path: &mut Path,
         counters: &mut Counters,
         now: MonoTime,
     ) -> Result<(), Fault> {
         let phase = &mut self.phase;
-        let echoed_before = counters.now.echoed_cells;
+        let (mut echoed, mut checked) = (0, 0);
+        if let Phase::Open(link) = phase {
+            link.note_echoed_in_all(counters.echoed_cells());
+        }
         let result = self.cells.feed(bytes, |cell| match phase {
-            Phase::Open(link) => match link.handle(cell, now)? {
-                EchoEvent::Echo => {
-                    counters.now.echoed_cells += 1;
-                    Ok(())
+            Phase::Open(link) => {
+                match link.handle(cell)? {
+                    EchoEvent::Echo => echoed += 1,
+                    EchoEvent::Checked => (echoed, checked) = (echoed + 1, checked + 1),
+                    EchoEvent::Ignored => {}
+                    EchoEvent::Ended => return Err(Fault::Link(LinkFailure::Ended)),
                 }
-                EchoEvent::Checked { round_trip } => {
-                    counters.now.echoed_cells += 1;
-                    counters.checked(round_trip);
-                    Ok(())
-                }
-                EchoEvent::Ignored => Ok(()),
-                EchoEvent::Ended => Err(Fault::Link(LinkFailure::Closed)),
-            },
+                Ok(())
+            }
             Phase::Opening(opening) => {
                 let gone = PeerViolation::UnexpectedMessage("a second answer");
                 let link = opening.take().ok_or(SessionFailure::Violation(gone))?;
@@ -306,10 +302,12 @@ impl EchoSocket {
                 Ok(())
             }
         });
-        if counters.now.echoed_cells != echoed_before
-            && let Phase::Open(link) = &self.phase
-        {
-            self.window.on_echoed(link.echoed(), now);
+        if echoed > 0 {
+            counters.now.echoed_cells += echoed;
+            counters.now.checked_cells += checked;
+            if let Some(round_trip) = self.window.on_echoed(echoed, now, path) {
+                counters.round_trip(round_trip);
+            }
         }
         result
     }
@@ -344,17 +342,17 @@ impl EchoSocket {
             return Ok(0);
         }
         let Phase::Open(link) = &mut self.phase else { return Ok(0) };
-        let room = self.window.room(link.sent() - link.echoed());
+        let room = self.window.room();
         let cells = whole_records(room.min(scratch.cells_per_call()), scratch);
         if cells < self.window.worthwhile().min(scratch.cells_per_call()) {
             return Ok(0);
         }
         let cells = cells.min(allowed_cells);
-        let len = seal_records(link, &mut self.sealer, scratch, cells, now)?;
+        let len = seal_records(link, &mut self.sealer, scratch, cells)?;
         if len == 0 {
             return Ok(0);
         }
-        self.window.on_sent(link.sent(), link.sent() - link.echoed(), now);
+        self.window.on_sent(cells, now);
         let taken = match self.tcp.write(&scratch.write[..len]) {
             Ok(taken) => taken,
             Err(error)
@@ -394,7 +392,6 @@ fn seal_records(
     sealer: &mut Sealer,
     scratch: &mut Scratch,
     cells: u64,
-    now: MonoTime,
 ) -> Result<usize, Fault> {
     let cells_per_record = scratch.cells_per_record();
     let mut left = usize::try_from(cells).unwrap_or(usize::MAX);
@@ -405,7 +402,7 @@ fn seal_records(
         let plaintext = &mut record[HEADER..HEADER + count * CELL_LEN];
         let (cells, _) = plaintext.as_chunks_mut::<CELL_LEN>();
         for cell in cells {
-            link.write(cell, now);
+            link.write(cell);
         }
         sealer.seal(record)?;
         len += record.len();

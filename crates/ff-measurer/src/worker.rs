@@ -14,11 +14,10 @@ use ff_proto::units::{BytesPerSec, Cells, MonoTime};
 use mio::{Events, Interest, Poll, Token, Waker};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::nap::{Naps, covering_cells};
 use crate::order::{LinkFailure, MeasurerError, SecondReport, WorkerTotals};
 use crate::report::Counters;
 use crate::socket::{EchoSocket, Fault, Scratch};
-use crate::window::Window;
+use crate::window;
 
 /// The token of the waker; sockets have their index.
 const WAKER: Token = Token(usize::MAX);
@@ -26,11 +25,13 @@ const WAKER: Token = Token(usize::MAX);
 const OPEN_TIMEOUT: Duration = Duration::from_secs(15);
 /// So long before the end a link that closes is no loss.
 const END_TOLERANCE: Duration = Duration::from_millis(500);
+/// So long after its last second a worker waits for the target to end the links.
+const LINGER: Duration = Duration::from_secs(1);
 /// The token bucket's depth in time: how much a worker may catch up.
 const BURST: Duration = Duration::from_millis(100);
-/// Reads of one socket in the turn after a nap: 1 MB, more than comes in one. What comes before a
-/// second ends is to count in it.
-const READS_AFTER_NAP: u8 = 16;
+/// Reads of one socket in the turn after a nap: 4 MB, half of what all may have waiting. What comes
+/// before a second ends is to count in it.
+const READS_AFTER_NAP: u8 = 64;
 
 /// What the measurer tells a worker.
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +95,12 @@ enum Stage {
         /// Sending stops here.
         end: MonoTime,
     },
+    /// Sending no more, reading until the target has ended each link: closed with something unread
+    /// on it, the kernel would reset it, and the target might take that for a failure.
+    Ending {
+        /// Links that are left by then are closed.
+        deadline: MonoTime,
+    },
     /// Nothing more to do.
     Over,
 }
@@ -114,32 +121,23 @@ pub(crate) struct Worker {
     bucket: Option<TokenBucket>,
     /// The socket that writes first in the next turn.
     first: usize,
-    /// Links that opened.
-    opened: u16,
     /// Why the last link was given up.
     last_failure: Option<LinkFailure>,
-    /// How long it waits for bytes to gather.
-    naps: Naps,
-    /// Reads of one socket in a turn.
-    reads: u8,
 }
 
 impl Worker {
-    /// A worker without sockets; to be made on its own thread.
-    pub(crate) fn new(setup: Setup, cells_per_record: usize) -> Self {
+    /// A worker to which so many links will be added; to be made on its own thread.
+    pub(crate) fn new(setup: Setup, links: usize, cells_per_record: usize) -> Self {
         let deadline = MonoTime::from(setup.zero.elapsed()) + OPEN_TIMEOUT;
         Self {
             setup,
-            sockets: Vec::new(),
-            scratch: Scratch::new(cells_per_record),
+            sockets: Vec::with_capacity(links),
+            scratch: Scratch::new(links, cells_per_record),
             counters: Counters::new(),
             stage: Stage::Opening { deadline },
             bucket: None,
             first: 0,
-            opened: 0,
             last_failure: None,
-            naps: Naps::up_to(BURST),
-            reads: 1,
         }
     }
 
@@ -166,13 +164,15 @@ impl Worker {
     pub(crate) fn run(mut self) {
         // Room for all at once: a turn after a nap is to miss none.
         let mut events = Events::with_capacity(self.sockets.len() + 1);
+        let mut has_napped = false;
         while self.stage != Stage::Over {
             let now = self.now();
-            let busy = self.turn(now);
+            let busy = self.turn(now, if has_napped { READS_AFTER_NAP } else { 1 });
             let now = self.now();
             self.end_seconds(now);
             self.advance(now);
-            if let Err(source) = self.wait(&mut events, busy) {
+            has_napped = !busy && self.take_nap(now);
+            if let Err(source) = self.wait(&mut events, busy, now) {
                 self.fail(MeasurerError::Host { what: "poll failed", source });
             }
         }
@@ -186,8 +186,9 @@ impl Worker {
         self.setup.zero.elapsed().into()
     }
 
-    /// Reads and writes each socket. Returns whether there is more to do at once.
-    fn turn(&mut self, now: MonoTime) -> bool {
+    /// Reads each socket so often at most and writes once. Returns whether there is more to do at
+    /// once.
+    fn turn(&mut self, now: MonoTime, reads: u8) -> bool {
         if let Some(bucket) = &mut self.bucket {
             bucket.fill(now);
         }
@@ -195,7 +196,7 @@ impl Worker {
         let mut busy = false;
         for step in 0..count {
             let index = (self.first + step) % count;
-            match self.serve(index, now) {
+            match self.serve(index, now, reads) {
                 Ok(more) => busy |= more,
                 Err(fault) => self.give_up(index, fault),
             }
@@ -204,13 +205,13 @@ impl Worker {
         busy
     }
 
-    /// Reads one socket, once or as often as it takes after a nap, and writes once.
-    fn serve(&mut self, index: usize, now: MonoTime) -> Result<bool, Fault> {
+    /// Reads one socket so often at most, and writes once.
+    fn serve(&mut self, index: usize, now: MonoTime, reads: u8) -> Result<bool, Fault> {
         let sending =
             matches!(self.stage, Stage::Running { start, end } if start <= now && now < end);
         let Some(socket) = &mut self.sockets[index] else { return Ok(false) };
         let mut busy = socket.readable;
-        for _ in 0..self.reads {
+        for _ in 0..reads {
             busy = busy && socket.read(&mut self.scratch, &mut self.counters, now)?;
         }
         if !socket.writable {
@@ -234,12 +235,16 @@ impl Worker {
 
     /// Drops a link, or the whole measurement.
     fn give_up(&mut self, index: usize, fault: Fault) {
-        self.sockets[index] = None;
+        if let Some(socket) = self.sockets[index].take()
+            && matches!(fault, Fault::Link(LinkFailure::Ended))
+        {
+            socket.close();
+        }
         let matters = match self.stage {
             Stage::Ready => true,
             // The target counts its seconds by its own clock and may be through before us.
             Stage::Running { end, .. } => self.now() + END_TOLERANCE < end,
-            Stage::Opening { .. } | Stage::Over => false,
+            Stage::Opening { .. } | Stage::Ending { .. } | Stage::Over => false,
         };
         match fault {
             Fault::Session(failure) => self.fail(failure.into()),
@@ -295,33 +300,26 @@ impl Worker {
                         self.last_failure = Some(LinkFailure::Timeout);
                     }
                 }
-                self.opened = self.alive();
-                for socket in self.sockets.iter_mut().flatten() {
-                    socket.window = Window::covering(covering_cells(self.opened));
-                }
                 self.stage = Stage::Ready;
-                let (opened, failure) = (self.opened, self.last_failure.take());
+                let (opened, failure) = (self.alive(), self.last_failure.take());
                 self.tell(WorkerEvent::Ready { opened, failure });
             }
             Stage::Running { end, .. } if now >= end => {
+                let held = self.sockets.iter().flatten().map(EchoSocket::held_bytes);
+                held.for_each(|bytes| self.counters.socket_holds(bytes));
+                self.stage = Stage::Ending { deadline: end + LINGER };
+            }
+            Stage::Ending { deadline } if now >= deadline || self.alive() == 0 => {
                 self.stage = Stage::Over;
                 let counters = std::mem::replace(&mut self.counters, Counters::new());
-                let totals = counters.finish(self.held_bytes_per_socket());
-                self.tell(WorkerEvent::Done(Box::new(totals)));
+                self.tell(WorkerEvent::Done(Box::new(counters.finish())));
             }
             _ => {}
         }
     }
 
-    /// Waits for the kernel, the time or a command.
-    fn wait(&mut self, events: &mut Events, busy: bool) -> io::Result<()> {
-        let before = self.now();
-        let sending = matches!(self.stage, Stage::Running { start, .. } if start <= before);
-        let naps = sending && !busy;
-        if naps {
-            self.take_nap(before);
-        }
-        self.reads = if naps { READS_AFTER_NAP } else { 1 };
+    /// Waits for the kernel, the time or a command, unless there is more to do at once.
+    fn wait(&mut self, events: &mut Events, busy: bool, since: MonoTime) -> io::Result<()> {
         let timeout = if busy { Some(Duration::ZERO) } else { self.timeout(self.now()) };
         match self.setup.poll.poll(events, timeout) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
@@ -338,7 +336,7 @@ impl Worker {
             }
         }
         if !busy {
-            let waited = MonoTime::from(self.now().since(before));
+            let waited = MonoTime::from(self.now().since(since));
             self.counters.now.idle_micros += waited.micros();
         }
         if woken {
@@ -347,12 +345,22 @@ impl Worker {
         Ok(())
     }
 
-    /// Lets bytes gather, but not beyond the end of the second: what comes later is not to count in
-    /// it.
-    fn take_nap(&mut self, now: MonoTime) {
-        let on_way = self.sockets.iter().flatten().map(EchoSocket::on_way).sum();
-        let nap = self.naps.next(self.opened, self.counters.now.echoed_cells, on_way);
-        std::thread::sleep(nap.min(self.until_second_ends(now)));
+    /// Lets bytes gather while the target is busy, but not beyond the end of the second: what comes
+    /// later is not to count in it. Returns whether it is the time for that.
+    fn take_nap(&mut self, now: MonoTime) -> bool {
+        let is_time = matches!(self.stage, Stage::Running { start, .. } if start <= now);
+        if is_time {
+            let path = &self.scratch.path;
+            let mut nap =
+                window::nap(self.sockets.iter().flatten().map(|socket| socket.window.queue(path)));
+            if let Some((bucket, rate)) = self.bucket.as_ref().zip(self.setup.rate) {
+                // Tokens gather too, and those beyond the bucket's depth would be lost.
+                let refill = bucket.time_until(rate.bytes_in(BURST / 2));
+                nap = nap.max(refill).min(BURST / 2);
+            }
+            std::thread::sleep(nap.min(self.until_second_ends(now)));
+        }
+        is_time
     }
 
     /// How long the second that is being counted still lasts.
@@ -366,7 +374,9 @@ impl Worker {
     fn timeout(&self, now: MonoTime) -> Option<Duration> {
         let start = match self.stage {
             Stage::Over => return Some(Duration::ZERO),
-            Stage::Opening { deadline } => return Some(deadline.since(now)),
+            Stage::Opening { deadline } | Stage::Ending { deadline } => {
+                return Some(deadline.since(now));
+            }
             Stage::Ready => return None,
             Stage::Running { start, .. } => start,
         };
@@ -392,9 +402,6 @@ impl Worker {
                     let burst = |rate: BytesPerSec| rate.bytes_in(BURST).max(CELL_LEN as u64 * 31);
                     self.bucket =
                         self.setup.rate.map(|rate| TokenBucket::new(rate, burst(rate), start));
-                    // Tokens beyond the bucket's depth would be lost in a longer one.
-                    let longest = if self.bucket.is_some() { BURST / 2 } else { Duration::MAX };
-                    self.naps = Naps::up_to(longest);
                     self.stage = Stage::Running { start, end: start + self.setup.duration };
                     self.counters = Counters::new();
                 }
@@ -406,11 +413,6 @@ impl Worker {
                 Err(TryRecvError::Empty) => return,
             }
         }
-    }
-
-    /// The most bytes any of its sockets holds on to, without the kernel's.
-    fn held_bytes_per_socket(&self) -> usize {
-        self.sockets.iter().flatten().map(EchoSocket::held_bytes).max().unwrap_or(0)
     }
 }
 

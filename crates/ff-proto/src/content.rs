@@ -111,42 +111,55 @@ fn offset(index: u64) -> u64 {
     index.wrapping_mul(BODY_LEN as u64)
 }
 
-/// Draws which cells are checked: each with the same probability, independently.
+/// Checks that are made however few cells come back: forging a hundredth of any number of cells
+/// then stays unseen with less than 0.99^300 = 5 %.
+const CHECKS_AT_LEAST: f64 = 300.0;
+
+/// Draws which cells are checked, independently of each other.
+///
+/// The probability of a cell is at least that asked for, and 300 / n for the n-th that comes back
+/// on all links that are counted together (PROTOCOL.md §6).
 #[derive(Debug)]
 pub struct Sampler {
     /// Source of the draws.
     keystream: Keystream,
-    /// ln(1-p), or `None` when every cell is checked.
-    ln_miss: Option<f64>,
+    /// The least probability.
+    probability: f64,
     /// The cell drawn.
     next: u64,
 }
 
 impl Sampler {
-    /// A sampler that checks a cell with `probability`, which is cut to [1e-9, 1].
+    /// A sampler that checks a cell with at least `probability`, which is cut to [1e-9, 1].
     #[must_use]
     pub fn new(secret: &[u8; 16], probability: f64) -> Self {
         let probability = probability.clamp(1e-9, 1.0);
-        let ln_miss = (probability < 1.0).then(|| (-probability).ln_1p());
-        let mut sampler = Self { keystream: Keystream::new(secret), ln_miss, next: 0 };
-        sampler.next = sampler.gap();
-        sampler
+        Self { keystream: Keystream::new(secret), probability, next: 0 }
     }
 
     /// The next cell to check.
+    #[inline]
     #[must_use]
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// Draws the one after it.
-    pub fn advance(&mut self) {
-        self.next = self.next.saturating_add(1).saturating_add(self.gap());
+    /// Draws the one after it, when so many cells have come back in all. With fewer than are
+    /// behind on this link alone, those count.
+    pub fn advance(&mut self, echoed_in_all: u64) {
+        let behind = self.next.saturating_add(1);
+        let number = behind.saturating_add(1).max(echoed_in_all);
+        self.next = behind.saturating_add(self.gap(number));
     }
 
-    /// How many cells to skip: geometrically distributed, by inversion.
-    fn gap(&mut self) -> u64 {
-        let Some(ln_miss) = self.ln_miss else { return 0 };
+    /// How many cells to skip: geometrically distributed, by inversion, with the probability of
+    /// the cell that is the `number`-th in all. Those behind it need less, so they get more.
+    fn gap(&mut self, number: u64) -> u64 {
+        #[expect(clippy::cast_precision_loss, reason = "cells of one measurement are below 2^53")]
+        let probability = self.probability.max(CHECKS_AT_LEAST / number as f64);
+        if probability >= 1.0 {
+            return 0;
+        }
         let mut bytes = [0; mem::size_of::<u64>()];
         self.keystream.fill(&mut bytes);
         #[expect(clippy::cast_precision_loss, reason = "53 random bits are what a float holds")]
@@ -156,7 +169,7 @@ impl Sampler {
             clippy::cast_sign_loss,
             reason = "the quotient of two negative numbers; the cast saturates"
         )]
-        let gap = (uniform.ln() / ln_miss) as u64;
+        let gap = (uniform.ln() / (-probability).ln_1p()) as u64;
         gap
     }
 }
@@ -205,11 +218,30 @@ mod tests {
             let mut sampler = Sampler::new(&[1; 16], probability);
             let draws = 20_000_u32;
             for _ in 0..draws {
-                sampler.advance();
+                sampler.advance(u64::MAX);
             }
             // The mean gap's relative standard error is below 1/sqrt(20000) = 0.7 %; 4 of them.
             let mean = sampler.next() as f64 / f64::from(draws);
             assert!((mean * probability - 1.0).abs() < 0.03, "p {probability}: mean gap {mean}");
         }
+    }
+
+    #[test]
+    fn the_first_300_cells_are_all_checked_and_then_fewer() {
+        let checks = |until, links| {
+            let mut sampler = Sampler::new(&[1; 16], 1e-9);
+            let mut checks = 0_u32;
+            while sampler.next() < until {
+                checks += 1;
+                sampler.advance((sampler.next() + 1) * links);
+            }
+            checks
+        };
+        assert_eq!((checks(300, 1), checks(15, 20)), (300, 15));
+        // 300 * (1 + ln(n / 300)), with a standard deviation below the root of it.
+        let expected = 300.0 * (1.0 + (1e6 / 300.0_f64).ln());
+        assert!((f64::from(checks(1_000_000, 1)) - expected).abs() < 4.0 * expected.sqrt());
+        let of_20 = f64::from(checks(50_000, 20));
+        assert!((of_20 - expected / 20.0).abs() < 4.0 * (expected / 20.0).sqrt(), "{of_20}");
     }
 }

@@ -330,8 +330,8 @@ proptest! {
         });
         for (mut echo, mut opening) in links {
         for cell in &cells {
-            echo.write(&mut [0; CELL_LEN], MonoTime::default());
-            let _ = echo.handle(as_ref(cell), MonoTime::default());
+            echo.write(&mut [0; CELL_LEN]);
+            let _ = echo.handle(as_ref(cell));
             prop_assert!(echo.echoed() <= echo.sent());
             opening = match opening.map(|opening| opening.handle(as_ref(cell))) {
                 Some(Ok(Opening::Waiting(opening))) => Some(opening),

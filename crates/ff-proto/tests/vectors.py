@@ -149,15 +149,20 @@ assert polyval(
 ) == bytes.fromhex("f7a3b47b846119fae5b7866cf5e5b77e")
 
 
-def draws(secret, probability, count):
-    """The first cells that are checked."""
-    cells, cell = [], -1
-    for n in range(count):
-        (number,) = struct.unpack(">Q", keystream(secret, 8 * n, 8))
-        uniform = ((number >> 11) + 0.5) / 2**53
-        cell += 1 + int(math.log(uniform) / math.log1p(-probability))
+def draws(secret, least, links, until):
+    """The cells of one of so many links that are checked, up to one behind `until`; all links
+    have had as many cells as this one whenever it draws."""
+    cells, cell, draw = [], 0, 0
+    while cell < until:
         cells.append(cell)
-    return cells
+        cell += 1
+        probability = max(least, 300 / (links * (cell + 1)))
+        if probability < 1:
+            (number,) = struct.unpack(">Q", keystream(secret, 8 * draw, 8))
+            uniform = ((number >> 11) + 0.5) / 2**53
+            cell += int(math.log(uniform) / math.log1p(-probability))
+            draw += 1
+    return cells + [cell]
 
 
 # §9: the estimate
@@ -348,7 +353,8 @@ def samples():
     return {
         "secret": SAMPLING_SECRET.hex(),
         "runs": [
-            {"probability": p, "cells": draws(SAMPLING_SECRET, p, 8)} for p in (0.5, 1e-3, 1e-5)
+            {"probability": p, "links": links, "cells": draws(SAMPLING_SECRET, p, links, until)}
+            for p, links, until in ((0.5, 1, 600), (1e-3, 20, 20_000), (1e-5, 160, 1_000_000))
         ],
     }
 

@@ -12,9 +12,9 @@ use mio::{Events, Interest, Poll, Token};
 use rustls::{ConnectionCommon, SideData};
 
 use super::{BenchError, Case, Run, io, pin, tls};
-use crate::nap::NAP;
 use crate::report::thread_cpu_time;
 use crate::socket::{READ_LEN, WRITE_LEN};
+use crate::window::MIN_NAP;
 
 /// Bytes that may be on the way on one socket.
 const WINDOW: usize = 1 << 20;
@@ -167,7 +167,7 @@ impl<C: Channel> Loop<C> {
     /// Takes the kernel's word for what is ready, after a nap when there is nothing to do.
     fn wait(&mut self, events: &mut Events, busy: bool) -> Result<(), BenchError> {
         if !busy {
-            std::thread::sleep(NAP);
+            std::thread::sleep(MIN_NAP);
         }
         let timeout = if busy { Duration::ZERO } else { Duration::from_millis(10) };
         self.poll.poll(events, Some(timeout)).map_err(io("polling"))?;

@@ -25,9 +25,9 @@ use super::{BenchError, Case, Run, io, pin, tls};
 use crate::link::record::{HEADER, MAX_WIRE, Opened, Opener, Sealer, pair};
 use crate::link::{Link, LinkOptions, TargetAddr};
 use crate::measurer::{Measurer, MeasurerEvent, START_LEAD};
-use crate::nap::NAP;
 use crate::order::Order;
 use crate::socket::READ_LEN;
+use crate::window::MIN_NAP;
 
 /// The cheapest cipher for the target; to the measurer they cost the same.
 const CRYPTO: CryptoKind = CryptoKind::AES128_CTR;
@@ -192,9 +192,9 @@ fn serve(mut sockets: Vec<TargetSocket>, stop: &AtomicBool) -> Result<(), BenchE
             }
         }
         if !busy {
-            std::thread::sleep(NAP);
+            std::thread::sleep(MIN_NAP);
         }
-        let timeout = if busy { std::time::Duration::ZERO } else { 20 * NAP };
+        let timeout = if busy { std::time::Duration::ZERO } else { 20 * MIN_NAP };
         poll.poll(&mut events, Some(timeout)).map_err(io("polling"))?;
         for event in events.iter() {
             if let Some(socket) = sockets.get_mut(event.token().0) {

@@ -4,9 +4,6 @@
 //! turns into an [`EchoLink`]. There, [`EchoLink::write`] fills the cells to send and
 //! [`EchoLink::handle`] takes the cells that come. Both are the hot path: no allocation, no lock.
 
-use core::time::Duration;
-use std::collections::VecDeque;
-
 use ed25519_dalek::SigningKey;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
@@ -19,16 +16,12 @@ use crate::cgo::{TAG_LEN, Tag};
 use crate::circuit::{CircuitKeys, EphemeralKey, Exchange};
 use crate::content::{Checker, Content, Sampler};
 use crate::msg::{CryptoKind, MeasCreate, MeasCreated, MeasurementId, Msg, Signed};
-use crate::units::MonoTime;
 
 /// The circuit id of measurement circuits: an initiator's ids have the high bit set (tor-spec),
 /// and one circuit a link needs no other.
 pub const MEASUREMENT_CIRC_ID: u32 = 0x8000_0001;
 /// How far around a cell its neighbours are looked for, to tell disorder from damage.
 const NEAR_CELLS: u64 = 64;
-/// Checks that may wait for their cell at once, 24 bytes each. At one check per 1000 cells that is
-/// 130 MB in flight on one link; a sample beyond it is not taken.
-const MAX_PENDING_CHECKS: usize = 256;
 
 /// The random numbers one link needs, all fresh from a cryptographic generator.
 #[derive(Zeroize, ZeroizeOnDrop)]
@@ -123,10 +116,7 @@ pub enum EchoEvent {
     /// An echo, not checked.
     Echo,
     /// An echo that was checked and is right.
-    Checked {
-        /// From writing the cell to reading its echo.
-        round_trip: Duration,
-    },
+    Checked,
     /// Nothing: padding.
     Ignored,
     /// The target ended the measurement.
@@ -142,17 +132,14 @@ pub struct EchoLink {
     sent: u64,
     /// Cells that came back.
     echoed: u64,
-    /// The next cell to check, on the way or still to be written.
-    next_check: u64,
-    /// The tag of the echo in front of that cell, once it has come. It is noted then because the
-    /// echo may have come before the next cell was written.
+    /// Cells that have come back on all links that are counted together.
+    echoed_in_all: u64,
+    /// The tag of the echo in front of the next cell to check, once it has come.
     tag_before: Tag,
     /// Makes the content.
     content: Content,
     /// Draws the cells to check.
     sampler: Sampler,
-    /// The cells to check that are on the way, and when they were written.
-    pending: VecDeque<(u64, MonoTime)>,
     /// Regenerates what must come back.
     checker: Box<Checker>,
 }
@@ -167,47 +154,34 @@ impl EchoLink {
         check_probability: f64,
     ) -> Self {
         let [a, b, c, d] = circ_id.to_be_bytes();
-        let sampler = Sampler::new(&secrets.sampling, check_probability);
         Self {
             header: [a, b, c, d, CMD_MEAS_ECHO],
             sent: 0,
             echoed: 0,
-            next_check: sampler.next(),
+            echoed_in_all: 0,
             tag_before: [0; TAG_LEN],
             content: Content::new(&secrets.content),
-            sampler,
-            pending: VecDeque::with_capacity(MAX_PENDING_CHECKS),
+            sampler: Sampler::new(&secrets.sampling, check_probability),
             checker: Box::new(Checker::new(&secrets.content, keys)),
         }
     }
 
     /// Writes the next echo cell.
     #[inline]
-    pub fn write(&mut self, cell: &mut Cell, now: MonoTime) {
+    pub fn write(&mut self, cell: &mut Cell) {
         let (header, body) = cell.split_at_mut(HEADER_LEN);
         header.copy_from_slice(&self.header);
         if let Ok(body) = <&mut cell::Body>::try_from(body) {
             self.content.fill(body);
         }
-        if self.sent == self.sampler.next() {
-            self.note_check(now);
-        }
         self.sent += 1;
     }
 
-    /// Remembers that the cell being written will be checked.
-    #[cold]
-    fn note_check(&mut self, now: MonoTime) {
-        if self.pending.len() < MAX_PENDING_CHECKS {
-            self.pending.push_back((self.sent, now));
-        }
-        self.sampler.advance();
-        self.note_next_check();
-    }
-
-    /// Finds the next cell to check.
-    fn note_next_check(&mut self) {
-        self.next_check = self.pending.front().map_or(self.sampler.next(), |&(index, _)| index);
+    /// Notes how many cells have come back on all links that are counted together. The more they
+    /// are, the smaller the part of them that is checked; whoever does not call this has as many
+    /// of each link checked as if it were the only one.
+    pub fn note_echoed_in_all(&mut self, cells: u64) {
+        self.echoed_in_all = cells;
     }
 
     /// Takes the next cell.
@@ -215,11 +189,7 @@ impl EchoLink {
     /// # Errors
     /// [`SessionFailure`]: the measurement has failed.
     #[inline]
-    pub fn handle(
-        &mut self,
-        cell: CellRef<'_>,
-        now: MonoTime,
-    ) -> Result<EchoEvent, SessionFailure> {
+    pub fn handle(&mut self, cell: CellRef<'_>) -> Result<EchoEvent, SessionFailure> {
         if cell.command != CMD_MEAS_ECHO {
             return handle_other(cell);
         }
@@ -232,37 +202,30 @@ impl EchoLink {
         }
         self.echoed += 1;
         // One comparison finds the cell to check and the one in front of it.
-        if self.echoed >= self.next_check {
-            return self.look_at(index, cell.body, now);
+        if self.echoed >= self.sampler.next() {
+            return self.look_at(index, cell.body);
         }
         Ok(EchoEvent::Echo)
     }
 
     /// Checks the cell if it is to be checked, and keeps its tag if the next one is.
     #[cold]
-    fn look_at(
-        &mut self,
-        index: u64,
-        body: &[u8],
-        now: MonoTime,
-    ) -> Result<EchoEvent, SessionFailure> {
+    fn look_at(&mut self, index: u64, body: &[u8]) -> Result<EchoEvent, SessionFailure> {
         let Ok(body) = <&cell::Body>::try_from(body) else {
             return Err(PeerViolation::WrongContent { index }.into());
         };
-        let due = self.pending.front().copied().filter(|&(due, _)| due == index);
-        if due.is_some() {
-            self.pending.pop_front();
-            self.note_next_check();
+        let mut event = EchoEvent::Echo;
+        if index == self.sampler.next() {
             if self.checker.expected(index, &self.tag_before) != *body {
                 return Err(self.explain(index, body).into());
             }
+            self.sampler.advance(self.echoed_in_all);
+            event = EchoEvent::Checked;
         }
-        if self.echoed == self.next_check {
+        if self.echoed == self.sampler.next() {
             self.tag_before.copy_from_slice(&body[..TAG_LEN]);
         }
-        Ok(due.map_or(EchoEvent::Echo, |(_, written)| EchoEvent::Checked {
-            round_trip: now.since(written),
-        }))
+        Ok(event)
     }
 
     /// Says what is wrong with a body that came in the place of cell `place`.
@@ -278,9 +241,7 @@ impl EchoLink {
     /// Bytes of memory the link holds on to.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        size_of::<Self>()
-            + size_of::<Checker>()
-            + self.pending.capacity() * size_of::<(u64, MonoTime)>()
+        size_of::<Self>() + size_of::<Checker>()
     }
 
     /// Cells written.

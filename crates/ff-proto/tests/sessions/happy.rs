@@ -83,8 +83,7 @@ fn measure_three_seconds(crypto: CryptoKind) {
         assert!(measurer.has_ended);
         assert!(!net.is_open(measurer.link));
         assert_eq!(echo.echoed(), echo.sent(), "nothing is lost");
-        assert_eq!(measurer.round_trips.len() as u64, echo.sent(), "every cell was checked");
-        assert!(measurer.round_trips.iter().all(|&time| time == LATENCY * 2));
+        assert_eq!(measurer.checked, echo.sent(), "every cell was checked");
     }
     assert!(net.target.is_idle() && !net.target.limits_background());
     assert!(net.is_open(coordinator.link), "the coordinator may read on");

@@ -1,7 +1,5 @@
 //! How a measurer's session judges a relay that cheats. Every cell is checked here.
 
-use std::time::Duration;
-
 use ff_proto::cell::{
     self, BODY_LEN, CELL_LEN, CMD_MEAS_ECHO, CMD_MEASUREMENT, CMD_PADDING, CMD_VPADDING, Cell,
 };
@@ -9,7 +7,6 @@ use ff_proto::circuit::{CircuitKeys, EchoCircuit, EphemeralKey, Exchange, Forwar
 use ff_proto::msg::{CryptoKind, ErrCode, MeasBg, MeasCreated, MeasEnd, MeasErr, Msg};
 use ff_proto::session::SessionFailure;
 use ff_proto::session::measurer::{EchoEvent, EchoLink, LinkSecrets, Opening, OpeningLink};
-use ff_proto::units::MonoTime;
 
 use crate::net::{CIRC, MEASUREMENT, measurer_key};
 
@@ -39,7 +36,7 @@ fn echoed_with(crypto: CryptoKind, count: usize) -> (EchoLink, Vec<Cell>) {
     let mut circuit = EchoCircuit::new(CIRC, &keys(crypto));
     let cells = (0..count).map(|_| {
         let mut cell = [0; CELL_LEN];
-        link.write(&mut cell, MonoTime::default());
+        link.write(&mut cell);
         circuit.echo(cell.last_chunk_mut::<BODY_LEN>().expect("a body"));
         cell
     });
@@ -47,10 +44,9 @@ fn echoed_with(crypto: CryptoKind, count: usize) -> (EchoLink, Vec<Cell>) {
     (link, cells)
 }
 
-/// Hands a link a cell one second after it was sent.
+/// Hands a link a cell.
 fn hear(link: &mut EchoLink, cell: &Cell) -> Result<EchoEvent, SessionFailure> {
-    let now = MonoTime::from_micros(1_000_000);
-    link.handle(cell::peek_cell(cell).expect("a whole cell"), now)
+    link.handle(cell::peek_cell(cell).expect("a whole cell"))
 }
 
 /// Hands a link cells until one fails, and says which and how.
@@ -68,12 +64,11 @@ fn control(message: &Msg) -> Cell {
 }
 
 #[test]
-fn honest_echo_is_counted_checked_and_timed() {
+fn honest_echo_is_counted_and_checked() {
     for &crypto in CryptoKind::SUPPORTED {
         let (mut link, cells) = echoed_with(crypto, 3);
-        let checked = EchoEvent::Checked { round_trip: Duration::from_secs(1) };
         for cell in &cells {
-            assert_eq!(hear(&mut link, cell), Ok(checked));
+            assert_eq!(hear(&mut link, cell), Ok(EchoEvent::Checked));
         }
         assert_eq!((link.sent(), link.echoed()), (3, 3));
     }
@@ -95,7 +90,7 @@ fn skipped_decryption_is_caught() {
     for &crypto in CryptoKind::SUPPORTED {
         let mut link = EchoLink::new(CIRC, &secrets(), &keys(crypto), 1.0);
         let mut cell = [0; CELL_LEN];
-        link.write(&mut cell, MonoTime::default());
+        link.write(&mut cell);
         assert_eq!(first_failure(&mut link, &[cell]), Some((0, "wrong_content")));
     }
 }
@@ -110,17 +105,18 @@ fn a_cell_made_with_the_cheaper_cipher_is_caught() {
 /// Sends and echoes cells one after the other, checks some, and damages one; says which failed.
 fn first_failure_of_sparse_checks(crypto: CryptoKind, damaged: Option<u64>) -> (u64, Option<u64>) {
     let mut link = EchoLink::new(CIRC, &secrets(), &keys(crypto), 0.3);
+    link.note_echoed_in_all(u64::MAX);
     let mut circuit = EchoCircuit::new(CIRC, &keys(crypto));
     let mut checked = 0;
     for index in 0..1000 {
         let mut cell = [0; CELL_LEN];
-        link.write(&mut cell, MonoTime::default());
+        link.write(&mut cell);
         circuit.echo(cell.last_chunk_mut::<BODY_LEN>().expect("a body"));
         if damaged == Some(index) {
             cell[7] ^= 1;
         }
         match hear(&mut link, &cell) {
-            Ok(EchoEvent::Checked { .. }) => checked += 1,
+            Ok(EchoEvent::Checked) => checked += 1,
             Ok(_) => {}
             Err(_) => return (checked, Some(index)),
         }
@@ -148,6 +144,22 @@ fn with_cgo_a_damaged_tag_is_caught_by_a_check_of_its_cell_or_the_next() {
     // p = 0.3, and 1 - 0.7^2 = 0.51 with a second chance.
     let (ctr, cgo) = (caught(CryptoKind::AES128_CTR), caught(CryptoKind::CGO_AES128));
     assert!((40..80).contains(&ctr) && (80..125).contains(&cgo), "{ctr} and {cgo} of 200");
+}
+
+#[test]
+fn no_cell_to_be_checked_is_passed_over_however_many_are_on_the_way() {
+    let (mut link, mut cells) = echoed(20_000);
+    assert_eq!(first_failure(&mut link, &cells[..19_999]), None);
+    cells[19_999][9] ^= 1;
+    assert_eq!(first_failure(&mut link, &cells[19_999..]), Some((0, "wrong_content")));
+}
+
+#[test]
+fn a_link_holds_its_state_and_the_checkers_and_nothing_for_cells_on_the_way() {
+    let (some, many) = (echoed(1).0.held_bytes(), echoed(20_000).0.held_bytes());
+    assert_eq!(some, many);
+    // Two keystreams of 1 KB and a counter each, and the checker's.
+    assert!((3 * 1024..8 * 1024).contains(&some), "{some}");
 }
 
 #[test]
@@ -200,11 +212,15 @@ fn echo_on_another_circuit_is_caught() {
 
 #[test]
 fn unchecked_cells_pass_but_are_counted() {
-    // The least probability: the first check is far away.
+    // The least probability: behind the first cell the next check is far away.
     let mut link = EchoLink::new(CIRC, &secrets(), &keys(CryptoKind::CGO_AES128), 1e-9);
+    link.note_echoed_in_all(u64::MAX);
+    let (_, cells) = echoed(1);
     let mut cell = [0; CELL_LEN];
+    link.write(&mut cell);
+    assert_eq!(hear(&mut link, &cells[0]), Ok(EchoEvent::Checked));
     for _ in 0..2 {
-        link.write(&mut cell, MonoTime::default());
+        link.write(&mut cell);
         assert_eq!(hear(&mut link, &cell), Ok(EchoEvent::Echo));
     }
     assert_eq!(first_failure(&mut link, &[cell]), Some((0, "more_cells_than_sent")));
@@ -218,8 +234,8 @@ fn padding_is_ignored_everywhere() {
     let (mut link, cells) = echoed(2);
     for cell in &cells {
         assert_eq!(hear(&mut link, &padding), Ok(EchoEvent::Ignored));
-        assert_eq!(link.handle(vpadding, MonoTime::default()), Ok(EchoEvent::Ignored));
-        assert!(matches!(hear(&mut link, cell), Ok(EchoEvent::Checked { .. })));
+        assert_eq!(link.handle(vpadding), Ok(EchoEvent::Ignored));
+        assert!(matches!(hear(&mut link, cell), Ok(EchoEvent::Checked)));
     }
     let padding = cell::peek_cell(&padding).expect("whole");
     for padding in [padding, vpadding] {

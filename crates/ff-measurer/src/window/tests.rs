@@ -1,0 +1,356 @@
+//! Windows and naps next to targets of all kinds, without sockets and clocks.
+
+use std::collections::VecDeque;
+
+use super::*;
+
+/// Steps of the simulation: a tenth of a millisecond.
+const STEP_MICROS: u64 = 100;
+/// Cells that one writing call sends.
+const CALL: u64 = 84;
+
+/// A target: how many cells it may have echoed, of those that have come, at a time in seconds.
+type Law = Box<dyn FnMut(f64, &Arrived) -> u64>;
+
+/// What has come to a target.
+struct Arrived {
+    /// Cells that wait to be echoed, of all links.
+    waiting: u64,
+}
+
+/// A measurer of some links, and a target behind a path.
+struct Net {
+    /// The time, in microseconds.
+    micros: u64,
+    /// The round trip without any queue.
+    delay_micros: u64,
+    /// What the links share.
+    path: Path,
+    /// The links.
+    links: Vec<Window>,
+    /// Cells on their way to the target: when they arrive, whose they are, and how many.
+    there: VecDeque<(u64, usize, u64)>,
+    /// Cells at the target, in the order in which they came.
+    waiting: VecDeque<(usize, u64)>,
+    /// Cells in the measurer's kernel.
+    unread: Vec<u64>,
+    /// The target.
+    law: Law,
+    /// The measurer sleeps until then.
+    naps_until: u64,
+    /// Cells echoed.
+    echoed: u64,
+    /// Naps taken.
+    naps: u64,
+    /// The longest of them.
+    longest_nap: Duration,
+    /// When the target had nothing to echo, in steps.
+    idle_steps: u64,
+}
+
+impl Net {
+    /// Before the first cell.
+    fn new(links: usize, delay: Duration, law: Law) -> Self {
+        let path = Path::new(links);
+        Self {
+            micros: 0,
+            delay_micros: MonoTime::from(delay).micros(),
+            links: vec![Window::new(&path); links],
+            path,
+            there: VecDeque::new(),
+            waiting: VecDeque::new(),
+            unread: vec![0; links],
+            law,
+            naps_until: 0,
+            echoed: 0,
+            naps: 0,
+            longest_nap: Duration::ZERO,
+            idle_steps: 0,
+        }
+    }
+
+    /// Cells on the way and those that may be, of all links.
+    fn windows(&self) -> u64 {
+        self.links.iter().map(|link| link.cells).sum()
+    }
+
+    /// Cells that the target has and has not echoed.
+    fn held(&self) -> u64 {
+        self.waiting.iter().map(|&(_, cells)| cells).sum()
+    }
+
+    /// Runs for so long.
+    fn run(&mut self, time: Duration) {
+        let end = self.micros + MonoTime::from(time).micros();
+        while self.micros < end {
+            self.echo();
+            if self.micros >= self.naps_until {
+                self.measure();
+            }
+            self.micros += STEP_MICROS;
+        }
+    }
+
+    /// What the target does in a step.
+    fn echo(&mut self) {
+        while let Some(&(at, link, cells)) = self.there.front()
+            && at <= self.micros
+        {
+            self.there.pop_front();
+            self.waiting.push_back((link, cells));
+        }
+        let waiting = self.held();
+        let mut left = (self.law)(self.micros as f64 / 1e6, &Arrived { waiting });
+        self.idle_steps += u64::from(waiting == 0);
+        while left > 0
+            && let Some((link, cells)) = self.waiting.front_mut()
+        {
+            let now = left.min(*cells);
+            (left, *cells) = (left - now, *cells - now);
+            // The way back is in the delay of the way there.
+            self.unread[*link] += now;
+            if *cells == 0 {
+                self.waiting.pop_front();
+            }
+        }
+    }
+
+    /// What the measurer does when it is awake: reads, writes, and naps when nothing is left.
+    fn measure(&mut self) {
+        let now = MonoTime::from_micros(self.micros);
+        for (index, link) in self.links.iter_mut().enumerate() {
+            let came = std::mem::take(&mut self.unread[index]);
+            if came > 0 {
+                self.echoed += came;
+                link.on_echoed(came, now, &mut self.path);
+            }
+            loop {
+                let cells = link.room().min(CALL);
+                if cells < link.worthwhile().min(CALL) {
+                    break;
+                }
+                link.on_sent(cells, now);
+                self.there.push_back((self.micros + self.delay_micros, index, cells));
+            }
+        }
+        let nap = nap(self.links.iter().map(|link| link.queue(&self.path)));
+        let second_ends = 1_000_000 - self.micros % 1_000_000;
+        self.naps_until = self.micros + MonoTime::from(nap).micros().min(second_ends);
+        self.longest_nap = self.longest_nap.max(nap);
+        self.naps += 1;
+    }
+}
+
+/// A target that echoes so many cells a second, which gather for so long before they count.
+fn steady(rate: f64, refill: Duration) -> Law {
+    bursty(move |_| rate, refill)
+}
+
+/// As [`steady`], with a rate that depends on the time.
+fn bursty(rate: impl Fn(f64) -> f64 + 'static, refill: Duration) -> Law {
+    let (mut filled_at, mut tokens) = (0.0, 0.0);
+    let depth = refill.as_secs_f64().max(0.001);
+    Box::new(move |now, arrived| {
+        if now - filled_at >= refill.as_secs_f64() {
+            let rate = rate(now);
+            tokens = f64::min(tokens + rate * (now - filled_at), rate * depth.max(0.1));
+            filled_at = now;
+        }
+        let cells = (tokens as u64).min(arrived.waiting);
+        tokens -= cells as f64;
+        cells
+    })
+}
+
+/// A target that decrypts at a steady rate, but keeps what it has for the last `hold` of each
+/// `period`, and gives it all at once.
+fn holding(rate: f64, hold: f64, period: f64) -> Law {
+    let (mut last, mut decrypted) = (0.0, 0.0);
+    Box::new(move |now, arrived| {
+        decrypted = f64::min(decrypted + rate * (now - last), arrived.waiting as f64);
+        last = now;
+        if now % period > period - hold {
+            return 0;
+        }
+        let cells = decrypted as u64;
+        decrypted -= cells as f64;
+        cells
+    })
+}
+
+/// Milliseconds.
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// Asserts that a number is in a range, which is given as parts of another.
+#[track_caller]
+fn assert_within(value: f64, of: f64, range: std::ops::RangeInclusive<f64>, what: &str) {
+    let part = value / of;
+    println!("{what}: {value:.0}, {part:.3} of {of:.0}");
+    assert!(range.contains(&part), "{what}: {part:.3} is not in {range:?}");
+}
+
+/// 10 Mbit/s in cells a second.
+const TEN_MBIT: f64 = 2_432.0;
+
+#[test]
+fn a_limited_target_is_always_busy_and_has_a_quarter_second_to_echo() {
+    for (links, mbit) in [(1, 10.0), (20, 10.0), (1, 250.0), (20, 250.0), (160, 250.0)] {
+        for (delay, refill) in [(1, 0), (1, 100), (60, 0), (210, 0), (210, 100)] {
+            let rate = TEN_MBIT * mbit / 10.0;
+            let mut net = Net::new(links, ms(delay), steady(rate, ms(refill)));
+            net.run(ms(4_000));
+            let before = net.echoed;
+            net.run(ms(5_000));
+            let what = format!("{links} links, {mbit} Mbit/s, {delay} ms, refill {refill} ms");
+            assert_within((net.echoed - before) as f64, rate * 5.0, 0.975..=1.02, &what);
+            // The first cell may wait for a refill.
+            let round_trip = (delay + refill) as f64 / 1e3;
+            let longest = (round_trip + 0.25) * rate;
+            let queued =
+                if mbit > 100.0 { longest.min(round_trip * rate + 16_384.0) } else { longest };
+            assert_within(net.windows() as f64, queued, 0.55..=1.3, &what);
+            assert!(net.longest_nap <= MAX_NAP);
+        }
+    }
+}
+
+#[test]
+fn the_least_windows_of_160_links_are_little_even_for_a_slow_target() {
+    let mut net = Net::new(160, ms(1), steady(TEN_MBIT, ms(100)));
+    net.run(ms(2_000));
+    let before = net.echoed;
+    net.run(ms(5_000));
+    assert_within((net.echoed - before) as f64, TEN_MBIT * 5.0, 0.975..=1.02, "echoed");
+    assert_within(net.windows() as f64, TEN_MBIT, 0.39..=0.41, "windows of one record");
+    assert_within(net.held() as f64, TEN_MBIT, 0.0..=0.4, "held");
+}
+
+#[test]
+fn a_fast_and_distant_link_gets_what_it_needs() {
+    // 1 Gbit/s over 300 ms: 243,000 cells/s, 73,000 on the way.
+    for links in [1, 20] {
+        let mut net = Net::new(links, ms(300), steady(243_000.0, ms(0)));
+        net.run(ms(8_000));
+        let before = net.echoed;
+        net.run(ms(2_000));
+        assert_within((net.echoed - before) as f64, 2.0 * 243_000.0, 0.975..=1.02, "echoed");
+        assert_within(net.windows() as f64, 73_000.0 + 16_384.0, 0.95..=1.05, "windows");
+    }
+}
+
+#[test]
+fn a_window_is_up_within_few_round_trips() {
+    for (links, delay, secs) in [(20, 27, 1), (20, 100, 1), (20, 210, 2), (160, 210, 2)] {
+        let rate = 25.0 * TEN_MBIT;
+        let mut net = Net::new(links, ms(delay), steady(rate, ms(0)));
+        net.run(ms(1_000 * secs));
+        let before = net.echoed;
+        net.run(ms(1_000));
+        let what = format!("{links} links, {delay} ms: the second behind {secs} s");
+        assert_within((net.echoed - before) as f64, rate, 0.94..=1.02, &what);
+    }
+}
+
+#[test]
+fn what_all_links_may_have_waiting_is_capped() {
+    // 10 Gbit/s.
+    let mut net = Net::new(20, ms(1), steady(2_432_000.0, ms(0)));
+    net.run(ms(2_000));
+    assert_within(net.windows() as f64, 2_432.0 + 16_384.0, 0.9..=1.2, "windows");
+    let naps = net.naps;
+    net.run(ms(1_000));
+    assert!(net.naps - naps > 200, "short naps, so that caches hold it: {}", net.naps - naps);
+}
+
+#[test]
+fn a_target_that_holds_echoes_back_does_not_have_many_to_hold() {
+    for hold in [0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0] {
+        for (links, period) in
+            [(1, 2.0 * hold), (20, 2.0 * hold), (20, hold + 1.0), (20, hold + 4.0)]
+        {
+            let mut net = Net::new(links, ms(1), holding(TEN_MBIT, hold, period));
+            net.run(ms(5_000));
+            let mut most = 0;
+            for _ in 0..200 {
+                net.run(ms(100));
+                most = most.max(net.windows());
+            }
+            let what = format!("{links} links, {hold} s of {period} s");
+            assert_within(most as f64, TEN_MBIT, 0.0..=0.38, &what);
+        }
+    }
+}
+
+#[test]
+fn a_target_that_delays_from_the_start_gets_no_more_than_the_cap() {
+    let mut net = Net::new(20, ms(2_000), steady(TEN_MBIT, ms(0)));
+    net.run(ms(20_000));
+    assert!(net.windows() <= 2_000, "{}", net.windows());
+    let mut net = Net::new(20, ms(600), steady(TEN_MBIT, ms(0)));
+    net.run(ms(10_000));
+    assert_within(net.windows() as f64, TEN_MBIT, 0.5..=0.8, "half a second and a quarter");
+}
+
+#[test]
+fn a_target_that_becomes_slower_is_sent_nothing_until_it_has_a_quarter_second() {
+    let rate = |now| if (5.0..15.0).contains(&now) { TEN_MBIT } else { 25.0 * TEN_MBIT };
+    let mut net = Net::new(20, ms(20), bursty(rate, ms(10)));
+    net.run(ms(5_000));
+    assert_within(net.windows() as f64, 25.0 * TEN_MBIT * 0.27, 0.8..=1.2, "at first");
+    let held = net.held() as f64;
+    net.run(ms(3_000));
+    let echoed = held - net.held() as f64;
+    assert_within(echoed, 3.0 * TEN_MBIT, 0.4..=1.01, "fewer waiting after three seconds");
+    net.run(ms(5_000));
+    assert_within(net.windows() as f64, TEN_MBIT * 0.27, 0.5..=1.5, "eight seconds slower");
+    net.run(ms(7_000));
+    assert_within(net.windows() as f64, 25.0 * TEN_MBIT * 0.27, 0.7..=1.2, "five seconds faster");
+}
+
+#[test]
+fn naps_do_not_keep_a_window_small() {
+    // All echoes are there at each nap's end, whatever the window; nothing else is the limit.
+    let mut path = Path::new(1);
+    let mut window = Window::new(&path);
+    let mut now = MonoTime::from_micros(0);
+    window.on_sent(window.room(), now);
+    now = now + ms(1);
+    window.on_echoed(window.cells, now, &mut path);
+    for nap in [ms(1), ms(10), ms(50), MAX_NAP, MAX_NAP, MAX_NAP, MAX_NAP] {
+        let before = window.cells;
+        while window.room() > 0 {
+            window.on_sent(window.room().min(CALL), now);
+        }
+        now = now + nap;
+        let back = window.cells;
+        for part in [back / 3, back / 3, back - 2 * (back / 3)] {
+            window.on_echoed(part, now, &mut path);
+        }
+        assert!(window.cells > before * 3 / 2 || before > 8_192, "{before}: {}", window.cells);
+    }
+}
+
+#[test]
+fn a_nap_is_half_of_what_waits_and_neither_too_long_nor_too_short() {
+    assert_eq!(nap([(100, 1_000.0), (300, 3_000.0)].into_iter()), ms(50));
+    assert_eq!(nap([(1_000_000, 1_000.0)].into_iter()), MAX_NAP);
+    assert_eq!(nap([(0, 1_000.0)].into_iter()), MIN_NAP);
+    assert_eq!(nap([(10, 0.0)].into_iter()), MIN_NAP, "before anything has come back");
+    assert_eq!(nap(std::iter::empty()), MIN_NAP);
+}
+
+#[test]
+fn only_the_greatest_window_counts_as_a_limit() {
+    let mut path = Path::new(1);
+    let mut window = Window { cells: MAX_CELLS, ..Window::new(&path) };
+    let now = MonoTime::from_micros(0);
+    assert!(!window.is_at_limit());
+    window.on_sent(MAX_CELLS / 4, now);
+    assert!(!window.is_at_limit(), "it is not full");
+    window.on_sent(window.room(), now);
+    assert!(window.is_at_limit());
+    window.on_echoed(MAX_CELLS, now + ms(10_000), &mut path);
+    assert!(!window.is_at_limit(), "it is smaller");
+}
