@@ -15,6 +15,8 @@ pub mod link;
 pub mod relay;
 pub mod tls;
 
+mod limit;
+mod outbox;
 mod params;
 
 /// Gives rustls its cryptography if the process has not chosen one yet.

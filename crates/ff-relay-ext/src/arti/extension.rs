@@ -5,34 +5,31 @@
 //! here turns the extension off, measurement links close, and every other link goes on as if it
 //! were not there.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::task::{Context, Waker};
+use std::task::Context;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ff_proto::auth::Exporter;
 use ff_proto::cell::{Cell, CellRef};
 use ff_proto::circuit::EchoCircuit;
-use ff_proto::rate::TokenBucket;
-use ff_proto::session::target::{Arrival, LinkId, Output, Policy, TargetEvent};
+use ff_proto::session::target::{Arrival, LinkId, Output, Part, Policy, TargetEvent};
 use ff_proto::units::{BytesPerSec, Cells, MonoTime};
 use futures::task::AtomicWaker;
 use tor_rtcompat::SleepProvider;
 use tracing::{error, info, warn};
 
+use super::limit::{Direction, Limiter, Traffic};
 use crate::memory::MemoryError;
 use crate::target::{RelayTarget, Totals};
 
 /// How often limits are refilled and timers looked at.
 const TICK: Duration = Duration::from_millis(10);
-/// The depth of the rate limit's buckets in time.
-const BURST: Duration = Duration::from_millis(100);
-/// How far clients may overdraw the rate limit, in time, while they are held to their share of a
-/// measurement. Within it they come first: measurement traffic waits until the debt is paid.
-const CLIENT_CREDIT: Duration = Duration::from_millis(50);
+/// How long a link that is to be closed waits for its peer to take the last words.
+const LINGER: Duration = Duration::from_secs(2);
 
 /// What a link has to do, besides moving bytes.
 #[derive(Debug)]
@@ -41,8 +38,12 @@ pub(super) enum LinkTask {
     Send(Box<Cell>),
     /// Become a measurement link.
     Open(Box<EchoCircuit>),
+    /// Forget the circuit, and drop what comes for it.
+    Over,
     /// Send what is pending and close.
     Close,
+    /// Close at once.
+    Abandon,
 }
 
 /// The part of a link that others can reach.
@@ -56,33 +57,11 @@ pub(super) struct LinkHandle {
     pub(super) waker: AtomicWaker,
 }
 
-/// What kind of traffic wants to move.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Traffic {
-    /// Everything that is not measurement: clients and other relays.
-    Background,
-    /// Echo cells.
-    Measurement,
-    /// The coordinator's link.
-    Control,
-}
-
-/// Which way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Direction {
-    /// From the peer.
-    Received,
-    /// To the peer.
-    Sent,
-}
-
 /// The extension of one relay.
 #[derive(Debug)]
 pub struct Extension {
     /// Everything that changes.
     state: Mutex<State>,
-    /// Tasks that wait for tokens.
-    waiters: Mutex<Vec<Waker>>,
     /// Whether the extension has failed and is out of service.
     failed: AtomicBool,
     /// Zero of its clock.
@@ -94,49 +73,14 @@ pub struct Extension {
 struct State {
     /// The relay's side of all measurements.
     target: RelayTarget,
-    /// The relay's own rate limit, received and sent.
-    limit: Option<RateLimit>,
+    /// Who may move bytes next.
+    limiter: Limiter,
     /// The links that are open.
     links: HashMap<LinkId, Weak<LinkHandle>>,
     /// The next link's name.
     next_link: u64,
-}
-
-/// A rate limit like torrc's BandwidthRate: the same for both directions, each with its bucket.
-#[derive(Debug)]
-struct RateLimit {
-    /// For bytes received.
-    received: TokenBucket,
-    /// For bytes sent.
-    sent: TokenBucket,
-    /// What clients may overdraw.
-    client_credit_bytes: u64,
-}
-
-impl RateLimit {
-    /// A limit with full buckets.
-    fn new(rate: BytesPerSec, now: MonoTime) -> Self {
-        let bucket = TokenBucket::new(rate, rate.bytes_in(BURST), now);
-        Self { received: bucket, sent: bucket, client_credit_bytes: rate.bytes_in(CLIENT_CREDIT) }
-    }
-
-    /// Bytes that may move now; `in_share` says that clients are held to their share already.
-    fn allowance(&self, direction: Direction, traffic: Traffic, in_share: bool) -> u64 {
-        let (received, sent) = (self.received.available_bytes(), self.sent.available_bytes());
-        let available = match (direction, traffic) {
-            // What is received of it will be sent.
-            (_, Traffic::Measurement) => received.min(sent),
-            (Direction::Received, _) => received,
-            (Direction::Sent, _) => sent,
-        };
-        let credit = match traffic {
-            Traffic::Background if in_share => self.client_credit_bytes,
-            Traffic::Background | Traffic::Measurement => 0,
-            Traffic::Control => return u64::MAX,
-        };
-        let credit = i64::try_from(credit).unwrap_or(i64::MAX);
-        u64::try_from(available.saturating_add(credit)).unwrap_or(0)
-    }
+    /// Links that are to be closed, and since when, in this order.
+    closing: VecDeque<(MonoTime, LinkId)>,
 }
 
 impl Extension {
@@ -152,12 +96,15 @@ impl Extension {
         memory: Option<PathBuf>,
         limit: Option<BytesPerSec>,
     ) -> Result<Arc<Self>, MemoryError> {
-        let limit = limit.map(|rate| RateLimit::new(rate, MonoTime::default()));
-        let target = RelayTarget::new(policy, memory)?;
-        let state = State { target, limit, links: HashMap::new(), next_link: 0 };
+        let state = State {
+            target: RelayTarget::new(policy, memory)?,
+            limiter: Limiter::new(limit, MonoTime::default()),
+            links: HashMap::new(),
+            next_link: 0,
+            closing: VecDeque::new(),
+        };
         Ok(Arc::new(Self {
             state: Mutex::new(state),
-            waiters: Mutex::new(Vec::new()),
             failed: AtomicBool::new(false),
             zero: Instant::now(),
         }))
@@ -172,13 +119,10 @@ impl Extension {
             let now = self.now();
             let alive = self.with(|state| {
                 state.target.handle_timeout(now);
-                if let Some(limit) = &mut state.limit {
-                    limit.received.fill(now);
-                    limit.sent.fill(now);
-                }
+                state.limiter.tick(now, state.target.background_allowance().as_ref());
                 state.dispatch(now);
+                state.abandon(now);
             });
-            self.wake_waiters();
             if alive.is_none() {
                 return;
             }
@@ -196,9 +140,9 @@ impl Extension {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing is granted or running.
-    pub(super) fn is_idle(&self) -> bool {
-        self.with(|state| state.target.is_idle()).unwrap_or(true)
+    /// A link's part in a measurement.
+    pub(super) fn part_of(&self, link: LinkId) -> Part {
+        self.with(|state| state.target.part_of(link)).unwrap_or(Part::None)
     }
 
     /// The time.
@@ -222,17 +166,17 @@ impl Extension {
         }
         self.failed.store(true, Ordering::Relaxed);
         error!("FlashFlow: internal error; measurements are off until the relay restarts");
-        self.wake_waiters();
+        self.wake_all();
         None
     }
 
-    /// Wakes whoever waits for tokens.
-    fn wake_waiters(&self) {
-        let waiters = match self.waiters.lock() {
-            Ok(mut waiters) => std::mem::take(&mut *waiters),
-            Err(poisoned) => std::mem::take(&mut *poisoned.into_inner()),
+    /// Wakes every link that waits for its turn, because there will be no more turns.
+    fn wake_all(&self) {
+        let mut state = match self.state.lock() {
+            Ok(state) => state,
+            Err(poisoned) => poisoned.into_inner(),
         };
-        waiters.into_iter().for_each(Waker::wake);
+        state.limiter.wake_all();
     }
 
     /// Names a new link.
@@ -256,19 +200,33 @@ impl Extension {
         self.with(|state| {
             state.links.remove(&link);
             state.target.handle_link_closed(link, now);
+            state.limiter.close(link, state.target.background_allowance().as_ref());
             state.dispatch(now);
         });
     }
 
-    /// Takes a MEASUREMENT cell of a link.
-    pub(super) fn handle_control(&self, link: LinkId, cell: CellRef<'_>, exporter: &Exporter) {
+    /// Notes that a link is to be closed as soon as its peer has taken the last words. If the peer
+    /// does not, it gets [`LinkTask::Abandon`].
+    pub(super) fn on_closing(&self, link: LinkId) {
+        let now = self.now();
+        self.with(|state| state.closing.push_back((now, link)));
+    }
+
+    /// Takes a MEASUREMENT cell of a link, which may have had circuits of its own.
+    pub(super) fn handle_control(
+        &self,
+        link: LinkId,
+        cell: CellRef<'_>,
+        has_circuits: bool,
+        exporter: &Exporter,
+    ) {
         let now = self.now();
         let unix_secs = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs());
         self.with(|state| {
             state.target.handle_control(&Arrival {
                 link,
                 circ_id: cell.circ_id,
-                has_circuits: false,
+                has_circuits,
                 body: cell.body,
                 exporter,
                 entropy: rand::random(),
@@ -283,9 +241,11 @@ impl Extension {
         });
     }
 
-    /// Bytes that may move now, up to `wanted`. At 0 the task will be woken when it may be more.
-    pub(super) fn allowance(
+    /// Bytes that a link may move now, up to `wanted`. At 0 the task will be woken when it may move
+    /// some; otherwise [`moved`](Self::moved) must follow, also when nothing moves.
+    pub(super) fn claim(
         &self,
+        link: LinkId,
         direction: Direction,
         traffic: Traffic,
         wanted: usize,
@@ -293,45 +253,38 @@ impl Extension {
     ) -> usize {
         let allowed = self.with(|state| {
             let share = state.target.background_allowance();
-            let by_rate = state
-                .limit
-                .as_ref()
-                .map_or(u64::MAX, |limit| limit.allowance(direction, traffic, share.is_some()));
-            let by_ratio = match (share, traffic) {
-                (Some(share), Traffic::Background) => match direction {
-                    Direction::Received => share.receive_bytes,
-                    Direction::Sent => share.send_bytes,
-                },
-                _ => u64::MAX,
-            };
-            if by_ratio == 0 {
+            let (share, wanted) = (share.as_ref(), wanted as u64);
+            let allowed = state.limiter.claim(link, direction, traffic, wanted, share, cx.waker());
+            if allowed == 0 && state.limiter.lacks_share(direction, traffic, share) {
                 state.target.on_background_wait();
             }
-            by_rate.min(by_ratio)
+            allowed
         });
         let allowed = usize::try_from(allowed.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
-        if allowed == 0
-            && let Ok(mut waiters) = self.waiters.lock()
-        {
-            waiters.push(cx.waker().clone());
-        }
         allowed.min(wanted)
     }
 
-    /// Counts bytes that moved and were not measurement traffic.
-    pub(super) fn on_background(&self, direction: Direction, bytes: usize) {
-        let (now, bytes) = (self.now(), bytes as u64);
-        let (sent, received) = match direction {
-            Direction::Received => (0, bytes),
-            Direction::Sent => (bytes, 0),
-        };
+    /// Counts what has moved after a claim.
+    pub(super) fn moved(&self, link: LinkId, direction: Direction, traffic: Traffic, moved: usize) {
+        let now = self.now();
         self.with(|state| {
-            state.target.on_background(sent, received, now);
-            if let Some(limit) = &mut state.limit {
-                limit.sent.take(sent);
-                limit.received.take(received);
+            let share = state.target.background_allowance();
+            state.limiter.moved(link, direction, traffic, moved as u64, share.as_ref());
+            if matches!(traffic, Traffic::Background | Traffic::Fresh) {
+                state.on_background(direction, moved, now);
             }
         });
+    }
+
+    /// Counts bytes of others that have moved on a link of ours, where they were claimed already.
+    pub(super) fn on_background(&self, direction: Direction, bytes: usize) {
+        let now = self.now();
+        self.with(|state| state.on_background(direction, bytes, now));
+    }
+
+    /// Counts bytes of control cells that have been sent; these wait for nothing.
+    pub(super) fn on_control_sent(&self, bytes: usize) {
+        self.with(|state| state.limiter.sent_unasked(bytes as u64));
     }
 
     /// Counts cells that a link has echoed.
@@ -339,10 +292,6 @@ impl Extension {
         let now = self.now();
         self.with(|state| {
             state.target.on_echoed(cells, now);
-            if let Some(limit) = &mut state.limit {
-                limit.received.take(cells.bytes());
-                limit.sent.take(cells.bytes());
-            }
             state.dispatch(now);
         });
     }
@@ -356,18 +305,42 @@ impl State {
             let (link, task) = match output {
                 Output::Send(link, cell) => (link, LinkTask::Send(cell)),
                 Output::Open(link, circuit) => (link, LinkTask::Open(circuit)),
-                Output::Over(link) | Output::Close(link) => (link, LinkTask::Close),
+                Output::Over(link) => (link, LinkTask::Over),
+                Output::Close(link) => (link, LinkTask::Close),
                 Output::Tell(event) => {
                     tell(&event, self.target.totals(), now);
                     continue;
                 }
             };
-            if let Some(handle) = self.links.get(&link).and_then(Weak::upgrade)
-                && let Ok(mut tasks) = handle.tasks.lock()
-            {
-                tasks.push(task);
-                handle.waker.wake();
-            }
+            self.assign(link, task);
+        }
+    }
+
+    /// Gives a link something to do.
+    fn assign(&self, link: LinkId, task: LinkTask) {
+        if let Some(handle) = self.links.get(&link).and_then(Weak::upgrade)
+            && let Ok(mut tasks) = handle.tasks.lock()
+        {
+            tasks.push(task);
+            handle.waker.wake();
+        }
+    }
+
+    /// Gives up on links whose peers have not taken the last words in time.
+    fn abandon(&mut self, now: MonoTime) {
+        while let Some(&(_, link)) = self.closing.front().filter(|(at, _)| now.since(*at) >= LINGER)
+        {
+            self.closing.pop_front();
+            self.assign(link, LinkTask::Abandon);
+        }
+    }
+
+    /// Counts bytes that are not measurement traffic.
+    fn on_background(&mut self, direction: Direction, bytes: usize, now: MonoTime) {
+        let bytes = bytes as u64;
+        match direction {
+            Direction::Received => self.target.on_background(0, bytes, now),
+            Direction::Sent => self.target.on_background(bytes, 0, now),
         }
     }
 }
@@ -410,15 +383,15 @@ mod tests {
         let slow = Some(BytesPerSec::new(1));
         let extension = Extension::new(policy, None, slow).expect("extension");
         let cx = Context::from_waker(Waker::noop());
-        let allowed = || extension.allowance(Direction::Received, Traffic::Background, 1000, &cx);
+        let (link, received) = (LinkId(0), Direction::Received);
+        let allowed = || extension.claim(link, received, Traffic::Background, 1000, &cx);
         assert_eq!(allowed(), 0);
         assert!(extension.totals().is_some());
 
         let result: Option<()> = extension.with(|_| panic!("made by the test"));
         assert_eq!(result, None);
-        assert!(extension.has_failed() && extension.is_idle());
+        assert!(extension.has_failed());
         assert_eq!(allowed(), 1000);
         assert_eq!(extension.totals(), None);
-        assert!(extension.waiters.lock().expect("lock").is_empty());
     }
 }

@@ -10,6 +10,20 @@
 //! tor-proto's reactor polls this stream and knows nothing of it. A link starts as an ordinary
 //! one. When its MEAS_CREATE is granted it becomes a measurement link: its bytes then no longer
 //! pass tor-proto, and what tor-proto still wants to send on it is dropped.
+//!
+//! ```text
+//!             Open                      Over
+//!   Ordinary ──────▶ Measuring ─────────────────────▶ Ending ── reads on and drops, so that
+//!      │                 │ extension failed              │      nothing unread resets the link
+//!      │ Close           │ or Close                      │ Close
+//!      └────────────────▶└─────────▶ Closing ◀───────────┘
+//!                                       │ the last words are out, or Abandon
+//!                                       ▼
+//!                                 end of the stream
+//! ```
+//!
+//! An ordinary link that is the coordinator's has no circuits but the probe's: what others carry
+//! would escape the share of clients.
 
 use std::borrow::Cow;
 use std::io;
@@ -19,16 +33,19 @@ use std::task::{Context, Poll, ready};
 
 use ff_proto::auth::{EXPORTER_LABEL, EXPORTER_LEN, Exporter};
 use ff_proto::cell::{
-    Boundaries, CELL_LEN, CMD_MEAS_ECHO, CMD_MEASUREMENT, CMD_PADDING, CMD_VPADDING, Cell,
-    HEADER_LEN, peek_cell,
+    Boundaries, CELL_LEN, CMD_CREATE_FAST, CMD_MEAS_ECHO, CMD_MEASUREMENT, CMD_PADDING,
+    CMD_VPADDING, Cell, HEADER_LEN, peek_cell,
 };
 use ff_proto::circuit::EchoCircuit;
+use ff_proto::session::target::Part;
 use ff_proto::units::Cells;
 use futures::io::{AsyncRead, AsyncWrite};
 use tor_rtcompat::{CertifiedConn, StreamOps};
 use zeroize::Zeroizing;
 
-use super::extension::{Direction, Extension, LinkHandle, LinkTask, Traffic};
+use super::extension::{Extension, LinkHandle, LinkTask};
+use super::limit::{Direction, Traffic};
+use super::outbox::Outbox;
 
 /// Bytes read from TLS at once, and what a measurement link holds at most: 31 cells, that is one
 /// full record of tor's own peers four times over.
@@ -36,16 +53,27 @@ const BUFFER_LEN: usize = 31 * CELL_LEN;
 /// Batches echoed in one poll before other tasks get their turn: clients' cells pass through
 /// several tasks of Arti's, and at each of them wait for every measurement link once.
 const BATCHES_PER_POLL: usize = 2;
-/// Control cells that may wait on one link; more than a peer that reads ever causes.
-const MAX_PENDING_CELLS: usize = 256;
+/// Bytes in each direction for which a link is new: a handshake with certificates, and the first
+/// messages.
+const FRESH_BYTES: usize = 16 * 1024;
+/// tor-spec: CREATE.
+const CMD_CREATE: u8 = 1;
+/// tor-spec: RELAY.
+const CMD_RELAY: u8 = 3;
+/// tor-spec: RELAY_EARLY.
+const CMD_RELAY_EARLY: u8 = 9;
+/// tor-spec: CREATE2.
+const CMD_CREATE2: u8 = 10;
 
-/// What becomes of the link's bytes.
+/// What becomes of the link's bytes; the module has a drawing.
 #[derive(Debug)]
 enum Mode {
     /// tor-proto gets them.
     Ordinary,
     /// They are echoed.
     Measuring(Box<EchoCircuit>),
+    /// They are dropped.
+    Ending,
     /// What is pending goes out, then the link ends.
     Closing,
 }
@@ -63,8 +91,14 @@ pub struct LinkStream<T> {
     exporter: Option<Zeroizing<Exporter>>,
     /// What becomes of the bytes.
     mode: Mode,
-    /// Whether the coordinator's messages come here.
-    is_control: bool,
+    /// Whether a MEASUREMENT cell has come, so that this may be the coordinator's link.
+    has_asked: bool,
+    /// Whether the coordinator's probe has come.
+    is_probed: bool,
+    /// Whether tor-proto has been asked for circuits, other than by the probe.
+    has_circuits: bool,
+    /// Bytes, received and sent, for which this still is a new link.
+    fresh: [usize; 2],
     /// Bytes from the peer that have not been passed on, or echoes that have not been sent.
     buffer: Box<[u8]>,
     /// Where they begin and end.
@@ -75,10 +109,12 @@ pub struct LinkStream<T> {
     passed_in: Boundaries,
     /// Cell boundaries of what tor-proto has sent.
     passed_out: Boundaries,
-    /// Control cells to send, and how many of their bytes are gone.
-    control: (Vec<u8>, usize),
+    /// Control cells to send.
+    outbox: Outbox,
     /// Whether TLS holds bytes of ours that it has not given to the socket.
     needs_flush: bool,
+    /// Whether the last words are not worth waiting for any more.
+    is_abandoned: bool,
 }
 
 impl<T> Drop for LinkStream<T> {
@@ -100,32 +136,50 @@ impl<T: CertifiedConn> LinkStream<T> {
             extension,
             exporter,
             mode: Mode::Ordinary,
-            is_control: false,
+            has_asked: false,
+            is_probed: false,
+            has_circuits: false,
+            fresh: [FRESH_BYTES; 2],
             buffer: vec![0; BUFFER_LEN].into_boxed_slice(),
             filled: 0..0,
             echoed: 0,
             passed_in: Boundaries::default(),
             passed_out: Boundaries::default(),
-            control: (Vec::new(), 0),
+            outbox: Outbox::default(),
             needs_flush: false,
+            is_abandoned: false,
         }
     }
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
+    /// Whether the measurement that is granted or running was asked for here.
+    fn is_coordinators(&self) -> bool {
+        self.has_asked && self.extension.part_of(self.handle.id) == Part::Coordinator
+    }
+
     /// Which limits the link's own bytes are under.
-    fn traffic(&self) -> Traffic {
+    fn traffic(&self, direction: Direction) -> Traffic {
         match self.mode {
             Mode::Measuring(_) => Traffic::Measurement,
-            Mode::Ordinary if !self.is_control || self.extension.is_idle() => Traffic::Background,
-            _ => Traffic::Control,
+            Mode::Ending | Mode::Closing => Traffic::Control,
+            Mode::Ordinary if self.is_coordinators() => Traffic::Control,
+            Mode::Ordinary if self.fresh[direction as usize] > 0 => Traffic::Fresh,
+            Mode::Ordinary => Traffic::Background,
         }
+    }
+
+    /// Notes what has moved after a claim.
+    fn on_moved(&mut self, direction: Direction, traffic: Traffic, bytes: usize) {
+        let fresh = &mut self.fresh[direction as usize];
+        *fresh = fresh.saturating_sub(bytes);
+        self.extension.moved(self.handle.id, direction, traffic, bytes);
     }
 
     /// Does what the extension wants of this link.
     fn take_tasks(&mut self) {
         if matches!(self.mode, Mode::Measuring(_)) && self.extension.has_failed() {
-            self.mode = Mode::Closing;
+            self.begin_closing();
         }
         let tasks = match self.handle.tasks.lock() {
             Ok(mut tasks) if !tasks.is_empty() => std::mem::take(&mut *tasks),
@@ -135,18 +189,39 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
             match task {
                 LinkTask::Send(cell) => self.queue_control(&cell),
                 LinkTask::Open(circuit) => self.mode = Mode::Measuring(circuit),
-                LinkTask::Close => self.mode = Mode::Closing,
+                LinkTask::Over => {
+                    self.drop_echoes();
+                    self.mode = Mode::Ending;
+                }
+                LinkTask::Close => self.begin_closing(),
+                LinkTask::Abandon => self.is_abandoned = true,
             }
         }
     }
 
+    /// Has the link close as soon as the last words are out.
+    fn begin_closing(&mut self) {
+        if !matches!(self.mode, Mode::Closing) {
+            self.drop_echoes();
+            self.mode = Mode::Closing;
+            self.extension.on_closing(self.handle.id);
+        }
+    }
+
+    /// Drops the echoes that are not sent, but for the rest of one that is half sent.
+    fn drop_echoes(&mut self) {
+        let rest = self.echoed % CELL_LEN;
+        let dropped = self.echoed - rest;
+        let start = self.filled.start;
+        self.buffer.copy_within(start..start + rest, start + dropped);
+        self.filled.start += dropped;
+        self.echoed = rest;
+    }
+
     /// Queues a control cell. A peer that does not read its answers loses the link.
     fn queue_control(&mut self, cell: &Cell) {
-        let (cells, _) = &mut self.control;
-        if cells.len() < MAX_PENDING_CELLS * CELL_LEN {
-            cells.extend_from_slice(cell);
-        } else {
-            self.mode = Mode::Closing;
+        if !self.outbox.push(cell) {
+            self.begin_closing();
         }
     }
 
@@ -157,13 +232,13 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
 
     /// Sends the pending control cells, as far as TLS takes them.
     fn poll_control(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let (cells, done) = &mut self.control;
-        while *done < cells.len() {
-            *done += ready!(Pin::new(&mut self.inner).poll_write(cx, &cells[*done..]))?;
+        while !self.outbox.unwritten().is_empty() {
+            let unwritten = self.outbox.unwritten();
+            let len = ready!(Pin::new(&mut self.inner).poll_write(cx, unwritten))?;
+            self.outbox.on_written(len);
+            self.extension.on_control_sent(len);
             self.needs_flush = true;
         }
-        cells.clear();
-        *done = 0;
         self.poll_flush_ours(cx)
     }
 
@@ -182,19 +257,19 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
             self.buffer.copy_within(self.filled.clone(), 0);
             self.filled = 0..self.filled.len();
         }
-        let traffic = self.traffic();
+        let traffic = self.traffic(Direction::Received);
         let room = BUFFER_LEN - self.filled.end;
-        let allowed = self.extension.allowance(Direction::Received, traffic, room, cx);
+        let link = self.handle.id;
+        let allowed = self.extension.claim(link, Direction::Received, traffic, room, cx);
         if allowed == 0 {
             return Poll::Pending;
         }
         let space = &mut self.buffer[self.filled.end..self.filled.end + allowed];
-        let len = ready!(Pin::new(&mut self.inner).poll_read(cx, space))?;
+        let result = Pin::new(&mut self.inner).poll_read(cx, space);
+        let len = bytes_moved(&result);
         self.filled.end += len;
-        if traffic == Traffic::Background {
-            self.extension.on_background(Direction::Received, len);
-        }
-        Poll::Ready(Ok(len))
+        self.on_moved(Direction::Received, traffic, len);
+        result
     }
 
     /// Passes bytes of ordinary cells on to tor-proto, and takes measurement cells out.
@@ -209,7 +284,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
                     break;
                 }
                 if bytes[4] == CMD_MEAS_ECHO {
-                    return Err(no_circuit());
+                    return Err(no_place());
                 }
                 if bytes[4] == CMD_MEASUREMENT {
                     if self.take_control_cell() {
@@ -217,7 +292,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
                     }
                     break;
                 }
+                self.admit(bytes[4])?;
             }
+            let bytes = &self.buffer[self.filled.clone()];
             let len = self.passed_in.advance(&bytes[..bytes.len().min(out.len() - passed)]);
             if len == 0 {
                 break;
@@ -229,16 +306,34 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         Ok(passed)
     }
 
+    /// Notes an ordinary cell that tor-proto is to get; one that has no place here is an error.
+    fn admit(&mut self, command: u8) -> io::Result<()> {
+        let is_create = matches!(command, CMD_CREATE | CMD_CREATE_FAST | CMD_CREATE2);
+        if !is_create && !matches!(command, CMD_RELAY | CMD_RELAY_EARLY) {
+            return Ok(());
+        }
+        if !self.is_coordinators() {
+            self.has_circuits |= is_create;
+            return Ok(());
+        }
+        let is_probe = command == CMD_CREATE_FAST && !self.is_probed;
+        self.is_probed = true;
+        if is_probe { Ok(()) } else { Err(no_place()) }
+    }
+
     /// Hands the MEASUREMENT cell at the front to the extension; `false` when it is not all there.
     fn take_control_cell(&mut self) -> bool {
         let Some(cell) = peek_cell(&self.buffer[self.filled.clone()]) else { return false };
         match &self.exporter {
-            Some(exporter) => self.extension.handle_control(self.handle.id, cell, exporter),
-            None => self.mode = Mode::Closing,
+            Some(exporter) => {
+                let (id, has_circuits) = (self.handle.id, self.has_circuits);
+                self.extension.handle_control(id, cell, has_circuits, exporter);
+            }
+            None => self.begin_closing(),
         }
         self.filled.start += CELL_LEN;
+        self.has_asked = true;
         self.take_tasks();
-        self.is_control = matches!(self.mode, Mode::Ordinary);
         true
     }
 
@@ -272,7 +367,12 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
     fn poll_send_echoes(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.echoed > 0 {
             let echoes = &self.buffer[self.filled.start..self.filled.start + self.echoed];
-            let len = ready!(Pin::new(&mut self.inner).poll_write(cx, echoes))?;
+            let result = Pin::new(&mut self.inner).poll_write(cx, echoes);
+            if result.is_pending() {
+                // Until the peer reads, others may have this link's turn.
+                self.on_moved(Direction::Received, self.traffic(Direction::Received), 0);
+            }
+            let len = ready!(result)?;
             self.filled.start += len;
             self.echoed -= len;
             self.needs_flush = true;
@@ -294,9 +394,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
                 break;
             }
             if header[..4] != circ_id {
-                return Err(no_circuit());
+                return Err(no_place());
             }
-            circuit.echo(body.first_chunk_mut().ok_or_else(no_circuit)?);
+            circuit.echo(body.first_chunk_mut().ok_or_else(no_place)?);
             echoed += 1;
         }
         if echoed > 0 {
@@ -318,11 +418,47 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
                 self.extension.on_background(Direction::Received, cell_len.unwrap_or(0));
                 // Nobody pads with more than the buffer holds, and such a cell would never be whole.
                 let fits = cell_len.is_some() || bytes.len() < BUFFER_LEN;
-                if fits { Ok(cell_len.is_some()) } else { Err(no_circuit()) }
+                if fits { Ok(cell_len.is_some()) } else { Err(no_place()) }
             }
             Some(&CMD_MEASUREMENT) => Ok(self.take_control_cell()),
-            Some(_) => Err(no_circuit()),
+            Some(_) => Err(no_place()),
         }
+    }
+
+    /// Reads what comes on a link whose measurement is over, and drops it.
+    ///
+    /// Only errors end it, as in [`poll_echo`](Self::poll_echo).
+    fn poll_drop(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        for _ in 0..BATCHES_PER_POLL {
+            if let Err(error) = ready!(self.poll_send_echoes(cx)) {
+                return Poll::Ready(error);
+            }
+            match self.drop_cells() {
+                Ok(()) if matches!(self.mode, Mode::Ending) => {}
+                Ok(()) => return Poll::Pending,
+                Err(error) => return Poll::Ready(error),
+            }
+            match ready!(self.poll_fill(cx)) {
+                Ok(0) => return Poll::Ready(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) => {}
+                Err(error) => return Poll::Ready(error),
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Drops the whole cells in the buffer, but hands MEASUREMENT cells on.
+    fn drop_cells(&mut self) -> io::Result<()> {
+        while matches!(self.mode, Mode::Ending) {
+            let bytes = &self.buffer[self.filled.clone()];
+            if bytes.len() >= CELL_LEN && bytes[4] == CMD_MEAS_ECHO {
+                self.filled.start += CELL_LEN;
+            } else if !self.take_other_cell()? {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Reads on an ordinary link.
@@ -342,9 +478,17 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
     }
 }
 
+/// Bytes that a read or write has moved.
+fn bytes_moved(result: &Poll<io::Result<usize>>) -> usize {
+    match result {
+        Poll::Ready(Ok(len)) => *len,
+        Poll::Ready(Err(_)) | Poll::Pending => 0,
+    }
+}
+
 /// The error for a cell that has no place on its link.
-fn no_circuit() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "a measurement cell without a circuit")
+fn no_place() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "a cell that has no place on its link")
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for LinkStream<T> {
@@ -364,31 +508,36 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for LinkStream<T> {
                 let _ = this.poll_control(cx)?;
             }
             // Nothing of ours may get into a control cell that is half sent.
-            if this.control.1 > 0 && !matches!(this.mode, Mode::Ordinary) {
-                return Poll::Pending;
+            if this.outbox.is_mid_cell() && !matches!(this.mode, Mode::Ordinary) {
+                return if this.is_abandoned { Poll::Ready(Ok(0)) } else { Poll::Pending };
             }
-            match this.mode {
+            let mode = std::mem::discriminant(&this.mode);
+            let moved = match this.mode {
                 Mode::Closing => {
-                    // The rest of a cell that is half sent, then the last words, unless they
-                    // would get into a cell of tor-proto's.
-                    this.echoed %= CELL_LEN;
-                    ready!(this.poll_send_echoes(cx))?;
-                    if this.at_cell_boundary() {
-                        ready!(this.poll_control(cx))?;
+                    if !this.is_abandoned {
+                        // The rest of a cell that is half sent, then the last words, unless they
+                        // would get into a cell of tor-proto's.
+                        ready!(this.poll_send_echoes(cx))?;
+                        if this.at_cell_boundary() {
+                            ready!(this.poll_control(cx))?;
+                        }
                     }
                     return Poll::Ready(Ok(0));
                 }
-                Mode::Measuring(_) => match this.poll_echo(cx) {
-                    Poll::Ready(error) => return Poll::Ready(Err(error)),
-                    Poll::Pending if matches!(this.mode, Mode::Closing) => {}
-                    Poll::Pending => return Poll::Pending,
-                },
+                Mode::Measuring(_) => this.poll_echo(cx),
+                Mode::Ending => this.poll_drop(cx),
                 Mode::Ordinary => {
                     let passed = ready!(this.poll_ordinary(cx, out))?;
                     if passed > 0 || matches!(this.mode, Mode::Ordinary) {
                         return Poll::Ready(Ok(passed));
                     }
+                    continue;
                 }
+            };
+            match moved {
+                Poll::Ready(error) => return Poll::Ready(Err(error)),
+                Poll::Pending if mode != std::mem::discriminant(&this.mode) => {}
+                Poll::Pending => return Poll::Pending,
             }
         }
     }
@@ -407,20 +556,23 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for LinkStream<T> {
             }
             ready!(this.poll_control(cx))?;
         }
-        let traffic = this.traffic();
-        let allowed = this.extension.allowance(Direction::Sent, traffic, bytes.len(), cx);
-        if allowed == 0 && !bytes.is_empty() {
+        if bytes.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        let traffic = this.traffic(Direction::Sent);
+        let (link, wanted) = (this.handle.id, bytes.len());
+        let allowed = this.extension.claim(link, Direction::Sent, traffic, wanted, cx);
+        if allowed == 0 {
             return Poll::Pending;
         }
-        let len = ready!(Pin::new(&mut this.inner).poll_write(cx, &bytes[..allowed]))?;
+        let result = Pin::new(&mut this.inner).poll_write(cx, &bytes[..allowed]);
+        let len = bytes_moved(&result);
         let mut at = 0;
         while at < len {
             at += this.passed_out.advance(&bytes[at..len]);
         }
-        if traffic == Traffic::Background {
-            this.extension.on_background(Direction::Sent, len);
-        }
-        Poll::Ready(Ok(len))
+        this.on_moved(Direction::Sent, traffic, len);
+        result
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -1,0 +1,786 @@
+//! Who may move bytes next: the relay's rate limit and the share of clients, in turns.
+//!
+//! ```text
+//!                    ┌─ control cells, handshakes of new links ─ at once, up to a quarter of the
+//!   Limiter::claim ──┤                                           rate; then they wait
+//!                    └─ background received ─┐
+//!                       background sent ─────┼─ a line each: links wait in it, and every tick
+//!                       measurement ─────────┤  gives the first of them a turn, some bytes that
+//!                       control ─────────────┘  are theirs for a while
+//! ```
+//!
+//! A link that finds nothing left goes to the end of its line, and nobody passes it there. So one
+//! busy link cannot keep the others from their turn, and as many are woken as there are bytes for.
+//! Between the lines, each time there are bytes to give ([`Limiter::serve`]):
+//!
+//! 1. Background within its share goes first, if need be with tokens that are still to come.
+//! 2. Measurement and other background have the rest in equal parts; what one of them does not
+//!    ask for is the other's. Before a measurement has begun all background is "other".
+//!
+//! There is no clock, socket or lock in here. Host and target say what time it is and what the
+//! share comes to ([`Allowance`]).
+
+use std::collections::{HashMap, VecDeque};
+use std::task::Waker;
+use std::time::Duration;
+
+use ff_proto::cell::CELL_LEN;
+use ff_proto::rate::TokenBucket;
+use ff_proto::session::target::LinkId;
+use ff_proto::units::{BytesPerSec, MonoTime};
+
+use crate::background::Allowance;
+
+/// The depth of the rate limit's buckets in time.
+const BURST: Duration = Duration::from_millis(100);
+/// How far clients may overdraw the rate limit, in time, while they are held to their share of a
+/// measurement. Within it they come first: measurement traffic waits until the debt is paid.
+const CLIENT_CREDIT: Duration = Duration::from_millis(50);
+/// The part of the rate that control traffic and handshakes may have in sum without waiting: one in
+/// so many bytes.
+const PROMPT_PART: u64 = 4;
+/// The least that prompt traffic may have at once: some handshakes.
+const PROMPT_BURST_BYTES: u64 = 16 * 1024;
+/// A turn's bytes, if there are many links for few bytes: a record of tor's. Fewer are saved up.
+const TURN_BYTES: u64 = 6 * CELL_LEN as u64;
+/// The most that one turn of a measurement link has: what it reads at once.
+const MEASUREMENT_TURN_BYTES: u64 = 16 * 1024;
+/// What all turns of measurement links have together. The next link is woken when one has had its
+/// turn, so it comes behind the clients' tasks that have work by then: their cells pass through
+/// several of Arti's, and wait at each of them for the measurement links in front. (A relay that
+/// got a third of a core left its clients 3 % of their share in some seconds without this bound.)
+const MEASUREMENT_AT_ONCE_BYTES: u64 = 8 * MEASUREMENT_TURN_BYTES;
+/// The most that one turn of others has; without a rate limit there is no other bound.
+const MAX_TURN_BYTES: u64 = 1 << 30;
+/// For how many ticks a link may leave its turn unused, in case the processor is what it waits for.
+const TURN_TICKS: u64 = 3;
+
+/// What kind of traffic wants to move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Traffic {
+    /// Everything that is not measurement: clients and other relays.
+    Background,
+    /// The same on a link that is new: its handshake.
+    Fresh,
+    /// Echo cells.
+    Measurement,
+    /// Cells of the coordinator's link, and what comes on a link that measures no more.
+    Control,
+}
+
+/// Which way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    /// From the peer.
+    Received,
+    /// To the peer.
+    Sent,
+}
+
+/// Both ways.
+const DIRECTIONS: [Direction; 2] = [Direction::Received, Direction::Sent];
+
+/// Where links wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Line {
+    /// Background that wants to move this way.
+    Background(Direction),
+    /// Measurement traffic: what is received of it will be sent.
+    Measurement,
+    /// Control traffic that wants to move this way.
+    Control(Direction),
+}
+
+impl Line {
+    /// The line of this traffic.
+    fn of(direction: Direction, traffic: Traffic) -> Self {
+        match traffic {
+            Traffic::Measurement => Self::Measurement,
+            Traffic::Control => Self::Control(direction),
+            Traffic::Background | Traffic::Fresh => Self::Background(direction),
+        }
+    }
+
+    /// The directions whose bytes it takes.
+    fn directions(self) -> &'static [Direction] {
+        match self {
+            Self::Measurement => &DIRECTIONS,
+            Self::Background(Direction::Received) | Self::Control(Direction::Received) => {
+                &[Direction::Received]
+            }
+            Self::Background(Direction::Sent) | Self::Control(Direction::Sent) => {
+                &[Direction::Sent]
+            }
+        }
+    }
+}
+
+/// The links of one line.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Every link that waits or has a turn.
+    links: HashMap<LinkId, Place>,
+    /// Those that wait, in order; also some that are gone.
+    order: VecDeque<LinkId>,
+    /// How many wait.
+    count: u64,
+    /// Those that got a turn, and in which tick; also some that have used it.
+    turns: VecDeque<(u64, LinkId)>,
+    /// The bytes of all turns together.
+    given_bytes: u64,
+}
+
+/// A link's place in a line.
+#[derive(Debug)]
+enum Place {
+    /// It waits, and this wakes it.
+    Waits(Waker),
+    /// It has a turn.
+    Turn {
+        /// Bytes left.
+        bytes: u64,
+        /// Since this tick.
+        tick: u64,
+    },
+}
+
+impl Waiting {
+    /// Bytes left of the link's turn.
+    fn turn(&self, link: LinkId) -> Option<u64> {
+        match self.links.get(&link) {
+            Some(Place::Turn { bytes, .. }) => Some(*bytes),
+            _ => None,
+        }
+    }
+
+    /// Puts a link at the end, unless it waits already.
+    fn wait(&mut self, link: LinkId, waker: &Waker) {
+        if let Some(Place::Waits(known)) = self.links.get_mut(&link) {
+            known.clone_from(waker);
+            return;
+        }
+        self.links.insert(link, Place::Waits(waker.clone()));
+        self.order.push_back(link);
+        self.count += 1;
+    }
+
+    /// Gives `bytes` to the links in front, in equal turns, and wakes them; not more than `room`
+    /// now. A turn has `most` bytes at most.
+    fn give(&mut self, bytes: u64, room: u64, most: u64, tick: u64) {
+        let each = (bytes / self.count.max(1)).clamp(TURN_BYTES, most).min(bytes);
+        let mut left = bytes.min(room);
+        while left >= each
+            && let Some(link) = self.order.pop_front()
+        {
+            let Some(place @ Place::Waits(_)) = self.links.get_mut(&link) else { continue };
+            let turn = Place::Turn { bytes: each, tick };
+            if let Place::Waits(waker) = std::mem::replace(place, turn) {
+                waker.wake();
+            }
+            self.turns.push_back((tick, link));
+            self.given_bytes += each;
+            self.count -= 1;
+            left -= each;
+        }
+    }
+
+    /// Gives a link that does not wait a turn of so many bytes.
+    fn give_now(&mut self, link: LinkId, bytes: u64, tick: u64) {
+        self.links.insert(link, Place::Turn { bytes, tick });
+        self.turns.push_back((tick, link));
+        self.given_bytes += bytes;
+    }
+
+    /// Takes bytes from a link's turn; says whether that has ended it.
+    fn take(&mut self, link: LinkId, moved: u64) -> bool {
+        let Some(Place::Turn { bytes, .. }) = self.links.get_mut(&link) else { return false };
+        let taken = moved.min(*bytes);
+        *bytes -= taken;
+        self.given_bytes -= taken;
+        let is_over = *bytes == 0;
+        if is_over {
+            self.links.remove(&link);
+        }
+        is_over
+    }
+
+    /// Ends a link's turn, or its waiting; says whether bytes of a turn are left.
+    fn remove(&mut self, link: LinkId) -> bool {
+        match self.links.remove(&link) {
+            Some(Place::Turn { bytes, .. }) => {
+                self.given_bytes -= bytes;
+                true
+            }
+            Some(Place::Waits(_)) => {
+                self.count -= 1;
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// Ends the turns that were given before this tick.
+    fn end_turns(&mut self, before: u64) {
+        while let Some(&(tick, link)) = self.turns.front().filter(|(tick, _)| *tick < before) {
+            self.turns.pop_front();
+            if matches!(self.links.get(&link), Some(Place::Turn { tick: of, .. }) if *of == tick) {
+                self.remove(link);
+            }
+        }
+    }
+
+    /// Wakes and forgets everybody.
+    fn wake_all(&mut self) {
+        for place in std::mem::take(self).links.into_values() {
+            if let Place::Waits(waker) = place {
+                waker.wake();
+            }
+        }
+    }
+}
+
+/// A rate limit like torrc's BandwidthRate: the same for both directions, each with its buckets.
+#[derive(Debug)]
+struct RateLimit {
+    /// For all bytes.
+    all: [TokenBucket; 2],
+    /// For control traffic and handshakes.
+    prompt: [TokenBucket; 2],
+    /// What clients may overdraw.
+    client_credit_bytes: i64,
+    /// Fewer bytes are worth nobody's turn.
+    least_bytes: i64,
+}
+
+impl RateLimit {
+    /// A limit with full buckets.
+    fn new(rate: BytesPerSec, now: MonoTime) -> Self {
+        let burst = rate.bytes_in(BURST);
+        let prompt = BytesPerSec::new(rate.get() / PROMPT_PART);
+        let prompt_burst = prompt.bytes_in(BURST).max(PROMPT_BURST_BYTES);
+        Self {
+            all: [TokenBucket::new(rate, burst, now); 2],
+            prompt: [TokenBucket::new(prompt, prompt_burst, now); 2],
+            client_credit_bytes: signed(rate.bytes_in(CLIENT_CREDIT)),
+            // Two lines may have to part what is there.
+            least_bytes: signed((burst / 2).clamp(1, TURN_BYTES)),
+        }
+    }
+}
+
+/// Says which link may move how many bytes.
+#[derive(Debug, Default)]
+pub(super) struct Limiter {
+    /// The relay's own rate limit.
+    rate: Option<RateLimit>,
+    /// Background, received and sent.
+    background: [Waiting; 2],
+    /// Measurement.
+    measurement: Waiting,
+    /// Control traffic, received and sent.
+    control: [Waiting; 2],
+    /// How often [`tick`](Self::tick) was called.
+    ticks: u64,
+}
+
+impl Limiter {
+    /// A limiter for a relay that moves at most `rate` in each direction.
+    pub(super) fn new(rate: Option<BytesPerSec>, now: MonoTime) -> Self {
+        Self { rate: rate.map(|rate| RateLimit::new(rate, now)), ..Self::default() }
+    }
+
+    /// Bytes that a link may move now, up to `wanted`. At 0 it waits, and `waker` will be woken.
+    ///
+    /// Otherwise [`moved`](Self::moved) must follow, also when nothing moves.
+    pub(super) fn claim(
+        &mut self,
+        link: LinkId,
+        direction: Direction,
+        traffic: Traffic,
+        wanted: u64,
+        share: Option<&Allowance>,
+        waker: &Waker,
+    ) -> u64 {
+        let is_handshake = traffic == Traffic::Fresh && is_prompt(traffic, share);
+        if is_handshake && self.waiting(Line::Control(direction)).count == 0 {
+            let prompt = self.prompt(direction);
+            if prompt > 0 {
+                return unsigned(prompt).min(wanted);
+            }
+        }
+        let line = Line::of(direction, traffic);
+        if let Some(bytes) = self.waiting(line).turn(link) {
+            return bytes.min(wanted);
+        }
+        let free = if self.waiting(line).count == 0 { self.free(line, share) } else { 0 };
+        if free >= self.least_bytes().min(signed(wanted)) {
+            let bytes = unsigned(free).min(wanted);
+            if line == Line::Measurement {
+                self.measurement.give_now(link, bytes, self.ticks);
+            }
+            return bytes;
+        }
+        self.waiting(line).wait(link, waker);
+        0
+    }
+
+    /// Takes what has moved after a claim. A link that moved nothing has to wait for its peer,
+    /// and what is left of its turn is for others.
+    pub(super) fn moved(
+        &mut self,
+        link: LinkId,
+        direction: Direction,
+        traffic: Traffic,
+        bytes: u64,
+        share: Option<&Allowance>,
+    ) {
+        let line = Line::of(direction, traffic);
+        if let Some(rate) = &mut self.rate {
+            for &direction in line.directions() {
+                rate.all[direction as usize].take(bytes);
+            }
+            let prompt = &mut rate.prompt[direction as usize];
+            // Handshakes that had to wait as background leave no debt to control traffic.
+            let counts = traffic == Traffic::Control || prompt.available_bytes() > 0;
+            if counts && is_prompt(traffic, share) {
+                prompt.take(bytes);
+            }
+        }
+        let waiting = self.waiting(line);
+        let is_over = if bytes > 0 { waiting.take(link, bytes) } else { waiting.remove(link) };
+        if is_over && waiting.count > 0 {
+            self.serve(share);
+        }
+    }
+
+    /// Whether background traffic has to wait because a measurement holds it back.
+    pub(super) fn lacks_share(
+        &self,
+        direction: Direction,
+        traffic: Traffic,
+        share: Option<&Allowance>,
+    ) -> bool {
+        let is_background = matches!(traffic, Traffic::Background | Traffic::Fresh);
+        let Some(share) = share.filter(|_| is_background) else { return false };
+        let given = signed(self.background[direction as usize].given_bytes);
+        of_share(share, direction).0.saturating_sub(given) < self.least_bytes()
+    }
+
+    /// Takes bytes that have been sent without a claim.
+    pub(super) fn sent_unasked(&mut self, bytes: u64) {
+        if let Some(rate) = &mut self.rate {
+            rate.all[Direction::Sent as usize].take(bytes);
+        }
+    }
+
+    /// Forgets a link that is gone.
+    pub(super) fn close(&mut self, link: LinkId, share: Option<&Allowance>) {
+        for line in self.lines() {
+            line.remove(link);
+        }
+        self.serve(share);
+    }
+
+    /// Refills the limit and gives turns; to be called every few milliseconds.
+    pub(super) fn tick(&mut self, now: MonoTime, share: Option<&Allowance>) {
+        self.ticks += 1;
+        if let Some(rate) = &mut self.rate {
+            rate.all.iter_mut().chain(&mut rate.prompt).for_each(|bucket| bucket.fill(now));
+        }
+        let before = self.ticks.saturating_sub(TURN_TICKS);
+        for line in self.lines() {
+            line.end_turns(before);
+        }
+        self.serve(share);
+    }
+
+    /// Wakes and forgets everybody who waits.
+    pub(super) fn wake_all(&mut self) {
+        for line in self.lines() {
+            line.wake_all();
+        }
+    }
+
+    /// Gives turns as long as there are bytes for them.
+    fn serve(&mut self, share: Option<&Allowance>) {
+        let clients = DIRECTIONS.map(Line::Background);
+        if share.is_some() {
+            for line in clients {
+                let free = self.free_in_share(line, share);
+                self.give(line, free);
+            }
+        }
+        if self.measurement.count > 0 {
+            let parts = DIRECTIONS.map(|direction| {
+                let (rest, line) = (self.left(direction), Line::Background(direction));
+                let asked = if self.waiting(line).count > 0 { self.free(line, share) } else { 0 };
+                rest.saturating_sub(asked).max(rest / 2)
+            });
+            self.give(Line::Measurement, parts[0].min(parts[1]));
+        }
+        for line in clients.into_iter().chain(DIRECTIONS.map(Line::Control)) {
+            let free = self.free(line, share);
+            self.give(line, free);
+        }
+    }
+
+    /// Gives so many bytes to a line, if they are worth it and somebody waits.
+    fn give(&mut self, line: Line, bytes: i64) {
+        let (least, ticks) = (self.least_bytes(), self.ticks);
+        let waiting = self.waiting(line);
+        if waiting.count > 0 && bytes >= least {
+            let (room, most) = match line {
+                Line::Measurement => {
+                    let room = MEASUREMENT_AT_ONCE_BYTES.saturating_sub(waiting.given_bytes);
+                    (room, MEASUREMENT_TURN_BYTES)
+                }
+                Line::Background(_) | Line::Control(_) => (u64::MAX, MAX_TURN_BYTES),
+            };
+            waiting.give(unsigned(bytes), room, most, ticks);
+        }
+    }
+
+    /// Fewer bytes are worth nobody's turn.
+    fn least_bytes(&self) -> i64 {
+        self.rate.as_ref().map_or(TURN_BYTES as i64, |rate| rate.least_bytes)
+    }
+
+    /// Bytes that may move at once this way.
+    fn prompt(&self, direction: Direction) -> i64 {
+        let given = signed(self.control[direction as usize].given_bytes);
+        self.rate.as_ref().map_or(i64::MAX, |rate| {
+            rate.prompt[direction as usize].available_bytes().saturating_sub(given)
+        })
+    }
+
+    /// Bytes of the rate limit that are nobody's yet; below zero while a debt is being paid off.
+    fn left(&self, direction: Direction) -> i64 {
+        let Some(rate) = &self.rate else { return i64::MAX };
+        let given = self.background[direction as usize].given_bytes + self.measurement.given_bytes;
+        rate.all[direction as usize].available_bytes().saturating_sub(signed(given))
+    }
+
+    /// Bytes that a line may have now.
+    fn free(&self, line: Line, share: Option<&Allowance>) -> i64 {
+        match (line, share) {
+            (Line::Measurement, _) => {
+                let given = self.measurement.given_bytes;
+                let room = signed(MEASUREMENT_AT_ONCE_BYTES.saturating_sub(given));
+                self.left(Direction::Received).min(self.left(Direction::Sent)).min(room)
+            }
+            (Line::Control(direction), _) => self.prompt(direction),
+            (Line::Background(direction), None) => self.left(direction),
+            (Line::Background(direction), Some(share)) => {
+                let given = signed(self.background[direction as usize].given_bytes);
+                let (bytes, _) = of_share(share, direction);
+                let bytes = bytes.saturating_sub(given);
+                self.free_in_share(line, Some(share)).max(bytes.min(self.left(direction)))
+            }
+        }
+    }
+
+    /// Bytes that a line of background may have of its share.
+    fn free_in_share(&self, line: Line, share: Option<&Allowance>) -> i64 {
+        let (Line::Background(direction), Some(share)) = (line, share) else { return 0 };
+        let given = signed(self.background[direction as usize].given_bytes);
+        let (_, reserved) = of_share(share, direction);
+        let credit = self.rate.as_ref().map_or(0, |rate| rate.client_credit_bytes);
+        reserved.saturating_sub(given).min(self.left(direction).saturating_add(credit))
+    }
+
+    /// The links of a line.
+    fn waiting(&mut self, line: Line) -> &mut Waiting {
+        match line {
+            Line::Background(direction) => &mut self.background[direction as usize],
+            Line::Measurement => &mut self.measurement,
+            Line::Control(direction) => &mut self.control[direction as usize],
+        }
+    }
+
+    /// All lines.
+    fn lines(&mut self) -> [&mut Waiting; 5] {
+        let ([a, b], [c, d]) = (&mut self.background, &mut self.control);
+        [a, b, c, d, &mut self.measurement]
+    }
+}
+
+/// Bytes that background may move this way, and those of them that are its share.
+fn of_share(share: &Allowance, direction: Direction) -> (i64, i64) {
+    let (bytes, reserved) = match direction {
+        Direction::Received => (share.receive_bytes, share.receive_reserved_bytes),
+        Direction::Sent => (share.send_bytes, share.send_reserved_bytes),
+    };
+    (signed(bytes), signed(reserved))
+}
+
+/// Whether this traffic takes of what may move at once. While a measurement runs, handshakes are
+/// background like any other: more of them must not cost clients their share.
+fn is_prompt(traffic: Traffic, share: Option<&Allowance>) -> bool {
+    match traffic {
+        Traffic::Control => true,
+        Traffic::Fresh => share.is_none(),
+        Traffic::Background | Traffic::Measurement => false,
+    }
+}
+
+/// The same number, as far as it fits.
+fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+/// The same number, or nothing instead of a debt.
+fn unsigned(bytes: i64) -> u64 {
+    u64::try_from(bytes).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::Wake;
+
+    use ff_proto::units::Ratio;
+
+    use super::*;
+    use crate::background::{BackgroundLimit, Recent};
+
+    /// How often the limiter of a test ticks.
+    const TICK: Duration = Duration::from_millis(10);
+
+    /// Remembers that it was woken.
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// A link that always has something to move, up to `per_tick` bytes in each tick.
+    struct Greedy {
+        /// Its name.
+        id: LinkId,
+        /// What it moves.
+        traffic: Traffic,
+        /// For each direction whether it was woken.
+        woken: [Arc<Woken>; 2],
+        /// Bytes that come for it in each tick.
+        per_tick: u64,
+        /// Bytes that have come, received and to be sent.
+        backlog: [u64; 2],
+        /// Bytes it has moved, received and sent.
+        moved: [u64; 2],
+    }
+
+    impl Greedy {
+        /// A link that wants this rate, and runs first as if it had been woken.
+        fn new(id: u64, traffic: Traffic, rate: BytesPerSec) -> Self {
+            let woken = [(); 2].map(|()| Arc::new(Woken(AtomicBool::new(true))));
+            Self {
+                id: LinkId(id),
+                traffic,
+                woken,
+                per_tick: rate.bytes_in(TICK),
+                backlog: [0; 2],
+                moved: [0; 2],
+            }
+        }
+
+        /// Moves what it may in one direction; in pieces of 16 KB, as links do.
+        fn run(
+            &mut self,
+            limiter: &mut Limiter,
+            direction: Direction,
+            share: &mut Option<BackgroundLimit>,
+            now: MonoTime,
+        ) {
+            let left = &mut self.backlog[direction as usize];
+            *left = (*left + self.per_tick).min(100 * self.per_tick);
+            let woken = &self.woken[direction as usize];
+            if !woken.0.swap(false, Ordering::Relaxed) {
+                return;
+            }
+            let waker = Waker::from(woken.clone());
+            loop {
+                let allowance = share.as_ref().map(BackgroundLimit::allowance);
+                let (id, traffic, wanted) = (self.id, self.traffic, 16 * 1024);
+                let allowance = allowance.as_ref();
+                let allowed = limiter.claim(id, direction, traffic, wanted, allowance, &waker);
+                let moved = allowed.min(*left);
+                if allowed > 0 {
+                    limiter.moved(id, direction, traffic, moved, allowance);
+                }
+                *left -= moved;
+                self.moved[direction as usize] += moved;
+                match (share.as_mut(), traffic, direction) {
+                    (Some(limit), Traffic::Measurement, _) => limit.on_echoed(moved, now),
+                    (Some(limit), _, Direction::Received) => limit.on_background(0, moved),
+                    (Some(limit), _, Direction::Sent) => limit.on_background(moved, 0),
+                    (None, ..) => {}
+                }
+                if moved == 0 {
+                    break;
+                }
+            }
+            // Who waits for the peer and not for the limiter runs again in the next tick.
+            if *left == 0 {
+                woken.0.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Runs all links for some ticks.
+    fn run(
+        limiter: &mut Limiter,
+        links: &mut [Greedy],
+        share: &mut Option<BackgroundLimit>,
+        ticks: std::ops::Range<u64>,
+    ) {
+        for tick in ticks {
+            let now = MonoTime::default() + TICK * u32::try_from(tick).expect("few ticks");
+            if let Some(limit) = share {
+                limit.on_time(now);
+            }
+            let allowance = share.as_ref().map(BackgroundLimit::allowance);
+            limiter.tick(now, allowance.as_ref());
+            for link in &mut *links {
+                link.run(limiter, Direction::Received, share, now);
+                if link.traffic != Traffic::Measurement {
+                    link.run(limiter, Direction::Sent, share, now);
+                }
+            }
+        }
+    }
+
+    /// Bytes received by the links of one kind since the last call.
+    fn received(links: &mut [Greedy], traffic: Traffic) -> u64 {
+        let mut links: Vec<_> = links.iter_mut().filter(|link| link.traffic == traffic).collect();
+        links.iter_mut().map(|link| std::mem::take(&mut link.moved[0])).sum()
+    }
+
+    /// So many links of measurement that together want this rate.
+    fn measurement(links: u64, rate: BytesPerSec) -> impl Iterator<Item = Greedy> {
+        let each = BytesPerSec::new(rate.get() / links);
+        (0..links).map(move |id| Greedy::new(1000 + id, Traffic::Measurement, each))
+    }
+
+    #[test]
+    fn full_relays_serve_clients_their_share_and_measurement_the_rest() {
+        for mbit in [10, 20, 50, 250] {
+            for (clients, demand) in [(1, 1), (1, 5), (40, 5)] {
+                let rate = BytesPerSec::from_mbit(mbit);
+                let mut limiter = Limiter::new(Some(rate), MonoTime::default());
+                let wanted = BytesPerSec::new(rate.get() * demand / clients);
+                let mut links: Vec<_> =
+                    (0..clients).map(|id| Greedy::new(id, Traffic::Background, wanted)).collect();
+                run(&mut limiter, &mut links, &mut None, 0..200);
+                // Measurement links come last, and find clients in possession of everything.
+                links.extend(measurement(160, rate));
+                run(&mut limiter, &mut links, &mut None, 200..300);
+                let _ = received(&mut links, Traffic::Background);
+                assert!(received(&mut links, Traffic::Measurement) > 0, "the first echo comes");
+
+                let (ratio, mut recent) =
+                    (Ratio::from_percent(25).expect("a ratio"), Recent::default());
+                for tick in 0..300 {
+                    let (now, bytes) = (MonoTime::default() + TICK * tick, rate.bytes_in(TICK));
+                    recent.note(bytes, bytes, now);
+                }
+                let start = MonoTime::default() + TICK * 300;
+                let mut share = Some(BackgroundLimit::new(ratio, &mut recent, start));
+                for second in 3..8 {
+                    run(&mut limiter, &mut links, &mut share, second * 100..(second + 1) * 100);
+                    let of = |bytes: u64| bytes as f64 / rate.get() as f64;
+                    let background = of(received(&mut links, Traffic::Background));
+                    let echoed = of(received(&mut links, Traffic::Measurement));
+                    let what = format!("{mbit} Mbit/s, {clients} clients x {demand}, {second}");
+                    assert!((0.99..1.02).contains(&(background + echoed)) || second == 3, "{what}");
+                    let due = if second == 3 { 0.2..0.45 } else { 0.24..0.26 };
+                    assert!(due.contains(&background), "{what}: {background:.3}, {echoed:.3}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn links_of_one_kind_get_equal_parts() {
+        for traffic in [Traffic::Background, Traffic::Measurement] {
+            let rate = BytesPerSec::from_mbit(20);
+            let mut limiter = Limiter::new(Some(rate), MonoTime::default());
+            let mut links: Vec<_> = (0..160).map(|id| Greedy::new(id, traffic, rate)).collect();
+            run(&mut limiter, &mut links, &mut None, 0..1000);
+            let moved = |link: &Greedy| link.moved[0];
+            let (least, most) = (links.iter().map(moved).min(), links.iter().map(moved).max());
+            let (least, most) = (least.unwrap_or(0) as f64, most.unwrap_or(0) as f64);
+            assert!(least > 0.8 * most, "{traffic:?}: {least} to {most}");
+        }
+    }
+
+    #[test]
+    fn new_links_do_not_wait_behind_clients_but_a_flood_of_them_does() {
+        let rate = BytesPerSec::from_mbit(10);
+        let mut limiter = Limiter::new(Some(rate), MonoTime::default());
+        let mut links: Vec<_> =
+            (0..3000).map(|id| Greedy::new(id, Traffic::Background, rate)).collect();
+        run(&mut limiter, &mut links, &mut None, 0..100);
+        let (new, waker) = (LinkId(5000), Waker::noop());
+        for direction in DIRECTIONS {
+            let allowed = limiter.claim(new, direction, Traffic::Fresh, 3000, None, waker);
+            assert_eq!(allowed, 3000, "{direction:?}");
+            limiter.moved(new, direction, Traffic::Fresh, 3000, None);
+        }
+
+        let flood = 6000..7000;
+        links.extend(flood.map(|id| Greedy::new(id, Traffic::Fresh, rate)));
+        run(&mut limiter, &mut links, &mut None, 100..200);
+        let _ = received(&mut links, Traffic::Fresh) + received(&mut links, Traffic::Background);
+        run(&mut limiter, &mut links, &mut None, 200..1200);
+        let fresh = received(&mut links, Traffic::Fresh);
+        let background = received(&mut links, Traffic::Background);
+        let all = (fresh + background) as f64 / (10 * rate.get()) as f64;
+        assert!((0.99..1.01).contains(&all), "a flood is within the limit: {all:.3}");
+        let rest = background as f64 / (10 * rate.get()) as f64;
+        assert!(rest > 0.5, "what it leaves to others: {rest:.3}");
+    }
+
+    #[test]
+    fn control_cells_are_prompt_and_bounded() {
+        let rate = BytesPerSec::from_mbit(10);
+        let mut limiter = Limiter::new(Some(rate), MonoTime::default());
+        let mut links: Vec<_> =
+            (0..100).map(|id| Greedy::new(id, Traffic::Background, rate)).collect();
+        links.push(Greedy::new(200, Traffic::Control, rate));
+        run(&mut limiter, &mut links, &mut None, 0..1000);
+        let control = received(&mut links, Traffic::Control) as f64 / (10 * rate.get()) as f64;
+        assert!((0.24..0.26).contains(&control), "{control:.3}");
+    }
+
+    #[test]
+    fn a_turn_that_is_not_used_is_the_next_ones() {
+        let rate = BytesPerSec::from_mbit(10);
+        let mut limiter = Limiter::new(Some(rate), MonoTime::default());
+        let (received, kind) = (Direction::Received, Traffic::Background);
+        let woken: Vec<_> = (0..3).map(|_| Arc::new(Woken::default())).collect();
+        let is_woken = |index: usize| woken[index].0.load(Ordering::Relaxed);
+        limiter.moved(LinkId(9), received, kind, rate.bytes_in(BURST), None);
+        for (id, woken) in (0..).zip(&woken) {
+            let waker = Waker::from(woken.clone());
+            assert_eq!(limiter.claim(LinkId(id), received, kind, 100, None, &waker), 0);
+        }
+        // Enough for one turn, then for no further one.
+        limiter.tick(MonoTime::default() + Duration::from_millis(4), None);
+        assert_eq!([0, 1, 2].map(is_woken), [true, false, false]);
+        let allowed = limiter.claim(LinkId(0), received, kind, 10_000, None, Waker::noop());
+        assert!(allowed > 0);
+        limiter.moved(LinkId(0), received, kind, 0, None);
+        assert_eq!([0, 1, 2].map(is_woken), [true, true, false], "the peer had sent nothing");
+        limiter.close(LinkId(1), None);
+        assert!(is_woken(2), "the link was gone");
+        // Nobody comes for the turn, so it ends, and a newcomer finds the line empty.
+        for tick in 1..=4 {
+            limiter.tick(MonoTime::default() + Duration::from_millis(4 + tick), None);
+        }
+        assert!(limiter.claim(LinkId(3), received, kind, 100, None, Waker::noop()) > 0);
+    }
+}
