@@ -88,7 +88,7 @@ async fn fate_of(link: &mut MeasurementLink) -> Fate {
     while echoed < cells.len() {
         let Some(cell) = next_cell(&mut link.link).await else { return Fate::Closes };
         if cell.command == CMD_MEAS_ECHO {
-            link.state.handle(cell_ref(&cell), MonoTime::default()).expect("the right echo");
+            link.state.handle(cell_ref(&cell)).expect("the right echo");
             echoed += 1;
         }
     }
