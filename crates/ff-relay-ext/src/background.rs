@@ -64,6 +64,8 @@ pub struct Recent {
     second: u64,
     /// Bytes in it.
     counted: Both,
+    /// Whether the second has passed in which the first client came: in the middle of it.
+    has_begun: bool,
 }
 
 impl Recent {
@@ -80,11 +82,16 @@ impl Recent {
         if passed == 0 {
             return;
         }
-        self.full.push_back(std::mem::take(&mut self.counted));
+        self.second = second;
+        let counted = std::mem::take(&mut self.counted);
+        if !self.has_begun {
+            self.has_begun = counted != Both::default();
+            return;
+        }
+        self.full.push_back(counted);
         let empty = usize::try_from(passed - 1).unwrap_or(usize::MAX).min(REMEMBERED_SECS);
         self.full.extend(std::iter::repeat_n(Both::default(), empty));
         self.full.drain(..self.full.len().saturating_sub(REMEMBERED_SECS));
-        self.second = second;
     }
 
     /// What they moved per second, sent and received: the mean of the last ten seconds, or of as
