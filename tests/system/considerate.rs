@@ -2,15 +2,16 @@
 
 use std::time::{Duration, Instant};
 
+use ed25519_dalek::SigningKey;
 use ff_proto::aggregate::Verdict;
-use ff_proto::units::BytesPerSec;
+use ff_proto::units::{BytesPerSec, Ratio};
 use ff_relay_ext::arti::background::Background;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use crate::alone;
 use crate::lying_relay::assert_near;
-use crate::plan::{fresh_key, measure, measure_and_tell, plan};
+use crate::plan::{failure, fresh_key, measure, measure_and_tell, plan};
 use crate::relay::{Setup, TestRelay};
 
 /// What the clients ask for. The relay has 20 Mbit/s, and their share of it in a measurement is
@@ -91,4 +92,56 @@ async fn clients_are_back_at_once_when_the_coordinator_dies() {
     assert_near(outcome.estimate, BytesPerSec::from_mbit(20), 0.15);
     let totals = relay.totals();
     assert_eq!((totals.granted, totals.completed, totals.failed), (2, 1, 1));
+}
+
+/// A relay of this limit whose clients want all of it, and its coordinator's key.
+fn full_relay(limit: BytesPerSec, ratio: u8) -> (TestRelay, Background, SigningKey) {
+    let coordinator = fresh_key();
+    let mut setup = Setup { limit: Some(limit), ..Setup::allowing(&[&coordinator]) };
+    setup.policy.ratio = Ratio::from_percent(ratio).expect("a ratio");
+    let relay = TestRelay::start(setup);
+    let clients = relay.clients(limit);
+    (relay, clients, coordinator)
+}
+
+#[tokio::test]
+async fn a_coordinator_that_sends_little_takes_little_and_not_for_long() {
+    let _alone = alone().await;
+    let limit = BytesPerSec::from_mbit(50);
+    let (relay, clients, coordinator) = full_relay(limit, 25);
+    sleep(Duration::from_secs(1)).await;
+    let before = share_over(&clients, Duration::from_secs(2), limit).await;
+
+    let (mut plan, measuring) = (plan(&relay, &coordinator, 20), Notify::new());
+    plan.team[0].rate = Some(BytesPerSec::from_mbit(1));
+    let started = Instant::now();
+    let watching = async {
+        measuring.notified().await;
+        sleep(Duration::from_millis(200)).await;
+        share_over(&clients, Duration::from_millis(2500), limit).await
+    };
+    let (outcome, during) = tokio::join!(measure_and_tell(&plan, &measuring), watching);
+    assert!(during >= 0.9 * before, "clients had {before:.3} of the limit, then {during:.3}");
+    let failure = failure(&outcome);
+    assert!(failure.message.contains("too_little_traffic"), "{failure:?}");
+    assert!(started.elapsed() < Duration::from_secs(8), "after {:?} only", started.elapsed());
+    assert_eq!(relay.totals().failed, 1);
+}
+
+#[tokio::test]
+async fn a_floor_holds_for_clients_where_their_ratio_is_zero() {
+    let _alone = alone().await;
+    let (relay, clients, coordinator) = full_relay(BytesPerSec::from_mbit(20), 0);
+    let (plan, measuring) = (plan(&relay, &coordinator, 5), Notify::new());
+    let floor = BytesPerSec::from_mbit(1);
+    let watching = async {
+        measuring.notified().await;
+        sleep(Duration::from_millis(1500)).await;
+        share_over(&clients, Duration::from_secs(3), floor).await
+    };
+    let (outcome, share) = tokio::join!(measure_and_tell(&plan, &measuring), watching);
+    assert_eq!(outcome.result, Ok(Verdict::Conclusive));
+    assert!((0.8..1.2).contains(&share), "{share:.2} of 1 Mbit/s");
+    // Nothing of it counts, so the estimate is lower by it.
+    assert_near(outcome.estimate, BytesPerSec::from_mbit(19), 0.05);
 }

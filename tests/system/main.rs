@@ -1,6 +1,7 @@
 //! The whole system over real TLS and real Tor links on loopback.
 //!
-//! Each module is one scenario: [`lying_relay`], [`rules`], [`considerate`]. A relay runs in a
+//! Each module is one scenario: [`lying_relay`], [`rules`], [`considerate`],
+//! [`saturated`]. A relay runs in a
 //! thread of its own ([`relay`]), its TLS may lie ([`liar`]), and the coordinator and measurers
 //! are those of `ff_bwauth::measure`.
 //!
@@ -13,6 +14,7 @@ mod lying_relay;
 mod plan;
 mod relay;
 mod rules;
+mod saturated;
 
 use tokio::sync::{Mutex, MutexGuard};
 
