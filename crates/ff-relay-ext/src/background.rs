@@ -256,7 +256,10 @@ impl BackgroundLimit {
         let less = self.share_per_window().saturating_add(self.given_up_per_window());
         self.received.renew_excess(less);
         self.sent.renew_excess(less);
-        (self.income, self.echoed, self.window_start) = (0, 0, now);
+        // Not from now on: hosts look at the time every few milliseconds, and the rest would be lost.
+        let passed = WINDOW * u32::try_from(windows).unwrap_or(u32::MAX);
+        self.window_start = (self.window_start + passed).min(now);
+        (self.income, self.echoed) = (0, 0);
     }
 
     /// Remembers what was echoed, evenly in so many windows.
