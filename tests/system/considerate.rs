@@ -107,13 +107,14 @@ fn full_relay(limit: BytesPerSec, ratio: u8) -> (TestRelay, Background, SigningK
 #[tokio::test]
 async fn a_coordinator_that_sends_little_takes_little_and_not_for_long() {
     let _alone = alone().await;
-    let limit = BytesPerSec::from_mbit(50);
+    // As with 1 Mbit/s next to 50, but with less for the processors to do.
+    let (limit, little) = (BytesPerSec::from_mbit(10), BytesPerSec::new(25_000));
     let (relay, clients, coordinator) = full_relay(limit, 25);
     sleep(Duration::from_secs(1)).await;
     let before = share_over(&clients, Duration::from_secs(2), limit).await;
 
     let (mut plan, measuring) = (plan(&relay, &coordinator, 20), Notify::new());
-    plan.team[0].rate = Some(BytesPerSec::from_mbit(1));
+    plan.team[0].rate = Some(little);
     let started = Instant::now();
     let watching = async {
         measuring.notified().await;
