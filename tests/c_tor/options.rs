@@ -10,12 +10,13 @@ use crate::rules::{Coordinator, Lab, Member, Relay, SharedLab, assert_failed, me
 use crate::support::{coordinator, ff_tor, identity};
 
 /// All of them.
-const NAMES: [&str; 5] = [
+const NAMES: [&str; 6] = [
     "FFMeasurementsAllowed",
     "FFAllowedCoordinators",
     "FFMeasurementPeriod",
     "FFBackgroundTrafficPercent",
     "FFMaxMeasurementDuration",
+    "FFMaxMeasurementSockets",
 ];
 
 /// Identities of so many coordinators, with something between them.
@@ -67,6 +68,8 @@ fn good_values_are_taken() {
         "FFMaxMeasurementDuration 10 seconds",
         "FFMaxMeasurementDuration 120 seconds",
         "FFMaxMeasurementDuration 2 minutes",
+        "FFMaxMeasurementSockets 1",
+        "FFMaxMeasurementSockets 32768",
     ] {
         let (is_taken, text) = verify(lines);
         assert!(is_taken && text.contains("Configuration was valid"), "{lines}:\n{text}");
@@ -76,7 +79,7 @@ fn good_values_are_taken() {
 #[test]
 #[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
 fn bad_values_are_refused_with_the_option_and_its_bounds() {
-    let [allowed, coordinators, period, percent, duration] = NAMES;
+    let [allowed, coordinators, period, percent, duration, sockets] = NAMES;
     let (one, too_many) = (identity(&coordinator()), identities(65, ","));
     for (name, value, what) in [
         (allowed, "2", "must be a number from 0 to 1"),
@@ -97,6 +100,8 @@ fn bad_values_are_refused_with_the_option_and_its_bounds() {
         (duration, "121 seconds", "must be a number from 10 to 120 seconds"),
         (duration, "0", "must be a number from 10 to 120 seconds"),
         (duration, "99999999999999999999", "must be a number from 10 to 120 seconds"),
+        (sockets, "0", "must be a number from 1 to 32768"),
+        (sockets, "32769", "must be a number from 1 to 32768"),
     ] {
         // A good line in front of it does not hide the bad one.
         let before = if name == coordinators { format!("{name} {one}\n") } else { String::new() };

@@ -7,7 +7,10 @@ use ff_proto::msg::{ErrCode, MeasurementId};
 use ff_proto::session::coordinator::PROBE_CIRC_ID;
 
 use super::lab::{assert_failed, assert_refused, measure};
-use super::session::{Coordinator, MeasurementLink, Member, next_cell, open, request, send};
+use super::session::{
+    Coordinator, MeasurementLink, Member, codes_until_closed, error_code, next_cell, open, request,
+    send,
+};
 use super::{LAB, RATE_BYTES_PER_SEC};
 use crate::support::{coordinator, estimate};
 
@@ -50,6 +53,25 @@ fn only_listed_coordinators_measure() {
         let code = Coordinator::refused(&relay.target(), &stranger).await;
         assert_eq!(code, ErrCode::COORDINATOR_NOT_ALLOWED);
         relay.assert_in_order().await;
+    });
+}
+
+#[test]
+#[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
+fn a_team_announces_no_more_sockets_than_the_operator_allows() {
+    LAB.run(async |lab| {
+        let relay = lab.relay("grants");
+        let (target, key) = (relay.target(), relay.key());
+        let ask = async |sockets| {
+            let team = [Member::new(12), Member::new(sockets)];
+            Coordinator::ask(&target, key, 1, &team).await
+        };
+        let (mut coordinator, answer) = ask(501).await;
+        assert_eq!(error_code(&answer), Some(ErrCode::TOO_MANY_SOCKETS), "{answer:?}");
+        assert_eq!(codes_until_closed(&mut coordinator.link).await, []);
+        let (coordinator, answer) = ask(500).await;
+        assert_eq!(error_code(&answer), None, "{answer:?}");
+        coordinator.end().await;
     });
 }
 

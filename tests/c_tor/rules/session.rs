@@ -109,8 +109,20 @@ pub(crate) fn request(
     duration_secs: u16,
     team: &[Member],
 ) -> [Cell; 2] {
+    request_with(link, measurement, key, duration_secs, team, CryptoKind::AES128_CTR)
+}
+
+/// A request for a measurement with this cipher.
+pub(crate) fn request_with(
+    link: &ControlLink,
+    measurement: MeasurementId,
+    key: &SigningKey,
+    duration_secs: u16,
+    team: &[Member],
+    crypto: CryptoKind,
+) -> [Cell; 2] {
     let measurers = team.iter().map(Member::grant).collect();
-    let crypto = vec![CryptoKind::AES128_CTR];
+    let crypto = vec![crypto];
     let request = MeasParams { measurement, duration_secs, measurers, crypto };
     let (probe, now) = (rand::random(), MonoTime::default());
     let made = CoordinatorLink::new(request, key, link.exporter(), &probe, now);
