@@ -1,8 +1,5 @@
 //! Runs the built `ff-bwauth` as its users do: arguments, exit status, output, files.
 
-#[path = "../../ff-measurer/tests/support/tor.rs"]
-mod tor;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
@@ -24,7 +21,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ServerConfig, ServerConnection, Stream};
 use serde_json::Value;
 use tempfile::TempDir;
-use tor::Tor;
+use tornet::LoneRelay;
 
 /// Base64 of an identity that no relay has.
 const NOBODY: &str = "AwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwM";
@@ -395,15 +392,15 @@ fn a_failure_before_the_measurement_is_json_too() {
 #[test]
 fn a_tor_without_the_extension_is_exit_3_at_once_and_another_identity_4() {
     let _alone = alone();
-    let tor = Tor::launch();
+    let tor = LoneRelay::start().expect("a tor");
     let dir = dir();
-    let identity = tor.ed_identity.to_string();
-    let (run, code) = measure(dir.path(), tor.addr, identity.trim_start_matches("ed25519:"));
+    let identity = tor.ed_identity_base64();
+    let (run, code) = measure(dir.path(), tor.or_addr(), &identity);
     assert_eq!((run.status, code.as_str()), (Some(3), "not_supported"), "{}", run.stderr);
     assert!(run.stderr.contains("does not support FlashFlow"), "{}", run.stderr);
     assert!(run.took < Duration::from_secs(2), "{:?}", run.took);
 
-    let (run, code) = measure(dir.path(), tor.addr, NOBODY);
+    let (run, code) = measure(dir.path(), tor.or_addr(), NOBODY);
     assert_eq!((run.status, code.as_str()), (Some(4), "wrong_identity"), "{}", run.stderr);
     assert!(run.stderr.contains(&identity), "who it is instead: {}", run.stderr);
 }

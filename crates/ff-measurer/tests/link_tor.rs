@@ -1,8 +1,5 @@
 //! Opens links to a real tor, and to everything that is not the relay it should be.
 
-#[path = "support/tor.rs"]
-mod tor;
-
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -22,21 +19,26 @@ use rustls::{
     ClientConfig, ClientConnection, Connection, DigitallySignedStruct, ServerConfig,
     ServerConnection, SignatureScheme,
 };
-use tor::Tor;
 use tor_llcrypto::pk::ed25519::Ed25519Identity;
+use tornet::LoneRelay;
 
 /// An identity that no relay has.
 const NOBODY: [u8; 32] = [3; 32];
 
+/// Who a relay is.
+fn identity(tor: &LoneRelay) -> Ed25519Identity {
+    tor.ed_identity().into()
+}
+
 #[tokio::test]
 async fn create_fast_is_answered() {
-    let tor = Tor::launch();
+    let tor = LoneRelay::start().expect("a tor");
     let start = Instant::now();
-    let link = open_to(tor.addr, tor.ed_identity).await.expect("a link");
+    let link = open_to(tor.or_addr(), identity(&tor)).await.expect("a link");
     println!("link opened in {:?}: {link:?}", start.elapsed());
-    assert_eq!(link.ed_identity, tor.ed_identity);
+    assert_eq!(link.ed_identity, identity(&tor));
     let rsa = link.rsa_identity.expect("RSA identity").to_string();
-    assert_eq!(rsa.trim_start_matches('$').to_uppercase(), tor.rsa_fingerprint);
+    assert_eq!(rsa.trim_start_matches('$').to_uppercase(), tor.rsa_fingerprint());
     assert_eq!(link.link_protocol, Some(5));
     assert_ne!(*link.exporter, [0; 32]);
 
@@ -54,8 +56,8 @@ async fn create_fast_is_answered() {
 /// Many cells in one call, more than a record holds, and every answer arrives.
 #[tokio::test]
 async fn many_cells_at_once_are_answered() {
-    let tor = Tor::launch();
-    let link = open_to(tor.addr, tor.ed_identity).await.expect("a link");
+    let tor = LoneRelay::start().expect("a tor");
+    let link = open_to(tor.or_addr(), identity(&tor)).await.expect("a link");
     let mut control = ControlLink::new(link).expect("a control link");
     let cells: Vec<u8> = (1..=100)
         .flat_map(|id| fixed_cell(0x8000_0000 | id, CMD_CREATE_FAST, &[7; 20]).expect("short"))
@@ -83,34 +85,34 @@ async fn many_cells_at_once_are_answered() {
 
 #[tokio::test]
 async fn another_identity_is_refused() {
-    let tor = Tor::launch();
-    let error = open_to(tor.addr, NOBODY.into()).await.expect_err("wrong identity");
+    let tor = LoneRelay::start().expect("a tor");
+    let error = open_to(tor.or_addr(), NOBODY.into()).await.expect_err("wrong identity");
     let LinkError::WrongIdentity { expected, found, .. } = &error else { panic!("{error:?}") };
     assert_eq!(*expected, NOBODY.into());
-    assert_eq!(*found, Some(tor.ed_identity));
-    assert!(error.to_string().contains(&tor.ed_identity.to_string()), "{error}");
+    assert_eq!(*found, Some(identity(&tor)));
+    assert!(error.to_string().contains(&identity(&tor).to_string()), "{error}");
 }
 
 #[tokio::test]
 async fn man_in_the_middle_is_refused() {
-    let tor = Tor::launch();
+    let tor = LoneRelay::start().expect("a tor");
     let (listener, addr) = listener();
-    let relay = tor.addr;
+    let relay = tor.or_addr();
     thread::spawn(move || {
         let (victim, _) = listener.accept().expect("accept");
         let (cert, key) = new_certificate();
         let outer = server(victim, Arc::new(Fixed(certified(cert, key))));
         relay_plaintext(outer, attacker_to(relay));
     });
-    let error = open_to(addr, tor.ed_identity).await.expect_err("a man in the middle");
+    let error = open_to(addr, identity(&tor)).await.expect_err("a man in the middle");
     assert!(matches!(error, LinkError::BadCertificates { .. }), "{error:?}");
 }
 
 #[tokio::test]
 async fn relays_certificate_without_its_key_is_refused() {
-    let tor = Tor::launch();
+    let tor = LoneRelay::start().expect("a tor");
     let (listener, addr) = listener();
-    let relay = tor.addr;
+    let relay = tor.or_addr();
     thread::spawn(move || {
         let mut inner = attacker_to(relay);
         while inner.tls.is_handshaking() {
@@ -121,7 +123,7 @@ async fn relays_certificate_without_its_key_is_refused() {
         let (_, key) = new_certificate();
         relay_plaintext(server(victim, Arc::new(Fixed(certified(stolen, key)))), inner);
     });
-    let error = open_to(addr, tor.ed_identity).await.expect_err("a stolen certificate");
+    let error = open_to(addr, identity(&tor)).await.expect_err("a stolen certificate");
     assert!(matches!(error, LinkError::Tls { .. }), "{error:?}");
 }
 

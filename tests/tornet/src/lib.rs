@@ -8,6 +8,7 @@
 //!                              │          └──▶ CpuQuota, by pid      (quota)
 //!                              ├──▶ Downloads ◀── Source             (download, source)
 //!                              └──▶ consensus, votes                 (directory)
+//!  LoneRelay ──▶ Node, without a network                             (lone)
 //! ```
 
 mod bandwidth;
@@ -17,6 +18,7 @@ mod directory;
 mod download;
 mod error;
 mod keys;
+mod lone;
 mod network;
 mod node;
 mod ports;
@@ -32,6 +34,7 @@ pub use control::{CircuitId, Control, Event, Reply, ReplyLine};
 pub use directory::{RelayStatus, relay_statuses};
 pub use download::{DownloadPlan, Downloads};
 pub use error::{Error, Result};
+pub use lone::LoneRelay;
 pub use network::Network;
 pub use node::{Node, Role};
 pub use quota::{CpuQuota, QuotaStats};
