@@ -282,6 +282,28 @@ mod tests {
     }
 
     #[test]
+    fn a_cell_that_a_relay_would_take_as_its_own_is_echoed_like_any_other() {
+        let forward = ForwardKey::CgoAes128([6; cgo::KEY_LEN]);
+        let keys = CircuitKeys { forward, confirmation: [0; 32] };
+        let nonce = *keys.forward.as_bytes().last_chunk::<16>().unwrap();
+        // The left part of the first cell's echo, as the nonce, makes that cell the relay's own.
+        let mut body = [7; crate::cell::BODY_LEN];
+        EchoCircuit::new(1, &keys).echo(&mut body);
+        let ForwardKey::CgoAes128(mut key) = keys.forward.clone() else { unreachable!() };
+        assert_ne!(body[..16], nonce);
+        key[64..].copy_from_slice(&body[..16]);
+        let own = CircuitKeys { forward: ForwardKey::CgoAes128(key), confirmation: [0; 32] };
+        let (mut plain, mut recognising) = (EchoCircuit::new(1, &keys), EchoCircuit::new(1, &own));
+        for content in [7, 8, 9] {
+            let mut bodies = [[content; crate::cell::BODY_LEN]; 2];
+            plain.echo(&mut bodies[0]);
+            recognising.echo(&mut bodies[1]);
+            assert_eq!(bodies[0], bodies[1], "the nonce changes nothing");
+        }
+        assert_eq!(recognising.cells(), 3);
+    }
+
+    #[test]
     fn keys_stay_out_of_debug_output() {
         let [keys, _] =
             exchange(([5; 32], CryptoKind::CGO_AES128), ([5; 32], CryptoKind::CGO_AES128));

@@ -40,8 +40,8 @@ fn three_deviations(share: f64) -> f64 {
 #[test]
 fn forging_k_cells_is_found_with_1_minus_the_kth_power_of_1_minus_p() {
     // So many cells that the probability is the one asked for.
-    for (probability, forged) in [(1e-2_f64, 50_u64), (1e-2, 200), (1e-3, 500), (1e-3, 2_000)] {
-        let cells = 2 * 300_000_u64.min((300.0 / probability) as u64);
+    let cases = [(1e-2_f64, 60_000, 50), (1e-2, 60_000, 200), (1e-3, 600_000, 500)];
+    for (probability, cells, forged) in cases.into_iter().chain([(1e-3, 600_000, 2_000_u64)]) {
         let expected = 1.0 - (1.0 - probability).powf(forged as f64);
         let share = found(cells, forged, 1, false, probability);
         println!("p = {probability}, {forged} forged: found {share}, expected {expected:.3}");

@@ -295,3 +295,101 @@ async fn collect(order: &Order, links: Vec<Link>) -> Result<Run, BenchError> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ff_proto::msg::MeasEnd;
+
+    use super::*;
+
+    /// Echoes for so long, ends the measurement as a relay does, and drops what still comes.
+    /// Returns whether the measurer announced the link's end, and how the stream ended.
+    fn echo_and_end(mut target: TargetSocket, time: Duration) -> (bool, Result<(), ErrorKind>) {
+        let start = Instant::now();
+        while start.elapsed() < time || target.sent < target.sealed {
+            (target.readable, target.writable) = (true, true);
+            assert!(!matches!(target.turn().expect("good records"), Turn::Closed));
+            std::thread::sleep(MIN_NAP);
+        }
+        let end = Msg::End(MeasEnd { measurement: MeasurementId([1; 16]) });
+        let cell =
+            fixed_cell(0, CMD_MEASUREMENT, &end.encode().expect("it fits")).expect("it fits");
+        let mut record = vec![0; crate::link::record::RECORD_OVERHEAD + CELL_LEN];
+        record[HEADER..HEADER + CELL_LEN].copy_from_slice(&cell);
+        target.sealer.seal(&mut record).expect("a fresh key");
+        assert_eq!(target.tcp.write(&record).expect("there is room"), record.len());
+
+        let mut bytes = target.buffer[target.sealed..target.filled].to_vec();
+        let (mut at, mut is_announced) = (0, false);
+        loop {
+            while let Ok(opened) = target.opener.open(&mut bytes[at..]) {
+                match opened {
+                    Opened::Data { wire_len, .. } | Opened::Ignored { wire_len } => at += wire_len,
+                    Opened::Incomplete { .. } => break,
+                    Opened::Closed => {
+                        is_announced = true;
+                        break;
+                    }
+                }
+            }
+            let mut more = [0; 4096];
+            match target.tcp.read(&mut more) {
+                Ok(0) => return (is_announced, Ok(())),
+                Ok(len) => bytes.extend_from_slice(&more[..len]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(MIN_NAP),
+                Err(error) => return (is_announced, Err(error.kind())),
+            }
+        }
+    }
+
+    #[test]
+    fn a_measurer_stops_at_its_end_and_closes_each_link_when_the_target_ends_it() {
+        let listener = tls::listen().expect("a port");
+        let addr = listener.local_addr().expect("the port");
+        let config = tls::server_config().expect("settings");
+        let (count, secs) = (4, 1);
+        let targets: Vec<_> = (0..count)
+            .map(|_| {
+                let (listener, config) = (listener.try_clone().expect("a socket"), config.clone());
+                std::thread::spawn(move || {
+                    let (tcp, _) = listener.accept().expect("a link");
+                    let target = TargetSocket::new(tcp, &config).expect("TLS");
+                    echo_and_end(target, Duration::from_millis(1_600))
+                })
+            })
+            .collect();
+        let links: Vec<_> = (0..count).map(|_| open(addr).expect("a link")).collect();
+        let order = Order {
+            measurement: MeasurementId([1; 16]),
+            target: TargetAddr { addr, ed_identity: Ed25519Identity::new([0; 32]) },
+            key: SigningKey::from_bytes(&[2; 32]),
+            sockets: count,
+            rate: None,
+            duration: Duration::from_secs(secs),
+            cells_per_record: 6,
+            crypto: CRYPTO,
+            check_probability: 1e-3,
+            cores: Vec::new(),
+            link: LinkOptions::default(),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let totals = runtime.expect("a runtime").block_on(async {
+            let mut measurer = Measurer::with_links(&order, links, None).await.expect("circuits");
+            measurer.start(Instant::now());
+            assert!(matches!(measurer.next_event().await, MeasurerEvent::Second(_)));
+            match measurer.next_event().await {
+                MeasurerEvent::Done(totals) => totals,
+                event => panic!("{event:?}"),
+            }
+        });
+        for target in targets {
+            assert_eq!(target.join().expect("the target's thread"), (true, Ok(())));
+        }
+        assert_eq!(totals.sent_cells, totals.echoed_cells, "what was on the way came back");
+        assert!(totals.checked_cells >= 300);
+        let held = totals.held_bytes_per_socket;
+        assert!((48 * 1024..64 * 1024).contains(&held), "a call's records and a checker: {held}");
+    }
+}
