@@ -156,7 +156,7 @@ fn bursty(rate: impl Fn(f64) -> f64 + 'static, refill: Duration) -> Law {
             tokens = f64::min(tokens + rate * (now - filled_at), rate * depth.max(0.1));
             filled_at = now;
         }
-        let cells = (tokens as u64).min(arrived.waiting);
+        let cells = cells_in(tokens, ms(1_000)).min(arrived.waiting);
         tokens -= cells as f64;
         cells
     })
@@ -172,7 +172,7 @@ fn holding(rate: f64, hold: f64, period: f64) -> Law {
         if now % period > period - hold {
             return 0;
         }
-        let cells = decrypted as u64;
+        let cells = cells_in(decrypted, ms(1_000));
         decrypted -= cells as f64;
         cells
     })
