@@ -1,7 +1,7 @@
 //! The whole system over real TLS and real Tor links on loopback.
 //!
-//! Each module is one scenario: [`lying_relay`], [`rules`], [`considerate`], [`saturated`], [`links`].
-//! A relay runs in a
+//! Each module is one scenario: [`lying_relay`], [`rules`], [`considerate`], [`saturated`], [`links`],
+//! [`distance`]. A relay runs in a
 //! thread of its own ([`relay`]), its TLS may lie ([`liar`]), and the coordinator and measurers
 //! are those of `ff_bwauth::measure`.
 //!
@@ -9,6 +9,8 @@
 //! [`alone`]'s lock.
 
 mod considerate;
+mod distance;
+mod forwarder;
 mod liar;
 mod links;
 mod lying_relay;

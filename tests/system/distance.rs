@@ -1,0 +1,55 @@
+//! Relays that are far away.
+
+use std::time::Duration;
+
+use ff_proto::units::BytesPerSec;
+
+use crate::alone;
+use crate::forwarder::Forwarder;
+use crate::lying_relay::assert_near;
+use crate::plan::{fresh_key, measure, plan};
+use crate::relay::{Setup, TestRelay};
+
+/// The relay's limit.
+const LIMIT: BytesPerSec = BytesPerSec::from_mbit(50);
+/// Links to it.
+const SOCKETS: u16 = 20;
+/// Seconds, of which the first serve to get the links going.
+const SECONDS: u16 = 6;
+
+/// Measures an honest relay at a distance; the estimate is to be its limit.
+async fn measure_from(round_trip: Duration) {
+    let _alone = alone().await;
+    let coordinator = fresh_key();
+    let setup = Setup { limit: Some(LIMIT), ..Setup::allowing(&[&coordinator]) };
+    let relay = TestRelay::start(setup);
+    let forwarder = Forwarder::start(relay.target.addr, round_trip);
+    let mut plan = plan(&relay, &coordinator, SECONDS);
+    plan.target.addr = forwarder.addr;
+    plan.params.sockets = SOCKETS;
+    plan.params.check_probability = 1e-3;
+    plan.team[0].sockets = SOCKETS;
+    let outcome = measure(&plan).await;
+    let rows = outcome.second_rows();
+    let part = |bytes: u64| bytes as f64 / LIMIT.get() as f64;
+    let seconds = rows.iter().map(|row| format!("{:.3}", part(row.measurement_bytes)));
+    println!("{round_trip:?}: {:?} of the limit in each second", seconds.collect::<Vec<_>>());
+    assert_near(outcome.estimate, LIMIT, 0.03);
+    let mean = rows.iter().map(|row| part(row.measurement_bytes)).sum::<f64>() / rows.len() as f64;
+    assert!(mean > 0.8, "the start costs little: {mean:.3} of the limit in the mean");
+}
+
+#[tokio::test]
+async fn a_relay_at_27_ms_is_measured_at_its_limit() {
+    measure_from(Duration::from_millis(27)).await;
+}
+
+#[tokio::test]
+async fn a_relay_at_100_ms_is_measured_at_its_limit() {
+    measure_from(Duration::from_millis(100)).await;
+}
+
+#[tokio::test]
+async fn a_relay_at_210_ms_is_measured_at_its_limit() {
+    measure_from(Duration::from_millis(210)).await;
+}

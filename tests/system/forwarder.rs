@@ -1,0 +1,110 @@
+//! Distance: a forwarder that delays all bytes, by half the round trip in each direction.
+//!
+//! ```text
+//!   client ──▶ reader ── (when due, bytes) ──▶ writer ──▶ server
+//!          ◀── writer ◀── (when due, bytes) ── reader ◀──
+//! ```
+//!
+//! What is under way is not bounded, as on a path with large buffers, and its rate neither.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep_until};
+
+/// Bytes read at once.
+const READ_LEN: usize = 64 * 1024;
+
+/// A running forwarder; it ends, with its connections, when this is dropped.
+pub(crate) struct Forwarder {
+    /// Where it listens.
+    pub(crate) addr: SocketAddr,
+    /// Dropped to end it.
+    stop: Option<oneshot::Sender<()>>,
+    /// Its thread.
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Forwarder {
+    /// Forwards connections to `to`, which then is as far away as the round trip says.
+    pub(crate) fn start(to: SocketAddr, round_trip: Duration) -> Self {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let addr = listener.local_addr().expect("the port");
+        listener.set_nonblocking(true).expect("a listener for tokio");
+        let (stop, stopped) = oneshot::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime");
+            runtime.block_on(async {
+                let listener = TcpListener::from_std(listener).expect("a listener");
+                let accepting = async {
+                    while let Ok((client, _)) = listener.accept().await {
+                        tokio::spawn(forward(client, to, round_trip / 2));
+                    }
+                };
+                tokio::select! {
+                    () = accepting => {}
+                    _ = stopped => {}
+                }
+            });
+        });
+        Self { addr, stop: Some(stop), thread: Some(thread) }
+    }
+}
+
+impl Drop for Forwarder {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        let ended = self.thread.take().map(std::thread::JoinHandle::join);
+        assert!(!matches!(ended, Some(Err(_))) || std::thread::panicking(), "it panicked");
+    }
+}
+
+/// Forwards one connection.
+async fn forward(client: TcpStream, to: SocketAddr, delay: Duration) {
+    let Ok(server) = TcpStream::connect(to).await else { return };
+    for tcp in [&client, &server] {
+        tcp.set_nodelay(true).expect("a socket");
+    }
+    let ((from_client, to_client), (from_server, to_server)) =
+        (client.into_split(), server.into_split());
+    for (reader, writer) in [(from_client, to_server), (from_server, to_client)] {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        tokio::spawn(read(reader, sender, delay));
+        tokio::spawn(write(writer, receiver));
+    }
+}
+
+/// Takes what comes, and says when it is due.
+async fn read(
+    mut reader: OwnedReadHalf,
+    sender: mpsc::UnboundedSender<(Instant, Vec<u8>)>,
+    delay: Duration,
+) {
+    loop {
+        let mut bytes = Vec::with_capacity(READ_LEN);
+        match reader.read_buf(&mut bytes).await {
+            Ok(1..) if sender.send((Instant::now() + delay, bytes)).is_ok() => {}
+            _ => return,
+        }
+    }
+}
+
+/// Gives it on when it is due; closes that direction behind it.
+async fn write(
+    mut writer: OwnedWriteHalf,
+    mut receiver: mpsc::UnboundedReceiver<(Instant, Vec<u8>)>,
+) {
+    while let Some((due, bytes)) = receiver.recv().await {
+        sleep_until(due).await;
+        if writer.write_all(&bytes).await.is_err() {
+            return;
+        }
+    }
+}
