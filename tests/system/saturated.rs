@@ -97,7 +97,7 @@ impl Case {
         };
         let result = match &self.outcome.result {
             Ok(verdict) => format!("{verdict:?}"),
-            Err(failure) => format!("{}: {}", failure.code, failure.message),
+            Err(failure) => format!("{}: {}", failure.code(), failure.message),
         };
         format!(
             "{:>3} Mbit/s | clients want {:.1} | estimate {:.3} | clients had {} | reported {} | \

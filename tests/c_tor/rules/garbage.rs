@@ -7,7 +7,6 @@ use ff_proto::cell::{
     CMD_PADDING, Cell, fixed_cell,
 };
 use ff_proto::session::measurer::MEASUREMENT_CIRC_ID;
-use ff_proto::units::MonoTime;
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use tokio::time::timeout;
