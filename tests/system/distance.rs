@@ -33,9 +33,9 @@ async fn measure_from(round_trip: Duration) {
     let rows = outcome.second_rows();
     let part = |bytes: u64| bytes as f64 / LIMIT.get() as f64;
     let seconds = rows.iter().map(|row| format!("{:.3}", part(row.measurement_bytes)));
-    assert_near(outcome.estimate, LIMIT, 0.03);
+    assert_near(outcome.estimate, LIMIT, 0.05);
     let mean = rows.iter().map(|row| part(row.measurement_bytes)).sum::<f64>() / rows.len() as f64;
-    assert!(mean > 0.8, "the start costs little: {mean:.3} of the limit in the mean");
+    assert!(mean > 0.7, "the start costs little: {mean:.3} of the limit in the mean");
 }
 
 #[tokio::test]
