@@ -13,7 +13,7 @@ use tempfile::{Builder, NamedTempFile};
 
 /// Who may read a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Readers {
+pub(crate) enum Readers {
     /// Its owner: it tells of a relay's clients.
     Owner,
     /// Everybody, as far as the umask allows: the tor process that votes with a bandwidth file
@@ -50,15 +50,9 @@ impl FileError {
         move |source| Self { action, path, source }
     }
 
-    /// The file it is about.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Whether the file was there already.
     #[must_use]
-    pub fn is_already_there(&self) -> bool {
+    pub(crate) fn is_already_there(&self) -> bool {
         self.source.kind() == io::ErrorKind::AlreadyExists
     }
 }
@@ -69,7 +63,11 @@ impl FileError {
 /// # Errors
 /// [`FileError`] naming the path; what was there before is then untouched, unless it was only the
 /// directory that could not be synced.
-pub fn write_atomically(path: &Path, bytes: &[u8], readers: Readers) -> Result<(), FileError> {
+pub(crate) fn write_atomically(
+    path: &Path,
+    bytes: &[u8],
+    readers: Readers,
+) -> Result<(), FileError> {
     let fail = FileError::new("write", path);
     let write = || -> io::Result<()> {
         temporary_with(path, bytes, readers)?.persist(path)?;
@@ -82,7 +80,7 @@ pub fn write_atomically(path: &Path, bytes: &[u8], readers: Readers) -> Result<(
 ///
 /// # Errors
 /// [`FileError`] naming the path; [`FileError::is_already_there`] tells whether that was why.
-pub fn write_new(path: &Path, bytes: &[u8], readers: Readers) -> Result<(), FileError> {
+pub(crate) fn write_new(path: &Path, bytes: &[u8], readers: Readers) -> Result<(), FileError> {
     let fail = FileError::new("create", path);
     let write = || -> io::Result<()> {
         temporary_with(path, bytes, readers)?.persist_noclobber(path)?;
@@ -95,7 +93,7 @@ pub fn write_new(path: &Path, bytes: &[u8], readers: Readers) -> Result<(), File
 ///
 /// # Errors
 /// [`FileError`] naming the link.
-pub fn point_symlink(link: &Path, target_name: &str) -> Result<(), FileError> {
+pub(crate) fn point_symlink(link: &Path, target_name: &str) -> Result<(), FileError> {
     let fail = FileError::new("update the symbolic link", link);
     let replace = || -> io::Result<()> {
         let made = hidden_name().make_in(directory_of(link), |at| symlink(target_name, at))?;
@@ -187,7 +185,6 @@ mod tests {
             point_symlink(missing, "target").unwrap_err(),
         ] {
             assert!(error.to_string().contains("/nonexistent/directory/file"), "{error}");
-            assert_eq!(error.path(), missing);
             assert!(!error.is_already_there());
         }
     }

@@ -14,7 +14,6 @@ use ff_proto::units::{BytesPerSec, MonoTime};
 use ff_relay_ext::arti::extension::Extension;
 use ff_relay_ext::arti::keys::RelayKeys;
 use ff_relay_ext::arti::relay::{Relay, RelayConfig};
-use ff_relay_ext::target::Totals;
 use tokio::sync::oneshot;
 
 /// How often the thread notes its CPU time.
@@ -26,8 +25,6 @@ pub struct RelayHost {
     addr: SocketAddr,
     /// Who it is.
     keys: RelayKeys,
-    /// Its extension.
-    extension: Arc<Extension>,
     /// CPU time of its thread, in microseconds.
     cpu_micros: Arc<AtomicU64>,
     /// Ends it.
@@ -48,7 +45,7 @@ impl RelayHost {
         let config = RelayConfig {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             keys: keys.clone(),
-            extension: extension.clone(),
+            extension,
         };
         let cpu_micros = Arc::new(AtomicU64::new(0));
         let (stop, stopped) = oneshot::channel();
@@ -59,7 +56,7 @@ impl RelayHost {
             .spawn(move || run(config, core, &started, stopped, &noted))
             .context("Failed to start the relay's thread")?;
         let addr = is_started.recv().context("The relay's thread ended")??;
-        Ok(Self { addr, keys, extension, cpu_micros, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { addr, keys, cpu_micros, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Its OR port.
@@ -78,12 +75,6 @@ impl RelayHost {
     #[must_use]
     pub fn cpu_time(&self) -> Duration {
         Duration::from_micros(self.cpu_micros.load(Ordering::Relaxed))
-    }
-
-    /// What its extension has been through; `None` when that has failed.
-    #[must_use]
-    pub fn totals(&self) -> Option<Totals> {
-        self.extension.totals()
     }
 }
 

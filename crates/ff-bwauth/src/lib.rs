@@ -14,7 +14,7 @@
 pub mod cli;
 #[cfg(feature = "demo")]
 mod demo;
-pub mod files;
+mod files;
 #[cfg(feature = "demo")]
 pub mod host;
 pub mod key;
@@ -26,12 +26,15 @@ pub mod results;
 #[cfg(feature = "demo")]
 pub mod run;
 mod samples;
+#[cfg(feature = "demo")]
 mod screen;
 pub mod team;
 #[cfg(feature = "demo")]
 mod tor;
 pub mod utc;
 pub mod v3bw;
+
+pub use files::FileError;
 
 /// Logs to standard error: warnings, with one `verbose` what happens, with two details.
 /// `RUST_LOG` beats it.
