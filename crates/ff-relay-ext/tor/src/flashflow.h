@@ -18,9 +18,10 @@ struct or_options_t;
 struct smartlist_t;
 struct tor_addr_t;
 
-/** Whether token buckets keep the fraction of a step (17 ms) that a refill does not count. tor drops
- * it, and so forwards 6 to 23 percent less than BandwidthRate, depending on when it happens to look:
- * what such a relay can forward is no number that could be measured twice. */
+/** Whether this relay may be measured, and so its token buckets keep the fraction of a step (17 ms)
+ * that a refill does not count. tor drops it, and so forwards 6 to 23 percent less than
+ * BandwidthRate, depending on when it happens to look: what such a relay can forward is no number
+ * that could be measured twice. */
 extern int flashflow_exact_buckets;
 
 bool flashflow_handle_cell(struct cell_t *cell, struct or_connection_t *conn);

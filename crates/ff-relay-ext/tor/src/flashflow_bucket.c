@@ -2,8 +2,8 @@
  * @file flashflow_bucket.c
  * @brief What a measurement may use of the relay's bandwidth: no more than its rate.
  *
- * tor's token buckets save up to BandwidthBurst, by default a gigabyte. A relay that was idle could be
- * measured for a minute at many times the rate that it can keep. So measurement traffic has a bucket
+ * tor's token buckets save up to BandwidthBurst, by default a gigabyte. A relay that was idle could
+ * be measured for a minute at many times the rate that it can keep. So measurement traffic has a bucket
  * of its own besides, with the same rate and little depth, and what tor's buckets had saved when the
  * measurement began does not count. All traffic empties it, as far as it may count in the estimate:
  * the estimate is the sum of both.

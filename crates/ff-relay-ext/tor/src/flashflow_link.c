@@ -3,8 +3,8 @@
  * @brief The links of measurements: their circuits, and which cells they may bring.
  *
  * A link that measures has one circuit, which tor has not made, and no other: what else it carried
- * would be neither measurement nor background. The circuit bears the link's number, and a cell on its
- * id is an echo cell only as long as the circuit with this id is that one.
+ * would be neither measurement nor background. The circuit bears the link's number, and a cell on
+ * its id is an echo cell only as long as the circuit with this id is that one.
  **/
 
 #define CHANNEL_OBJECT_PRIVATE
@@ -261,8 +261,8 @@ is_for_measurement(uint8_t command)
     command == CELL_PADDING || command == CELL_VPADDING || command == CELL_PADDING_NEGOTIATE;
 }
 
-/** Whether a coordinator may send the cell: a CREATE_FAST cell, by which it finds out whether the relay
- * knows of measurements, or what belongs to the circuit that this makes, or to none. */
+/** Whether a coordinator may send the cell: a CREATE_FAST cell, by which it finds out whether the
+ * relay knows of measurements, or what belongs to the circuit that this makes, or to none. */
 static bool
 is_for_coordinator(flashflow_link_t *link, uint8_t command, circid_t circ_id)
 {
@@ -276,8 +276,8 @@ is_for_coordinator(flashflow_link_t *link, uint8_t command, circid_t circ_id)
     (command == CELL_DESTROY || is_relay(command));
 }
 
-/** Looks at a cell before tor does. Returns whether that is all: on links of measurements there are no
- * other circuits, and they are closed when they bring a cell of one. */
+/** Looks at a cell before tor does. Returns whether that is all: on links of measurements there are
+ * no other circuits, and they are closed when they bring a cell of one. */
 bool
 flashflow_refuses_cell(or_connection_t *conn, uint8_t command, uint32_t circ_id)
 {

@@ -83,8 +83,8 @@ flashflow_limit_write(const connection_t *conn, size_t bytes)
   return MIN(bytes, flashflow_bucket_write());
 }
 
-/** Whether <b>conn</b> must wait before it reads more of the <b>bucket</b> that is its limit. An empty
- * one is tor's to notice. */
+/** Whether <b>conn</b> must wait before it reads more of the <b>bucket</b> that is its limit. An
+ * empty one is tor's to notice. */
 bool
 flashflow_must_pause_read(const connection_t *conn, size_t bucket)
 {
@@ -168,8 +168,8 @@ flashflow_is_exempt(const tor_addr_t *addr)
   return ff_target_is_exempt(flashflow_target, bytes, len);
 }
 
-/** Notes that a link has come, for which tor asks twice. Returns whether it is let past the defences: of
- * each measurer as many are as it was announced with. */
+/** Notes that a link has come, for which tor asks twice. Returns whether it is let past the defences:
+ * of each measurer as many are as it was announced with. */
 bool
 flashflow_use_exemption(or_connection_t *conn)
 {
