@@ -8,21 +8,25 @@
 //! The relay above it is the honest one, so that nothing but the lie itself differs.
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use ff_proto::cell::{
     Boundaries, CELL_LEN, CMD_MEAS_ECHO, CMD_MEASUREMENT, HEADER_LEN, fixed_cell,
 };
-use ff_proto::msg::{ErrCode, MeasBg, MeasEnd, MeasErr, MeasurementId, Msg};
-use ff_proto::units::{Cells, Ratio};
+use ff_proto::msg::{CryptoKind, ErrCode, MeasBg, MeasEnd, MeasErr, MeasStats, MeasurementId, Msg};
+use ff_proto::units::Ratio;
 use futures::io::{AsyncRead, AsyncWrite};
 use tor_rtcompat::tls::{TlsAcceptorSettings, TlsConnector};
 use tor_rtcompat::{CertifiedConn, StreamOps, TlsProvider};
+
+use crate::holding::{Hold, Holder, Holding, lock};
 
 /// The echo cell, counted from 0 on the first measurement link, at which a lie about one cell is
 /// told: late enough for the measurement to be well under way.
@@ -52,12 +56,31 @@ pub(crate) enum Lie {
         /// Echoes per forged one.
         one_in: u64,
     },
+    /// Makes all echoes up from so long after the first one.
+    ForgeAfter(Duration),
+    /// Holds echoes back.
+    Hold {
+        /// When it lets them go.
+        hold: Hold,
+        /// The ratio of background that it claims beside the echoes it sent; `None` for the truth.
+        claim: Option<Ratio>,
+    },
     /// Reports so many background bytes every second.
     Background(u64),
-    /// Reports all the background that this percentage allows it beside its echoes.
-    ClaimShare(u8),
+    /// Reports all the background that this percentage allows it beside its echoes, so many times.
+    ClaimShare(u8, u64),
+    /// Sends the first report with the grant.
+    ReportWithGrant,
     /// Sends the reports of so many seconds at the end of the first.
     ReportAtOnce(u16),
+    /// Says so many times how it fares.
+    ChatterStats(u16),
+    /// Grants so many seconds, whatever it was asked for.
+    GrantSecs(u16),
+    /// Grants this cipher, whatever it was asked for.
+    GrantCrypto(CryptoKind),
+    /// Refuses with this code.
+    Refuse(ErrCode),
     /// Stops in place of the report of this second.
     Stop {
         /// From 0.
@@ -106,17 +129,14 @@ struct Liar {
     lie: Lie,
     /// Measurement links so far.
     links: AtomicUsize,
-    /// Echoes on all of them since the last report.
-    echoes: AtomicU64,
+    /// What has been held back and sent.
+    holding: Arc<Holding>,
 }
 
 impl<P> LyingTls<P> {
     /// Has `provider`'s accepted connections lie.
-    pub(crate) fn new(provider: P, lie: Lie) -> Self {
-        Self {
-            provider,
-            liar: Arc::new(Liar { lie, links: AtomicUsize::new(0), echoes: AtomicU64::new(0) }),
-        }
+    pub(crate) fn new(provider: P, lie: Lie, holding: Arc<Holding>) -> Self {
+        Self { provider, liar: Arc::new(Liar { lie, links: AtomicUsize::new(0), holding }) }
     }
 }
 
@@ -167,9 +187,13 @@ where
     }
 }
 
-/// One lying connection.
+/// One lying connection; what it holds back is sent by a task of the relay's.
 #[derive(Debug)]
-pub(crate) struct LyingStream<T> {
+pub(crate) struct LyingStream<T>(Arc<Mutex<Link<T>>>);
+
+/// What there is to a lying connection.
+#[derive(Debug)]
+struct Link<T> {
     /// The honest connection.
     inner: T,
     /// What to do.
@@ -184,9 +208,11 @@ pub(crate) struct LyingStream<T> {
     link: Option<usize>,
     /// Echoes the relay has given so far.
     echoes: u64,
-    /// An echo that is kept back.
-    held: Option<Vec<u8>>,
-    /// The measurement whose coordinator's link this is.
+    /// An echo that waits for the next one.
+    swapped: Option<Vec<u8>>,
+    /// Echoes that are held back, and when they were made.
+    held: VecDeque<(Instant, Vec<u8>)>,
+    /// The measurement that has been granted on this link.
     measurement: Option<MeasurementId>,
     /// Whether the relay has cut it off.
     is_cut: bool,
@@ -195,7 +221,7 @@ pub(crate) struct LyingStream<T> {
 impl<T> LyingStream<T> {
     /// A connection before its first cell.
     fn new(inner: T, liar: Arc<Liar>) -> Self {
-        Self {
+        Self(Arc::new(Mutex::new(Link {
             inner,
             liar,
             boundaries: Boundaries::default(),
@@ -203,12 +229,15 @@ impl<T> LyingStream<T> {
             out: (Vec::new(), 0),
             link: None,
             echoes: 0,
-            held: None,
+            swapped: None,
+            held: VecDeque::new(),
             measurement: None,
             is_cut: false,
-        }
+        })))
     }
+}
 
+impl<T> Link<T> {
     /// Takes bytes that the relay sends, cuts them into cells and lies.
     fn take(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
@@ -235,39 +264,34 @@ impl<T> LyingStream<T> {
         }
     }
 
-    /// Queues a control cell, or another one.
+    /// Queues a control message.
+    fn say(&mut self, circ_id: u32, message: &Msg) {
+        let body = message.encode().expect("a short message");
+        self.send(&fixed_cell(circ_id, CMD_MEASUREMENT, &body).expect("a short body"));
+    }
+
+    /// Queues a control cell, or what the relay says in its place.
     fn send_control(&mut self, cell: &[u8]) {
         let [a, b, c, d] = *cell.first_chunk().expect("a cell has a header");
         let circ_id = u32::from_be_bytes([a, b, c, d]);
-        let message = Msg::decode(&cell[HEADER_LEN..]).expect("the relay's own message");
-        if let Msg::ParamsOk(grant) = &message {
-            self.measurement = Some(grant.measurement);
-        }
-        let report = |second, bytes| Msg::Bg(MeasBg { second, sent: bytes, received: bytes });
-        match (self.liar.lie, message) {
-            (Lie::Background(bytes), Msg::Bg(MeasBg { second, .. })) => {
-                self.send_message(circ_id, &report(second, bytes));
-            }
-            (Lie::ClaimShare(percent), Msg::Bg(MeasBg { second, .. })) => {
-                let echoed = Cells(self.liar.echoes.swap(0, Ordering::Relaxed)).bytes();
-                let ratio = Ratio::from_percent(percent).expect("a ratio");
-                self.send_message(circ_id, &report(second, ratio.background_for(echoed)));
-            }
-            (Lie::ReportAtOnce(seconds), Msg::Bg(MeasBg { second: 0, .. })) => {
-                (0..seconds).for_each(|second| self.send_message(circ_id, &report(second, 0)));
-            }
-            (Lie::Stop { second: last, how }, Msg::Bg(MeasBg { second, .. })) if second == last => {
-                let measurement = self.measurement.expect("it was granted on this link");
-                match how {
-                    Stop::Error => {
-                        let error = MeasErr::new(ErrCode::INTERNAL, "a pity");
-                        self.send_message(circ_id, &Msg::Err(error));
+        match Msg::decode(&cell[HEADER_LEN..]).expect("the relay's own message") {
+            Msg::Bg(report) => self.send_report(circ_id, report),
+            Msg::ParamsOk(mut grant) => {
+                self.measurement = Some(grant.measurement);
+                match self.liar.lie {
+                    Lie::GrantSecs(seconds) => grant.duration_secs = seconds,
+                    Lie::GrantCrypto(kind) => grant.crypto = kind,
+                    Lie::Refuse(code) => {
+                        return self.say(circ_id, &Msg::Err(MeasErr::new(code, "not now")));
                     }
-                    Stop::End => self.send_message(circ_id, &Msg::End(MeasEnd { measurement })),
-                    Stop::Close => self.is_cut = true,
+                    _ => {}
+                }
+                self.say(circ_id, &Msg::ParamsOk(grant));
+                if let Lie::ReportWithGrant = self.liar.lie {
+                    self.say(circ_id, &Msg::Bg(MeasBg { second: 0, sent: 0, received: 0 }));
                 }
             }
-            (Lie::AnswerEarly, Msg::Created(_)) => {
+            Msg::Created(_) if matches!(self.liar.lie, Lie::AnswerEarly) => {
                 self.send(cell);
                 self.send(&fixed_cell(circ_id, CMD_MEAS_ECHO, &[]).expect("a short body"));
             }
@@ -275,32 +299,73 @@ impl<T> LyingStream<T> {
         }
     }
 
-    /// Queues a message.
-    fn send_message(&mut self, circ_id: u32, message: &Msg) {
-        let body = message.encode().expect("a short message");
-        self.send(&fixed_cell(circ_id, CMD_MEASUREMENT, &body).expect("a short body"));
+    /// Queues a second's report, or what the relay says in its place.
+    fn send_report(&mut self, circ_id: u32, honest: MeasBg) {
+        let second = honest.second;
+        let report = |second, bytes| Msg::Bg(MeasBg { second, sent: bytes, received: bytes });
+        let holding = Arc::clone(&self.liar.holding);
+        let message = match self.liar.lie {
+            Lie::Background(bytes) => report(second, bytes),
+            Lie::ClaimShare(percent, times) => {
+                let ratio = Ratio::from_percent(percent).expect("a ratio");
+                report(second, ratio.background_for(holding.sent_bytes(second)) * times)
+            }
+            Lie::Hold { claim: Some(ratio), .. } => {
+                // All that is counted, and a little more for clocks that differ.
+                let most = ratio.background_for(holding.sent_bytes(second));
+                report(second, most + most / 30 + 20_000)
+            }
+            Lie::ReportAtOnce(seconds) if second == 0 => {
+                (0..seconds).for_each(|second| self.say(circ_id, &report(second, 0)));
+                return;
+            }
+            Lie::ChatterStats(times) if second == 0 => {
+                let stats = MeasStats { second, cpu_permille: 1000, overloaded: true };
+                (0..times).for_each(|_| self.say(circ_id, &Msg::Stats(stats)));
+                Msg::Bg(honest)
+            }
+            Lie::Stop { second: last, how } if second == last => match how {
+                Stop::Error => Msg::Err(MeasErr::new(ErrCode::INTERNAL, "so slow today")),
+                Stop::End => {
+                    let measurement = self.measurement.expect("a grant came first");
+                    Msg::End(MeasEnd { measurement })
+                }
+                Stop::Close => {
+                    self.is_cut = true;
+                    return;
+                }
+            },
+            _ => Msg::Bg(honest),
+        };
+        self.say(circ_id, &message);
     }
 
-    /// Queues an echo, or what the relay sends in its place.
+    /// Queues an echo, or what the relay sends in its place, or holds it back.
     fn send_echo(&mut self, mut cell: Vec<u8>) {
         let links = &self.liar.links;
         let link = *self.link.get_or_insert_with(|| links.fetch_add(1, Ordering::Relaxed));
         let index = self.echoes;
         self.echoes += 1;
-        self.liar.echoes.fetch_add(1, Ordering::Relaxed);
         let now = link == 0 && index == WHEN;
         match self.liar.lie {
+            Lie::Hold { hold, .. } if link < hold.links => {
+                return self.held.push_back((Instant::now(), cell));
+            }
             Lie::FlipByte if now => cell[CELL_LEN - 1] ^= 1,
             Lie::WrongCircuit if now => cell[HEADER_LEN - 2] ^= 1,
             Lie::DropCell if now => return,
-            Lie::SwapNeighbours if now => return self.held = Some(cell),
+            Lie::SwapNeighbours if now => return self.swapped = Some(cell),
             Lie::RepeatCell if now => self.send(&cell),
             Lie::RepeatAll => self.send(&cell),
-            Lie::Forge { one_in } if index.is_multiple_of(one_in) => cell[HEADER_LEN..].fill(0x5a),
+            Lie::Forge { one_in } if index % one_in == one_in - 1 => cell[HEADER_LEN..].fill(0x5a),
+            Lie::ForgeAfter(time) if self.liar.holding.time() > time => {
+                cell[HEADER_LEN..].fill(0x5a);
+            }
             _ => {}
         }
+        self.liar.holding.on_sent();
         self.send(&cell);
-        if let Some(earlier) = self.held.take() {
+        if let Some(earlier) = self.swapped.take() {
             self.send(&earlier);
         }
     }
@@ -315,12 +380,21 @@ impl<T> LyingStream<T> {
         self.is_cut
             || matches!(
                 (self.liar.lie, self.link),
-                (Lie::CloseLinks { links, after }, Some(link)) if link < links && self.echoes >= after
+                (Lie::CloseLinks { links, after }, Some(link))
+                    if link < links && self.echoes >= after
             )
+    }
+
+    /// How this link holds echoes back, if it does.
+    fn hold(&self) -> Option<Hold> {
+        match self.liar.lie {
+            Lie::Hold { hold, .. } if self.link.is_some_and(|link| link < hold.links) => Some(hold),
+            _ => None,
+        }
     }
 }
 
-impl<T: AsyncWrite + Unpin> LyingStream<T> {
+impl<T: AsyncWrite + Unpin> Link<T> {
     /// Sends what is queued.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let (bytes, done) = &mut self.out;
@@ -333,62 +407,100 @@ impl<T: AsyncWrite + Unpin> LyingStream<T> {
     }
 }
 
+impl<T: AsyncWrite + Unpin + Send> Holder for Link<T> {
+    fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    fn held_since(&self, when: Instant) -> usize {
+        self.held.partition_point(|(made, _)| *made < when)
+    }
+
+    fn let_go(&mut self, echoes: usize) {
+        for (_, cell) in self.held.drain(..echoes) {
+            self.out.0.extend_from_slice(&cell);
+            self.liar.holding.on_sent();
+        }
+    }
+
+    fn push(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_send(cx))?;
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+}
+
 impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for LyingStream<T> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         out: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        if this.is_closed() {
+        let mut link = lock(&self.0);
+        if link.is_closed() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
-        if this.is_deaf() {
+        if link.is_deaf() {
             return Poll::Pending;
         }
-        Pin::new(&mut this.inner).poll_read(cx, out)
+        Pin::new(&mut link.inner).poll_read(cx, out)
     }
 }
 
-impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for LyingStream<T> {
+impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> AsyncWrite for LyingStream<T> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        if this.is_closed() {
+        let mut link = lock(&self.0);
+        if link.is_closed() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
+        if link.hold().is_some() {
+            // Nothing holds up a relay that holds its echoes back itself.
+            link.take(bytes);
+            return Poll::Ready(Ok(bytes.len()));
+        }
         // One batch at a time, so that a peer that does not read holds the relay back as ever.
-        ready!(this.poll_send(cx))?;
-        this.take(bytes);
-        match this.poll_send(cx) {
+        ready!(link.poll_send(cx))?;
+        link.take(bytes);
+        if let Some(hold) = link.hold() {
+            let holder: Arc<Mutex<dyn Holder>> = Arc::clone(&self.0) as _;
+            link.liar.holding.join(hold, Arc::downgrade(&holder));
+        }
+        if link.is_closed() {
+            // The reader shall see it.
+            cx.waker().wake_by_ref();
+        }
+        match link.poll_send(cx) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             _ => Poll::Ready(Ok(bytes.len())),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        ready!(this.poll_send(cx))?;
-        Pin::new(&mut this.inner).poll_flush(cx)
+        let mut link = lock(&self.0);
+        if link.hold().is_some() {
+            return Poll::Ready(Ok(()));
+        }
+        ready!(link.poll_send(cx))?;
+        Pin::new(&mut link.inner).poll_flush(cx)
     }
 
     fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        ready!(this.poll_send(cx))?;
-        Pin::new(&mut this.inner).poll_close(cx)
+        let mut link = lock(&self.0);
+        ready!(link.poll_send(cx))?;
+        Pin::new(&mut link.inner).poll_close(cx)
     }
 }
 
 impl<T: StreamOps> StreamOps for LyingStream<T> {
     fn set_tcp_notsent_lowat(&self, bytes: u32) -> io::Result<()> {
-        self.inner.set_tcp_notsent_lowat(bytes)
+        lock(&self.0).inner.set_tcp_notsent_lowat(bytes)
     }
 
     fn new_handle(&self) -> Box<dyn StreamOps + Send + Unpin> {
-        self.inner.new_handle()
+        lock(&self.0).inner.new_handle()
     }
 }
 
@@ -399,14 +511,18 @@ impl<T: CertifiedConn> CertifiedConn for LyingStream<T> {
         label: &[u8],
         context: Option<&[u8]>,
     ) -> io::Result<Vec<u8>> {
-        self.inner.export_keying_material(len, label, context)
+        lock(&self.0).inner.export_keying_material(len, label, context)
     }
 
     fn peer_certificate(&self) -> io::Result<Option<Cow<'_, [u8]>>> {
-        self.inner.peer_certificate()
+        let link = lock(&self.0);
+        let certificate = link.inner.peer_certificate()?;
+        Ok(certificate.map(|bytes| Cow::Owned(bytes.into_owned())))
     }
 
     fn own_certificate(&self) -> io::Result<Option<Cow<'_, [u8]>>> {
-        self.inner.own_certificate()
+        let link = lock(&self.0);
+        let certificate = link.inner.own_certificate()?;
+        Ok(certificate.map(|bytes| Cow::Owned(bytes.into_owned())))
     }
 }

@@ -121,7 +121,7 @@ async fn claiming_all_background_gains_no_more_than_the_ratio() {
     let _alone = alone().await;
     for relays_ratio in [25, 99] {
         let coordinator = fresh_key();
-        let lie = Lie::ClaimShare(relays_ratio);
+        let lie = Lie::ClaimShare(relays_ratio, 1);
         let mut setup = Setup { lie, ..Setup::allowing(&[&coordinator]) };
         // A relay that grants itself a greater ratio is not believed either.
         setup.policy.ratio = Ratio::from_percent(relays_ratio).expect("a ratio");

@@ -1,19 +1,23 @@
 //! The whole system over real TLS and real Tor links on loopback.
 //!
-//! Each module is one scenario: [`lying_relay`], [`rules`], [`considerate`], [`saturated`], [`links`],
-//! [`distance`]. A relay runs in a
-//! thread of its own ([`relay`]), its TLS may lie ([`liar`]), and the coordinator and measurers
-//! are those of `ff_bwauth::measure`.
+//! Each module is one scenario: [`lying_relay`], [`forging`], [`held_back`], [`lying_reports`],
+//! [`rules`], [`considerate`], [`saturated`], [`links`], [`distance`]. A relay runs in a thread of its
+//! own ([`relay`]), its TLS may lie ([`liar`]) and hold echoes back ([`holding`]), and the coordinator
+//! and measurers are those of `ff_bwauth::measure`.
 //!
 //! The tests move real traffic and would disturb each other, so every one of them holds
 //! [`alone`]'s lock.
 
 mod considerate;
 mod distance;
+mod forging;
 mod forwarder;
+mod held_back;
+mod holding;
 mod liar;
 mod links;
 mod lying_relay;
+mod lying_reports;
 mod plan;
 mod relay;
 mod rules;

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use crate::relay::TestRelay;
 
 /// Longer than any of these measurements may take, whatever the relay does.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A fresh key for a coordinator or a measurer.
 pub(crate) fn fresh_key() -> SigningKey {

@@ -18,6 +18,7 @@ use ff_relay_ext::arti::relay::{Relay, RelayConfig};
 use ff_relay_ext::target::Totals;
 use tokio::sync::oneshot;
 
+use crate::holding::Holding;
 use crate::liar::{Lie, LyingTls};
 
 /// What a [`TestRelay`] is like.
@@ -53,6 +54,8 @@ pub(crate) struct TestRelay {
     pub(crate) target: TargetAddr,
     /// Its extension.
     extension: Arc<Extension>,
+    /// What it holds back.
+    holding: Arc<Holding>,
     /// Dropped to end it.
     stop: Option<oneshot::Sender<()>>,
     /// Its thread.
@@ -70,13 +73,15 @@ impl TestRelay {
         let config = RelayConfig { listen, keys, extension: extension.clone() };
         let (stop, stopped) = oneshot::channel::<()>();
         let (started, is_started) = mpsc::channel();
+        let holding = Arc::new(Holding::default());
+        let shared = Arc::clone(&holding);
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()
                 .expect("a runtime");
             runtime.block_on(async {
-                let relay = Relay::launch_over(config, |tls| LyingTls::new(tls, setup.lie));
+                let relay = Relay::launch_over(config, |tls| LyingTls::new(tls, setup.lie, shared));
                 let relay = relay.expect("the relay starts");
                 started.send(relay.addr()).expect("the test waits");
                 let _ = stopped.await;
@@ -84,12 +89,17 @@ impl TestRelay {
         });
         let addr = is_started.recv().expect("the relay starts");
         let target = TargetAddr { addr, ed_identity };
-        Self { target, extension, stop: Some(stop), thread: Some(thread) }
+        Self { target, extension, holding, stop: Some(stop), thread: Some(thread) }
     }
 
     /// What its extension has been through.
     pub(crate) fn totals(&self) -> Totals {
         self.extension.totals().expect("the extension has not failed")
+    }
+
+    /// The most cells that it has held back at once.
+    pub(crate) fn most_held(&self) -> u64 {
+        self.holding.most_held()
     }
 
     /// Waits for its totals to be so, some seconds at most.
