@@ -14,7 +14,7 @@
 //! measurement which gets anything may treble with each step until the share is what binds.
 //!
 //! Echoed cells bring the share's tokens at once: a limit set from the last second would overshoot
-//! whenever the traffic changes. The rest is looked at every [`WINDOW`].
+//! whenever the traffic changes. The rest is looked at every tenth of a second.
 
 use std::collections::VecDeque;
 use std::time::Duration;

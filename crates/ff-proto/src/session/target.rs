@@ -9,7 +9,7 @@
 //!      · time is up · the operator takes the permission away · the host's abort
 //! ```
 //!
-//! Measurement links outlive their measurement for [`LINGER`]: a link that is closed over input
+//! Measurement links outlive their measurement for two seconds: a link that is closed over input
 //! that nobody has read is reset, and then its last message is lost. Until their peer closes them
 //! or the time is over they are [`Part::Ending`], and the host drops what they bring.
 //!
