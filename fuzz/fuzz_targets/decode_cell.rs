@@ -5,7 +5,8 @@
 use ed25519_dalek::SigningKey;
 use ff_proto::cell::{Boundaries, CELL_LEN, CellAssembler, CellRef, is_variable_length, peek_cell};
 use ff_proto::circuit::{CircuitKeys, ForwardKey};
-use ff_proto::msg::{CryptoKind, Ed25519Id, MeasParams, MeasurementId, MeasurerGrant};
+use ff_proto::ids::{CryptoKind, Ed25519Id, MeasurementId};
+use ff_proto::msg::{MeasParams, MeasurerGrant};
 use ff_proto::session::coordinator::CoordinatorLink;
 use ff_proto::session::measurer::{EchoLink, LinkSecrets};
 use ff_proto::units::MonoTime;

@@ -20,7 +20,8 @@ use async_trait::async_trait;
 use ff_proto::cell::{
     Boundaries, CELL_LEN, CMD_MEAS_ECHO, CMD_MEASUREMENT, HEADER_LEN, fixed_cell,
 };
-use ff_proto::msg::{CryptoKind, ErrCode, MeasBg, MeasEnd, MeasErr, MeasStats, MeasurementId, Msg};
+use ff_proto::ids::{CryptoKind, MeasurementId};
+use ff_proto::msg::{ErrCode, MeasBg, MeasEnd, MeasErr, MeasStats, Msg};
 use ff_proto::units::Ratio;
 use futures::io::{AsyncRead, AsyncWrite};
 use tor_rtcompat::tls::{TlsAcceptorSettings, TlsConnector};

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use ff_bwauth::outcome::Outcome;
 use ff_proto::aggregate::Draw;
-use ff_proto::msg::{CryptoKind, ErrCode};
+use ff_proto::ids::CryptoKind;
+use ff_proto::msg::ErrCode;
 
 use crate::alone;
 use crate::liar::Lie;

@@ -7,7 +7,7 @@ use base64ct::{Base64Unpadded, Encoding};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use ff_proto::failure::FailureKind;
-use ff_proto::msg::CryptoKind;
+use ff_proto::ids::CryptoKind;
 use ff_proto::units::{BytesPerSec, Ratio};
 use tor_llcrypto::pk::ed25519::Ed25519Identity;
 

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use ff_proto::aggregate::{Draw, SecondSample, Verdict};
 use ff_proto::failure::FailureKind;
-use ff_proto::msg::{CryptoKind, ErrCode};
+use ff_proto::ids::CryptoKind;
+use ff_proto::msg::ErrCode;
 use ff_proto::units::{BytesPerSec, Ratio};
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 

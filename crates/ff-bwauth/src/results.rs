@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use base64ct::{Base64Unpadded, Encoding};
 use ff_proto::aggregate::SecondSample;
-use ff_proto::msg::CryptoKind;
+use ff_proto::ids::CryptoKind;
 use ff_proto::units::BytesPerSec;
 use serde::Serialize;
 

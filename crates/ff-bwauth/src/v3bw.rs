@@ -21,7 +21,7 @@ use core::num::NonZeroU32;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use ff_proto::msg::CryptoKind;
+use ff_proto::ids::CryptoKind;
 use ff_proto::units::{BytesPerSec, Ratio};
 
 use crate::files::{self, FileError, Readers};

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ff_proto::msg::Ed25519Id;
+use ff_proto::ids::Ed25519Id;
 use ff_proto::session::measurer::{LinkSecrets, OpeningLink};
 use ff_proto::units::Cells;
 use mio::Waker;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ed25519_dalek::SigningKey;
-use ff_proto::msg::{CryptoKind, MeasurementId};
+use ff_proto::ids::{CryptoKind, MeasurementId};
 use ff_proto::session::SessionFailure;
 use ff_proto::units::BytesPerSec;
 use hdrhistogram::Histogram;

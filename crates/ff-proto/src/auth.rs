@@ -5,7 +5,7 @@
 
 use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
 
-use crate::msg::Ed25519Id;
+use crate::ids::Ed25519Id;
 
 /// Label of the TLS exporter (RFC 5705 §4: private labels begin with `EXPORTER`); no context.
 pub const EXPORTER_LABEL: &[u8] = b"EXPORTER-flashflow-link-1";

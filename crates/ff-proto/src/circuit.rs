@@ -13,8 +13,8 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 use crate::auth::Exporter;
 use crate::cell::{Body, CMD_MEAS_ECHO};
 use crate::cgo::{self, Cgo};
+use crate::ids::{CryptoKind, MeasurementId};
 use crate::keystream::Keystream;
-use crate::msg::{CryptoKind, MeasurementId};
 
 /// Bytes of the forward key of [`CryptoKind::AES128_CTR`].
 pub const AES128_CTR_KEY_LEN: usize = 16;

@@ -22,6 +22,7 @@ pub mod circuit;
 pub mod codec;
 pub mod content;
 pub mod failure;
+pub mod ids;
 pub mod keystream;
 pub mod msg;
 pub mod params;

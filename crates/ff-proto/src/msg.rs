@@ -9,8 +9,6 @@ mod create;
 mod params;
 mod report;
 
-use core::fmt;
-
 pub use create::{MeasCreate, MeasCreated};
 pub use params::{MAX_CRYPTO_KINDS, MAX_MEASURERS, MeasParams, MeasParamsOk, MeasurerGrant};
 pub use report::{ErrCode, MeasBg, MeasEnd, MeasErr, MeasStats};
@@ -18,6 +16,7 @@ pub use report::{ErrCode, MeasBg, MeasEnd, MeasErr, MeasStats};
 use crate::auth::{self, Exporter, SIGNATURE_LEN};
 use crate::cell::{BODY_LEN, Body};
 use crate::codec::{DecodeError, Reader};
+use crate::ids::Ed25519Id;
 
 /// The version of the measurement protocol spoken here.
 pub const VERSION: u8 = 1;
@@ -25,67 +24,6 @@ pub const VERSION: u8 = 1;
 const PREFIX_LEN: usize = 4;
 /// The longest payload.
 pub const MAX_PAYLOAD_LEN: usize = BODY_LEN - PREFIX_LEN;
-
-/// Names one measurement: 16 random bytes of the coordinator's.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct MeasurementId(pub [u8; 16]);
-
-/// An Ed25519 public key that names a coordinator or a measurer.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Ed25519Id(pub [u8; 32]);
-
-impl fmt::Display for MeasurementId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_hex(f, &self.0)
-    }
-}
-
-impl fmt::Debug for MeasurementId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_hex(f, &self.0)
-    }
-}
-
-impl fmt::Display for Ed25519Id {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_hex(f, &self.0)
-    }
-}
-
-impl fmt::Debug for Ed25519Id {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_hex(f, &self.0)
-    }
-}
-
-/// Writes bytes in hexadecimal.
-fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
-    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-}
-
-/// Which cipher an echoed cell passes through. Unknown values are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CryptoKind(pub u8);
-
-impl CryptoKind {
-    /// One AES-128-CTR pass over the body, as tor's older relay crypto does it.
-    pub const AES128_CTR: Self = Self(1);
-    /// Counter Galois Onion with AES-128 (Tor proposal 359), as tor 0.4.9's clients have it.
-    pub const CGO_AES128: Self = Self(2);
-
-    /// Those spoken here, in the order of preference: what tor's clients use comes first.
-    pub const SUPPORTED: &'static [Self] = &[Self::CGO_AES128, Self::AES128_CTR];
-
-    /// A stable name for logs and JSON.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::AES128_CTR => "aes128-ctr",
-            Self::CGO_AES128 => "cgo-aes128",
-            _ => "unknown",
-        }
-    }
-}
 
 /// A control message.
 #[derive(Clone, Debug, PartialEq, Eq)]

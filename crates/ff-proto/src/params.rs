@@ -2,7 +2,7 @@
 
 use core::ops::RangeInclusive;
 
-use crate::msg::CryptoKind;
+use crate::ids::CryptoKind;
 use crate::units::{BytesPerSec, Ratio};
 
 /// Seconds a measurement may last at all: up to the greatest `FFMaxMeasurementDuration`.

@@ -11,10 +11,10 @@ use ff_proto::cell::{
     CellAssembler, CellRef,
 };
 use ff_proto::circuit::{CircuitKeys, EphemeralKey, ForwardKey};
+use ff_proto::ids::{CryptoKind, Ed25519Id, MeasurementId};
 use ff_proto::msg::{
-    CryptoKind, Ed25519Id, ErrCode, MAX_CRYPTO_KINDS, MAX_MEASURERS, MeasBg, MeasCreate,
-    MeasCreated, MeasEnd, MeasErr, MeasParams, MeasParamsOk, MeasStats, MeasurementId,
-    MeasurerGrant, Msg, Signed,
+    ErrCode, MAX_CRYPTO_KINDS, MAX_MEASURERS, MeasBg, MeasCreate, MeasCreated, MeasEnd, MeasErr,
+    MeasParams, MeasParamsOk, MeasStats, MeasurerGrant, Msg, Signed,
 };
 use ff_proto::session::coordinator::{CoordinatorLink, PROBE_CIRC_ID};
 use ff_proto::session::measurer::{EchoLink, LinkSecrets, Opening, OpeningLink};

@@ -11,10 +11,11 @@ use ff_proto::auth;
 use ff_proto::cell::{self, BODY_LEN, Body, CELL_LEN, CMD_MEAS_ECHO};
 use ff_proto::circuit::{CircuitKeys, EchoCircuit, EphemeralKey, Exchange, ForwardKey};
 use ff_proto::content::{Checker, Content, Sampler};
+use ff_proto::ids::{CryptoKind, Ed25519Id, MeasurementId};
 use ff_proto::keystream::Keystream;
 use ff_proto::msg::{
-    CryptoKind, Ed25519Id, ErrCode, MeasBg, MeasCreate, MeasCreated, MeasEnd, MeasErr, MeasParams,
-    MeasParamsOk, MeasStats, MeasurementId, MeasurerGrant, Msg, Signed,
+    ErrCode, MeasBg, MeasCreate, MeasCreated, MeasEnd, MeasErr, MeasParams, MeasParamsOk,
+    MeasStats, MeasurerGrant, Msg, Signed,
 };
 use ff_proto::session::coordinator::CoordinatorLink;
 use ff_proto::session::measurer::{EchoLink, LinkSecrets, MEASUREMENT_CIRC_ID};

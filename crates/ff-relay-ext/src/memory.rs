@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use ff_proto::msg::Ed25519Id;
+use ff_proto::ids::Ed25519Id;
 use ff_proto::session::target::GrantRecord;
 
 /// The longest file that is read: a few grants for each of 64 coordinators take 6 KB.

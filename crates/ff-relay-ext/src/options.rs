@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use base64ct::{Base64Unpadded, Encoding};
-use ff_proto::msg::Ed25519Id;
+use ff_proto::ids::Ed25519Id;
 use ff_proto::session::target::Policy;
 use ff_proto::units::Ratio;
 

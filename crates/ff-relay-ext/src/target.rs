@@ -7,7 +7,8 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use ff_proto::msg::{CryptoKind, ErrCode};
+use ff_proto::ids::CryptoKind;
+use ff_proto::msg::ErrCode;
 use ff_proto::session::target::{
     Arrival, GrantRecord, LinkId, Output, Part, Policy, Target, TargetEvent,
 };

@@ -3,7 +3,8 @@
 use ed25519_dalek::SigningKey;
 use ff_measurer::link::TargetAddr;
 use ff_proto::cell::CMD_CREATED_FAST;
-use ff_proto::msg::{ErrCode, MeasurementId};
+use ff_proto::ids::MeasurementId;
+use ff_proto::msg::ErrCode;
 use ff_proto::session::coordinator::PROBE_CIRC_ID;
 
 use super::lab::{assert_failed, assert_refused, measure};

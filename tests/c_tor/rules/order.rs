@@ -8,7 +8,8 @@ use ff_proto::cell::{
 };
 use ff_proto::cgo::{Cgo, KEY_LEN, TAG_LEN};
 use ff_proto::circuit::{EchoCircuit, EphemeralKey, Exchange, ForwardKey};
-use ff_proto::msg::{CryptoKind, ErrCode, MeasurementId, Msg};
+use ff_proto::ids::{CryptoKind, MeasurementId};
+use ff_proto::msg::{ErrCode, Msg};
 use ff_proto::session::coordinator::PROBE_CIRC_ID;
 use ff_proto::session::measurer::{LinkSecrets, MEASUREMENT_CIRC_ID, OpeningLink};
 use polyval::Polyval;

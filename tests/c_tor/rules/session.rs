@@ -13,10 +13,8 @@ use ff_measurer::measurer_id;
 use ff_proto::cell::{
     CMD_MEAS_ECHO, CMD_MEASUREMENT, CMD_PADDING, CMD_VPADDING, Cell, CellRef, fixed_cell,
 };
-use ff_proto::msg::{
-    CryptoKind, ErrCode, MeasEnd, MeasErr, MeasParams, MeasParamsOk, MeasurementId, MeasurerGrant,
-    Msg,
-};
+use ff_proto::ids::{CryptoKind, MeasurementId};
+use ff_proto::msg::{ErrCode, MeasEnd, MeasErr, MeasParams, MeasParamsOk, MeasurerGrant, Msg};
 use ff_proto::session::SessionFailure;
 use ff_proto::session::coordinator::CoordinatorLink;
 use ff_proto::session::measurer::{EchoEvent, EchoLink, LinkSecrets, Opening, OpeningLink};

@@ -3,7 +3,7 @@
 use ff_bwauth::outcome::{CellCounts, CpuSeconds, Outcome, RoundTrip, SocketCounts, TargetInfo};
 use ff_bwauth::v3bw::{BandwidthFile, InvalidFile, Publication};
 use ff_proto::aggregate::{Draw, SecondSample, Verdict, estimate};
-use ff_proto::msg::CryptoKind;
+use ff_proto::ids::CryptoKind;
 use ff_proto::units::{BytesPerSec, Ratio};
 
 /// 2026-11-20 09:30:00 UTC.

@@ -1,8 +1,9 @@
 //! MEAS_CREATE and MEAS_CREATED: the measurement circuit of one link.
 
-use super::{MeasurementId, Payload, put_extensions, read_extensions};
+use super::{Payload, put_extensions, read_extensions};
 use crate::circuit::CONFIRMATION_LEN;
 use crate::codec::{DecodeError, Reader};
+use crate::ids::MeasurementId;
 
 /// MEAS_CREATE: a measurer of the team opens its circuit on this link.
 ///

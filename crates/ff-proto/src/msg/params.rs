@@ -2,8 +2,9 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{CryptoKind, Ed25519Id, MeasurementId, Payload, put_extensions, read_extensions};
+use super::{Payload, put_extensions, read_extensions};
 use crate::codec::{DecodeError, Reader};
+use crate::ids::{CryptoKind, Ed25519Id, MeasurementId};
 use crate::params::{DURATION_SECS, SOCKETS};
 use crate::units::Ratio;
 

@@ -2,8 +2,9 @@
 
 use core::fmt;
 
-use super::{MeasurementId, Payload, put_extensions, read_extensions};
+use super::{Payload, put_extensions, read_extensions};
 use crate::codec::{DecodeError, Reader};
+use crate::ids::MeasurementId;
 
 /// MEAS_BG: the target's background traffic of one second.
 ///

@@ -22,9 +22,9 @@ use crate::cell::{
     self, CMD_CREATE_FAST, CMD_CREATED_FAST, CMD_DESTROY, CMD_MEASUREMENT, Cell, CellRef,
 };
 use crate::codec::DecodeError;
+use crate::ids::{CryptoKind, MeasurementId};
 use crate::msg::{
-    CryptoKind, ErrCode, MeasBg, MeasEnd, MeasErr, MeasParams, MeasParamsOk, MeasStats,
-    MeasurementId, Msg, Signed,
+    ErrCode, MeasBg, MeasEnd, MeasErr, MeasParams, MeasParamsOk, MeasStats, Msg, Signed,
 };
 use crate::units::MonoTime;
 

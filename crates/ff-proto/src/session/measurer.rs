@@ -15,7 +15,8 @@ use crate::cell::{
 use crate::cgo::{TAG_LEN, Tag};
 use crate::circuit::{CircuitKeys, EphemeralKey, Exchange};
 use crate::content::{Checker, Content, Sampler};
-use crate::msg::{CryptoKind, MeasCreate, MeasCreated, MeasurementId, Msg, Signed};
+use crate::ids::{CryptoKind, MeasurementId};
+use crate::msg::{MeasCreate, MeasCreated, Msg, Signed};
 
 /// The circuit id of measurement circuits: an initiator's ids have the high bit set (tor-spec),
 /// and one circuit a link needs no other.

@@ -34,9 +34,10 @@ use crate::auth::Exporter;
 use crate::cell::Cell;
 use crate::circuit::{EchoCircuit, EphemeralKey, Exchange};
 use crate::codec::DecodeError;
+use crate::ids::{CryptoKind, Ed25519Id, MeasurementId};
 use crate::msg::{
-    CryptoKind, Ed25519Id, ErrCode, MeasBg, MeasCreate, MeasCreated, MeasEnd, MeasErr, MeasParams,
-    MeasParamsOk, MeasurementId, MeasurerGrant, Msg, Signed,
+    ErrCode, MeasBg, MeasCreate, MeasCreated, MeasEnd, MeasErr, MeasParams, MeasParamsOk,
+    MeasurerGrant, Msg, Signed,
 };
 use crate::units::{Cells, MonoTime, Ratio};
 

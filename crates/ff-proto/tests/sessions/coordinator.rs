@@ -5,10 +5,8 @@ use std::time::Duration;
 use ff_proto::cell::{
     self, BODY_LEN, CMD_CREATED_FAST, CMD_DESTROY, CMD_MEASUREMENT, CMD_PADDING, CMD_VPADDING, Cell,
 };
-use ff_proto::msg::{
-    CryptoKind, ErrCode, MeasBg, MeasEnd, MeasErr, MeasParams, MeasParamsOk, MeasStats,
-    MeasurementId, Msg,
-};
+use ff_proto::ids::{CryptoKind, MeasurementId};
+use ff_proto::msg::{ErrCode, MeasBg, MeasEnd, MeasErr, MeasParams, MeasParamsOk, MeasStats, Msg};
 use ff_proto::session::coordinator::{CoordinatorEvent, CoordinatorLink, PROBE_CIRC_ID};
 use ff_proto::session::{PeerViolation, SessionFailure};
 use ff_proto::units::{MonoTime, Ratio};

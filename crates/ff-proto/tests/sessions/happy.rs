@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ff_proto::msg::{CryptoKind, MeasBg, MeasParamsOk};
+use ff_proto::ids::CryptoKind;
+use ff_proto::msg::{MeasBg, MeasParamsOk};
 use ff_proto::session::coordinator::CoordinatorEvent;
 use ff_proto::session::target::TargetEvent;
 use ff_proto::units::Ratio;

@@ -4,7 +4,8 @@ use ff_proto::cell::{
     self, BODY_LEN, CELL_LEN, CMD_MEAS_ECHO, CMD_MEASUREMENT, CMD_PADDING, CMD_VPADDING, Cell,
 };
 use ff_proto::circuit::{CircuitKeys, EchoCircuit, EphemeralKey, Exchange, ForwardKey};
-use ff_proto::msg::{CryptoKind, ErrCode, MeasBg, MeasCreated, MeasEnd, MeasErr, Msg};
+use ff_proto::ids::CryptoKind;
+use ff_proto::msg::{ErrCode, MeasBg, MeasCreated, MeasEnd, MeasErr, Msg};
 use ff_proto::session::SessionFailure;
 use ff_proto::session::measurer::{EchoEvent, EchoLink, LinkSecrets, Opening, OpeningLink};
 

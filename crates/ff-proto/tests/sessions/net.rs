@@ -10,9 +10,8 @@ use ff_proto::cell::{
     CMD_MEASUREMENT, Cell, HEADER_LEN,
 };
 use ff_proto::circuit::EchoCircuit;
-use ff_proto::msg::{
-    CryptoKind, Ed25519Id, MeasCreate, MeasParams, MeasurementId, MeasurerGrant, Msg, Signed,
-};
+use ff_proto::ids::{CryptoKind, Ed25519Id, MeasurementId};
+use ff_proto::msg::{MeasCreate, MeasParams, MeasurerGrant, Msg, Signed};
 use ff_proto::session::SessionFailure;
 use ff_proto::session::coordinator::{CoordinatorEvent, CoordinatorLink};
 use ff_proto::session::measurer::{EchoEvent, EchoLink, LinkSecrets, Opening, OpeningLink};

@@ -2,10 +2,8 @@
 
 use ff_proto::cell::BODY_LEN;
 use ff_proto::circuit::CONFIRMATION_LEN;
-use ff_proto::msg::{
-    CryptoKind, ErrCode, MeasBg, MeasCreated, MeasEnd, MeasErr, MeasParamsOk, MeasStats,
-    MeasurementId, Msg,
-};
+use ff_proto::ids::{CryptoKind, MeasurementId};
+use ff_proto::msg::{ErrCode, MeasBg, MeasCreated, MeasEnd, MeasErr, MeasParamsOk, MeasStats, Msg};
 use ff_proto::session::target::LinkId;
 use ff_proto::units::Ratio;
 

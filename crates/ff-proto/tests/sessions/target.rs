@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use ed25519_dalek::SigningKey;
 use ff_proto::cell::BODY_LEN;
-use ff_proto::msg::{
-    CryptoKind, ErrCode, MeasBg, MeasCreate, MeasErr, MeasParams, MeasurementId, Msg, Signed,
-};
+use ff_proto::ids::{CryptoKind, MeasurementId};
+use ff_proto::msg::{ErrCode, MeasBg, MeasCreate, MeasErr, MeasParams, Msg, Signed};
 use ff_proto::session::target::{LinkId, Part, Policy, TargetEvent};
 use ff_proto::units::{Cells, Ratio};
 
