@@ -42,6 +42,9 @@ pub enum DecodeError {
     /// A control command this code does not know.
     #[error("control command {0} is unknown")]
     UnknownCommand(u8),
+    /// A control command that others receive.
+    #[error("control command {0} is not for this role")]
+    NotForRole(u8),
 }
 
 /// A cursor over bytes from a peer.

@@ -47,6 +47,31 @@ pub enum Msg {
     Err(MeasErr),
 }
 
+/// Who reads messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The relay that is measured.
+    Target,
+    /// Who asks for the measurement.
+    Coordinator,
+    /// Who sends the traffic.
+    Measurer,
+}
+
+impl Role {
+    /// Whether it may be sent a message with this command (PROTOCOL.md §4).
+    fn receives(self, command: u8) -> bool {
+        match command {
+            MeasParams::COMMAND | MeasCreate::COMMAND => self == Self::Target,
+            MeasParamsOk::COMMAND | MeasBg::COMMAND | MeasStats::COMMAND => {
+                self == Self::Coordinator
+            }
+            MeasCreated::COMMAND => self == Self::Measurer,
+            _ => true,
+        }
+    }
+}
+
 /// A message's place in the protocol: its command byte and its payload's fields.
 pub(crate) trait Payload: Sized {
     /// The command byte.
@@ -153,19 +178,30 @@ impl Msg {
         Ok(body)
     }
 
-    /// Reads a message from the body of a MEASUREMENT cell.
+    /// Reads a message from the body of a MEASUREMENT cell that was sent to this role.
+    ///
+    /// # Errors
+    /// [`DecodeError::NotForRole`] for a message that only others receive, whose payload is not
+    /// looked at, and else as for [`decode`](Self::decode).
+    pub fn decode_for(role: Role, body: &[u8]) -> Result<Self, DecodeError> {
+        let (command, payload) = open_body(body)?;
+        if !role.receives(command) {
+            return Err(DecodeError::NotForRole(command));
+        }
+        Self::decode_payload(command, payload)
+    }
+
+    /// Reads a message from the body of a MEASUREMENT cell, whoever it is for.
     ///
     /// # Errors
     /// [`DecodeError`]; what stands behind the payload is ignored.
     pub fn decode(body: &[u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader::new(body);
-        let version = reader.u8("version")?;
-        if version != VERSION {
-            return Err(DecodeError::UnknownVersion(version));
-        }
-        let command = reader.u8("command")?;
-        let length = usize::from(reader.u16("length")?);
-        let payload = reader.take(length, "payload")?;
+        let (command, payload) = open_body(body)?;
+        Self::decode_payload(command, payload)
+    }
+
+    /// Reads the payload of a command.
+    fn decode_payload(command: u8, payload: &[u8]) -> Result<Self, DecodeError> {
         match command {
             MeasParams::COMMAND => Signed::decode_signed(payload).map(Self::Params),
             MeasParamsOk::COMMAND => decode_plain(payload).map(Self::ParamsOk),
@@ -178,6 +214,18 @@ impl Msg {
             unknown => Err(DecodeError::UnknownCommand(unknown)),
         }
     }
+}
+
+/// The command and the payload of a body (PROTOCOL.md §4).
+fn open_body(body: &[u8]) -> Result<(u8, &[u8]), DecodeError> {
+    let mut reader = Reader::new(body);
+    let version = reader.u8("version")?;
+    if version != VERSION {
+        return Err(DecodeError::UnknownVersion(version));
+    }
+    let command = reader.u8("command")?;
+    let length = usize::from(reader.u16("length")?);
+    Ok((command, reader.take(length, "payload")?))
 }
 
 /// Appends a plain payload and returns its command.

@@ -24,7 +24,7 @@ use crate::cell::{
 use crate::codec::DecodeError;
 use crate::ids::{CryptoKind, MeasurementId};
 use crate::msg::{
-    ErrCode, MeasBg, MeasEnd, MeasErr, MeasParams, MeasParamsOk, MeasStats, Msg, Signed,
+    ErrCode, MeasBg, MeasEnd, MeasErr, MeasParams, MeasParamsOk, MeasStats, Msg, Role, Signed,
 };
 use crate::units::MonoTime;
 
@@ -149,7 +149,7 @@ impl CoordinatorLink {
                     Ok(None)
                 }
             }
-            _ => self.handle_message(read_control(cell)?, now),
+            _ => self.handle_message(read_control(Role::Coordinator, cell)?, now),
         }
     }
 

@@ -14,9 +14,10 @@ use crate::cell::{
 };
 use crate::cgo::{TAG_LEN, Tag};
 use crate::circuit::{CircuitKeys, EphemeralKey, Exchange};
+use crate::codec::DecodeError;
 use crate::content::{Checker, Content, Sampler};
 use crate::ids::{CryptoKind, MeasurementId};
-use crate::msg::{MeasCreate, MeasCreated, Msg, Signed};
+use crate::msg::{MeasCreate, MeasCreated, Msg, Role, Signed};
 
 /// The circuit id of measurement circuits: an initiator's ids have the high bit set (tor-spec),
 /// and one circuit a link needs no other.
@@ -86,7 +87,7 @@ impl OpeningLink {
         if is_padding(cell.command) {
             return Ok(Opening::Waiting(self));
         }
-        match read_control(cell)? {
+        match read_control(Role::Measurer, cell)? {
             Msg::Created(created) => {
                 self.finish(&created).map(|link| Opening::Open(Box::new(link)))
             }
@@ -264,7 +265,7 @@ fn handle_other(cell: CellRef<'_>) -> Result<EchoEvent, SessionFailure> {
     if is_padding(cell.command) {
         return Ok(EchoEvent::Ignored);
     }
-    match read_control(cell)? {
+    match read_control(Role::Measurer, cell)? {
         Msg::End(_) => Ok(EchoEvent::Ended),
         Msg::Err(error) => Err(SessionFailure::Refused(error)),
         _ => Err(PeerViolation::UnexpectedMessage("a message on an open circuit").into()),
@@ -276,12 +277,17 @@ pub(super) fn is_padding(command: u8) -> bool {
     matches!(command, CMD_PADDING | CMD_VPADDING)
 }
 
-/// Reads a control message from a cell that must be a MEASUREMENT cell.
-pub(super) fn read_control(cell: CellRef<'_>) -> Result<Msg, PeerViolation> {
+/// Reads a control message to this role from a cell that must be a MEASUREMENT cell.
+pub(super) fn read_control(role: Role, cell: CellRef<'_>) -> Result<Msg, PeerViolation> {
     if cell.command != CMD_MEASUREMENT {
         return Err(PeerViolation::UnexpectedCommand(cell.command));
     }
-    Ok(Msg::decode(cell.body)?)
+    match Msg::decode_for(role, cell.body) {
+        Err(DecodeError::NotForRole(_)) => {
+            Err(PeerViolation::UnexpectedMessage("a message for another role"))
+        }
+        message => Ok(message?),
+    }
 }
 
 /// Puts a message that always fits into its cell.

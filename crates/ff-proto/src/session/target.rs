@@ -37,7 +37,7 @@ use crate::codec::DecodeError;
 use crate::ids::{CryptoKind, Ed25519Id, MeasurementId};
 use crate::msg::{
     ErrCode, MeasBg, MeasCreate, MeasCreated, MeasEnd, MeasErr, MeasParams, MeasParamsOk,
-    MeasurerGrant, Msg, Signed,
+    MeasurerGrant, Msg, Role, Signed,
 };
 use crate::units::{Cells, MonoTime, Ratio};
 
@@ -342,12 +342,14 @@ impl Target {
 
     /// Takes a MEASUREMENT cell.
     pub fn handle_control(&mut self, arrival: &Arrival<'_>) {
-        let result = match Msg::decode(arrival.body) {
+        let result = match Msg::decode_for(Role::Target, arrival.body) {
             Ok(Msg::Params(request)) => self.handle_params(arrival, &request),
             Ok(Msg::Create(request)) => self.handle_create(arrival, &request),
             Ok(Msg::End(end)) => self.handle_end(arrival, end.measurement),
             Ok(Msg::Err(error)) => self.handle_err(arrival, error.code),
-            Ok(_) => Err((ErrCode::UNEXPECTED_MESSAGE, "targets send this message")),
+            Ok(_) | Err(DecodeError::NotForRole(_)) => {
+                Err((ErrCode::UNEXPECTED_MESSAGE, "targets send this message"))
+            }
             Err(DecodeError::UnknownVersion(_)) => {
                 Err((ErrCode::UNKNOWN_VERSION, "only version 1 is spoken here"))
             }
