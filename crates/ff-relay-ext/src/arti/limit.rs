@@ -200,6 +200,7 @@ impl Waiting {
         let is_over = *bytes == 0;
         if is_over {
             self.links.remove(&link);
+            self.forget_last_turn(link);
         }
         is_over
     }
@@ -209,6 +210,7 @@ impl Waiting {
         match self.links.remove(&link) {
             Some(Place::Turn { bytes, .. }) => {
                 self.given_bytes -= bytes;
+                self.forget_last_turn(link);
                 true
             }
             Some(Place::Waits(_)) => {
@@ -217,6 +219,12 @@ impl Waiting {
             }
             None => false,
         }
+    }
+
+    /// Forgets the turn that was given last, if it was this link's: most end as soon as they are
+    /// given, and else would be remembered until the next tick.
+    fn forget_last_turn(&mut self, link: LinkId) {
+        let _ = self.turns.pop_back_if(|(_, last)| *last == link);
     }
 
     /// Ends the turns that were given before this tick.
