@@ -224,7 +224,9 @@ impl Waiting {
     /// Forgets the turn that was given last, if it was this link's: most end as soon as they are
     /// given, and else would be remembered until the next tick.
     fn forget_last_turn(&mut self, link: LinkId) {
-        let _ = self.turns.pop_back_if(|(_, last)| *last == link);
+        if self.turns.back().is_some_and(|(_, last)| *last == link) {
+            self.turns.pop_back();
+        }
     }
 
     /// Ends the turns that were given before this tick.
