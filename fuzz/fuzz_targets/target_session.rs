@@ -8,7 +8,9 @@ use ed25519_dalek::SigningKey;
 use ff_proto::cell::{BODY_LEN, Body};
 use ff_proto::circuit::EchoCircuit;
 use ff_proto::ids::{CryptoKind, Ed25519Id, MeasurementId};
-use ff_proto::msg::{ErrCode, MeasCreate, MeasEnd, MeasErr, MeasParams, MeasurerGrant, Msg, Signed};
+use ff_proto::msg::{
+    ErrCode, MeasCreate, MeasEnd, MeasErr, MeasParams, MeasurerGrant, Msg, Signed,
+};
 use ff_proto::session::target::{Arrival, GrantRecord, LinkId, Output, Policy, Target};
 use ff_proto::units::{Cells, MonoTime, Ratio};
 use libfuzzer_sys::fuzz_target;
