@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn a_peer_that_reads_may_cause_any_number_of_cells() {
         let mut outbox = Outbox::default();
-        for round in 0..3 * MAX_CELLS {
+        for round in 0..4 * MAX_CELLS {
             assert!(outbox.push(&[7; CELL_LEN]), "round {round}");
             outbox.on_written(if round % 2 == 0 { 100 } else { 2 * CELL_LEN - 100 });
             assert_eq!(outbox.is_mid_cell(), round % 2 == 0);
