@@ -183,8 +183,9 @@ fn measured_bytes_are_in_the_relays_statistics() {
         let written: u64 = seconds.iter().map(|second| second.written_bytes).sum();
         let counted = [read, written, after[0] - before[0], after[1] - before[1]];
         println!("{cells} cells, {expected:.0} bytes expected, counted {counted:?}");
-        // At the end the relay reads what is still on the way, and drops it.
-        for (counted, most) in counted.into_iter().zip([1.12, 1.03, 1.12, 1.03]) {
+        // At the end the relay reads what is still on the way, and drops it: of four seconds a quarter
+        // of one, a round trip, and what was sent before the measurer heard of the end.
+        for (counted, most) in counted.into_iter().zip([1.2, 1.03, 1.2, 1.03]) {
             let ratio = counted as f64 / expected;
             assert!((0.97..most).contains(&ratio), "{counted} bytes of {expected:.0}");
         }

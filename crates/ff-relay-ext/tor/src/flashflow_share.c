@@ -29,6 +29,15 @@ is_background(const connection_t *conn)
   return flashflow_link_part(CONST_TO_OR_CONN(conn)->flashflow_link) == FF_PART_NONE;
 }
 
+/** Whether <b>conn</b> is a link whose handshake is not over. It is nobody's traffic yet: a full relay
+ * would otherwise let measurers' links wait behind its clients, and a measurement that opens links late
+ * would seem to hold back others. */
+static bool
+is_handshake(const connection_t *conn)
+{
+  return conn->type == CONN_TYPE_OR && conn->state != OR_CONN_STATE_OPEN;
+}
+
 /** Puts into <b>allowance</b> what background may move. Returns whether there is a limit. */
 static bool
 get_allowance(ff_allowance *allowance)
@@ -44,7 +53,7 @@ size_t
 flashflow_limit_read(const connection_t *conn, size_t bytes)
 {
   ff_allowance allowance;
-  if (!flashflow_is_measuring)
+  if (!flashflow_is_measuring || is_handshake(conn))
     return bytes;
   const bool has_limit = get_allowance(&allowance);
   if (is_background(conn))
@@ -73,7 +82,7 @@ size_t
 flashflow_limit_write(const connection_t *conn, size_t bytes)
 {
   ff_allowance allowance;
-  if (!flashflow_is_measuring)
+  if (!flashflow_is_measuring || is_handshake(conn))
     return bytes;
   const bool has_limit = get_allowance(&allowance);
   if (is_background(conn))
@@ -112,7 +121,7 @@ void
 flashflow_note_bytes(const connection_t *conn, size_t read, size_t written)
 {
   ff_allowance allowance;
-  if (!flashflow_exact_buckets)
+  if (!flashflow_exact_buckets || is_handshake(conn))
     return;
   if (!is_background(conn)) {
     if (flashflow_is_measuring)
