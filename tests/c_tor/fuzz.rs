@@ -11,7 +11,7 @@
 //! ids and none, sent at once; a link that stays open gets the next one. The seed gives the orders, but
 //! not which of them come while a measurement is granted, running or over.
 //!
-//! With `build-tor --asan` the relay is the tor-asan beside the tor that FF_TEST_TOR names, which
+//! The relay is the tor-asan beside the tor that FF_TEST_TOR names, as `build-tor --asan` makes it: it
 //! ends itself at the first access to memory that is not its own. FF_FUZZ_SECONDS says how long it
 //! takes, by default a minute.
 
@@ -82,10 +82,11 @@ struct Fuzz {
     is_over: AtomicBool,
 }
 
-/// The tor to test: with AddressSanitizer, if there is one.
+/// The tor to test: with AddressSanitizer, without which much would go unseen.
 fn asan_tor() -> PathBuf {
-    let tor = ff_tor();
-    Some(tor.with_file_name("tor-asan")).filter(|asan| asan.exists()).unwrap_or(tor)
+    let tor = ff_tor().with_file_name("tor-asan");
+    assert!(tor.exists(), "there is no {}: build-tor --asan makes it", tor.display());
+    tor
 }
 
 /// A number from the environment.
