@@ -342,7 +342,7 @@ impl EchoSocket {
             return Ok(0);
         }
         let Phase::Open(link) = &mut self.phase else { return Ok(0) };
-        let room = self.window.room();
+        let room = self.window.room(&scratch.path);
         let cells = whole_records(room.min(scratch.cells_per_call()), scratch);
         if cells < self.window.worthwhile().min(scratch.cells_per_call()) {
             return Ok(0);
@@ -352,7 +352,7 @@ impl EchoSocket {
         if len == 0 {
             return Ok(0);
         }
-        self.window.on_sent(cells, now);
+        self.window.on_sent(cells, now, &mut scratch.path);
         let taken = match self.tcp.write(&scratch.write[..len]) {
             Ok(taken) => taken,
             Err(error)

@@ -1,26 +1,30 @@
-//! How many cells of one link may be on the way at once, and how long its worker may nap.
+//! How many cells may be on the way at once, and how long a worker may nap.
 //!
-//! One law: on the way is what the target echoes in the shortest round trip and a quarter of a
-//! second. What is more than one round trip's worth waits in front of the target's limit, so that it
-//! never runs out of cells while the measurer naps; more of it would tell nothing, cost memory and
-//! cold caches, come after the end, and give a target something to hold back until it counts.
+//! One law, for each link and for all links of a worker together: on the way is what the target
+//! echoes in the shortest round trip and 0.3 s. What is more than one round trip's worth waits in
+//! front of the target's limit, so that it never runs out of cells while the measurer naps; more of
+//! it would tell nothing, cost memory and cold caches, come after the end, and give a target
+//! something to hold back until it counts.
 //!
-//! A link held back by its window becomes faster with it, because its rate is window by round trip;
+//! What is held back by its window becomes faster with it, because its rate is window by round trip;
 //! so the law makes it grow until something else is the limit, at most by doubling in a round trip.
-//! At a limit the round trip becomes longer until the quarter second is reached. A target that
-//! becomes slower is left less.
+//! At a limit the round trip becomes longer until the 0.3 s are reached. A target that becomes slower
+//! is left less.
 //!
-//! Limits: a path whose round trip is longer than three quarters of a second, or that has become
-//! longer than the shortest by more than the quarter second without a queue, is left the least
-//! window.
+//! A call to the kernel costs as much as many cells. So naps are long, links take turns in being
+//! served after them, and each may have 48 cells on the way; where the law for all leaves less than
+//! that to each, as over 160 links to a slow relay, they take turns in that too.
+//!
+//! Limits: a path whose round trip is longer than 0.8 s, or that has become longer than the shortest
+//! by more than 0.3 s without a queue, is left the least window.
 
 use std::time::Duration;
 
 use ff_proto::units::MonoTime;
 
 /// What the target may have waiting. It bridges two refills of tor's token buckets, which come
-/// every 100 ms, and the longest nap.
-const QUEUE: Duration = Duration::from_millis(250);
+/// every 100 ms, and the time between a link's turns.
+const QUEUE: Duration = Duration::from_millis(300);
 /// The longest round trip that counts, because a target may delay all echoes from the start.
 const MAX_ROUND_TRIP: Duration = Duration::from_millis(500);
 /// Over so long the rate is averaged: echoes that were held back and come all at once do not make
@@ -30,28 +34,43 @@ const AVERAGE: Duration = Duration::from_secs(1);
 const MAX_NAP: Duration = Duration::from_millis(125);
 /// The shortest nap.
 pub(crate) const MIN_NAP: Duration = Duration::from_micros(500);
-/// The least window: one record. With 160 links it is 0.4 s of a relay of 10 Mbit/s.
-const MIN_CELLS: u64 = 6;
+/// The most naps between two turns of a link.
+const MAX_TURNS: u8 = 4;
+/// The least window, of a link and of all: eight records.
+const MIN_CELLS: u64 = 48;
 /// The most cells a link may have on the way: 64 MiB, 5 Gbit/s over 100 ms.
 const MAX_CELLS: u64 = 131_072;
-/// The first windows of all links of a worker together: a quarter of a second at 10 Mbit/s.
+/// The first window of all links of a worker together: a quarter of a second at 10 Mbit/s.
 const FIRST_CELLS: u64 = 640;
 /// The most that all links of a worker may have waiting together: 8 MB, which caches hold.
 const MAX_QUEUE_CELLS: u64 = 16_384;
 
-/// What the windows of one worker share: its path to the target.
+/// What the links of one worker share: its path to the target.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
     /// Links on it.
     links: u64,
     /// The shortest round trip of a cell of any of them, as far as it counts.
     shortest: Duration,
+    /// The window of all of them together.
+    all: Window,
 }
 
 impl Path {
     /// A path for so many links.
     pub(crate) fn new(links: usize) -> Self {
-        Self { links: u64::try_from(links.max(1)).unwrap_or(u64::MAX), shortest: MAX_ROUND_TRIP }
+        let links = u64::try_from(links.max(1)).unwrap_or(u64::MAX);
+        Self {
+            links,
+            shortest: MAX_ROUND_TRIP,
+            all: Window::of(FIRST_CELLS, links.saturating_mul(MAX_CELLS)),
+        }
+    }
+
+    /// Forgets the cells of a link that is gone.
+    pub(crate) fn leave(&mut self, link: &Window) {
+        self.all.sent -= link.on_way();
+        self.all.flight = None;
     }
 }
 
@@ -68,17 +87,21 @@ struct Flight {
     echoed: u64,
 }
 
-/// The window of one link.
+/// The window of one link, or of all links of a worker together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     /// Cells that may be on the way.
     cells: u64,
+    /// The most that these may come to.
+    most: u64,
     /// Cells sent.
     sent: u64,
     /// Cells that have come back.
     echoed: u64,
     /// Cells a second that come back.
     rate: f64,
+    /// The same during the last flight.
+    last_rate: f64,
     /// Cells that had come back when the rate was last looked at, and when that was.
     counted: Option<(u64, MonoTime)>,
     /// The cells that are being timed.
@@ -87,39 +110,65 @@ pub(crate) struct Window {
     is_fresh: bool,
     /// Whether the window has been full since the flight began.
     was_full: bool,
+    /// Whether the law has last made it much greater: what is on the way then may not wait anywhere.
+    is_growing: bool,
 }
 
 impl Window {
     /// The window of a link on this path.
     pub(crate) fn new(path: &Path) -> Self {
+        Self::of(FIRST_CELLS / path.links, MAX_CELLS)
+    }
+
+    /// A window that begins with so many cells and may come to have so many.
+    fn of(cells: u64, most: u64) -> Self {
         Self {
-            cells: (FIRST_CELLS / path.links).max(MIN_CELLS),
+            cells: cells.max(MIN_CELLS),
+            most,
             sent: 0,
             echoed: 0,
             rate: 0.0,
+            last_rate: 0.0,
             counted: None,
             flight: None,
             is_fresh: true,
             was_full: false,
+            is_growing: true,
         }
     }
 
-    /// Cells that may be sent.
-    #[inline]
-    pub(crate) fn room(&self) -> u64 {
-        self.cells.saturating_sub(self.sent - self.echoed)
+    /// Cells on the way.
+    fn on_way(&self) -> u64 {
+        self.sent - self.echoed
     }
 
-    /// Cells worth waiting for before the next write: a quarter of the window, and a record, so that
-    /// a link does not trickle.
+    /// Cells that this window leaves room for.
+    fn free(&self) -> u64 {
+        self.cells.saturating_sub(self.on_way())
+    }
+
+    /// Cells that may be sent over this link.
+    #[inline]
+    pub(crate) fn room(&self, path: &Path) -> u64 {
+        self.free().min(path.all.free())
+    }
+
+    /// Cells worth waiting for before the next write: a quarter of the window, and half of the
+    /// least one, so that a link does not trickle.
     #[inline]
     pub(crate) fn worthwhile(&self) -> u64 {
-        (self.cells / 4).max(MIN_CELLS)
+        (self.cells / 4).max(MIN_CELLS / 2)
     }
 
     /// Notes that so many cells were sent now.
     #[inline]
-    pub(crate) fn on_sent(&mut self, cells: u64, now: MonoTime) {
+    pub(crate) fn on_sent(&mut self, cells: u64, now: MonoTime, path: &mut Path) {
+        self.note_sent(cells, now);
+        path.all.note_sent(cells, now);
+    }
+
+    /// Notes for this window that so many cells were sent now.
+    fn note_sent(&mut self, cells: u64, now: MonoTime) {
         let first = self.sent;
         self.sent += cells;
         match &mut self.flight {
@@ -134,7 +183,7 @@ impl Window {
             }
         }
         self.counted.get_or_insert((self.echoed, now));
-        self.was_full |= self.room() < self.worthwhile();
+        self.was_full |= self.free() < self.worthwhile();
     }
 
     /// Notes that so many cells have come back. Returns the round trip of a flight that is back.
@@ -145,14 +194,30 @@ impl Window {
         now: MonoTime,
         path: &mut Path,
     ) -> Option<Duration> {
+        let Path { links, shortest, all } = path;
+        all.note_echoed(cells, now, shortest, MAX_QUEUE_CELLS);
+        self.note_echoed(cells, now, shortest, MAX_QUEUE_CELLS / *links)
+    }
+
+    /// Notes for this window that so many cells have come back; at most `queue` may wait. Returns the
+    /// round trip of a flight that is back.
+    fn note_echoed(
+        &mut self,
+        cells: u64,
+        now: MonoTime,
+        shortest: &mut Duration,
+        queue: u64,
+    ) -> Option<Duration> {
         self.echoed += cells;
         let mut round_trip = None;
+        // More have come back than were on the way when the flight began, so one of it has, also if
+        // they came over several links.
         if let Some(flight) = self.flight
             && self.echoed > flight.first
         {
             let took = now.since(flight.sent_at);
-            path.shortest = path.shortest.min(took);
-            self.is_fresh &= took < path.shortest + QUEUE / 2;
+            *shortest = took.min(*shortest);
+            self.is_fresh &= took < *shortest + QUEUE / 2;
             if self.echoed >= flight.last {
                 self.flight = None;
                 round_trip = Some(took);
@@ -163,41 +228,62 @@ impl Window {
             && (round_trip.is_some() || now.since(since) >= AVERAGE)
         {
             self.counted = Some((self.echoed, now));
-            self.adapt(self.echoed - echoed, now.since(since), path);
+            self.adapt(self.echoed - echoed, now.since(since), *shortest, queue);
         }
         round_trip
     }
 
     /// Makes the window what the law says, after a time in which so many cells came back.
-    fn adapt(&mut self, cells: u64, time: Duration, path: &Path) {
+    fn adapt(&mut self, cells: u64, time: Duration, shortest: Duration, queue: u64) {
         let time = time.max(Duration::from_micros(1)).as_secs_f64();
         let rate = as_float(cells) / time;
         let is_first = self.rate == 0.0;
+        self.last_rate = rate;
         let weight = if self.is_fresh || is_first { 1.0 } else { time / AVERAGE.as_secs_f64() };
         self.rate += (rate - self.rate) * weight.min(1.0);
-        let queue = cells_in(self.rate, QUEUE).min(MAX_QUEUE_CELLS / path.links);
-        let wanted = cells_in(self.rate, path.shortest) + queue;
-        self.cells = wanted.min(self.cells * 2).clamp(MIN_CELLS, MAX_CELLS);
+        let wanted = cells_in(self.rate, shortest) + cells_in(self.rate, QUEUE).min(queue);
+        self.is_growing = wanted / 3 > self.cells / 2;
+        self.cells = wanted.min(self.cells * 2).clamp(MIN_CELLS, self.most);
     }
 
     /// Whether the link is held back by the greatest window.
     pub(crate) fn is_at_limit(&self) -> bool {
-        self.cells == MAX_CELLS && self.was_full
-    }
-
-    /// Cells of this link that wait in front of the target's limit, and how many a second pass it.
-    pub(crate) fn queue(&self, path: &Path) -> (u64, f64) {
-        let moving = cells_in(self.rate, path.shortest);
-        ((self.sent - self.echoed).saturating_sub(moving), self.rate)
+        self.cells == self.most && self.was_full
     }
 }
 
-/// How long a worker with nothing to do may let bytes gather before it asks the kernel again: until
-/// half of what waits in front of the target's limit has passed it.
-pub(crate) fn nap(queues: impl Iterator<Item = (u64, f64)>) -> Duration {
-    let (waiting, rate) = queues.fold((0, 0.0), |sum, link| (sum.0 + link.0, sum.1 + link.1));
-    let half = Duration::try_from_secs_f64(as_float(waiting) / 2.0 / rate);
-    half.unwrap_or_default().clamp(MIN_NAP, MAX_NAP)
+/// How a worker with nothing to do goes on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Pace {
+    /// So long it lets bytes gather before it asks the kernel again.
+    pub(crate) nap: Duration,
+    /// Naps in which each link is served once.
+    pub(crate) turns: u8,
+}
+
+impl Pace {
+    /// The pace on this path: each link is served again when five sixths of what waits in front of
+    /// the target's limit have passed it, and links take turns in at least two naps.
+    pub(crate) fn new(path: &Path) -> Self {
+        // What was all back before the nap's end makes the next one shorter, and so shows how fast
+        // the target has become.
+        let rate = path.all.rate.max(path.all.last_rate);
+        let moving = cells_in(rate, path.shortest);
+        let waiting = as_float(path.all.on_way().saturating_sub(moving));
+        let passes = Duration::try_from_secs_f64(waiting / rate).unwrap_or_default();
+        let period = passes * 5 / 6;
+        if path.all.is_growing || period < 2 * MIN_NAP {
+            return Self { nap: MIN_NAP, turns: 1 };
+        }
+        let turns = (1..MAX_TURNS).find(|turns| period < MAX_NAP * u32::from(*turns) * 5 / 4);
+        let turns = turns.unwrap_or(MAX_TURNS).max(2);
+        Self { nap: (period / u32::from(turns)).min(MAX_NAP), turns }
+    }
+
+    /// How many of so many links are served after the nap.
+    pub(crate) fn share_of(&self, links: usize) -> usize {
+        links.div_ceil(self.turns.into())
+    }
 }
 
 /// So many cells as a float.

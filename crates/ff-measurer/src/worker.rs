@@ -17,7 +17,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::order::{LinkFailure, MeasurerError, SecondReport, WorkerTotals};
 use crate::report::Counters;
 use crate::socket::{EchoSocket, Fault, Scratch};
-use crate::window;
+use crate::window::Pace;
 
 /// The token of the waker; sockets have their index.
 const WAKER: Token = Token(usize::MAX);
@@ -29,9 +29,9 @@ const END_TOLERANCE: Duration = Duration::from_millis(500);
 const LINGER: Duration = Duration::from_secs(1);
 /// The token bucket's depth in time: how much a worker may catch up.
 const BURST: Duration = Duration::from_millis(100);
-/// Reads of one socket in the turn after a nap: 4 MB, half of what all may have waiting. What comes
-/// before a second ends is to count in it.
-const READS_AFTER_NAP: u8 = 64;
+/// Reads and writes of one socket in the turn after a nap: 4 MB, half of what all may have waiting.
+/// What comes before a second ends is to count in it.
+const CALLS_AFTER_NAP: u8 = 64;
 
 /// What the measurer tells a worker.
 #[derive(Clone, Copy, Debug)]
@@ -119,8 +119,10 @@ pub(crate) struct Worker {
     stage: Stage,
     /// Its rate, once it runs.
     bucket: Option<TokenBucket>,
-    /// The socket that writes first in the next turn.
-    first: usize,
+    /// The socket that was read last.
+    reader: usize,
+    /// The socket that wrote last.
+    writer: usize,
     /// Why the last link was given up.
     last_failure: Option<LinkFailure>,
 }
@@ -136,7 +138,8 @@ impl Worker {
             counters: Counters::new(),
             stage: Stage::Opening { deadline },
             bucket: None,
-            first: 0,
+            reader: 0,
+            writer: 0,
             last_failure: None,
         }
     }
@@ -164,14 +167,17 @@ impl Worker {
     pub(crate) fn run(mut self) {
         // Room for all at once: a turn after a nap is to miss none.
         let mut events = Events::with_capacity(self.sockets.len() + 1);
-        let mut has_napped = false;
+        let mut pace: Option<Pace> = None;
         while self.stage != Stage::Over {
             let now = self.now();
-            let busy = self.turn(now, if has_napped { READS_AFTER_NAP } else { 1 });
+            let busy = match pace {
+                Some(pace) => self.turn(now, pace.share_of(self.sockets.len()), CALLS_AFTER_NAP),
+                None => self.turn(now, self.sockets.len(), 1),
+            };
             let now = self.now();
             self.end_seconds(now);
             self.advance(now);
-            has_napped = !busy && self.take_nap(now);
+            pace = if busy { None } else { self.take_nap(now) };
             if let Err(source) = self.wait(&mut events, busy, now) {
                 self.fail(MeasurerError::Host { what: "poll failed", source });
             }
@@ -186,59 +192,83 @@ impl Worker {
         self.setup.zero.elapsed().into()
     }
 
-    /// Reads each socket so often at most and writes once. Returns whether there is more to do at
-    /// once.
-    fn turn(&mut self, now: MonoTime, reads: u8) -> bool {
+    /// Reads the next sockets so often at most, and writes to those that may have more, as often.
+    /// Returns whether there is more to do at once.
+    fn turn(&mut self, now: MonoTime, sockets: usize, calls: u8) -> bool {
         if let Some(bucket) = &mut self.bucket {
             bucket.fill(now);
         }
         let count = self.sockets.len();
         let mut busy = false;
-        for step in 0..count {
-            let index = (self.first + step) % count;
-            match self.serve(index, now, reads) {
-                Ok(more) => busy |= more,
-                Err(fault) => self.give_up(index, fault),
-            }
+        for _ in 0..sockets {
+            self.reader = (self.reader + 1) % count;
+            busy |= self.serve(self.reader, |worker, index| worker.read(index, now, calls));
         }
-        self.first = (self.first + 1) % count.max(1);
+        // Behind the one that wrote last, so that all have their turn if not all may write.
+        let first = self.writer;
+        for step in 1..=count {
+            let index = (first + step) % count;
+            busy |= self.serve(index, |worker, index| worker.write(index, now, calls));
+        }
         busy
     }
 
-    /// Reads one socket so often at most, and writes once.
-    fn serve(&mut self, index: usize, now: MonoTime, reads: u8) -> Result<bool, Fault> {
+    /// Reads or writes one socket, and gives it up if that fails.
+    fn serve(
+        &mut self,
+        index: usize,
+        what: impl FnOnce(&mut Self, usize) -> Result<bool, Fault>,
+    ) -> bool {
+        what(self, index).unwrap_or_else(|fault| {
+            self.give_up(index, fault);
+            false
+        })
+    }
+
+    /// Reads one socket so often at most. Returns whether there is more.
+    fn read(&mut self, index: usize, now: MonoTime, calls: u8) -> Result<bool, Fault> {
+        let Some(socket) = &mut self.sockets[index] else { return Ok(false) };
+        let mut more = socket.readable;
+        for _ in 0..calls {
+            more = more && socket.read(&mut self.scratch, &mut self.counters, now)?;
+        }
+        Ok(more)
+    }
+
+    /// Writes one socket so often at most. Returns whether there is more.
+    fn write(&mut self, index: usize, now: MonoTime, calls: u8) -> Result<bool, Fault> {
         let sending =
             matches!(self.stage, Stage::Running { start, end } if start <= now && now < end);
         let Some(socket) = &mut self.sockets[index] else { return Ok(false) };
-        let mut busy = socket.readable;
-        for _ in 0..reads {
-            busy = busy && socket.read(&mut self.scratch, &mut self.counters, now)?;
-        }
-        if !socket.writable {
-            return Ok(busy);
-        }
-        let allowed = match &self.bucket {
-            _ if !sending => 0,
-            None => u64::MAX,
-            Some(bucket) => allowed_cells(bucket, self.scratch.cells_per_record()),
-        };
-        let sent = socket.write(&mut self.scratch, allowed, now)?;
-        if sent > 0 {
+        for _ in 0..calls {
+            if !socket.writable {
+                return Ok(false);
+            }
+            let allowed = match &self.bucket {
+                _ if !sending => 0,
+                None => u64::MAX,
+                Some(bucket) => allowed_cells(bucket, self.scratch.cells_per_record()),
+            };
+            let sent = socket.write(&mut self.scratch, allowed, now)?;
+            if sent == 0 {
+                return Ok(false);
+            }
+            self.writer = index;
             self.counters.now.sent_cells += sent;
             if let Some(bucket) = &mut self.bucket {
                 bucket.take(Cells(sent).bytes());
             }
-            busy |= socket.writable;
         }
-        Ok(busy)
+        Ok(socket.writable)
     }
 
     /// Drops a link, or the whole measurement.
     fn give_up(&mut self, index: usize, fault: Fault) {
-        if let Some(socket) = self.sockets[index].take()
-            && matches!(fault, Fault::Link(LinkFailure::Ended))
-        {
-            socket.close();
+        if let Some(socket) = self.sockets[index].take() {
+            self.scratch.path.leave(&socket.window);
+            if matches!(fault, Fault::Link(LinkFailure::Ended)) {
+                socket.close();
+            }
         }
         let matters = match self.stage {
             Stage::Ready => true,
@@ -320,7 +350,9 @@ impl Worker {
 
     /// Waits for the kernel, the time or a command, unless there is more to do at once.
     fn wait(&mut self, events: &mut Events, busy: bool, since: MonoTime) -> io::Result<()> {
-        let timeout = if busy { Some(Duration::ZERO) } else { self.timeout(self.now()) };
+        // Of links whose turn has not come the kernel will not speak again.
+        let left = busy || self.sockets.iter().flatten().any(|socket| socket.readable);
+        let timeout = if left { Some(Duration::ZERO) } else { self.timeout(self.now()) };
         match self.setup.poll.poll(events, timeout) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
             result => result?,
@@ -346,21 +378,20 @@ impl Worker {
     }
 
     /// Lets bytes gather while the target is busy, but not beyond the end of the second: what comes
-    /// later is not to count in it. Returns whether it is the time for that.
-    fn take_nap(&mut self, now: MonoTime) -> bool {
-        let is_time = matches!(self.stage, Stage::Running { start, .. } if start <= now);
-        if is_time {
-            let path = &self.scratch.path;
-            let mut nap =
-                window::nap(self.sockets.iter().flatten().map(|socket| socket.window.queue(path)));
-            if let Some((bucket, rate)) = self.bucket.as_ref().zip(self.setup.rate) {
-                // Tokens gather too, and those beyond the bucket's depth would be lost.
-                let refill = bucket.time_until(rate.bytes_in(BURST / 2));
-                nap = nap.max(refill).min(BURST / 2);
-            }
-            std::thread::sleep(nap.min(self.until_second_ends(now)));
+    /// later is not to count in it. Nothing when it is not the time for naps.
+    fn take_nap(&mut self, now: MonoTime) -> Option<Pace> {
+        if !matches!(self.stage, Stage::Running { start, .. } if start <= now) {
+            return None;
         }
-        is_time
+        let pace = Pace::new(&self.scratch.path);
+        let mut nap = pace.nap;
+        if let Some((bucket, rate)) = self.bucket.as_ref().zip(self.setup.rate) {
+            // Tokens gather too, and those beyond the bucket's depth would be lost.
+            let refill = bucket.time_until(rate.bytes_in(BURST / 2));
+            nap = nap.max(refill).min(BURST / 2);
+        }
+        std::thread::sleep(nap.min(self.until_second_ends(now)));
+        Some(pace)
     }
 
     /// How long the second that is being counted still lasts.
