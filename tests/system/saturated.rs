@@ -3,8 +3,9 @@
 //!
 //! Two cases run with all tests. The whole matrix runs so many times with
 //! `FF_TEST_SATURATED_RUNS=20 cargo test --test system saturated -- --nocapture`, and prints a line
-//! for each measurement; a run takes two minutes. With 250 Mbit/s it needs two cores that do nothing
-//! else: where clients do not get at their share for want of a processor, the relay cannot help it.
+//! for each measurement; a run takes two minutes. `FF_TEST_SATURATED_MBIT=10,20` takes some of the
+//! limits only. With 250 Mbit/s it needs two cores that do nothing else: where clients do not get at
+//! their share for want of a processor, the relay cannot help it.
 
 use std::time::Duration;
 
@@ -112,6 +113,13 @@ impl Case {
     }
 }
 
+/// The numbers that a variable of the environment lists.
+fn numbers(variable: &str) -> Option<Vec<u64>> {
+    let list = std::env::var(variable).ok()?;
+    let number = |part: &str| part.parse().unwrap_or_else(|_| panic!("{variable}: {part:?}"));
+    Some(list.split(',').map(number).collect())
+}
+
 /// Bytes that come back to the clients in each of the next seconds.
 async fn per_second(clients: &Background, seconds: usize) -> Vec<u64> {
     let mut ticks = interval(Duration::from_secs(1));
@@ -138,11 +146,12 @@ async fn a_full_relay_is_measured_and_serves_its_clients_their_share() {
 
 #[tokio::test]
 async fn the_whole_matrix_of_full_relays() {
-    let runs = std::env::var("FF_TEST_SATURATED_RUNS").ok().and_then(|runs| runs.parse().ok());
+    let runs = numbers("FF_TEST_SATURATED_RUNS").map_or(0, |runs| runs[0]);
+    let limits = numbers("FF_TEST_SATURATED_MBIT").unwrap_or(LIMITS_MBIT.to_vec());
     let _alone = alone().await;
     let mut bad = Vec::new();
-    for run in 0..runs.unwrap_or(0) {
-        for limit_mbit in LIMITS_MBIT {
+    for run in 0..runs {
+        for &limit_mbit in &limits {
             for demand in DEMANDS {
                 let case = Case::run(limit_mbit, demand, 8).await;
                 let line = case.line();
