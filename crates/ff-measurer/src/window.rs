@@ -280,6 +280,11 @@ impl Pace {
         Self { nap: (period / u32::from(turns)).min(MAX_NAP), turns }
     }
 
+    /// The pace at which all links are served when the second that is being counted ends.
+    pub(crate) fn until(self, second_ends_in: Duration) -> Self {
+        if second_ends_in <= self.nap { Self { nap: second_ends_in, turns: 1 } } else { self }
+    }
+
     /// How many of so many links are served after the nap.
     pub(crate) fn share_of(&self, links: usize) -> usize {
         links.div_ceil(self.turns.into())

@@ -378,19 +378,19 @@ impl Worker {
     }
 
     /// Lets bytes gather while the target is busy, but not beyond the end of the second: what comes
-    /// later is not to count in it. Nothing when it is not the time for naps.
+    /// later is not to count in it, and all that has come is. Nothing when it is not the time for naps.
     fn take_nap(&mut self, now: MonoTime) -> Option<Pace> {
         if !matches!(self.stage, Stage::Running { start, .. } if start <= now) {
             return None;
         }
-        let pace = Pace::new(&self.scratch.path);
-        let mut nap = pace.nap;
+        let mut pace = Pace::new(&self.scratch.path);
         if let Some((bucket, rate)) = self.bucket.as_ref().zip(self.setup.rate) {
             // Tokens gather too, and those beyond the bucket's depth would be lost.
             let refill = bucket.time_until(rate.bytes_in(BURST / 2));
-            nap = nap.max(refill).min(BURST / 2);
+            pace.nap = pace.nap.max(refill).min(BURST / 2);
         }
-        std::thread::sleep(nap.min(self.until_second_ends(now)));
+        let pace = pace.until(self.until_second_ends(now));
+        std::thread::sleep(pace.nap);
         Some(pace)
     }
 
