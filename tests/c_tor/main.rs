@@ -7,6 +7,7 @@
 
 mod background;
 mod bursts;
+mod full;
 mod fuzz;
 mod options;
 mod rules;

@@ -1,0 +1,237 @@
+//! Relays whose clients want all of them, or more: what they are measured at, and what is left to
+//! the clients meanwhile.
+//!
+//! ```text
+//!   core 0   the relays, one at work at a time
+//!   core 1   clients ─▶ guards ─▶ (relay) ─▶ exits, and the measurer
+//! ```
+//!
+//! The slowest relay is measured once for each demand with all tests. `FF_TEST_FULL_RUNS=20`
+//! measures all of them so many times, at three minutes a run; `FF_TEST_FULL_MBIT=10,20` some only.
+
+use std::ops::RangeInclusive;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ed25519_dalek::SigningKey;
+use ff_bwauth::measure::Progress;
+use ff_bwauth::outcome::Outcome;
+use ff_proto::aggregate::Verdict;
+use ff_proto::params::Params;
+use ff_proto::units::BytesPerSec;
+use tornet::{DownloadPlan, Downloads, Network};
+
+use crate::support::meter::{Record, as_f64, metered};
+use crate::support::{
+    alone, coordinator, identity, measurable, measure_watched, on_two_cores, plan,
+};
+
+/// The relays' limits, in Mbit/s.
+const LIMITS_MBIT: [u64; 4] = [10, 20, 50, 250];
+/// What clients want of them, in tenths of the limit.
+const DEMANDS: [u64; 3] = [10, 15, 50];
+/// Clients, each with streams on circuits of their own.
+const CLIENTS: usize = 4;
+/// Streams of each client.
+const STREAMS: usize = 5;
+/// Links over the whole team, as a measurement has by default.
+const SOCKETS: u16 = 160;
+/// How long each measurement takes.
+const DURATION_SECS: u16 = 8;
+/// How long downloads take until they are as fast as they will be.
+const WARM_UP: Duration = Duration::from_secs(3);
+/// How far the estimate may be off.
+const TOLERANCE: f64 = 0.05;
+/// What clients have of their due in every second but the first, as the relay counts it; and in any
+/// two of these seconds as they do, because a tenth of a second's traffic comes at once and may
+/// belong to the next.
+const SHARE: RangeInclusive<f64> = 0.8..=1.1;
+/// Relay cells that carry 498 bytes of a stream are 514 bytes long.
+const CELL_PER_PAYLOAD: f64 = 514.0 / 498.0;
+
+#[test]
+#[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
+fn a_full_relay_is_measured_and_serves_its_clients_their_share() {
+    let _alone = alone();
+    let runs = numbers("FF_TEST_FULL_RUNS").map(|runs| runs[0]);
+    let every: &[u64] = if runs.is_some() { &LIMITS_MBIT } else { &LIMITS_MBIT[..1] };
+    let limits = numbers("FF_TEST_FULL_MBIT").unwrap_or(every.to_vec());
+    let runs = runs.unwrap_or(1);
+    let lab = Lab::start(&limits, runs);
+    let mut bad = Vec::new();
+    for &mbit in &limits {
+        let downloads = lab.download(mbit);
+        for run in 0..runs {
+            for (at, demand) in (0..).zip(DEMANDS) {
+                // Each coordinator may measure a relay twice.
+                let key = &lab.keys[usize::try_from((run * 3 + at) / 2).expect("few runs")];
+                let case = lab.measure(mbit, demand, key, &downloads);
+                let line = case.line();
+                println!("{run:>2} | {line}");
+                if !case.is_good() {
+                    bad.push(line);
+                }
+            }
+        }
+        for streams in &downloads {
+            assert_eq!((streams.alive(), streams.errors()), (STREAMS, Vec::new()));
+        }
+    }
+    assert!(bad.is_empty(), "{} bad measurements:\n{}", bad.len(), bad.join("\n"));
+}
+
+/// The numbers that a variable of the environment lists.
+fn numbers(variable: &str) -> Option<Vec<u64>> {
+    let list = std::env::var(variable).ok()?;
+    let number = |part: &str| part.parse().unwrap_or_else(|_| panic!("{variable}: {part:?}"));
+    Some(list.split(',').map(number).collect())
+}
+
+/// The nickname of the relay with this limit.
+fn name(mbit: u64) -> String {
+    format!("limit{mbit}")
+}
+
+/// A private network with the relays in it.
+struct Lab {
+    /// The network.
+    network: Network,
+    /// Who measures.
+    keys: Vec<SigningKey>,
+}
+
+impl Lab {
+    /// Starts the network, with coordinators for so many runs.
+    fn start(limits: &[u64], runs: u64) -> Self {
+        let keys: Vec<_> = (0..=runs * 3 / 2).map(|_| coordinator()).collect();
+        let relay = |mbit: u64| {
+            let rate = BytesPerSec::from_mbit(mbit).get();
+            let relay = measurable(&name(mbit), &keys[0])
+                .torrc(format!("BandwidthRate {rate} bytes"))
+                .torrc(format!("BandwidthBurst {rate} bytes"));
+            let others = keys[1..].iter().map(identity);
+            others.fold(relay, |relay, id| relay.torrc(format!("FFAllowedCoordinators {id}")))
+        };
+        let builder = limits.iter().fold(Network::builder(), |all, &mbit| all.relay(relay(mbit)));
+        let builder = builder.middles(2).exits(2).clients(CLIENTS);
+        // With the longest interval no node fetches a consensus during the test.
+        let builder = builder.voting_interval(Duration::from_secs(1800));
+        let builder =
+            limits[1..].iter().fold(on_two_cores(builder, &name(limits[0])), |all, &mbit| {
+                all.core_of(&name(mbit), 0)
+            });
+        Self { network: builder.start().expect("a network"), keys }
+    }
+
+    /// Lets all clients download through a relay.
+    fn download(&self, mbit: u64) -> Vec<Downloads> {
+        let node = |name: &str| self.network.node(name);
+        let download = |client: usize| {
+            let (guard, exit) = (format!("middle{}", client % 2), format!("exit{}", client % 2));
+            let path = [node(&guard), node(&name(mbit)), node(&exit)];
+            let plan = DownloadPlan::through(&path).streams(STREAMS);
+            self.network.download(node(&format!("client{client}")), &plan).expect("downloads")
+        };
+        (0..CLIENTS).map(download).collect()
+    }
+
+    /// Measures a relay of which clients want so many tenths.
+    fn measure(&self, mbit: u64, demand: u64, key: &SigningKey, downloads: &[Downloads]) -> Case {
+        let limit = BytesPerSec::from_mbit(mbit);
+        let each = limit.get() * demand / 10 / as_u64(CLIENTS);
+        for client in 0..CLIENTS {
+            let client = self.network.node(&format!("client{client}"));
+            let mut control = client.control().expect("a control connection");
+            let both =
+                format!("SETCONF BandwidthRate=\"{each} bytes\" BandwidthBurst=\"{each} bytes\"");
+            control.command(&both).expect("the options");
+        }
+        thread::sleep(WARM_UP);
+        let target = self.network.node(&name(mbit));
+        let params = Params { sockets: SOCKETS, duration_secs: DURATION_SECS, ..Params::default() };
+        let mut start = Instant::now();
+        let (outcome, record) = metered(target, downloads, || {
+            measure_watched(&plan(target, key, params), |progress| {
+                if let Progress::Started { at, .. } = progress {
+                    start = at;
+                }
+            })
+        });
+        Case::new(limit, demand, outcome, start, &record)
+    }
+}
+
+/// A measurement of a relay full of clients.
+struct Case {
+    /// The relay's limit.
+    limit: BytesPerSec,
+    /// What clients want, in tenths of it.
+    demand: u64,
+    /// What came of it.
+    outcome: Outcome,
+    /// What clients downloaded in any two of its full seconds but the first, in proportion to a
+    /// quarter of the limit.
+    counted: Vec<f64>,
+    /// The same in one second, as the relay reported it.
+    reported: Vec<f64>,
+}
+
+impl Case {
+    /// Puts a measurement and a record together.
+    fn new(
+        limit: BytesPerSec,
+        demand: u64,
+        outcome: Outcome,
+        start: Instant,
+        record: &Record,
+    ) -> Self {
+        let due = as_f64(limit.get()) / 4.0;
+        let reported = outcome.seconds.iter().skip(1);
+        let reported = reported.map(|s| as_f64(s.background_reported_bytes()) / due).collect();
+        // The last second may not be over when the coordinator is done.
+        let full = u32::try_from(outcome.seconds.len()).map_or(1, |seconds| seconds.max(2) - 1);
+        let downloaded = |second| {
+            let from = start + Duration::from_secs(1) * second;
+            record.downloaded(from, from + Duration::from_secs(2)) * CELL_PER_PAYLOAD / due / 2.0
+        };
+        let counted = (1..full - 1).map(downloaded).collect();
+        Self { limit, demand, outcome, counted, reported }
+    }
+
+    /// The estimate in proportion to the limit.
+    fn accuracy(&self) -> f64 {
+        as_f64(self.outcome.estimate.map_or(0, BytesPerSec::get)) / as_f64(self.limit.get())
+    }
+
+    /// Whether it is as it should be.
+    fn is_good(&self) -> bool {
+        self.outcome.result == Ok(Verdict::Conclusive)
+            && (self.accuracy() - 1.0).abs() <= TOLERANCE
+            && self.counted.iter().chain(&self.reported).all(|share| SHARE.contains(share))
+    }
+
+    /// A line of the table.
+    fn line(&self) -> String {
+        let range = |shares: &[f64]| {
+            let least = shares.iter().copied().fold(f64::INFINITY, f64::min);
+            let most = shares.iter().copied().fold(0.0, f64::max);
+            format!("{least:.2}..{most:.2}")
+        };
+        format!(
+            "{:>3} Mbit/s | clients want {:.1} | estimate {:.3} | clients had {} | reported {} | \
+             {} links | {:?}",
+            self.limit.mbit(),
+            as_f64(self.demand) / 10.0,
+            self.accuracy(),
+            range(&self.counted),
+            range(&self.reported),
+            self.outcome.sockets.opened,
+            self.outcome.result,
+        )
+    }
+}
+
+/// A length as a number of that kind.
+fn as_u64(count: usize) -> u64 {
+    u64::try_from(count).expect("it is small")
+}
