@@ -77,6 +77,9 @@ async fn attack(hold: Hold) -> Reached {
         ..Setup::allowing(&[&coordinator])
     });
     let mut plan = plan(&relay, &coordinator, hold.seconds);
+    let sockets = u16::try_from(hold.of_links).expect("few links");
+    plan.params.sockets = sockets;
+    plan.team[0].sockets = sockets;
     plan.params.check_probability = 1e-3;
     let outcome = measure(&plan).await;
     let capacity = hold.capacity.get() as f64;
@@ -131,14 +134,28 @@ async fn holding_echoes_back_gains_no_more_than_the_bounds() {
 #[tokio::test]
 #[ignore = "six minutes; prints a table"]
 async fn every_way_of_holding_echoes_back_stays_within_the_bounds() {
+    hold_every_way(LINKS).await;
+}
+
+#[tokio::test]
+#[ignore = "six minutes; prints a table"]
+async fn nor_over_many_links_of_which_only_some_have_cells_on_the_way() {
+    hold_every_way(160).await;
+}
+
+/// Tries all variants over so many links.
+async fn hold_every_way(of_links: usize) {
     let _alone = alone().await;
     let mut all = Vec::new();
-    for links in [LINKS, LINKS / 2] {
+    for links in [of_links, of_links / 2] {
         for pattern in Pattern::ALL {
-            let variants =
-                [100, 300, 1000, 2000, 5000].map(|held| Hold { links, ..hold(pattern, held, 30) });
+            let variants = [100, 300, 1000, 2000, 5000].map(|held| Hold {
+                links,
+                of_links,
+                ..hold(pattern, held, 30)
+            });
             for reached in join_all(variants.map(attack)).await {
-                println!("{reached}");
+                eprintln!("{reached}");
                 all.push(reached);
             }
         }

@@ -44,7 +44,8 @@ pub struct Params {
     /// faster than it is when it serves clients.
     pub cells_per_record: usize,
     /// The ciphers that the relay may choose from for the measurement circuits, the preferred one
-    /// first. It takes the first that it has, so a cheaper one must not stand in front.
+    /// first: the one that clients use, unless told otherwise. It takes the first that it has, so a
+    /// cheaper one must not stand in front.
     pub crypto: &'static [CryptoKind],
 }
 
@@ -59,7 +60,7 @@ impl Default for Params {
             epsilon2: f64::from(EPSILON2_PERCENT) / 100.0,
             check_probability: 1e-3,
             cells_per_record: 6,
-            crypto: CryptoKind::SUPPORTED,
+            crypto: &[CryptoKind::CGO_AES128],
         }
     }
 }
