@@ -18,7 +18,9 @@ const SOCKETS: u16 = 20;
 /// Measures an honest relay at a distance for so many seconds; the estimate is to be its limit. As
 /// windows double once in a round trip, the first second is the slower the longer the way is, and so
 /// is the mean of few seconds.
-async fn measure_from(round_trip: Duration, seconds: u16) {
+///
+/// Returns the estimate as a part of the median second.
+async fn measure_from(round_trip: Duration, seconds: u16) -> f64 {
     let _alone = alone().await;
     let coordinator = fresh_key();
     let setup = Setup { limit: Some(LIMIT), ..Setup::allowing(&[&coordinator]) };
@@ -32,10 +34,14 @@ async fn measure_from(round_trip: Duration, seconds: u16) {
     let outcome = measure(&plan).await;
     let rows = outcome.second_rows();
     let part = |bytes: u64| bytes as f64 / LIMIT.get() as f64;
-    let parts: Vec<f64> = rows.iter().map(|row| part(row.measurement_bytes)).collect();
+    let mut parts: Vec<f64> = rows.iter().map(|row| part(row.measurement_bytes)).collect();
     assert_near(outcome.estimate, LIMIT, 0.05);
     let mean = parts.iter().sum::<f64>() / parts.len() as f64;
     assert!(mean > 0.7, "the start costs little: {parts:.3?} of the limit");
+    parts.sort_by(f64::total_cmp);
+    let middle = parts.len() / 2;
+    let median = f64::midpoint(parts[middle], parts[(parts.len() - 1) / 2]);
+    part(outcome.estimate.map_or(0, BytesPerSec::get)) / median
 }
 
 #[tokio::test]
@@ -51,4 +57,14 @@ async fn a_relay_at_100_ms_is_measured_at_its_limit() {
 #[tokio::test]
 async fn a_relay_at_210_ms_is_measured_at_its_limit() {
     measure_from(Duration::from_millis(210), 15).await;
+}
+
+#[tokio::test]
+#[ignore = "three minutes"]
+async fn the_mean_does_not_bind_an_honest_relay() {
+    for millis in [0, 27, 60, 100, 150, 210] {
+        let moved = measure_from(Duration::from_millis(millis), 30).await;
+        eprintln!("{millis} ms: the estimate is {moved:.4} of the median second");
+        assert!((moved - 1.0).abs() <= 0.01, "{millis} ms: {moved:.4}");
+    }
 }
