@@ -56,7 +56,7 @@ pub struct SecondReport {
     pub round_trip_p99_micros: u64,
     /// CPU time of the thread in it, in microseconds.
     pub cpu_micros: u64,
-    /// How long the thread waited for the target in it, in microseconds.
+    /// How long the thread waited for the target in it, or let echoes gather, in microseconds.
     pub idle_micros: u64,
     /// Links alive at its end.
     pub sockets_alive: u16,

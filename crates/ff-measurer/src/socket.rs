@@ -344,7 +344,8 @@ impl EchoSocket {
         let Phase::Open(link) = &mut self.phase else { return Ok(0) };
         let room = self.window.room(&scratch.path);
         let cells = whole_records(room.min(scratch.cells_per_call()), scratch);
-        if cells < self.window.worthwhile().min(scratch.cells_per_call()) {
+        let worthwhile = self.window.worthwhile(&scratch.path);
+        if cells < worthwhile.min(scratch.cells_per_call()) {
             return Ok(0);
         }
         let cells = cells.min(allowed_cells);

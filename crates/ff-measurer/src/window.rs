@@ -15,8 +15,9 @@
 //! served after them, and each may have 48 cells on the way; where the law for all leaves less than
 //! that to each, as over 160 links to a slow relay, they take turns in that too.
 //!
-//! Limits: a path whose round trip is longer than 0.8 s, or that has become longer than the shortest
-//! by more than 0.3 s without a queue, is left the least window.
+//! Limits: a path whose round trip is longer than about 0.7 s, or has become longer than the shortest
+//! by a quarter of a second without a queue, is left the least window. Cells of a link that is dead
+//! without a word stay on the way of all.
 
 use std::time::Duration;
 
@@ -65,6 +66,12 @@ impl Path {
             shortest: MAX_ROUND_TRIP,
             all: Window::of(FIRST_CELLS, links.saturating_mul(MAX_CELLS)),
         }
+    }
+
+    /// Looks at what has come back over all links together; to be called when a turn has read its
+    /// links, because a part of them says little.
+    pub(crate) fn settle(&mut self, now: MonoTime) {
+        self.all.adapt_to_echoed(now, &mut self.shortest, MAX_QUEUE_CELLS);
     }
 
     /// Forgets the cells of a link that is gone.
@@ -153,11 +160,11 @@ impl Window {
         self.free().min(path.all.free())
     }
 
-    /// Cells worth waiting for before the next write: a quarter of the window, and half of the
-    /// least one, so that a link does not trickle.
+    /// Cells worth waiting for before the next write over this link: a quarter of what may be on the
+    /// way, and half of the least window, so that it does not trickle.
     #[inline]
-    pub(crate) fn worthwhile(&self) -> u64 {
-        (self.cells / 4).max(MIN_CELLS / 2)
+    pub(crate) fn worthwhile(&self, path: &Path) -> u64 {
+        self.cells.min(path.all.cells).max(2 * MIN_CELLS) / 4
     }
 
     /// Notes that so many cells were sent now.
@@ -183,10 +190,11 @@ impl Window {
             }
         }
         self.counted.get_or_insert((self.echoed, now));
-        self.was_full |= self.free() < self.worthwhile();
+        self.was_full |= self.free() < self.cells / 4;
     }
 
-    /// Notes that so many cells have come back. Returns the round trip of a flight that is back.
+    /// Notes that so many cells have come back over this link. Returns the round trip of a flight
+    /// that is back.
     #[inline]
     pub(crate) fn on_echoed(
         &mut self,
@@ -194,21 +202,19 @@ impl Window {
         now: MonoTime,
         path: &mut Path,
     ) -> Option<Duration> {
-        let Path { links, shortest, all } = path;
-        all.note_echoed(cells, now, shortest, MAX_QUEUE_CELLS);
-        self.note_echoed(cells, now, shortest, MAX_QUEUE_CELLS / *links)
+        path.all.echoed += cells;
+        self.echoed += cells;
+        self.adapt_to_echoed(now, &mut path.shortest, MAX_QUEUE_CELLS / path.links)
     }
 
-    /// Notes for this window that so many cells have come back; at most `queue` may wait. Returns the
-    /// round trip of a flight that is back.
-    fn note_echoed(
+    /// Takes what has come back into account; at most `queue` cells may wait. Returns the round trip
+    /// of a flight that is back.
+    fn adapt_to_echoed(
         &mut self,
-        cells: u64,
         now: MonoTime,
         shortest: &mut Duration,
         queue: u64,
     ) -> Option<Duration> {
-        self.echoed += cells;
         let mut round_trip = None;
         // More have come back than were on the way when the flight began, so one of it has, also if
         // they came over several links.
@@ -225,7 +231,8 @@ impl Window {
         }
         // A flight that takes long must not keep a window that has become too great.
         if let Some((echoed, since)) = self.counted
-            && (round_trip.is_some() || now.since(since) >= AVERAGE)
+            && self.echoed > echoed
+            && now.since(since) >= if round_trip.is_some() { MIN_NAP } else { AVERAGE }
         {
             self.counted = Some((self.echoed, now));
             self.adapt(self.echoed - echoed, now.since(since), *shortest, queue);
@@ -278,11 +285,6 @@ impl Pace {
         let turns = (1..MAX_TURNS).find(|turns| period < MAX_NAP * u32::from(*turns) * 5 / 4);
         let turns = turns.unwrap_or(MAX_TURNS).max(2);
         Self { nap: (period / u32::from(turns)).min(MAX_NAP), turns }
-    }
-
-    /// The pace at which all links are served when the second that is being counted ends.
-    pub(crate) fn until(self, second_ends_in: Duration) -> Self {
-        if second_ends_in <= self.nap { Self { nap: second_ends_in, turns: 1 } } else { self }
     }
 
     /// How many of so many links are served after the nap.

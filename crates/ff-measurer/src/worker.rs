@@ -32,7 +32,6 @@ const LINGER: Duration = Duration::from_secs(1);
 /// The token bucket's depth in time: how much a worker may catch up.
 const BURST: Duration = Duration::from_millis(100);
 /// Reads and writes of one socket in the turn after a nap: 4 MB, half of what all may have waiting.
-/// What comes before a second ends is to count in it.
 const CALLS_AFTER_NAP: u8 = 64;
 
 /// What the measurer tells a worker.
@@ -171,15 +170,20 @@ impl Worker {
         let mut events = Events::with_capacity(self.sockets.len() + 1);
         let mut pace: Option<Pace> = None;
         while self.stage != Stage::Over {
-            let now = self.now();
+            let began = self.now();
+            let all = self.sockets.len();
             let busy = match pace {
-                Some(pace) => self.turn(now, pace.share_of(self.sockets.len()), CALLS_AFTER_NAP),
-                None => self.turn(now, self.sockets.len(), 1),
+                // What has come before a second ends is to count in it.
+                Some(_) if self.until_second_ends(began).is_zero() => {
+                    self.turn(began, all, CALLS_AFTER_NAP)
+                }
+                Some(pace) => self.turn(began, pace.share_of(all), CALLS_AFTER_NAP),
+                None => self.turn(began, all, 1),
             };
             let now = self.now();
             self.end_seconds(now);
             self.advance(now);
-            pace = if busy { None } else { self.take_nap(now) };
+            pace = if busy { None } else { self.take_nap(began, now) };
             if let Err(source) = self.wait(&mut events, busy, now) {
                 self.fail(MeasurerError::Host { what: "poll failed", source });
             }
@@ -310,19 +314,21 @@ impl Worker {
     }
 
     /// Lets bytes gather while the target is busy, but not beyond the end of the second: what comes
-    /// later is not to count in it, and all that has come is. Nothing when it is not the time for naps.
-    fn take_nap(&mut self, now: MonoTime) -> Option<Pace> {
+    /// later is not to count in it. The turn before the nap is part of it: a worker that the target
+    /// keeps busy is not to sleep. Nothing when it is not the time for naps.
+    fn take_nap(&mut self, began: MonoTime, now: MonoTime) -> Option<Pace> {
         if !matches!(self.stage, Stage::Running { start, .. } if start <= now) {
             return None;
         }
-        let mut pace = Pace::new(&self.scratch.path);
+        let pace = Pace::new(&self.scratch.path);
+        let mut nap = pace.nap;
         if let Some((bucket, rate)) = self.bucket.as_ref().zip(self.setup.rate) {
             // Tokens gather too, and those beyond the bucket's depth would be lost.
             let refill = bucket.time_until(rate.bytes_in(BURST / 2));
-            pace.nap = pace.nap.max(refill).min(BURST / 2);
+            nap = nap.max(refill).min(BURST / 2);
         }
-        let pace = pace.until(self.until_second_ends(now));
-        std::thread::sleep(pace.nap);
+        let left = nap.saturating_sub(now.since(began));
+        std::thread::sleep(left.min(self.until_second_ends(now)));
         Some(pace)
     }
 

@@ -20,6 +20,7 @@ impl Worker {
             self.reader = (self.reader + 1) % count;
             busy |= self.serve(self.reader, |worker, index| worker.read(index, now, calls));
         }
+        self.scratch.path.settle(now);
         // Behind the one that wrote last, so that all have their turn if not all may write.
         let first = self.writer;
         for step in 1..=count {
