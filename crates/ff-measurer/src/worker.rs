@@ -171,15 +171,15 @@ impl Worker {
         let mut pace: Option<Pace> = None;
         while self.stage != Stage::Over {
             let began = self.now();
-            let all = self.sockets.len();
-            let busy = match pace {
-                // What has come before a second ends is to count in it.
-                Some(_) if self.until_second_ends(began).is_zero() => {
-                    self.turn(began, all, CALLS_AFTER_NAP)
-                }
-                Some(pace) => self.turn(began, pace.share_of(all), CALLS_AFTER_NAP),
-                None => self.turn(began, all, 1),
-            };
+            let (all, mut busy) = (self.sockets.len(), false);
+            if let Some(pace) = pace.filter(|_| !self.is_second_over(began)) {
+                busy = self.turn(began, pace.share_of(all), CALLS_AFTER_NAP);
+            }
+            // What has come before a second ends is to count in it, on all links.
+            let now = self.now();
+            if pace.is_none() || self.is_second_over(now) {
+                busy |= self.turn(now, all, if pace.is_some() { CALLS_AFTER_NAP } else { 1 });
+            }
             let now = self.now();
             self.end_seconds(now);
             self.advance(now);
@@ -330,6 +330,11 @@ impl Worker {
         let left = nap.saturating_sub(now.since(began));
         std::thread::sleep(left.min(self.until_second_ends(now)));
         Some(pace)
+    }
+
+    /// Whether the second that is being counted is over.
+    fn is_second_over(&self, now: MonoTime) -> bool {
+        self.until_second_ends(now).is_zero()
     }
 
     /// How long the second that is being counted still lasts.
