@@ -16,8 +16,8 @@
 //! that to each, as over 160 links to a slow relay, they take turns in that too.
 //!
 //! Limits: a path whose round trip is longer than about 0.7 s, or has become longer than the shortest
-//! by a quarter of a second without a queue, is left the least window. Cells of a link that is dead
-//! without a word stay on the way of all.
+//! by a quarter of a second without a queue, is left the least window. What is on the way of a link
+//! leaves the others less, so one that is dead without a word must be given up ([`Window::is_dead`]).
 
 use std::time::Duration;
 
@@ -31,6 +31,10 @@ const MAX_ROUND_TRIP: Duration = Duration::from_millis(500);
 /// Over so long the rate is averaged: echoes that were held back and come all at once do not make
 /// it much higher.
 const AVERAGE: Duration = Duration::from_secs(1);
+/// A link on which nothing has come back for so long is dead, if something has on others.
+const DEAD: Duration = Duration::from_secs(5);
+/// At least so long after it fell silent.
+const OUTLIVED: Duration = Duration::from_secs(1);
 /// The longest nap.
 const MAX_NAP: Duration = Duration::from_millis(125);
 /// The shortest nap.
@@ -111,6 +115,8 @@ pub(crate) struct Window {
     last_rate: f64,
     /// Cells that had come back when the rate was last looked at, and when that was.
     counted: Option<(u64, MonoTime)>,
+    /// Since when cells have been on the way and none has come back.
+    silent_since: Option<MonoTime>,
     /// The cells that are being timed.
     flight: Option<Flight>,
     /// Whether no queue has been seen yet, so that the rate is still that of the last round trip.
@@ -137,6 +143,7 @@ impl Window {
             rate: 0.0,
             last_rate: 0.0,
             counted: None,
+            silent_since: None,
             flight: None,
             is_fresh: true,
             was_full: false,
@@ -190,6 +197,7 @@ impl Window {
             }
         }
         self.counted.get_or_insert((self.echoed, now));
+        self.silent_since.get_or_insert(now);
         self.was_full |= self.free() < self.cells / 4;
     }
 
@@ -202,8 +210,10 @@ impl Window {
         now: MonoTime,
         path: &mut Path,
     ) -> Option<Duration> {
-        path.all.echoed += cells;
-        self.echoed += cells;
+        for window in [&mut *self, &mut path.all] {
+            window.echoed += cells;
+            window.silent_since = (window.on_way() > 0).then_some(now);
+        }
         self.adapt_to_echoed(now, &mut path.shortest, MAX_QUEUE_CELLS / path.links)
     }
 
@@ -251,6 +261,14 @@ impl Window {
         let wanted = cells_in(self.rate, shortest) + cells_in(self.rate, QUEUE).min(queue);
         self.is_growing = wanted / 3 > self.cells / 2;
         self.cells = wanted.min(self.cells * 2).clamp(MIN_CELLS, self.most);
+    }
+
+    /// Whether cells have been on the way of this link for so long that it must be dead. Where all
+    /// fell silent at once it is the target that stands still.
+    pub(crate) fn is_dead(&self, now: MonoTime, path: &Path) -> bool {
+        self.silent_since
+            .zip(path.all.silent_since)
+            .is_some_and(|(link, all)| now.since(link) >= DEAD && all.since(link) >= OUTLIVED)
     }
 
     /// Whether the link is held back by the greatest window.

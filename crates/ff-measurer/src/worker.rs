@@ -249,6 +249,17 @@ impl Worker {
                 alive.peek().is_some() && alive.all(|socket| socket.window.is_at_limit());
             let report = self.counters.end_second(self.alive());
             self.tell(WorkerEvent::Second(report));
+            self.give_up_the_dead(now);
+        }
+    }
+
+    /// Drops the links that have fallen silent without an end.
+    fn give_up_the_dead(&mut self, now: MonoTime) {
+        for index in 0..self.sockets.len() {
+            let path = &self.scratch.path;
+            if self.sockets[index].as_ref().is_some_and(|socket| socket.window.is_dead(now, path)) {
+                self.give_up(index, Fault::Link(LinkFailure::Timeout));
+            }
         }
     }
 

@@ -34,6 +34,8 @@ struct Net {
     waiting: VecDeque<(usize, u64)>,
     /// Cells in the measurer's kernel.
     unread: Vec<u64>,
+    /// What arrives on this link is lost.
+    dead: Option<usize>,
     /// The links that were read and that wrote last.
     last: (usize, usize),
     /// Links to read after the nap.
@@ -66,6 +68,7 @@ impl Net {
             there: VecDeque::new(),
             waiting: VecDeque::new(),
             unread: vec![0; links],
+            dead: None,
             last: (0, 0),
             share: links,
             calls: 0,
@@ -110,7 +113,9 @@ impl Net {
             && at <= self.micros
         {
             self.there.pop_front();
-            self.waiting.push_back((link, cells));
+            if self.dead != Some(link) {
+                self.waiting.push_back((link, cells));
+            }
         }
         let waiting = self.held();
         let mut left = (self.law)(self.micros as f64 / 1e6, &Arrived { waiting });
@@ -389,4 +394,21 @@ fn only_the_greatest_window_counts_as_a_limit() {
     assert!(window.is_at_limit());
     window.on_echoed(MAX_CELLS, now + ms(10_000), &mut path);
     assert!(!window.is_at_limit(), "it is smaller");
+}
+
+#[test]
+fn a_dead_link_is_given_up_and_leaves_the_others_what_it_held() {
+    // One of twenty swallows what it is sent; then the target stops for a second and a half.
+    let rate = |now| if (3.5..5.0).contains(&now) { 0.0 } else { 25.0 * TEN_MBIT };
+    let mut net = Net::new(20, ms(10), bursty(rate, ms(10)));
+    net.run(ms(2_000));
+    net.dead = Some(7);
+    net.run(ms(6_000));
+    let now = MonoTime::from_micros(net.micros);
+    let dead: Vec<_> = (0..20).filter(|&at| net.links[at].is_dead(now, &net.path)).collect();
+    assert_eq!(dead, [7]);
+    net.path.leave(&net.links[7].clone());
+    let before = net.echoed;
+    net.run(ms(2_000));
+    assert_within((net.echoed - before) as f64, 50.0 * TEN_MBIT, 0.9..=1.05, "the others");
 }
