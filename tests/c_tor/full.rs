@@ -25,7 +25,7 @@ use tornet::{DownloadPlan, Downloads, Network};
 
 use crate::support::meter::{Record, as_f64, metered};
 use crate::support::{
-    alone, coordinator, identity, measurable, measure_watched, on_two_cores, plan,
+    alone, coordinator, identity, measurable, measure_watched, number, numbers, on_two_cores, plan,
 };
 
 /// The relays' limits, in Mbit/s.
@@ -60,7 +60,7 @@ const CELL_PER_PAYLOAD: f64 = 514.0 / 498.0;
 #[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
 fn a_full_relay_is_measured_and_serves_its_clients_their_share() {
     let _alone = alone();
-    let runs = numbers("FF_TEST_FULL_RUNS").map(|runs| runs[0]);
+    let runs = number("FF_TEST_FULL_RUNS");
     let every: &[u64] = if runs.is_some() { &LIMITS_MBIT } else { &[50] };
     let limits = numbers("FF_TEST_FULL_MBIT").unwrap_or(every.to_vec());
     let runs = runs.unwrap_or(1);
@@ -116,13 +116,6 @@ fn a_coordinator_that_sends_little_takes_little_and_not_for_long() {
     assert!(failure.message.contains("too_little_traffic"), "{failure:?}");
     assert!((end - start).as_secs_f64() < 5.0, "it went on for {:?}", end - start);
     assert!(during >= KEPT * before, "clients had {before:.0} B/s, then {during:.0}");
-}
-
-/// The numbers that a variable of the environment lists.
-fn numbers(variable: &str) -> Option<Vec<u64>> {
-    let list = std::env::var(variable).ok()?;
-    let number = |part: &str| part.parse().unwrap_or_else(|_| panic!("{variable}: {part:?}"));
-    Some(list.split(',').map(number).collect())
 }
 
 /// The nickname of the relay with this limit.

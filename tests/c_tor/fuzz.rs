@@ -15,7 +15,6 @@
 //! ends itself at the first access to memory that is not its own. FF_FUZZ_SECONDS says how long it
 //! takes, by default a minute.
 
-use std::env;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -36,7 +35,7 @@ use tokio::time::timeout;
 use tornet::{Network, Node, RelayConfig};
 
 use crate::rules::session::{Member, control_cell, request, try_open};
-use crate::support::{alone, coordinator, ff_tor, identity};
+use crate::support::{alone, coordinator, ff_tor, identity, number};
 
 /// Links at the same time.
 const WORKERS: u64 = 48;
@@ -87,11 +86,6 @@ fn asan_tor() -> PathBuf {
     let tor = ff_tor().with_file_name("tor-asan");
     assert!(tor.exists(), "there is no {}: build-tor --asan makes it", tor.display());
     tor
-}
-
-/// A number from the environment.
-fn number(name: &str) -> Option<u64> {
-    env::var(name).ok()?.parse().ok()
 }
 
 #[test]

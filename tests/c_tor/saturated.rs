@@ -20,7 +20,7 @@ use tornet::{CpuQuota, DownloadPlan, Downloads, Network, Node};
 
 use crate::support::meter::{as_f64, median, metered};
 use crate::support::{
-    alone, coordinator, estimate, identity, measurable, measure_watched, on_two_cores, plan,
+    alone, coordinator, estimate, identity, measurable, measure_watched, number, on_two_cores, plan,
 };
 
 /// The share of a core that the target has, and the length of the quota's periods.
@@ -43,7 +43,7 @@ const OF_FORWARDED: (f64, f64) = (0.90, 1.10);
 fn clients_of_a_relay_without_cpu_to_spare_have_their_share() {
     let _alone = alone();
     // One pair of the two says nothing on a machine whose speed changes.
-    let pairs: usize = std::env::var("FF_TEST_PAIRS").map_or(1, |n| n.parse().expect("a number"));
+    let pairs = usize::try_from(number("FF_TEST_PAIRS").unwrap_or(1)).expect("few pairs");
     let keys: Vec<_> = (0..pairs.div_ceil(2)).map(|_| coordinator()).collect();
     let relay = keys[1..].iter().fold(measurable("target", &keys[0]), |relay, key| {
         relay.torrc(format!("FFAllowedCoordinators {}", identity(key)))

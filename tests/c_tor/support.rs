@@ -28,6 +28,24 @@ pub(crate) fn ff_tor() -> PathBuf {
     std::fs::canonicalize(&path).unwrap_or_else(|error| panic!("FF_TEST_TOR, {path:?}: {error}"))
 }
 
+/// The numbers that a variable of the environment lists.
+///
+/// # Panics
+/// If something in the list is no number.
+pub(crate) fn numbers(variable: &str) -> Option<Vec<u64>> {
+    let list = std::env::var(variable).ok()?;
+    let number = |part: &str| part.parse().unwrap_or_else(|_| panic!("{variable}: {part:?}"));
+    Some(list.split(',').map(number).collect())
+}
+
+/// The number that a variable of the environment holds.
+///
+/// # Panics
+/// If it is none.
+pub(crate) fn number(variable: &str) -> Option<u64> {
+    numbers(variable).map(|numbers| numbers[0])
+}
+
 /// Keeps the tests apart in time.
 static TRAFFIC: Mutex<()> = Mutex::new(());
 

@@ -250,9 +250,9 @@ impl Window {
         round_trip
     }
 
-    /// Makes the window what the law says, after a time in which so many cells came back.
+    /// Makes the window what the law says, after a time, not zero, in which so many came back.
     fn adapt(&mut self, cells: u64, time: Duration, shortest: Duration, queue: u64) {
-        let time = time.max(Duration::from_micros(1)).as_secs_f64();
+        let time = time.as_secs_f64();
         let rate = as_float(cells) / time;
         let is_first = self.rate == 0.0;
         self.last_rate = rate;

@@ -31,9 +31,6 @@ const END_TOLERANCE: Duration = Duration::from_millis(500);
 const LINGER: Duration = Duration::from_secs(1);
 /// The token bucket's depth in time: how much a worker may catch up.
 const BURST: Duration = Duration::from_millis(100);
-/// Reads and writes of one socket in the turn after a nap: 4 MB, half of what all may have waiting.
-const CALLS_AFTER_NAP: u8 = 64;
-
 /// What the measurer tells a worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Command {
@@ -171,15 +168,10 @@ impl Worker {
         let mut pace: Option<Pace> = None;
         while self.stage != Stage::Over {
             let began = self.now();
-            let (all, mut busy) = (self.sockets.len(), false);
-            if let Some(pace) = pace.filter(|_| !self.is_second_over(began)) {
-                busy = self.turn(began, pace.share_of(all), CALLS_AFTER_NAP);
-            }
-            // What has come before a second ends is to count in it, on all links.
-            let now = self.now();
-            if pace.is_none() || self.is_second_over(now) {
-                busy |= self.turn(now, all, if pace.is_some() { CALLS_AFTER_NAP } else { 1 });
-            }
+            let busy = match pace {
+                Some(pace) => self.turn_after_nap(pace, began),
+                None => self.turn(began, self.sockets.len(), 1),
+            };
             let now = self.now();
             self.end_seconds(now);
             self.advance(now);

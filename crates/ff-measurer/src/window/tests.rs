@@ -398,17 +398,26 @@ fn only_the_greatest_window_counts_as_a_limit() {
 
 #[test]
 fn a_dead_link_is_given_up_and_leaves_the_others_what_it_held() {
-    // One of twenty swallows what it is sent; then the target stops for a second and a half.
-    let rate = |now| if (3.5..5.0).contains(&now) { 0.0 } else { 25.0 * TEN_MBIT };
+    // One of twenty swallows what it is sent; then the target becomes slower, and what is lost there
+    // is more than it may have on the way at all.
+    let rate = |now| if now < 3.5 { 25.0 * TEN_MBIT } else { TEN_MBIT };
     let mut net = Net::new(20, ms(10), bursty(rate, ms(10)));
     net.run(ms(2_000));
     net.dead = Some(7);
-    net.run(ms(6_000));
-    let now = MonoTime::from_micros(net.micros);
-    let dead: Vec<_> = (0..20).filter(|&at| net.links[at].is_dead(now, &net.path)).collect();
-    assert_eq!(dead, [7]);
-    net.path.leave(&net.links[7].clone());
-    let before = net.echoed;
-    net.run(ms(2_000));
-    assert_within((net.echoed - before) as f64, 50.0 * TEN_MBIT, 0.9..=1.05, "the others");
+    let is_dead = |net: &Net, index: usize| {
+        net.links[index].is_dead(MonoTime::from_micros(net.micros), &net.path)
+    };
+    net.run(ms(4_500));
+    assert!(!(0..20).any(|index| is_dead(&net, index)), "after less than five seconds");
+    net.run(ms(13_500));
+    assert_eq!((0..20).filter(|&index| is_dead(&net, index)).collect::<Vec<_>>(), [7]);
+    let echoed_in_2_secs = |net: &mut Net| {
+        let before = net.echoed;
+        net.run(ms(2_000));
+        (net.echoed - before) as f64
+    };
+    assert_within(echoed_in_2_secs(&mut net), 2.0 * TEN_MBIT, 0.0..=0.1, "with it");
+    let link = net.links[7];
+    net.path.leave(&link);
+    assert_within(echoed_in_2_secs(&mut net), 2.0 * TEN_MBIT, 0.6..=1.05, "without it");
 }
