@@ -1,4 +1,4 @@
-//! Relays that are far away.
+//! Relays that are far away, and a link that is lost on the way.
 
 use std::time::Duration;
 
@@ -67,4 +67,24 @@ async fn the_mean_does_not_bind_an_honest_relay() {
         eprintln!("{millis} ms: the estimate is {moved:.4} of the median second");
         assert!((moved - 1.0).abs() <= 0.01, "{millis} ms: {moved:.4}");
     }
+}
+
+#[tokio::test]
+async fn a_link_that_is_dead_without_a_word_is_given_up() {
+    let _alone = alone().await;
+    let coordinator = fresh_key();
+    let setup = Setup { limit: Some(LIMIT), ..Setup::allowing(&[&coordinator]) };
+    let relay = TestRelay::start(setup);
+    // The coordinator's link is one of the first.
+    let lost = Some((usize::from(SOCKETS / 2), Duration::from_secs(3)));
+    let forwarder = Forwarder::start_losing(relay.target.addr, Duration::from_millis(20), lost);
+    let mut plan = plan(&relay, &coordinator, 12);
+    plan.target.addr = forwarder.addr;
+    plan.params.sockets = SOCKETS;
+    plan.params.check_probability = 1e-3;
+    plan.team[0].sockets = SOCKETS;
+    let outcome = measure(&plan).await;
+    assert_near(outcome.estimate, LIMIT, 0.05);
+    let given_up = forwarder.given_up().expect("the link is closed");
+    assert!(given_up.elapsed() > Duration::from_secs(2), "it was closed at the end only");
 }

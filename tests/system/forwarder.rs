@@ -5,9 +5,11 @@
 //!          ◀── writer ◀── (when due, bytes) ── reader ◀──
 //! ```
 //!
-//! What is under way is not bounded, as on a path with large buffers, and its rate neither.
+//! What is under way is not bounded, as on a path with large buffers, and its rate neither. One
+//! connection may become a black hole, as behind a firewall that has forgotten it.
 
 use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -27,15 +29,38 @@ pub(crate) struct Forwarder {
     stop: Option<oneshot::Sender<()>>,
     /// Its thread.
     thread: Option<std::thread::JoinHandle<()>>,
+    /// When the client has closed the connection that loses everything.
+    given_up: Arc<OnceLock<std::time::Instant>>,
+}
+
+/// What happens to the connection that loses everything.
+#[derive(Clone)]
+struct Loss {
+    /// Since when.
+    from: Instant,
+    /// When its client has closed it.
+    given_up: Arc<OnceLock<std::time::Instant>>,
 }
 
 impl Forwarder {
     /// Forwards connections to `to`, which then is as far away as the round trip says.
     pub(crate) fn start(to: SocketAddr, round_trip: Duration) -> Self {
+        Self::start_losing(to, round_trip, None)
+    }
+
+    /// The same, and the connection with this number loses everything from some time after its
+    /// beginning.
+    pub(crate) fn start_losing(
+        to: SocketAddr,
+        round_trip: Duration,
+        lost: Option<(usize, Duration)>,
+    ) -> Self {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
         let addr = listener.local_addr().expect("the port");
         listener.set_nonblocking(true).expect("a listener for tokio");
         let (stop, stopped) = oneshot::channel::<()>();
+        let given_up = Arc::new(OnceLock::new());
+        let shared = given_up.clone();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -44,8 +69,15 @@ impl Forwarder {
             runtime.block_on(async {
                 let listener = TcpListener::from_std(listener).expect("a listener");
                 let accepting = async {
+                    let mut number = 0;
                     while let Ok((client, _)) = listener.accept().await {
-                        tokio::spawn(forward(client, to, round_trip / 2));
+                        let lost = lost.filter(|(which, _)| *which == number);
+                        let loss = lost.map(|(_, after)| Loss {
+                            from: Instant::now() + after,
+                            given_up: shared.clone(),
+                        });
+                        tokio::spawn(forward(client, to, round_trip / 2, loss));
+                        number += 1;
                     }
                 };
                 tokio::select! {
@@ -54,7 +86,12 @@ impl Forwarder {
                 }
             });
         });
-        Self { addr, stop: Some(stop), thread: Some(thread) }
+        Self { addr, stop: Some(stop), thread: Some(thread), given_up }
+    }
+
+    /// When the client has closed the connection that loses everything, if it has.
+    pub(crate) fn given_up(&self) -> Option<std::time::Instant> {
+        self.given_up.get().copied()
     }
 }
 
@@ -67,7 +104,7 @@ impl Drop for Forwarder {
 }
 
 /// Forwards one connection.
-async fn forward(client: TcpStream, to: SocketAddr, delay: Duration) {
+async fn forward(client: TcpStream, to: SocketAddr, delay: Duration, loss: Option<Loss>) {
     let Ok(server) = TcpStream::connect(to).await else { return };
     for tcp in [&client, &server] {
         tcp.set_nodelay(true).expect("a socket");
@@ -76,7 +113,7 @@ async fn forward(client: TcpStream, to: SocketAddr, delay: Duration) {
         (client.into_split(), server.into_split());
     for (reader, writer) in [(from_client, to_server), (from_server, to_client)] {
         let (sender, receiver) = mpsc::unbounded_channel();
-        tokio::spawn(read(reader, sender, delay));
+        tokio::spawn(read(reader, sender, delay, loss.clone()));
         tokio::spawn(write(writer, receiver));
     }
 }
@@ -86,13 +123,18 @@ async fn read(
     mut reader: OwnedReadHalf,
     sender: mpsc::UnboundedSender<(Instant, Vec<u8>)>,
     delay: Duration,
+    loss: Option<Loss>,
 ) {
     loop {
         let mut bytes = Vec::with_capacity(READ_LEN);
         match reader.read_buf(&mut bytes).await {
+            Ok(1..) if loss.as_ref().is_some_and(|loss| loss.from <= Instant::now()) => {}
             Ok(1..) if sender.send((Instant::now() + delay, bytes)).is_ok() => {}
-            _ => return,
+            _ => break,
         }
+    }
+    if let Some(loss) = loss {
+        let _ = loss.given_up.set(std::time::Instant::now());
     }
 }
 
