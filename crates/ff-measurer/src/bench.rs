@@ -8,7 +8,7 @@
 //!     Worker, as in a measurement                 target.rs: record layer, AES-CTR, in place
 //! ```
 //!
-//! Only the client's CPU time counts. All three batch alike: they read 64 KB a call, write up to
+//! Only the client's CPU time counts. All three batch alike: they read 128 KB a call, write up to
 //! 44 KB a call, and nap when nothing is left to do. The links of the third have TLS but no Tor
 //! handshake, which happens before the clock starts.
 

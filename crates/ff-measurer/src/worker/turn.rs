@@ -8,7 +8,8 @@ use super::{Stage, Worker};
 use crate::socket::Fault;
 use crate::window::Pace;
 
-/// Reads and writes of one socket in the turn after a nap: 4 MB, half of what all may have waiting.
+/// Reads and writes of one socket in the turn after a nap: 8 MB are read at most, as much as all may have
+/// waiting.
 const CALLS_AFTER_NAP: u8 = 64;
 
 impl Worker {
