@@ -12,13 +12,14 @@
 //! is left less.
 //!
 //! A call to the kernel costs as much as many cells. So naps are long, links take turns in being
-//! served after them, and each may have 48 cells on the way; where the law for all leaves less than
-//! that to each, as over 160 links to a slow relay, they take turns in that too.
+//! served after them, and each may have 84 cells on the way; where the law for all leaves less than
+//! that to each, as over 20 links to a slow relay, they take turns in that too.
 //!
 //! Limits: a path whose round trip is longer than about 0.7 s, or has become longer than the shortest
 //! by a quarter of a second without a queue, is left the least window. What is on the way of a link
 //! leaves the others less, so one that is dead without a word must be given up ([`Window::is_dead`]).
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use ff_proto::units::MonoTime;
@@ -41,8 +42,10 @@ const MAX_NAP: Duration = Duration::from_millis(125);
 pub(crate) const MIN_NAP: Duration = Duration::from_micros(500);
 /// The most naps between two turns of a link.
 const MAX_TURNS: u8 = 4;
-/// The least window, of a link and of all: eight records.
+/// The least window of all links of a worker together: eight records.
 const MIN_CELLS: u64 = 48;
+/// The least window of a link, which is never used beyond that of all: what one call writes.
+const MIN_LINK_CELLS: u64 = 84;
 /// The most cells a link may have on the way: 64 MiB, 5 Gbit/s over 100 ms.
 const MAX_CELLS: u64 = 131_072;
 /// The first window of all links of a worker together: a quarter of a second at 10 Mbit/s.
@@ -68,7 +71,7 @@ impl Path {
         Self {
             links,
             shortest: MAX_ROUND_TRIP,
-            all: Window::of(FIRST_CELLS, links.saturating_mul(MAX_CELLS)),
+            all: Window::of(FIRST_CELLS, MIN_CELLS..=links.saturating_mul(MAX_CELLS)),
         }
     }
 
@@ -103,6 +106,8 @@ struct Flight {
 pub(crate) struct Window {
     /// Cells that may be on the way.
     cells: u64,
+    /// The fewest that these may come to.
+    least: u64,
     /// The most that these may come to.
     most: u64,
     /// Cells sent.
@@ -130,13 +135,15 @@ pub(crate) struct Window {
 impl Window {
     /// The window of a link on this path.
     pub(crate) fn new(path: &Path) -> Self {
-        Self::of(FIRST_CELLS / path.links, MAX_CELLS)
+        Self::of(FIRST_CELLS / path.links, MIN_LINK_CELLS..=MAX_CELLS)
     }
 
-    /// A window that begins with so many cells and may come to have so many.
-    fn of(cells: u64, most: u64) -> Self {
+    /// A window that begins with so many cells and stays in this range.
+    fn of(cells: u64, range: RangeInclusive<u64>) -> Self {
+        let (least, most) = range.into_inner();
         Self {
-            cells: cells.max(MIN_CELLS),
+            cells: cells.max(least),
+            least,
             most,
             sent: 0,
             echoed: 0,
@@ -260,7 +267,7 @@ impl Window {
         self.rate += (rate - self.rate) * weight.min(1.0);
         let wanted = cells_in(self.rate, shortest) + cells_in(self.rate, QUEUE).min(queue);
         self.is_growing = wanted / 3 > self.cells / 2;
-        self.cells = wanted.min(self.cells * 2).clamp(MIN_CELLS, self.most);
+        self.cells = wanted.min(self.cells * 2).clamp(self.least, self.most);
     }
 
     /// Whether cells have been on the way of this link for so long that it must be dead. Where all
