@@ -300,32 +300,6 @@ typedef struct ff_arrival {
 } ff_arrival;
 
 /**
- * How much background traffic may move now. All zero means without limit.
- */
-typedef struct ff_allowance {
-  /**
-   * Whether there is a limit.
-   */
-  bool is_limited;
-  /**
-   * Bytes that may be received, if there is one.
-   */
-  uint64_t receive_bytes;
-  /**
-   * Bytes that may be sent, if there is one.
-   */
-  uint64_t send_bytes;
-  /**
-   * Of the former, those that measurement traffic must leave to background.
-   */
-  uint64_t receive_reserved_bytes;
-  /**
-   * Of the latter, those that measurement traffic must leave to background.
-   */
-  uint64_t send_reserved_bytes;
-} ff_allowance;
-
-/**
  * The next thing that the relay must do. Fields of other kinds are zero.
  */
 typedef struct ff_output {
@@ -390,6 +364,32 @@ typedef struct ff_totals {
   uint64_t background_waits;
 } ff_totals;
 
+/**
+ * How much background traffic may move now. All zero means without limit.
+ */
+typedef struct ff_allowance {
+  /**
+   * Whether there is a limit.
+   */
+  bool is_limited;
+  /**
+   * Bytes that may be received, if there is one.
+   */
+  uint64_t receive_bytes;
+  /**
+   * Bytes that may be sent, if there is one.
+   */
+  uint64_t send_bytes;
+  /**
+   * Of the former, those that measurement traffic must leave to background.
+   */
+  uint64_t receive_reserved_bytes;
+  /**
+   * Of the latter, those that measurement traffic must leave to background.
+   */
+  uint64_t send_reserved_bytes;
+} ff_allowance;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -449,7 +449,8 @@ void ff_target_free(struct ff_target *target);
  *
  * What is not among them comes from the consensus or has its default. Of options with the same
  * name, the last counts. A measurement that is going on keeps what it was granted, and ends when it
- * would not be granted any more: look at `ff_target_poll_output` afterwards. When an option is bad, `error` gets a text that says what is allowed; it may be NULL.
+ * would not be granted any more: look at `ff_target_poll_output` afterwards. When an option is bad,
+ * `error` gets a text that says what is allowed; it may be NULL.
  *
  * # Safety
  * `target` is NULL or valid, `options` has `count` elements, their texts end with NUL, and `error`
@@ -465,8 +466,8 @@ enum ff_status ff_target_set_options(struct ff_target *target,
 /**
  * Takes a new consensus's parameters in place of all earlier ones.
  *
- * Leave out what the consensus does not have. A measurement may end by it, as by new options. Values out of bounds are cut to them, and names
- * that are not an option's are ignored.
+ * Leave out what the consensus does not have. A measurement may end by it, as by new options. Values
+ * out of bounds are cut to them, and names that are not an option's are ignored.
  *
  * # Safety
  * `target` is NULL or valid, `params` has `count` elements, and their names end with NUL.
@@ -516,6 +517,49 @@ enum ff_status ff_target_handle_timeout(struct ff_target *target,
 enum ff_status ff_target_abort(struct ff_target *target, uint64_t now_micros);
 
 /**
+ * When `ff_target_handle_timeout` is due, in the microseconds of `now_micros`; FF_NO_TIMEOUT
+ * when nothing is. It may change with every other call.
+ *
+ * # Safety
+ * `target` is NULL or valid.
+ */
+uint64_t ff_target_poll_timeout(const struct ff_target *target);
+
+/**
+ * Takes the next thing that the relay must do; FF_OUTPUT_KIND_NONE when there is nothing more.
+ *
+ * # Safety
+ * `target` is NULL or valid, and `output` is NULL or has room for one.
+ */
+enum ff_status ff_target_poll_output(struct ff_target *target,
+                                     struct ff_output *output);
+
+/**
+ * Whether no measurement is granted or running.
+ *
+ * # Safety
+ * `target` is NULL or valid.
+ */
+bool ff_target_is_idle(const struct ff_target *target);
+
+/**
+ * Whether there was an internal error, so that the target is out of service.
+ *
+ * # Safety
+ * `target` is NULL or valid.
+ */
+bool ff_target_has_failed(const struct ff_target *target);
+
+/**
+ * Says what the relay has been through; a target that is out of service remembers it, too.
+ *
+ * # Safety
+ * `target` is NULL or valid, and `totals` is NULL or has room for them.
+ */
+enum ff_status ff_target_totals(const struct ff_target *target,
+                                struct ff_totals *totals);
+
+/**
  * Counts cells that were echoed, on whichever links. To be called once for as many cells as came
  * at once; the first call starts the measurement.
  *
@@ -557,24 +601,6 @@ enum ff_status ff_target_background_allowance(const struct ff_target *target,
                                               struct ff_allowance *allowance);
 
 /**
- * When `ff_target_handle_timeout` is due, in the microseconds of `now_micros`; FF_NO_TIMEOUT
- * when nothing is. It may change with every other call.
- *
- * # Safety
- * `target` is NULL or valid.
- */
-uint64_t ff_target_poll_timeout(const struct ff_target *target);
-
-/**
- * Takes the next thing that the relay must do; FF_OUTPUT_KIND_NONE when there is nothing more.
- *
- * # Safety
- * `target` is NULL or valid, and `output` is NULL or has room for one.
- */
-enum ff_status ff_target_poll_output(struct ff_target *target,
-                                     struct ff_output *output);
-
-/**
  * Whether a link from this address is to be let past the relay's denial-of-service defences: it
  * is a measurer's of the measurement that is granted or running, from which not as many have come
  * yet as it was announced with (`ff_target_use_exemption`).
@@ -609,31 +635,6 @@ bool ff_target_use_exemption(struct ff_target *target,
  */
 enum ff_part ff_target_part_of(const struct ff_target *target,
                                uint64_t link);
-
-/**
- * Whether no measurement is granted or running.
- *
- * # Safety
- * `target` is NULL or valid.
- */
-bool ff_target_is_idle(const struct ff_target *target);
-
-/**
- * Whether there was an internal error, so that the target is out of service.
- *
- * # Safety
- * `target` is NULL or valid.
- */
-bool ff_target_has_failed(const struct ff_target *target);
-
-/**
- * Says what the relay has been through; a target that is out of service remembers it, too.
- *
- * # Safety
- * `target` is NULL or valid, and `totals` is NULL or has room for them.
- */
-enum ff_status ff_target_totals(const struct ff_target *target,
-                                struct ff_totals *totals);
 
 /**
  * The circuit id that the circuit's MEAS_ECHO cells must have; 0 for NULL.

@@ -17,7 +17,9 @@ fn the_committed_header_is_up_to_date() {
         .with_config(config)
         .with_src(root.join("src/ffi/status.rs"))
         .with_src(root.join("src/ffi/handle.rs"))
+        .with_src(root.join("src/ffi/types.rs"))
         .with_src(root.join("src/ffi.rs"))
+        .with_src(root.join("src/ffi/traffic.rs"))
         .with_src(root.join("src/ffi/circuit.rs"))
         .generate()
         .expect("the interface is one that C can have");
