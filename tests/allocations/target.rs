@@ -68,6 +68,9 @@ fn padding_on_a_measurement_link_is_passed_over() {
         });
     }
     assert_eq!((link.sent(), link.echoed()), (3, 3));
+    // It is not clients', who would pay for it.
+    let totals = end.extension.totals().expect("it is in service");
+    assert_eq!((totals.echoed_bytes, totals.background_bytes), (3 * CELL_LEN as u64, 0));
 }
 
 proptest::proptest! {

@@ -276,12 +276,6 @@ impl Extension {
         });
     }
 
-    /// Counts bytes of others that have moved on a link of ours, where they were claimed already.
-    pub(super) fn on_background(&self, direction: Direction, bytes: usize) {
-        let now = self.now();
-        self.with(|state| state.on_background(direction, bytes, now));
-    }
-
     /// Counts bytes of control cells that have been sent; these wait for nothing.
     pub(super) fn on_control_sent(&self, bytes: usize) {
         self.with(|state| state.limiter.sent_unasked(bytes as u64));

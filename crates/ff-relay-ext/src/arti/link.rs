@@ -414,8 +414,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
             None | Some(&CMD_MEAS_ECHO) => Ok(false),
             Some(&(CMD_PADDING | CMD_VPADDING)) => {
                 let cell_len = peek_cell(bytes).map(|cell| cell.wire_len);
+                // It is nobody's traffic but the measurer's, which must not spend what is clients'.
                 self.filled.start += cell_len.unwrap_or(0);
-                self.extension.on_background(Direction::Received, cell_len.unwrap_or(0));
                 // Nobody pads with more than the buffer holds, and such a cell would never be whole.
                 let fits = cell_len.is_some() || bytes.len() < BUFFER_LEN;
                 if fits { Ok(cell_len.is_some()) } else { Err(no_place()) }
