@@ -123,21 +123,46 @@ async fn send_little(little: BytesPerSec, limit: BytesPerSec) {
     sleep(Duration::from_secs(1)).await;
     let before = share_over(&clients, Duration::from_secs(2), limit).await;
 
-    let (mut plan, measuring) = (plan(&relay, &coordinator, 20), Notify::new());
-    plan.team[0].rate = Some(little);
     let started = Instant::now();
+    measure_with_little(little, (&relay, &clients, &coordinator), before, limit).await;
+    assert!(started.elapsed() < Duration::from_secs(8), "after {:?} only", started.elapsed());
+    assert_eq!(relay.totals().failed, 1);
+}
+
+/// Measures a relay with so little, and fails unless its clients keep what they had before, as a part of
+/// `limit`, and the relay ends it.
+async fn measure_with_little(
+    little: BytesPerSec,
+    (relay, clients, coordinator): (&TestRelay, &Background, &SigningKey),
+    before: f64,
+    limit: BytesPerSec,
+) {
+    let (mut plan, measuring) = (plan(relay, coordinator, 20), Notify::new());
+    plan.team[0].rate = Some(little);
     let watching = async {
         measuring.notified().await;
         sleep(Duration::from_millis(200)).await;
-        share_over(&clients, Duration::from_millis(2500), limit).await
+        share_over(clients, Duration::from_millis(2500), limit).await
     };
     let (outcome, during) = tokio::join!(measure_and_tell(&plan, &measuring), watching);
     eprintln!("clients had {before:.3} of {limit}, then {during:.3}");
     assert!(during >= 0.9 * before, "clients had {before:.3} of the limit, then {during:.3}");
     let failure = failure(&outcome);
     assert!(failure.message.contains("too_little_traffic"), "{failure:?}");
-    assert!(started.elapsed() < Duration::from_secs(8), "after {:?} only", started.elapsed());
-    assert_eq!(relay.totals().failed, 1);
+}
+
+#[tokio::test]
+async fn a_second_measurement_takes_no_more_because_of_the_first() {
+    let _alone = alone().await;
+    let limit = BytesPerSec::from_mbit(10);
+    let (relay, clients, coordinator) = full_relay(limit, 25);
+    sleep(Duration::from_secs(1)).await;
+    let before = share_over(&clients, Duration::from_secs(2), limit).await;
+    // Ten seconds in which clients have a quarter: what they had in these is not what is theirs.
+    let outcome = measure(&plan(&relay, &coordinator, 10)).await;
+    assert_eq!(outcome.result, Ok(Verdict::Conclusive));
+    let little = BytesPerSec::new(25_000);
+    measure_with_little(little, (&relay, &clients, &coordinator), before, limit).await;
 }
 
 #[tokio::test]

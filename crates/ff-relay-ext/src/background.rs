@@ -29,6 +29,9 @@ const WINDOWS_OF_ECHO: usize = 3;
 /// Unused tokens are worth so many windows of their income at most: the coordinator counts
 /// background per second, so what is saved up would be spent in vain.
 const SAVED_WINDOWS: i64 = 2;
+/// More than so many windows of their income clients need not make up for: what they moved too much
+/// is soon forgotten, whoever it was.
+const OWED_WINDOWS: i64 = 10;
 /// Bytes that clients give up for each one that is measured, at most.
 const GIVEN_UP: i64 = 3;
 /// A second.
@@ -64,7 +67,7 @@ pub struct Recent {
     second: u64,
     /// Bytes in it.
     counted: Both,
-    /// Whether the second has passed in which the first client came: in the middle of it.
+    /// Whether the second has passed in which counting began: in the middle of it.
     has_begun: bool,
 }
 
@@ -92,6 +95,13 @@ impl Recent {
         let empty = usize::try_from(passed - 1).unwrap_or(usize::MAX).min(REMEMBERED_SECS);
         self.full.extend(std::iter::repeat_n(Both::default(), empty));
         self.full.drain(..self.full.len().saturating_sub(REMEMBERED_SECS));
+    }
+
+    /// Passes over the time until now: what clients moved in it is not what they would have. Counting
+    /// begins again with the second behind the first in which they move something.
+    pub fn pass_over(&mut self, now: MonoTime) {
+        self.second = now.micros() / 1_000_000;
+        (self.counted, self.has_begun) = (Both::default(), false);
     }
 
     /// What they moved per second, sent and received: the mean of the last ten seconds, or of as
@@ -146,7 +156,8 @@ impl Tokens {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         let beyond = bytes.saturating_sub(self.share.max(0)).clamp(0, self.excess);
         self.excess -= beyond;
-        self.share = self.share.saturating_sub(bytes.saturating_sub(beyond));
+        let least = self.had.max(floor_per_window()).saturating_mul(-OWED_WINDOWS);
+        self.share = self.share.saturating_sub(bytes.saturating_sub(beyond)).max(least);
     }
 
     /// Bytes that may move: all, and of these the share.
@@ -513,5 +524,31 @@ mod tests {
         assert_eq!(recent.per_second(at(20)), Both { sent: 145, received: 14 });
         assert_eq!(recent.per_second(at(25)), Both { sent: 85, received: 8 });
         assert_eq!(recent.per_second(at(1000)), Both::default());
+    }
+
+    #[test]
+    fn the_time_of_a_measurement_is_passed_over() {
+        let mut recent = Recent::default();
+        let at = |secs: u64| MonoTime::from_micros(secs * 1_000_000);
+        for second in 0..11 {
+            recent.note(100, 100, at(second));
+        }
+        assert_eq!(recent.per_second(at(11)).sent, 100);
+        recent.pass_over(at(56));
+        assert_eq!(recent.per_second(at(56)).sent, 100);
+        // The second in which it ended is not a full one.
+        recent.note(1, 1, at(56));
+        recent.note(50, 50, at(57));
+        assert_eq!(recent.per_second(at(58)).sent, (9 * 100 + 50) / 10);
+    }
+
+    #[test]
+    fn what_clients_owe_is_bounded() {
+        let (mut recent, zero) = (Recent::default(), MonoTime::from_micros(0));
+        let mut limit = BackgroundLimit::new(Ratio::from_percent(25).unwrap(), &mut recent, zero);
+        limit.on_background(u64::MAX, u64::MAX);
+        limit.on_time(zero + SECOND + 2 * WINDOW);
+        let allowed = limit.allowance();
+        assert!(allowed.receive_bytes > 0 && allowed.send_bytes > 0, "{allowed:?}");
     }
 }

@@ -43,7 +43,8 @@ pub struct RelayTarget {
     target: Target,
     /// What clients have moved lately.
     recent: Recent,
-    /// The background limit, while one is in force.
+    /// The background limit of the measurement that is running. It is in force while that has links,
+    /// and stays the same when these close and others open.
     background: Option<BackgroundLimit>,
     /// Measurers' addresses, and links from each that the host's defences are still to let pass.
     exempt: Vec<(IpAddr, u16)>,
@@ -151,26 +152,33 @@ impl RelayTarget {
     /// Counts bytes that are not measurement traffic, once for many; also when nothing is measured,
     /// because a measurement leaves clients what they had before.
     pub fn on_background(&mut self, sent_bytes: u64, received_bytes: u64, now: MonoTime) {
-        self.recent.note(sent_bytes, received_bytes, now);
         self.target.on_background(sent_bytes, received_bytes);
-        if let Some(background) = &mut self.background {
+        let is_limited = self.target.limits_background();
+        let Some(background) = &mut self.background else {
+            self.recent.note(sent_bytes, received_bytes, now);
+            return;
+        };
+        if is_limited {
             background.on_background(sent_bytes, received_bytes);
-            self.totals.background_bytes += received_bytes;
         }
+        self.totals.background_bytes += received_bytes;
     }
 
-    /// Puts the background limit in force, or takes it and the exemptions away, as the protocol's
-    /// state has it.
+    /// Makes the background limit, or takes it and the exemptions away, as the protocol's state has
+    /// it. The time in which there was one says nothing of what clients would have had.
     fn follow(&mut self, now: MonoTime) {
         if self.is_idle() {
             self.exempt.clear();
         }
-        match (&self.background, self.target.limits_background()) {
+        match (&self.background, self.target.is_running()) {
             (None, true) => {
                 let ratio = self.target.ratio();
                 self.background = Some(BackgroundLimit::new(ratio, &mut self.recent, now));
             }
-            (Some(_), false) => self.background = None,
+            (Some(_), false) => {
+                self.background = None;
+                self.recent.pass_over(now);
+            }
             _ => {}
         }
     }
@@ -178,7 +186,8 @@ impl RelayTarget {
     /// Background bytes that may move now; `None` without a limit.
     #[must_use]
     pub fn background_allowance(&self) -> Option<Allowance> {
-        self.background.as_ref().map(BackgroundLimit::allowance)
+        let background = self.background.as_ref().filter(|_| self.target.limits_background());
+        background.map(BackgroundLimit::allowance)
     }
 
     /// Counts that background traffic had to wait.

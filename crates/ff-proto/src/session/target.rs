@@ -683,14 +683,20 @@ impl Target {
         self.output.pop_front()
     }
 
+    /// Whether a measurement is running: its first cell has been echoed.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        let progress = self.measurement.as_ref().map(|measurement| &measurement.progress);
+        matches!(progress, Some(Progress::Running { .. }))
+    }
+
     /// Whether background traffic is to be limited now: while measurement links are open in a
     /// running measurement, and not a moment longer.
     #[must_use]
     pub fn limits_background(&self) -> bool {
-        self.measurement.as_ref().is_some_and(|measurement| {
-            matches!(measurement.progress, Progress::Running { .. })
-                && !measurement.links.is_empty()
-        })
+        let has_links =
+            self.measurement.as_ref().is_some_and(|measurement| !measurement.links.is_empty());
+        has_links && self.is_running()
     }
 
     /// The background ratio that was granted; without a measurement, what would be.
