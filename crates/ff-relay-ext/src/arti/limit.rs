@@ -15,7 +15,8 @@
 //!
 //! 1. Background within its share goes first, if need be with tokens that are still to come.
 //! 2. Measurement and other background have the rest in equal parts; what one of them does not
-//!    ask for is the other's. Before a measurement has begun all background is "other".
+//!    ask for is the other's. Where a half is not worth a turn, they have the whole in turns. Before a
+//!    measurement has begun all background is "other".
 //!
 //! There is no clock, socket or lock in here. Host and target say what time it is and what the
 //! share comes to ([`Allowance`]).
@@ -289,6 +290,8 @@ pub(super) struct Limiter {
     measurement: Waiting,
     /// Control traffic, received and sent.
     control: [Waiting; 2],
+    /// Whether measurement traffic, and not other background, had what last was too little for both.
+    measurement_was_last: bool,
     /// How often [`tick`](Self::tick) was called.
     ticks: u64,
 }
@@ -421,17 +424,30 @@ impl Limiter {
             }
         }
         if self.measurement.count > 0 {
-            let parts = DIRECTIONS.map(|direction| {
-                let (rest, line) = (self.left(direction), Line::Background(direction));
-                let asked = if self.waiting(line).count > 0 { self.free(line, share) } else { 0 };
-                rest.saturating_sub(asked).max(rest / 2)
-            });
-            self.give(Line::Measurement, parts[0].min(parts[1]));
+            let part = self.part_of_measurement(share);
+            self.give(Line::Measurement, part);
         }
         for line in clients.into_iter().chain(DIRECTIONS.map(Line::Control)) {
             let free = self.free(line, share);
             self.give(line, free);
         }
+    }
+
+    /// What measurement traffic has of the rest: half, or what other background does not ask for.
+    fn part_of_measurement(&mut self, share: Option<&Allowance>) -> i64 {
+        let least = self.least_bytes();
+        let whole = DIRECTIONS.map(|direction| self.left(direction));
+        let parts = DIRECTIONS.map(|direction| {
+            let (rest, line) = (whole[direction as usize], Line::Background(direction));
+            let asked = if self.waiting(line).count > 0 { self.free(line, share) } else { 0 };
+            rest.saturating_sub(asked).max(rest / 2)
+        });
+        let (part, whole) = (parts[0].min(parts[1]), whole[0].min(whole[1]));
+        if part >= least || whole < least {
+            return part;
+        }
+        self.measurement_was_last = !self.measurement_was_last;
+        if self.measurement_was_last { whole } else { 0 }
     }
 
     /// Gives so many bytes to a line, if they are worth it and somebody waits.
@@ -709,6 +725,29 @@ mod tests {
                     let due = if second == 3 { 0.2..0.45 } else { 0.24..0.26 };
                     assert!(due.contains(&background), "{what}: {background:.3}, {echoed:.3}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn slow_full_relays_leave_measurement_its_half_too() {
+        for kbit in [500, 1000, 2000, 2400, 3000, 5000] {
+            for clients in [1, 40] {
+                let rate = BytesPerSec::new(kbit * 125);
+                let mut limiter = Limiter::new(Some(rate), MonoTime::default());
+                let mut links: Vec<_> =
+                    (0..clients).map(|id| Greedy::new(id, Traffic::Background, rate)).collect();
+                run(&mut limiter, &mut links, &mut None, 0..200);
+                links.extend(measurement(160, BytesPerSec::from_mbit(100)));
+                let _ = received(&mut links, Traffic::Background);
+                run(&mut limiter, &mut links, &mut None, 200..1200);
+                let part = |bytes: u64| bytes as f64 / (10 * rate.get()) as f64;
+                let background = part(received(&mut links, Traffic::Background));
+                let echoed = part(received(&mut links, Traffic::Measurement));
+                let what =
+                    format!("{kbit} kbit/s, {clients} clients: {background:.3}, {echoed:.3}");
+                assert!(background > 0.4 && echoed > 0.4, "{what}");
+                assert!((0.97..1.03).contains(&(background + echoed)), "{what}");
             }
         }
     }
