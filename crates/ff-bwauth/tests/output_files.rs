@@ -20,7 +20,7 @@ use std::process::Command;
 use ff_bwauth::outcome::{Failure, Outcome};
 use ff_bwauth::utc::Utc;
 use ff_bwauth::v3bw::{
-    self, BandwidthFile, DirectoryFacts, Generator, Header, InvalidFile, RecentCounts,
+    self, BandwidthFile, DirectoryFacts, Generator, Header, InvalidFile, Publication, RecentCounts,
 };
 use ff_bwauth::{report, results};
 use ff_proto::aggregate::{Draw, Verdict};
@@ -33,6 +33,9 @@ use proptest::test_runner::{RngSeed, TestRunner};
 use arbitrary::any_outcome;
 use reader::read;
 use samples::{DAY, HOUR, NOW, file, outcome, publication};
+
+/// An hour.
+const HOUR_SECS: u64 = 60 * 60;
 
 type TestResult = Result<(), Box<dyn Error>>;
 
@@ -116,7 +119,8 @@ fn authorities_vote_with_a_published_file() -> TestResult {
 
 #[test]
 fn a_relay_line_says_how_it_was_measured() -> TestResult {
-    let read = read(&file_text(&[outcome(1, 100), failed(1)], 1)?, NOW)?;
+    let not_its_doing = Outcome { draw: Draw::Void, ..failed(1) };
+    let read = read(&file_text(&[outcome(1, 100), not_its_doing], 1)?, NOW)?;
     let line = &read.lines[&node_id(1)];
     for (key, value) in [
         ("nick", "relay1"),
@@ -253,6 +257,41 @@ fn one_relay_has_one_line_and_the_newest_result_counts() -> TestResult {
     let outcomes = [other_key, old, outcome(1, 100), other_fingerprint];
     let read = read(&file_text(&outcomes, 1)?, NOW)?;
     assert_eq!(read.votes, [(node_id(1), 13_500)].into());
+    Ok(())
+}
+
+#[test]
+fn the_lowest_draw_of_a_day_stands() -> TestResult {
+    let at = |hours_ago: u64, outcome| Outcome {
+        started_unix_secs: NOW - hours_ago * HOUR_SECS,
+        ..outcome
+    };
+    let value = |hours_ago, mbit| at(hours_ago, outcome(1, mbit));
+    let refused = |hours_ago| at(hours_ago, failed(1));
+    let void = |hours_ago| at(hours_ago, Outcome { draw: Draw::Void, ..failed(1) });
+    let cases = [
+        ("the lower of two", vec![value(2, 100), value(1, 300)], Some(100)),
+        ("a refusal, then a value", vec![refused(2), value(1, 300)], None),
+        ("a value, then a refusal", vec![value(2, 300), refused(1)], None),
+        ("what does not count", vec![value(2, 300), void(1)], Some(300)),
+        ("the newer of two days", vec![value(47, 100), value(1, 300)], Some(300)),
+        ("a refusal keeps at most what it had", vec![value(47, 100), refused(1)], Some(100)),
+        ("of a day before, too, the lowest", vec![refused(48), value(47, 100), refused(1)], None),
+    ];
+    for (what, outcomes, expected) in cases {
+        let publication = Publication { max_age_secs: 5 * DAY, ..publication(1) };
+        let text = match BandwidthFile::from_outcomes(&outcomes, &publication) {
+            Ok(file) => file.to_string(),
+            Err(InvalidFile::NothingToPublish) => {
+                assert_eq!(expected, None, "{what}");
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let kilobytes = |mbit| outcome(1, mbit).estimate.map(|estimate| estimate.get() / 1000);
+        let vote = read(&text, NOW)?.votes.get(&node_id(1)).copied().map(u64::from);
+        assert_eq!(vote, expected.and_then(kilobytes), "{what}");
+    }
     Ok(())
 }
 

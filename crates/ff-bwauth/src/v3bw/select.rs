@@ -1,11 +1,14 @@
 //! Which results become lines of a bandwidth file.
 //!
 //! A relay is listed when one of its measurements not older than the maximum age was conclusive
-//! and showed its RSA fingerprint; the newest such result counts. Nothing a single relay does
-//! (a strange nickname, a second identity) keeps the others from being published.
+//! and showed its RSA fingerprint. All attempts of a day are draws, of which the lowest stands
+//! (PROTOCOL.md §9): the newest day with a value counts, and of a day in which the relay refused, or
+//! broke the rules, nothing is published. Nothing a single relay does (a strange nickname, a second
+//! identity) keeps the others from being published.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use ff_proto::aggregate::Draw;
 use ff_proto::units::BytesPerSec;
 
 use super::{
@@ -14,6 +17,9 @@ use super::{
 };
 use crate::outcome::Outcome;
 use crate::utc::Utc;
+
+/// Attempts within so many seconds are draws of one period: a day, as relays have it by default.
+const PERIOD_SECS: u64 = 86_400;
 
 /// What a bandwidth file is made with beside the outcomes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,13 +57,14 @@ impl BandwidthFile {
             past.partition(|outcome| now - outcome.started_unix_secs <= publication.max_age_secs);
         let counts = count_by_relay(&recent);
         let mut relays = Vec::new();
-        let newest = newest_by_relay(&recent);
-        for outcome in &newest {
-            let counted = counts.get(&outcome.target.ed_identity).copied().unwrap_or_default();
-            relays.extend(line(outcome, counted, publication)?);
+        let standing = standing_by_relay(&recent);
+        for relay in &standing {
+            let identity = &relay.outcome.target.ed_identity;
+            let counted = counts.get(identity).copied().unwrap_or_default();
+            relays.extend(line(relay, counted, publication)?);
         }
         let recent = recent_counts(&counts, &older);
-        Self::new(header(publication, recent, &newest)?, relays)
+        Self::new(header(publication, recent, &standing)?, relays)
     }
 }
 
@@ -65,7 +72,7 @@ impl BandwidthFile {
 fn header(
     publication: &Publication,
     recent: RecentCounts,
-    published: &[&Outcome],
+    published: &[Standing<'_>],
 ) -> Result<Header, InvalidFile> {
     Ok(Header {
         software_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -84,31 +91,63 @@ fn header(
     })
 }
 
-/// The newest publishable result of each relay; a relay is what shares either identity.
-fn newest_by_relay<'a>(recent: &[&'a Outcome]) -> Vec<&'a Outcome> {
-    let mut newest_first: Vec<&Outcome> =
-        recent.iter().copied().filter(|outcome| outcome.publishable().is_some()).collect();
-    newest_first.sort_by_key(|outcome| core::cmp::Reverse(outcome.started_unix_secs));
-    let (mut fingerprints, mut identities) = (HashSet::new(), HashSet::new());
-    newest_first.retain(|outcome| {
-        let Some(fingerprint) = outcome.target.rsa_fingerprint else { return false };
-        let is_new = fingerprints.insert(fingerprint);
-        identities.insert(outcome.target.ed_identity) && is_new
-    });
-    newest_first
+/// What is published of a relay.
+struct Standing<'a> {
+    /// The newest publishable result of its newest day with a value.
+    outcome: &'a Outcome,
+    /// The lowest draw of that day.
+    value: BytesPerSec,
 }
 
-/// The line of a publishable outcome; `None` when it is none.
+/// What stands of each relay; a relay is what shares either identity.
+fn standing_by_relay<'a>(recent: &[&'a Outcome]) -> Vec<Standing<'a>> {
+    let mut newest_first = recent.to_vec();
+    newest_first.sort_by_key(|outcome| core::cmp::Reverse(outcome.started_unix_secs));
+    let mut by_relay = BTreeMap::<_, Vec<&Outcome>>::new();
+    for outcome in newest_first {
+        by_relay.entry(outcome.target.ed_identity).or_default().push(outcome);
+    }
+    let mut standing: Vec<_> = by_relay.values().filter_map(|draws| stands(draws)).collect();
+    standing.sort_by_key(|relay| core::cmp::Reverse(relay.outcome.started_unix_secs));
+    let mut fingerprints = HashSet::new();
+    standing.retain(|relay| {
+        relay
+            .outcome
+            .target
+            .rsa_fingerprint
+            .is_some_and(|fingerprint| fingerprints.insert(fingerprint))
+    });
+    standing
+}
+
+/// What stands of a relay's attempts, of which the newest come first.
+fn stands<'a>(mut attempts: &[&'a Outcome]) -> Option<Standing<'a>> {
+    // What is published is what counts, whoever has filled in the outcome.
+    let draw = |outcome: &Outcome| outcome.publishable().map_or(outcome.draw, Draw::Value);
+    while let Some(newest) = attempts.iter().position(|outcome| draw(outcome).counts()) {
+        let last = attempts[newest].started_unix_secs;
+        let is_of_period = |outcome: &&&Outcome| last - outcome.started_unix_secs < PERIOD_SECS;
+        let len = attempts[newest..].iter().take_while(is_of_period).count();
+        let (period, older) = attempts[newest..].split_at(len);
+        let value = Draw::lowest(period.iter().map(|outcome| draw(outcome))).value();
+        let shown = period.iter().find(|outcome| outcome.publishable().is_some());
+        if let (Some(value), Some(outcome)) = (value, shown) {
+            return Some(Standing { outcome, value });
+        }
+        attempts = older;
+    }
+    None
+}
+
+/// A relay's line; `None` when its RSA fingerprint is not known.
 fn line(
-    outcome: &Outcome,
+    relay: &Standing<'_>,
     counts: RelayCounts,
     publication: &Publication,
 ) -> Result<Option<RelayLine>, InvalidFile> {
+    let &Standing { outcome, value: estimate } = relay;
     let target = &outcome.target;
-    let (Some(estimate), Some(rsa_fingerprint)) = (outcome.publishable(), target.rsa_fingerprint)
-    else {
-        return Ok(None);
-    };
+    let Some(rsa_fingerprint) = target.rsa_fingerprint else { return Ok(None) };
     Ok(Some(RelayLine {
         rsa_fingerprint,
         ed_identity: target.ed_identity,
@@ -188,9 +227,9 @@ fn recent_counts(counts: &HashMap<[u8; 32], RelayCounts>, older: &[&Outcome]) ->
 }
 
 /// How long it takes to report half of the network, judging by how long these relays took.
-fn half_network_secs(published: &[&Outcome], consensus_relays: u64) -> Option<u64> {
-    let first = published.iter().map(|outcome| outcome.started_unix_secs).min()?;
-    let last = published.iter().map(|outcome| ended(outcome)).max()?;
+fn half_network_secs(published: &[Standing<'_>], consensus_relays: u64) -> Option<u64> {
+    let first = published.iter().map(|relay| relay.outcome.started_unix_secs).min()?;
+    let last = published.iter().map(|relay| ended(relay.outcome)).max()?;
     let took = u128::from(last.saturating_sub(first));
     let secs = took * u128::from(consensus_relays) / 2 / published.len() as u128;
     u64::try_from(secs).ok().filter(|_| consensus_relays > 0)
