@@ -158,8 +158,9 @@ pub struct Circumstances {
 #[must_use]
 pub fn judge(estimate: BytesPerSec, how: &Circumstances, params: &Params) -> Verdict {
     match how.allocated {
-        _ if how.measurer_limited => Verdict::MeasurerLimited,
+        // First, because it counts as a draw: nothing the relay does meanwhile may undo that.
         _ if how.granted_secs < how.asked_secs => Verdict::ShortGrant,
+        _ if how.measurer_limited => Verdict::MeasurerLimited,
         Some(allocated) if estimate >= params.conclusive_below(allocated) => {
             Verdict::NeedsMoreCapacity
         }
@@ -372,7 +373,7 @@ mod tests {
             (below, Circumstances { measurer_limited: true, ..how }, Verdict::MeasurerLimited),
             (below, short, Verdict::ShortGrant),
             (bound, Circumstances { is_local: true, ..short }, Verdict::ShortGrant),
-            (below, Circumstances { measurer_limited: true, ..short }, Verdict::MeasurerLimited),
+            (below, Circumstances { measurer_limited: true, ..short }, Verdict::ShortGrant),
         ] {
             assert_eq!(judge(estimate, &how, &params), verdict, "{estimate:?} {how:?}");
         }

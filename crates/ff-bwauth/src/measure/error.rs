@@ -1,13 +1,16 @@
 //! Why a measurement fails, and which kind of failure that is.
 
-use ff_measurer::link::LinkError;
+use std::io;
+
 use ff_measurer::link::control::ControlError;
+use ff_measurer::link::{LinkError, Stage};
 use ff_measurer::{LinkFailure, MeasurerError};
 use ff_proto::failure::{FailureKind, Fault};
 use ff_proto::msg::ErrCode;
 use ff_proto::params::ParamError;
 use ff_proto::session::coordinator::BadRequest;
 use ff_proto::session::{PeerViolation, SessionFailure};
+use rustix::io::Errno;
 
 use crate::outcome::Failure;
 use crate::samples::MissingSample;
@@ -114,12 +117,15 @@ impl From<MeasureError> for Failure {
 /// The kind of a measurer's failure.
 fn measurer_kind(error: &MeasurerError) -> FailureKind {
     match error {
-        // A team that cannot reach the relay at all has the reason of its links.
-        MeasurerError::TooFewLinks { opened: 0, source, .. } => match source.as_ref() {
-            LinkFailure::Open(error) => link_kind(error),
+        // A team that cannot reach the relay at all has the reason of its links, and so has one whose
+        // own machine is short of something.
+        MeasurerError::TooFewLinks { opened, source, .. } => match source.as_ref() {
+            LinkFailure::Open(error) => match link_kind(error) {
+                kind if *opened == 0 || kind == FailureKind::MeasurerFailed => kind,
+                _ => FailureKind::TooFewLinks,
+            },
             _ => FailureKind::TooFewLinks,
         },
-        MeasurerError::TooFewLinks { .. } => FailureKind::TooFewLinks,
         MeasurerError::LinksLost { .. } => FailureKind::LinksLost,
         MeasurerError::Session(failure) => failure.kind(),
         _ => FailureKind::MeasurerFailed,
@@ -140,13 +146,31 @@ fn link_kind(error: &LinkError) -> FailureKind {
         LinkError::BadCertificates { .. } | LinkError::CertificatesExpired { .. } => {
             FailureKind::BadCertificates
         }
+        LinkError::Setup { .. } => FailureKind::MeasurerFailed,
+        LinkError::Io { stage: Stage::Tcp, source, .. } if is_ours(source) => {
+            FailureKind::MeasurerFailed
+        }
         _ => FailureKind::LinkFailed,
     }
 }
 
+/// Whether a socket could not be had because this machine is short of something, or forbids it.
+fn is_ours(error: &io::Error) -> bool {
+    const OURS: [Errno; 8] = [
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::NOBUFS,
+        Errno::NOMEM,
+        Errno::ADDRNOTAVAIL,
+        Errno::ACCESS,
+        Errno::PERM,
+        Errno::AFNOSUPPORT,
+    ];
+    Errno::from_io_error(error).is_some_and(|errno| OURS.contains(&errno))
+}
+
 #[cfg(test)]
 mod tests {
-    use std::io;
     use std::net::SocketAddr;
 
     use ff_proto::codec::DecodeError;
@@ -198,5 +222,23 @@ mod tests {
                 assert_eq!(times, 1, "{part:?} in {:?}", failure.message);
             }
         }
+    }
+    #[test]
+    fn what_this_machine_is_short_of_is_not_the_relays_doing() {
+        let peer = SocketAddr::from(([192, 0, 2, 1], 9001));
+        let no_socket = |errno: Errno, opened| {
+            let link = LinkError::Io { peer, stage: Stage::Tcp, source: errno.into() };
+            let source = Box::new(LinkFailure::Open(link));
+            let source = MeasurerError::TooFewLinks { opened, asked: 160, source };
+            MeasureError::Measurer { index: 0, source }.kind()
+        };
+        for opened in [0, 79] {
+            let kind = no_socket(Errno::MFILE, opened);
+            assert_eq!((kind, kind.fault()), (FailureKind::MeasurerFailed, Fault::Coordinator));
+        }
+        assert_eq!(no_socket(Errno::CONNRESET, 0), FailureKind::LinkFailed);
+        assert_eq!(no_socket(Errno::CONNRESET, 79), FailureKind::TooFewLinks);
+        let setup = LinkError::Setup { peer, detail: "no clock".to_owned() };
+        assert_eq!(MeasureError::from(setup).kind(), FailureKind::MeasurerFailed);
     }
 }
