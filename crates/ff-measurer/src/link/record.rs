@@ -114,9 +114,9 @@ pub enum RecordError {
     /// A record whose inner content type or shape is not allowed here.
     #[error("the peer sent an unexpected TLS record of inner type {0}")]
     ContentType(u8),
-    /// Record after record without data: only a peer that wants to waste our time does that.
-    #[error("the peer sent {MAX_IDLE_RECORDS} TLS records in a row without data")]
-    Idle,
+    /// Record after record with little or no data: only a peer that wants to waste our time does that.
+    #[error("the peer sent many TLS records with less than {LEAST_MEAN} bytes of data in the mean")]
+    TooSmall,
 }
 
 /// Turns the secrets of a finished TLS 1.3 handshake into the two directions of a record layer.
@@ -127,7 +127,7 @@ pub fn pair(secrets: &ExtractedSecrets) -> Result<(Sealer, Opener, Suite), Recor
     let (tx, suite) = Direction::new(secrets.tx.0, &secrets.tx.1)?;
     let (rx, _) = Direction::new(secrets.rx.0, &secrets.rx.1)?;
     let limit = suite.confidentiality_limit();
-    Ok((Sealer { direction: tx, limit }, Opener { direction: rx, idle_records: 0 }, suite))
+    Ok((Sealer { direction: tx, limit }, Opener { direction: rx, small_left: SMALL_BYTES }, suite))
 }
 
 /// Encrypts outgoing records.
@@ -233,8 +233,9 @@ pub enum Opened {
 pub struct Opener {
     /// Key and counter.
     direction: Direction,
-    /// Records without data since the last one with data.
-    idle_records: u8,
+    /// Bytes by which records may yet be smaller than [`LEAST_MEAN`]; what larger ones have more is
+    /// added, up to [`SMALL_BYTES`].
+    small_left: usize,
 }
 
 impl Opener {
@@ -258,7 +259,7 @@ impl Opener {
             .map_err(|_| RecordError::Forged)?;
         self.direction.seq = self.direction.seq.checked_add(1).ok_or(RecordError::KeyExhausted)?;
         let (content_type, content) = split_inner(inner)?;
-        self.count_idle(content_type, content)?;
+        self.count_small(content_type, content)?;
         match content_type {
             CONTENT_DATA => {
                 Ok(Opened::Data { plaintext: HEADER..HEADER + content.len(), wire_len })
@@ -269,14 +270,13 @@ impl Opener {
         }
     }
 
-    /// Refuses a peer that sends nothing but records without data.
-    fn count_idle(&mut self, content_type: u8, content: &[u8]) -> Result<(), RecordError> {
-        if content_type == CONTENT_DATA && !content.is_empty() {
-            self.idle_records = 0;
-            return Ok(());
-        }
-        self.idle_records += 1;
-        if self.idle_records >= MAX_IDLE_RECORDS { Err(RecordError::Idle) } else { Ok(()) }
+    /// Refuses a peer whose records have next to no data: each costs as much as a cell, so that a relay
+    /// could keep a measurer busy until that is at its limit.
+    fn count_small(&mut self, content_type: u8, content: &[u8]) -> Result<(), RecordError> {
+        let data_len = if content_type == CONTENT_DATA { content.len() } else { 0 };
+        let left = (self.small_left + data_len).checked_sub(LEAST_MEAN);
+        self.small_left = left.ok_or(RecordError::TooSmall)?.min(SMALL_BYTES);
+        Ok(())
     }
 }
 
@@ -380,8 +380,10 @@ fn alert(content: &[u8]) -> Result<Opened, RecordError> {
 
 /// RFC 8446 §5.2: longest encrypted part of a record.
 const MAX_CIPHERTEXT: usize = MAX_PLAINTEXT + 256;
-/// Records without data in a row before the peer is refused. Servers send two session tickets.
-const MAX_IDLE_RECORDS: u8 = 32;
+/// The fewest bytes of data that a peer's records may have in the mean. Relays write cells, of 514.
+const LEAST_MEAN: usize = 64;
+/// So far records may fall short of that: 32 without data in a row. Servers send two session tickets.
+const SMALL_BYTES: usize = 32 * LEAST_MEAN;
 /// Content type of application data, and of every encrypted record on the outside.
 const CONTENT_DATA: u8 = 23;
 /// Content type of handshake messages.
@@ -637,12 +639,22 @@ mod tests {
     }
 
     #[test]
-    fn empty_records_without_end_are_refused() {
+    fn records_with_next_to_no_data_are_refused() {
+        for (len, expected) in [(0, Some(32)), (1, Some(32)), (32, Some(64)), (64, None)] {
+            let (mut sealer, mut opener) = looped();
+            let content = vec![7; len];
+            let refused = (0..1000)
+                .map(|_| opener.open(&mut sealed(&mut sealer, &content, CONTENT_DATA)))
+                .position(|opened| opened == Err(RecordError::TooSmall));
+            assert_eq!(refused, expected, "records of {len} bytes");
+        }
+        // A cell makes up for a few.
         let (mut sealer, mut opener) = looped();
-        let refused = (0..MAX_IDLE_RECORDS)
-            .map(|_| opener.open(&mut sealed(&mut sealer, &[], CONTENT_DATA)))
-            .position(|opened| opened == Err(RecordError::Idle));
-        assert_eq!(refused, Some(usize::from(MAX_IDLE_RECORDS) - 1));
+        for round in 0..1000 {
+            let len = if round % 8 == 0 { 514 } else { 1 };
+            let opened = opener.open(&mut sealed(&mut sealer, &vec![7; len], CONTENT_DATA));
+            assert!(opened.is_ok(), "round {round}: {opened:?}");
+        }
     }
 
     #[test]
