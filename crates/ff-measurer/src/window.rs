@@ -271,11 +271,13 @@ impl Window {
     }
 
     /// Whether cells have been on the way of this link for so long that it must be dead. Where all
-    /// fell silent at once it is the target that stands still.
+    /// fell silent at once it is the target that stands still, but not where the others have nothing
+    /// on the way: next to a slow target one link can hold all that may be.
     pub(crate) fn is_dead(&self, now: MonoTime, path: &Path) -> bool {
-        self.silent_since
-            .zip(path.all.silent_since)
-            .is_some_and(|(link, all)| now.since(link) >= DEAD && all.since(link) >= OUTLIVED)
+        let holds_all = path.links > 1 && self.on_way() == path.all.on_way();
+        self.silent_since.zip(path.all.silent_since).is_some_and(|(link, all)| {
+            now.since(link) >= DEAD && (holds_all || all.since(link) >= OUTLIVED)
+        })
     }
 
     /// Whether the link is held back by the greatest window.

@@ -431,3 +431,22 @@ fn a_dead_link_is_given_up_and_leaves_the_others_what_it_held() {
         "a second later, without it",
     );
 }
+
+#[test]
+fn a_dead_link_that_holds_all_there_is_is_given_up() {
+    // 1 Mbit/s: 84 cells on one link are more than may be on the way in all.
+    let mut net = Net::new(20, ms(10), steady(TEN_MBIT / 10.0, ms(10)));
+    net.run(ms(3_000));
+    net.dead = Some(7);
+    let is_dead = |net: &Net, index: usize| {
+        net.links[index].is_dead(MonoTime::from_micros(net.micros), &net.path)
+    };
+    net.run(ms(9_000));
+    assert_eq!((0..20).filter(|&index| is_dead(&net, index)).collect::<Vec<_>>(), [7]);
+    let link = net.links[7];
+    net.path.leave(&link);
+    net.run(ms(1_000));
+    let before = net.echoed;
+    net.run(ms(2_000));
+    assert_within((net.echoed - before) as f64, TEN_MBIT / 5.0, 0.8..=1.1, "without it");
+}
