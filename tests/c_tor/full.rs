@@ -100,7 +100,7 @@ fn a_coordinator_that_sends_little_takes_little_and_not_for_long() {
     let downloads = lab.download(50);
     lab.demand(50, 10);
     let target = lab.network.node(&name(50));
-    let params = Params { sockets: 20, duration_secs: DURATION_SECS, ..Params::default() };
+    let params = Params { sockets: 20, duration_secs: 20, ..Params::default() };
     let mut plan = plan(target, &lab.keys[0], params);
     plan.team[0].rate = Some(LITTLE);
     let ((outcome, begin, start, end), record) = metered(target, &downloads, || {
@@ -116,10 +116,12 @@ fn a_coordinator_that_sends_little_takes_little_and_not_for_long() {
     });
     let rate = |from, to: Instant| record.downloaded(from, to) / (to - from).as_secs_f64();
     let (before, during) = (rate(begin - WARM_UP, begin), rate(start, end));
-    println!("clients had {before:.0} B/s, and {:.3} of it meanwhile", during / before);
+    let (part, time) = (during / before, end - start);
+    println!("clients had {before:.0} B/s, and {part:.3} of it in the {time:.1?} it went on");
     let failure = outcome.result.expect_err("in vain");
     assert!(failure.message.contains("too_little_traffic"), "{failure:?}");
-    assert!((end - start).as_secs_f64() < 5.0, "it went on for {:?}", end - start);
+    // Three seconds in a row in which clients had to wait: in some they get all they want.
+    assert!((end - start).as_secs_f64() < 10.0, "it went on for {:?}", end - start);
     assert!(during >= KEPT * before, "clients had {before:.0} B/s, then {during:.0}");
 }
 
