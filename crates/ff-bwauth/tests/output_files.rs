@@ -17,7 +17,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ff_bwauth::outcome::{Failure, Outcome};
+use ff_bwauth::outcome::{Failure, Outcome, TargetInfo};
 use ff_bwauth::utc::Utc;
 use ff_bwauth::v3bw::{
     self, BandwidthFile, DirectoryFacts, Generator, Header, InvalidFile, Publication, RecentCounts,
@@ -268,12 +268,17 @@ fn the_lowest_draw_of_a_day_stands() -> TestResult {
     };
     let value = |hours_ago, mbit| at(hours_ago, outcome(1, mbit));
     let refused = |hours_ago| at(hours_ago, failed(1));
+    let nameless = |hours_ago, mbit| {
+        let target = TargetInfo { rsa_fingerprint: None, ..outcome(1, 1).target };
+        Outcome { target, ..value(hours_ago, mbit) }
+    };
     let void = |hours_ago| at(hours_ago, Outcome { draw: Draw::Void, ..failed(1) });
     let cases = [
         ("the lower of two", vec![value(2, 100), value(1, 300)], Some(100)),
         ("a refusal, then a value", vec![refused(2), value(1, 300)], None),
         ("a value, then a refusal", vec![value(2, 300), refused(1)], None),
         ("what does not count", vec![value(2, 300), void(1)], Some(300)),
+        ("one without a fingerprint", vec![value(2, 300), nameless(1, 100)], Some(100)),
         ("the newer of two days", vec![value(47, 100), value(1, 300)], Some(300)),
         ("a refusal keeps at most what it had", vec![value(47, 100), refused(1)], Some(100)),
         ("of a day before, too, the lowest", vec![refused(48), value(47, 100), refused(1)], None),

@@ -223,6 +223,7 @@ mod tests {
             }
         }
     }
+
     #[test]
     fn what_this_machine_is_short_of_is_not_the_relays_doing() {
         let peer = SocketAddr::from(([192, 0, 2, 1], 9001));

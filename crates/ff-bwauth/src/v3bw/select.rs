@@ -93,7 +93,7 @@ fn header(
 
 /// What is published of a relay.
 struct Standing<'a> {
-    /// The newest publishable result of its newest day with a value.
+    /// The newest publishable result with an RSA fingerprint, of its newest day with a value.
     outcome: &'a Outcome,
     /// The lowest draw of that day.
     value: BytesPerSec,
@@ -130,7 +130,10 @@ fn stands<'a>(mut attempts: &[&'a Outcome]) -> Option<Standing<'a>> {
         let len = attempts[newest..].iter().take_while(is_of_period).count();
         let (period, older) = attempts[newest..].split_at(len);
         let value = Draw::lowest(period.iter().map(|outcome| draw(outcome))).value();
-        let shown = period.iter().find(|outcome| outcome.publishable().is_some());
+        let has_line = |outcome: &&&Outcome| {
+            outcome.publishable().is_some() && outcome.target.rsa_fingerprint.is_some()
+        };
+        let shown = period.iter().find(has_line);
         if let (Some(value), Some(outcome)) = (value, shown) {
             return Some(Standing { outcome, value });
         }
