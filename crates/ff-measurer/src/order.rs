@@ -137,6 +137,9 @@ pub enum LinkFailure {
     /// The target ended the measurement.
     #[error("the target ended the measurement")]
     Ended,
+    /// Nothing came back over it while the others went on.
+    #[error("the connection fell silent without an end")]
+    Silent,
     /// The circuit did not open in time.
     #[error("the target did not answer MEAS_CREATE in time")]
     Timeout,

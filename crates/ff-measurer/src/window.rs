@@ -32,7 +32,8 @@ const MAX_ROUND_TRIP: Duration = Duration::from_millis(500);
 /// Over so long the rate is averaged: echoes that were held back and come all at once do not make
 /// it much higher.
 const AVERAGE: Duration = Duration::from_secs(1);
-/// A link on which nothing has come back for so long is dead, if something has on others.
+/// A link on which nothing has come back for so long is dead, if something has on others, or if these
+/// have nothing on the way.
 const DEAD: Duration = Duration::from_secs(5);
 /// At least so long after it fell silent.
 const OUTLIVED: Duration = Duration::from_secs(1);

@@ -31,6 +31,7 @@ const END_TOLERANCE: Duration = Duration::from_millis(500);
 const LINGER: Duration = Duration::from_secs(1);
 /// The token bucket's depth in time: how much a worker may catch up.
 const BURST: Duration = Duration::from_millis(100);
+
 /// What the measurer tells a worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Command {
@@ -250,7 +251,7 @@ impl Worker {
         for index in 0..self.sockets.len() {
             let path = &self.scratch.path;
             if self.sockets[index].as_ref().is_some_and(|socket| socket.window.is_dead(now, path)) {
-                self.give_up(index, Fault::Link(LinkFailure::Timeout));
+                self.give_up(index, Fault::Link(LinkFailure::Silent));
             }
         }
     }
