@@ -305,14 +305,24 @@ mod tests {
 
     use super::*;
 
-    /// Echoes for so long, ends the measurement as a relay does, and drops what still comes.
-    /// Returns whether the measurer announced the link's end, and how the stream ended.
-    fn echo_and_end(mut target: TargetSocket, time: Duration) -> (bool, Result<(), ErrorKind>) {
-        let start = Instant::now();
-        while start.elapsed() < time || target.sent < target.sealed {
+    /// Echoes until it is told that the measurer is through and nothing comes any more, ends the
+    /// measurement as a relay does, and drops what still comes. Returns whether the measurer
+    /// announced the link's end, and how the stream ended.
+    fn echo_and_end(
+        mut target: TargetSocket,
+        is_over: &AtomicBool,
+    ) -> (bool, Result<(), ErrorKind>) {
+        let mut last = Instant::now();
+        while !is_over.load(Ordering::Relaxed)
+            || last.elapsed() < Duration::from_millis(100)
+            || target.sent < target.sealed
+        {
             (target.readable, target.writable) = (true, true);
-            assert!(!matches!(target.turn().expect("good records"), Turn::Closed));
-            std::thread::sleep(MIN_NAP);
+            match target.turn().expect("good records") {
+                Turn::Busy => last = Instant::now(),
+                Turn::Idle => std::thread::sleep(MIN_NAP),
+                Turn::Closed => panic!("the measurer closed the link first"),
+            }
         }
         let end = Msg::End(MeasEnd { measurement: MeasurementId([1; 16]) });
         let cell =
@@ -351,13 +361,15 @@ mod tests {
         let addr = listener.local_addr().expect("the port");
         let config = tls::server_config().expect("settings");
         let (count, secs) = (4, 1);
+        let is_over = Arc::new(AtomicBool::new(false));
         let targets: Vec<_> = (0..count)
             .map(|_| {
                 let (listener, config) = (listener.try_clone().expect("a socket"), config.clone());
+                let is_over = is_over.clone();
                 std::thread::spawn(move || {
                     let (tcp, _) = listener.accept().expect("a link");
                     let target = TargetSocket::new(tcp, &config).expect("TLS");
-                    echo_and_end(target, Duration::from_millis(1_600))
+                    echo_and_end(target, &is_over)
                 })
             })
             .collect();
@@ -379,7 +391,9 @@ mod tests {
         let totals = runtime.expect("a runtime").block_on(async {
             let mut measurer = Measurer::with_links(&order, links, None).await.expect("circuits");
             measurer.start(Instant::now());
-            assert!(matches!(measurer.next_event().await, MeasurerEvent::Second(_)));
+            let event = measurer.next_event().await;
+            is_over.store(true, Ordering::Relaxed);
+            assert!(matches!(event, MeasurerEvent::Second(_)), "{event:?}");
             match measurer.next_event().await {
                 MeasurerEvent::Done(totals) => totals,
                 event => panic!("{event:?}"),
