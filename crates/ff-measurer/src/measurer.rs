@@ -360,7 +360,7 @@ fn spawn(
         .name("ff-measurer".to_owned())
         .spawn(move || {
             pin(core);
-            let mut worker = Worker::new(setup, links.len(), order.cells_per_record);
+            let mut worker = Worker::new(setup, links.len(), &order);
             for link in links {
                 adopt(&mut worker, link, &order);
             }

@@ -43,15 +43,15 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// Buffers of so many sockets, for records of so many cells.
-    pub(crate) fn new(sockets: usize, cells_per_record: usize) -> Self {
+    /// Buffers of the sockets on this path, for records of so many cells.
+    pub(crate) fn new(path: Path, cells_per_record: usize) -> Self {
         let record_len = cells_per_record * CELL_LEN + RECORD_OVERHEAD;
         let records = (WRITE_LEN / record_len).max(1);
         Self {
             read: vec![0; MAX_WIRE + READ_LEN].into_boxed_slice(),
             write: vec![0; records * record_len].into_boxed_slice(),
             record_len,
-            path: Path::new(sockets),
+            path,
         }
     }
 

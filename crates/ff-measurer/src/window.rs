@@ -49,7 +49,7 @@ const MIN_CELLS: u64 = 48;
 const MIN_LINK_CELLS: u64 = 84;
 /// The most cells a link may have on the way: 64 MiB, 5 Gbit/s over 100 ms.
 const MAX_CELLS: u64 = 131_072;
-/// The first window of all links of a worker together: a quarter of a second at 10 Mbit/s.
+/// The first window of all links of a measurer together: a quarter of a second at 10 Mbit/s.
 const FIRST_CELLS: u64 = 640;
 /// The most that all links of a worker may have waiting together: 8 MB, which caches hold.
 const MAX_QUEUE_CELLS: u64 = 16_384;
@@ -66,13 +66,14 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    /// A path for so many links.
-    pub(crate) fn new(links: usize) -> Self {
+    /// A path for so many of a measurer's links; the others are other workers'.
+    pub(crate) fn new(links: usize, of_links: u64) -> Self {
         let links = u64::try_from(links.max(1)).unwrap_or(u64::MAX);
+        let first = FIRST_CELLS.saturating_mul(links) / of_links.max(links);
         Self {
             links,
             shortest: MAX_ROUND_TRIP,
-            all: Window::of(FIRST_CELLS, MIN_CELLS..=links.saturating_mul(MAX_CELLS)),
+            all: Window::of(first, MIN_CELLS..=links.saturating_mul(MAX_CELLS)),
         }
     }
 
@@ -136,7 +137,7 @@ pub(crate) struct Window {
 impl Window {
     /// The window of a link on this path.
     pub(crate) fn new(path: &Path) -> Self {
-        Self::of(FIRST_CELLS / path.links, MIN_LINK_CELLS..=MAX_CELLS)
+        Self::of(path.all.cells / path.links, MIN_LINK_CELLS..=MAX_CELLS)
     }
 
     /// A window that begins with so many cells and stays in this range.

@@ -16,10 +16,10 @@ use ff_proto::units::{BytesPerSec, MonoTime};
 use mio::{Events, Interest, Poll, Token, Waker};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::order::{LinkFailure, MeasurerError, SecondReport, WorkerTotals};
+use crate::order::{LinkFailure, MeasurerError, Order, SecondReport, WorkerTotals};
 use crate::report::Counters;
 use crate::socket::{EchoSocket, Fault, Scratch};
-use crate::window::Pace;
+use crate::window::{Pace, Path};
 
 /// The token of the waker; sockets have their index.
 const WAKER: Token = Token(usize::MAX);
@@ -127,13 +127,13 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// A worker to which so many links will be added; to be made on its own thread.
-    pub(crate) fn new(setup: Setup, links: usize, cells_per_record: usize) -> Self {
+    /// A worker to which so many of the order's links will be added; to be made on its own thread.
+    pub(crate) fn new(setup: Setup, links: usize, order: &Order) -> Self {
         let deadline = MonoTime::from(setup.zero.elapsed()) + OPEN_TIMEOUT;
         Self {
             setup,
             sockets: Vec::with_capacity(links),
-            scratch: Scratch::new(links, cells_per_record),
+            scratch: Scratch::new(Path::new(links, order.sockets.into()), order.cells_per_record),
             counters: Counters::new(),
             stage: Stage::Opening { deadline },
             bucket: None,

@@ -59,7 +59,7 @@ struct Net {
 impl Net {
     /// Before the first cell.
     fn new(links: usize, delay: Duration, law: Law) -> Self {
-        let path = Path::new(links);
+        let path = Path::new(links, links as u64);
         Self {
             micros: 0,
             delay_micros: MonoTime::from(delay).micros(),
@@ -342,7 +342,7 @@ fn a_target_that_becomes_slower_is_sent_nothing_until_it_has_little_left() {
 #[test]
 fn naps_do_not_keep_a_window_small() {
     // All echoes are there at each nap's end, whatever the window; nothing else is the limit.
-    let mut path = Path::new(1);
+    let mut path = Path::new(1, 1);
     let mut window = Window::new(&path);
     let mut now = MonoTime::from_micros(0);
     window.on_sent(window.free(), now, &mut path);
@@ -388,7 +388,7 @@ fn a_link_is_served_again_before_all_that_waits_has_passed() {
 
 #[test]
 fn only_the_greatest_window_counts_as_a_limit() {
-    let mut path = Path::new(1);
+    let mut path = Path::new(1, 1);
     let mut window = Window { cells: MAX_CELLS, ..Window::new(&path) };
     let now = MonoTime::from_micros(0);
     assert!(!window.is_at_limit());
@@ -449,4 +449,13 @@ fn a_dead_link_that_holds_all_there_is_is_given_up() {
     let before = net.echoed;
     net.run(ms(2_000));
     assert_within((net.echoed - before) as f64, TEN_MBIT / 5.0, 0.8..=1.1, "without it");
+}
+
+#[test]
+fn many_workers_begin_with_no_more_than_one() {
+    let all = |links, of| Path::new(links, of).all.cells;
+    assert_eq!(all(160, 160), FIRST_CELLS);
+    assert_eq!(16 * all(10, 160), 16 * MIN_CELLS, "a window has its least");
+    assert_eq!(4 * all(40, 160), FIRST_CELLS);
+    assert_eq!(all(1, 0), FIRST_CELLS, "whatever it is called with");
 }
