@@ -7,6 +7,9 @@ use crate::units::{BytesPerSec, Ratio};
 
 /// Seconds a measurement may last at all: up to the greatest `FFMaxMeasurementDuration`.
 pub const DURATION_SECS: RangeInclusive<u16> = 1..=120;
+/// Seconds of a period, in which a relay is measured once (paper §4.3: 24 h), unless its operator sets
+/// another.
+pub const PERIOD_SECS: u64 = 86_400;
 /// Sockets of a whole team.
 pub const SOCKETS: RangeInclusive<u16> = 1..=4096;
 /// Cells the measurer puts into one TLS record: 31 fill the largest record TLS allows.

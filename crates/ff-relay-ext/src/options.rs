@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use base64ct::{Base64Unpadded, Encoding};
 use ff_proto::ids::Ed25519Id;
+use ff_proto::params::PERIOD_SECS;
 use ff_proto::session::target::Policy;
 use ff_proto::units::Ratio;
 
@@ -47,7 +48,7 @@ struct Number {
 /// All numeric options.
 const NUMBERS: [Number; 5] = [
     Number { name: MEASUREMENTS_ALLOWED, default: 0, min: 0, max: 1 },
-    Number { name: MEASUREMENT_PERIOD, default: DAY_SECS, min: 3600, max: MONTH_SECS },
+    Number { name: MEASUREMENT_PERIOD, default: PERIOD_SECS, min: 3600, max: MONTH_SECS },
     Number { name: BACKGROUND_PERCENT, default: 25, min: 0, max: 99 },
     Number { name: MAX_DURATION, default: 45, min: 10, max: 120 },
     Number { name: MAX_SOCKETS, default: 512, min: 1, max: 32_768 },

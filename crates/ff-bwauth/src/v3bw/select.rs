@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use ff_proto::aggregate::Draw;
+use ff_proto::params::PERIOD_SECS;
 use ff_proto::units::BytesPerSec;
 
 use super::{
@@ -17,9 +18,6 @@ use super::{
 };
 use crate::outcome::Outcome;
 use crate::utc::Utc;
-
-/// Attempts within so many seconds are draws of one period: a day, as relays have it by default.
-const PERIOD_SECS: u64 = 86_400;
 
 /// What a bandwidth file is made with beside the outcomes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
