@@ -1,0 +1,270 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Wake;
+
+use ff_proto::units::Ratio;
+
+use super::*;
+use crate::background::{BackgroundLimit, Recent};
+
+/// How often the limiter of a test ticks.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Remembers that it was woken.
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A link that always has something to move, up to `per_tick` bytes in each tick.
+struct Greedy {
+    /// Its name.
+    id: LinkId,
+    /// What it moves.
+    traffic: Traffic,
+    /// For each direction whether it was woken.
+    woken: [Arc<Woken>; 2],
+    /// Bytes that come for it in each tick.
+    per_tick: u64,
+    /// Bytes that have come, received and to be sent.
+    backlog: [u64; 2],
+    /// Bytes it has moved, received and sent.
+    moved: [u64; 2],
+}
+
+impl Greedy {
+    /// A link that wants this rate, and runs first as if it had been woken.
+    fn new(id: u64, traffic: Traffic, rate: BytesPerSec) -> Self {
+        let woken = [(); 2].map(|()| Arc::new(Woken(AtomicBool::new(true))));
+        Self {
+            id: LinkId(id),
+            traffic,
+            woken,
+            per_tick: rate.bytes_in(TICK),
+            backlog: [0; 2],
+            moved: [0; 2],
+        }
+    }
+
+    /// Moves what it may in one direction; in pieces of 16 KB, as links do.
+    fn run(
+        &mut self,
+        limiter: &mut Limiter,
+        direction: Direction,
+        share: &mut Option<BackgroundLimit>,
+        now: MonoTime,
+    ) {
+        let left = &mut self.backlog[direction as usize];
+        *left = (*left + self.per_tick).min(100 * self.per_tick);
+        let woken = &self.woken[direction as usize];
+        if !woken.0.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        let waker = Waker::from(woken.clone());
+        loop {
+            let allowance = share.as_ref().map(BackgroundLimit::allowance);
+            let (id, traffic, wanted) = (self.id, self.traffic, 16 * 1024);
+            let allowance = allowance.as_ref();
+            let allowed = limiter.claim(id, direction, traffic, wanted, allowance, &waker);
+            let moved = allowed.min(*left);
+            if allowed > 0 {
+                limiter.moved(id, direction, traffic, moved, allowance);
+            }
+            *left -= moved;
+            self.moved[direction as usize] += moved;
+            match (share.as_mut(), traffic, direction) {
+                (Some(limit), Traffic::Measurement, _) => limit.on_echoed(moved, now),
+                (Some(limit), _, Direction::Received) => limit.on_background(0, moved),
+                (Some(limit), _, Direction::Sent) => limit.on_background(moved, 0),
+                (None, ..) => {}
+            }
+            if moved == 0 {
+                break;
+            }
+        }
+        // Who waits for the peer and not for the limiter runs again in the next tick.
+        if *left == 0 {
+            woken.0.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Runs all links for some ticks.
+fn run(
+    limiter: &mut Limiter,
+    links: &mut [Greedy],
+    share: &mut Option<BackgroundLimit>,
+    ticks: std::ops::Range<u64>,
+) {
+    for tick in ticks {
+        let now = MonoTime::default() + TICK * u32::try_from(tick).expect("few ticks");
+        if let Some(limit) = share {
+            limit.on_time(now);
+        }
+        let allowance = share.as_ref().map(BackgroundLimit::allowance);
+        limiter.tick(now, allowance.as_ref());
+        for link in &mut *links {
+            link.run(limiter, Direction::Received, share, now);
+            if link.traffic != Traffic::Measurement {
+                link.run(limiter, Direction::Sent, share, now);
+            }
+        }
+    }
+}
+
+/// Bytes received by the links of one kind since the last call.
+fn received(links: &mut [Greedy], traffic: Traffic) -> u64 {
+    let mut links: Vec<_> = links.iter_mut().filter(|link| link.traffic == traffic).collect();
+    links.iter_mut().map(|link| std::mem::take(&mut link.moved[0])).sum()
+}
+
+/// So many links of measurement that together want this rate.
+fn measurement(links: u64, rate: BytesPerSec) -> impl Iterator<Item = Greedy> {
+    let each = BytesPerSec::new(rate.get() / links);
+    (0..links).map(move |id| Greedy::new(1000 + id, Traffic::Measurement, each))
+}
+
+#[test]
+fn full_relays_serve_clients_their_share_and_measurement_the_rest() {
+    for mbit in [10, 20, 50, 250] {
+        for (clients, demand) in [(1, 1), (1, 5), (40, 5)] {
+            let rate = BytesPerSec::from_mbit(mbit);
+            let mut limiter = Limiter::new(Some(rate), MonoTime::default());
+            let wanted = BytesPerSec::new(rate.get() * demand / clients);
+            let mut links: Vec<_> =
+                (0..clients).map(|id| Greedy::new(id, Traffic::Background, wanted)).collect();
+            run(&mut limiter, &mut links, &mut None, 0..200);
+            // Measurement links come last, and find clients in possession of everything.
+            links.extend(measurement(160, rate));
+            run(&mut limiter, &mut links, &mut None, 200..300);
+            let _ = received(&mut links, Traffic::Background);
+            assert!(received(&mut links, Traffic::Measurement) > 0, "the first echo comes");
+
+            let (ratio, mut recent) =
+                (Ratio::from_percent(25).expect("a ratio"), Recent::default());
+            for tick in 0..300 {
+                let (now, bytes) = (MonoTime::default() + TICK * tick, rate.bytes_in(TICK));
+                recent.note(bytes, bytes, now);
+            }
+            let start = MonoTime::default() + TICK * 300;
+            let mut share = Some(BackgroundLimit::new(ratio, &mut recent, start));
+            for second in 3..8 {
+                run(&mut limiter, &mut links, &mut share, second * 100..(second + 1) * 100);
+                let of = |bytes: u64| bytes as f64 / rate.get() as f64;
+                let background = of(received(&mut links, Traffic::Background));
+                let echoed = of(received(&mut links, Traffic::Measurement));
+                let what = format!("{mbit} Mbit/s, {clients} clients x {demand}, {second}");
+                assert!((0.99..1.02).contains(&(background + echoed)) || second == 3, "{what}");
+                let due = if second == 3 { 0.2..0.45 } else { 0.24..0.26 };
+                assert!(due.contains(&background), "{what}: {background:.3}, {echoed:.3}");
+            }
+        }
+    }
+}
+
+#[test]
+fn slow_full_relays_leave_both_a_third_at_least() {
+    for kbit in [500, 1000, 2000, 2400, 3000, 5000] {
+        for clients in [1, 40] {
+            let rate = BytesPerSec::new(kbit * 125);
+            let mut limiter = Limiter::new(Some(rate), MonoTime::default());
+            let mut links: Vec<_> =
+                (0..clients).map(|id| Greedy::new(id, Traffic::Background, rate)).collect();
+            run(&mut limiter, &mut links, &mut None, 0..200);
+            links.extend(measurement(160, BytesPerSec::from_mbit(100)));
+            let _ = received(&mut links, Traffic::Background);
+            run(&mut limiter, &mut links, &mut None, 200..1200);
+            let part = |bytes: u64| bytes as f64 / (10 * rate.get()) as f64;
+            let background = part(received(&mut links, Traffic::Background));
+            let echoed = part(received(&mut links, Traffic::Measurement));
+            let what = format!("{kbit} kbit/s, {clients} clients: {background:.3}, {echoed:.3}");
+            println!("{what}");
+            assert!(background > 1.0 / 3.0 && echoed > 1.0 / 3.0, "{what}");
+            assert!((0.97..1.03).contains(&(background + echoed)), "{what}");
+        }
+    }
+}
+
+#[test]
+fn links_of_one_kind_get_equal_parts() {
+    for traffic in [Traffic::Background, Traffic::Measurement] {
+        let rate = BytesPerSec::from_mbit(20);
+        let mut limiter = Limiter::new(Some(rate), MonoTime::default());
+        let mut links: Vec<_> = (0..160).map(|id| Greedy::new(id, traffic, rate)).collect();
+        run(&mut limiter, &mut links, &mut None, 0..1000);
+        let moved = |link: &Greedy| link.moved[0];
+        let (least, most) = (links.iter().map(moved).min(), links.iter().map(moved).max());
+        let (least, most) = (least.unwrap_or(0) as f64, most.unwrap_or(0) as f64);
+        assert!(least > 0.8 * most, "{traffic:?}: {least} to {most}");
+    }
+}
+
+#[test]
+fn new_links_do_not_wait_behind_clients_but_a_flood_of_them_does() {
+    let rate = BytesPerSec::from_mbit(10);
+    let mut limiter = Limiter::new(Some(rate), MonoTime::default());
+    let mut links: Vec<_> =
+        (0..3000).map(|id| Greedy::new(id, Traffic::Background, rate)).collect();
+    run(&mut limiter, &mut links, &mut None, 0..100);
+    let (new, waker) = (LinkId(5000), Waker::noop());
+    for direction in DIRECTIONS {
+        let allowed = limiter.claim(new, direction, Traffic::Fresh, 3000, None, waker);
+        assert_eq!(allowed, 3000, "{direction:?}");
+        limiter.moved(new, direction, Traffic::Fresh, 3000, None);
+    }
+
+    let flood = 6000..7000;
+    links.extend(flood.map(|id| Greedy::new(id, Traffic::Fresh, rate)));
+    run(&mut limiter, &mut links, &mut None, 100..200);
+    let _ = received(&mut links, Traffic::Fresh) + received(&mut links, Traffic::Background);
+    run(&mut limiter, &mut links, &mut None, 200..1200);
+    let fresh = received(&mut links, Traffic::Fresh);
+    let background = received(&mut links, Traffic::Background);
+    let all = (fresh + background) as f64 / (10 * rate.get()) as f64;
+    assert!((0.99..1.01).contains(&all), "a flood is within the limit: {all:.3}");
+    let rest = background as f64 / (10 * rate.get()) as f64;
+    assert!(rest > 0.5, "what it leaves to others: {rest:.3}");
+}
+
+#[test]
+fn control_cells_are_prompt_and_bounded() {
+    let rate = BytesPerSec::from_mbit(10);
+    let mut limiter = Limiter::new(Some(rate), MonoTime::default());
+    let mut links: Vec<_> = (0..100).map(|id| Greedy::new(id, Traffic::Background, rate)).collect();
+    links.push(Greedy::new(200, Traffic::Control, rate));
+    run(&mut limiter, &mut links, &mut None, 0..1000);
+    let control = received(&mut links, Traffic::Control) as f64 / (10 * rate.get()) as f64;
+    assert!((0.24..0.26).contains(&control), "{control:.3}");
+}
+
+#[test]
+fn a_turn_that_is_not_used_is_the_next_ones() {
+    let rate = BytesPerSec::from_mbit(10);
+    let mut limiter = Limiter::new(Some(rate), MonoTime::default());
+    let (received, kind) = (Direction::Received, Traffic::Background);
+    let woken: Vec<_> = (0..3).map(|_| Arc::new(Woken::default())).collect();
+    let is_woken = |index: usize| woken[index].0.load(Ordering::Relaxed);
+    limiter.moved(LinkId(9), received, kind, rate.bytes_in(BURST), None);
+    for (id, woken) in (0..).zip(&woken) {
+        let waker = Waker::from(woken.clone());
+        assert_eq!(limiter.claim(LinkId(id), received, kind, 100, None, &waker), 0);
+    }
+    // Enough for one turn, then for no further one.
+    limiter.tick(MonoTime::default() + Duration::from_millis(4), None);
+    assert_eq!([0, 1, 2].map(is_woken), [true, false, false]);
+    let allowed = limiter.claim(LinkId(0), received, kind, 10_000, None, Waker::noop());
+    assert!(allowed > 0);
+    limiter.moved(LinkId(0), received, kind, 0, None);
+    assert_eq!([0, 1, 2].map(is_woken), [true, true, false], "the peer had sent nothing");
+    limiter.close(LinkId(1), None);
+    assert!(is_woken(2), "the link was gone");
+    // Nobody comes for the turn, so it ends, and a newcomer finds the line empty.
+    for tick in 1..=4 {
+        limiter.tick(MonoTime::default() + Duration::from_millis(4 + tick), None);
+    }
+    assert!(limiter.claim(LinkId(3), received, kind, 100, None, Waker::noop()) > 0);
+}
