@@ -33,7 +33,7 @@ pub(crate) fn bench(criterion: &mut Criterion) {
             bencher.iter(|| circuit.echo(black_box(&mut body)));
         });
         group.bench_function(format!("measurer checks it, {name}"), |bencher| {
-            let mut checker = Checker::new(&SECRET, keys);
+            let mut checker = Checker::new(&SECRET, &keys.passage());
             let mut index = 0;
             bencher.iter(|| {
                 index += CHECK_DISTANCE;

@@ -29,8 +29,14 @@ pub const CMD_CREATE_FAST: u8 = 5;
 pub const CMD_CREATED_FAST: u8 = 6;
 /// tor-spec: VERSIONS, the only variable-length command below 128.
 pub const CMD_VERSIONS: u8 = 7;
+/// tor-spec: NETINFO, the last cell of a link's handshake.
+pub const CMD_NETINFO: u8 = 8;
 /// tor-spec: VPADDING, to be dropped.
 pub const CMD_VPADDING: u8 = 128;
+/// tor-spec: CERTS, who a relay is.
+pub const CMD_CERTS: u8 = 129;
+/// tor-spec: AUTH_CHALLENGE, by which the initiator may say who it is.
+pub const CMD_AUTH_CHALLENGE: u8 = 130;
 
 /// A fixed-length cell as it stands on the wire.
 pub type Cell = [u8; CELL_LEN];
@@ -86,6 +92,17 @@ pub fn fixed_cell(circ_id: u32, command: u8, body: &[u8]) -> Result<Cell, Decode
         .ok_or(DecodeError::TooLong { field: "cell body", limit: BODY_LEN })?
         .copy_from_slice(body);
     Ok(cell)
+}
+
+/// Builds a variable-length cell of a link's handshake: of no circuit.
+///
+/// # Errors
+/// [`DecodeError::TooLong`] when `body` is longer than 65,535 bytes.
+pub fn variable_cell(command: u8, body: &[u8]) -> Result<Vec<u8>, DecodeError> {
+    let limit = usize::from(u16::MAX);
+    let len = u16::try_from(body.len());
+    let len = len.map_err(|_| DecodeError::TooLong { field: "cell body", limit })?;
+    Ok([&[0, 0, 0, 0, command], &len.to_be_bytes()[..], body].concat())
 }
 
 /// Cuts the bytes of an open link into cells, however they come.

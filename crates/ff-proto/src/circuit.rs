@@ -43,9 +43,17 @@ impl EphemeralKey {
     pub fn public(&self) -> [u8; 32] {
         self.public
     }
+
+    /// The secret shared with the owner of this point; `None` for a point of small order.
+    #[cfg(feature = "onion")]
+    pub(crate) fn agree(&self, theirs: &[u8; 32]) -> Option<Zeroizing<[u8; 32]>> {
+        let shared = self.secret.diffie_hellman(&PublicKey::from(*theirs));
+        shared.was_contributory().then(|| Zeroizing::new(shared.to_bytes()))
+    }
 }
 
-/// Key material of the direction from measurer to target, and with it the cipher.
+/// The key with which a relay passes cells on in one direction, and with it the cipher. Of a measurement
+/// circuit it is the direction from measurer to target.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub enum ForwardKey {
     /// Of [`CryptoKind::AES128_CTR`].
@@ -74,6 +82,19 @@ impl ForwardKey {
     }
 }
 
+/// What a relay does with the cells that it passes on in one direction.
+#[derive(Clone, Debug)]
+pub struct Passage {
+    /// Its key there.
+    pub key: ForwardKey,
+    /// Command of the cells, which goes into them with CGO.
+    pub command: u8,
+    /// Cells that have passed with that key before: with AES-128-CTR the keystream goes on behind them.
+    pub first_cell: u64,
+    /// The tag of the cell before, with CGO; zeros if there is none.
+    pub tag: cgo::Tag,
+}
+
 impl core::fmt::Debug for ForwardKey {
     /// Says what it is for and keeps the key to itself.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -91,6 +112,13 @@ pub struct CircuitKeys {
 }
 
 impl CircuitKeys {
+    /// What the target does with the circuit's cells, from the first one on.
+    #[must_use]
+    pub fn passage(&self) -> Passage {
+        let key = self.forward.clone();
+        Passage { key, command: CMD_MEAS_ECHO, first_cell: 0, tag: [0; cgo::TAG_LEN] }
+    }
+
     /// Whether the peer's confirmation is ours, in constant time.
     #[must_use]
     pub fn confirms(&self, confirmation: &[u8; CONFIRMATION_LEN]) -> bool {

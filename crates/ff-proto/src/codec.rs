@@ -107,6 +107,12 @@ impl<'a> Reader<'a> {
         self.array(field).map(u64::from_be_bytes)
     }
 
+    /// What has not been read yet.
+    #[must_use]
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
     /// Whether everything has been read.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -8,9 +8,9 @@
 
 use core::mem;
 
-use crate::cell::{BODY_LEN, Body, CMD_MEAS_ECHO};
+use crate::cell::{BODY_LEN, Body};
 use crate::cgo::{Cgo, TAG_LEN, Tag};
-use crate::circuit::{CircuitKeys, ForwardKey};
+use crate::circuit::{ForwardKey, Passage};
 use crate::keystream::Keystream;
 
 /// Makes the content of one link's cells, in order.
@@ -41,6 +41,10 @@ pub struct Checker {
     content: Keystream,
     /// What the target does with it.
     forward: Forward,
+    /// The cells' command.
+    command: u8,
+    /// Cells that have passed with the target's key before.
+    first_cell: u64,
 }
 
 /// What the target does with a cell.
@@ -54,31 +58,32 @@ enum Forward {
 }
 
 impl Checker {
-    /// A checker of the link with this content secret and these circuit keys.
+    /// A checker of the circuit with this content secret, with which the target does this.
     #[must_use]
-    pub fn new(secret: &[u8; 16], keys: &CircuitKeys) -> Self {
-        let forward = match &keys.forward {
+    pub fn new(secret: &[u8; 16], passage: &Passage) -> Self {
+        let forward = match &passage.key {
             ForwardKey::Aes128Ctr(key) => Forward::Aes128Ctr(Keystream::new(key)),
             ForwardKey::CgoAes128(key) => Forward::CgoAes128(Cgo::new(key)),
         };
-        Self { content: Keystream::new(secret), forward }
+        let &Passage { command, first_cell, .. } = passage;
+        Self { content: Keystream::new(secret), forward, command, first_cell }
     }
 
     /// The body that the echo of cell `index` must have.
     ///
     /// `before` are the first bytes of the body that was returned in front of it, whether they are
-    /// right or not; zeros for cell 0. With AES-128-CTR they do not matter.
+    /// right or not; the passage's tag for cell 0. With AES-128-CTR they do not matter.
     #[must_use]
     pub fn expected(&mut self, index: u64, before: &Tag) -> Body {
         let mut body = self.content(index);
         match &mut self.forward {
             Forward::Aes128Ctr(keystream) => {
-                keystream.seek(offset(index));
+                keystream.seek(offset(index.wrapping_add(self.first_cell)));
                 keystream.apply(&mut body);
             }
             Forward::CgoAes128(cgo) => {
                 cgo.set_tag(*before);
-                cgo.forward(CMD_MEAS_ECHO, &mut body);
+                cgo.forward(self.command, &mut body);
             }
         }
         body
@@ -177,7 +182,7 @@ impl Sampler {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::circuit::EchoCircuit;
+    use crate::circuit::{CircuitKeys, EchoCircuit};
 
     /// Keys of each cipher.
     fn all_keys() -> [CircuitKeys; 2] {
@@ -189,7 +194,7 @@ mod tests {
     fn the_checker_knows_what_an_honest_target_returns() {
         for keys in all_keys() {
             let (mut content, mut target) = (Content::new(&[4; 16]), EchoCircuit::new(1, &keys));
-            let mut checker = Checker::new(&[4; 16], &keys);
+            let mut checker = Checker::new(&[4; 16], &keys.passage());
             let mut before = [0; TAG_LEN];
             for index in 0..300 {
                 let mut body = [0; BODY_LEN];
@@ -208,7 +213,7 @@ mod tests {
     #[test]
     fn with_cgo_a_cell_is_right_only_behind_the_one_it_was_made_behind() {
         let [_, keys] = all_keys();
-        let mut checker = Checker::new(&[4; 16], &keys);
+        let mut checker = Checker::new(&[4; 16], &keys.passage());
         assert_ne!(checker.expected(5, &[1; TAG_LEN]), checker.expected(5, &[2; TAG_LEN]));
     }
 

@@ -25,6 +25,8 @@ pub mod failure;
 pub mod ids;
 pub mod keystream;
 pub mod msg;
+#[cfg(feature = "onion")]
+pub mod onion;
 pub mod params;
 pub mod rate;
 pub mod session;

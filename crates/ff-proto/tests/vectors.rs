@@ -222,7 +222,11 @@ fn echoed_cells_have_the_bytes_of_the_second_implementation() {
     for echoed in list(vector, "cells") {
         let index: u64 = number(echoed, "index");
         let (sent, returned) = (array(echoed, "sent"), array(echoed, "returned"));
-        assert_eq!(Checker::new(&secret, &keys).expected(index, &[7; 16]), returned, "{index}");
+        assert_eq!(
+            Checker::new(&secret, &keys.passage()).expected(index, &[7; 16]),
+            returned,
+            "{index}"
+        );
         let mut body: Body = [0; BODY_LEN];
         let mut content = Keystream::new(&secret);
         content.seek(index * 509);
@@ -251,7 +255,7 @@ fn cells_echoed_with_cgo_have_the_bytes_of_the_second_implementation() {
     let forward = ForwardKey::CgoAes128(array(vector, "forward"));
     let keys = CircuitKeys { forward, confirmation: [0; 32] };
     let (mut content, mut target) = (Content::new(&secret), EchoCircuit::new(1, &keys));
-    let mut checker = Checker::new(&secret, &keys);
+    let mut checker = Checker::new(&secret, &keys.passage());
     for (place, echoed) in (0..).zip(list(vector, "cells")) {
         let index: u64 = number(echoed, "index");
         let returned: Body = array(echoed, "returned");

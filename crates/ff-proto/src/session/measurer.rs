@@ -164,7 +164,7 @@ impl EchoLink {
             tag_before: [0; TAG_LEN],
             content: Content::new(&secrets.content),
             sampler: Sampler::new(&secrets.sampling, check_probability),
-            checker: Box::new(Checker::new(&secrets.content, keys)),
+            checker: Box::new(Checker::new(&secrets.content, &keys.passage())),
         }
     }
 

@@ -1,0 +1,15 @@
+//! As much of Tor's circuits as it takes to send cells through a relay: a client's end, and that of the
+//! relay behind it.
+//!
+//! ```text
+//!   circuit::Building   ntor::Client ─▶ CREATE2, CREATED2 ─▶ Hop ─▶ EXTEND2, EXTENDED2 ─▶ Passage × 2
+//!   the relay behind    ntor::Server ─▶ the same CREATE2 and CREATED2, through the relay between
+//! ```
+//!
+//! When a circuit has been extended, the relay has seen one cell for itself in each direction and
+//! forwards all others: what it does with those is a [`Passage`].
+
+pub mod circuit;
+pub mod extend;
+pub mod hop;
+pub mod ntor;

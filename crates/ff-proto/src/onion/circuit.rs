@@ -1,0 +1,173 @@
+//! Building a circuit through one relay to another, cell by cell.
+//!
+//! ```text
+//!   Building::new ─▶ CREATE2 ─▶ the relay ─▶ CREATED2 ─▶ handle ─▶ RELAY_EARLY(EXTEND2) ─▶ the relay,
+//!   which asks the next one ─▶ RELAY(EXTENDED2) ─▶ handle ─▶ Step::Open
+//! ```
+
+use super::extend::{
+    CMD_CREATE2, CMD_CREATED2, CMD_RELAY, CMD_RELAY_EARLY, NextRelay, RELAY_EXTEND2,
+    RELAY_EXTENDED2, RelayMessage, ask_for, create, read_created,
+};
+use super::hop::Hop;
+use super::ntor::{Client, HANDSHAKE_TYPE, NtorError, OnionKey};
+use crate::cell::{Body, CMD_DESTROY, Cell, CellRef, fixed_cell};
+use crate::circuit::{EphemeralKey, Passage};
+use crate::codec::DecodeError;
+use crate::ids::CryptoKind;
+
+/// Where a circuit is to go.
+#[derive(Clone, Copy, Debug)]
+pub struct Way {
+    /// Key of the relay at the other end of the link.
+    pub relay: OnionKey,
+    /// The crypto that it is asked for.
+    pub crypto: CryptoKind,
+    /// The relay behind it.
+    pub next: NextRelay,
+    /// Key of that one, by its identity in `next`.
+    pub next_key: [u8; 32],
+}
+
+/// Why a circuit did not open, or ended.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CircuitError {
+    /// A relay ended it (tor-spec 5.4).
+    #[error("a relay ended the circuit ({})", destroy_reason(*.0))]
+    Destroyed(u8),
+    /// A handshake failed.
+    #[error("a relay's circuit handshake failed")]
+    Handshake(#[from] NtorError),
+    /// A cell of a relay does not decode.
+    #[error("a relay's cell does not decode")]
+    Decode(#[from] DecodeError),
+    /// Another cell than the one that comes next.
+    #[error("a relay sent cell command {0} in place of a circuit's next step")]
+    Unexpected(u8),
+    /// Another message, or something that is none.
+    #[error("a relay did not answer EXTEND2 with EXTENDED2")]
+    NotExtended,
+    /// The crypto is not spoken here.
+    #[error("cipher {} is not spoken here", .0.name())]
+    Crypto(CryptoKind),
+}
+
+/// What a reason in DESTROY means.
+fn destroy_reason(reason: u8) -> &'static str {
+    match reason {
+        1 => "it calls something a protocol violation",
+        2 => "internal error",
+        3 => "asked to",
+        4 => "it hibernates",
+        5 => "resource limit",
+        6 => "it cannot reach the next relay",
+        7 => "the next relay has another identity",
+        8 => "its link to the next relay closed",
+        9 => "circuit too old",
+        10 => "circuit took too long to open",
+        11 => "the next relay ended it",
+        _ => "no reason given",
+    }
+}
+
+/// A circuit that is not open yet.
+pub struct Building {
+    /// Its id on the link.
+    circ_id: u32,
+    /// Where it goes.
+    way: Way,
+    /// How far it is.
+    state: State,
+}
+
+/// How far a circuit is.
+enum State {
+    /// CREATE2 is sent; the second part makes the key of the next handshake.
+    Creating(Box<Client>, [u8; 32]),
+    /// EXTEND2 is sent.
+    Extending(Box<Hop>, Box<Client>),
+}
+
+/// What a cell came to.
+pub enum Step {
+    /// Send this one next.
+    Send(Box<Building>, Box<Cell>),
+    /// It is open: what the relay does with the cells that it forwards, away from us and towards us.
+    Open(Box<[Passage; 2]>),
+}
+
+impl Building {
+    /// Begins; the cell is to be sent. The entropy must be fresh, from a cryptographic generator.
+    ///
+    /// # Errors
+    /// [`CircuitError::Handshake`] for a key of small order.
+    pub fn new(
+        circ_id: u32,
+        way: Way,
+        entropy: [[u8; 32]; 2],
+    ) -> Result<(Self, Cell), CircuitError> {
+        let [first, second] = entropy;
+        let (client, handshake) =
+            Client::new(way.relay, EphemeralKey::new(first), &ask_for(way.crypto))?;
+        let cell = fixed_cell(circ_id, CMD_CREATE2, &create(HANDSHAKE_TYPE, &handshake)?)?;
+        let state = State::Creating(Box::new(client), second);
+        Ok((Self { circ_id, way, state }, cell))
+    }
+
+    /// Its id on the link.
+    #[must_use]
+    pub fn circ_id(&self) -> u32 {
+        self.circ_id
+    }
+
+    /// Takes the circuit's next cell.
+    ///
+    /// # Errors
+    /// [`CircuitError`]: there will be no circuit.
+    pub fn handle(self, cell: CellRef<'_>) -> Result<Step, CircuitError> {
+        match (cell.command, self.state) {
+            (CMD_DESTROY, _) => {
+                Err(CircuitError::Destroyed(cell.body.first().copied().unwrap_or(0)))
+            }
+            (CMD_CREATED2, State::Creating(client, entropy)) => {
+                let (_, mut keys) = client.finish(read_created(cell.body)?)?;
+                let crypto = self.way.crypto;
+                let hop = Hop::new(crypto, &mut keys).ok_or(CircuitError::Crypto(crypto))?;
+                Self::extend(self.circ_id, self.way, hop, entropy)
+            }
+            (CMD_RELAY, State::Extending(mut hop, client)) => {
+                let mut body: Body = cell
+                    .body
+                    .try_into()
+                    .map_err(|_| DecodeError::Truncated { field: "a relay cell" })?;
+                match hop.open(CMD_RELAY, &mut body)? {
+                    Some(RelayMessage { command: RELAY_EXTENDED2, data }) => {
+                        client.finish(read_created(data)?)?;
+                        Ok(Step::Open(Box::new(hop.into_passages())))
+                    }
+                    _ => Err(CircuitError::NotExtended),
+                }
+            }
+            (command, _) => Err(CircuitError::Unexpected(command)),
+        }
+    }
+
+    /// Goes on to the next relay.
+    fn extend(
+        circ_id: u32,
+        way: Way,
+        mut hop: Hop,
+        entropy: [u8; 32],
+    ) -> Result<Step, CircuitError> {
+        let next = OnionKey { id: way.next.ed_id, key: way.next_key };
+        // What the relay behind does with cells is nothing, so nothing is asked of it.
+        let (client, handshake) =
+            Client::new(next, EphemeralKey::new(entropy), &ask_for(CryptoKind::AES128_CTR))?;
+        let data = way.next.extend(HANDSHAKE_TYPE, &handshake)?;
+        let message = RelayMessage { command: RELAY_EXTEND2, data: &data };
+        let body = hop.seal(CMD_RELAY_EARLY, &message)?;
+        let cell = fixed_cell(circ_id, CMD_RELAY_EARLY, &body)?;
+        let state = State::Extending(Box::new(hop), Box::new(client));
+        Ok(Step::Send(Box::new(Self { circ_id, way, state }), Box::new(cell)))
+    }
+}

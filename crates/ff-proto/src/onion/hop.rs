@@ -1,0 +1,188 @@
+//! A client's view of the first relay of its circuit: cells for that relay, and cells from it.
+//!
+//! Two kinds of relay crypto: AES-128-CTR with a running SHA-1 digest (tor-spec 5.5, 6.1), and
+//! Counter Galois Onion (Tor proposal 359). A relay that forwards a cell does the same to it in both
+//! directions and with both kinds: a pass with its key and what went before. So a [`Passage`] is all
+//! that is needed to know what becomes of a cell.
+
+use sha1::{Digest, Sha1};
+use subtle::ConstantTimeEq;
+use zeroize::{Zeroize, Zeroizing};
+
+use super::extend::{CMD_RELAY, Format, RelayMessage};
+use super::ntor::KeySource;
+use crate::cell::{BODY_LEN, Body};
+use crate::cgo::{self, CgoClient, TAG_LEN};
+use crate::circuit::{ForwardKey, Passage};
+use crate::codec::DecodeError;
+use crate::ids::CryptoKind;
+use crate::keystream::Keystream;
+
+/// Bytes of a SHA-1 digest, and of its seed.
+const DIGEST_LEN: usize = 20;
+/// Where a cell of tor's older relay crypto has the start of its digest.
+const DIGEST_AT: core::ops::Range<usize> = 5..9;
+
+/// Where the older crypto's cells have their fields; between the two come "recognized", the stream and
+/// the digest.
+const DIGEST_FORMAT: Format = Format { command_at: 0, len_at: DIGEST_AT.end };
+/// Where cells of Counter Galois Onion have them, behind the tag.
+const TAG_FORMAT: Format = Format { command_at: TAG_LEN, len_at: TAG_LEN + 1 };
+
+/// A relay that a circuit has been opened to.
+#[derive(Debug)]
+pub struct Hop {
+    /// Towards the relay.
+    forward: Layer,
+    /// From it.
+    backward: Layer,
+}
+
+/// One direction.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "it lives while a circuit is built")]
+enum Layer {
+    /// [`CryptoKind::AES128_CTR`].
+    Aes128Ctr(DigestLayer),
+    /// [`CryptoKind::CGO_AES128`].
+    CgoAes128(CgoClient),
+}
+
+/// One direction of tor's older relay crypto.
+struct DigestLayer {
+    /// Its key.
+    key: Zeroizing<[u8; 16]>,
+    /// The keystream.
+    keystream: Keystream,
+    /// Of the cells for this relay, or from it.
+    digest: Sha1,
+    /// Cells so far.
+    cells: u64,
+}
+
+impl Hop {
+    /// The relay whose handshake gave these keys; `None` for a kind that is not spoken here.
+    #[must_use]
+    pub fn new(crypto: CryptoKind, keys: &mut KeySource) -> Option<Self> {
+        match crypto {
+            CryptoKind::AES128_CTR => {
+                let mut digests = [[0; DIGEST_LEN]; 2];
+                digests.iter_mut().for_each(|seed| keys.fill(seed));
+                let [forward, backward] =
+                    digests.map(|seed| Layer::Aes128Ctr(DigestLayer::new(&seed, keys)));
+                digests.zeroize();
+                Some(Self { forward, backward })
+            }
+            CryptoKind::CGO_AES128 => {
+                let mut layer = || {
+                    let mut key = Zeroizing::new([0; cgo::KEY_LEN]);
+                    keys.fill(&mut *key);
+                    Layer::CgoAes128(CgoClient::new(&key))
+                };
+                Some(Self { forward: layer(), backward: layer() })
+            }
+            _ => None,
+        }
+    }
+
+    /// A cell for the relay itself; `command` is that of the cell, RELAY or `RELAY_EARLY`.
+    ///
+    /// # Errors
+    /// [`DecodeError::TooLong`].
+    pub fn seal(&mut self, command: u8, message: &RelayMessage<'_>) -> Result<Body, DecodeError> {
+        match &mut self.forward {
+            Layer::Aes128Ctr(layer) => {
+                let mut body = message.encode(DIGEST_FORMAT)?;
+                layer.seal(&mut body);
+                Ok(body)
+            }
+            Layer::CgoAes128(layer) => {
+                let mut body = message.encode(TAG_FORMAT)?;
+                layer.seal(command, &mut body);
+                Ok(body)
+            }
+        }
+    }
+
+    /// Decrypts a cell from the relay in place. If it is the relay's own, gives its message.
+    ///
+    /// # Errors
+    /// [`DecodeError`]: it is the relay's own, and no message.
+    pub fn open<'a>(
+        &mut self,
+        command: u8,
+        body: &'a mut Body,
+    ) -> Result<Option<RelayMessage<'a>>, DecodeError> {
+        let (is_own, format) = match &mut self.backward {
+            Layer::Aes128Ctr(layer) => (layer.open(body), DIGEST_FORMAT),
+            Layer::CgoAes128(layer) => (layer.open(command, body), TAG_FORMAT),
+        };
+        if is_own { RelayMessage::decode(body, format).map(Some) } else { Ok(None) }
+    }
+
+    /// What the relay does with the cells that it forwards from now on: away from the client, and
+    /// towards it.
+    #[must_use]
+    pub fn into_passages(self) -> [Passage; 2] {
+        [self.forward, self.backward].map(|layer| match layer {
+            Layer::Aes128Ctr(layer) => Passage {
+                key: ForwardKey::Aes128Ctr(*layer.key),
+                command: CMD_RELAY,
+                first_cell: layer.cells,
+                tag: [0; TAG_LEN],
+            },
+            Layer::CgoAes128(layer) => Passage {
+                key: ForwardKey::CgoAes128(*layer.key()),
+                command: CMD_RELAY,
+                first_cell: 0,
+                tag: layer.tag(),
+            },
+        })
+    }
+}
+
+impl DigestLayer {
+    /// A direction before its first cell; its key comes next.
+    fn new(seed: &[u8; DIGEST_LEN], keys: &mut KeySource) -> Self {
+        let mut key = Zeroizing::new([0; 16]);
+        keys.fill(&mut *key);
+        let keystream = Keystream::new(&key);
+        Self { key, keystream, digest: Sha1::new_with_prefix(seed), cells: 0 }
+    }
+
+    /// Marks a cell, whose digest is zero, as the relay's own, and encrypts it.
+    fn seal(&mut self, body: &mut Body) {
+        self.digest.update(*body);
+        let digest = self.digest.clone().finalize();
+        body[DIGEST_AT].copy_from_slice(&digest[..DIGEST_AT.len()]);
+        self.pass(body);
+    }
+
+    /// Decrypts a cell. Whether it is the relay's own.
+    fn open(&mut self, body: &mut Body) -> bool {
+        self.pass(body);
+        let mut plain = *body;
+        plain[DIGEST_AT].fill(0);
+        let digest = self.digest.clone().chain_update(plain);
+        let expected = digest.clone().finalize();
+        let is_own =
+            body[1..3] == [0; 2] && bool::from(expected[..DIGEST_AT.len()].ct_eq(&body[DIGEST_AT]));
+        if is_own {
+            self.digest = digest;
+        }
+        is_own
+    }
+
+    /// What the relay does to each cell.
+    fn pass(&mut self, body: &mut [u8; BODY_LEN]) {
+        self.keystream.apply(body);
+        self.cells += 1;
+    }
+}
+
+impl core::fmt::Debug for DigestLayer {
+    /// Keeps the keys to itself.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("DigestLayer").field("cells", &self.cells).finish_non_exhaustive()
+    }
+}
