@@ -13,14 +13,18 @@
 //!                     stream.rs  handshake.rs              on tokio
 //! ```
 //!
+//! A sink accepts links as relays do ([`accept()`]), under a [`LinkIdentity`] of its own.
+//!
 //! The measurer's generator uses the left-over parts of a [`Link`] directly; the coordinator,
 //! which exchanges a few cells a second, wraps it in a [`control::ControlLink`].
 //!
 //! Limits: TLS 1.3 only, link protocols 4 and 5 only, and no key updates (see [`record`]).
 
+mod accept;
 pub mod control;
 mod gate;
 pub mod handshake;
+mod identity;
 pub mod record;
 mod stream;
 mod tls;
@@ -36,10 +40,12 @@ use zeroize::Zeroizing;
 
 pub use ff_proto::auth::{EXPORTER_LABEL, EXPORTER_LEN};
 
+pub use accept::accept;
 pub use handshake::{LinkOptions, TargetAddr, open};
-pub(crate) use tls::client_config;
+pub use identity::{IdentityError, LinkIdentity};
+pub(crate) use tls::{client_config, server_config};
 
-/// An open link to a relay whose identity has been checked.
+/// An open link: to a relay whose identity has been checked, or from somebody.
 ///
 /// Dropping it closes the socket. The bytes received so far come first: open
 /// `leftover_ciphertext` behind `leftover_plaintext`, then read from `tcp`.
@@ -58,9 +64,10 @@ pub struct Link {
     pub leftover_ciphertext: Vec<u8>,
     /// Bytes decrypted already that came after the relay's NETINFO cell.
     pub leftover_plaintext: Vec<u8>,
-    /// The relay's Ed25519 identity, as expected and proven.
-    pub ed_identity: Ed25519Identity,
-    /// The relay's RSA identity, which the Ed25519 identity does not vouch for.
+    /// The relay's Ed25519 identity, as expected and proven; `None` on an accepted link.
+    pub ed_identity: Option<Ed25519Identity>,
+    /// The relay's RSA identity, which the Ed25519 identity does not vouch for; `None` on an accepted
+    /// link.
     pub rsa_identity: Option<RsaIdentity>,
     /// The cipher suite of the TLS connection.
     pub suite: record::Suite,

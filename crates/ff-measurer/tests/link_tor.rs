@@ -36,7 +36,7 @@ async fn create_fast_is_answered() {
     let start = Instant::now();
     let link = open_to(tor.or_addr(), identity(&tor)).await.expect("a link");
     println!("link opened in {:?}: {link:?}", start.elapsed());
-    assert_eq!(link.ed_identity, identity(&tor));
+    assert_eq!(link.ed_identity, Some(identity(&tor)));
     let rsa = link.rsa_identity.expect("RSA identity").to_string();
     assert_eq!(rsa.trim_start_matches('$').to_uppercase(), tor.rsa_fingerprint());
     assert_eq!(link.link_protocol, Some(5));

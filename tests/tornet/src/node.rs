@@ -167,6 +167,19 @@ impl Node {
         &self.identity().rsa_fingerprint
     }
 
+    /// The X25519 key that clients' circuit handshakes are made with, as its descriptor has it.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when it has no such key yet.
+    pub fn ntor_onion_key(&self) -> Result<[u8; 32]> {
+        let path = self.dir.join("keys/secret_onion_key_ntor");
+        let failed = || Error::io(format!("read {}", path.display()));
+        let file = fs::read(&path).map_err(failed())?;
+        // A header of 32 bytes, the secret key, the public key.
+        let key = file.get(64..).and_then(|key| key.try_into().ok());
+        key.ok_or_else(|| failed()(std::io::ErrorKind::UnexpectedEof.into()))
+    }
+
     /// Opens a control connection.
     ///
     /// # Errors

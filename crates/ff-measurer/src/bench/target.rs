@@ -222,7 +222,7 @@ fn open(addr: SocketAddr) -> Result<Link, BenchError> {
         exporter: Zeroizing::new(exporter),
         leftover_ciphertext: Vec::new(),
         leftover_plaintext: Vec::new(),
-        ed_identity: Ed25519Identity::new([0; 32]),
+        ed_identity: None,
         rsa_identity: None,
         suite,
         link_protocol: None,

@@ -4,7 +4,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, ServerConfig, ServerConnection};
 use tor_cert::x509::TlsKeyAndCert;
 
@@ -15,19 +15,8 @@ pub(super) fn server_config() -> Result<Arc<ServerConfig>, BenchError> {
     let mut rng = tor_llcrypto::rng::CautiousRng;
     let identity =
         TlsKeyAndCert::create(&mut rng, SystemTime::now(), "www.bench.net", "www.bench.com")?;
-    let chain = identity.certificates_der();
-    let chain = chain.into_iter().map(|der| CertificateDer::from(der.to_vec())).collect();
-    let key = PrivatePkcs8KeyDer::from(identity.private_key_pkcs8_der()?.to_vec());
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])?
-        .with_no_client_auth()
-        .with_single_cert(chain, PrivateKeyDer::Pkcs8(key))?;
-    config.send_tls13_tickets = 0;
-    config.enable_secret_extraction = true;
-    // As in links: the client's first choice, AES-128.
-    config.ignore_client_order = false;
-    Ok(Arc::new(config))
+    let key = identity.private_key_pkcs8_der()?;
+    Ok(Arc::new(crate::link::server_config(&identity.certificates_der(), &key)?))
 }
 
 /// A listener on loopback.

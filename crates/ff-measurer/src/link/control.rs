@@ -14,7 +14,6 @@ use ff_proto::cell::peek_cell;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tor_llcrypto::pk::ed25519::Ed25519Identity;
 use zeroize::Zeroizing;
 
 use crate::link::record::{
@@ -76,8 +75,6 @@ pub struct ControlLink {
     tcp: TcpStream,
     /// Address of the relay.
     peer: SocketAddr,
-    /// Identity of the relay.
-    ed_identity: Ed25519Identity,
     /// The link's TLS exporter.
     exporter: Zeroizing<[u8; EXPORTER_LEN]>,
     /// Encrypts what is sent.
@@ -100,12 +97,11 @@ impl ControlLink {
     /// # Errors
     /// [`ControlError::Io`] when tokio cannot take the socket.
     pub fn new(link: Link) -> Result<Self, ControlError> {
-        let Link { tcp, peer, sealer, opener, exporter, ed_identity, .. } = link;
+        let Link { tcp, peer, sealer, opener, exporter, .. } = link;
         let tcp = TcpStream::from_std(tcp).map_err(|source| ControlError::Io { peer, source })?;
         Ok(Self {
             tcp,
             peer,
-            ed_identity,
             exporter,
             sealer,
             opener,
@@ -182,12 +178,6 @@ impl ControlLink {
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
         self.peer
-    }
-
-    /// Identity of the relay, proven when the link was opened.
-    #[must_use]
-    pub fn ed_identity(&self) -> &Ed25519Identity {
-        &self.ed_identity
     }
 
     /// Takes the first whole cell out of the plaintext.

@@ -1,11 +1,11 @@
-//! Lets the handshake see the relay's cells up to NETINFO, and not one byte more.
+//! Lets the handshake see the peer's cells up to NETINFO, and not one byte more.
 //!
 //! tor-proto reads as much as its stream gives it and keeps the surplus in a buffer nobody can
 //! get at. What comes after NETINFO belongs to the measurement, so the stream passes everything
 //! through a [`Gate`], which releases whole cells only and closes behind NETINFO. On the way it
 //! notes the link protocol and the identity the relay claims, for error messages.
 
-use ff_proto::cell::{CMD_VERSIONS, peek_cell};
+use ff_proto::cell::{CMD_CERTS, CMD_NETINFO, CMD_VERSIONS, peek_cell};
 use tor_llcrypto::pk::ed25519::Ed25519Identity;
 
 /// The plaintext of a link during its handshake.
@@ -79,9 +79,14 @@ impl Gate {
         self.claimed
     }
 
+    /// Whether NETINFO has come.
+    pub(super) fn is_closed(&self) -> bool {
+        self.state == State::Closed
+    }
+
     /// What came after NETINFO.
-    pub(super) fn into_rest(self) -> Vec<u8> {
-        self.plain
+    pub(super) fn into_rest(mut self) -> Vec<u8> {
+        self.plain.split_off(self.released)
     }
 
     /// Releases the next cell if it is whole; returns whether to try once more.
@@ -150,11 +155,7 @@ const MAX_HANDSHAKE_BYTES: usize = 128 * 1024;
 /// Bytes in front of the body of a VERSIONS cell.
 const VERSIONS_HEADER_LEN: usize = 5;
 /// The link protocols tor-proto offers.
-const LINK_PROTOCOLS: [u16; 2] = [4, 5];
-/// tor-spec: NETINFO.
-const CMD_NETINFO: u8 = 8;
-/// tor-spec: CERTS.
-const CMD_CERTS: u8 = 129;
+pub(super) const LINK_PROTOCOLS: [u16; 2] = [4, 5];
 /// tor-spec, CERTS: the Ed25519 certificate of the signing key, made with the identity key.
 const CERT_IDENTITY_SIGNING: u8 = 4;
 

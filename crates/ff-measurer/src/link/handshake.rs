@@ -68,7 +68,7 @@ impl Default for LinkOptions {
 pub async fn open(target: &TargetAddr, opts: &LinkOptions) -> Result<Link, LinkError> {
     let peer = target.addr;
     let tcp = connect(peer, opts).await?;
-    let mut stream = TlsStream::new(tcp, peer).map_err(|e| LinkError::setup(peer, e))?;
+    let mut stream = TlsStream::client(tcp, peer).map_err(|e| LinkError::setup(peer, e))?;
 
     let deadline = Instant::now() + opts.handshake_timeout;
     let late = |stage| LinkError::HandshakeTimeout { peer, stage, after: opts.handshake_timeout };
@@ -82,7 +82,10 @@ pub async fn open(target: &TargetAddr, opts: &LinkOptions) -> Result<Link, LinkE
         timeout_at(deadline, tor_handshake(target, &lent)).await.map_err(|_| late(Stage::Tor))?;
     let stream = lent.take_back().ok_or_else(|| LinkError::setup(peer, "the stream was lost"))?;
     match shaken {
-        Ok(rsa_identity) => into_link(stream, target, rsa_identity),
+        Ok(rsa_identity) => {
+            let link = into_link(stream, peer)?;
+            Ok(Link { ed_identity: Some(target.ed_identity), rsa_identity, ..link })
+        }
         Err(failure) => Err(explain(stream, target, failure)),
     }
 }
@@ -188,13 +191,8 @@ fn explain(stream: TlsStream, target: &TargetAddr, failure: TorFailure) -> LinkE
     }
 }
 
-/// Takes everything out of the stream that the link needs.
-fn into_link(
-    stream: TlsStream,
-    target: &TargetAddr,
-    rsa_identity: Option<RsaIdentity>,
-) -> Result<Link, LinkError> {
-    let peer = target.addr;
+/// Takes everything out of the stream that a link needs, the peer's identities apart.
+pub(super) fn into_link(stream: TlsStream, peer: SocketAddr) -> Result<Link, LinkError> {
     let TlsStream { tcp, tls, gate, ciphertext, .. } = stream;
     let mut exporter = Zeroizing::new([0; EXPORTER_LEN]);
     tls.export_keying_material(&mut exporter[..], EXPORTER_LABEL, None)
@@ -211,8 +209,8 @@ fn into_link(
         leftover_ciphertext: ciphertext,
         link_protocol: gate.link_protocol(),
         leftover_plaintext: gate.into_rest(),
-        ed_identity: target.ed_identity,
-        rsa_identity,
+        ed_identity: None,
+        rsa_identity: None,
         suite,
     })
 }
@@ -275,7 +273,7 @@ mod tests {
         thread::spawn(move || eager_server(&listener, &sender));
 
         let tcp = connect(addr, &LinkOptions::default()).await.expect("TCP");
-        let mut stream = TlsStream::new(tcp, addr).expect("TLS settings");
+        let mut stream = TlsStream::client(tcp, addr).expect("TLS settings");
         stream.handshake().await.expect("TLS");
         // Wait until more than the handshake can have arrived.
         let exporter = exporter.recv().expect("exporter");
@@ -286,8 +284,7 @@ mod tests {
         let more = timeout(Duration::from_millis(50), lent.read(&mut [0; 4096])).await;
         assert!(more.is_err(), "bytes behind NETINFO were handed out");
 
-        let target = TargetAddr { addr, ed_identity: [3; 32].into() };
-        let link = into_link(lent.take_back().expect("stream"), &target, None).expect("link");
+        let link = into_link(lent.take_back().expect("stream"), addr).expect("link");
         assert!(lent.read(&mut seen).await.is_err(), "a taken stream still works");
         assert_eq!(*link.exporter, exporter);
         let mut control = ControlLink::new(link).expect("control link");

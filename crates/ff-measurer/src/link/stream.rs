@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
-use rustls::{AlertDescription, ClientConnection};
+use rustls::{AlertDescription, ClientConnection, Connection, ServerConfig, ServerConnection};
 use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 use tokio::net::TcpStream;
 use tor_rtcompat::StreamOps;
@@ -79,7 +79,7 @@ pub(super) struct TlsStream {
     /// The socket.
     pub(super) tcp: TcpStream,
     /// The TLS connection.
-    pub(super) tls: ClientConnection,
+    pub(super) tls: Connection,
     /// Decrypted bytes on their way to tor-proto.
     pub(super) gate: Gate,
     /// Ciphertext not yet given to rustls. Short-lived: a read rarely brings more than a flight.
@@ -90,10 +90,19 @@ pub(super) struct TlsStream {
 
 impl TlsStream {
     /// Starts TLS over a connected socket; nothing is sent yet.
-    pub(super) fn new(tcp: TcpStream, peer: SocketAddr) -> Result<Self, rustls::Error> {
+    pub(super) fn client(tcp: TcpStream, peer: SocketAddr) -> Result<Self, rustls::Error> {
         let tls = ClientConnection::new(tls::client_config()?, peer.ip().into())?;
-        let gate = Gate::default();
-        Ok(Self { tcp, tls, gate, ciphertext: Vec::new(), fault: None })
+        Ok(Self::new(tcp, tls.into()))
+    }
+
+    /// Waits for TLS on an accepted socket.
+    pub(super) fn server(tcp: TcpStream, config: Arc<ServerConfig>) -> Result<Self, rustls::Error> {
+        Ok(Self::new(tcp, ServerConnection::new(config)?.into()))
+    }
+
+    /// A stream before its first byte.
+    fn new(tcp: TcpStream, tls: Connection) -> Self {
+        Self { tcp, tls, gate: Gate::default(), ciphertext: Vec::new(), fault: None }
     }
 
     /// Does the TLS handshake.
@@ -110,6 +119,20 @@ impl TlsStream {
             }
             ready!(self.poll_record(cx))?;
         }
+    }
+
+    /// Receives until it is so.
+    pub(super) async fn until(&mut self, is_so: impl Fn(&Gate) -> bool) -> Result<(), Fault> {
+        while !is_so(&self.gate) {
+            std::future::poll_fn(|cx| self.poll_record(cx)).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends bytes of the handshake, for which rustls has room.
+    pub(super) async fn send(&mut self, plain: &[u8]) -> Result<(), Fault> {
+        self.tls.writer().write_all(plain)?;
+        std::future::poll_fn(|cx| self.poll_send(cx)).await
     }
 
     /// Hands released plaintext to the reader.

@@ -11,8 +11,8 @@ use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::aws_lc_rs::{cipher_suite, default_provider, kx_group};
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, Error, ServerConfig, SignatureScheme};
 
 /// The settings all links share.
 ///
@@ -47,6 +47,25 @@ fn build() -> Result<ClientConfig, Error> {
     config.resumption = Resumption::disabled();
     config.enable_sni = false;
     config.enable_secret_extraction = true;
+    Ok(config)
+}
+
+/// The settings of who accepts links, with this chain of certificates and the key of the first one,
+/// in PKCS 8. The client's first cipher is taken.
+///
+/// # Errors
+/// When rustls does not take them.
+pub(crate) fn server_config(chain: &[&[u8]], key: &[u8]) -> Result<ServerConfig, Error> {
+    let chain = chain.iter().map(|der| CertificateDer::from(der.to_vec())).collect();
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.to_vec()));
+    let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)?;
+    // tor-spec: "Implementations SHOULD NOT allow TLS session resumption".
+    config.send_tls13_tickets = 0;
+    config.enable_secret_extraction = true;
+    config.ignore_client_order = false;
     Ok(config)
 }
 
