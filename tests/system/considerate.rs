@@ -4,12 +4,14 @@ use std::time::{Duration, Instant};
 
 use ed25519_dalek::SigningKey;
 use ff_proto::aggregate::Verdict;
+use ff_proto::msg::ErrCode;
 use ff_proto::units::{BytesPerSec, Ratio};
 use ff_relay_ext::arti::background::Background;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use crate::alone;
+use crate::links::come_and_go;
 use crate::lying_relay::assert_near;
 use crate::plan::{failure, fresh_key, measure, measure_and_tell, plan};
 use crate::relay::{Setup, TestRelay};
@@ -149,6 +151,21 @@ async fn measure_with_little(
     assert!(during >= 0.9 * before, "clients had {before:.3} of the limit, then {during:.3}");
     let failure = failure(&outcome);
     assert!(failure.message.contains("too_little_traffic"), "{failure:?}");
+}
+
+#[tokio::test]
+async fn links_that_come_and_go_take_as_little() {
+    let _alone = alone().await;
+    let limit = BytesPerSec::from_mbit(10);
+    let (relay, clients, coordinator) = full_relay(limit, 25);
+    sleep(Duration::from_secs(1)).await;
+    let before = share_over(&clients, Duration::from_secs(2), limit).await;
+    let during = share_over(&clients, Duration::from_millis(2500), limit);
+    let ((code, links), during) = tokio::join!(come_and_go(&relay, &coordinator), during);
+    eprintln!("clients had {before:.3} of {limit}, then {during:.3} beside {links} links");
+    assert!(during >= 0.9 * before, "clients had {before:.3} of the limit, then {during:.3}");
+    assert_eq!(code, ErrCode::TOO_LITTLE_TRAFFIC);
+    assert!(links >= 10, "{links} links");
 }
 
 #[tokio::test]

@@ -3,12 +3,15 @@
 use std::time::{Duration, Instant};
 
 use ed25519_dalek::SigningKey;
-use ff_measurer::link::control::{ControlError, ControlLink};
+use ff_measurer::link::control::{ControlError, ControlLink, OwnedCell};
 use ff_measurer::link::{self, LinkOptions};
-use ff_proto::cell::{CMD_CREATE_FAST, CMD_CREATED_FAST, CMD_MEASUREMENT, Cell, fixed_cell};
+use ff_proto::cell::{
+    CELL_LEN, CMD_CREATE_FAST, CMD_CREATED_FAST, CMD_MEASUREMENT, Cell, CellRef, fixed_cell,
+};
 use ff_proto::ids::{CryptoKind, MeasurementId};
 use ff_proto::msg::{ErrCode, MeasParams, MeasurerGrant, Msg};
 use ff_proto::session::coordinator::CoordinatorLink;
+use ff_proto::session::measurer::{LinkSecrets, Opening, OpeningLink};
 use ff_proto::units::MonoTime;
 use tokio::time::timeout;
 
@@ -16,6 +19,8 @@ use crate::alone;
 use crate::plan::{fresh_key, measure, plan};
 use crate::relay::{Setup, TestRelay};
 
+/// The cipher of the measurements here.
+const CRYPTO: CryptoKind = CryptoKind::SUPPORTED[0];
 /// How long anything here may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -27,16 +32,89 @@ async fn open(relay: &TestRelay) -> ControlLink {
 
 /// A request of this coordinator on this link, and the probe behind it.
 fn request(link: &ControlLink, coordinator: &SigningKey) -> [Cell; 2] {
-    let measurer = ff_measurer::measurer_id(&fresh_key());
+    request_for(link, coordinator, MeasurementId(rand::random()), &fresh_key(), 1)
+}
+
+/// The same for a measurement and a measurer that are known, with so many sockets.
+fn request_for(
+    link: &ControlLink,
+    coordinator: &SigningKey,
+    measurement: MeasurementId,
+    measurer: &SigningKey,
+    sockets: u16,
+) -> [Cell; 2] {
+    let id = ff_measurer::measurer_id(measurer);
     let params = MeasParams {
-        measurement: MeasurementId(rand::random()),
+        measurement,
         duration_secs: 10,
-        measurers: vec![MeasurerGrant { id: measurer, sockets: 1, address: None }],
-        crypto: vec![CryptoKind::SUPPORTED[0]],
+        measurers: vec![MeasurerGrant { id, sockets, address: None }],
+        crypto: vec![CRYPTO],
     };
     let (exporter, now) = (link.exporter(), MonoTime::default());
     let asked = CoordinatorLink::new(params, coordinator, exporter, &rand::random(), now);
     asked.expect("a request").1
+}
+
+/// A link of a measurement, its circuit open and six echo cells on it.
+async fn echoing(
+    relay: &TestRelay,
+    measurement: MeasurementId,
+    measurer: &SigningKey,
+) -> ControlLink {
+    let mut link = open(relay).await;
+    let secrets = LinkSecrets {
+        ephemeral: rand::random(),
+        content: rand::random(),
+        sampling: rand::random(),
+    };
+    let exporter = *link.exporter();
+    let (opening, create) = OpeningLink::new(measurement, measurer, exporter, secrets, CRYPTO, 1.0);
+    link.send_cells(&create).await.expect("sent");
+    let answer = timeout(PATIENCE, link.recv_cell()).await.expect("in time").expect("an answer");
+    let OwnedCell { circ_id, command, body } = &answer;
+    let cell = CellRef { circ_id: *circ_id, command: *command, body, wire_len: CELL_LEN };
+    let Ok(Opening::Open(mut circuit)) = opening.handle(cell) else {
+        panic!("no MEAS_CREATED but {answer:?}");
+    };
+    let mut cells = [[0; CELL_LEN]; 6];
+    cells.iter_mut().for_each(|cell| circuit.write(cell));
+    link.send_cells(cells.as_flattened()).await.expect("sent");
+    link
+}
+
+/// Has a measurement whose links come and go, one at a time, until the relay ends it. Returns with
+/// which code, and how many links there were.
+pub(crate) async fn come_and_go(relay: &TestRelay, coordinator: &SigningKey) -> (ErrCode, u16) {
+    let (measurement, measurer) = (MeasurementId(rand::random()), fresh_key());
+    let mut control = open(relay).await;
+    let cells = request_for(&control, coordinator, measurement, &measurer, 400);
+    control.send_cells(cells.as_flattened()).await.expect("sent");
+    let answer = next_message(&mut control).await;
+    assert!(matches!(answer, Some(Msg::ParamsOk(_))), "{answer:?}");
+    let mut count = 0;
+    let links = async {
+        let mut last = None;
+        loop {
+            // The one before is closed when the next is open.
+            drop(last.replace(echoing(relay, measurement, &measurer).await));
+            count += 1;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let end = async {
+        loop {
+            match next_message(&mut control).await {
+                Some(Msg::Err(error)) => return error.code,
+                Some(Msg::Bg(_)) => {}
+                other => panic!("no MEAS_ERR but {other:?}"),
+            }
+        }
+    };
+    let code = tokio::select! {
+        code = end => code,
+        () = links => unreachable!("it goes on for ever"),
+    };
+    (code, count)
 }
 
 /// CREATE_FAST on this circuit.

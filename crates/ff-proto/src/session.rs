@@ -11,6 +11,7 @@
 //!   MEAS_END     ◀──────────────▶  Idle     ───────────────▶  MEAS_END
 //! ```
 
+pub mod cells;
 pub mod coordinator;
 pub mod measurer;
 pub mod target;

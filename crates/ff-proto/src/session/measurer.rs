@@ -7,24 +7,20 @@
 use ed25519_dalek::SigningKey;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
+use super::cells::{Drain, Source};
 use super::{PeerViolation, SessionFailure};
 use crate::auth::Exporter;
 use crate::cell::{
-    self, CMD_MEAS_ECHO, CMD_MEASUREMENT, CMD_PADDING, CMD_VPADDING, Cell, CellRef, HEADER_LEN,
+    CMD_MEAS_ECHO, CMD_MEASUREMENT, CMD_PADDING, CMD_VPADDING, Cell, CellRef, fixed_cell,
 };
-use crate::cgo::{TAG_LEN, Tag};
 use crate::circuit::{CircuitKeys, EphemeralKey, Exchange};
 use crate::codec::DecodeError;
-use crate::content::{Checker, Content, Sampler};
 use crate::ids::{CryptoKind, MeasurementId};
 use crate::msg::{MeasCreate, MeasCreated, Msg, Role, Signed};
 
 /// The circuit id of measurement circuits: an initiator's ids have the high bit set (tor-spec),
 /// and one circuit a link needs no other.
 pub const MEASUREMENT_CIRC_ID: u32 = 0x8000_0001;
-/// How far around a cell its neighbours are looked for, to tell disorder from damage.
-const NEAR_CELLS: u64 = 64;
-
 /// The random numbers one link needs, all fresh from a cryptographic generator.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub struct LinkSecrets {
@@ -128,22 +124,10 @@ pub enum EchoEvent {
 /// A link that echoes.
 #[derive(Debug)]
 pub struct EchoLink {
-    /// The first five bytes of every cell.
-    header: [u8; HEADER_LEN],
-    /// Cells written.
-    sent: u64,
-    /// Cells that came back.
-    echoed: u64,
-    /// Cells that have come back on all links that are counted together.
-    echoed_in_all: u64,
-    /// The tag of the echo in front of the next cell to check, once it has come.
-    tag_before: Tag,
-    /// Makes the content.
-    content: Content,
-    /// Draws the cells to check.
-    sampler: Sampler,
-    /// Regenerates what must come back.
-    checker: Box<Checker>,
+    /// Makes the cells.
+    source: Source,
+    /// Takes them as they come back.
+    drain: Drain,
 }
 
 impl EchoLink {
@@ -155,35 +139,23 @@ impl EchoLink {
         keys: &CircuitKeys,
         check_probability: f64,
     ) -> Self {
-        let [a, b, c, d] = circ_id.to_be_bytes();
+        let (content, passage) = (&secrets.content, keys.passage());
         Self {
-            header: [a, b, c, d, CMD_MEAS_ECHO],
-            sent: 0,
-            echoed: 0,
-            echoed_in_all: 0,
-            tag_before: [0; TAG_LEN],
-            content: Content::new(&secrets.content),
-            sampler: Sampler::new(&secrets.sampling, check_probability),
-            checker: Box::new(Checker::new(&secrets.content, &keys.passage())),
+            source: Source::new(circ_id, CMD_MEAS_ECHO, content),
+            drain: Drain::new(content, &passage, &secrets.sampling, check_probability),
         }
     }
 
     /// Writes the next echo cell.
     #[inline]
     pub fn write(&mut self, cell: &mut Cell) {
-        let (header, body) = cell.split_at_mut(HEADER_LEN);
-        header.copy_from_slice(&self.header);
-        if let Ok(body) = <&mut cell::Body>::try_from(body) {
-            self.content.fill(body);
-        }
-        self.sent += 1;
+        self.source.write(cell);
     }
 
-    /// Notes how many cells have come back on all links that are counted together. The more they
-    /// are, the smaller the part of them that is checked; whoever does not call this has as many
-    /// of each link checked as if it were the only one.
+    /// Notes how many cells have come back on all links that are counted together
+    /// ([`Drain::note_taken_in_all`]).
     pub fn note_echoed_in_all(&mut self, cells: u64) {
-        self.echoed_in_all = cells;
+        self.drain.note_taken_in_all(cells);
     }
 
     /// Takes the next cell.
@@ -195,67 +167,32 @@ impl EchoLink {
         if cell.command != CMD_MEAS_ECHO {
             return handle_other(cell);
         }
-        let index = self.echoed;
-        if index == self.sent {
-            return Err(PeerViolation::MoreThanSent { sent: self.sent }.into());
+        let sent = self.source.sent();
+        if self.drain.taken() == sent {
+            return Err(PeerViolation::MoreThanSent { sent }.into());
         }
-        if cell.circ_id.to_be_bytes() != self.header[..4] {
+        if !self.source.is_on(cell.circ_id) {
             return Err(PeerViolation::WrongCircuit(cell.circ_id).into());
         }
-        self.echoed += 1;
-        // One comparison finds the cell to check and the one in front of it.
-        if self.echoed >= self.sampler.next() {
-            return self.look_at(index, cell.body);
-        }
-        Ok(EchoEvent::Echo)
-    }
-
-    /// Checks the cell if it is to be checked, and keeps its tag if the next one is.
-    #[cold]
-    fn look_at(&mut self, index: u64, body: &[u8]) -> Result<EchoEvent, SessionFailure> {
-        let Ok(body) = <&cell::Body>::try_from(body) else {
-            return Err(PeerViolation::WrongContent { index }.into());
-        };
-        let mut event = EchoEvent::Echo;
-        if index == self.sampler.next() {
-            if self.checker.expected(index, &self.tag_before) != *body {
-                return Err(self.explain(index, body).into());
-            }
-            self.sampler.advance(self.echoed_in_all);
-            event = EchoEvent::Checked;
-        }
-        if self.echoed == self.sampler.next() {
-            self.tag_before.copy_from_slice(&body[..TAG_LEN]);
-        }
-        Ok(event)
-    }
-
-    /// Says what is wrong with a body that came in the place of cell `place`.
-    fn explain(&mut self, place: u64, body: &cell::Body) -> PeerViolation {
-        let near = place.saturating_sub(NEAR_CELLS)..=place.saturating_add(NEAR_CELLS);
-        near.into_iter()
-            .find(|&index| index != place && self.checker.is_echo_of(index, body))
-            .map_or(PeerViolation::WrongContent { index: place }, |index| {
-                PeerViolation::OutOfOrder { index, place }
-            })
+        Ok(if self.drain.take(cell.body)? { EchoEvent::Checked } else { EchoEvent::Echo })
     }
 
     /// Bytes of memory the link holds on to.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        size_of::<Self>() + size_of::<Checker>()
+        size_of::<Self>() + self.drain.held_bytes()
     }
 
     /// Cells written.
     #[must_use]
     pub fn sent(&self) -> u64 {
-        self.sent
+        self.source.sent()
     }
 
     /// Cells that came back.
     #[must_use]
     pub fn echoed(&self) -> u64 {
-        self.echoed
+        self.drain.taken()
     }
 }
 
@@ -293,5 +230,5 @@ pub(super) fn read_control(role: Role, cell: CellRef<'_>) -> Result<Msg, PeerVio
 /// Puts a message that always fits into its cell.
 pub(super) fn control_cell(circ_id: u32, message: &Msg) -> Cell {
     let body = message.encode().expect("only MEAS_PARAMS can be too long, and it is not sent so");
-    cell::fixed_cell(circ_id, CMD_MEASUREMENT, &body).expect("a body is as long as a body")
+    fixed_cell(circ_id, CMD_MEASUREMENT, &body).expect("a body is as long as a body")
 }

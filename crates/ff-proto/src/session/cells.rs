@@ -1,0 +1,154 @@
+//! The two ends of a circuit's random cells: a [`Source`] makes them, a [`Drain`] counts and checks them
+//! behind a relay. Both are the hot path: no allocation, no lock.
+
+use super::PeerViolation;
+use crate::cell::{Body, Cell, HEADER_LEN};
+use crate::cgo::{TAG_LEN, Tag};
+use crate::circuit::Passage;
+use crate::content::{Checker, Content, Sampler};
+
+/// How far around a cell its neighbours are looked for, to tell disorder from damage.
+const NEAR_CELLS: u64 = 64;
+
+/// Makes a circuit's cells.
+#[derive(Debug)]
+pub struct Source {
+    /// The first five bytes of every cell.
+    header: [u8; HEADER_LEN],
+    /// Cells made.
+    sent: u64,
+    /// Makes the content.
+    content: Content,
+}
+
+impl Source {
+    /// The source of cells with this command on this circuit, with this content.
+    #[must_use]
+    pub fn new(circ_id: u32, command: u8, content: &[u8; 16]) -> Self {
+        let [a, b, c, d] = circ_id.to_be_bytes();
+        Self { header: [a, b, c, d, command], sent: 0, content: Content::new(content) }
+    }
+
+    /// Writes the next cell.
+    #[inline]
+    pub fn write(&mut self, cell: &mut Cell) {
+        let (header, body) = cell.split_at_mut(HEADER_LEN);
+        header.copy_from_slice(&self.header);
+        if let Ok(body) = <&mut Body>::try_from(body) {
+            self.content.fill(body);
+        }
+        self.sent += 1;
+    }
+
+    /// Cells made.
+    #[inline]
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Whether cells on this circuit are its own.
+    #[inline]
+    #[must_use]
+    pub fn is_on(&self, circ_id: u32) -> bool {
+        circ_id.to_be_bytes() == self.header[..4]
+    }
+}
+
+/// Takes a circuit's cells.
+#[derive(Debug)]
+pub struct Drain {
+    /// Cells taken.
+    taken: u64,
+    /// Cells that have been taken of all circuits that are counted together.
+    taken_in_all: u64,
+    /// The tag of the cell in front of the next one to check, once it has come.
+    tag_before: Tag,
+    /// Draws the cells to check.
+    sampler: Sampler,
+    /// Regenerates what must come.
+    checker: Box<Checker>,
+}
+
+impl Drain {
+    /// The drain of cells with this content, with which the relay between does this. Another secret
+    /// draws the cells that are checked, each with at least this probability.
+    #[must_use]
+    pub fn new(
+        content: &[u8; 16],
+        passage: &Passage,
+        sampling: &[u8; 16],
+        check_probability: f64,
+    ) -> Self {
+        Self {
+            taken: 0,
+            taken_in_all: 0,
+            tag_before: passage.tag,
+            sampler: Sampler::new(sampling, check_probability),
+            checker: Box::new(Checker::new(content, passage)),
+        }
+    }
+
+    /// Notes how many cells have been taken of all circuits that are counted together. The more they
+    /// are, the smaller the part of them that is checked; whoever does not call this has as many
+    /// of each circuit checked as if it were the only one.
+    pub fn note_taken_in_all(&mut self, cells: u64) {
+        self.taken_in_all = cells;
+    }
+
+    /// Cells taken.
+    #[inline]
+    #[must_use]
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// Takes the next cell's body. Whether it was checked, and is right.
+    ///
+    /// # Errors
+    /// [`PeerViolation::WrongContent`] and [`PeerViolation::OutOfOrder`].
+    #[inline]
+    pub fn take(&mut self, body: &[u8]) -> Result<bool, PeerViolation> {
+        self.taken += 1;
+        // One comparison finds the cell to check and the one in front of it.
+        if self.taken >= self.sampler.next() {
+            return self.look_at(self.taken - 1, body);
+        }
+        Ok(false)
+    }
+
+    /// Checks the cell if it is to be checked, and keeps its tag if the next one is.
+    #[cold]
+    fn look_at(&mut self, index: u64, body: &[u8]) -> Result<bool, PeerViolation> {
+        let Ok(body) = <&Body>::try_from(body) else {
+            return Err(PeerViolation::WrongContent { index });
+        };
+        let is_checked = index == self.sampler.next();
+        if is_checked {
+            if self.checker.expected(index, &self.tag_before) != *body {
+                return Err(self.explain(index, body));
+            }
+            self.sampler.advance(self.taken_in_all);
+        }
+        if self.taken == self.sampler.next() {
+            self.tag_before.copy_from_slice(&body[..TAG_LEN]);
+        }
+        Ok(is_checked)
+    }
+
+    /// Says what is wrong with a body that came in the place of cell `place`.
+    fn explain(&mut self, place: u64, body: &Body) -> PeerViolation {
+        let near = place.saturating_sub(NEAR_CELLS)..=place.saturating_add(NEAR_CELLS);
+        near.into_iter()
+            .find(|&index| index != place && self.checker.is_echo_of(index, body))
+            .map_or(PeerViolation::WrongContent { index: place }, |index| {
+                PeerViolation::OutOfOrder { index, place }
+            })
+    }
+
+    /// Bytes of memory it holds on to, itself apart.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        size_of::<Checker>()
+    }
+}
