@@ -7,7 +7,7 @@
 //! ```
 //!
 //! When a circuit has been extended, the relay has seen one cell for itself in each direction and
-//! forwards all others: what it does with those is a [`Passage`].
+//! forwards all others: what it does with those is a [`Passage`](crate::circuit::Passage).
 
 pub mod circuit;
 pub mod extend;

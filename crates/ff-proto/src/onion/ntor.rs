@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Only who holds b can make AUTH, so whoever answers is the relay with this id. The messages are
-//! lists of extensions ([`super::extension`]) and can be read by the other end alone.
+//! lists of extensions ([`super::extend`]) and can be read by the other end alone.
 
 use aes::Aes256;
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
