@@ -17,6 +17,7 @@ mod measurer;
 mod order;
 mod report;
 mod socket;
+pub mod transit;
 mod window;
 mod worker;
 

@@ -15,8 +15,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
 
 use crate::link::{self, Link, LinkError};
-use crate::order::{LinkFailure, MeasurerError, Order, SecondReport, WorkerTotals};
-use crate::socket::{EchoSocket, Parts};
+use crate::order::{Flow, LinkFailure, MeasurerError, Order, SecondReport, WorkerTotals};
+use crate::socket::EchoSocket;
+use crate::transit::link::TransitLink;
 use crate::worker::{Command, Setup, Worker, WorkerEvent, poll_with_waker};
 
 /// Handshakes under way at once. More only make each of them slower, and look like an attack.
@@ -107,18 +108,46 @@ impl Measurer {
     pub async fn with_links(
         order: &Order,
         links: Vec<Link>,
-        mut failure: Option<LinkFailure>,
+        failure: Option<LinkFailure>,
     ) -> Result<Self, MeasurerError> {
-        enough(links.len(), order.sockets, &mut failure)?;
+        let ours = order.clone();
+        let adopt = move |worker: &mut Worker, link| adopt(worker, link, &ours);
+        Self::over(&order.into(), links, failure, adopt).await
+    }
 
-        let cores: Vec<_> = match order.cores.as_slice() {
+    /// Takes over links whose circuits go through the relay; to be called on a tokio runtime.
+    ///
+    /// # Errors
+    /// As [`prepare`](Self::prepare).
+    pub(crate) async fn in_transit(
+        flow: &Flow,
+        links: Vec<(Link, TransitLink)>,
+    ) -> Result<Self, MeasurerError> {
+        Self::over(flow, links, None, |worker, (link, circuits)| {
+            worker.add(|scratch, counters, now| {
+                EchoSocket::in_transit(link.into(), circuits, scratch, counters, now)
+            });
+        })
+        .await
+    }
+
+    /// Shares links out to workers, which adopt them.
+    async fn over<L: Send + 'static>(
+        flow: &Flow,
+        links: Vec<L>,
+        mut failure: Option<LinkFailure>,
+        adopt: impl Fn(&mut Worker, L) + Clone + Send + 'static,
+    ) -> Result<Self, MeasurerError> {
+        enough(links.len(), flow.sockets, &mut failure)?;
+
+        let cores: Vec<_> = match flow.cores.as_slice() {
             [] => vec![None],
             cores => cores.iter().copied().map(Some).collect(),
         };
-        let cores = &cores[..useful_workers(order, links.len()).min(cores.len())];
+        let cores = &cores[..useful_workers(flow, links.len()).min(cores.len())];
         let (sender, events) = unbounded_channel();
         let link_count = links.len() as f64;
-        let mut shares: Vec<Vec<Link>> = cores.iter().map(|_| Vec::new()).collect();
+        let mut shares: Vec<Vec<L>> = cores.iter().map(|_| Vec::new()).collect();
         for (index, link) in links.into_iter().enumerate() {
             shares[index % cores.len()].push(link);
         }
@@ -129,10 +158,15 @@ impl Measurer {
             .map(|(core, links)| {
                 // By links, so that a worker with fewer of them is not allotted rate in vain.
                 let share = links.len() as f64 / link_count;
-                let rate = order.rate.map(|rate| rate.scale(share));
-                spawn(order, *core, links, rate, zero, sender.clone())
+                let rate = flow.rate.map(|rate| rate.scale(share));
+                let (poll, waker) = poll_with_waker().map_err(host("poll cannot be set up"))?;
+                let (commands, receiver) = mpsc::channel();
+                let (events, duration) = (sender.clone(), flow.duration);
+                let setup = Setup { poll, commands: receiver, events, zero, rate, duration };
+                let thread = spawn(setup, flow, *core, links, adopt.clone())?;
+                Ok(WorkerHandle { commands, waker, thread: Some(thread) })
             })
-            .collect::<Result<Vec<_>, _>>()?;
+            .collect::<Result<Vec<_>, MeasurerError>>()?;
         // From here on the channel ends when the last worker does.
         drop(sender);
         let mut measurer = Self {
@@ -143,7 +177,7 @@ impl Measurer {
             opened: 0,
             alive: 0,
         };
-        measurer.wait_until_open(order.sockets, failure).await?;
+        measurer.wait_until_open(flow.sockets, failure).await?;
         Ok(measurer)
     }
 
@@ -295,9 +329,9 @@ fn enough(
 
 /// How many workers so many links and the rate can use: one a link, and with a rate one for each
 /// 20 records a second, because workers send whole records.
-fn useful_workers(order: &Order, links: usize) -> usize {
-    let record_bytes = Cells(order.cells_per_record as u64).bytes();
-    let by_rate = order.rate.map_or(u64::MAX, |rate| rate.get() / (20 * record_bytes));
+fn useful_workers(flow: &Flow, links: usize) -> usize {
+    let record_bytes = Cells(flow.cells_per_record as u64).bytes();
+    let by_rate = flow.rate.map_or(u64::MAX, |rate| rate.get() / (20 * record_bytes));
     links.min(usize::try_from(by_rate).unwrap_or(usize::MAX)).max(1)
 }
 
@@ -342,32 +376,30 @@ fn is_permanent(error: &LinkError) -> bool {
     )
 }
 
-/// Starts a worker's thread.
-fn spawn(
-    order: &Order,
+/// An error of this machine's.
+fn host(what: &'static str) -> impl Fn(std::io::Error) -> MeasurerError {
+    move |source| MeasurerError::Host { what, source }
+}
+
+/// Starts a worker's thread, on which it adopts its links.
+fn spawn<L: Send + 'static>(
+    setup: Setup,
+    flow: &Flow,
     core: Option<usize>,
-    links: Vec<Link>,
-    rate: Option<ff_proto::units::BytesPerSec>,
-    zero: Instant,
-    events: tokio::sync::mpsc::UnboundedSender<WorkerEvent>,
-) -> Result<WorkerHandle, MeasurerError> {
-    let host = |what| move |source| MeasurerError::Host { what, source };
-    let (poll, waker) = poll_with_waker().map_err(host("poll cannot be set up"))?;
-    let (commands, receiver) = mpsc::channel();
-    let setup = Setup { poll, commands: receiver, events, zero, rate, duration: order.duration };
-    let order = order.clone();
-    let thread = std::thread::Builder::new()
-        .name("ff-measurer".to_owned())
-        .spawn(move || {
-            pin(core);
-            let mut worker = Worker::new(setup, links.len(), &order);
-            for link in links {
-                adopt(&mut worker, link, &order);
-            }
-            worker.run();
-        })
-        .map_err(host("a thread cannot be started"))?;
-    Ok(WorkerHandle { commands, waker, thread: Some(thread) })
+    links: Vec<L>,
+    adopt: impl Fn(&mut Worker, L) + Send + 'static,
+) -> Result<JoinHandle<()>, MeasurerError> {
+    let flow = flow.clone();
+    let worker = move || {
+        pin(core);
+        let mut worker = Worker::new(setup, links.len(), &flow);
+        for link in links {
+            adopt(&mut worker, link);
+        }
+        worker.run();
+    };
+    let thread = std::thread::Builder::new().name("ff-measurer".to_owned());
+    thread.spawn(worker).map_err(host("a thread cannot be started"))
 }
 
 /// Pins the thread; a core that is not there is worth a warning and nothing more.
@@ -394,15 +426,8 @@ fn adopt(worker: &mut Worker, link: Link, order: &Order) {
         order.crypto,
         order.check_probability,
     );
-    let parts = Parts {
-        tcp: mio::net::TcpStream::from_std(link.tcp),
-        sealer: link.sealer,
-        opener: link.opener,
-        leftover_ciphertext: link.leftover_ciphertext,
-        leftover_plaintext: link.leftover_plaintext.into(),
-    };
     worker.add(|scratch, counters, now| {
-        EchoSocket::new(parts, opening, &create, scratch, counters, now)
+        EchoSocket::new(link.into(), opening, &create, scratch, counters, now)
     });
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ed25519_dalek::SigningKey;
 use ff_proto::ids::{CryptoKind, MeasurementId};
+use ff_proto::onion::circuit::CircuitError;
 use ff_proto::session::SessionFailure;
 use ff_proto::units::BytesPerSec;
 use hdrhistogram::Histogram;
@@ -35,6 +36,28 @@ pub struct Order {
     pub cores: Vec<usize>,
     /// How to open links.
     pub link: LinkOptions,
+}
+
+/// How cells flow over a measurer's links, whatever becomes of them at the other end.
+#[derive(Clone, Debug)]
+pub(crate) struct Flow {
+    /// Links, as many as are wanted.
+    pub(crate) sockets: u16,
+    /// The rate; `None` for as fast as it goes.
+    pub(crate) rate: Option<BytesPerSec>,
+    /// How long to send.
+    pub(crate) duration: Duration,
+    /// Cells per TLS record, 1 to 31.
+    pub(crate) cells_per_record: usize,
+    /// The processor cores to run on, one thread each; empty for one thread, not pinned.
+    pub(crate) cores: Vec<usize>,
+}
+
+impl From<&Order> for Flow {
+    fn from(order: &Order) -> Self {
+        let Order { sockets, rate, duration, cells_per_record, ref cores, .. } = *order;
+        Self { sockets, rate, duration, cells_per_record, cores: cores.clone() }
+    }
 }
 
 /// One second of one worker thread.
@@ -140,6 +163,9 @@ pub enum LinkFailure {
     /// Nothing came back over it while the others went on.
     #[error("the connection fell silent without an end")]
     Silent,
+    /// One of its circuits through the relay did not open, or ended.
+    #[error("a circuit through the relay failed")]
+    Circuit(#[from] CircuitError),
     /// The circuit did not open in time.
     #[error("the target did not answer MEAS_CREATE in time")]
     Timeout,

@@ -18,9 +18,11 @@ use ff_proto::units::MonoTime;
 use mio::net::TcpStream;
 use zeroize::Zeroizing;
 
+use crate::link::Link;
 use crate::link::record::{HEADER, MAX_WIRE, Opened, Opener, RECORD_OVERHEAD, Sealer};
 use crate::order::LinkFailure;
 use crate::report::Counters;
+use crate::transit::link::TransitLink;
 use crate::window::{Path, Window};
 
 /// Bytes read from a socket in one call: what a nap gathers on one of 20 links of a relay of 50 Mbit/s
@@ -103,8 +105,10 @@ impl From<SessionFailure> for Fault {
 enum Phase {
     /// MEAS_CREATE was sent.
     Opening(Option<Box<OpeningLink>>),
-    /// The circuit is open.
-    Open(Box<EchoLink>),
+    /// The measurement circuit is open.
+    Echo(Box<EchoLink>),
+    /// Its circuits go through the relay.
+    Transit(Box<TransitLink>),
 }
 
 /// One link.
@@ -144,10 +148,27 @@ pub(crate) struct Parts {
     pub(crate) sealer: Sealer,
     /// Decrypts records.
     pub(crate) opener: Opener,
-    /// Read already and not decrypted yet.
-    pub(crate) leftover_ciphertext: Vec<u8>,
-    /// Decrypted already and not looked at yet.
-    pub(crate) leftover_plaintext: Zeroizing<Vec<u8>>,
+    /// What was received already.
+    pub(crate) leftover: Leftover,
+}
+
+/// What was received on a link before it was taken over.
+pub(crate) struct Leftover {
+    /// Not decrypted yet.
+    ciphertext: Vec<u8>,
+    /// Decrypted and not looked at yet.
+    plaintext: Zeroizing<Vec<u8>>,
+}
+
+impl From<Link> for Parts {
+    fn from(link: Link) -> Self {
+        let leftover = Leftover {
+            ciphertext: link.leftover_ciphertext,
+            plaintext: link.leftover_plaintext.into(),
+        };
+        let (tcp, sealer, opener) = (TcpStream::from_std(link.tcp), link.sealer, link.opener);
+        Self { tcp, sealer, opener, leftover }
+    }
 }
 
 impl EchoSocket {
@@ -163,11 +184,37 @@ impl EchoSocket {
         counters: &mut Counters,
         now: MonoTime,
     ) -> Result<Self, Fault> {
-        let mut socket = Self {
+        let phase = Phase::Opening(Some(Box::new(opening)));
+        let (mut socket, leftover) = Self::idle(parts, phase, scratch);
+        socket.queue(create)?;
+        socket.take_leftover(leftover, scratch, counters, now)?;
+        Ok(socket)
+    }
+
+    /// Takes over a link whose circuits are open and go through the relay.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub(crate) fn in_transit(
+        parts: Parts,
+        link: TransitLink,
+        scratch: &mut Scratch,
+        counters: &mut Counters,
+        now: MonoTime,
+    ) -> Result<Self, Fault> {
+        let phase = Phase::Transit(Box::new(link));
+        let (mut socket, leftover) = Self::idle(parts, phase, scratch);
+        socket.take_leftover(leftover, scratch, counters, now)?;
+        Ok(socket)
+    }
+
+    /// A link, and what was received on it already.
+    fn idle(parts: Parts, phase: Phase, scratch: &Scratch) -> (Self, Leftover) {
+        let socket = Self {
             tcp: parts.tcp,
             sealer: parts.sealer,
             opener: parts.opener,
-            phase: Phase::Opening(Some(Box::new(opening))),
+            phase,
             cells: CellAssembler::default(),
             partial: Vec::new(),
             unsent: Vec::with_capacity(scratch.write_len()),
@@ -177,26 +224,54 @@ impl EchoSocket {
             writable: true,
             ended: false,
         };
-        socket.queue(create)?;
-        socket.handle_plaintext(&parts.leftover_plaintext, &mut scratch.path, counters, now)?;
-        if !parts.leftover_ciphertext.is_empty() {
-            let len = parts.leftover_ciphertext.len().min(scratch.read.len());
-            scratch.read[..len].copy_from_slice(&parts.leftover_ciphertext[..len]);
-            socket.open_records(&mut scratch.read[..len], &mut scratch.path, counters, now)?;
-        }
-        Ok(socket)
+        (socket, parts.leftover)
     }
 
-    /// Whether the circuit is open.
+    /// Looks at what was received before the link was taken over.
+    fn take_leftover(
+        &mut self,
+        leftover: Leftover,
+        scratch: &mut Scratch,
+        counters: &mut Counters,
+        now: MonoTime,
+    ) -> Result<(), Fault> {
+        self.handle_plaintext(&leftover.plaintext, &mut scratch.path, counters, now)?;
+        let len = leftover.ciphertext.len().min(scratch.read.len());
+        if len > 0 {
+            scratch.read[..len].copy_from_slice(&leftover.ciphertext[..len]);
+            self.open_records(&mut scratch.read[..len], &mut scratch.path, counters, now)?;
+        }
+        Ok(())
+    }
+
+    /// Whether its circuits are open.
     pub(crate) fn is_open(&self) -> bool {
-        matches!(self.phase, Phase::Open(_))
+        !matches!(self.phase, Phase::Opening(_))
+    }
+
+    /// Looks at what the other end has received, if it is one that tells.
+    pub(crate) fn look(&mut self, path: &mut Path, counters: &mut Counters, now: MonoTime) {
+        if let Phase::Transit(link) = &mut self.phase {
+            let arrived = link.look();
+            if arrived > 0
+                && let Some(round_trip) = self.window.on_echoed(arrived, now, path)
+            {
+                counters.round_trip(round_trip);
+            }
+        }
+    }
+
+    /// Whether cells are on the way of which only the other end will tell.
+    pub(crate) fn must_look(&self) -> bool {
+        matches!(&self.phase, Phase::Transit(link) if link.is_sending())
     }
 
     /// Bytes of memory the socket holds on to besides the kernel's: for the memory test.
     pub(crate) fn held_bytes(&self) -> usize {
         let session = match &self.phase {
             Phase::Opening(_) => size_of::<OpeningLink>(),
-            Phase::Open(link) => link.held_bytes(),
+            Phase::Echo(link) => link.held_bytes(),
+            Phase::Transit(link) => link.held_bytes(),
         };
         size_of::<Self>() + self.partial.capacity() + self.unsent.capacity() + session
     }
@@ -280,11 +355,20 @@ impl EchoSocket {
     ) -> Result<(), Fault> {
         let phase = &mut self.phase;
         let (mut echoed, mut checked) = (0, 0);
-        if let Phase::Open(link) = phase {
-            link.note_echoed_in_all(counters.echoed_cells());
+        let in_all = counters.echoed_cells();
+        if let Phase::Echo(link) = phase {
+            link.note_echoed_in_all(in_all);
         }
+        let (mut arrived, mut arrived_checked) = (0, 0);
         let result = self.cells.feed(bytes, |cell| match phase {
-            Phase::Open(link) => {
+            Phase::Transit(link) => {
+                if let Some(is_checked) = link.handle(cell, in_all)? {
+                    arrived += 1;
+                    arrived_checked += u64::from(is_checked);
+                }
+                Ok(())
+            }
+            Phase::Echo(link) => {
                 match link.handle(cell)? {
                     EchoEvent::Echo => echoed += 1,
                     EchoEvent::Checked => (echoed, checked) = (echoed + 1, checked + 1),
@@ -298,11 +382,13 @@ impl EchoSocket {
                 let link = opening.take().ok_or(SessionFailure::Violation(gone))?;
                 *phase = match link.handle(cell)? {
                     Opening::Waiting(link) => Phase::Opening(Some(Box::new(link))),
-                    Opening::Open(link) => Phase::Open(link),
+                    Opening::Open(link) => Phase::Echo(link),
                 };
                 Ok(())
             }
         });
+        counters.now.echoed_cells += arrived;
+        counters.now.checked_cells += arrived_checked;
         if echoed > 0 {
             counters.now.echoed_cells += echoed;
             counters.now.checked_cells += checked;
@@ -342,15 +428,23 @@ impl EchoSocket {
         if !self.flush()? {
             return Ok(0);
         }
-        let Phase::Open(link) = &mut self.phase else { return Ok(0) };
-        let room = self.window.room(&scratch.path);
+        let room = match &self.phase {
+            Phase::Opening(_) => return Ok(0),
+            Phase::Echo(_) => self.window.room(&scratch.path),
+            Phase::Transit(link) => self.window.room(&scratch.path).min(link.room()),
+        };
         let cells = whole_records(room.min(scratch.cells_per_call()), scratch);
         let worthwhile = self.window.worthwhile(&scratch.path);
         if cells < worthwhile.min(scratch.cells_per_call()) {
             return Ok(0);
         }
         let cells = cells.min(allowed_cells);
-        let len = seal_records(link, &mut self.sealer, scratch, cells)?;
+        let sealer = &mut self.sealer;
+        let len = match &mut self.phase {
+            Phase::Opening(_) => 0,
+            Phase::Echo(link) => seal_records(sealer, scratch, cells, |cell| link.write(cell))?,
+            Phase::Transit(link) => seal_records(sealer, scratch, cells, |cell| link.write(cell))?,
+        };
         if len == 0 {
             return Ok(0);
         }
@@ -390,10 +484,10 @@ fn whole_records(cells: u64, scratch: &Scratch) -> u64 {
 
 /// Makes `cells` fresh cells into records in `scratch.write`; returns their bytes.
 fn seal_records(
-    link: &mut EchoLink,
     sealer: &mut Sealer,
     scratch: &mut Scratch,
     cells: u64,
+    mut make: impl FnMut(&mut Cell),
 ) -> Result<usize, Fault> {
     let cells_per_record = scratch.cells_per_record();
     let mut left = usize::try_from(cells).unwrap_or(usize::MAX);
@@ -404,7 +498,7 @@ fn seal_records(
         let plaintext = &mut record[HEADER..HEADER + count * CELL_LEN];
         let (cells, _) = plaintext.as_chunks_mut::<CELL_LEN>();
         for cell in cells {
-            link.write(cell);
+            make(cell);
         }
         sealer.seal(record)?;
         len += record.len();

@@ -16,7 +16,7 @@ use ff_proto::units::{BytesPerSec, MonoTime};
 use mio::{Events, Interest, Poll, Token, Waker};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::order::{LinkFailure, MeasurerError, Order, SecondReport, WorkerTotals};
+use crate::order::{Flow, LinkFailure, MeasurerError, SecondReport, WorkerTotals};
 use crate::report::Counters;
 use crate::socket::{EchoSocket, Fault, Scratch};
 use crate::window::{Pace, Path};
@@ -127,13 +127,13 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// A worker to which so many of the order's links will be added; to be made on its own thread.
-    pub(crate) fn new(setup: Setup, links: usize, order: &Order) -> Self {
+    /// A worker to which so many of the flow's links will be added; to be made on its own thread.
+    pub(crate) fn new(setup: Setup, links: usize, flow: &Flow) -> Self {
         let deadline = MonoTime::from(setup.zero.elapsed()) + OPEN_TIMEOUT;
         Self {
             setup,
             sockets: Vec::with_capacity(links),
-            scratch: Scratch::new(Path::new(links, order.sockets.into()), order.cells_per_record),
+            scratch: Scratch::new(Path::new(links, flow.sockets.into()), flow.cells_per_record),
             counters: Counters::new(),
             stage: Stage::Opening { deadline },
             bucket: None,
@@ -290,8 +290,12 @@ impl Worker {
 
     /// Waits for the kernel, the time or a command, unless there is more to do at once.
     fn wait(&mut self, events: &mut Events, busy: bool, since: MonoTime) -> io::Result<()> {
-        // Of links whose turn has not come the kernel will not speak again.
-        let left = busy || self.sockets.iter().flatten().any(|socket| socket.readable);
+        // Of links whose turn has not come the kernel will not speak again, and not of what the other
+        // end of a circuit receives.
+        let is_running = matches!(self.stage, Stage::Running { .. });
+        let is_waiting =
+            |socket: &EchoSocket| socket.readable || (is_running && socket.must_look());
+        let left = busy || self.sockets.iter().flatten().any(is_waiting);
         let timeout = if left { Some(Duration::ZERO) } else { self.timeout(self.now()) };
         match self.setup.poll.poll(events, timeout) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),

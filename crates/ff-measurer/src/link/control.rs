@@ -14,10 +14,12 @@ use ff_proto::cell::peek_cell;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tor_llcrypto::pk::ed25519::Ed25519Identity;
+use tor_llcrypto::pk::rsa::RsaIdentity;
 use zeroize::Zeroizing;
 
 use crate::link::record::{
-    HEADER, MAX_PLAINTEXT, MAX_WIRE, Opened, Opener, RECORD_OVERHEAD, RecordError, Sealer,
+    HEADER, MAX_PLAINTEXT, MAX_WIRE, Opened, Opener, RECORD_OVERHEAD, RecordError, Sealer, Suite,
 };
 use crate::link::{EXPORTER_LEN, Link};
 
@@ -69,6 +71,18 @@ pub enum ControlError {
     },
 }
 
+/// What is known of a link, and not needed here.
+struct About {
+    /// As in [`Link`].
+    ed_identity: Option<Ed25519Identity>,
+    /// As in [`Link`].
+    rsa_identity: Option<RsaIdentity>,
+    /// As in [`Link`].
+    suite: Suite,
+    /// As in [`Link`].
+    link_protocol: Option<u16>,
+}
+
 /// An open link that sends and receives single cells.
 pub struct ControlLink {
     /// The socket.
@@ -89,6 +103,8 @@ pub struct ControlLink {
     plain: Vec<u8>,
     /// Whether the relay has announced that it sends nothing more.
     closed: bool,
+    /// What else is known of it.
+    about: About,
 }
 
 impl ControlLink {
@@ -98,6 +114,8 @@ impl ControlLink {
     /// [`ControlError::Io`] when tokio cannot take the socket.
     pub fn new(link: Link) -> Result<Self, ControlError> {
         let Link { tcp, peer, sealer, opener, exporter, .. } = link;
+        let Link { ed_identity, rsa_identity, suite, link_protocol, .. } = link;
+        let about = About { ed_identity, rsa_identity, suite, link_protocol };
         let tcp = TcpStream::from_std(tcp).map_err(|source| ControlError::Io { peer, source })?;
         Ok(Self {
             tcp,
@@ -109,6 +127,7 @@ impl ControlLink {
             ciphertext: link.leftover_ciphertext,
             plain: link.leftover_plaintext,
             closed: false,
+            about,
         })
     }
 
@@ -166,6 +185,30 @@ impl ControlLink {
         };
         // The socket is closed in any case; a peer that is gone already needs no farewell.
         let _ = timeout(CLOSE_TIMEOUT, farewell).await;
+    }
+
+    /// Gives the link back, with what has been received and not been asked for. Cells that the socket has
+    /// not taken are lost; [`send_cells`](Self::send_cells) leaves none.
+    ///
+    /// # Errors
+    /// [`ControlError::Io`] when tokio does not let go of the socket.
+    pub fn into_link(self) -> Result<Link, ControlError> {
+        let Self { tcp, peer, exporter, sealer, opener, ciphertext, plain, about, .. } = self;
+        let tcp = tcp.into_std().map_err(|source| ControlError::Io { peer, source })?;
+        let About { ed_identity, rsa_identity, suite, link_protocol } = about;
+        Ok(Link {
+            tcp,
+            peer,
+            sealer,
+            opener,
+            exporter,
+            leftover_ciphertext: ciphertext,
+            leftover_plaintext: plain,
+            ed_identity,
+            rsa_identity,
+            suite,
+            link_protocol,
+        })
     }
 
     /// Secret known to the two ends of this TLS connection only.

@@ -192,6 +192,16 @@ impl Server {
     }
 }
 
+/// The client's point in the handshake data of CREATE2, by which a circuit can be told from others.
+///
+/// # Errors
+/// [`DecodeError::Truncated`].
+pub fn client_point(request: &[u8]) -> Result<[u8; LEN], DecodeError> {
+    let mut reader = Reader::new(request);
+    reader.take(2 * LEN, "a client's relay")?;
+    reader.array("a client's point")
+}
+
 /// Keys of the client's message.
 struct MessageKeys {
     /// Encrypts it.

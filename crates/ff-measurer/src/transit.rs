@@ -1,0 +1,217 @@
+//! Cells in transit: through a relay that does nothing but its daily work, from a measurer to a sink and
+//! back.
+//!
+//! ```text
+//!   measurer ── links as a client, CREATE2, EXTEND2 ──▶ any relay ── links of its own ──▶ sink
+//!     cells of random content ═══▶ a layer of its crypto, its queues ═══▶ counted, a sample checked
+//!                            and the same the other way
+//! ```
+//!
+//! [`Transit::prepare`] opens links and circuits; two [`Measurer`]s, one at each end, do the rest. What
+//! arrives at one end is the other's measure of how much may be on the way, so both run in one process.
+
+mod build;
+pub(crate) mod link;
+mod sink;
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use ff_proto::ids::CryptoKind;
+use ff_proto::onion::circuit::CircuitError;
+use ff_proto::units::BytesPerSec;
+
+use crate::link::control::ControlError;
+use crate::link::{IdentityError, LinkError, LinkOptions, TargetAddr};
+use crate::measurer::{Measurer, MeasurerEvent};
+use crate::order::{Flow, MeasurerError, WorkerTotals};
+
+/// Which ways cells go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the measurer to the sink: the relay decrypts.
+    Forward,
+    /// From the sink to the measurer: the relay encrypts.
+    Backward,
+    /// Both at once.
+    Both,
+}
+
+impl Direction {
+    /// Whether the measurer sends.
+    fn is_forward(self) -> bool {
+        self != Self::Backward
+    }
+
+    /// Whether the sink sends.
+    fn is_backward(self) -> bool {
+        self != Self::Forward
+    }
+}
+
+/// What to send through which relay.
+#[derive(Clone, Debug)]
+pub struct TransitOrder {
+    /// The relay.
+    pub target: TargetAddr,
+    /// Its key for circuits, `ntor-onion-key` of its descriptor.
+    pub onion_key: [u8; 32],
+    /// The crypto of the circuits.
+    pub crypto: CryptoKind,
+    /// Links to the relay.
+    pub links: u16,
+    /// Circuits over all of them.
+    pub circuits: u32,
+    /// How many of these are opened in a second at most; `None` for as fast as it goes.
+    pub circuits_per_sec: Option<u32>,
+    /// Where sinks listen, each with an identity of its own: the relay has one link to each.
+    pub sinks: Vec<SocketAddr>,
+    /// Which ways cells go.
+    pub direction: Direction,
+    /// The rate each way; `None` for as fast as it goes.
+    pub rate: Option<BytesPerSec>,
+    /// How long to send.
+    pub duration: Duration,
+    /// Cells per TLS record, 1 to 31.
+    pub cells_per_record: usize,
+    /// With which probability a cell is checked at least.
+    pub check_probability: f64,
+    /// The processor cores of the measurer and of the sink, as in [`crate::Order::cores`].
+    pub cores: [Vec<usize>; 2],
+    /// How to open links.
+    pub link: LinkOptions,
+}
+
+/// Why cells could not be sent through a relay.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransitError {
+    /// The order makes no sense.
+    #[error("{0}")]
+    Order(&'static str),
+    /// A sink cannot listen.
+    #[error("the sink cannot listen on {addr}")]
+    Listen {
+        /// Where.
+        addr: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A sink has no identity.
+    #[error("the sink has no identity")]
+    Identity(#[from] IdentityError),
+    /// A link could not be opened.
+    #[error("a link to the relay could not be opened")]
+    Link(#[from] LinkError),
+    /// A link broke while circuits were opened.
+    #[error("a link broke while circuits were opened")]
+    Control(#[from] ControlError),
+    /// A circuit did not open. No other is tried in its place, because a relay takes that for an attack.
+    #[error("circuit {number} of {wanted} did not open")]
+    Circuit {
+        /// Which one on its link, from 1.
+        number: u32,
+        /// How many its link was to have.
+        wanted: u32,
+        /// Why.
+        source: CircuitError,
+    },
+    /// A relay did not answer in time.
+    #[error("the relay did not open a circuit within {0:?}")]
+    Timeout(Duration),
+    /// Circuits were opened that did not reach a sink of ours.
+    #[error("{missing} circuits do not end at our sinks: somebody else answered")]
+    Elsewhere {
+        /// How many.
+        missing: usize,
+    },
+    /// One of the ends failed, or the relay did something to the cells that no relay does.
+    #[error(transparent)]
+    Measurer(#[from] MeasurerError),
+}
+
+/// One second, cells as they arrived.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TransitSecond {
+    /// Seconds since the start.
+    pub second: u16,
+    /// Cells that arrived at the sink.
+    pub forward_cells: u64,
+    /// Cells that arrived at the measurer.
+    pub backward_cells: u64,
+    /// CPU time of both ends in microseconds.
+    pub cpu_micros: u64,
+}
+
+/// What the two ends tell.
+#[derive(Debug)]
+pub enum TransitEvent {
+    /// A second is over.
+    Second(TransitSecond),
+    /// All is over: the totals of the measurer and of the sink.
+    Done(Box<[WorkerTotals; 2]>),
+}
+
+/// Circuits through a relay, both ends of which are here.
+#[derive(Debug)]
+pub struct Transit {
+    /// The measurer, then the sink.
+    ends: [Measurer; 2],
+}
+
+impl Transit {
+    /// Opens links and circuits; to be called on a tokio runtime.
+    ///
+    /// # Errors
+    /// [`TransitError`].
+    pub async fn prepare(order: &TransitOrder) -> Result<Self, TransitError> {
+        let [measurer, sink] = build::links(order).await?;
+        let flow = |links: usize, is_sending: bool, cores: &[usize]| Flow {
+            sockets: u16::try_from(links).unwrap_or(u16::MAX),
+            rate: order.rate.filter(|_| is_sending),
+            duration: order.duration,
+            cells_per_record: order.cells_per_record,
+            cores: cores.to_vec(),
+        };
+        let [ours, theirs] = &order.cores;
+        let flows = [
+            flow(measurer.len(), order.direction.is_forward(), ours),
+            flow(sink.len(), order.direction.is_backward(), theirs),
+        ];
+        let ends = [
+            Measurer::in_transit(&flows[0], measurer).await?,
+            Measurer::in_transit(&flows[1], sink).await?,
+        ];
+        Ok(Self { ends })
+    }
+
+    /// Starts the sending at a moment.
+    pub fn start(&self, at: Instant) {
+        self.ends.iter().for_each(|end| end.start(at));
+    }
+
+    /// What happens next. After `Done` or an error there is nothing.
+    ///
+    /// # Errors
+    /// [`TransitError::Measurer`].
+    pub async fn next_event(&mut self) -> Result<TransitEvent, TransitError> {
+        let [measurer, sink] = &mut self.ends;
+        match tokio::join!(measurer.next_event(), sink.next_event()) {
+            (MeasurerEvent::Failed(error), _) | (_, MeasurerEvent::Failed(error)) => {
+                Err(error.into())
+            }
+            (MeasurerEvent::Second(ours), MeasurerEvent::Second(theirs)) => {
+                Ok(TransitEvent::Second(TransitSecond {
+                    second: ours.second,
+                    forward_cells: theirs.echoed_cells,
+                    backward_cells: ours.echoed_cells,
+                    cpu_micros: ours.cpu_micros + theirs.cpu_micros,
+                }))
+            }
+            (MeasurerEvent::Done(ours), MeasurerEvent::Done(theirs)) => {
+                Ok(TransitEvent::Done(Box::new([*ours, *theirs])))
+            }
+            _ => Err(TransitError::Order("the two ends do not count the same seconds")),
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Opens the links and the circuits of an order, and makes both ends of each circuit.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use ff_proto::cell::{CELL_LEN, CMD_DESTROY, CMD_PADDING, CMD_VPADDING, CellRef};
+use ff_proto::circuit::{EphemeralKey, Passage};
+use ff_proto::ids::Ed25519Id;
+use ff_proto::onion::circuit::{Building, CircuitError, Step, Way};
+use ff_proto::onion::extend::CMD_RELAY;
+use ff_proto::onion::ntor::OnionKey;
+use ff_proto::session::cells::{Drain, Source};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::link::{Arrived, Circuit, TransitLink};
+use super::sink::{Expected, Point, Sink, SinkLink};
+use super::{TransitError, TransitOrder};
+use crate::link::control::{ControlLink, OwnedCell};
+use crate::link::{self, Link};
+
+/// How long a relay may take for one circuit.
+const CIRCUIT_TIME: Duration = Duration::from_secs(30);
+/// Ids of circuits that we open have this bit (tor-spec 5.1.1).
+const INITIATOR: u32 = 0x8000_0000;
+
+/// A circuit that is open.
+struct OpenCircuit {
+    /// Its id on our link.
+    circ_id: u32,
+    /// By what the sink knows it.
+    point: Point,
+    /// What the relay does with its cells, away from us and towards us.
+    passages: [Passage; 2],
+}
+
+/// A link of ours and its circuits.
+struct OurLink {
+    /// The link.
+    link: ControlLink,
+    /// Its circuits.
+    circuits: Vec<OpenCircuit>,
+}
+
+/// Links as the hot path takes them.
+type Links = Vec<(Link, TransitLink)>;
+
+/// Opens all that the order asks for: our links, and those of the sink.
+pub(super) async fn links(order: &TransitOrder) -> Result<[Links; 2], TransitError> {
+    if order.links == 0 || order.sinks.is_empty() || order.circuits < order.links.into() {
+        return Err(TransitError::Order("a link, a circuit for each, and a sink are the least"));
+    }
+    let (expected, (done, is_done)) = (Expected::default(), watch::channel(()));
+    let mut sinks = Vec::new();
+    for &addr in &order.sinks {
+        sinks.push(Sink::start(addr, expected.clone(), is_done.clone()).await?);
+    }
+    let ours = open_all(order, &sinks, &expected).await?;
+    done.send_replace(());
+    let mut theirs = Vec::new();
+    for sink in sinks {
+        theirs.extend(sink.into_links().await);
+    }
+    join(order, ours, theirs)
+}
+
+/// Opens our links, and the circuits of each one after the other.
+async fn open_all(
+    order: &TransitOrder,
+    sinks: &[Sink],
+    expected: &Expected,
+) -> Result<Vec<OurLink>, TransitError> {
+    let mut tasks = JoinSet::new();
+    let (links, circuits) = (u32::from(order.links), order.circuits);
+    for index in 0..links {
+        let count = circuits / links + u32::from(index < circuits % links);
+        let ways: Vec<_> = (0..count)
+            .map(|circuit| way(order, &sinks[(index + circuit * links) as usize % sinks.len()]))
+            .collect();
+        let pause = order.circuits_per_sec.map(|rate| Duration::from_secs(links.into()) / rate);
+        let (target, options) = (order.target, order.link.clone());
+        let expected = expected.clone();
+        tasks.spawn(async move {
+            let link = link::open(&target, &options).await?;
+            open_circuits(ControlLink::new(link)?, ways, pause, &expected).await
+        });
+    }
+    let mut opened = Vec::new();
+    while let Some(link) = tasks.join_next().await {
+        let gone = |_| TransitError::Order("a task is gone");
+        opened.push(link.map_err(gone)??);
+    }
+    Ok(opened)
+}
+
+/// The way through the relay to this sink.
+fn way(order: &TransitOrder, sink: &Sink) -> Way {
+    let id = Ed25519Id(order.target.ed_identity.into());
+    let relay = OnionKey { id, key: order.onion_key };
+    Way { relay, crypto: order.crypto, next: sink.next, next_key: sink.key }
+}
+
+/// Opens the circuits of one link.
+async fn open_circuits(
+    mut link: ControlLink,
+    ways: Vec<Way>,
+    pause: Option<Duration>,
+    expected: &Expected,
+) -> Result<OurLink, TransitError> {
+    let wanted = u32::try_from(ways.len()).unwrap_or(u32::MAX);
+    let mut circuits = Vec::with_capacity(ways.len());
+    for (way, number) in ways.into_iter().zip(1..) {
+        let entropy = [rand::random(), rand::random()];
+        let point = EphemeralKey::new(entropy[1]).public();
+        expected.add(point);
+        let circ_id = INITIATOR | number;
+        let opening = open_circuit(&mut link, circ_id, way, entropy);
+        let opened = timeout(CIRCUIT_TIME, opening).await;
+        let opened = opened.map_err(|_| TransitError::Timeout(CIRCUIT_TIME))??;
+        let failed = |source| TransitError::Circuit { number, wanted, source };
+        circuits.push(OpenCircuit { circ_id, point, passages: opened.map_err(failed)? });
+        if let Some(pause) = pause {
+            sleep(pause).await;
+        }
+    }
+    Ok(OurLink { link, circuits })
+}
+
+/// Opens one circuit.
+async fn open_circuit(
+    link: &mut ControlLink,
+    circ_id: u32,
+    way: Way,
+    entropy: [[u8; 32]; 2],
+) -> Result<Result<[Passage; 2], CircuitError>, TransitError> {
+    let (mut building, create) = match Building::new(circ_id, way, entropy) {
+        Ok(begun) => begun,
+        Err(error) => return Ok(Err(error)),
+    };
+    link.send_cells(&create).await?;
+    loop {
+        let OwnedCell { circ_id: id, command, body } = link.recv_cell().await?;
+        if [CMD_PADDING, CMD_VPADDING].contains(&command) {
+            continue;
+        }
+        if id != circ_id {
+            // Another one of ours ended; nothing else comes on those that are open.
+            let reason = body.first().copied().filter(|_| command == CMD_DESTROY).unwrap_or(0);
+            return Ok(Err(CircuitError::Destroyed(reason)));
+        }
+        let cell = CellRef { circ_id, command, body: &body, wire_len: CELL_LEN };
+        match building.handle(cell) {
+            Ok(Step::Send(next, cell)) => {
+                building = *next;
+                link.send_cells(&*cell).await?;
+            }
+            Ok(Step::Open(passages)) => return Ok(Ok(*passages)),
+            Err(error) => return Ok(Err(error)),
+        }
+    }
+}
+
+/// One direction of a circuit: what its ends have in common.
+struct Lane {
+    /// Makes the content.
+    content: [u8; 16],
+    /// Draws the cells to check.
+    sampling: [u8; 16],
+    /// How many have arrived.
+    arrived: Arrived,
+}
+
+impl Lane {
+    /// A fresh one.
+    fn new() -> Self {
+        Self { content: rand::random(), sampling: rand::random(), arrived: Arrived::default() }
+    }
+
+    /// Its sending end, on the link where the circuit has this id.
+    fn send(&self, circuit: &mut Circuit, circ_id: u32) {
+        circuit.send(Source::new(circ_id, CMD_RELAY, &self.content), self.arrived.clone());
+    }
+
+    /// Its receiving end, behind a relay that does this.
+    fn receive(&self, circuit: &mut Circuit, passage: &Passage, check_probability: f64) {
+        let drain = Drain::new(&self.content, passage, &self.sampling, check_probability);
+        circuit.receive(drain, self.arrived.clone());
+    }
+}
+
+/// Makes both ends of each circuit.
+fn join(
+    order: &TransitOrder,
+    ours: Vec<OurLink>,
+    theirs: Vec<SinkLink>,
+) -> Result<[Links; 2], TransitError> {
+    let mut places = HashMap::new();
+    let mut sinks = Vec::new();
+    for (index, SinkLink { link, circuits }) in theirs.into_iter().enumerate() {
+        places.extend(circuits.into_iter().map(|(circ_id, point)| (point, (index, circ_id))));
+        sinks.push((link.into_link()?, TransitLink::default()));
+    }
+    let (mut measurers, mut missing) = (Vec::new(), 0);
+    for OurLink { link, circuits } in ours {
+        let mut transit = TransitLink::default();
+        for OpenCircuit { circ_id, point, passages: [forward, backward] } in circuits {
+            let Some((index, sink_id)) = places.remove(&point) else {
+                missing += 1;
+                continue;
+            };
+            let (mut near, mut far) = (Circuit::default(), Circuit::default());
+            if order.direction.is_forward() {
+                let lane = Lane::new();
+                lane.send(&mut near, circ_id);
+                lane.receive(&mut far, &forward, order.check_probability);
+            }
+            if order.direction.is_backward() {
+                let lane = Lane::new();
+                lane.send(&mut far, sink_id);
+                lane.receive(&mut near, &backward, order.check_probability);
+            }
+            transit.add(circ_id, near);
+            sinks[index].1.add(sink_id, far);
+        }
+        measurers.push((link.into_link()?, transit));
+    }
+    if missing > 0 {
+        return Err(TransitError::Elsewhere { missing });
+    }
+    Ok([measurers, sinks])
+}

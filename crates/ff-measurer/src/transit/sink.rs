@@ -1,0 +1,174 @@
+//! The sink while circuits are opened: it accepts links and answers CREATE2 of circuits that it knows of.
+//!
+//! Strangers' circuits are refused, and nothing else of theirs is answered.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ff_proto::cell::{CMD_DESTROY, Cell, fixed_cell};
+use ff_proto::circuit::EphemeralKey;
+use ff_proto::ids::Ed25519Id;
+use ff_proto::onion::circuit::CircuitError;
+use ff_proto::onion::extend::{
+    CMD_CREATE2, CMD_CREATED2, NextRelay, created, is_extensions, read_create,
+};
+use ff_proto::onion::ntor::{self, HANDSHAKE_TYPE, Server};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::TransitError;
+use crate::link::control::{ControlLink, OwnedCell};
+use crate::link::{LinkIdentity, accept};
+
+/// How long somebody who connects has for the handshakes.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(20);
+/// Links that a sink accepts at most: the relay needs one, and may open another when that breaks.
+const MAX_LINKS: usize = 8;
+/// The reason in DESTROY for who asks without being known: none.
+const NO_REASON: u8 = 0;
+
+/// The client's point in a circuit's handshake, by which the circuit is known.
+pub(super) type Point = [u8; 32];
+
+/// Circuits that the sinks are to answer.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Expected(Arc<Mutex<HashSet<Point>>>);
+
+impl Expected {
+    /// Adds one.
+    pub(super) fn add(&self, point: Point) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(point);
+    }
+
+    /// Takes one out. Whether it was there.
+    fn take(&self, point: &Point) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(point)
+    }
+}
+
+/// A link that a sink has accepted, and the circuits on it.
+pub(super) struct SinkLink {
+    /// The link.
+    pub(super) link: ControlLink,
+    /// Its circuits' ids, and by what each is known.
+    pub(super) circuits: Vec<(u32, Point)>,
+}
+
+/// A relay of ours that exists for circuits to end at.
+pub(super) struct Sink {
+    /// What the relay is to know of it.
+    pub(super) next: NextRelay,
+    /// Its key for circuits.
+    pub(super) key: [u8; 32],
+    /// What accepts its links; gives them back when it is told to.
+    task: tokio::task::JoinHandle<Vec<SinkLink>>,
+}
+
+impl Sink {
+    /// Makes an identity and listens, until `done` changes.
+    pub(super) async fn start(
+        addr: SocketAddr,
+        expected: Expected,
+        done: watch::Receiver<()>,
+    ) -> Result<Self, TransitError> {
+        let failed = |source| TransitError::Listen { addr, source };
+        let identity = tokio::task::spawn_blocking(LinkIdentity::generate).await;
+        let identity = identity.map_err(|e| failed(std::io::Error::other(e)))??;
+        let listener = TcpListener::bind(addr).await.map_err(failed)?;
+        let ed_id = Ed25519Id(identity.ed_identity().into());
+        let server = Server { id: ed_id, key: EphemeralKey::new(rand::random()) };
+        let rsa_id = <[u8; 20]>::try_from(identity.rsa_identity().as_bytes());
+        let rsa_id = rsa_id.map_err(|e| failed(std::io::Error::other(e)))?;
+        let next = NextRelay { addr: listener.local_addr().map_err(failed)?, rsa_id, ed_id };
+        let key = server.public().key;
+        let host = Host { identity, server, expected };
+        let task = tokio::spawn(serve(listener, Arc::new(host), done));
+        Ok(Self { next, key, task })
+    }
+
+    /// Its links, once `done` has changed.
+    pub(super) async fn into_links(self) -> Vec<SinkLink> {
+        // A panic has been printed, and its circuits are missed later.
+        self.task.await.unwrap_or_default()
+    }
+}
+
+/// What all links of a sink share.
+struct Host {
+    /// Who it is.
+    identity: LinkIdentity,
+    /// Its key for circuits.
+    server: Server,
+    /// Whom it answers.
+    expected: Expected,
+}
+
+/// Accepts links.
+async fn serve(
+    listener: TcpListener,
+    host: Arc<Host>,
+    mut done: watch::Receiver<()>,
+) -> Vec<SinkLink> {
+    let mut links = JoinSet::new();
+    loop {
+        tokio::select! {
+            _ = done.changed() => break,
+            Some(_) = links.join_next(), if links.len() >= MAX_LINKS => {}
+            accepted = listener.accept(), if links.len() < MAX_LINKS => match accepted {
+                Ok((tcp, _)) => drop(links.spawn(serve_link(tcp, host.clone(), done.clone()))),
+                // As a rule there are no free file descriptors.
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            },
+        }
+    }
+    links.join_all().await.into_iter().flatten().collect()
+}
+
+/// Opens one link and answers what comes over it; nothing when it breaks.
+async fn serve_link(
+    tcp: TcpStream,
+    host: Arc<Host>,
+    mut done: watch::Receiver<()>,
+) -> Option<SinkLink> {
+    let link = tokio::select! {
+        link = accept(tcp, &host.identity, HANDSHAKE_TIME) => link.ok()?,
+        _ = done.changed() => return None,
+    };
+    let mut link = ControlLink::new(link).ok()?;
+    let mut circuits = Vec::new();
+    loop {
+        let cell = tokio::select! {
+            // Cells of circuits that are open do not come before all are.
+            cell = link.recv_cell() => cell.ok()?,
+            _ = done.changed() => return Some(SinkLink { link, circuits }),
+        };
+        if cell.command == CMD_CREATE2 {
+            let answer = match host.answer(&cell) {
+                Ok((point, answer)) => {
+                    circuits.push((cell.circ_id, point));
+                    answer
+                }
+                Err(_) => fixed_cell(cell.circ_id, CMD_DESTROY, &[NO_REASON]).ok()?,
+            };
+            link.send_cells(&answer).await.ok()?;
+        }
+    }
+}
+
+impl Host {
+    /// Answers CREATE2: by what the circuit is known, and CREATED2.
+    fn answer(&self, cell: &OwnedCell) -> Result<(Point, Cell), CircuitError> {
+        let (kind, handshake) = read_create(&cell.body)?;
+        let point = ntor::client_point(handshake)?;
+        if kind != HANDSHAKE_TYPE || !self.expected.take(&point) {
+            return Err(CircuitError::Unexpected(cell.command));
+        }
+        let ephemeral = EphemeralKey::new(rand::random());
+        let respond = |message: &[u8]| is_extensions(message).then(|| vec![0]);
+        let (reply, _) = self.server.answer(handshake, &ephemeral, respond)?;
+        Ok((point, fixed_cell(cell.circ_id, CMD_CREATED2, &created(&reply)?)?))
+    }
+}
