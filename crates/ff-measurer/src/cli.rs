@@ -1,5 +1,7 @@
 //! The command line.
 
+mod transit;
+
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -8,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 
+pub use self::transit::{Crypto, TransitOptions, Way};
 use crate::bench::{self, BenchOptions, Record, Throughput};
 
 /// Generates FlashFlow's measurement traffic.
@@ -27,6 +30,11 @@ pub enum Command {
     /// Compares, in one run and over loopback, an echo over plain TCP, an echo over TLS, and the
     /// measurer. A team needs about three times the capacity of the fastest relay it measures.
     Bench(Bench),
+    /// Find out what a relay forwards, whatever software it runs.
+    ///
+    /// Sends cells of random content through circuits of the relay to sinks of this command, and back.
+    /// The relay does with them what it does with its clients' cells, and needs no extension.
+    Transit(TransitOptions),
 }
 
 /// Options of `bench`.
@@ -52,7 +60,14 @@ pub struct Bench {
 /// # Errors
 /// When it cannot be carried out.
 pub fn run(cli: &Cli) -> Result<ExitCode> {
-    let Command::Bench(options) = &cli.command;
+    match &cli.command {
+        Command::Bench(options) => run_bench(options),
+        Command::Transit(options) => transit::run(options),
+    }
+}
+
+/// Carries `bench` out.
+fn run_bench(options: &Bench) -> Result<ExitCode> {
     let bench_options = BenchOptions {
         sockets: options.sockets,
         run: Duration::from_secs(options.seconds.into()),

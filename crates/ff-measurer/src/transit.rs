@@ -14,7 +14,7 @@ mod build;
 pub(crate) mod link;
 mod sink;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use ff_proto::ids::CryptoKind;
@@ -80,6 +80,19 @@ pub struct TransitOrder {
     pub cores: [Vec<usize>; 2],
     /// How to open links.
     pub link: LinkOptions,
+}
+
+impl TransitOrder {
+    /// Whether the relay's address is one of a private network, or of this machine.
+    #[must_use]
+    pub fn is_private(&self) -> bool {
+        match self.target.addr.ip().to_canonical() {
+            IpAddr::V4(ip) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),
+            IpAddr::V6(ip) => {
+                ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local()
+            }
+        }
+    }
 }
 
 /// Why cells could not be sent through a relay.

@@ -3,6 +3,8 @@
 use std::fmt;
 
 use clap::ValueEnum;
+use ff_measurer::transit::Direction;
+use ff_proto::ids::CryptoKind;
 
 /// Where in the circuits the relay is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -47,6 +49,34 @@ pub(crate) struct Case {
     pub(crate) secs: u16,
     /// Cells that measurers put into a TLS record.
     pub(crate) cells_per_record: usize,
+    /// What it forwards.
+    pub(crate) by: Witness,
+    /// How cells in transit go.
+    pub(crate) transits: Transits,
+}
+
+/// What the relay forwards, to be compared with what it is measured at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Witness {
+    /// Downloads of tor's clients.
+    Downloads,
+    /// Cells of measurers, through circuits to sinks and back.
+    Transit,
+    /// The one, then the other.
+    Both,
+}
+
+/// How cells in transit go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Transits {
+    /// Circuits, if there are not more links.
+    pub(crate) circuits: u32,
+    /// Sinks, to each of which the relay opens a link.
+    pub(crate) sinks: u8,
+    /// Which way.
+    pub(crate) direction: Direction,
+    /// The circuits' crypto.
+    pub(crate) crypto: CryptoKind,
 }
 
 impl Case {

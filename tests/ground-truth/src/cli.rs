@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Parser;
+use ff_measurer::cli::Way;
+use ff_proto::ids::CryptoKind;
 use ff_proto::params::{CELLS_PER_RECORD, Params};
 
-use crate::case::{Case, Limit, Position};
+use crate::case::{Case, Limit, Position, Transits, Witness};
 
 /// Compares what a relay forwards for ordinary circuits with what FlashFlow says of it.
 ///
@@ -79,6 +81,21 @@ pub(crate) struct Cli {
     #[arg(long, conflicts_with_all = ["rounds", "turns", "seconds", "rate_rounds", "rate_seconds",
           "positions", "quotas", "limits", "sockets", "cpu_sockets", "expect"])]
     pub(crate) short: bool,
+    /// What the relay forwards: downloads of tor's clients, cells in transit between measurers and
+    /// sinks, which cost the other core less, or both in turn.
+    #[arg(long, value_enum, default_value_t = Witness::Downloads)]
+    pub(crate) by: Witness,
+    /// Circuits of cells in transit; one a link at least.
+    #[arg(long, default_value_t = 50, value_name = "COUNT",
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) transit_circuits: u32,
+    /// Sinks of cells in transit: links that the relay opens.
+    #[arg(long, default_value_t = 3, value_name = "COUNT",
+          value_parser = clap::value_parser!(u8).range(1..=200))]
+    pub(crate) transit_sinks: u8,
+    /// Which way cells in transit go.
+    #[arg(long, value_enum, default_value_t = Way::Both)]
+    pub(crate) transit_direction: Way,
     /// Let clients build circuits without CGO, as those before tor 0.4.9 do.
     #[arg(long)]
     pub(crate) old_circuits: bool,
@@ -163,9 +180,22 @@ impl Cli {
         cli
     }
 
+    /// How cells in transit go.
+    fn transits(&self) -> Transits {
+        let crypto =
+            if self.old_circuits { CryptoKind::AES128_CTR } else { CryptoKind::CGO_AES128 };
+        Transits {
+            circuits: self.transit_circuits,
+            sinks: self.transit_sinks,
+            direction: self.transit_direction.into(),
+            crypto,
+        }
+    }
+
     /// The cases, those limited by CPU first.
     pub(crate) fn cases(&self) -> Vec<Case> {
         let mut cases = Vec::new();
+        let (by, transits) = (self.by, self.transits());
         for &position in &self.positions {
             for &percent in self.quotas.iter().filter(|&&percent| percent > 0) {
                 cases.push(Case {
@@ -177,6 +207,8 @@ impl Cli {
                     warm_up_secs: CPU_WARM_UP_SECS,
                     secs: self.seconds,
                     cells_per_record: self.cells_per_record,
+                    by,
+                    transits,
                 });
             }
             for &mbit in self.limits.iter().filter(|&&mbit| mbit > 0) {
@@ -189,6 +221,8 @@ impl Cli {
                     warm_up_secs: RATE_WARM_UP_SECS,
                     secs: self.rate_seconds,
                     cells_per_record: self.cells_per_record,
+                    by,
+                    transits,
                 });
             }
         }

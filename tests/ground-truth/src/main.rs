@@ -8,13 +8,14 @@ mod pace;
 mod phase;
 mod sample;
 mod table;
+mod transit;
 
 use std::fs;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use case::Case;
+use case::{Case, Witness};
 use cli::Cli;
 use lab::{Lab, Subject};
 use phase::Bench;
@@ -78,8 +79,13 @@ fn run(cli: &Cli) -> Result<bool> {
 /// One turn: the relay forwards, and is measured over each number of sockets.
 fn turn_of(bench: &mut Bench<'_>, case: &Case, round: u16) -> Result<Vec<Sample>> {
     let mut samples = Vec::new();
-    take(&mut samples, || bench.forward(round))?;
+    if case.by != Witness::Transit {
+        take(&mut samples, || bench.forward(round))?;
+    }
     for &sockets in &case.sockets {
+        if case.by != Witness::Downloads {
+            take(&mut samples, || bench.transit(round, sockets))?;
+        }
         take(&mut samples, || bench.echo(round, Subject::Target, sockets))?;
         if bench.has_direct() {
             take(&mut samples, || bench.echo(round, Subject::Direct, sockets))?;
@@ -139,17 +145,19 @@ fn check(cli: &Cli, series: &[Series]) -> bool {
         for row in &rows {
             let (min, max) = match row.work {
                 Work::DirectEcho { sockets } => {
-                    (ratio_of(&rows, Work::Echo { sockets }), f64::INFINITY)
+                    (ratio_of(&rows, row.truth, Work::Echo { sockets }), f64::INFINITY)
                 }
                 _ => (min, max),
             };
             if !(min..=max).contains(&row.rates.ratio()) {
                 is_good = false;
                 eprintln!(
-                    "ground-truth: {} as {}, {:?}: the ratio is {:.3} and not in {min:.3}..{max:.3}",
+                    "ground-truth: {} as {}, {:?} by {:?}: the ratio is {:.3} and not in \
+                     {min:.3}..{max:.3}",
                     one.case.limit,
                     one.case.position,
                     row.work,
+                    row.truth,
                     row.rates.ratio(),
                 );
             }
@@ -158,7 +166,8 @@ fn check(cli: &Cli, series: &[Series]) -> bool {
     is_good
 }
 
-/// The ratio of one kind of echo; not a number without samples that count.
-fn ratio_of(rows: &[Row], work: Work) -> f64 {
-    rows.iter().find(|row| row.work == work).map_or(f64::NAN, |row| row.rates.ratio())
+/// The ratio of two kinds of work; not a number without samples that count.
+fn ratio_of(rows: &[Row], truth: Work, work: Work) -> f64 {
+    let row = rows.iter().find(|row| (row.truth, row.work) == (truth, work));
+    row.map_or(f64::NAN, |row| row.rates.ratio())
 }

@@ -143,10 +143,12 @@ fn logs<'a>(samples: impl Iterator<Item = &'a Sample>, what: fn(&Sample) -> f64)
 mod tests {
     use std::iter::repeat_n;
 
+    use ff_measurer::transit::Direction;
+    use ff_proto::ids::CryptoKind;
     use tornet::QuotaStats;
 
     use super::*;
-    use crate::case::{Case, Limit, Position};
+    use crate::case::{Case, Limit, Position, Transits, Witness};
     use crate::sample::{Meter, median};
 
     /// A sample of a relay limited by its CPU.
@@ -160,6 +162,13 @@ mod tests {
             warm_up_secs: 1,
             secs: 3,
             cells_per_record: 6,
+            by: Witness::Downloads,
+            transits: Transits {
+                circuits: 1,
+                sinks: 1,
+                direction: Direction::Both,
+                crypto: CryptoKind::CGO_AES128,
+            },
         };
         let meter = Meter { at: Instant::now(), cpu: Duration::ZERO, quota: QuotaStats::default() };
         Sample::new(work, 0, &case, meter, meter)

@@ -1,4 +1,4 @@
-//! The two things the relay is made to do: forward downloads, and be measured.
+//! What the relay is made to do: forward downloads or cells in transit, and be measured.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -17,6 +17,7 @@ use crate::case::Case;
 use crate::lab::{Lab, OTHER_CORE, Subject};
 use crate::observed::{MemoryWatch, Observed};
 use crate::sample::{self, Meter, Sample, Work};
+use crate::transit;
 
 /// How long the event of a second may be under way.
 const EVENT_DELAY: Duration = Duration::from_millis(100);
@@ -81,32 +82,51 @@ impl<'a> Bench<'a> {
 
     /// Has a relay measured over so many sockets.
     pub(crate) fn echo(&mut self, round: u16, subject: Subject, sockets: u16) -> Result<Sample> {
-        let case = self.case;
-        let (observed, work) = match (subject, &mut self.direct) {
-            (Subject::Direct, Some(direct)) => {
-                // Both have the same core.
-                self.target.wait_until_calm()?;
-                (direct, Work::DirectEcho { sockets })
-            }
-            _ => (&mut self.target, Work::Echo { sockets }),
-        };
-        observed.wait_until_calm()?;
+        let is_direct = subject == Subject::Direct && self.direct.is_some();
+        if is_direct {
+            // Both have the same core.
+            self.target.wait_until_calm()?;
+        }
+        let work = if is_direct { Work::DirectEcho { sockets } } else { Work::Echo { sockets } };
         let key = SigningKey::from_bytes(&rand::random());
         self.lab.allow(subject, &key)?;
+        self.sample(round, work, |case, observed| measure(case, observed, &key, sockets))
+    }
+
+    /// Has the target forward cells in transit over so many links.
+    pub(crate) fn transit(&mut self, round: u16, sockets: u16) -> Result<Sample> {
+        self.sample(round, Work::Transit { sockets }, |case, observed| {
+            transit::forward(case, observed, sockets)
+        })
+    }
+
+    /// Takes a sample of what measurers do.
+    fn sample(
+        &mut self,
+        round: u16,
+        work: Work,
+        run: impl FnOnce(&Case, &Observed<'a>) -> Result<Measured>,
+    ) -> Result<Sample> {
+        let case = self.case;
+        let observed = match (work, &mut self.direct) {
+            (Work::DirectEcho { .. }, Some(direct)) => direct,
+            _ => &mut self.target,
+        };
+        observed.wait_until_calm()?;
         let (memory, is_done) = (MemoryWatch::default(), AtomicBool::new(false));
         let measured = thread::scope(|scope| {
             let node = observed.node;
             scope.spawn(|| memory.watch_while(node, || !is_done.load(Ordering::Relaxed)));
-            let measured = measure(case, observed, &key, sockets);
+            let measured = run(case, observed);
             is_done.store(true, Ordering::Relaxed);
             measured
         });
         observed.limit(false)?;
-        let Measured { outcome, from, to, measurers_cpu } = measured?;
+        let Measured { rate, from, to, measurers_cpu } = measured?;
         thread::sleep(EVENT_DELAY);
         let seconds = sample::seconds_within(observed.seconds(), from.at, to.at);
         let mut sample = Sample::new(work, round, case, from, to).with_seconds(&seconds);
-        sample.rate = rate_of(case, &outcome)?;
+        sample.rate = rate;
         sample.core_micros = self.lab.pace.micros_between(from.at, to.at);
         sample.measurers_cpu = Some(measurers_cpu.as_secs_f64() / sample.cpu_secs.max(1e-9));
         sample.memory_bytes = memory.most().saturating_sub(observed.idle_bytes);
@@ -114,16 +134,16 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// A measurement, with what was used after its warm-up.
-struct Measured {
-    /// What it came to.
-    outcome: Outcome,
+/// What measurers did, with what was used after the warm-up.
+pub(crate) struct Measured {
+    /// What it came to in bytes per second, without the warm-up.
+    pub(crate) rate: f64,
     /// The relay's meters at the end of the warm-up.
-    from: Meter,
+    pub(crate) from: Meter,
     /// At the end.
-    to: Meter,
+    pub(crate) to: Meter,
     /// CPU time of the measurers in between.
-    measurers_cpu: Duration,
+    pub(crate) measurers_cpu: Duration,
 }
 
 /// Measures.
@@ -161,7 +181,7 @@ fn measure(
     }
     let (from, to) = from.zip(to).context("the measurement showed no seconds")?;
     let measurers_cpu = Duration::from_micros(measurers_cpu_micros);
-    Ok(Measured { outcome, from, to, measurers_cpu })
+    Ok(Measured { rate: rate_of(case, &outcome)?, from, to, measurers_cpu })
 }
 
 /// What to measure, and with what.

@@ -18,6 +18,11 @@ const DIRECT_IN_OUT_TOLERANCE: f64 = 0.05;
 pub(crate) enum Work {
     /// Forwarded cells of ordinary circuits.
     Forward,
+    /// Forwarded cells in transit.
+    Transit {
+        /// Over so many links of ours.
+        sockets: u16,
+    },
     /// Echoed a team's cells.
     Echo {
         /// Over so many links.
@@ -34,7 +39,7 @@ impl Work {
     /// How far the bytes in and out may be from each other.
     fn in_out_tolerance(self) -> f64 {
         match self {
-            Self::Forward | Self::Echo { .. } => IN_OUT_TOLERANCE,
+            Self::Forward | Self::Transit { .. } | Self::Echo { .. } => IN_OUT_TOLERANCE,
             Self::DirectEcho { .. } => DIRECT_IN_OUT_TOLERANCE,
         }
     }

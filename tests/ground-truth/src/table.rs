@@ -18,6 +18,8 @@ pub(crate) struct Series {
 /// What a case came to for one number of sockets.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
+    /// What it is compared with.
+    pub(crate) truth: Work,
     /// What the relay did.
     pub(crate) work: Work,
     /// What was measured.
@@ -51,9 +53,9 @@ pub(crate) struct Rates {
 }
 
 impl Rates {
-    /// Those of forwarding and of one kind of echo.
-    fn of(samples: &[Sample], work: Work) -> Self {
-        let forwarded = by_round(of(samples, Work::Forward), |sample| sample.rate);
+    /// Those of two kinds of work.
+    fn of(samples: &[Sample], truth: Work, work: Work) -> Self {
+        let forwarded = by_round(of(samples, truth), |sample| sample.rate);
         let echoed = by_round(of(samples, work), |sample| sample.rate);
         let pairs = echoed.iter().filter_map(|(round, echo)| Some(echo / forwarded.get(round)?));
         let median = |rounds: &BTreeMap<u16, f64>| {
@@ -98,28 +100,42 @@ fn median_of<'a>(samples: impl Iterator<Item = &'a Sample>, what: impl Fn(&Sampl
 }
 
 impl Series {
-    /// A row for each number of sockets.
+    /// A row for all that is compared with downloads, and one for each echo that is compared with cells in
+    /// transit.
     pub(crate) fn rows(&self) -> Vec<Row> {
         let mut works: Vec<Work> = Vec::new();
         for sample in &self.samples {
-            if sample.work != Work::Forward && !works.contains(&sample.work) {
+            if !works.contains(&sample.work) {
                 works.push(sample.work);
             }
         }
-        works.into_iter().map(|work| self.row(work)).collect()
+        let mut rows = Vec::new();
+        for &work in works.iter().filter(|&&work| work != Work::Forward) {
+            let transit = match work {
+                Work::Echo { sockets } | Work::DirectEcho { sockets } => {
+                    Some(Work::Transit { sockets })
+                }
+                Work::Forward | Work::Transit { .. } => None,
+            };
+            let truths = [Some(Work::Forward), transit].into_iter().flatten();
+            let truths = truths.filter(|truth| works.contains(truth));
+            rows.extend(truths.map(|truth| self.row(truth, work)));
+        }
+        rows
     }
 
-    /// The row of one kind of echo.
-    fn row(&self, work: Work) -> Row {
+    /// The row of two kinds of work.
+    fn row(&self, truth: Work, work: Work) -> Row {
         let samples = &self.samples;
-        let is_part = |sample: &&Sample| sample.work == work || sample.work == Work::Forward;
+        let is_part = |sample: &&Sample| sample.work == work || sample.work == truth;
         let farthest = |a: f64, b: f64| if (b - 1.0).abs() > (a - 1.0).abs() { b } else { a };
         let equal = self.case.is_cpu().then(|| pace::at_equal_pace(samples)).flatten();
         Row {
+            truth,
             work,
-            rates: Rates::of(samples, work),
-            at_equal_pace: equal.map(|samples| Rates::of(&samples, work)),
-            truth_cpu: median_of(of(samples, Work::Forward), Sample::cpu_per_gb),
+            rates: Rates::of(samples, truth, work),
+            at_equal_pace: equal.map(|samples| Rates::of(&samples, truth, work)),
+            truth_cpu: median_of(of(samples, truth), Sample::cpu_per_gb),
             estimate_cpu: median_of(of(samples, work), Sample::cpu_per_gb),
             out_to_in: of(samples, work).map(Sample::written_to_read).fold(1.0, farthest),
             measurers_cpu: median_of(of(samples, work), |s| s.measurers_cpu.unwrap_or(f64::NAN)),
@@ -129,12 +145,23 @@ impl Series {
     }
 }
 
-/// What kind of echo it was.
-fn name(work: Work) -> String {
+/// What kind of work it was, without how many sockets.
+fn name(work: Work) -> &'static str {
     match work {
-        Work::Forward => "forward".to_owned(),
-        Work::Echo { sockets } => format!("{sockets}"),
-        Work::DirectEcho { sockets } => format!("{sockets}, direct"),
+        Work::Forward => "downloads",
+        Work::Transit { .. } => "transit",
+        Work::Echo { .. } => "echo",
+        Work::DirectEcho { .. } => "direct echo",
+    }
+}
+
+/// Over how many sockets.
+fn sockets(work: Work) -> u16 {
+    match work {
+        Work::Forward => 0,
+        Work::Transit { sockets } | Work::Echo { sockets } | Work::DirectEcho { sockets } => {
+            sockets
+        }
     }
 }
 
@@ -146,10 +173,10 @@ fn mbit(rate: f64) -> f64 {
 /// The table in Markdown.
 pub(crate) fn markdown(series: &[Series]) -> String {
     let mut table = String::from(
-        "| relay | limit | sockets | truth Mbit/s | estimate Mbit/s | ratio | single rounds \
-         | at equal speed of the core | single rounds | forwarding CPU s/GB | echo CPU s/GB \
-         | bytes out/in | measurers' CPU/relay's | memory MB | rejected |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+        "| relay | limit | sockets | what by what | Mbit/s of the second | of the first | ratio \
+         | single rounds | at equal speed of the core | single rounds | CPU s/GB of the second \
+         | of the first | bytes out/in | measurers' CPU/relay's | memory MB | rejected |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     for one in series {
         for row in one.rows() {
@@ -159,11 +186,13 @@ pub(crate) fn markdown(series: &[Series]) -> String {
             };
             let _ = writeln!(
                 table,
-                "| {} | {} | {} | {:.1} | {:.1} | {:.3} | {} | {equal} | {equal_rounds} | {:.2} \
-                 | {:.2} | {:.3} | {:.3} | {} | {} |",
+                "| {} | {} | {} | {} / {} | {:.1} | {:.1} | {:.3} | {} | {equal} | {equal_rounds} \
+                 | {:.2} | {:.2} | {:.3} | {:.3} | {} | {} |",
                 one.case.position,
                 one.case.limit,
+                sockets(row.work),
                 name(row.work),
+                name(row.truth),
                 mbit(row.rates.truth),
                 mbit(row.rates.estimate),
                 row.rates.ratio(),
@@ -180,6 +209,16 @@ pub(crate) fn markdown(series: &[Series]) -> String {
     table
 }
 
+/// What kind of work it was, as the CSV has it.
+fn column(work: Work) -> &'static str {
+    match work {
+        Work::Forward => "forward",
+        Work::Transit { .. } => "transit",
+        Work::Echo { .. } => "echo",
+        Work::DirectEcho { .. } => "direct_echo",
+    }
+}
+
 /// Every sample, as CSV.
 pub(crate) fn csv(series: &[Series]) -> String {
     let mut csv = String::from(
@@ -189,11 +228,7 @@ pub(crate) fn csv(series: &[Series]) -> String {
     );
     for one in series {
         for sample in &one.samples {
-            let (work, sockets) = match sample.work {
-                Work::Forward => ("forward", 0),
-                Work::Echo { sockets } => ("echo", sockets),
-                Work::DirectEcho { sockets } => ("direct_echo", sockets),
-            };
+            let (work, sockets) = (column(sample.work), sockets(sample.work));
             let _ = writeln!(
                 csv,
                 "{},{},{work},{sockets},{},{:.0},{},{},{},{:.3},{:.4},{:.3},{:.4},{:.4},{:.2},{},{},{}",

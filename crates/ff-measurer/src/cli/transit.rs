@@ -1,0 +1,263 @@
+//! The command `transit`.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use base64ct::{Base64Unpadded, Encoding};
+use clap::{Args, ValueEnum};
+use ff_proto::ids::CryptoKind;
+use ff_proto::params::Params;
+use ff_proto::units::{BytesPerSec, Cells};
+use serde::Serialize;
+use tor_llcrypto::pk::ed25519::Ed25519Identity;
+
+use crate::link::{LinkOptions, TargetAddr};
+use crate::measurer::START_LEAD;
+use crate::transit::{Direction, Transit, TransitEvent, TransitOrder, TransitSecond};
+
+/// Options of `transit`.
+#[derive(Args, Debug)]
+pub struct TransitOptions {
+    /// Address of the relay's ORPort.
+    #[arg(long, value_name = "IP:PORT")]
+    pub target: SocketAddr,
+    /// The relay's Ed25519 identity, 43 base64 characters: `fingerprint-ed25519` in its data directory.
+    #[arg(long, value_name = "BASE64", value_parser = parse_key)]
+    pub ed_identity: [u8; 32],
+    /// The relay's key for circuits, 43 base64 characters: `ntor-onion-key` in its descriptor.
+    #[arg(long, value_name = "BASE64", value_parser = parse_key)]
+    pub onion_key: [u8; 32],
+    /// Links to the relay.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=512))]
+    pub links: u16,
+    /// Circuits over all of them together; by default two a link.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub circuits: Option<u32>,
+    /// How many circuits to open in a second at most.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    pub circuits_per_second: Option<u32>,
+    /// Where sinks listen, which the relay must be able to reach; each has an identity of its own, and
+    /// the relay opens a link to each.
+    #[arg(long, value_name = "IP:PORT", value_delimiter = ',', default_value = "127.0.0.1:0")]
+    pub sinks: Vec<SocketAddr>,
+    /// Which way the cells go.
+    #[arg(long, value_enum, default_value_t = Way::Both)]
+    pub direction: Way,
+    /// The rate each way, as in 50Mbit; by default as fast as it goes.
+    #[arg(long)]
+    pub rate: Option<BytesPerSec>,
+    /// How long to send, in seconds.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=120))]
+    pub seconds: u16,
+    /// The crypto of the circuits.
+    #[arg(long, value_enum, default_value_t = Crypto::CgoAes128)]
+    pub crypto: Crypto,
+    /// The relay's operator has agreed. Needed unless the relay has a private address.
+    #[arg(long)]
+    pub i_have_the_operators_consent: bool,
+    /// Print one JSON object on standard output.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which way cells go.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Way {
+    /// From the measurer through the relay to the sink.
+    Forward,
+    /// From the sink through the relay to the measurer.
+    Backward,
+    /// Both at once.
+    Both,
+}
+
+impl From<Way> for Direction {
+    fn from(way: Way) -> Self {
+        match way {
+            Way::Forward => Self::Forward,
+            Way::Backward => Self::Backward,
+            Way::Both => Self::Both,
+        }
+    }
+}
+
+/// The crypto of circuits.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Crypto {
+    /// Counter Galois Onion, of today's clients.
+    CgoAes128,
+    /// AES in counter mode, of older ones.
+    Aes128Ctr,
+}
+
+/// What it came to.
+#[derive(Debug, Serialize)]
+struct Report {
+    /// Links to the relay.
+    links: u16,
+    /// Circuits over them.
+    circuits: u32,
+    /// The crypto of the circuits.
+    crypto: &'static str,
+    /// Bytes of cells that arrived at the sink, a number for each second.
+    forward_bytes: Vec<u64>,
+    /// Bytes of cells that arrived at the measurer, a number for each second.
+    backward_bytes: Vec<u64>,
+    /// Median of the seconds' sums.
+    median_bytes_per_sec: u64,
+    /// Cells that were sent at both ends.
+    sent_cells: u64,
+    /// Cells that arrived.
+    arrived_cells: u64,
+    /// Of these, checked.
+    checked_cells: u64,
+    /// CPU time of both ends in microseconds.
+    cpu_micros: u64,
+}
+
+/// Carries the command out.
+///
+/// # Errors
+/// When cells cannot be sent through the relay, or come out other than they must.
+pub(super) fn run(options: &TransitOptions) -> Result<ExitCode> {
+    let order = order(options)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("Failed to start a runtime")?;
+    let report = runtime
+        .block_on(carry_out(&order))
+        .with_context(|| format!("Failed to send cells through {}", options.target))?;
+    let text = if options.json {
+        format!("{}\n", serde_json::to_string(&report).context("Failed to make the JSON")?)
+    } else {
+        summary(&report)
+    };
+    std::io::stdout().write_all(text.as_bytes()).context("Failed to write to standard output")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The order that the options come to.
+fn order(options: &TransitOptions) -> Result<TransitOrder> {
+    let ed_identity = Ed25519Identity::new(options.ed_identity);
+    let order = TransitOrder {
+        target: TargetAddr { addr: options.target, ed_identity },
+        onion_key: options.onion_key,
+        crypto: match options.crypto {
+            Crypto::CgoAes128 => CryptoKind::CGO_AES128,
+            Crypto::Aes128Ctr => CryptoKind::AES128_CTR,
+        },
+        links: options.links,
+        circuits: options.circuits.unwrap_or(2 * u32::from(options.links)),
+        circuits_per_sec: options.circuits_per_second,
+        sinks: options.sinks.clone(),
+        direction: options.direction.into(),
+        rate: options.rate,
+        duration: Duration::from_secs(options.seconds.into()),
+        cells_per_record: Params::default().cells_per_record,
+        check_probability: Params::default().check_probability,
+        cores: [Vec::new(), Vec::new()],
+        link: LinkOptions::default(),
+    };
+    if order.circuits < order.links.into() {
+        bail!("{} circuits are too few for {} links", order.circuits, order.links);
+    }
+    if !options.i_have_the_operators_consent && !order.is_private() {
+        bail!(
+            "{} is a public address: ask the relay's operator, then say so with \
+             --i-have-the-operators-consent",
+            options.target
+        );
+    }
+    Ok(order)
+}
+
+/// Sends, and shows each second.
+async fn carry_out(order: &TransitOrder) -> Result<Report> {
+    // Nobody may be reading standard error, and that is no reason to stop.
+    let tell = |text: &str| drop(writeln!(std::io::stderr(), "{text}"));
+    tell(&format!("opening {} links and {} circuits", order.links, order.circuits));
+    let mut transit = Transit::prepare(order).await?;
+    transit.start(Instant::now() + START_LEAD);
+    let mut seconds = Vec::new();
+    loop {
+        match transit.next_event().await? {
+            TransitEvent::Second(second) => {
+                tell(&line(&second, order.duration));
+                seconds.push(second);
+            }
+            TransitEvent::Done(totals) => {
+                let sum = |what: fn(&crate::WorkerTotals) -> u64| totals.iter().map(what).sum();
+                return Ok(Report {
+                    links: order.links,
+                    circuits: order.circuits,
+                    crypto: order.crypto.name(),
+                    forward_bytes: seconds.iter().map(|s| Cells(s.forward_cells).bytes()).collect(),
+                    backward_bytes: seconds
+                        .iter()
+                        .map(|s| Cells(s.backward_cells).bytes())
+                        .collect(),
+                    median_bytes_per_sec: median(&seconds),
+                    sent_cells: sum(|end| end.sent_cells),
+                    arrived_cells: sum(|end| end.echoed_cells),
+                    checked_cells: sum(|end| end.checked_cells),
+                    cpu_micros: seconds.iter().map(|second| second.cpu_micros).sum(),
+                });
+            }
+        }
+    }
+}
+
+/// The median of the seconds' bytes, both ways together; of an even number of them the lower one.
+fn median(seconds: &[TransitSecond]) -> u64 {
+    let mut bytes: Vec<_> =
+        seconds.iter().map(|s| Cells(s.forward_cells + s.backward_cells).bytes()).collect();
+    bytes.sort_unstable();
+    bytes.get(bytes.len().saturating_sub(1) / 2).copied().unwrap_or(0)
+}
+
+/// A second for people.
+fn line(second: &TransitSecond, duration: Duration) -> String {
+    let rate = |cells| BytesPerSec::new(Cells(cells).bytes()).mbit();
+    format!(
+        "second {:>3}/{}  forward {:>9.2}  backward {:>9.2} Mbit/s",
+        second.second + 1,
+        duration.as_secs(),
+        rate(second.forward_cells),
+        rate(second.backward_cells)
+    )
+}
+
+/// The end for people.
+fn summary(report: &Report) -> String {
+    let mut text = String::new();
+    let bytes: u64 = report.forward_bytes.iter().chain(&report.backward_bytes).sum();
+    let per_gb = report.cpu_micros as f64 / 1e6 / (bytes.max(1) as f64 / 1e9);
+    // Writing to a string does not fail.
+    let _ = write!(
+        text,
+        "  transit  {} (median second, both ways)\n    cells  {} sent, {} arrived, {} checked, 0 bad\n\
+         \x20     CPU  {:.2} s of both ends, {per_gb:.2} s/GB\n  circuits  {} over {} links, {}\n",
+        BytesPerSec::new(report.median_bytes_per_sec),
+        report.sent_cells,
+        report.arrived_cells,
+        report.checked_cells,
+        report.cpu_micros as f64 / 1e6,
+        report.circuits,
+        report.links,
+        report.crypto,
+    );
+    text
+}
+
+/// A key of 32 bytes in base64.
+fn parse_key(text: &str) -> Result<[u8; 32], String> {
+    let bytes = Base64Unpadded::decode_vec(text.trim().trim_end_matches('='));
+    let bytes = bytes.ok().and_then(|bytes| bytes.try_into().ok());
+    bytes.ok_or_else(|| "write the 43 base64 characters of a 32-byte key".to_owned())
+}

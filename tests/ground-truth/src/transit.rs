@@ -1,0 +1,73 @@
+//! Cells in transit through the relay: what it forwards, at less cost for the others than downloads.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use ff_measurer::START_LEAD;
+use ff_measurer::link::{LinkOptions, TargetAddr};
+use ff_measurer::transit::{Transit, TransitEvent, TransitOrder};
+use ff_proto::params::Params;
+use ff_proto::units::Cells;
+use tornet::Node;
+
+use crate::case::{Case, Transits};
+use crate::lab::OTHER_CORE;
+use crate::observed::Observed;
+use crate::phase::Measured;
+use crate::sample::{as_f64, median};
+
+/// Has the relay forward them over so many links of ours.
+pub(crate) fn forward(case: &Case, observed: &Observed<'_>, links: u16) -> Result<Measured> {
+    let order = order(case, observed.node, links)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut transit = Transit::prepare(&order).await?;
+        // All handshakes are done: the quota would only make them longer.
+        observed.limit(true)?;
+        transit.start(Instant::now() + START_LEAD);
+        let (mut from, mut rates, mut cpu_micros) = (None, Vec::new(), 0);
+        loop {
+            match transit.next_event().await? {
+                TransitEvent::Second(second) if second.second + 1 < case.warm_up_secs => {}
+                TransitEvent::Second(second) if second.second + 1 == case.warm_up_secs => {
+                    from = Some(observed.meter()?);
+                }
+                TransitEvent::Second(second) => {
+                    cpu_micros += second.cpu_micros;
+                    let cells = Cells(second.forward_cells + second.backward_cells);
+                    rates.push(as_f64(cells.bytes()));
+                    if rates.len() == usize::from(case.secs) {
+                        return Ok(Measured {
+                            rate: median(rates).context("there were no seconds")?,
+                            from: from.context("there was no warm-up")?,
+                            to: observed.meter()?,
+                            measurers_cpu: Duration::from_micros(cpu_micros),
+                        });
+                    }
+                }
+                TransitEvent::Done(_) => anyhow::bail!("cells in transit ended early"),
+            }
+        }
+    })
+}
+
+/// What to send, and where.
+fn order(case: &Case, node: &Node, links: u16) -> Result<TransitOrder> {
+    let Transits { circuits, sinks, direction, crypto } = case.transits;
+    Ok(TransitOrder {
+        target: TargetAddr { addr: node.or_addr(), ed_identity: node.ed_identity().into() },
+        onion_key: node.ntor_onion_key()?,
+        crypto,
+        links,
+        circuits: circuits.max(links.into()),
+        circuits_per_sec: None,
+        sinks: vec![([127, 0, 0, 1], 0).into(); sinks.into()],
+        direction,
+        rate: None,
+        duration: Duration::from_secs((case.warm_up_secs + case.secs).into()),
+        cells_per_record: case.cells_per_record,
+        check_probability: Params::default().check_probability,
+        cores: [vec![OTHER_CORE], vec![OTHER_CORE]],
+        link: LinkOptions::default(),
+    })
+}
