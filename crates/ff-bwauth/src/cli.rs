@@ -1,5 +1,7 @@
 //! The command line.
 
+mod transit;
+
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
@@ -10,6 +12,8 @@ use ff_proto::failure::FailureKind;
 use ff_proto::ids::CryptoKind;
 use ff_proto::units::{BytesPerSec, Ratio};
 use tor_llcrypto::pk::ed25519::Ed25519Identity;
+
+pub use self::transit::TransitArgs;
 
 /// What tor accepts as the BandwidthRate of a relay, in bytes per second: or.h,
 /// RELAY_REQUIRED_MIN_BANDWIDTH and ROUTER_MAX_DECLARED_BANDWIDTH.
@@ -236,6 +240,9 @@ pub struct Measure {
     #[arg(long, default_value_t = 20, value_name = "SECONDS",
           value_parser = clap::value_parser!(u16).range(1..=120))]
     pub timeout: u16,
+    /// What only cells in transit need.
+    #[command(flatten)]
+    pub transit: TransitArgs,
 }
 
 /// An RSA fingerprint.

@@ -11,6 +11,7 @@
 
 mod error;
 mod session;
+mod transit;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -35,6 +36,7 @@ use crate::samples::Samples;
 use error::MeasureError;
 use session::Session;
 
+pub use self::transit::measure_transit;
 pub use crate::progress::Progress;
 
 /// How long the team may take to open its links: longer than the grant waits is in vain.

@@ -162,7 +162,7 @@ pub struct SocketCounts {
 }
 
 impl Outcome {
-    /// `conclusive`, `needs_more_capacity`, `measurer_limited`, `short_grant` or `failed`.
+    /// `conclusive`, `needs_more_capacity`, `measurer_limited`, `short_grant`, `lower_bound` or `failed`.
     #[must_use]
     pub fn verdict_name(&self) -> &'static str {
         match self.result {
@@ -170,6 +170,7 @@ impl Outcome {
             Ok(Verdict::NeedsMoreCapacity) => "needs_more_capacity",
             Ok(Verdict::MeasurerLimited) => "measurer_limited",
             Ok(Verdict::ShortGrant) => "short_grant",
+            Ok(Verdict::LowerBound) => "lower_bound",
             Err(_) => "failed",
         }
     }
@@ -178,7 +179,7 @@ impl Outcome {
     #[must_use]
     pub fn exit_status(&self) -> u8 {
         match &self.result {
-            Ok(Verdict::Conclusive) => 0,
+            Ok(Verdict::Conclusive | Verdict::LowerBound) => 0,
             Ok(Verdict::NeedsMoreCapacity) => 10,
             Ok(Verdict::MeasurerLimited) => 11,
             Ok(Verdict::ShortGrant) => 13,

@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use base64ct::{Base64Unpadded, Encoding};
 use ff_measurer::link::{LinkOptions, TargetAddr};
 use ff_measurer::measurer_id;
+use ff_measurer::transit::TransitOrder;
 
 use crate::cli::{Cli, Command, Common, Demo, Measure};
 use crate::demo;
@@ -75,6 +76,9 @@ async fn run_demo(options: &Demo) -> Result<ExitCode> {
 /// `measure`.
 async fn run_measure(options: &Measure) -> Result<ExitCode> {
     let addr = measure::resolve(&options.target).await.map_err(anyhow::Error::msg)?;
+    if let Some(order) = options.transit_order(addr).map_err(anyhow::Error::msg)? {
+        return run_transit(options, &order).await;
+    }
     let key = key::load_or_make(&options.key)?;
     let dir = out_dir(&options.common, MEASURE_DIR)?;
     let id = Base64Unpadded::encode_string(&measurer_id(&key).0);
@@ -92,6 +96,17 @@ async fn run_measure(options: &Measure) -> Result<ExitCode> {
     };
     let screen = Screen::new();
     let outcome = measure::measure(&plan, |progress| screen.show(progress)).await;
+    drop(screen);
+    finish(&options.common, &dir, &outcome, Source::Measure)
+}
+
+/// `measure --transit`.
+async fn run_transit(options: &Measure, order: &TransitOrder) -> Result<ExitCode> {
+    let dir = out_dir(&options.common, MEASURE_DIR)?;
+    let order = TransitOrder { link: link_options(options.timeout), ..order.clone() };
+    let screen = Screen::new();
+    let outcome =
+        measure::measure_transit(&order, &options.target, |progress| screen.show(progress)).await;
     drop(screen);
     finish(&options.common, &dir, &outcome, Source::Measure)
 }

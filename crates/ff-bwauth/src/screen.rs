@@ -175,6 +175,10 @@ fn verdict(outcome: &Outcome) -> String {
             outcome.granted_secs.unwrap_or(0),
             outcome.asked_secs
         ),
+        Ok(Verdict::LowerBound) => {
+            "lower bound: this came through beside the relay's clients, of whom nothing is known"
+                .to_owned()
+        }
         Err(failure) => format!("failed: {} ({})", failure.message, failure.code()),
     }
 }

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use base64ct::{Base64Unpadded, Encoding};
 use ff_bwauth::host::RelayHost;
 use ff_bwauth::key::load_or_make;
 use ff_measurer::measurer_id;
@@ -403,6 +404,40 @@ fn a_tor_without_the_extension_is_exit_3_at_once_and_another_identity_4() {
     let (run, code) = measure(dir.path(), tor.or_addr(), NOBODY);
     assert_eq!((run.status, code.as_str()), (Some(4), "wrong_identity"), "{}", run.stderr);
     assert!(run.stderr.contains(&identity), "who it is instead: {}", run.stderr);
+}
+
+#[test]
+fn a_tor_without_the_extension_has_a_lower_bound_by_cells_in_transit() {
+    let _alone = alone();
+    let tor = LoneRelay::start().expect("a tor");
+    let (dir, target) = (dir(), tor.or_addr().to_string());
+    let onion_key = Base64Unpadded::encode_string(&tor.ntor_onion_key().expect("a key"));
+    let identity = tor.ed_identity_base64();
+    let args = ["measure", "--target", &target, "--ed-identity", &identity, "--json", "--transit"];
+    let more = ["--onion-key", &onion_key, "--sinks", "127.0.0.1:0,127.0.0.1:0", "--links", "3"];
+    let quick = ["--duration", "2", "--rate", "10Mbit"];
+    let run = run_in(dir.path(), args.into_iter().chain(more).chain(quick));
+    assert_eq!(run.status, Some(0), "{}", run.stderr);
+    let outcome: Value = serde_json::from_str(&run.stdout).expect("one JSON object");
+    assert_eq!(outcome["verdict"], "lower_bound");
+    assert_eq!(outcome["draw"]["counts"], false);
+    // 10 Mbit/s each way.
+    let estimate = number(&outcome, "estimate_bytes_per_sec");
+    assert!((2_000_000..=2_700_000).contains(&estimate), "{estimate}");
+    let out = names(&dir.path().join("flashflow-results"));
+    assert!(out.iter().all(|name| !name.ends_with(".v3bw")), "it is not published: {out:?}");
+    assert!(!dir.path().join("ff-coordinator.key").exists(), "no key is needed");
+}
+
+#[test]
+fn cells_in_transit_need_a_public_relays_operator() {
+    let dir = dir();
+    let args = ["measure", "--target", "192.0.2.7:9001", "--ed-identity", NOBODY, "--transit"];
+    let more = ["--onion-key", NOBODY, "--sinks", "127.0.0.1:0"];
+    let run = run_in(dir.path(), args.into_iter().chain(more));
+    assert_eq!(run.status, Some(1), "{}", run.stderr);
+    assert!(run.stderr.contains("--i-have-the-operators-consent"), "{}", run.stderr);
+    assert!(names(dir.path()).is_empty(), "{:?}", names(dir.path()));
 }
 
 #[test]

@@ -233,6 +233,7 @@ fn only_recent_conclusive_results_of_known_relays_are_published() -> TestResult 
         with(7, |outcome| outcome.started_unix_secs = u64::MAX),
         with(8, |outcome| outcome.estimate = None),
         with(10, |outcome| outcome.result = Ok(Verdict::ShortGrant)),
+        with(11, |outcome| outcome.result = Ok(Verdict::LowerBound)),
     ];
     assert_eq!(file_text(&unpublishable, 1), Err(InvalidFile::NothingToPublish));
     assert_eq!(file_text(&[], 1), Err(InvalidFile::NothingToPublish));

@@ -52,6 +52,8 @@ pub struct Measurer {
     opened: u16,
     /// Those of them that are left.
     alive: u16,
+    /// Whether none of them may break.
+    needs_all: bool,
 }
 
 /// One worker's thread.
@@ -123,12 +125,15 @@ impl Measurer {
         flow: &Flow,
         links: Vec<(Link, TransitLink)>,
     ) -> Result<Self, MeasurerError> {
-        Self::over(flow, links, None, |worker, (link, circuits)| {
+        let adopt = |worker: &mut Worker, (link, circuits): (Link, TransitLink)| {
             worker.add(|scratch, counters, now| {
                 EchoSocket::in_transit(link.into(), circuits, scratch, counters, now)
             });
-        })
-        .await
+        };
+        let mut measurer = Self::over(flow, links, None, adopt).await?;
+        // A relay that ends circuits has had enough, and the other end would wait in vain.
+        measurer.needs_all = true;
+        Ok(measurer)
     }
 
     /// Shares links out to workers, which adopt them.
@@ -176,6 +181,7 @@ impl Measurer {
             totals: (0, None),
             opened: 0,
             alive: 0,
+            needs_all: false,
         };
         measurer.wait_until_open(flow.sockets, failure).await?;
         Ok(measurer)
@@ -245,12 +251,13 @@ impl Measurer {
         }
     }
 
-    /// Counts a link that broke; with fewer than half of them the measurement has failed.
+    /// Counts a link that broke; with fewer than half of them, or if all are needed, the measurement has
+    /// failed.
     fn lose_link(&mut self, failure: LinkFailure) -> Option<MeasurerEvent> {
         self.alive = self.alive.saturating_sub(1);
         let (alive, opened) = (self.alive, self.opened);
         let lost = MeasurerError::LinksLost { alive, opened, source: Box::new(failure) };
-        (alive * 2 < opened).then_some(MeasurerEvent::Failed(lost))
+        (alive * 2 < opened || self.needs_all).then_some(MeasurerEvent::Failed(lost))
     }
 
     /// Adds a worker's second; returns it once all workers have reported it.
@@ -447,7 +454,10 @@ mod tests {
         };
         let workers = (0..2).map(worker).collect();
         let seconds = BTreeMap::new();
-        (Measurer { workers, events, seconds, totals: (0, None), opened: 0, alive: 0 }, sender)
+        let totals = (0, None);
+        let measurer =
+            Measurer { workers, events, seconds, totals, opened: 0, alive: 0, needs_all: false };
+        (measurer, sender)
     }
 
     #[tokio::test]

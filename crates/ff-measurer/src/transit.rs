@@ -62,7 +62,9 @@ pub struct TransitOrder {
     pub links: u16,
     /// Circuits over all of them.
     pub circuits: u32,
-    /// How many of these are opened in a second at most; `None` for as fast as it goes.
+    /// On how many of these cells go, the same number on each link; the others are open and idle.
+    pub busy_circuits: u32,
+    /// How many circuits are opened in a second at most; `None` for as fast as it goes.
     pub circuits_per_sec: Option<u32>,
     /// Where sinks listen, each with an identity of its own: the relay has one link to each.
     pub sinks: Vec<SocketAddr>,

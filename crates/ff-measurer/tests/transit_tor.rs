@@ -16,6 +16,7 @@ fn order(tor: &LoneRelay, crypto: CryptoKind, direction: Direction) -> TransitOr
         crypto,
         links: 2,
         circuits: 4,
+        busy_circuits: u32::MAX,
         circuits_per_sec: None,
         sinks: vec![([127, 0, 0, 1], 0).into(); 2],
         direction,

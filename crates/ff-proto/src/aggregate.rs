@@ -136,6 +136,8 @@ pub enum Verdict {
     MeasurerLimited,
     /// The relay granted fewer seconds than it was asked for: what it can do for so long only.
     ShortGrant,
+    /// It is what came through the relay beside its clients' traffic, of which nothing is known.
+    LowerBound,
 }
 
 /// What an estimate came about with.
@@ -170,13 +172,13 @@ pub fn judge(estimate: BytesPerSec, how: &Circumstances, params: &Params) -> Ver
 }
 
 impl Verdict {
-    /// What an attempt with this verdict is worth as a draw. That the team was too small is not of
-    /// the relay's making.
+    /// What an attempt with this verdict is worth as a draw. That the team was too small, or that
+    /// nobody has asked the relay, is not of the relay's making.
     #[must_use]
     pub fn draw(self, estimate: BytesPerSec) -> Draw {
         match self {
             Self::Conclusive | Self::ShortGrant => Draw::Value(estimate),
-            Self::NeedsMoreCapacity | Self::MeasurerLimited => Draw::Void,
+            Self::NeedsMoreCapacity | Self::MeasurerLimited | Self::LowerBound => Draw::Void,
         }
     }
 }
@@ -385,6 +387,7 @@ mod tests {
         for (verdict, draw) in [
             (Verdict::Conclusive, Draw::Value(estimate)),
             (Verdict::ShortGrant, Draw::Value(estimate)),
+            (Verdict::LowerBound, Draw::Void),
             (Verdict::NeedsMoreCapacity, Draw::Void),
             (Verdict::MeasurerLimited, Draw::Void),
         ] {

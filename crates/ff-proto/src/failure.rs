@@ -70,6 +70,8 @@ kinds! {
     LinkFailed = "link_failed", 1, Unclear;
     /// Fewer than half of a measurer's links could be opened.
     TooFewLinks = "too_few_links", 1, Unclear;
+    /// A circuit through the relay did not open, or ended.
+    CircuitFailed = "circuit_failed", 1, Unclear;
     /// The relay answered and did not echo.
     NoEcho = "no_echo", 1, Relay;
     /// The relay does not take part in FlashFlow.

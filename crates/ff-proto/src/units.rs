@@ -162,6 +162,8 @@ impl FromStr for BytesPerSec {
 pub struct Ratio(u8);
 
 impl Ratio {
+    /// No background traffic.
+    pub const ZERO: Self = Self(0);
     /// The greatest ratio.
     pub const MAX: Self = Self(99);
 

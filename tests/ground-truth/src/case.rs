@@ -23,6 +23,8 @@ pub(crate) enum Limit {
         /// Of one core.
         percent: u8,
     },
+    /// One core, all of it.
+    Core,
     /// BandwidthRate and BandwidthBurst.
     Rate {
         /// In Mbit/s.
@@ -71,6 +73,8 @@ pub(crate) enum Witness {
 pub(crate) struct Transits {
     /// Circuits, if there are not more links.
     pub(crate) circuits: u32,
+    /// On how many of them cells go, if there are not more links.
+    pub(crate) busy: u32,
     /// Sinks, to each of which the relay opens a link.
     pub(crate) sinks: u8,
     /// Which way.
@@ -82,7 +86,7 @@ pub(crate) struct Transits {
 impl Case {
     /// Whether CPU time is the limit.
     pub(crate) fn is_cpu(&self) -> bool {
-        matches!(self.limit, Limit::Cpu { .. })
+        matches!(self.limit, Limit::Cpu { .. } | Limit::Core)
     }
 }
 
@@ -99,6 +103,7 @@ impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cpu { percent } => write!(f, "{percent} % of a core"),
+            Self::Core => f.write_str("a whole core"),
             Self::Rate { mbit } => write!(f, "{mbit} Mbit/s"),
         }
     }

@@ -58,6 +58,10 @@ pub(crate) struct Cli {
     /// CPU quotas in percent of one core; 0 for none of these cases.
     #[arg(long, value_delimiter = ',', value_name = "PERCENT,...", default_value = "15,20")]
     pub(crate) quotas: Vec<u8>,
+    /// Also a relay with a core to itself, by cells in transit only: clients would need more than the other
+    /// core has.
+    #[arg(long)]
+    pub(crate) whole_core: bool,
     /// Limits by BandwidthRate in Mbit/s; 0 for none of these cases.
     #[arg(long, value_delimiter = ',', value_name = "MBIT,...", default_value = "10,50,100,250")]
     pub(crate) limits: Vec<u16>,
@@ -89,6 +93,10 @@ pub(crate) struct Cli {
     #[arg(long, default_value_t = 50, value_name = "COUNT",
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) transit_circuits: u32,
+    /// On how many of these circuits cells go; the others are open and idle.
+    #[arg(long, default_value_t = 50, value_name = "COUNT",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) transit_busy: u32,
     /// Sinks of cells in transit: links that the relay opens.
     #[arg(long, default_value_t = 3, value_name = "COUNT",
           value_parser = clap::value_parser!(u8).range(1..=200))]
@@ -186,6 +194,7 @@ impl Cli {
             if self.old_circuits { CryptoKind::AES128_CTR } else { CryptoKind::CGO_AES128 };
         Transits {
             circuits: self.transit_circuits,
+            busy: self.transit_busy,
             sinks: self.transit_sinks,
             direction: self.transit_direction.into(),
             crypto,
@@ -195,21 +204,12 @@ impl Cli {
     /// The cases, those limited by CPU first.
     pub(crate) fn cases(&self) -> Vec<Case> {
         let mut cases = Vec::new();
-        let (by, transits) = (self.by, self.transits());
+        if self.whole_core {
+            cases.push(self.cpu_case(Position::Middle, Limit::Core, 100));
+        }
         for &position in &self.positions {
             for &percent in self.quotas.iter().filter(|&&percent| percent > 0) {
-                cases.push(Case {
-                    position,
-                    limit: Limit::Cpu { percent },
-                    sockets: self.cpu_sockets.iter().map(|sockets| sockets.of(percent)).collect(),
-                    rounds: self.rounds,
-                    turns: self.turns,
-                    warm_up_secs: CPU_WARM_UP_SECS,
-                    secs: self.seconds,
-                    cells_per_record: self.cells_per_record,
-                    by,
-                    transits,
-                });
+                cases.push(self.cpu_case(position, Limit::Cpu { percent }, percent));
             }
             for &mbit in self.limits.iter().filter(|&&mbit| mbit > 0) {
                 cases.push(Case {
@@ -221,11 +221,27 @@ impl Cli {
                     warm_up_secs: RATE_WARM_UP_SECS,
                     secs: self.rate_seconds,
                     cells_per_record: self.cells_per_record,
-                    by,
-                    transits,
+                    by: self.by,
+                    transits: self.transits(),
                 });
             }
         }
         cases
+    }
+
+    /// A case limited by this percentage of a core.
+    fn cpu_case(&self, position: Position, limit: Limit, percent: u8) -> Case {
+        Case {
+            position,
+            limit,
+            sockets: self.cpu_sockets.iter().map(|sockets| sockets.of(percent)).collect(),
+            rounds: self.rounds,
+            turns: self.turns,
+            warm_up_secs: CPU_WARM_UP_SECS,
+            secs: self.seconds,
+            cells_per_record: self.cells_per_record,
+            by: if limit == Limit::Core { Witness::Transit } else { self.by },
+            transits: self.transits(),
+        }
     }
 }

@@ -144,7 +144,7 @@ impl Lab {
     pub(crate) fn set_rate(&self, subject: Subject, limit: Limit) -> Result<()> {
         let bytes = match limit {
             Limit::Rate { mbit } => u64::from(mbit) * 125_000,
-            Limit::Cpu { .. } => NO_LIMIT_BYTES,
+            Limit::Cpu { .. } | Limit::Core => NO_LIMIT_BYTES,
         };
         set_rate(self.node(subject), bytes)
     }

@@ -165,6 +165,7 @@ mod tests {
             by: Witness::Downloads,
             transits: Transits {
                 circuits: 1,
+                busy: 1,
                 sinks: 1,
                 direction: Direction::Both,
                 crypto: CryptoKind::CGO_AES128,

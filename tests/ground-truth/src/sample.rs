@@ -75,7 +75,7 @@ pub(crate) struct Sample {
     pub(crate) window_secs: f64,
     /// CPU seconds in the window.
     pub(crate) cpu_secs: f64,
-    /// How much of its quota it used; 1 without one.
+    /// How much of its quota, or of its core, it used; 1 without either.
     pub(crate) quota_used: f64,
     /// In how many of the periods it was stopped; 1 without a quota.
     pub(crate) throttled: f64,
@@ -103,11 +103,15 @@ impl Sample {
         let window_secs = to.at.duration_since(from.at).as_secs_f64();
         let cpu_secs = to.cpu.saturating_sub(from.cpu).as_secs_f64();
         let (mut quota_used, mut throttled) = (1.0, 1.0);
-        if let Limit::Cpu { percent } = case.limit {
-            quota_used = cpu_secs / window_secs / (f64::from(percent) / 100.0);
-            let periods = to.quota.periods - from.quota.periods;
-            let stopped = to.quota.throttled_periods - from.quota.throttled_periods;
-            throttled = ratio(stopped, periods);
+        match case.limit {
+            Limit::Cpu { percent } => {
+                quota_used = cpu_secs / window_secs / (f64::from(percent) / 100.0);
+                let periods = to.quota.periods - from.quota.periods;
+                let stopped = to.quota.throttled_periods - from.quota.throttled_periods;
+                throttled = ratio(stopped, periods);
+            }
+            Limit::Core => quota_used = cpu_secs / window_secs,
+            Limit::Rate { .. } => {}
         }
         Self {
             work,

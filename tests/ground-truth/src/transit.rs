@@ -53,13 +53,14 @@ pub(crate) fn forward(case: &Case, observed: &Observed<'_>, links: u16) -> Resul
 
 /// What to send, and where.
 fn order(case: &Case, node: &Node, links: u16) -> Result<TransitOrder> {
-    let Transits { circuits, sinks, direction, crypto } = case.transits;
+    let Transits { circuits, busy, sinks, direction, crypto } = case.transits;
     Ok(TransitOrder {
         target: TargetAddr { addr: node.or_addr(), ed_identity: node.ed_identity().into() },
         onion_key: node.ntor_onion_key()?,
         crypto,
         links,
         circuits: circuits.max(links.into()),
+        busy_circuits: busy.max(links.into()),
         circuits_per_sec: None,
         sinks: vec![([127, 0, 0, 1], 0).into(); sinks.into()],
         direction,

@@ -4,6 +4,7 @@ use std::io;
 
 use ff_measurer::link::control::ControlError;
 use ff_measurer::link::{LinkError, Stage};
+use ff_measurer::transit::TransitError;
 use ff_measurer::{LinkFailure, MeasurerError};
 use ff_proto::failure::{FailureKind, Fault};
 use ff_proto::msg::ErrCode;
@@ -58,6 +59,12 @@ pub(super) enum MeasureError {
     /// The relay answered and did not echo.
     #[error("the relay echoed nothing in most seconds")]
     NoEcho,
+    /// Cells could not be sent through the relay's circuits.
+    #[error("cells could not be sent through the relay")]
+    Transit(#[from] TransitError),
+    /// Circuits were open, and nothing came through.
+    #[error("nothing came through the relay in most seconds")]
+    NothingCameThrough,
     /// A parameter is out of its bounds.
     #[error("the plan cannot be carried out")]
     Params(#[from] ParamError),
@@ -83,7 +90,8 @@ impl MeasureError {
             Self::Session(failure) => failure.kind(),
             Self::Measurer { source, .. } => measurer_kind(source),
             Self::Missing(_) => FailureKind::MissingSample,
-            Self::NoEcho => FailureKind::NoEcho,
+            Self::NoEcho | Self::NothingCameThrough => FailureKind::NoEcho,
+            Self::Transit(error) => transit_kind(error),
             Self::Params(_) | Self::Request(_) => FailureKind::BadPlan,
         }
     }
@@ -111,6 +119,19 @@ impl From<MeasureError> for Failure {
     fn from(error: MeasureError) -> Self {
         let (kind, relay_code) = (error.kind(), error.relay_code());
         Self { kind, relay_code, message: format!("{:#}", anyhow::Error::from(error)) }
+    }
+}
+
+/// The kind of a failure of cells in transit.
+fn transit_kind(error: &TransitError) -> FailureKind {
+    match error {
+        TransitError::Order(_) => FailureKind::BadPlan,
+        TransitError::Link(error) => link_kind(error),
+        TransitError::Control(_) => FailureKind::LinksLost,
+        TransitError::Timeout(_) => FailureKind::Timeout,
+        TransitError::Circuit { .. } | TransitError::Elsewhere { .. } => FailureKind::CircuitFailed,
+        TransitError::Measurer(error) => measurer_kind(error),
+        _ => FailureKind::MeasurerFailed,
     }
 }
 

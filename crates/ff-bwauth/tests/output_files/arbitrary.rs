@@ -41,6 +41,7 @@ fn any_result() -> impl Strategy<Value = Result<Verdict, Failure>> {
         1 => Just(Ok(Verdict::NeedsMoreCapacity)),
         1 => Just(Ok(Verdict::MeasurerLimited)),
         1 => Just(Ok(Verdict::ShortGrant)),
+        1 => Just(Ok(Verdict::LowerBound)),
         1 => any_failure().prop_map(Err),
     ]
 }

@@ -37,6 +37,9 @@ pub struct TransitOptions {
     /// Circuits over all of them together; by default two a link.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub circuits: Option<u32>,
+    /// On how many of these cells go; by default on all, and the others are open and idle.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    pub busy_circuits: Option<u32>,
     /// How many circuits to open in a second at most.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub circuits_per_second: Option<u32>,
@@ -154,6 +157,7 @@ fn order(options: &TransitOptions) -> Result<TransitOrder> {
         },
         links: options.links,
         circuits: options.circuits.unwrap_or(2 * u32::from(options.links)),
+        busy_circuits: options.busy_circuits.unwrap_or(u32::MAX),
         circuits_per_sec: options.circuits_per_second,
         sinks: options.sinks.clone(),
         direction: options.direction.into(),

@@ -202,20 +202,23 @@ fn join(
         sinks.push((link.into_link()?, TransitLink::default()));
     }
     let (mut measurers, mut missing) = (Vec::new(), 0);
-    for OurLink { link, circuits } in ours {
+    let links = u32::from(order.links);
+    for (link_number, OurLink { link, circuits }) in (0_u32..).zip(ours) {
         let mut transit = TransitLink::default();
-        for OpenCircuit { circ_id, point, passages: [forward, backward] } in circuits {
+        for (number, circuit) in (0_u32..).zip(circuits) {
+            let OpenCircuit { circ_id, point, passages: [forward, backward] } = circuit;
+            let is_busy = number * links + link_number < order.busy_circuits;
             let Some((index, sink_id)) = places.remove(&point) else {
                 missing += 1;
                 continue;
             };
             let (mut near, mut far) = (Circuit::default(), Circuit::default());
-            if order.direction.is_forward() {
+            if is_busy && order.direction.is_forward() {
                 let lane = Lane::new();
                 lane.send(&mut near, circ_id);
                 lane.receive(&mut far, &forward, order.check_probability);
             }
-            if order.direction.is_backward() {
+            if is_busy && order.direction.is_backward() {
                 let lane = Lane::new();
                 lane.send(&mut far, sink_id);
                 lane.receive(&mut near, &backward, order.check_probability);

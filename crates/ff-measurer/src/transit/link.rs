@@ -180,3 +180,90 @@ impl TransitLink {
             + drains.map(|incoming| incoming.drain.held_bytes()).sum::<usize>()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ff_proto::cell::{CELL_LEN, CMD_PADDING, fixed_cell, peek_cell};
+    use ff_proto::circuit::{ForwardKey, Passage};
+
+    use super::*;
+
+    /// Two ends of a link with these circuits, of which the first has cells go through, and what has arrived.
+    fn ends(busy: &[u32], idle: &[u32]) -> (TransitLink, TransitLink, Vec<Arrived>) {
+        let (mut near, mut far, mut all) =
+            (TransitLink::default(), TransitLink::default(), Vec::new());
+        for &circ_id in busy {
+            let (mut sending, mut receiving) = (Circuit::default(), Circuit::default());
+            let (arrived, content) = (Arrived::default(), [circ_id.to_be_bytes()[3]; 16]);
+            sending.send(Source::new(circ_id, CMD_RELAY, &content), arrived.clone());
+            // A relay that does nothing: its keystream is taken off again below.
+            let passage = Passage {
+                key: ForwardKey::Aes128Ctr([9; 16]),
+                command: CMD_RELAY,
+                first_cell: 0,
+                tag: [0; 16],
+            };
+            receiving.receive(Drain::new(&content, &passage, &[1; 16], 1.0), arrived.clone());
+            near.add(circ_id, sending);
+            far.add(circ_id, receiving);
+            all.push(arrived);
+        }
+        for &circ_id in idle {
+            near.add(circ_id, Circuit::default());
+            far.add(circ_id, Circuit::default());
+        }
+        (near, far, all)
+    }
+
+    /// So many cells of a link, by the ids of their circuits.
+    fn write(link: &mut TransitLink, count: u64) -> Vec<u32> {
+        (0..count)
+            .map(|_| {
+                let mut cell = [0; CELL_LEN];
+                link.write(&mut cell);
+                peek_cell(&cell).expect("a whole cell").circ_id
+            })
+            .collect()
+    }
+
+    #[test]
+    fn no_circuit_has_more_on_the_way_than_it_may() {
+        let (mut link, _, arrived) = ends(&[1, 2, 3], &[4]);
+        assert_eq!((link.look(), link.room()), (0, 3 * MAX_ON_WAY));
+        let ids = write(&mut link, 3 * MAX_ON_WAY);
+        assert_eq!(link.room(), 0);
+        for id in 1..=3 {
+            assert_eq!(ids.iter().filter(|&&other| other == id).count() as u64, MAX_ON_WAY);
+        }
+        assert!(ids[..36].chunks(6).all(|turn| turn.iter().all(|id| *id == turn[0])), "{ids:?}");
+        assert_eq!(write(&mut link, 1), [0], "padding, if somebody insists");
+        arrived[1].store(10, Ordering::Relaxed);
+        assert_eq!((link.look(), link.room()), (10, 10));
+        assert_eq!(write(&mut link, 10), [2; 10]);
+        assert_eq!((link.look(), link.room()), (0, 0));
+    }
+
+    #[test]
+    fn cells_of_strangers_are_dropped_and_an_end_is_an_end() {
+        let (mut near, mut far, arrived) = ends(&[1], &[7]);
+        near.look();
+        let mut cell = [0; CELL_LEN];
+        near.write(&mut cell);
+        let mut relay = ff_proto::keystream::Keystream::new(&[9; 16]);
+        relay.apply(&mut cell[5..]);
+        let taken = far.handle(peek_cell(&cell).expect("a cell"), 1).expect("it is right");
+        assert_eq!((taken, arrived[0].load(Ordering::Relaxed)), (Some(true), 1));
+        for (id, command) in [(2, CMD_RELAY), (7, CMD_RELAY), (0, CMD_PADDING), (1, CMD_PADDING)] {
+            let cell = fixed_cell(id, command, &[3; 9]).expect("it fits");
+            let taken = far.handle(peek_cell(&cell).expect("a cell"), 2).expect("it is dropped");
+            assert_eq!(taken, None, "circuit {id}, command {command}");
+        }
+        let destroy = fixed_cell(7, CMD_DESTROY, &[5]).expect("it fits");
+        let ended = far.handle(peek_cell(&destroy).expect("a cell"), 2);
+        let expected = CircuitError::Destroyed(5);
+        assert!(
+            matches!(&ended, Err(Fault::Link(LinkFailure::Circuit(e))) if *e == expected),
+            "{ended:?}"
+        );
+    }
+}
