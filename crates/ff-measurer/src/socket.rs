@@ -202,6 +202,7 @@ impl EchoSocket {
         counters: &mut Counters,
         now: MonoTime,
     ) -> Result<Self, Fault> {
+        scratch.path.set_in_transit();
         let phase = Phase::Transit(Box::new(link));
         let (mut socket, leftover) = Self::idle(parts, phase, scratch);
         socket.take_leftover(leftover, scratch, counters, now)?;

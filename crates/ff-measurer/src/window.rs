@@ -63,6 +63,9 @@ pub(crate) struct Path {
     shortest: Duration,
     /// The window of all of them together.
     all: Window,
+    /// Workers that nap between a cell's sending and the news of its arrival: this one, and in transit
+    /// that at the other end.
+    naps: u32,
 }
 
 impl Path {
@@ -74,7 +77,13 @@ impl Path {
             links,
             shortest: MAX_ROUND_TRIP,
             all: Window::of(first, MIN_CELLS..=links.saturating_mul(MAX_CELLS)),
+            naps: 1,
         }
+    }
+
+    /// Cells are counted by another worker, which naps, too.
+    pub(crate) fn set_in_transit(&mut self) {
+        self.naps = 2;
     }
 
     /// Looks at what has come back over all links together; to be called when a turn has read its
@@ -299,7 +308,8 @@ pub(crate) struct Pace {
 
 impl Pace {
     /// The pace on this path: each link is served again when five sixths of what waits in front of
-    /// the target's limit have passed it, and links take turns in at least two naps.
+    /// the target's limit have passed it, or half of that if two workers nap, and links take turns in at
+    /// least two naps.
     pub(crate) fn new(path: &Path) -> Self {
         // What was all back before the nap's end makes the next one shorter, and so shows how fast
         // the target has become.
@@ -307,7 +317,7 @@ impl Pace {
         let moving = cells_in(rate, path.shortest);
         let waiting = as_float(path.all.on_way().saturating_sub(moving));
         let passes = Duration::try_from_secs_f64(waiting / rate).unwrap_or_default();
-        let period = passes * 5 / 6;
+        let period = passes * 5 / 6 / path.naps;
         if path.all.is_growing || period < 2 * MIN_NAP {
             return Self { nap: MIN_NAP, turns: 1 };
         }

@@ -76,7 +76,7 @@ impl Payload for MeasParams {
 
     fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let measurement = MeasurementId(reader.array("measurement id")?);
-        // Bounded by the greatest FFMaxMeasurementDuration.
+        // PROTOCOL.md §4.1 has these three bounds; the first is the greatest FFMaxMeasurementDuration.
         let duration_secs = reader.u16("duration")?;
         in_range("duration", duration_secs, *DURATION_SECS.start(), *DURATION_SECS.end())?;
         let count = reader.u8("number of measurers")?;
@@ -103,6 +103,7 @@ impl Payload for MeasParams {
 fn read_address(value: &[u8], measurers: &mut [MeasurerGrant]) -> Result<(), DecodeError> {
     let mut reader = Reader::new(value);
     let index = reader.u8("measurer index")?;
+    // §4.1: an index of the list, and an address by its length.
     let max = u64::try_from(measurers.len().saturating_sub(1)).unwrap_or(0);
     let address = match value.len() {
         5 => IpAddr::V4(Ipv4Addr::from(reader.array::<4>("address")?)),
@@ -115,7 +116,7 @@ fn read_address(value: &[u8], measurers: &mut [MeasurerGrant]) -> Result<(), Dec
     Ok(())
 }
 
-/// Reads the crypto kinds extension.
+/// Reads the crypto kinds extension, with the bounds of §4.1.
 fn read_crypto(value: &[u8]) -> Result<Vec<CryptoKind>, DecodeError> {
     let count = u16::try_from(value.len()).unwrap_or(u16::MAX);
     in_range("number of crypto kinds", count, 1, u16::from(MAX_CRYPTO_KINDS))?;
@@ -147,6 +148,7 @@ impl Payload for MeasParamsOk {
 
     fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let measurement = MeasurementId(reader.array("measurement id")?);
+        // PROTOCOL.md §4.2 has the bounds of both.
         let duration_secs = reader.u16("duration")?;
         in_range("duration", duration_secs, *DURATION_SECS.start(), *DURATION_SECS.end())?;
         let percent = reader.u8("background percent")?;
