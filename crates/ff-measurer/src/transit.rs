@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use ff_proto::ids::CryptoKind;
 use ff_proto::onion::circuit::CircuitError;
 use ff_proto::units::BytesPerSec;
+use tokio::time::timeout;
 
 use crate::link::control::ControlError;
 use crate::link::{IdentityError, LinkError, LinkOptions, TargetAddr};
@@ -97,6 +98,32 @@ impl TransitOrder {
     }
 }
 
+/// How long the end that has not failed is waited for.
+const REASON_TIME: Duration = Duration::from_millis(500);
+
+/// Why one end has failed: one that has found something closes its links, and the other end may see that
+/// first.
+async fn reason(error: MeasurerError, other: &mut Measurer) -> MeasurerError {
+    if is_found(&error) {
+        return error;
+    }
+    let found = async {
+        loop {
+            match other.next_event().await {
+                MeasurerEvent::Second(_) => {}
+                MeasurerEvent::Failed(error) if is_found(&error) => return Some(error),
+                _ => return None,
+            }
+        }
+    };
+    timeout(REASON_TIME, found).await.ok().flatten().unwrap_or(error)
+}
+
+/// Whether the relay is what has failed.
+fn is_found(error: &MeasurerError) -> bool {
+    matches!(error, MeasurerError::Session(_))
+}
+
 /// Why cells could not be sent through a relay.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -132,7 +159,7 @@ pub enum TransitError {
         source: CircuitError,
     },
     /// A relay did not answer in time.
-    #[error("the relay did not open a circuit within {0:?}")]
+    #[error("the relay did not open its circuits within {0:?}")]
     Timeout(Duration),
     /// Circuits were opened that did not reach a sink of ours.
     #[error("{missing} circuits do not end at our sinks: somebody else answered")]
@@ -212,9 +239,11 @@ impl Transit {
     pub async fn next_event(&mut self) -> Result<TransitEvent, TransitError> {
         let [measurer, sink] = &mut self.ends;
         match tokio::join!(measurer.next_event(), sink.next_event()) {
-            (MeasurerEvent::Failed(error), _) | (_, MeasurerEvent::Failed(error)) => {
-                Err(error.into())
+            (MeasurerEvent::Failed(ours), MeasurerEvent::Failed(theirs)) => {
+                Err(if is_found(&theirs) { theirs } else { ours }.into())
             }
+            (MeasurerEvent::Failed(error), _) => Err(reason(error, sink).await.into()),
+            (_, MeasurerEvent::Failed(error)) => Err(reason(error, measurer).await.into()),
             (MeasurerEvent::Second(ours), MeasurerEvent::Second(theirs)) => {
                 Ok(TransitEvent::Second(TransitSecond {
                     second: ours.second,

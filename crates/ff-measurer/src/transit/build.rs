@@ -22,6 +22,8 @@ use crate::link::{self, Link};
 
 /// How long a relay may take for one circuit.
 const CIRCUIT_TIME: Duration = Duration::from_secs(30);
+/// How long it may take for each of many circuits in the mean.
+const MEAN_CIRCUIT_TIME: Duration = Duration::from_millis(500);
 /// Ids of circuits that we open have this bit (tor-spec 5.1.1).
 const INITIATOR: u32 = 0x8000_0000;
 
@@ -81,9 +83,11 @@ async fn open_all(
         let pause = order.circuits_per_sec.map(|rate| Duration::from_secs(links.into()) / rate);
         let (target, options) = (order.target, order.link.clone());
         let expected = expected.clone();
+        let time = CIRCUIT_TIME + (MEAN_CIRCUIT_TIME + pause.unwrap_or_default()) * count;
         tasks.spawn(async move {
             let link = link::open(&target, &options).await?;
-            open_circuits(ControlLink::new(link)?, ways, pause, &expected).await
+            let circuits = open_circuits(ControlLink::new(link)?, ways, pause, &expected);
+            timeout(time, circuits).await.map_err(|_| TransitError::Timeout(time))?
         });
     }
     let mut opened = Vec::new();

@@ -18,12 +18,13 @@ use ff_proto::onion::ntor::{self, HANDSHAKE_TYPE, Server};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
 
 use super::TransitError;
 use crate::link::control::{ControlLink, OwnedCell};
 use crate::link::{LinkIdentity, accept};
 
-/// How long somebody who connects has for the handshakes.
+/// How long somebody who connects has for the handshakes, and then for a circuit.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(20);
 /// Links that a sink accepts at most: the relay needs one, and may open another when that breaks.
 const MAX_LINKS: usize = 8;
@@ -138,12 +139,14 @@ async fn serve_link(
         _ = done.changed() => return None,
     };
     let mut link = ControlLink::new(link).ok()?;
-    let mut circuits = Vec::new();
+    let (mut circuits, idle_until) = (Vec::new(), Instant::now() + HANDSHAKE_TIME);
     loop {
         let cell = tokio::select! {
             // Cells of circuits that are open do not come before all are.
             cell = link.recv_cell() => cell.ok()?,
             _ = done.changed() => return Some(SinkLink { link, circuits }),
+            // A relay has a reason to connect; who has none is not to take its place.
+            () = sleep_until(idle_until), if circuits.is_empty() => return None,
         };
         if cell.command == CMD_CREATE2 {
             let answer = match host.answer(&cell) {

@@ -370,7 +370,7 @@ fn path(rate: f64, on_way: u64) -> Path {
         is_growing: false,
         ..Window::of(FIRST_CELLS, MIN_CELLS..=MAX_CELLS)
     };
-    Path { links: 20, shortest: ms(100), all }
+    Path { links: 20, shortest: ms(100), all, naps: 1 }
 }
 
 #[test]
