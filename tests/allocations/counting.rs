@@ -62,6 +62,13 @@ impl ThreadCounts {
 
     /// That of the only running thread with this name.
     pub(crate) fn of(name: &str) -> &'static Self {
+        let all = Self::all(name);
+        let [one] = all[..] else { panic!("one thread is named {name}, not {}", all.len()) };
+        one
+    }
+
+    /// Those of all running threads with this name.
+    pub(crate) fn all(name: &str) -> Vec<&'static Self> {
         let ids: Vec<i32> = fs::read_dir("/proc/self/task")
             .expect("Linux lists the threads")
             .filter_map(|entry| {
@@ -70,11 +77,13 @@ impl ThreadCounts {
                 is_it.then(|| path.file_name()?.to_str()?.parse().ok())?
             })
             .collect();
-        let [id] = ids[..] else { panic!("one thread is named {name}, not {}", ids.len()) };
-        THREADS
-            .iter()
-            .rfind(|thread| thread.id.load(Ordering::Relaxed) == id)
-            .expect("a thread that runs has allocated")
+        let of_thread = |id: &i32| {
+            THREADS
+                .iter()
+                .rfind(|thread| thread.id.load(Ordering::Relaxed) == *id)
+                .expect("a thread that runs has allocated")
+        };
+        ids.iter().map(of_thread).collect()
     }
 
     /// Allocations and reallocations so far.

@@ -6,3 +6,4 @@ mod loopback;
 mod running;
 mod sans_io;
 mod target;
+mod transit;

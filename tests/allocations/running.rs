@@ -8,7 +8,7 @@ use crate::counting::ThreadCounts;
 use crate::loopback::Loopback;
 
 /// Name of the measurer's only thread.
-const WORKER: &str = "ff-measurer";
+pub(crate) const WORKER: &str = "ff-measurer";
 /// Name of the relay's thread.
 const RELAY: &str = "relay";
 /// Cells per record, as measurements have them.
@@ -16,15 +16,15 @@ const CELLS_PER_RECORD: usize = 6;
 /// Sockets while allocations are counted.
 const SOCKETS: u16 = 20;
 /// Seconds that are counted, behind a first one in which buffers and windows grow.
-const COUNTED_SECS: u16 = 3;
+pub(crate) const COUNTED_SECS: u16 = 3;
 /// Allocations a second may cost the worker. Its reports go through a channel, which takes a block
 /// of memory for 32 of them; a buffer may still grow to its final size here and there.
-const MAX_WORKER_ALLOCATIONS_PER_SEC: u64 = 20;
+pub(crate) const MAX_WORKER_ALLOCATIONS_PER_SEC: u64 = 20;
 /// What a socket may hold.
 const MAX_BYTES_PER_SOCKET: usize = 64 * 1024;
 
 /// Two measurements at once would have threads of the same names.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+pub(crate) static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 /// Allocations while a measurement ran.
 static COUNTED: LazyLock<Counted> = LazyLock::new(Counted::new);
 
@@ -110,6 +110,6 @@ async fn live_bytes(sockets: u16, cells_per_record: usize) -> (i64, usize) {
 }
 
 /// A runtime on this thread.
-fn runtime() -> Runtime {
+pub(crate) fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().expect("a runtime starts")
 }

@@ -7,11 +7,15 @@
 //!   MeasurerEvent::{Second, Done, Failed} ◀────────────────────────┘
 //! ```
 //!
+//! [`transit`] sends cells through relays instead, to sinks and back, with the same workers.
+//!
 //! The central types are [`Order`], [`Measurer`] and [`link::Link`]. `socket.rs` and `worker.rs`
 //! are the hot path: no allocation, lock or system call per cell.
 
 pub mod bench;
+mod circuits;
 pub mod cli;
+mod fault;
 pub mod link;
 mod measurer;
 mod order;

@@ -14,10 +14,10 @@ use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
 
+use crate::circuits::TransitLink;
 use crate::link::{self, Link, LinkError};
 use crate::order::{Flow, LinkFailure, MeasurerError, Order, SecondReport, WorkerTotals};
 use crate::socket::EchoSocket;
-use crate::transit::link::TransitLink;
 use crate::worker::{Command, Setup, Worker, WorkerEvent, poll_with_waker};
 
 /// Handshakes under way at once. More only make each of them slower, and look like an attack.

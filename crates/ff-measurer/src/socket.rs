@@ -9,7 +9,7 @@
 //! The buffers for a call belong to the worker and are shared by its sockets; what outlives a
 //! call, a record cut in two or bytes the kernel did not take, is kept per socket.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read, Write};
 
 use ff_proto::cell::{CELL_LEN, Cell, CellAssembler};
 use ff_proto::session::measurer::{EchoEvent, EchoLink, Opening, OpeningLink};
@@ -18,11 +18,12 @@ use ff_proto::units::MonoTime;
 use mio::net::TcpStream;
 use zeroize::Zeroizing;
 
+use crate::circuits::TransitLink;
+use crate::fault::Fault;
 use crate::link::Link;
 use crate::link::record::{HEADER, MAX_WIRE, Opened, Opener, RECORD_OVERHEAD, Sealer};
 use crate::order::LinkFailure;
 use crate::report::Counters;
-use crate::transit::link::TransitLink;
 use crate::window::{Path, Window};
 
 /// Bytes read from a socket in one call: what a nap gathers on one of 20 links of a relay of 50 Mbit/s
@@ -71,33 +72,6 @@ impl Scratch {
     /// Cells of a full record.
     pub(crate) fn cells_per_record(&self) -> usize {
         (self.record_len - RECORD_OVERHEAD) / CELL_LEN
-    }
-}
-
-/// How a link ended.
-#[derive(Debug)]
-pub(crate) enum Fault {
-    /// This link is of no further use.
-    Link(LinkFailure),
-    /// The measurement has failed.
-    Session(SessionFailure),
-}
-
-impl From<io::Error> for Fault {
-    fn from(error: io::Error) -> Self {
-        Self::Link(LinkFailure::Io(error))
-    }
-}
-
-impl From<crate::link::record::RecordError> for Fault {
-    fn from(error: crate::link::record::RecordError) -> Self {
-        Self::Link(LinkFailure::Record(error))
-    }
-}
-
-impl From<SessionFailure> for Fault {
-    fn from(failure: SessionFailure) -> Self {
-        Self::Session(failure)
     }
 }
 

@@ -11,7 +11,6 @@
 //! arrives at one end is the other's measure of how much may be on the way, so both run in one process.
 
 mod build;
-pub(crate) mod link;
 mod sink;
 
 use std::net::{IpAddr, SocketAddr};

@@ -16,9 +16,10 @@ use ff_proto::units::{BytesPerSec, MonoTime};
 use mio::{Events, Interest, Poll, Token, Waker};
 use tokio::sync::mpsc::UnboundedSender;
 
+use crate::fault::Fault;
 use crate::order::{Flow, LinkFailure, MeasurerError, SecondReport, WorkerTotals};
 use crate::report::Counters;
-use crate::socket::{EchoSocket, Fault, Scratch};
+use crate::socket::{EchoSocket, Scratch};
 use crate::window::{Pace, Path};
 
 /// The token of the waker; sockets have their index.

@@ -80,8 +80,8 @@ pub(crate) struct Cli {
     /// than the other.
     #[arg(long, value_name = "MIN..MAX", value_parser = parse_bounds)]
     pub(crate) expect: Option<(f64, f64)>,
-    /// Take less than four minutes: three rounds of one quota and one of a rate, with the relay as
-    /// middle and over 20 sockets, and --expect 0.75..1.30.
+    /// Take less than four minutes, or three with --by transit: three rounds of one quota and one of a
+    /// rate, with the relay as middle and over 20 sockets, and --expect 0.75..1.30.
     #[arg(long, conflicts_with_all = ["rounds", "turns", "seconds", "rate_rounds", "rate_seconds",
           "positions", "quotas", "limits", "sockets", "cpu_sockets", "expect"])]
     pub(crate) short: bool,
@@ -186,6 +186,11 @@ impl Cli {
             cli.expect = Some((0.75, 1.30));
         }
         cli
+    }
+
+    /// Whether any case has downloads.
+    pub(crate) fn has_downloads(&self) -> bool {
+        self.cases().iter().any(|case| case.by != Witness::Transit)
     }
 
     /// How cells in transit go.

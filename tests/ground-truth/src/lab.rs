@@ -46,6 +46,8 @@ pub(crate) struct Lab {
     network: Network,
     /// Whether there is a relay with direct echo.
     has_direct: bool,
+    /// Whether there is all that downloads need.
+    has_downloads: bool,
     /// How fast the target's core is.
     pub(crate) pace: Pace,
     /// Keeps the other core awake.
@@ -102,13 +104,12 @@ impl Lab {
             .core(OTHER_CORE)
             .core_of("target", TARGET_CORE)
             .core_of("direct", TARGET_CORE)
-            .clients(CLIENTS)
             // Every new consensus costs the relay CPU time and memory for compressing it.
-            .voting_interval(VOTING_INTERVAL)
-            .middles(GUARDS + 1)
-            .exits(GUARDS)
-            .relay(target("target", &cli.tor))
-            .keep_dir(cli.keep_network);
+            .voting_interval(VOTING_INTERVAL);
+        if cli.has_downloads() {
+            builder = builder.clients(CLIENTS).middles(GUARDS + 1).exits(GUARDS);
+        }
+        builder = builder.relay(target("target", &cli.tor)).keep_dir(cli.keep_network);
         if let Some(direct) = &cli.direct_echo_tor {
             builder = builder.relay(target("direct", direct));
         }
@@ -117,9 +118,9 @@ impl Lab {
             builder = builder.consensus_param("cc_alg", 0);
         }
         let network = builder.start().context("Failed to start the private network")?;
-        let has_direct = cli.direct_echo_tor.is_some();
+        let (has_direct, has_downloads) = (cli.direct_echo_tor.is_some(), cli.has_downloads());
         let pace = Pace::start(TARGET_CORE);
-        Ok(Self { network, has_direct, pace, _keep_awake: KeepAwake::start() })
+        Ok(Self { network, has_direct, has_downloads, pace, _keep_awake: KeepAwake::start() })
     }
 
     /// How long it took to start.
@@ -163,8 +164,11 @@ impl Lab {
         Ok(quota)
     }
 
-    /// Lets the downloads flow, or not.
+    /// Lets the downloads flow, or not; without downloads it does nothing.
     pub(crate) fn flow(&self, is_on: bool) -> Result<()> {
+        if !self.has_downloads {
+            return Ok(());
+        }
         let source = self.network.source()?;
         if is_on {
             source.resume()

@@ -13,7 +13,7 @@ use ff_proto::aggregate;
 use ff_proto::params::Params;
 use tornet::{Downloads, Node};
 
-use crate::case::Case;
+use crate::case::{Case, Witness};
 use crate::lab::{Lab, OTHER_CORE, Subject};
 use crate::observed::{MemoryWatch, Observed};
 use crate::sample::{self, Meter, Sample, Work};
@@ -40,7 +40,10 @@ impl<'a> Bench<'a> {
     /// Opens the downloads of a case, without a byte flowing yet.
     pub(crate) fn open(lab: &'a Lab, case: &'a Case) -> Result<Self> {
         lab.flow(false)?;
-        let downloads = lab.download(case.position)?;
+        let downloads = match case.by {
+            Witness::Transit => Vec::new(),
+            Witness::Downloads | Witness::Both => lab.download(case.position)?,
+        };
         let target = Observed::new(lab, Subject::Target, case)?;
         // A BandwidthRate binds either way.
         let has_direct = lab.has_direct() && case.is_cpu();

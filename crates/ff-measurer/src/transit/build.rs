@@ -14,9 +14,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::link::{Arrived, Circuit, TransitLink};
 use super::sink::{Expected, Point, Sink, SinkLink};
 use super::{TransitError, TransitOrder};
+use crate::circuits::{Arrived, Circuit, TransitLink};
 use crate::link::control::{ControlLink, OwnedCell};
 use crate::link::{self, Link};
 

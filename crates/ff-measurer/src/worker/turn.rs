@@ -5,7 +5,7 @@ use ff_proto::rate::TokenBucket;
 use ff_proto::units::{Cells, MonoTime};
 
 use super::{Stage, Worker};
-use crate::socket::Fault;
+use crate::fault::Fault;
 use crate::window::Pace;
 
 /// Reads and writes of one socket in the turn after a nap: 8 MB are read at most, as much as all may have

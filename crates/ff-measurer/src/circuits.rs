@@ -12,8 +12,8 @@ use ff_proto::onion::circuit::CircuitError;
 use ff_proto::onion::extend::CMD_RELAY;
 use ff_proto::session::cells::{Drain, Source};
 
+use crate::fault::Fault;
 use crate::order::LinkFailure;
-use crate::socket::Fault;
 
 /// Cells of a circuit that are on the way in one direction at most. Tor ends a circuit of which it has
 /// 2,500 in its queue; Tor's public network has set that to 1,000 and more.
