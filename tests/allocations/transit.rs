@@ -2,9 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use ff_measurer::link::{LinkOptions, TargetAddr};
-use ff_measurer::transit::{Direction, Transit, TransitEvent, TransitOrder};
-use ff_proto::ids::CryptoKind;
+use ff_measurer::link::TargetAddr;
+use ff_measurer::transit::{Transit, TransitEvent, TransitOrder};
 use ff_proto::units::BytesPerSec;
 use tornet::LoneRelay;
 
@@ -17,22 +16,16 @@ use crate::running::{
 fn both_ends_allocate_for_their_reports_and_not_for_cells() {
     let _turn = ONE_AT_A_TIME.lock();
     let tor = LoneRelay::start().expect("a tor");
+    let target = TargetAddr { addr: tor.or_addr(), ed_identity: tor.ed_identity().into() };
+    let (onion_key, sinks) =
+        (tor.ntor_onion_key().expect("a key"), vec![([127, 0, 0, 1], 0).into(); 2]);
     let order = TransitOrder {
-        target: TargetAddr { addr: tor.or_addr(), ed_identity: tor.ed_identity().into() },
-        onion_key: tor.ntor_onion_key().expect("a key"),
-        crypto: CryptoKind::CGO_AES128,
         links: 4,
         circuits: 40,
         busy_circuits: 20,
-        circuits_per_sec: None,
-        sinks: vec![([127, 0, 0, 1], 0).into(); 2],
-        direction: Direction::Both,
         rate: Some(BytesPerSec::from_mbit(100)),
         duration: Duration::from_secs(u64::from(COUNTED_SECS) + 2),
-        cells_per_record: 6,
-        check_probability: 1e-3,
-        cores: [Vec::new(), Vec::new()],
-        link: LinkOptions::default(),
+        ..TransitOrder::new(target, onion_key, sinks)
     };
     let (allocated, cells) = runtime().block_on(async {
         let mut transit = Transit::prepare(&order).await.expect("circuits");

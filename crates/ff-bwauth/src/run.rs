@@ -76,7 +76,8 @@ async fn run_demo(options: &Demo) -> Result<ExitCode> {
 /// `measure`.
 async fn run_measure(options: &Measure) -> Result<ExitCode> {
     let addr = measure::resolve(&options.target).await.map_err(anyhow::Error::msg)?;
-    if let Some(order) = options.transit_order(addr).map_err(anyhow::Error::msg)? {
+    if let Some(order) = options.transit_order(addr) {
+        order.check().map_err(anyhow::Error::msg)?;
         return run_transit(options, &order).await;
     }
     let key = key::load_or_make(&options.key)?;

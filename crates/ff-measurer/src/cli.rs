@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 
-pub use self::transit::{Crypto, TransitOptions, Way};
+pub use self::transit::{Crypto, TransitOptions, Way, parse_key};
 use crate::bench::{self, BenchOptions, Record, Throughput};
 
 /// Generates FlashFlow's measurement traffic.

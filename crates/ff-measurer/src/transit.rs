@@ -11,91 +11,20 @@
 //! arrives at one end is the other's measure of how much may be on the way, so both run in one process.
 
 mod build;
+mod order;
 mod sink;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use ff_proto::ids::CryptoKind;
 use ff_proto::onion::circuit::CircuitError;
-use ff_proto::units::BytesPerSec;
 use tokio::time::timeout;
 
+pub use self::order::{Direction, MAX_PUBLIC_LINKS, TransitOrder};
 use crate::link::control::ControlError;
-use crate::link::{IdentityError, LinkError, LinkOptions, TargetAddr};
+use crate::link::{IdentityError, LinkError};
 use crate::measurer::{Measurer, MeasurerEvent};
 use crate::order::{Flow, MeasurerError, WorkerTotals};
-
-/// Which ways cells go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// From the measurer to the sink: the relay decrypts.
-    Forward,
-    /// From the sink to the measurer: the relay encrypts.
-    Backward,
-    /// Both at once.
-    Both,
-}
-
-impl Direction {
-    /// Whether the measurer sends.
-    fn is_forward(self) -> bool {
-        self != Self::Backward
-    }
-
-    /// Whether the sink sends.
-    fn is_backward(self) -> bool {
-        self != Self::Forward
-    }
-}
-
-/// What to send through which relay.
-#[derive(Clone, Debug)]
-pub struct TransitOrder {
-    /// The relay.
-    pub target: TargetAddr,
-    /// Its key for circuits, `ntor-onion-key` of its descriptor.
-    pub onion_key: [u8; 32],
-    /// The crypto of the circuits.
-    pub crypto: CryptoKind,
-    /// Links to the relay.
-    pub links: u16,
-    /// Circuits over all of them.
-    pub circuits: u32,
-    /// On how many of these cells go, the same number on each link; the others are open and idle.
-    pub busy_circuits: u32,
-    /// How many circuits are opened in a second at most; `None` for as fast as it goes.
-    pub circuits_per_sec: Option<u32>,
-    /// Where sinks listen, each with an identity of its own: the relay has one link to each.
-    pub sinks: Vec<SocketAddr>,
-    /// Which ways cells go.
-    pub direction: Direction,
-    /// The rate each way; `None` for as fast as it goes.
-    pub rate: Option<BytesPerSec>,
-    /// How long to send.
-    pub duration: Duration,
-    /// Cells per TLS record, 1 to 31.
-    pub cells_per_record: usize,
-    /// With which probability a cell is checked at least.
-    pub check_probability: f64,
-    /// The processor cores of the measurer and of the sink, as in [`crate::Order::cores`].
-    pub cores: [Vec<usize>; 2],
-    /// How to open links.
-    pub link: LinkOptions,
-}
-
-impl TransitOrder {
-    /// Whether the relay's address is one of a private network, or of this machine.
-    #[must_use]
-    pub fn is_private(&self) -> bool {
-        match self.target.addr.ip().to_canonical() {
-            IpAddr::V4(ip) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),
-            IpAddr::V6(ip) => {
-                ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local()
-            }
-        }
-    }
-}
 
 /// How long the end that has not failed is waited for.
 const REASON_TIME: Duration = Duration::from_millis(500);
@@ -127,9 +56,15 @@ fn is_found(error: &MeasurerError) -> bool {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransitError {
-    /// The order makes no sense.
+    /// The order makes no sense, or asks too much of the relay.
     #[error("{0}")]
-    Order(&'static str),
+    Order(String),
+    /// A task of this program ended without a word: it panicked.
+    #[error("a task of this program has ended")]
+    TaskGone,
+    /// The two ends do not count the same seconds, which depends on nothing outside of this program.
+    #[error("the two ends do not count the same seconds")]
+    OutOfStep,
     /// A sink cannot listen.
     #[error("the sink cannot listen on {addr}")]
     Listen {
@@ -206,6 +141,7 @@ impl Transit {
     /// # Errors
     /// [`TransitError`].
     pub async fn prepare(order: &TransitOrder) -> Result<Self, TransitError> {
+        order.check().map_err(TransitError::Order)?;
         let [measurer, sink] = build::links(order).await?;
         let flow = |links: usize, is_sending: bool, cores: &[usize]| Flow {
             sockets: u16::try_from(links).unwrap_or(u16::MAX),
@@ -254,7 +190,7 @@ impl Transit {
             (MeasurerEvent::Done(ours), MeasurerEvent::Done(theirs)) => {
                 Ok(TransitEvent::Done(Box::new([*ours, *theirs])))
             }
-            _ => Err(TransitError::Order("the two ends do not count the same seconds")),
+            _ => Err(TransitError::OutOfStep),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ff_measurer::MeasurerError;
 use ff_measurer::link::control::{ControlLink, OwnedCell};
 use ff_measurer::link::{LinkIdentity, LinkOptions, TargetAddr, accept, open};
-use ff_measurer::transit::{Direction, Transit, TransitError, TransitEvent, TransitOrder};
+use ff_measurer::transit::{Transit, TransitError, TransitEvent, TransitOrder};
 use ff_proto::cell::{Body, fixed_cell};
 use ff_proto::circuit::EphemeralKey;
 use ff_proto::ids::{CryptoKind, Ed25519Id};
@@ -175,22 +175,15 @@ async fn transit(lie: Lie) -> Result<[u64; 2], TransitError> {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let addr = listener.local_addr().expect("a port");
     let relay = tokio::spawn(serve(listener, identity, server, lie));
+    let target = TargetAddr { addr, ed_identity };
     let order = TransitOrder {
-        target: TargetAddr { addr, ed_identity },
-        onion_key,
         crypto: CryptoKind::AES128_CTR,
         links: 1,
         circuits: 1,
-        busy_circuits: u32::MAX,
-        circuits_per_sec: None,
-        sinks: vec![([127, 0, 0, 1], 0).into()],
-        direction: Direction::Both,
         rate: Some(BytesPerSec::from_mbit(5)),
         duration: Duration::from_secs(1),
-        cells_per_record: 6,
         check_probability: 0.01,
-        cores: [Vec::new(), Vec::new()],
-        link: LinkOptions::default(),
+        ..TransitOrder::new(target, onion_key, vec![([127, 0, 0, 1], 0).into()])
     };
     let mut transit = Transit::prepare(&order).await?;
     transit.start(Instant::now());

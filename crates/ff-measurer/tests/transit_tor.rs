@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ff_measurer::link::{LinkOptions, TargetAddr};
+use ff_measurer::link::TargetAddr;
 use ff_measurer::transit::{Direction, Transit, TransitEvent, TransitOrder, TransitSecond};
 use ff_proto::ids::CryptoKind;
 use ff_proto::units::BytesPerSec;
@@ -10,22 +10,18 @@ use tornet::LoneRelay;
 
 /// Through this relay, over two links and four circuits to two sinks, for two seconds.
 fn order(tor: &LoneRelay, crypto: CryptoKind, direction: Direction) -> TransitOrder {
+    let target = TargetAddr { addr: tor.or_addr(), ed_identity: tor.ed_identity().into() };
+    let (onion_key, sinks) =
+        (tor.ntor_onion_key().expect("a key"), vec![([127, 0, 0, 1], 0).into(); 2]);
     TransitOrder {
-        target: TargetAddr { addr: tor.or_addr(), ed_identity: tor.ed_identity().into() },
-        onion_key: tor.ntor_onion_key().expect("a key"),
         crypto,
         links: 2,
         circuits: 4,
-        busy_circuits: u32::MAX,
-        circuits_per_sec: None,
-        sinks: vec![([127, 0, 0, 1], 0).into(); 2],
         direction,
         rate: Some(BytesPerSec::from_mbit(20)),
         duration: Duration::from_secs(2),
-        cells_per_record: 6,
         check_probability: 0.01,
-        cores: [Vec::new(), Vec::new()],
-        link: LinkOptions::default(),
+        ..TransitOrder::new(target, onion_key, sinks)
     }
 }
 

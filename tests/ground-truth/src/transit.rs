@@ -4,9 +4,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use ff_measurer::START_LEAD;
-use ff_measurer::link::{LinkOptions, TargetAddr};
+use ff_measurer::link::TargetAddr;
 use ff_measurer::transit::{Transit, TransitEvent, TransitOrder};
-use ff_proto::params::Params;
 use ff_proto::units::Cells;
 use tornet::Node;
 
@@ -54,21 +53,17 @@ pub(crate) fn forward(case: &Case, observed: &Observed<'_>, links: u16) -> Resul
 /// What to send, and where.
 fn order(case: &Case, node: &Node, links: u16) -> Result<TransitOrder> {
     let Transits { circuits, busy, sinks, direction, crypto } = case.transits;
+    let target = TargetAddr { addr: node.or_addr(), ed_identity: node.ed_identity().into() };
+    let sinks = vec![([127, 0, 0, 1], 0).into(); sinks.into()];
     Ok(TransitOrder {
-        target: TargetAddr { addr: node.or_addr(), ed_identity: node.ed_identity().into() },
-        onion_key: node.ntor_onion_key()?,
         crypto,
         links,
         circuits: circuits.max(links.into()),
         busy_circuits: busy.max(links.into()),
-        circuits_per_sec: None,
-        sinks: vec![([127, 0, 0, 1], 0).into(); sinks.into()],
         direction,
-        rate: None,
         duration: Duration::from_secs((case.warm_up_secs + case.secs).into()),
         cells_per_record: case.cells_per_record,
-        check_probability: Params::default().check_probability,
         cores: [vec![OTHER_CORE], vec![OTHER_CORE]],
-        link: LinkOptions::default(),
+        ..TransitOrder::new(target, node.ntor_onion_key()?, sinks)
     })
 }

@@ -6,16 +6,15 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use base64ct::{Base64Unpadded, Encoding};
 use clap::{Args, ValueEnum};
 use ff_proto::ids::CryptoKind;
-use ff_proto::params::Params;
 use ff_proto::units::{BytesPerSec, Cells};
 use serde::Serialize;
 use tor_llcrypto::pk::ed25519::Ed25519Identity;
 
-use crate::link::{LinkOptions, TargetAddr};
+use crate::link::TargetAddr;
 use crate::measurer::START_LEAD;
 use crate::transit::{Direction, Transit, TransitEvent, TransitOrder, TransitSecond};
 
@@ -127,7 +126,7 @@ struct Report {
 /// # Errors
 /// When cells cannot be sent through the relay, or come out other than they must.
 pub(super) fn run(options: &TransitOptions) -> Result<ExitCode> {
-    let order = order(options)?;
+    let order = order(options);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -146,11 +145,10 @@ pub(super) fn run(options: &TransitOptions) -> Result<ExitCode> {
 }
 
 /// The order that the options come to.
-fn order(options: &TransitOptions) -> Result<TransitOrder> {
+fn order(options: &TransitOptions) -> TransitOrder {
     let ed_identity = Ed25519Identity::new(options.ed_identity);
-    let order = TransitOrder {
-        target: TargetAddr { addr: options.target, ed_identity },
-        onion_key: options.onion_key,
+    let target = TargetAddr { addr: options.target, ed_identity };
+    TransitOrder {
         crypto: match options.crypto {
             Crypto::CgoAes128 => CryptoKind::CGO_AES128,
             Crypto::Aes128Ctr => CryptoKind::AES128_CTR,
@@ -159,26 +157,12 @@ fn order(options: &TransitOptions) -> Result<TransitOrder> {
         circuits: options.circuits.unwrap_or(2 * u32::from(options.links)),
         busy_circuits: options.busy_circuits.unwrap_or(u32::MAX),
         circuits_per_sec: options.circuits_per_second,
-        sinks: options.sinks.clone(),
+        has_consent: options.i_have_the_operators_consent,
         direction: options.direction.into(),
         rate: options.rate,
         duration: Duration::from_secs(options.seconds.into()),
-        cells_per_record: Params::default().cells_per_record,
-        check_probability: Params::default().check_probability,
-        cores: [Vec::new(), Vec::new()],
-        link: LinkOptions::default(),
-    };
-    if order.circuits < order.links.into() {
-        bail!("{} circuits are too few for {} links", order.circuits, order.links);
+        ..TransitOrder::new(target, options.onion_key, options.sinks.clone())
     }
-    if !options.i_have_the_operators_consent && !order.is_private() {
-        bail!(
-            "{} is a public address: ask the relay's operator, then say so with \
-             --i-have-the-operators-consent",
-            options.target
-        );
-    }
-    Ok(order)
 }
 
 /// Sends, and shows each second.
@@ -259,8 +243,11 @@ fn summary(report: &Report) -> String {
     text
 }
 
-/// A key of 32 bytes in base64.
-fn parse_key(text: &str) -> Result<[u8; 32], String> {
+/// A key of 32 bytes in base64, with or without padding.
+///
+/// # Errors
+/// A text for people.
+pub fn parse_key(text: &str) -> Result<[u8; 32], String> {
     let bytes = Base64Unpadded::decode_vec(text.trim().trim_end_matches('='));
     let bytes = bytes.ok().and_then(|bytes| bytes.try_into().ok());
     bytes.ok_or_else(|| "write the 43 base64 characters of a 32-byte key".to_owned())

@@ -50,9 +50,6 @@ type Links = Vec<(Link, TransitLink)>;
 
 /// Opens all that the order asks for: our links, and those of the sink.
 pub(super) async fn links(order: &TransitOrder) -> Result<[Links; 2], TransitError> {
-    if order.links == 0 || order.sinks.is_empty() || order.circuits < order.links.into() {
-        return Err(TransitError::Order("a link, a circuit for each, and a sink are the least"));
-    }
     let (expected, (done, is_done)) = (Expected::default(), watch::channel(()));
     let mut sinks = Vec::new();
     for &addr in &order.sinks {
@@ -80,7 +77,7 @@ async fn open_all(
         let ways: Vec<_> = (0..count)
             .map(|circuit| way(order, &sinks[(index + circuit * links) as usize % sinks.len()]))
             .collect();
-        let pause = order.circuits_per_sec.map(|rate| Duration::from_secs(links.into()) / rate);
+        let pause = order.pace().map(|rate| Duration::from_secs(links.into()) / rate);
         let (target, options) = (order.target, order.link.clone());
         let expected = expected.clone();
         let time = CIRCUIT_TIME + (MEAN_CIRCUIT_TIME + pause.unwrap_or_default()) * count;
@@ -92,8 +89,7 @@ async fn open_all(
     }
     let mut opened = Vec::new();
     while let Some(link) = tasks.join_next().await {
-        let gone = |_| TransitError::Order("a task is gone");
-        opened.push(link.map_err(gone)??);
+        opened.push(link.map_err(|_| TransitError::TaskGone)??);
     }
     Ok(opened)
 }

@@ -1,0 +1,212 @@
+//! What to send through which relay, and what may be sent.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use ff_proto::ids::CryptoKind;
+use ff_proto::params::Params;
+use ff_proto::units::BytesPerSec;
+
+use crate::link::{LinkOptions, TargetAddr};
+
+/// Links to a relay with a public address at most: tor refuses those of an address that has 100 of them.
+pub const MAX_PUBLIC_LINKS: u16 = 90;
+/// Circuits that are opened in a second at a relay with a public address: it takes more than two or three
+/// a second from one address for an attack.
+const PUBLIC_CIRCUITS_PER_SEC: u32 = 2;
+
+/// Which ways cells go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the measurer to the sink: the relay decrypts.
+    Forward,
+    /// From the sink to the measurer: the relay encrypts.
+    Backward,
+    /// Both at once.
+    Both,
+}
+
+impl Direction {
+    /// Whether the measurer sends.
+    pub(super) fn is_forward(self) -> bool {
+        self != Self::Backward
+    }
+
+    /// Whether the sink sends.
+    pub(super) fn is_backward(self) -> bool {
+        self != Self::Forward
+    }
+}
+
+/// What to send through which relay.
+#[derive(Clone, Debug)]
+pub struct TransitOrder {
+    /// The relay.
+    pub target: TargetAddr,
+    /// Its key for circuits, `ntor-onion-key` of its descriptor.
+    pub onion_key: [u8; 32],
+    /// The crypto of the circuits.
+    pub crypto: CryptoKind,
+    /// Links to the relay.
+    pub links: u16,
+    /// Circuits over all of them.
+    pub circuits: u32,
+    /// On how many of these cells go, the same number on each link; the others are open and idle.
+    pub busy_circuits: u32,
+    /// How many circuits are opened in a second at most; `None` for as fast as it goes, at a relay with
+    /// a public address two.
+    pub circuits_per_sec: Option<u32>,
+    /// Whether the relay's operator has agreed, without which only private addresses are sent anything.
+    pub has_consent: bool,
+    /// Where sinks listen, each with an identity of its own: the relay has one link to each.
+    pub sinks: Vec<SocketAddr>,
+    /// Which ways cells go.
+    pub direction: Direction,
+    /// The rate each way; `None` for as fast as it goes.
+    pub rate: Option<BytesPerSec>,
+    /// How long to send.
+    pub duration: Duration,
+    /// Cells per TLS record, 1 to 31.
+    pub cells_per_record: usize,
+    /// With which probability a cell is checked at least.
+    pub check_probability: f64,
+    /// The processor cores of the measurer and of the sink, as in [`crate::Order::cores`].
+    pub cores: [Vec<usize>; 2],
+    /// How to open links.
+    pub link: LinkOptions,
+}
+
+impl TransitOrder {
+    /// Through this relay to these sinks: two circuits on each of 20 links, both ways, for ten seconds, as
+    /// fast as it goes; checks and records as a measurement has them.
+    #[must_use]
+    pub fn new(target: TargetAddr, onion_key: [u8; 32], sinks: Vec<SocketAddr>) -> Self {
+        let params = Params::default();
+        Self {
+            target,
+            onion_key,
+            crypto: CryptoKind::CGO_AES128,
+            links: 20,
+            circuits: 40,
+            busy_circuits: u32::MAX,
+            circuits_per_sec: None,
+            has_consent: false,
+            sinks,
+            direction: Direction::Both,
+            rate: None,
+            duration: Duration::from_secs(10),
+            cells_per_record: params.cells_per_record,
+            check_probability: params.check_probability,
+            cores: [Vec::new(), Vec::new()],
+            link: LinkOptions::default(),
+        }
+    }
+
+    /// Finds what makes no sense, and what a relay's operator has not agreed to.
+    ///
+    /// # Errors
+    /// A text for people.
+    pub fn check(&self) -> Result<(), String> {
+        let Self { links, circuits, ref sinks, ref target, .. } = *self;
+        if links == 0 || sinks.is_empty() || circuits < links.into() {
+            return Err(format!(
+                "{links} links, {circuits} circuits and {} sinks: it takes a link, a circuit for each \
+                 link, and a sink",
+                sinks.len()
+            ));
+        }
+        if self.is_private() {
+            return Ok(());
+        }
+        if !self.has_consent {
+            return Err(format!(
+                "{} is a public address: ask the relay's operator, then say so with \
+                 --i-have-the-operators-consent",
+                target.addr
+            ));
+        }
+        if links > MAX_PUBLIC_LINKS {
+            return Err(format!(
+                "{links} links are too many for a relay with a public address: {MAX_PUBLIC_LINKS} at most"
+            ));
+        }
+        Ok(())
+    }
+
+    /// How many circuits to open in a second at most, if that is bounded.
+    pub(super) fn pace(&self) -> Option<u32> {
+        if self.is_private() {
+            return self.circuits_per_sec;
+        }
+        Some(
+            self.circuits_per_sec
+                .map_or(PUBLIC_CIRCUITS_PER_SEC, |asked| asked.min(PUBLIC_CIRCUITS_PER_SEC)),
+        )
+    }
+
+    /// Whether the relay's address is one of a private network, or of this machine.
+    fn is_private(&self) -> bool {
+        match self.target.addr.ip().to_canonical() {
+            IpAddr::V4(ip) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),
+            IpAddr::V6(ip) => {
+                ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An order for a relay at this address.
+    fn order(addr: &str) -> TransitOrder {
+        let addr: SocketAddr = addr.parse().expect("an address");
+        let target = TargetAddr { addr, ed_identity: [3; 32].into() };
+        TransitOrder::new(target, [4; 32], vec![([127, 0, 0, 1], 0).into()])
+    }
+
+    #[test]
+    fn only_private_addresses_are_sent_anything_without_consent() {
+        for (addr, is_private) in [
+            ("127.0.0.1:1", true),
+            ("10.1.2.3:1", true),
+            ("172.31.0.1:1", true),
+            ("192.168.0.1:1", true),
+            ("169.254.0.1:1", true),
+            ("[::1]:1", true),
+            ("[fd00::1]:1", true),
+            ("[fe80::1]:1", true),
+            ("[::ffff:10.0.0.1]:1", true),
+            ("[::ffff:192.0.2.1]:1", false),
+            ("192.0.2.1:1", false),
+            ("172.32.0.1:1", false),
+            ("0.0.0.0:1", false),
+            ("[2001:db8::1]:1", false),
+        ] {
+            let mut order = order(addr);
+            assert_eq!(order.check().is_ok(), is_private, "{addr}");
+            order.has_consent = true;
+            assert_eq!(order.check(), Ok(()), "{addr}");
+            let pace = |asked| TransitOrder { circuits_per_sec: asked, ..order.clone() }.pace();
+            let expected = if is_private { [None, Some(50)] } else { [Some(2), Some(2)] };
+            assert_eq!([pace(None), pace(Some(50))], expected, "{addr}");
+            order.links = MAX_PUBLIC_LINKS + 1;
+            order.circuits = 200;
+            assert_eq!(order.check().is_ok(), is_private, "{addr} with many links");
+        }
+    }
+
+    #[test]
+    fn a_link_a_circuit_for_each_and_a_sink_are_the_least() {
+        let good = order("127.0.0.1:1");
+        for bad in [
+            TransitOrder { links: 0, ..good.clone() },
+            TransitOrder { circuits: 19, ..good.clone() },
+            TransitOrder { sinks: Vec::new(), ..good.clone() },
+        ] {
+            assert!(bad.check().is_err(), "{bad:?}");
+        }
+        assert_eq!(good.check(), Ok(()));
+    }
+}
