@@ -21,11 +21,33 @@ const MAX_ON_WAY: u64 = 900;
 /// Cells of one circuit that follow one another, as in records of relays.
 const CELLS_A_TURN: u64 = 6;
 
-/// How many cells of a circuit have arrived in one direction.
-pub(crate) type Arrived = Arc<AtomicU64>;
+/// How many cells of a circuit have arrived in one direction: both ends have it.
+#[derive(Clone, Default)]
+pub(crate) struct Arrived {
+    /// Of this circuit.
+    own: Arc<AtomicU64>,
+    /// Of all quiet circuits of the sending link, if it is one of them.
+    quiet: Option<Arc<AtomicU64>>,
+}
+
+impl Arrived {
+    /// How many.
+    fn get(&self) -> u64 {
+        self.own.load(Ordering::Relaxed)
+    }
+
+    /// Notes one more, which makes so many of this circuit.
+    #[inline]
+    fn note(&self, count: u64) {
+        self.own.store(count, Ordering::Relaxed);
+        if let Some(quiet) = &self.quiet {
+            quiet.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
 
 /// What a circuit sends.
-pub(crate) struct Outgoing {
+struct Outgoing {
     /// Makes the cells.
     source: Source,
     /// How many the other end has.
@@ -34,76 +56,109 @@ pub(crate) struct Outgoing {
     free: u64,
 }
 
+impl Outgoing {
+    /// Looks at what the other end has; returns how many cells that are.
+    fn look(&mut self) -> u64 {
+        let arrived = self.arrived.get();
+        let on_way = self.source.sent().saturating_sub(arrived);
+        self.free = MAX_ON_WAY.saturating_sub(on_way);
+        arrived
+    }
+
+    /// Writes the next cell.
+    #[inline]
+    fn write(&mut self, cell: &mut Cell) {
+        self.source.write(cell);
+        self.free = self.free.saturating_sub(1);
+    }
+}
+
 /// What a circuit receives.
-pub(crate) struct Incoming {
+struct Incoming {
     /// Takes the cells.
     drain: Drain,
     /// Tells the other end how many.
     arrived: Arrived,
 }
 
-/// One end of a circuit.
-#[derive(Default)]
-pub(crate) struct Circuit {
-    /// What it sends, if it does.
-    outgoing: Option<Outgoing>,
-    /// What it receives, if it does.
-    incoming: Option<Incoming>,
-}
-
-impl Circuit {
-    /// Sends these cells, of which so many have arrived.
-    pub(crate) fn send(&mut self, source: Source, arrived: Arrived) {
-        self.outgoing = Some(Outgoing { source, arrived, free: MAX_ON_WAY });
-    }
-
-    /// Receives these cells, and tells how many.
-    pub(crate) fn receive(&mut self, drain: Drain, arrived: Arrived) {
-        self.incoming = Some(Incoming { drain, arrived });
-    }
-}
-
 /// A link and its circuits.
 #[derive(Default)]
 pub(crate) struct TransitLink {
-    /// The circuits.
-    circuits: Vec<Circuit>,
-    /// Which has which id.
+    /// What circuits receive, those that do.
+    incoming: Vec<Option<Box<Incoming>>>,
+    /// Which circuit has which id.
     by_id: HashMap<u32, usize>,
     /// The id that was looked up last, and what came of it: cells of a circuit follow one another.
     last: Option<(u32, usize)>,
-    /// The circuit whose turn it is to send.
+    /// What circuits send that always do.
+    busy: Vec<Outgoing>,
+    /// The one of them whose turn it is.
     writer: usize,
     /// Cells left of its turn.
     left: u64,
-    /// Cells that may be sent, of all circuits.
+    /// Cells that may be sent, of all of them.
     room: u64,
     /// Cells that have arrived, of all circuits.
     arrived: u64,
+    /// What circuits send now and then.
+    quiet: Vec<Outgoing>,
+    /// How many of these have arrived.
+    quiet_arrived: Arc<AtomicU64>,
+    /// The one whose turn it was.
+    quiet_writer: usize,
+    /// Of how many cells one is theirs; 0 for none.
+    quiet_one_in: u32,
+    /// Cells until then.
+    until_quiet: u32,
 }
 
 impl TransitLink {
-    /// Adds a circuit.
-    pub(crate) fn add(&mut self, circ_id: u32, circuit: Circuit) {
-        self.by_id.insert(circ_id, self.circuits.len());
-        self.circuits.push(circuit);
+    /// A link without circuits, on which one in so many cells is one of quiet circuits; 0 for none.
+    pub(crate) fn new(quiet_one_in: u32) -> Self {
+        Self { quiet_one_in, until_quiet: quiet_one_in, ..Self::default() }
+    }
+
+    /// Adds a circuit, which is idle.
+    pub(crate) fn add(&mut self, circ_id: u32) {
+        self.by_id.insert(circ_id, self.incoming.len());
+        self.incoming.push(None);
+    }
+
+    /// Has a circuit send these cells as often as there is room; returns what is to be told of what has
+    /// arrived.
+    pub(crate) fn send(&mut self, source: Source) -> Arrived {
+        let arrived = Arrived::default();
+        self.busy.push(Outgoing { source, arrived: arrived.clone(), free: MAX_ON_WAY });
+        arrived
+    }
+
+    /// As [`send`](Self::send), but now and then; returns what is to be told of what has arrived.
+    pub(crate) fn send_quietly(&mut self, source: Source) -> Arrived {
+        let quiet = Some(self.quiet_arrived.clone());
+        let arrived = Arrived { own: Arc::default(), quiet };
+        self.quiet.push(Outgoing { source, arrived: arrived.clone(), free: MAX_ON_WAY });
+        arrived
+    }
+
+    /// Has a circuit receive these cells, and tell how many.
+    pub(crate) fn receive(&mut self, circ_id: u32, drain: Drain, arrived: Arrived) {
+        if let Some(&index) = self.by_id.get(&circ_id) {
+            self.incoming[index] = Some(Box::new(Incoming { drain, arrived }));
+        }
     }
 
     /// Whether any circuit sends.
     pub(crate) fn is_sending(&self) -> bool {
-        self.circuits.iter().any(|circuit| circuit.outgoing.is_some())
+        !self.busy.is_empty()
     }
 
     /// Looks at what has arrived; returns how many cells that are more than the last time.
     pub(crate) fn look(&mut self) -> u64 {
         let before = self.arrived;
-        (self.arrived, self.room) = (0, 0);
-        for outgoing in self.circuits.iter_mut().filter_map(|circuit| circuit.outgoing.as_mut()) {
-            let arrived = outgoing.arrived.load(Ordering::Relaxed);
-            let on_way = outgoing.source.sent().saturating_sub(arrived);
-            outgoing.free = MAX_ON_WAY.saturating_sub(on_way);
+        (self.arrived, self.room) = (self.quiet_arrived.load(Ordering::Relaxed), 0);
+        for outgoing in &mut self.busy {
+            self.arrived += outgoing.look();
             self.room += outgoing.free;
-            self.arrived += arrived;
         }
         self.arrived.saturating_sub(before)
     }
@@ -116,21 +171,21 @@ impl TransitLink {
     /// Writes the next cell, for which there must be room; else it is padding.
     #[inline]
     pub(crate) fn write(&mut self, cell: &mut Cell) {
-        let is_next = |circuit: &Circuit| circuit.outgoing.as_ref().is_some_and(|out| out.free > 0);
-        if self.left == 0 || !self.circuits.get(self.writer).is_some_and(is_next) {
-            let (behind, before) =
-                self.circuits.split_at((self.writer + 1).min(self.circuits.len()));
-            let step = before.iter().chain(behind).position(is_next);
-            let count = self.circuits.len().max(1);
-            self.writer = (self.writer + 1 + step.unwrap_or(0)) % count;
-            self.left = CELLS_A_TURN;
+        if self.quiet_one_in > 0 {
+            self.until_quiet -= 1;
+            if self.until_quiet == 0 {
+                self.until_quiet = self.quiet_one_in;
+                if self.write_quietly(cell) {
+                    return;
+                }
+            }
         }
-        let circuit =
-            self.circuits.get_mut(self.writer).and_then(|circuit| circuit.outgoing.as_mut());
-        match circuit.filter(|outgoing| outgoing.free > 0) {
+        if self.left == 0 || self.busy.get(self.writer).is_none_or(|outgoing| outgoing.free == 0) {
+            self.next_turn();
+        }
+        match self.busy.get_mut(self.writer).filter(|outgoing| outgoing.free > 0) {
             Some(outgoing) => {
-                outgoing.source.write(cell);
-                outgoing.free -= 1;
+                outgoing.write(cell);
                 self.left -= 1;
                 self.room -= 1;
             }
@@ -138,16 +193,38 @@ impl TransitLink {
         }
     }
 
+    /// Finds the next busy circuit that has room.
+    fn next_turn(&mut self) {
+        let (before, behind) = self.busy.split_at((self.writer + 1).min(self.busy.len()));
+        let step = behind.iter().chain(before).position(|outgoing| outgoing.free > 0);
+        let count = self.busy.len().max(1);
+        self.writer = (self.writer + 1 + step.unwrap_or(0)) % count;
+        self.left = CELLS_A_TURN;
+    }
+
+    /// Writes a cell of the next quiet circuit, if that has room; whether it did.
+    #[cold]
+    fn write_quietly(&mut self, cell: &mut Cell) -> bool {
+        self.quiet_writer = (self.quiet_writer + 1) % self.quiet.len().max(1);
+        let Some(outgoing) = self.quiet.get_mut(self.quiet_writer) else { return false };
+        outgoing.look();
+        if outgoing.free == 0 {
+            return false;
+        }
+        outgoing.write(cell);
+        true
+    }
+
     /// Takes the next cell. Whether it is one of ours, and then, whether it was checked.
     #[inline]
     pub(crate) fn handle(&mut self, cell: CellRef<'_>, in_all: u64) -> Result<Option<bool>, Fault> {
         let Some(index) = self.find(cell.circ_id) else { return Ok(None) };
-        match (cell.command, &mut self.circuits[index].incoming) {
+        match (cell.command, &mut self.incoming[index]) {
             (CMD_RELAY, Some(incoming)) => {
                 incoming.drain.note_taken_in_all(in_all);
                 let checked =
                     incoming.drain.take(cell.body).map_err(|e| Fault::Session(e.into()))?;
-                incoming.arrived.store(incoming.drain.taken(), Ordering::Relaxed);
+                incoming.arrived.note(incoming.drain.taken());
                 Ok(Some(checked))
             }
             (CMD_DESTROY, _) => {
@@ -173,11 +250,12 @@ impl TransitLink {
 
     /// Bytes of memory the link holds on to.
     pub(crate) fn held_bytes(&self) -> usize {
-        let drains = self.circuits.iter().filter_map(|circuit| circuit.incoming.as_ref());
+        let incoming = self.incoming.iter().flatten();
         size_of::<Self>()
-            + self.circuits.capacity() * size_of::<Circuit>()
+            + self.incoming.capacity() * size_of::<Option<Box<Incoming>>>()
+            + (self.busy.capacity() + self.quiet.capacity()) * size_of::<Outgoing>()
             + self.by_id.capacity() * size_of::<(u32, usize)>()
-            + drains.map(|incoming| incoming.drain.held_bytes()).sum::<usize>()
+            + incoming.map(|one| size_of::<Incoming>() + one.drain.held_bytes()).sum::<usize>()
     }
 }
 
@@ -192,10 +270,13 @@ mod tests {
     fn ends(busy: &[u32], idle: &[u32]) -> (TransitLink, TransitLink, Vec<Arrived>) {
         let (mut near, mut far, mut all) =
             (TransitLink::default(), TransitLink::default(), Vec::new());
+        for &circ_id in busy.iter().chain(idle) {
+            near.add(circ_id);
+            far.add(circ_id);
+        }
         for &circ_id in busy {
-            let (mut sending, mut receiving) = (Circuit::default(), Circuit::default());
-            let (arrived, content) = (Arrived::default(), [circ_id.to_be_bytes()[3]; 16]);
-            sending.send(Source::new(circ_id, CMD_RELAY, &content), arrived.clone());
+            let content = [circ_id.to_be_bytes()[3]; 16];
+            let arrived = near.send(Source::new(circ_id, CMD_RELAY, &content));
             // A relay that does nothing: its keystream is taken off again below.
             let passage = Passage {
                 key: ForwardKey::Aes128Ctr([9; 16]),
@@ -203,14 +284,9 @@ mod tests {
                 first_cell: 0,
                 tag: [0; 16],
             };
-            receiving.receive(Drain::new(&content, &passage, &[1; 16], 1.0), arrived.clone());
-            near.add(circ_id, sending);
-            far.add(circ_id, receiving);
+            let drain = Drain::new(&content, &passage, &[1; 16], 1.0);
+            far.receive(circ_id, drain, arrived.clone());
             all.push(arrived);
-        }
-        for &circ_id in idle {
-            near.add(circ_id, Circuit::default());
-            far.add(circ_id, Circuit::default());
         }
         (near, far, all)
     }
@@ -237,10 +313,41 @@ mod tests {
         }
         assert!(ids[..36].chunks(6).all(|turn| turn.iter().all(|id| *id == turn[0])), "{ids:?}");
         assert_eq!(write(&mut link, 1), [0], "padding, if somebody insists");
-        arrived[1].store(10, Ordering::Relaxed);
+        arrived[1].note(10);
         assert_eq!((link.look(), link.room()), (10, 10));
         assert_eq!(write(&mut link, 10), [2; 10]);
         assert_eq!((link.look(), link.room()), (0, 0));
+    }
+
+    #[test]
+    fn quiet_circuits_have_one_cell_in_so_many_each_in_turn() {
+        let mut link = TransitLink::new(10);
+        let source = |id| Source::new(id, CMD_RELAY, &[1; 16]);
+        link.send(source(1));
+        let quiet = [link.send_quietly(source(2)), link.send_quietly(source(3))];
+        link.look();
+        let ids = write(&mut link, 40);
+        let expected =
+            |index: usize| [1, 3, 1, 2][usize::from(index % 10 == 9) * (1 + index / 10 % 2 * 2)];
+        for (index, &id) in ids.iter().enumerate() {
+            assert_eq!(id, expected(index), "cell {index} of {ids:?}");
+        }
+        assert_eq!(link.room(), MAX_ON_WAY - 36, "they take no room from the others");
+        quiet[0].note(1);
+        quiet[1].note(1);
+        assert_eq!(link.look(), 2, "what has arrived of them counts");
+    }
+
+    #[test]
+    fn quiet_circuits_have_no_more_on_the_way_than_others() {
+        let mut link = TransitLink::new(1);
+        link.send(Source::new(1, CMD_RELAY, &[1; 16]));
+        link.send_quietly(Source::new(2, CMD_RELAY, &[1; 16]));
+        link.look();
+        let ids = write(&mut link, MAX_ON_WAY + 3);
+        let quiet = ids.iter().filter(|&&id| id == 2).count();
+        assert_eq!(quiet as u64, MAX_ON_WAY);
+        assert_eq!(ids[ids.len() - 3..], [1; 3], "the busy one has its turn");
     }
 
     #[test]
@@ -252,7 +359,7 @@ mod tests {
         let mut relay = ff_proto::keystream::Keystream::new(&[9; 16]);
         relay.apply(&mut cell[5..]);
         let taken = far.handle(peek_cell(&cell).expect("a cell"), 1).expect("it is right");
-        assert_eq!((taken, arrived[0].load(Ordering::Relaxed)), (Some(true), 1));
+        assert_eq!((taken, arrived[0].get()), (Some(true), 1));
         for (id, command) in [(2, CMD_RELAY), (7, CMD_RELAY), (0, CMD_PADDING), (1, CMD_PADDING)] {
             let cell = fixed_cell(id, command, &[3; 9]).expect("it fits");
             let taken = far.handle(peek_cell(&cell).expect("a cell"), 2).expect("it is dropped");

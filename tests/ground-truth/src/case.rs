@@ -30,6 +30,11 @@ pub(crate) enum Limit {
         /// In Mbit/s.
         mbit: u16,
     },
+    /// RelayBandwidthRate and RelayBandwidthBurst.
+    RelayRate {
+        /// In Mbit/s.
+        mbit: u16,
+    },
 }
 
 /// One comparison.
@@ -73,8 +78,10 @@ pub(crate) enum Witness {
 pub(crate) struct Transits {
     /// Circuits, if there are not more links.
     pub(crate) circuits: u32,
-    /// On how many of them cells go, if there are not more links.
+    /// On how many of them cells always go, if there are not more links.
     pub(crate) busy: u32,
+    /// Of how many cells one goes over one of the others.
+    pub(crate) quiet_one_in: Option<u32>,
     /// Sinks, to each of which the relay opens a link.
     pub(crate) sinks: u8,
     /// Which way.
@@ -99,12 +106,26 @@ impl fmt::Display for Position {
     }
 }
 
+impl fmt::Display for Transits {
+    /// As in a column of a CSV.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { circuits, busy, quiet_one_in, sinks, direction, crypto } = *self;
+        write!(
+            f,
+            "{direction:?} {circuits} circuits; {busy} busy; {sinks} sinks; {}",
+            crypto.name()
+        )?;
+        quiet_one_in.map_or(Ok(()), |cells| write!(f, "; one cell in {cells} on quiet ones"))
+    }
+}
+
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cpu { percent } => write!(f, "{percent} % of a core"),
             Self::Core => f.write_str("a whole core"),
             Self::Rate { mbit } => write!(f, "{mbit} Mbit/s"),
+            Self::RelayRate { mbit } => write!(f, "RelayBandwidthRate {mbit} Mbit/s"),
         }
     }
 }

@@ -65,7 +65,10 @@ pub(crate) struct Cli {
     /// Limits by BandwidthRate in Mbit/s; 0 for none of these cases.
     #[arg(long, value_delimiter = ',', value_name = "MBIT,...", default_value = "10,50,100,250")]
     pub(crate) limits: Vec<u16>,
-    /// Sockets in cases limited by BandwidthRate.
+    /// Limits by RelayBandwidthRate in Mbit/s.
+    #[arg(long, value_delimiter = ',', value_name = "MBIT,...")]
+    pub(crate) relay_limits: Vec<u16>,
+    /// Sockets in cases limited by BandwidthRate or RelayBandwidthRate.
     #[arg(long, value_delimiter = ',', value_name = "COUNT,...", default_value = "1,20,160")]
     pub(crate) sockets: Vec<u16>,
     /// Sockets in cases limited by CPU; a number with an s is for a whole core and scaled with the
@@ -93,10 +96,14 @@ pub(crate) struct Cli {
     #[arg(long, default_value_t = 50, value_name = "COUNT",
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) transit_circuits: u32,
-    /// On how many of these circuits cells go; the others are open and idle.
+    /// On how many of these circuits cells always go.
     #[arg(long, default_value_t = 50, value_name = "COUNT",
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) transit_busy: u32,
+    /// Of how many cells one goes over one of the other circuits, each in its turn; without it they are
+    /// open and idle.
+    #[arg(long, value_name = "CELLS", value_parser = clap::value_parser!(u32).range(2..))]
+    pub(crate) transit_quiet_one_in: Option<u32>,
     /// Sinks of cells in transit: links that the relay opens.
     #[arg(long, default_value_t = 3, value_name = "COUNT",
           value_parser = clap::value_parser!(u8).range(1..=200))]
@@ -107,6 +114,10 @@ pub(crate) struct Cli {
     /// Let clients build circuits without CGO, as those before tor 0.4.9 do.
     #[arg(long)]
     pub(crate) old_circuits: bool,
+    /// The longest packets on the network, which is a namespace of its own, in bytes; 0 for this machine's
+    /// loopback as it is, with its packets of 64 KB.
+    #[arg(long, default_value_t = 1500, value_name = "BYTES", value_parser = mtu)]
+    pub(crate) mtu: u16,
     /// Leave the network's directory behind, to look at the logs.
     #[arg(long)]
     pub(crate) keep_network: bool,
@@ -114,7 +125,8 @@ pub(crate) struct Cli {
 
 /// What the help ends with.
 const AFTER_HELP: &str = "\
-Needs Debian's tor, and for CPU quotas root and a writable cpu cgroup. With two cores, the relay
+Needs Debian's tor and root, for a network namespace (with unshare and ip) and for CPU quotas, which
+also need a writable cpu cgroup; without root: --mtu 0 --quotas 0. With two cores, the relay
 has the first to itself and everything else the second, so a quota above about 20 % would leave
 too little for the clients.
 
@@ -165,6 +177,12 @@ fn cells_per_record(text: &str) -> Result<usize, String> {
     count.ok_or_else(|| format!("{text:?} is not in {CELLS_PER_RECORD:?}"))
 }
 
+/// Reads the length of packets.
+fn mtu(text: &str) -> Result<u16, String> {
+    let mtu = text.parse().ok().filter(|mtu| *mtu == 0 || (1280..).contains(mtu));
+    mtu.ok_or_else(|| format!("{text:?} is neither 0 nor a number from 1280 to 65535"))
+}
+
 /// Reads bounds.
 fn parse_bounds(text: &str) -> Result<(f64, f64), String> {
     let bounds = text.split_once("..").and_then(|(min, max)| {
@@ -200,6 +218,7 @@ impl Cli {
         Transits {
             circuits: self.transit_circuits,
             busy: self.transit_busy,
+            quiet_one_in: self.transit_quiet_one_in,
             sinks: self.transit_sinks,
             direction: self.transit_direction.into(),
             crypto,
@@ -216,22 +235,28 @@ impl Cli {
             for &percent in self.quotas.iter().filter(|&&percent| percent > 0) {
                 cases.push(self.cpu_case(position, Limit::Cpu { percent }, percent));
             }
-            for &mbit in self.limits.iter().filter(|&&mbit| mbit > 0) {
-                cases.push(Case {
-                    position,
-                    limit: Limit::Rate { mbit },
-                    sockets: self.sockets.clone(),
-                    rounds: self.rate_rounds,
-                    turns: 1,
-                    warm_up_secs: RATE_WARM_UP_SECS,
-                    secs: self.rate_seconds,
-                    cells_per_record: self.cells_per_record,
-                    by: self.by,
-                    transits: self.transits(),
-                });
-            }
+            let rates = self.limits.iter().filter(|&&mbit| mbit > 0);
+            let rates = rates.map(|&mbit| Limit::Rate { mbit });
+            let relay_rates = self.relay_limits.iter().map(|&mbit| Limit::RelayRate { mbit });
+            cases.extend(rates.chain(relay_rates).map(|limit| self.rate_case(position, limit)));
         }
         cases
+    }
+
+    /// A case limited by a rate.
+    fn rate_case(&self, position: Position, limit: Limit) -> Case {
+        Case {
+            position,
+            limit,
+            sockets: self.sockets.clone(),
+            rounds: self.rate_rounds,
+            turns: 1,
+            warm_up_secs: RATE_WARM_UP_SECS,
+            secs: self.rate_seconds,
+            cells_per_record: self.cells_per_record,
+            by: self.by,
+            transits: self.transits(),
+        }
     }
 
     /// A case limited by this percentage of a core.

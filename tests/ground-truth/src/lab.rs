@@ -141,13 +141,22 @@ impl Lab {
         self.has_direct
     }
 
-    /// Sets a relay's limit by BandwidthRate, or takes it off.
+    /// Sets a relay's limits by rate, or takes them off.
     pub(crate) fn set_rate(&self, subject: Subject, limit: Limit) -> Result<()> {
-        let bytes = match limit {
-            Limit::Rate { mbit } => u64::from(mbit) * 125_000,
-            Limit::Cpu { .. } | Limit::Core => NO_LIMIT_BYTES,
+        let bytes = |mbit| u64::from(mbit) * 125_000;
+        // 0 stands for BandwidthRate.
+        let (all, relayed) = match limit {
+            Limit::Rate { mbit } => (bytes(mbit), 0),
+            Limit::RelayRate { mbit } => (NO_LIMIT_BYTES, bytes(mbit)),
+            Limit::Cpu { .. } | Limit::Core => (NO_LIMIT_BYTES, 0),
         };
-        set_rate(self.node(subject), bytes)
+        // In one line: tor refuses a burst below the rate, also for a moment.
+        let line = format!(
+            "SETCONF BandwidthRate={all} BandwidthBurst={all} \
+             RelayBandwidthRate={relayed} RelayBandwidthBurst={relayed}"
+        );
+        self.node(subject).control()?.command(&line)?;
+        Ok(())
     }
 
     /// Lets a coordinator measure a relay.
@@ -208,14 +217,6 @@ impl Lab {
     fn exit(&self, index: usize) -> &Node {
         self.network.node(&format!("exit{index}"))
     }
-}
-
-/// Sets a relay's BandwidthRate and BandwidthBurst.
-fn set_rate(node: &Node, bytes_per_sec: u64) -> Result<()> {
-    // In one line: tor refuses a burst below the rate, also for a moment.
-    let line = format!("SETCONF BandwidthRate={bytes_per_sec} BandwidthBurst={bytes_per_sec}");
-    node.control()?.command(&line)?;
-    Ok(())
 }
 
 /// Keeps this process, which serves, downloads and measures, away from the target's core.

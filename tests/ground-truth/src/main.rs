@@ -3,6 +3,7 @@
 mod case;
 mod cli;
 mod lab;
+mod namespace;
 mod observed;
 mod pace;
 mod phase;
@@ -27,7 +28,7 @@ const ATTEMPTS: u32 = 3;
 
 fn main() -> ExitCode {
     let cli = Cli::read();
-    match run(&cli) {
+    match namespace::enter(cli.mtu).and_then(|()| run(&cli)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {

@@ -42,7 +42,7 @@ impl<'a> Observed<'a> {
         lab.set_rate(subject, case.limit)?;
         let percent = match case.limit {
             Limit::Cpu { percent } => Some(f64::from(percent)),
-            Limit::Core | Limit::Rate { .. } => None,
+            Limit::Core | Limit::Rate { .. } | Limit::RelayRate { .. } => None,
         };
         let quota = percent.map(|_| lab.quota(subject)).transpose()?;
         let watch = BwWatch::start(node)?;

@@ -166,6 +166,7 @@ mod tests {
             transits: Transits {
                 circuits: 1,
                 busy: 1,
+                quiet_one_in: None,
                 sinks: 1,
                 direction: Direction::Both,
                 crypto: CryptoKind::CGO_AES128,

@@ -111,7 +111,7 @@ impl Sample {
                 throttled = ratio(stopped, periods);
             }
             Limit::Core => quota_used = cpu_secs / window_secs,
-            Limit::Rate { .. } => {}
+            Limit::Rate { .. } | Limit::RelayRate { .. } => {}
         }
         Self {
             work,

@@ -224,14 +224,14 @@ pub(crate) fn csv(series: &[Series]) -> String {
     let mut csv = String::from(
         "position,limit,work,sockets,round,bytes_per_sec,read_bytes,written_bytes,full_secs,window_secs,\
          cpu_secs,cpu_secs_per_gb,quota_used,throttled_share,core_micros,measurers_cpu_by_relay_cpu,\
-         memory_bytes_above_idle,rejected\n",
+         memory_bytes_above_idle,rejected,transit\n",
     );
     for one in series {
         for sample in &one.samples {
             let (work, sockets) = (column(sample.work), sockets(sample.work));
             let _ = writeln!(
                 csv,
-                "{},{},{work},{sockets},{},{:.0},{},{},{},{:.3},{:.4},{:.3},{:.4},{:.4},{:.2},{},{},{}",
+                "{},{},{work},{sockets},{},{:.0},{},{},{},{:.3},{:.4},{:.3},{:.4},{:.4},{:.2},{},{},{},{}",
                 one.case.position,
                 one.case.limit,
                 sample.round,
@@ -248,6 +248,10 @@ pub(crate) fn csv(series: &[Series]) -> String {
                 sample.measurers_cpu.map(|cpu| format!("{cpu:.4}")).unwrap_or_default(),
                 sample.memory_bytes,
                 sample.rejected.as_deref().unwrap_or_default().replace([',', '\n'], ";"),
+                match sample.work {
+                    Work::Transit { .. } => one.case.transits.to_string(),
+                    _ => String::new(),
+                },
             );
         }
     }

@@ -52,7 +52,7 @@ pub(crate) fn forward(case: &Case, observed: &Observed<'_>, links: u16) -> Resul
 
 /// What to send, and where.
 fn order(case: &Case, node: &Node, links: u16) -> Result<TransitOrder> {
-    let Transits { circuits, busy, sinks, direction, crypto } = case.transits;
+    let Transits { circuits, busy, quiet_one_in, sinks, direction, crypto } = case.transits;
     let target = TargetAddr { addr: node.or_addr(), ed_identity: node.ed_identity().into() };
     let sinks = vec![([127, 0, 0, 1], 0).into(); sinks.into()];
     Ok(TransitOrder {
@@ -60,6 +60,7 @@ fn order(case: &Case, node: &Node, links: u16) -> Result<TransitOrder> {
         links,
         circuits: circuits.max(links.into()),
         busy_circuits: busy.max(links.into()),
+        quiet_one_in,
         direction,
         duration: Duration::from_secs((case.warm_up_secs + case.secs).into()),
         cells_per_record: case.cells_per_record,

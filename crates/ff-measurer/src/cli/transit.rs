@@ -36,9 +36,14 @@ pub struct TransitOptions {
     /// Circuits over all of them together; by default two a link.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub circuits: Option<u32>,
-    /// On how many of these cells go; by default on all, and the others are open and idle.
+    /// On how many of these cells always go; by default on all.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub busy_circuits: Option<u32>,
+    /// Of how many cells one goes over one of the other circuits, each in its turn; by default they are
+    /// open and idle.
+    #[arg(long, value_name = "NUMBER", requires = "busy_circuits",
+          value_parser = clap::value_parser!(u32).range(2..))]
+    pub quiet_one_in: Option<u32>,
     /// How many circuits to open in a second at most.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub circuits_per_second: Option<u32>,
@@ -156,6 +161,7 @@ fn order(options: &TransitOptions) -> TransitOrder {
         links: options.links,
         circuits: options.circuits.unwrap_or(2 * u32::from(options.links)),
         busy_circuits: options.busy_circuits.unwrap_or(u32::MAX),
+        quiet_one_in: options.quiet_one_in,
         circuits_per_sec: options.circuits_per_second,
         has_consent: options.i_have_the_operators_consent,
         direction: options.direction.into(),

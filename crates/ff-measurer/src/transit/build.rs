@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 
 use super::sink::{Expected, Point, Sink, SinkLink};
 use super::{TransitError, TransitOrder};
-use crate::circuits::{Arrived, Circuit, TransitLink};
+use crate::circuits::TransitLink;
 use crate::link::control::{ControlLink, OwnedCell};
 use crate::link::{self, Link};
 
@@ -161,31 +161,25 @@ async fn open_circuit(
     }
 }
 
-/// One direction of a circuit: what its ends have in common.
-struct Lane {
-    /// Makes the content.
-    content: [u8; 16],
-    /// Draws the cells to check.
-    sampling: [u8; 16],
-    /// How many have arrived.
-    arrived: Arrived,
+/// One direction of a circuit: it begins on one link and ends on another.
+struct Lane<'a> {
+    /// Where its cells are sent.
+    from: (&'a mut TransitLink, u32),
+    /// Where they arrive.
+    to: (&'a mut TransitLink, u32),
+    /// What the relay between does with them.
+    passage: &'a Passage,
 }
 
-impl Lane {
-    /// A fresh one.
-    fn new() -> Self {
-        Self { content: rand::random(), sampling: rand::random(), arrived: Arrived::default() }
-    }
-
-    /// Its sending end, on the link where the circuit has this id.
-    fn send(&self, circuit: &mut Circuit, circ_id: u32) {
-        circuit.send(Source::new(circ_id, CMD_RELAY, &self.content), self.arrived.clone());
-    }
-
-    /// Its receiving end, behind a relay that does this.
-    fn receive(&self, circuit: &mut Circuit, passage: &Passage, check_probability: f64) {
-        let drain = Drain::new(&self.content, passage, &self.sampling, check_probability);
-        circuit.receive(drain, self.arrived.clone());
+impl Lane<'_> {
+    /// Has cells go this way: always, or now and then.
+    fn open(self, is_busy: bool, check_probability: f64) {
+        let (content, sampling): ([u8; 16], [u8; 16]) = (rand::random(), rand::random());
+        let ((sender, circ_id), (receiver, far_id)) = (self.from, self.to);
+        let source = Source::new(circ_id, CMD_RELAY, &content);
+        let arrived = if is_busy { sender.send(source) } else { sender.send_quietly(source) };
+        let drain = Drain::new(&content, self.passage, &sampling, check_probability);
+        receiver.receive(far_id, drain, arrived);
     }
 }
 
@@ -195,16 +189,17 @@ fn join(
     ours: Vec<OurLink>,
     theirs: Vec<SinkLink>,
 ) -> Result<[Links; 2], TransitError> {
+    let quiet_one_in = order.quiet_one_in.unwrap_or(0);
     let mut places = HashMap::new();
     let mut sinks = Vec::new();
     for (index, SinkLink { link, circuits }) in theirs.into_iter().enumerate() {
         places.extend(circuits.into_iter().map(|(circ_id, point)| (point, (index, circ_id))));
-        sinks.push((link.into_link()?, TransitLink::default()));
+        sinks.push((link.into_link()?, TransitLink::new(quiet_one_in)));
     }
     let (mut measurers, mut missing) = (Vec::new(), 0);
     let links = u32::from(order.links);
     for (link_number, OurLink { link, circuits }) in (0_u32..).zip(ours) {
-        let mut transit = TransitLink::default();
+        let mut transit = TransitLink::new(quiet_one_in);
         for (number, circuit) in (0_u32..).zip(circuits) {
             let OpenCircuit { circ_id, point, passages: [forward, backward] } = circuit;
             let is_busy = number * links + link_number < order.busy_circuits;
@@ -212,19 +207,20 @@ fn join(
                 missing += 1;
                 continue;
             };
-            let (mut near, mut far) = (Circuit::default(), Circuit::default());
-            if is_busy && order.direction.is_forward() {
-                let lane = Lane::new();
-                lane.send(&mut near, circ_id);
-                lane.receive(&mut far, &forward, order.check_probability);
+            let sink = &mut sinks[index].1;
+            transit.add(circ_id);
+            sink.add(sink_id);
+            if !is_busy && quiet_one_in == 0 {
+                continue;
             }
-            if is_busy && order.direction.is_backward() {
-                let lane = Lane::new();
-                lane.send(&mut far, sink_id);
-                lane.receive(&mut near, &backward, order.check_probability);
+            if order.direction.is_forward() {
+                let (from, to) = ((&mut transit, circ_id), (&mut *sink, sink_id));
+                Lane { from, to, passage: &forward }.open(is_busy, order.check_probability);
             }
-            transit.add(circ_id, near);
-            sinks[index].1.add(sink_id, far);
+            if order.direction.is_backward() {
+                let (from, to) = ((&mut *sink, sink_id), (&mut transit, circ_id));
+                Lane { from, to, passage: &backward }.open(is_busy, order.check_probability);
+            }
         }
         measurers.push((link.into_link()?, transit));
     }

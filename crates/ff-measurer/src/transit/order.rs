@@ -51,8 +51,10 @@ pub struct TransitOrder {
     pub links: u16,
     /// Circuits over all of them.
     pub circuits: u32,
-    /// On how many of these cells go, the same number on each link; the others are open and idle.
+    /// On how many of these cells always go, the same number on each link; the others are open.
     pub busy_circuits: u32,
+    /// Of how many cells one goes over one of the others, each in its turn; `None` leaves them idle.
+    pub quiet_one_in: Option<u32>,
     /// How many circuits are opened in a second at most; `None` for as fast as it goes, at a relay with
     /// a public address two.
     pub circuits_per_sec: Option<u32>,
@@ -89,6 +91,7 @@ impl TransitOrder {
             links: 20,
             circuits: 40,
             busy_circuits: u32::MAX,
+            quiet_one_in: None,
             circuits_per_sec: None,
             has_consent: false,
             sinks,
