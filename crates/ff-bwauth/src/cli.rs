@@ -45,14 +45,14 @@ impl Cli {
     pub fn check(&self) -> Result<(), clap::Error> {
         match &self.command {
             Command::Demo(demo) => demo.check(),
-            Command::Measure(_) => Ok(()),
+            Command::Measure(measure) => measure.check(),
         }
     }
 }
 
 /// What the exit statuses mean. The failures of each are those of [`FailureKind`].
 const EXIT_STATUS: [(u8, &str); 14] = [
-    (0, "the measurement is conclusive"),
+    (0, "the measurement is conclusive; with --transit, it has a lower bound"),
     (1, "it failed for a reason that has no number of its own"),
     (2, "the command line is wrong"),
     (3, "the relay does not support FlashFlow"),

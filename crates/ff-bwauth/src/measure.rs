@@ -30,7 +30,7 @@ use ff_proto::units::BytesPerSec;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::outcome::{CpuSeconds, Failure, Outcome, SocketCounts, TargetInfo};
+use crate::outcome::{CpuSeconds, Failure, Method, Outcome, SocketCounts, TargetInfo};
 use crate::samples::Samples;
 
 use error::MeasureError;
@@ -240,6 +240,7 @@ impl Run<'_> {
         let is_bad_cell = result.as_ref().is_err_and(|failure| is_about_a_cell(failure.kind));
         let asked = team.iter().map(|member| u64::from(member.sockets)).sum();
         Outcome {
+            method: Method::Echo,
             target: TargetInfo {
                 address: address_text.clone(),
                 ed_identity: target.ed_identity.into(),

@@ -27,6 +27,8 @@ pub struct Outcome {
     pub crypto: Option<CryptoKind>,
     /// Σa over the team; `None` when no measurer was limited in rate.
     pub allocated: Option<BytesPerSec>,
+    /// How it was measured.
+    pub method: Method,
     /// The estimate: the median second, bounded by the mean; `None` when it failed.
     pub estimate: Option<BytesPerSec>,
     /// What this attempt is worth to whoever decides when the relay is measured again.
@@ -45,6 +47,16 @@ pub struct Outcome {
     pub cpu: CpuSeconds,
     /// Links.
     pub sockets: SocketCounts,
+}
+
+/// How a relay is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Method {
+    /// It echoes cells.
+    Echo,
+    /// It passes cells on, as it does for everybody: nothing that may be published.
+    Transit,
 }
 
 /// Which relay was measured.
@@ -193,6 +205,13 @@ impl Outcome {
         self.estimate.filter(|_| self.result == Ok(Verdict::Conclusive))
     }
 
+    /// The estimate, and the lower bound; one of them at most is there, because neither may be taken for
+    /// the other.
+    pub(crate) fn estimate_or_bound(&self) -> [Option<u64>; 2] {
+        let rate = self.estimate.map(BytesPerSec::get);
+        if self.result == Ok(Verdict::LowerBound) { [None, rate] } else { [rate, None] }
+    }
+
     /// How far the estimate is from the limit, in percent of the limit.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "rates lie far below 2^53")]
@@ -204,9 +223,12 @@ impl Outcome {
     /// The JSON object of `--json`.
     #[must_use]
     pub fn to_json(&self, files: &[PathBuf]) -> serde_json::Value {
+        let [estimate, lower_bound] = self.estimate_or_bound();
         serde_json::json!({
-            "estimate_bytes_per_sec": self.estimate.map(BytesPerSec::get),
+            "estimate_bytes_per_sec": estimate,
+            "lower_bound_bytes_per_sec": lower_bound,
             "limit_bytes_per_sec": self.limit.map(BytesPerSec::get),
+            "method": self.method,
             "crypto": self.crypto.map(CryptoKind::name),
             "verdict": self.verdict_name(),
             "failure": self.result.as_ref().err(),
@@ -246,7 +268,9 @@ pub fn failed_json(message: &str) -> serde_json::Value {
     let (kind, relay_code, message) = (FailureKind::SetupFailed, None, message.to_owned());
     serde_json::json!({
         "estimate_bytes_per_sec": null,
+        "lower_bound_bytes_per_sec": null,
         "limit_bytes_per_sec": null,
+        "method": null,
         "crypto": null,
         "verdict": "failed",
         "failure": Failure { kind, relay_code, message },

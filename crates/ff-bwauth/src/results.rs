@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::files::{self, FileError, Readers};
 use crate::outcome::{
-    CellCounts, CpuSeconds, DrawRow, Failure, Outcome, RoundTrip, SecondRow, SocketCounts,
+    CellCounts, CpuSeconds, DrawRow, Failure, Method, Outcome, RoundTrip, SecondRow, SocketCounts,
 };
 use crate::utc::Utc;
 
@@ -101,6 +101,8 @@ struct Measurement<'a> {
     granted_secs: Option<u16>,
     /// r.
     ratio_percent: u8,
+    /// How it was measured.
+    method: Method,
     /// The cipher of the measurement circuits, if the relay granted one.
     crypto: Option<&'static str>,
     /// Σa.
@@ -132,6 +134,8 @@ struct Conclusion<'a> {
     draw: DrawRow,
     /// The estimate (PROTOCOL.md §9).
     estimate_bytes_per_sec: Option<u64>,
+    /// What cells in transit came to.
+    lower_bound_bytes_per_sec: Option<u64>,
     /// How far that is from the known limit.
     error_percent: Option<f64>,
     /// Whether it may stand in a bandwidth file.
@@ -177,6 +181,7 @@ fn measurement(outcome: &Outcome) -> Measurement<'_> {
         asked_secs: outcome.asked_secs,
         granted_secs: outcome.granted_secs,
         ratio_percent: outcome.ratio.percent(),
+        method: outcome.method,
         crypto: outcome.crypto.map(CryptoKind::name),
         allocated_bytes_per_sec: outcome.allocated.map(BytesPerSec::get),
         limit_bytes_per_sec: outcome.limit.map(BytesPerSec::get),
@@ -194,11 +199,13 @@ fn second(row: SecondRow, sample: &SecondSample) -> Second {
 
 /// The last line.
 fn conclusion(outcome: &Outcome) -> Conclusion<'_> {
+    let [estimate_bytes_per_sec, lower_bound_bytes_per_sec] = outcome.estimate_or_bound();
     Conclusion {
         verdict: outcome.verdict_name(),
         failure: outcome.result.as_ref().err(),
         draw: outcome.draw.into(),
-        estimate_bytes_per_sec: outcome.estimate.map(BytesPerSec::get),
+        estimate_bytes_per_sec,
+        lower_bound_bytes_per_sec,
         error_percent: outcome.error_percent(),
         publishable: outcome.publishable().is_some(),
         cells: outcome.cells,

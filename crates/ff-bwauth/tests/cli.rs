@@ -138,6 +138,8 @@ fn check_shape(outcome: &Value) {
         outcome,
         &[
             "estimate_bytes_per_sec",
+            "lower_bound_bytes_per_sec",
+            "method",
             "limit_bytes_per_sec",
             "crypto",
             "verdict",
@@ -422,8 +424,12 @@ fn a_tor_without_the_extension_has_a_lower_bound_by_cells_in_transit() {
     assert_eq!(outcome["verdict"], "lower_bound");
     assert_eq!(outcome["draw"]["counts"], false);
     // 10 Mbit/s each way.
-    let estimate = number(&outcome, "estimate_bytes_per_sec");
-    assert!((2_000_000..=2_700_000).contains(&estimate), "{estimate}");
+    let bound = number(&outcome, "lower_bound_bytes_per_sec");
+    assert!((2_000_000..=2_700_000).contains(&bound), "{bound}");
+    assert_eq!(
+        (&outcome["estimate_bytes_per_sec"], &outcome["method"]),
+        (&Value::Null, &"transit".into())
+    );
     let out = names(&dir.path().join("flashflow-results"));
     assert!(out.iter().all(|name| !name.ends_with(".v3bw")), "it is not published: {out:?}");
     assert!(!dir.path().join("ff-coordinator.key").exists(), "no key is needed");

@@ -17,7 +17,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ff_bwauth::outcome::{Failure, Outcome, TargetInfo};
+use ff_bwauth::outcome::{Failure, Method, Outcome, TargetInfo};
 use ff_bwauth::utc::Utc;
 use ff_bwauth::v3bw::{
     self, BandwidthFile, DirectoryFacts, Generator, Header, InvalidFile, Publication, RecentCounts,
@@ -52,6 +52,7 @@ fn failed(relay: u8) -> Outcome {
         message: "no <b>measurement</b>".to_owned(),
     };
     Outcome {
+        method: Method::Echo,
         result: Err(failure),
         estimate: None,
         draw: Draw::Blank,

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ff_proto::cell::{CMD_DESTROY, Cell, CellRef};
 use ff_proto::onion::circuit::CircuitError;
 use ff_proto::onion::extend::CMD_RELAY;
+use ff_proto::session::PeerViolation;
 use ff_proto::session::cells::{Drain, Source};
 
 use crate::fault::Fault;
@@ -58,11 +59,11 @@ struct Outgoing {
 
 impl Outgoing {
     /// Looks at what the other end has; returns how many cells that are.
-    fn look(&mut self) -> u64 {
-        let arrived = self.arrived.get();
-        let on_way = self.source.sent().saturating_sub(arrived);
+    fn look(&mut self) -> Result<u64, Fault> {
+        let (arrived, sent) = (self.arrived.get(), self.source.sent());
+        let on_way = sent.checked_sub(arrived).ok_or_else(|| more_than(sent))?;
         self.free = MAX_ON_WAY.saturating_sub(on_way);
-        arrived
+        Ok(arrived)
     }
 
     /// Writes the next cell.
@@ -71,6 +72,11 @@ impl Outgoing {
         self.source.write(cell);
         self.free = self.free.saturating_sub(1);
     }
+}
+
+/// More cells have arrived than were sent.
+fn more_than(sent: u64) -> Fault {
+    Fault::Session(PeerViolation::MoreThanSent { sent }.into())
 }
 
 /// What a circuit receives.
@@ -102,7 +108,9 @@ pub(crate) struct TransitLink {
     arrived: u64,
     /// What circuits send now and then.
     quiet: Vec<Outgoing>,
-    /// How many of these have arrived.
+    /// How many cells of these have been sent.
+    quiet_sent: u64,
+    /// How many of them have arrived.
     quiet_arrived: Arc<AtomicU64>,
     /// The one whose turn it was.
     quiet_writer: usize,
@@ -153,14 +161,21 @@ impl TransitLink {
     }
 
     /// Looks at what has arrived; returns how many cells that are more than the last time.
-    pub(crate) fn look(&mut self) -> u64 {
+    ///
+    /// # Errors
+    /// When more have arrived than were sent.
+    pub(crate) fn look(&mut self) -> Result<u64, Fault> {
         let before = self.arrived;
-        (self.arrived, self.room) = (self.quiet_arrived.load(Ordering::Relaxed), 0);
+        let quiet = self.quiet_arrived.load(Ordering::Relaxed);
+        if quiet > self.quiet_sent {
+            return Err(more_than(self.quiet_sent));
+        }
+        (self.arrived, self.room) = (quiet, 0);
         for outgoing in &mut self.busy {
-            self.arrived += outgoing.look();
+            self.arrived += outgoing.look()?;
             self.room += outgoing.free;
         }
-        self.arrived.saturating_sub(before)
+        Ok(self.arrived.saturating_sub(before))
     }
 
     /// Cells that may be sent.
@@ -207,11 +222,11 @@ impl TransitLink {
     fn write_quietly(&mut self, cell: &mut Cell) -> bool {
         self.quiet_writer = (self.quiet_writer + 1) % self.quiet.len().max(1);
         let Some(outgoing) = self.quiet.get_mut(self.quiet_writer) else { return false };
-        outgoing.look();
-        if outgoing.free == 0 {
+        if outgoing.look().is_err() || outgoing.free == 0 {
             return false;
         }
         outgoing.write(cell);
+        self.quiet_sent += 1;
         true
     }
 
@@ -263,6 +278,7 @@ impl TransitLink {
 mod tests {
     use ff_proto::cell::{CELL_LEN, CMD_PADDING, fixed_cell, peek_cell};
     use ff_proto::circuit::{ForwardKey, Passage};
+    use ff_proto::session::SessionFailure;
 
     use super::*;
 
@@ -302,10 +318,29 @@ mod tests {
             .collect()
     }
 
+    /// What has arrived, of an honest relay.
+    fn look(link: &mut TransitLink) -> u64 {
+        link.look().expect("no more than was sent")
+    }
+
+    /// Whether it is this violation.
+    fn is_violation<T>(result: Result<T, Fault>, expected: &PeerViolation) -> bool {
+        matches!(result, Err(Fault::Session(SessionFailure::Violation(found))) if found == *expected)
+    }
+
+    #[test]
+    fn cells_that_nobody_has_sent_are_found() {
+        let (mut link, _, arrived) = ends(&[1, 2], &[]);
+        look(&mut link);
+        write(&mut link, 9);
+        arrived[1].note(7);
+        assert!(is_violation(link.look(), &PeerViolation::MoreThanSent { sent: 6 }));
+    }
+
     #[test]
     fn no_circuit_has_more_on_the_way_than_it_may() {
         let (mut link, _, arrived) = ends(&[1, 2, 3], &[4]);
-        assert_eq!((link.look(), link.room()), (0, 3 * MAX_ON_WAY));
+        assert_eq!((look(&mut link), link.room()), (0, 3 * MAX_ON_WAY));
         let ids = write(&mut link, 3 * MAX_ON_WAY);
         assert_eq!(link.room(), 0);
         for id in 1..=3 {
@@ -314,9 +349,9 @@ mod tests {
         assert!(ids[..36].chunks(6).all(|turn| turn.iter().all(|id| *id == turn[0])), "{ids:?}");
         assert_eq!(write(&mut link, 1), [0], "padding, if somebody insists");
         arrived[1].note(10);
-        assert_eq!((link.look(), link.room()), (10, 10));
+        assert_eq!((look(&mut link), link.room()), (10, 10));
         assert_eq!(write(&mut link, 10), [2; 10]);
-        assert_eq!((link.look(), link.room()), (0, 0));
+        assert_eq!((look(&mut link), link.room()), (0, 0));
     }
 
     #[test]
@@ -325,7 +360,7 @@ mod tests {
         let source = |id| Source::new(id, CMD_RELAY, &[1; 16]);
         link.send(source(1));
         let quiet = [link.send_quietly(source(2)), link.send_quietly(source(3))];
-        link.look();
+        look(&mut link);
         let ids = write(&mut link, 40);
         let expected =
             |index: usize| [1, 3, 1, 2][usize::from(index % 10 == 9) * (1 + index / 10 % 2 * 2)];
@@ -335,7 +370,12 @@ mod tests {
         assert_eq!(link.room(), MAX_ON_WAY - 36, "they take no room from the others");
         quiet[0].note(1);
         quiet[1].note(1);
-        assert_eq!(link.look(), 2, "what has arrived of them counts");
+        assert_eq!(look(&mut link), 2, "what has arrived of them counts");
+        quiet[0].note(2);
+        quiet[1].note(2);
+        quiet[1].note(3);
+        let expected = PeerViolation::MoreThanSent { sent: 4 };
+        assert!(is_violation(link.look(), &expected), "five have arrived of four");
     }
 
     #[test]
@@ -343,7 +383,7 @@ mod tests {
         let mut link = TransitLink::new(1);
         link.send(Source::new(1, CMD_RELAY, &[1; 16]));
         link.send_quietly(Source::new(2, CMD_RELAY, &[1; 16]));
-        link.look();
+        look(&mut link);
         let ids = write(&mut link, MAX_ON_WAY + 3);
         let quiet = ids.iter().filter(|&&id| id == 2).count();
         assert_eq!(quiet as u64, MAX_ON_WAY);
@@ -353,7 +393,7 @@ mod tests {
     #[test]
     fn cells_of_strangers_are_dropped_and_an_end_is_an_end() {
         let (mut near, mut far, arrived) = ends(&[1], &[7]);
-        near.look();
+        look(&mut near);
         let mut cell = [0; CELL_LEN];
         near.write(&mut cell);
         let mut relay = ff_proto::keystream::Keystream::new(&[9; 16]);

@@ -21,7 +21,7 @@ use crate::socket::EchoSocket;
 use crate::worker::{Command, Setup, Worker, WorkerEvent, poll_with_waker};
 
 /// Handshakes under way at once. More only make each of them slower, and look like an attack.
-const CONCURRENT_HANDSHAKES: usize = 32;
+pub(crate) const CONCURRENT_HANDSHAKES: usize = 32;
 
 /// What a measurer reports.
 #[derive(Debug)]
@@ -114,13 +114,14 @@ impl Measurer {
     ) -> Result<Self, MeasurerError> {
         let ours = order.clone();
         let adopt = move |worker: &mut Worker, link| adopt(worker, link, &ours);
-        Self::over(&order.into(), links, failure, adopt).await
+        Self::over(&order.into(), links, failure, false, adopt).await
     }
 
     /// Takes over links whose circuits go through the relay; to be called on a tokio runtime.
     ///
     /// # Errors
-    /// As [`prepare`](Self::prepare).
+    /// As [`prepare`](Self::prepare), but it takes all of them: a relay that ends circuits has had
+    /// enough, and the other end would wait in vain.
     pub(crate) async fn in_transit(
         flow: &Flow,
         links: Vec<(Link, TransitLink)>,
@@ -130,10 +131,7 @@ impl Measurer {
                 EchoSocket::in_transit(link.into(), circuits, scratch, counters, now)
             });
         };
-        let mut measurer = Self::over(flow, links, None, adopt).await?;
-        // A relay that ends circuits has had enough, and the other end would wait in vain.
-        measurer.needs_all = true;
-        Ok(measurer)
+        Self::over(flow, links, None, true, adopt).await
     }
 
     /// Shares links out to workers, which adopt them.
@@ -141,6 +139,7 @@ impl Measurer {
         flow: &Flow,
         links: Vec<L>,
         mut failure: Option<LinkFailure>,
+        needs_all: bool,
         adopt: impl Fn(&mut Worker, L) + Clone + Send + 'static,
     ) -> Result<Self, MeasurerError> {
         enough(links.len(), flow.sockets, &mut failure)?;
@@ -181,7 +180,7 @@ impl Measurer {
             totals: (0, None),
             opened: 0,
             alive: 0,
-            needs_all: false,
+            needs_all,
         };
         measurer.wait_until_open(flow.sockets, failure).await?;
         Ok(measurer)
@@ -211,6 +210,10 @@ impl Measurer {
             }
         }
         self.alive = self.opened.saturating_sub(lost);
+        if self.needs_all && self.alive < asked {
+            let source = Box::new(failure.unwrap_or(LinkFailure::Closed));
+            return Err(MeasurerError::LinksLost { alive: self.alive, opened: asked, source });
+        }
         enough(usize::from(self.alive), asked, &mut failure)
     }
 

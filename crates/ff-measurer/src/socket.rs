@@ -225,15 +225,24 @@ impl EchoSocket {
     }
 
     /// Looks at what the other end has received, if it is one that tells.
-    pub(crate) fn look(&mut self, path: &mut Path, counters: &mut Counters, now: MonoTime) {
+    ///
+    /// # Errors
+    /// When that is more than was sent.
+    pub(crate) fn look(
+        &mut self,
+        path: &mut Path,
+        counters: &mut Counters,
+        now: MonoTime,
+    ) -> Result<(), Fault> {
         if let Phase::Transit(link) = &mut self.phase {
-            let arrived = link.look();
+            let arrived = link.look()?;
             if arrived > 0
                 && let Some(round_trip) = self.window.on_echoed(arrived, now, path)
             {
                 counters.round_trip(round_trip);
             }
         }
+        Ok(())
     }
 
     /// Whether cells are on the way of which only the other end will tell.

@@ -96,11 +96,14 @@ pub enum TransitError {
     #[error("the relay did not open its circuits within {0:?}")]
     Timeout(Duration),
     /// Circuits were opened that did not reach a sink of ours.
-    #[error("{missing} circuits do not end at our sinks: somebody else answered")]
+    #[error("{missing} circuits do not end at our sinks: they are over, or somebody else answered")]
     Elsewhere {
         /// How many.
         missing: usize,
     },
+    /// Of the cells that went one way, none has arrived.
+    #[error("no cell has arrived on the way {0}: the relay passes none on")]
+    NothingArrived(&'static str),
     /// One of the ends failed, or the relay did something to the cells that no relay does.
     #[error(transparent)]
     Measurer(#[from] MeasurerError),
@@ -133,6 +136,8 @@ pub enum TransitEvent {
 pub struct Transit {
     /// The measurer, then the sink.
     ends: [Measurer; 2],
+    /// Which ways cells go.
+    direction: Direction,
 }
 
 impl Transit {
@@ -159,7 +164,7 @@ impl Transit {
             Measurer::in_transit(&flows[0], measurer).await?,
             Measurer::in_transit(&flows[1], sink).await?,
         ];
-        Ok(Self { ends })
+        Ok(Self { ends, direction: order.direction })
     }
 
     /// Starts the sending at a moment.
@@ -170,7 +175,7 @@ impl Transit {
     /// What happens next. After `Done` or an error there is nothing.
     ///
     /// # Errors
-    /// [`TransitError::Measurer`].
+    /// [`TransitError::Measurer`] and [`TransitError::NothingArrived`].
     pub async fn next_event(&mut self) -> Result<TransitEvent, TransitError> {
         let [measurer, sink] = &mut self.ends;
         match tokio::join!(measurer.next_event(), sink.next_event()) {
@@ -188,6 +193,12 @@ impl Transit {
                 }))
             }
             (MeasurerEvent::Done(ours), MeasurerEvent::Done(theirs)) => {
+                if self.direction.is_forward() && theirs.echoed_cells == 0 {
+                    return Err(TransitError::NothingArrived("from the measurer to the sink"));
+                }
+                if self.direction.is_backward() && ours.echoed_cells == 0 {
+                    return Err(TransitError::NothingArrived("from the sink to the measurer"));
+                }
                 Ok(TransitEvent::Done(Box::new([*ours, *theirs])))
             }
             _ => Err(TransitError::OutOfStep),

@@ -6,6 +6,8 @@ use ff_measurer::link::TargetAddr;
 use ff_measurer::transit::{Direction, Transit, TransitEvent, TransitOrder, TransitSecond};
 use ff_proto::ids::CryptoKind;
 use ff_proto::units::BytesPerSec;
+use tokio::net::TcpSocket;
+use tokio::time::sleep;
 use tornet::LoneRelay;
 
 /// Through this relay, over two links and four circuits to two sinks, for two seconds.
@@ -51,6 +53,14 @@ async fn cells_go_through_a_tor_both_ways_and_are_right() {
             let (seconds, [ours, theirs]) = carry_out(&order(&tor, crypto, direction)).await;
             println!("{} {direction:?}: {seconds:?}, {ours:?}, {theirs:?}", crypto.name());
             assert_eq!(seconds.len(), 2);
+            for (in_seconds, arrived) in [
+                (seconds.iter().map(|s| s.forward_cells).sum::<u64>(), theirs.1),
+                (seconds.iter().map(|s| s.backward_cells).sum(), ours.1),
+            ] {
+                // What is on the way at the end comes behind the last second.
+                assert!(in_seconds <= arrived && in_seconds >= arrived * 9 / 10, "{in_seconds}");
+            }
+            assert!(seconds.iter().all(|second| second.cpu_micros > 0));
             let due = 2 * 20_000_000 / 8 / 514;
             for ((sent, ..), (_, arrived, checked), is_used) in [
                 (ours, theirs, direction != Direction::Backward),
@@ -63,4 +73,45 @@ async fn cells_go_through_a_tor_both_ways_and_are_right() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn quiet_circuits_are_checked_and_take_their_part() {
+    let tor = LoneRelay::start().expect("a tor");
+    let order = TransitOrder {
+        circuits: 40,
+        busy_circuits: 2,
+        quiet_one_in: Some(10),
+        check_probability: 1.0,
+        ..order(&tor, CryptoKind::CGO_AES128, Direction::Both)
+    };
+    let (_, ends) = carry_out(&order).await;
+    let (sent, arrived, checked) = ends[0];
+    assert_eq!((arrived, checked), (ends[1].0, arrived), "all have come, and all are right");
+    assert!(sent >= 2 * 20_000_000 / 8 / 514 * 9 / 10, "{sent} cells");
+}
+
+#[tokio::test]
+async fn strangers_do_not_keep_the_relay_from_a_sink() {
+    let tor = LoneRelay::start().expect("a tor");
+    let place = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let sink = place.local_addr().expect("a port");
+    drop(place);
+    let strangers = tokio::spawn(async move {
+        let mut silent = Vec::new();
+        loop {
+            let socket = TcpSocket::new_v4().expect("a socket");
+            socket.bind(([127, 0, 0, 2], 0).into()).expect("another address");
+            match socket.connect(sink).await {
+                Ok(stream) => silent.push(stream),
+                Err(_) => sleep(Duration::from_millis(5)).await,
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+    });
+    let order =
+        TransitOrder { sinks: vec![sink], ..order(&tor, CryptoKind::CGO_AES128, Direction::Both) };
+    let (seconds, _) = carry_out(&order).await;
+    assert_eq!(seconds.len(), 2);
+    strangers.abort();
 }

@@ -72,7 +72,7 @@ kinds! {
     TooFewLinks = "too_few_links", 1, Unclear;
     /// A circuit through the relay did not open, or ended.
     CircuitFailed = "circuit_failed", 1, Unclear;
-    /// The relay answered and did not echo.
+    /// The relay answered, and did not echo or pass on a cell.
     NoEcho = "no_echo", 1, Relay;
     /// The relay does not take part in FlashFlow.
     NotSupported = "not_supported", 3, Relay;

@@ -28,15 +28,13 @@ use crate::msg::{ErrCode, MeasErr};
 #[non_exhaustive]
 pub enum PeerViolation {
     /// A checked cell came back with other bytes than it must have.
-    #[error("echo cell {index} came back with wrong content: forged or damaged")]
+    #[error("cell {index} arrived with wrong content: forged or damaged")]
     WrongContent {
         /// Which cell of the circuit, from 0.
         index: u64,
     },
     /// A checked cell came back with the bytes that another cell must have.
-    #[error(
-        "echo cell {index} came back in the place of cell {place}: lost, repeated or swapped cells"
-    )]
+    #[error("cell {index} arrived in the place of cell {place}: lost, repeated or swapped cells")]
     OutOfOrder {
         /// Which cell of the circuit it is, from 0.
         index: u64,
@@ -44,7 +42,7 @@ pub enum PeerViolation {
         place: u64,
     },
     /// More cells came back than were sent.
-    #[error("the target returned more echo cells than the {sent} it was sent")]
+    #[error("more cells arrived than the {sent} that were sent")]
     MoreThanSent {
         /// How many had been sent.
         sent: u64,

@@ -3,12 +3,13 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use clap::Args;
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory};
 use ff_measurer::cli::parse_key;
 use ff_measurer::link::TargetAddr;
 use ff_measurer::transit::{MAX_PUBLIC_LINKS, TransitOrder};
 
-use super::Measure;
+use super::{Cli, Measure};
 
 /// Options of `measure --transit`.
 #[derive(Args, Clone, Debug)]
@@ -16,9 +17,10 @@ pub struct TransitArgs {
     /// Measure a relay without FlashFlow: what of our own cells comes through its circuits.
     ///
     /// Cells of random content go to sinks of this process and back. Nothing is known of the relay's
-    /// clients then, so the verdict is `lower_bound`, and there is no bandwidth file. --sockets, --ratio
-    /// and --key mean nothing here; --rate is that of each way.
-    #[arg(long, requires_all = ["onion_key", "sinks"])]
+    /// clients then, so the verdict is `lower_bound`, and there is no bandwidth file. --links are what
+    /// --sockets are elsewhere, and --rate is that of each way.
+    #[arg(long, requires_all = ["onion_key", "sinks"],
+          conflicts_with_all = ["fingerprint", "key", "measurers", "sockets", "ratio"])]
     pub transit: bool,
     /// The relay's key for circuits: `ntor-onion-key` in its descriptor.
     #[arg(long, value_name = "BASE64", requires = "transit", value_parser = parse_key)]
@@ -40,6 +42,16 @@ pub struct TransitArgs {
 }
 
 impl Measure {
+    /// Finds what does not go with `--transit`.
+    pub(super) fn check(&self) -> Result<(), clap::Error> {
+        if self.transit.transit && self.common.crypto.kinds().len() > 1 {
+            let text =
+                "with --transit it is we who choose the cipher: --crypto must be cgo or aes-ctr";
+            return Err(Cli::command().error(ErrorKind::ArgumentConflict, text));
+        }
+        Ok(())
+    }
+
     /// The order for a relay at this address, if cells in transit are asked for.
     #[must_use]
     pub fn transit_order(&self, addr: SocketAddr) -> Option<TransitOrder> {

@@ -130,6 +130,7 @@ fn transit_kind(error: &TransitError) -> FailureKind {
         TransitError::Control(_) => FailureKind::LinksLost,
         TransitError::Timeout(_) => FailureKind::Timeout,
         TransitError::Circuit { .. } | TransitError::Elsewhere { .. } => FailureKind::CircuitFailed,
+        TransitError::NothingArrived(_) => FailureKind::NoEcho,
         TransitError::Measurer(error) => measurer_kind(error),
         _ => FailureKind::MeasurerFailed,
     }
@@ -147,7 +148,10 @@ fn measurer_kind(error: &MeasurerError) -> FailureKind {
             },
             _ => FailureKind::TooFewLinks,
         },
-        MeasurerError::LinksLost { .. } => FailureKind::LinksLost,
+        MeasurerError::LinksLost { source, .. } => match source.as_ref() {
+            LinkFailure::Circuit(_) => FailureKind::CircuitFailed,
+            _ => FailureKind::LinksLost,
+        },
         MeasurerError::Session(failure) => failure.kind(),
         _ => FailureKind::MeasurerFailed,
     }

@@ -12,7 +12,7 @@ use ff_proto::units::{Cells, Ratio};
 
 use super::error::MeasureError;
 use crate::outcome::{
-    CellCounts, CpuSeconds, Failure, Outcome, RoundTrip, SocketCounts, TargetInfo,
+    CellCounts, CpuSeconds, Failure, Method, Outcome, RoundTrip, SocketCounts, TargetInfo,
 };
 use crate::progress::Progress;
 
@@ -109,6 +109,7 @@ impl Run<'_> {
         let is_bad_cell =
             result.as_ref().is_err_and(|failure| super::is_about_a_cell(failure.kind));
         Outcome {
+            method: Method::Transit,
             target: TargetInfo {
                 address: address_text.to_owned(),
                 ed_identity: self.order.target.ed_identity.into(),

@@ -16,7 +16,7 @@ use super::{
     BandwidthFile, DirectoryFacts, Generator, Header, InvalidFile, MeasurementFacts, RecentCounts,
     RelayCounts, RelayLine, is_nickname,
 };
-use crate::outcome::Outcome;
+use crate::outcome::{Method, Outcome};
 use crate::utc::Utc;
 
 /// What a bandwidth file is made with beside the outcomes.
@@ -50,7 +50,8 @@ impl BandwidthFile {
         publication: &Publication,
     ) -> Result<Self, InvalidFile> {
         let now = publication.now_unix_secs;
-        let past = outcomes.iter().filter(|outcome| outcome.started_unix_secs <= now);
+        let echo = outcomes.iter().filter(|outcome| outcome.method == Method::Echo);
+        let past = echo.filter(|outcome| outcome.started_unix_secs <= now);
         let (recent, older): (Vec<_>, Vec<_>) =
             past.partition(|outcome| now - outcome.started_unix_secs <= publication.max_age_secs);
         let counts = count_by_relay(&recent);

@@ -1,6 +1,8 @@
 //! Outcomes to write files of.
 
-use ff_bwauth::outcome::{CellCounts, CpuSeconds, Outcome, RoundTrip, SocketCounts, TargetInfo};
+use ff_bwauth::outcome::{
+    CellCounts, CpuSeconds, Method, Outcome, RoundTrip, SocketCounts, TargetInfo,
+};
 use ff_bwauth::v3bw::{BandwidthFile, InvalidFile, Publication};
 use ff_proto::aggregate::{Draw, SecondSample, Verdict, estimate};
 use ff_proto::ids::CryptoKind;
@@ -24,6 +26,7 @@ pub(crate) fn outcome(relay: u8, mbit: u64) -> Outcome {
     let ratio = Ratio::from_percent(25).expect("25 % is a ratio");
     let seconds = vec![second; 30];
     Outcome {
+        method: Method::Echo,
         target: TargetInfo {
             address: format!("192.0.2.{relay}:9001"),
             ed_identity: [relay; 32],

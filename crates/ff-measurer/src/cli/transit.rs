@@ -44,7 +44,7 @@ pub struct TransitOptions {
     #[arg(long, value_name = "NUMBER", requires = "busy_circuits",
           value_parser = clap::value_parser!(u32).range(2..))]
     pub quiet_one_in: Option<u32>,
-    /// How many circuits to open in a second at most.
+    /// How many links, and how many circuits, to open in a second at most.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub circuits_per_second: Option<u32>,
     /// Where sinks listen, which the relay must be able to reach; each has an identity of its own, and

@@ -1,6 +1,7 @@
 //! Opens the links and the circuits of an order, and makes both ends of each circuit.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ff_proto::cell::{CELL_LEN, CMD_DESTROY, CMD_PADDING, CMD_VPADDING, CellRef};
@@ -10,7 +11,7 @@ use ff_proto::onion::circuit::{Building, CircuitError, Step, Way};
 use ff_proto::onion::extend::CMD_RELAY;
 use ff_proto::onion::ntor::OnionKey;
 use ff_proto::session::cells::{Drain, Source};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -19,6 +20,7 @@ use super::{TransitError, TransitOrder};
 use crate::circuits::TransitLink;
 use crate::link::control::{ControlLink, OwnedCell};
 use crate::link::{self, Link};
+use crate::measurer::CONCURRENT_HANDSHAKES;
 
 /// How long a relay may take for one circuit.
 const CIRCUIT_TIME: Duration = Duration::from_secs(30);
@@ -53,7 +55,9 @@ pub(super) async fn links(order: &TransitOrder) -> Result<[Links; 2], TransitErr
     let (expected, (done, is_done)) = (Expected::default(), watch::channel(()));
     let mut sinks = Vec::new();
     for &addr in &order.sinks {
-        sinks.push(Sink::start(addr, expected.clone(), is_done.clone()).await?);
+        sinks.push(
+            Sink::start(addr, order.target.addr.ip(), expected.clone(), is_done.clone()).await?,
+        );
     }
     let ours = open_all(order, &sinks, &expected).await?;
     done.send_replace(());
@@ -64,34 +68,43 @@ pub(super) async fn links(order: &TransitOrder) -> Result<[Links; 2], TransitErr
     join(order, ours, theirs)
 }
 
-/// Opens our links, and the circuits of each one after the other.
+/// Opens our links, one after the other where there is a pace, and the circuits of each one after the
+/// other, in turn with those of the other links.
 async fn open_all(
     order: &TransitOrder,
     sinks: &[Sink],
     expected: &Expected,
 ) -> Result<Vec<OurLink>, TransitError> {
-    let mut tasks = JoinSet::new();
+    let (mut tasks, places) = (JoinSet::new(), Arc::new(Semaphore::new(CONCURRENT_HANDSHAKES)));
     let (links, circuits) = (u32::from(order.links), order.circuits);
     for index in 0..links {
         let count = circuits / links + u32::from(index < circuits % links);
         let ways: Vec<_> = (0..count)
             .map(|circuit| way(order, &sinks[(index + circuit * links) as usize % sinks.len()]))
             .collect();
-        let pause = order.pace().map(|rate| Duration::from_secs(links.into()) / rate);
+        let (begin, pause) = order.pace().map_or((Duration::ZERO, Duration::ZERO), |rate| {
+            [index, links].map(|turns| Duration::from_secs(turns.into()) / rate).into()
+        });
         let (target, options) = (order.target, order.link.clone());
-        let expected = expected.clone();
-        let time = CIRCUIT_TIME + (MEAN_CIRCUIT_TIME + pause.unwrap_or_default()) * count;
+        let (expected, places) = (expected.clone(), places.clone());
+        let time = CIRCUIT_TIME + (MEAN_CIRCUIT_TIME + pause) * count;
         tasks.spawn(async move {
+            sleep(begin).await;
+            let place = places.acquire_owned().await;
             let link = link::open(&target, &options).await?;
+            drop(place);
             let circuits = open_circuits(ControlLink::new(link)?, ways, pause, &expected);
-            timeout(time, circuits).await.map_err(|_| TransitError::Timeout(time))?
+            let link = timeout(time, circuits).await.map_err(|_| TransitError::Timeout(time))??;
+            Ok::<_, TransitError>((index, link))
         });
     }
     let mut opened = Vec::new();
     while let Some(link) = tasks.join_next().await {
         opened.push(link.map_err(|_| TransitError::TaskGone)??);
     }
-    Ok(opened)
+    // Those that come first have a circuit more than others.
+    opened.sort_by_key(|(index, _)| *index);
+    Ok(opened.into_iter().map(|(_, link)| link).collect())
 }
 
 /// The way through the relay to this sink.
@@ -105,7 +118,7 @@ fn way(order: &TransitOrder, sink: &Sink) -> Way {
 async fn open_circuits(
     mut link: ControlLink,
     ways: Vec<Way>,
-    pause: Option<Duration>,
+    pause: Duration,
     expected: &Expected,
 ) -> Result<OurLink, TransitError> {
     let wanted = u32::try_from(ways.len()).unwrap_or(u32::MAX);
@@ -120,9 +133,7 @@ async fn open_circuits(
         let opened = opened.map_err(|_| TransitError::Timeout(CIRCUIT_TIME))??;
         let failed = |source| TransitError::Circuit { number, wanted, source };
         circuits.push(OpenCircuit { circ_id, point, passages: opened.map_err(failed)? });
-        if let Some(pause) = pause {
-            sleep(pause).await;
-        }
+        sleep(pause).await;
     }
     Ok(OurLink { link, circuits })
 }

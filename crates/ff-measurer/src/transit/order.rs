@@ -11,8 +11,8 @@ use crate::link::{LinkOptions, TargetAddr};
 
 /// Links to a relay with a public address at most: tor refuses those of an address that has 100 of them.
 pub const MAX_PUBLIC_LINKS: u16 = 90;
-/// Circuits that are opened in a second at a relay with a public address: it takes more than two or three
-/// a second from one address for an attack.
+/// Links and circuits that are opened in a second at a relay with a public address: it takes more than two
+/// or three circuits a second from one address for an attack, and about 40 links at once.
 const PUBLIC_CIRCUITS_PER_SEC: u32 = 2;
 
 /// Which ways cells go.
@@ -55,8 +55,8 @@ pub struct TransitOrder {
     pub busy_circuits: u32,
     /// Of how many cells one goes over one of the others, each in its turn; `None` leaves them idle.
     pub quiet_one_in: Option<u32>,
-    /// How many circuits are opened in a second at most; `None` for as fast as it goes, at a relay with
-    /// a public address two.
+    /// How many links, and how many circuits, are opened in a second at most; `None` for as fast as it
+    /// goes, at a relay with a public address two.
     pub circuits_per_sec: Option<u32>,
     /// Whether the relay's operator has agreed, without which only private addresses are sent anything.
     pub has_consent: bool,
@@ -118,7 +118,18 @@ impl TransitOrder {
                 sinks.len()
             ));
         }
-        if self.is_private() {
+        if self.quiet_one_in.is_some() && self.busy_circuits < links.into() {
+            return Err(format!(
+                "{} busy circuits over {links} links: where others have a cell now and then, each link \
+                 needs a busy one",
+                self.busy_circuits
+            ));
+        }
+        self.check_bounds()?;
+        if let Some(sink) = sinks.iter().find(|sink| sink.ip().is_unspecified()) {
+            return Err(format!("the sink {sink}: give an address that the relay can connect to"));
+        }
+        if is_private(target.addr) {
             return Ok(());
         }
         if !self.has_consent {
@@ -126,6 +137,11 @@ impl TransitOrder {
                 "{} is a public address: ask the relay's operator, then say so with \
                  --i-have-the-operators-consent",
                 target.addr
+            ));
+        }
+        if let Some(sink) = sinks.iter().find(|sink| is_private(**sink)) {
+            return Err(format!(
+                "the sink {sink} has a private address, where a relay with a public one cannot connect to"
             ));
         }
         if links > MAX_PUBLIC_LINKS {
@@ -136,9 +152,25 @@ impl TransitOrder {
         Ok(())
     }
 
-    /// How many circuits to open in a second at most, if that is bounded.
+    /// Finds numbers that are out of their bounds.
+    fn check_bounds(&self) -> Result<(), String> {
+        let params = Params {
+            sockets: self.links,
+            duration_secs: u16::try_from(self.duration.as_secs()).unwrap_or(u16::MAX),
+            cells_per_record: self.cells_per_record,
+            check_probability: self.check_probability,
+            ..Params::default()
+        };
+        params.validate().map_err(|error| error.to_string())?;
+        if self.circuits_per_sec == Some(0) || self.quiet_one_in == Some(0) {
+            return Err("no circuit in a second, or one cell in none, is never".to_owned());
+        }
+        Ok(())
+    }
+
+    /// How many links and circuits to open in a second at most, if that is bounded.
     pub(super) fn pace(&self) -> Option<u32> {
-        if self.is_private() {
+        if is_private(self.target.addr) {
             return self.circuits_per_sec;
         }
         Some(
@@ -146,15 +178,13 @@ impl TransitOrder {
                 .map_or(PUBLIC_CIRCUITS_PER_SEC, |asked| asked.min(PUBLIC_CIRCUITS_PER_SEC)),
         )
     }
+}
 
-    /// Whether the relay's address is one of a private network, or of this machine.
-    fn is_private(&self) -> bool {
-        match self.target.addr.ip().to_canonical() {
-            IpAddr::V4(ip) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),
-            IpAddr::V6(ip) => {
-                ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local()
-            }
-        }
+/// Whether an address is one of a private network, or of this machine.
+fn is_private(addr: SocketAddr) -> bool {
+    match addr.ip().to_canonical() {
+        IpAddr::V4(ip) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local(),
     }
 }
 
@@ -166,7 +196,7 @@ mod tests {
     fn order(addr: &str) -> TransitOrder {
         let addr: SocketAddr = addr.parse().expect("an address");
         let target = TargetAddr { addr, ed_identity: [3; 32].into() };
-        TransitOrder::new(target, [4; 32], vec![([127, 0, 0, 1], 0).into()])
+        TransitOrder::new(target, [4; 32], vec![([198, 51, 100, 7], 0).into()])
     }
 
     #[test]
@@ -192,11 +222,16 @@ mod tests {
             order.has_consent = true;
             assert_eq!(order.check(), Ok(()), "{addr}");
             let pace = |asked| TransitOrder { circuits_per_sec: asked, ..order.clone() }.pace();
-            let expected = if is_private { [None, Some(50)] } else { [Some(2), Some(2)] };
-            assert_eq!([pace(None), pace(Some(50))], expected, "{addr}");
+            let expected =
+                if is_private { [None, Some(50), Some(1)] } else { [Some(2), Some(2), Some(1)] };
+            assert_eq!([pace(None), pace(Some(50)), pace(Some(1))], expected, "{addr}");
+            (order.links, order.circuits) = (MAX_PUBLIC_LINKS, 200);
+            assert_eq!(order.check(), Ok(()), "{addr} with just so many links");
             order.links = MAX_PUBLIC_LINKS + 1;
-            order.circuits = 200;
             assert_eq!(order.check().is_ok(), is_private, "{addr} with many links");
+            let sinks = vec![([10, 0, 0, 1], 9001).into()];
+            let local = TransitOrder { sinks, links: 1, ..order };
+            assert_eq!(local.check().is_ok(), is_private, "{addr} to a private sink");
         }
     }
 
@@ -207,6 +242,12 @@ mod tests {
             TransitOrder { links: 0, ..good.clone() },
             TransitOrder { circuits: 19, ..good.clone() },
             TransitOrder { sinks: Vec::new(), ..good.clone() },
+            TransitOrder { sinks: vec![([0, 0, 0, 0], 9001).into()], ..good.clone() },
+            TransitOrder { circuits_per_sec: Some(0), ..good.clone() },
+            TransitOrder { quiet_one_in: Some(0), ..good.clone() },
+            TransitOrder { quiet_one_in: Some(9), busy_circuits: 19, ..good.clone() },
+            TransitOrder { cells_per_record: 0, ..good.clone() },
+            TransitOrder { duration: Duration::from_secs(70_000), ..good.clone() },
         ] {
             assert!(bad.check().is_err(), "{bad:?}");
         }

@@ -3,7 +3,7 @@
 //! Strangers' circuits are refused, and nothing else of theirs is answered.
 
 use std::collections::HashSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ use ff_proto::onion::extend::{
 };
 use ff_proto::onion::ntor::{self, HANDSHAKE_TYPE, Server};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::TransitError;
 use crate::link::control::{ControlLink, OwnedCell};
@@ -26,8 +26,13 @@ use crate::link::{LinkIdentity, accept};
 
 /// How long somebody who connects has for the handshakes, and then for a circuit.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(20);
-/// Links that a sink accepts at most: the relay needs one, and may open another when that breaks.
-const MAX_LINKS: usize = 8;
+/// Links from the relay's address that a sink holds at most: the relay needs one, and may open another
+/// when that breaks.
+const MAX_LINKS: usize = 4;
+/// Links from other addresses: the relay may have several, and everybody else has no business here.
+const MAX_OTHER_LINKS: usize = 4;
+/// How long a link may take for an answer to go out.
+const ANSWER_TIME: Duration = Duration::from_secs(5);
 /// The reason in DESTROY for who asks without being known: none.
 const NO_REASON: u8 = 0;
 
@@ -69,9 +74,10 @@ pub(super) struct Sink {
 }
 
 impl Sink {
-    /// Makes an identity and listens, until `done` changes.
+    /// Makes an identity and listens for a relay that has this address as a rule, until `done` changes.
     pub(super) async fn start(
         addr: SocketAddr,
+        relay: IpAddr,
         expected: Expected,
         done: watch::Receiver<()>,
     ) -> Result<Self, TransitError> {
@@ -85,7 +91,7 @@ impl Sink {
         let rsa_id = rsa_id.map_err(|e| failed(std::io::Error::other(e)))?;
         let next = NextRelay { addr: listener.local_addr().map_err(failed)?, rsa_id, ed_id };
         let key = server.public().key;
-        let host = Host { identity, server, expected };
+        let host = Host { relay, identity, server, expected };
         let task = tokio::spawn(serve(listener, Arc::new(host), done));
         Ok(Self { next, key, task })
     }
@@ -99,6 +105,8 @@ impl Sink {
 
 /// What all links of a sink share.
 struct Host {
+    /// Where its relay connects from as a rule.
+    relay: IpAddr,
     /// Who it is.
     identity: LinkIdentity,
     /// Its key for circuits.
@@ -113,13 +121,27 @@ async fn serve(
     host: Arc<Host>,
     mut done: watch::Receiver<()>,
 ) -> Vec<SinkLink> {
+    let [own, other] = [MAX_LINKS, MAX_OTHER_LINKS].map(|count| Arc::new(Semaphore::new(count)));
     let mut links = JoinSet::new();
     loop {
         tokio::select! {
+            // First, because links that are over then are to be kept.
+            biased;
             _ = done.changed() => break,
-            Some(_) = links.join_next(), if links.len() >= MAX_LINKS => {}
-            accepted = listener.accept(), if links.len() < MAX_LINKS => match accepted {
-                Ok((tcp, _)) => drop(links.spawn(serve_link(tcp, host.clone(), done.clone()))),
+            Some(_) = links.join_next() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((tcp, peer)) => {
+                    let is_relay = peer.ip().to_canonical() == host.relay.to_canonical();
+                    let places = if is_relay { &own } else { &other };
+                    // Whoever finds no place is not to wait for one in front of the relay.
+                    if let Ok(place) = places.clone().try_acquire_owned() {
+                        let link = serve_link(tcp, host.clone(), done.clone());
+                        links.spawn(async move {
+                            let _place = place;
+                            link.await.filter(|link| !link.circuits.is_empty())
+                        });
+                    }
+                }
                 // As a rule there are no free file descriptors.
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             },
@@ -128,7 +150,8 @@ async fn serve(
     links.join_all().await.into_iter().flatten().collect()
 }
 
-/// Opens one link and answers what comes over it; nothing when it breaks.
+/// Opens one link and answers what comes over it; nothing when it breaks, or does what the relay would
+/// not do.
 async fn serve_link(
     tcp: TcpStream,
     host: Arc<Host>,
@@ -148,15 +171,21 @@ async fn serve_link(
             // A relay has a reason to connect; who has none is not to take its place.
             () = sleep_until(idle_until), if circuits.is_empty() => return None,
         };
-        if cell.command == CMD_CREATE2 {
-            let answer = match host.answer(&cell) {
+        let answer = match cell.command {
+            CMD_CREATE2 => match host.answer(&cell) {
                 Ok((point, answer)) => {
                     circuits.push((cell.circ_id, point));
                     answer
                 }
                 Err(_) => fixed_cell(cell.circ_id, CMD_DESTROY, &[NO_REASON]).ok()?,
-            };
-            link.send_cells(&answer).await.ok()?;
+            },
+            // The relay ends a circuit that is being measured: all of it is over.
+            CMD_DESTROY if circuits.iter().any(|(id, _)| *id == cell.circ_id) => return None,
+            _ => continue,
+        };
+        timeout(ANSWER_TIME, link.send_cells(&answer)).await.ok()?.ok()?;
+        if circuits.is_empty() {
+            return None;
         }
     }
 }
