@@ -5,6 +5,7 @@ mod codec;
 mod content;
 mod echo;
 mod loopback;
+mod schedule;
 
 use std::time::Duration;
 
@@ -20,5 +21,6 @@ fn main() {
     content::bench(&mut criterion);
     aggregate::bench(&mut criterion);
     echo::bench(&mut criterion);
+    schedule::bench(&mut criterion);
     criterion.final_summary();
 }

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod schedule;
 mod transit;
 
 use std::ops::RangeInclusive;
@@ -13,6 +14,7 @@ use ff_proto::ids::CryptoKind;
 use ff_proto::units::{BytesPerSec, Ratio};
 use tor_llcrypto::pk::ed25519::Ed25519Identity;
 
+pub use self::schedule::ScheduleArgs;
 pub use self::transit::TransitArgs;
 
 /// What tor accepts as the BandwidthRate of a relay, in bytes per second: or.h,
@@ -46,6 +48,7 @@ impl Cli {
         match &self.command {
             Command::Demo(demo) => demo.check(),
             Command::Measure(measure) => measure.check(),
+            Command::Schedule(schedule) => schedule.check(),
         }
     }
 }
@@ -88,6 +91,8 @@ pub enum Command {
     Demo(Demo),
     /// Measure a relay that runs elsewhere, with measurers in this process.
     Measure(Measure),
+    /// Say when and by whom each relay of a network would be measured.
+    Schedule(ScheduleArgs),
 }
 
 /// Options that both ways of measuring have.
@@ -97,9 +102,10 @@ pub struct Common {
     #[arg(long, default_value_t = 30, value_name = "SECONDS",
           value_parser = clap::value_parser!(u16).range(1..=120))]
     pub duration: u16,
-    /// Links to the relay over the whole team (1 to 4096).
-    #[arg(long, default_value_t = 160, value_parser = clap::value_parser!(u16).range(1..=4096))]
-    pub sockets: u16,
+    /// Links to the relay over the whole team (1 to 4096) [default: one for each 12.5 Mbit/s of the fastest
+    /// relay that --rate is enough for, 20 to 160; without --rate 160].
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub sockets: Option<u16>,
     /// The greatest share of the relay's traffic that clients may have meanwhile (0 to 0.99).
     #[arg(long, default_value = "0.25")]
     pub ratio: Ratio,
@@ -303,6 +309,21 @@ mod tests {
             let params = crate::team::params(&demo.common);
             assert_eq!(params.crypto, expected, "{more:?}");
             params.validate().expect("good parameters");
+        }
+    }
+
+    #[test]
+    fn links_follow_the_rate_unless_they_are_given() {
+        for (more, expected) in [
+            (&[][..], 160),
+            (&["--rate", "500Mbit"], 20),
+            (&["--rate", "1.5Gbit"], 41),
+            (&["--rate", "9Gbit"], 160),
+            (&["--rate", "9Gbit", "--sockets", "7"], 7),
+        ] {
+            let cli = Cli::try_parse_from(["ff-bwauth", "demo"].iter().chain(more)).expect("good");
+            let Command::Demo(demo) = cli.command else { panic!("not a demo") };
+            assert_eq!(crate::team::params(&demo.common).sockets, expected, "{more:?}");
         }
     }
 

@@ -138,7 +138,7 @@ fn relay_options(key: &SigningKey, demo: &Demo) -> [(&'static str, String); 5] {
         (options::BACKGROUND_PERCENT, demo.common.ratio.percent().to_string()),
         // 10 seconds is the least that the option takes.
         (options::MAX_DURATION, demo.common.duration.max(10).to_string()),
-        (options::MAX_SOCKETS, demo.common.sockets.to_string()),
+        (options::MAX_SOCKETS, crate::team::sockets(&demo.common).to_string()),
     ]
 }
 

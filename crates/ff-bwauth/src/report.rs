@@ -145,7 +145,7 @@ fn result_rows(outcome: &Outcome) -> Rows {
     }));
     let cells = &outcome.cells;
     let pair = |a, b| format!("{} / {}", grouped(a), grouped(b));
-    rows.push(("Cells sent / echoed", pair(cells.sent, cells.echoed)));
+    rows.push(("Cells sent / arrived", pair(cells.sent, cells.echoed)));
     rows.push(("Cells checked / wrong", pair(cells.checked, cells.bad)));
     let rtt = &outcome.round_trip;
     let rtt = [rtt.p50, rtt.p90, rtt.p99, rtt.max].map(or_dash).join(" / ");
@@ -170,7 +170,7 @@ fn measurement_rows(outcome: &Outcome) -> Rows {
             format!("{} / {}", outcome.sockets.opened, outcome.sockets.asked)
         }),
         ("Background ratio r", outcome.ratio.to_string()),
-        ("Cipher of the echoed cells", {
+        ("Cipher of the cells", {
             outcome.crypto.map_or_else(none, |crypto| crypto.name().to_owned())
         }),
         ("Capacity allocated", {

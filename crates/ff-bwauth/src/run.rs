@@ -1,5 +1,7 @@
 //! Carries out a command: measures, writes the files, prints, and chooses the exit status.
 
+mod schedule;
+
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -32,13 +34,14 @@ const MEASURE_DIR: &str = "flashflow-results";
 /// When the command cannot be carried out at all. With `--json`, that has been printed as a failed
 /// measurement too.
 pub fn run(cli: &Cli) -> Result<ExitCode> {
-    let common = match &cli.command {
-        Command::Demo(options) => &options.common,
-        Command::Measure(options) => &options.common,
+    let prints_outcome = match &cli.command {
+        Command::Demo(options) => options.common.json,
+        Command::Measure(options) => options.common.json,
+        Command::Schedule(_) => false,
     };
     let result = run_command(cli);
     if let Err(error) = &result
-        && common.json
+        && prints_outcome
         && !error.is::<AfterOutput>()
     {
         let json = outcome::failed_json(&format!("{error:#}"));
@@ -61,6 +64,7 @@ fn run_command(cli: &Cli) -> Result<ExitCode> {
     match &cli.command {
         Command::Demo(options) => runtime.block_on(run_demo(options)),
         Command::Measure(options) => runtime.block_on(run_measure(options)),
+        Command::Schedule(options) => schedule::run(options),
     }
 }
 

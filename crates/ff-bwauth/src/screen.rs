@@ -7,7 +7,7 @@ use ff_proto::aggregate::{Draw, Verdict};
 use ff_proto::units::BytesPerSec;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::outcome::{ClientTraffic, Outcome};
+use crate::outcome::{ClientTraffic, Method, Outcome};
 use crate::progress::Progress;
 
 /// Shows progress on standard error.
@@ -112,7 +112,8 @@ pub(crate) fn summary(
     files: &[PathBuf],
 ) -> String {
     let rate = |rate: Option<BytesPerSec>| rate.map_or("none".to_owned(), |r| r.to_string());
-    let mut lines = vec![("estimate", rate(outcome.estimate))];
+    let name = if outcome.result == Ok(Verdict::LowerBound) { "at least" } else { "estimate" };
+    let mut lines = vec![(name, rate(outcome.estimate))];
     lines.push(("truth", outcome.limit.map_or("unknown (no limit)".to_owned(), |l| l.to_string())));
     if let Some(percent) = outcome.error_percent() {
         lines.push(("error", format!("{percent:+.2} %")));
@@ -125,8 +126,12 @@ pub(crate) fn summary(
     lines.push((
         "cells",
         format!(
-            "{} sent, {} echoed, {} checked, {} bad",
-            cells.sent, cells.echoed, cells.checked, cells.bad
+            "{} sent, {} {}, {} checked, {} bad",
+            cells.sent,
+            cells.echoed,
+            returned(outcome.method),
+            cells.checked,
+            cells.bad
         ),
     ));
     let millis = |ms: Option<f64>| ms.map_or("-".to_owned(), |ms| format!("{ms:.1}"));
@@ -155,6 +160,14 @@ pub(crate) fn summary(
         lines.push(("file", file.display().to_string()));
     }
     lines.iter().map(|(name, value)| format!("{name:>9}  {value}\n")).collect()
+}
+
+/// What cells have done that are counted.
+fn returned(method: Method) -> &'static str {
+    match method {
+        Method::Echo => "echoed",
+        Method::Transit => "arrived",
+    }
 }
 
 /// The verdict and what to make of it.

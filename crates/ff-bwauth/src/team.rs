@@ -5,12 +5,13 @@ use ff_proto::params::Params;
 
 use crate::cli::Common;
 use crate::measure::TeamMember;
+use crate::period::allocate::links_for;
 
 /// The measurement's parameters.
 #[must_use]
 pub fn params(common: &Common) -> Params {
     Params {
-        sockets: common.sockets,
+        sockets: sockets(common),
         duration_secs: common.duration,
         ratio: common.ratio,
         cells_per_record: usize::from(common.cells_per_record),
@@ -19,14 +20,25 @@ pub fn params(common: &Common) -> Params {
     }
 }
 
+/// Links to the relay, which follow from the fastest one that the team's rate is enough for.
+#[must_use]
+pub fn sockets(common: &Common) -> u16 {
+    let params = Params::default();
+    common.sockets.unwrap_or_else(|| {
+        let expected = common.rate.0.map(|rate| rate.scale(1.0 / params.excess_factor()));
+        expected.map_or(params.sockets, links_for)
+    })
+}
+
 /// Shares sockets, rate and cores out among measurers with fresh keys.
 #[must_use]
 pub fn share_out(common: &Common, measurers: u8, cores: &[usize]) -> Vec<TeamMember> {
-    let count = u16::from(measurers).clamp(1, common.sockets);
+    let sockets = sockets(common);
+    let count = u16::from(measurers).clamp(1, sockets);
     (0..count)
         .map(|index| TeamMember {
             key: SigningKey::from_bytes(&rand::random()),
-            sockets: common.sockets / count + u16::from(index < common.sockets % count),
+            sockets: sockets / count + u16::from(index < sockets % count),
             rate: common.rate.0.map(|rate| rate.scale(1.0 / f64::from(count))),
             cores: share_of_cores(cores, usize::from(index), usize::from(count)),
         })

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use ff_proto::onion::circuit::CircuitError;
 use tokio::time::timeout;
 
-pub use self::order::{Direction, MAX_PUBLIC_LINKS, TransitOrder};
+pub use self::order::{DEFAULT_LINKS, Direction, MAX_PUBLIC_LINKS, TransitOrder};
 use crate::link::control::ControlError;
 use crate::link::{IdentityError, LinkError};
 use crate::measurer::{Measurer, MeasurerEvent};

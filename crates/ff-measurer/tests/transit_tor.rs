@@ -69,7 +69,8 @@ async fn cells_go_through_a_tor_both_ways_and_are_right() {
                 assert_eq!(arrived, sent, "what was on the way has come");
                 let expected = if is_used { due * 9 / 10..=due * 11 / 10 } else { 0..=0 };
                 assert!(expected.contains(&sent), "{sent} cells");
-                assert!(!is_used || checked >= 300, "{checked} checked");
+                // All of the first 300 of both links together, then 300 / n of them.
+                assert!(!is_used || (300..=2000).contains(&checked), "{checked} checked");
             }
         }
     }

@@ -8,6 +8,7 @@
 //!                        └─ MEAS_ECHO ─▶ circuit::EchoCircuit (target)
 //!                                     ─▶ session::measurer::EchoLink (measurer)
 //!   per-second counts ─▶ aggregate::estimate ─▶ aggregate::judge
+//!   cells in transit ─▶ session::cells::{Source, Drain}, over circuits of onion::circuit (feature `onion`)
 //! ```
 //!
 //! The central types are [`session::target::Target`], [`session::measurer::EchoLink`] and

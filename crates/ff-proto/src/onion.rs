@@ -11,5 +11,5 @@
 
 pub mod circuit;
 pub mod extend;
-pub mod hop;
+mod hop;
 pub mod ntor;

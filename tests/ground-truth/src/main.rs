@@ -97,8 +97,15 @@ fn turn_of(bench: &mut Bench<'_>, case: &Case, round: u16) -> Result<Vec<Sample>
 
 /// Takes a sample, several times when it does not count.
 fn take(samples: &mut Vec<Sample>, mut sample: impl FnMut() -> Result<Sample>) -> Result<()> {
-    for _ in 0..ATTEMPTS {
-        let sample = sample()?;
+    for attempt in 1..=ATTEMPTS {
+        let sample = match sample() {
+            // tor ends new circuits now and then, when it looks for old ones at that moment.
+            Err(error) if attempt < ATTEMPTS => {
+                eprintln!("    again, because it failed: {error:#}");
+                continue;
+            }
+            sample => sample?,
+        };
         show(&sample);
         let counts = sample.rejected.is_none();
         samples.push(sample);

@@ -7,7 +7,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory};
 use ff_measurer::cli::parse_key;
 use ff_measurer::link::TargetAddr;
-use ff_measurer::transit::{MAX_PUBLIC_LINKS, TransitOrder};
+use ff_measurer::transit::{DEFAULT_LINKS, MAX_PUBLIC_LINKS, TransitOrder};
 
 use super::{Cli, Measure};
 
@@ -29,7 +29,7 @@ pub struct TransitArgs {
     #[arg(long, value_name = "IP:PORT,...", requires = "transit", value_delimiter = ',')]
     pub sinks: Vec<SocketAddr>,
     /// Links to the relay (1 to 90): a relay refuses those of an address that has 100 of them.
-    #[arg(long, default_value_t = 20, value_name = "NUMBER", requires = "transit",
+    #[arg(long, default_value_t = DEFAULT_LINKS, value_name = "NUMBER", requires = "transit",
           value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_PUBLIC_LINKS)))]
     pub links: u16,
     /// Circuits over all of them; by default two a link.
@@ -61,7 +61,7 @@ impl Measure {
         Some(TransitOrder {
             crypto: *common.crypto.kinds().first()?,
             links: args.links,
-            circuits: args.circuits.unwrap_or(2 * u32::from(args.links)),
+            circuits: args.circuits.unwrap_or(TransitOrder::circuits_for(args.links)),
             has_consent: args.i_have_the_operators_consent,
             rate: common.rate.0,
             duration: Duration::from_secs(common.duration.into()),

@@ -16,7 +16,9 @@ use tor_llcrypto::pk::ed25519::Ed25519Identity;
 
 use crate::link::TargetAddr;
 use crate::measurer::START_LEAD;
-use crate::transit::{Direction, Transit, TransitEvent, TransitOrder, TransitSecond};
+use crate::transit::{
+    DEFAULT_LINKS, Direction, Transit, TransitEvent, TransitOrder, TransitSecond,
+};
 
 /// Options of `transit`.
 #[derive(Args, Debug)]
@@ -31,7 +33,7 @@ pub struct TransitOptions {
     #[arg(long, value_name = "BASE64", value_parser = parse_key)]
     pub onion_key: [u8; 32],
     /// Links to the relay.
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=512))]
+    #[arg(long, default_value_t = DEFAULT_LINKS, value_parser = clap::value_parser!(u16).range(1..=512))]
     pub links: u16,
     /// Circuits over all of them together; by default two a link.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -159,7 +161,7 @@ fn order(options: &TransitOptions) -> TransitOrder {
             Crypto::Aes128Ctr => CryptoKind::AES128_CTR,
         },
         links: options.links,
-        circuits: options.circuits.unwrap_or(2 * u32::from(options.links)),
+        circuits: options.circuits.unwrap_or(TransitOrder::circuits_for(options.links)),
         busy_circuits: options.busy_circuits.unwrap_or(u32::MAX),
         quiet_one_in: options.quiet_one_in,
         circuits_per_sec: options.circuits_per_second,

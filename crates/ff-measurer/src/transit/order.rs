@@ -11,6 +11,10 @@ use crate::link::{LinkOptions, TargetAddr};
 
 /// Links to a relay with a public address at most: tor refuses those of an address that has 100 of them.
 pub const MAX_PUBLIC_LINKS: u16 = 90;
+/// Links to a relay, unless told otherwise.
+pub const DEFAULT_LINKS: u16 = 20;
+/// Circuits of each link, unless told otherwise.
+const CIRCUITS_A_LINK: u32 = 2;
 /// Links and circuits that are opened in a second at a relay with a public address: it takes more than two
 /// or three circuits a second from one address for an attack, and about 40 links at once.
 const PUBLIC_CIRCUITS_PER_SEC: u32 = 2;
@@ -88,8 +92,8 @@ impl TransitOrder {
             target,
             onion_key,
             crypto: CryptoKind::CGO_AES128,
-            links: 20,
-            circuits: 40,
+            links: DEFAULT_LINKS,
+            circuits: Self::circuits_for(DEFAULT_LINKS),
             busy_circuits: u32::MAX,
             quiet_one_in: None,
             circuits_per_sec: None,
@@ -103,6 +107,12 @@ impl TransitOrder {
             cores: [Vec::new(), Vec::new()],
             link: LinkOptions::default(),
         }
+    }
+
+    /// How many circuits go with so many links, unless told otherwise.
+    #[must_use]
+    pub fn circuits_for(links: u16) -> u32 {
+        CIRCUITS_A_LINK * u32::from(links)
     }
 
     /// Finds what makes no sense, and what a relay's operator has not agreed to.

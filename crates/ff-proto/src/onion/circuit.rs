@@ -114,12 +114,6 @@ impl Building {
         Ok((Self { circ_id, way, state }, cell))
     }
 
-    /// Its id on the link.
-    #[must_use]
-    pub fn circ_id(&self) -> u32 {
-        self.circ_id
-    }
-
     /// Takes the circuit's next cell.
     ///
     /// # Errors

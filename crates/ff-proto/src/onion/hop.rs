@@ -31,7 +31,7 @@ const TAG_FORMAT: Format = Format { command_at: TAG_LEN, len_at: TAG_LEN + 1 };
 
 /// A relay that a circuit has been opened to.
 #[derive(Debug)]
-pub struct Hop {
+pub(super) struct Hop {
     /// Towards the relay.
     forward: Layer,
     /// From it.
@@ -63,7 +63,7 @@ struct DigestLayer {
 impl Hop {
     /// The relay whose handshake gave these keys; `None` for a kind that is not spoken here.
     #[must_use]
-    pub fn new(crypto: CryptoKind, keys: &mut KeySource) -> Option<Self> {
+    pub(super) fn new(crypto: CryptoKind, keys: &mut KeySource) -> Option<Self> {
         match crypto {
             CryptoKind::AES128_CTR => {
                 let mut digests = [[0; DIGEST_LEN]; 2];
@@ -89,7 +89,11 @@ impl Hop {
     ///
     /// # Errors
     /// [`DecodeError::TooLong`].
-    pub fn seal(&mut self, command: u8, message: &RelayMessage<'_>) -> Result<Body, DecodeError> {
+    pub(super) fn seal(
+        &mut self,
+        command: u8,
+        message: &RelayMessage<'_>,
+    ) -> Result<Body, DecodeError> {
         match &mut self.forward {
             Layer::Aes128Ctr(layer) => {
                 let mut body = message.encode(DIGEST_FORMAT)?;
@@ -108,7 +112,7 @@ impl Hop {
     ///
     /// # Errors
     /// [`DecodeError`]: it is the relay's own, and no message.
-    pub fn open<'a>(
+    pub(super) fn open<'a>(
         &mut self,
         command: u8,
         body: &'a mut Body,
@@ -123,7 +127,7 @@ impl Hop {
     /// What the relay does with the cells that it forwards from now on: away from the client, and
     /// towards it.
     #[must_use]
-    pub fn into_passages(self) -> [Passage; 2] {
+    pub(super) fn into_passages(self) -> [Passage; 2] {
         [self.forward, self.backward].map(|layer| match layer {
             Layer::Aes128Ctr(layer) => Passage {
                 key: ForwardKey::Aes128Ctr(*layer.key),

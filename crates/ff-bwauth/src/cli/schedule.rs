@@ -1,0 +1,75 @@
+//! What `schedule` takes.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::error::ErrorKind;
+use ff_proto::units::BytesPerSec;
+
+use clap::CommandFactory;
+
+use super::Cli;
+
+/// Options of `schedule`.
+#[derive(Args, Clone, Debug)]
+pub struct ScheduleArgs {
+    /// A consensus, of either flavour, as a file.
+    #[arg(long, value_name = "FILE")]
+    pub consensus: PathBuf,
+    /// Server descriptors, as many as the files have: what relays advertise is taken for their capacity then,
+    /// and their families are measured together. Otherwise it is the consensus' weights.
+    #[arg(long, value_name = "FILE,...", value_delimiter = ',')]
+    pub descriptors: Vec<PathBuf>,
+    /// The period's seed, 64 hexadecimal digits.
+    #[arg(long, value_name = "HEX", value_parser = parse_seed, required_unless_present = "greedy")]
+    pub seed: Option<[u8; 32]>,
+    /// Pack relays into the first slots with room, to see how fast it could go; without a seed, and not to
+    /// be used, because everybody could tell when a relay is measured.
+    #[arg(long, conflicts_with = "seed")]
+    pub greedy: bool,
+    /// What each measurer of a team carries both ways at once.
+    #[arg(
+        long,
+        value_name = "RATE,...",
+        value_delimiter = ',',
+        default_value = "1Gbit,1Gbit,1Gbit"
+    )]
+    pub measurers: Vec<BytesPerSec>,
+    /// Coordinators, each with such a team.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1,
+          value_parser = clap::value_parser!(u8).range(1..=9))]
+    pub coordinators: u8,
+    /// The length of the period in hours.
+    #[arg(long, value_name = "NUMBER", default_value_t = 24,
+          value_parser = clap::value_parser!(u32).range(1..=720))]
+    pub hours: u32,
+    /// The length of a slot in seconds.
+    #[arg(long, value_name = "NUMBER", default_value_t = 30,
+          value_parser = clap::value_parser!(u32).range(1..=600))]
+    pub slot_seconds: u32,
+    /// Scale all capacities so that they come to this, as in 608Gbit.
+    #[arg(long, value_name = "RATE")]
+    pub scale_to: Option<BytesPerSec>,
+    /// Print one JSON object on standard output.
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl ScheduleArgs {
+    /// Finds options that are right by themselves and wrong together.
+    pub(super) fn check(&self) -> Result<(), clap::Error> {
+        if self.greedy && self.coordinators > 1 {
+            let text = "with --greedy there is one coordinator: several would meet at one relay";
+            return Err(Cli::command().error(ErrorKind::ArgumentConflict, text));
+        }
+        Ok(())
+    }
+}
+
+/// Reads a seed.
+fn parse_seed(text: &str) -> Result<[u8; 32], String> {
+    let mut seed = [0; 32];
+    hex::decode_to_slice(text, &mut seed)
+        .map_err(|_| "not a seed: give 64 hexadecimal digits".to_owned())?;
+    Ok(seed)
+}

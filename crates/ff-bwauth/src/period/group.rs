@@ -1,0 +1,181 @@
+//! Relays that may share a machine or a line are measured at the same time, so that what they share is
+//! not counted once for each of them (paper §5).
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::net::IpAddr;
+
+use super::{Fingerprint, Relay};
+
+/// Bits of an IPv6 address that tell networks apart: whoever has one address has all that share these.
+const IPV6_NETWORK_BITS: u32 = 64;
+
+/// Sets of relays that are merged step by step.
+struct Sets(Vec<usize>);
+
+impl Sets {
+    /// Each by itself.
+    fn new(count: usize) -> Self {
+        Self((0..count).collect())
+    }
+
+    /// The first relay of the one's set.
+    fn find(&mut self, mut index: usize) -> usize {
+        while self.0[index] != index {
+            self.0[index] = self.0[self.0[index]];
+            index = self.0[index];
+        }
+        index
+    }
+
+    /// Makes one set of two.
+    fn join(&mut self, one: usize, other: usize) {
+        let (one, other) = (self.find(one), self.find(other));
+        self.0[one.max(other)] = one.min(other);
+    }
+
+    /// Joins what has the same name.
+    fn join_by<K: Eq + std::hash::Hash>(&mut self, names: impl Iterator<Item = (K, usize)>) {
+        let mut first: HashMap<K, usize> = HashMap::new();
+        for (name, index) in names {
+            match first.entry(name) {
+                Entry::Occupied(entry) => self.join(*entry.get(), index),
+                Entry::Vacant(entry) => _ = entry.insert(index),
+            }
+        }
+    }
+
+    /// The sets, each in order, and in the order of their first members.
+    fn into_lists(mut self) -> Vec<Vec<usize>> {
+        let mut place = HashMap::new();
+        let mut lists: Vec<Vec<usize>> = Vec::new();
+        for index in 0..self.0.len() {
+            let set = self.find(index);
+            let at = *place.entry(set).or_insert_with(|| {
+                lists.push(Vec::new());
+                lists.len() - 1
+            });
+            lists[at].push(index);
+        }
+        lists
+    }
+}
+
+/// What stands for an address: itself, or an IPv6 network.
+fn network(address: IpAddr) -> u128 {
+    match address.to_canonical() {
+        IpAddr::V4(ip) => u128::from(ip.to_bits()),
+        // Not below the IPv4 addresses: no network has 64 zero bits in front.
+        IpAddr::V6(ip) => ip.to_bits() >> (128 - IPV6_NETWORK_BITS) << (128 - IPV6_NETWORK_BITS),
+    }
+}
+
+/// All addresses of relays, by what stands for them.
+fn networks(relays: &[Relay]) -> impl Iterator<Item = (u128, usize)> {
+    relays.iter().enumerate().flat_map(|(index, relay)| {
+        relay.addresses.iter().map(move |&address| (network(address), index))
+    })
+}
+
+/// Relays on one address.
+#[must_use]
+pub fn by_address(relays: &[Relay]) -> Vec<Vec<usize>> {
+    let mut sets = Sets::new(relays.len());
+    sets.join_by(networks(relays));
+    sets.into_lists()
+}
+
+/// Relays that are measured together: on one address, in one family, or tied together, also by others
+/// in between. Each list in the order of the relays.
+#[must_use]
+pub fn together(relays: &[Relay]) -> Vec<Vec<usize>> {
+    let mut sets = Sets::new(relays.len());
+    sets.join_by(networks(relays));
+    let ids = relays.iter().enumerate();
+    sets.join_by(ids.flat_map(|(i, relay)| relay.family_ids.iter().map(move |id| (id, i))));
+    let has_others =
+        relays.iter().any(|relay| !relay.family.is_empty() || !relay.tied_to.is_empty());
+    if has_others {
+        join_named(&mut sets, relays);
+    }
+    sets.into_lists()
+}
+
+/// Joins relays that name each other, or are tied to others.
+fn join_named(sets: &mut Sets, relays: &[Relay]) {
+    let indices: HashMap<Fingerprint, usize> =
+        relays.iter().enumerate().map(|(index, relay)| (relay.fingerprint, index)).collect();
+    for (index, relay) in relays.iter().enumerate() {
+        for &other in relay.family.iter().filter_map(|name| indices.get(name)) {
+            // Nobody becomes somebody's family by that one's word alone.
+            if index < other && relays[other].family.contains(&relay.fingerprint) {
+                sets.join(index, other);
+            }
+        }
+        for &other in relay.tied_to.iter().filter_map(|name| indices.get(name)) {
+            sets.join(index, other);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A relay with this number.
+    fn relay(number: u8) -> Relay {
+        Relay { fingerprint: [number; 20], ..Relay::default() }
+    }
+
+    /// With these addresses.
+    fn at(number: u8, addresses: &[&str]) -> Relay {
+        let addresses = addresses.iter().map(|text| text.parse().expect("an address")).collect();
+        Relay { addresses, ..relay(number) }
+    }
+
+    #[test]
+    fn addresses_and_ipv6_networks_join() {
+        let relays = [
+            at(0, &["192.0.2.1"]),
+            at(1, &["192.0.2.2", "2001:db8::1"]),
+            at(2, &["::ffff:192.0.2.1"]),
+            at(3, &["2001:db8::ffff:1"]),
+            at(4, &["2001:db8:0:1::1"]),
+            at(5, &[]),
+        ];
+        let expected = vec![vec![0, 2], vec![1, 3], vec![4], vec![5]];
+        assert_eq!(together(&relays), expected);
+        assert_eq!(by_address(&relays), expected);
+    }
+
+    #[test]
+    fn families_need_both_sides_and_chains_hold() {
+        let mut relays: Vec<_> = (0..8).map(relay).collect();
+        // 0 and 1 name each other, 2 names 0 in vain.
+        (relays[0].family, relays[1].family) = (vec![[1; 20], [9; 20]], vec![[0; 20]]);
+        relays[2].family = vec![[0; 20]];
+        // 1, 3 and 4 have a family's key; 5 was found to move with 4.
+        for index in [1, 3, 4] {
+            relays[index].family_ids = vec!["ed25519:x".to_owned()];
+        }
+        relays[5].tied_to = vec![[4; 20]];
+        relays[6].tied_to = vec![[99; 20]];
+        let expected = vec![vec![0, 1, 3, 4, 5], vec![2], vec![6], vec![7]];
+        assert_eq!(together(&relays), expected);
+    }
+
+    #[test]
+    fn a_long_chain_is_no_problem() {
+        let mut relays: Vec<_> = (0..100_000_u32)
+            .map(|number| {
+                let mut relay = Relay::default();
+                relay.fingerprint[..4].copy_from_slice(&number.to_be_bytes());
+                relay.addresses = vec![IpAddr::V4((number / 2).into())];
+                relay.family_ids = vec![format!("{}", number.div_ceil(2))];
+                relay
+            })
+            .collect();
+        relays.reverse();
+        assert_eq!(together(&relays).len(), 1);
+    }
+}

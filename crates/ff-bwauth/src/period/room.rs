@@ -1,0 +1,180 @@
+//! How much of a team is left in each slot.
+
+/// What is left of one team in each slot, for drawing: which slots have room for so much, in order.
+#[derive(Clone, Debug)]
+pub(super) struct Rooms {
+    /// What is left, and the slot; sorted.
+    sorted: Vec<(u64, u32)>,
+    /// What is left in each slot.
+    left: Vec<u64>,
+}
+
+impl Rooms {
+    /// Slots that all have this much.
+    pub(super) fn new(slots: u32, capacity: u64) -> Self {
+        Self {
+            sorted: (0..slots).map(|slot| (capacity, slot)).collect(),
+            left: vec![capacity; slots as usize],
+        }
+    }
+
+    /// A slot with room for this demand, apart from those taken: the one with the number that `pick`
+    /// draws below their count, by what is left in them and then by slot. Drawn again if it is taken.
+    pub(super) fn draw(
+        &self,
+        demand: u64,
+        taken: &[u32],
+        mut pick: impl FnMut(usize) -> usize,
+    ) -> Option<u32> {
+        let first = self.sorted.partition_point(|&(left, _)| left < demand);
+        let with_room = self.sorted.get(first..).unwrap_or_default();
+        let has_room = |slot: &&u32| self.left(**slot) >= demand;
+        if with_room.len() <= taken.iter().filter(has_room).count() {
+            return None;
+        }
+        loop {
+            let &(_, slot) = with_room.get(pick(with_room.len()))?;
+            if !taken.contains(&slot) {
+                return Some(slot);
+            }
+        }
+    }
+
+    /// What is left in a slot.
+    fn left(&self, slot: u32) -> u64 {
+        self.left.get(slot as usize).copied().unwrap_or(0)
+    }
+
+    /// Takes this much of a slot.
+    pub(super) fn take(&mut self, slot: u32, demand: u64) {
+        let before = self.left(slot);
+        let after = before.saturating_sub(demand);
+        let Ok(from) = self.sorted.binary_search(&(before, slot)) else { return };
+        let to = self.sorted.partition_point(|&entry| entry < (after, slot));
+        if let Some(between) = self.sorted.get_mut(to..=from) {
+            between.rotate_right(1);
+            between[0] = (after, slot);
+        }
+        self.left[slot as usize] = after;
+    }
+
+    /// The same for finding the first slot.
+    pub(super) fn into_first_fit(self) -> FirstFit {
+        FirstFit::new(&self.left)
+    }
+}
+
+/// What is left in each slot, for finding the first with room: a tree of maxima.
+#[derive(Clone, Debug)]
+pub(super) struct FirstFit {
+    /// The tree: node i has the children 2i and 2i + 1; the leaves begin at the half.
+    tree: Vec<u64>,
+}
+
+impl FirstFit {
+    /// Slots with so much left each.
+    pub(super) fn new(left: &[u64]) -> Self {
+        let leaves = left.len().next_power_of_two();
+        let mut tree = vec![0; 2 * leaves];
+        tree[leaves..leaves + left.len()].copy_from_slice(left);
+        for node in (1..leaves).rev() {
+            tree[node] = tree[2 * node].max(tree[2 * node + 1]);
+        }
+        Self { tree }
+    }
+
+    /// The first slot from this one on with room for this demand, which is not 0.
+    pub(super) fn first(&self, from: u32, demand: u64) -> Option<u32> {
+        let leaves = self.tree.len() / 2;
+        let mut node = leaves + from as usize;
+        if node >= self.tree.len() {
+            return None;
+        }
+        // Up and to the right until a part has room, then down to its first slot.
+        while self.tree[node] < demand {
+            while node % 2 == 1 {
+                node /= 2;
+                if node <= 1 {
+                    return None;
+                }
+            }
+            node += 1;
+        }
+        while node < leaves {
+            node *= 2;
+            node += usize::from(self.tree[node] < demand);
+        }
+        u32::try_from(node - leaves).ok()
+    }
+
+    /// Takes this much of a slot.
+    pub(super) fn take(&mut self, slot: u32, demand: u64) {
+        let mut node = self.tree.len() / 2 + slot as usize;
+        let Some(left) = self.tree.get_mut(node) else { return };
+        *left = left.saturating_sub(demand);
+        while node > 1 {
+            node /= 2;
+            self.tree[node] = self.tree[2 * node].max(self.tree[2 * node + 1]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn drawing_finds_what_a_list_finds(
+            demands in proptest::collection::vec((1_u64..60, any::<u32>()), 1..80),
+            slots in 1_u32..9,
+        ) {
+            let mut rooms = Rooms::new(slots, 100);
+            let mut list = vec![100_u64; slots as usize];
+            for (demand, random) in demands {
+                let mut with_room: Vec<(u64, u32)> =
+                    (0_u32..).zip(&list).map(|(slot, &left)| (left, slot)).collect();
+                with_room.retain(|&(left, _)| left >= demand);
+                with_room.sort_unstable();
+                let drawn = rooms.draw(demand, &[], |count| random as usize % count);
+                let expected = (!with_room.is_empty())
+                    .then(|| with_room[random as usize % with_room.len()].1);
+                prop_assert_eq!(drawn, expected);
+                if let Some(slot) = drawn {
+                    list[slot as usize] -= demand;
+                    rooms.take(slot, demand);
+                }
+            }
+        }
+
+        #[test]
+        fn the_first_fit_is_the_first(
+            demands in proptest::collection::vec((1_u64..60, 0_u32..10), 1..80),
+            slots in 1_usize..9,
+        ) {
+            let mut list = vec![100_u64; slots];
+            let mut tree = FirstFit::new(&list);
+            for (demand, from) in demands {
+                let expected = (from..).zip(list.iter().skip(from as usize))
+                    .find(|&(_, &left)| left >= demand).map(|(slot, _)| slot);
+                prop_assert_eq!(tree.first(from, demand), expected);
+                if let Some(slot) = expected {
+                    list[slot as usize] -= demand;
+                    tree.take(slot, demand);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn slots_that_are_taken_are_not_drawn() {
+        let rooms = Rooms::new(3, 10);
+        let mut picks = [0, 0, 2].into_iter();
+        let drawn = rooms.draw(10, &[0, 1], |_| picks.next().expect("a pick"));
+        assert_eq!(drawn, Some(2));
+        assert_eq!(rooms.draw(10, &[0, 1, 2], |_| 0), None);
+        assert_eq!(rooms.draw(11, &[], |_| 0), None);
+    }
+}

@@ -1,0 +1,303 @@
+//! Properties that every schedule has, and one that a second implementation has made.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::period::Measurer;
+
+/// A fingerprint of a number.
+fn name(number: u32) -> Fingerprint {
+    let mut name = [0; 20];
+    name[..4].copy_from_slice(&number.to_be_bytes());
+    name
+}
+
+/// A relay by itself.
+fn relay(number: u32, mbit: Option<u64>) -> Relay {
+    Relay {
+        fingerprint: name(number),
+        estimate: mbit.map(BytesPerSec::from_mbit),
+        ..Relay::default()
+    }
+}
+
+/// A coordinator with measurers of so many Mbit/s.
+fn team(number: u8, mbit: &[u64]) -> Team {
+    let measurer = |(index, &mbit)| Measurer {
+        name: format!("m{index}"),
+        capacity: BytesPerSec::from_mbit(mbit),
+    };
+    let measurers = mbit.iter().enumerate().map(measurer).collect();
+    Team { coordinator: [number; 32], measurers }
+}
+
+/// Rules with these teams and so many slots.
+fn rules(teams: Vec<Team>, slots: u32) -> Rules {
+    let new_guess = BytesPerSec::from_mbit(51);
+    Rules { teams, slots, seed: [9; 32], new_guess, params: Params::default() }
+}
+
+/// What a team moves in each slot, by its measurers.
+fn used(schedule: &Schedule, team: usize) -> Vec<u64> {
+    let rate = |a: &Assignment| a.shares.iter().map(|share| share.rate.get()).sum::<u64>();
+    let slots = schedule.by_slot(team);
+    slots.iter().map(|groups| schedule.assignments(team, groups).iter().map(rate).sum()).collect()
+}
+
+/// Fails unless what always holds does.
+fn check(schedule: &Schedule, relays: &[Relay]) {
+    let teams = schedule.teams().len();
+    let mut seen = HashSet::new();
+    for (index, group) in schedule.groups().iter().enumerate() {
+        let slots: Vec<_> = (0..teams).filter_map(|team| schedule.slot(index, team)).collect();
+        let distinct: HashSet<_> = slots.iter().collect();
+        assert_eq!(distinct.len(), slots.len(), "two coordinators in one slot: {slots:?}");
+        for member in &group.members {
+            assert!(seen.insert(*member), "relay {member} is in two groups");
+        }
+    }
+    for relay in schedule.too_fast() {
+        assert!(seen.insert(*relay), "relay {relay} is too fast and in a group");
+    }
+    assert_eq!(seen.len(), relays.len());
+    for team in 0..teams {
+        let most = schedule.teams()[team].capacity().get();
+        assert!(used(schedule, team).iter().all(|&used| used <= most));
+        for (slot, groups) in schedule.by_slot(team).iter().enumerate() {
+            let members: usize = groups.iter().map(|&g| schedule.groups()[g].members.len()).sum();
+            let assigned = schedule.assignments(team, groups);
+            assert_eq!(assigned.len(), members, "slot {slot}: all that are placed are measured");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn nothing_is_measured_twice_and_no_measurer_does_more_than_it_can(
+        mbits in proptest::collection::vec(proptest::option::of(0_u64..1200), 0..120),
+        hosts in proptest::collection::vec(0_u8..40, 120),
+        slots in 1_u32..40,
+        capacities in proptest::collection::vec(proptest::collection::vec(1_u64..2000, 1..4), 1..4),
+        seed in any::<[u8; 32]>(),
+    ) {
+        let relays: Vec<Relay> = (0..).zip(&mbits).zip(&hosts).map(|((number, &mbit), &host)| {
+            let addresses = vec![IpAddr::V4([192, 0, 2, host].into())];
+            Relay { addresses, ..relay(number, mbit) }
+        }).collect();
+        let teams: Vec<_> = (0..).zip(&capacities).map(|(id, mbit)| team(id, mbit)).collect();
+        let schedule = Schedule::new(&relays, Rules { seed, ..rules(teams.clone(), slots) });
+        check(&schedule, &relays);
+        let reversed = teams.into_iter().rev().collect();
+        let other = Schedule::new(&relays, Rules { seed, ..rules(reversed, slots) });
+        prop_assert_eq!(&schedule.places, &other.places, "the order of the teams does not matter");
+        // A place is missing only where there is none.
+        for (index, group) in schedule.groups().iter().enumerate().filter(|(_, g)| g.is_new) {
+            for team in 0..schedule.teams().len() {
+                if schedule.slot(index, team).is_none() {
+                    let others: Vec<_> = (0..schedule.teams().len())
+                        .filter_map(|team| schedule.slot(index, team)).collect();
+                    let most = schedule.teams()[team].capacity().get();
+                    let room = (0..).zip(used(&schedule, team)).any(|(slot, used): (u32, u64)| {
+                        most - used >= group.demand() && !others.contains(&slot)
+                    });
+                    prop_assert!(!room, "group {index} has no place with team {team}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn slots_are_drawn_evenly() {
+    let relays = [relay(1, Some(10))];
+    let (slots, draws) = (10, 20_000);
+    let mut counts = [[0_u32; 10]; 2];
+    for number in 0..draws {
+        let mut seed = [0; 32];
+        seed[..4].copy_from_slice(&u32::to_be_bytes(number));
+        let teams = vec![team(1, &[100]), team(2, &[100])];
+        let schedule = Schedule::new(&relays, Rules { seed, ..rules(teams, slots) });
+        for (team, counts) in counts.iter_mut().enumerate() {
+            counts[schedule.slot(0, team).expect("a slot") as usize] += 1;
+        }
+    }
+    for counts in counts {
+        let due = f64::from(draws) / f64::from(slots);
+        let chi: f64 = counts.iter().map(|&n| (f64::from(n) - due).powi(2) / due).sum();
+        // 9 degrees of freedom: above 27.9 in one of 1,000 honest draws.
+        assert!(chi < 27.9, "{counts:?}: {chi}");
+    }
+}
+
+#[test]
+fn relays_on_one_address_share_a_slot_and_what_is_measured() {
+    let host = |number, last| Relay {
+        addresses: vec![IpAddr::V4([192, 0, 2, last].into())],
+        ..relay(number, Some(100))
+    };
+    let relays = [host(1, 1), host(2, 2), host(3, 1), host(4, 2)];
+    let schedule = Schedule::new(&relays, rules(vec![team(1, &[1000, 1000])], 50));
+    assert_eq!(schedule.groups().len(), 2);
+    for (group, members) in schedule.groups().iter().zip([[0, 2], [1, 3]]) {
+        assert_eq!((&group.members[..], group.is_part), (&members[..], false));
+    }
+}
+
+#[test]
+fn what_no_team_can_measure_at_once_is_divided_by_hosts() {
+    // Six relays of 200 Mbit/s on three hosts in one family: 3.5 Gbit/s for a team of 2.
+    let relays: Vec<_> = (0..6_u8)
+        .map(|number| Relay {
+            addresses: vec![IpAddr::V4([192, 0, 2, number / 2].into())],
+            family_ids: vec!["f".to_owned()],
+            ..relay(number.into(), Some(200))
+        })
+        .collect();
+    let schedule = Schedule::new(&relays, rules(vec![team(1, &[1000, 1000])], 50));
+    let members: Vec<_> = schedule.groups().iter().map(|group| &group.members[..]).collect();
+    assert_eq!(members, [[0, 1], [2, 3], [4, 5]]);
+    assert!(schedule.groups().iter().all(|group| group.is_part));
+    check(&schedule, &relays);
+}
+
+#[test]
+fn who_is_too_fast_for_the_least_team_is_named() {
+    let relays = [relay(1, Some(400)), relay(2, Some(300))];
+    let schedule = Schedule::new(&relays, rules(vec![team(1, &[5000]), team(2, &[1000])], 50));
+    assert_eq!(schedule.too_fast(), [0], "2.953 times 400 Mbit/s are more than 1000");
+    assert_eq!(schedule.groups().len(), 1);
+}
+
+#[test]
+fn a_flood_of_new_relays_delays_only_new_ones() {
+    let old: Vec<_> = (0..300).map(|number| relay(number, Some(u64::from(number)))).collect();
+    let make = |flood: u32| {
+        let new = (0..flood).map(|number| relay(1_000_000 + number, None));
+        let relays: Vec<_> = old.iter().cloned().chain(new).collect();
+        Schedule::new(&relays, rules(vec![team(1, &[3000]), team(2, &[2000])], 2880))
+    };
+    let (alone, flooded) = (make(0), make(100_000));
+    for group in 0..alone.groups().len() {
+        assert_eq!(alone.groups()[group], flooded.groups()[group]);
+        for team in 0..2 {
+            assert_eq!(alone.slot(group, team), flooded.slot(group, team));
+        }
+    }
+    // First come, first served: the wait grows with the number of those in front.
+    let first = alone.groups().len();
+    let mut last = 0;
+    for group in first..first + 30_000 {
+        let slot = flooded.slot(group, 1).expect("a slot");
+        assert!(slot + 2 >= last, "slot {slot} behind {last}");
+        last = last.max(slot);
+    }
+    let mut later = alone;
+    let late = [relay(7_000_000, None)];
+    later.add(&late, 300, 100);
+    assert_eq!(later.slot(first, 0), Some(100), "the first slot from then on");
+    assert_eq!(later.groups()[first].members, [300]);
+}
+
+#[test]
+fn a_relay_less_changes_little_for_others() {
+    let relays: Vec<_> = (0..1000).map(|n| relay(n, Some(u64::from(n % 200)))).collect();
+    let teams = || vec![team(1, &[1000, 1000, 1000])];
+    let whole = Schedule::new(&relays, rules(teams(), 2880));
+    let less = Schedule::new(&relays[1..], rules(teams(), 2880));
+    let slot_of = |schedule: &Schedule, first: u32| {
+        let groups = schedule.groups().iter().enumerate();
+        let mut slots: Vec<_> = groups
+            .map(|(index, group)| (group.members[0] + first, schedule.slot(index, 0)))
+            .collect();
+        slots.sort_unstable();
+        slots
+    };
+    let (whole, less) = (slot_of(&whole, 0), slot_of(&less, 1));
+    let same = less.iter().filter(|place| whole.contains(place)).count();
+    assert_eq!(same, 999, "it was the slowest and so drawn last");
+}
+
+#[test]
+fn packing_meets_the_bound_of_the_paper() {
+    // 608 Gbit/s over 6,419 relays, the fastest of which has as much as the paper's: §7 has 599 slots.
+    let weights: Vec<f64> = (0..6419).map(|rank| (-f64::from(rank) / 610.0).exp()).collect();
+    let total: f64 = weights.iter().sum();
+    let params = Params::default();
+    let demand = |weight: &f64| {
+        BytesPerSec::from_mbit(608_000).scale(weight / total * params.excess_factor())
+    };
+    let demands: Vec<_> = weights.iter().map(demand).collect();
+    let (slots, count) = pack(&demands, BytesPerSec::from_mbit(3000));
+    assert!(slots.iter().all(Option::is_some));
+    assert_eq!(count, 599);
+    let mut used = vec![0; count as usize];
+    for (slot, demand) in slots.iter().flatten().zip(&demands) {
+        used[*slot as usize] += demand.get();
+    }
+    assert!(used.iter().all(|&used| used <= 375_000_000), "no slot is overfull");
+    assert_eq!(pack(&[BytesPerSec::new(6)], BytesPerSec::new(5)), (vec![None], 0));
+    assert_eq!(pack(&[], BytesPerSec::new(5)), (vec![], 0));
+}
+
+#[test]
+fn a_second_implementation_comes_to_the_same_schedule() {
+    let vectors: serde_json::Value =
+        serde_json::from_str(include_str!("../../../tests/schedule-vectors.json")).expect("JSON");
+    let rate = |value: &serde_json::Value| BytesPerSec::new(value.as_u64().expect("a rate"));
+    let bytes = |value: &serde_json::Value| hex::decode(value.as_str().expect("hex")).expect("hex");
+    for case in vectors["cases"].as_array().expect("cases") {
+        let relays: Vec<_> = case["relays"]
+            .as_array()
+            .expect("relays")
+            .iter()
+            .map(|relay| Relay {
+                fingerprint: bytes(&relay["fingerprint"]).try_into().expect("20 bytes"),
+                estimate: relay["estimate"].as_u64().map(BytesPerSec::new),
+                ..Relay::default()
+            })
+            .collect();
+        let teams: Vec<_> = case["teams"]
+            .as_array()
+            .expect("teams")
+            .iter()
+            .map(|team| Team {
+                coordinator: bytes(&team["coordinator"]).try_into().expect("32 bytes"),
+                measurers: vec![Measurer {
+                    name: String::new(),
+                    capacity: rate(&team["capacity"]),
+                }],
+            })
+            .collect();
+        let slots = case["slots"].as_u64().and_then(|slots| slots.try_into().ok());
+        let schedule = Schedule::new(
+            &relays,
+            Rules {
+                teams,
+                slots: slots.expect("slots"),
+                seed: bytes(&case["seed"]).try_into().expect("32 bytes"),
+                new_guess: rate(&case["new_guess"]),
+                params: Params::default(),
+            },
+        );
+        let expected = case["places"].as_object().expect("places");
+        assert_eq!(expected.len(), relays.len() - schedule.too_fast().len());
+        for (index, group) in schedule.groups().iter().enumerate() {
+            let name = hex::encode(relays[group.members[0] as usize].fingerprint);
+            for team in 0..schedule.teams().len() {
+                let slot = schedule.slot(index, team).map(u64::from);
+                assert_eq!(slot, expected[&name][team].as_u64(), "{name} with team {team}");
+            }
+        }
+    }
+    let derived = &vectors["seed"];
+    let seed = crate::period::seed::of_period(
+        &bytes(&derived["shared_random"]).try_into().expect("32 bytes"),
+        &bytes(&derived["secret"]),
+        derived["period"].as_u64().expect("a number"),
+    );
+    assert_eq!(hex::encode(*seed), derived["seed"]);
+}

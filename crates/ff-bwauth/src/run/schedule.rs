@@ -1,0 +1,208 @@
+//! The command `schedule`.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use ff_proto::params::Params;
+use ff_proto::units::BytesPerSec;
+use serde::Serialize;
+
+use crate::cli::ScheduleArgs;
+use crate::network::consensus::{Consensus, Entry};
+use crate::network::descriptors::{self, Descriptor};
+use crate::period::schedule::{Rules, Schedule};
+use crate::period::{Fingerprint, Measurer, Relay, Team, guess_for_new};
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report {
+    /// When the consensus became valid.
+    valid_after: String,
+    /// Slots of the period, or with `--greedy` those that are needed.
+    slots: u32,
+    /// The length of a slot.
+    slot_secs: u32,
+    /// What all relays are taken to be able to carry.
+    total_bytes_per_sec: u64,
+    /// A relay and a coordinator a row.
+    relays: Vec<Row>,
+    /// Relays that need more than the team has.
+    too_fast: Vec<String>,
+    /// Relays for which there is no room, each as often as coordinators have none.
+    no_room: Vec<String>,
+}
+
+/// Who measures a relay when.
+#[derive(Serialize)]
+struct Row {
+    /// The relay, in 40 hexadecimal digits.
+    fingerprint: String,
+    /// Its nickname.
+    nickname: String,
+    /// The coordinator, from 0.
+    coordinator: usize,
+    /// The slot, from 0.
+    slot: u32,
+    /// With what.
+    measurers: Vec<Share>,
+}
+
+/// What a measurer does for it.
+#[derive(Serialize)]
+struct Share {
+    /// The measurer, from 0.
+    measurer: usize,
+    /// The rate it may send at.
+    rate_bytes_per_sec: u64,
+}
+
+/// Carries the command out.
+///
+/// # Errors
+/// When a file cannot be read, or none of its relays can be measured.
+pub(super) fn run(args: &ScheduleArgs) -> Result<ExitCode> {
+    let consensus = Consensus::parse(&read(&args.consensus)?)
+        .with_context(|| format!("Failed to read {}", args.consensus.display()))?;
+    let mut described = HashMap::new();
+    for path in &args.descriptors {
+        let more = descriptors::parse(&read(path)?)
+            .with_context(|| format!("Failed to read {}", path.display()))?;
+        described.extend(more);
+    }
+    let mut relays: Vec<Relay> =
+        consensus.relays.iter().map(|entry| relay(entry, &described, args)).collect();
+    if let Some(total) = args.scale_to {
+        scale(&mut relays, total)?;
+    }
+    let report = report(args, &consensus, &relays);
+    let text = if args.json {
+        format!("{}\n", serde_json::to_string(&report).context("Failed to make the JSON")?)
+    } else {
+        summary(args, &report)
+    };
+    super::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The text of a file.
+fn read(path: &Path) -> Result<String> {
+    let bytes = fs::read(path).with_context(|| format!("Failed to read {}", path.display()))?;
+    if bytes.starts_with(b"\xfd7zXZ") {
+        bail!("{} is compressed: unpack it first, with xz -dk", path.display());
+    }
+    // Contact lines may be of any encoding.
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// A relay of the consensus, with what its descriptor says.
+fn relay(
+    entry: &Entry,
+    described: &HashMap<Fingerprint, Descriptor>,
+    args: &ScheduleArgs,
+) -> Relay {
+    let descriptor = described.get(&entry.fingerprint);
+    let advertised = descriptor.map(|descriptor| descriptor.advertised_bytes_per_sec);
+    let weight = entry.weight.filter(|_| !entry.is_unmeasured).map(|kilobytes| kilobytes * 1000);
+    let capacity = if args.descriptors.is_empty() { weight } else { advertised };
+    Relay {
+        fingerprint: entry.fingerprint,
+        estimate: capacity.map(BytesPerSec::new),
+        addresses: entry.addresses.clone(),
+        family: descriptor.map(|descriptor| descriptor.family.clone()).unwrap_or_default(),
+        ..Relay::default()
+    }
+}
+
+/// What all relays come to that have an estimate.
+fn total(relays: &[Relay]) -> BytesPerSec {
+    relays.iter().filter_map(|relay| relay.estimate).sum()
+}
+
+/// Scales all estimates so that they come to this.
+#[expect(clippy::cast_precision_loss, reason = "rates lie far below 2^53")]
+fn scale(relays: &mut [Relay], wanted: BytesPerSec) -> Result<()> {
+    let sum = total(relays).get();
+    if sum == 0 {
+        bail!("no relay has a capacity, so there is nothing to scale");
+    }
+    let factor = wanted.get() as f64 / sum as f64;
+    for relay in relays {
+        relay.estimate = relay.estimate.map(|estimate| estimate.scale(factor));
+    }
+    Ok(())
+}
+
+/// Makes the schedule, and what is printed of it.
+fn report(args: &ScheduleArgs, consensus: &Consensus, relays: &[Relay]) -> Report {
+    let measurer = |(index, &capacity)| Measurer { name: format!("measurer {index}"), capacity };
+    let measurers: Vec<_> = args.measurers.iter().enumerate().map(measurer).collect();
+    let team = |number| Team { coordinator: [number; 32], measurers: measurers.clone() };
+    let estimates = relays.iter().filter_map(|relay| relay.estimate).collect();
+    let rules = Rules {
+        teams: (0..args.coordinators).map(team).collect(),
+        slots: args.hours * 3600 / args.slot_seconds,
+        seed: args.seed.unwrap_or_default(),
+        new_guess: guess_for_new(estimates),
+        params: Params::default(),
+    };
+    let schedule =
+        if args.greedy { Schedule::greedy(relays, rules) } else { Schedule::new(relays, rules) };
+    let name = |relay: u32| hex::encode_upper(relays[relay as usize].fingerprint);
+    let mut rows = Vec::new();
+    for coordinator in 0..schedule.teams().len() {
+        for (slot, groups) in (0..).zip(schedule.by_slot(coordinator)) {
+            let assigned = schedule.assignments(coordinator, &groups);
+            rows.extend(assigned.into_iter().map(|assignment| Row {
+                fingerprint: name(assignment.relay),
+                nickname: consensus.relays[assignment.relay as usize].nickname.clone(),
+                coordinator,
+                slot,
+                measurers: assignment.shares.iter().map(share).collect(),
+            }));
+        }
+    }
+    Report {
+        valid_after: consensus.valid_after.clone(),
+        slots: schedule.slots(),
+        slot_secs: args.slot_seconds,
+        total_bytes_per_sec: total(relays).get(),
+        relays: rows,
+        too_fast: schedule.too_fast().iter().copied().map(name).collect(),
+        no_room: schedule.without_room().map(name).collect(),
+    }
+}
+
+/// A share as it is printed.
+fn share(share: &crate::period::allocate::Share) -> Share {
+    Share { measurer: share.measurer, rate_bytes_per_sec: share.rate.get() }
+}
+
+/// The schedule for people.
+fn summary(args: &ScheduleArgs, report: &Report) -> String {
+    let capacity: BytesPerSec = args.measurers.iter().copied().sum();
+    let hours = f64::from(report.slots) * f64::from(report.slot_secs) / 3600.0;
+    let mut text = String::new();
+    let rows = [
+        ("consensus", format!("{} UTC", report.valid_after)),
+        ("relays", format!("{} in all", BytesPerSec::new(report.total_bytes_per_sec))),
+        ("team", format!("{} measurers, {capacity}", args.measurers.len())),
+        ("slots", format!("{} of {} s, {hours:.1} h", report.slots, report.slot_secs)),
+        ("scheduled", format!("{} measurements", report.relays.len())),
+        ("too fast", format!("{} relays for this team", report.too_fast.len())),
+        ("no room", format!("{} measurements", report.no_room.len())),
+    ];
+    for (name, value) in rows {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{name:>9}  {value}");
+    }
+    for (reason, relays) in [("too fast", &report.too_fast), ("no room", &report.no_room)] {
+        for relay in relays {
+            let _ = writeln!(text, "{reason:>9}  {relay}");
+        }
+    }
+    text
+}

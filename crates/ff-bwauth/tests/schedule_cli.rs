@@ -1,0 +1,154 @@
+//! `ff-bwauth schedule`, as its users run it.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use base64ct::{Base64Unpadded, Encoding};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Relays of the consensus.
+const RELAYS: u32 = 200;
+
+/// A consensus with relays of 1 to 200 Mbit/s, two on each address; the last has not been measured.
+fn consensus() -> String {
+    let mut text = "network-status-version 3\nvote-status consensus\n\
+                    valid-after 2026-11-22 00:00:00\n"
+        .to_owned();
+    for number in 0..RELAYS {
+        let mut name = [0; 20];
+        name[..4].copy_from_slice(&number.to_be_bytes());
+        let name = Base64Unpadded::encode_string(&name);
+        let (host, kilobytes) = (number / 2, (number + 1) * 125);
+        let unmeasured = if number + 1 == RELAYS { " Unmeasured=1" } else { "" };
+        writeln!(
+            text,
+            "r relay{number} {name} 2026-11-21 12:00:00 192.0.2.{host} 9001 0\n\
+             w Bandwidth={kilobytes}{unmeasured}"
+        )
+        .expect("text grows");
+    }
+    text + "directory-footer\n"
+}
+
+/// Runs it beside these files.
+fn run(dir: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_ff-bwauth"))
+        .arg("schedule")
+        .args(args)
+        .current_dir(dir)
+        .output()
+        .expect("it runs")
+}
+
+/// A directory with the consensus.
+fn dir() -> TempDir {
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::write(dir.path().join("consensus"), consensus()).expect("a file");
+    dir
+}
+
+/// What it prints with `--json`.
+fn json(dir: &Path, args: &[&str]) -> Value {
+    let output = run(dir, &[&["--consensus", "consensus", "--json"], args].concat());
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && errors.is_empty(), "{errors}");
+    serde_json::from_slice(&output.stdout).expect("one JSON object")
+}
+
+/// A number.
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+#[test]
+fn every_relay_is_measured_once_by_each_coordinator_and_hosts_at_once() {
+    let (dir, seed) = (dir(), "07".repeat(32));
+    let args = ["--seed", &seed, "--coordinators", "2", "--measurers", "1Gbit,2Gbit"];
+    let schedule = json(dir.path(), &args);
+    assert_eq!(schedule, json(dir.path(), &args), "the same inputs, the same schedule");
+    assert_eq!((number(&schedule["slots"]), number(&schedule["slot_secs"])), (2880, 30));
+    let rows = schedule["relays"].as_array().expect("rows");
+    assert_eq!(rows.len(), 2 * RELAYS as usize);
+    let (mut used, mut hosts) = (HashMap::new(), HashMap::new());
+    let mut slots: HashMap<&str, HashSet<u64>> = HashMap::new();
+    for row in rows {
+        let name = row["fingerprint"].as_str().expect("a name");
+        let (slot, coordinator) = (number(&row["slot"]), number(&row["coordinator"]));
+        assert!(slots.entry(name).or_default().insert(slot), "{name}: both in slot {slot}");
+        let index = u32::from_str_radix(&name[..8], 16).expect("40 digits");
+        assert_eq!(row["nickname"], format!("relay{index}"));
+        let host_slot = *hosts.entry((index / 2, coordinator)).or_insert(slot);
+        assert_eq!(host_slot, slot, "the host of {name} is measured at once");
+        let shares = row["measurers"].as_array().expect("shares");
+        let sum: u64 = shares.iter().map(|share| number(&share["rate_bytes_per_sec"])).sum();
+        // The one that was not measured has the guess for new ones: that of the 150th of the others.
+        let rank = if index + 1 == RELAYS { 149 } else { index };
+        let due = (u64::from(rank) + 1) * 125_000 * 2_953_125 / 1_000_000;
+        assert!(sum.abs_diff(due) <= 1, "{name} has {sum} of {due}");
+        for share in shares {
+            let measurer = number(&share["measurer"]);
+            *used.entry((coordinator, slot, measurer)).or_insert(0) +=
+                number(&share["rate_bytes_per_sec"]);
+        }
+    }
+    for ((_, slot, measurer), used) in used {
+        assert!(used <= (measurer + 1) * 125_000_000, "measurer {measurer} in slot {slot}: {used}");
+    }
+    let other = json(dir.path(), &["--seed", &"08".repeat(32)]);
+    assert_ne!(other["relays"][0], schedule["relays"][0], "another seed, another schedule");
+}
+
+#[test]
+fn greedy_is_as_fast_as_it_goes_and_who_is_too_fast_is_named() {
+    let dir = dir();
+    let all = json(dir.path(), &["--greedy", "--scale-to", "60.8Gbit"]);
+    // 2.953 times 60.8 Gbit/s over three.
+    assert_eq!(number(&all["slots"]), 60);
+    assert_eq!((&all["too_fast"], &all["no_room"]), (&Value::Array(vec![]), &Value::Array(vec![])));
+    let few = json(dir.path(), &["--greedy", "--measurers", "500Mbit"]);
+    // Whoever has more than 169 Mbit/s, but for the one that is not measured.
+    assert_eq!(few["too_fast"].as_array().expect("names").len(), 30);
+    let output = run(dir.path(), &["--consensus", "consensus", "--greedy"]);
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert!(text.contains("slots") && text.contains("of 30 s"), "{text}");
+}
+
+#[test]
+fn bad_input_is_named_with_file_and_line() {
+    let dir = dir();
+    let write = |name: &str, bytes: &[u8]| fs::write(dir.path().join(name), bytes).expect("a file");
+    write("cut", consensus().replace("directory-footer\n", "").as_bytes());
+    write("bad", consensus().replacen("Bandwidth=125", "Bandwidth=many", 1).as_bytes());
+    write("packed", b"\xfd7zXZ\0and more");
+    write("descriptors", b"router one 192.0.2.1 9001 0 0\nbandwidth 1 2\n");
+    let seed = "00".repeat(32);
+    for (args, status, parts) in [
+        (&["--consensus", "none"][..], 1, &["none", "No such file"][..]),
+        (&["--consensus", "cut"], 1, &["cut", "line 403", "footer"]),
+        (&["--consensus", "bad"], 1, &["bad", "line 5", "weight"]),
+        (&["--consensus", "packed"], 1, &["packed", "xz -d"]),
+        (
+            &["--consensus", "consensus", "--descriptors", "descriptors"],
+            1,
+            &["descriptors", "line 2"],
+        ),
+        (&["--consensus", "consensus", "--scale-to", "0"], 2, &["--scale-to"]),
+        (&["--consensus", "consensus", "--greedy"], 2, &["--greedy"]),
+    ] {
+        let output = run(dir.path(), &[args, &["--seed", &seed]].concat());
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{args:?}: {errors}");
+        assert!(output.stdout.is_empty());
+        for part in parts {
+            assert!(errors.contains(part), "{part:?} is not in {errors}");
+        }
+    }
+    let output = run(dir.path(), &["--consensus", "consensus"]);
+    assert_eq!(output.status.code(), Some(2), "a seed is needed");
+    let output = run(dir.path(), &["--consensus", "consensus", "--greedy", "--coordinators", "2"]);
+    assert_eq!(output.status.code(), Some(2), "several would meet");
+}
