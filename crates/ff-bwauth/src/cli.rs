@@ -2,6 +2,7 @@
 
 mod schedule;
 mod transit;
+mod v3bw;
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ use tor_llcrypto::pk::ed25519::Ed25519Identity;
 
 pub use self::schedule::ScheduleArgs;
 pub use self::transit::TransitArgs;
+pub use self::v3bw::V3bw;
 
 /// What tor accepts as the BandwidthRate of a relay, in bytes per second: or.h,
 /// RELAY_REQUIRED_MIN_BANDWIDTH and ROUTER_MAX_DECLARED_BANDWIDTH.
@@ -49,6 +51,7 @@ impl Cli {
             Command::Demo(demo) => demo.check(),
             Command::Measure(measure) => measure.check(),
             Command::Schedule(schedule) => schedule.check(),
+            Command::V3bw(_) => Ok(()),
         }
     }
 }
@@ -93,6 +96,9 @@ pub enum Command {
     Measure(Measure),
     /// Say when and by whom each relay of a network would be measured.
     Schedule(ScheduleArgs),
+    /// Look at bandwidth files, ours and others'.
+    #[command(subcommand)]
+    V3bw(V3bw),
 }
 
 /// Options that both ways of measuring have.

@@ -27,9 +27,30 @@ impl DocumentError {
     }
 }
 
-/// A document's lines with their numbers, from 1.
+/// A document's lines with their numbers, from 1, without the objects between them: whatever stands in one
+/// is not for us.
 fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    (1..).zip(text.lines())
+    let mut is_in_object = false;
+    (1..).zip(text.lines()).filter(move |(_, line)| {
+        let was_in_object = is_in_object;
+        if line.starts_with("-----BEGIN ") {
+            is_in_object = true;
+        } else if line.starts_with("-----END ") {
+            is_in_object = false;
+        }
+        !was_in_object && !is_in_object
+    })
+}
+
+/// A line's keyword and what stands behind it; keywords may be marked as optional (dir-spec 1.2).
+fn keyword(line: &str) -> (&str, &str) {
+    let line = line.strip_prefix("opt ").unwrap_or(line);
+    line.split_once([' ', '\t']).unwrap_or((line, ""))
+}
+
+/// The words of a line's rest.
+fn words(rest: &str) -> impl DoubleEndedIterator<Item = &str> {
+    rest.split([' ', '\t']).filter(|word| !word.is_empty())
 }
 
 /// A fingerprint in base64, 27 characters, as `r` lines have it (dir-spec 3.4.1).
@@ -38,7 +59,7 @@ fn fingerprint_base64(text: &str) -> Option<Fingerprint> {
 }
 
 /// A fingerprint in 40 hex digits, with `$` before it or not, and perhaps with a nickname behind it.
-fn fingerprint_hex(text: &str) -> Option<Fingerprint> {
+pub(crate) fn fingerprint_hex(text: &str) -> Option<Fingerprint> {
     let text = text.strip_prefix('$').unwrap_or(text);
     let digits = text.split(['~', '=']).next()?;
     hex::decode(digits).ok()?.try_into().ok()

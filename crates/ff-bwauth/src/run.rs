@@ -1,5 +1,6 @@
 //! Carries out a command: measures, writes the files, prints, and chooses the exit status.
 
+mod bandwidth_file;
 mod schedule;
 
 use std::fs;
@@ -37,7 +38,7 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
     let prints_outcome = match &cli.command {
         Command::Demo(options) => options.common.json,
         Command::Measure(options) => options.common.json,
-        Command::Schedule(_) => false,
+        Command::Schedule(_) | Command::V3bw(_) => false,
     };
     let result = run_command(cli);
     if let Err(error) = &result
@@ -65,6 +66,7 @@ fn run_command(cli: &Cli) -> Result<ExitCode> {
         Command::Demo(options) => runtime.block_on(run_demo(options)),
         Command::Measure(options) => runtime.block_on(run_measure(options)),
         Command::Schedule(options) => schedule::run(options),
+        Command::V3bw(command) => bandwidth_file::run(command),
     }
 }
 

@@ -27,6 +27,7 @@ use ff_proto::units::{BytesPerSec, Ratio};
 use crate::files::{self, FileError, Readers};
 use crate::utc::{OutOfRange, Utc};
 
+pub mod read;
 mod render;
 mod select;
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes schedule-vectors.json: the schedule of PROTOCOL.md section 12, by Python's standard library and no
+"""Makes schedule-vectors.json: the schedule of PROTOCOL.md section 11, by Python's standard library and no
 code of this project. `python3 schedule_vectors.py > schedule-vectors.json`."""
 
 import hashlib
@@ -26,12 +26,12 @@ def draw(seed, relay, coordinator, counter, count):
 def schedule(relays, teams, slots, seed, new_guess):
     teams = sorted(teams)
     left = [[capacity] * slots for _, capacity in teams]
-    least = min(capacity for _, capacity in teams)
+    most = max(capacity for _, capacity in teams)
     places = {}
     old = [(-demand(z), name) for name, z in relays if z is not None]
     for need, name in sorted(old):
         need = -need
-        if need > least:
+        if need > most:
             continue
         taken = []
         for team, (coordinator, _) in enumerate(teams):
@@ -50,7 +50,7 @@ def schedule(relays, teams, slots, seed, new_guess):
         places[name.hex()] = taken
     for name, z in relays:
         need = demand(new_guess)
-        if z is not None or need > least:
+        if z is not None or need > most:
             continue
         taken = []
         for team in range(len(teams)):

@@ -25,7 +25,7 @@ pub struct ScheduleArgs {
     pub seed: Option<[u8; 32]>,
     /// Pack relays into the first slots with room, to see how fast it could go; without a seed, and not to
     /// be used, because everybody could tell when a relay is measured.
-    #[arg(long, conflicts_with = "seed")]
+    #[arg(long, conflicts_with_all = ["seed", "hours"])]
     pub greedy: bool,
     /// What each measurer of a team carries both ways at once.
     #[arg(
@@ -35,17 +35,18 @@ pub struct ScheduleArgs {
         default_value = "1Gbit,1Gbit,1Gbit"
     )]
     pub measurers: Vec<BytesPerSec>,
-    /// Coordinators, each with such a team.
+    /// Coordinators, each with such a team. They are numbered here, and their identities are part of the draw,
+    /// so real ones have another schedule.
     #[arg(long, value_name = "NUMBER", default_value_t = 1,
           value_parser = clap::value_parser!(u8).range(1..=9))]
     pub coordinators: u8,
     /// The length of the period in hours.
     #[arg(long, value_name = "NUMBER", default_value_t = 24,
-          value_parser = clap::value_parser!(u32).range(1..=720))]
+          value_parser = clap::value_parser!(u32).range(1..=168))]
     pub hours: u32,
     /// The length of a slot in seconds.
     #[arg(long, value_name = "NUMBER", default_value_t = 30,
-          value_parser = clap::value_parser!(u32).range(1..=600))]
+          value_parser = clap::value_parser!(u32).range(10..=600))]
     pub slot_seconds: u32,
     /// Scale all capacities so that they come to this, as in 608Gbit.
     #[arg(long, value_name = "RATE")]

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use base64ct::{Base64, Encoding};
 
-use super::{DocumentError, fingerprint_base64, lines};
+use super::{DocumentError, fingerprint_base64, keyword, lines, words};
 use crate::period::Fingerprint;
 
 /// What is read of a consensus.
@@ -27,8 +27,8 @@ pub struct Entry {
     pub fingerprint: Fingerprint,
     /// Where it listens.
     pub addresses: Vec<IpAddr>,
-    /// Its weight: kilobytes a second, or of nothing but what authorities make it.
-    pub weight: Option<u64>,
+    /// Its weight: kilobytes a second, or what authorities make of it.
+    pub weight: Option<u32>,
     /// Whether too few authorities have measured it.
     pub is_unmeasured: bool,
 }
@@ -44,7 +44,7 @@ impl Consensus {
         let (mut is_consensus, mut is_whole, mut last) = (false, false, 0);
         for (number, line) in lines(text) {
             last = number;
-            let (keyword, rest) = line.split_once(' ').unwrap_or((line, ""));
+            let (keyword, rest) = keyword(line);
             let bad = |what: &str| DocumentError::new(number, format!("{what} cannot be read"));
             match keyword {
                 "vote-status" => is_consensus = rest == "consensus",
@@ -97,7 +97,7 @@ fn random(rest: &str) -> Option<[u8; 32]> {
 impl Entry {
     /// What stands behind `r`; the flavours differ in the middle.
     fn parse(rest: &str) -> Option<Self> {
-        let mut words = rest.split(' ');
+        let mut words = words(rest);
         let (nickname, fingerprint) = (words.next()?, words.next()?);
         let address: IpAddr = words.nth_back(2)?.parse().ok()?;
         Some(Self {
@@ -110,7 +110,7 @@ impl Entry {
 
     /// Takes over `Bandwidth=N` and `Unmeasured=1`.
     fn read_weight(&mut self, rest: &str) -> Option<()> {
-        for (key, value) in rest.split(' ').filter_map(|word| word.split_once('=')) {
+        for (key, value) in words(rest).filter_map(|word| word.split_once('=')) {
             match key {
                 "Bandwidth" => self.weight = Some(value.parse().ok()?),
                 "Unmeasured" => self.is_unmeasured = value == "1",
@@ -161,6 +161,7 @@ mod tests {
             (text(&RELAYS.replace("192.0.2.2", "192.0.2")), 9, "the relay"),
             (text(&RELAYS.replace("AAoQ", "AAo")), 5, "the relay"),
             (text(&RELAYS.replace("=38000", "=-1")), 10, "the weight"),
+            (text(&RELAYS.replace("=38000", "=4294967296")), 10, "the weight"),
             (text(&RELAYS.replace("a [", "a ")), 6, "the address"),
             (text(&swapped), 7, "order"),
             (text(RELAYS).replace("9 D6", "9 D"), 4, "shared random"),

@@ -1,9 +1,11 @@
 //! Server descriptors, as many as a file has (dir-spec 2.1.1): what relays say of their rates and
 //! families.
+//!
+//! Signatures are not checked: the file must come from somebody who has, as directory authorities do.
 
 use std::collections::HashMap;
 
-use super::{DocumentError, fingerprint_hex, lines};
+use super::{DocumentError, fingerprint_hex, keyword, lines, words};
 use crate::period::Fingerprint;
 
 /// What is read of a descriptor.
@@ -15,56 +17,99 @@ pub struct Descriptor {
     pub family: Vec<Fingerprint>,
 }
 
-/// Reads descriptors; of a relay that has several, the last.
-///
-/// # Errors
-/// [`DocumentError`] for a line that cannot be read, or a descriptor that is cut.
-pub fn parse(text: &str) -> Result<HashMap<Fingerprint, Descriptor>, DocumentError> {
-    let mut all = HashMap::new();
-    let mut current: Option<(usize, Option<Fingerprint>, Descriptor)> = None;
-    for (number, line) in lines(text) {
-        let (keyword, rest) = line.split_once(' ').unwrap_or((line, ""));
-        let bad = |what: &str| DocumentError::new(number, format!("{what} cannot be read"));
-        if keyword == "router" {
-            is_over(current.as_ref())?;
-            current = Some((number, None, Descriptor::default()));
-        }
-        let Some((_, fingerprint, descriptor)) = &mut current else { continue };
-        match keyword {
-            "fingerprint" => {
-                let digits: String = rest.split(' ').collect();
-                *fingerprint =
-                    Some(fingerprint_hex(&digits).ok_or_else(|| bad("the fingerprint"))?);
-            }
-            "bandwidth" => {
-                let numbers: Option<Vec<u64>> =
-                    rest.split(' ').take(3).map(|word| word.parse().ok()).collect();
-                let least = numbers.filter(|numbers| numbers.len() == 3);
-                let least = least.and_then(|numbers| numbers.into_iter().min());
-                descriptor.advertised_bytes_per_sec = least.ok_or_else(|| bad("the bandwidth"))?;
-            }
-            // Nicknames among them say nothing for certain.
-            "family" => descriptor.family = rest.split(' ').filter_map(fingerprint_hex).collect(),
-            "router-signature" => {
-                if let Some((start, fingerprint, descriptor)) = current.take() {
-                    let missing = || DocumentError::new(start, "the descriptor has no fingerprint");
-                    all.insert(fingerprint.ok_or_else(missing)?, descriptor);
-                }
-            }
-            _ => {}
-        }
-    }
-    is_over(current.as_ref())?;
-    Ok(all)
+/// What is read of a file.
+#[derive(Clone, Debug, Default)]
+pub struct Descriptors {
+    /// The descriptors by relay; of one that has several, the last.
+    pub relays: HashMap<Fingerprint, Descriptor>,
+    /// Descriptors that cannot be read, each by its first line that cannot. One relay's is no reason to do
+    /// without the others.
+    pub skipped: Vec<DocumentError>,
 }
 
-/// Complains of a descriptor that another one follows, or the end.
-fn is_over(
-    current: Option<&(usize, Option<Fingerprint>, Descriptor)>,
-) -> Result<(), DocumentError> {
-    match current {
-        Some((start, ..)) => Err(DocumentError::new(*start, "the descriptor ends too early")),
-        None => Ok(()),
+/// A descriptor that is being read.
+#[derive(Default)]
+struct Begun {
+    /// Its first line.
+    start: usize,
+    /// Its relay.
+    fingerprint: Option<Fingerprint>,
+    /// What it says.
+    descriptor: Descriptor,
+    /// What cannot be read.
+    error: Option<DocumentError>,
+}
+
+impl Begun {
+    /// Reads a line.
+    fn read(&mut self, number: usize, keyword: &str, rest: &str) {
+        let what = match keyword {
+            "fingerprint" => {
+                self.fingerprint = fingerprint_hex(&words(rest).collect::<String>());
+                self.fingerprint.is_none().then_some("the fingerprint")
+            }
+            "bandwidth" => {
+                let numbers: Vec<u64> =
+                    words(rest).take(3).filter_map(|word| word.parse().ok()).collect();
+                self.descriptor.advertised_bytes_per_sec =
+                    numbers.iter().copied().min().unwrap_or(0);
+                (numbers.len() != 3).then_some("the bandwidth")
+            }
+            // Nicknames among them say nothing for certain.
+            "family" => {
+                self.descriptor.family = words(rest).filter_map(fingerprint_hex).collect();
+                None
+            }
+            _ => None,
+        };
+        if let Some(what) = what {
+            let error = || DocumentError::new(number, format!("{what} cannot be read"));
+            self.error.get_or_insert_with(error);
+        }
+    }
+
+    /// The descriptor, if all of it is there.
+    fn finish(self, is_whole: bool) -> Result<(Fingerprint, Descriptor), DocumentError> {
+        let lacks = |what: &str| DocumentError::new(self.start, format!("the descriptor {what}"));
+        match (self.error, self.fingerprint) {
+            (Some(error), _) => Err(error),
+            _ if !is_whole => Err(lacks("ends too early")),
+            (None, None) => Err(lacks("has no fingerprint")),
+            (None, Some(fingerprint)) => Ok((fingerprint, self.descriptor)),
+        }
+    }
+}
+
+impl Descriptors {
+    /// Reads a file's.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let mut all = Self::default();
+        let mut begun: Option<Begun> = None;
+        for (number, line) in lines(text) {
+            let (keyword, rest) = keyword(line);
+            if keyword == "router" {
+                let next = Begun { start: number, ..Begun::default() };
+                all.add(begun.replace(next), false);
+            }
+            if keyword == "router-signature" {
+                all.add(begun.take(), true);
+            }
+            if let Some(begun) = &mut begun {
+                begun.read(number, keyword, rest);
+            }
+        }
+        all.add(begun, false);
+        all
+    }
+
+    /// Adds what was begun.
+    fn add(&mut self, begun: Option<Begun>, is_whole: bool) {
+        match begun.map(|begun| begun.finish(is_whole)) {
+            Some(Ok((fingerprint, descriptor))) => _ = self.relays.insert(fingerprint, descriptor),
+            Some(Err(error)) => self.skipped.push(error),
+            None => {}
+        }
     }
 }
 
@@ -79,35 +124,51 @@ mod tests {
         bandwidth 4594304 4594304 3046428\n\
         family $0BC8BA32CC3CB0F598E0C92778F7C0946DFBCE91 $195712E96FD1C1B18D14D09E9E4E7A6416E23B2C~x name\n\
         router-signature\n-----BEGIN SIGNATURE-----\n-----END SIGNATURE-----\n\
-        router two 192.0.2.2 443 0 0\nbandwidth 1000 2000 3000\n\
-        fingerprint 0BC8 BA32 CC3C B0F5 98E0 C927 78F7 C094 6DFB CE91\nrouter-signature\n";
+        router two 192.0.2.2 443 0 0\nbandwidth 1000  2000\t3000\n\
+        opt fingerprint 0BC8 BA32 CC3C B0F5 98E0 C927 78F7 C094 6DFB CE91\nrouter-signature\n";
 
-    #[test]
-    fn rates_and_families_are_read() {
-        let all = parse(TEXT).expect("descriptors");
-        let name = |text: &str| fingerprint_hex(text).expect("a fingerprint");
-        let two = name("0BC8BA32CC3CB0F598E0C92778F7C0946DFBCE91");
-        let one = &all[&name("846B3EAAF0C07FF72FC79AEBB11FA3ADC58F240F")];
-        assert_eq!(one.advertised_bytes_per_sec, 3_046_428);
-        assert_eq!(one.family, [two, name("195712E96FD1C1B18D14D09E9E4E7A6416E23B2C")]);
-        assert_eq!(all[&two].advertised_bytes_per_sec, 1000);
-        assert_eq!(all.len(), 2);
+    /// A fingerprint.
+    fn name(text: &str) -> Fingerprint {
+        fingerprint_hex(text).expect("a fingerprint")
     }
 
     #[test]
-    fn errors_name_the_line() {
+    fn rates_and_families_are_read() {
+        let Descriptors { relays, skipped } = Descriptors::parse(TEXT);
+        let two = name("0BC8BA32CC3CB0F598E0C92778F7C0946DFBCE91");
+        let one = &relays[&name("846B3EAAF0C07FF72FC79AEBB11FA3ADC58F240F")];
+        assert_eq!(one.advertised_bytes_per_sec, 3_046_428);
+        assert_eq!(one.family, [two, name("195712E96FD1C1B18D14D09E9E4E7A6416E23B2C")]);
+        assert_eq!(relays[&two].advertised_bytes_per_sec, 1000);
+        assert_eq!((relays.len(), skipped), (2, vec![]));
+    }
+
+    #[test]
+    fn one_that_cannot_be_read_is_skipped_by_line() {
         for (bad, line, part) in [
             (TEXT.replace("846B 3EAA", "846B"), 3, "the fingerprint"),
-            (TEXT.replace(" 3000\n", "\n"), 10, "the bandwidth"),
-            (TEXT.replace("router two", "router-x two"), 0, ""),
+            (TEXT.replace("\t3000\n", "\n"), 10, "the bandwidth"),
             (TEXT.replace("CE91\nrouter-signature\n", "CE91\n"), 9, "too early"),
             (TEXT.replacen("router-signature", "x", 1), 2, "too early"),
-            (TEXT.replace("fingerprint 0B", "x 0B"), 9, "no fingerprint"),
+            (TEXT.replace("opt fingerprint 0B", "x 0B"), 9, "no fingerprint"),
         ] {
-            match parse(&bad) {
-                Ok(_) => assert_eq!(line, 0, "{part} is no error"),
-                Err(error) => assert!(error.line == line && error.reason.contains(part), "{error}"),
-            }
+            let Descriptors { relays, skipped } = Descriptors::parse(&bad);
+            let [error] = &skipped[..] else { panic!("{part}: {skipped:?}") };
+            assert!(error.line == line && error.reason.contains(part), "{error}");
+            assert_eq!(relays.len(), 1, "the other one is read");
         }
+    }
+
+    #[test]
+    fn what_stands_in_an_object_is_nobodys_descriptor() {
+        let victim = "846B3EAAF0C07FF72FC79AEBB11FA3ADC58F240F";
+        let object = format!(
+            "onion-key\n-----BEGIN RSA PUBLIC KEY-----\nAAAA=\nrouter-signature\nrouter x 192.0.2.9 1 0 0\n\
+             fingerprint {victim}\nbandwidth 5 5 5\n-----END RSA PUBLIC KEY-----\nrouter-signature\n"
+        );
+        let text = format!("{}{object}", TEXT.strip_suffix("router-signature\n").expect("its end"));
+        let Descriptors { relays, skipped } = Descriptors::parse(&text);
+        assert_eq!(relays[&name(victim)].advertised_bytes_per_sec, 3_046_428);
+        assert_eq!((relays.len(), skipped), (2, vec![]));
     }
 }

@@ -1,14 +1,11 @@
 //! Relays that may share a machine or a line are measured at the same time, so that what they share is
 //! not counted once for each of them (paper §5).
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use super::{Fingerprint, Relay};
-
-/// Bits of an IPv6 address that tell networks apart: whoever has one address has all that share these.
-const IPV6_NETWORK_BITS: u32 = 64;
 
 /// Sets of relays that are merged step by step.
 struct Sets(Vec<usize>);
@@ -61,19 +58,10 @@ impl Sets {
     }
 }
 
-/// What stands for an address: itself, or an IPv6 network.
-fn network(address: IpAddr) -> u128 {
-    match address.to_canonical() {
-        IpAddr::V4(ip) => u128::from(ip.to_bits()),
-        // Not below the IPv4 addresses: no network has 64 zero bits in front.
-        IpAddr::V6(ip) => ip.to_bits() >> (128 - IPV6_NETWORK_BITS) << (128 - IPV6_NETWORK_BITS),
-    }
-}
-
-/// All addresses of relays, by what stands for them.
-fn networks(relays: &[Relay]) -> impl Iterator<Item = (u128, usize)> {
+/// All addresses of relays.
+fn addresses(relays: &[Relay]) -> impl Iterator<Item = (IpAddr, usize)> {
     relays.iter().enumerate().flat_map(|(index, relay)| {
-        relay.addresses.iter().map(move |&address| (network(address), index))
+        relay.addresses.iter().map(move |address| (address.to_canonical(), index))
     })
 }
 
@@ -81,7 +69,7 @@ fn networks(relays: &[Relay]) -> impl Iterator<Item = (u128, usize)> {
 #[must_use]
 pub fn by_address(relays: &[Relay]) -> Vec<Vec<usize>> {
     let mut sets = Sets::new(relays.len());
-    sets.join_by(networks(relays));
+    sets.join_by(addresses(relays));
     sets.into_lists()
 }
 
@@ -90,7 +78,7 @@ pub fn by_address(relays: &[Relay]) -> Vec<Vec<usize>> {
 #[must_use]
 pub fn together(relays: &[Relay]) -> Vec<Vec<usize>> {
     let mut sets = Sets::new(relays.len());
-    sets.join_by(networks(relays));
+    sets.join_by(addresses(relays));
     let ids = relays.iter().enumerate();
     sets.join_by(ids.flat_map(|(i, relay)| relay.family_ids.iter().map(move |id| (id, i))));
     let has_others =
@@ -105,10 +93,11 @@ pub fn together(relays: &[Relay]) -> Vec<Vec<usize>> {
 fn join_named(sets: &mut Sets, relays: &[Relay]) {
     let indices: HashMap<Fingerprint, usize> =
         relays.iter().enumerate().map(|(index, relay)| (relay.fingerprint, index)).collect();
+    let mut declared = HashSet::new();
     for (index, relay) in relays.iter().enumerate() {
         for &other in relay.family.iter().filter_map(|name| indices.get(name)) {
             // Nobody becomes somebody's family by that one's word alone.
-            if index < other && relays[other].family.contains(&relay.fingerprint) {
+            if declared.insert((index, other)) && declared.contains(&(other, index)) {
                 sets.join(index, other);
             }
         }
@@ -134,13 +123,13 @@ mod tests {
     }
 
     #[test]
-    fn addresses_and_ipv6_networks_join() {
+    fn addresses_join() {
         let relays = [
             at(0, &["192.0.2.1"]),
             at(1, &["192.0.2.2", "2001:db8::1"]),
             at(2, &["::ffff:192.0.2.1"]),
-            at(3, &["2001:db8::ffff:1"]),
-            at(4, &["2001:db8:0:1::1"]),
+            at(3, &["2001:db8:0::1"]),
+            at(4, &["2001:db8::2"]),
             at(5, &[]),
         ];
         let expected = vec![vec![0, 2], vec![1, 3], vec![4], vec![5]];

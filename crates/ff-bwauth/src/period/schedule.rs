@@ -1,8 +1,8 @@
 //! Which relays are measured in which slot, by whom (paper §4.3).
 //!
 //! Old relays come first, those with the greatest demand in front: for each coordinator a slot is drawn
-//! among all that have room and in which no other coordinator measures them. New ones, and those whose
-//! estimate was not conclusive, come behind, each in the first slot with room.
+//! among all that have room and in which no other coordinator measures them. New ones come behind, each in
+//! the first slot with room.
 
 use std::cmp::Reverse;
 
@@ -39,10 +39,32 @@ pub struct Group {
     pub members: Vec<u32>,
     /// What each of them needs.
     pub demands: Vec<BytesPerSec>,
-    /// Whether none of them has an estimate.
-    pub is_new: bool,
+    /// Which of them have an estimate.
+    pub age: Age,
     /// Whether it is a part of a greater one that no team can measure at once.
     pub is_part: bool,
+}
+
+/// Whether a group's relays have estimates, in the order in which groups are placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Age {
+    /// All have.
+    Old,
+    /// Some have.
+    Mixed,
+    /// None has.
+    New,
+}
+
+impl Age {
+    /// That of a group with so many new relays.
+    fn of(new: usize, members: usize) -> Self {
+        match new {
+            0 => Self::Old,
+            new if new < members => Self::Mixed,
+            _ => Self::New,
+        }
+    }
 }
 
 impl Group {
@@ -71,7 +93,7 @@ pub struct Schedule {
     groups: Vec<Group>,
     /// A slot for each group and team.
     places: Vec<u32>,
-    /// Relays that need more than a team has, by their place in the list.
+    /// Relays that need more than any team has, by their place in the list.
     too_fast: Vec<u32>,
     /// What is left, for each team.
     room: Vec<FirstFit>,
@@ -89,16 +111,16 @@ impl Schedule {
             capacities.map(|capacity| Rooms::new(rules.slots, capacity)).collect();
         let mut places = vec![NOWHERE; groups.len() * rules.teams.len()];
         if !rules.teams.is_empty() {
-            let old = groups.iter().take_while(|group| !group.is_new);
+            let old = groups.iter().take_while(|group| group.age != Age::New);
             for (group, places) in old.zip(places.chunks_mut(rules.teams.len())) {
                 draw(group, places, &mut rooms, relays, &rules);
             }
         }
         let room = rooms.into_iter().map(Rooms::into_first_fit).collect();
         let mut schedule = Self { rules, groups, places, too_fast, room };
-        let first_new = schedule.groups.iter().take_while(|group| !group.is_new).count();
+        let first_new = schedule.groups.iter().take_while(|group| group.age != Age::New).count();
         for group in first_new..schedule.groups.len() {
-            schedule.place_first(group, 0);
+            schedule.place_first(group);
         }
         schedule
     }
@@ -123,16 +145,12 @@ impl Schedule {
         Self { rules, groups, places, too_fast, room: Vec::new() }
     }
 
-    /// Gives a group the first slots with room from this one on, a different one for each coordinator
-    /// that has none for it yet.
-    fn place_first(&mut self, group: usize, from: u32) {
+    /// Gives a group the first slots with room, a different one for each coordinator.
+    fn place_first(&mut self, group: usize) {
         let (teams, demand) = (self.rules.teams.len(), self.groups[group].demand().max(1));
         for team in 0..teams {
             let places = &mut self.places[group * teams..(group + 1) * teams];
-            if places[team] != NOWHERE {
-                continue;
-            }
-            let mut slot = self.room[team].first(from, demand);
+            let mut slot = self.room[team].first(0, demand);
             while let Some(taken) = slot.filter(|slot| places.contains(slot)) {
                 slot = self.room[team].first(taken + 1, demand);
             }
@@ -140,21 +158,6 @@ impl Schedule {
                 places[team] = slot;
                 self.room[team].take(slot, demand);
             }
-        }
-    }
-
-    /// Adds relays that have come meanwhile, or whose estimates were not conclusive and whose guess is
-    /// greater now, in the first slots from this one on. They have numbers behind those of the list.
-    pub fn add(&mut self, relays: &[Relay], numbers_from: u32, from_slot: u32) {
-        let (mut groups, too_fast) = make_groups(relays, &self.rules);
-        for group in &mut groups {
-            group.members.iter_mut().for_each(|member| *member += numbers_from);
-        }
-        self.too_fast.extend(too_fast.iter().map(|relay| relay + numbers_from));
-        for group in groups {
-            self.places.extend(vec![NOWHERE; self.rules.teams.len()]);
-            self.groups.push(group);
-            self.place_first(self.groups.len() - 1, from_slot);
         }
     }
 
@@ -191,7 +194,7 @@ impl Schedule {
         place.copied().filter(|&slot| slot != NOWHERE)
     }
 
-    /// Relays that need more than some team has, by their place in the list.
+    /// Relays that need more than any team has, by their place in the list.
     #[must_use]
     pub fn too_fast(&self) -> &[u32] {
         &self.too_fast
@@ -245,65 +248,78 @@ fn least(members: &[u32], relays: &[Relay]) -> Fingerprint {
     members.iter().map(|&member| relays[member as usize].fingerprint).min().unwrap_or_default()
 }
 
-/// What is measured together, old ones first, those with the greatest demand in front, then new ones as
-/// they came; and which relays alone are too fast for some team.
+/// What is measured together, in the order in which it is placed; and which relays alone are too fast for
+/// every team.
 fn make_groups(relays: &[Relay], rules: &Rules) -> (Vec<Group>, Vec<u32>) {
-    let most = rules.teams.iter().map(|team| team.capacity().get()).min().unwrap_or(0);
+    let most = rules.teams.iter().map(Team::capacity).max().unwrap_or_default();
     let demands: Vec<BytesPerSec> =
         relays.iter().map(|relay| demand(guess(relay, rules.new_guess), &rules.params)).collect();
     let number = |index: usize| u32::try_from(index).unwrap_or(NOWHERE);
-    let is_too_fast = |index: &usize| demands[*index].get() > most;
+    let is_too_fast = |index: &usize| demands[*index] > most;
     let too_fast = (0..relays.len()).filter(is_too_fast).map(number).collect();
     let mut groups = Vec::new();
     for mut members in group::together(relays) {
         members.retain(|index| !is_too_fast(index));
-        let sum: u64 = members.iter().map(|&index| demands[index].get()).sum();
-        let is_part = sum > most;
+        let is_part = sum(&members, &demands) > most;
         let parts = if is_part { divide(&members, &demands, relays, most) } else { vec![members] };
         groups.extend(parts.into_iter().filter(|members| !members.is_empty()).map(|members| {
+            let new = members.iter().filter(|&&index| relays[index].estimate.is_none()).count();
             Group {
-                is_new: members.iter().all(|&index| relays[index].estimate.is_none()),
-                demands: members.iter().map(|&index| demands[index]).collect(),
+                age: Age::of(new, members.len()),
+                demands: capped(&members, &demands, most),
                 members: members.into_iter().map(number).collect(),
                 is_part,
             }
         }));
     }
+    // Those with new members come behind: else whoever adds such to an old relay would get room before the
+    // others' old ones.
     groups.sort_by_cached_key(|group| {
         let old = (Reverse(group.demand()), least(&group.members, relays));
-        (group.is_new, (!group.is_new).then_some(old))
+        (group.age, (group.age != Age::New).then_some(old))
     });
     (groups, too_fast)
 }
 
-/// Divides relays that no team can measure at once: those on one address stay together as far as they
-/// can, and as many of these as fit.
+/// What these relays need together.
+fn sum(members: &[usize], demands: &[BytesPerSec]) -> BytesPerSec {
+    members.iter().map(|&index| demands[index]).sum()
+}
+
+/// What each of these relays gets: what it needs, or of all that there is as large a part as it needs of
+/// what all of them do.
+fn capped(members: &[usize], demands: &[BytesPerSec], most: BytesPerSec) -> Vec<BytesPerSec> {
+    let needed = sum(members, demands);
+    let part = |demand: BytesPerSec| {
+        let part =
+            u128::from(demand.get()) * u128::from(most.get()) / u128::from(needed.get().max(1));
+        BytesPerSec::new(u64::try_from(part).unwrap_or(u64::MAX))
+    };
+    let each = members.iter().map(|&index| demands[index]);
+    if needed <= most { each.collect() } else { each.map(part).collect() }
+}
+
+/// Divides relays that no team can measure at once by hosts, as many of which as fit make a part. A host that
+/// is too much by itself stays whole: its relays could each show all of it.
 fn divide(
     members: &[usize],
     demands: &[BytesPerSec],
     relays: &[Relay],
-    most: u64,
+    most: BytesPerSec,
 ) -> Vec<Vec<usize>> {
     let those: Vec<Relay> = members.iter().map(|&index| relays[index].clone()).collect();
-    let hosts = group::by_address(&those);
-    let need = |hosts: &[usize]| hosts.iter().map(|&index| demands[index].get()).sum::<u64>();
-    let mut parts: Vec<Vec<usize>> = vec![Vec::new()];
-    let mut used = 0;
-    for host in hosts {
+    let (mut parts, mut left): (Vec<Vec<usize>>, u64) = (Vec::new(), 0);
+    for host in group::by_address(&those) {
         let host: Vec<usize> = host.into_iter().map(|place| members[place]).collect();
-        let pieces = if need(&host) <= most {
-            vec![host]
-        } else {
-            host.into_iter().map(|index| vec![index]).collect()
-        };
-        for piece in pieces {
-            if used + need(&piece) > most {
-                parts.push(Vec::new());
-                used = 0;
+        let needed = sum(&host, demands).get();
+        match parts.last_mut() {
+            Some(part) if needed <= left => {
+                part.extend(host);
+                left -= needed;
             }
-            used += need(&piece);
-            if let Some(part) = parts.last_mut() {
-                part.extend(piece);
+            _ => {
+                parts.push(host);
+                left = most.get().saturating_sub(needed);
             }
         }
     }

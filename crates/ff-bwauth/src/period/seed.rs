@@ -19,6 +19,12 @@ pub fn of_period(shared_random: &[u8; 32], secret: &[u8], period: u64) -> Zeroiz
     seed
 }
 
+/// A relay's place in an order that nobody chooses: SHA-256(seed | fingerprint).
+#[must_use]
+pub fn mixed(seed: &[u8; 32], relay: &[u8; 20]) -> [u8; 32] {
+    Sha256::new().chain_update(seed).chain_update(relay).finalize().into()
+}
+
 /// Random numbers for one group of relays and one coordinator. They depend on nothing else, so one
 /// relay more in one coordinator's list changes little in the others'.
 #[derive(Debug)]

@@ -13,9 +13,9 @@ use serde::Serialize;
 
 use crate::cli::ScheduleArgs;
 use crate::network::consensus::{Consensus, Entry};
-use crate::network::descriptors::{self, Descriptor};
+use crate::network::descriptors::{Descriptor, Descriptors};
 use crate::period::schedule::{Rules, Schedule};
-use crate::period::{Fingerprint, Measurer, Relay, Team, guess_for_new};
+use crate::period::{Fingerprint, Measurer, Relay, Team, guess_for_new, seed};
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -30,7 +30,7 @@ struct Report {
     total_bytes_per_sec: u64,
     /// A relay and a coordinator a row.
     relays: Vec<Row>,
-    /// Relays that need more than the team has.
+    /// Relays that need more than any team has.
     too_fast: Vec<String>,
     /// Relays for which there is no room, each as often as coordinators have none.
     no_room: Vec<String>,
@@ -63,18 +63,26 @@ struct Share {
 /// Carries the command out.
 ///
 /// # Errors
-/// When a file cannot be read, or none of its relays can be measured.
+/// When a file cannot be read.
 pub(super) fn run(args: &ScheduleArgs) -> Result<ExitCode> {
     let consensus = Consensus::parse(&read(&args.consensus)?)
         .with_context(|| format!("Failed to read {}", args.consensus.display()))?;
     let mut described = HashMap::new();
     for path in &args.descriptors {
-        let more = descriptors::parse(&read(path)?)
-            .with_context(|| format!("Failed to read {}", path.display()))?;
-        described.extend(more);
+        let Descriptors { relays, skipped } = Descriptors::parse(&read(path)?);
+        for error in skipped {
+            super::note(&format!("{} is skipped from {error}", path.display()));
+        }
+        if relays.is_empty() {
+            bail!("{} has no descriptor in it", path.display());
+        }
+        described.extend(relays);
     }
     let mut relays: Vec<Relay> =
         consensus.relays.iter().map(|entry| relay(entry, &described, args)).collect();
+    // Nobody knows here who came first, and by fingerprint whoever chooses a small one would.
+    let seed = args.seed.unwrap_or_default();
+    relays.sort_by_cached_key(|relay| seed::mixed(&seed, &relay.fingerprint));
     if let Some(total) = args.scale_to {
         scale(&mut relays, total)?;
     }
@@ -106,7 +114,8 @@ fn relay(
 ) -> Relay {
     let descriptor = described.get(&entry.fingerprint);
     let advertised = descriptor.map(|descriptor| descriptor.advertised_bytes_per_sec);
-    let weight = entry.weight.filter(|_| !entry.is_unmeasured).map(|kilobytes| kilobytes * 1000);
+    let weight =
+        entry.weight.filter(|_| !entry.is_unmeasured).map(|kilobytes| u64::from(kilobytes) * 1000);
     let capacity = if args.descriptors.is_empty() { weight } else { advertised };
     Relay {
         fingerprint: entry.fingerprint,
@@ -152,16 +161,22 @@ fn report(args: &ScheduleArgs, consensus: &Consensus, relays: &[Relay]) -> Repor
     let schedule =
         if args.greedy { Schedule::greedy(relays, rules) } else { Schedule::new(relays, rules) };
     let name = |relay: u32| hex::encode_upper(relays[relay as usize].fingerprint);
+    let nicknames: HashMap<Fingerprint, &str> =
+        consensus.relays.iter().map(|relay| (relay.fingerprint, relay.nickname.as_str())).collect();
     let mut rows = Vec::new();
     for coordinator in 0..schedule.teams().len() {
         for (slot, groups) in (0..).zip(schedule.by_slot(coordinator)) {
             let assigned = schedule.assignments(coordinator, &groups);
-            rows.extend(assigned.into_iter().map(|assignment| Row {
-                fingerprint: name(assignment.relay),
-                nickname: consensus.relays[assignment.relay as usize].nickname.clone(),
-                coordinator,
-                slot,
-                measurers: assignment.shares.iter().map(share).collect(),
+            rows.extend(assigned.into_iter().map(|assignment| {
+                Row {
+                    fingerprint: name(assignment.relay),
+                    nickname: nicknames
+                        .get(&relays[assignment.relay as usize].fingerprint)
+                        .map_or_else(String::new, |&nickname| nickname.to_owned()),
+                    coordinator,
+                    slot,
+                    measurers: assignment.shares.iter().map(share).collect(),
+                }
             }));
         }
     }

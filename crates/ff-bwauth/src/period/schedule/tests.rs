@@ -95,7 +95,7 @@ proptest! {
         let other = Schedule::new(&relays, Rules { seed, ..rules(reversed, slots) });
         prop_assert_eq!(&schedule.places, &other.places, "the order of the teams does not matter");
         // A place is missing only where there is none.
-        for (index, group) in schedule.groups().iter().enumerate().filter(|(_, g)| g.is_new) {
+        for (index, group) in schedule.groups().iter().enumerate().filter(|(_, g)| g.age == Age::New) {
             for team in 0..schedule.teams().len() {
                 if schedule.slot(index, team).is_none() {
                     let others: Vec<_> = (0..schedule.teams().len())
@@ -165,9 +165,9 @@ fn what_no_team_can_measure_at_once_is_divided_by_hosts() {
 }
 
 #[test]
-fn who_is_too_fast_for_the_least_team_is_named() {
+fn who_is_too_fast_for_every_team_is_named() {
     let relays = [relay(1, Some(400)), relay(2, Some(300))];
-    let schedule = Schedule::new(&relays, rules(vec![team(1, &[5000]), team(2, &[1000])], 50));
+    let schedule = Schedule::new(&relays, rules(vec![team(1, &[500]), team(2, &[1000])], 50));
     assert_eq!(schedule.too_fast(), [0], "2.953 times 400 Mbit/s are more than 1000");
     assert_eq!(schedule.groups().len(), 1);
 }
@@ -195,11 +195,51 @@ fn a_flood_of_new_relays_delays_only_new_ones() {
         assert!(slot + 2 >= last, "slot {slot} behind {last}");
         last = last.max(slot);
     }
-    let mut later = alone;
-    let late = [relay(7_000_000, None)];
-    later.add(&late, 300, 100);
-    assert_eq!(later.slot(first, 0), Some(100), "the first slot from then on");
-    assert_eq!(later.groups()[first].members, [300]);
+}
+
+#[test]
+fn new_relays_beside_an_old_one_take_no_room_from_others() {
+    // 120 slow old relays, each with 19 new ones on its address, and 300 honest ones.
+    let host = |number: u32, estimate| Relay {
+        addresses: vec![IpAddr::V4((number / 20).into())],
+        ..relay(1_000_000 + number, estimate)
+    };
+    let liars = (0..2400).map(|number| host(number, (number % 20 == 0).then_some(1)));
+    let honest = (0..300).map(|number| relay(number, Some(20)));
+    let relays: Vec<_> = honest.chain(liars).collect();
+    let schedule = Schedule::new(&relays, rules(vec![team(1, &[1000, 1000, 1000])], 120));
+    for (index, group) in schedule.groups().iter().enumerate() {
+        let is_honest = group.members[0] < 300;
+        assert!(!is_honest || schedule.slot(index, 0).is_some(), "relay {:?}", group.members);
+    }
+}
+
+#[test]
+fn a_host_is_never_divided() {
+    // Eight relays of 137 Mbit/s on one address need 3.2 Gbit/s of a team that has 3.
+    let host = |number: u32| Relay {
+        addresses: vec![IpAddr::V4([192, 0, 2, 1].into())],
+        ..relay(number, Some(137 + u64::from(number)))
+    };
+    let relays: Vec<_> = (0..8).map(host).collect();
+    let schedule = Schedule::new(&relays, rules(vec![team(1, &[1000, 1000, 1000])], 50));
+    let [group] = schedule.groups() else { panic!("{:?}", schedule.groups()) };
+    assert_eq!(group.members.len(), 8);
+    let most = 375_000_000;
+    assert!((most - 8..=most).contains(&group.demand()), "{}", group.demand());
+    check(&schedule, &relays);
+}
+
+#[test]
+fn a_team_that_has_nothing_harms_nobody_else() {
+    let relays = [relay(1, Some(100)), relay(2, Some(200))];
+    let schedule = Schedule::new(&relays, rules(vec![team(1, &[1]), team(2, &[1000])], 50));
+    assert_eq!(schedule.too_fast(), [] as [u32; 0]);
+    for group in 0..2 {
+        assert_eq!(schedule.slot(group, 0), None);
+        assert!(schedule.slot(group, 1).is_some());
+    }
+    assert_eq!(schedule.without_room().count(), 2);
 }
 
 #[test]
