@@ -86,11 +86,16 @@ impl Reading {
         let text = String::from_utf8_lossy(bytes);
         let mut reading = Self::default();
         let mut lines = (1..).zip(text.split_inclusive('\n'));
-        let Some((_, first)) = lines.next() else {
+        let mut first = lines.next();
+        if first.is_some_and(|(_, line)| line.starts_with("@type ")) {
+            reading.find(1, Severity::Against, "an archive's annotation, which is passed over");
+            first = lines.next();
+        }
+        let Some((number, line)) = first else {
             reading.find(1, Severity::Refused, "the file is empty");
             return reading;
         };
-        if !reading.read_time(first, now_unix_secs) {
+        if !reading.read_time(number, line, now_unix_secs) {
             return reading;
         }
         let (mut in_header, mut long) = (true, Vec::new());
@@ -126,26 +131,26 @@ impl Reading {
     }
 
     /// Reads the first line; whether the file can be used.
-    fn read_time(&mut self, line: &str, now: u64) -> bool {
+    fn read_time(&mut self, number: usize, line: &str, now: u64) -> bool {
         let Some(digits) = line.strip_suffix('\n') else {
-            self.find(1, Severity::Refused, "the first line does not end: the file is cut");
+            self.find(number, Severity::Refused, "the first line does not end: the file is cut");
             return false;
         };
         let Ok(time) = digits.trim_start().parse() else {
-            self.find(1, Severity::Refused, "the first line is no time in seconds since 1970");
+            self.find(number, Severity::Refused, "the first line is no time in seconds since 1970");
             return false;
         };
         self.unix_secs = time;
         if now.saturating_sub(time) > MAX_FILE_AGE_SECS {
             let hours = (now - time) / 3600;
             self.find(
-                1,
+                number,
                 Severity::Refused,
                 format!("the newest result is {hours} hours old; 72 at most"),
             );
         }
         if time > now {
-            self.find(1, Severity::Against, "the newest result is in the future");
+            self.find(number, Severity::Against, "the newest result is in the future");
         }
         true
     }
@@ -346,6 +351,7 @@ mod tests {
         let cut = &FILE[..FILE.len() - 1];
         for (text, expected) in [
             (String::new(), vec![(1, Refused)]),
+            (format!("@type bandwidth-file 1.0\n{FILE}"), vec![(1, Against)]),
             ("1553519123".to_owned(), vec![(1, Refused)]),
             (FILE.replace("1553519123", "now"), vec![(1, Refused)]),
             (
