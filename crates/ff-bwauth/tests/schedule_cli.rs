@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -10,13 +11,16 @@ use base64ct::{Base64Unpadded, Encoding};
 use serde_json::Value;
 use tempfile::TempDir;
 
+/// The seed of the consensus' day with a secret of 32 fives.
+const SEED: &str = "9e8e96e6aa7eee022d43d1aaf0454a3c0c2960334d7db47c4d262d333a0ca055";
 /// Relays of the consensus.
 const RELAYS: u32 = 200;
 
 /// A consensus with relays of 1 to 200 Mbit/s, two on each address; the last has not been measured.
 fn consensus() -> String {
     let mut text = "network-status-version 3\nvote-status consensus\n\
-                    valid-after 2026-11-22 00:00:00\n"
+                    valid-after 2026-11-22 00:00:00\n\
+                    shared-rand-current-value 9 D6JVuHg2/A/55Us978mpE3ReEDRI4kgSAc4sTg2tDOU=\n"
         .to_owned();
     for number in 0..RELAYS {
         let mut name = [0; 20];
@@ -129,8 +133,8 @@ fn bad_input_is_named_with_file_and_line() {
     let seed = "00".repeat(32);
     for (args, status, parts) in [
         (&["--consensus", "none"][..], 1, &["none", "No such file"][..]),
-        (&["--consensus", "cut"], 1, &["cut", "line 403", "footer"]),
-        (&["--consensus", "bad"], 1, &["bad", "line 5", "weight"]),
+        (&["--consensus", "cut"], 1, &["cut", "line 404", "footer"]),
+        (&["--consensus", "bad"], 1, &["bad", "line 6", "weight"]),
         (&["--consensus", "packed"], 1, &["packed", "xz -d"]),
         (
             &["--consensus", "consensus", "--descriptors", "descriptors"],
@@ -152,4 +156,29 @@ fn bad_input_is_named_with_file_and_line() {
     assert_eq!(output.status.code(), Some(2), "a seed is needed");
     let output = run(dir.path(), &["--consensus", "consensus", "--greedy", "--coordinators", "2"]);
     assert_eq!(output.status.code(), Some(2), "several would meet");
+}
+
+#[test]
+fn the_seed_follows_from_the_secret_the_network_and_the_period() {
+    let dir = dir();
+    let write = |bytes: &[u8], mode| {
+        let path = dir.path().join("secret");
+        fs::write(&path, bytes).expect("a file");
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("a mode");
+    };
+    write(&[5; 32], 0o600);
+    // By Python's hmac and hashlib, period 1795305600 / 86400 = 20779.
+    let by_secret = json(dir.path(), &["--secret", "secret"]);
+    let by_seed = json(dir.path(), &["--seed", SEED]);
+    assert_eq!(by_secret["relays"], by_seed["relays"]);
+    let later = json(dir.path(), &["--secret", "secret", "--hours", "12"]);
+    assert_ne!(later["relays"], by_seed["relays"], "another period");
+    for (bytes, mode, part) in
+        [(&[5; 31][..], 0o600, "fewer than 32 bytes"), (&[5; 32][..], 0o644, "chmod 600")]
+    {
+        write(bytes, mode);
+        let output = run(dir.path(), &["--consensus", "consensus", "--secret", "secret"]);
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(1) && errors.contains(part), "{errors}");
+    }
 }

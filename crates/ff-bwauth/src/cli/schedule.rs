@@ -21,11 +21,16 @@ pub struct ScheduleArgs {
     #[arg(long, value_name = "FILE,...", value_delimiter = ',')]
     pub descriptors: Vec<PathBuf>,
     /// The period's seed, 64 hexadecimal digits.
-    #[arg(long, value_name = "HEX", value_parser = parse_seed, required_unless_present = "greedy")]
+    #[arg(long, value_name = "HEX", value_parser = parse_seed,
+          required_unless_present_any = ["greedy", "secret"])]
     pub seed: Option<[u8; 32]>,
+    /// A file with the coordinators' secret, 32 random bytes: the seed follows from it, from the consensus'
+    /// shared random value and from the period in which the consensus became valid.
+    #[arg(long, value_name = "FILE", conflicts_with = "seed")]
+    pub secret: Option<PathBuf>,
     /// Pack relays into the first slots with room, to see how fast it could go; without a seed, and not to
     /// be used, because everybody could tell when a relay is measured.
-    #[arg(long, conflicts_with_all = ["seed", "hours"])]
+    #[arg(long, conflicts_with_all = ["seed", "secret", "hours"])]
     pub greedy: bool,
     /// What each measurer of a team carries both ways at once.
     #[arg(

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use base64ct::{Base64, Encoding};
+use time::{Date, Month};
 
 use super::{DocumentError, fingerprint_base64, keyword, lines, words};
 use crate::period::Fingerprint;
@@ -88,6 +89,21 @@ impl Consensus {
     }
 }
 
+impl Consensus {
+    /// When it became valid, in seconds since 1970; `None` if that is no time.
+    #[must_use]
+    pub fn valid_after_unix_secs(&self) -> Option<u64> {
+        let numbers: Option<Vec<u32>> =
+            self.valid_after.split(['-', ' ', ':']).map(|number| number.parse().ok()).collect();
+        let [year, month, day, hour, minute, second] = numbers?.try_into().ok()?;
+        let small = |number: u32| u8::try_from(number).ok();
+        let month = Month::try_from(small(month)?).ok()?;
+        let date = Date::from_calendar_date(i32::try_from(year).ok()?, month, small(day)?).ok()?;
+        let time = date.with_hms(small(hour)?, small(minute)?, small(second)?).ok()?;
+        u64::try_from(time.assume_utc().unix_timestamp()).ok()
+    }
+}
+
 /// The value of `shared-rand-current-value N base64`.
 fn random(rest: &str) -> Option<[u8; 32]> {
     let value = rest.split_once(' ')?.1;
@@ -144,6 +160,13 @@ mod tests {
     fn both_flavours_are_read() {
         let consensus = Consensus::parse(&text(RELAYS)).expect("a consensus");
         assert_eq!(consensus.valid_after, "2019-07-14 00:00:00");
+        assert_eq!(consensus.valid_after_unix_secs(), Some(1_563_062_400));
+        for odd in
+            ["", "2019-07-14", "2019-02-30 00:00:00", "2019-07-14 24:00:00", "2019-07-14 0:0:0:0"]
+        {
+            let odd = Consensus { valid_after: odd.to_owned(), ..Consensus::default() };
+            assert_eq!(odd.valid_after_unix_secs(), None, "{odd:?}");
+        }
         assert_eq!(consensus.shared_random.expect("a value")[..3], [0x0f, 0xa2, 0x55]);
         let [seele, titan] = &consensus.relays[..] else { panic!("{consensus:?}") };
         assert_eq!(hex::encode(seele.fingerprint), "000a10d43011ea4928a35f610405f92b4433b4dc");

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -10,12 +11,17 @@ use anyhow::{Context, Result, bail};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 use serde::Serialize;
+use zeroize::Zeroizing;
 
 use crate::cli::ScheduleArgs;
 use crate::network::consensus::{Consensus, Entry};
 use crate::network::descriptors::{Descriptor, Descriptors};
 use crate::period::schedule::{Rules, Schedule};
-use crate::period::{Fingerprint, Measurer, Relay, Team, guess_for_new, seed};
+use crate::period::seed::{mixed, of_period};
+use crate::period::{Fingerprint, Measurer, Relay, Team, guess_for_new};
+
+/// Bytes of a secret at least.
+const MIN_SECRET: usize = 32;
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -81,12 +87,12 @@ pub(super) fn run(args: &ScheduleArgs) -> Result<ExitCode> {
     let mut relays: Vec<Relay> =
         consensus.relays.iter().map(|entry| relay(entry, &described, args)).collect();
     // Nobody knows here who came first, and by fingerprint whoever chooses a small one would.
-    let seed = args.seed.unwrap_or_default();
-    relays.sort_by_cached_key(|relay| seed::mixed(&seed, &relay.fingerprint));
+    let seed = seed(args, &consensus)?;
+    relays.sort_by_cached_key(|relay| mixed(&seed, &relay.fingerprint));
     if let Some(total) = args.scale_to {
         scale(&mut relays, total)?;
     }
-    let report = report(args, &consensus, &relays);
+    let report = report(args, &consensus, &relays, *seed);
     let text = if args.json {
         format!("{}\n", serde_json::to_string(&report).context("Failed to make the JSON")?)
     } else {
@@ -94,6 +100,33 @@ pub(super) fn run(args: &ScheduleArgs) -> Result<ExitCode> {
     };
     super::print(&text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The seed: what is given, or what follows from the secret and the consensus.
+fn seed(args: &ScheduleArgs, consensus: &Consensus) -> Result<Zeroizing<[u8; 32]>> {
+    let Some(path) = &args.secret else {
+        return Ok(Zeroizing::new(args.seed.unwrap_or_default()));
+    };
+    let failed = || format!("Failed to read {}", path.display());
+    let mode = fs::metadata(path).with_context(failed)?.permissions().mode();
+    if mode & 0o077 != 0 {
+        bail!("{} can be read by others: chmod 600 it", path.display());
+    }
+    let secret = Zeroizing::new(fs::read(path).with_context(failed)?);
+    if secret.len() < MIN_SECRET {
+        bail!(
+            "{} has fewer than {MIN_SECRET} bytes: head -c 32 /dev/urandom makes a secret",
+            path.display()
+        );
+    }
+    let consensus_file = args.consensus.display();
+    let random = consensus.shared_random.with_context(|| {
+        format!("{consensus_file} has no shared random value: the authorities drew none that day")
+    })?;
+    let valid_after = consensus
+        .valid_after_unix_secs()
+        .with_context(|| format!("{consensus_file}: valid-after cannot be read"))?;
+    Ok(of_period(&random, &secret, valid_after / (u64::from(args.hours) * 3600)))
 }
 
 /// The text of a file.
@@ -146,7 +179,7 @@ fn scale(relays: &mut [Relay], wanted: BytesPerSec) -> Result<()> {
 }
 
 /// Makes the schedule, and what is printed of it.
-fn report(args: &ScheduleArgs, consensus: &Consensus, relays: &[Relay]) -> Report {
+fn report(args: &ScheduleArgs, consensus: &Consensus, relays: &[Relay], seed: [u8; 32]) -> Report {
     let measurer = |(index, &capacity)| Measurer { name: format!("measurer {index}"), capacity };
     let measurers: Vec<_> = args.measurers.iter().enumerate().map(measurer).collect();
     let team = |number| Team { coordinator: [number; 32], measurers: measurers.clone() };
@@ -154,7 +187,7 @@ fn report(args: &ScheduleArgs, consensus: &Consensus, relays: &[Relay]) -> Repor
     let rules = Rules {
         teams: (0..args.coordinators).map(team).collect(),
         slots: args.hours * 3600 / args.slot_seconds,
-        seed: args.seed.unwrap_or_default(),
+        seed,
         new_guess: guess_for_new(estimates),
         params: Params::default(),
     };
