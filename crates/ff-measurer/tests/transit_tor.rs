@@ -1,10 +1,15 @@
 //! Cells in transit through a real tor that knows nothing of it.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use ff_measurer::link::TargetAddr;
+use ff_measurer::link::control::ControlLink;
+use ff_measurer::link::{LinkError, LinkOptions, TargetAddr, open};
 use ff_measurer::transit::{Direction, Transit, TransitEvent, TransitOrder, TransitSecond};
+use ff_proto::cell::fixed_cell;
 use ff_proto::ids::CryptoKind;
+use ff_proto::onion::extend::{CMD_CREATE2, create};
+use ff_proto::onion::ntor::HANDSHAKE_TYPE;
 use ff_proto::units::BytesPerSec;
 use tokio::net::TcpSocket;
 use tokio::time::sleep;
@@ -92,12 +97,62 @@ async fn quiet_circuits_are_checked_and_take_their_part() {
     assert!(sent >= 2 * 20_000_000 / 8 / 514 * 9 / 10, "{sent} cells");
 }
 
+/// A port that is free.
+fn free_port() -> SocketAddr {
+    let place = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    place.local_addr().expect("a port")
+}
+
+/// A link to a sink whose identity nobody has told; it says who it is when it is asked for another.
+async fn stranger(sink: SocketAddr) -> ControlLink {
+    let mut target = TargetAddr { addr: sink, ed_identity: [9; 32].into() };
+    loop {
+        match open(&target, &LinkOptions::default()).await {
+            Ok(link) => return ControlLink::new(link).expect("a socket for tokio"),
+            Err(LinkError::WrongIdentity { found: Some(found), .. }) => target.ed_identity = found,
+            Err(_) => sleep(Duration::from_millis(20)).await,
+        }
+    }
+}
+
+/// Asks for circuits that nobody expects until it is cut off; how often it asked.
+async fn flood(mut link: ControlLink) -> u32 {
+    let handshake = [7; 200];
+    let body = create(HANDSHAKE_TYPE, &handshake).expect("it fits");
+    let cell = fixed_cell(0x8000_0001, CMD_CREATE2, &body).expect("it fits");
+    let mut asked = 0;
+    while link.send_cells(&cell).await.is_ok() {
+        asked += 1;
+        sleep(Duration::from_millis(1)).await;
+    }
+    asked
+}
+
+#[tokio::test]
+async fn strangers_with_links_are_no_part_of_a_measurement() {
+    let (tor, sink) = (LoneRelay::start().expect("a tor"), free_port());
+    let idle = tokio::spawn(async move {
+        let link = stranger(sink).await;
+        // It is gone when cells are on the way.
+        sleep(Duration::from_millis(3500)).await;
+        drop(link);
+    });
+    let flooding = tokio::spawn(async move { flood(stranger(sink).await).await });
+    let order = TransitOrder {
+        sinks: vec![sink],
+        circuits_per_sec: Some(2),
+        ..order(&tor, CryptoKind::CGO_AES128, Direction::Both)
+    };
+    let (seconds, [ours, theirs]) = carry_out(&order).await;
+    assert_eq!((seconds.len(), ours.0, theirs.0), (2, theirs.1, ours.1));
+    let asked = flooding.await.expect("it has ended");
+    assert!(asked < 1000, "cut off after {asked} cells");
+    idle.await.expect("it has ended");
+}
+
 #[tokio::test]
 async fn strangers_do_not_keep_the_relay_from_a_sink() {
-    let tor = LoneRelay::start().expect("a tor");
-    let place = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let sink = place.local_addr().expect("a port");
-    drop(place);
+    let (tor, sink) = (LoneRelay::start().expect("a tor"), free_port());
     let strangers = tokio::spawn(async move {
         let mut silent = Vec::new();
         loop {
