@@ -93,6 +93,8 @@ fn every_relay_is_measured_once_by_each_coordinator_and_hosts_at_once() {
         let rank = if index + 1 == RELAYS { 149 } else { index };
         let due = (u64::from(rank) + 1) * 125_000 * 2_953_125 / 1_000_000;
         assert!(sum.abs_diff(due) <= 1, "{name} has {sum} of {due}");
+        let links: u64 = shares.iter().map(|share| number(&share["links"])).sum();
+        assert_eq!(links, 20, "none has more than 250 Mbit/s");
         for share in shares {
             let measurer = number(&share["measurer"]);
             *used.entry((coordinator, slot, measurer)).or_insert(0) +=

@@ -18,6 +18,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use case::{Case, Witness};
 use cli::Cli;
+use ff_measurer::transit::TransitError;
 use lab::{Lab, Subject};
 use phase::Bench;
 use sample::{Sample, Work};
@@ -100,7 +101,7 @@ fn take(samples: &mut Vec<Sample>, mut sample: impl FnMut() -> Result<Sample>) -
     for attempt in 1..=ATTEMPTS {
         let sample = match sample() {
             // tor ends new circuits now and then, when it looks for old ones at that moment.
-            Err(error) if attempt < ATTEMPTS => {
+            Err(error) if attempt < ATTEMPTS && is_circuit(&error) => {
                 eprintln!("    again, because it failed: {error:#}");
                 continue;
             }
@@ -114,6 +115,11 @@ fn take(samples: &mut Vec<Sample>, mut sample: impl FnMut() -> Result<Sample>) -
         }
     }
     Ok(())
+}
+
+/// Whether a circuit of cells in transit did not open.
+fn is_circuit(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(TransitError::Circuit { .. }))
 }
 
 /// Shows a sample.

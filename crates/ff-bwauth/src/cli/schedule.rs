@@ -2,11 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
 use clap::error::ErrorKind;
+use clap::{Args, CommandFactory};
 use ff_proto::units::BytesPerSec;
-
-use clap::CommandFactory;
 
 use super::Cli;
 

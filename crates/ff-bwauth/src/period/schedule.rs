@@ -41,8 +41,6 @@ pub struct Group {
     pub demands: Vec<BytesPerSec>,
     /// Which of them have an estimate.
     pub age: Age,
-    /// Whether it is a part of a greater one that no team can measure at once.
-    pub is_part: bool,
 }
 
 /// Whether a group's relays have estimates, in the order in which groups are placed.
@@ -95,8 +93,6 @@ pub struct Schedule {
     places: Vec<u32>,
     /// Relays that need more than any team has, by their place in the list.
     too_fast: Vec<u32>,
-    /// What is left, for each team.
-    room: Vec<FirstFit>,
 }
 
 impl Schedule {
@@ -116,13 +112,14 @@ impl Schedule {
                 draw(group, places, &mut rooms, relays, &rules);
             }
         }
-        let room = rooms.into_iter().map(Rooms::into_first_fit).collect();
-        let mut schedule = Self { rules, groups, places, too_fast, room };
-        let first_new = schedule.groups.iter().take_while(|group| group.age != Age::New).count();
-        for group in first_new..schedule.groups.len() {
-            schedule.place_first(group);
+        let mut rooms: Vec<_> = rooms.into_iter().map(Rooms::into_first_fit).collect();
+        if !rules.teams.is_empty() {
+            let all = groups.iter().zip(places.chunks_mut(rules.teams.len()));
+            for (group, places) in all.filter(|(group, _)| group.age == Age::New) {
+                place_first(group, places, &mut rooms);
+            }
         }
-        schedule
+        Self { rules, groups, places, too_fast }
     }
 
     /// The schedule that is over soonest: each group in the first slot with room, the greatest first
@@ -142,23 +139,7 @@ impl Schedule {
             }
             rules.slots = rules.slots.max(count);
         }
-        Self { rules, groups, places, too_fast, room: Vec::new() }
-    }
-
-    /// Gives a group the first slots with room, a different one for each coordinator.
-    fn place_first(&mut self, group: usize) {
-        let (teams, demand) = (self.rules.teams.len(), self.groups[group].demand().max(1));
-        for team in 0..teams {
-            let places = &mut self.places[group * teams..(group + 1) * teams];
-            let mut slot = self.room[team].first(0, demand);
-            while let Some(taken) = slot.filter(|slot| places.contains(slot)) {
-                slot = self.room[team].first(taken + 1, demand);
-            }
-            if let Some(slot) = slot {
-                places[team] = slot;
-                self.room[team].take(slot, demand);
-            }
-        }
+        Self { rules, groups, places, too_fast }
     }
 
     /// The teams, in the order of their numbers here.
@@ -243,6 +224,21 @@ fn draw(group: &Group, places: &mut [u32], rooms: &mut [Rooms], relays: &[Relay]
     }
 }
 
+/// Gives a new group the first slots with room, a different one for each team.
+fn place_first(group: &Group, places: &mut [u32], rooms: &mut [FirstFit]) {
+    let demand = group.demand().max(1);
+    for (team, room) in rooms.iter_mut().enumerate() {
+        let mut slot = room.first(0, demand);
+        while let Some(taken) = slot.filter(|slot| places.contains(slot)) {
+            slot = room.first(taken + 1, demand);
+        }
+        if let Some(slot) = slot {
+            places[team] = slot;
+            room.take(slot, demand);
+        }
+    }
+}
+
 /// The least fingerprint, by which a group is known.
 fn least(members: &[u32], relays: &[Relay]) -> Fingerprint {
     members.iter().map(|&member| relays[member as usize].fingerprint).min().unwrap_or_default()
@@ -260,15 +256,17 @@ fn make_groups(relays: &[Relay], rules: &Rules) -> (Vec<Group>, Vec<u32>) {
     let mut groups = Vec::new();
     for mut members in group::together(relays) {
         members.retain(|index| !is_too_fast(index));
-        let is_part = sum(&members, &demands) > most;
-        let parts = if is_part { divide(&members, &demands, relays, most) } else { vec![members] };
+        let parts = if sum(&members, &demands) > most {
+            divide(&members, &demands, relays, most)
+        } else {
+            vec![members]
+        };
         groups.extend(parts.into_iter().filter(|members| !members.is_empty()).map(|members| {
             let new = members.iter().filter(|&&index| relays[index].estimate.is_none()).count();
             Group {
                 age: Age::of(new, members.len()),
                 demands: capped(&members, &demands, most),
                 members: members.into_iter().map(number).collect(),
-                is_part,
             }
         }));
     }

@@ -16,9 +16,10 @@ use zeroize::Zeroizing;
 use crate::cli::ScheduleArgs;
 use crate::network::consensus::{Consensus, Entry};
 use crate::network::descriptors::{Descriptor, Descriptors};
+use crate::period::allocate::{self, divide_links, links_for};
 use crate::period::schedule::{Rules, Schedule};
 use crate::period::seed::{mixed, of_period};
-use crate::period::{Fingerprint, Measurer, Relay, Team, guess_for_new};
+use crate::period::{Fingerprint, Measurer, Relay, Team, guess, guess_for_new};
 
 /// Bytes of a secret at least.
 const MIN_SECRET: usize = 32;
@@ -64,6 +65,8 @@ struct Share {
     measurer: usize,
     /// The rate it may send at.
     rate_bytes_per_sec: u64,
+    /// Over so many links.
+    links: u16,
 }
 
 /// Carries the command out.
@@ -183,12 +186,12 @@ fn report(args: &ScheduleArgs, consensus: &Consensus, relays: &[Relay], seed: [u
     let measurer = |(index, &capacity)| Measurer { name: format!("measurer {index}"), capacity };
     let measurers: Vec<_> = args.measurers.iter().enumerate().map(measurer).collect();
     let team = |number| Team { coordinator: [number; 32], measurers: measurers.clone() };
-    let estimates = relays.iter().filter_map(|relay| relay.estimate).collect();
+    let new_guess = guess_for_new(relays.iter().filter_map(|relay| relay.estimate).collect());
     let rules = Rules {
         teams: (0..args.coordinators).map(team).collect(),
         slots: args.hours * 3600 / args.slot_seconds,
         seed,
-        new_guess: guess_for_new(estimates),
+        new_guess,
         params: Params::default(),
     };
     let schedule =
@@ -201,14 +204,14 @@ fn report(args: &ScheduleArgs, consensus: &Consensus, relays: &[Relay], seed: [u
         for (slot, groups) in (0..).zip(schedule.by_slot(coordinator)) {
             let assigned = schedule.assignments(coordinator, &groups);
             rows.extend(assigned.into_iter().map(|assignment| {
+                let relay = &relays[assignment.relay as usize];
+                let nickname = nicknames.get(&relay.fingerprint).copied().unwrap_or_default();
                 Row {
                     fingerprint: name(assignment.relay),
-                    nickname: nicknames
-                        .get(&relays[assignment.relay as usize].fingerprint)
-                        .map_or_else(String::new, |&nickname| nickname.to_owned()),
+                    nickname: nickname.to_owned(),
                     coordinator,
                     slot,
-                    measurers: assignment.shares.iter().map(share).collect(),
+                    measurers: shares(&assignment.shares, guess(relay, new_guess)),
                 }
             }));
         }
@@ -224,9 +227,15 @@ fn report(args: &ScheduleArgs, consensus: &Consensus, relays: &[Relay], seed: [u
     }
 }
 
-/// A share as it is printed.
-fn share(share: &crate::period::allocate::Share) -> Share {
-    Share { measurer: share.measurer, rate_bytes_per_sec: share.rate.get() }
+/// A relay's shares as they are printed, with the links of which this is expected.
+fn shares(shares: &[allocate::Share], expected: BytesPerSec) -> Vec<Share> {
+    let links = divide_links(links_for(expected), shares);
+    let printed = shares.iter().zip(links).map(|(share, links)| Share {
+        measurer: share.measurer,
+        rate_bytes_per_sec: share.rate.get(),
+        links,
+    });
+    printed.collect()
 }
 
 /// The schedule for people.

@@ -3,6 +3,8 @@
 
 use std::collections::HashMap;
 
+use ff_bwauth::v3bw::read::{Reading, Severity};
+
 /// tor's `MAX_MEASUREMENT_AGE`.
 const MAX_AGE_SECS: u64 = 3 * 24 * 60 * 60;
 /// tor's `MAX_BW_FILE_HEADER_COUNT_IN_VOTE`: more headers do not reach the vote.
@@ -42,7 +44,15 @@ pub(crate) fn read(text: &str, now: u64) -> Result<Read, String> {
             }
         }
     }
-    if is_after_headers { Ok(read) } else { Err("no terminator".to_owned()) }
+    if !is_after_headers {
+        return Err("no terminator".to_owned());
+    }
+    // What `ff-bwauth v3bw check` says must be the same; it also names what authorities take all the same.
+    let reading = Reading::of(text.as_bytes(), now);
+    if reading.worst() > Some(Severity::Against) {
+        return Err(format!("{:?}", reading.findings));
+    }
+    Ok(read)
 }
 
 /// A line without its end, which must be there (`tor_getline` and the check after it).

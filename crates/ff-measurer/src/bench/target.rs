@@ -302,6 +302,7 @@ mod tests {
     use std::time::Duration;
 
     use ff_proto::msg::MeasEnd;
+    use ff_proto::units::BytesPerSec;
 
     use super::*;
 
@@ -379,7 +380,8 @@ mod tests {
             target: TargetAddr { addr, ed_identity: Ed25519Identity::new([0; 32]) },
             key: SigningKey::from_bytes(&[2; 32]),
             sockets: count,
-            rate: None,
+            // Of a busy machine's targets more would be on the way at the end than they echo within LINGER.
+            rate: Some(BytesPerSec::from_mbit(20)),
             duration: Duration::from_secs(secs),
             cells_per_record: 6,
             crypto: CRYPTO,
