@@ -1,5 +1,6 @@
 //! TLS between the bench's own threads: settings, and handshakes over blocking sockets.
 
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -9,6 +10,8 @@ use rustls::{ClientConnection, ServerConfig, ServerConnection};
 use tor_cert::x509::TlsKeyAndCert;
 
 use super::{BenchError, io};
+use crate::link::record::HEADER;
+use crate::window::MIN_NAP;
 
 /// The server's settings, with a fresh certificate of the kind that tor's relays have.
 pub(super) fn server_config() -> Result<Arc<ServerConfig>, BenchError> {
@@ -31,12 +34,51 @@ pub(super) fn connect(addr: std::net::SocketAddr) -> Result<TcpStream, BenchErro
     Ok(tcp)
 }
 
+/// A socket that is read a record at a time: what follows the handshake belongs to those who take the keys
+/// out, and what rustls has read of it nobody would get.
+struct Records<'a> {
+    /// The socket.
+    tcp: &'a mut TcpStream,
+    /// Bytes of the current record that are still to be read.
+    left: usize,
+}
+
+impl Read for Records<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let mut header = [0; HEADER];
+        while self.left == 0 {
+            match self.tcp.peek(&mut header)? {
+                0 => return Ok(0),
+                HEADER => {
+                    self.left = HEADER + usize::from(u16::from_be_bytes([header[3], header[4]]));
+                }
+                _ => std::thread::sleep(MIN_NAP),
+            }
+        }
+        let room = buffer.len().min(self.left);
+        let len = self.tcp.read(&mut buffer[..room])?;
+        self.left -= len;
+        Ok(len)
+    }
+}
+
+impl Write for Records<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.tcp.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.tcp.flush()
+    }
+}
+
 /// The client's handshake, with the settings of a link.
 pub(super) fn client(tcp: &mut TcpStream) -> Result<ClientConnection, BenchError> {
     let name = ServerName::IpAddress(std::net::Ipv4Addr::LOCALHOST.into());
     let mut tls = ClientConnection::new(crate::link::client_config()?, name)?;
+    let mut records = Records { tcp, left: 0 };
     while tls.is_handshaking() {
-        tls.complete_io(tcp).map_err(io("the TLS handshake"))?;
+        tls.complete_io(&mut records).map_err(io("the TLS handshake"))?;
     }
     Ok(tls)
 }
@@ -47,8 +89,9 @@ pub(super) fn server(
     config: &Arc<ServerConfig>,
 ) -> Result<ServerConnection, BenchError> {
     let mut tls = ServerConnection::new(config.clone())?;
+    let mut records = Records { tcp, left: 0 };
     while tls.is_handshaking() {
-        tls.complete_io(tcp).map_err(io("the TLS handshake"))?;
+        tls.complete_io(&mut records).map_err(io("the TLS handshake"))?;
     }
     Ok(tls)
 }
