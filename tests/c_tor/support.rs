@@ -3,12 +3,13 @@
 pub(crate) mod meter;
 
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
-use ff_bwauth::measure::{self, Plan, Progress, TeamMember};
+use ff_bwauth::measure::{self, Plan, Progress};
 use ff_bwauth::outcome::Outcome;
+use ff_bwauth::team::{LocalMeasurer, TeamMember};
 use ff_measurer::link::{LinkOptions, TargetAddr};
 use ff_measurer::measurer_id;
 use ff_proto::params::Params;
@@ -95,7 +96,11 @@ pub(crate) fn plan(node: &Node, key: &SigningKey, params: Params) -> Plan {
         fingerprint: None,
         key: key.clone(),
         params,
-        team: vec![TeamMember { key: coordinator(), sockets, rate: None, cores: Vec::new() }],
+        team: vec![TeamMember {
+            measurer: Arc::new(LocalMeasurer::new("0", coordinator(), Vec::new())),
+            sockets,
+            rate: None,
+        }],
         limit: None,
         is_local: true,
         link: LinkOptions::default(),

@@ -1,11 +1,16 @@
 //! The coordinator's and the measurers' side of a test.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ed25519_dalek::SigningKey;
-use ff_bwauth::measure::{self, Plan, Progress, TeamMember};
+use ff_bwauth::measure::{self, Plan, Progress};
 use ff_bwauth::outcome::{Failure, Outcome};
+use ff_bwauth::team::{LocalMeasurer, RemoteMeasurer, TeamMeasurer, TeamMember};
 use ff_measurer::link::LinkOptions;
+use ff_measurer::service::admission::Limits;
+use ff_measurer::service::server::{Coordinator, Service, Settings};
+use ff_measurer::{Host, measurer_id};
 use ff_proto::aggregate::Draw;
 use ff_proto::msg::ErrCode;
 use ff_proto::params::Params;
@@ -21,12 +26,39 @@ pub(crate) fn fresh_key() -> SigningKey {
     SigningKey::from_bytes(&rand::random())
 }
 
+/// A measurer in this process, or behind the service on loopback if `FF_TEST_TEAM` is `remote`: whatever
+/// these tests say of one must hold for the other.
+pub(crate) fn measurer(name: &str) -> Arc<dyn TeamMeasurer> {
+    if std::env::var_os("FF_TEST_TEAM").is_none_or(|team| team != "remote") {
+        return Arc::new(LocalMeasurer::new(name, fresh_key(), Vec::new()));
+    }
+    let (key, coordinator) = (fresh_key(), fresh_key());
+    let (id, peer) = (measurer_id(&key), measurer_id(&coordinator));
+    let settings = Settings {
+        coordinators: vec![Coordinator { name: "test".to_owned(), id: peer }],
+        limits: Limits { private_targets: true, ..Limits::default() },
+    };
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.set_nonblocking(true).expect("a socket of tokio's");
+    let addr = listener.local_addr().expect("its address");
+    let service = Service::new(Host::new(key, Vec::new()), settings);
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(async move {
+            let listener = tokio::net::TcpListener::from_std(listener).expect("a socket");
+            service.serve(listener).await.expect("it serves");
+        });
+    });
+    let remote = RemoteMeasurer::new(name, &addr.to_string(), id, &coordinator);
+    Arc::new(remote.expect("a measurer"))
+}
+
 /// A measurement of `seconds` by one measurer with 8 sockets, which checks every cell.
 pub(crate) fn plan(relay: &TestRelay, coordinator: &SigningKey, seconds: u16) -> Plan {
     let params =
         Params { sockets: 8, duration_secs: seconds, check_probability: 1.0, ..Params::default() };
-    let member =
-        TeamMember { key: fresh_key(), sockets: params.sockets, rate: None, cores: Vec::new() };
+    let measurer = measurer("0");
+    let member = TeamMember { measurer, sockets: params.sockets, rate: None };
     Plan {
         target: relay.target,
         address_text: relay.target.addr.to_string(),

@@ -24,8 +24,6 @@ mod files;
 #[cfg(feature = "demo")]
 pub mod host;
 #[cfg(feature = "measure")]
-pub mod key;
-#[cfg(feature = "measure")]
 pub mod measure;
 pub mod network;
 pub mod outcome;
@@ -50,16 +48,5 @@ pub mod v3bw;
 
 pub use files::FileError;
 
-/// Logs to standard error: warnings, with one `verbose` what happens, with two details.
-/// `RUST_LOG` beats it.
 #[cfg(feature = "measure")]
-pub fn init_logging(verbose: u8) {
-    let default = match verbose {
-        0 => "warn",
-        1 => "info",
-        _ => "debug",
-    };
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-}
+pub use ff_measurer::cli::init_logging;

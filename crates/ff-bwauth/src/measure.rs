@@ -1,4 +1,4 @@
-//! Measures one relay: the coordinator's driver, with measurers in this process.
+//! Measures one relay: the coordinator's driver, with measurers in this process or elsewhere.
 //!
 //! ```text
 //!   link to the target ──▶ MEAS_PARAMS ──▶ granted ──▶ measurers prepare ──▶ start together
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ed25519_dalek::SigningKey;
 use ff_measurer::link::{self, LinkOptions, TargetAddr};
-use ff_measurer::{Measurer, MeasurerEvent, Order, START_LEAD};
+use ff_measurer::{PartFailure, Task};
 use ff_proto::aggregate::{self, Circumstances, Draw, Verdict};
 use ff_proto::failure::FailureKind;
 use ff_proto::ids::CryptoKind;
@@ -32,6 +32,7 @@ use tokio::task::JoinSet;
 
 use crate::outcome::{CpuSeconds, Failure, Method, Outcome, SocketCounts, TargetInfo};
 use crate::samples::Samples;
+use crate::team::{PartEvent, ReadyPart, TeamMember};
 
 use error::MeasureError;
 use session::Session;
@@ -65,19 +66,6 @@ pub struct Plan {
     pub is_local: bool,
     /// How to open links, the coordinator's and the measurers'.
     pub link: LinkOptions,
-}
-
-/// One measurer of the team.
-#[derive(Clone)]
-pub struct TeamMember {
-    /// Its key.
-    pub key: SigningKey,
-    /// Its share of the sockets.
-    pub sockets: u16,
-    /// Its share of the rate.
-    pub rate: Option<BytesPerSec>,
-    /// The cores it runs on.
-    pub cores: Vec<usize>,
 }
 
 /// Measures the relay; runs on tokio. `watch` is told how it goes.
@@ -160,20 +148,22 @@ impl Run<'_> {
         self.samples.set_grant(grant.duration_secs, grant.ratio);
         self.grant = Some(Grant { secs: grant.duration_secs, crypto: grant.crypto });
         watch(Progress::Step("granted; opening the measurement links"));
-        let orders = orders(self.plan, &grant);
+        let tasks = tasks(self.plan, &grant);
         let team = tokio::select! {
-            team = tokio::time::timeout(PREPARE_TIMEOUT, prepare(&orders)) => {
+            team = tokio::time::timeout(PREPARE_TIMEOUT, prepare(&self.plan.team, &tasks)) => {
                 team.map_err(|_| SessionFailure::Timeout("the measurement links' handshakes"))??
             }
             // Nothing may come from the relay now, so whatever comes is the reason to stop.
             error = session.watch_until_failure() => return Err(error),
         };
-        self.opened = team.iter().map(|measurer| u64::from(measurer.opened())).sum();
-        let at = Instant::now() + START_LEAD;
+        self.opened = team.iter().map(|part| u64::from(part.opened())).sum();
+        let lead = team.iter().map(|part| part.start_lead()).max().unwrap_or_default();
+        let at = Instant::now() + lead;
         session.start(at);
         self.has_started = true;
-        for measurer in &team {
-            measurer.start(at);
+        let mut team = team;
+        for part in &mut team {
+            part.start(at);
         }
         watch(Progress::Started { at, seconds: grant.duration_secs });
         let (events, _tasks) = forward_events(team);
@@ -184,7 +174,7 @@ impl Run<'_> {
     async fn collect(
         &mut self,
         session: &mut Session,
-        mut events: mpsc::UnboundedReceiver<(usize, MeasurerEvent)>,
+        mut events: mpsc::UnboundedReceiver<(usize, PartEvent)>,
         watch: &mut impl FnMut(Progress<'_>),
     ) -> Result<(), MeasureError> {
         let mut running = self.plan.team.len();
@@ -197,18 +187,15 @@ impl Run<'_> {
             }
             tokio::select! {
                 Some((index, event)) = events.recv() => match event {
-                    MeasurerEvent::Second(report) => {
+                    PartEvent::Second(report) => {
                         self.samples.add_measurement(&report);
                         self.samples.show_full_seconds(watch);
                     }
-                    MeasurerEvent::Done(totals) => {
+                    PartEvent::Done(totals) => {
                         self.samples.add_totals(&totals);
                         running -= 1;
                     }
-                    MeasurerEvent::Failed(source) => {
-                        return Err(MeasureError::Measurer { index, source });
-                    }
-                    _ => {}
+                    PartEvent::Failed(source) => return Err(failed(&self.plan.team[index], source)),
                 },
                 event = session.next_event(), if reporting => match event? {
                     CoordinatorEvent::Background(report) => {
@@ -296,44 +283,50 @@ fn is_about_a_cell(kind: FailureKind) -> bool {
 }
 
 /// What each measurer is to do.
-fn orders(plan: &Plan, grant: &MeasParamsOk) -> Vec<Order> {
-    let order = |member: &TeamMember| Order {
+fn tasks(plan: &Plan, grant: &MeasParamsOk) -> Vec<Task> {
+    let task = |member: &TeamMember| Task {
         measurement: grant.measurement,
         target: plan.target,
-        key: member.key.clone(),
         sockets: member.sockets,
         rate: member.rate,
-        duration: Duration::from_secs(u64::from(grant.duration_secs)),
-        cells_per_record: plan.params.cells_per_record,
+        duration_secs: grant.duration_secs,
+        cells_per_record: u8::try_from(plan.params.cells_per_record).unwrap_or(u8::MAX),
         crypto: grant.crypto,
         check_probability: plan.params.check_probability,
-        cores: member.cores.clone(),
-        link: plan.link.clone(),
+        connect_timeout: plan.link.connect_timeout,
+        handshake_timeout: plan.link.handshake_timeout,
     };
-    plan.team.iter().map(order).collect()
+    plan.team.iter().map(task).collect()
+}
+
+/// A measurer has failed.
+fn failed(member: &TeamMember, source: PartFailure) -> MeasureError {
+    MeasureError::Measurer { name: member.measurer.name().to_owned(), source }
 }
 
 /// Prepares all measurers at once; the first that fails ends it.
-async fn prepare(orders: &[Order]) -> Result<Vec<Measurer>, MeasureError> {
-    let preparing = orders.iter().enumerate().map(|(index, order)| async move {
-        let prepared = Measurer::prepare(order).await;
-        prepared.map_err(|source| MeasureError::Measurer { index, source })
+async fn prepare(
+    team: &[TeamMember],
+    tasks: &[Task],
+) -> Result<Vec<Box<dyn ReadyPart>>, MeasureError> {
+    let preparing = team.iter().zip(tasks).map(|(member, task)| async move {
+        member.measurer.prepare(task).await.map_err(|source| failed(member, source))
     });
     futures::future::try_join_all(preparing).await
 }
 
 /// Brings all measurers' events together. The measurers stop when the tasks are dropped.
 fn forward_events(
-    team: Vec<Measurer>,
-) -> (mpsc::UnboundedReceiver<(usize, MeasurerEvent)>, JoinSet<()>) {
+    team: Vec<Box<dyn ReadyPart>>,
+) -> (mpsc::UnboundedReceiver<(usize, PartEvent)>, JoinSet<()>) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let mut tasks = JoinSet::new();
-    for (index, mut measurer) in team.into_iter().enumerate() {
+    for (index, mut part) in team.into_iter().enumerate() {
         let sender = sender.clone();
         tasks.spawn(async move {
             loop {
-                let event = measurer.next_event().await;
-                let is_last = !matches!(event, MeasurerEvent::Second(_));
+                let event = part.next_event().await;
+                let is_last = !matches!(event, PartEvent::Second(_));
                 if sender.send((index, event)).is_err() || is_last {
                     return;
                 }

@@ -12,8 +12,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use base64ct::{Base64Unpadded, Encoding};
 use ff_measurer::link::{LinkOptions, TargetAddr};
-use ff_measurer::measurer_id;
 use ff_measurer::transit::TransitOrder;
+use ff_measurer::{key, measurer_id};
 
 use crate::cli::{Cli, Command, Common, Demo, Measure};
 use crate::demo;
@@ -22,7 +22,7 @@ use crate::measure::{self, Plan};
 use crate::outcome::{self, ClientTraffic, Outcome};
 use crate::screen::{Screen, summary};
 use crate::v3bw::{BandwidthFile, MAX_FILE_AGE_SECS, Publication};
-use crate::{files, key, report, results, team, v3bw};
+use crate::{files, report, results, team, v3bw};
 
 /// Where `demo` writes when it is not told.
 const DEMO_DIR: &str = "flashflow-demo";

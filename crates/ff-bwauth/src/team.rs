@@ -1,61 +1,79 @@
-//! From the command line to parameters and a team: sockets, rate and cores shared out.
+//! The team: measurers that can be given work, in this process or on other hosts.
+//!
+//! ```text
+//!   Task ─▶ TeamMeasurer::prepare ─▶ ReadyPart::start ─▶ PartEvent::{Second, Done, Failed}
+//!             ├ LocalMeasurer: ff_measurer::Measurer
+//!             └ RemoteMeasurer: the same on another host, by gRPC
+//! ```
+//!
+//! A measurement is over for a measurer when its [`ReadyPart`] is dropped, whatever has happened before.
 
-use ed25519_dalek::SigningKey;
-use ff_proto::params::Params;
+mod local;
+mod remote;
+mod share;
 
-use crate::cli::Common;
-use crate::measure::TeamMember;
-use crate::period::allocate::links_for;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-/// The measurement's parameters.
-#[must_use]
-pub fn params(common: &Common) -> Params {
-    Params {
-        sockets: sockets(common),
-        duration_secs: common.duration,
-        ratio: common.ratio,
-        cells_per_record: usize::from(common.cells_per_record),
-        crypto: common.crypto.kinds(),
-        ..Params::default()
-    }
+use async_trait::async_trait;
+use ff_measurer::{PartFailure, SecondReport, Task, WorkerTotals};
+use ff_proto::ids::Ed25519Id;
+use ff_proto::units::BytesPerSec;
+
+pub use local::LocalMeasurer;
+pub use remote::RemoteMeasurer;
+pub use share::{cores, params, share_out, sockets};
+
+/// A measurer, wherever it runs.
+#[async_trait]
+pub trait TeamMeasurer: Send + Sync {
+    /// How people call it.
+    fn name(&self) -> &str;
+
+    /// Its identity, by which relays know it.
+    fn id(&self) -> Ed25519Id;
+
+    /// Opens the links of a task.
+    ///
+    /// # Errors
+    /// [`PartFailure`], when it cannot or does not want to.
+    async fn prepare(&self, task: &Task) -> Result<Box<dyn ReadyPart>, PartFailure>;
 }
 
-/// Links to the relay, which follow from the fastest one that the team's rate is enough for.
-#[must_use]
-pub fn sockets(common: &Common) -> u16 {
-    let params = Params::default();
-    common.sockets.unwrap_or_else(|| {
-        let expected = common.rate.0.map(|rate| rate.scale(1.0 / params.excess_factor()));
-        expected.map_or(params.sockets, links_for)
-    })
+/// A measurer whose links are open. Dropping it closes them.
+#[async_trait]
+pub trait ReadyPart: Send {
+    /// Links that are open.
+    fn opened(&self) -> u16;
+
+    /// How long before the start it must be told of it.
+    fn start_lead(&self) -> Duration;
+
+    /// Starts the sending at a moment that lies ahead.
+    fn start(&mut self, at: Instant);
+
+    /// What happens next; cancel-safe. After `Done` or `Failed` nothing does.
+    async fn next_event(&mut self) -> PartEvent;
 }
 
-/// Shares sockets, rate and cores out among measurers with fresh keys.
-#[must_use]
-pub fn share_out(common: &Common, measurers: u8, cores: &[usize]) -> Vec<TeamMember> {
-    let sockets = sockets(common);
-    let count = u16::from(measurers).clamp(1, sockets);
-    (0..count)
-        .map(|index| TeamMember {
-            key: SigningKey::from_bytes(&rand::random()),
-            sockets: sockets / count + u16::from(index < sockets % count),
-            rate: common.rate.0.map(|rate| rate.scale(1.0 / f64::from(count))),
-            cores: share_of_cores(cores, usize::from(index), usize::from(count)),
-        })
-        .collect()
+/// What a measurer tells of its part.
+#[derive(Debug)]
+pub enum PartEvent {
+    /// A second is full.
+    Second(SecondReport),
+    /// It is over.
+    Done(Box<WorkerTotals>),
+    /// It has failed, and its links are closing.
+    Failed(PartFailure),
 }
 
-/// The cores of one measurer of several: every `count`th, and at least one.
-fn share_of_cores(cores: &[usize], index: usize, count: usize) -> Vec<usize> {
-    if cores.is_empty() {
-        return Vec::new();
-    }
-    let share: Vec<_> = cores.iter().copied().skip(index).step_by(count).collect();
-    if share.is_empty() { vec![cores[index % cores.len()]] } else { share }
-}
-
-/// The processor cores of this machine.
-#[must_use]
-pub fn cores() -> Vec<usize> {
-    core_affinity::get_core_ids().unwrap_or_default().into_iter().map(|core| core.id).collect()
+/// A measurer with its share of one measurement.
+#[derive(Clone)]
+pub struct TeamMember {
+    /// Who.
+    pub measurer: Arc<dyn TeamMeasurer>,
+    /// Its share of the sockets.
+    pub sockets: u16,
+    /// Its share of the rate; `None` for as fast as it goes.
+    pub rate: Option<BytesPerSec>,
 }

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod service;
 mod transit;
 
 use std::fmt::Write as _;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 
+pub use self::service::{InitOptions, RunOptions};
 pub use self::transit::{Crypto, TransitOptions, Way, parse_key};
 use crate::bench::{self, BenchOptions, Record, Throughput};
 
@@ -20,11 +22,20 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+    /// Log more: warnings by default, -v for what happens, -vv for details.
+    #[arg(short, long, action = clap::ArgAction::Count, global = true)]
+    pub verbose: u8,
 }
 
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Make this host a measurer: a key, a config, and the lines for its coordinator's config.
+    Init(InitOptions),
+    /// Measure relays for the coordinators that the config names, until SIGTERM.
+    ///
+    /// SIGHUP has the config's limits and coordinators read again.
+    Run(RunOptions),
     /// Find out what one core of this host can measure.
     ///
     /// Compares, in one run and over loopback, an echo over plain TCP, an echo over TLS, and the
@@ -61,9 +72,34 @@ pub struct Bench {
 /// When it cannot be carried out.
 pub fn run(cli: &Cli) -> Result<ExitCode> {
     match &cli.command {
+        Command::Init(options) => service::init(options),
+        Command::Run(options) => service::run(options),
         Command::Bench(options) => run_bench(options),
         Command::Transit(options) => transit::run(options),
     }
+}
+
+/// Logs to standard error; `RUST_LOG` beats `verbose`.
+pub fn init_logging(verbose: u8) {
+    let default = match verbose {
+        0 => "warn",
+        1 => "info",
+        _ => "debug",
+    };
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+}
+
+/// Tells the user something on standard error.
+fn note(text: &str) {
+    // Nobody may be reading standard error, and that is no reason to stop.
+    drop(writeln!(std::io::stderr(), "{text}"));
+}
+
+/// Writes to standard output.
+fn print(text: &str) -> Result<()> {
+    std::io::stdout().write_all(text.as_bytes()).context("Failed to write to standard output")
 }
 
 /// Carries `bench` out.

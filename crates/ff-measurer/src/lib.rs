@@ -9,18 +9,22 @@
 //!
 //! [`transit`] sends cells through relays instead, to sinks and back, with the same workers.
 //!
-//! The central types are [`Order`], [`Measurer`] and [`link::Link`]. `socket.rs` and `worker.rs`
+//! The central types are [`Task`], [`Order`], [`Measurer`] and [`link::Link`]. `socket.rs` and `worker.rs`
 //! are the hot path: no allocation, lock or system call per cell.
 
 pub mod bench;
 mod circuits;
 pub mod cli;
+pub mod config;
 mod fault;
+pub mod key;
 pub mod link;
 mod measurer;
 mod order;
 mod report;
+pub mod service;
 mod socket;
+mod task;
 pub mod transit;
 mod window;
 mod worker;
@@ -28,3 +32,4 @@ mod worker;
 pub use measurer::{Measurer, MeasurerEvent, START_LEAD, measurer_id};
 pub use order::{LinkFailure, MeasurerError, Order, SecondReport, WorkerTotals};
 pub use report::thread_cpu_time;
+pub use task::{Host, PartFailure, Task};

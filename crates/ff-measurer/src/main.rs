@@ -3,10 +3,12 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use ff_measurer::cli::{Cli, run};
+use ff_measurer::cli::{Cli, init_logging, run};
 
 fn main() -> ExitCode {
-    match run(&Cli::parse()) {
+    let cli = Cli::parse();
+    init_logging(cli.verbose);
+    match run(&cli) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("ff-measurer: {error:#}");

@@ -1,5 +1,7 @@
 //! What a measurer is asked to do, and what it reports.
 
+mod kind;
+
 use std::time::Duration;
 
 use ed25519_dalek::SigningKey;

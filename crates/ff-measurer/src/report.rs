@@ -11,7 +11,7 @@ use crate::order::{SecondReport, WorkerTotals};
 const MAX_ROUND_TRIP_MICROS: u64 = 120_000_000;
 
 /// A histogram of round trips with two or three significant digits.
-fn round_trips(digits: u8) -> Histogram<u64> {
+pub(crate) fn round_trips(digits: u8) -> Histogram<u64> {
     Histogram::new_with_bounds(1, MAX_ROUND_TRIP_MICROS, digits)
         .expect("the bounds and digits are within what the crate allows")
 }

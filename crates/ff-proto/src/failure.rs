@@ -38,6 +38,12 @@ macro_rules! kinds {
                 }
             }
 
+            /// The kind with this code.
+            #[must_use]
+            pub fn from_code(code: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|kind| kind.code() == code)
+            }
+
             /// The exit status of programs that fail by it.
             #[must_use]
             pub const fn exit_status(self) -> u8 {
@@ -140,6 +146,7 @@ mod tests {
         assert_eq!(codes.len(), FailureKind::ALL.len());
         for kind in FailureKind::ALL {
             let code = kind.code();
+            assert_eq!(FailureKind::from_code(code), Some(*kind));
             assert!(code.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'), "{code}");
             // 0 is success, 2 a wrong command line; 10, 11 and 13 are verdicts.
             assert!(matches!(kind.exit_status(), 1 | 3..=9 | 12), "{code}");

@@ -1,13 +1,15 @@
 //! What the relay is made to do: forward downloads or cells in transit, and be measured.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use ed25519_dalek::SigningKey;
-use ff_bwauth::measure::{self, Plan, Progress, TeamMember};
+use ff_bwauth::measure::{self, Plan, Progress};
 use ff_bwauth::outcome::Outcome;
+use ff_bwauth::team::{LocalMeasurer, TeamMember};
 use ff_measurer::link::{LinkOptions, TargetAddr};
 use ff_proto::aggregate;
 use ff_proto::params::Params;
@@ -202,10 +204,13 @@ fn plan(case: &Case, node: &Node, key: &SigningKey, sockets: u16) -> Plan {
             ..Params::default()
         },
         team: vec![TeamMember {
-            key: SigningKey::from_bytes(&rand::random()),
+            measurer: Arc::new(LocalMeasurer::new(
+                "0",
+                SigningKey::from_bytes(&rand::random()),
+                vec![OTHER_CORE],
+            )),
             sockets,
             rate: None,
-            cores: vec![OTHER_CORE],
         }],
         limit: None,
         is_local: true,

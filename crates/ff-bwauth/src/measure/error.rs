@@ -1,17 +1,14 @@
 //! Why a measurement fails, and which kind of failure that is.
 
-use std::io;
-
+use ff_measurer::PartFailure;
+use ff_measurer::link::LinkError;
 use ff_measurer::link::control::ControlError;
-use ff_measurer::link::{LinkError, Stage};
 use ff_measurer::transit::TransitError;
-use ff_measurer::{LinkFailure, MeasurerError};
 use ff_proto::failure::{FailureKind, Fault};
 use ff_proto::msg::ErrCode;
 use ff_proto::params::ParamError;
 use ff_proto::session::coordinator::BadRequest;
 use ff_proto::session::{PeerViolation, SessionFailure};
-use rustix::io::Errno;
 
 use crate::outcome::Failure;
 use crate::samples::MissingSample;
@@ -46,12 +43,12 @@ pub(super) enum MeasureError {
     )]
     ClosedOnRequest,
     /// A measurer failed.
-    #[error("measurer {index} failed")]
+    #[error("measurer {name} failed")]
     Measurer {
         /// Which.
-        index: usize,
+        name: String,
         /// How.
-        source: MeasurerError,
+        source: PartFailure,
     },
     /// A second is not whole.
     #[error(transparent)]
@@ -83,12 +80,12 @@ impl MeasureError {
     /// Its kind.
     pub(super) fn kind(&self) -> FailureKind {
         match self {
-            Self::Link(error) => link_kind(error),
+            Self::Link(error) => error.kind(),
             Self::WrongFingerprint { .. } => FailureKind::WrongIdentity,
             Self::Control(_) => FailureKind::CoordinatorLinkLost,
             Self::ClosedOnRequest => FailureKind::NotSupported,
             Self::Session(failure) => failure.kind(),
-            Self::Measurer { source, .. } => measurer_kind(source),
+            Self::Measurer { source, .. } => source.kind,
             Self::Missing(_) => FailureKind::MissingSample,
             Self::NoEcho | Self::NothingCameThrough => FailureKind::NoEcho,
             Self::Transit(error) => transit_kind(error),
@@ -99,10 +96,8 @@ impl MeasureError {
     /// The code that the relay gave for it, if it gave one.
     fn relay_code(&self) -> Option<ErrCode> {
         match self {
-            Self::Session(failure)
-            | Self::Measurer { source: MeasurerError::Session(failure), .. } => {
-                failure.relay_code()
-            }
+            Self::Session(failure) => failure.relay_code(),
+            Self::Measurer { source, .. } => source.relay_code,
             _ => None,
         }
     }
@@ -126,80 +121,26 @@ impl From<MeasureError> for Failure {
 fn transit_kind(error: &TransitError) -> FailureKind {
     match error {
         TransitError::Order(_) => FailureKind::BadPlan,
-        TransitError::Link(error) => link_kind(error),
+        TransitError::Link(error) => error.kind(),
         TransitError::Control(_) => FailureKind::LinksLost,
         TransitError::Timeout(_) => FailureKind::Timeout,
         TransitError::Circuit { .. } | TransitError::Elsewhere { .. } => FailureKind::CircuitFailed,
         TransitError::NothingArrived(_) => FailureKind::NoEcho,
-        TransitError::Measurer(error) => measurer_kind(error),
+        TransitError::Measurer(error) => error.kind(),
         _ => FailureKind::MeasurerFailed,
     }
-}
-
-/// The kind of a measurer's failure.
-fn measurer_kind(error: &MeasurerError) -> FailureKind {
-    match error {
-        // A team that cannot reach the relay at all has the reason of its links, and so has one whose
-        // own machine is short of something.
-        MeasurerError::TooFewLinks { opened, source, .. } => match source.as_ref() {
-            LinkFailure::Open(error) => match link_kind(error) {
-                kind if *opened == 0 || kind == FailureKind::MeasurerFailed => kind,
-                _ => FailureKind::TooFewLinks,
-            },
-            _ => FailureKind::TooFewLinks,
-        },
-        MeasurerError::LinksLost { source, .. } => match source.as_ref() {
-            LinkFailure::Circuit(_) => FailureKind::CircuitFailed,
-            _ => FailureKind::LinksLost,
-        },
-        MeasurerError::Session(failure) => failure.kind(),
-        _ => FailureKind::MeasurerFailed,
-    }
-}
-
-/// The kind of a link that did not open.
-fn link_kind(error: &LinkError) -> FailureKind {
-    match error {
-        LinkError::Refused { .. } => FailureKind::ConnectionRefused,
-        LinkError::Unreachable { .. } => FailureKind::Unreachable,
-        LinkError::ConnectTimeout { .. } | LinkError::HandshakeTimeout { .. } => {
-            FailureKind::Timeout
-        }
-        LinkError::NotTls { .. } => FailureKind::NotTls,
-        LinkError::NotTor { .. } => FailureKind::NotTor,
-        LinkError::WrongIdentity { .. } => FailureKind::WrongIdentity,
-        LinkError::BadCertificates { .. } | LinkError::CertificatesExpired { .. } => {
-            FailureKind::BadCertificates
-        }
-        LinkError::Setup { .. } => FailureKind::MeasurerFailed,
-        LinkError::Io { stage: Stage::Tcp, source, .. } if is_ours(source) => {
-            FailureKind::MeasurerFailed
-        }
-        _ => FailureKind::LinkFailed,
-    }
-}
-
-/// Whether a socket could not be had because this machine is short of something, or forbids it.
-fn is_ours(error: &io::Error) -> bool {
-    const OURS: [Errno; 8] = [
-        Errno::MFILE,
-        Errno::NFILE,
-        Errno::NOBUFS,
-        Errno::NOMEM,
-        Errno::ADDRNOTAVAIL,
-        Errno::ACCESS,
-        Errno::PERM,
-        Errno::AFNOSUPPORT,
-    ];
-    Errno::from_io_error(error).is_some_and(|errno| OURS.contains(&errno))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io;
     use std::net::SocketAddr;
 
+    use ff_measurer::link::Stage;
+    use ff_measurer::{LinkFailure, MeasurerError};
     use ff_proto::codec::DecodeError;
     use ff_proto::msg::MeasErr;
+    use rustix::io::Errno;
 
     use super::*;
 
@@ -226,13 +167,16 @@ mod tests {
             ),
             (refused().into(), "refused", Some(65535), &["refused", "code 65535"]),
             (
-                MeasureError::Measurer { index: 1, source: refused().into() },
+                MeasureError::Measurer {
+                    name: "1".to_owned(),
+                    source: MeasurerError::from(refused()).into(),
+                },
                 "refused",
                 Some(65535),
                 &["measurer 1 failed", "code 65535"],
             ),
             (
-                MeasureError::Measurer { index: 0, source: lost },
+                MeasureError::Measurer { name: "0".to_owned(), source: lost.into() },
                 "too_few_links",
                 None,
                 &["only 1 of 4 links", "cannot be reached", "connection reset"],
@@ -256,7 +200,7 @@ mod tests {
             let link = LinkError::Io { peer, stage: Stage::Tcp, source: errno.into() };
             let source = Box::new(LinkFailure::Open(link));
             let source = MeasurerError::TooFewLinks { opened, asked: 160, source };
-            MeasureError::Measurer { index: 0, source }.kind()
+            MeasureError::Measurer { name: "0".to_owned(), source: source.into() }.kind()
         };
         for opened in [0, 79] {
             let kind = no_socket(Errno::MFILE, opened);

@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use ff_measurer::link;
 use ff_measurer::link::control::{ControlError, ControlLink};
-use ff_measurer::measurer_id;
 use ff_proto::cell::CellRef;
 use ff_proto::ids::MeasurementId;
 use ff_proto::msg::{MeasParams, MeasParamsOk, MeasurerGrant};
@@ -32,7 +31,7 @@ impl Session {
     /// Sends the request.
     pub(super) async fn ask(link: link::Link, plan: &Plan) -> Result<Self, MeasureError> {
         let measurers = plan.team.iter().map(|member| MeasurerGrant {
-            id: measurer_id(&member.key),
+            id: member.measurer.id(),
             sockets: member.sockets,
             address: None,
         });

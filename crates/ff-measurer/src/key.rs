@@ -1,4 +1,5 @@
-//! The coordinator's key file: 32 bytes in base64, readable by its owner only.
+//! The key file of a host, which is all that others know it by: 32 bytes in base64, readable by its owner
+//! only, in directories that nobody else can write to.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -8,6 +9,8 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
+use ff_proto::ids::Ed25519Id;
+use fs_mistrust::Mistrust;
 use tempfile::NamedTempFile;
 use zeroize::Zeroizing;
 
@@ -17,22 +20,58 @@ const MAX_LEN: u64 = 128;
 /// Reads the key, or makes the file with a fresh one.
 ///
 /// # Errors
-/// Naming the file: when it cannot be read or made, when others may read it, or when it holds no
-/// key.
+/// Naming the file: when it cannot be read or made, when others may read or replace it, or when it holds
+/// no key.
 pub fn load_or_make(path: &Path) -> Result<SigningKey> {
-    match fs::metadata(path) {
-        Ok(data) if data.permissions().mode() & 0o077 != 0 => {
-            bail!("{0} may be read by others; if nobody has, run: chmod 600 {0}", path.display())
-        }
-        Ok(data) if data.len() <= MAX_LEN => load(path),
-        Ok(_) => bail!("{} holds no key", path.display()),
-        Err(error) if error.kind() == ErrorKind::NotFound => make(path),
-        Err(error) => Err(error).with_context(|| format!("Failed to read {}", path.display())),
+    match fs::exists(path) {
+        Ok(false) => make(path),
+        _ => load(path),
     }
 }
 
 /// Reads the key.
-fn load(path: &Path) -> Result<SigningKey> {
+///
+/// # Errors
+/// As [`load_or_make`], and when there is no such file.
+pub fn load(path: &Path) -> Result<SigningKey> {
+    match fs::metadata(path) {
+        Ok(data) if data.permissions().mode() & 0o077 != 0 => {
+            bail!("{0} may be read by others; if nobody has, run: chmod 600 {0}", path.display())
+        }
+        Ok(data) if data.len() <= MAX_LEN => read(path),
+        Ok(_) => bail!("{} holds no key", path.display()),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            bail!("there is no key {}; make one with the command init", path.display())
+        }
+        Err(error) => Err(error).with_context(|| format!("Failed to read {}", path.display())),
+    }
+}
+
+/// A host's identity as others write it down: its public key in base64.
+#[must_use]
+pub fn identity_text(id: &Ed25519Id) -> String {
+    Base64Unpadded::encode_string(&id.0)
+}
+
+/// Reads an identity.
+///
+/// # Errors
+/// A text that says what one looks like.
+pub fn parse_identity(text: &str) -> std::result::Result<Ed25519Id, String> {
+    let bytes = Base64Unpadded::decode_vec(text.trim().trim_end_matches('='));
+    match bytes.as_deref().map(<[u8; 32]>::try_from) {
+        Ok(Ok(bytes)) => Ok(Ed25519Id(bytes)),
+        _ => Err("not an Ed25519 identity: it should be 43 base64 characters".to_owned()),
+    }
+}
+
+/// Reads the file.
+fn read(path: &Path) -> Result<SigningKey> {
+    let trusted = Mistrust::builder().controlled_by_default_env_var().build();
+    let trusted = trusted.context("Failed to find out whom to trust with files")?;
+    trusted.verifier().require_file().check(path).with_context(|| {
+        format!("{} is not safe from others; who may write to its directories?", path.display())
+    })?;
     let failed = || format!("Failed to read {}", path.display());
     let text = Zeroizing::new(fs::read_to_string(path).with_context(failed)?);
     let mut bytes = Zeroizing::new([0; 32]);

@@ -1,0 +1,10 @@
+//! Compiles the messages of `proto/team.proto`, without a protoc of the system's.
+
+use std::error::Error;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo:rerun-if-changed=proto/team.proto");
+    let files = protox::compile(["proto/team.proto"], ["proto"])?;
+    tonic_prost_build::configure().compile_fds(files)?;
+    Ok(())
+}

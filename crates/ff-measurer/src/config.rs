@@ -1,0 +1,213 @@
+//! The measurer's config: `measurer.toml`.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use ff_proto::units::BytesPerSec;
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
+
+use crate::key;
+use crate::service::admission::Limits;
+use crate::service::server::{Coordinator, Settings};
+
+/// A config as it stands in the file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Where coordinators reach this host.
+    pub listen: SocketAddr,
+    /// The file of the host's key; a relative path is one from the config's directory.
+    pub key: PathBuf,
+    /// The processor cores to measure with; all if there are none.
+    #[serde(default)]
+    pub cores: Vec<usize>,
+    /// What the operator allows.
+    #[serde(default)]
+    limits: LimitsTable,
+    /// Who may give work.
+    #[serde(default, rename = "coordinator")]
+    coordinators: Vec<CoordinatorTable>,
+}
+
+/// The table `limits`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LimitsTable {
+    /// How fast all measurements together may send.
+    #[serde(default, deserialize_with = "parsed")]
+    rate: Option<BytesPerSec>,
+    /// How many relays at once.
+    relays_at_once: Option<u16>,
+    /// How many links at once.
+    links: Option<u32>,
+    /// When measurements may begin.
+    #[serde(default, deserialize_with = "parsed")]
+    hours: Option<crate::service::admission::Hours>,
+    /// Whether relays may be at addresses that are not public.
+    #[serde(default)]
+    private_targets: bool,
+}
+
+/// A table `coordinator`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CoordinatorTable {
+    /// How the operator calls it.
+    name: String,
+    /// Its identity.
+    identity: String,
+}
+
+/// Reads what stands in the file as text.
+fn parsed<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    T: std::str::FromStr,
+    T::Err: std::fmt::Display,
+{
+    let text = String::deserialize(deserializer)?;
+    text.parse().map(Some).map_err(D::Error::custom)
+}
+
+impl Config {
+    /// Reads a config.
+    ///
+    /// # Errors
+    /// Naming the file, the line and what is wrong with it.
+    pub fn load(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path);
+        let text = text.with_context(|| format!("Failed to read {}", path.display()))?;
+        let mut config: Self = toml::from_str(&text).map_err(|error| {
+            anyhow::anyhow!("{}: {}", path.display(), error.to_string().trim_end())
+        })?;
+        if config.key.is_relative() {
+            config.key = path.parent().unwrap_or(Path::new(".")).join(&config.key);
+        }
+        config.settings().with_context(|| path.display().to_string())?;
+        Ok(config)
+    }
+
+    /// What may change while the service runs.
+    ///
+    /// # Errors
+    /// When a coordinator has no good key, or two share one.
+    pub fn settings(&self) -> Result<Settings> {
+        let mut seen = HashSet::new();
+        let mut coordinators = Vec::new();
+        for CoordinatorTable { name, identity } in &self.coordinators {
+            let id = key::parse_identity(identity)
+                .map_err(|error| anyhow::anyhow!("the coordinator {name:?}: {error}"))?;
+            if !seen.insert(id) {
+                bail!("the coordinator {name:?} has the identity of another one");
+            }
+            coordinators.push(Coordinator { name: name.clone(), id });
+        }
+        let default = Limits::default();
+        let limits = Limits {
+            rate: self.limits.rate,
+            relays_at_once: self.limits.relays_at_once.unwrap_or(default.relays_at_once),
+            links: self.limits.links.unwrap_or(default.links),
+            hours: self.limits.hours,
+            private_targets: self.limits.private_targets,
+        };
+        Ok(Settings { coordinators, limits })
+    }
+}
+
+/// A new config with comments, for a host that listens here.
+#[must_use]
+pub fn template(listen: SocketAddr) -> String {
+    let Limits { relays_at_once, links, .. } = Limits::default();
+    format!(
+        r#"# A measurer of FlashFlow. `ff-measurer run --config FILE` takes it; SIGHUP has it read again.
+
+# Where coordinators reach this host, by TCP.
+listen = "{listen}"
+
+# The host's key, made by `ff-measurer init`; a relative path is one from this file's directory.
+key = "measurer.key"
+
+# The processor cores to measure with; by default all.
+# cores = [0, 1]
+
+[limits]
+# How fast all measurements together may send, as in "750Mbit". Set it to what this host's network can
+# spare: it sends as much as it receives. Without it there is no bound.
+# rate = "1Gbit"
+
+# How many relays may be measured at once, and over how many links to all of them.
+relays_at_once = {relays_at_once}
+links = {links}
+
+# When measurements may begin, in UTC; by default at any time.
+# hours = "22:00-06:00"
+
+# Whether relays may be measured at addresses that are not public, as in a test network.
+private_targets = false
+
+# A coordinator that may give work: the line that `ff-bwauth init` prints. One table for each.
+# [[coordinator]]
+# name = "bwauth-1"
+# identity = "…"
+"#
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads this text as a config.
+    fn load(text: &str) -> Result<Config, String> {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("measurer.toml");
+        std::fs::write(&path, text).expect("a file");
+        Config::load(&path).map_err(|error| format!("{error:#}"))
+    }
+
+    /// Two coordinators.
+    fn two(first: u8, second: u8) -> String {
+        let table = |name, byte: u8| {
+            let identity = key::identity_text(&ff_proto::ids::Ed25519Id([byte; 32]));
+            format!("[[coordinator]]\nname = \"{name}\"\nidentity = \"{identity}\"\n")
+        };
+        format!("{}{}", table("a", first), table("b", second))
+    }
+
+    #[test]
+    fn what_init_writes_can_be_read() {
+        let listen = "127.0.0.1:9230".parse().expect("an address");
+        let config = load(&template(listen)).expect("a good config");
+        assert_eq!(config.listen, listen);
+        assert_eq!(config.settings().expect("good").limits, Limits::default());
+        let text = template(listen).replace("# rate", "rate").replace("# hours", "hours");
+        let text = format!("{text}\n{}", two(1, 2));
+        let settings = load(&text).expect("a good config").settings().expect("good");
+        assert_eq!(settings.limits.rate, Some(BytesPerSec::from_mbit(1000)));
+        assert_eq!(
+            settings.limits.hours.map(|hours| hours.to_string()),
+            Some("22:00-06:00".into())
+        );
+        assert_eq!(settings.coordinators.len(), 2);
+    }
+
+    #[test]
+    fn errors_name_the_file_and_the_line() {
+        let good = template("[::1]:9230".parse().expect("an address"));
+        for (bad, parts) in [
+            (good.replace("relays_at_once", "relays_at_onec"), &["line 21", "relays_at_onec"][..]),
+            (good.replace("# rate = \"1Gbit\"", "rate = \"fast\""), &["line 18", "fast"]),
+            (good.replace("listen =", "listen = 1 #"), &["line 4"]),
+            (format!("{good}{}", two(1, 1)), &["\"b\"", "another"]),
+            (format!("{good}[[coordinator]]\nname = \"x\"\nidentity = \"AAAA\""), &["\"x\"", "43"]),
+        ] {
+            let error = load(&bad).expect_err("a bad config");
+            let all = parts.iter().chain(&["measurer.toml"]);
+            for part in all {
+                assert!(error.contains(part), "{part:?} in {error}");
+            }
+        }
+    }
+}

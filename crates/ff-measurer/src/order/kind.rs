@@ -1,0 +1,74 @@
+//! Which kind of failure an error is.
+
+use std::io;
+
+use ff_proto::failure::FailureKind;
+use rustix::io::Errno;
+
+use super::{LinkFailure, MeasurerError};
+use crate::link::{LinkError, Stage};
+
+impl MeasurerError {
+    /// Its kind.
+    #[must_use]
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            // A measurer that cannot reach the relay at all has the reason of its links, and so has one
+            // whose own machine is short of something.
+            Self::TooFewLinks { opened, source, .. } => match source.as_ref() {
+                LinkFailure::Open(error) => match error.kind() {
+                    kind if *opened == 0 || kind == FailureKind::MeasurerFailed => kind,
+                    _ => FailureKind::TooFewLinks,
+                },
+                _ => FailureKind::TooFewLinks,
+            },
+            Self::LinksLost { source, .. } => match source.as_ref() {
+                LinkFailure::Circuit(_) => FailureKind::CircuitFailed,
+                _ => FailureKind::LinksLost,
+            },
+            Self::Session(failure) => failure.kind(),
+            Self::Host { .. } => FailureKind::MeasurerFailed,
+        }
+    }
+}
+
+impl LinkError {
+    /// Its kind.
+    #[must_use]
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Self::Refused { .. } => FailureKind::ConnectionRefused,
+            Self::Unreachable { .. } => FailureKind::Unreachable,
+            Self::ConnectTimeout { .. } | Self::HandshakeTimeout { .. } => FailureKind::Timeout,
+            Self::NotTls { .. } => FailureKind::NotTls,
+            Self::NotTor { .. } => FailureKind::NotTor,
+            Self::WrongIdentity { .. } => FailureKind::WrongIdentity,
+            Self::BadCertificates { .. } | Self::CertificatesExpired { .. } => {
+                FailureKind::BadCertificates
+            }
+            Self::Setup { .. } => FailureKind::MeasurerFailed,
+            Self::Io { stage: Stage::Tcp, source, .. } if is_ours(source) => {
+                FailureKind::MeasurerFailed
+            }
+            Self::Io { .. }
+            | Self::Closed { .. }
+            | Self::Tls { .. }
+            | Self::TorHandshake { .. } => FailureKind::LinkFailed,
+        }
+    }
+}
+
+/// Whether a socket could not be had because this machine is short of something, or forbids it.
+fn is_ours(error: &io::Error) -> bool {
+    const OURS: [Errno; 8] = [
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::NOBUFS,
+        Errno::NOMEM,
+        Errno::ADDRNOTAVAIL,
+        Errno::ACCESS,
+        Errno::PERM,
+        Errno::AFNOSUPPORT,
+    ];
+    Errno::from_io_error(error).is_some_and(|errno| OURS.contains(&errno))
+}

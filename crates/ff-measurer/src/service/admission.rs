@@ -1,0 +1,346 @@
+//! What a measurer's operator allows, and what of it is taken.
+//!
+//! A coordinator is trusted with nothing but work: it cannot have more than its operator's bounds, and it
+//! cannot have the host send anything to an address that is no public one unless the operator says so.
+
+use std::net::IpAddr;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ff_proto::units::BytesPerSec;
+
+use crate::task::Task;
+
+/// Seconds of a day.
+const DAY_SECS: u64 = 86_400;
+
+/// What the operator allows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// How fast all measurements together may send; `None` for no bound.
+    pub rate: Option<BytesPerSec>,
+    /// How many relays may be measured at once.
+    pub relays_at_once: u16,
+    /// Links of all measurements together.
+    pub links: u32,
+    /// When measurements may begin.
+    pub hours: Option<Hours>,
+    /// Whether relays may be measured at addresses that are not public.
+    pub private_targets: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { rate: None, relays_at_once: 16, links: 4096, hours: None, private_targets: false }
+    }
+}
+
+/// Hours of each day, in UTC; they may span midnight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hours {
+    /// The first minute of the day.
+    from: u16,
+    /// The first minute behind it.
+    until: u16,
+}
+
+impl Hours {
+    /// Whether this time is within them.
+    #[must_use]
+    pub fn contain(self, unix_secs: u64) -> bool {
+        let minute = unix_secs % DAY_SECS / 60;
+        let (from, until) = (u64::from(self.from), u64::from(self.until));
+        if from < until {
+            (from..until).contains(&minute)
+        } else {
+            minute >= from || minute < until
+        }
+    }
+}
+
+impl std::fmt::Display for Hours {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { from, until } = self;
+        write!(f, "{:02}:{:02}-{:02}:{:02}", from / 60, from % 60, until / 60, until % 60)
+    }
+}
+
+impl FromStr for Hours {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} are no hours; write them in UTC as in 22:00-06:00");
+        let minute = |part: &str| {
+            let (hour, minute) = part.trim().split_once(':')?;
+            let (hour, minute): (u16, u16) = (hour.parse().ok()?, minute.parse().ok()?);
+            (hour < 24 && minute < 60 || (hour, minute) == (24, 0)).then_some(hour * 60 + minute)
+        };
+        let (from, until) = text.split_once('-').ok_or_else(wrong)?;
+        let (from, until) = minute(from).zip(minute(until)).ok_or_else(wrong)?;
+        if from == until { Err(wrong()) } else { Ok(Self { from, until }) }
+    }
+}
+
+/// Why a task is not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The relay's address is not public.
+    #[error("{0} is no public address; private_targets = true in this measurer's config allows it")]
+    PrivateTarget(IpAddr),
+    /// There must be a rate.
+    #[error("this measurer has a rate limit, so each measurement needs a rate")]
+    NoRate,
+    /// It is too fast, together with what goes on.
+    #[error("{asked} is more than is left here: {taken} of {limit} are taken")]
+    Rate {
+        /// What was asked for.
+        asked: BytesPerSec,
+        /// What others have.
+        taken: BytesPerSec,
+        /// What the operator allows in all.
+        limit: BytesPerSec,
+    },
+    /// Too many links, together with those there are.
+    #[error("{asked} links are more than are left here: {taken} of {limit} are taken")]
+    Links {
+        /// What was asked for.
+        asked: u16,
+        /// What others have.
+        taken: u32,
+        /// What there may be in all.
+        limit: u32,
+    },
+    /// Too many relays.
+    #[error("{0} relays are measured here already, which is as many as may be")]
+    Relays(u16),
+    /// It is the wrong time.
+    #[error("this measurer measures from {0} UTC only")]
+    Hours(Hours),
+}
+
+/// What is taken.
+#[derive(Clone, Copy, Debug, Default)]
+struct Taken {
+    /// Of the rate.
+    rate: BytesPerSec,
+    /// Of the links.
+    links: u32,
+    /// Of the relays.
+    relays: u16,
+}
+
+/// What is allowed and what is taken of it.
+#[derive(Debug, Default)]
+pub struct Admission {
+    /// What is taken.
+    taken: Mutex<Taken>,
+}
+
+/// A task's part of what there is, given back when this is dropped.
+#[derive(Debug)]
+pub struct Permit {
+    /// Where to.
+    admission: Arc<Admission>,
+    /// How fast.
+    rate: BytesPerSec,
+    /// How many links.
+    links: u16,
+}
+
+impl Admission {
+    /// Takes what a task needs.
+    ///
+    /// # Errors
+    /// [`Refusal`], and nothing is taken.
+    pub fn admit(
+        self: &Arc<Self>,
+        task: &Task,
+        limits: &Limits,
+        unix_secs: u64,
+    ) -> Result<Permit, Refusal> {
+        let address = task.target.addr.ip();
+        if !limits.private_targets && !is_public(address) {
+            return Err(Refusal::PrivateTarget(address));
+        }
+        if let Some(hours) = limits.hours.filter(|hours| !hours.contain(unix_secs)) {
+            return Err(Refusal::Hours(hours));
+        }
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if taken.relays >= limits.relays_at_once {
+            return Err(Refusal::Relays(taken.relays));
+        }
+        if taken.links + u32::from(task.sockets) > limits.links {
+            let (asked, limit) = (task.sockets, limits.links);
+            return Err(Refusal::Links { asked, taken: taken.links, limit });
+        }
+        if let Some(limit) = limits.rate {
+            let asked = task.rate.ok_or(Refusal::NoRate)?;
+            if taken.rate.get().saturating_add(asked.get()) > limit.get() {
+                return Err(Refusal::Rate { asked, taken: taken.rate, limit });
+            }
+        }
+        let rate = task.rate.unwrap_or_default();
+        taken.rate = BytesPerSec::new(taken.rate.get().saturating_add(rate.get()));
+        taken.links += u32::from(task.sockets);
+        taken.relays += 1;
+        Ok(Permit { admission: self.clone(), rate, links: task.sockets })
+    }
+
+    /// How many relays are being measured.
+    #[must_use]
+    pub fn relays(&self) -> u16 {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner).relays
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut taken = self.admission.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.rate = BytesPerSec::new(taken.rate.get().saturating_sub(self.rate.get()));
+        taken.links = taken.links.saturating_sub(self.links.into());
+        taken.relays = taken.relays.saturating_sub(1);
+    }
+}
+
+/// Whether an address belongs to the public Internet, as far as its ranges tell (IANA's registries of
+/// special-purpose addresses).
+#[must_use]
+pub fn is_public(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => {
+            let [a, b, c, _] = v4.octets();
+            let is_special = v4.is_private()
+                || v4.is_loopback()
+                || v4.is_link_local()
+                || v4.is_documentation()
+                || a == 0
+                || a >= 224
+                || (a == 100 && (64..128).contains(&b))
+                || (a, b, c) == (192, 0, 0)
+                || (a, b, c) == (192, 88, 99)
+                || (a == 198 && (b == 18 || b == 19));
+            !is_special
+        }
+        IpAddr::V6(v6) => {
+            // Only 2000::/3 is given out, and parts of it are special: 2001::/23 (Teredo among it),
+            // 2001:db8::/32, 2002::/16 (6to4), 3fff::/20.
+            let [first, second, ..] = v6.segments();
+            let is_special = (first == 0x2001 && (second < 0x200 || second == 0xdb8))
+                || first == 0x2002
+                || (first == 0x3fff && second < 0x1000);
+            first & 0xe000 == 0x2000 && !is_special
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
+    use ff_proto::ids::{CryptoKind, MeasurementId};
+
+    use super::*;
+    use crate::link::TargetAddr;
+
+    /// A task for a relay at this address with this many links and Mbit/s.
+    fn task(address: &str, sockets: u16, mbit: Option<u64>) -> Task {
+        let addr = SocketAddr::new(address.parse().expect("an address"), 9001);
+        Task {
+            measurement: MeasurementId([0; 16]),
+            target: TargetAddr { addr, ed_identity: [0; 32].into() },
+            sockets,
+            rate: mbit.map(BytesPerSec::from_mbit),
+            duration_secs: 30,
+            cells_per_record: 6,
+            crypto: CryptoKind::CGO_AES128,
+            check_probability: 1.0,
+            connect_timeout: Duration::from_secs(1),
+            handshake_timeout: Duration::from_secs(1),
+        }
+    }
+
+    #[test]
+    fn relays_together_get_no_more_than_the_operator_allows() {
+        let admission = Arc::new(Admission::default());
+        let limits = Limits {
+            rate: Some(BytesPerSec::from_mbit(100)),
+            relays_at_once: 2,
+            links: 50,
+            ..Limits::default()
+        };
+        let admit = |sockets, mbit| admission.admit(&task("1.1.1.1", sockets, mbit), &limits, 0);
+        assert_eq!(admit(20, None).expect_err("no rate"), Refusal::NoRate);
+        let first = admit(20, Some(60)).expect("room");
+        assert!(matches!(admit(20, Some(41)), Err(Refusal::Rate { .. })));
+        assert!(matches!(admit(31, Some(1)), Err(Refusal::Links { .. })));
+        let second = admit(30, Some(40)).expect("room");
+        assert_eq!(admit(1, Some(1)).expect_err("two relays"), Refusal::Relays(2));
+        drop(first);
+        assert!(admit(20, Some(60)).is_ok(), "what is given back is there again");
+        drop(second);
+        assert_eq!(admission.relays(), 0);
+        assert!(matches!(admit(20, Some(u64::MAX / 125_000)), Err(Refusal::Rate { .. })));
+    }
+
+    #[test]
+    fn only_public_relays_are_measured_unless_the_operator_says_otherwise() {
+        let admission = Arc::new(Admission::default());
+        let public = ["1.1.1.1", "198.51.99.1", "2a00::1", "2001:470::1", "::ffff:1.1.1.1"];
+        let special = [
+            "127.0.0.1",
+            "10.0.0.1",
+            "192.168.1.1",
+            "172.31.0.1",
+            "169.254.169.254",
+            "100.64.0.1",
+            "0.0.0.0",
+            "224.0.0.1",
+            "255.255.255.255",
+            "192.0.2.1",
+            "198.18.0.1",
+            "::1",
+            "::",
+            "fe80::1",
+            "fc00::1",
+            "ff02::1",
+            "2001:db8::1",
+            "2002:7f00:1::",
+            "::ffff:127.0.0.1",
+            "64:ff9b::7f00:1",
+            "2001::1",
+        ];
+        for (addresses, is_good) in [(&public[..], true), (&special[..], false)] {
+            for address in addresses {
+                let task = task(address, 1, None);
+                let allows = |private_targets| Limits { private_targets, ..Limits::default() };
+                let admitted = admission.admit(&task, &allows(false), 0).is_ok();
+                assert_eq!(admitted, is_good, "{address}");
+                assert!(admission.admit(&task, &allows(true), 0).is_ok(), "{address}");
+            }
+        }
+    }
+
+    #[test]
+    fn hours_may_span_midnight() {
+        let at = |hour: u64, minute: u64| 7 * DAY_SECS + hour * 3600 + minute * 60;
+        let night: Hours = "22:00-06:30".parse().expect("hours");
+        assert_eq!(night.to_string(), "22:00-06:30");
+        for (hour, minute, is_in) in
+            [(22, 0, true), (0, 0, true), (6, 29, true), (6, 30, false), (21, 59, false)]
+        {
+            assert_eq!(night.contain(at(hour, minute)), is_in, "{hour}:{minute}");
+        }
+        let day: Hours = "00:00-24:00".parse().expect("hours");
+        assert!((0..24).all(|hour| day.contain(at(hour, 0))));
+        for odd in
+            ["", "22", "22:00", "22-06", "25:00-01:00", "24:01-01:00", "01:00-01:00", "1:60-2:00"]
+        {
+            assert!(odd.parse::<Hours>().is_err(), "{odd}");
+        }
+        let limits = Limits { hours: Some(night), ..Limits::default() };
+        let admission = Arc::new(Admission::default());
+        let refused = admission.admit(&task("1.1.1.1", 1, None), &limits, at(12, 0));
+        assert_eq!(refused.expect_err("noon"), Refusal::Hours(night));
+    }
+}

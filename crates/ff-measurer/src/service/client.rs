@@ -1,0 +1,289 @@
+//! The coordinator's end: a measurer on another host.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ed25519_dalek::SigningKey;
+use ff_proto::failure::FailureKind;
+use ff_proto::ids::Ed25519Id;
+use futures::channel::mpsc;
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::time::{timeout, timeout_at};
+use tokio_rustls::TlsConnector;
+use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::{Code, Status, Streaming};
+
+use super::server::KEEP_ALIVE;
+use super::tls;
+use super::wire::measurer_client::MeasurerClient;
+use super::wire::{
+    Capability, DescribeRequest, Instruction, Ping, Prepare, Report, Start, instruction, millis,
+    printable, report,
+};
+use crate::order::{SecondReport, WorkerTotals};
+use crate::task::{PartFailure, Task};
+
+/// How long a connection to a measurer may take, with its TLS handshake.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a measurer may take to answer what it can answer at once.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a running measurement may go without a second from this measurer.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(4);
+/// The longest report: the round trips of a whole measurement.
+const MAX_REPORT_BYTES: usize = 1 << 20;
+/// Instructions that wait to be sent; a measurement has three.
+const INSTRUCTIONS: usize = 8;
+/// How far ahead of the start a measurer is told, apart from the way there.
+const START_LEAD: Duration = Duration::from_millis(150);
+
+/// A measurer on another host. It connects when it is needed, and again when the connection has ended.
+#[derive(Clone)]
+pub struct RemoteMeasurer {
+    /// Its key, which it must prove.
+    id: Ed25519Id,
+    /// The connection.
+    client: MeasurerClient<Channel>,
+}
+
+impl RemoteMeasurer {
+    /// The measurer with this key at `HOST:PORT`, for the coordinator with that key.
+    ///
+    /// # Errors
+    /// A text that says what is wrong with the address.
+    pub fn new(address: &str, id: Ed25519Id, key: &SigningKey) -> Result<Self, String> {
+        let config = tls::client_config(key, id).map_err(|error| error.to_string())?;
+        let connector = TlsConnector::from(Arc::new(config));
+        let address: Arc<str> = address.into();
+        // The connector below knows where to go; HTTP wants a name all the same.
+        let endpoint = Endpoint::from_static("http://measurer")
+            .connect_timeout(CONNECT_TIMEOUT)
+            .http2_keep_alive_interval(KEEP_ALIVE)
+            .keep_alive_timeout(KEEP_ALIVE)
+            .keep_alive_while_idle(true);
+        let connect = tower::service_fn(move |_: Uri| {
+            let (connector, address) = (connector.clone(), address.clone());
+            async move {
+                let tcp = TcpStream::connect(&*address).await?;
+                tcp.set_nodelay(true)?;
+                let name = ServerName::try_from("measurer").map_err(std::io::Error::other)?;
+                let stream = timeout(CONNECT_TIMEOUT, connector.connect(name, tcp)).await;
+                Ok::<_, std::io::Error>(TokioIo::new(stream??))
+            }
+        });
+        let channel = endpoint.connect_with_connector_lazy(connect);
+        let client = MeasurerClient::new(channel).max_decoding_message_size(MAX_REPORT_BYTES);
+        Ok(Self { id, client })
+    }
+
+    /// Its key.
+    #[must_use]
+    pub fn id(&self) -> Ed25519Id {
+        self.id
+    }
+
+    /// What it is and what its operator allows.
+    ///
+    /// # Errors
+    /// [`PartFailure`], when it does not answer in time.
+    pub async fn describe(&self) -> Result<Capability, PartFailure> {
+        let mut client = self.client.clone();
+        let asking = client.describe(DescribeRequest {});
+        let answer =
+            timeout(CONNECT_TIMEOUT, asking).await.map_err(|_| late("to say what it is"))?;
+        answer.map(tonic::Response::into_inner).map_err(|status| failure(&status))
+    }
+
+    /// Has it open the links of a task.
+    ///
+    /// # Errors
+    /// [`PartFailure`], when it cannot or does not want to.
+    pub async fn prepare(&self, task: &Task) -> Result<RemotePart, PartFailure> {
+        let (mut instructions, stream) = mpsc::channel(INSTRUCTIONS);
+        instruct(&mut instructions, instruction::Instruction::Prepare(Prepare::from(task)))?;
+        let mut client = self.client.clone();
+        let reports = timeout(CONNECT_TIMEOUT + ANSWER_TIMEOUT, client.measure(stream)).await;
+        let reports = reports.map_err(|_| late("to take a task"))?;
+        let reports = reports.map_err(|status| failure(&status))?.into_inner();
+        let mut part = RemotePart {
+            instructions,
+            reports,
+            way: Duration::ZERO,
+            opened: 0,
+            asked: task.sockets,
+            seconds: task.duration_secs.into(),
+            next: VecDeque::new(),
+            deadline: None,
+        };
+        let ready = part.next_report().await?;
+        let report::Report::Ready(ready) = ready else { return Err(odd("its links are not open")) };
+        let opened = u16::try_from(ready.links).unwrap_or(u16::MAX);
+        if opened > task.sockets {
+            return Err(odd("it says that it opened more links than it was asked for"));
+        }
+        part.opened = opened;
+        part.measure_the_way().await?;
+        Ok(part)
+    }
+}
+
+/// A measurer on another host whose links are open. Dropping it closes them.
+pub struct RemotePart {
+    /// Where instructions go; the stream ends with it.
+    instructions: mpsc::Sender<Instruction>,
+    /// What it reports.
+    reports: Streaming<Report>,
+    /// How long an instruction is on its way.
+    way: Duration,
+    /// Links that are open.
+    opened: u16,
+    /// Links that it was asked for.
+    asked: u16,
+    /// How many seconds it is to measure.
+    seconds: usize,
+    /// Events that are due before the next report.
+    next: VecDeque<RemoteEvent>,
+    /// When it must have said something.
+    deadline: Option<Instant>,
+}
+
+/// What a measurer on another host tells.
+#[derive(Debug)]
+pub enum RemoteEvent {
+    /// A second is full.
+    Second(SecondReport),
+    /// It is over.
+    Done(Box<WorkerTotals>),
+    /// It has failed.
+    Failed(PartFailure),
+}
+
+impl RemotePart {
+    /// Links that are open.
+    #[must_use]
+    pub fn opened(&self) -> u16 {
+        self.opened
+    }
+
+    /// How long before the start it must be told of it.
+    #[must_use]
+    pub fn start_lead(&self) -> Duration {
+        START_LEAD + 2 * self.way
+    }
+
+    /// Starts the sending at a moment that lies ahead.
+    pub fn start(&mut self, at: Instant) {
+        let lead = at.saturating_duration_since(Instant::now());
+        let in_millis = millis(lead.saturating_sub(self.way));
+        let start = instruction::Instruction::Start(Start { in_millis });
+        if let Err(failure) = instruct(&mut self.instructions, start) {
+            self.next.push_back(RemoteEvent::Failed(failure));
+        }
+        self.deadline = Some(at + Duration::from_secs(1) + SILENCE_TIMEOUT);
+    }
+
+    /// What happens next; cancel-safe. After `Done` or `Failed` nothing does.
+    pub async fn next_event(&mut self) -> RemoteEvent {
+        if let Some(event) = self.next.pop_front() {
+            return event;
+        }
+        match self.next_running().await {
+            Ok(event) => event,
+            Err(failure) => RemoteEvent::Failed(failure),
+        }
+    }
+
+    /// The next event of a measurement that runs.
+    async fn next_running(&mut self) -> Result<RemoteEvent, PartFailure> {
+        let deadline = self.deadline.unwrap_or_else(|| Instant::now() + SILENCE_TIMEOUT);
+        let report = timeout_at(deadline.into(), self.next_report()).await;
+        let report = report.map_err(|_| late("to report a second"))??;
+        self.deadline = Some(Instant::now() + SILENCE_TIMEOUT);
+        match report {
+            report::Report::Second(second) => {
+                let second =
+                    SecondReport::try_from(second).map_err(|error| odd(&error.to_string()))?;
+                if usize::from(second.second) >= self.seconds || second.sockets_alive > self.asked {
+                    return Err(odd("a second of it cannot be"));
+                }
+                Ok(RemoteEvent::Second(second))
+            }
+            report::Report::Done(done) => {
+                let totals =
+                    WorkerTotals::try_from(done).map_err(|error| odd(&error.to_string()))?;
+                Ok(RemoteEvent::Done(Box::new(totals)))
+            }
+            _ => Err(odd("it reports something else than seconds")),
+        }
+    }
+
+    /// Finds out how long instructions are on their way.
+    async fn measure_the_way(&mut self) -> Result<(), PartFailure> {
+        let (asked, nonce) = (Instant::now(), rand::random());
+        instruct(&mut self.instructions, instruction::Instruction::Ping(Ping { nonce }))?;
+        let answer = timeout(ANSWER_TIMEOUT, self.next_report()).await;
+        match answer.map_err(|_| late("to answer"))?? {
+            report::Report::Pong(pong) if pong.nonce == nonce => {
+                self.way = asked.elapsed() / 2;
+                Ok(())
+            }
+            _ => Err(odd("it answers what was not asked")),
+        }
+    }
+
+    /// The next report that is no failure.
+    async fn next_report(&mut self) -> Result<report::Report, PartFailure> {
+        match self.reports.message().await {
+            Ok(Some(Report { report: Some(report::Report::Failure(failure)) })) => {
+                Err(failure.into())
+            }
+            Ok(Some(Report { report: Some(report) })) => Ok(report),
+            Ok(Some(_)) => Err(odd("it reports something unknown; has it another version?")),
+            Ok(None) => Err(odd("it ended before the measurement did")),
+            Err(status) => Err(failure(&status)),
+        }
+    }
+}
+
+/// Sends an instruction.
+fn instruct(
+    instructions: &mut mpsc::Sender<Instruction>,
+    instruction: instruction::Instruction,
+) -> Result<(), PartFailure> {
+    let message = Instruction { instruction: Some(instruction) };
+    instructions.try_send(message).map_err(|_| odd("its connection has ended"))
+}
+
+/// It did something that it should not.
+fn odd(what: &str) -> PartFailure {
+    let message = format!("the measurer is of no use: {what}");
+    PartFailure { kind: FailureKind::MeasurerFailed, relay_code: None, message }
+}
+
+/// It took too long.
+fn late(what: &str) -> PartFailure {
+    odd(&format!("it took too long {what}"))
+}
+
+/// What a status of gRPC means: nothing of it is the relay's doing.
+fn failure(status: &Status) -> PartFailure {
+    let text = printable(status.message());
+    match status.code() {
+        Code::FailedPrecondition | Code::PermissionDenied | Code::InvalidArgument => {
+            odd(&format!("it does not want to: {text}"))
+        }
+        Code::Unimplemented => odd("it does not know what it was asked; it needs the same version"),
+        _ => {
+            let cause = std::error::Error::source(status).map(root).unwrap_or_default();
+            odd(&format!("no connection to it: {text}{cause}"))
+        }
+    }
+}
+
+/// The last cause of an error, which says what has happened.
+fn root(error: &(dyn std::error::Error + 'static)) -> String {
+    let last = std::iter::successors(Some(error), |error| error.source()).last();
+    last.map(|error| format!(" ({})", printable(&error.to_string()))).unwrap_or_default()
+}

@@ -1,0 +1,217 @@
+//! TLS between a coordinator and its measurers: each knows the other's Ed25519 key, and nothing else counts.
+//!
+//! The keys are shown as raw public keys (RFC 7250), so there is no certificate that could expire or be
+//! signed by somebody else. TLS 1.3 only, without resumption.
+
+use std::sync::Arc;
+
+use ed25519_dalek::SigningKey;
+use ff_proto::ids::Ed25519Id;
+use rustls::client::AlwaysResolvesClientRawPublicKeys;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::aws_lc_rs::{default_provider, sign::any_eddsa_type};
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key};
+use rustls::pki_types::{
+    CertificateDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime,
+};
+use rustls::server::AlwaysResolvesServerRawPublicKeys;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::sign::CertifiedKey;
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, ServerConfig,
+    SignatureScheme,
+};
+use zeroize::Zeroizing;
+
+/// What stands in front of an Ed25519 public key in its SubjectPublicKeyInfo (RFC 8410 §4).
+const SPKI_PREFIX: [u8; 12] =
+    [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
+/// What stands in front of an Ed25519 private key in PKCS #8 (RFC 8410 §7).
+const PKCS8_PREFIX: [u8; 16] = [
+    0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
+];
+/// HTTP/2, which gRPC needs.
+const ALPN: &[u8] = b"h2";
+
+/// Says which peers may connect; asked at each handshake.
+pub type IsAllowed = Arc<dyn Fn(&Ed25519Id) -> bool + Send + Sync>;
+
+/// Settings of the end that connects, which takes no other peer than this.
+///
+/// # Errors
+/// When rustls does not take them.
+pub fn client_config(key: &SigningKey, peer: Ed25519Id) -> Result<ClientConfig, Error> {
+    let own = AlwaysResolvesClientRawPublicKeys::new(certified(key)?);
+    let verifier = Arc::new(Pinned::new(Arc::new(move |id| *id == peer)));
+    let mut config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier)
+        .with_client_cert_resolver(Arc::new(own));
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.resumption = rustls::client::Resumption::disabled();
+    config.enable_sni = false;
+    Ok(config)
+}
+
+/// Settings of the end that listens.
+///
+/// # Errors
+/// When rustls does not take them.
+pub fn server_config(key: &SigningKey, is_allowed: IsAllowed) -> Result<ServerConfig, Error> {
+    let own = AlwaysResolvesServerRawPublicKeys::new(certified(key)?);
+    let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_client_cert_verifier(Arc::new(Pinned::new(is_allowed)))
+        .with_cert_resolver(Arc::new(own));
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.send_tls13_tickets = 0;
+    Ok(config)
+}
+
+/// The key of a peer that has been let in.
+#[must_use]
+pub fn peer_id(certificates: Option<&[CertificateDer<'_>]>) -> Option<Ed25519Id> {
+    id_of(certificates?.first()?)
+}
+
+/// A key as rustls wants it.
+fn certified(key: &SigningKey) -> Result<Arc<CertifiedKey>, Error> {
+    let private = Zeroizing::new([PKCS8_PREFIX.as_slice(), key.as_bytes()].concat());
+    let signer = any_eddsa_type(&PrivatePkcs8KeyDer::from(private.as_slice()))?;
+    let public = [SPKI_PREFIX.as_slice(), key.verifying_key().as_bytes()].concat();
+    Ok(Arc::new(CertifiedKey::new(vec![CertificateDer::from(public)], signer)))
+}
+
+/// The Ed25519 key that a raw public key is.
+fn id_of(spki: &CertificateDer<'_>) -> Option<Ed25519Id> {
+    let key = spki.strip_prefix(SPKI_PREFIX.as_slice())?;
+    Some(Ed25519Id(key.try_into().ok()?))
+}
+
+/// Lets in who is allowed and proves it.
+struct Pinned {
+    /// Who is.
+    is_allowed: IsAllowed,
+    /// The signatures that are checked.
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl std::fmt::Debug for Pinned {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pinned").finish_non_exhaustive()
+    }
+}
+
+impl Pinned {
+    /// Lets in whoever is allowed by this.
+    fn new(is_allowed: IsAllowed) -> Self {
+        Self { is_allowed, algorithms: default_provider().signature_verification_algorithms }
+    }
+
+    /// Whether it is somebody who may come in.
+    fn check(&self, spki: &CertificateDer<'_>) -> Result<(), Error> {
+        let id = id_of(spki).ok_or(CertificateError::BadEncoding)?;
+        if (self.is_allowed)(&id) {
+            Ok(())
+        } else {
+            Err(CertificateError::ApplicationVerificationFailure.into())
+        }
+    }
+
+    /// Whether it is that somebody.
+    fn check_signature(
+        &self,
+        message: &[u8],
+        spki: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let key = SubjectPublicKeyInfoDer::from(spki.as_ref());
+        verify_tls13_signature_with_raw_key(message, &key, signature, &self.algorithms)
+    }
+}
+
+/// TLS 1.2 is not spoken here.
+fn tls12() -> Error {
+    Error::PeerIncompatible(rustls::PeerIncompatible::Tls12NotOffered)
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        self.check(end_entity).map(|()| ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(tls12())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.check_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}
+
+impl ClientCertVerifier for Pinned {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        self.check(end_entity).map(|()| ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(tls12())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.check_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}

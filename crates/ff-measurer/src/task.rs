@@ -1,0 +1,106 @@
+//! A measurer's part in a measurement, as it may travel to another host.
+//!
+//! A [`Task`] holds nothing of one host: no key, no processor core, no moment of a clock. What is a host's
+//! own is its [`Host`]; both together are an [`Order`].
+
+use std::time::Duration;
+
+use ed25519_dalek::SigningKey;
+use ff_proto::failure::FailureKind;
+use ff_proto::ids::{CryptoKind, MeasurementId};
+use ff_proto::msg::ErrCode;
+use ff_proto::units::BytesPerSec;
+
+use crate::link::{LinkOptions, TargetAddr};
+use crate::order::{MeasurerError, Order};
+
+/// What a coordinator asks of one measurer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Task {
+    /// The measurement.
+    pub measurement: MeasurementId,
+    /// The relay.
+    pub target: TargetAddr,
+    /// This measurer's share of the links.
+    pub sockets: u16,
+    /// This measurer's share of the rate; `None` for as fast as it goes.
+    pub rate: Option<BytesPerSec>,
+    /// How long to send, in seconds.
+    pub duration_secs: u16,
+    /// Cells per TLS record, 1 to 31.
+    pub cells_per_record: u8,
+    /// The cipher of the measurement circuits, which the relay has granted.
+    pub crypto: CryptoKind,
+    /// With which probability a cell is checked at least.
+    pub check_probability: f64,
+    /// How long the TCP connection of a link may take.
+    pub connect_timeout: Duration,
+    /// How long TLS and the Tor handshake of a link may take together.
+    pub handshake_timeout: Duration,
+}
+
+/// What a host has of its own for any task.
+#[derive(Clone)]
+pub struct Host {
+    /// Its key, which coordinators announce to relays.
+    pub key: SigningKey,
+    /// The processor cores to run on, one thread each; empty for one thread, not pinned.
+    pub cores: Vec<usize>,
+    /// Bytes of each link's send and receive buffer; the kernel's choice when `None`.
+    pub buffers: (Option<u32>, Option<u32>),
+}
+
+impl Host {
+    /// A host with this key and these cores.
+    #[must_use]
+    pub fn new(key: SigningKey, cores: Vec<usize>) -> Self {
+        Self { key, cores, buffers: (None, None) }
+    }
+
+    /// What this host does for a task.
+    #[must_use]
+    pub fn order(&self, task: &Task) -> Order {
+        let (sndbuf, rcvbuf) = self.buffers;
+        Order {
+            measurement: task.measurement,
+            target: task.target,
+            key: self.key.clone(),
+            sockets: task.sockets,
+            rate: task.rate,
+            duration: Duration::from_secs(task.duration_secs.into()),
+            cells_per_record: task.cells_per_record.into(),
+            crypto: task.crypto,
+            check_probability: task.check_probability,
+            cores: self.cores.clone(),
+            link: LinkOptions {
+                connect_timeout: task.connect_timeout,
+                handshake_timeout: task.handshake_timeout,
+                sndbuf,
+                rcvbuf,
+            },
+        }
+    }
+}
+
+/// Why a measurer did not do its part, as it may travel: without the errors behind it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct PartFailure {
+    /// Its kind.
+    pub kind: FailureKind,
+    /// The code that the relay gave for it, if it gave one.
+    pub relay_code: Option<ErrCode>,
+    /// The error and all its causes.
+    pub message: String,
+}
+
+impl From<MeasurerError> for PartFailure {
+    fn from(error: MeasurerError) -> Self {
+        let relay_code = match &error {
+            MeasurerError::Session(failure) => failure.relay_code(),
+            _ => None,
+        };
+        let kind = error.kind();
+        Self { kind, relay_code, message: format!("{:#}", anyhow::Error::from(error)) }
+    }
+}
