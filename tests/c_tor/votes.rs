@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
 use ff_bwauth::outcome::Outcome;
-use ff_bwauth::v3bw::{
+use ff_bwauth::publish::v3bw::{
     self, BandwidthFile, DirectoryFacts, LATEST, MAX_FILE_AGE_SECS, Publication,
 };
 use ff_proto::params::Params;

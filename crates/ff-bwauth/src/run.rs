@@ -20,9 +20,10 @@ use crate::demo;
 use crate::files::Readers;
 use crate::measure::{self, Plan};
 use crate::outcome::{self, ClientTraffic, Outcome};
+use crate::publish::v3bw::{BandwidthFile, MAX_FILE_AGE_SECS, Publication};
+use crate::publish::{report, results, v3bw};
 use crate::screen::{Screen, summary};
-use crate::v3bw::{BandwidthFile, MAX_FILE_AGE_SECS, Publication};
-use crate::{files, key, report, results, team, v3bw};
+use crate::{files, key, team};
 
 /// Where `demo` writes when it is not told.
 const DEMO_DIR: &str = "flashflow-demo";

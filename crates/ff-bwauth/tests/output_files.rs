@@ -18,11 +18,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use ff_bwauth::outcome::{Failure, Method, Outcome, TargetInfo};
-use ff_bwauth::utc::Utc;
-use ff_bwauth::v3bw::{
+use ff_bwauth::publish::v3bw::{
     self, BandwidthFile, DirectoryFacts, Generator, Header, InvalidFile, Publication, RecentCounts,
 };
-use ff_bwauth::{report, results};
+use ff_bwauth::publish::{report, results};
+use ff_bwauth::utc::Utc;
 use ff_proto::aggregate::{Draw, Verdict};
 use ff_proto::failure::FailureKind;
 use ff_proto::msg::ErrCode;

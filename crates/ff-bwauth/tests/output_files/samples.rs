@@ -3,7 +3,7 @@
 use ff_bwauth::outcome::{
     CellCounts, CpuSeconds, Method, Outcome, RoundTrip, SocketCounts, TargetInfo,
 };
-use ff_bwauth::v3bw::{BandwidthFile, InvalidFile, Publication};
+use ff_bwauth::publish::v3bw::{BandwidthFile, InvalidFile, Publication};
 use ff_proto::aggregate::{Draw, SecondSample, Verdict, estimate};
 use ff_proto::ids::CryptoKind;
 use ff_proto::units::{BytesPerSec, Ratio};
