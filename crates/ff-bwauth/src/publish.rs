@@ -17,6 +17,7 @@ pub mod report;
 pub mod results;
 pub mod shelf;
 pub mod together;
+pub mod trace;
 pub mod v3bw;
 pub mod view;
 

@@ -32,8 +32,10 @@ use proptest::test_runner::{RngSeed, TestRunner};
 
 use arbitrary::any_outcome;
 use reader::read;
-use samples::{DAY, HOUR, NOW, file, outcome, publication};
+use samples::{DAY, NOW, outcome, publication};
 
+/// The hour of [`NOW`].
+const HOUR: u64 = NOW - 30 * 60;
 /// An hour.
 const HOUR_SECS: u64 = 60 * 60;
 
@@ -60,6 +62,11 @@ fn failed(relay: u8) -> Outcome {
         granted_secs: None,
         ..outcome(relay, 10)
     }
+}
+
+/// The file of these outcomes by [`publication`], in a network of so many relays.
+fn file(outcomes: &[Outcome], consensus_relays: u64) -> Result<BandwidthFile, InvalidFile> {
+    BandwidthFile::from_outcomes(outcomes, &publication(consensus_relays))
 }
 
 /// The text of a file of these outcomes, in a network of so many relays.

@@ -12,6 +12,8 @@ mod results;
 mod samples;
 #[path = "publishing/shelf.rs"]
 mod shelf;
+#[path = "publishing/trace.rs"]
+mod trace;
 
 use ff_bwauth::outcome::Outcome;
 use ff_bwauth::publish::v3bw::read::{Finding, Reading};

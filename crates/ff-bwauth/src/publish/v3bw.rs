@@ -293,7 +293,7 @@ impl BandwidthFile {
     /// Whether too few relays are listed for authorities to vote with it.
     #[must_use]
     pub fn is_under_minimum(&self) -> bool {
-        self.header.consensus_relays == 0 || self.eligible() < self.minimum_eligible()
+        is_under_minimum(self.eligible(), self.header.consensus_relays)
     }
 
     /// Relays listed.
@@ -303,9 +303,19 @@ impl BandwidthFile {
 
     /// Relays that have to be listed.
     fn minimum_eligible(&self) -> u64 {
-        let percent = u128::from(self.header.consensus_relays) * u128::from(MIN_PERCENT_ELIGIBLE);
-        u64::try_from(percent.div_ceil(100)).unwrap_or(u64::MAX)
+        minimum_eligible(self.header.consensus_relays)
     }
+}
+
+/// Relays that have to be listed of so many.
+fn minimum_eligible(consensus_relays: u64) -> u64 {
+    let percent = u128::from(consensus_relays) * u128::from(MIN_PERCENT_ELIGIBLE);
+    u64::try_from(percent.div_ceil(100)).unwrap_or(u64::MAX)
+}
+
+/// Whether so many of so many are too few for authorities to vote with.
+fn is_under_minimum(listed: u64, consensus_relays: u64) -> bool {
+    consensus_relays == 0 || listed < minimum_eligible(consensus_relays)
 }
 
 impl Header {

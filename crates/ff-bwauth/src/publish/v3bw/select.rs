@@ -165,6 +165,45 @@ impl<'a> Decisions<'a> {
         &self.relays
     }
 
+    /// What it was decided with.
+    #[must_use]
+    pub fn publication(&self) -> &Publication {
+        self.publication
+    }
+
+    /// The relay with this fingerprint: the one that has a line, or that has it by the documents, or that was
+    /// tried last.
+    #[must_use]
+    pub fn find(&self, fingerprint: &Fingerprint) -> Option<&Decision<'a>> {
+        let known = self.publication.directory.get(fingerprint).and_then(|facts| facts.ed_identity);
+        let is_it = |relay: &&Decision<'a>| {
+            relay.fingerprint() == Some(*fingerprint) || known == Some(relay.ed_identity)
+        };
+        self.relays.iter().filter(is_it).max_by_key(|relay| {
+            let newest = relay.attempts.first().map(|attempt| attempt.started_unix_secs);
+            let has_line =
+                relay.line.as_ref().is_ok_and(|line| line.rsa_fingerprint == *fingerprint);
+            (has_line, known == Some(relay.ed_identity), newest)
+        })
+    }
+
+    /// Why a relay has no number that nobody has tried to measure.
+    #[must_use]
+    pub fn unknown(&self, fingerprint: &Fingerprint) -> NoNumber {
+        match self.publication.not_scheduled.get(fingerprint) {
+            Some(&why) => NoNumber::NotScheduled(why),
+            None if self.publication.lists(fingerprint) => NoNumber::NeverMeasured,
+            None => NoNumber::NotListed,
+        }
+    }
+
+    /// Whether authorities vote with the file.
+    #[must_use]
+    pub fn are_voted(&self) -> bool {
+        let listed = self.relays.iter().filter(|relay| relay.line.is_ok()).count() as u64;
+        !super::is_under_minimum(listed, self.publication.consensus_relays)
+    }
+
     /// The file.
     ///
     /// # Errors
