@@ -15,6 +15,7 @@ pub mod limits;
 #[cfg(feature = "measure")]
 pub mod report;
 pub mod results;
+pub mod scaling;
 pub mod shelf;
 pub mod together;
 pub mod trace;

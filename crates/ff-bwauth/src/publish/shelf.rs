@@ -55,12 +55,10 @@ pub struct Last {
 }
 
 impl Last {
-    /// What authorities vote for, in kilobytes a second, if they read it in time. Of a relay with several
-    /// lines the last counts.
+    /// What authorities vote for, in kilobytes a second, if they read it in time.
     #[must_use]
     pub fn votes(&self) -> BTreeMap<Fingerprint, u64> {
-        let voted = self.reading.lines.iter().filter(|line| line.votes);
-        voted.map(|line| (line.fingerprint, line.bw)).collect()
+        self.reading.votes().into_iter().map(|(relay, line)| (relay, line.bw)).collect()
     }
 }
 
