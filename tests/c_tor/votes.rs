@@ -14,9 +14,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
 use ff_bwauth::outcome::Outcome;
-use ff_bwauth::v3bw::{
-    self, BandwidthFile, DirectoryFacts, LATEST, MAX_FILE_AGE_SECS, Publication,
-};
+use ff_bwauth::publish::v3bw::{BandwidthFile, DirectoryFacts, MAX_FILE_AGE_SECS, Publication};
+use ff_bwauth::publish::{LATEST, Shelf};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 use sha2::{Digest, Sha256};
@@ -146,7 +145,7 @@ impl<'a> Coordinator<'a> {
         };
         let content =
             BandwidthFile::from_outcomes(&self.outcomes, &publication).expect("relays to list");
-        let path = v3bw::publish(self.dir, &content).expect("a place to publish");
+        let path = Shelf::open(self.dir).and_then(|shelf| shelf.place(&content)).expect("a place");
         Published { content, path }
     }
 
@@ -167,6 +166,7 @@ impl<'a> Coordinator<'a> {
             bandwidth_observed: limits.next(),
             consensus_bandwidth: weights.get("Bandwidth").map(|kb| BytesPerSec::new(kb * 1000)),
             consensus_is_unmeasured: Some(weights.contains_key("Unmeasured")),
+            ..DirectoryFacts::default()
         }
     }
 }

@@ -14,7 +14,7 @@
 //!
 //! The feature `demo`, on by default, is for the command: with it come `run`, `demo` and the relays
 //! that the demo measures. With `measure` alone nothing of a relay, and little of Arti, is in the library.
-//! Without either it computes: `period`, `network`, `outcome`, `results`, `v3bw`.
+//! Without either it computes: `period`, `network`, `outcome`, `publish`.
 
 #[cfg(feature = "measure")]
 pub mod cli;
@@ -30,9 +30,7 @@ pub mod outcome;
 pub mod period;
 #[cfg(feature = "measure")]
 mod progress;
-#[cfg(feature = "measure")]
-pub mod report;
-pub mod results;
+pub mod publish;
 #[cfg(feature = "demo")]
 pub mod run;
 #[cfg(feature = "measure")]
@@ -44,7 +42,6 @@ pub mod team;
 #[cfg(feature = "demo")]
 mod tor;
 pub mod utc;
-pub mod v3bw;
 
 pub use files::FileError;
 

@@ -50,7 +50,7 @@ pub struct Outcome {
 }
 
 /// How a relay is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Method {
     /// It echoes cells.
@@ -102,7 +102,7 @@ impl Serialize for Failure {
 }
 
 /// A draw as it stands in JSON.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct DrawRow {
     /// Whether the attempt counts.
     pub counts: bool,
@@ -130,7 +130,7 @@ pub struct ClientTraffic {
 }
 
 /// Cells of a measurement.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct CellCounts {
     /// Sent by the measurers.
     pub sent: u64,
@@ -143,7 +143,7 @@ pub struct CellCounts {
 }
 
 /// Round-trip times in milliseconds; `None` when no cell was checked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct RoundTrip {
     /// Median.
     pub p50: Option<f64>,
@@ -156,7 +156,7 @@ pub struct RoundTrip {
 }
 
 /// CPU time in seconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct CpuSeconds {
     /// Of all measurer threads.
     pub measurers: f64,
@@ -165,7 +165,7 @@ pub struct CpuSeconds {
 }
 
 /// Links of the team.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SocketCounts {
     /// Wanted.
     pub asked: u64,
@@ -177,14 +177,7 @@ impl Outcome {
     /// `conclusive`, `needs_more_capacity`, `measurer_limited`, `short_grant`, `lower_bound` or `failed`.
     #[must_use]
     pub fn verdict_name(&self) -> &'static str {
-        match self.result {
-            Ok(Verdict::Conclusive) => "conclusive",
-            Ok(Verdict::NeedsMoreCapacity) => "needs_more_capacity",
-            Ok(Verdict::MeasurerLimited) => "measurer_limited",
-            Ok(Verdict::ShortGrant) => "short_grant",
-            Ok(Verdict::LowerBound) => "lower_bound",
-            Err(_) => "failed",
-        }
+        self.result.as_ref().map_or("failed", |verdict| verdict.name())
     }
 
     /// The exit status of a program that came to it, as `--help` lists it.

@@ -20,9 +20,10 @@ use crate::demo;
 use crate::files::Readers;
 use crate::measure::{self, Plan};
 use crate::outcome::{self, ClientTraffic, Outcome};
+use crate::publish::v3bw::{BandwidthFile, MAX_FILE_AGE_SECS, Publication};
+use crate::publish::{LATEST, Shelf, report, results};
 use crate::screen::{Screen, summary};
-use crate::v3bw::{BandwidthFile, MAX_FILE_AGE_SECS, Publication};
-use crate::{files, report, results, team, v3bw};
+use crate::{files, team};
 
 /// Where `demo` writes when it is not told.
 const DEMO_DIR: &str = "flashflow-demo";
@@ -215,8 +216,8 @@ fn publish(dir: &Path, outcome: &Outcome, consensus_relays: u64) -> Result<PathB
         ..Publication::default()
     };
     let file = BandwidthFile::from_outcomes(std::slice::from_ref(outcome), &publication)?;
-    v3bw::publish(dir, &file)?;
-    Ok(dir.join(v3bw::LATEST))
+    Shelf::open(dir)?.place(&file)?;
+    Ok(dir.join(LATEST))
 }
 
 /// Tells the user something on standard error.

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use time::OffsetDateTime;
+use time::{Date, Month, OffsetDateTime};
 
 /// A second of UTC between the years 1970 and 9999.
 ///
@@ -24,6 +24,18 @@ impl Utc {
         let time =
             i64::try_from(secs).ok().and_then(|s| OffsetDateTime::from_unix_timestamp(s).ok());
         time.map(Self).ok_or(OutOfRange(secs))
+    }
+
+    /// The time of a file's name, as [`Self::file_stamp`] writes it.
+    #[must_use]
+    pub fn from_file_stamp(stamp: &str) -> Option<Self> {
+        let numbers: Option<Vec<u16>> = stamp.split('-').map(|word| word.parse().ok()).collect();
+        let [year, rest @ ..] = <[u16; 6]>::try_from(numbers?).ok()?;
+        let [month, day, hour, minute, second] = rest.map(|number| u8::try_from(number).ok());
+        let date =
+            Date::from_calendar_date(year.into(), Month::try_from(month?).ok()?, day?).ok()?;
+        let time = date.with_hms(hour?, minute?, second?).ok()?.assume_utc();
+        Some(Self(time)).filter(|utc| utc.file_stamp() == stamp && year >= 1970)
     }
 
     /// Seconds since the beginning of 1970.
@@ -72,6 +84,13 @@ mod tests {
             assert_eq!(utc.unix_secs(), secs);
         }
         assert_eq!(Utc::from_unix_secs(1_795_167_000).unwrap().file_stamp(), "2026-11-20-09-30-00");
+        let stamp = "2026-11-20-09-30-00";
+        assert_eq!(Utc::from_file_stamp(stamp).unwrap().unix_secs(), 1_795_167_000);
+        for odd in
+            ["", "2026-11-20", "2026-11-20-9-30-00", "2026-13-20-09-30-00", "1969-12-31-00-00-00"]
+        {
+            assert_eq!(Utc::from_file_stamp(odd), None, "{odd}");
+        }
         let utc = Utc::from_unix_secs(1_547_444_099).unwrap();
         assert_eq!(utc.hour().to_string(), "2019-01-14T05:00:00");
         assert_eq!(utc.hour().hour(), utc.hour());

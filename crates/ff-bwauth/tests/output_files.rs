@@ -18,11 +18,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use ff_bwauth::outcome::{Failure, Method, Outcome, TargetInfo};
-use ff_bwauth::utc::Utc;
-use ff_bwauth::v3bw::{
+use ff_bwauth::publish::v3bw::{
     self, BandwidthFile, DirectoryFacts, Generator, Header, InvalidFile, Publication, RecentCounts,
 };
-use ff_bwauth::{report, results};
+use ff_bwauth::publish::{LATEST, Shelf, report, results};
+use ff_bwauth::utc::Utc;
 use ff_proto::aggregate::{Draw, Verdict};
 use ff_proto::failure::FailureKind;
 use ff_proto::msg::ErrCode;
@@ -32,8 +32,10 @@ use proptest::test_runner::{RngSeed, TestRunner};
 
 use arbitrary::any_outcome;
 use reader::read;
-use samples::{DAY, HOUR, NOW, file, outcome, publication};
+use samples::{DAY, NOW, outcome, publication};
 
+/// The hour of [`NOW`].
+const HOUR: u64 = NOW - 30 * 60;
 /// An hour.
 const HOUR_SECS: u64 = 60 * 60;
 
@@ -62,6 +64,11 @@ fn failed(relay: u8) -> Outcome {
     }
 }
 
+/// The file of these outcomes by [`publication`], in a network of so many relays.
+fn file(outcomes: &[Outcome], consensus_relays: u64) -> Result<BandwidthFile, InvalidFile> {
+    BandwidthFile::from_outcomes(outcomes, &publication(consensus_relays))
+}
+
 /// The text of a file of these outcomes, in a network of so many relays.
 fn file_text(outcomes: &[Outcome], consensus: u64) -> Result<String, InvalidFile> {
     Ok(file(outcomes, consensus)?.to_string())
@@ -82,9 +89,9 @@ fn authorities_vote_with_a_published_file() -> TestResult {
     let dir = tempfile::tempdir()?;
     let outcomes = [outcome(1, 100), outcome(2, 200), outcome(3, 900), failed(4)];
     let file = file(&outcomes, 5)?;
-    let path = v3bw::publish(dir.path(), &file)?;
+    let path = Shelf::open(dir.path())?.place(&file)?;
     assert_eq!(path, dir.path().join("2026-11-20-09-30-00.v3bw"));
-    let link = dir.path().join(v3bw::LATEST);
+    let link = dir.path().join(LATEST);
     assert_eq!(fs::read_link(&link)?, Path::new("2026-11-20-09-30-00.v3bw"));
 
     let read = read(&fs::read_to_string(&link)?, NOW)?;
@@ -172,7 +179,10 @@ fn only_the_bandwidth_file_may_be_read_by_others() -> TestResult {
     };
     assert_eq!(mode(&results::write(dir.path(), &outcome(1, 100))?)?, 0o600);
     // As far as the umask allows.
-    assert_eq!(mode(&v3bw::publish(dir.path(), &file(&[outcome(1, 100)], 1)?)?)? & 0o700, 0o600);
+    assert_eq!(
+        mode(&Shelf::open(dir.path())?.place(&file(&[outcome(1, 100)], 1)?)?)? & 0o700,
+        0o600
+    );
     Ok(())
 }
 
@@ -370,7 +380,7 @@ fn stem_reads_the_file_too() -> TestResult {
     let outcomes = [outcome(1, 100), outcome(2, 200), failed(3)];
     for consensus in [3, 2000] {
         let file = file(&outcomes, consensus)?;
-        let path = v3bw::publish(dir.path(), &file)?;
+        let path = Shelf::open(dir.path())?.place(&file)?;
         run_stem(&path)?;
     }
     Ok(())

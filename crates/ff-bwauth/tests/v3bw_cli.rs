@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use ff_bwauth::v3bw::read::{Reading, Severity};
+use ff_bwauth::publish::v3bw::read::{Reading, Severity};
 use serde_json::Value;
 
 /// The real files: each with its time, its version, and how many relays it has and may be voted for.

@@ -46,9 +46,34 @@ impl SecondSample {
 /// been decrypted in all seconds. PROTOCOL.md §9 has the bounds.
 #[must_use]
 pub fn estimate(seconds: &[SecondSample], ratio: Ratio) -> Option<BytesPerSec> {
-    let mut totals: Vec<u64> = seconds.iter().map(|second| second.total_bytes(ratio)).collect();
-    totals.sort_unstable();
-    Some(BytesPerSec::new(median(&totals)?.min(most_by_mean(&totals)?)))
+    Some(Basis::of(seconds, ratio)?.estimate())
+}
+
+/// The two numbers of which the lesser one is the estimate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Basis {
+    /// The median second.
+    pub median: BytesPerSec,
+    /// 1 + ε2 times the mean second.
+    pub most_by_mean: BytesPerSec,
+}
+
+impl Basis {
+    /// Those of these seconds; `None` without seconds.
+    #[must_use]
+    pub fn of(seconds: &[SecondSample], ratio: Ratio) -> Option<Self> {
+        let mut totals: Vec<u64> = seconds.iter().map(|second| second.total_bytes(ratio)).collect();
+        totals.sort_unstable();
+        let [median, most_by_mean] =
+            [median(&totals)?, most_by_mean(&totals)?].map(BytesPerSec::new);
+        Some(Self { median, most_by_mean })
+    }
+
+    /// The estimate.
+    #[must_use]
+    pub fn estimate(self) -> BytesPerSec {
+        self.median.min(self.most_by_mean)
+    }
 }
 
 /// The median of sorted numbers; of an even number of them the mean of the two in the middle,
@@ -172,6 +197,27 @@ pub fn judge(estimate: BytesPerSec, how: &Circumstances, params: &Params) -> Ver
 }
 
 impl Verdict {
+    /// All of them.
+    pub const ALL: &[Self] = &[
+        Self::Conclusive,
+        Self::NeedsMoreCapacity,
+        Self::MeasurerLimited,
+        Self::ShortGrant,
+        Self::LowerBound,
+    ];
+
+    /// A stable name for logs and JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Conclusive => "conclusive",
+            Self::NeedsMoreCapacity => "needs_more_capacity",
+            Self::MeasurerLimited => "measurer_limited",
+            Self::ShortGrant => "short_grant",
+            Self::LowerBound => "lower_bound",
+        }
+    }
+
     /// What an attempt with this verdict is worth as a draw. That the team was too small, or that
     /// nobody has asked the relay, is not of the relay's making.
     #[must_use]

@@ -5,6 +5,8 @@
 
 use std::collections::HashMap;
 
+use base64ct::{Base64Unpadded, Encoding};
+
 use super::{DocumentError, fingerprint_hex, keyword, lines, words};
 use crate::period::Fingerprint;
 
@@ -13,8 +15,23 @@ use crate::period::Fingerprint;
 pub struct Descriptor {
     /// The least of the three numbers of `bandwidth`, in bytes a second: the advertised bandwidth.
     pub advertised_bytes_per_sec: u64,
+    /// The three: what its operator lets it do in the long run, for a moment, and what it has seen itself do.
+    pub limits: Limits,
+    /// Its Ed25519 identity, if it says one.
+    pub ed_identity: Option<[u8; 32]>,
     /// The relays that it declares as its family.
     pub family: Vec<Fingerprint>,
+}
+
+/// The numbers of `bandwidth`, in bytes a second (dir-spec 2.1.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// bandwidth-avg.
+    pub average_bytes_per_sec: u64,
+    /// bandwidth-burst.
+    pub burst_bytes_per_sec: u64,
+    /// bandwidth-observed.
+    pub observed_bytes_per_sec: u64,
 }
 
 /// What is read of a file.
@@ -53,7 +70,21 @@ impl Begun {
                     words(rest).take(3).filter_map(|word| word.parse().ok()).collect();
                 self.descriptor.advertised_bytes_per_sec =
                     numbers.iter().copied().min().unwrap_or(0);
+                if let [average_bytes_per_sec, burst_bytes_per_sec, observed_bytes_per_sec] =
+                    numbers[..]
+                {
+                    self.descriptor.limits = Limits {
+                        average_bytes_per_sec,
+                        burst_bytes_per_sec,
+                        observed_bytes_per_sec,
+                    };
+                }
                 (numbers.len() != 3).then_some("the bandwidth")
+            }
+            "master-key-ed25519" => {
+                let identity = Base64Unpadded::decode_vec(rest.trim_end_matches('=')).ok();
+                self.descriptor.ed_identity = identity.and_then(|bytes| bytes.try_into().ok());
+                self.descriptor.ed_identity.is_none().then_some("the Ed25519 identity")
             }
             // Nicknames among them say nothing for certain.
             "family" => {
@@ -121,7 +152,7 @@ mod tests {
     const TEXT: &str = "\
         @type server-descriptor 1.0\nrouter one 192.0.2.1 443 0 0\n\
         fingerprint 846B 3EAA F0C0 7FF7 2FC7 9AEB B11F A3AD C58F 240F\n\
-        bandwidth 4594304 4594304 3046428\n\
+        bandwidth 4594304 4594305 3046428\nmaster-key-ed25519 AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE\n\
         family $0BC8BA32CC3CB0F598E0C92778F7C0946DFBCE91 $195712E96FD1C1B18D14D09E9E4E7A6416E23B2C~x name\n\
         router-signature\n-----BEGIN SIGNATURE-----\n-----END SIGNATURE-----\n\
         router two 192.0.2.2 443 0 0\nbandwidth 1000  2000\t3000\n\
@@ -138,6 +169,11 @@ mod tests {
         let two = name("0BC8BA32CC3CB0F598E0C92778F7C0946DFBCE91");
         let one = &relays[&name("846B3EAAF0C07FF72FC79AEBB11FA3ADC58F240F")];
         assert_eq!(one.advertised_bytes_per_sec, 3_046_428);
+        let Limits { average_bytes_per_sec, burst_bytes_per_sec, observed_bytes_per_sec } =
+            one.limits;
+        let limits = [average_bytes_per_sec, burst_bytes_per_sec, observed_bytes_per_sec];
+        assert_eq!(limits, [4_594_304, 4_594_305, 3_046_428]);
+        assert_eq!((one.ed_identity, relays[&two].ed_identity), (Some([1; 32]), None));
         assert_eq!(one.family, [two, name("195712E96FD1C1B18D14D09E9E4E7A6416E23B2C")]);
         assert_eq!(relays[&two].advertised_bytes_per_sec, 1000);
         assert_eq!((relays.len(), skipped), (2, vec![]));
@@ -147,10 +183,11 @@ mod tests {
     fn one_that_cannot_be_read_is_skipped_by_line() {
         for (bad, line, part) in [
             (TEXT.replace("846B 3EAA", "846B"), 3, "the fingerprint"),
-            (TEXT.replace("\t3000\n", "\n"), 10, "the bandwidth"),
-            (TEXT.replace("CE91\nrouter-signature\n", "CE91\n"), 9, "too early"),
+            (TEXT.replace("\t3000\n", "\n"), 11, "the bandwidth"),
+            (TEXT.replace("ed25519 AQ", "ed25519 Q"), 5, "the Ed25519 identity"),
+            (TEXT.replace("CE91\nrouter-signature\n", "CE91\n"), 10, "too early"),
             (TEXT.replacen("router-signature", "x", 1), 2, "too early"),
-            (TEXT.replace("opt fingerprint 0B", "x 0B"), 9, "no fingerprint"),
+            (TEXT.replace("opt fingerprint 0B", "x 0B"), 10, "no fingerprint"),
         ] {
             let Descriptors { relays, skipped } = Descriptors::parse(&bad);
             let [error] = &skipped[..] else { panic!("{part}: {skipped:?}") };

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::json;
 
 use crate::cli::V3bw;
-use crate::v3bw::read::{Change, Reading, Severity, diff};
+use crate::publish::v3bw::read::{Change, Reading, Severity, diff};
 
 /// Carries the command out.
 ///

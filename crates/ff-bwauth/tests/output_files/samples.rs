@@ -3,15 +3,13 @@
 use ff_bwauth::outcome::{
     CellCounts, CpuSeconds, Method, Outcome, RoundTrip, SocketCounts, TargetInfo,
 };
-use ff_bwauth::v3bw::{BandwidthFile, InvalidFile, Publication};
+use ff_bwauth::publish::v3bw::Publication;
 use ff_proto::aggregate::{Draw, SecondSample, Verdict, estimate};
 use ff_proto::ids::CryptoKind;
 use ff_proto::units::{BytesPerSec, Ratio};
 
 /// 2026-11-20 09:30:00 UTC.
 pub(crate) const NOW: u64 = 1_795_167_000;
-/// The hour of it.
-pub(crate) const HOUR: u64 = NOW - 30 * 60;
 /// A day.
 pub(crate) const DAY: u64 = 24 * 60 * 60;
 
@@ -65,12 +63,4 @@ pub(crate) fn publication(consensus_relays: u64) -> Publication {
         consensus_relays,
         ..Publication::default()
     }
-}
-
-/// The file of these outcomes by [`publication`].
-pub(crate) fn file(
-    outcomes: &[Outcome],
-    consensus_relays: u64,
-) -> Result<BandwidthFile, InvalidFile> {
-    BandwidthFile::from_outcomes(outcomes, &publication(consensus_relays))
 }

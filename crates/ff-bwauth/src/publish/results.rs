@@ -21,6 +21,8 @@ use crate::outcome::{
 };
 use crate::utc::Utc;
 
+pub mod read;
+
 /// Version of the format: rises when a key changes its meaning.
 const FORMAT: u32 = 1;
 /// Files of one name that are tried before giving up: measurements begun in one second.

@@ -9,6 +9,7 @@ use ff_proto::units::BytesPerSec;
 
 use super::{
     BandwidthFile, Header, MIN_PERCENT_ELIGIBLE, MeasurementFacts, RelayCounts, RelayLine,
+    SOFTWARE, UnmeasuredLine,
 };
 use crate::utc::Utc;
 
@@ -24,7 +25,7 @@ impl fmt::Display for BandwidthFile {
             // bandwidth-file-spec §2.2: the time of the newest result stands first, alone.
             writeln!(f, "{}", latest.unix_secs())?;
             writeln!(f, "version={FORMAT_VERSION}")?;
-            writeln!(f, "software=flashflow")?;
+            writeln!(f, "software={SOFTWARE}")?;
             writeln!(f, "software_version={}", header.software_version)?;
             writeln!(f, "file_created={}", header.file_created.hour())?;
             writeln!(f, "generator_started={}", header.generator.started.hour())?;
@@ -43,7 +44,8 @@ impl fmt::Display for BandwidthFile {
         }
         writeln!(f, "{TERMINATOR}")?;
         let suffix = if self.is_under_minimum() { " under_min_report=1 vote=0" } else { "" };
-        self.relays.iter().try_for_each(|relay| writeln!(f, "{relay}{suffix}"))
+        self.relays.iter().try_for_each(|relay| writeln!(f, "{relay}{suffix}"))?;
+        self.unmeasured.iter().try_for_each(|relay| writeln!(f, "{relay}"))
     }
 }
 
@@ -67,7 +69,33 @@ impl fmt::Display for RelayLine {
             let word = if is_unmeasured { "True" } else { "False" };
             write!(f, " consensus_bandwidth_is_unmeasured={word}")?;
         }
-        write!(f, "{}{}", self.counts, self.measurement)
+        write!(f, "{}{}", self.counts, self.measurement)?;
+        if let Some(share) = self.share {
+            write!(f, " ff_group_relays={}", share.relays)?;
+            write!(
+                f,
+                " ff_group_bw={} ff_share_bw={}",
+                share.together_bytes_per_sec, share.bytes_per_sec
+            )?;
+        }
+        if let Some(held) = self.held {
+            write!(f, " ff_held_from_bw={}", held.instead_of_kilobytes)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for UnmeasuredLine {
+    /// The line without its end. bandwidth-file-spec §2.4.2: "MUST set bw=1 for unmeasured relays".
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let master_key = Base64Unpadded::encode_string(&self.ed_identity);
+        write!(f, "node_id=${} bw=1", hex::encode_upper(self.rsa_fingerprint))?;
+        write!(f, " master_key_ed25519={master_key}")?;
+        if let Some(nickname) = &self.nickname {
+            write!(f, " nick={nickname}")?;
+        }
+        write!(f, " time={}{}", self.tried_at.hour(), self.counts)?;
+        write!(f, " ff_reason={} unmeasured=1 vote=0", self.reason)
     }
 }
 
@@ -76,7 +104,9 @@ impl fmt::Display for RelayCounts {
         // sbws tells kinds of errors apart that do not exist here; all of ours are "misc".
         write!(f, " success={} error_misc={}", self.successes, self.failures)?;
         write!(f, " relay_recent_measurement_attempt_count={}", self.attempts)?;
-        write!(f, " relay_recent_measurement_failure_count={}", self.failures)
+        write!(f, " relay_recent_measurement_failure_count={}", self.failures)?;
+        write!(f, " relay_recent_measurements_excluded_error_count={}", self.failures)?;
+        write!(f, " relay_recent_measurements_excluded_old_count={}", self.old)
     }
 }
 
@@ -114,7 +144,7 @@ impl BandwidthFile {
 
 impl Header {
     /// The lines about the last days.
-    fn recent_lines(&self) -> [(&'static str, Option<u64>); 8] {
+    fn recent_lines(&self) -> [(&'static str, Option<u64>); 10] {
         let recent = &self.recent;
         [
             ("recent_consensus_count", recent.consensus),
@@ -124,6 +154,9 @@ impl Header {
             ("recent_measurement_failure_count", recent.measurement_failure),
             ("recent_measurements_excluded_error_count", recent.excluded_error),
             ("recent_measurements_excluded_old_count", recent.excluded_old),
+            // sbws's two other reasons are none here: one result is enough, however near it is to others.
+            ("recent_measurements_excluded_near_count", Some(0)),
+            ("recent_measurements_excluded_few_count", Some(0)),
             ("time_to_report_half_network", self.time_to_report_half_network_secs),
         ]
     }
@@ -131,7 +164,7 @@ impl Header {
 
 impl RelayLine {
     /// The keys that may be missing and hold a number.
-    fn optional_numbers(&self) -> [(&'static str, Option<u64>); 5] {
+    fn optional_numbers(&self) -> [(&'static str, Option<u64>); 7] {
         let directory = &self.directory;
         let bytes = |rate: Option<BytesPerSec>| rate.map(BytesPerSec::get);
         [
@@ -140,6 +173,8 @@ impl RelayLine {
             ("desc_bw_obs_last", bytes(directory.bandwidth_observed)),
             ("consensus_bandwidth", bytes(directory.consensus_bandwidth)),
             ("rtt", self.round_trip_ms),
+            ("relay_in_recent_consensus_count", directory.in_recent_consensuses),
+            ("relay_recent_priority_list_count", directory.in_recent_schedules),
         ]
     }
 }

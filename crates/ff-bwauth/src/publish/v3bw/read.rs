@@ -3,7 +3,7 @@
 //! The rules are those of tor's `bwauth.c` (dirserv_read_measured_bandwidths): what it does not take is
 //! a finding, and so is what bandwidth-file-spec forbids and tor takes all the same.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::MAX_FILE_AGE_SECS;
 use crate::network::fingerprint_hex;
@@ -117,6 +117,19 @@ impl Reading {
     #[must_use]
     pub fn header(&self, key: &str) -> Option<&str> {
         self.header.iter().find(|line| line.key == key).map(|line| line.value.as_str())
+    }
+
+    /// The lines that authorities vote with; of a relay that has several, the last counts.
+    #[must_use]
+    pub fn votes(&self) -> BTreeMap<Fingerprint, &ReadLine> {
+        let lines = self.lines.iter().filter(|relay| relay.votes);
+        lines.map(|relay| (relay.fingerprint, relay)).collect()
+    }
+
+    /// What they come to, in kilobytes a second.
+    #[must_use]
+    pub fn total_kilobytes(&self) -> u64 {
+        self.votes().values().fold(0, |sum, line| sum.saturating_add(line.bw))
     }
 
     /// The worst finding.
@@ -291,17 +304,12 @@ pub struct Change {
 /// What changes for relays between two files as authorities vote with them, in the order of fingerprints.
 #[must_use]
 pub fn diff(old: &Reading, new: &Reading) -> Vec<Change> {
-    // Of a relay that has several lines the last counts.
-    let voted = |reading: &Reading| -> HashMap<Fingerprint, ReadLine> {
-        let lines = reading.lines.iter().filter(|relay| relay.votes);
-        lines.map(|relay| (relay.fingerprint, relay.clone())).collect()
-    };
-    let (old, new) = (voted(old), voted(new));
+    let (old, new) = (old.votes(), new.votes());
     let mut relays: Vec<_> = old.keys().chain(new.keys()).copied().collect();
     relays.sort_unstable();
     relays.dedup();
     let change = |relay: &Fingerprint| {
-        let (before, after) = (old.get(relay), new.get(relay));
+        let (before, after) = (old.get(relay).copied(), new.get(relay).copied());
         let bw = |line: Option<&ReadLine>| line.map(|line| line.bw);
         (bw(before) != bw(after)).then(|| Change {
             fingerprint: hex::encode_upper(relay),

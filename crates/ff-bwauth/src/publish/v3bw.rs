@@ -1,13 +1,13 @@
 //! The bandwidth file that a directory authority votes with (`V3BandwidthsFile`).
 //!
 //! [`BandwidthFile::from_outcomes`] chooses what may be published, [`BandwidthFile::new`] refuses
-//! what an authority would refuse, `to_string()` renders it and [`publish`] puts it in place.
+//! what an authority would refuse, `to_string()` renders it and [`crate::publish::shelf`] puts it in place.
 //! Whatever follows from the relay lines (times, counts, `bw`, `vote`) is computed from them when
 //! it is written, so that header and lines cannot disagree.
 //!
 //! The format is bandwidth-file-spec 1.5.0; the reader's rules are those of tor's `bwauth.c`.
-//! Keys of our own begin with `ff_`. Limits: relays that could not be measured get no line (the
-//! spec allows `unmeasured=1 vote=0` lines for diagnosis; the results files serve that here).
+//! Keys of our own begin with `ff_`. Relays of the consensus that were tried in vain have a line that
+//! nobody votes with (`unmeasured=1 vote=0`) and `ff_reason` in it; it counts nowhere in the header.
 //!
 //! The file is public. So it says nothing of a relay's clients: no background, and no time more
 //! exact than the hour, whether of a measurement or of the file (with few relays the one tells the
@@ -19,22 +19,26 @@
 
 use core::num::NonZeroU32;
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
 
 use ff_proto::ids::CryptoKind;
 use ff_proto::units::{BytesPerSec, Ratio};
 
-use crate::files::{self, FileError, Readers};
+use crate::period::Fingerprint;
+use crate::publish::together::Share;
 use crate::utc::{OutOfRange, Utc};
 
+pub(crate) mod hold;
 pub mod read;
+mod reason;
 mod render;
-mod select;
+pub(crate) mod select;
 
-pub use select::Publication;
+pub use hold::Held;
+pub use reason::{NoNumber, NotScheduled};
+pub use select::{Decision, Decisions, Publication, Standing};
 
-/// Name of the symbolic link to the newest file: what torrc's `V3BandwidthsFile` should name.
-pub const LATEST: &str = "latest.v3bw";
+/// What calls itself the file's software.
+pub const SOFTWARE: &str = "flashflow";
 /// Share of the consensus's relays below which authorities must not vote with the file
 /// (bandwidth-file-spec §2.2: torflow's and sbws's value).
 const MIN_PERCENT_ELIGIBLE: u64 = 60;
@@ -51,6 +55,8 @@ pub struct BandwidthFile {
     header: Header,
     /// The relays, never none; in order of their fingerprints.
     relays: Vec<RelayLine>,
+    /// Relays without a number, of others than `relays`; in the same order.
+    unmeasured: Vec<UnmeasuredLine>,
 }
 
 /// The part of the header that does not follow from the relay lines.
@@ -111,8 +117,12 @@ pub struct RelayLine {
     pub nickname: Option<String>,
     /// When the result was obtained; the hour is written.
     pub measured_at: Utc,
-    /// The estimate: the median second, bounded by the mean.
+    /// What stands: the lowest draw of its day, each the median second, bounded by the mean.
     pub estimate: BytesPerSec,
+    /// What is left of that beside relays that it shares a machine with, if it has any.
+    pub share: Option<Share>,
+    /// The number that it keeps instead, if it has risen by too much to be believed at once.
+    pub held: Option<Held>,
     /// The mean second.
     pub mean: BytesPerSec,
     /// Median round-trip time in milliseconds.
@@ -125,9 +135,30 @@ pub struct RelayLine {
     pub measurement: MeasurementFacts,
 }
 
+/// The line of a relay that has no number, for whoever asks why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnmeasuredLine {
+    /// SHA-1 fingerprint of its RSA identity.
+    pub rsa_fingerprint: Fingerprint,
+    /// Its Ed25519 identity.
+    pub ed_identity: [u8; 32],
+    /// Its nickname, where it is known.
+    pub nickname: Option<String>,
+    /// When the last attempt began; the hour is written.
+    pub tried_at: Utc,
+    /// Its measurements in the last days.
+    pub counts: RelayCounts,
+    /// [`NoNumber::code`].
+    pub reason: &'static str,
+}
+
 /// What directory documents say of a relay; what is not known is not written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirectoryFacts {
+    /// Whether it is in the consensus; not written.
+    pub is_listed: bool,
+    /// Its Ed25519 identity; not written: the line has that by which it was measured.
+    pub ed_identity: Option<[u8; 32]>,
     /// bandwidth-avg of its descriptor. `bw` never exceeds it: it is how an operator limits a
     /// relay (`MaxAdvertisedBandwidth`). `bw` may exceed bandwidth-observed.
     pub bandwidth_avg: Option<BytesPerSec>,
@@ -139,6 +170,10 @@ pub struct DirectoryFacts {
     pub consensus_bandwidth: Option<BytesPerSec>,
     /// Whether the consensus calls that unmeasured.
     pub consensus_is_unmeasured: Option<bool>,
+    /// In how many consensuses of the last days it was.
+    pub in_recent_consensuses: Option<u64>,
+    /// In how many schedules of the last days it was.
+    pub in_recent_schedules: Option<u64>,
 }
 
 /// A relay's measurements in the last days.
@@ -150,6 +185,8 @@ pub struct RelayCounts {
     pub successes: u64,
     /// Failed.
     pub failures: u64,
+    /// Publishable results that are too old; those are in none of the other counts.
+    pub old: u64,
 }
 
 /// How a relay was measured; written under keys that begin with `ff_`.
@@ -206,20 +243,6 @@ pub enum InvalidFile {
     Time(#[from] OutOfRange),
 }
 
-/// Writes the file into `dir` under the time it was made, as `2026-11-20-09-30-00.v3bw`, and then
-/// points the link [`LATEST`] to it. Returns the path of the file, not of the link.
-///
-/// # Errors
-/// [`FileError`]; the link then still points to the file before, unless it was only the directory
-/// that could not be synced.
-pub fn publish(dir: &Path, file: &BandwidthFile) -> Result<PathBuf, FileError> {
-    let name = format!("{}.v3bw", file.header.file_created.file_stamp());
-    let path = dir.join(&name);
-    files::write_atomically(&path, file.to_string().as_bytes(), Readers::Everybody)?;
-    files::point_symlink(&dir.join(LATEST), &name)?;
-    Ok(path)
-}
-
 impl BandwidthFile {
     /// A file of these relays.
     ///
@@ -246,7 +269,19 @@ impl BandwidthFile {
             }
         }
         relays.sort_by_key(|relay| relay.rsa_fingerprint);
-        Ok(Self { header, relays })
+        Ok(Self { header, relays, unmeasured: Vec::new() })
+    }
+
+    /// The header.
+    #[must_use]
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Relays without a number, in order of their fingerprints.
+    #[must_use]
+    pub fn unmeasured(&self) -> &[UnmeasuredLine] {
+        &self.unmeasured
     }
 
     /// The relays, in order of their fingerprints.
@@ -258,7 +293,7 @@ impl BandwidthFile {
     /// Whether too few relays are listed for authorities to vote with it.
     #[must_use]
     pub fn is_under_minimum(&self) -> bool {
-        self.header.consensus_relays == 0 || self.eligible() < self.minimum_eligible()
+        is_under_minimum(self.eligible(), self.header.consensus_relays)
     }
 
     /// Relays listed.
@@ -268,9 +303,19 @@ impl BandwidthFile {
 
     /// Relays that have to be listed.
     fn minimum_eligible(&self) -> u64 {
-        let percent = u128::from(self.header.consensus_relays) * u128::from(MIN_PERCENT_ELIGIBLE);
-        u64::try_from(percent.div_ceil(100)).unwrap_or(u64::MAX)
+        minimum_eligible(self.header.consensus_relays)
     }
+}
+
+/// Relays that have to be listed of so many.
+fn minimum_eligible(consensus_relays: u64) -> u64 {
+    let percent = u128::from(consensus_relays) * u128::from(MIN_PERCENT_ELIGIBLE);
+    u64::try_from(percent.div_ceil(100)).unwrap_or(u64::MAX)
+}
+
+/// Whether so many of so many are too few for authorities to vote with.
+fn is_under_minimum(listed: u64, consensus_relays: u64) -> bool {
+    consensus_relays == 0 || listed < minimum_eligible(consensus_relays)
 }
 
 impl Header {
@@ -304,10 +349,21 @@ impl RelayLine {
     /// bits of it.
     #[must_use]
     pub fn bw_kilobytes(&self) -> NonZeroU32 {
-        let rounded = self.estimate.get().saturating_add(KILOBYTE / 2) / KILOBYTE;
-        let limit = self.directory.bandwidth_avg.map_or(u64::MAX, |avg| avg.get() / KILOBYTE);
-        let kilobytes = u32::try_from(rounded.min(limit)).unwrap_or(u32::MAX);
+        let measured = rounded_kilobytes(self.counted());
+        let kept = self.held.map_or(measured, |held| measured.min(held.kilobytes.get().into()));
+        let kilobytes = u32::try_from(self.limited(kept)).unwrap_or(u32::MAX);
         NonZeroU32::new(kilobytes).unwrap_or(NonZeroU32::MIN)
+    }
+
+    /// What it counts for before its operator's limit and rounding: what stands, or its share of it.
+    #[must_use]
+    pub fn counted(&self) -> BytesPerSec {
+        self.share.map_or(self.estimate, |share| BytesPerSec::new(share.bytes_per_sec))
+    }
+
+    /// Kilobytes a second, but no more than its operator allows.
+    fn limited(&self, kilobytes: u64) -> u64 {
+        kilobytes.min(self.directory.bandwidth_avg.map_or(u64::MAX, |avg| avg.get() / KILOBYTE))
     }
 
     /// Its fingerprint in hexadecimal.
@@ -324,6 +380,11 @@ impl RelayLine {
             _ => Ok(()),
         }
     }
+}
+
+/// A rate in kilobytes a second, rounded to the nearest; halves up.
+pub(crate) fn rounded_kilobytes(rate: BytesPerSec) -> u64 {
+    rate.get().saturating_add(KILOBYTE / 2) / KILOBYTE
 }
 
 /// bandwidth-file-spec §2.1: a `Value` is one or more printing ASCII characters, no space.

@@ -1,0 +1,128 @@
+//! A trace as text, for a relay's operator.
+
+use core::fmt;
+
+use ff_proto::units::BytesPerSec;
+
+use super::{Attempt, Number, Trace, utc};
+use crate::outcome::DrawRow;
+
+impl fmt::Display for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "relay      {}", self.fingerprint)?;
+        if let Some(nickname) = &self.nickname {
+            write!(f, "  {}", nickname.escape_debug())?;
+        }
+        if let Some(identity) = &self.ed25519_base64 {
+            write!(f, "\nidentity   {identity}")?;
+        }
+        writeln!(f, "\nas of      {}", utc(self.at_unix_secs))?;
+        writeln!(f, "attempts   {}", self.attempts.len() + self.attempts_left_out)?;
+        self.attempts.iter().try_for_each(|attempt| write_attempt(f, attempt))?;
+        if let Some(attempt) = self.standing().or(self.attempts.first()) {
+            write_seconds(f, attempt)?;
+        }
+        match (&self.number, &self.no_number) {
+            (Some(number), _) => write_number(f, number, self),
+            (None, Some(why)) => writeln!(f, "no number  {} ({})", why.text, why.code),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+/// A rate in bytes a second, and for people.
+fn rate(bytes: u64) -> String {
+    format!("{bytes} bytes/s ({})", BytesPerSec::new(bytes))
+}
+
+/// An attempt in a line.
+fn write_attempt(f: &mut fmt::Formatter<'_>, attempt: &Attempt) -> fmt::Result {
+    write!(f, "           {}  {}", utc(attempt.started_unix_secs), attempt.verdict)?;
+    if let Some(failure) = &attempt.failure {
+        write!(f, ": {} ({})", failure.message.escape_debug(), failure.code())?;
+    }
+    match attempt.draw {
+        DrawRow { counts: false, .. } => f.write_str("; does not count")?,
+        DrawRow { bytes_per_sec: None, .. } => f.write_str("; counts, without a value")?,
+        DrawRow { bytes_per_sec: Some(bytes), .. } => {
+            write!(f, "; counts as {}", BytesPerSec::new(bytes))?;
+        }
+    }
+    f.write_str(match (attempt.stands, attempt.is_of_period) {
+        (true, _) => "  <- the lowest of its day, which stands\n",
+        (false, true) => "  of the same day\n",
+        (false, false) => "\n",
+    })
+}
+
+/// The seconds of an attempt and what they come to.
+fn write_seconds(f: &mut fmt::Formatter<'_>, attempt: &Attempt) -> fmt::Result {
+    if attempt.seconds.is_empty() {
+        return Ok(());
+    }
+    let ratio = attempt.ratio_percent;
+    writeln!(f, "seconds    of {}, in bytes", utc(attempt.started_unix_secs))?;
+    writeln!(f, "           second      measured    background   of it counted         total")?;
+    for row in &attempt.seconds {
+        writeln!(
+            f,
+            "           {:>6} {:>13} {:>13} {:>15} {:>13}",
+            row.second,
+            row.measurement_bytes,
+            row.background_reported_bytes,
+            row.background_counted_bytes,
+            row.total_bytes
+        )?;
+    }
+    let rest = 100 - u16::from(ratio);
+    writeln!(
+        f,
+        "           of background no more is counted than {ratio}/{rest} of what is measured"
+    )?;
+    if attempt.missing_secs > 0 {
+        writeln!(f, "           {} seconds are missing and count as zero", attempt.missing_secs)?;
+    }
+    let line = |f: &mut fmt::Formatter<'_>, name, bytes: Option<u64>| match bytes {
+        Some(bytes) => writeln!(f, "{name:<10} {}", rate(bytes)),
+        None => Ok(()),
+    };
+    line(f, "median", attempt.median_bytes_per_sec)?;
+    line(f, "1.05 mean", attempt.most_by_mean_bytes_per_sec)?;
+    line(f, "estimate", attempt.estimate_bytes_per_sec)
+}
+
+/// The way from what stands to the number.
+fn write_number(f: &mut fmt::Formatter<'_>, number: &Number, trace: &Trace) -> fmt::Result {
+    writeln!(f, "stands     {}", rate(number.standing_bytes_per_sec))?;
+    if let Some(share) = number.share {
+        writeln!(
+            f,
+            "together   {} relays of its group stand at {} bytes/s in sum, and have carried {} bytes/s at once: \
+             {} is left",
+            share.relays,
+            share.standing_bytes_per_sec,
+            share.together_bytes_per_sec,
+            rate(share.bytes_per_sec)
+        )?;
+    }
+    writeln!(f, "rounded    {} kB/s", number.rounded_kilobytes)?;
+    if let Some(held) = number.held {
+        writeln!(
+            f,
+            "held       at {} kB/s, as before: it rises by too much to be believed at once; until {} at most",
+            held.kilobytes,
+            utc(held.until_unix_secs)
+        )?;
+    }
+    match number.bandwidth_avg_bytes_per_sec {
+        Some(avg) => writeln!(f, "limit      {} by its operator (bandwidth-avg)", rate(avg))?,
+        None => writeln!(f, "limit      no descriptor, so none is known")?,
+    }
+    if !trace.attempts.is_empty() && !number.is_voted {
+        writeln!(
+            f,
+            "votes      none: the file has too few relays for authorities to vote with it"
+        )?;
+    }
+    writeln!(f, "number     bw={}", number.bw)
+}

@@ -1,0 +1,79 @@
+//! What the network's documents say of relays, as far as a bandwidth file needs it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use ff_proto::units::BytesPerSec;
+
+use super::v3bw::{DirectoryFacts, MAX_FILE_AGE_SECS, Publication};
+use crate::network::consensus::Consensus;
+use crate::network::descriptors::Descriptor;
+use crate::period::{Fingerprint, Relay, group};
+
+/// A relay as a period sees it: where it listens and whose family it is in.
+#[must_use]
+pub fn relays(consensus: &Consensus, described: &HashMap<Fingerprint, Descriptor>) -> Vec<Relay> {
+    let relay = |entry: &crate::network::consensus::Entry| Relay {
+        fingerprint: entry.fingerprint,
+        addresses: entry.addresses.clone(),
+        family: described
+            .get(&entry.fingerprint)
+            .map(|descriptor| descriptor.family.clone())
+            .unwrap_or_default(),
+        ..Relay::default()
+    };
+    consensus.relays.iter().map(relay).collect()
+}
+
+/// The groups of relays that share what is measured, those of one relay left out.
+#[must_use]
+pub fn groups(relays: &[Relay]) -> Vec<Vec<Fingerprint>> {
+    let lists = group::together(relays).into_iter().filter(|list| list.len() > 1);
+    lists.map(|list| list.into_iter().map(|index| relays[index].fingerprint).collect()).collect()
+}
+
+/// What directory documents say of the relays of this consensus. Descriptors of others are passed over.
+#[must_use]
+pub fn directory(
+    consensus: &Consensus,
+    described: &HashMap<Fingerprint, Descriptor>,
+) -> BTreeMap<Fingerprint, DirectoryFacts> {
+    let facts = |entry: &crate::network::consensus::Entry| {
+        let descriptor = described.get(&entry.fingerprint);
+        let rate = |bytes: fn(&Descriptor) -> u64| descriptor.map(bytes).map(BytesPerSec::new);
+        DirectoryFacts {
+            is_listed: true,
+            ed_identity: descriptor.and_then(|descriptor| descriptor.ed_identity),
+            bandwidth_avg: rate(|descriptor| descriptor.limits.average_bytes_per_sec),
+            bandwidth_burst: rate(|descriptor| descriptor.limits.burst_bytes_per_sec),
+            bandwidth_observed: rate(|descriptor| descriptor.limits.observed_bytes_per_sec),
+            consensus_bandwidth: entry.weight.map(|kb| BytesPerSec::new(u64::from(kb) * 1000)),
+            consensus_is_unmeasured: entry.weight.map(|_| entry.is_unmeasured),
+            ..DirectoryFacts::default()
+        }
+    };
+    consensus.relays.iter().map(|entry| (entry.fingerprint, facts(entry))).collect()
+}
+
+/// What a bandwidth file is made with in the network of this consensus.
+#[must_use]
+pub fn publication(
+    consensus: &Consensus,
+    described: &HashMap<Fingerprint, Descriptor>,
+    now_unix_secs: u64,
+) -> Publication {
+    Publication {
+        now_unix_secs,
+        max_age_secs: MAX_FILE_AGE_SECS,
+        generator_started_unix_secs: now_unix_secs,
+        consensus_relays: consensus.relays.len() as u64,
+        consensus_valid_after_unix_secs: consensus.valid_after_unix_secs(),
+        directory: directory(consensus, described),
+        groups: groups(&relays(consensus, described)),
+        nicknames: consensus
+            .relays
+            .iter()
+            .map(|entry| (entry.fingerprint, entry.nickname.clone()))
+            .collect(),
+        ..Publication::default()
+    }
+}
