@@ -10,6 +10,9 @@ use ff_proto::msg::ErrCode;
 use ff_proto::units::{BytesPerSec, Ratio};
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
+/// What stands in place of a verdict where there is none.
+pub(crate) const FAILED: &str = "failed";
+
 /// The outcome of one measurement.
 #[derive(Clone, Debug)]
 pub struct Outcome {
@@ -50,13 +53,32 @@ pub struct Outcome {
 }
 
 /// How a relay is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// It echoes cells.
     Echo,
     /// It passes cells on, as it does for everybody: nothing that may be published.
     Transit,
+}
+
+impl Method {
+    /// Both.
+    pub const ALL: &[Self] = &[Self::Echo, Self::Transit];
+
+    /// Its name in JSON and in the store.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Echo => "echo",
+            Self::Transit => "transit",
+        }
+    }
+}
+
+impl Serialize for Method {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
 }
 
 /// Which relay was measured.
@@ -177,14 +199,7 @@ impl Outcome {
     /// `conclusive`, `needs_more_capacity`, `measurer_limited`, `short_grant`, `lower_bound` or `failed`.
     #[must_use]
     pub fn verdict_name(&self) -> &'static str {
-        match self.result {
-            Ok(Verdict::Conclusive) => "conclusive",
-            Ok(Verdict::NeedsMoreCapacity) => "needs_more_capacity",
-            Ok(Verdict::MeasurerLimited) => "measurer_limited",
-            Ok(Verdict::ShortGrant) => "short_grant",
-            Ok(Verdict::LowerBound) => "lower_bound",
-            Err(_) => "failed",
-        }
+        self.result.as_ref().map_or(FAILED, |verdict| verdict.name())
     }
 
     /// The exit status of a program that came to it, as `--help` lists it.

@@ -172,6 +172,27 @@ pub fn judge(estimate: BytesPerSec, how: &Circumstances, params: &Params) -> Ver
 }
 
 impl Verdict {
+    /// All of them.
+    pub const ALL: &[Self] = &[
+        Self::Conclusive,
+        Self::NeedsMoreCapacity,
+        Self::MeasurerLimited,
+        Self::ShortGrant,
+        Self::LowerBound,
+    ];
+
+    /// A stable name for logs and JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Conclusive => "conclusive",
+            Self::NeedsMoreCapacity => "needs_more_capacity",
+            Self::MeasurerLimited => "measurer_limited",
+            Self::ShortGrant => "short_grant",
+            Self::LowerBound => "lower_bound",
+        }
+    }
+
     /// What an attempt with this verdict is worth as a draw. That the team was too small, or that
     /// nobody has asked the relay, is not of the relay's making.
     #[must_use]
