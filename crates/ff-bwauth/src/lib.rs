@@ -37,6 +37,8 @@ pub mod run;
 mod samples;
 #[cfg(feature = "demo")]
 mod screen;
+#[cfg(feature = "store")]
+pub mod store;
 #[cfg(feature = "measure")]
 pub mod team;
 #[cfg(feature = "demo")]

@@ -10,6 +10,9 @@ use ff_proto::msg::ErrCode;
 use ff_proto::units::{BytesPerSec, Ratio};
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
+/// What stands in place of a verdict where there is none.
+pub(crate) const FAILED: &str = "failed";
+
 /// The outcome of one measurement.
 #[derive(Clone, Debug)]
 pub struct Outcome {
@@ -57,6 +60,26 @@ pub enum Method {
     Echo,
     /// It passes cells on, as it does for everybody: nothing that may be published.
     Transit,
+}
+
+impl Method {
+    /// Both.
+    pub const ALL: &[Self] = &[Self::Echo, Self::Transit];
+
+    /// Its name in JSON and in the store.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Echo => "echo",
+            Self::Transit => "transit",
+        }
+    }
+}
+
+impl Serialize for Method {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
 }
 
 /// Which relay was measured.
@@ -177,7 +200,7 @@ impl Outcome {
     /// `conclusive`, `needs_more_capacity`, `measurer_limited`, `short_grant`, `lower_bound` or `failed`.
     #[must_use]
     pub fn verdict_name(&self) -> &'static str {
-        self.result.as_ref().map_or("failed", |verdict| verdict.name())
+        self.result.as_ref().map_or(FAILED, |verdict| verdict.name())
     }
 
     /// The exit status of a program that came to it, as `--help` lists it.

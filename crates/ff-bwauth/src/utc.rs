@@ -16,6 +16,9 @@ pub struct Utc(OffsetDateTime);
 pub struct OutOfRange(u64);
 
 impl Utc {
+    /// The last second of the year 9999, since the beginning of 1970.
+    pub const LAST_UNIX_SECS: u64 = 253_402_300_799;
+
     /// The point so many seconds after the beginning of 1970.
     ///
     /// # Errors
@@ -77,7 +80,7 @@ mod tests {
             // The first line and the header of sbws's file in stem's test data.
             (1_547_444_099, "2019-01-14T05:34:59"),
             (1_582_934_400, "2020-02-29T00:00:00"),
-            (253_402_300_799, "9999-12-31T23:59:59"),
+            (Utc::LAST_UNIX_SECS, "9999-12-31T23:59:59"),
         ] {
             let utc = Utc::from_unix_secs(secs).unwrap();
             assert_eq!(utc.to_string(), text);

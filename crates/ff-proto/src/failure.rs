@@ -72,6 +72,8 @@ kinds! {
     MeasurerFailed = "measurer_failed", 1, Coordinator;
     /// A second was not reported by all.
     MissingSample = "missing_sample", 1, Coordinator;
+    /// The coordinator ended while it was measuring.
+    Interrupted = "interrupted", 1, Coordinator;
     /// A link could not be opened, for a reason that has no name of its own.
     LinkFailed = "link_failed", 1, Unclear;
     /// Fewer than half of a measurer's links could be opened.

@@ -1,0 +1,159 @@
+//! What a coordinator has planned and measured, in one SQLite file (doc/store.md).
+//!
+//! ```text
+//!   set_plan ─▶ plan ─▶ begin_attempt ─▶ the relay is asked ─▶ finish_attempt ─▶ attempts, samples
+//!                                │ kill -9                                          │ retain
+//!                                └─▶ close_interrupted ─▶ attempts                  └─▶ daily
+//! ```
+//!
+//! [`Store`] is the one that writes: one process, held by a lock beside the file, of one coordinator.
+//! [`Reader`] is what anybody may open beside it. What a function has written is on the disk when it returns:
+//! nothing that is finished is lost, and nothing that was begun is forgotten, so no relay is asked twice.
+//!
+//! Nothing here reads a clock, and there is no thread: the coordinator owns its store on one.
+
+mod aside;
+mod attempt;
+mod error;
+mod export;
+mod grant;
+mod lock;
+mod open;
+mod plan;
+mod query;
+mod retain;
+mod row;
+mod seconds;
+mod team;
+mod value;
+
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+
+pub use self::attempt::{Attempt, Begin, Running, Seconds, Share};
+pub use self::error::StoreError;
+pub use self::export::{ExportError, Format, What};
+pub use self::plan::{Kind, Period, Planned, State, ToPlan};
+pub use self::query::{Coverage, Estimate, FailureCount, Known};
+pub use self::retain::{Deleted, Retention};
+pub use self::team::MeasurerRow;
+
+use self::lock::Lock;
+
+/// Names an attempt for as long as the store lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AttemptId(pub i64);
+
+/// Names a row of the plan for as long as the store lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PlanId(pub i64);
+
+/// A store that is read, whoever writes to it meanwhile.
+#[derive(Debug)]
+pub struct Reader {
+    /// The database.
+    db: Connection,
+    /// Where it is, for errors.
+    path: PathBuf,
+}
+
+/// A store that this process, and no other, writes to. It can do what a [`Reader`] can.
+#[derive(Debug)]
+pub struct Store {
+    /// The database. It stands before the lock because it must be closed first.
+    reader: Reader,
+    /// Keeps others away.
+    _lock: Lock,
+}
+
+impl Deref for Store {
+    type Target = Reader;
+
+    fn deref(&self) -> &Reader {
+        &self.reader
+    }
+}
+
+impl Store {
+    /// Opens the store of this coordinator, or makes it; reads all of it once to find damage.
+    ///
+    /// Attempts that the last process has not finished are still begun: [`Store::close_interrupted`].
+    ///
+    /// # Errors
+    /// [`StoreError`], saying what to do.
+    pub fn open(path: &Path, coordinator: [u8; 32]) -> Result<Self, StoreError> {
+        let lock = Lock::take(path)?;
+        let db = open::writable(path, &coordinator)?;
+        Ok(Self { reader: Reader { db, path: path.to_owned() }, _lock: lock })
+    }
+
+    /// Opens a store to look at it, also while a coordinator writes to it.
+    ///
+    /// # Errors
+    /// [`StoreError`]; [`StoreError::Missing`] when there is none, because none is made.
+    pub fn open_read_only(path: &Path) -> Result<Reader, StoreError> {
+        Ok(Reader { db: open::read_only(path)?, path: path.to_owned() })
+    }
+
+    /// Gives the store at `path`, damaged or not, and the files beside it the name
+    /// `….corrupt-2026-11-20-09-30-00`, and returns it. Nothing is overwritten.
+    ///
+    /// # Errors
+    /// [`StoreError::InUse`] while a coordinator runs, [`StoreError::Missing`] if there is nothing.
+    pub fn move_aside(path: &Path, now_unix_secs: u64) -> Result<PathBuf, StoreError> {
+        aside::move_aside(path, now_unix_secs)
+    }
+
+    /// Writes all that `work` does, or nothing; it is on the disk when this returns.
+    fn write<T>(
+        &mut self,
+        action: &'static str,
+        work: impl FnOnce(&Writing<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let Reader { db, path } = &mut self.reader;
+        let fail = error::sqlite(path, action);
+        let begun = db.transaction_with_behavior(TransactionBehavior::Immediate).map_err(&fail)?;
+        let writing = Writing { db: begun, path, action };
+        let value = work(&writing)?;
+        writing.db.commit().map_err(&fail)?;
+        Ok(value)
+    }
+}
+
+/// A transaction, and what is being done in it.
+struct Writing<'a> {
+    /// The transaction.
+    db: Transaction<'a>,
+    /// The store, for errors.
+    path: &'a Path,
+    /// What is being done, for errors.
+    action: &'static str,
+}
+
+impl Writing<'_> {
+    /// Makes errors of what SQLite says.
+    fn fail(&self) -> impl Fn(rusqlite::Error) -> StoreError + use<> {
+        error::sqlite(self.path, self.action)
+    }
+
+    /// Carries a statement out and says how many rows it has changed.
+    fn execute(&self, sql: &str, params: impl rusqlite::Params) -> Result<usize, StoreError> {
+        let mut statement = self.db.prepare_cached(sql).map_err(self.fail())?;
+        statement.execute(params).map_err(self.fail())
+    }
+
+    /// The first row of what a statement finds.
+    fn find<T>(
+        &self,
+        sql: &str,
+        params: impl rusqlite::Params,
+        read: impl FnOnce(&rusqlite::Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Option<T>, StoreError> {
+        let mut statement = self.db.prepare_cached(sql).map_err(self.fail())?;
+        let mut rows = statement.query(params).map_err(self.fail())?;
+        let row = rows.next().map_err(self.fail())?;
+        row.map(read).transpose().map_err(self.fail())
+    }
+}

@@ -1,0 +1,143 @@
+//! Tables for other programs: CSV and Parquet of what the store holds (doc/store.md has the columns).
+//!
+//! Rows go from the database to the file a group at a time, so that a year takes no more memory than a day.
+
+mod parquet;
+mod table;
+mod tables;
+
+use std::io::Write;
+use std::ops::Range;
+
+use self::parquet::ParquetSink;
+use self::table::{Cell, Column, CsvSink, Sink};
+use self::tables::{Scheduled, SecondOf};
+use super::{Attempt, Reader, Seconds, StoreError};
+
+/// What is exported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A row for each finished attempt.
+    Results,
+    /// A row for each second that is still kept.
+    Seconds,
+    /// A row for each attempt that failed.
+    Failures,
+    /// A row for each row of the plans.
+    Schedule,
+    /// A row for each measurer, whenever it measured.
+    Measurers,
+}
+
+impl What {
+    /// All of them.
+    pub const ALL: &[Self] =
+        &[Self::Results, Self::Seconds, Self::Failures, Self::Schedule, Self::Measurers];
+
+    /// What it is called.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Results => "results",
+            Self::Seconds => "seconds",
+            Self::Failures => "failures",
+            Self::Schedule => "schedule",
+            Self::Measurers => "measurers",
+        }
+    }
+}
+
+/// In which form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// RFC 4180, with a line of names.
+    Csv,
+    /// Apache Parquet, compressed with Snappy.
+    Parquet,
+}
+
+/// An export that did not come about.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExportError {
+    /// The store cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The CSV cannot be written.
+    #[error("failed to write the rows")]
+    Csv(#[from] csv::Error),
+    /// The Parquet cannot be written.
+    #[error("failed to write the rows")]
+    Parquet(#[from] ::parquet::errors::ParquetError),
+    /// What was written cannot be finished.
+    #[error("failed to write the rows")]
+    Io(#[from] std::io::Error),
+}
+
+impl Reader {
+    /// Writes what began in a span of time, the oldest first, and returns how many rows that were.
+    ///
+    /// # Errors
+    /// [`ExportError`]; what has been written by then is of no use.
+    pub fn export(
+        &self,
+        what: What,
+        format: Format,
+        span: Range<u64>,
+        out: impl Write + Send,
+    ) -> Result<u64, ExportError> {
+        let to = To { format, out };
+        match what {
+            What::Results => to.fill(tables::results(), |row| {
+                self.attempts(span, Seconds::Without, |attempt| row(&attempt))
+            }),
+            What::Failures => to.fill(tables::failures(), |row| {
+                self.attempts(span, Seconds::Without, |attempt: Attempt| {
+                    if attempt.outcome.result.is_err() { row(&attempt) } else { Ok(()) }
+                })
+            }),
+            What::Seconds => to.fill(tables::seconds(), |row| {
+                self.attempts(span, Seconds::With, |attempt| {
+                    SecondOf::all(&attempt).try_for_each(|second| row(&second))
+                })
+            }),
+            What::Schedule => to.fill(tables::schedule(), |row| {
+                self.scheduled(span, |scheduled: Scheduled| row(&scheduled))
+            }),
+            What::Measurers => {
+                to.fill(tables::measurers(), |row| self.measurers()?.iter().try_for_each(row))
+            }
+        }
+    }
+}
+
+/// Where rows go.
+struct To<W> {
+    /// In which form.
+    format: Format,
+    /// Where.
+    out: W,
+}
+
+impl<W: Write + Send> To<W> {
+    /// Writes a table with these columns of the rows that `rows` hands over.
+    fn fill<R>(
+        self,
+        columns: Vec<Column<R>>,
+        rows: impl FnOnce(&mut dyn FnMut(&R) -> Result<(), ExportError>) -> Result<(), ExportError>,
+    ) -> Result<u64, ExportError> {
+        let shape: Vec<_> = columns.iter().map(|column| column.shape).collect();
+        let mut sink: Box<dyn Sink + '_> = match self.format {
+            Format::Csv => Box::new(CsvSink::new(&shape, self.out)?),
+            Format::Parquet => Box::new(ParquetSink::new(&shape, self.out)?),
+        };
+        let mut count = 0;
+        rows(&mut |row| {
+            let cells: Vec<Cell<'_>> = columns.iter().map(|column| (column.of)(row)).collect();
+            count += 1;
+            sink.row(&cells)
+        })?;
+        sink.finish()?;
+        Ok(count)
+    }
+}

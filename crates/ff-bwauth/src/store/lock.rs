@@ -1,0 +1,64 @@
+//! The lock that keeps a second coordinator away from a store.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use super::error::{self, StoreError};
+
+/// The longest process number that is read from a lock file, in bytes.
+const MAX_PID_LEN: u64 = 20;
+
+/// A lock that is held as long as it lives, or its process does.
+///
+/// The file stays when it ends: whoever removed it could remove the next process' lock.
+#[derive(Debug)]
+pub(super) struct Lock {
+    /// The locked file; the lock ends with it.
+    _file: File,
+}
+
+impl Lock {
+    /// Locks the store at `path`.
+    ///
+    /// # Errors
+    /// [`StoreError::InUse`] when another process has it.
+    pub(super) fn take(path: &Path) -> Result<Self, StoreError> {
+        let beside = lock_path(path);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let mut file = options.open(&beside).map_err(error::io("open the lock file", &beside))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(StoreError::InUse { path: path.to_owned(), pid: pid_in(&file) });
+            }
+            Err(TryLockError::Error(source)) => {
+                return Err(error::io("lock", &beside)(source));
+            }
+        }
+        let write = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
+        write.map_err(error::io("write the lock file", &beside))?;
+        Ok(Self { _file: file })
+    }
+}
+
+/// The lock file of the store at `path`.
+fn lock_path(path: &Path) -> PathBuf {
+    with_suffix(path, ".lock")
+}
+
+/// A path with something behind its name.
+pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// The process number in a lock file.
+fn pid_in(file: &File) -> Option<u32> {
+    let mut text = String::new();
+    file.take(MAX_PID_LEN).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}

@@ -1,0 +1,314 @@
+//! What status, explain, the page and the bandwidth file ask a store for.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use ff_proto::units::BytesPerSec;
+use rusqlite::params;
+
+use super::plan::Kind;
+use super::value::Number;
+use super::{Attempt, AttemptId, Reader, Seconds, StoreError};
+use crate::outcome::FAILED;
+use crate::period::Fingerprint;
+
+/// Seconds of a day.
+pub(super) const DAY_SECS: u64 = 24 * 60 * 60;
+/// The greatest time that is compared with: SQLite's numbers are signed.
+const LAST: u64 = i64::MAX.cast_unsigned();
+
+/// How far a period is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Coverage {
+    /// Rows of the plan that are carried out, retries among them.
+    pub planned: u64,
+    /// Rows that are left out.
+    pub left_out: u64,
+    /// Of the planned ones, those that are being measured.
+    pub begun: u64,
+    /// Of the planned ones, those that have an outcome.
+    pub done: u64,
+    /// Of the planned ones, retries that are still to be begun.
+    pub retries_left: u64,
+    /// Relays in the plan, left out or not.
+    pub relays: u64,
+    /// Relays that have an outcome.
+    pub relays_done: u64,
+    /// Relays that have a conclusive one.
+    pub relays_conclusive: u64,
+    /// Attempts by their verdict.
+    pub verdicts: BTreeMap<String, u64>,
+    /// Failed attempts by their code.
+    pub failures: BTreeMap<String, u64>,
+}
+
+/// How often a failure came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailureCount {
+    /// Its code.
+    pub code: String,
+    /// Attempts that it ended.
+    pub attempts: u64,
+}
+
+/// What a relay was last measured at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Estimate {
+    /// The relay.
+    pub fingerprint: Fingerprint,
+    /// Its capacity.
+    pub estimate: BytesPerSec,
+    /// When the measurement began, in seconds since 1970.
+    pub started_unix_secs: u64,
+}
+
+/// A relay that was found by its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// The relay.
+    pub fingerprint: Fingerprint,
+    /// What it was last called.
+    pub nickname: Option<String>,
+    /// When it was last tried, in seconds since 1970.
+    pub last_unix_secs: u64,
+}
+
+impl Reader {
+    /// Visits all finished attempts that began in a span of time, the oldest first. It holds one at a time.
+    ///
+    /// # Errors
+    /// [`StoreError`], and whatever `visit` returns, which ends it.
+    pub fn attempts<E: From<StoreError>>(
+        &self,
+        span: Range<u64>,
+        seconds: Seconds,
+        visit: impl FnMut(Attempt) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let condition = "a.started_unix_secs >= ?1 AND a.started_unix_secs < ?2
+                         ORDER BY a.started_unix_secs, a.id";
+        let span = [Number(span.start.min(LAST)), Number(span.end.min(LAST))];
+        self.finished(condition, span, seconds, visit)
+    }
+
+    /// Visits the newest finished attempt of each relay that began at `since` or later.
+    ///
+    /// # Errors
+    /// [`StoreError`], and whatever `visit` returns, which ends it.
+    pub fn latest<E: From<StoreError>>(
+        &self,
+        since_unix_secs: u64,
+        seconds: Seconds,
+        mut visit: impl FnMut(Attempt) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let newest = self.newest("", since_unix_secs)?;
+        for (_, _, id) in newest {
+            self.finished("a.id = ?1", [id], seconds, &mut visit)?;
+        }
+        Ok(())
+    }
+
+    /// What each relay was last measured at, of conclusive measurements that began at `since` or later.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn estimates(&self, since_unix_secs: u64) -> Result<Vec<Estimate>, StoreError> {
+        let newest = self.newest("AND verdict = 'conclusive'", since_unix_secs)?;
+        let sql = "SELECT id, estimate_bytes_per_sec FROM attempts WHERE id = ?1
+                   AND estimate_bytes_per_sec IS NOT NULL";
+        let mut found = Vec::with_capacity(newest.len());
+        for (fingerprint, started_unix_secs, id) in newest {
+            found.extend(self.all("attempts", sql, [id], |columns| {
+                let _id: i64 = columns.take()?;
+                Ok(Estimate { fingerprint, estimate: columns.of()?, started_unix_secs })
+            })?);
+        }
+        Ok(found)
+    }
+
+    /// The newest finished attempt of each relay, its beginning and its number, by fingerprint.
+    fn newest(
+        &self,
+        and: &str,
+        since_unix_secs: u64,
+    ) -> Result<Vec<(Fingerprint, u64, i64)>, StoreError> {
+        // For each relay the index has its attempts by time, so only the newest is looked at.
+        let sql = format!(
+            "SELECT a.id, t.fingerprint, a.started_unix_secs FROM targets t JOIN attempts a ON a.id =
+             (SELECT id FROM attempts WHERE target = t.id AND started_unix_secs >= ?1
+              AND finished_unix_secs IS NOT NULL {and} ORDER BY started_unix_secs DESC LIMIT 1)
+             ORDER BY t.fingerprint, a.started_unix_secs"
+        );
+        let mut newest: Vec<(Fingerprint, u64, i64)> = Vec::new();
+        self.each(
+            "attempts",
+            &sql,
+            [Number(since_unix_secs.min(LAST))],
+            |columns| {
+                let (id, fingerprint): (i64, Fingerprint) = (columns.take()?, columns.take()?);
+                Ok((fingerprint, columns.of::<u64>()?, id))
+            },
+            |found| {
+                match newest.last_mut() {
+                    Some(last) if last.0 == found.0 => *last = found,
+                    _ => newest.push(found),
+                }
+                Ok::<_, StoreError>(())
+            },
+        )?;
+        Ok(newest)
+    }
+
+    /// A finished attempt with its seconds.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn attempt(&self, id: AttemptId) -> Result<Option<Attempt>, StoreError> {
+        let mut found = None;
+        self.finished("a.id = ?1", [id.0], Seconds::With, |attempt| {
+            found = Some(attempt);
+            Ok::<_, StoreError>(())
+        })?;
+        Ok(found)
+    }
+
+    /// The finished attempts of a relay, the newest first.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn history(
+        &self,
+        fingerprint: &Fingerprint,
+        most: u32,
+        seconds: Seconds,
+    ) -> Result<Vec<Attempt>, StoreError> {
+        let mut found = Vec::new();
+        let condition = "a.target IN (SELECT id FROM targets WHERE fingerprint = ?1)
+                         ORDER BY a.started_unix_secs DESC, a.id DESC LIMIT ?2";
+        self.finished(condition, params![fingerprint, most], seconds, |attempt| {
+            found.push(attempt);
+            Ok::<_, StoreError>(())
+        })?;
+        Ok(found)
+    }
+
+    /// Attempts since a moment that may have cost one of the measurements that a relay grants.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn grants_used(
+        &self,
+        fingerprint: &Fingerprint,
+        since_unix_secs: u64,
+    ) -> Result<u64, StoreError> {
+        let sql = "SELECT count(*) FROM attempts WHERE grant_used = 1 AND started_unix_secs >= ?2
+                   AND target IN (SELECT id FROM targets WHERE fingerprint = ?1)";
+        let since = Number(since_unix_secs.min(LAST));
+        let mut counts =
+            self.all("attempts", sql, params![fingerprint, since], |columns| columns.of())?;
+        Ok(counts.pop().unwrap_or(0))
+    }
+
+    /// How far a period is.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn coverage(&self, period: u64) -> Result<Coverage, StoreError> {
+        let sql = "SELECT plan.id, fingerprint, kind, left_out IS NOT NULL, attempts.id IS NOT NULL, verdict,
+                   failure FROM plan LEFT JOIN attempts ON attempts.plan = plan.id WHERE period = ?1";
+        let mut coverage = Coverage::default();
+        let mut relays = BTreeMap::<Fingerprint, (bool, bool)>::new();
+        let read = |columns: &mut super::row::Columns<'_, '_>| {
+            let (_id, fingerprint): (i64, Fingerprint) = (columns.take()?, columns.take()?);
+            let kind: Kind = columns.of()?;
+            let (left_out, begun): (bool, bool) = (columns.take()?, columns.take()?);
+            let verdict: Option<String> = columns.take()?;
+            Ok((fingerprint, kind, left_out, begun, verdict, columns.take::<Option<String>>()?))
+        };
+        self.each("plan", sql, [Number(period)], read, |row| {
+            let (fingerprint, kind, left_out, begun, verdict, failure) = row;
+            let relay = relays.entry(fingerprint).or_default();
+            coverage.planned += u64::from(!left_out);
+            coverage.left_out += u64::from(left_out);
+            coverage.begun += u64::from(begun && verdict.is_none());
+            coverage.retries_left += u64::from(kind == Kind::Retry && !left_out && !begun);
+            if let Some(verdict) = verdict {
+                coverage.done += 1;
+                relay.0 = true;
+                relay.1 |= verdict == "conclusive";
+                *coverage.verdicts.entry(verdict).or_default() += 1;
+            }
+            if let Some(failure) = failure {
+                *coverage.failures.entry(failure).or_default() += 1;
+            }
+            Ok::<_, StoreError>(())
+        })?;
+        let count = |is: fn(&(bool, bool)) -> bool| {
+            relays.values().filter(|relay| is(relay)).count() as u64
+        };
+        coverage.relays = relays.len() as u64;
+        coverage.relays_done = count(|relay| relay.0);
+        coverage.relays_conclusive = count(|relay| relay.1);
+        Ok(coverage)
+    }
+
+    /// How often each failure came among attempts that began in a span of time, the most frequent first. Of
+    /// what retention has summed up, whole days count, by their beginning.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn failures(&self, span: Range<u64>) -> Result<Vec<FailureCount>, StoreError> {
+        let sql = "SELECT 0, failure, sum(attempts) AS attempts FROM (
+                       SELECT failure, count(*) AS attempts FROM attempts
+                       WHERE verdict = ?5 AND started_unix_secs >= ?1 AND started_unix_secs < ?2
+                       GROUP BY failure
+                       UNION ALL
+                       SELECT failure, attempts FROM daily WHERE verdict = ?5 AND day >= ?3 AND day < ?4
+                   ) GROUP BY failure ORDER BY attempts DESC, failure";
+        let (from, to) = (span.start.min(LAST), span.end.min(LAST));
+        let days = [from.div_ceil(DAY_SECS), to.div_ceil(DAY_SECS)].map(Number);
+        let values = params![Number(from), Number(to), days[0], days[1], FAILED];
+        self.all("attempts", sql, values, |columns| {
+            let _none: i64 = columns.take()?;
+            Ok(FailureCount { code: columns.take()?, attempts: columns.of()? })
+        })
+    }
+
+    /// Relays whose nickname or fingerprint begins with a text, the one that was tried last first; upper and
+    /// lower case are the same.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn find(&self, text: &str, most: u32) -> Result<Vec<Known>, StoreError> {
+        let text = text.trim();
+        // Ends of the ranges that begin with the text: nothing sorts behind U+10FFFF, or behind FF.
+        let name_end = format!("{text}\u{10FFFF}");
+        let digits = text.strip_prefix('$').unwrap_or(text);
+        let half = |filler: &str| {
+            let is_short = digits.len() <= 40 && !digits.is_empty();
+            let all = format!("{digits}{}", filler.repeat(40_usize.saturating_sub(digits.len())));
+            hex::decode(all).ok().filter(|_| is_short)
+        };
+        let sql = "SELECT t.id, t.fingerprint, t.nickname,
+                   (SELECT max(started_unix_secs) FROM attempts WHERE target = t.id) AS last FROM targets t
+                   WHERE t.id IN (
+                       SELECT id FROM targets WHERE ?1 <> '' AND nickname COLLATE NOCASE BETWEEN ?1 AND ?2
+                       UNION SELECT id FROM targets WHERE fingerprint BETWEEN ?3 AND ?4)
+                   AND last IS NOT NULL ORDER BY last DESC";
+        let mut found: Vec<Known> = Vec::new();
+        let rows =
+            self.all("targets", sql, params![text, name_end, half("0"), half("F")], |columns| {
+                let _id: i64 = columns.take()?;
+                let (fingerprint, nickname) = (columns.take()?, columns.take()?);
+                Ok(Known { fingerprint, nickname, last_unix_secs: columns.of()? })
+            })?;
+        for row in rows {
+            if !found.iter().any(|known| known.fingerprint == row.fingerprint) {
+                found.push(row);
+            }
+            if found.len() >= most as usize {
+                break;
+            }
+        }
+        Ok(found)
+    }
+}
