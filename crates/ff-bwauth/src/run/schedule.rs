@@ -16,8 +16,8 @@ use zeroize::Zeroizing;
 use crate::cli::ScheduleArgs;
 use crate::network::consensus::{Consensus, Entry};
 use crate::network::descriptors::{Descriptor, Descriptors};
-use crate::period::allocate::{self, divide_links, links_for};
-use crate::period::schedule::{Rules, Schedule};
+use crate::period::allocate::{self, LINKS_OF_HOST, links_for, links_in_slot};
+use crate::period::schedule::{self, Rules, Schedule};
 use crate::period::seed::{mixed, of_period};
 use crate::period::{Fingerprint, Measurer, Relay, Team, guess, guess_for_new};
 
@@ -38,9 +38,23 @@ struct Report {
     /// A relay and a coordinator a row.
     relays: Vec<Row>,
     /// Relays that need more than any team has.
-    too_fast: Vec<String>,
+    too_fast: Vec<Shortage>,
+    /// Relays that are measured with less than they need: together with the others on their addresses they
+    /// need more than any team has.
+    capped: Vec<Shortage>,
     /// Relays for which there is no room, each as often as coordinators have none.
     no_room: Vec<String>,
+}
+
+/// A relay that needs more than it can have.
+#[derive(Serialize)]
+struct Shortage {
+    /// The relay, in 40 hexadecimal digits.
+    fingerprint: String,
+    /// What a team would need for it.
+    needs_bytes_per_sec: u64,
+    /// What it is measured with; 0 if it is not.
+    given_bytes_per_sec: u64,
 }
 
 /// Who measures a relay when.
@@ -199,11 +213,24 @@ fn report(args: &ScheduleArgs, consensus: &Consensus, relays: &[Relay], seed: [u
     let name = |relay: u32| hex::encode_upper(relays[relay as usize].fingerprint);
     let nicknames: HashMap<Fingerprint, &str> =
         consensus.relays.iter().map(|relay| (relay.fingerprint, relay.nickname.as_str())).collect();
+    let shortage = |relay: &schedule::Shortage| Shortage {
+        fingerprint: name(relay.relay),
+        needs_bytes_per_sec: relay.needs.get(),
+        given_bytes_per_sec: relay.given.get(),
+    };
     let mut rows = Vec::new();
     for coordinator in 0..schedule.teams().len() {
         for (slot, groups) in (0..).zip(schedule.by_slot(coordinator)) {
             let assigned = schedule.assignments(coordinator, &groups);
-            rows.extend(assigned.into_iter().map(|assignment| {
+            let wanted: Vec<_> = assigned
+                .iter()
+                .map(|assignment| {
+                    let expected = guess(&relays[assignment.relay as usize], new_guess);
+                    (links_for(expected, None), assignment.shares.as_slice())
+                })
+                .collect();
+            let links = links_in_slot(&wanted, LINKS_OF_HOST);
+            rows.extend(assigned.iter().zip(links).map(|(assignment, links)| {
                 let relay = &relays[assignment.relay as usize];
                 let nickname = nicknames.get(&relay.fingerprint).copied().unwrap_or_default();
                 Row {
@@ -211,7 +238,7 @@ fn report(args: &ScheduleArgs, consensus: &Consensus, relays: &[Relay], seed: [u
                     nickname: nickname.to_owned(),
                     coordinator,
                     slot,
-                    measurers: shares(&assignment.shares, guess(relay, new_guess)),
+                    measurers: shares(&assignment.shares, &links),
                 }
             }));
         }
@@ -222,15 +249,15 @@ fn report(args: &ScheduleArgs, consensus: &Consensus, relays: &[Relay], seed: [u
         slot_secs: args.slot_seconds,
         total_bytes_per_sec: total(relays).get(),
         relays: rows,
-        too_fast: schedule.too_fast().iter().copied().map(name).collect(),
+        too_fast: schedule.too_fast().iter().map(shortage).collect(),
+        capped: schedule.capped().iter().map(shortage).collect(),
         no_room: schedule.without_room().map(name).collect(),
     }
 }
 
-/// A relay's shares as they are printed, with the links of which this is expected.
-fn shares(shares: &[allocate::Share], expected: BytesPerSec) -> Vec<Share> {
-    let links = divide_links(links_for(expected), shares);
-    let printed = shares.iter().zip(links).map(|(share, links)| Share {
+/// A relay's shares as they are printed, with their links.
+fn shares(shares: &[allocate::Share], links: &[u16]) -> Vec<Share> {
+    let printed = shares.iter().zip(links).map(|(share, &links)| Share {
         measurer: share.measurer,
         rate_bytes_per_sec: share.rate.get(),
         links,
@@ -250,16 +277,24 @@ fn summary(args: &ScheduleArgs, report: &Report) -> String {
         ("slots", format!("{} of {} s, {hours:.1} h", report.slots, report.slot_secs)),
         ("scheduled", format!("{} measurements", report.relays.len())),
         ("too fast", format!("{} relays for this team", report.too_fast.len())),
+        ("capped", format!("{} relays on addresses that need more", report.capped.len())),
         ("no room", format!("{} measurements", report.no_room.len())),
     ];
     for (name, value) in rows {
         // Writing to a string does not fail.
         let _ = writeln!(text, "{name:>9}  {value}");
     }
-    for (reason, relays) in [("too fast", &report.too_fast), ("no room", &report.no_room)] {
-        for relay in relays {
-            let _ = writeln!(text, "{reason:>9}  {relay}");
-        }
+    let rate = |bytes: u64| BytesPerSec::new(bytes);
+    for relay in &report.too_fast {
+        let needs = rate(relay.needs_bytes_per_sec);
+        let _ = writeln!(text, "{:>9}  {} needs {needs}", "too fast", relay.fingerprint);
+    }
+    for relay in &report.capped {
+        let (needs, given) = (rate(relay.needs_bytes_per_sec), rate(relay.given_bytes_per_sec));
+        let _ = writeln!(text, "{:>9}  {} needs {needs}, has {given}", "capped", relay.fingerprint);
+    }
+    for relay in &report.no_room {
+        let _ = writeln!(text, "{:>9}  {relay}", "no room");
     }
     text
 }

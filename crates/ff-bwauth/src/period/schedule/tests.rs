@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use proptest::prelude::*;
 
 use super::*;
-use crate::period::Measurer;
+use crate::period::{Fingerprint, Measurer};
 
 /// A fingerprint of a number.
 fn name(number: u32) -> Fingerprint {
@@ -59,7 +59,7 @@ fn check(schedule: &Schedule, relays: &[Relay]) {
             assert!(seen.insert(*member), "relay {member} is in two groups");
         }
     }
-    for relay in schedule.too_fast() {
+    for Shortage { relay, .. } in schedule.too_fast() {
         assert!(seen.insert(*relay), "relay {relay} is too fast and in a group");
     }
     assert_eq!(seen.len(), relays.len());
@@ -165,8 +165,10 @@ fn what_no_team_can_measure_at_once_is_divided_by_hosts() {
 fn who_is_too_fast_for_every_team_is_named() {
     let relays = [relay(1, Some(400)), relay(2, Some(300))];
     let schedule = Schedule::new(&relays, rules(vec![team(1, &[500]), team(2, &[1000])], 50));
-    assert_eq!(schedule.too_fast(), [0], "2.953 times 400 Mbit/s are more than 1000");
-    assert_eq!(schedule.groups().len(), 1);
+    // 2.953125 times 400 Mbit/s are more than 1000.
+    let (needs, given) = (BytesPerSec::new(147_656_250), BytesPerSec::new(0));
+    assert_eq!(schedule.too_fast(), [Shortage { relay: 0, needs, given }]);
+    assert_eq!((schedule.groups().len(), schedule.capped().len()), (1, 0));
 }
 
 #[test]
@@ -224,14 +226,79 @@ fn a_host_is_never_divided() {
     assert_eq!(group.members.len(), 8);
     let most = 375_000_000;
     assert!((most - 8..=most).contains(&group.demand()), "{}", group.demand());
+    let needed: u64 = schedule.capped().iter().map(|relay| relay.needs.get()).sum();
+    assert_eq!((schedule.capped().len(), needed > most), (8, true));
+    for (relay, (&member, &given)) in
+        schedule.capped().iter().zip(group.members.iter().zip(&group.demands))
+    {
+        assert_eq!((relay.relay, relay.given), (member, given));
+        let part =
+            BytesPerSec::new(most).scale(relay.needs.mbit() / BytesPerSec::new(needed).mbit());
+        assert!(part.get().abs_diff(given.get()) <= 1, "{part} and {given}");
+    }
     check(&schedule, &relays);
+}
+
+#[test]
+fn relays_measured_at_once_have_what_they_need_and_no_more_than_there_is() {
+    // Paper, Table 4 and App. F: relays on one host, measured by US-E and NL.
+    let params = Params::default();
+    for (count, limit, truth) in [(8, 100, 94.2), (4, 200, 191.0), (2, 400, 393.0)] {
+        let host = |number| Relay {
+            addresses: vec![IpAddr::V4([192, 0, 2, 1].into())],
+            ..relay(number, Some(limit))
+        };
+        let relays: Vec<_> = (0..count).map(host).collect();
+        let schedule = Schedule::new(&relays, rules(vec![team(1, &[941, 1611])], 50));
+        let [group] = schedule.groups() else { panic!("{:?}", schedule.groups()) };
+        // 2362.5 Mbit/s, rounded up for each relay.
+        assert!((295_312_500..=295_312_504).contains(&group.demand()), "{}", group.demand());
+        assert_eq!(schedule.capped(), []);
+        let assigned = schedule.assignments(0, &[0]);
+        assert_eq!(assigned.len(), count as usize);
+        let mut used = [0, 0];
+        for shares in assigned.iter().map(|assignment| &assignment.shares) {
+            let rate: BytesPerSec = shares.iter().map(|share| share.rate).sum();
+            assert_eq!(rate, BytesPerSec::from_mbit(limit).scale(params.excess_factor()));
+            // Each concludes, whatever part of its true capacity up to 1.05 is seen.
+            assert!(truth * 1.05 < params.conclusive_below(rate).mbit());
+            for share in shares {
+                used[share.measurer] += share.rate.get();
+            }
+        }
+        assert!(used[0] <= 117_625_000 && used[1] <= 201_375_000, "{used:?}");
+    }
+}
+
+#[test]
+fn estimates_and_teams_of_any_size_are_no_problem() {
+    for (bytes, mbit) in [(u64::MAX, 100), (u64::MAX, u64::MAX), (0, 0), (1, u64::MAX)] {
+        let host = |number| Relay {
+            addresses: vec![IpAddr::V4(
+                [192, 0, 2, u8::try_from(number / 8).expect("small")].into(),
+            )],
+            family_ids: vec!["ed25519:x".to_owned()],
+            estimate: Some(BytesPerSec::new(bytes)),
+            ..relay(number, None)
+        };
+        let relays: Vec<_> = (0..20).map(host).collect();
+        for slots in [0, 1, 2, 9] {
+            let teams: Vec<_> = (0..8).map(|id| team(id, &[mbit, mbit])).collect();
+            let schedule = Schedule::new(&relays, rules(teams, slots));
+            check(&schedule, &relays);
+            let placed = (0..8).filter(|&team| schedule.slot(0, team).is_some()).count();
+            assert!(placed <= slots as usize);
+            check(&Schedule::new(&relays, rules(vec![], slots)), &relays);
+        }
+        check(&Schedule::greedy(&relays, rules(vec![team(0, &[mbit])], 0)), &relays);
+    }
 }
 
 #[test]
 fn a_team_that_has_nothing_harms_nobody_else() {
     let relays = [relay(1, Some(100)), relay(2, Some(200))];
     let schedule = Schedule::new(&relays, rules(vec![team(1, &[1]), team(2, &[1000])], 50));
-    assert_eq!(schedule.too_fast(), [] as [u32; 0]);
+    assert_eq!(schedule.too_fast(), []);
     for group in 0..2 {
         assert_eq!(schedule.slot(group, 0), None);
         assert!(schedule.slot(group, 1).is_some());
