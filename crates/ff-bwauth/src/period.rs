@@ -11,9 +11,13 @@
 
 pub mod allocate;
 pub mod group;
+mod kept;
+#[cfg(test)]
+mod made_up;
 pub mod room;
 pub mod schedule;
 pub mod seed;
+pub mod timetable;
 
 use std::net::IpAddr;
 

@@ -10,17 +10,18 @@ use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 
 use super::allocate::{Share, allocate};
+use super::kept::Kept;
 use super::room::{FirstFit, Rooms};
 use super::seed::Draws;
 use super::{Relay, Team};
 
-mod groups;
+pub(super) mod groups;
 
 pub use groups::{Age, Group, Shortage};
 use groups::{Grouped, least};
 
 /// Stands for no slot.
-const NOWHERE: u32 = u32::MAX;
+pub(super) const NOWHERE: u32 = u32::MAX;
 
 /// Whose schedule, and by which rules.
 #[derive(Clone, Debug)]
@@ -50,11 +51,11 @@ pub struct Assignment {
 #[derive(Clone, Debug)]
 pub struct Schedule {
     /// By which rules; the teams by their coordinators' identities.
-    rules: Rules,
+    pub(super) rules: Rules,
     /// What is measured together, and what cannot be as it should.
-    grouped: Grouped,
+    pub(super) grouped: Grouped,
     /// A slot for each group and team.
-    places: Vec<u32>,
+    pub(super) places: Vec<u32>,
 }
 
 impl Schedule {
@@ -75,11 +76,14 @@ impl Schedule {
                 draw(group, places, &mut rooms, relays, &rules);
             }
         }
-        let mut rooms: Vec<_> = rooms.into_iter().map(Rooms::into_first_fit).collect();
+        let (teams, slots) = (rules.teams.len(), rules.slots);
+        let kept = |team| Kept::of(team, teams, slots);
+        let rooms = rooms.into_iter().enumerate();
+        let mut rooms: Vec<_> = rooms.map(|(team, room)| room.into_first_fit(kept(team))).collect();
         if !rules.teams.is_empty() {
             let all = groups.iter().zip(places.chunks_mut(rules.teams.len()));
             for (group, places) in all.filter(|(group, _)| group.age == Age::New) {
-                place_first(group, places, &mut rooms);
+                place_first(group, places, &mut rooms, 0);
             }
         }
         Self { rules, grouped, places }
@@ -136,7 +140,8 @@ impl Schedule {
     /// The slot in which a team measures a group; `None` where there is no room.
     #[must_use]
     pub fn slot(&self, group: usize, team: usize) -> Option<u32> {
-        let place = self.places.get(group * self.rules.teams.len() + team);
+        let teams = self.rules.teams.len();
+        let place = (team < teams).then(|| self.places.get(group * teams + team)).flatten();
         place.copied().filter(|&slot| slot != NOWHERE)
     }
 
@@ -168,13 +173,22 @@ impl Schedule {
     /// What a team's measurers do in a slot with these groups.
     #[must_use]
     pub fn assignments(&self, team: usize, groups: &[usize]) -> Vec<Assignment> {
+        let groups = groups.iter().filter_map(|&group| self.grouped.groups.get(group));
+        let tasks = groups.flat_map(|group| group.members.iter().zip(&group.demands));
+        self.assign(team, tasks.map(|(&relay, &demand)| (relay, demand)))
+    }
+
+    /// What a team's measurers do for these relays, which need so much, at once.
+    pub(super) fn assign(
+        &self,
+        team: usize,
+        tasks: impl Iterator<Item = (u32, BytesPerSec)>,
+    ) -> Vec<Assignment> {
         let measurers = self.rules.teams.get(team).map(|team| team.measurers.as_slice());
         let mut left: Vec<_> =
             measurers.unwrap_or_default().iter().map(|measurer| measurer.capacity).collect();
-        let groups = groups.iter().filter_map(|&group| self.grouped.groups.get(group));
-        groups
-            .flat_map(|group| group.members.iter().zip(&group.demands))
-            .filter_map(|(&relay, &demand)| {
+        tasks
+            .filter_map(|(relay, demand)| {
                 Some(Assignment { relay, shares: allocate(&mut left, demand)? })
             })
             .collect()
@@ -196,11 +210,11 @@ fn draw(group: &Group, places: &mut [u32], rooms: &mut [Rooms], relays: &[Relay]
     }
 }
 
-/// Gives a new group the first slots with room, a different one for each team.
-fn place_first(group: &Group, places: &mut [u32], rooms: &mut [FirstFit]) {
+/// Gives a new group the first slots with room from this one on, a different one for each team.
+pub(super) fn place_first(group: &Group, places: &mut [u32], rooms: &mut [FirstFit], from: u32) {
     let demand = group.demand().max(1);
     for (team, room) in rooms.iter_mut().enumerate() {
-        let mut slot = room.first(0, demand);
+        let mut slot = room.first(from, demand);
         while let Some(taken) = slot.filter(|slot| places.contains(slot)) {
             slot = room.first(taken + 1, demand);
         }

@@ -61,35 +61,26 @@ pub struct Shortage {
 
 /// What is measured together, in the order in which it is placed, and what cannot be as it should.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Grouped {
+pub(in crate::period) struct Grouped {
     /// What is measured together.
-    pub(super) groups: Vec<Group>,
+    pub(in crate::period) groups: Vec<Group>,
     /// Relays that need more than any team has.
-    pub(super) too_fast: Vec<Shortage>,
+    pub(in crate::period) too_fast: Vec<Shortage>,
     /// Relays on addresses that together need more than any team has.
-    pub(super) capped: Vec<Shortage>,
+    pub(in crate::period) capped: Vec<Shortage>,
 }
 
 impl Grouped {
     /// The groups of these relays.
-    pub(super) fn of(relays: &[Relay], rules: &Rules) -> Self {
+    pub(in crate::period) fn of(relays: &[Relay], rules: &Rules) -> Self {
         let most = most(rules);
-        let demands: Vec<_> = relays.iter().map(|relay| need(relay, rules)).collect();
+        let needs: Vec<_> = relays.iter().map(|relay| need(relay, rules)).collect();
         let mut all = Self::default();
-        for (index, &needs) in demands.iter().enumerate().filter(|(_, demand)| **demand > most) {
-            let given = BytesPerSec::new(0);
-            all.too_fast.push(Shortage { relay: number(index), needs, given });
+        for members in group::together(relays) {
+            all.join(members, &needs, relays, most);
         }
-        for mut members in group::together(relays) {
-            members.retain(|&index| demands[index] <= most);
-            if sum(&members, &demands) <= u128::from(most.get()) {
-                all.push(members, &demands, relays, most);
-            } else {
-                for part in divide(&members, &demands, relays, most) {
-                    all.push(part, &demands, relays, most);
-                }
-            }
-        }
+        all.too_fast.sort_unstable_by_key(|shortage| shortage.relay);
+        all.capped.sort_unstable_by_key(|shortage| shortage.relay);
         // Those with new members come behind: else whoever adds such to an old relay would get room before
         // the others' old ones.
         all.groups.sort_by_cached_key(|group| {
@@ -97,6 +88,30 @@ impl Grouped {
             (group.age, (group.age != Age::New).then_some(old))
         });
         all
+    }
+
+    /// Adds these relays, which are to be measured together, as far as a team has enough for them.
+    pub(in crate::period) fn join(
+        &mut self,
+        mut members: Vec<usize>,
+        needs: &[BytesPerSec],
+        relays: &[Relay],
+        most: BytesPerSec,
+    ) {
+        members.retain(|&index| {
+            let (relay, given) = (number(index), BytesPerSec::new(0));
+            let is_too_fast = needs[index] > most;
+            if is_too_fast {
+                self.too_fast.push(Shortage { relay, needs: needs[index], given });
+            }
+            !is_too_fast
+        });
+        if sum(&members, needs) <= u128::from(most.get()) {
+            return self.push(members, needs, relays, most);
+        }
+        for part in divide(&members, needs, relays, most) {
+            self.push(part, needs, relays, most);
+        }
     }
 
     /// Adds a group, if it has members.
@@ -128,22 +143,22 @@ impl Grouped {
 }
 
 /// What the greatest team has.
-pub(super) fn most(rules: &Rules) -> BytesPerSec {
+pub(in crate::period) fn most(rules: &Rules) -> BytesPerSec {
     rules.teams.iter().map(Team::capacity).max().unwrap_or_default()
 }
 
 /// f·z0 of a relay.
-pub(super) fn need(relay: &Relay, rules: &Rules) -> BytesPerSec {
+pub(in crate::period) fn need(relay: &Relay, rules: &Rules) -> BytesPerSec {
     demand(guess(relay, rules.new_guess), &rules.params)
 }
 
 /// A place in a list.
-pub(super) fn number(index: usize) -> u32 {
+pub(in crate::period) fn number(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(super::NOWHERE)
 }
 
 /// The least fingerprint, by which a group is known.
-pub(super) fn least(members: &[u32], relays: &[Relay]) -> Fingerprint {
+pub(in crate::period) fn least(members: &[u32], relays: &[Relay]) -> Fingerprint {
     members.iter().map(|&member| relays[member as usize].fingerprint).min().unwrap_or_default()
 }
 
@@ -154,7 +169,7 @@ fn sum(members: &[usize], demands: &[BytesPerSec]) -> u128 {
 
 /// What each gets of those that need this: that, or of all that there is as large a part as it needs of what
 /// all of them do.
-pub(super) fn capped(needs: &[BytesPerSec], most: BytesPerSec) -> Vec<BytesPerSec> {
+pub(in crate::period) fn capped(needs: &[BytesPerSec], most: BytesPerSec) -> Vec<BytesPerSec> {
     let needed: u128 = needs.iter().map(|need| u128::from(need.get())).sum();
     let most = u128::from(most.get());
     if needed <= most {
