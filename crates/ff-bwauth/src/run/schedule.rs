@@ -14,8 +14,10 @@ use serde::Serialize;
 use zeroize::Zeroizing;
 
 use crate::cli::ScheduleArgs;
+use crate::network::DocumentError;
 use crate::network::consensus::{Consensus, Entry};
 use crate::network::descriptors::{Descriptor, Descriptors};
+use crate::network::microdescriptors::Microdescriptors;
 use crate::period::allocate::{self, LINKS_OF_HOST, links_for, links_in_slot};
 use crate::period::schedule::{self, Rules, Schedule};
 use crate::period::seed::{mixed, of_period};
@@ -90,19 +92,9 @@ struct Share {
 pub(super) fn run(args: &ScheduleArgs) -> Result<ExitCode> {
     let consensus = Consensus::parse(&read(&args.consensus)?)
         .with_context(|| format!("Failed to read {}", args.consensus.display()))?;
-    let mut described = HashMap::new();
-    for path in &args.descriptors {
-        let Descriptors { relays, skipped } = Descriptors::parse(&read(path)?);
-        for error in skipped {
-            super::note(&format!("{} is skipped from {error}", path.display()));
-        }
-        if relays.is_empty() {
-            bail!("{} has no descriptor in it", path.display());
-        }
-        described.extend(relays);
-    }
+    let described = Described::read(args, &consensus)?;
     let mut relays: Vec<Relay> =
-        consensus.relays.iter().map(|entry| relay(entry, &described, args)).collect();
+        consensus.relays.iter().map(|entry| described.relay(entry)).collect();
     // Nobody knows here who came first, and by fingerprint whoever chooses a small one would.
     let seed = seed(args, &consensus)?;
     relays.sort_by_cached_key(|relay| mixed(&seed, &relay.fingerprint));
@@ -156,23 +148,74 @@ fn read(path: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// A relay of the consensus, with what its descriptor says.
-fn relay(
-    entry: &Entry,
-    described: &HashMap<Fingerprint, Descriptor>,
-    args: &ScheduleArgs,
-) -> Relay {
-    let descriptor = described.get(&entry.fingerprint);
-    let advertised = descriptor.map(|descriptor| descriptor.advertised_bytes_per_sec);
-    let weight =
-        entry.weight.filter(|_| !entry.is_unmeasured).map(|kilobytes| u64::from(kilobytes) * 1000);
-    let capacity = if args.descriptors.is_empty() { weight } else { advertised };
-    Relay {
-        fingerprint: entry.fingerprint,
-        estimate: capacity.map(BytesPerSec::new),
-        addresses: entry.addresses.clone(),
-        family: descriptor.map(|descriptor| descriptor.family.clone()).unwrap_or_default(),
-        ..Relay::default()
+/// What documents beside the consensus say of relays.
+struct Described {
+    /// Their descriptors, if there are files with such.
+    descriptors: Option<HashMap<Fingerprint, Descriptor>>,
+    /// Their microdescriptors.
+    microdescriptors: Microdescriptors,
+}
+
+impl Described {
+    /// Reads the files.
+    fn read(args: &ScheduleArgs, consensus: &Consensus) -> Result<Self> {
+        let skip = |path: &Path, skipped: Vec<DocumentError>| {
+            for error in skipped {
+                super::note(&format!("{} is skipped from {error}", path.display()));
+            }
+        };
+        let mut descriptors = HashMap::new();
+        for path in &args.descriptors {
+            let Descriptors { relays, skipped } = Descriptors::parse(&read(path)?);
+            skip(path, skipped);
+            if relays.is_empty() {
+                bail!("{} has no descriptor in it", path.display());
+            }
+            descriptors.extend(relays);
+        }
+        let mut microdescriptors = Microdescriptors::default();
+        for path in &args.microdescriptors {
+            let Microdescriptors { by_digest, skipped } = Microdescriptors::parse(&read(path)?);
+            skip(path, skipped);
+            microdescriptors.by_digest.extend(by_digest);
+            let is_named = |entry| microdescriptors.of(entry).is_some();
+            if !consensus.relays.iter().any(is_named) {
+                let (file, other) = (path.display(), args.consensus.display());
+                bail!(
+                    "{file} has no microdescriptor that {other} names: is that of the microdesc flavour?"
+                );
+            }
+        }
+        let descriptors = (!args.descriptors.is_empty()).then_some(descriptors);
+        Ok(Self { descriptors, microdescriptors })
+    }
+
+    /// A relay of the consensus, with what they say of it.
+    fn relay(&self, entry: &Entry) -> Relay {
+        let weight = entry.weight.filter(|_| !entry.is_unmeasured);
+        let weight = weight.map(|kilobytes| u64::from(kilobytes) * 1000);
+        let mut relay = Relay {
+            fingerprint: entry.fingerprint,
+            addresses: entry.addresses(),
+            ..Relay::default()
+        };
+        let descriptor =
+            self.descriptors.as_ref().and_then(|relays| relays.get(&entry.fingerprint));
+        let capacity = match &self.descriptors {
+            Some(_) => descriptor.map(Descriptor::advertised_bytes_per_sec),
+            None => weight,
+        };
+        relay.estimate = capacity.map(BytesPerSec::new);
+        if let Some(descriptor) = descriptor {
+            relay.family.clone_from(&descriptor.family);
+            relay.family_ids.clone_from(&descriptor.family_ids);
+        }
+        // The consensus names it, so it comes before what any file may say.
+        if let Some(microdescriptor) = self.microdescriptors.of(entry) {
+            relay.family.clone_from(&microdescriptor.family);
+            relay.family_ids.clone_from(&microdescriptor.family_ids);
+        }
+        relay
     }
 }
 
