@@ -5,8 +5,10 @@
 
 pub mod consensus;
 pub mod descriptors;
+pub mod microdescriptors;
 
 use base64ct::{Base64Unpadded, Encoding};
+use time::{Date, Month};
 
 use crate::period::Fingerprint;
 
@@ -27,25 +29,78 @@ impl DocumentError {
     }
 }
 
-/// A document's lines with their numbers, from 1, without the objects between them: whatever stands in one
-/// is not for us.
-fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let mut is_in_object = false;
-    (1..).zip(text.lines()).filter(move |(_, line)| {
-        let was_in_object = is_in_object;
-        if line.starts_with("-----BEGIN ") {
-            is_in_object = true;
-        } else if line.starts_with("-----END ") {
-            is_in_object = false;
-        }
-        !was_in_object && !is_in_object
-    })
+/// A line of a document, with the object behind it if there is one (dir-spec 1.2).
+#[derive(Clone, Copy, Debug)]
+struct Item<'a> {
+    /// The line's number, from 1.
+    line: usize,
+    /// Its first word; keywords may be marked as optional.
+    keyword: &'a str,
+    /// What stands behind it.
+    rest: &'a str,
+    /// What stands between the object's first and last line.
+    object: Option<&'a str>,
+    /// Where it begins in the text.
+    start: usize,
 }
 
-/// A line's keyword and what stands behind it; keywords may be marked as optional (dir-spec 1.2).
-fn keyword(line: &str) -> (&str, &str) {
-    let line = line.strip_prefix("opt ").unwrap_or(line);
-    line.split_once([' ', '\t']).unwrap_or((line, ""))
+/// A document's lines without the objects between them: whatever stands in one is not for us.
+struct Items<'a> {
+    /// The document.
+    text: &'a str,
+    /// How much of it has been read.
+    at: usize,
+    /// Lines that have been read.
+    line: usize,
+    /// Whether it ends within an object.
+    is_cut: bool,
+}
+
+impl<'a> Items<'a> {
+    /// Those of a document.
+    fn of(text: &'a str) -> Self {
+        Self { text, at: 0, line: 0, is_cut: false }
+    }
+
+    /// The next line.
+    fn next_line(&mut self) -> Option<&'a str> {
+        let line = self.text.get(self.at..)?.split_inclusive('\n').next()?;
+        self.at += line.len();
+        self.line += 1;
+        Some(line.trim_end_matches(['\r', '\n']))
+    }
+
+    /// What stands in the object that begins here, if one does.
+    fn object(&mut self) -> Option<&'a str> {
+        if !self.text.get(self.at..)?.starts_with("-----BEGIN ") {
+            return None;
+        }
+        self.next_line()?;
+        let (start, mut end) = (self.at, self.at);
+        while let Some(line) = self.next_line() {
+            if line.starts_with("-----END ") {
+                return self.text.get(start..end);
+            }
+            end = self.at;
+        }
+        self.is_cut = true;
+        None
+    }
+}
+
+impl<'a> Iterator for Items<'a> {
+    type Item = Item<'a>;
+
+    fn next(&mut self) -> Option<Item<'a>> {
+        // An object in front of all lines belongs to none.
+        self.object();
+        let start = self.at;
+        let line = self.next_line()?;
+        let number = self.line;
+        let line = line.strip_prefix("opt ").unwrap_or(line);
+        let (keyword, rest) = line.split_once([' ', '\t']).unwrap_or((line, ""));
+        Some(Item { line: number, keyword, rest, object: self.object(), start })
+    }
 }
 
 /// The words of a line's rest.
@@ -63,4 +118,68 @@ pub(crate) fn fingerprint_hex(text: &str) -> Option<Fingerprint> {
     let text = text.strip_prefix('$').unwrap_or(text);
     let digits = text.split(['~', '=']).next()?;
     hex::decode(digits).ok()?.try_into().ok()
+}
+
+/// A key or a digest in base64, 43 characters, or 44 with the padding that some have.
+fn key_base64(text: &str) -> Option<[u8; 32]> {
+    Base64Unpadded::decode_vec(text.strip_suffix('=').unwrap_or(text)).ok()?.try_into().ok()
+}
+
+/// The key of `id ed25519 KEY`; of another kind of key, or of `none`, there is nothing to know.
+fn ed25519_id(rest: &str) -> Result<Option<[u8; 32]>, ()> {
+    match words(rest).collect::<Vec<_>>()[..] {
+        ["ed25519", "none", ..] => Ok(None),
+        ["ed25519", key, ..] => key_base64(key).map(Some).ok_or(()),
+        _ => Ok(None),
+    }
+}
+
+/// A time as documents have it, `2019-07-14 00:00:00` in UTC, in seconds since 1970.
+fn unix_secs(text: &str) -> Option<u64> {
+    let numbers: Option<Vec<u32>> =
+        text.split(['-', ' ', ':']).map(|number| number.parse().ok()).collect();
+    let [year, month, day, hour, minute, second] = numbers?.try_into().ok()?;
+    let small = |number: u32| u8::try_from(number).ok();
+    let month = Month::try_from(small(month)?).ok()?;
+    let date = Date::from_calendar_date(i32::try_from(year).ok()?, month, small(day)?).ok()?;
+    let time = date.with_hms(small(hour)?, small(minute)?, small(second)?).ok()?;
+    u64::try_from(time.assume_utc().unix_timestamp()).ok()
+}
+
+/// How a family's key is named in `family-ids`, and so here (proposal 321).
+fn family_id(key: &[u8; 32]) -> String {
+    format!("ed25519:{}", Base64Unpadded::encode_string(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn odd_times_are_none() {
+        assert_eq!(unix_secs("2019-07-14 00:00:00"), Some(1_563_062_400));
+        for odd in [
+            "",
+            "2019-07-14",
+            "2019-02-30 00:00:00",
+            "2019-07-14 24:00:00",
+            "2019-07-14 0:0:0:0",
+            "1969-12-31 23:59:59",
+            "4294967295-01-01 00:00:00",
+        ] {
+            assert_eq!(unix_secs(odd), None, "{odd:?}");
+        }
+    }
+
+    #[test]
+    fn identities_are_read_where_there_are_any() {
+        let key = "ZvqpuklQLcKavDEtXqanT2qZow3ShBA9bRjj3wODzrQ";
+        assert_eq!(ed25519_id(&format!("ed25519 {key}")).map(|key| key.is_some()), Ok(true));
+        assert_eq!(key_base64(key), key_base64(&format!("{key}=")));
+        for none in ["ed25519 none", "rsa1024 x", ""] {
+            assert_eq!(ed25519_id(none), Ok(None), "{none:?}");
+        }
+        assert_eq!(ed25519_id("ed25519 x"), Err(()));
+        assert_eq!(family_id(&[0; 32]), format!("ed25519:{}", "A".repeat(43)));
+    }
 }

@@ -53,7 +53,7 @@ pub struct Outcome {
 }
 
 /// How a relay is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Method {
     /// It echoes cells.

@@ -11,9 +11,13 @@
 
 pub mod allocate;
 pub mod group;
+mod kept;
+#[cfg(test)]
+mod made_up;
 pub mod room;
 pub mod schedule;
 pub mod seed;
+pub mod timetable;
 
 use std::net::IpAddr;
 
@@ -25,6 +29,13 @@ pub type Fingerprint = [u8; 20];
 
 /// The least guess of a relay's capacity, so that every relay is measured with something: 100 kbit/s.
 pub const MIN_GUESS: BytesPerSec = BytesPerSec::new(12_500);
+
+/// The guess of new relays' capacities when none has been measured yet: the 75th percentile of July 2019
+/// (paper §7).
+pub const FIRST_GUESS: BytesPerSec = BytesPerSec::from_mbit(51);
+
+/// How often a relay lets a coordinator measure it in a period: once, and once again (PROTOCOL.md §7.2).
+pub const GRANTS: u32 = 2;
 
 /// A relay that is to be measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,9 +87,12 @@ pub fn guess(relay: &Relay, new_guess: BytesPerSec) -> BytesPerSec {
 }
 
 /// The guess for new relays: the 75th percentile of what others were measured at in the last month
-/// (paper §4.2), by the nearest rank; [`MIN_GUESS`] of nothing.
+/// (paper §4.2), by the nearest rank; of nothing [`FIRST_GUESS`].
 #[must_use]
 pub fn guess_for_new(mut estimates: Vec<BytesPerSec>) -> BytesPerSec {
+    if estimates.is_empty() {
+        return FIRST_GUESS;
+    }
     estimates.sort_unstable();
     let rank = (estimates.len() * 3).div_ceil(4);
     let at_rank = rank.checked_sub(1).and_then(|index| estimates.get(index));
@@ -90,6 +104,20 @@ pub fn guess_for_new(mut estimates: Vec<BytesPerSec>) -> BytesPerSec {
 #[must_use]
 pub fn next_guess(measured: BytesPerSec, guess: BytesPerSec) -> BytesPerSec {
     measured.max(guess.scale(2.0))
+}
+
+/// The same for a team that has no more than `most`: what needs all of that is the last guess. `None` when it
+/// has been measured with all of that already, or is surely too fast for it: no more is to be learnt.
+#[must_use]
+pub fn next_guess_within(
+    measured: BytesPerSec,
+    guess: BytesPerSec,
+    most: BytesPerSec,
+    params: &Params,
+) -> Option<BytesPerSec> {
+    let last = most.scale(1.0 / params.excess_factor());
+    let can_conclude = guess < last && measured < params.conclusive_below(most);
+    can_conclude.then(|| next_guess(measured, guess).min(last))
 }
 
 /// f·z0: what a team needs to measure a relay of which this is guessed (paper §4.2).
@@ -116,7 +144,7 @@ mod tests {
             assert!(covered * 4 >= count * 3, "{covered} of {count}");
             assert!((covered - 1) * 4 < count * 3, "no more than needed: {covered} of {count}");
         }
-        assert_eq!(guess_for_new(Vec::new()), MIN_GUESS);
+        assert_eq!(guess_for_new(Vec::new()), FIRST_GUESS, "or all would be in the first slot");
         assert_eq!(guess_for_new(rates(&[1])), MIN_GUESS);
     }
 
@@ -125,6 +153,19 @@ mod tests {
         let mbit = BytesPerSec::from_mbit;
         assert_eq!(next_guess(mbit(30), mbit(10)), mbit(30));
         assert_eq!(next_guess(mbit(15), mbit(10)), mbit(20));
+    }
+
+    #[test]
+    fn the_last_guess_is_what_the_whole_team_can_measure() {
+        let (mbit, params) = (BytesPerSec::from_mbit, Params::default());
+        let next = |z, z0| next_guess_within(mbit(z), mbit(z0), mbit(3000), &params);
+        assert_eq!(next(70, 51), Some(mbit(102)));
+        let last = next(800, 600).expect("a guess");
+        assert!(demand(last, &params).get().abs_diff(mbit(3000).get()) <= 2, "{last}");
+        assert_eq!(next_guess_within(mbit(900), last, mbit(3000), &params), None, "it had all");
+        // 3000 · 0.8 / 2.25 Mbit/s are the bound.
+        assert_eq!((next(1067, 600), next(1066, 600).is_some()), (None, true));
+        assert_eq!(next_guess_within(mbit(1), mbit(1), mbit(0), &params), None);
     }
 
     #[test]

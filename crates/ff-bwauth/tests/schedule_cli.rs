@@ -118,10 +118,54 @@ fn greedy_is_as_fast_as_it_goes_and_who_is_too_fast_is_named() {
     assert_eq!((&all["too_fast"], &all["no_room"]), (&Value::Array(vec![]), &Value::Array(vec![])));
     let few = json(dir.path(), &["--greedy", "--measurers", "500Mbit"]);
     // Whoever has more than 169 Mbit/s, but for the one that is not measured.
-    assert_eq!(few["too_fast"].as_array().expect("names").len(), 30);
+    let too_fast = few["too_fast"].as_array().expect("relays");
+    assert_eq!(too_fast.len(), 30);
+    for relay in too_fast {
+        assert!(number(&relay["needs_bytes_per_sec"]) > 62_500_000, "{relay}");
+        assert_eq!(number(&relay["given_bytes_per_sec"]), 0);
+    }
+    // And of hosts with two slower ones all that have more than 85 each, or nearly.
+    let capped = few["capped"].as_array().expect("relays");
+    assert_eq!(capped.len(), 86);
+    for host in capped.chunks(2) {
+        let sum = |key: &str| host.iter().map(|relay| number(&relay[key])).sum::<u64>();
+        assert!(sum("needs_bytes_per_sec") > 62_500_000, "{host:?}");
+        assert!((62_499_998..=62_500_000).contains(&sum("given_bytes_per_sec")), "{host:?}");
+    }
+    let output =
+        run(dir.path(), &["--consensus", "consensus", "--greedy", "--measurers", "500Mbit"]);
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert!(text.contains("86 relays on addresses") && text.contains(", has "), "{text}");
     let output = run(dir.path(), &["--consensus", "consensus", "--greedy"]);
     let text = String::from_utf8(output.stdout).expect("text");
     assert!(text.contains("slots") && text.contains("of 30 s"), "{text}");
+}
+
+#[test]
+fn families_come_from_microdescriptors_that_the_consensus_names() {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let seed = "07".repeat(32);
+    let args = ["--consensus", "microdesc-consensus", "--seed", &seed, "--json"];
+    let with = run(&data, &[&args[..], &["--microdescriptors", "microdescriptors"]].concat());
+    assert!(with.status.success() && with.stderr.is_empty(), "{with:?}");
+    let schedule: Value = serde_json::from_slice(&with.stdout).expect("JSON");
+    let rows = schedule["relays"].as_array().expect("rows");
+    let slot = |nickname: &str| {
+        let row = rows.iter().find(|row| row["nickname"] == nickname);
+        number(&row.unwrap_or_else(|| panic!("{nickname} is not in {schedule}"))["slot"])
+    };
+    assert_eq!(slot("Ukko"), slot("Akka"));
+    assert!(slot("Ukko") != slot("lisdex") || slot("Ukko") != slot("moria1"));
+    let dir = dir();
+    let path = data.join("microdescriptors").display().to_string();
+    let args = ["--consensus", "consensus", "--seed", &seed, "--microdescriptors", &path];
+    let output = run(dir.path(), &args);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.status.code() == Some(1)
+            && errors.contains("no microdescriptor that consensus names"),
+        "{errors}"
+    );
 }
 
 #[test]

@@ -18,6 +18,10 @@ pub struct ScheduleArgs {
     /// and their families are measured together. Otherwise it is the consensus' weights.
     #[arg(long, value_name = "FILE,...", value_delimiter = ',')]
     pub descriptors: Vec<PathBuf>,
+    /// Microdescriptors, as many as the files have, of a consensus of the microdesc flavour: families with and
+    /// without keys are measured together.
+    #[arg(long, value_name = "FILE,...", value_delimiter = ',')]
+    pub microdescriptors: Vec<PathBuf>,
     /// The period's seed, 64 hexadecimal digits.
     #[arg(long, value_name = "HEX", value_parser = parse_seed,
           required_unless_present_any = ["greedy", "secret"])]

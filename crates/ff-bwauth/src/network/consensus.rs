@@ -1,11 +1,12 @@
 //! A consensus, of either flavour (dir-spec 3.4.1).
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use base64ct::{Base64, Encoding};
-use time::{Date, Month};
 
-use super::{DocumentError, fingerprint_base64, keyword, lines, words};
+use super::{
+    DocumentError, Item, Items, ed25519_id, fingerprint_base64, key_base64, unix_secs, words,
+};
 use crate::period::Fingerprint;
 
 /// What is read of a consensus.
@@ -13,6 +14,10 @@ use crate::period::Fingerprint;
 pub struct Consensus {
     /// When it became valid: `2019-07-14 00:00:00`, in UTC.
     pub valid_after: String,
+    /// Until when it is the freshest, in the same form.
+    pub fresh_until: String,
+    /// Until when it is valid, in the same form.
+    pub valid_until: String,
     /// The current shared random value, which the authorities have drawn together (srv-spec).
     pub shared_random: Option<[u8; 32]>,
     /// The relays, in their order.
@@ -26,12 +31,69 @@ pub struct Entry {
     pub nickname: String,
     /// Its fingerprint.
     pub fingerprint: Fingerprint,
-    /// Where it listens.
-    pub addresses: Vec<IpAddr>,
+    /// Its Ed25519 identity. Consensuses do not have it, but votes; a descriptor or microdescriptor has it, too.
+    pub ed25519: Option<[u8; 32]>,
+    /// Where it listens, its IPv4 address first.
+    pub or_ports: Vec<SocketAddr>,
+    /// What the authorities say of it.
+    pub flags: Flags,
+    /// The SHA-256 of its microdescriptor, in the microdesc flavour.
+    pub microdescriptor: Option<[u8; 32]>,
     /// Its weight: kilobytes a second, or what authorities make of it.
     pub weight: Option<u32>,
     /// Whether too few authorities have measured it.
     pub is_unmeasured: bool,
+}
+
+impl Entry {
+    /// Its addresses.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        self.or_ports.iter().map(SocketAddr::ip).collect()
+    }
+}
+
+/// What authorities say of a relay, as far as it matters here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "they are independent of each other")]
+pub struct Flags {
+    /// It can be used.
+    pub is_running: bool,
+    /// It should be used.
+    pub is_valid: bool,
+    /// It may be a client's first relay.
+    pub is_guard: bool,
+    /// It may be a circuit's last relay.
+    pub is_exit: bool,
+    /// It must not be a circuit's last relay.
+    pub is_bad_exit: bool,
+    /// It is fast enough for common circuits.
+    pub is_fast: bool,
+    /// It has been there for long enough for circuits that last.
+    pub is_stable: bool,
+    /// It is a directory authority.
+    pub is_authority: bool,
+}
+
+impl Flags {
+    /// Reads the words of an `s` line; most flags do not matter.
+    fn parse(rest: &str) -> Self {
+        let mut flags = Self::default();
+        for word in words(rest) {
+            match word {
+                "Running" => flags.is_running = true,
+                "Valid" => flags.is_valid = true,
+                "Guard" => flags.is_guard = true,
+                "Exit" => flags.is_exit = true,
+                "BadExit" => flags.is_bad_exit = true,
+                "Fast" => flags.is_fast = true,
+                "Stable" => flags.is_stable = true,
+                "Authority" => flags.is_authority = true,
+                _ => {}
+            }
+        }
+        flags
+    }
 }
 
 impl Consensus {
@@ -43,13 +105,14 @@ impl Consensus {
     pub fn parse(text: &str) -> Result<Self, DocumentError> {
         let mut consensus = Self::default();
         let (mut is_consensus, mut is_whole, mut last) = (false, false, 0);
-        for (number, line) in lines(text) {
+        for Item { line: number, keyword, rest, .. } in Items::of(text) {
             last = number;
-            let (keyword, rest) = keyword(line);
             let bad = |what: &str| DocumentError::new(number, format!("{what} cannot be read"));
             match keyword {
                 "vote-status" => is_consensus = rest == "consensus",
                 "valid-after" => rest.clone_into(&mut consensus.valid_after),
+                "fresh-until" => rest.clone_into(&mut consensus.fresh_until),
+                "valid-until" => rest.clone_into(&mut consensus.valid_until),
                 "shared-rand-current-value" => {
                     consensus.shared_random =
                         Some(random(rest).ok_or_else(|| bad("the shared random value"))?);
@@ -61,15 +124,9 @@ impl Consensus {
                     }
                     consensus.relays.push(entry);
                 }
-                "a" => {
-                    let address: SocketAddr = rest.parse().map_err(|_| bad("the address"))?;
+                "a" | "s" | "w" | "m" | "id" => {
                     if let Some(relay) = consensus.relays.last_mut() {
-                        relay.addresses.push(address.ip());
-                    }
-                }
-                "w" => {
-                    if let Some(relay) = consensus.relays.last_mut() {
-                        relay.read_weight(rest).ok_or_else(|| bad("the weight"))?;
+                        relay.read(keyword, rest).map_err(bad)?;
                     }
                 }
                 "directory-footer" => {
@@ -93,14 +150,19 @@ impl Consensus {
     /// When it became valid, in seconds since 1970; `None` if that is no time.
     #[must_use]
     pub fn valid_after_unix_secs(&self) -> Option<u64> {
-        let numbers: Option<Vec<u32>> =
-            self.valid_after.split(['-', ' ', ':']).map(|number| number.parse().ok()).collect();
-        let [year, month, day, hour, minute, second] = numbers?.try_into().ok()?;
-        let small = |number: u32| u8::try_from(number).ok();
-        let month = Month::try_from(small(month)?).ok()?;
-        let date = Date::from_calendar_date(i32::try_from(year).ok()?, month, small(day)?).ok()?;
-        let time = date.with_hms(small(hour)?, small(minute)?, small(second)?).ok()?;
-        u64::try_from(time.assume_utc().unix_timestamp()).ok()
+        unix_secs(&self.valid_after)
+    }
+
+    /// Until when it is the freshest, in seconds since 1970; `None` if that is no time.
+    #[must_use]
+    pub fn fresh_until_unix_secs(&self) -> Option<u64> {
+        unix_secs(&self.fresh_until)
+    }
+
+    /// Until when it is valid, in seconds since 1970; `None` if that is no time.
+    #[must_use]
+    pub fn valid_until_unix_secs(&self) -> Option<u64> {
+        unix_secs(&self.valid_until)
     }
 }
 
@@ -115,13 +177,30 @@ impl Entry {
     fn parse(rest: &str) -> Option<Self> {
         let mut words = words(rest);
         let (nickname, fingerprint) = (words.next()?, words.next()?);
-        let address: IpAddr = words.nth_back(2)?.parse().ok()?;
+        let (_, port, address) = (words.next_back()?, words.next_back()?, words.next_back()?);
+        let address: Ipv4Addr = address.parse().ok()?;
         Some(Self {
             nickname: nickname.to_owned(),
             fingerprint: fingerprint_base64(fingerprint)?,
-            addresses: vec![address],
+            or_ports: vec![SocketAddr::from((address, port.parse().ok()?))],
             ..Self::default()
         })
+    }
+
+    /// Reads a line about it; what cannot be read is named.
+    fn read(&mut self, keyword: &str, rest: &str) -> Result<(), &'static str> {
+        match keyword {
+            "a" => self.or_ports.push(rest.parse().map_err(|_| "the address")?),
+            "s" => self.flags = Flags::parse(rest),
+            "w" => self.read_weight(rest).ok_or("the weight")?,
+            // Votes have several digests in a line of another form, with a list of methods in front.
+            "m" if !rest.contains(' ') => {
+                self.microdescriptor = Some(key_base64(rest).ok_or("the digest")?);
+            }
+            "id" => self.ed25519 = ed25519_id(rest).map_err(|()| "the identity")?,
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Takes over `Bandwidth=N` and `Unmeasured=1`.
@@ -145,6 +224,7 @@ mod tests {
     fn text(entries: &str) -> String {
         format!(
             "network-status-version 3\nvote-status consensus\nvalid-after 2019-07-14 00:00:00\n\
+             fresh-until 2019-07-14 01:00:00\nvalid-until 2019-07-14 03:00:00\n\
              shared-rand-current-value 9 D6JVuHg2/A/55Us978mpE3ReEDRI4kgSAc4sTg2tDOU=\n{entries}\
              directory-footer\nbandwidth-weights Wbd=0\n"
         )
@@ -154,24 +234,25 @@ mod tests {
     const RELAYS: &str = "\
         r seele AAoQ1DAR6kkoo19hBAX5K0QztNw py8AEJA46MwVBm52k0zr1P5Trcg 2019-07-13 19:30:19 192.0.2.1 9001 0\n\
         a [2001:db8::7]:9001\ns Running Valid\nw Bandwidth=11 Unmeasured=1\n\
-        r titan ABElTMhEQ2myDvERVriZBDgiGlQ 2022-11-18 21:31:58 192.0.2.2 443 0\nw Bandwidth=38000\n";
+        r titan ABElTMhEQ2myDvERVriZBDgiGlQ 2022-11-18 21:31:58 192.0.2.2 443 0\n\
+        m PSFWDSIK+sMS6+fkLrc7PSZ6L0Rkscbz2WcmKCDIdOQ\nw Bandwidth=38000\ns Exit Fast Guard HSDir Stable\n";
 
     #[test]
     fn both_flavours_are_read() {
         let consensus = Consensus::parse(&text(RELAYS)).expect("a consensus");
         assert_eq!(consensus.valid_after, "2019-07-14 00:00:00");
         assert_eq!(consensus.valid_after_unix_secs(), Some(1_563_062_400));
-        for odd in
-            ["", "2019-07-14", "2019-02-30 00:00:00", "2019-07-14 24:00:00", "2019-07-14 0:0:0:0"]
-        {
-            let odd = Consensus { valid_after: odd.to_owned(), ..Consensus::default() };
-            assert_eq!(odd.valid_after_unix_secs(), None, "{odd:?}");
-        }
+        assert_eq!(consensus.fresh_until_unix_secs(), Some(1_563_066_000));
+        assert_eq!(consensus.valid_until_unix_secs(), Some(1_563_073_200));
         assert_eq!(consensus.shared_random.expect("a value")[..3], [0x0f, 0xa2, 0x55]);
         let [seele, titan] = &consensus.relays[..] else { panic!("{consensus:?}") };
         assert_eq!(hex::encode(seele.fingerprint), "000a10d43011ea4928a35f610405f92b4433b4dc");
-        let addresses: Vec<_> = seele.addresses.iter().map(ToString::to_string).collect();
-        assert_eq!(addresses, ["192.0.2.1", "2001:db8::7"]);
+        let or_ports: Vec<_> = seele.or_ports.iter().map(ToString::to_string).collect();
+        assert_eq!(or_ports, ["192.0.2.1:9001", "[2001:db8::7]:9001"]);
+        let flags = Flags { is_running: true, is_valid: true, ..Flags::default() };
+        assert_eq!((seele.flags, seele.microdescriptor), (flags, None));
+        assert!(titan.flags.is_guard && titan.flags.is_exit && !titan.flags.is_running);
+        assert_eq!(titan.microdescriptor.expect("a digest")[..2], [0x3d, 0x21]);
         assert_eq!((seele.weight, seele.is_unmeasured), (Some(11), true));
         assert_eq!((titan.nickname.as_str(), titan.weight), ("titan", Some(38_000)));
     }
@@ -181,14 +262,17 @@ mod tests {
         let swapped: String =
             RELAYS.lines().skip(4).chain(RELAYS.lines().take(4)).flat_map(|l| [l, "\n"]).collect();
         for (bad, line, part) in [
-            (text(&RELAYS.replace("192.0.2.2", "192.0.2")), 9, "the relay"),
-            (text(&RELAYS.replace("AAoQ", "AAo")), 5, "the relay"),
-            (text(&RELAYS.replace("=38000", "=-1")), 10, "the weight"),
-            (text(&RELAYS.replace("=38000", "=4294967296")), 10, "the weight"),
-            (text(&RELAYS.replace("a [", "a ")), 6, "the address"),
-            (text(&swapped), 7, "order"),
-            (text(RELAYS).replace("9 D6", "9 D"), 4, "shared random"),
-            (text(RELAYS).replace("directory-footer", "x"), 12, "footer"),
+            (text(&RELAYS.replace("192.0.2.2", "192.0.2")), 11, "the relay"),
+            (text(&RELAYS.replace("443", "65536")), 11, "the relay"),
+            (text(&RELAYS.replace("AAoQ", "AAo")), 7, "the relay"),
+            (text(&RELAYS.replace("m PS", "m P")), 12, "the digest"),
+            (text(&RELAYS.replace("=38000", "=-1")), 13, "the weight"),
+            (text(&RELAYS.replace("=38000", "=4294967296")), 13, "the weight"),
+            (text(&RELAYS.replace("a [", "a ")), 8, "the address"),
+            (text(&RELAYS.replace("a [", "id ed25519 xyz\na [")), 8, "the identity"),
+            (text(&swapped), 11, "order"),
+            (text(RELAYS).replace("9 D6", "9 D"), 6, "shared random"),
+            (text(RELAYS).replace("directory-footer", "x"), 16, "footer"),
             (text(RELAYS).replace("status consensus", "status vote"), 1, "no consensus"),
             (String::new(), 1, "no consensus"),
         ] {

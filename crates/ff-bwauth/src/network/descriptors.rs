@@ -5,33 +5,39 @@
 
 use std::collections::HashMap;
 
-use base64ct::{Base64Unpadded, Encoding};
+use base64ct::{Base64, Encoding};
 
-use super::{DocumentError, fingerprint_hex, keyword, lines, words};
+use super::{DocumentError, Item, Items, family_id, fingerprint_hex, key_base64, unix_secs, words};
 use crate::period::Fingerprint;
 
 /// What is read of a descriptor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor {
-    /// The least of the three numbers of `bandwidth`, in bytes a second: the advertised bandwidth.
-    pub advertised_bytes_per_sec: u64,
-    /// The three: what its operator lets it do in the long run, for a moment, and what it has seen itself do.
-    pub limits: Limits,
-    /// Its Ed25519 identity, if it says one.
-    pub ed_identity: Option<[u8; 32]>,
+    /// The relay's Ed25519 identity.
+    pub ed25519: Option<[u8; 32]>,
+    /// What its operator lets it forward for long, in bytes a second.
+    pub rate_bytes_per_sec: u64,
+    /// And for a short while.
+    pub burst_bytes_per_sec: u64,
+    /// What it has seen itself forward.
+    pub observed_bytes_per_sec: u64,
+    /// When it was made, in seconds since 1970.
+    pub published_unix_secs: Option<u64>,
+    /// When the relay was last overloaded, to the hour, if it says so, in seconds since 1970.
+    pub overloaded_unix_secs: Option<u64>,
     /// The relays that it declares as its family.
     pub family: Vec<Fingerprint>,
+    /// The families whose keys have signed its identity, named as in `family-ids`.
+    pub family_ids: Vec<String>,
 }
 
-/// The numbers of `bandwidth`, in bytes a second (dir-spec 2.1.1).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
-    /// bandwidth-avg.
-    pub average_bytes_per_sec: u64,
-    /// bandwidth-burst.
-    pub burst_bytes_per_sec: u64,
-    /// bandwidth-observed.
-    pub observed_bytes_per_sec: u64,
+impl Descriptor {
+    /// The advertised bandwidth: the least of the three.
+    #[must_use]
+    pub fn advertised_bytes_per_sec(&self) -> u64 {
+        let rate = self.rate_bytes_per_sec.min(self.burst_bytes_per_sec);
+        rate.min(self.observed_bytes_per_sec)
+    }
 }
 
 /// What is read of a file.
@@ -53,56 +59,78 @@ struct Begun {
     fingerprint: Option<Fingerprint>,
     /// What it says.
     descriptor: Descriptor,
+    /// Whom its families' keys have signed, and in which line.
+    signed: Vec<([u8; 32], usize)>,
     /// What cannot be read.
     error: Option<DocumentError>,
 }
 
 impl Begun {
     /// Reads a line.
-    fn read(&mut self, number: usize, keyword: &str, rest: &str) {
-        let what = match keyword {
+    fn read(&mut self, item: Item<'_>) {
+        let Item { line, keyword, rest, object, .. } = item;
+        let is_read = match keyword {
             "fingerprint" => {
                 self.fingerprint = fingerprint_hex(&words(rest).collect::<String>());
-                self.fingerprint.is_none().then_some("the fingerprint")
+                self.fingerprint.is_some()
             }
-            "bandwidth" => {
-                let numbers: Vec<u64> =
-                    words(rest).take(3).filter_map(|word| word.parse().ok()).collect();
-                self.descriptor.advertised_bytes_per_sec =
-                    numbers.iter().copied().min().unwrap_or(0);
-                if let [average_bytes_per_sec, burst_bytes_per_sec, observed_bytes_per_sec] =
-                    numbers[..]
-                {
-                    self.descriptor.limits = Limits {
-                        average_bytes_per_sec,
-                        burst_bytes_per_sec,
-                        observed_bytes_per_sec,
-                    };
-                }
-                (numbers.len() != 3).then_some("the bandwidth")
-            }
+            "bandwidth" => self.read_bandwidth(rest).is_some(),
             "master-key-ed25519" => {
-                let identity = Base64Unpadded::decode_vec(rest.trim_end_matches('=')).ok();
-                self.descriptor.ed_identity = identity.and_then(|bytes| bytes.try_into().ok());
-                self.descriptor.ed_identity.is_none().then_some("the Ed25519 identity")
+                self.descriptor.ed25519 = key_base64(rest.trim());
+                self.descriptor.ed25519.is_some()
+            }
+            "published" => {
+                self.descriptor.published_unix_secs = unix_secs(rest);
+                self.descriptor.published_unix_secs.is_some()
+            }
+            // Its form has a version, so what is unknown is nothing.
+            "overload-general" => {
+                let time = rest.strip_prefix("1 ").and_then(unix_secs);
+                self.descriptor.overloaded_unix_secs = time;
+                true
             }
             // Nicknames among them say nothing for certain.
             "family" => {
                 self.descriptor.family = words(rest).filter_map(fingerprint_hex).collect();
-                None
+                true
             }
-            _ => None,
+            "family-cert" => self.read_family_cert(line, object).is_some(),
+            _ => true,
         };
-        if let Some(what) = what {
-            let error = || DocumentError::new(number, format!("{what} cannot be read"));
+        if !is_read {
+            let error =
+                || DocumentError::new(line, format!("the {} cannot be read", name(keyword)));
             self.error.get_or_insert_with(error);
         }
+    }
+
+    /// Takes over the three numbers of `bandwidth`.
+    fn read_bandwidth(&mut self, rest: &str) -> Option<()> {
+        let mut numbers = words(rest).map(|word| word.parse().ok());
+        let mut next = || numbers.next().flatten();
+        (self.descriptor.rate_bytes_per_sec, self.descriptor.burst_bytes_per_sec) =
+            (next()?, next()?);
+        self.descriptor.observed_bytes_per_sec = next()?;
+        Some(())
+    }
+
+    /// Takes over a family's key and whom it has signed.
+    fn read_family_cert(&mut self, line: usize, object: Option<&str>) -> Option<()> {
+        let (family, signed) = family_cert(object?)?;
+        self.descriptor.family_ids.push(family_id(&family));
+        self.signed.push((signed, line));
+        Some(())
     }
 
     /// The descriptor, if all of it is there.
     fn finish(self, is_whole: bool) -> Result<(Fingerprint, Descriptor), DocumentError> {
         let lacks = |what: &str| DocumentError::new(self.start, format!("the descriptor {what}"));
-        match (self.error, self.fingerprint) {
+        let own = self.descriptor.ed25519;
+        let foreign = self.signed.iter().find(|(signed, _)| Some(*signed) != own);
+        let foreign = foreign.map(|(_, line)| {
+            DocumentError::new(*line, "the family's certificate is another relay's")
+        });
+        match (self.error.or(foreign.filter(|_| is_whole)), self.fingerprint) {
             (Some(error), _) => Err(error),
             _ if !is_whole => Err(lacks("ends too early")),
             (None, None) => Err(lacks("has no fingerprint")),
@@ -117,17 +145,16 @@ impl Descriptors {
     pub fn parse(text: &str) -> Self {
         let mut all = Self::default();
         let mut begun: Option<Begun> = None;
-        for (number, line) in lines(text) {
-            let (keyword, rest) = keyword(line);
-            if keyword == "router" {
-                let next = Begun { start: number, ..Begun::default() };
+        for item in Items::of(text) {
+            if item.keyword == "router" {
+                let next = Begun { start: item.line, ..Begun::default() };
                 all.add(begun.replace(next), false);
             }
-            if keyword == "router-signature" {
+            if item.keyword == "router-signature" {
                 all.add(begun.take(), true);
             }
             if let Some(begun) = &mut begun {
-                begun.read(number, keyword, rest);
+                begun.read(item);
             }
         }
         all.add(begun, false);
@@ -144,6 +171,41 @@ impl Descriptors {
     }
 }
 
+/// What a line is called in messages.
+fn name(keyword: &str) -> &str {
+    match keyword {
+        "master-key-ed25519" => "identity",
+        "published" => "time of publication",
+        "family-cert" => "family's certificate",
+        keyword => keyword,
+    }
+}
+
+/// The family's key of a certificate, and whom it has signed (Tor's cert-spec; proposal 321: type 12, with the
+/// key that signed it in an extension). Its signature, like the descriptor's own, is not checked: a tor that
+/// reads a descriptor does, authorities too, and takes none with a certificate that is false.
+fn family_cert(object: &str) -> Option<([u8; 32], [u8; 32])> {
+    const FAMILY_V_IDENTITY: u8 = 12;
+    const SIGNATURE_LEN: usize = 64;
+    let bytes = Base64::decode_vec(&object.split_ascii_whitespace().collect::<String>()).ok()?;
+    let (signed, _) = bytes.split_last_chunk::<SIGNATURE_LEN>()?;
+    let ([1, FAMILY_V_IDENTITY, _, _, _, _, 1], rest) = signed.split_first_chunk()? else {
+        return None;
+    };
+    let (key, rest) = rest.split_first_chunk::<32>()?;
+    let (&count, mut rest) = rest.split_first()?;
+    let mut family = None;
+    for _ in 0..count {
+        let ([high, low, kind, _flags], behind) = rest.split_first_chunk()?;
+        let (data, behind) = behind.split_at_checked(u16::from_be_bytes([*high, *low]).into())?;
+        if *kind == 4 {
+            family = Some(data.try_into().ok()?);
+        }
+        rest = behind;
+    }
+    Some((family.filter(|_| rest.is_empty())?, *key))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,7 +214,7 @@ mod tests {
     const TEXT: &str = "\
         @type server-descriptor 1.0\nrouter one 192.0.2.1 443 0 0\n\
         fingerprint 846B 3EAA F0C0 7FF7 2FC7 9AEB B11F A3AD C58F 240F\n\
-        bandwidth 4594304 4594305 3046428\nmaster-key-ed25519 AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE\n\
+        bandwidth 4594304 4594304 3046428\n\
         family $0BC8BA32CC3CB0F598E0C92778F7C0946DFBCE91 $195712E96FD1C1B18D14D09E9E4E7A6416E23B2C~x name\n\
         router-signature\n-----BEGIN SIGNATURE-----\n-----END SIGNATURE-----\n\
         router two 192.0.2.2 443 0 0\nbandwidth 1000  2000\t3000\n\
@@ -168,14 +230,9 @@ mod tests {
         let Descriptors { relays, skipped } = Descriptors::parse(TEXT);
         let two = name("0BC8BA32CC3CB0F598E0C92778F7C0946DFBCE91");
         let one = &relays[&name("846B3EAAF0C07FF72FC79AEBB11FA3ADC58F240F")];
-        assert_eq!(one.advertised_bytes_per_sec, 3_046_428);
-        let Limits { average_bytes_per_sec, burst_bytes_per_sec, observed_bytes_per_sec } =
-            one.limits;
-        let limits = [average_bytes_per_sec, burst_bytes_per_sec, observed_bytes_per_sec];
-        assert_eq!(limits, [4_594_304, 4_594_305, 3_046_428]);
-        assert_eq!((one.ed_identity, relays[&two].ed_identity), (Some([1; 32]), None));
+        assert_eq!(one.advertised_bytes_per_sec(), 3_046_428);
         assert_eq!(one.family, [two, name("195712E96FD1C1B18D14D09E9E4E7A6416E23B2C")]);
-        assert_eq!(relays[&two].advertised_bytes_per_sec, 1000);
+        assert_eq!(relays[&two].advertised_bytes_per_sec(), 1000);
         assert_eq!((relays.len(), skipped), (2, vec![]));
     }
 
@@ -183,11 +240,10 @@ mod tests {
     fn one_that_cannot_be_read_is_skipped_by_line() {
         for (bad, line, part) in [
             (TEXT.replace("846B 3EAA", "846B"), 3, "the fingerprint"),
-            (TEXT.replace("\t3000\n", "\n"), 11, "the bandwidth"),
-            (TEXT.replace("ed25519 AQ", "ed25519 Q"), 5, "the Ed25519 identity"),
-            (TEXT.replace("CE91\nrouter-signature\n", "CE91\n"), 10, "too early"),
+            (TEXT.replace("\t3000\n", "\n"), 10, "the bandwidth"),
+            (TEXT.replace("CE91\nrouter-signature\n", "CE91\n"), 9, "too early"),
             (TEXT.replacen("router-signature", "x", 1), 2, "too early"),
-            (TEXT.replace("opt fingerprint 0B", "x 0B"), 10, "no fingerprint"),
+            (TEXT.replace("opt fingerprint 0B", "x 0B"), 9, "no fingerprint"),
         ] {
             let Descriptors { relays, skipped } = Descriptors::parse(&bad);
             let [error] = &skipped[..] else { panic!("{part}: {skipped:?}") };
@@ -205,7 +261,57 @@ mod tests {
         );
         let text = format!("{}{object}", TEXT.strip_suffix("router-signature\n").expect("its end"));
         let Descriptors { relays, skipped } = Descriptors::parse(&text);
-        assert_eq!(relays[&name(victim)].advertised_bytes_per_sec, 3_046_428);
+        assert_eq!(relays[&name(victim)].advertised_bytes_per_sec(), 3_046_428);
         assert_eq!((relays.len(), skipped), (2, vec![]));
+    }
+
+    /// Descriptors of the real network, from a file.
+    const REAL: &str = include_str!("../../tests/data/descriptors");
+
+    #[test]
+    fn real_ones_are_read_as_stem_reads_them() {
+        let Descriptors { relays, skipped } = Descriptors::parse(REAL);
+        assert_eq!((relays.len(), skipped), (3, vec![]));
+        let ukko = &relays[&name("303509AB910EF207B7438C27435C4A2FD579F1B1")];
+        assert_eq!(ukko.rate_bytes_per_sec, 1_073_741_824);
+        assert_eq!(ukko.burst_bytes_per_sec, 1_073_741_824);
+        assert_eq!(ukko.observed_bytes_per_sec, 50_946_886);
+        assert_eq!(ukko.published_unix_secs, Some(1_785_086_910));
+        assert_eq!(ukko.overloaded_unix_secs, None);
+        assert_eq!(
+            (ukko.family.len(), ukko.ed25519.expect("a key")[..2].to_vec()),
+            (2, vec![0x66, 0xfa])
+        );
+        // What the authorities have made of the certificate: its microdescriptor's line.
+        assert_eq!(ukko.family_ids, ["ed25519:xiRC4fYUyj3pROyHeAm5dQerbUMHrLkeOJpG21vff44"]);
+    }
+
+    #[test]
+    fn a_family_needs_a_whole_certificate_of_this_relay() {
+        for (from, to, part) in [
+            ("AQwAB5PCAWb6qbpJ", "AQwAB5PCAWb6qbpK", "another relay's"),
+            ("AQwAB5PCAWb6qbpJ", "AQQAB5PCAWb6qbpJ", "certificate cannot be read"),
+            ("AQwAB5PCAWb6qbpJ", "", "certificate cannot be read"),
+            ("AQwAB5PCAWb6qbpJ", "!", "certificate cannot be read"),
+            ("master-key-ed25519 Zvqp", "master-key-ed25519 Z", "the identity"),
+            ("published 2026-07-26", "published 2026-07-32", "time of publication"),
+        ] {
+            let Descriptors { relays, skipped } = Descriptors::parse(&REAL.replacen(from, to, 1));
+            let reasons: Vec<_> = skipped.iter().map(|error| error.reason.as_str()).collect();
+            assert!(reasons.len() == 1 && reasons[0].contains(part), "{part}: {reasons:?}");
+            assert_eq!(relays.len(), 2, "the others are read");
+        }
+    }
+
+    #[test]
+    fn overload_is_read_in_the_form_that_is_known() {
+        let parse = |line: &str| {
+            let text =
+                TEXT.replacen("bandwidth", &format!("overload-general {line}\nbandwidth"), 1);
+            let all = Descriptors::parse(&text);
+            all.relays[&name("846B3EAAF0C07FF72FC79AEBB11FA3ADC58F240F")].overloaded_unix_secs
+        };
+        assert_eq!(parse("1 2026-07-26 17:00:00"), Some(1_785_085_200));
+        assert_eq!((parse("2 2026-07-26 17:00:00"), parse("")), (None, None));
     }
 }

@@ -1,24 +1,47 @@
 //! Shares of a team's measurers (paper §4.2), and how many links a relay gets.
 
 use std::cmp::Reverse;
-use std::ops::RangeInclusive;
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use ff_proto::units::BytesPerSec;
 
-/// What a link carries of the capacity that is expected.
+/// What a link carries of the capacity that is expected, on a path of [`NEAR`] or less.
 const RATE_PER_LINK: BytesPerSec = BytesPerSec::new(12_500_000 / 8);
-/// Links to a relay.
-const LINKS: RangeInclusive<u16> = 20..=160;
+/// What a link has on its way in one round trip on the public Internet. Paper, App. E.1 and Table 1: over
+/// 210 ms a host needed 160 links for a line of 954 Mbit/s, that is 157 KB each. Losses set this, and neither
+/// the kernel's buffers (4 MiB by default, App. D.1) nor a measurer's window (64 MiB, of which what comes in
+/// half a second is used): both would carry 12.5 Mbit/s over more than two seconds.
+const FLIGHT_BYTES: u64 = 160_000;
+/// The round trip over which that flight is [`RATE_PER_LINK`].
+const NEAR: Duration = Duration::from_micros(FLIGHT_BYTES * 1_000_000 / RATE_PER_LINK.get());
+/// The longest round trip that counts, as for a measurer's window.
+const FAR: Duration = Duration::from_millis(500);
+/// Links to a relay at least.
+const MIN_LINKS: u16 = 20;
+/// Links to a near relay at most: the paper's s.
+const MAX_NEAR_LINKS: u16 = 160;
+/// Links to any relay at most: what targets allow unless their operators say otherwise (PROTOCOL.md §7.2).
+const MAX_LINKS: u16 = 512;
+/// Links that a measurer opens at once unless it says otherwise. Each takes a file descriptor, of which
+/// systemd lets a service have 524,288, and a port, of which Linux gives 28,232 for one address of a relay;
+/// what it costs is the handshakes, a millisecond of a core each.
+pub const LINKS_OF_HOST: u32 = 8192;
 
-/// How many links a relay gets of which this is expected: one for each 12.5 Mbit/s, from 20 to 160.
+/// How many links a relay gets of which this is expected: one for each 12.5 Mbit/s, from 20 to 160; on a
+/// path with a round trip of more than 0.1 s as many more as that is longer, 512 at most.
 ///
 /// A cell costs a relay more the fewer come at a time, so many links make a slow one slower than it is to
 /// its clients; few leave a fast one idle, and are cheaper than the circuits of many clients.
-/// ARCHITECTURE.md has the table behind it.
+/// ARCHITECTURE.md has the table behind it. A long path does not change what the relay needs but what
+/// a link carries.
 #[must_use]
-pub fn links_for(expected: BytesPerSec) -> u16 {
-    let links = u16::try_from(expected.get().div_ceil(RATE_PER_LINK.get()));
-    links.unwrap_or(u16::MAX).clamp(*LINKS.start(), *LINKS.end())
+pub fn links_for(expected: BytesPerSec, round_trip: Option<Duration>) -> u16 {
+    let near = RATE_PER_LINK.get() * u64::from(MAX_NEAR_LINKS);
+    let carried = u128::from(expected.get().min(near));
+    let round_trip = round_trip.unwrap_or(NEAR).clamp(NEAR, FAR).as_micros();
+    let links = (carried * round_trip).div_ceil(u128::from(FLIGHT_BYTES) * 1_000_000);
+    u16::try_from(links).unwrap_or(MAX_LINKS).clamp(MIN_LINKS, MAX_LINKS)
 }
 
 /// What one measurer does for one relay.
@@ -72,6 +95,53 @@ pub fn divide_links(links: u16, shares: &[Share]) -> Vec<u16> {
     divided
 }
 
+/// The links of all relays of a slot, each wanting so many by these shares, so that no measurer opens more
+/// than `most`: where all would be more, each is left the same part of what it wants and one at least. If
+/// there are more relays than links, the last ones get none.
+#[must_use]
+pub fn links_in_slot(relays: &[(u16, &[Share])], most: u32) -> Vec<Vec<u16>> {
+    let mut links: Vec<Vec<u16>> =
+        relays.iter().map(|(wanted, shares)| divide_links(*wanted, shares)).collect();
+    // What each measurer is to open: which share of which relay.
+    let mut of_host: BTreeMap<usize, Vec<(usize, usize)>> = BTreeMap::new();
+    for (relay, (_, shares)) in relays.iter().enumerate() {
+        for (place, share) in shares.iter().enumerate() {
+            of_host.entry(share.measurer).or_default().push((relay, place));
+        }
+    }
+    for places in of_host.values() {
+        let wanted: Vec<u16> = places.iter().map(|&(relay, place)| links[relay][place]).collect();
+        for (&(relay, place), given) in places.iter().zip(within(&wanted, most)) {
+            links[relay][place] = given;
+        }
+    }
+    links
+}
+
+/// What is given of what is wanted, each of which is one at least, when there is only so much.
+fn within(wanted: &[u16], most: u32) -> Vec<u16> {
+    let sum: u64 = wanted.iter().map(|&links| u64::from(links)).sum();
+    let (most, count) = (u64::from(most), wanted.len() as u64);
+    if sum <= most {
+        return wanted.to_vec();
+    }
+    // Each has one in front, as long as there are any, and of the others its part.
+    let (spare, over) = (most.saturating_sub(count), sum - count);
+    let exact = |links: u16| u64::from(links - 1) * spare;
+    let whole = |links: u16| exact(links).checked_div(over).unwrap_or(0);
+    let given: u64 = wanted.iter().map(|&links| whole(links)).sum();
+    let mut order: Vec<usize> = (0..wanted.len()).collect();
+    order.sort_by_key(|&index| Reverse(exact(wanted[index]).checked_rem(over).unwrap_or(0)));
+    let mut rest = vec![0_u64; wanted.len()];
+    for index in order.into_iter().zip(0..spare - given).map(|(index, _)| index) {
+        rest[index] = 1;
+    }
+    let each = (0..most).map(|_| 1).chain(std::iter::repeat(0));
+    let all = wanted.iter().zip(rest).zip(each);
+    all.map(|((&links, rest), one)| u16::try_from(whole(links) + rest + one).unwrap_or(links))
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -84,12 +154,43 @@ mod tests {
     }
 
     #[test]
-    fn links_follow_the_capacity_within_bounds() {
-        for (mbit, links) in
-            [(0, 20), (10, 20), (250, 20), (251, 21), (1000, 80), (2000, 160), (9000, 160)]
-        {
-            assert_eq!(links_for(BytesPerSec::from_mbit(mbit)), links, "{mbit} Mbit/s");
+    fn links_follow_the_capacity_and_the_round_trip_within_bounds() {
+        // By round trip: not known, 40 ms, 102.4 ms, 137 ms, 210 ms, 500 ms, 3 s (paper, Table 1: 40 to 210).
+        let round_trips =
+            [None, Some(40.0), Some(102.4), Some(137.0), Some(210.0), Some(500.0), Some(3e3)];
+        for (mbit, links) in [
+            (0, [20, 20, 20, 20, 20, 20, 20]),
+            (10, [20, 20, 20, 20, 20, 20, 20]),
+            (100, [20, 20, 20, 20, 20, 40, 40]),
+            (250, [20, 20, 20, 27, 42, 98, 98]),
+            (251, [21, 21, 21, 27, 42, 99, 99]),
+            (954, [77, 77, 77, 103, 157, 373, 373]),
+            (1000, [80, 80, 80, 108, 165, 391, 391]),
+            (2000, [160, 160, 160, 215, 329, 512, 512]),
+            (9000, [160, 160, 160, 215, 329, 512, 512]),
+        ] {
+            let expected = BytesPerSec::from_mbit(mbit);
+            let all = round_trips.map(|ms: Option<f64>| {
+                links_for(expected, ms.map(|ms| Duration::from_secs_f64(ms / 1e3)))
+            });
+            assert_eq!(all, links, "{mbit} Mbit/s");
         }
+        assert_eq!(links_for(BytesPerSec::new(u64::MAX), Some(Duration::MAX)), 512);
+    }
+
+    #[test]
+    fn a_hosts_links_are_divided_fairly() {
+        let share = |measurer| Share { measurer, rate: BytesPerSec::new(100) };
+        let (first, both) = ([share(0)], [share(0), share(1)]);
+        let relays = [(20, &first[..]), (160, &both[..]), (60, &first[..])];
+        assert_eq!(links_in_slot(&relays, 160), [vec![20], vec![80, 80], vec![60]]);
+        assert_eq!(links_in_slot(&relays, 80), [vec![10], vec![40, 80], vec![30]]);
+        assert_eq!(links_in_slot(&relays, 2), [vec![1], vec![1, 2], vec![0]]);
+        assert_eq!(links_in_slot(&relays, 0), [vec![0], vec![0, 0], vec![0]]);
+        // Two hundred slow relays of which each would have 20.
+        let many = vec![(20, &first[..]); 200];
+        let all = links_in_slot(&many, 1000);
+        assert!(all.iter().all(|links| links[..] == [5]), "{all:?}");
     }
 
     #[test]
@@ -128,6 +229,24 @@ mod tests {
                 let (before, left) = (before[share.measurer], left[share.measurer]);
                 prop_assert_eq!(before.get() - left.get(), share.rate.get());
             }
+        }
+
+        #[test]
+        fn no_host_opens_more_links_than_it_may(
+            wanted in proptest::collection::vec(1_u16..600, 0..60), most in 0_u32..3000,
+        ) {
+            let given = within(&wanted, most);
+            let sum: u32 = given.iter().map(|&n| u32::from(n)).sum();
+            let all: u32 = wanted.iter().map(|&n| u32::from(n)).sum();
+            prop_assert_eq!(sum, all.min(most));
+            for (&given, &wanted) in given.iter().zip(&wanted) {
+                prop_assert!(given <= wanted);
+                prop_assert!(given >= 1 || most < 60);
+            }
+            // Who wants no more does not get more, but for one by rounding.
+            let mut order: Vec<_> = wanted.iter().zip(&given).collect();
+            order.sort_unstable();
+            prop_assert!(order.windows(2).all(|two| two[0].1 <= &(two[1].1 + 1)) || most < 60);
         }
 
         #[test]

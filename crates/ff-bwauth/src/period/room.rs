@@ -1,5 +1,7 @@
 //! How much of a team is left in each slot.
 
+use super::kept::Kept;
+
 /// What is left of one team in each slot, for drawing: which slots have room for so much, in order.
 #[derive(Clone, Debug)]
 pub(super) struct Rooms {
@@ -58,9 +60,9 @@ impl Rooms {
         self.left[slot as usize] = after;
     }
 
-    /// The same for finding the first slot.
-    pub(super) fn into_first_fit(self) -> FirstFit {
-        FirstFit::new(&self.left)
+    /// The same for finding the first slot, without those that are kept.
+    pub(super) fn into_first_fit(self, kept: Kept) -> FirstFit {
+        FirstFit::without(self.left, kept)
     }
 }
 
@@ -81,6 +83,19 @@ impl FirstFit {
             tree[node] = tree[2 * node].max(tree[2 * node + 1]);
         }
         Self { tree }
+    }
+
+    /// The same, with nothing left in those that are kept.
+    pub(super) fn without(mut left: Vec<u64>, kept: Kept) -> Self {
+        for (_, left) in (0..).zip(&mut left).filter(|(slot, _)| kept.has(*slot)) {
+            *left = 0;
+        }
+        Self::new(&left)
+    }
+
+    /// What is left in a slot.
+    pub(super) fn left(&self, slot: u32) -> u64 {
+        self.tree.get(self.tree.len() / 2 + slot as usize).copied().unwrap_or(0)
     }
 
     /// The first slot from this one on with room for this demand, which is not 0.
@@ -109,9 +124,19 @@ impl FirstFit {
 
     /// Takes this much of a slot.
     pub(super) fn take(&mut self, slot: u32, demand: u64) {
+        self.set(slot, self.left(slot).saturating_sub(demand));
+    }
+
+    /// Gives this much of a slot back.
+    pub(super) fn give(&mut self, slot: u32, demand: u64) {
+        self.set(slot, self.left(slot).saturating_add(demand));
+    }
+
+    /// Sets what is left in a slot.
+    fn set(&mut self, slot: u32, left: u64) {
         let mut node = self.tree.len() / 2 + slot as usize;
-        let Some(left) = self.tree.get_mut(node) else { return };
-        *left = left.saturating_sub(demand);
+        let Some(leaf) = self.tree.get_mut(node) else { return };
+        *leaf = left;
         while node > 1 {
             node /= 2;
             self.tree[node] = self.tree[2 * node].max(self.tree[2 * node + 1]);

@@ -10,12 +10,18 @@ use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 
 use super::allocate::{Share, allocate};
+use super::kept::Kept;
 use super::room::{FirstFit, Rooms};
 use super::seed::Draws;
-use super::{Fingerprint, Relay, Team, demand, group, guess};
+use super::{Relay, Team};
+
+pub(super) mod groups;
+
+pub use groups::{Age, Group, Shortage};
+use groups::{Grouped, least};
 
 /// Stands for no slot.
-const NOWHERE: u32 = u32::MAX;
+pub(super) const NOWHERE: u32 = u32::MAX;
 
 /// Whose schedule, and by which rules.
 #[derive(Clone, Debug)]
@@ -32,47 +38,6 @@ pub struct Rules {
     pub params: Params,
 }
 
-/// Relays that are measured at the same time.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
-    /// Which relays of the list.
-    pub members: Vec<u32>,
-    /// What each of them needs.
-    pub demands: Vec<BytesPerSec>,
-    /// Which of them have an estimate.
-    pub age: Age,
-}
-
-/// Whether a group's relays have estimates, in the order in which groups are placed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Age {
-    /// All have.
-    Old,
-    /// Some have.
-    Mixed,
-    /// None has.
-    New,
-}
-
-impl Age {
-    /// That of a group with so many new relays.
-    fn of(new: usize, members: usize) -> Self {
-        match new {
-            0 => Self::Old,
-            new if new < members => Self::Mixed,
-            _ => Self::New,
-        }
-    }
-}
-
-impl Group {
-    /// What all of them need.
-    #[must_use]
-    pub fn demand(&self) -> u64 {
-        self.demands.iter().copied().sum::<BytesPerSec>().get()
-    }
-}
-
 /// What one coordinator measures in one slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assignment {
@@ -86,13 +51,11 @@ pub struct Assignment {
 #[derive(Clone, Debug)]
 pub struct Schedule {
     /// By which rules; the teams by their coordinators' identities.
-    rules: Rules,
-    /// What is measured together.
-    groups: Vec<Group>,
+    pub(super) rules: Rules,
+    /// What is measured together, and what cannot be as it should.
+    pub(super) grouped: Grouped,
     /// A slot for each group and team.
-    places: Vec<u32>,
-    /// Relays that need more than any team has, by their place in the list.
-    too_fast: Vec<u32>,
+    pub(super) places: Vec<u32>,
 }
 
 impl Schedule {
@@ -101,7 +64,8 @@ impl Schedule {
     #[must_use]
     pub fn new(relays: &[Relay], mut rules: Rules) -> Self {
         rules.teams.sort_by_key(|team| team.coordinator);
-        let (groups, too_fast) = make_groups(relays, &rules);
+        let grouped = Grouped::of(relays, &rules);
+        let groups = &grouped.groups;
         let capacities = rules.teams.iter().map(|team| team.capacity().get());
         let mut rooms: Vec<_> =
             capacities.map(|capacity| Rooms::new(rules.slots, capacity)).collect();
@@ -112,14 +76,17 @@ impl Schedule {
                 draw(group, places, &mut rooms, relays, &rules);
             }
         }
-        let mut rooms: Vec<_> = rooms.into_iter().map(Rooms::into_first_fit).collect();
+        let (teams, slots) = (rules.teams.len(), rules.slots);
+        let kept = |team| Kept::of(team, teams, slots);
+        let rooms = rooms.into_iter().enumerate();
+        let mut rooms: Vec<_> = rooms.map(|(team, room)| room.into_first_fit(kept(team))).collect();
         if !rules.teams.is_empty() {
             let all = groups.iter().zip(places.chunks_mut(rules.teams.len()));
             for (group, places) in all.filter(|(group, _)| group.age == Age::New) {
-                place_first(group, places, &mut rooms);
+                place_first(group, places, &mut rooms, 0);
             }
         }
-        Self { rules, groups, places, too_fast }
+        Self { rules, grouped, places }
     }
 
     /// The schedule that is over soonest: each group in the first slot with room, the greatest first
@@ -127,7 +94,8 @@ impl Schedule {
     #[must_use]
     pub fn greedy(relays: &[Relay], mut rules: Rules) -> Self {
         rules.teams.sort_by_key(|team| team.coordinator);
-        let (groups, too_fast) = make_groups(relays, &rules);
+        let grouped = Grouped::of(relays, &rules);
+        let groups = &grouped.groups;
         let demands: Vec<_> = groups.iter().map(|group| BytesPerSec::new(group.demand())).collect();
         let teams = rules.teams.len();
         let mut places = vec![NOWHERE; groups.len() * teams];
@@ -139,7 +107,7 @@ impl Schedule {
             }
             rules.slots = rules.slots.max(count);
         }
-        Self { rules, groups, places, too_fast }
+        Self { rules, grouped, places }
     }
 
     /// The teams, in the order of their numbers here.
@@ -151,7 +119,7 @@ impl Schedule {
     /// What is measured together.
     #[must_use]
     pub fn groups(&self) -> &[Group] {
-        &self.groups
+        &self.grouped.groups
     }
 
     /// Slots.
@@ -162,30 +130,39 @@ impl Schedule {
 
     /// Relays that some team has no room for, by their place in the list, as often as teams have none.
     pub fn without_room(&self) -> impl Iterator<Item = u32> {
-        let groups = 0..self.groups.len() * self.rules.teams.len();
+        let groups = 0..self.grouped.groups.len() * self.rules.teams.len();
         let without = groups.filter(|&place| self.places[place] == NOWHERE);
-        without
-            .flat_map(|place| self.groups[place / self.rules.teams.len()].members.iter().copied())
+        without.flat_map(|place| {
+            self.grouped.groups[place / self.rules.teams.len()].members.iter().copied()
+        })
     }
 
     /// The slot in which a team measures a group; `None` where there is no room.
     #[must_use]
     pub fn slot(&self, group: usize, team: usize) -> Option<u32> {
-        let place = self.places.get(group * self.rules.teams.len() + team);
+        let teams = self.rules.teams.len();
+        let place = (team < teams).then(|| self.places.get(group * teams + team)).flatten();
         place.copied().filter(|&slot| slot != NOWHERE)
     }
 
-    /// Relays that need more than any team has, by their place in the list.
+    /// Relays that need more than any team has.
     #[must_use]
-    pub fn too_fast(&self) -> &[u32] {
-        &self.too_fast
+    pub fn too_fast(&self) -> &[Shortage] {
+        &self.grouped.too_fast
+    }
+
+    /// Relays that are measured with less than they need, because what is on their addresses needs more than
+    /// any team has.
+    #[must_use]
+    pub fn capped(&self) -> &[Shortage] {
+        &self.grouped.capped
     }
 
     /// For each slot the groups that a team measures in it, in the order in which they were placed.
     #[must_use]
     pub fn by_slot(&self, team: usize) -> Vec<Vec<usize>> {
         let mut slots = vec![Vec::new(); self.rules.slots as usize];
-        for group in 0..self.groups.len() {
+        for group in 0..self.grouped.groups.len() {
             if let Some(slot) = self.slot(group, team) {
                 slots[slot as usize].push(group);
             }
@@ -196,13 +173,22 @@ impl Schedule {
     /// What a team's measurers do in a slot with these groups.
     #[must_use]
     pub fn assignments(&self, team: usize, groups: &[usize]) -> Vec<Assignment> {
+        let groups = groups.iter().filter_map(|&group| self.grouped.groups.get(group));
+        let tasks = groups.flat_map(|group| group.members.iter().zip(&group.demands));
+        self.assign(team, tasks.map(|(&relay, &demand)| (relay, demand)))
+    }
+
+    /// What a team's measurers do for these relays, which need so much, at once.
+    pub(super) fn assign(
+        &self,
+        team: usize,
+        tasks: impl Iterator<Item = (u32, BytesPerSec)>,
+    ) -> Vec<Assignment> {
         let measurers = self.rules.teams.get(team).map(|team| team.measurers.as_slice());
         let mut left: Vec<_> =
             measurers.unwrap_or_default().iter().map(|measurer| measurer.capacity).collect();
-        let groups = groups.iter().filter_map(|&group| self.groups.get(group));
-        groups
-            .flat_map(|group| group.members.iter().zip(&group.demands))
-            .filter_map(|(&relay, &demand)| {
+        tasks
+            .filter_map(|(relay, demand)| {
                 Some(Assignment { relay, shares: allocate(&mut left, demand)? })
             })
             .collect()
@@ -224,11 +210,11 @@ fn draw(group: &Group, places: &mut [u32], rooms: &mut [Rooms], relays: &[Relay]
     }
 }
 
-/// Gives a new group the first slots with room, a different one for each team.
-fn place_first(group: &Group, places: &mut [u32], rooms: &mut [FirstFit]) {
+/// Gives a new group the first slots with room from this one on, a different one for each team.
+pub(super) fn place_first(group: &Group, places: &mut [u32], rooms: &mut [FirstFit], from: u32) {
     let demand = group.demand().max(1);
     for (team, room) in rooms.iter_mut().enumerate() {
-        let mut slot = room.first(0, demand);
+        let mut slot = room.first(from, demand);
         while let Some(taken) = slot.filter(|slot| places.contains(slot)) {
             slot = room.first(taken + 1, demand);
         }
@@ -237,91 +223,6 @@ fn place_first(group: &Group, places: &mut [u32], rooms: &mut [FirstFit]) {
             room.take(slot, demand);
         }
     }
-}
-
-/// The least fingerprint, by which a group is known.
-fn least(members: &[u32], relays: &[Relay]) -> Fingerprint {
-    members.iter().map(|&member| relays[member as usize].fingerprint).min().unwrap_or_default()
-}
-
-/// What is measured together, in the order in which it is placed; and which relays alone are too fast for
-/// every team.
-fn make_groups(relays: &[Relay], rules: &Rules) -> (Vec<Group>, Vec<u32>) {
-    let most = rules.teams.iter().map(Team::capacity).max().unwrap_or_default();
-    let demands: Vec<BytesPerSec> =
-        relays.iter().map(|relay| demand(guess(relay, rules.new_guess), &rules.params)).collect();
-    let number = |index: usize| u32::try_from(index).unwrap_or(NOWHERE);
-    let is_too_fast = |index: &usize| demands[*index] > most;
-    let too_fast = (0..relays.len()).filter(is_too_fast).map(number).collect();
-    let mut groups = Vec::new();
-    for mut members in group::together(relays) {
-        members.retain(|index| !is_too_fast(index));
-        let parts = if sum(&members, &demands) > most {
-            divide(&members, &demands, relays, most)
-        } else {
-            vec![members]
-        };
-        groups.extend(parts.into_iter().filter(|members| !members.is_empty()).map(|members| {
-            let new = members.iter().filter(|&&index| relays[index].estimate.is_none()).count();
-            Group {
-                age: Age::of(new, members.len()),
-                demands: capped(&members, &demands, most),
-                members: members.into_iter().map(number).collect(),
-            }
-        }));
-    }
-    // Those with new members come behind: else whoever adds such to an old relay would get room before the
-    // others' old ones.
-    groups.sort_by_cached_key(|group| {
-        let old = (Reverse(group.demand()), least(&group.members, relays));
-        (group.age, (group.age != Age::New).then_some(old))
-    });
-    (groups, too_fast)
-}
-
-/// What these relays need together.
-fn sum(members: &[usize], demands: &[BytesPerSec]) -> BytesPerSec {
-    members.iter().map(|&index| demands[index]).sum()
-}
-
-/// What each of these relays gets: what it needs, or of all that there is as large a part as it needs of
-/// what all of them do.
-fn capped(members: &[usize], demands: &[BytesPerSec], most: BytesPerSec) -> Vec<BytesPerSec> {
-    let needed = sum(members, demands);
-    let part = |demand: BytesPerSec| {
-        let part =
-            u128::from(demand.get()) * u128::from(most.get()) / u128::from(needed.get().max(1));
-        BytesPerSec::new(u64::try_from(part).unwrap_or(u64::MAX))
-    };
-    let each = members.iter().map(|&index| demands[index]);
-    if needed <= most { each.collect() } else { each.map(part).collect() }
-}
-
-/// Divides relays that no team can measure at once by hosts, as many of which as fit make a part. A host that
-/// is too much by itself stays whole: its relays could each show all of it.
-fn divide(
-    members: &[usize],
-    demands: &[BytesPerSec],
-    relays: &[Relay],
-    most: BytesPerSec,
-) -> Vec<Vec<usize>> {
-    let those: Vec<Relay> = members.iter().map(|&index| relays[index].clone()).collect();
-    let (mut parts, mut left): (Vec<Vec<usize>>, u64) = (Vec::new(), 0);
-    for host in group::by_address(&those) {
-        let host: Vec<usize> = host.into_iter().map(|place| members[place]).collect();
-        let needed = sum(&host, demands).get();
-        match parts.last_mut() {
-            Some(part) if needed <= left => {
-                part.extend(host);
-                left -= needed;
-            }
-            _ => {
-                parts.push(host);
-                left = most.get().saturating_sub(needed);
-            }
-        }
-    }
-    parts
 }
 
 /// Packs demands into as few slots as it can by putting each, the greatest first, into the first slot

@@ -42,11 +42,17 @@ impl Draws {
         Self { hash, count: 0 }
     }
 
+    /// The same from counter `count` on.
+    pub(super) fn from(mut self, count: u32) -> Self {
+        self.count = count;
+        self
+    }
+
     /// The next number below `count`, which is not 0: the first 64 bits of SHA-256(seed | group |
     /// coordinator | counter), scaled. Its bias is below `count` / 2^64.
     pub(super) fn below(&mut self, count: usize) -> usize {
         let digest = self.hash.clone().chain_update(self.count.to_be_bytes()).finalize();
-        self.count += 1;
+        self.count = self.count.wrapping_add(1);
         let bits = digest.iter().take(8).fold(0_u64, |bits, &byte| bits << 8 | u64::from(byte));
         usize::try_from((u128::from(bits) * count as u128) >> 64).unwrap_or(0)
     }

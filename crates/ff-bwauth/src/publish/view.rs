@@ -14,7 +14,7 @@ use crate::period::{Fingerprint, Relay, group};
 pub fn relays(consensus: &Consensus, described: &HashMap<Fingerprint, Descriptor>) -> Vec<Relay> {
     let relay = |entry: &crate::network::consensus::Entry| Relay {
         fingerprint: entry.fingerprint,
-        addresses: entry.addresses.clone(),
+        addresses: entry.addresses(),
         family: described
             .get(&entry.fingerprint)
             .map(|descriptor| descriptor.family.clone())
@@ -42,10 +42,10 @@ pub fn directory(
         let rate = |bytes: fn(&Descriptor) -> u64| descriptor.map(bytes).map(BytesPerSec::new);
         DirectoryFacts {
             is_listed: true,
-            ed_identity: descriptor.and_then(|descriptor| descriptor.ed_identity),
-            bandwidth_avg: rate(|descriptor| descriptor.limits.average_bytes_per_sec),
-            bandwidth_burst: rate(|descriptor| descriptor.limits.burst_bytes_per_sec),
-            bandwidth_observed: rate(|descriptor| descriptor.limits.observed_bytes_per_sec),
+            ed_identity: descriptor.and_then(|descriptor| descriptor.ed25519),
+            bandwidth_avg: rate(|descriptor| descriptor.rate_bytes_per_sec),
+            bandwidth_burst: rate(|descriptor| descriptor.burst_bytes_per_sec),
+            bandwidth_observed: rate(|descriptor| descriptor.observed_bytes_per_sec),
             consensus_bandwidth: entry.weight.map(|kb| BytesPerSec::new(u64::from(kb) * 1000)),
             consensus_is_unmeasured: entry.weight.map(|_| entry.is_unmeasured),
             ..DirectoryFacts::default()

@@ -14,10 +14,12 @@ use serde::Serialize;
 use zeroize::Zeroizing;
 
 use crate::cli::ScheduleArgs;
+use crate::network::DocumentError;
 use crate::network::consensus::{Consensus, Entry};
 use crate::network::descriptors::{Descriptor, Descriptors};
-use crate::period::allocate::{self, divide_links, links_for};
-use crate::period::schedule::{Rules, Schedule};
+use crate::network::microdescriptors::Microdescriptors;
+use crate::period::allocate::{self, LINKS_OF_HOST, links_for, links_in_slot};
+use crate::period::schedule::{self, Rules, Schedule};
 use crate::period::seed::{mixed, of_period};
 use crate::period::{Fingerprint, Measurer, Relay, Team, guess, guess_for_new};
 
@@ -38,9 +40,23 @@ struct Report {
     /// A relay and a coordinator a row.
     relays: Vec<Row>,
     /// Relays that need more than any team has.
-    too_fast: Vec<String>,
+    too_fast: Vec<Shortage>,
+    /// Relays that are measured with less than they need: together with the others on their addresses they
+    /// need more than any team has.
+    capped: Vec<Shortage>,
     /// Relays for which there is no room, each as often as coordinators have none.
     no_room: Vec<String>,
+}
+
+/// A relay that needs more than it can have.
+#[derive(Serialize)]
+struct Shortage {
+    /// The relay, in 40 hexadecimal digits.
+    fingerprint: String,
+    /// What a team would need for it.
+    needs_bytes_per_sec: u64,
+    /// What it is measured with; 0 if it is not.
+    given_bytes_per_sec: u64,
 }
 
 /// Who measures a relay when.
@@ -76,19 +92,9 @@ struct Share {
 pub(super) fn run(args: &ScheduleArgs) -> Result<ExitCode> {
     let consensus = Consensus::parse(&read(&args.consensus)?)
         .with_context(|| format!("Failed to read {}", args.consensus.display()))?;
-    let mut described = HashMap::new();
-    for path in &args.descriptors {
-        let Descriptors { relays, skipped } = Descriptors::parse(&read(path)?);
-        for error in skipped {
-            super::note(&format!("{} is skipped from {error}", path.display()));
-        }
-        if relays.is_empty() {
-            bail!("{} has no descriptor in it", path.display());
-        }
-        described.extend(relays);
-    }
+    let described = Described::read(args, &consensus)?;
     let mut relays: Vec<Relay> =
-        consensus.relays.iter().map(|entry| relay(entry, &described, args)).collect();
+        consensus.relays.iter().map(|entry| described.relay(entry)).collect();
     // Nobody knows here who came first, and by fingerprint whoever chooses a small one would.
     let seed = seed(args, &consensus)?;
     relays.sort_by_cached_key(|relay| mixed(&seed, &relay.fingerprint));
@@ -142,23 +148,74 @@ fn read(path: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// A relay of the consensus, with what its descriptor says.
-fn relay(
-    entry: &Entry,
-    described: &HashMap<Fingerprint, Descriptor>,
-    args: &ScheduleArgs,
-) -> Relay {
-    let descriptor = described.get(&entry.fingerprint);
-    let advertised = descriptor.map(|descriptor| descriptor.advertised_bytes_per_sec);
-    let weight =
-        entry.weight.filter(|_| !entry.is_unmeasured).map(|kilobytes| u64::from(kilobytes) * 1000);
-    let capacity = if args.descriptors.is_empty() { weight } else { advertised };
-    Relay {
-        fingerprint: entry.fingerprint,
-        estimate: capacity.map(BytesPerSec::new),
-        addresses: entry.addresses.clone(),
-        family: descriptor.map(|descriptor| descriptor.family.clone()).unwrap_or_default(),
-        ..Relay::default()
+/// What documents beside the consensus say of relays.
+struct Described {
+    /// Their descriptors, if there are files with such.
+    descriptors: Option<HashMap<Fingerprint, Descriptor>>,
+    /// Their microdescriptors.
+    microdescriptors: Microdescriptors,
+}
+
+impl Described {
+    /// Reads the files.
+    fn read(args: &ScheduleArgs, consensus: &Consensus) -> Result<Self> {
+        let skip = |path: &Path, skipped: Vec<DocumentError>| {
+            for error in skipped {
+                super::note(&format!("{} is skipped from {error}", path.display()));
+            }
+        };
+        let mut descriptors = HashMap::new();
+        for path in &args.descriptors {
+            let Descriptors { relays, skipped } = Descriptors::parse(&read(path)?);
+            skip(path, skipped);
+            if relays.is_empty() {
+                bail!("{} has no descriptor in it", path.display());
+            }
+            descriptors.extend(relays);
+        }
+        let mut microdescriptors = Microdescriptors::default();
+        for path in &args.microdescriptors {
+            let Microdescriptors { by_digest, skipped } = Microdescriptors::parse(&read(path)?);
+            skip(path, skipped);
+            microdescriptors.by_digest.extend(by_digest);
+            let is_named = |entry| microdescriptors.of(entry).is_some();
+            if !consensus.relays.iter().any(is_named) {
+                let (file, other) = (path.display(), args.consensus.display());
+                bail!(
+                    "{file} has no microdescriptor that {other} names: is that of the microdesc flavour?"
+                );
+            }
+        }
+        let descriptors = (!args.descriptors.is_empty()).then_some(descriptors);
+        Ok(Self { descriptors, microdescriptors })
+    }
+
+    /// A relay of the consensus, with what they say of it.
+    fn relay(&self, entry: &Entry) -> Relay {
+        let weight = entry.weight.filter(|_| !entry.is_unmeasured);
+        let weight = weight.map(|kilobytes| u64::from(kilobytes) * 1000);
+        let mut relay = Relay {
+            fingerprint: entry.fingerprint,
+            addresses: entry.addresses(),
+            ..Relay::default()
+        };
+        let descriptor =
+            self.descriptors.as_ref().and_then(|relays| relays.get(&entry.fingerprint));
+        let capacity = match &self.descriptors {
+            Some(_) => descriptor.map(Descriptor::advertised_bytes_per_sec),
+            None => weight,
+        };
+        relay.estimate = capacity.map(BytesPerSec::new);
+        if let Some(descriptor) = descriptor {
+            relay.family.clone_from(&descriptor.family);
+            relay.family_ids.clone_from(&descriptor.family_ids);
+        }
+        // The consensus names it, so it comes before what any file may say.
+        if let Some(microdescriptor) = self.microdescriptors.of(entry) {
+            relay.family.clone_from(&microdescriptor.family);
+            relay.family_ids.clone_from(&microdescriptor.family_ids);
+        }
+        relay
     }
 }
 
@@ -199,11 +256,24 @@ fn report(args: &ScheduleArgs, consensus: &Consensus, relays: &[Relay], seed: [u
     let name = |relay: u32| hex::encode_upper(relays[relay as usize].fingerprint);
     let nicknames: HashMap<Fingerprint, &str> =
         consensus.relays.iter().map(|relay| (relay.fingerprint, relay.nickname.as_str())).collect();
+    let shortage = |relay: &schedule::Shortage| Shortage {
+        fingerprint: name(relay.relay),
+        needs_bytes_per_sec: relay.needs.get(),
+        given_bytes_per_sec: relay.given.get(),
+    };
     let mut rows = Vec::new();
     for coordinator in 0..schedule.teams().len() {
         for (slot, groups) in (0..).zip(schedule.by_slot(coordinator)) {
             let assigned = schedule.assignments(coordinator, &groups);
-            rows.extend(assigned.into_iter().map(|assignment| {
+            let wanted: Vec<_> = assigned
+                .iter()
+                .map(|assignment| {
+                    let expected = guess(&relays[assignment.relay as usize], new_guess);
+                    (links_for(expected, None), assignment.shares.as_slice())
+                })
+                .collect();
+            let links = links_in_slot(&wanted, LINKS_OF_HOST);
+            rows.extend(assigned.iter().zip(links).map(|(assignment, links)| {
                 let relay = &relays[assignment.relay as usize];
                 let nickname = nicknames.get(&relay.fingerprint).copied().unwrap_or_default();
                 Row {
@@ -211,7 +281,7 @@ fn report(args: &ScheduleArgs, consensus: &Consensus, relays: &[Relay], seed: [u
                     nickname: nickname.to_owned(),
                     coordinator,
                     slot,
-                    measurers: shares(&assignment.shares, guess(relay, new_guess)),
+                    measurers: shares(&assignment.shares, &links),
                 }
             }));
         }
@@ -222,15 +292,15 @@ fn report(args: &ScheduleArgs, consensus: &Consensus, relays: &[Relay], seed: [u
         slot_secs: args.slot_seconds,
         total_bytes_per_sec: total(relays).get(),
         relays: rows,
-        too_fast: schedule.too_fast().iter().copied().map(name).collect(),
+        too_fast: schedule.too_fast().iter().map(shortage).collect(),
+        capped: schedule.capped().iter().map(shortage).collect(),
         no_room: schedule.without_room().map(name).collect(),
     }
 }
 
-/// A relay's shares as they are printed, with the links of which this is expected.
-fn shares(shares: &[allocate::Share], expected: BytesPerSec) -> Vec<Share> {
-    let links = divide_links(links_for(expected), shares);
-    let printed = shares.iter().zip(links).map(|(share, links)| Share {
+/// A relay's shares as they are printed, with their links.
+fn shares(shares: &[allocate::Share], links: &[u16]) -> Vec<Share> {
+    let printed = shares.iter().zip(links).map(|(share, &links)| Share {
         measurer: share.measurer,
         rate_bytes_per_sec: share.rate.get(),
         links,
@@ -250,16 +320,24 @@ fn summary(args: &ScheduleArgs, report: &Report) -> String {
         ("slots", format!("{} of {} s, {hours:.1} h", report.slots, report.slot_secs)),
         ("scheduled", format!("{} measurements", report.relays.len())),
         ("too fast", format!("{} relays for this team", report.too_fast.len())),
+        ("capped", format!("{} relays on addresses that need more", report.capped.len())),
         ("no room", format!("{} measurements", report.no_room.len())),
     ];
     for (name, value) in rows {
         // Writing to a string does not fail.
         let _ = writeln!(text, "{name:>9}  {value}");
     }
-    for (reason, relays) in [("too fast", &report.too_fast), ("no room", &report.no_room)] {
-        for relay in relays {
-            let _ = writeln!(text, "{reason:>9}  {relay}");
-        }
+    let rate = |bytes: u64| BytesPerSec::new(bytes);
+    for relay in &report.too_fast {
+        let needs = rate(relay.needs_bytes_per_sec);
+        let _ = writeln!(text, "{:>9}  {} needs {needs}", "too fast", relay.fingerprint);
+    }
+    for relay in &report.capped {
+        let (needs, given) = (rate(relay.needs_bytes_per_sec), rate(relay.given_bytes_per_sec));
+        let _ = writeln!(text, "{:>9}  {} needs {needs}, has {given}", "capped", relay.fingerprint);
+    }
+    for relay in &report.no_room {
+        let _ = writeln!(text, "{:>9}  {relay}", "no room");
     }
     text
 }

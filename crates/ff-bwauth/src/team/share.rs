@@ -28,7 +28,7 @@ pub fn sockets(common: &Common) -> u16 {
     let params = Params::default();
     common.sockets.unwrap_or_else(|| {
         let expected = common.rate.0.map(|rate| rate.scale(1.0 / params.excess_factor()));
-        expected.map_or(params.sockets, links_for)
+        expected.map_or(params.sockets, |expected| links_for(expected, None))
     })
 }
 

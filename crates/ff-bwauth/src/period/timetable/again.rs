@@ -1,0 +1,189 @@
+//! Measuring relays again.
+
+use ff_proto::units::BytesPerSec;
+
+use super::{Task, Timetable, is_new, take};
+use crate::period::schedule::groups::{capped, least};
+use crate::period::seed::Draws;
+use crate::period::{Fingerprint, GRANTS, demand, next_guess, next_guess_within};
+
+/// The counter of the first draw for measuring again; those below are for the first measurement.
+const FIRST_DRAW: u32 = 1 << 31;
+
+/// When relays are measured again, and with what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retry {
+    /// In this slot.
+    pub slot: u32,
+    /// These: all that were measured together.
+    pub tasks: Vec<Task>,
+}
+
+/// Why relays are not measured again in this period.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoRetry {
+    /// They have not been measured by this team, or do not belong together.
+    #[error("these relays have no common measurement by this team")]
+    NotMeasured,
+    /// They do not grant more measurements.
+    #[error("the relay has granted this coordinator all {GRANTS} measurements of the period")]
+    NoGrant,
+    /// The team has nothing more to measure them with.
+    #[error("the relay is too fast for this team: it would take {needs}")]
+    TooFast {
+        /// What a team would need.
+        needs: BytesPerSec,
+    },
+    /// No slot that is left has room.
+    #[error("no slot that is left has room for {needs}")]
+    NoRoom {
+        /// What the team would need in a slot.
+        needs: BytesPerSec,
+    },
+}
+
+/// What is measured again.
+#[derive(Clone, Debug)]
+pub(super) struct Again {
+    /// Beside which group.
+    head: u32,
+    /// By which team.
+    team: usize,
+    /// In which slot.
+    slot: u32,
+    /// Which relays.
+    tasks: Vec<Task>,
+}
+
+impl Timetable {
+    /// Measures relays again whose measurement by this team came to so much and was not conclusive; with them
+    /// all that were measured together, because they may share what is measured. The slot is drawn among those
+    /// behind `now_slot` that the team keeps and that have room, apart from those in which anybody measures
+    /// these relays.
+    ///
+    /// # Errors
+    /// [`NoRetry`] says why they are not measured again.
+    pub fn retry(
+        &mut self,
+        team: usize,
+        measured: &[(Fingerprint, BytesPerSec)],
+        now_slot: u32,
+        grants_used: u32,
+    ) -> Result<Retry, NoRetry> {
+        let (head, mut tasks) = self.last(team, measured).ok_or(NoRetry::NotMeasured)?;
+        if grants_used >= GRANTS {
+            return Err(NoRetry::NoGrant);
+        }
+        self.raise(team, &mut tasks, measured)?;
+        let needed = tasks.iter().map(|task| task.demand).sum::<BytesPerSec>();
+        let taken = self.slots_of(head, team);
+        let is_new = is_new(&self.schedule.groups()[head as usize]);
+        let left = &self.left[team];
+        let has_room =
+            |slot: &u32| left.get(*slot as usize).is_some_and(|&left| left >= needed.get());
+        let open: Vec<u32> = self
+            .kept(team)
+            .behind(now_slot, is_new)
+            .filter(|slot| !taken.contains(slot) && has_room(slot))
+            .collect();
+        if open.is_empty() {
+            return Err(NoRetry::NoRoom { needs: needed });
+        }
+        let slot = open[self.draws(head, team).below(open.len())];
+        take(&mut self.left[team], slot, needed.get());
+        self.again.push(Again { head, team, slot, tasks: tasks.clone() });
+        Ok(Retry { slot, tasks })
+    }
+
+    /// What a team measures again in a slot.
+    pub(super) fn again_in(&self, team: usize, slot: u32) -> impl Iterator<Item = Task> {
+        let these = self.again.iter().filter(move |again| again.team == team && again.slot == slot);
+        these.flat_map(|again| again.tasks.iter().copied())
+    }
+
+    /// A relay has gone: it is not measured again from this slot on.
+    pub(super) fn vanish_again(&mut self, relay: u32, from_slot: u32) {
+        for again in self.again.iter_mut().filter(|again| again.slot >= from_slot) {
+            let place = again.tasks.iter().position(|task| task.relay == relay);
+            if let Some(task) = place.map(|place| again.tasks.remove(place))
+                && let Some(left) = self.left[again.team].get_mut(again.slot as usize)
+            {
+                *left = left.saturating_add(task.demand.get());
+            }
+        }
+    }
+
+    /// The group beside which these relays are measured, and what was measured there last by this team.
+    fn last(
+        &self,
+        team: usize,
+        measured: &[(Fingerprint, BytesPerSec)],
+    ) -> Option<(u32, Vec<Task>)> {
+        let (relay, _) = measured.first()?;
+        let group = *self.group_of.get(*self.numbers.get(relay)? as usize)?;
+        let head = *self.beside.get(group as usize)?;
+        let mut earlier = self.again.iter().rev();
+        let again = earlier.find(|again| again.team == team && again.head == head);
+        let slot = again.map(|again| again.slot).or(self.schedule.slot(group as usize, team))?;
+        let mut tasks = again.map(|again| again.tasks.clone()).unwrap_or_default();
+        if again.is_none() {
+            let groups = (0..self.beside.len()).filter(|&group| {
+                self.beside[group] == head && self.schedule.slot(group, team) == Some(slot)
+            });
+            tasks.extend(groups.flat_map(|group| self.tasks_of(group)));
+        }
+        tasks.retain(|task| !self.gone.contains_key(&task.relay));
+        let is_there = |relay: &Fingerprint| {
+            tasks.iter().any(|task| self.relays[task.relay as usize].fingerprint == *relay)
+        };
+        measured.iter().all(|(relay, _)| is_there(relay)).then_some((head, tasks))
+    }
+
+    /// Raises guesses and demands after a measurement that was not conclusive of those that were measured.
+    fn raise(
+        &self,
+        team: usize,
+        tasks: &mut [Task],
+        measured: &[(Fingerprint, BytesPerSec)],
+    ) -> Result<(), NoRetry> {
+        let (params, most) = (&self.schedule.rules.params, self.teams()[team].capacity());
+        let had: BytesPerSec = tasks.iter().map(|task| task.demand).sum();
+        // Parts of what there is are rounded down.
+        let had_all = had.get().saturating_add(tasks.len() as u64) >= most.get();
+        for task in &mut *tasks {
+            let relay = &self.relays[task.relay as usize].fingerprint;
+            let Some((_, z)) = measured.iter().find(|(measured, _)| measured == relay) else {
+                continue;
+            };
+            let next = next_guess_within(*z, task.guess, most, params).filter(|_| !had_all);
+            let needs = || demand(next_guess(*z, task.guess), params);
+            task.guess = next.ok_or_else(|| NoRetry::TooFast { needs: needs() })?;
+        }
+        let needs: Vec<_> = tasks.iter().map(|task| demand(task.guess, params)).collect();
+        for (task, demand) in tasks.iter_mut().zip(capped(&needs, most)) {
+            task.demand = demand;
+        }
+        Ok(())
+    }
+
+    /// The slots in which anybody measures what is measured beside this group, as far as is known here.
+    fn slots_of(&self, head: u32, team: usize) -> Vec<u32> {
+        let groups = (0..self.beside.len()).filter(|&group| self.beside[group] == head);
+        let teams = 0..self.teams().len();
+        let first = groups.flat_map(|group| {
+            teams.clone().filter_map(move |team| self.schedule.slot(group, team))
+        });
+        let again = self.again.iter().filter(|again| again.head == head && again.team == team);
+        first.chain(again.map(|again| again.slot)).collect()
+    }
+
+    /// Random numbers for measuring a group again.
+    fn draws(&self, head: u32, team: usize) -> Draws {
+        let name = least(&self.schedule.groups()[head as usize].members, &self.relays);
+        let of_these = |again: &&Again| again.head == head && again.team == team;
+        let earlier = self.again.iter().filter(of_these).count();
+        let counter = FIRST_DRAW.saturating_add(u32::try_from(earlier).unwrap_or(u32::MAX));
+        let coordinator = &self.teams()[team].coordinator;
+        Draws::new(&self.schedule.rules.seed, &name, coordinator).from(counter)
+    }
+}
