@@ -289,7 +289,10 @@ impl<T> Link<T> {
                 }
                 self.say(circ_id, &Msg::ParamsOk(grant));
                 if let Lie::ReportWithGrant = self.liar.lie {
-                    self.say(circ_id, &Msg::Bg(MeasBg { second: 0, sent: 0, received: 0 }));
+                    self.say(
+                        circ_id,
+                        &Msg::Bg(MeasBg { second: 0, sent: 0, received: 0, echoed: None }),
+                    );
                 }
             }
             Msg::Created(_) if matches!(self.liar.lie, Lie::AnswerEarly) => {
@@ -303,7 +306,8 @@ impl<T> Link<T> {
     /// Queues a second's report, or what the relay says in its place.
     fn send_report(&mut self, circ_id: u32, honest: MeasBg) {
         let second = honest.second;
-        let report = |second, bytes| Msg::Bg(MeasBg { second, sent: bytes, received: bytes });
+        let report =
+            |second, bytes| Msg::Bg(MeasBg { second, sent: bytes, received: bytes, echoed: None });
         let holding = Arc::clone(&self.liar.holding);
         let message = match self.liar.lie {
             Lie::Background(bytes) => report(second, bytes),

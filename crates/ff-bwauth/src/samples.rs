@@ -230,7 +230,7 @@ mod tests {
 
     /// The relay's second.
     fn background(second: u16, bytes: u64) -> MeasBg {
-        MeasBg { second, sent: bytes, received: bytes }
+        MeasBg { second, sent: bytes, received: bytes, echoed: None }
     }
 
     /// Samples of two measurers and four asked seconds, of which three are granted.
