@@ -103,7 +103,8 @@ impl Relay {
         let before = circuit.cells();
         (0..cells).for_each(|_| circuit.echo(&mut [0; BODY_LEN]));
         assert_eq!(circuit.cells(), before + cells);
-        self.target.on_echoed(Cells(cells), self.now);
+        let is_counted = self.target.on_echoed(circuit.measurer(), Cells(cells), self.now);
+        assert!(is_counted, "a link with a circuit is in no measurement");
     }
 
     /// Closes a link from outside.

@@ -4,6 +4,7 @@
 //! All tests here share a network ([`lab`]) and use relays of their own in it. What the real
 //! coordinator and measurers never do is done by hand ([`session`]).
 
+mod counts;
 mod defences;
 mod garbage;
 mod grants;

@@ -21,7 +21,7 @@ use ff_proto::cell::{
     Boundaries, CELL_LEN, CMD_MEAS_ECHO, CMD_MEASUREMENT, HEADER_LEN, fixed_cell,
 };
 use ff_proto::ids::{CryptoKind, MeasurementId};
-use ff_proto::msg::{ErrCode, MeasBg, MeasEnd, MeasErr, MeasStats, Msg};
+use ff_proto::msg::{ErrCode, MeasBg, MeasEnd, MeasErr, MeasStats, Msg, TeamCells};
 use ff_proto::units::Ratio;
 use futures::io::{AsyncRead, AsyncWrite};
 use tor_rtcompat::tls::{TlsAcceptorSettings, TlsConnector};
@@ -70,6 +70,8 @@ pub(crate) enum Lie {
     Background(u64),
     /// Reports all the background that this percentage allows it beside its echoes, so many times.
     ClaimShare(u8, u64),
+    /// Reports other echoed cells than there were.
+    CountEchoes(Count),
     /// Sends the first report with the grant.
     ReportWithGrant,
     /// Sends the reports of so many seconds at the end of the first.
@@ -101,6 +103,17 @@ pub(crate) enum Lie {
         /// Echoes on each of them.
         after: u64,
     },
+}
+
+/// What a relay says that it has echoed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Count {
+    /// To the measurer with this index, so many percent of what it has.
+    Percent(usize, u64),
+    /// To the first measurer what it has to the second, and the other way round.
+    Swap,
+    /// To so many measurers, whoever they are.
+    Of(usize),
 }
 
 /// How a relay stops before the end.
@@ -289,7 +302,10 @@ impl<T> Link<T> {
                 }
                 self.say(circ_id, &Msg::ParamsOk(grant));
                 if let Lie::ReportWithGrant = self.liar.lie {
-                    self.say(circ_id, &Msg::Bg(MeasBg { second: 0, sent: 0, received: 0 }));
+                    self.say(
+                        circ_id,
+                        &Msg::Bg(MeasBg { second: 0, sent: 0, received: 0, echoed: None }),
+                    );
                 }
             }
             Msg::Created(_) if matches!(self.liar.lie, Lie::AnswerEarly) => {
@@ -303,7 +319,8 @@ impl<T> Link<T> {
     /// Queues a second's report, or what the relay says in its place.
     fn send_report(&mut self, circ_id: u32, honest: MeasBg) {
         let second = honest.second;
-        let report = |second, bytes| Msg::Bg(MeasBg { second, sent: bytes, received: bytes });
+        let report =
+            |second, bytes| Msg::Bg(MeasBg { second, sent: bytes, received: bytes, ..honest });
         let holding = Arc::clone(&self.liar.holding);
         let message = match self.liar.lie {
             Lie::Background(bytes) => report(second, bytes),
@@ -315,6 +332,17 @@ impl<T> Link<T> {
                 // All that is counted, and a little more for clocks that differ.
                 let most = ratio.background_for(holding.sent_bytes(second));
                 report(second, most + most / 30 + 20_000)
+            }
+            Lie::CountEchoes(count) => {
+                let mut cells = honest.echoed.expect("it counts").as_slice().to_vec();
+                match count {
+                    Count::Percent(measurer, percent) => {
+                        cells[measurer] = cells[measurer] * percent / 100;
+                    }
+                    Count::Swap => cells.swap(0, 1),
+                    Count::Of(measurers) => cells.resize(measurers, 0),
+                }
+                Msg::Bg(MeasBg { echoed: TeamCells::from_slice(&cells), ..honest })
             }
             Lie::ReportAtOnce(seconds) if second == 0 => {
                 (0..seconds).for_each(|second| self.say(circ_id, &report(second, 0)));

@@ -5,13 +5,16 @@
 
 use std::time::{Duration, Instant};
 
+use ff_bwauth::measure::TeamMember;
 use ff_bwauth::outcome::Outcome;
-use ff_proto::aggregate::Draw;
-use ff_proto::ids::CryptoKind;
+use ff_measurer::measurer_id;
+use ff_proto::aggregate::{Draw, Verdict};
+use ff_proto::ids::{CryptoKind, Ed25519Id};
 use ff_proto::msg::ErrCode;
+use ff_proto::units::BytesPerSec;
 
 use crate::alone;
-use crate::liar::Lie;
+use crate::liar::{Count, Lie};
 use crate::plan::{assert_refused, failure, fresh_key, measure, plan};
 use crate::relay::{Setup, TestRelay};
 
@@ -73,4 +76,73 @@ async fn a_denial_of_the_cipher_has_a_name_of_its_own() {
 async fn a_refusal_by_mood_counts() {
     let _alone = alone().await;
     assert_refused(&measure_liar(Lie::Refuse(ErrCode::BUSY), 20).await, "busy");
+}
+
+/// Measures a relay of 20 Mbit/s for three seconds by two measurers, of which the second opens and sends
+/// three times as much as the first. Returns the second one's key, too.
+async fn measure_by_two(lie: Lie) -> (Outcome, Ed25519Id) {
+    let coordinator = fresh_key();
+    let relay = TestRelay::start(Setup { lie, ..Setup::allowing(&[&coordinator]) });
+    let mut plan = plan(&relay, &coordinator, 3);
+    let member = |sockets, rate| TeamMember {
+        key: fresh_key(),
+        sockets,
+        rate: Some(BytesPerSec::from_mbit(rate)),
+        cores: Vec::new(),
+    };
+    plan.team = vec![member(2, 15), member(6, 45)];
+    let outcome = measure(&plan).await;
+    (outcome, measurer_id(&plan.team[1].key))
+}
+
+#[tokio::test]
+async fn a_relay_counts_each_measurers_cells_as_its_own() {
+    let _alone = alone().await;
+    let (outcome, _) = measure_by_two(Lie::Nothing).await;
+    assert_eq!((outcome.result, outcome.disputes), (Ok(Verdict::Conclusive), vec![]));
+    // The other way round the faster one has more than was echoed to the slower.
+    let (outcome, faster) = measure_by_two(Lie::CountEchoes(Count::Swap)).await;
+    assert_eq!(failure(&outcome).code(), "counts_disagree");
+    let [dispute] = &outcome.disputes[..] else { panic!("{:?}", outcome.disputes) };
+    assert_eq!((dispute.measurer, dispute.measurer_id), (1, faster));
+    assert!(dispute.claimed_cells > 2 * dispute.reported_cells, "{dispute:?}");
+}
+
+#[tokio::test]
+async fn a_relay_that_frames_a_measurer_only_lowers_its_own_draw() {
+    let _alone = alone().await;
+    for percent in [0, 50, 90] {
+        let lie = Lie::CountEchoes(Count::Percent(1, percent));
+        let (outcome, framed) = measure_by_two(lie).await;
+        let failure = failure(&outcome);
+        assert_eq!(failure.code(), "counts_disagree", "{failure:?}");
+        let [dispute] = &outcome.disputes[..] else { panic!("{:?}", outcome.disputes) };
+        assert_eq!((dispute.measurer, dispute.measurer_id), (1, framed));
+        for part in [
+            format!("measurer 1 (key {framed})"),
+            dispute.claimed_cells.to_string(),
+            dispute.reported_cells.to_string(),
+        ] {
+            assert!(failure.message.contains(&part), "{part} in {}", failure.message);
+        }
+        assert_eq!((outcome.estimate, outcome.publishable()), (None, None));
+        // The first measurer's quarter is not disputed.
+        let value = outcome.draw.value().expect("it is no free attempt").mbit();
+        let expected = 20.0 * (0.25 + 0.75 * percent as f64 / 100.0);
+        assert!((value / expected - 1.0).abs() < 0.25, "{value} of {expected} Mbit/s");
+    }
+}
+
+#[tokio::test]
+async fn echoed_cells_of_another_team_are_caught() {
+    assert_worthless(Lie::CountEchoes(Count::Of(2)), 3, "malformed_message").await;
+}
+
+#[tokio::test]
+async fn a_relay_that_reports_more_than_it_has_echoed_accuses_nobody() {
+    let _alone = alone().await;
+    let (outcome, _) = measure_by_two(Lie::CountEchoes(Count::Percent(0, 1000))).await;
+    assert_eq!((&outcome.result, &outcome.disputes), (&Ok(Verdict::Conclusive), &vec![]));
+    let estimate = outcome.estimate.expect("an estimate").mbit();
+    assert!((15.0..23.0).contains(&estimate), "{estimate} Mbit/s");
 }

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use ed25519_dalek::SigningKey;
 use ff_measurer::link::{self, LinkOptions, TargetAddr};
 use ff_measurer::{PartFailure, Task};
-use ff_proto::aggregate::{self, Circumstances, Draw, Verdict};
+use ff_proto::aggregate::{self, Circumstances, Draw, Overclaim, Verdict};
 use ff_proto::failure::FailureKind;
 use ff_proto::ids::CryptoKind;
 use ff_proto::msg::MeasParamsOk;
@@ -30,7 +30,7 @@ use ff_proto::units::BytesPerSec;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::outcome::{CpuSeconds, Failure, Method, Outcome, SocketCounts, TargetInfo};
+use crate::outcome::{CpuSeconds, Dispute, Failure, Method, Outcome, SocketCounts, TargetInfo};
 use crate::samples::Samples;
 use crate::team::{PartEvent, ReadyPart, TeamMember};
 
@@ -188,7 +188,7 @@ impl Run<'_> {
             tokio::select! {
                 Some((index, event)) = events.recv() => match event {
                     PartEvent::Second(report) => {
-                        self.samples.add_measurement(&report);
+                        self.samples.add_measurement(index, &report);
                         self.samples.show_full_seconds(watch);
                     }
                     PartEvent::Done(totals) => {
@@ -214,16 +214,20 @@ impl Run<'_> {
     /// Makes the outcome.
     fn outcome(self, started_unix_secs: u64, result: Result<(), MeasureError>) -> Outcome {
         let Plan { params, team, limit, target, address_text, .. } = self.plan;
-        let result = result.and_then(|()| self.judge()).map_err(Failure::from);
+        let result = result.and_then(|()| self.judge());
         let (seconds, ratio) = (self.samples.reported(), self.samples.ratio());
         let draw = match &result {
             Ok((estimate, verdict)) => verdict.draw(*estimate),
-            Err(failure) => {
+            Err(error) => {
                 let grant = self.grant.filter(|_| self.has_started);
                 let measured = grant.map(|grant| (seconds.as_slice(), grant.secs));
-                Draw::of_failure(failure.kind, measured, ratio)
+                Draw::of_failure(error.kind(), measured, ratio)
             }
         };
+        // Behind the draw, which is that of what is believed: a relay must not win another attempt by
+        // saying that it has echoed less.
+        let disputes = self.disputes();
+        let result = error::unless_disputed(result, &disputes).map_err(Failure::from);
         let is_bad_cell = result.as_ref().is_err_and(|failure| is_about_a_cell(failure.kind));
         let asked = team.iter().map(|member| u64::from(member.sockets)).sum();
         Outcome {
@@ -248,8 +252,20 @@ impl Run<'_> {
             cpu: CpuSeconds { measurers: self.samples.cpu_seconds(), target: None },
             sockets: SocketCounts { asked, opened: self.opened },
             seconds,
+            disputes,
             result: result.map(|(_, verdict)| verdict),
         }
+    }
+
+    /// The measurers that say more than the relay.
+    fn disputes(&self) -> Vec<Dispute> {
+        let dispute = |(measurer, found): (usize, Overclaim)| Dispute {
+            measurer,
+            measurer_id: self.plan.team[measurer].measurer.id(),
+            claimed_cells: found.claimed.0,
+            reported_cells: found.reported.0,
+        };
+        self.samples.overclaims().into_iter().map(dispute).collect()
     }
 
     /// Estimate and verdict of a measurement that went to its end.

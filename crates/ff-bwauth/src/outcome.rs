@@ -1,11 +1,13 @@
 //! What one measurement came to: the one value that the screen, the JSON, the results file, the
 //! bandwidth file and the report are all made from.
 
+use std::fmt;
 use std::path::PathBuf;
 
+use base64ct::{Base64Unpadded, Encoding};
 use ff_proto::aggregate::{Draw, SecondSample, Verdict};
 use ff_proto::failure::FailureKind;
-use ff_proto::ids::CryptoKind;
+use ff_proto::ids::{CryptoKind, Ed25519Id};
 use ff_proto::msg::ErrCode;
 use ff_proto::units::{BytesPerSec, Ratio};
 use serde::ser::{Serialize, SerializeStruct, Serializer};
@@ -40,8 +42,10 @@ pub struct Outcome {
     pub limit: Option<BytesPerSec>,
     /// What the estimate is worth, or why there is none.
     pub result: Result<Verdict, Failure>,
-    /// The per-second samples.
+    /// The per-second samples; what measurers counted, as far as the relay does not dispute it.
     pub seconds: Vec<SecondSample>,
+    /// The measurers that say that they got more than the relay says that it has echoed to them.
+    pub disputes: Vec<Dispute>,
     /// Cells over all links.
     pub cells: CellCounts,
     /// Round-trip times of the cells that were timed.
@@ -122,6 +126,36 @@ impl Serialize for Failure {
         object.serialize_field("message", &self.message)?;
         object.end()
     }
+}
+
+/// A measurer and the relay, who contradict each other.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Dispute {
+    /// The measurer's index in the team.
+    pub measurer: usize,
+    /// Its key.
+    #[serde(rename = "measurer_ed25519_base64", serialize_with = "serialize_base64")]
+    pub measurer_id: Ed25519Id,
+    /// Cells that came back to it in all seconds, by its own word.
+    pub claimed_cells: u64,
+    /// Cells that the relay says that it has echoed to it in these.
+    pub reported_cells: u64,
+}
+
+impl fmt::Display for Dispute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { measurer, measurer_id, claimed_cells, reported_cells } = self;
+        write!(
+            f,
+            "measurer {measurer} (key {measurer_id}) says that {claimed_cells} cells came back to \
+             it, and the relay that it has echoed {reported_cells} to it"
+        )
+    }
+}
+
+/// Writes a key as tor's files have it.
+fn serialize_base64<S: Serializer>(id: &Ed25519Id, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&Base64Unpadded::encode_string(&id.0))
 }
 
 /// A draw as it stands in JSON.
@@ -252,6 +286,7 @@ impl Outcome {
             "asked_secs": self.asked_secs,
             "granted_secs": self.granted_secs,
             "seconds": self.second_rows(),
+            "disputes": self.disputes,
             "cells": self.cells,
             "rtt_ms": self.round_trip,
             "cpu_seconds": self.cpu,
@@ -294,6 +329,7 @@ pub fn failed_json(message: &str) -> serde_json::Value {
         "asked_secs": null,
         "granted_secs": null,
         "seconds": [],
+        "disputes": [],
         "cells": CellCounts::default(),
         "rtt_ms": RoundTrip::default(),
         "cpu_seconds": CpuSeconds::default(),

@@ -1,7 +1,7 @@
 //! What a measurement has counted so far, second by second.
 
 use ff_measurer::{SecondReport, WorkerTotals};
-use ff_proto::aggregate::SecondSample;
+use ff_proto::aggregate::{self, Overclaim, SecondSample};
 use ff_proto::msg::MeasBg;
 use ff_proto::units::{Cells, Ratio};
 use hdrhistogram::Histogram;
@@ -29,6 +29,8 @@ struct Second {
     measurers: usize,
     /// Whether the relay has.
     has_background: bool,
+    /// Whether it has said what it has echoed to whom.
+    has_echoed: bool,
     /// The greatest of the measurers' median round trips, in microseconds.
     round_trip_p50_micros: u64,
     /// CPU time of the measurers' threads, in microseconds.
@@ -37,17 +39,33 @@ struct Second {
     measurer_limited: bool,
 }
 
+/// The cells of one measurer, second by second.
+#[derive(Clone, Debug)]
+struct Echoed {
+    /// What it says that it got; `None` for seconds that it has not reported.
+    claimed: Vec<Option<u64>>,
+    /// What the relay says that it has echoed to it; zeros when it says nothing.
+    reported: Vec<u64>,
+}
+
+impl Echoed {
+    /// What it says that it got, where it has said so.
+    fn claimed(&self) -> Vec<u64> {
+        self.claimed.iter().map(|cells| cells.unwrap_or(0)).collect()
+    }
+}
+
 /// All seconds of a measurement.
 #[derive(Debug)]
 pub(crate) struct Samples {
     /// As many as the measurement has.
     seconds: Vec<Second>,
+    /// What each measurer of the team got.
+    echoed: Vec<Echoed>,
     /// The ratio background is counted with.
     ratio: Ratio,
     /// The ratio that the relay granted.
     granted_ratio: Ratio,
-    /// Measurers of the team.
-    team: usize,
     /// Seconds that have been shown.
     shown: usize,
     /// Cells of the finished measurers, or of the seconds if one failed.
@@ -63,11 +81,13 @@ pub(crate) struct Samples {
 impl Samples {
     /// Nothing counted yet, of so many seconds and measurers.
     pub(crate) fn new(duration_secs: u16, ratio: Ratio, team: usize) -> Self {
+        let secs = usize::from(duration_secs);
+        let echoed = Echoed { claimed: vec![None; secs], reported: vec![0; secs] };
         Self {
-            seconds: vec![Second::default(); usize::from(duration_secs)],
+            seconds: vec![Second::default(); secs],
+            echoed: vec![echoed; team],
             ratio,
             granted_ratio: ratio,
-            team,
             shown: 0,
             cells: CellCounts::default(),
             round_trips: None,
@@ -78,34 +98,53 @@ impl Samples {
 
     /// Takes over what the relay grants. A ratio above the coordinator's own is not believed.
     pub(crate) fn set_grant(&mut self, duration_secs: u16, ratio: Ratio) {
-        self.seconds.truncate(usize::from(duration_secs));
+        let secs = usize::from(duration_secs);
+        self.seconds.truncate(secs);
+        for measurer in &mut self.echoed {
+            measurer.claimed.truncate(secs);
+            measurer.reported.truncate(secs);
+        }
         self.ratio = self.ratio.min(ratio);
         self.granted_ratio = ratio;
     }
 
-    /// Adds a measurer's second.
-    pub(crate) fn add_measurement(&mut self, report: &SecondReport) {
-        let Some(second) = self.seconds.get_mut(usize::from(report.second)) else { return };
-        second.sample.measurement_bytes += Cells(report.echoed_cells).bytes();
+    /// Adds a second of the measurer with this index in the team. Of one that it reports again, the
+    /// first report counts.
+    pub(crate) fn add_measurement(&mut self, measurer: usize, report: &SecondReport) {
+        let index = usize::from(report.second);
+        let Some(second) = self.seconds.get_mut(index) else { return };
+        match self.echoed.get_mut(measurer).and_then(|echoed| echoed.claimed.get_mut(index)) {
+            Some(claimed @ None) => *claimed = Some(report.echoed_cells),
+            _ => return,
+        }
+        let bytes = &mut second.sample.measurement_bytes;
+        *bytes = bytes.saturating_add(Cells(report.echoed_cells).bytes());
         second.measurers += 1;
         second.round_trip_p50_micros =
             second.round_trip_p50_micros.max(report.round_trip_p50_micros);
-        second.cpu_micros += report.cpu_micros;
+        second.cpu_micros = second.cpu_micros.saturating_add(report.cpu_micros);
         second.measurer_limited |= report.window_limited || report.idle_micros < MIN_IDLE_MICROS;
         if !self.has_totals {
-            self.cells.sent += report.sent_cells;
-            self.cells.echoed += report.echoed_cells;
-            self.cells.checked += report.checked_cells;
-            self.cpu_micros += report.cpu_micros;
+            let (cells, add) = (&mut self.cells, u64::saturating_add);
+            cells.sent = add(cells.sent, report.sent_cells);
+            cells.echoed = add(cells.echoed, report.echoed_cells);
+            cells.checked = add(cells.checked, report.checked_cells);
+            self.cpu_micros = add(self.cpu_micros, report.cpu_micros);
         }
     }
 
     /// Adds the relay's second.
     pub(crate) fn add_background(&mut self, report: &MeasBg) {
-        let Some(second) = self.seconds.get_mut(usize::from(report.second)) else { return };
+        let index = usize::from(report.second);
+        let Some(second) = self.seconds.get_mut(index) else { return };
         second.sample.background_sent_bytes = report.sent;
         second.sample.background_received_bytes = report.received;
         second.has_background = true;
+        let Some(cells) = &report.echoed else { return };
+        second.has_echoed = true;
+        for (measurer, cells) in self.echoed.iter_mut().zip(cells.as_slice()) {
+            measurer.reported[index] = *cells;
+        }
     }
 
     /// Adds what a measurer did over all.
@@ -129,7 +168,7 @@ impl Samples {
     /// Shows the seconds that all have reported.
     pub(crate) fn show_full_seconds(&mut self, watch: &mut impl FnMut(Progress<'_>)) {
         while let Some(second) = self.seconds.get(self.shown)
-            && second.measurers == self.team
+            && second.measurers == self.echoed.len()
             && second.has_background
         {
             self.show_next(watch);
@@ -158,22 +197,61 @@ impl Samples {
         self.shown += 1;
     }
 
-    /// The seconds up to the first that no measurer has reported.
+    /// All seconds as they are believed, or those up to the first that no measurer has reported.
     pub(crate) fn reported(&self) -> Vec<SecondSample> {
-        let reported = self.seconds.iter().take_while(|second| second.measurers > 0);
-        reported.map(|second| second.sample).collect()
+        self.whole().unwrap_or_else(|_| {
+            let reported = self.seconds.iter().take_while(|second| second.measurers > 0);
+            reported.map(|second| second.sample).collect()
+        })
     }
 
-    /// All seconds, which the whole team and the relay must have reported (PROTOCOL.md §9).
+    /// All seconds as they are believed, which the whole team and the relay must have reported
+    /// (PROTOCOL.md §9).
     ///
     /// # Errors
     /// [`MissingSample`] naming the first that is not whole.
     pub(crate) fn whole(&self) -> Result<Vec<SecondSample>, MissingSample> {
-        let is_missing = |second: &Second| second.measurers != self.team || !second.has_background;
-        match self.seconds.iter().position(is_missing) {
-            Some(second) => Err(MissingSample { second }),
-            None => Ok(self.seconds.iter().map(|second| second.sample).collect()),
+        let team = self.echoed.len();
+        let is_missing = |second: &Second| second.measurers != team || !second.has_background;
+        if let Some(second) = self.seconds.iter().position(is_missing) {
+            return Err(MissingSample { second });
         }
+        let mut seconds: Vec<_> = self.seconds.iter().map(|second| second.sample).collect();
+        if self.relay_counts() {
+            self.believe(&mut seconds);
+        }
+        Ok(seconds)
+    }
+
+    /// Puts the measurers' cells as far as they are believed in place of what they claim.
+    fn believe(&self, seconds: &mut [SecondSample]) {
+        seconds.iter_mut().for_each(|second| second.measurement_bytes = 0);
+        for measurer in &self.echoed {
+            let believed = aggregate::believed_cells(&measurer.claimed(), &measurer.reported);
+            for (second, cells) in seconds.iter_mut().zip(believed) {
+                let bytes = &mut second.measurement_bytes;
+                *bytes = bytes.saturating_add(Cells(cells).bytes());
+            }
+        }
+    }
+
+    /// Whether the relay has said of all seconds what it has echoed to whom.
+    fn relay_counts(&self) -> bool {
+        self.seconds.iter().all(|second| second.has_echoed)
+    }
+
+    /// The measurers that say that they got more than the relay says that it has echoed to them, and
+    /// both numbers; none as long as not all seconds are whole, or if the relay does not say.
+    pub(crate) fn overclaims(&self) -> Vec<(usize, Overclaim)> {
+        if self.whole().is_err() || !self.relay_counts() {
+            return Vec::new();
+        }
+        let team = self.echoed.iter().enumerate();
+        let check = |(index, measurer): (usize, &Echoed)| {
+            let checked = aggregate::check_claim(&measurer.claimed(), &measurer.reported);
+            checked.err().map(|overclaim| (index, overclaim))
+        };
+        team.filter_map(check).collect()
     }
 
     /// The ratio that the relay granted, which its reports must keep to.
@@ -221,6 +299,8 @@ impl Samples {
 
 #[cfg(test)]
 mod tests {
+    use ff_proto::msg::TeamCells;
+
     use super::*;
 
     /// A measurer's second with so many cells, of a measurer that had time left.
@@ -230,7 +310,7 @@ mod tests {
 
     /// The relay's second.
     fn background(second: u16, bytes: u64) -> MeasBg {
-        MeasBg { second, sent: bytes, received: bytes }
+        MeasBg { second, sent: bytes, received: bytes, echoed: None }
     }
 
     /// Samples of two measurers and four asked seconds, of which three are granted.
@@ -246,8 +326,8 @@ mod tests {
     fn a_second_counts_when_all_measurers_and_the_relay_have_reported_it() {
         let mut samples = granted();
         for second in 0..3 {
-            samples.add_measurement(&report(second, 10));
-            samples.add_measurement(&report(second, 5));
+            samples.add_measurement(0, &report(second, 10));
+            samples.add_measurement(1, &report(second, 5));
             assert_eq!(samples.whole(), Err(MissingSample { second: second.into() }));
             samples.add_background(&background(second, 7));
         }
@@ -267,9 +347,11 @@ mod tests {
         for lacks_relay in [false, true] {
             let mut samples = granted();
             for second in 0..3 {
-                samples.add_measurement(&report(second, 10));
+                samples.add_measurement(0, &report(second, 10));
+                // Nobody can report for another.
+                samples.add_measurement(0, &report(second, 10));
                 if second != 1 || lacks_relay {
-                    samples.add_measurement(&report(second, 10));
+                    samples.add_measurement(1, &report(second, 10));
                 }
                 if second != 1 || !lacks_relay {
                     samples.add_background(&background(second, 7));
@@ -280,8 +362,8 @@ mod tests {
         }
         // What nobody has reported is not there at all.
         let mut samples = granted();
-        samples.add_measurement(&report(0, 10));
-        samples.add_measurement(&report(2, 10));
+        samples.add_measurement(0, &report(0, 10));
+        samples.add_measurement(0, &report(2, 10));
         assert_eq!(samples.reported().len(), 1);
         assert_eq!(samples.whole(), Err(MissingSample { second: 0 }));
     }
@@ -289,7 +371,7 @@ mod tests {
     #[test]
     fn seconds_beyond_the_grant_are_not_there() {
         let mut samples = granted();
-        samples.add_measurement(&report(3, 10));
+        samples.add_measurement(0, &report(3, 10));
         samples.add_background(&background(3, 7));
         assert_eq!(samples.reported(), []);
     }
@@ -306,13 +388,10 @@ mod tests {
                 let mut samples = Samples::new(4, ratio, 2);
                 for second in 0..4 {
                     // One measurer at its limit is enough.
-                    samples.add_measurement(&report(second, 1));
+                    samples.add_measurement(0, &report(second, 1));
                     let is_now = second < seconds_limited;
-                    samples.add_measurement(&if is_now {
-                        limited(second)
-                    } else {
-                        report(second, 1)
-                    });
+                    let other = if is_now { limited(second) } else { report(second, 1) };
+                    samples.add_measurement(1, &other);
                 }
                 assert_eq!(samples.is_measurer_limited(), is_limited, "{seconds_limited}");
             }
@@ -324,7 +403,7 @@ mod tests {
         let mut samples = granted();
         let second =
             SecondReport { sent_cells: 12, checked_cells: 2, cpu_micros: 500_000, ..report(0, 10) };
-        samples.add_measurement(&second);
+        samples.add_measurement(0, &second);
         assert_eq!(samples.cells(true), CellCounts { sent: 12, echoed: 10, checked: 2, bad: 1 });
         let mut round_trips = Histogram::new_with_bounds(1, 1_000_000, 3).unwrap();
         round_trips.record(20_000).unwrap();
@@ -339,12 +418,79 @@ mod tests {
         samples.add_totals(&totals);
         samples.add_totals(&totals);
         // A late second is in the totals already.
-        samples.add_measurement(&second);
+        samples.add_measurement(1, &second);
         assert_eq!(
             samples.cells(false),
             CellCounts { sent: 200, echoed: 180, checked: 18, bad: 0 }
         );
         assert!((samples.cpu_seconds() - 4.0).abs() < 1e-9);
         assert!(samples.round_trip().p50.is_some_and(|p50| (p50 - 20.0).abs() < 0.1));
+    }
+
+    /// The relay's second with echoed cells.
+    fn echoed(second: u16, cells: &[u64]) -> MeasBg {
+        MeasBg { echoed: TeamCells::from_slice(cells), ..background(second, 0) }
+    }
+
+    /// Samples of three seconds, in which two measurers claim so many cells and the relay has echoed
+    /// 10 and 20.
+    fn claimed(claims: [u64; 2]) -> Samples {
+        let mut samples = granted();
+        for second in 0..3 {
+            samples.add_measurement(0, &report(second, claims[0]));
+            samples.add_measurement(1, &report(second, claims[1]));
+            samples.add_background(&echoed(second, &[10, 20]));
+        }
+        samples
+    }
+
+    /// Measured bytes of each second.
+    fn measured_cells(samples: &Samples) -> Vec<u64> {
+        let bytes = samples.whole().unwrap().into_iter().map(|second| second.measurement_bytes);
+        bytes.map(|bytes| bytes / 514).collect()
+    }
+
+    #[test]
+    fn a_measurer_that_says_more_than_the_relay_is_named_and_not_believed() {
+        let overclaim =
+            |claimed, reported| Overclaim { claimed: Cells(claimed), reported: Cells(reported) };
+        for (claims, named, believed) in [
+            ([10, 20], vec![], [30, 30, 30]),
+            // Who says less accuses nobody, and nobody makes up for another.
+            ([9, 20], vec![], [29, 29, 29]),
+            ([9, 21], vec![(1, overclaim(63, 60))], [30, 30, 27]),
+            ([11, 20], vec![(0, overclaim(33, 30))], [31, 31, 28]),
+            (
+                [u64::MAX, 100],
+                vec![(0, overclaim(u64::MAX, 30)), (1, overclaim(300, 60))],
+                [60, 30, 0],
+            ),
+        ] {
+            let samples = claimed(claims);
+            assert_eq!(samples.overclaims(), named, "{claims:?}");
+            assert_eq!(measured_cells(&samples), believed, "{claims:?}");
+            assert_eq!(samples.reported(), samples.whole().unwrap());
+        }
+    }
+
+    #[test]
+    fn nobody_is_named_without_the_relays_word_on_every_second() {
+        let mut old_relay = granted();
+        let mut cut_off = granted();
+        for second in 0..3 {
+            for measurer in 0..2 {
+                old_relay.add_measurement(measurer, &report(second, 1000));
+                cut_off.add_measurement(measurer, &report(second, 1000));
+            }
+            old_relay.add_background(&background(second, 7));
+            if second < 2 {
+                cut_off.add_background(&echoed(second, &[10, 20]));
+            }
+        }
+        assert_eq!((old_relay.overclaims(), cut_off.overclaims()), (vec![], vec![]));
+        assert_eq!(measured_cells(&old_relay), [2000; 3]);
+        assert_eq!(cut_off.whole(), Err(MissingSample { second: 2 }));
+        let seconds = cut_off.reported();
+        assert!(seconds.len() == 3 && seconds.iter().all(|s| s.measurement_bytes == 2000 * 514));
     }
 }

@@ -148,6 +148,7 @@ fn check_shape(outcome: &Value) {
             "asked_secs",
             "granted_secs",
             "seconds",
+            "disputes",
             "cells",
             "rtt_ms",
             "cpu_seconds",

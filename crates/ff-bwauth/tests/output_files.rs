@@ -17,7 +17,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ff_bwauth::outcome::{Failure, Method, Outcome, TargetInfo};
+use ff_bwauth::outcome::{Dispute, Failure, Method, Outcome, TargetInfo};
 use ff_bwauth::publish::v3bw::{
     self, BandwidthFile, DirectoryFacts, Generator, Header, InvalidFile, Publication, RecentCounts,
 };
@@ -25,6 +25,7 @@ use ff_bwauth::publish::{LATEST, Shelf, report, results};
 use ff_bwauth::utc::Utc;
 use ff_proto::aggregate::{Draw, Verdict};
 use ff_proto::failure::FailureKind;
+use ff_proto::ids::Ed25519Id;
 use ff_proto::msg::ErrCode;
 use ff_proto::units::BytesPerSec;
 use proptest::prelude::*;
@@ -433,6 +434,7 @@ fn a_results_file_holds_all_facts() -> TestResult {
     assert_eq!(last["cells"]["checked"], 1003);
     assert_eq!(last["rtt_ms"]["p50"], 12.6);
     assert_eq!(last["publishable"], true);
+    assert_eq!(last["disputes"], serde_json::json!([]));
 
     let lines = parse_lines(&fs::read(&second)?)?;
     assert_eq!(lines.len(), 2);
@@ -441,6 +443,27 @@ fn a_results_file_holds_all_facts() -> TestResult {
     assert_eq!(lines[1]["failure"]["relay_code"], "code 65535");
     assert_eq!(lines[1]["draw"], serde_json::json!({ "counts": true, "bytes_per_sec": null }));
     assert_eq!(lines[1]["publishable"], false);
+    Ok(())
+}
+
+#[test]
+fn a_dispute_stands_in_the_results_and_in_the_json_with_both_numbers() -> TestResult {
+    let dispute = Dispute {
+        measurer: 1,
+        measurer_id: Ed25519Id([1; 32]),
+        claimed_cells: 120,
+        reported_cells: 100,
+    };
+    let outcome = Outcome { disputes: vec![dispute], ..failed(1) };
+    let expected = serde_json::json!([{
+        "measurer": 1,
+        "measurer_ed25519_base64": "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE",
+        "claimed_cells": 120,
+        "reported_cells": 100,
+    }]);
+    let lines = parse_lines(&results::to_jsonl(&outcome)?)?;
+    assert_eq!(lines[1]["disputes"], expected);
+    assert_eq!(outcome.to_json(&[])["disputes"], expected);
     Ok(())
 }
 

@@ -1,7 +1,9 @@
 //! From per-second samples to the estimate (paper §4.1 and §4.2).
 
+mod claims;
 mod draw;
 
+pub use claims::{Overclaim, believed_cells, check_claim};
 pub use draw::Draw;
 
 use crate::params::{EPSILON2_PERCENT, Params};

@@ -13,7 +13,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 use crate::auth::Exporter;
 use crate::cell::{Body, CMD_MEAS_ECHO};
 use crate::cgo::{self, Cgo};
-use crate::ids::{CryptoKind, MeasurementId};
+use crate::ids::{CryptoKind, MeasurementId, MeasurerIndex};
 use crate::keystream::Keystream;
 
 /// Bytes of the forward key of [`CryptoKind::AES128_CTR`].
@@ -189,6 +189,8 @@ impl Exchange<'_> {
 pub struct EchoCircuit {
     /// The only circuit id whose MEAS_ECHO cells belong here.
     circ_id: u32,
+    /// Whose it is, so that its cells can be counted as that measurer's without looking it up.
+    measurer: MeasurerIndex,
     /// For hosts that decrypt by themselves.
     key: ForwardKey,
     /// The cipher where it stands.
@@ -208,14 +210,27 @@ enum Cipher {
 }
 
 impl EchoCircuit {
-    /// A circuit at its first cell.
+    /// A circuit at its first cell, of the first measurer.
     #[must_use]
     pub fn new(circ_id: u32, keys: &CircuitKeys) -> Self {
         let cipher = match &keys.forward {
             ForwardKey::Aes128Ctr(key) => Cipher::Aes128Ctr(Keystream::new(key)),
             ForwardKey::CgoAes128(key) => Cipher::CgoAes128(Cgo::new(key)),
         };
-        Self { circ_id, key: keys.forward.clone(), cipher, cells: 0 }
+        let measurer = MeasurerIndex::default();
+        Self { circ_id, measurer, key: keys.forward.clone(), cipher, cells: 0 }
+    }
+
+    /// The same circuit, of this measurer.
+    #[must_use]
+    pub fn of_measurer(self, measurer: MeasurerIndex) -> Self {
+        Self { measurer, ..self }
+    }
+
+    /// Whose it is.
+    #[must_use]
+    pub fn measurer(&self) -> MeasurerIndex {
+        self.measurer
     }
 
     /// The circuit's id.

@@ -9,7 +9,7 @@ pub enum Fault {
     /// The coordinator or its team.
     Coordinator,
     /// The relay, or the way to it: a relay that does not answer and one that does not want to
-    /// look alike.
+    /// look alike. Or the relay or a measurer, who contradict each other.
     Unclear,
     /// The relay, by its own choice.
     Relay,
@@ -74,6 +74,8 @@ kinds! {
     MissingSample = "missing_sample", 1, Coordinator;
     /// The coordinator ended while it was measuring.
     Interrupted = "interrupted", 1, Coordinator;
+    /// A measurer says that it got more than the relay says that it echoed to it.
+    CountsDisagree = "counts_disagree", 1, Unclear;
     /// A link could not be opened, for a reason that has no name of its own.
     LinkFailed = "link_failed", 1, Unclear;
     /// Fewer than half of a measurer's links could be opened.

@@ -39,6 +39,10 @@ fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
 }
 
+/// A measurer's place in the request of its measurement, from 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MeasurerIndex(pub u8);
+
 /// Which cipher an echoed cell passes through. Unknown values are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CryptoKind(pub u8);

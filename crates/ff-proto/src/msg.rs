@@ -8,10 +8,12 @@
 mod create;
 mod params;
 mod report;
+mod team_cells;
 
 pub use create::{MeasCreate, MeasCreated};
 pub use params::{MAX_CRYPTO_KINDS, MAX_MEASURERS, MeasParams, MeasParamsOk, MeasurerGrant};
 pub use report::{ErrCode, MeasBg, MeasEnd, MeasErr, MeasStats};
+pub use team_cells::TeamCells;
 
 use crate::auth::{self, Exporter, SIGNATURE_LEN};
 use crate::cell::{BODY_LEN, Body};

@@ -11,10 +11,10 @@ use ff_proto::cell::{
     CellAssembler, CellRef,
 };
 use ff_proto::circuit::{CircuitKeys, EphemeralKey, ForwardKey};
-use ff_proto::ids::{CryptoKind, Ed25519Id, MeasurementId};
+use ff_proto::ids::{CryptoKind, Ed25519Id, MeasurementId, MeasurerIndex};
 use ff_proto::msg::{
     ErrCode, MAX_CRYPTO_KINDS, MAX_MEASURERS, MeasBg, MeasCreate, MeasCreated, MeasEnd, MeasErr,
-    MeasParams, MeasParamsOk, MeasStats, MeasurerGrant, Msg, Signed,
+    MeasParams, MeasParamsOk, MeasStats, MeasurerGrant, Msg, Signed, TeamCells,
 };
 use ff_proto::session::coordinator::{CoordinatorLink, PROBE_CIRC_ID};
 use ff_proto::session::measurer::{EchoLink, LinkSecrets, Opening, OpeningLink};
@@ -59,7 +59,13 @@ fn valid_messages() -> Vec<Msg> {
         }),
         Msg::Create(Signed::new(create, &key(), &EXPORTER)),
         Msg::Created(MeasCreated { public: [1; 32], confirmation: [2; 32] }),
-        Msg::Bg(MeasBg { second: 0, sent: 1, received: 2 }),
+        Msg::Bg(MeasBg { second: 0, sent: 1, received: 2, echoed: None }),
+        Msg::Bg(MeasBg {
+            second: 0,
+            sent: 1,
+            received: 2,
+            echoed: TeamCells::from_slice(&[3, u64::MAX]),
+        }),
         Msg::Stats(MeasStats { second: 0, cpu_permille: 1, overloaded: true }),
         Msg::End(MeasEnd { measurement: MEASUREMENT }),
         Msg::Err(MeasErr::new(ErrCode::BUSY, "later")),
@@ -296,7 +302,11 @@ proptest! {
             let link = LinkId(link);
             match event {
                 0 => target.handle_timeout(now),
-                1 => target.on_echoed(Cells(millis), now),
+                1 => {
+                    let was_idle = target.is_idle();
+                    let measurer = MeasurerIndex(circ_id.to_be_bytes()[3]);
+                    prop_assert_eq!(target.on_echoed(measurer, Cells(millis), now), !was_idle);
+                }
                 2 => target.handle_control(&Arrival {
                     link, circ_id, has_circuits: false, body: &body, exporter: &EXPORTER, entropy: [7; 32], now,
                     unix_secs: now.micros() / 1_000_000,
@@ -339,6 +349,26 @@ proptest! {
                 _ => None,
             };
         }
+        }
+    }
+
+    #[test]
+    fn any_list_of_echoed_cells_is_read_as_it_was_written_or_refused(
+        cells in noise(0..=90),
+        copies in 0..=2_u8,
+    ) {
+        let length = u8::try_from(cells.len()).expect("at most 90");
+        let list = [&[1, length][..], &cells].concat();
+        let payload = [&[0; 18][..], &[copies], &list.repeat(copies.into())].concat();
+        let size = u16::try_from(payload.len()).expect("short").to_be_bytes();
+        let decoded = Msg::decode(&[&[1, 5, size[0], size[1]][..], &payload].concat());
+        let is_good = copies == 0
+            || copies == 1 && cells.len() % 8 == 0 && (8..=64).contains(&cells.len());
+        prop_assert_eq!(decoded.is_ok(), is_good, "{:?}", &decoded);
+        if let Ok(Msg::Bg(report)) = decoded {
+            let read = report.echoed.as_ref().map_or(&[][..], TeamCells::as_slice);
+            let bytes: Vec<_> = read.iter().flat_map(|cells| cells.to_be_bytes()).collect();
+            prop_assert_eq!(&bytes[..], if copies == 0 { &[] } else { &cells[..] });
         }
     }
 

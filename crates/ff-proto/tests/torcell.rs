@@ -28,7 +28,7 @@ fn decode(wire: &mut BytesMut) -> tor_cell::Result<Option<(u32, MeasurementCell)
 
 #[test]
 fn cells_round_trip_through_tor_cell_and_equal_ours() {
-    let report = Msg::Bg(MeasBg { second: 3, sent: 1 << 40, received: 7 });
+    let report = Msg::Bg(MeasBg { second: 3, sent: 1 << 40, received: 7, echoed: None });
     let echo = core::array::from_fn(|i| u8::try_from(i % 251).expect("below 251"));
     let report_body = report.encode().expect("it fits");
     let cases: [(u32, MeasurementCell, u8, &[u8]); 3] = [

@@ -37,6 +37,7 @@ MEASURER_EPHEMERAL = bytes(range(0x80, 0xA0))
 TARGET_EPHEMERAL = bytes(range(0xA0, 0xC0))
 CONTENT_SECRET = bytes(range(0xD0, 0xE0))
 SAMPLING_SECRET = bytes(range(0xE0, 0xF0))
+ECHOED = [5_000_000_001, 243_191]
 
 
 # §3: who is speaking
@@ -253,6 +254,17 @@ def messages():
                 BG, struct.pack(">HQQ", 29, 5_000_000_000, 5_000_000_514) + extensions()
             ).hex(),
         },
+        "MEAS_BG with echoed cells": {
+            "second": 29,
+            "sent": 5_000_000_000,
+            "received": 5_000_000_514,
+            "echoed": ECHOED,
+            "body": body(
+                BG,
+                struct.pack(">HQQ", 29, 5_000_000_000, 5_000_000_514)
+                + extensions((1, struct.pack(">2Q", *ECHOED))),
+            ).hex(),
+        },
         "MEAS_STATS": {
             "second": 29,
             "cpu_permille": 983,
@@ -377,6 +389,33 @@ def estimates():
     ]
 
 
+def believed(claimed, reported):
+    """§9: up to the end of each second no more than what the target reports one second later."""
+    until = [
+        min(sum(claimed[: j + 1]), sum(reported[: j + 2])) for j in range(len(claimed))
+    ]
+    return [until[0]] + [until[j] - until[j - 1] for j in range(1, len(until))]
+
+
+def claims():
+    cases = [
+        ([100, 100, 90], [100, 100, 100]),
+        ([150, 100, 50], [100, 120, 90]),
+        ([120, 120, 120], [100, 100, 100]),
+        ([500, 0, 0, 0, 0], [100] * 5),
+        ([100, 100, 100], [50, 0, 170]),
+    ]
+    return [
+        {
+            "claimed": claimed,
+            "reported": reported,
+            "excess": max(0, sum(claimed) - sum(reported)),
+            "believed": believed(claimed, reported),
+        }
+        for claimed, reported in cases
+    ]
+
+
 print(
     json.dumps(
         {
@@ -392,6 +431,7 @@ print(
             "samples": samples(),
             "probe": probe(),
             "estimates": estimates(),
+            "claims": claims(),
         },
         indent=1,
     )

@@ -15,7 +15,7 @@ use ff_proto::ids::{CryptoKind, Ed25519Id, MeasurementId};
 use ff_proto::keystream::Keystream;
 use ff_proto::msg::{
     ErrCode, MeasBg, MeasCreate, MeasCreated, MeasEnd, MeasErr, MeasParams, MeasParamsOk,
-    MeasStats, MeasurerGrant, Msg, Signed,
+    MeasStats, MeasurerGrant, Msg, Signed, TeamCells,
 };
 use ff_proto::session::coordinator::CoordinatorLink;
 use ff_proto::session::measurer::{EchoLink, LinkSecrets, MEASUREMENT_CIRC_ID};
@@ -135,13 +135,20 @@ fn plain_messages_have_the_bytes_of_the_second_implementation() {
             confirmation: array(vector, "confirmation"),
         })
     });
-    with("MEAS_BG", |vector| {
-        Msg::Bg(MeasBg {
-            second: number(vector, "second"),
-            sent: number(vector, "sent"),
-            received: number(vector, "received"),
-        })
-    });
+    for name in ["MEAS_BG", "MEAS_BG with echoed cells"] {
+        with(name, |vector| {
+            let echoed = vector["echoed"].as_array().map(|cells| {
+                let cells: Vec<_> = cells.iter().filter_map(Value::as_u64).collect();
+                TeamCells::from_slice(&cells).expect("a team")
+            });
+            Msg::Bg(MeasBg {
+                second: number(vector, "second"),
+                sent: number(vector, "sent"),
+                received: number(vector, "received"),
+                echoed,
+            })
+        });
+    }
     with("MEAS_STATS", |vector| {
         Msg::Stats(MeasStats {
             second: number(vector, "second"),
@@ -339,5 +346,19 @@ fn estimates_are_those_of_the_second_implementation() {
         let ratio = Ratio::from_percent(number(vector, "percent")).expect("a ratio");
         let estimate = aggregate::estimate(&seconds, ratio).expect("there are seconds");
         assert_eq!(Some(estimate.get()), vector["estimate"].as_u64(), "{vector}");
+    }
+}
+
+#[test]
+fn claims_are_compared_as_by_the_second_implementation() {
+    for vector in list(&vectors(), "claims") {
+        let cells = |key: &str| -> Vec<u64> {
+            list(vector, key).iter().map(|cells| cells.as_u64().expect("a number")).collect()
+        };
+        let (claimed, reported) = (cells("claimed"), cells("reported"));
+        assert_eq!(aggregate::believed_cells(&claimed, &reported), cells("believed"), "{vector}");
+        let found = aggregate::check_claim(&claimed, &reported);
+        let excess = found.err().map_or(0, |found| found.excess().0);
+        assert_eq!(Some(excess), vector["excess"].as_u64(), "{vector}");
     }
 }

@@ -14,7 +14,9 @@
  *   ff_circuit_echo                             for each MEAS_ECHO cell on a link with a circuit;
  *                                               or the relay's own cipher, started with
  *                                               ff_circuit_crypto and ff_circuit_forward_key
- *   ff_target_on_echoed                         once for all cells echoed at once
+ *   ff_target_on_echoed                         once for all cells echoed at once to one measurer,
+ *                                               whose circuit says who that is
+ *                                               (ff_circuit_measurer)
  *   ff_target_on_background                     for all other bytes that move
  *   ff_target_handle_link_closed                when a link is gone; then ff_circuit_free
  *   ff_target_handle_timeout                    when the time of ff_target_poll_timeout has come
@@ -91,6 +93,11 @@
  * POLYVAL key of its tweakable cipher, AES key and POLYVAL key of its keystream, nonce.
  */
 #define FF_KEY_LEN_CGO_AES128 80
+
+/**
+ * The most measurers of one measurement.
+ */
+#define FF_MEASURERS_MAX 8
 
 /**
  * What a call came to. With every value but FF_STATUS_OK no output has been written.
@@ -560,13 +567,18 @@ enum ff_status ff_target_totals(const struct ff_target *target,
                                 struct ff_totals *totals);
 
 /**
- * Counts cells that were echoed, on whichever links. To be called once for as many cells as came
- * at once; the first call starts the measurement.
+ * Counts cells that were echoed on circuits of one measurer, as `ff_circuit_measurer` has it. To be
+ * called once for as many of its cells as came at once; the first call starts the measurement.
+ *
+ * What has not been counted when the measurement ends is missing in what the relay reports, and
+ * makes the measurer look like a liar. So cells that have gone out are to be counted before
+ * `ff_target_handle_timeout`, and before the other calls that may end the measurement.
  *
  * # Safety
  * `target` is NULL or valid.
  */
 enum ff_status ff_target_on_echoed(struct ff_target *target,
+                                   uint8_t measurer,
                                    uint64_t cells,
                                    uint64_t now_micros);
 
@@ -643,6 +655,15 @@ enum ff_part ff_target_part_of(const struct ff_target *target,
  * `circuit` is NULL or valid.
  */
 uint32_t ff_circuit_id(const struct ff_circuit *circuit);
+
+/**
+ * Whose circuit it is: the measurer's index for `ff_target_on_echoed`, less than
+ * FF_MEASURERS_MAX. It stays the same; 0 for NULL.
+ *
+ * # Safety
+ * `circuit` is NULL or valid.
+ */
+uint8_t ff_circuit_measurer(const struct ff_circuit *circuit);
 
 /**
  * The cipher of a circuit; FF_CRYPTO_KIND_NONE for NULL.

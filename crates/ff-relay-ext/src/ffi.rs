@@ -28,8 +28,9 @@ use ff_proto::session::target::{Arrival, LinkId};
 use ff_proto::units::MonoTime;
 
 pub use self::circuit::{
-    FF_KEY_LEN_AES128_CTR, FF_KEY_LEN_CGO_AES128, FfCryptoKind, ff_circuit_crypto, ff_circuit_echo,
-    ff_circuit_forward_key, ff_circuit_free, ff_circuit_id,
+    FF_KEY_LEN_AES128_CTR, FF_KEY_LEN_CGO_AES128, FF_MEASURERS_MAX, FfCryptoKind,
+    ff_circuit_crypto, ff_circuit_echo, ff_circuit_forward_key, ff_circuit_free, ff_circuit_id,
+    ff_circuit_measurer,
 };
 pub use self::handle::{FfCircuit, FfLevel, FfTarget};
 use self::read::{Failure, read_options, read_params, read_text};
@@ -439,7 +440,7 @@ mod tests {
             let status = ff_target_background_allowance(target, &raw mut allowance);
             assert!(status == FfStatus::Ok && !allowance.is_limited);
             assert_eq!(ff_target_poll_timeout(target), FF_NO_TIMEOUT);
-            assert_eq!(ff_target_on_echoed(target, 1, 1), FfStatus::Ok);
+            assert_eq!(ff_target_on_echoed(target, 0, 1, 1), FfStatus::Ok);
             let mut output = std::mem::MaybeUninit::uninit();
             for kind in [FfOutputKind::Tell, FfOutputKind::None, FfOutputKind::None] {
                 let status = ff_target_poll_output(target, output.as_mut_ptr());

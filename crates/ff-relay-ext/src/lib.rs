@@ -25,7 +25,8 @@
 //!   if (cell[4] == FF_CMD_MEAS_ECHO && link->circuit && circ_id(cell) == ff_circuit_id(link->circuit)) {
 //!     ff_circuit_echo(link->circuit, cell + 5);      /* in place: the cell is its own answer */
 //!     send_cell(link, cell);
-//!     ff_target_on_echoed(target, 1, now());         /* or once for all cells of a read */
+//!     /* or once for all cells of a read */
+//!     ff_target_on_echoed(target, ff_circuit_measurer(link->circuit), 1, now());
 //!   } else if (cell[4] == FF_CMD_MEASUREMENT) {
 //!     ff_arrival arrival = { link->id, circ_id(cell), link->has_circuits, cell + 5, exporter(link),
 //!                            fresh_random(), now(), time(NULL) };

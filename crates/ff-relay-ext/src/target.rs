@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use ff_proto::ids::CryptoKind;
+use ff_proto::ids::{CryptoKind, MeasurerIndex};
 use ff_proto::msg::ErrCode;
 use ff_proto::session::target::{
     Arrival, GrantRecord, LinkId, Output, Part, Policy, Target, TargetEvent,
@@ -137,16 +137,20 @@ impl RelayTarget {
         self.follow(now);
     }
 
-    /// Counts echoed cells, once for many.
-    pub fn on_echoed(&mut self, cells: Cells, now: MonoTime) {
-        self.target.on_echoed(cells, now);
+    /// Counts a measurer's echoed cells, once for many. Returns whether there is a measurement, without
+    /// which they must not be sent; see [`Target::on_echoed`].
+    pub fn on_echoed(&mut self, measurer: MeasurerIndex, cells: Cells, now: MonoTime) -> bool {
+        if !self.target.on_echoed(measurer, cells, now) {
+            return false;
+        }
         if self.background.is_none() {
             self.follow(now);
         }
         if let Some(background) = &mut self.background {
             background.on_echoed(cells.bytes(), now);
         }
-        self.totals.echoed_bytes += cells.bytes();
+        self.totals.echoed_bytes = self.totals.echoed_bytes.saturating_add(cells.bytes());
+        true
     }
 
     /// Counts bytes that are not measurement traffic, once for many; also when nothing is measured,

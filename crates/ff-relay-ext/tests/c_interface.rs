@@ -13,7 +13,7 @@ use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
 use ff_proto::cell::{CELL_LEN, CMD_MEAS_ECHO, Cell, peek_cell};
 use ff_proto::ids::{CryptoKind, Ed25519Id, MeasurementId};
-use ff_proto::msg::{MeasParams, MeasurerGrant};
+use ff_proto::msg::{MeasParams, MeasurerGrant, TeamCells};
 use ff_proto::session::SessionFailure;
 use ff_proto::session::coordinator::{CoordinatorEvent, CoordinatorLink};
 use ff_proto::session::measurer::{EchoEvent, EchoLink, LinkSecrets, Opening, OpeningLink};
@@ -21,12 +21,14 @@ use ff_proto::units::MonoTime;
 
 /// The coordinator's link.
 const COORDINATOR: u64 = 1;
-/// The measurer's links.
+/// The measurers' links.
 const MEASURERS: [u64; 2] = [2, 3];
 /// Seconds measured: the least there are.
 const SECONDS: u16 = 10;
 /// Echo cells on each link in each second.
-const CELLS_PER_SECOND: u64 = 20;
+const CELLS_PER_SECOND: [u64; 2] = [30, 10];
+/// Echo cells on both in each second.
+const CELLS_PER_SECOND_IN_ALL: u64 = CELLS_PER_SECOND[0] + CELLS_PER_SECOND[1];
 /// The relay's clock at the start, in seconds.
 const UNIX_SECS: u64 = 2_000_000_000;
 /// The measurement.
@@ -190,18 +192,18 @@ fn has(lines: &[String], line: &str) -> bool {
 struct Team {
     /// The coordinator's key.
     key: SigningKey,
-    /// The measurer's key.
-    measurer: SigningKey,
+    /// The measurers' keys, in the order of [`MEASURERS`].
+    measurers: [SigningKey; 2],
     /// The cipher it measures with.
     crypto: CryptoKind,
 }
 
 impl Team {
-    /// A coordinator with one measurer.
+    /// A coordinator with two measurers.
     fn new() -> Self {
         Self {
             key: SigningKey::from_bytes(&[1; 32]),
-            measurer: SigningKey::from_bytes(&[2; 32]),
+            measurers: [2, 3].map(|seed| SigningKey::from_bytes(&[seed; 32])),
             crypto: CryptoKind::CGO_AES128,
         }
     }
@@ -212,11 +214,14 @@ impl Team {
         let params = MeasParams {
             measurement: MEASUREMENT,
             duration_secs: SECONDS,
-            measurers: vec![MeasurerGrant {
-                id: id(&self.measurer),
-                sockets: 2,
-                address: Some([192, 0, 2, 7].into()),
-            }],
+            measurers: vec![
+                MeasurerGrant {
+                    id: id(&self.measurers[0]),
+                    sockets: 2,
+                    address: Some([192, 0, 2, 7].into()),
+                },
+                MeasurerGrant { id: id(&self.measurers[1]), sockets: 1, address: None },
+            ],
             crypto: vec![self.crypto],
         };
         let (session, [request, probe]) =
@@ -244,9 +249,10 @@ impl Team {
     /// Opens a link's circuit, every cell of which is checked.
     fn join(&self, host: &mut Host, link: u64) -> Box<EchoLink> {
         let exporter = host.open(link);
+        let measurer = &self.measurers[usize::from(link == MEASURERS[1])];
         let secrets = LinkSecrets { ephemeral: [3; 32], content: [4; 16], sampling: [5; 16] };
         let (opening, create) =
-            OpeningLink::new(MEASUREMENT, &self.measurer, exporter, secrets, self.crypto, 1.0);
+            OpeningLink::new(MEASUREMENT, measurer, exporter, secrets, self.crypto, 1.0);
         let answers = cells(&host.cell(link, &create), link);
         match opening.handle(peek_cell(&answers[0]).expect("a cell")) {
             Ok(Opening::Open(echo)) => echo,
@@ -302,8 +308,8 @@ fn measure(team: &Team, host: &mut Host) {
     session.start(host.now);
     let mut ends = Vec::new();
     for second in 0..SECONDS {
-        for (link, circuit) in &mut links {
-            for cell in 0..CELLS_PER_SECOND {
+        for ((link, circuit), cells) in links.iter_mut().zip(CELLS_PER_SECOND) {
+            for cell in 0..cells {
                 let lines = echo(host, *link, circuit);
                 let is_first = second == 0 && cell == 0 && *link == MEASURERS[0];
                 assert_eq!(lines.len(), usize::from(is_first), "{lines:?}");
@@ -331,8 +337,9 @@ fn measure(team: &Team, host: &mut Host) {
         let event = session.handle(peek_cell(&reports[0]).expect("a cell"), host.now);
         let Ok(Some(CoordinatorEvent::Background(report))) = event else { panic!("{event:?}") };
         // What is reported is what may count beside the cells of a second, a third of them.
-        let counts = CELLS_PER_SECOND * 2 * 514 / 3;
+        let counts = CELLS_PER_SECOND_IN_ALL * 514 / 3;
         assert_eq!((report.second, report.sent, report.received), (second, counts, counts));
+        assert_eq!(report.echoed, TeamCells::from_slice(&CELLS_PER_SECOND));
         ends = lines;
     }
     let last = cells(&ends, COORDINATOR).pop().expect("the end behind the last report");
@@ -364,7 +371,7 @@ fn a_whole_measurement_through_the_header() {
     let team = Team::new();
     let mut host = Host::allowing(&["file", path], &team.key);
     measure(&team, &mut host);
-    let echoed = u64::from(SECONDS) * CELLS_PER_SECOND * 2;
+    let echoed = u64::from(SECONDS) * CELLS_PER_SECOND_IN_ALL;
     let totals = host.command("totals");
     let expected = format!("totals 1 0 1 0 {} ", echoed * 514);
     assert!(totals[0].starts_with(&expected) && totals[0].ends_with(" 10"), "{totals:?}");

@@ -130,6 +130,7 @@ impl Run<'_> {
             cpu: CpuSeconds { measurers: self.cpu_micros as f64 / 1e6, target: None },
             sockets: SocketCounts { asked: self.order.links.into(), opened: self.opened },
             seconds: self.seconds,
+            disputes: Vec::new(),
             result: result.map(|_| Verdict::LowerBound),
         }
     }

@@ -17,7 +17,8 @@ use serde::Serialize;
 
 use crate::files::{self, FileError, Readers};
 use crate::outcome::{
-    CellCounts, CpuSeconds, DrawRow, Failure, Method, Outcome, RoundTrip, SecondRow, SocketCounts,
+    CellCounts, CpuSeconds, Dispute, DrawRow, Failure, Method, Outcome, RoundTrip, SecondRow,
+    SocketCounts,
 };
 use crate::utc::Utc;
 
@@ -134,6 +135,8 @@ struct Conclusion<'a> {
     failure: Option<&'a Failure>,
     /// What the attempt is worth as a draw.
     draw: DrawRow,
+    /// The measurers whose counts the relay disputes.
+    disputes: &'a [Dispute],
     /// The estimate (PROTOCOL.md §9).
     estimate_bytes_per_sec: Option<u64>,
     /// What cells in transit came to.
@@ -206,6 +209,7 @@ fn conclusion(outcome: &Outcome) -> Conclusion<'_> {
         verdict: outcome.verdict_name(),
         failure: outcome.result.as_ref().err(),
         draw: outcome.draw.into(),
+        disputes: &outcome.disputes,
         estimate_bytes_per_sec,
         lower_bound_bytes_per_sec,
         error_percent: outcome.error_percent(),

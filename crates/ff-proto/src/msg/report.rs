@@ -2,9 +2,12 @@
 
 use core::fmt;
 
-use super::{Payload, put_extensions, read_extensions};
+use super::{MAX_MEASURERS, Payload, TeamCells, put_extensions, read_extensions};
 use crate::codec::{DecodeError, Reader};
 use crate::ids::MeasurementId;
+
+/// Extension of MEAS_BG: `cells [8]` for each measurer of the request, in its order.
+const EXT_ECHOED: u8 = 1;
 
 /// MEAS_BG: the target's background traffic of one second.
 ///
@@ -17,6 +20,8 @@ pub struct MeasBg {
     pub sent: u64,
     /// Background bytes received in it.
     pub received: u64,
+    /// The cells echoed in it, by measurer; older targets do not say.
+    pub echoed: Option<TeamCells>,
 }
 
 impl Payload for MeasBg {
@@ -26,15 +31,40 @@ impl Payload for MeasBg {
         out.extend_from_slice(&self.second.to_be_bytes());
         out.extend_from_slice(&self.sent.to_be_bytes());
         out.extend_from_slice(&self.received.to_be_bytes());
-        put_extensions(&[], out);
+        let echoed = self.echoed.as_ref().map(|echoed| {
+            let cells = echoed.as_slice().iter().flat_map(|cells| cells.to_be_bytes());
+            (EXT_ECHOED, cells.collect())
+        });
+        put_extensions(echoed.as_slice(), out);
     }
 
     fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let (second, sent, received) =
             (reader.u16("second")?, reader.u64("sent bytes")?, reader.u64("received bytes")?);
-        read_extensions(reader, |_, _| Ok(()))?;
-        Ok(Self { second, sent, received })
+        let mut echoed = None;
+        read_extensions(reader, |kind, value| match kind {
+            EXT_ECHOED => read_echoed(value, &mut echoed),
+            _ => Ok(()),
+        })?;
+        Ok(Self { second, sent, received, echoed })
     }
+}
+
+/// Reads the extension with the echoed cells, of which a report has one at most (PROTOCOL.md §4.5).
+fn read_echoed(value: &[u8], echoed: &mut Option<TeamCells>) -> Result<(), DecodeError> {
+    if echoed.is_some() {
+        let field = "number of lists of echoed cells";
+        return Err(DecodeError::OutOfRange { field, value: 2, min: 0, max: 1 });
+    }
+    let (cells, rest) = value.as_chunks();
+    if !rest.is_empty() {
+        return Err(DecodeError::Truncated { field: "echoed cells" });
+    }
+    let cells: Vec<_> = cells.iter().map(|cells| u64::from_be_bytes(*cells)).collect();
+    let (field, max) = ("measurers with echoed cells", u64::from(MAX_MEASURERS));
+    let out_of_range = DecodeError::OutOfRange { field, value: cells.len() as u64, min: 1, max };
+    *echoed = Some(TeamCells::from_slice(&cells).ok_or(out_of_range)?);
+    Ok(())
 }
 
 /// MEAS_STATS: how the target fared in one second. Optional; may only lower a weight.

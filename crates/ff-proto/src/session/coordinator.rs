@@ -25,6 +25,7 @@ use crate::codec::DecodeError;
 use crate::ids::{CryptoKind, MeasurementId};
 use crate::msg::{
     ErrCode, MeasBg, MeasEnd, MeasErr, MeasParams, MeasParamsOk, MeasStats, Msg, Role, Signed,
+    TeamCells,
 };
 use crate::units::MonoTime;
 
@@ -51,7 +52,7 @@ pub struct BadRequest(#[source] DecodeError);
 pub enum CoordinatorEvent {
     /// It grants the measurement.
     Granted(MeasParamsOk),
-    /// It reports a second's background traffic.
+    /// It reports a second's background traffic, and what it has echoed to whom if it says so.
     Background(MeasBg),
     /// It reports how it fared.
     Stats(MeasStats),
@@ -89,6 +90,10 @@ pub struct CoordinatorLink {
     duration_secs: u16,
     /// The ciphers that the target may choose from.
     crypto: Vec<CryptoKind>,
+    /// Measurers of the team.
+    measurers: usize,
+    /// Whether the first report had echoed cells, as soon as it is there.
+    counts_echoes: Option<bool>,
     /// The second whose report is due.
     next_second: u16,
     /// The first second of which the target may still say how it fared.
@@ -114,7 +119,7 @@ impl CoordinatorLink {
     ) -> Result<(Self, [Cell; 2]), BadRequest> {
         let state = State::Asking { deadline: now + ANSWER_TIMEOUT };
         let (measurement, duration_secs) = (params.measurement, params.duration_secs);
-        let crypto = params.crypto.clone();
+        let (crypto, measurers) = (params.crypto.clone(), params.measurers.len());
         let body = Msg::Params(Signed::new(params, key, exporter)).encode().map_err(BadRequest)?;
         // What does not decode here does not decode there.
         Msg::decode(&body).map_err(BadRequest)?;
@@ -123,8 +128,16 @@ impl CoordinatorLink {
         };
         let request = cell(0, CMD_MEASUREMENT, &body)?;
         let probe = cell(PROBE_CIRC_ID, CMD_CREATE_FAST, probe)?;
-        let (next_second, next_stats) = (0, 0);
-        let link = Self { state, measurement, duration_secs, crypto, next_second, next_stats };
+        let link = Self {
+            state,
+            measurement,
+            duration_secs,
+            crypto,
+            measurers,
+            counts_echoes: None,
+            next_second: 0,
+            next_stats: 0,
+        };
         Ok((link, [request, probe]))
     }
 
@@ -177,6 +190,7 @@ impl CoordinatorLink {
                     return Err(PeerViolation::ReportOutOfOrder { got, expected }.into());
                 }
                 check_time(report.second, started, now)?;
+                self.check_echoed(report.echoed.as_ref())?;
                 self.next_second += 1;
                 Ok(Some(CoordinatorEvent::Background(report)))
             }
@@ -225,6 +239,26 @@ impl CoordinatorLink {
             return Err(PeerViolation::BadGrant("an unknown crypto kind"));
         }
         Ok(())
+    }
+
+    /// Whether a report's echoed cells are those of our team, and in all reports or in none: a
+    /// relay must not choose for which seconds it says what it has echoed.
+    fn check_echoed(&mut self, echoed: Option<&TeamCells>) -> Result<(), PeerViolation> {
+        if *self.counts_echoes.get_or_insert(echoed.is_some()) != echoed.is_some() {
+            return Err(PeerViolation::UnexpectedMessage("a list of echoed cells in some reports"));
+        }
+        let team = self.measurers as u64;
+        match echoed.map(|cells| cells.as_slice().len() as u64) {
+            Some(value) if value != team => {
+                Err(PeerViolation::Malformed(DecodeError::OutOfRange {
+                    field: "measurers with echoed cells",
+                    value,
+                    min: team,
+                    max: team,
+                }))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Notes when the measurers start; to be called before they do.

@@ -34,10 +34,10 @@ use crate::auth::Exporter;
 use crate::cell::Cell;
 use crate::circuit::{EchoCircuit, EphemeralKey, Exchange};
 use crate::codec::DecodeError;
-use crate::ids::{CryptoKind, Ed25519Id, MeasurementId};
+use crate::ids::{CryptoKind, Ed25519Id, MeasurementId, MeasurerIndex};
 use crate::msg::{
     ErrCode, MeasBg, MeasCreate, MeasCreated, MeasEnd, MeasErr, MeasParams, MeasParamsOk,
-    MeasurerGrant, Msg, Role, Signed,
+    MeasurerGrant, Msg, Role, Signed, TeamCells,
 };
 use crate::units::{Cells, MonoTime, Ratio};
 
@@ -211,8 +211,8 @@ struct Measurement {
     progress: Progress,
     /// Cells echoed.
     echoed: Cells,
-    /// Of these, the cells of the second being counted.
-    echoed_in_second: Cells,
+    /// Of these, the cells of the second being counted, by measurer.
+    echoed_in_second: TeamCells,
     /// Background bytes sent and received in the second being counted.
     background: (u64, u64),
     /// Messages on the coordinator's link that were refused.
@@ -226,7 +226,8 @@ impl Measurement {
     /// may count, rounded so that the bytes of single clients do not show.
     fn report(&mut self, second: u16) -> MeasBg {
         let (sent, received) = core::mem::take(&mut self.background);
-        let echoed = core::mem::take(&mut self.echoed_in_second).bytes();
+        let cells = self.echoed_in_second.take();
+        let echoed = cells.sum().bytes();
         let forwarded = sent.min(received);
         let counts = self.ratio.background_for(echoed);
         // A power of two: a hundredth of the traffic itself would tell what the traffic was.
@@ -234,7 +235,7 @@ impl Measurement {
         let step = percent.checked_ilog2().map_or(1, |power| 1 << power);
         let rounded = forwarded.saturating_add(step / 2) / step * step;
         let bytes = if forwarded < counts { rounded.min(counts) } else { counts };
-        MeasBg { second, sent: bytes, received: bytes }
+        MeasBg { second, sent: bytes, received: bytes, echoed: Some(cells) }
     }
 }
 
@@ -478,7 +479,7 @@ impl Target {
             links: Vec::new(),
             progress: Progress::Granted { lapses: arrival.now + START_TIMEOUT },
             echoed: Cells(0),
-            echoed_in_second: Cells(0),
+            echoed_in_second: TeamCells::none(params.measurers.len()),
             background: (0, 0),
             refusals: 0,
         });
@@ -509,10 +510,10 @@ impl Target {
             return Err((ErrCode::UNEXPECTED_MESSAGE, LINK_IS_USED));
         }
         let claimed = request.claimed_signer();
-        let place = measurement
-            .team
-            .iter_mut()
-            .find(|measurer| measurer.id == *claimed)
+        let (measurer, place) = (0..)
+            .map(MeasurerIndex)
+            .zip(&mut measurement.team)
+            .find(|(_, measurer)| measurer.id == *claimed)
             .ok_or((ErrCode::UNKNOWN_MEASURER, "this measurer was not announced"))?;
         let left = place.sockets.checked_sub(1);
         let left = left.ok_or((ErrCode::TOO_MANY_SOCKETS, "more sockets than were announced"))?;
@@ -533,7 +534,7 @@ impl Target {
         measurement.links.push(arrival.link);
         let answer = MeasCreated { public: ours.public(), confirmation: keys.confirmation };
         self.send(arrival.link, arrival.circ_id, &Msg::Created(answer));
-        let circuit = Box::new(EchoCircuit::new(arrival.circ_id, &keys));
+        let circuit = Box::new(EchoCircuit::new(arrival.circ_id, &keys).of_measurer(measurer));
         self.output.push_back(Output::Open(arrival.link, circuit));
         Ok(())
     }
@@ -572,17 +573,21 @@ impl Target {
         }
     }
 
-    /// Counts cells that this link's circuit has echoed; the first of them start the measurement.
-    pub fn on_echoed(&mut self, cells: Cells, now: MonoTime) {
-        let Some(measurement) = self.measurement.as_mut().filter(|_| cells.0 > 0) else { return };
-        for count in [&mut measurement.echoed, &mut measurement.echoed_in_second] {
-            count.0 = count.0.saturating_add(cells.0);
-        }
-        if matches!(measurement.progress, Progress::Granted { .. }) {
+    /// Counts cells that circuits of a measurer ([`EchoCircuit::measurer`]) have echoed; the first of
+    /// them start the measurement.
+    ///
+    /// Returns whether there is a measurement. Without one the cells must not be sent: the
+    /// coordinator holds against a measurer what it has got and we have not counted.
+    pub fn on_echoed(&mut self, measurer: MeasurerIndex, cells: Cells, now: MonoTime) -> bool {
+        let Some(measurement) = &mut self.measurement else { return false };
+        measurement.echoed.0 = measurement.echoed.0.saturating_add(cells.0);
+        measurement.echoed_in_second.add(measurer, cells);
+        if cells.0 > 0 && matches!(measurement.progress, Progress::Granted { .. }) {
             measurement.progress = Progress::Running { started: now, second: 0 };
             let event = TargetEvent::Started(measurement.id);
             self.output.push_back(Output::Tell(event));
         }
+        true
     }
 
     /// Counts bytes that are not measurement traffic.

@@ -6,7 +6,9 @@ use ff_proto::cell::{
     self, BODY_LEN, CMD_CREATED_FAST, CMD_DESTROY, CMD_MEASUREMENT, CMD_PADDING, CMD_VPADDING, Cell,
 };
 use ff_proto::ids::{CryptoKind, MeasurementId};
-use ff_proto::msg::{ErrCode, MeasBg, MeasEnd, MeasErr, MeasParams, MeasParamsOk, MeasStats, Msg};
+use ff_proto::msg::{
+    ErrCode, MeasBg, MeasEnd, MeasErr, MeasParams, MeasParamsOk, MeasStats, Msg, TeamCells,
+};
 use ff_proto::session::coordinator::{CoordinatorEvent, CoordinatorLink, PROBE_CIRC_ID};
 use ff_proto::session::{PeerViolation, SessionFailure};
 use ff_proto::units::{MonoTime, Ratio};
@@ -85,7 +87,12 @@ fn hear(
 
 /// A report without background.
 fn report(second: u16) -> Msg {
-    Msg::Bg(MeasBg { second, sent: 0, received: 0 })
+    Msg::Bg(MeasBg { second, sent: 0, received: 0, echoed: None })
+}
+
+/// A report with echoed cells; none when the list is empty.
+fn echo_report(second: u16, cells: &[u64]) -> Msg {
+    Msg::Bg(MeasBg { second, sent: 0, received: 0, echoed: TeamCells::from_slice(cells) })
 }
 
 /// How the target fared in a second.
@@ -204,6 +211,34 @@ fn grant_of_a_cipher_that_was_not_listed_is_a_violation() {
                 assert_eq!(failure.code(), "bad_grant");
             }
         }
+    }
+}
+
+#[test]
+fn echoed_cells_are_those_of_the_team_in_every_report_or_in_none() {
+    // The team has two measurers.
+    for (lists, failure) in [
+        (vec![vec![1, 2], vec![u64::MAX, 0], vec![0, 0]], None),
+        (vec![vec![], vec![], vec![]], None),
+        (vec![vec![1]], Some("malformed_message")),
+        (vec![vec![1, 2, 3]], Some("malformed_message")),
+        (vec![vec![1; 8]], Some("malformed_message")),
+        (vec![vec![1, 2], vec![1, 2], vec![1]], Some("malformed_message")),
+        (vec![vec![1, 2], vec![]], Some("unexpected_message")),
+        (vec![vec![], vec![], vec![1, 2]], Some("unexpected_message")),
+    ] {
+        let mut link = running();
+        let mut found = None;
+        for (second, cells) in (0..).zip(&lists) {
+            match hear(&mut link, &echo_report(second, cells)) {
+                Ok(Some(CoordinatorEvent::Background(report))) => {
+                    assert_eq!(report.echoed, TeamCells::from_slice(cells));
+                }
+                Ok(event) => panic!("{event:?}"),
+                Err(error) => found = Some(error),
+            }
+        }
+        assert_eq!(found.map(|error| error.code()), failure, "{lists:?}");
     }
 }
 

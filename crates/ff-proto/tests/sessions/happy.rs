@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ff_proto::ids::CryptoKind;
-use ff_proto::msg::{MeasBg, MeasParamsOk};
+use ff_proto::msg::{MeasBg, MeasParamsOk, TeamCells};
 use ff_proto::session::coordinator::CoordinatorEvent;
 use ff_proto::session::target::TargetEvent;
 use ff_proto::units::Ratio;
@@ -71,7 +71,12 @@ fn measure_three_seconds(crypto: CryptoKind) {
     let reports = (0..3_u16).map(|second| {
         let arrival = started + SECOND * (u32::from(second) + 1) + LATENCY * 2;
         let bytes = 10 * 1024 * (u64::from(second) + 1);
-        (arrival, CoordinatorEvent::Background(MeasBg { second, sent: bytes, received: bytes }))
+        // 85 cells a second on each link, of which the first measurer has two; those of the last tick
+        // of a second are on the way when the next one's first four arrive.
+        let cells = 89 - 4 * u64::from(second);
+        let echoed = TeamCells::from_slice(&[2 * cells, cells]);
+        let report = MeasBg { second, sent: bytes, received: bytes, echoed };
+        (arrival, CoordinatorEvent::Background(report))
     });
     let ended = (started + SECOND * 3 + LATENCY * 2, CoordinatorEvent::Ended);
     let expected: Vec<_> = reports.chain([ended]).collect();

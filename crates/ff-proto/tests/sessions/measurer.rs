@@ -256,7 +256,7 @@ fn end_and_error_are_told_apart_on_an_open_link() {
 
 #[test]
 fn messages_without_a_place_on_an_open_link_are_violations() {
-    let report = Msg::Bg(MeasBg { second: 0, sent: 0, received: 0 });
+    let report = Msg::Bg(MeasBg { second: 0, sent: 0, received: 0, echoed: None });
     for (cell, code) in [
         (control(&report), "unexpected_message"),
         (cell::fixed_cell(CIRC, 3, &[]).expect("it fits"), "unexpected_command"),
@@ -323,7 +323,7 @@ fn refused_circuit_says_why() {
 
 #[test]
 fn anything_else_before_the_circuit_is_open_is_a_violation() {
-    let report = Msg::Bg(MeasBg { second: 0, sent: 0, received: 0 });
+    let report = Msg::Bg(MeasBg { second: 0, sent: 0, received: 0, echoed: None });
     for (cell, code) in [
         (control(&report), "unexpected_message"),
         (cell::fixed_cell(CIRC, CMD_MEAS_ECHO, &[]).expect("it fits"), "unexpected_command"),

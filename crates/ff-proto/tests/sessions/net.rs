@@ -284,7 +284,7 @@ impl Net {
                 let body = cell.last_chunk_mut::<BODY_LEN>().expect("a cell has a body");
                 circuit.echo(body);
                 wire.to_peer.push_back((now + LATENCY, cell));
-                self.target.on_echoed(Cells(1), now);
+                assert!(self.target.on_echoed(circuit.measurer(), Cells(1), now));
             }
             CMD_CREATE_FAST => {
                 wire.has_circuits = true;

@@ -76,7 +76,7 @@ fn body(row: &str, net: &Net, link: LinkId) -> [u8; BODY_LEN] {
         "MEAS_CREATED" => {
             Msg::Created(MeasCreated { public: [1; 32], confirmation: [1; CONFIRMATION_LEN] })
         }
-        "MEAS_BG" => Msg::Bg(MeasBg { second: 0, sent: 1, received: 1 }),
+        "MEAS_BG" => Msg::Bg(MeasBg { second: 0, sent: 1, received: 1, echoed: None }),
         "MEAS_STATS" => Msg::Stats(MeasStats { second: 0, cpu_permille: 1, overloaded: false }),
         "MEAS_END" => Msg::End(MeasEnd { measurement }),
         "MEAS_END, other" => Msg::End(MeasEnd { measurement: MeasurementId([8; 16]) }),

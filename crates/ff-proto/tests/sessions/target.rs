@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use ed25519_dalek::SigningKey;
 use ff_proto::cell::BODY_LEN;
+use ff_proto::ids::MeasurerIndex;
 use ff_proto::ids::{CryptoKind, MeasurementId};
-use ff_proto::msg::{ErrCode, MeasBg, MeasCreate, MeasErr, MeasParams, Msg, Signed};
+use ff_proto::msg::{ErrCode, MeasBg, MeasCreate, MeasErr, MeasParams, Msg, Signed, TeamCells};
 use ff_proto::session::target::{LinkId, Part, Policy, TargetEvent};
 use ff_proto::units::{Cells, Ratio};
 
@@ -325,8 +326,37 @@ fn grant_lapses_when_nobody_starts() {
 #[test]
 fn no_cells_start_nothing() {
     let (mut net, ..) = with_open_link();
-    net.target.on_echoed(Cells(0), net.now);
+    assert!(net.target.on_echoed(MeasurerIndex(0), Cells(0), net.now));
     assert!(!net.target.limits_background());
+    // And without a measurement no cells count.
+    let mut net = Net::new(policy());
+    assert!(!net.target.on_echoed(MeasurerIndex(0), Cells(9), net.now));
+    assert!(net.target.poll_output().is_none());
+}
+
+#[test]
+fn each_measurers_cells_are_reported_whatever_becomes_of_its_links() {
+    let (mut net, coordinator, first) = with_open_link();
+    let links = [first, opened(&mut net, 1), opened(&mut net, 0)];
+    for (link, cells) in links.into_iter().zip([1, 20, 300]) {
+        net.echo(link, cells);
+    }
+    net.close(links[2]);
+    // Cells that arrived before the host has noticed that their second is over are in it.
+    net.now = net.now + SECOND * 2;
+    net.echo(links[1], 5000);
+    net.pass(Duration::ZERO);
+    net.close(links[0]);
+    net.pass(SECOND);
+    let echoed: Vec<_> = net
+        .answers(coordinator)
+        .iter()
+        .filter_map(|message| match message {
+            Msg::Bg(report) => report.echoed.map(|cells| cells.as_slice().to_vec()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(echoed, [[301, 5020], [0, 0], [0, 0]]);
 }
 
 #[test]
@@ -368,13 +398,16 @@ fn every_second_is_reported_even_when_the_host_is_late() {
     net.target.on_background(1000, 2000);
     net.target.on_background(1048, 2000);
     net.pass(SECOND);
-    let bg = |second, bytes| Msg::Bg(MeasBg { second, sent: bytes, received: bytes });
-    assert_eq!(net.answers(coordinator), [bg(0, 2048)]);
+    let bg = |second, bytes, cells| {
+        let echoed = TeamCells::from_slice(&[cells, 0]);
+        Msg::Bg(MeasBg { second, sent: bytes, received: bytes, echoed })
+    };
+    assert_eq!(net.answers(coordinator), [bg(0, 2048, 100)]);
     net.echo(measurer, 100);
     net.target.on_background(4096, 512);
     net.pass(SECOND * 2);
     let answers = net.answers(coordinator);
-    assert_eq!(answers[..2], [bg(1, 512), bg(2, 0)]);
+    assert_eq!(answers[..2], [bg(1, 512, 100), bg(2, 0, 0)]);
     assert!(matches!(answers[2..], [Msg::End(_)]));
 }
 
@@ -397,7 +430,8 @@ fn a_report_says_what_counts_and_not_what_clients_did() {
         net.target.on_background(background, background);
         net.pass(SECOND);
         let bytes = reported;
-        let report = Msg::Bg(MeasBg { second: 0, sent: bytes, received: bytes });
+        let echoed = TeamCells::from_slice(&[1000, 0]);
+        let report = Msg::Bg(MeasBg { second: 0, sent: bytes, received: bytes, echoed });
         assert_eq!(net.answers(coordinator), [report], "{background}");
     }
     // Nothing echoed, nothing counts; and only the lesser direction was forwarded.
@@ -409,8 +443,11 @@ fn a_report_says_what_counts_and_not_what_clients_did() {
     net.target.on_background(u64::MAX, 0);
     net.pass(SECOND);
     let reports = net.answers(coordinator);
-    let none = |second| Msg::Bg(MeasBg { second, sent: 0, received: 0 });
-    assert_eq!(reports[..3], [none(0), none(1), none(2)]);
+    let none = |second, cells| {
+        let echoed = TeamCells::from_slice(&[cells, 0]);
+        Msg::Bg(MeasBg { second, sent: 0, received: 0, echoed })
+    };
+    assert_eq!(reports[..3], [none(0, 1), none(1, 0), none(2, 1000)]);
 }
 
 #[test]

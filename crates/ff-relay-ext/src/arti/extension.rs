@@ -16,6 +16,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use ff_proto::auth::Exporter;
 use ff_proto::cell::{Cell, CellRef};
 use ff_proto::circuit::EchoCircuit;
+use ff_proto::ids::MeasurerIndex;
 use ff_proto::session::target::{Arrival, LinkId, Output, Part, Policy, TargetEvent};
 use ff_proto::units::{BytesPerSec, Cells, MonoTime};
 use futures::task::AtomicWaker;
@@ -281,13 +282,16 @@ impl Extension {
         self.with(|state| state.limiter.sent_unasked(bytes as u64));
     }
 
-    /// Counts cells that a link has echoed.
-    pub(super) fn on_echoed(&self, cells: Cells) {
+    /// Counts cells that a link of this measurer is about to echo. Returns whether it may: not when
+    /// the measurement is over, because nobody would count them any more.
+    pub(super) fn on_echoed(&self, measurer: MeasurerIndex, cells: Cells) -> bool {
         let now = self.now();
-        self.with(|state| {
-            state.target.on_echoed(cells, now);
+        let is_counted = self.with(|state| {
+            let is_counted = state.target.on_echoed(measurer, cells, now);
             state.dispatch(now);
+            is_counted
         });
+        is_counted.unwrap_or(false)
     }
 }
 

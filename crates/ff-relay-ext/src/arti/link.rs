@@ -399,11 +399,17 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
             circuit.echo(body.first_chunk_mut().ok_or_else(no_place)?);
             echoed += 1;
         }
-        if echoed > 0 {
-            let cells = Cells(echoed);
-            self.echoed = usize::try_from(cells.bytes()).unwrap_or(0);
-            self.extension.on_echoed(cells);
+        if echoed == 0 {
+            return Ok(0);
         }
+        let (measurer, cells) = (circuit.measurer(), Cells(echoed));
+        let len = usize::try_from(cells.bytes()).unwrap_or(0);
+        if !self.extension.on_echoed(measurer, cells) {
+            // The measurement has ended meanwhile, as this link's task is about to be told.
+            self.filled.start += len;
+            return Ok(0);
+        }
+        self.echoed = len;
         Ok(echoed)
     }
 

@@ -15,7 +15,11 @@ pub const FF_KEY_LEN_AES128_CTR: usize = 16;
 /// POLYVAL key of its tweakable cipher, AES key and POLYVAL key of its keystream, nonce.
 pub const FF_KEY_LEN_CGO_AES128: usize = 80;
 
+/// The most measurers of one measurement.
+pub const FF_MEASURERS_MAX: usize = 8;
+
 // The generator of the header cannot look into other crates.
+const _: () = assert!(FF_MEASURERS_MAX == ff_proto::msg::MAX_MEASURERS as usize);
 const _: () = assert!(FF_KEY_LEN_AES128_CTR == AES128_CTR_KEY_LEN);
 const _: () = assert!(FF_KEY_LEN_CGO_AES128 == ff_proto::cgo::KEY_LEN);
 
@@ -41,6 +45,18 @@ pub unsafe extern "C" fn ff_circuit_id(circuit: *const FfCircuit) -> u32 {
     // SAFETY: the caller's promise.
     let circuit = unsafe { circuit.as_ref() };
     guard::plain(0, || circuit.map_or(0, |circuit| circuit.circuit.circ_id()))
+}
+
+/// Whose circuit it is: the measurer's index for `ff_target_on_echoed`, less than
+/// FF_MEASURERS_MAX. It stays the same; 0 for NULL.
+///
+/// # Safety
+/// `circuit` is NULL or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ff_circuit_measurer(circuit: *const FfCircuit) -> u8 {
+    // SAFETY: the caller's promise.
+    let circuit = unsafe { circuit.as_ref() };
+    guard::plain(0, || circuit.map_or(0, |circuit| circuit.circuit.measurer().0))
 }
 
 /// The cipher of a circuit; FF_CRYPTO_KIND_NONE for NULL.

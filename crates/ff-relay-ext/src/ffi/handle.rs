@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use base64ct::{Base64Unpadded, Encoding};
 use ff_proto::cell::Cell;
 use ff_proto::circuit::EchoCircuit;
+use ff_proto::ids::MeasurerIndex;
 use ff_proto::msg::ErrCode;
 use ff_proto::session::target::{Arrival, LinkId, Output, Part, TargetEvent};
 use ff_proto::units::{Cells, MonoTime};
@@ -163,9 +164,9 @@ impl FfTarget {
         }
     }
 
-    /// Counts echoed cells.
-    pub(super) fn on_echoed(&mut self, cells: Cells, now: MonoTime) {
-        self.relay.on_echoed(cells, now);
+    /// Counts a measurer's echoed cells; whether a measurement is there for them, C knows by itself.
+    pub(super) fn on_echoed(&mut self, measurer: MeasurerIndex, cells: Cells, now: MonoTime) {
+        self.relay.on_echoed(measurer, cells, now);
     }
 
     /// Counts other bytes.

@@ -1,5 +1,6 @@
 //! What a target is told and asked of the bytes and links that come by.
 
+use ff_proto::ids::MeasurerIndex;
 use ff_proto::session::target::{LinkId, Part};
 use ff_proto::units::{Cells, MonoTime};
 
@@ -9,21 +10,27 @@ use super::read::read_address;
 use super::status::FfStatus;
 use super::types::{FfAllowance, FfPart};
 
-/// Counts cells that were echoed, on whichever links. To be called once for as many cells as came
-/// at once; the first call starts the measurement.
+/// Counts cells that were echoed on circuits of one measurer, as `ff_circuit_measurer` has it. To be
+/// called once for as many of its cells as came at once; the first call starts the measurement.
+///
+/// What has not been counted when the measurement ends is missing in what the relay reports, and
+/// makes the measurer look like a liar. So cells that have gone out are to be counted before
+/// `ff_target_handle_timeout`, and before the other calls that may end the measurement.
 ///
 /// # Safety
 /// `target` is NULL or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ff_target_on_echoed(
     target: *mut FfTarget,
+    measurer: u8,
     cells: u64,
     now_micros: u64,
 ) -> FfStatus {
     // SAFETY: the caller's promise.
     let target = unsafe { target.as_mut() };
     guard::change(target, |target| {
-        target.on_echoed(Cells(cells), MonoTime::from_micros(now_micros));
+        let now = MonoTime::from_micros(now_micros);
+        target.on_echoed(MeasurerIndex(measurer), Cells(cells), now);
         FfStatus::Ok
     })
 }

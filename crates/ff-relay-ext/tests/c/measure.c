@@ -181,7 +181,8 @@ on_cell(struct link *link, uint8_t *cell)
     } else {
       MUST(ff_circuit_echo(link->circuit, body) == FF_STATUS_OK);
       send_cell(link, cell);
-      MUST(ff_target_on_echoed(target, 1, now_micros) == FF_STATUS_OK);
+      uint8_t measurer = ff_circuit_measurer(link->circuit);
+      MUST(ff_target_on_echoed(target, measurer, 1, now_micros) == FF_STATUS_OK);
     }
   } else if (cell[4] == FF_CMD_MEASUREMENT) {
     /* A real relay takes fresh random bytes; here a run must be like the other. */
@@ -224,7 +225,7 @@ check_misuse(void)
   MUST(ff_target_handle_link_closed(NULL, 1, 1) == FF_STATUS_NULL_POINTER);
   MUST(ff_target_handle_timeout(NULL, 1) == FF_STATUS_NULL_POINTER);
   MUST(ff_target_abort(NULL, 1) == FF_STATUS_NULL_POINTER);
-  MUST(ff_target_on_echoed(NULL, 1, 1) == FF_STATUS_NULL_POINTER);
+  MUST(ff_target_on_echoed(NULL, 0, 1, 1) == FF_STATUS_NULL_POINTER);
   MUST(ff_target_on_background(NULL, 1, 1, 1) == FF_STATUS_NULL_POINTER);
   MUST(ff_target_on_background_wait(NULL) == FF_STATUS_NULL_POINTER);
   MUST(ff_target_background_allowance(NULL, &allowance) == FF_STATUS_NULL_POINTER);
@@ -235,7 +236,7 @@ check_misuse(void)
   MUST(ff_target_is_idle(NULL) && !ff_target_has_failed(NULL));
   MUST(!ff_target_is_exempt(NULL, bytes, 4) && !ff_target_use_exemption(NULL, bytes, 4));
   MUST(ff_circuit_echo(NULL, bytes) == FF_STATUS_NULL_POINTER);
-  MUST(ff_circuit_id(NULL) == 0);
+  MUST(ff_circuit_id(NULL) == 0 && ff_circuit_measurer(NULL) == 0);
   MUST(ff_circuit_crypto(NULL) == FF_CRYPTO_KIND_NONE);
   MUST(ff_circuit_forward_key(NULL, bytes, FF_KEY_LEN_AES128_CTR) == FF_STATUS_NULL_POINTER);
   ff_target_free(NULL);

@@ -73,6 +73,8 @@ timeout_cb(mainloop_event_t *event, void *arg)
   (void) event;
   (void) arg;
   scheduled_micros = FF_NO_TIMEOUT;
+  /* What has been echoed belongs to the second that may be over, and to the measurement. */
+  flashflow_echo_report();
   (void) ff_target_handle_timeout(flashflow_target, flashflow_now_micros());
   flashflow_drain_outputs();
 }

@@ -59,8 +59,8 @@ static size_t queue_limit_max;
 static uint64_t second_micros;
 /** Bytes echoed in it, and in the second before. */
 static uint64_t bytes_this_second, bytes_last_second;
-/** Cells echoed that the library has not heard of. */
-static uint64_t n_echoed;
+/** Cells echoed that the library has not heard of: all, and of each measurer. */
+static uint64_t n_echoed, n_echoed_of[FF_MEASURERS_MAX];
 /** Whether others are read from before measurement links. */
 static bool clients_first;
 /** Since when the two below are counted, in microseconds. */
@@ -130,7 +130,11 @@ flashflow_echo_report(void)
   uint64_t now = flashflow_now_micros();
   note_rate(cells * FF_CELL_LEN, now);
   decide_order(cells * FF_CELL_LEN, now);
-  (void) ff_target_on_echoed(flashflow_target, cells, now);
+  for (uint8_t measurer = 0; measurer < FF_MEASURERS_MAX; ++measurer) {
+    if (n_echoed_of[measurer])
+      (void) ff_target_on_echoed(flashflow_target, measurer, n_echoed_of[measurer], now);
+    n_echoed_of[measurer] = 0;
+  }
   flashflow_drain_outputs();
 }
 
@@ -157,6 +161,7 @@ flashflow_echo_stop(void)
 {
   tor_event_free(echoed_event);
   bytes_this_second = bytes_last_second = second_micros = n_echoed = 0;
+  memset(n_echoed_of, 0, sizeof(n_echoed_of));
   order_micros = order_echoed = order_background = 0;
   clients_first = false;
 }
@@ -278,6 +283,7 @@ flashflow_echo_handle(cell_t *cell, or_connection_t *conn)
   }
   if (link->is_last != clients_first)
     set_order(link);
+  ++n_echoed_of[link->measurer];
   if (n_echoed++ == 0)
     report_soon();
   else if (n_echoed >= ECHOED_CELLS_MAX)

@@ -23,6 +23,8 @@ typedef struct flashflow_link_t {
   ff_circuit *circuit;
   /** The measurement circuit's id. */
   circid_t circ_id;
+  /** Whose circuit it is, as the library counts measurers. */
+  uint8_t measurer;
   /** The id of the circuit by which a coordinator probes the relay, or 0. */
   circid_t probe_id;
   /** Whether we do not read from it because too much is queued for it. */

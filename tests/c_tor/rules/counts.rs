@@ -1,0 +1,41 @@
+//! The relay counts each measurer's cells as that measurer's.
+
+use ff_bwauth::measure::TeamMember;
+use ff_proto::units::BytesPerSec;
+
+use super::{LAB, Lab, measure};
+use crate::support::coordinator;
+
+/// Measures the relay by a team whose members open so many sockets and send so many Mbit/s.
+async fn assert_counted(lab: &Lab, team: &[(u16, u64)], seconds: u16) {
+    let relay = lab.relay("cap");
+    let mut plan = relay.plan(relay.key(), seconds);
+    let member = |&(sockets, rate)| TeamMember {
+        key: coordinator(),
+        sockets,
+        rate: Some(BytesPerSec::from_mbit(rate)),
+        cores: Vec::new(),
+    };
+    plan.team = team.iter().map(member).collect();
+    let outcome = measure(&plan).await;
+    println!("{team:?}: {:?}, {:?}", outcome.estimate, outcome.cells);
+    assert!(outcome.result.is_ok(), "{:?}", outcome.result);
+    assert_eq!(outcome.disputes, [], "no measurer got more than was counted for it");
+    relay.assert_in_order().await;
+}
+
+#[test]
+#[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
+fn each_measurers_cells_are_counted_as_its_own() {
+    LAB.run(async |lab| {
+        // Below the relay's limit, and above it, so that cells wait in its queues at the end.
+        assert_counted(lab, &[(2, 5), (6, 20)], 3).await;
+        assert_counted(lab, &[(6, 90), (2, 30)], 3).await;
+        assert_counted(
+            lab,
+            &[(1, 5), (1, 10), (1, 15), (1, 20), (1, 25), (1, 30), (1, 35), (1, 40)],
+            3,
+        )
+        .await;
+    });
+}
