@@ -9,12 +9,15 @@
 //!
 //! [`transit`] sends cells through relays instead, to sinks and back, with the same workers.
 //!
+//! [`exchange`] sends UDP among measurers, to find out what their networks carry.
+//!
 //! The central types are [`Order`], [`Measurer`] and [`link::Link`]. `socket.rs` and `worker.rs`
 //! are the hot path: no allocation, lock or system call per cell.
 
 pub mod bench;
 mod circuits;
 pub mod cli;
+pub mod exchange;
 mod fault;
 pub mod link;
 mod measurer;
