@@ -9,6 +9,8 @@
 //!
 //! [`transit`] sends cells through relays instead, to sinks and back, with the same workers.
 //!
+//! [`exchange`] sends UDP among measurers, to find out what their networks carry.
+//!
 //! The central types are [`Task`], [`Order`], [`Measurer`] and [`link::Link`]. `socket.rs` and `worker.rs`
 //! are the hot path: no allocation, lock or system call per cell.
 
@@ -16,6 +18,7 @@ pub mod bench;
 mod circuits;
 pub mod cli;
 pub mod config;
+pub mod exchange;
 mod fault;
 pub mod key;
 pub mod link;

@@ -39,6 +39,15 @@ impl TokenBucket {
         }
     }
 
+    /// Goes on with another rate and burst; what it holds stays, up to the new burst.
+    pub fn set_rate(&mut self, rate: BytesPerSec, burst_bytes: u64, now: MonoTime) {
+        self.fill(now);
+        self.rate = rate;
+        self.burst_bytes = i64::try_from(burst_bytes).unwrap_or(i64::MAX);
+        self.tokens_bytes = self.tokens_bytes.min(self.burst_bytes);
+        self.filled_at = now;
+    }
+
     /// Bytes that may be moved now; negative while a debt is being paid off.
     #[must_use]
     pub fn available_bytes(&self) -> i64 {
@@ -83,6 +92,18 @@ mod tests {
             moved += bytes;
         }
         assert!((7_010_000..=7_010_021).contains(&moved), "{moved} bytes in 7 s at 1,000,003 B/s");
+    }
+
+    #[test]
+    fn another_rate_gives_nothing_by_itself() {
+        let mut bucket = TokenBucket::new(BytesPerSec::new(1000), 100, MonoTime::from_micros(0));
+        bucket.take(60);
+        bucket.set_rate(BytesPerSec::new(2000), 1000, MonoTime::from_micros(10_000));
+        assert_eq!(bucket.available_bytes(), 50);
+        bucket.fill(MonoTime::from_micros(20_000));
+        assert_eq!(bucket.available_bytes(), 70);
+        bucket.set_rate(BytesPerSec::new(2000), 30, MonoTime::from_micros(20_000));
+        assert_eq!(bucket.available_bytes(), 30);
     }
 
     #[test]

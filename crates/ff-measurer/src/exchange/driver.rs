@@ -1,0 +1,425 @@
+//! The sockets of an exchange, and the thread that moves datagrams between them and [`Host`].
+//!
+//! One thread does all, with as many datagrams per system call as the kernel takes (`quinn-udp`: GSO, GRO,
+//! recvmmsg, and DF on all packets).
+
+use std::io::{self, IoSliceMut};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ff_proto::units::MonoTime;
+use mio::net::UdpSocket;
+use mio::{Events, Interest, Poll, Token, Waker};
+use quinn_udp::{RecvMeta, Transmit, UdpSockRef, UdpSocketState};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::host::{Host, Outgoing, PeerFate};
+use super::order::{ExchangeBind, ExchangeError, ExchangeOrder};
+use super::report::{HostSecond, PeerSecond};
+use crate::report::thread_cpu_time;
+
+/// The token of the waker; sockets have their place.
+const WAKER: Token = Token(usize::MAX);
+/// What is asked for as a socket's buffers: a hundredth of a second of 10 Gbit/s, several times over,
+/// because the kernel counts more than the bytes of the packets.
+const BUFFER_BYTES: usize = 32 << 20;
+/// Buffers that one system call fills.
+const RECEIVE_BUFFERS: usize = 16;
+/// Bytes of each: the longest that the kernel joins packets to.
+const RECEIVE_BYTES: usize = 65_536;
+/// Bytes of the buffer for what is sent.
+const SEND_BYTES: usize = 65_536;
+/// System calls in a turn for each direction at most, so that neither waits long for the other.
+const CALLS_PER_TURN: usize = 16;
+/// The shortest time to wait; what comes meanwhile makes larger batches.
+const LEAST_WAIT: Duration = Duration::from_micros(100);
+
+/// A host that listens, and has not been told of its peers.
+#[derive(Debug)]
+pub struct Exchange {
+    /// Its sockets.
+    sockets: Vec<Socket>,
+    /// Bytes of a data packet.
+    packet_bytes: u16,
+}
+
+/// Where a host listens, and what it got for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// The address with its port.
+    pub addr: SocketAddr,
+    /// The receive buffer that the kernel has granted, as it counts, in bytes (`net.host.rmem_max`).
+    pub receive_buffer_bytes: usize,
+    /// The send buffer that the kernel has granted, as it counts, in bytes (`net.host.wmem_max`).
+    pub send_buffer_bytes: usize,
+    /// Whether packets may be fragmented, because the system has no way to forbid it.
+    pub may_fragment: bool,
+}
+
+/// What a host reports.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum ExchangeEvent {
+    /// A second, one after its end.
+    Second(HostSecond),
+    /// All is over.
+    Done(ExchangeTotals),
+    /// The host's machine failed it.
+    Failed(Arc<ExchangeError>),
+}
+
+/// What a host did in the whole exchange.
+#[derive(Clone, Debug, Default)]
+pub struct ExchangeTotals {
+    /// With each peer.
+    pub peers: Vec<PeerTotals>,
+    /// Datagrams that were nobody's.
+    pub strangers: u64,
+    /// CPU time of the thread in microseconds.
+    pub cpu_micros: u64,
+    /// Calls by which the system did not send; what they had counts as lost.
+    pub send_errors: u64,
+    /// What the system said at the last of them.
+    pub last_send_error: Option<String>,
+}
+
+/// What a host did with a peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeerTotals {
+    /// The sums of its seconds.
+    pub counts: PeerSecond,
+    /// What became of it.
+    pub fate: PeerFate,
+}
+
+impl PeerTotals {
+    /// What was wrong with the exchange with this peer, for people; `None` when data went both ways.
+    #[must_use]
+    pub fn trouble(&self) -> Option<&'static str> {
+        let (fate, counts) = (&self.fate, &self.counts);
+        if !fate.has_answered && fate.from_elsewhere > 0 {
+            return Some("its packets come from another address than it is said to have");
+        }
+        if !fate.has_answered {
+            return Some(
+                "it did not answer: is its UDP port open to this host, and this host's to it?",
+            );
+        }
+        if counts.proven_bytes == 0 {
+            return Some(
+                "it answered, but no data arrived there: is the path's MTU smaller than the packets?",
+            );
+        }
+        if counts.false_receipts > 0 {
+            return Some("it claimed to have received what it had not");
+        }
+        (counts.received_bytes == 0).then_some("it received data, but none came from it")
+    }
+}
+
+/// An exchange that is under way. Dropping it ends it at once.
+#[derive(Debug)]
+pub struct Running {
+    /// What it reports.
+    events: UnboundedReceiver<ExchangeEvent>,
+    /// Whether it is to stop.
+    stop: Arc<AtomicBool>,
+    /// Makes it look.
+    waker: Arc<Waker>,
+    /// Its thread.
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Exchange {
+    /// Listens.
+    ///
+    /// # Errors
+    /// [`ExchangeError`]: when it makes no sense, or there is no port to be had.
+    pub fn bind(bind: &ExchangeBind) -> Result<Self, ExchangeError> {
+        bind.check()?;
+        let sockets = bind.addrs.iter().map(|addr| {
+            let failed =
+                |source| ExchangeError::Bind { addr: *addr, ports: bind.ports.clone(), source };
+            let mut last = io::Error::other("there are no ports in the range");
+            for port in bind.ports.clone() {
+                match Socket::bind(SocketAddr::new(*addr, port)) {
+                    Ok(socket) => return Ok(socket),
+                    Err(error) => last = error,
+                }
+            }
+            Err(failed(last))
+        });
+        Ok(Self { sockets: sockets.collect::<Result<_, _>>()?, packet_bytes: bind.packet_bytes })
+    }
+
+    /// Where it listens, in the order of the addresses.
+    #[must_use]
+    pub fn bound(&self) -> Vec<Bound> {
+        self.sockets.iter().map(|socket| socket.bound).collect()
+    }
+
+    /// Begins, as the order says; the exchange goes on by itself.
+    ///
+    /// # Errors
+    /// [`ExchangeError`]: when the order cannot be carried out, or no thread can be started.
+    pub fn begin(mut self, order: &ExchangeOrder) -> Result<Running, ExchangeError> {
+        let listening: Vec<_> = self.bound().iter().map(|bound| bound.addr).collect();
+        order.check(&listening)?;
+        let failed = |what| move |source| ExchangeError::Host { what, source };
+        let poll = Poll::new().map_err(failed("its sockets cannot be waited for"))?;
+        for (place, socket) in self.sockets.iter_mut().enumerate() {
+            let interest = Interest::READABLE | Interest::WRITABLE;
+            let registered = poll.registry().register(&mut socket.udp, Token(place), interest);
+            registered.map_err(failed("its sockets cannot be waited for"))?;
+        }
+        let waker = Waker::new(poll.registry(), WAKER).map_err(failed("it cannot be woken"))?;
+        let (waker, stop) = (Arc::new(waker), Arc::new(AtomicBool::new(false)));
+        let (to, events) = unbounded_channel();
+        let zero = Instant::now();
+        let begin = MonoTime::from(order.start_in);
+        let host = Host::new(order, self.packet_bytes, rand::random, MonoTime::default(), begin);
+        let turn = Turn { host, sockets: self.sockets, poll, zero, stop: stop.clone(), to };
+        let thread = std::thread::Builder::new().name("ff-exchange".to_owned());
+        let thread =
+            thread.spawn(move || turn.run()).map_err(failed("a thread cannot be started"))?;
+        Ok(Running { events, stop, waker, thread: Some(thread) })
+    }
+}
+
+impl Running {
+    /// The next event; `None` after the last.
+    pub async fn next(&mut self) -> Option<ExchangeEvent> {
+        self.events.recv().await
+    }
+
+    /// The next event, outside of a runtime; `None` after the last.
+    pub fn blocking_next(&mut self) -> Option<ExchangeEvent> {
+        self.events.blocking_recv()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // A wake-up fails only when the poll is gone, and then the thread is.
+        let _ = self.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            // A panic has been printed; there is nobody left to tell.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A socket of one family.
+#[derive(Debug)]
+struct Socket {
+    /// The socket.
+    udp: UdpSocket,
+    /// What the kernel can do with it.
+    state: UdpSocketState,
+    /// Where it listens.
+    bound: Bound,
+}
+
+impl Socket {
+    /// Listens at an address, with buffers as large as the system allows.
+    fn bind(addr: SocketAddr) -> io::Result<Self> {
+        let udp = UdpSocket::bind(addr)?;
+        let state = UdpSocketState::new(UdpSockRef::from(&udp))?;
+        // What is granted is reported, so that a refusal needs no report of its own.
+        let _ = state.set_recv_buffer_size(UdpSockRef::from(&udp), BUFFER_BYTES);
+        let _ = state.set_send_buffer_size(UdpSockRef::from(&udp), BUFFER_BYTES);
+        let bound = Bound {
+            addr: udp.local_addr()?,
+            receive_buffer_bytes: state.recv_buffer_size(UdpSockRef::from(&udp))?,
+            send_buffer_bytes: state.send_buffer_size(UdpSockRef::from(&udp))?,
+            may_fragment: state.may_fragment(),
+        };
+        Ok(Self { udp, state, bound })
+    }
+
+    /// Sends what the buffer holds.
+    fn send(&self, outgoing: Outgoing, buffer: &[u8]) -> io::Result<()> {
+        let transmit = Transmit {
+            destination: outgoing.to,
+            ecn: None,
+            contents: &buffer[..outgoing.len],
+            segment_size: (outgoing.each < outgoing.len).then_some(outgoing.each),
+            src_ip: None,
+        };
+        self.state.try_send(UdpSockRef::from(&self.udp), &transmit)
+    }
+}
+
+/// What the thread has.
+struct Turn {
+    /// The exchange.
+    host: Host,
+    /// Its sockets.
+    sockets: Vec<Socket>,
+    /// Waits for them.
+    poll: Poll,
+    /// The exchange's zero.
+    zero: Instant,
+    /// Whether it is to stop.
+    stop: Arc<AtomicBool>,
+    /// Where events go.
+    to: UnboundedSender<ExchangeEvent>,
+}
+
+impl Turn {
+    /// Moves datagrams until the exchange is over.
+    fn run(mut self) {
+        let mut outbox = Outbox::new();
+        let mut inbox = vec![0; RECEIVE_BUFFERS * RECEIVE_BYTES];
+        let mut totals = ExchangeTotals::default();
+        let mut events = Events::with_capacity(8);
+        while !self.stop.load(Ordering::Relaxed) {
+            let has_received = self.receive(&mut inbox);
+            let has_sent = self.transmit(&mut outbox, &mut totals);
+            let now = self.now();
+            while let Some(second) = self.host.poll_second(now) {
+                totals.add(&second);
+                if self.to.send(ExchangeEvent::Second(second)).is_err() {
+                    return;
+                }
+            }
+            if self.host.is_over(now) {
+                return self.finish(totals);
+            }
+            if has_received || has_sent {
+                continue;
+            }
+            let wait = self.host.poll_timeout(now).max(LEAST_WAIT);
+            if let Err(source) = self.poll.poll(&mut events, Some(wait))
+                && source.kind() != io::ErrorKind::Interrupted
+            {
+                let error =
+                    ExchangeError::Host { what: "its sockets cannot be waited for", source };
+                // Nobody is there to be told when it fails.
+                let _ = self.to.send(ExchangeEvent::Failed(Arc::new(error)));
+                return;
+            }
+        }
+    }
+
+    /// Reports the totals.
+    fn finish(self, mut totals: ExchangeTotals) {
+        for (total, (index, fate)) in totals.peers.iter_mut().zip(self.host.fates()) {
+            debug_assert_eq!(total.counts.index, index, "both are in the order's order");
+            total.fate = fate;
+        }
+        totals.cpu_micros = MonoTime::from(thread_cpu_time()).micros();
+        // Nobody is there to be told when it fails.
+        let _ = self.to.send(ExchangeEvent::Done(totals));
+    }
+
+    /// Takes in what has come; whether there may be more.
+    fn receive(&mut self, buffer: &mut [u8]) -> bool {
+        let mut is_more = false;
+        for socket in 0..self.sockets.len() {
+            is_more |= (0..CALLS_PER_TURN).all(|_| self.receive_once(socket, buffer));
+        }
+        is_more
+    }
+
+    /// One system call's worth of datagrams; whether there may be more.
+    fn receive_once(&mut self, socket: usize, buffer: &mut [u8]) -> bool {
+        let mut chunks = buffer.chunks_exact_mut(RECEIVE_BYTES);
+        let mut slices: [IoSliceMut<'_>; RECEIVE_BUFFERS] =
+            std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()));
+        let mut metas = [RecvMeta::default(); RECEIVE_BUFFERS];
+        let Socket { udp, state, .. } = &self.sockets[socket];
+        let count = match state.recv(UdpSockRef::from(udp), &mut slices, &mut metas) {
+            Ok(count) => count,
+            // Errors of datagrams that were sent before come back here, each once.
+            Err(error) => return error.kind() != io::ErrorKind::WouldBlock,
+        };
+        let now = self.now();
+        for (meta, slice) in metas.iter().zip(&slices).take(count) {
+            for datagram in slice[..meta.len].chunks(meta.stride.max(1)) {
+                self.host.handle_datagram(meta.addr, datagram, now);
+            }
+        }
+        true
+    }
+
+    /// Sends what may be sent; whether there may be more.
+    fn transmit(&mut self, outbox: &mut Outbox, totals: &mut ExchangeTotals) -> bool {
+        for _ in 0..CALLS_PER_TURN {
+            let now = self.now();
+            let Some(outgoing) = outbox.next(&mut self.host, &self.sockets, now) else {
+                return false;
+            };
+            let socket = self
+                .sockets
+                .iter()
+                .find(|socket| socket.bound.addr.is_ipv4() == outgoing.to.is_ipv4());
+            let Some(socket) = socket else { continue };
+            match socket.send(outgoing, &outbox.buffer) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    outbox.kept = Some(outgoing);
+                    return false;
+                }
+                Err(error) => {
+                    totals.send_errors += 1;
+                    totals.last_send_error = Some(format!("{}: {error}", outgoing.to));
+                }
+            }
+        }
+        true
+    }
+
+    /// The time, since the exchange's zero.
+    fn now(&self) -> MonoTime {
+        MonoTime::from(self.zero.elapsed())
+    }
+}
+
+/// What is on its way to the socket.
+struct Outbox {
+    /// The datagrams.
+    buffer: Vec<u8>,
+    /// What the socket did not take the last time.
+    kept: Option<Outgoing>,
+}
+
+impl Outbox {
+    /// An empty one, with the filling of packets.
+    fn new() -> Self {
+        let mut buffer = vec![0; SEND_BYTES];
+        rand::fill(&mut buffer[..]);
+        Self { buffer, kept: None }
+    }
+
+    /// What is to be sent next.
+    fn next(&mut self, host: &mut Host, sockets: &[Socket], now: MonoTime) -> Option<Outgoing> {
+        let segments = sockets.iter().map(|socket| socket.state.max_gso_segments()).min();
+        let poll = || host.poll_transmit(now, segments.unwrap_or(1), &mut self.buffer);
+        self.kept.take().or_else(poll)
+    }
+}
+
+impl ExchangeTotals {
+    /// Adds a second.
+    fn add(&mut self, second: &HostSecond) {
+        self.strangers += second.strangers;
+        if self.peers.is_empty() {
+            self.peers = second
+                .peers
+                .iter()
+                .map(|peer| PeerTotals {
+                    counts: PeerSecond { index: peer.index, ..PeerSecond::default() },
+                    fate: PeerFate::default(),
+                })
+                .collect();
+        }
+        for (total, peer) in self.peers.iter_mut().zip(&second.peers) {
+            total.counts.add(peer);
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! How fast to send: a token bucket, and the law by which its rate follows what the path carries.
+//!
+//! The law is that of TCP Westwood, without a window: additive increase, and after loss a decrease to what
+//! was seen to arrive (here to 98 % of it, so that queues empty), not to a half. It ends just around what
+//! the path carries, where half of the seconds are full ones and loss stays about at the bound. At the
+//! beginning the rate doubles each time that a window was carried, from a quarter.
+//!
+//! Loss that a decrease does not lessen is the path's own. From then on only loss above that, and half as
+//! much more, counts.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use ff_proto::rate::TokenBucket;
+use ff_proto::units::{BytesPerSec, MonoTime};
+
+/// The length of a tick: packets of one block are of one.
+pub(super) const TICK: Duration = Duration::from_millis(100);
+/// Ticks in a window, over which loss is judged.
+const WINDOW_TICKS: u32 = 5;
+/// So many ticks after a window, proof of a packet shows that what is missing of the window is lost:
+/// receipts are repeated within this time.
+const REPEAT_TICKS: u32 = 2;
+/// Ticks after which a window is judged anyway.
+const JUDGE_TICKS: u32 = 10;
+/// Loss above which a window is lossy, in thousandths.
+pub(super) const LOSS_BOUND_PERMILLE: u64 = 10;
+/// The greatest loss that may be the path's own, in thousandths.
+const MAX_OWN_LOSS_PERMILLE: u64 = 50;
+/// Loss above which one window is enough to slow down, in thousandths.
+const HEAVY_LOSS_PERMILLE: u64 = 100;
+/// Lossy windows one after another that slow the sender down.
+const LOSSY_WINDOWS: u8 = 3;
+/// Packets that must be lost for a window to be lossy: of few packets one says nothing.
+const LOSSY_PACKETS: u32 = 3;
+/// The rate after a decrease, in thousandths of what arrived.
+const DECREASE_PERMILLE: u64 = 980;
+/// The increase after a window without loss, in parts of the rate after the last decrease.
+const INCREASE_PART: u64 = 400;
+/// Windows without loss after which the increase doubles.
+const PATIENCE_WINDOWS: u8 = 4;
+/// How often it doubles at most.
+const MAX_DOUBLINGS: u8 = 3;
+/// The first rate is so small a part of the greatest.
+const START_PART: u64 = 4;
+/// Packets a second that are always sent, so that there is something to be proven.
+const LEAST_PACKETS: u64 = 20;
+/// The bucket's depth in time: how much a sender that did not run may catch up.
+const BURST: Duration = Duration::from_millis(4);
+/// Packets that the bucket holds at least.
+const LEAST_BURST_PACKETS: u64 = 2;
+/// The most that the bucket holds, in bytes: shallow queues hold no more.
+const MAX_BURST_BYTES: u64 = 512 * 1024;
+
+/// Lets packets through at a rate, never more in any time than the rate and one burst.
+pub(super) struct Pacer {
+    /// Gives permission.
+    bucket: TokenBucket,
+    /// The rate.
+    rate: BytesPerSec,
+    /// Bytes of a packet.
+    packet_bytes: u64,
+}
+
+impl Pacer {
+    /// A pacer with nothing saved up.
+    pub(super) fn new(rate: BytesPerSec, packet_bytes: u64, now: MonoTime) -> Self {
+        let mut bucket = TokenBucket::new(rate, Self::burst_of(rate, packet_bytes), now);
+        bucket.take(Self::burst_of(rate, packet_bytes));
+        Self { bucket, rate, packet_bytes }
+    }
+
+    /// The burst at a rate.
+    fn burst_of(rate: BytesPerSec, packet_bytes: u64) -> u64 {
+        let least = packet_bytes.saturating_mul(LEAST_BURST_PACKETS);
+        rate.bytes_in(BURST).min(MAX_BURST_BYTES).max(least)
+    }
+
+    /// The most that goes at once, in bytes.
+    #[cfg(test)]
+    pub(super) fn burst_bytes(&self) -> u64 {
+        Self::burst_of(self.rate, self.packet_bytes)
+    }
+
+    /// Changes the rate; nothing is given for it.
+    pub(super) fn set_rate(&mut self, rate: BytesPerSec, now: MonoTime) {
+        if rate != self.rate {
+            self.bucket.set_rate(rate, Self::burst_of(rate, self.packet_bytes), now);
+            self.rate = rate;
+        }
+    }
+
+    /// How many packets may go now.
+    pub(super) fn packets(&mut self, now: MonoTime) -> u64 {
+        self.bucket.fill(now);
+        u64::try_from(self.bucket.available_bytes()).unwrap_or(0) / self.packet_bytes
+    }
+
+    /// Notes that bytes go; control packets may go into debt.
+    pub(super) fn take(&mut self, bytes: u64) {
+        self.bucket.take(bytes);
+    }
+
+    /// When so many packets may go, counted from the last question.
+    pub(super) fn time_until(&self, packets: u64) -> Duration {
+        self.bucket.time_until(packets.saturating_mul(self.packet_bytes))
+    }
+}
+
+/// The rate towards one peer, by what is proven to arrive.
+pub(super) struct Pace {
+    /// The rate now.
+    rate: BytesPerSec,
+    /// The greatest rate.
+    most: BytesPerSec,
+    /// The least rate.
+    least: BytesPerSec,
+    /// The rate after the last decrease, or the greatest.
+    base: BytesPerSec,
+    /// Bytes of a packet.
+    packet_bytes: u64,
+    /// Whether it still doubles.
+    is_starting: bool,
+    /// Windows that are not judged yet.
+    windows: VecDeque<Window>,
+    /// The last tick of which a packet is proven.
+    newest_proven: u32,
+    /// Windows up to this one say nothing, because the rate was another.
+    ignored: Option<u32>,
+    /// Windows without loss since the increase doubled.
+    clean: u8,
+    /// How often the increase has doubled.
+    doublings: u8,
+    /// Lossy windows one after another.
+    lossy: u8,
+    /// The most that arrived in one of them, a second.
+    arrived: BytesPerSec,
+    /// Loss above which a window is lossy, in thousandths.
+    bound_permille: u64,
+    /// The loss that led to the last decrease, until a window is without loss.
+    decreased_for_permille: Option<u64>,
+}
+
+/// Packets of one window.
+#[derive(Clone, Copy)]
+struct Window {
+    /// Windows since the beginning.
+    index: u32,
+    /// Packets that were sent.
+    sent: u32,
+    /// Packets that are proven.
+    proven: u32,
+}
+
+impl Pace {
+    /// The pace at the beginning.
+    pub(super) fn new(most: BytesPerSec, packet_bytes: u64) -> Self {
+        let least = BytesPerSec::new(packet_bytes.saturating_mul(LEAST_PACKETS).min(most.get()));
+        Self {
+            rate: BytesPerSec::new(most.get() / START_PART).max(least),
+            most,
+            least,
+            base: most,
+            packet_bytes,
+            is_starting: true,
+            windows: VecDeque::new(),
+            newest_proven: 0,
+            ignored: None,
+            clean: 0,
+            doublings: 0,
+            lossy: 0,
+            arrived: BytesPerSec::new(0),
+            bound_permille: LOSS_BOUND_PERMILLE,
+            decreased_for_permille: None,
+        }
+    }
+
+    /// Notes a packet sent in this tick.
+    pub(super) fn sent(&mut self, tick: u32) {
+        let index = tick / WINDOW_TICKS;
+        match self.windows.back_mut() {
+            Some(window) if window.index == index => window.sent += 1,
+            _ => self.windows.push_back(Window { index, sent: 1, proven: 0 }),
+        }
+    }
+
+    /// Notes that packets of a tick have arrived.
+    pub(super) fn proven(&mut self, tick: u32, packets: u16) {
+        self.newest_proven = self.newest_proven.max(tick);
+        let index = tick / WINDOW_TICKS;
+        if let Some(window) = self.windows.iter_mut().find(|window| window.index == index) {
+            window.proven += u32::from(packets);
+        }
+    }
+
+    /// Judges the windows of which enough is known.
+    pub(super) fn judge(&mut self, tick: u32) {
+        while let Some(window) = self.windows.front().copied() {
+            let end = (window.index + 1) * WINDOW_TICKS;
+            if self.newest_proven < end + REPEAT_TICKS && tick < end + JUDGE_TICKS {
+                break;
+            }
+            self.windows.pop_front();
+            if self.ignored.is_none_or(|ignored| window.index > ignored) {
+                self.judge_window(window, tick);
+            }
+        }
+    }
+
+    /// The peer is silent: half the rate, when it comes back.
+    pub(super) fn silence(&mut self, tick: u32) {
+        self.is_starting = false;
+        self.decrease_to(BytesPerSec::new(self.rate.get() / 2), tick);
+    }
+
+    /// The rate.
+    pub(super) fn rate(&self) -> BytesPerSec {
+        self.rate
+    }
+
+    /// Draws the conclusion from a window.
+    fn judge_window(&mut self, window: Window, tick: u32) {
+        let lost = window.sent.saturating_sub(window.proven);
+        let permille = u64::from(lost) * 1000 / u64::from(window.sent.max(1));
+        if lost < LOSSY_PACKETS || permille <= self.bound_permille {
+            return self.increase();
+        }
+        let arrived = u64::from(window.proven).saturating_mul(self.packet_bytes);
+        let window_millis = TICK.as_millis() * u128::from(WINDOW_TICKS);
+        let per_sec = arrived * 1000 / u64::try_from(window_millis).unwrap_or(1);
+        self.arrived = self.arrived.max(BytesPerSec::new(per_sec));
+        self.is_starting = false;
+        (self.clean, self.doublings) = (0, 0);
+        self.lossy += 1;
+        let is_heavy = permille > HEAVY_LOSS_PERMILLE;
+        if self.lossy < LOSSY_WINDOWS && !is_heavy {
+            return;
+        }
+        let in_vain = |before| permille * 3 >= before * 2 && permille <= MAX_OWN_LOSS_PERMILLE;
+        if self.decreased_for_permille.is_some_and(in_vain) {
+            self.bound_permille = permille * 3 / 2;
+        } else {
+            let arrived = self.arrived.get().saturating_mul(DECREASE_PERMILLE) / 1000;
+            self.decrease_to(BytesPerSec::new(arrived), tick);
+            self.decreased_for_permille = Some(permille);
+        }
+        (self.lossy, self.arrived) = (0, BytesPerSec::new(0));
+    }
+
+    /// Raises the rate after a window without loss.
+    fn increase(&mut self) {
+        (self.lossy, self.arrived) = (0, BytesPerSec::new(0));
+        self.decreased_for_permille = None;
+        let step = if self.is_starting {
+            self.rate.get()
+        } else {
+            self.clean += 1;
+            if self.clean > PATIENCE_WINDOWS {
+                (self.clean, self.doublings) = (1, (self.doublings + 1).min(MAX_DOUBLINGS));
+            }
+            (self.base.get() / INCREASE_PART).max(1) << self.doublings
+        };
+        self.rate = BytesPerSec::new(self.rate.get().saturating_add(step)).min(self.most);
+        self.is_starting &= self.rate < self.most;
+    }
+
+    /// Lowers the rate; windows of before say nothing any more.
+    fn decrease_to(&mut self, rate: BytesPerSec, tick: u32) {
+        self.rate = rate.min(self.rate).max(self.least);
+        self.base = self.rate;
+        self.ignored = Some(tick / WINDOW_TICKS);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn never_more_than_the_rate_and_one_burst_in_any_window(
+            rate in 10_000_u64..1_000_000_000,
+            steps in proptest::collection::vec((0_u64..20_000, any::<bool>()), 1..200),
+        ) {
+            let (rate, packet) = (BytesPerSec::new(rate), 1452);
+            let mut pacer = Pacer::new(rate, packet, MonoTime::from_micros(0));
+            let (mut now, mut sent) = (0, vec![]);
+            for (step, is_slower) in steps {
+                now += step;
+                let time = MonoTime::from_micros(now);
+                // A rate that changes between the greatest and less is no way to get more.
+                pacer.set_rate(if is_slower { rate.scale(0.5) } else { rate }, time);
+                let packets = pacer.packets(time);
+                pacer.take(packets * packet);
+                sent.push((now, packets * packet));
+            }
+            let burst = Pacer::new(rate, packet, MonoTime::from_micros(0)).burst_bytes();
+            for (first, &(from, _)) in sent.iter().enumerate() {
+                let mut bytes = 0;
+                for &(to, more) in &sent[first..] {
+                    bytes += more;
+                    let most = rate.bytes_in(Duration::from_micros(to - from)) + burst + 1;
+                    prop_assert!(bytes <= most, "{bytes} in {} us, at most {most}", to - from);
+                }
+            }
+        }
+
+        #[test]
+        fn the_rate_stays_within_its_bounds_whatever_arrives(
+            windows in proptest::collection::vec((1_u32..5000, 0_u32..6000), 1..200),
+        ) {
+            let most = BytesPerSec::from_mbit(100);
+            let mut pace = Pace::new(most, 1452);
+            for (index, (sent, proven)) in (0..).zip(windows) {
+                pace.windows.push_back(Window { index, sent, proven });
+                pace.judge(index * WINDOW_TICKS + 50);
+                prop_assert!(pace.rate() <= most && pace.rate().get() >= 20 * 1452);
+            }
+        }
+    }
+
+    /// Rates over `seconds` of a path that lets so much through and loses a share of it besides.
+    fn rates(path: BytesPerSec, random_loss: f64, seconds: u32) -> Vec<BytesPerSec> {
+        let mut pace = Pace::new(BytesPerSec::from_mbit(1000), 1452);
+        (0..seconds * 10)
+            .map(|tick| {
+                let packets =
+                    |rate: BytesPerSec| u32::try_from(rate.bytes_in(TICK) / 1452).unwrap();
+                (0..packets(pace.rate())).for_each(|_| pace.sent(tick));
+                let arrives = pace.rate().min(path).scale(1.0 - random_loss);
+                pace.proven(tick, u16::try_from(packets(arrives)).unwrap());
+                pace.judge(tick);
+                pace.rate()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn it_ends_near_what_the_path_carries() {
+        let rates = rates(BytesPerSec::from_mbit(100), 0.0, 60);
+        for (tick, rate) in rates.iter().enumerate().skip(50) {
+            let share = rate.mbit() / 100.0;
+            assert!((0.95..1.06).contains(&share), "{share} of the path at tick {tick}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_carries_all_is_filled_within_two_seconds() {
+        let rates = rates(BytesPerSec::from_mbit(2000), 0.0, 3);
+        assert!(rates[19..].iter().all(|rate| *rate == BytesPerSec::from_mbit(1000)), "{rates:?}");
+    }
+
+    #[test]
+    fn loss_that_has_nothing_to_do_with_the_rate_does_not_stop_it() {
+        let rates = rates(BytesPerSec::from_mbit(2000), 0.03, 60);
+        assert!(rates.last().unwrap().mbit() > 600.0, "{:?}", rates.last());
+    }
+}

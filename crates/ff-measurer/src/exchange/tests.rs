@@ -1,0 +1,4 @@
+//! Tests of whole exchanges.
+
+mod loopback;
+mod net;

@@ -1,0 +1,85 @@
+//! Exchanges over real sockets on loopback.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use ff_proto::units::BytesPerSec;
+use zeroize::Zeroizing;
+
+use super::super::*;
+
+/// A host that listens on loopback.
+pub(super) fn bind() -> Exchange {
+    let bind = ExchangeBind {
+        addrs: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+        ports: 0..=0,
+        packet_bytes: DEFAULT_PACKET_BYTES,
+    };
+    Exchange::bind(&bind).expect("loopback has a free port")
+}
+
+/// The order of one of these hosts, which exchange at these rates.
+pub(super) fn order(
+    addrs: &[SocketAddr],
+    index: usize,
+    rates: &[BytesPerSec],
+    secs: u64,
+) -> ExchangeOrder {
+    let rate = pair_rates(rates);
+    let peer = |(place, addr): (usize, &SocketAddr)| ExchangePeer {
+        index: u8::try_from(place).expect("few hosts"),
+        addr: *addr,
+        rate: rate[index][place],
+    };
+    ExchangeOrder {
+        session: [7; 16],
+        key: Zeroizing::new([3; 32]),
+        index: u8::try_from(index).expect("few hosts"),
+        peers: addrs.iter().enumerate().filter(|(place, _)| *place != index).map(peer).collect(),
+        rate: rates[index],
+        duration: Duration::from_secs(secs),
+        start_in: Duration::from_millis(300),
+    }
+}
+
+/// All seconds and the totals of an exchange.
+pub(super) fn drain(mut running: Running) -> (Vec<HostSecond>, ExchangeTotals) {
+    let mut seconds = Vec::new();
+    loop {
+        match running.blocking_next().expect("an exchange ends with its totals") {
+            ExchangeEvent::Second(second) => seconds.push(second),
+            ExchangeEvent::Done(totals) => return (seconds, totals),
+            ExchangeEvent::Failed(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn three_measurers_exchange_at_their_rate_and_count_the_same() {
+    let rates = [BytesPerSec::from_mbit(40); 3];
+    let hosts = [bind(), bind(), bind()];
+    let addrs = hosts.each_ref().map(|host| host.bound()[0].addr);
+    let began = Instant::now();
+    let mut index = 0;
+    let running = hosts.map(|host| {
+        index += 1;
+        host.begin(&order(&addrs, index - 1, &rates, 3)).expect("the order is a good one")
+    });
+    let mut said = Said::new();
+    for (index, running) in (0..).zip(running) {
+        let (seconds, totals) = drain(running);
+        assert_eq!(seconds.iter().map(|second| second.second).collect::<Vec<_>>(), [0, 1, 2]);
+        for peer in &totals.peers {
+            assert_eq!(peer.trouble(), None, "{totals:?}");
+        }
+        assert_eq!((totals.strangers, totals.send_errors), (0, 0), "{totals:?}");
+        said.insert(index, seconds);
+    }
+    assert!(began.elapsed() < Duration::from_secs(8), "it ends at its deadline");
+    for host in 0..3 {
+        let capacity = capacity(host, &said, WARM_UP_SECS..3).expect("there is a second");
+        let share = capacity.rate.mbit() / 40.0;
+        // The upper bound is exact; how much of a second a busy machine gives is not.
+        assert!((0.8..=1.01).contains(&share), "{share} of the rate: {capacity:?}");
+    }
+}
