@@ -16,7 +16,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::v3bw::read::Reading;
-use super::v3bw::{BandwidthFile, SOFTWARE};
+use super::v3bw::{BandwidthFile, MAX_FILE_AGE_SECS, SOFTWARE};
 use crate::files::{self, FileError, Readers};
 use crate::period::Fingerprint;
 use crate::utc::Utc;
@@ -55,6 +55,13 @@ pub struct Last {
 }
 
 impl Last {
+    /// Whether authorities vote with it at this time.
+    #[must_use]
+    pub fn is_voted(&self, now_unix_secs: u64) -> bool {
+        let age = now_unix_secs.saturating_sub(self.reading.unix_secs);
+        age <= MAX_FILE_AGE_SECS && self.reading.lines.iter().any(|line| line.votes)
+    }
+
     /// What authorities vote for, in kilobytes a second, if they read it in time.
     #[must_use]
     pub fn votes(&self) -> BTreeMap<Fingerprint, u64> {

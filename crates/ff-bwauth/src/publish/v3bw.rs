@@ -79,8 +79,8 @@ pub struct Header {
 /// What measured, and for whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Generator {
-    /// When it was started; the hour is written.
-    pub started: Utc,
+    /// When it was started, where that is known; the hour is written.
+    pub started: Option<Utc>,
     /// Version of the tor whose consensus was used.
     pub tor_version: Option<String>,
     /// Nickname of the authority that votes with the file.

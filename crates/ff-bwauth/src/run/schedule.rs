@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
@@ -13,9 +12,10 @@ use ff_proto::units::BytesPerSec;
 use serde::Serialize;
 use zeroize::Zeroizing;
 
+use super::documents;
 use crate::cli::ScheduleArgs;
 use crate::network::consensus::{Consensus, Entry};
-use crate::network::descriptors::{Descriptor, Descriptors};
+use crate::network::descriptors::Descriptor;
 use crate::period::allocate::{self, divide_links, links_for};
 use crate::period::schedule::{Rules, Schedule};
 use crate::period::seed::{mixed, of_period};
@@ -74,19 +74,8 @@ struct Share {
 /// # Errors
 /// When a file cannot be read.
 pub(super) fn run(args: &ScheduleArgs) -> Result<ExitCode> {
-    let consensus = Consensus::parse(&read(&args.consensus)?)
-        .with_context(|| format!("Failed to read {}", args.consensus.display()))?;
-    let mut described = HashMap::new();
-    for path in &args.descriptors {
-        let Descriptors { relays, skipped } = Descriptors::parse(&read(path)?);
-        for error in skipped {
-            super::note(&format!("{} is skipped from {error}", path.display()));
-        }
-        if relays.is_empty() {
-            bail!("{} has no descriptor in it", path.display());
-        }
-        described.extend(relays);
-    }
+    let consensus = documents::consensus(&args.consensus)?;
+    let described = documents::descriptors(&args.descriptors)?;
     let mut relays: Vec<Relay> =
         consensus.relays.iter().map(|entry| relay(entry, &described, args)).collect();
     // Nobody knows here who came first, and by fingerprint whoever chooses a small one would.
@@ -130,16 +119,6 @@ fn seed(args: &ScheduleArgs, consensus: &Consensus) -> Result<Zeroizing<[u8; 32]
         .valid_after_unix_secs()
         .with_context(|| format!("{consensus_file}: valid-after cannot be read"))?;
     Ok(of_period(&random, &secret, valid_after / (u64::from(args.hours) * 3600)))
-}
-
-/// The text of a file.
-fn read(path: &Path) -> Result<String> {
-    let bytes = fs::read(path).with_context(|| format!("Failed to read {}", path.display()))?;
-    if bytes.starts_with(b"\xfd7zXZ") {
-        bail!("{} is compressed: unpack it first, with xz -dk", path.display());
-    }
-    // Contact lines may be of any encoding.
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// A relay of the consensus, with what its descriptor says.

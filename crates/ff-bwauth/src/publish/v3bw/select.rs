@@ -32,8 +32,8 @@ pub struct Publication {
     pub now_unix_secs: u64,
     /// The age above which a result is not used.
     pub max_age_secs: u64,
-    /// When the program that measures was started, in seconds since 1970.
-    pub generator_started_unix_secs: u64,
+    /// When the program that measures was started, in seconds since 1970, where it is known.
+    pub generator_started_unix_secs: Option<u64>,
     /// Relays in the consensus; 0 when it is not known, and then nobody votes with the file.
     pub consensus_relays: u64,
     /// When the consensus became valid. If it is known, `directory` has all relays of it, and no other is
@@ -301,7 +301,10 @@ impl<'a> Decisions<'a> {
             recent: self.recent_counts(),
             time_to_report_half_network_secs: self.half_network_secs(),
             generator: Generator {
-                started: Utc::from_unix_secs(publication.generator_started_unix_secs)?,
+                started: publication
+                    .generator_started_unix_secs
+                    .map(Utc::from_unix_secs)
+                    .transpose()?,
                 tor_version: publication.tor_version.clone(),
                 dirauth_nickname: publication.dirauth_nickname.clone(),
             },
