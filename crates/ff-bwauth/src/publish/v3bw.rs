@@ -27,15 +27,17 @@ use crate::period::Fingerprint;
 use crate::publish::together::Share;
 use crate::utc::{OutOfRange, Utc};
 
+pub(crate) mod decision;
 pub(crate) mod hold;
 pub mod read;
 mod reason;
 mod render;
-pub(crate) mod select;
+mod select;
 
+pub use decision::{Decision, Standing};
 pub use hold::Held;
 pub use reason::{NoNumber, NotScheduled};
-pub use select::{Decision, Decisions, Publication, Standing};
+pub use select::{Decisions, Publication};
 
 /// What calls itself the file's software.
 pub const SOFTWARE: &str = "flashflow";
