@@ -133,7 +133,7 @@ impl<'a> Coordinator<'a> {
         let publication = Publication {
             now_unix_secs: unix_secs(),
             max_age_secs: MAX_FILE_AGE_SECS,
-            generator_started_unix_secs: self.started_unix_secs,
+            generator_started_unix_secs: Some(self.started_unix_secs),
             consensus_relays: relays.len() as u64,
             directory: self
                 .outcomes

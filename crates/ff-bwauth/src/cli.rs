@@ -17,7 +17,7 @@ use tor_llcrypto::pk::ed25519::Ed25519Identity;
 
 pub use self::schedule::ScheduleArgs;
 pub use self::transit::TransitArgs;
-pub use self::v3bw::V3bw;
+pub use self::v3bw::{ScalingName, V3bw, WriteArgs};
 
 /// What tor accepts as the BandwidthRate of a relay, in bytes per second: or.h,
 /// RELAY_REQUIRED_MIN_BANDWIDTH and ROUTER_MAX_DECLARED_BANDWIDTH.

@@ -112,11 +112,21 @@ fn temporary_with(path: &Path, bytes: &[u8], readers: Readers) -> io::Result<Nam
     Ok(file)
 }
 
+/// How temporary names begin.
+const PREFIX: &str = ".ff-";
+/// How they end.
+const SUFFIX: &str = ".tmp";
+
 /// Temporary names are hidden, and no `*.v3bw` or `*.jsonl` matches a leftover.
 fn hidden_name() -> Builder<'static, 'static> {
     let mut builder = Builder::new();
-    builder.prefix(".ff-").suffix(".tmp");
+    builder.prefix(PREFIX).suffix(SUFFIX);
     builder
+}
+
+/// Whether a name is one of these.
+pub(crate) fn is_temporary(name: &Path) -> bool {
+    name.to_str().is_some_and(|name| name.starts_with(PREFIX) && name.ends_with(SUFFIX))
 }
 
 /// The directory a path lies in.

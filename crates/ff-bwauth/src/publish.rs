@@ -60,6 +60,9 @@ pub enum Refused {
     /// Limits are broken.
     #[error("the bandwidth file is refused: {}", sentences(_0))]
     Limits(Vec<Broken>),
+    /// The rules are none.
+    #[error(transparent)]
+    Rules(#[from] limits::BadRule),
     /// It would be no bandwidth file.
     #[error("there is no bandwidth file to write: {0}")]
     Invalid(#[from] InvalidFile),
@@ -108,6 +111,7 @@ pub fn prepare(
     outcomes: &[Outcome],
     publication: Publication,
 ) -> Result<Prepared, Refused> {
+    rules.check()?;
     let publication = beside(shelf.last(), rules, publication);
     let file = BandwidthFile::from_outcomes(outcomes, &publication)?;
     let moved = limits::moved(&file, &publication.previous, rules.max_relay_factor);

@@ -1,6 +1,7 @@
 //! Carries out a command: measures, writes the files, prints, and chooses the exit status.
 
 mod bandwidth_file;
+mod documents;
 mod schedule;
 
 use std::fs;
@@ -211,7 +212,7 @@ fn publish(dir: &Path, outcome: &Outcome, consensus_relays: u64) -> Result<PathB
     let publication = Publication {
         now_unix_secs: now,
         max_age_secs: MAX_FILE_AGE_SECS,
-        generator_started_unix_secs: outcome.started_unix_secs,
+        generator_started_unix_secs: Some(outcome.started_unix_secs),
         consensus_relays,
         ..Publication::default()
     };

@@ -32,8 +32,9 @@ def problems(document):
         document.timestamp.timetuple()
     ):
         yield "latest_bandwidth is not the timestamp"
-    if document.eligible_count != len(document.measurements):
-        yield f"{len(document.measurements)} relays, but {document.eligible_count} eligible ones"
+    measured = [line for line in document.measurements.values() if line.get("unmeasured") != "1"]
+    if document.eligible_count != len(measured):
+        yield f"{len(measured)} relays, but {document.eligible_count} eligible ones"
     for fingerprint, line in document.measurements.items():
         for key in INTEGER_KEYS & line.keys():
             if not line[key].isdigit():
@@ -43,8 +44,8 @@ def problems(document):
         if len(line["master_key_ed25519"]) != 43:
             yield f"{fingerprint}: master_key_ed25519 is {line['master_key_ed25519']}"
     under_minimum = document.eligible_count < document.min_count
-    withheld = [line for line in document.measurements.values() if line.get("vote") == "0"]
-    if len(withheld) != (len(document.measurements) if under_minimum else 0):
+    withheld = [line for line in measured if line.get("vote") == "0"]
+    if len(withheld) != (len(measured) if under_minimum else 0):
         yield f"{len(withheld)} relays are withheld"
 
 

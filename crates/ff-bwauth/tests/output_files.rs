@@ -336,7 +336,7 @@ fn a_file_authorities_would_refuse_cannot_be_made() -> TestResult {
         recent: RecentCounts::default(),
         time_to_report_half_network_secs: None,
         generator: Generator {
-            started: Utc::from_unix_secs(0)?,
+            started: Some(Utc::from_unix_secs(0)?),
             tor_version: Some("0.4.9.11".to_owned()),
             dirauth_nickname: Some("moria1".to_owned()),
         },

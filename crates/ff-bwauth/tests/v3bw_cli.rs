@@ -4,7 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use base64ct::{Base64Unpadded, Encoding};
+use ff_bwauth::outcome::{
+    CellCounts, CpuSeconds, Method, Outcome, RoundTrip, SocketCounts, TargetInfo,
+};
 use ff_bwauth::publish::v3bw::read::{Reading, Severity};
+use ff_proto::aggregate::{Draw, SecondSample, Verdict};
+use ff_proto::units::{BytesPerSec, Ratio};
 use serde_json::Value;
 
 /// The real files: each with its time, its version, and how many relays it has and may be voted for.
@@ -38,16 +44,15 @@ fn real_files_are_read_as_stem_reads_them() {
         let old = Reading::of(&fs::read(path(name)).expect("a file"), time + 259_201);
         assert_eq!(old.worst(), Some(Severity::Refused), "{name} is too old then");
         if std::env::var_os("FF_TEST_STEM").is_some_and(|value| value == "1") {
-            compare_with_stem(name, &reading);
+            compare_with_stem(name, &reading, &path(name));
         }
     }
 }
 
 /// Fails unless stem finds the same relays with the same weights.
-fn compare_with_stem(name: &str, reading: &Reading) {
+fn compare_with_stem(name: &str, reading: &Reading, path: &Path) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/read_v3bw.py");
-    let output =
-        Command::new("/usr/bin/python3").arg(script).arg(path(name)).output().expect("python");
+    let output = Command::new("/usr/bin/python3").arg(script).arg(path).output().expect("python");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).expect("text");
     let mut stems: Vec<_> = text.lines().map(str::to_owned).collect();
@@ -105,6 +110,7 @@ fn diff_says_what_authorities_would_vote_for_otherwise() {
     let mut bws: Vec<_> = text
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).expect("JSON"))
+        .filter(|object| object["fingerprint"].is_string())
         .map(|change| (change["old_bw"].as_u64(), change["new_bw"].as_u64()))
         .collect();
     bws.sort_unstable();
@@ -112,8 +118,217 @@ fn diff_says_what_authorities_would_vote_for_otherwise() {
     let output = run(&["diff", paths[0], paths[1]]);
     let text = String::from_utf8(output.stdout).expect("text");
     assert!(text.contains("+200.0 %") && text.contains("gone"), "{text}");
-    assert!(text.ends_with("2 relays changed, from 2 to 3 kB/s in all\n"), "{text}");
+    assert!(text.contains("2 relays changed, from 2 to 3 kB/s in all\n"), "{text}");
+    let all = "all relays: 81 kB/s of 81 relays before, 82 kB/s of 80 now, +1.2 %\n";
+    assert!(text.ends_with(all), "{text}");
     let output = run(&["diff", paths[0], "/dev/null"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("is it a bandwidth file?"));
     assert_eq!(output.status.code(), Some(1));
+}
+
+/// A network of relays 1 to 5 with results, in a directory of its own.
+struct Lab(tempfile::TempDir);
+
+impl Lab {
+    /// When its consensus became valid: 2026-11-20 09:00:00 UTC.
+    const VALID_AFTER: u64 = 1_795_165_200;
+
+    /// Writes its consensus, descriptors and results.
+    fn new() -> Self {
+        let lab = Self(tempfile::tempdir().expect("a directory"));
+        fs::create_dir(lab.path("results")).expect("a directory");
+        let mut consensus = "network-status-version 3\nvote-status consensus\n\
+            valid-after 2026-11-20 09:00:00\n"
+            .to_owned();
+        let mut descriptors = String::new();
+        for relay in 1..=5_u8 {
+            let fingerprint = Base64Unpadded::encode_string(&[relay; 20]);
+            let identity = Base64Unpadded::encode_string(&[relay; 32]);
+            consensus.push_str(&format!(
+                "r relay{relay} {fingerprint} AAAAAAAAAAAAAAAAAAAAAAAAAAA 2026-11-20 08:00:00 192.0.2.{relay} 9001 0\n\
+                 w Bandwidth={relay}0 Unmeasured=1\n"
+            ));
+            let spaced = format!("{relay:02X}{relay:02X} ").repeat(10);
+            descriptors.push_str(&format!(
+                "router relay{relay} 192.0.2.{relay} 9001 0 0\nfingerprint {spaced}\n\
+                 master-key-ed25519 {identity}\nbandwidth 3000000 4000000 {relay}00000\nrouter-signature\n"
+            ));
+            lab.measure(relay, 1_000_000 * u64::from(relay));
+        }
+        consensus.push_str("directory-footer\n");
+        fs::write(lab.path("consensus"), consensus).expect("a file");
+        fs::write(lab.path("descriptors"), descriptors).expect("a file");
+        lab
+    }
+
+    /// A path in it.
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Writes a result of so many bytes in each of ten seconds.
+    fn measure(&self, relay: u8, bytes: u64) {
+        let second = SecondSample { measurement_bytes: bytes, ..SecondSample::default() };
+        let outcome = Outcome {
+            target: TargetInfo {
+                address: format!("192.0.2.{relay}:9001"),
+                ed_identity: [relay; 32],
+                rsa_fingerprint: Some([relay; 20]),
+                nickname: None,
+            },
+            started_unix_secs: Self::VALID_AFTER + 60 * u64::from(relay),
+            asked_secs: 10,
+            granted_secs: Some(10),
+            ratio: Ratio::ZERO,
+            crypto: None,
+            allocated: None,
+            method: Method::Echo,
+            estimate: Some(BytesPerSec::new(bytes)),
+            draw: Draw::Value(BytesPerSec::new(bytes)),
+            limit: None,
+            result: Ok(Verdict::Conclusive),
+            seconds: vec![second; 10],
+            cells: CellCounts::default(),
+            round_trip: RoundTrip::default(),
+            cpu: CpuSeconds::default(),
+            sockets: SocketCounts::default(),
+        };
+        ff_bwauth::publish::results::write(&self.path("results"), &outcome).expect("a file");
+    }
+
+    /// The command that writes its file at a time, with more options.
+    fn args(&self, now: u64, more: &[&str]) -> Vec<String> {
+        let path = |name| self.path(name).display().to_string();
+        let mut args = ["write", "--results", &path("results"), "--consensus", &path("consensus")]
+            .map(str::to_owned)
+            .to_vec();
+        args.extend(
+            ["--descriptors", &path("descriptors"), "--out", &path("out")].map(str::to_owned),
+        );
+        args.extend(["--now".to_owned(), now.to_string()]);
+        args.extend(more.iter().map(|&word| word.to_owned()));
+        args
+    }
+
+    /// Runs it.
+    fn write(&self, now: u64, more: &[&str]) -> Output {
+        let args = self.args(now, more);
+        run(&args.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// The file that authorities find.
+    fn latest(&self) -> Option<String> {
+        fs::read_to_string(self.path("out/latest.v3bw")).ok()
+    }
+}
+
+/// The JSON object that a command has printed.
+fn object(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+        panic!("{error}: {}", String::from_utf8_lossy(&output.stderr));
+    })
+}
+
+#[test]
+fn write_makes_a_file_that_authorities_take() {
+    let lab = Lab::new();
+    let now = Lab::VALID_AFTER + 1800;
+    fs::create_dir(lab.path("out")).expect("a directory");
+    let output = lab.write(now, &["--dry-run", "--json"]);
+    let dry = object(&output);
+    assert_eq!(
+        (output.status.code(), &dry["relays"], &dry["file"]),
+        (Some(0), &5.into(), &Value::Null)
+    );
+    assert!(lab.latest().is_none(), "nothing is written");
+
+    let output = lab.write(now, &["--json", "--scaling", "sbws", "--dirauth-nickname", "moria1"]);
+    let object = object(&output);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let file = lab.path("out/2026-11-20-09-30-00.v3bw");
+    assert_eq!(object["file"], file.display().to_string());
+    // 1 and 2 MB/s, and three at bandwidth-avg.
+    assert_eq!((&object["total_bw"], &object["is_voted"]), (&12_000.into(), &true.into()));
+    let scaled = object["scaling"]["relays"].as_array().expect("rows");
+    assert_eq!((scaled.len(), object["scaling"]["lacking"].as_array().map(Vec::len)), (5, Some(4)));
+    let text = lab.latest().expect("a file");
+    let line = text.lines().find(|line| line.contains("nick=relay4")).expect("a line");
+    for part in [
+        "bw=3000 ",
+        "desc_bw_avg=3000000",
+        "desc_bw_bur=4000000",
+        "desc_bw_obs_last=400000",
+        "consensus_bandwidth=40000",
+        "consensus_bandwidth_is_unmeasured=True",
+        "bw_median=4000000",
+    ] {
+        assert!(line.contains(part), "{part} in {line}");
+    }
+    assert!(text.contains("\ndirauth_nickname=moria1\n"), "{text}");
+    let path = file.to_str().expect("a path");
+    let check = run(&["check", path, "--now", &now.to_string()]);
+    assert_eq!(check.status.code(), Some(0), "{}", String::from_utf8_lossy(&check.stdout));
+    if std::env::var_os("FF_TEST_STEM").is_some_and(|value| value == "1") {
+        compare_with_stem("ours", &Reading::of(text.as_bytes(), now), &file);
+    }
+}
+
+#[test]
+fn write_refuses_by_name_and_is_overridden_by_name() {
+    let lab = Lab::new();
+    let now = Lab::VALID_AFTER + 1800;
+    assert_eq!(lab.write(now, &[]).status.code(), Some(0));
+    let before = lab.latest();
+    let later = now + 25 * 3600;
+    let output = lab.write(later, &[]);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr.contains("the consensus is 25 hours old, and 24 at most may be (consensus-age)"),
+        "{stderr}"
+    );
+    assert_eq!(lab.latest(), before);
+    let refused = object(&lab.write(later, &["--json"]));
+    assert_eq!(refused["broken"][0]["limit"], "consensus-age");
+    let forced = lab.write(later, &["--force", "consensus-age", "--json"]);
+    assert_eq!(forced.status.code(), Some(0), "{forced:?}");
+    assert_eq!(object(&forced)["overridden"][0]["limit"], "consensus-age");
+    assert_ne!(lab.latest(), before);
+    let output = lab.write(later, &["--force", "everything"]);
+    assert_eq!(output.status.code(), Some(2));
+    fs::write(lab.path("results/results-x.jsonl"), "{}\n").expect("a file");
+    let output = lab.write(later, &[]);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(stderr.contains("results-x.jsonl:1: this is no line of a results file"), "{stderr}");
+}
+
+#[test]
+fn a_disk_that_is_full_is_one_error_and_the_file_before_stays() {
+    let lab = Lab::new();
+    let now = Lab::VALID_AFTER + 1800;
+    assert_eq!(lab.write(now, &[]).status.code(), Some(0));
+    let (before, listed) = (lab.latest(), fs::read_dir(lab.path("out")).expect("it").count());
+    // No file may have more than two blocks of 512 bytes, and to try is an error instead of a signal.
+    let mut shell = Command::new("/bin/sh");
+    shell.args([
+        "-c",
+        "trap '' XFSZ; ulimit -f 2; exec \"$@\"",
+        "sh",
+        env!("CARGO_BIN_EXE_ff-bwauth"),
+        "v3bw",
+    ]);
+    let output = shell.args(lab.args(now + 60, &[])).output().expect("it runs");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(
+        stderr.contains("failed to write") && stderr.contains("2026-11-20-09-31-00.v3bw"),
+        "{stderr}"
+    );
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    assert_eq!(lab.latest(), before);
+    assert_eq!(
+        fs::read_dir(lab.path("out")).expect("it").count(),
+        listed,
+        "nothing is left behind"
+    );
 }

@@ -74,6 +74,36 @@ impl Default for PublishRules {
     }
 }
 
+impl PublishRules {
+    /// Whether they can be kept to.
+    ///
+    /// # Errors
+    /// A sentence about the first that cannot: a factor below 1, say, which no file would keep to.
+    pub fn check(&self) -> Result<(), BadRule> {
+        let bad = |name, value: f64, least: f64, most: f64| {
+            let is_good = value.is_finite() && (least..=most).contains(&value);
+            if is_good { Ok(()) } else { Err(BadRule { name, value, least, most }) }
+        };
+        bad("max_total_factor", self.max_total_factor, 1.0, f64::MAX)?;
+        bad("max_relay_factor", self.max_relay_factor, 1.0, f64::MAX)?;
+        bad("max_moved_percent", self.max_moved_percent, 0.0, 100.0)
+    }
+}
+
+/// A rule that cannot be kept to.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[error("the rule {name} is {value}, but must be {least} to {most:e}")]
+pub struct BadRule {
+    /// Which.
+    name: &'static str,
+    /// What it is.
+    value: f64,
+    /// The least that it may be.
+    least: f64,
+    /// The most.
+    most: f64,
+}
+
 /// A limit, by which it is overridden.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -189,11 +219,10 @@ pub fn broken(
     rules: &PublishRules,
 ) -> Vec<Broken> {
     let now = publication.now_unix_secs;
-    // A file that nobody votes with is no measure of the next one: it may be the beginning.
-    let voted = last.filter(|last| !last.votes().is_empty());
+    let is_voted = last.is_some_and(|last| last.is_voted(now));
     let found = [
         (Limit::MinRelays, too_few(file, rules)),
-        (Limit::MinPercent, too_small_a_part(file, voted.is_some(), rules)),
+        (Limit::MinPercent, too_small_a_part(file, is_voted, rules)),
         (Limit::TotalFactor, total(file, &publication.previous, rules)),
         (Limit::RelayFactor, relays(file, &publication.previous, rules)),
         (Limit::ConsensusAge, consensus_age(publication, rules)),

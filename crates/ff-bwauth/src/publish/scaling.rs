@@ -60,8 +60,8 @@ pub struct Row {
     pub bw: u32,
     /// The formula's, in kilobytes a second; `None` without a descriptor.
     pub scaled_bw: Option<u64>,
-    /// Ours of the sum of ours, in percent.
-    pub percent: f64,
+    /// Ours of the sum of ours, in percent, of the relays that have both.
+    pub percent: Option<f64>,
     /// The formula's of its sum.
     pub scaled_percent: Option<f64>,
 }
@@ -99,7 +99,7 @@ impl Comparison {
                 nickname: line.nickname.clone(),
                 bw: line.bw_kilobytes().get(),
                 scaled_bw: None,
-                percent: 0.0,
+                percent: None,
                 scaled_percent: None,
             };
             relays.push((line.rsa_fingerprint, row, inputs));
@@ -116,14 +116,18 @@ impl Comparison {
     /// Fills in what follows from the weights.
     #[expect(clippy::cast_precision_loss, reason = "weights lie far below 2^53")]
     fn with_percents(scaling: Scaling, mut relays: Vec<Row>) -> Self {
-        let sum: f64 = relays.iter().map(|row| f64::from(row.bw)).sum();
+        // Those without a weight by the formula would differ by all they have.
+        let both = relays.iter().filter(|row| row.scaled_bw.is_some());
+        let sum: f64 = both.map(|row| f64::from(row.bw)).sum();
         let scaled_sum: f64 =
             relays.iter().filter_map(|row| row.scaled_bw).map(|bw| bw as f64).sum();
         let mut moved_percent = 0.0;
         for row in &mut relays {
-            row.percent = f64::from(row.bw) * 100.0 / sum;
-            row.scaled_percent = row.scaled_bw.map(|bw| bw as f64 * 100.0 / scaled_sum);
-            moved_percent += (row.percent - row.scaled_percent.unwrap_or(0.0)).abs() / 2.0;
+            let Some(bw) = row.scaled_bw else { continue };
+            let [ours, scaled] =
+                [f64::from(row.bw) / sum, bw as f64 / scaled_sum].map(|part| part * 100.0);
+            (row.percent, row.scaled_percent) = (Some(ours), Some(scaled));
+            moved_percent += (ours - scaled).abs() / 2.0;
         }
         Self { scaling, relays, moved_percent, lacking: LACKING }
     }
@@ -138,13 +142,13 @@ impl fmt::Display for Comparison {
         writeln!(f, "{:<40} {:>10} {name:>10} {:>8} {name:>8}  name", "relay", "bw", "%")?;
         for row in &self.relays {
             let scaled = row.scaled_bw.map_or("-".to_owned(), |bw| bw.to_string());
-            let percent =
-                row.scaled_percent.map_or("-".to_owned(), |percent| format!("{percent:.4}"));
+            let percents = [row.percent, row.scaled_percent]
+                .map(|percent| percent.map_or("-".to_owned(), |percent| format!("{percent:.4}")));
             let nickname = row.nickname.as_deref().unwrap_or("");
             writeln!(
                 f,
-                "{} {:>10} {scaled:>10} {:>8.4} {percent:>8}  {nickname}",
-                row.fingerprint, row.bw, row.percent
+                "{} {:>10} {scaled:>10} {:>8} {:>8}  {nickname}",
+                row.fingerprint, row.bw, percents[0], percents[1]
             )?;
         }
         writeln!(

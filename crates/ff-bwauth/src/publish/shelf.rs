@@ -14,9 +14,10 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
 use super::v3bw::read::Reading;
-use super::v3bw::{BandwidthFile, SOFTWARE};
+use super::v3bw::{BandwidthFile, MAX_FILE_AGE_SECS, SOFTWARE};
 use crate::files::{self, FileError, Readers};
 use crate::period::Fingerprint;
 use crate::utc::Utc;
@@ -55,6 +56,13 @@ pub struct Last {
 }
 
 impl Last {
+    /// Whether authorities vote with it at this time.
+    #[must_use]
+    pub fn is_voted(&self, now_unix_secs: u64) -> bool {
+        let age = now_unix_secs.saturating_sub(self.reading.unix_secs);
+        age <= MAX_FILE_AGE_SECS && self.reading.lines.iter().any(|line| line.votes)
+    }
+
     /// What authorities vote for, in kilobytes a second, if they read it in time.
     #[must_use]
     pub fn votes(&self) -> BTreeMap<Fingerprint, u64> {
@@ -115,7 +123,7 @@ impl Shelf {
     }
 
     /// Deletes files of ours that were made more than so many days ago, but not the one that the link leads
-    /// to. Returns their names.
+    /// to, and what crashes have left of others since more than a day. Returns their names.
     ///
     /// # Errors
     /// [`FileError`] when the directory cannot be read. A file that cannot be deleted stays.
@@ -126,8 +134,9 @@ impl Shelf {
         let mut deleted = Vec::new();
         for entry in entries.flatten() {
             let name = PathBuf::from(entry.file_name());
-            let is_old = made_unix_secs(&name).is_some_and(|made| made < oldest);
             let path = self.dir.join(&name);
+            let is_old = made_unix_secs(&name).is_some_and(|made| made < oldest)
+                || is_leftover(&name, &path, now_unix_secs);
             if is_old && name != latest && self.is_ours(&path) && fs::remove_file(&path).is_ok() {
                 deleted.push(name);
             }
@@ -195,6 +204,14 @@ impl Shelf {
 fn made_unix_secs(name: &Path) -> Option<u64> {
     let stamp = name.to_str()?.strip_suffix(ENDING)?;
     Utc::from_file_stamp(stamp).map(Utc::unix_secs)
+}
+
+/// Whether this is a file that a crash has left under its first name more than a day ago.
+fn is_leftover(name: &Path, path: &Path, now_unix_secs: u64) -> bool {
+    let modified =
+        || fs::symlink_metadata(path).ok()?.modified().ok()?.duration_since(UNIX_EPOCH).ok();
+    files::is_temporary(name)
+        && modified().is_some_and(|at| at.as_secs().saturating_add(DAY_SECS) < now_unix_secs)
 }
 
 /// The beginning of a file; `None` if it is not there any more.

@@ -27,15 +27,17 @@ use crate::period::Fingerprint;
 use crate::publish::together::Share;
 use crate::utc::{OutOfRange, Utc};
 
+pub(crate) mod decision;
 pub(crate) mod hold;
 pub mod read;
 mod reason;
 mod render;
-pub(crate) mod select;
+mod select;
 
+pub use decision::{Decision, Standing};
 pub use hold::Held;
 pub use reason::{NoNumber, NotScheduled};
-pub use select::{Decision, Decisions, Publication, Standing};
+pub use select::{Decisions, Publication};
 
 /// What calls itself the file's software.
 pub const SOFTWARE: &str = "flashflow";
@@ -79,8 +81,8 @@ pub struct Header {
 /// What measured, and for whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Generator {
-    /// When it was started; the hour is written.
-    pub started: Utc,
+    /// When it was started, where that is known; the hour is written.
+    pub started: Option<Utc>,
     /// Version of the tor whose consensus was used.
     pub tor_version: Option<String>,
     /// Nickname of the authority that votes with the file.

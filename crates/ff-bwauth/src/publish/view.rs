@@ -5,14 +5,15 @@ use std::collections::{BTreeMap, HashMap};
 use ff_proto::units::BytesPerSec;
 
 use super::v3bw::{DirectoryFacts, MAX_FILE_AGE_SECS, Publication};
-use crate::network::consensus::Consensus;
+use crate::network::consensus::{Consensus, Entry};
 use crate::network::descriptors::Descriptor;
+use crate::period::schedule::{Group, Schedule};
 use crate::period::{Fingerprint, Relay, group};
 
 /// A relay as a period sees it: where it listens and whose family it is in.
 #[must_use]
 pub fn relays(consensus: &Consensus, described: &HashMap<Fingerprint, Descriptor>) -> Vec<Relay> {
-    let relay = |entry: &crate::network::consensus::Entry| Relay {
+    let relay = |entry: &Entry| Relay {
         fingerprint: entry.fingerprint,
         addresses: entry.addresses(),
         family: described
@@ -24,11 +25,25 @@ pub fn relays(consensus: &Consensus, described: &HashMap<Fingerprint, Descriptor
     consensus.relays.iter().map(relay).collect()
 }
 
-/// The groups of relays that share what is measured, those of one relay left out.
+/// The groups of a schedule of these relays, as it has divided them, those of one relay left out.
 #[must_use]
-pub fn groups(relays: &[Relay]) -> Vec<Vec<Fingerprint>> {
-    let lists = group::together(relays).into_iter().filter(|list| list.len() > 1);
-    lists.map(|list| list.into_iter().map(|index| relays[index].fingerprint).collect()).collect()
+pub fn scheduled(schedule: &Schedule, relays: &[Relay]) -> Vec<Vec<Fingerprint>> {
+    let members = |group: &Group| group.members.iter().map(|&index| index as usize).collect();
+    named(schedule.groups().iter().map(members), relays)
+}
+
+/// Where no schedule is known: relays on one address, which no schedule divides. With `families`, all that a
+/// schedule of a team that is large enough has in one group.
+#[must_use]
+pub fn groups(relays: &[Relay], families: bool) -> Vec<Vec<Fingerprint>> {
+    let lists = if families { group::together(relays) } else { group::by_address(relays) };
+    named(lists.into_iter(), relays)
+}
+
+/// The fingerprints of groups' members.
+fn named(lists: impl Iterator<Item = Vec<usize>>, relays: &[Relay]) -> Vec<Vec<Fingerprint>> {
+    let several = lists.filter(|list| list.len() > 1);
+    several.map(|list| list.into_iter().map(|index| relays[index].fingerprint).collect()).collect()
 }
 
 /// What directory documents say of the relays of this consensus. Descriptors of others are passed over.
@@ -37,7 +52,7 @@ pub fn directory(
     consensus: &Consensus,
     described: &HashMap<Fingerprint, Descriptor>,
 ) -> BTreeMap<Fingerprint, DirectoryFacts> {
-    let facts = |entry: &crate::network::consensus::Entry| {
+    let facts = |entry: &Entry| {
         let descriptor = described.get(&entry.fingerprint);
         let rate = |bytes: fn(&Descriptor) -> u64| descriptor.map(bytes).map(BytesPerSec::new);
         DirectoryFacts {
@@ -54,7 +69,8 @@ pub fn directory(
     consensus.relays.iter().map(|entry| (entry.fingerprint, facts(entry))).collect()
 }
 
-/// What a bandwidth file is made with in the network of this consensus.
+/// What a bandwidth file is made with in the network of this consensus, where nothing is known of when the
+/// measurements were scheduled: only relays on one address are a group.
 #[must_use]
 pub fn publication(
     consensus: &Consensus,
@@ -64,11 +80,10 @@ pub fn publication(
     Publication {
         now_unix_secs,
         max_age_secs: MAX_FILE_AGE_SECS,
-        generator_started_unix_secs: now_unix_secs,
         consensus_relays: consensus.relays.len() as u64,
         consensus_valid_after_unix_secs: consensus.valid_after_unix_secs(),
         directory: directory(consensus, described),
-        groups: groups(&relays(consensus, described)),
+        groups: groups(&relays(consensus, described), false),
         nicknames: consensus
             .relays
             .iter()

@@ -8,8 +8,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 
+mod difference;
+mod write;
+
+use self::difference::Difference;
 use crate::cli::V3bw;
-use crate::publish::v3bw::read::{Change, Reading, Severity, diff};
+use crate::publish::v3bw::read::{Reading, Severity};
 
 /// Carries the command out.
 ///
@@ -39,10 +43,11 @@ pub(super) fn run(command: &V3bw) -> Result<ExitCode> {
             Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         V3bw::Diff { old, new, json } => {
-            let changes = diff(&usable(old)?, &usable(new)?);
-            super::print(&if *json { diff_json(&changes)? } else { diff_text(&changes) })?;
+            let difference = Difference::of(&usable(old)?, &usable(new)?);
+            super::print(&if *json { difference.json()? } else { difference.text() })?;
             Ok(ExitCode::SUCCESS)
         }
+        V3bw::Write(args) => write::run(args),
     }
 }
 
@@ -111,56 +116,4 @@ fn check_json(file: &Path, reading: &Reading) -> String {
         "findings": reading.findings,
     });
     format!("{object}\n")
-}
-
-/// The two weights, 0 for none.
-fn bws(change: &Change) -> [u64; 2] {
-    [change.old_bw, change.new_bw].map(|bw| bw.unwrap_or(0))
-}
-
-/// What has changed, for people: the greatest changes first.
-#[expect(clippy::cast_precision_loss, reason = "weights lie far below 2^53")]
-fn diff_text(changes: &[Change]) -> String {
-    let mut text = String::new();
-    let mut order: Vec<_> = changes.iter().collect();
-    order.sort_by_key(|change| std::cmp::Reverse(bws(change)[0].abs_diff(bws(change)[1])));
-    for change in order {
-        let shown = |bw: Option<u64>| bw.map_or("-".to_owned(), |bw| bw.to_string());
-        let percent = match (change.old_bw, change.new_bw) {
-            (Some(old), Some(new)) if old > 0 => {
-                format!("{:+.1} %", (new as f64 / old as f64 - 1.0) * 100.0)
-            }
-            (Some(_), None) => "gone".to_owned(),
-            _ => "new".to_owned(),
-        };
-        let name = change.nickname.as_deref().unwrap_or("").escape_debug();
-        // Writing to a string does not fail.
-        let _ = writeln!(
-            text,
-            "{} {:>10} {:>10} {percent:>10}  {name}",
-            change.fingerprint,
-            shown(change.old_bw),
-            shown(change.new_bw)
-        );
-    }
-    let sum =
-        |which: usize| changes.iter().map(|change| u128::from(bws(change)[which])).sum::<u128>();
-    let _ = writeln!(
-        text,
-        "{} relays changed, from {} to {} kB/s in all",
-        changes.len(),
-        sum(0),
-        sum(1)
-    );
-    text
-}
-
-/// The same for programs.
-fn diff_json(changes: &[Change]) -> Result<String> {
-    let mut text = String::new();
-    for change in changes {
-        text.push_str(&serde_json::to_string(change).context("Failed to make the JSON")?);
-        text.push('\n');
-    }
-    Ok(text)
 }

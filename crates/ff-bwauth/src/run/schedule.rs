@@ -13,10 +13,10 @@ use ff_proto::units::BytesPerSec;
 use serde::Serialize;
 use zeroize::Zeroizing;
 
+use super::documents;
 use crate::cli::ScheduleArgs;
-use crate::network::DocumentError;
 use crate::network::consensus::{Consensus, Entry};
-use crate::network::descriptors::{Descriptor, Descriptors};
+use crate::network::descriptors::Descriptor;
 use crate::network::microdescriptors::Microdescriptors;
 use crate::period::allocate::{self, LINKS_OF_HOST, links_for, links_in_slot};
 use crate::period::schedule::{self, Rules, Schedule};
@@ -90,8 +90,7 @@ struct Share {
 /// # Errors
 /// When a file cannot be read.
 pub(super) fn run(args: &ScheduleArgs) -> Result<ExitCode> {
-    let consensus = Consensus::parse(&read(&args.consensus)?)
-        .with_context(|| format!("Failed to read {}", args.consensus.display()))?;
+    let consensus = documents::consensus(&args.consensus)?;
     let described = Described::read(args, &consensus)?;
     let mut relays: Vec<Relay> =
         consensus.relays.iter().map(|entry| described.relay(entry)).collect();
@@ -138,16 +137,6 @@ fn seed(args: &ScheduleArgs, consensus: &Consensus) -> Result<Zeroizing<[u8; 32]
     Ok(of_period(&random, &secret, valid_after / (u64::from(args.hours) * 3600)))
 }
 
-/// The text of a file.
-fn read(path: &Path) -> Result<String> {
-    let bytes = fs::read(path).with_context(|| format!("Failed to read {}", path.display()))?;
-    if bytes.starts_with(b"\xfd7zXZ") {
-        bail!("{} is compressed: unpack it first, with xz -dk", path.display());
-    }
-    // Contact lines may be of any encoding.
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
 /// What documents beside the consensus say of relays.
 struct Described {
     /// Their descriptors, if there are files with such.
@@ -159,24 +148,11 @@ struct Described {
 impl Described {
     /// Reads the files.
     fn read(args: &ScheduleArgs, consensus: &Consensus) -> Result<Self> {
-        let skip = |path: &Path, skipped: Vec<DocumentError>| {
-            for error in skipped {
-                super::note(&format!("{} is skipped from {error}", path.display()));
-            }
-        };
-        let mut descriptors = HashMap::new();
-        for path in &args.descriptors {
-            let Descriptors { relays, skipped } = Descriptors::parse(&read(path)?);
-            skip(path, skipped);
-            if relays.is_empty() {
-                bail!("{} has no descriptor in it", path.display());
-            }
-            descriptors.extend(relays);
-        }
+        let descriptors = documents::descriptors(&args.descriptors)?;
         let mut microdescriptors = Microdescriptors::default();
         for path in &args.microdescriptors {
-            let Microdescriptors { by_digest, skipped } = Microdescriptors::parse(&read(path)?);
-            skip(path, skipped);
+            let Microdescriptors { by_digest, skipped } = Microdescriptors::parse(&documents::text(path)?);
+            documents::tell_skipped(path, &skipped);
             microdescriptors.by_digest.extend(by_digest);
             let is_named = |entry| microdescriptors.of(entry).is_some();
             if !consensus.relays.iter().any(is_named) {

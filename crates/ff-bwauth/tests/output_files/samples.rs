@@ -60,7 +60,7 @@ pub(crate) fn publication(consensus_relays: u64) -> Publication {
     Publication {
         now_unix_secs: NOW,
         max_age_secs: DAY,
-        generator_started_unix_secs: NOW - 2 * DAY,
+        generator_started_unix_secs: Some(NOW - 2 * DAY),
         consensus_relays,
         ..Publication::default()
     }

@@ -148,4 +148,9 @@ fn rules_have_names_with_units_and_unknown_ones_are_refused() {
             .expect("rules");
     assert_eq!((rules.max_consensus_age_secs, rules.keep_days), (7200, 30));
     assert!(serde_json::from_str::<PublishRules>(r#"{"max_age": 1}"#).is_err());
+    for factor in [0.5, -1.0, f64::NAN, f64::INFINITY] {
+        let rules = PublishRules { max_relay_factor: factor, ..PublishRules::default() };
+        let error = rules.check().expect_err("a bad rule").to_string();
+        assert!(error.contains("max_relay_factor is"), "{error}");
+    }
 }

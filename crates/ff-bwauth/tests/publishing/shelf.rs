@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use ff_bwauth::publish::v3bw::Publication;
 use ff_bwauth::publish::{self, LATEST, PublishRules, Refused};
@@ -124,10 +125,21 @@ fn old_files_of_ours_go_and_nothing_else_does() {
     fs::create_dir(dir.path().join("2020-01-01-00-00-01.v3bw")).expect("a directory");
     symlink(NAME, dir.path().join("2020-01-01-00-00-02.v3bw")).expect("a link");
     fs::write(dir.path().join("notes.v3bw"), "1\nsoftware=flashflow\n=====\n").expect("a file");
+    // What a crash has left, by the clock of the disk long ago, and what another program has.
+    let ours = fs::read(dir.path().join(NAME)).expect("a file");
+    fs::write(dir.path().join(".ff-123456.tmp"), &ours[..ours.len() / 2]).expect("a file");
+    fs::write(dir.path().join(".ff-abcdef.tmp"), "secret").expect("a file");
+    let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(NOW);
+    for name in [".ff-123456.tmp", ".ff-abcdef.tmp"] {
+        let file = fs::File::options().append(true).open(dir.path().join(name)).expect("a file");
+        file.set_modified(long_ago).expect("a time");
+    }
     let before = names(dir.path());
     let published = publish_in(dir.path(), 30 * DAY + 1).expect("it is published");
-    assert_eq!(published.deleted, [Path::new(NAME)]);
-    let mut expected: Vec<_> = before.into_iter().filter(|name| name != NAME).collect();
+    let gone = [".ff-123456.tmp", NAME];
+    assert_eq!(published.deleted, gone.map(Path::new));
+    let mut expected: Vec<_> =
+        before.into_iter().filter(|name| !gone.contains(&name.as_str())).collect();
     expected.push("2026-12-20-09-30-01.v3bw".to_owned());
     expected.sort_unstable();
     assert_eq!(names(dir.path()), expected);

@@ -28,7 +28,9 @@ impl fmt::Display for BandwidthFile {
             writeln!(f, "software={SOFTWARE}")?;
             writeln!(f, "software_version={}", header.software_version)?;
             writeln!(f, "file_created={}", header.file_created.hour())?;
-            writeln!(f, "generator_started={}", header.generator.started.hour())?;
+            if let Some(started) = header.generator.started {
+                writeln!(f, "generator_started={}", started.hour())?;
+            }
             writeln!(f, "earliest_bandwidth={earliest}")?;
             writeln!(f, "latest_bandwidth={latest}")?;
         }

@@ -11,18 +11,16 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use ff_proto::aggregate::Draw;
-use ff_proto::params::PERIOD_SECS;
 use ff_proto::units::BytesPerSec;
 
+use super::decision::{Attempts, Decision, ended};
 use super::reason::{NoNumber, NotScheduled};
 use super::{
-    BandwidthFile, DirectoryFacts, Generator, Header, InvalidFile, MeasurementFacts, RecentCounts,
-    RelayCounts, RelayLine, UnmeasuredLine, hold, is_nickname,
+    BandwidthFile, DirectoryFacts, Generator, Header, InvalidFile, RecentCounts, RelayCounts, hold,
 };
 use crate::outcome::{Method, Outcome};
 use crate::period::Fingerprint;
-use crate::publish::together::{self, Share, Shown};
+use crate::publish::together::{self, Shown};
 use crate::utc::{OutOfRange, Utc};
 
 /// What a bandwidth file is made with beside the outcomes.
@@ -32,8 +30,8 @@ pub struct Publication {
     pub now_unix_secs: u64,
     /// The age above which a result is not used.
     pub max_age_secs: u64,
-    /// When the program that measures was started, in seconds since 1970.
-    pub generator_started_unix_secs: u64,
+    /// When the program that measures was started, in seconds since 1970, where it is known.
+    pub generator_started_unix_secs: Option<u64>,
     /// Relays in the consensus; 0 when it is not known, and then nobody votes with the file.
     pub consensus_relays: u64,
     /// When the consensus became valid. If it is known, `directory` has all relays of it, and no other is
@@ -61,13 +59,13 @@ pub struct Publication {
 
 impl Publication {
     /// Whether a relay may be published as far as the consensus goes.
-    fn lists(&self, fingerprint: &Fingerprint) -> bool {
+    pub(super) fn lists(&self, fingerprint: &Fingerprint) -> bool {
         self.consensus_valid_after_unix_secs.is_none()
             || self.directory.get(fingerprint).is_some_and(|facts| facts.is_listed)
     }
 
     /// Whether the documents say that the relay with this fingerprint has another Ed25519 identity.
-    fn is_other(&self, fingerprint: &Fingerprint, ed_identity: &[u8; 32]) -> bool {
+    pub(super) fn is_other(&self, fingerprint: &Fingerprint, ed_identity: &[u8; 32]) -> bool {
         let known = self.directory.get(fingerprint).and_then(|facts| facts.ed_identity);
         known.is_some_and(|known| known != *ed_identity)
     }
@@ -95,47 +93,6 @@ pub struct Decisions<'a> {
     publication: &'a Publication,
     /// The relays, by their Ed25519 identities.
     relays: Vec<Decision<'a>>,
-}
-
-/// What is decided about one relay, and why.
-#[derive(Clone, Debug)]
-pub struct Decision<'a> {
-    /// Its Ed25519 identity, by which it was measured.
-    pub ed_identity: [u8; 32],
-    /// Its attempts within the greatest age, the newest first.
-    pub attempts: Vec<&'a Outcome>,
-    /// What stands, if anything does.
-    pub standing: Option<Standing>,
-    /// Its line, or why there is none.
-    pub line: Result<RelayLine, NoNumber>,
-    /// What was counted.
-    counts: RelayCounts,
-}
-
-/// What stands of a relay's attempts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
-    /// The attempts of the period that counts.
-    pub period: core::ops::Range<usize>,
-    /// The newest publishable result of it with an RSA fingerprint.
-    pub shown: usize,
-    /// That of which the draw stands: the lowest.
-    pub lowest: usize,
-    /// What that was.
-    pub value: BytesPerSec,
-}
-
-/// A relay's attempts as they are collected.
-#[derive(Default)]
-struct Attempts<'a> {
-    /// Within the greatest age.
-    recent: Vec<&'a Outcome>,
-    /// When the newest publishable result began that is older than that.
-    newest_old_unix_secs: Option<u64>,
-    /// Publishable results that are older than that.
-    old: u64,
-    /// Results that claim to be of the future.
-    future: u64,
 }
 
 impl<'a> Decisions<'a> {
@@ -301,7 +258,10 @@ impl<'a> Decisions<'a> {
             recent: self.recent_counts(),
             time_to_report_half_network_secs: self.half_network_secs(),
             generator: Generator {
-                started: Utc::from_unix_secs(publication.generator_started_unix_secs)?,
+                started: publication
+                    .generator_started_unix_secs
+                    .map(Utc::from_unix_secs)
+                    .transpose()?,
                 tor_version: publication.tor_version.clone(),
                 dirauth_nickname: publication.dirauth_nickname.clone(),
             },
@@ -338,210 +298,4 @@ impl<'a> Decisions<'a> {
         let secs = took * consensus / 2 / published().count() as u128;
         u64::try_from(secs).ok().filter(|_| consensus > 0)
     }
-}
-
-impl<'a> Attempts<'a> {
-    /// Adds an outcome.
-    fn add(&mut self, outcome: &'a Outcome, publication: &Publication) {
-        match publication.now_unix_secs.checked_sub(outcome.started_unix_secs) {
-            None => self.future += 1,
-            Some(age) if age <= publication.max_age_secs => self.recent.push(outcome),
-            Some(_) if outcome.publishable().is_some() => {
-                self.old += 1;
-                let newest = Some(outcome.started_unix_secs);
-                self.newest_old_unix_secs = self.newest_old_unix_secs.max(newest);
-            }
-            Some(_) => {}
-        }
-    }
-
-    /// What was counted.
-    fn counts(&self) -> RelayCounts {
-        let count = |is: fn(&Outcome) -> bool| {
-            self.recent.iter().filter(|outcome| is(outcome)).count() as u64
-        };
-        RelayCounts {
-            attempts: self.recent.len() as u64,
-            successes: count(|outcome| outcome.publishable().is_some()),
-            failures: count(|outcome| outcome.result.is_err()),
-            old: self.old,
-        }
-    }
-}
-
-impl<'a> Decision<'a> {
-    /// Decides about one relay by itself.
-    fn of(
-        ed_identity: [u8; 32],
-        mut attempts: Attempts<'a>,
-        publication: &Publication,
-    ) -> Result<Self, OutOfRange> {
-        attempts.recent.sort_by_key(|outcome| core::cmp::Reverse(outcome.started_unix_secs));
-        let counts = attempts.counts();
-        let standing = stands(&attempts.recent);
-        let none = || {
-            NoNumber::of_attempts(&attempts.recent, attempts.newest_old_unix_secs, attempts.future)
-        };
-        let line = match &standing {
-            None => Err(none()),
-            Some(standing) => {
-                line(&attempts.recent, standing, counts, publication)?.ok_or_else(none)
-            }
-        };
-        let line = line.and_then(|line| {
-            if publication.is_other(&line.rsa_fingerprint, &ed_identity) {
-                Err(NoNumber::OtherIdentity)
-            } else if publication.lists(&line.rsa_fingerprint) {
-                Ok(line)
-            } else {
-                Err(NoNumber::NotListed)
-            }
-        });
-        Ok(Self { ed_identity, attempts: attempts.recent, standing, line, counts })
-    }
-
-    /// Its fingerprint, as its line or its newest attempt with one shows it.
-    #[must_use]
-    pub fn fingerprint(&self) -> Option<Fingerprint> {
-        let newest = || self.attempts.iter().find_map(|attempt| attempt.target.rsa_fingerprint);
-        self.line.as_ref().ok().map(|line| line.rsa_fingerprint).or_else(newest)
-    }
-
-    /// The outcome that its line is about.
-    fn shown_outcome(&self) -> Option<&'a Outcome> {
-        self.attempts.get(self.standing.as_ref()?.shown).copied()
-    }
-
-    /// When that began.
-    fn shown_unix_secs(&self) -> u64 {
-        self.shown_outcome().map_or(0, |outcome| outcome.started_unix_secs)
-    }
-
-    /// What stands, and since when its period counts.
-    fn standing_since(&self, index: usize) -> Option<(usize, BytesPerSec, u64)> {
-        let standing = self.standing.as_ref()?;
-        let oldest = self.attempts.get(standing.period.clone())?.last()?;
-        Some((index, standing.value, oldest.started_unix_secs))
-    }
-
-    /// Its line without a number, for a relay of the consensus that was tried in vain.
-    fn unmeasured(&self, all: &Decisions<'_>) -> Option<UnmeasuredLine> {
-        let reason = self.line.as_ref().err()?;
-        let rsa_fingerprint = self.fingerprint()?;
-        let newest = self.attempts.first()?;
-        if *reason == NoNumber::OtherIdentity
-            || !all.publication.lists(&rsa_fingerprint)
-            || all.publication.is_other(&rsa_fingerprint, &self.ed_identity)
-        {
-            return None;
-        }
-        Some(UnmeasuredLine {
-            rsa_fingerprint,
-            ed_identity: self.ed_identity,
-            nickname: nickname(newest, &rsa_fingerprint, all.publication),
-            tried_at: Utc::from_unix_secs(newest.started_unix_secs).ok()?,
-            counts: self.counts,
-            reason: reason.code(),
-        })
-    }
-}
-
-/// What an outcome counts as: what is published is what counts, whoever has filled it in.
-pub(crate) fn draw(outcome: &Outcome) -> Draw {
-    outcome.publishable().map_or(outcome.draw, Draw::Value)
-}
-
-/// What stands of a relay's attempts, of which the newest come first.
-fn stands(attempts: &[&Outcome]) -> Option<Standing> {
-    let mut begin = 0;
-    while let Some(newest) = attempts[begin..].iter().position(|outcome| draw(outcome).counts()) {
-        let period = period_from(attempts, begin + newest);
-        let mut of_period = attempts[period.clone()].iter();
-        let value = Draw::lowest(of_period.clone().map(|outcome| draw(outcome))).value();
-        let has_line = |outcome: &&Outcome| {
-            outcome.publishable().is_some() && outcome.target.rsa_fingerprint.is_some()
-        };
-        let shown = of_period.clone().position(has_line);
-        let lowest = of_period.position(|outcome| draw(outcome).value() == value);
-        if let (Some(value), Some(shown), Some(lowest)) = (value, shown, lowest) {
-            let [shown, lowest] = [shown, lowest].map(|index| index + period.start);
-            return Some(Standing { period, shown, lowest, value });
-        }
-        begin = period.end;
-    }
-    None
-}
-
-/// The attempts of one period that ends with this one.
-pub(crate) fn period_from(attempts: &[&Outcome], newest: usize) -> core::ops::Range<usize> {
-    let Some(last) = attempts.get(newest) else { return newest..newest };
-    let is_of_period =
-        |outcome: &&&Outcome| last.started_unix_secs - outcome.started_unix_secs < PERIOD_SECS;
-    newest..newest + attempts[newest..].iter().take_while(is_of_period).count()
-}
-
-/// A relay's line; `None` when its RSA fingerprint is not known.
-fn line(
-    attempts: &[&Outcome],
-    standing: &Standing,
-    counts: RelayCounts,
-    publication: &Publication,
-) -> Result<Option<RelayLine>, OutOfRange> {
-    let Some(outcome) = attempts.get(standing.shown) else { return Ok(None) };
-    let target = &outcome.target;
-    let Some(rsa_fingerprint) = target.rsa_fingerprint else { return Ok(None) };
-    Ok(Some(RelayLine {
-        rsa_fingerprint,
-        ed_identity: target.ed_identity,
-        nickname: nickname(outcome, &rsa_fingerprint, publication),
-        measured_at: Utc::from_unix_secs(ended(outcome).min(publication.now_unix_secs))?,
-        estimate: standing.value,
-        share: None::<Share>,
-        held: None,
-        mean: mean_second(outcome),
-        round_trip_ms: outcome.round_trip.p50.and_then(whole_ms),
-        directory: publication.directory.get(&rsa_fingerprint).copied().unwrap_or_default(),
-        counts,
-        measurement: MeasurementFacts {
-            verdict: outcome.verdict_name(),
-            duration_secs: outcome.seconds.len() as u64,
-            ratio: outcome.ratio,
-            crypto: outcome.crypto,
-            cells_checked: outcome.cells.checked,
-            sockets: outcome.sockets.opened,
-        },
-    }))
-}
-
-/// A relay's nickname, if it has one that a relay may have.
-fn nickname(
-    outcome: &Outcome,
-    fingerprint: &Fingerprint,
-    publication: &Publication,
-) -> Option<String> {
-    let known = publication.nicknames.get(fingerprint).or(outcome.target.nickname.as_ref());
-    known.filter(|nickname| is_nickname(nickname)).cloned()
-}
-
-/// When a measurement was over, in seconds since 1970.
-fn ended(outcome: &Outcome) -> u64 {
-    outcome.started_unix_secs.saturating_add(outcome.seconds.len() as u64)
-}
-
-/// The mean second, rounded down; zero without seconds.
-fn mean_second(outcome: &Outcome) -> BytesPerSec {
-    let totals = outcome.seconds.iter().map(|second| second.total_bytes(outcome.ratio));
-    let sum: u128 = totals.map(u128::from).sum();
-    let mean = sum.checked_div(outcome.seconds.len() as u128).unwrap_or(0);
-    BytesPerSec::new(u64::try_from(mean).unwrap_or(u64::MAX))
-}
-
-/// Milliseconds rounded to a whole number; `None` for what is no time.
-fn whole_ms(ms: f64) -> Option<u64> {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "checked to be within 0..=1e9"
-    )]
-    (0.0..=1e9).contains(&ms).then(|| ms.round() as u64)
 }

@@ -1,0 +1,145 @@
+//! `v3bw write`.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+use crate::cli::WriteArgs;
+use crate::outcome::Outcome;
+use crate::publish::scaling::Comparison;
+use crate::publish::v3bw::{Decisions, Publication};
+use crate::publish::{self, Prepared, PublishRules, Published, Refused, Shelf, results, view};
+use crate::run::documents;
+
+/// Carries the command out.
+///
+/// # Errors
+/// When something cannot be read or written, or there is nothing to publish. A broken limit is no error but
+/// an exit status, and a sentence on standard error.
+pub(super) fn run(args: &WriteArgs) -> Result<ExitCode> {
+    let outcomes = results::read::outcomes(&args.results)?;
+    let publication = publication(args)?;
+    let rules =
+        PublishRules { force: args.force.iter().copied().collect(), ..PublishRules::default() };
+    if !args.dry_run {
+        fs::create_dir_all(&args.out)
+            .with_context(|| format!("Failed to make the directory {}", args.out.display()))?;
+    }
+    let shelf = Shelf::open(&args.out)?;
+    let previous_total = shelf.last().map_or(0, |last| last.reading.total_kilobytes());
+    let scaling = scaling(args, &shelf, &rules, &outcomes, &publication)?;
+    let prepared = publish::prepare(&shelf, &rules, &outcomes, publication.clone())?;
+    let written = if args.dry_run || !prepared.broken.is_empty() {
+        None
+    } else {
+        Some(publish::publish(&args.out, &rules, &outcomes, publication)?)
+    };
+    let prepared = written.as_ref().map_or(&prepared, |published| &published.prepared);
+    super::super::print(&if args.json {
+        format!("{}\n", object(prepared, written.as_ref(), previous_total, scaling.as_ref())?)
+    } else {
+        text(prepared, written.as_ref(), previous_total, scaling.as_ref())
+    })?;
+    if prepared.broken.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    super::super::note(&format!("ff-bwauth: {}", Refused::Limits(prepared.broken.clone())));
+    Ok(ExitCode::FAILURE)
+}
+
+/// What the documents say.
+fn publication(args: &WriteArgs) -> Result<Publication> {
+    let consensus = documents::consensus(&args.consensus)?;
+    let described = documents::descriptors(&args.descriptors)?;
+    if consensus.valid_after_unix_secs().is_none() {
+        bail!("{}: valid-after cannot be read", args.consensus.display());
+    }
+    let now = args.now.unwrap_or_else(super::now_unix_secs);
+    let dirauth_nickname = args.dirauth_nickname.clone();
+    let groups = view::groups(&view::relays(&consensus, &described), args.families);
+    Ok(Publication { dirauth_nickname, groups, ..view::publication(&consensus, &described, now) })
+}
+
+/// The weights by another formula, if that is asked for.
+fn scaling(
+    args: &WriteArgs,
+    shelf: &Shelf,
+    rules: &PublishRules,
+    outcomes: &[Outcome],
+    publication: &Publication,
+) -> Result<Option<Comparison>> {
+    let Some(formula) = args.scaling.formula() else { return Ok(None) };
+    let publication = publish::beside(shelf.last(), rules, publication.clone());
+    Ok(Some(Comparison::of(formula, &Decisions::of(outcomes, &publication)?)))
+}
+
+/// The sum of a file.
+fn total(prepared: &Prepared) -> u64 {
+    prepared.file.relays().iter().map(|line| u64::from(line.bw_kilobytes().get())).sum()
+}
+
+/// What was written, for people.
+fn text(
+    prepared: &Prepared,
+    written: Option<&Published>,
+    previous_total: u64,
+    scaling: Option<&Comparison>,
+) -> String {
+    let mut text = scaling.map(Comparison::to_string).unwrap_or_default();
+    let file = &prepared.file;
+    let held = file.relays().iter().filter(|line| line.held.is_some()).count();
+    let votes = if file.is_under_minimum() { ": too few, so nobody votes with it" } else { "" };
+    // Writing to a string does not fail.
+    let mut line = |name: &str, value: String| {
+        let _ = writeln!(text, "{name:>10}  {value}");
+    };
+    let all = file.header().consensus_relays;
+    line("relays", format!("{} of the consensus' {all}{votes}", file.relays().len()));
+    line("in vain", format!("{} relays were tried", file.unmeasured().len()));
+    line("total", format!("{} kB/s, before {previous_total} kB/s", total(prepared)));
+    line("moved", format!("{} relays by too much, {held} of them wait", prepared.moved.len()));
+    for broken in &prepared.overridden {
+        line("overridden", broken.to_string());
+    }
+    for broken in &prepared.broken {
+        line("refused", broken.to_string());
+    }
+    match written {
+        Some(published) => line("file", published.path.display().to_string()),
+        None => line("file", "none is written".to_owned()),
+    }
+    text
+}
+
+/// The same for programs.
+fn object(
+    prepared: &Prepared,
+    written: Option<&Published>,
+    previous_total: u64,
+    scaling: Option<&Comparison>,
+) -> Result<Value> {
+    let file = &prepared.file;
+    let held = file.relays().iter().filter(|line| line.held.is_some()).count();
+    let scaling = serde_json::to_value(scaling).context("Failed to make the JSON")?;
+    let path = |path: &std::path::Path| path.display().to_string();
+    Ok(json!({
+        "file": written.map(|published| path(&published.path)),
+        "relays": file.relays().len(),
+        "unmeasured_relays": file.unmeasured().len(),
+        "consensus_relays": file.header().consensus_relays,
+        "is_voted": !file.is_under_minimum(),
+        "total_bw": total(prepared),
+        "previous_total_bw": previous_total,
+        "held_relays": held,
+        "moved": prepared.moved,
+        "broken": prepared.broken,
+        "overridden": prepared.overridden,
+        "deleted": written.map(|published| {
+            published.deleted.iter().map(|name| path(name)).collect::<Vec<_>>()
+        }),
+        "scaling": scaling,
+    }))
+}

@@ -1,0 +1,63 @@
+//! Documents of the network that commands are given as files.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::network::DocumentError;
+use crate::network::consensus::Consensus;
+use crate::network::descriptors::{Descriptor, Descriptors};
+use crate::period::Fingerprint;
+
+/// The longest document that is read: a consensus has some 3 MB, a month of descriptors 100.
+const MAX_BYTES: u64 = 1 << 30;
+
+/// Reads a consensus.
+///
+/// # Errors
+/// When the file cannot be read, or is none.
+pub(super) fn consensus(path: &Path) -> Result<Consensus> {
+    Consensus::parse(&text(path)?).with_context(|| format!("Failed to read {}", path.display()))
+}
+
+/// Reads descriptors; of a relay that has several, the last counts. Of one that cannot be read, a note is made.
+///
+/// # Errors
+/// When a file cannot be read, or has none.
+pub(super) fn descriptors(paths: &[PathBuf]) -> Result<HashMap<Fingerprint, Descriptor>> {
+    let mut described = HashMap::new();
+    for path in paths {
+        let Descriptors { relays, skipped } = Descriptors::parse(&text(path)?);
+        tell_skipped(path, &skipped);
+        if relays.is_empty() {
+            bail!("{} has no descriptor in it", path.display());
+        }
+        described.extend(relays);
+    }
+    Ok(described)
+}
+
+/// Says what of a file could not be read.
+pub(super) fn tell_skipped(path: &Path, skipped: &[DocumentError]) {
+    for error in skipped {
+        super::note(&format!("{} is skipped from {error}", path.display()));
+    }
+}
+
+/// The text of a file.
+///
+/// # Errors
+/// When it cannot be read, or is compressed.
+pub(super) fn text(path: &Path) -> Result<String> {
+    let mut bytes = Vec::new();
+    let file = File::open(path).and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes));
+    file.with_context(|| format!("Failed to read {}", path.display()))?;
+    if bytes.starts_with(b"\xfd7zXZ") {
+        bail!("{} is compressed: unpack it first, with xz -dk", path.display());
+    }
+    // Contact lines may be of any encoding.
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
