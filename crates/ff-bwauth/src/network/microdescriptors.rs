@@ -74,7 +74,7 @@ impl Microdescriptors {
         let mut all = Self::default();
         let mut begun: Option<Begun> = None;
         let mut items = Items::of(text);
-        while let Some(item) = items.next() {
+        for item in items.by_ref() {
             if item.keyword == "onion-key" {
                 all.add(begun.replace(Begun::new(item.start)), text, item.start);
             } else if item.keyword.starts_with('@') {

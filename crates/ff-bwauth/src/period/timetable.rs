@@ -60,6 +60,8 @@ pub enum Event {
 pub struct Task {
     /// Which relay, see [`Timetable::relays`].
     pub relay: u32,
+    /// With whom: tasks of a slot that have the same number are measured again together.
+    pub head: u32,
     /// z0: what it is taken for.
     pub guess: BytesPerSec,
     /// What it is measured with.
@@ -254,9 +256,10 @@ impl Timetable {
     /// What a group is measured with for the first time.
     fn tasks_of(&self, group: usize) -> impl Iterator<Item = Task> {
         let Group { members, demands, .. } = &self.schedule.groups()[group];
-        members.iter().zip(demands).map(|(&relay, &demand)| {
+        let head = self.beside[group];
+        members.iter().zip(demands).map(move |(&relay, &demand)| {
             let guess = super::guess(&self.relays[relay as usize], self.schedule.rules.new_guess);
-            Task { relay, guess, demand }
+            Task { relay, head, guess, demand }
         })
     }
 
@@ -411,3 +414,5 @@ fn is_new(group: &Group) -> bool {
 mod tests;
 #[cfg(test)]
 mod vectors;
+#[cfg(test)]
+mod whole_period;
