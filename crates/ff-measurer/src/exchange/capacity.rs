@@ -9,11 +9,15 @@ use std::ops::Range;
 
 use ff_proto::units::BytesPerSec;
 
-use super::pace::LOSS_BOUND_PERMILLE;
 use super::report::{HostSecond, PeerSecond};
 
 /// Seconds that are left out at the beginning: the pace doubles in them until it is full.
 pub const WARM_UP_SECS: u16 = 2;
+
+/// A host is called lossy when one in so many seconds is.
+const LOSSY_PART: usize = 10;
+/// Loss above which a second is lossy, in thousandths.
+const LOSS_BOUND_PERMILLE: u16 = 10;
 
 /// What all measurers of a session say, by their indices.
 pub type Said = BTreeMap<u8, Vec<HostSecond>>;
@@ -29,7 +33,8 @@ pub struct Capacity {
     pub received: BytesPerSec,
     /// Of all that was sent to it and by it, so much did not arrive, in thousandths.
     pub loss_permille: u16,
-    /// Whether the pace was above what the path carries: then the rate is what arrived of it.
+    /// Whether in a tenth of the seconds, or more, a flow to or from it lost more than 1 %: then the pace was
+    /// above what a path carries, and the rate is what arrived of it.
     pub is_lossy: bool,
     /// The peer with the greatest loss to or from it, and that in thousandths.
     pub worst_peer: Option<(u8, u16)>,
@@ -46,8 +51,9 @@ pub fn capacity(host: u8, said: &Said, seconds: Range<u16>) -> Option<Capacity> 
     let table = Table::new(said);
     let (mut both, mut sent, mut received) = (Vec::new(), Vec::new(), Vec::new());
     let mut losses = BTreeMap::<u8, Loss>::new();
+    let mut lossy_seconds = 0_usize;
     for second in seconds.clone() {
-        let (mut out_bytes, mut in_bytes) = (0_u64, 0_u64);
+        let (mut out_bytes, mut in_bytes, mut is_lossy) = (0_u64, 0_u64, false);
         for peer in said.keys().copied().filter(|peer| *peer != host) {
             let (out, back) = (table.flow(host, peer, second), table.flow(peer, host, second));
             out_bytes = out_bytes.saturating_add(out.carried());
@@ -55,7 +61,9 @@ pub fn capacity(host: u8, said: &Said, seconds: Range<u16>) -> Option<Capacity> 
             let loss = losses.entry(peer).or_default();
             loss.to.add(out);
             loss.from.add(back);
+            is_lossy |= Loss { to: out, from: back }.worst() > LOSS_BOUND_PERMILLE;
         }
+        lossy_seconds += usize::from(is_lossy);
         both.push(out_bytes.min(in_bytes));
         sent.push(out_bytes);
         received.push(in_bytes);
@@ -70,7 +78,7 @@ pub fn capacity(host: u8, said: &Said, seconds: Range<u16>) -> Option<Capacity> 
         sent: median(sent)?,
         received: median(received)?,
         loss_permille,
-        is_lossy: u64::from(loss_permille) > LOSS_BOUND_PERMILLE,
+        is_lossy: lossy_seconds * LOSSY_PART >= seconds.len(),
         worst_peer: worst.filter(|(_, permille)| *permille > 0),
         seconds: seconds.end.saturating_sub(seconds.start),
     })

@@ -23,6 +23,8 @@ use super::report::{HostSecond, Meter, PeerSecond};
 
 /// How often a peer is asked whether it wants data.
 const KNOCK_INTERVAL: Duration = Duration::from_millis(200);
+/// How often a peer is answered at most, however often it asks.
+const WELCOME_INTERVAL: Duration = Duration::from_millis(50);
 /// How often receipts are sent.
 const RECEIPT_INTERVAL: Duration = Duration::from_millis(50);
 /// Without proof for so long nothing more is sent to a peer.
@@ -83,6 +85,8 @@ struct Peer {
     door: Door,
     /// The number of a hello that is to be answered.
     to_welcome: Option<u64>,
+    /// Before this it gets no other answer.
+    welcome_at: MonoTime,
     /// When receipts are due.
     receipt_at: MonoTime,
     /// What was sent.
@@ -271,7 +275,7 @@ impl Host {
             nonce: 0,
         };
         let mut said = Vec::new();
-        if let Some(number) = peer.to_welcome.take() {
+        if let Some(number) = peer.answer(now) {
             (header.kind, header.number) = (Kind::Welcome, number);
         } else if let Some(number) = peer.knock(now) {
             header.number = number;
@@ -381,6 +385,7 @@ impl Peer {
             addr: peer.addr,
             door: Door::Knocking { number: random(), at: now },
             to_welcome: None,
+            welcome_at: now,
             receipt_at: now,
             ledger: Ledger::new(&<[u8; 16]>::try_from(secret).expect("two times 8 bytes")),
             inbox: Inbox::new(),
@@ -396,6 +401,16 @@ impl Peer {
             self.door = Door::Open { proven_at: now };
             self.fate.has_answered = true;
         }
+    }
+
+    /// The number of a hello that is to be answered now.
+    fn answer(&mut self, now: MonoTime) -> Option<u64> {
+        if self.welcome_at > now {
+            return None;
+        }
+        let number = self.to_welcome.take()?;
+        self.welcome_at = now + WELCOME_INTERVAL;
+        Some(number)
     }
 
     /// Enters a data packet.

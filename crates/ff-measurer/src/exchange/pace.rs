@@ -1,7 +1,7 @@
 //! How fast to send: a token bucket, and the law by which its rate follows what the path carries.
 //!
 //! The law is that of TCP Westwood, without a window: additive increase, and after loss a decrease to what
-//! was seen to arrive (here to 98 % of it, so that queues empty), not to a half. It ends just around what
+//! was seen to arrive (here to 99 % of it, so that queues empty), not to a half. It ends just around what
 //! the path carries, where half of the seconds are full ones and loss stays about at the bound. At the
 //! beginning the rate doubles each time that a window was carried, from a quarter.
 //!
@@ -24,7 +24,7 @@ const REPEAT_TICKS: u32 = 2;
 /// Ticks after which a window is judged anyway.
 const JUDGE_TICKS: u32 = 10;
 /// Loss above which a window is lossy, in thousandths.
-pub(super) const LOSS_BOUND_PERMILLE: u64 = 10;
+const LOSS_BOUND_PERMILLE: u64 = 10;
 /// The greatest loss that may be the path's own, in thousandths.
 const MAX_OWN_LOSS_PERMILLE: u64 = 50;
 /// Loss above which one window is enough to slow down, in thousandths.
@@ -34,7 +34,7 @@ const LOSSY_WINDOWS: u8 = 3;
 /// Packets that must be lost for a window to be lossy: of few packets one says nothing.
 const LOSSY_PACKETS: u32 = 3;
 /// The rate after a decrease, in thousandths of what arrived.
-const DECREASE_PERMILLE: u64 = 980;
+const DECREASE_PERMILLE: u64 = 990;
 /// The increase after a window without loss, in parts of the rate after the last decrease.
 const INCREASE_PART: u64 = 400;
 /// Windows without loss after which the increase doubles.
@@ -46,7 +46,7 @@ const START_PART: u64 = 4;
 /// Packets a second that are always sent, so that there is something to be proven.
 const LEAST_PACKETS: u64 = 20;
 /// The bucket's depth in time: how much a sender that did not run may catch up.
-const BURST: Duration = Duration::from_millis(4);
+const BURST: Duration = Duration::from_millis(10);
 /// Packets that the bucket holds at least.
 const LEAST_BURST_PACKETS: u64 = 2;
 /// The most that the bucket holds, in bytes: shallow queues hold no more.

@@ -238,6 +238,10 @@ impl Inbox {
         if !std::mem::replace(&mut got.is_owed, true) {
             self.owed.push_back(block);
         }
+        // A peer to which nothing is said yet may go on and on.
+        if self.owed.len() > self.blocks.len() {
+            self.owed.pop_front();
+        }
         let is_newest = self.newest.is_none_or(|newest| number > newest);
         self.newest = self.newest.max(Some(number));
         if is_newest { Arrival::InOrder } else { Arrival::Reordered }
@@ -311,6 +315,17 @@ mod tests {
         inbox.tick();
         let said = inbox.say().unwrap();
         assert_eq!(ledger.check(&said, at(1001)), Verdict::Old);
+    }
+
+    #[test]
+    fn who_is_told_nothing_takes_no_more_memory_for_it() {
+        let mut inbox = Inbox::new();
+        for block in 0..100_000 {
+            inbox.receive(block * u64::from(BLOCK_PACKETS), 1);
+        }
+        assert!(inbox.owed.len() <= 4096);
+        inbox.tick();
+        assert_eq!(inbox.say().map(|said| said.block), Some(100_000 - 4096));
     }
 
     #[test]

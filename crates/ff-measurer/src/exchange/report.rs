@@ -36,7 +36,7 @@ pub struct PeerSecond {
     pub stale_packets: u64,
     /// Receipts by which the peer claimed what had not come.
     pub false_receipts: u64,
-    /// The pace towards it at the second's end.
+    /// The pace towards it when the second is reported.
     pub pace: BytesPerSec,
 }
 

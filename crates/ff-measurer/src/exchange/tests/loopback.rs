@@ -83,3 +83,43 @@ fn three_measurers_exchange_at_their_rate_and_count_the_same() {
         assert!((0.8..=1.01).contains(&share), "{share} of the rate: {capacity:?}");
     }
 }
+
+#[test]
+fn an_exchange_that_is_dropped_sends_nothing_more() {
+    let peer = std::net::UdpSocket::bind("127.0.0.1:0").expect("loopback has a free port");
+    let host = bind();
+    let addrs = [host.bound()[0].addr, peer.local_addr().expect("it is bound")];
+    let running = host.begin(&order(&addrs, 0, &[BytesPerSec::from_mbit(10); 2], 600));
+    peer.recv_from(&mut [0; 2000]).expect("the host knocks");
+    let dropped = Instant::now();
+    drop(running);
+    assert!(dropped.elapsed() < Duration::from_secs(2), "it ends at once");
+    peer.set_read_timeout(Some(Duration::from_millis(500))).expect("a time that is not 0");
+    let left = (0..10).take_while(|_| peer.recv_from(&mut [0; 2000]).is_ok()).count();
+    assert!(left <= 1, "{left} datagrams came after it had been dropped");
+}
+
+#[test]
+fn ports_come_from_the_range_and_a_used_one_is_said() {
+    let first = bind();
+    let port = first.bound()[0].addr.port();
+    let bound = first.bound()[0];
+    assert!(bound.receive_buffer_bytes > 100_000 && !bound.may_fragment, "{bound:?}");
+    let addrs = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
+    let bind = ExchangeBind { addrs, ports: port..=port, packet_bytes: DEFAULT_PACKET_BYTES };
+    let error = Exchange::bind(&bind).expect_err("the port is taken").to_string();
+    assert!(error.contains(&format!("{port}..={port} at 127.0.0.1")), "{error}");
+    let bind = ExchangeBind { packet_bytes: 100, ..bind };
+    assert!(Exchange::bind(&bind).is_err());
+}
+
+#[test]
+fn who_does_not_answer_is_named_with_what_to_look_at() {
+    let host = bind();
+    let nobody = std::net::UdpSocket::bind("127.0.0.1:0").expect("loopback has a free port");
+    let addrs = [host.bound()[0].addr, nobody.local_addr().expect("it is bound")];
+    let running = host.begin(&order(&addrs, 0, &[BytesPerSec::from_mbit(10); 2], 1));
+    let (seconds, totals) = drain(running.expect("the order is a good one"));
+    assert_eq!((seconds.len(), totals.peers[0].counts.sent_bytes), (1, 0));
+    assert!(totals.peers[0].trouble().is_some_and(|trouble| trouble.contains("did not answer")));
+}

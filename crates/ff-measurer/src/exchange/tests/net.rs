@@ -53,8 +53,8 @@ struct Net {
     hosts: Vec<(SocketAddr, Host)>,
     /// Their links, and up to when each is busy.
     links: Vec<(Link, MonoTime)>,
-    /// Datagrams on the way: when they arrive, a number, from, to, bytes.
-    on_the_way: BinaryHeap<Reverse<(MonoTime, u64, SocketAddr, SocketAddr, Vec<u8>)>>,
+    /// Datagrams on the way: when they arrive, and a number that keeps them in order.
+    on_the_way: BinaryHeap<Reverse<(MonoTime, u64, Datagram)>>,
     /// The time.
     now: MonoTime,
     /// Datagrams so far.
@@ -127,7 +127,7 @@ impl Net {
     /// Gives out what has arrived by now.
     fn deliver(&mut self) {
         while self.on_the_way.peek().is_some_and(|Reverse(next)| next.0 <= self.now) {
-            let Some(Reverse((at, _, from, to, bytes))) = self.on_the_way.pop() else { return };
+            let Some(Reverse((at, _, (from, to, bytes)))) = self.on_the_way.pop() else { return };
             if let Some((_, host)) = self.hosts.iter_mut().find(|(addr, _)| *addr == to) {
                 host.handle_datagram(from, &bytes, at.max(self.now));
             }
@@ -158,7 +158,7 @@ impl Net {
         let (link, busy_until) = &mut self.links[index];
         let start = (*busy_until).max(self.now);
         let waiting = link.rate.bytes_in(start.since(self.now));
-        let is_lost = link.loses_one_in > 0 && random() % link.loses_one_in == 0;
+        let is_lost = link.loses_one_in > 0 && random().is_multiple_of(link.loses_one_in);
         if waiting + bytes.len() as u64 > link.queue_bytes || is_lost {
             return;
         }
@@ -167,7 +167,7 @@ impl Net {
         let micros = nanos / 1000 + u64::from(random() % 1000 < nanos % 1000);
         *busy_until = start + Duration::from_micros(micros);
         let at = *busy_until + link.delay;
-        self.on_the_way.push(Reverse((at, self.count, from, to, bytes)));
+        self.on_the_way.push(Reverse((at, self.count, (from, to, bytes))));
     }
 
     /// Data that a host sent to another from a time on.
@@ -239,6 +239,15 @@ fn nobody_is_sent_data_who_does_not_answer() {
     );
     let sent: usize = echo.iter().map(|(_, outgoing)| outgoing.len).sum();
     assert!(sent < 300 * 5 * 4, "{sent} bytes in 3 s to somebody who never asked");
+}
+
+#[test]
+fn replayed_hellos_make_nobody_answer_more_often() {
+    let mut net = Net::new(&[FAST; 2], &mbit(&[20; 2]), 5);
+    net.tamper = Box::new(|_, from, to, bytes| vec![(from, to, bytes); 500]);
+    net.run_until(Duration::ZERO);
+    let welcomes = net.sent.iter().filter(|(_, index, _, _)| *index == 1).count();
+    assert!(welcomes < 20, "{welcomes} datagrams in 0.3 s");
 }
 
 #[test]
