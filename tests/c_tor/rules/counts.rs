@@ -18,7 +18,7 @@ async fn assert_counted(lab: &Lab, team: &[(u16, u64)], seconds: u16) {
     };
     plan.team = team.iter().map(member).collect();
     let outcome = measure(&plan).await;
-    println!("{team:?}: {:?}, {:?}", outcome.estimate, outcome.cells);
+    eprintln!("{team:?}: {:?}, {:?}", outcome.estimate, outcome.cells);
     assert!(outcome.result.is_ok(), "{:?}", outcome.result);
     assert_eq!(outcome.disputes, [], "no measurer got more than was counted for it");
     relay.assert_in_order().await;

@@ -159,6 +159,18 @@ mod tests {
     }
 
     #[test]
+    fn a_dispute_over_counts_is_no_free_attempt() {
+        let ratio = Ratio::from_percent(25).unwrap();
+        // What is believed of a relay of 100 that reports less than it has echoed.
+        for reported in [100, 70, 0] {
+            let believed = seconds(&[reported; 30]);
+            let draw = Draw::of_failure(FailureKind::CountsDisagree, Some((&believed, 30)), ratio);
+            assert_eq!(draw, value(reported));
+            assert_eq!(Draw::lowest([draw, value(100)]), value(reported));
+        }
+    }
+
+    #[test]
     fn refusing_in_bad_moments_is_not_better_than_being_measured_once() {
         // A relay that has a share q of good moments and answers only in these, up to `tries`
         // attempts: what it may hope for is a lowest draw that is good.
