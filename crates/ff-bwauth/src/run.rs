@@ -1,6 +1,8 @@
 //! Carries out a command: measures, writes the files, prints, and chooses the exit status.
 
 mod bandwidth_file;
+#[cfg(feature = "store")]
+mod export;
 mod schedule;
 
 use std::fs;
@@ -39,6 +41,8 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
         Command::Demo(options) => options.common.json,
         Command::Measure(options) => options.common.json,
         Command::Schedule(_) | Command::V3bw(_) => false,
+        #[cfg(feature = "store")]
+        Command::Export(_) => false,
     };
     let result = run_command(cli);
     if let Err(error) = &result
@@ -65,6 +69,8 @@ fn run_command(cli: &Cli) -> Result<ExitCode> {
     match &cli.command {
         Command::Demo(options) => runtime.block_on(run_demo(options)),
         Command::Measure(options) => runtime.block_on(run_measure(options)),
+        #[cfg(feature = "store")]
+        Command::Export(options) => export::run(options),
         Command::Schedule(options) => schedule::run(options),
         Command::V3bw(command) => bandwidth_file::run(command),
     }
