@@ -1,5 +1,7 @@
 //! The command line.
 
+#[cfg(feature = "store")]
+mod export;
 mod schedule;
 mod transit;
 mod v3bw;
@@ -15,6 +17,8 @@ use ff_proto::ids::CryptoKind;
 use ff_proto::units::{BytesPerSec, Ratio};
 use tor_llcrypto::pk::ed25519::Ed25519Identity;
 
+#[cfg(feature = "store")]
+pub use self::export::ExportArgs;
 pub use self::schedule::ScheduleArgs;
 pub use self::transit::TransitArgs;
 pub use self::v3bw::{ScalingName, V3bw, WriteArgs};
@@ -50,6 +54,8 @@ impl Cli {
         match &self.command {
             Command::Demo(demo) => demo.check(),
             Command::Measure(measure) => measure.check(),
+            #[cfg(feature = "store")]
+            Command::Export(export) => export.check(),
             Command::Schedule(schedule) => schedule.check(),
             Command::V3bw(_) => Ok(()),
         }
@@ -94,6 +100,16 @@ pub enum Command {
     Demo(Demo),
     /// Measure a relay that runs elsewhere, with measurers in this process.
     Measure(Measure),
+    /// Write what a coordinator has measured as a table: CSV or Parquet.
+    ///
+    /// For November's results in DuckDB:
+    ///
+    ///   ff-bwauth export --store ff.sqlite --what results --format parquet
+    ///       --from 2026-11-01 --to 2026-12-01 --out november.parquet
+    ///   duckdb -c "SELECT nickname, max(estimate_bytes_per_sec) FROM 'november.parquet' GROUP BY 1"
+    #[cfg(feature = "store")]
+    #[command(verbatim_doc_comment)]
+    Export(ExportArgs),
     /// Say when and by whom each relay of a network would be measured.
     Schedule(ScheduleArgs),
     /// Look at bandwidth files, ours and others'.

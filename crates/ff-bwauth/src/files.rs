@@ -68,12 +68,30 @@ pub(crate) fn write_atomically(
     bytes: &[u8],
     readers: Readers,
 ) -> Result<(), FileError> {
-    let fail = FileError::new("write", path);
-    let write = || -> io::Result<()> {
-        temporary_with(path, bytes, readers)?.persist(path)?;
+    write_atomically_with(path, readers, |file| {
+        file.write_all(bytes).map_err(FileError::new("write", path))
+    })
+}
+
+/// As [`write_atomically`], with what `fill` writes; nothing is written when it fails.
+///
+/// # Errors
+/// [`FileError`] naming the path, and what `fill` returns.
+pub(crate) fn write_atomically_with<T, E: From<FileError>>(
+    path: &Path,
+    readers: Readers,
+    fill: impl FnOnce(&mut File) -> Result<T, E>,
+) -> Result<T, E> {
+    let fail = || FileError::new("write", path);
+    let mut file = temporary(path, readers).map_err(fail())?;
+    let value = fill(file.as_file_mut())?;
+    let finish = || -> io::Result<()> {
+        file.as_file().sync_all()?;
+        file.persist(path)?;
         sync_directory_of(path)
     };
-    write().map_err(fail)
+    finish().map_err(fail())?;
+    Ok(value)
 }
 
 /// As [`write_atomically`], but a file that is there already is left alone.
@@ -105,8 +123,7 @@ pub(crate) fn point_symlink(link: &Path, target_name: &str) -> Result<(), FileEr
 
 /// A synced temporary file beside `path` with these bytes in it.
 fn temporary_with(path: &Path, bytes: &[u8], readers: Readers) -> io::Result<NamedTempFile> {
-    let mut file =
-        hidden_name().permissions(readers.permissions()).tempfile_in(directory_of(path))?;
+    let mut file = temporary(path, readers)?;
     file.write_all(bytes)?;
     file.as_file().sync_all()?;
     Ok(file)
@@ -116,6 +133,10 @@ fn temporary_with(path: &Path, bytes: &[u8], readers: Readers) -> io::Result<Nam
 const PREFIX: &str = ".ff-";
 /// How they end.
 const SUFFIX: &str = ".tmp";
+/// An empty temporary file beside `path`.
+fn temporary(path: &Path, readers: Readers) -> io::Result<NamedTempFile> {
+    hidden_name().permissions(readers.permissions()).tempfile_in(directory_of(path))
+}
 
 /// Temporary names are hidden, and no `*.v3bw` or `*.jsonl` matches a leftover.
 fn hidden_name() -> Builder<'static, 'static> {
@@ -161,6 +182,20 @@ mod tests {
         assert_eq!(mode() & 0o733, 0o600);
         write_atomically(&path, b"secret", Readers::Owner).unwrap();
         assert_eq!(mode(), 0o600);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no temporary file is left");
+    }
+
+    #[test]
+    fn what_cannot_be_filled_is_not_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("export.csv");
+        fs::write(&path, b"old").unwrap();
+        let failed: Result<(), FileError> = write_atomically_with(&path, Readers::Owner, |file| {
+            file.write_all(b"half").expect("written");
+            Err(FileError::new("fill", &path)(io::ErrorKind::StorageFull.into()))
+        });
+        assert!(failed.is_err());
+        assert_eq!(fs::read(&path).unwrap(), b"old");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no temporary file is left");
     }
 

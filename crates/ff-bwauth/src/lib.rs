@@ -12,9 +12,13 @@
 //!   network (documents of the network) ─▶ period: groups, demands, slots, shares of measurers
 //! ```
 //!
+//! ```text
+//!   period ─▶ store (plans, attempts, seconds: SQLite) ─▶ Outcome ─▶ v3bw, report, export
+//! ```
+//!
 //! The feature `demo`, on by default, is for the command: with it come `run`, `demo` and the relays
 //! that the demo measures. With `measure` alone nothing of a relay, and little of Arti, is in the library.
-//! Without either it computes: `period`, `network`, `outcome`, `publish`.
+//! Without either it computes: `period`, `network`, `outcome`, `publish`. `store` adds what is kept.
 
 #[cfg(feature = "measure")]
 pub mod cli;

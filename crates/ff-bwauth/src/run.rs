@@ -2,6 +2,8 @@
 
 mod bandwidth_file;
 mod documents;
+#[cfg(feature = "store")]
+mod export;
 mod schedule;
 
 use std::fs;
@@ -41,6 +43,8 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
         Command::Demo(options) => options.common.json,
         Command::Measure(options) => options.common.json,
         Command::Schedule(_) | Command::V3bw(_) => false,
+        #[cfg(feature = "store")]
+        Command::Export(_) => false,
     };
     let result = run_command(cli);
     if let Err(error) = &result
@@ -67,6 +71,8 @@ fn run_command(cli: &Cli) -> Result<ExitCode> {
     match &cli.command {
         Command::Demo(options) => runtime.block_on(run_demo(options)),
         Command::Measure(options) => runtime.block_on(run_measure(options)),
+        #[cfg(feature = "store")]
+        Command::Export(options) => export::run(options),
         Command::Schedule(options) => schedule::run(options),
         Command::V3bw(command) => bandwidth_file::run(command),
     }

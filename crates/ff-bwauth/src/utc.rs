@@ -1,8 +1,9 @@
 //! Points of civil time, in UTC and whole seconds, as they stand in files and their names.
 
 use core::fmt;
+use core::str::FromStr;
 
-use time::{Date, Month, OffsetDateTime};
+use time::{Date, Month, OffsetDateTime, Time};
 
 /// A second of UTC between the years 1970 and 9999.
 ///
@@ -69,6 +70,44 @@ impl fmt::Display for Utc {
     }
 }
 
+/// Text that is not a time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a time of UTC: write 2026-11-20 or 2026-11-20T09:30:00, from 1970 to 9999")]
+pub struct ParseUtcError(String);
+
+impl FromStr for Utc {
+    type Err = ParseUtcError;
+
+    /// Reads `2026-11-20` and `2026-11-20T09:30:00`, this also with a `Z` behind it.
+    fn from_str(text: &str) -> Result<Self, ParseUtcError> {
+        let (day, clock) = match text.split_once('T') {
+            Some((day, clock)) => (day, clock.strip_suffix('Z').unwrap_or(clock)),
+            None => (text, "00:00:00"),
+        };
+        let read = || -> Option<OffsetDateTime> {
+            let [year, month, day] = numbers(day, '-', [4, 2, 2])?;
+            let [hour, minute, second] = numbers(clock, ':', [2, 2, 2])?;
+            let month = Month::try_from(u8::try_from(month).ok()?).ok()?;
+            let narrow = |number: u16| u8::try_from(number).ok();
+            let date = Date::from_calendar_date(year.into(), month, narrow(day)?).ok()?;
+            let time = Time::from_hms(narrow(hour)?, narrow(minute)?, narrow(second)?).ok()?;
+            Some(OffsetDateTime::new_utc(date, time)).filter(|time| time.unix_timestamp() >= 0)
+        };
+        read().map(Self).ok_or_else(|| ParseUtcError(text.to_owned()))
+    }
+}
+
+/// Three numbers of so many digits each.
+fn numbers(text: &str, between: char, digits: [usize; 3]) -> Option<[u16; 3]> {
+    let mut numbers = [0; 3];
+    let mut parts = text.split(between);
+    for (number, digits) in numbers.iter_mut().zip(digits) {
+        let part = parts.next().filter(|part| part.len() == digits)?;
+        *number = part.bytes().all(|byte| byte.is_ascii_digit()).then(|| part.parse().ok())??;
+    }
+    parts.next().is_none().then_some(numbers)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,6 +138,35 @@ mod tests {
         assert_eq!(utc.hour().hour(), utc.hour());
         for secs in [253_402_300_800, u64::MAX] {
             assert_eq!(Utc::from_unix_secs(secs), Err(OutOfRange(secs)));
+        }
+    }
+
+    #[test]
+    fn times_are_read_as_they_are_written() {
+        for text in ["1970-01-01T00:00:00", "2020-02-29T23:59:59", "9999-12-31T23:59:59"] {
+            let utc: Utc = text.parse().expect("a time");
+            assert_eq!(utc.to_string(), text);
+            assert_eq!(format!("{text}Z").parse(), Ok(utc));
+        }
+        assert_eq!("2026-11-20".parse::<Utc>().map(Utc::unix_secs), Ok(1_795_132_800));
+        for text in [
+            "",
+            "2026",
+            "2026-11",
+            "2026-2-29",
+            "2026-02-29",
+            "2026-13-01",
+            "1969-12-31",
+            "+026-11-20",
+            "2026-11-20T",
+            "2026-11-20T24:00:00",
+            "2026-11-20T09:30",
+            "2026-11-20T09:30:00+01:00",
+            "2026-11-20T09:30:00ZZ",
+            "2026-11-20-01",
+            "٢٠٢٦-11-20",
+        ] {
+            assert_eq!(text.parse::<Utc>(), Err(ParseUtcError(text.to_owned())));
         }
     }
 }

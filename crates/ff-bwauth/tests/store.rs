@@ -6,6 +6,10 @@
 mod arbitrary;
 #[path = "store/damage.rs"]
 mod damage;
+#[path = "store/exports.rs"]
+mod exports;
+#[path = "store/killed.rs"]
+mod killed;
 #[path = "store/plans.rs"]
 mod plans;
 #[path = "store/round_trip.rs"]
@@ -13,6 +17,8 @@ mod round_trip;
 #[path = "output_files/samples.rs"]
 #[expect(dead_code, reason = "the other tests need more of it")]
 mod samples;
+#[path = "store/size.rs"]
+mod size;
 
 use std::path::PathBuf;
 

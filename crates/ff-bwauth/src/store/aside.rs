@@ -26,7 +26,9 @@ pub(super) fn move_aside(path: &Path, now_unix_secs: u64) -> Result<PathBuf, Sto
     });
     let is_free = |name: &PathBuf| PARTS.iter().all(|part| !is_there(&with_suffix(name, part)));
     let aside = names.into_iter().find(is_free).ok_or_else(|| {
-        error::io("find a free name for", path)(io::ErrorKind::AlreadyExists.into())
+        error::io("be moved aside: there is no free name", path)(
+            io::ErrorKind::AlreadyExists.into(),
+        )
     })?;
     let parts = PARTS.map(|part| (with_suffix(path, part), with_suffix(&aside, part)));
     let parts: Vec<_> = parts.into_iter().filter(|(from, _)| is_there(from)).collect();
@@ -34,10 +36,10 @@ pub(super) fn move_aside(path: &Path, now_unix_secs: u64) -> Result<PathBuf, Sto
         return Err(StoreError::Missing(path.to_owned()));
     }
     for (from, to) in &parts {
-        fs::hard_link(from, to).map_err(error::io("move aside", from))?;
+        fs::hard_link(from, to).map_err(error::io("be moved aside", from))?;
     }
     for (from, _) in &parts {
-        fs::remove_file(from).map_err(error::io("move aside", from))?;
+        fs::remove_file(from).map_err(error::io("be moved aside", from))?;
     }
     Ok(aside)
 }

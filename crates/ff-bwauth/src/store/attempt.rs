@@ -481,3 +481,71 @@ impl FromSql for Samples {
         decoded.map(Self).map_err(|error| FromSqlError::Other(error.into()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An attempt to begin.
+    fn begin() -> Begin {
+        let target = TargetInfo {
+            address: "192.0.2.1:9001".to_owned(),
+            ed_identity: [1; 32],
+            rsa_fingerprint: None,
+            nickname: None,
+        };
+        Begin {
+            fingerprint: [2; 20],
+            target,
+            plan: None,
+            started_unix_secs: 1_795_167_000,
+            method: Method::Echo,
+            asked_secs: 30,
+            ratio: Ratio::ZERO,
+            allocated: None,
+            shares: vec![Share { measurer: [3; 32], rate: None, links: 20 }],
+        }
+    }
+
+    #[test]
+    fn on_a_full_disk_what_is_stored_stays_and_the_rest_is_not_there() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut store = Store::open(&dir.path().join("store"), [1; 32]).expect("a store");
+        let full = |store: &Store, pages: u32| {
+            store.db.pragma_update(None, "max_page_count", pages).expect("a limit");
+        };
+        let outcome =
+            Outcome { seconds: vec![SecondSample::default(); 60_000], ..interrupted(&begin()) };
+        full(&store, 40);
+        let mut finished = Vec::new();
+        let error = loop {
+            let put = |store: &mut Store| {
+                let id = store.begin_attempt(&begin())?;
+                store.finish_attempt(id, &outcome, 1_795_167_040).map(|()| id)
+            };
+            match put(&mut store) {
+                Ok(id) => finished.push(id),
+                Err(error) => break error,
+            }
+            assert!(finished.len() < 10_000);
+        };
+        assert!(matches!(error, StoreError::Full { .. }), "{error}");
+        assert!(error.to_string().contains("the disk is full"), "{error}");
+        for &id in &finished {
+            let found = store.attempt(id).expect("read").expect("it is there");
+            assert_eq!(found.outcome.seconds.len(), 60_000);
+        }
+        let running = store.running().expect("read").len();
+        let all = finished.len() + running;
+        let count = |table: &str| {
+            let sql = format!("SELECT count(*) FROM {table}");
+            store.db.query_row(&sql, [], |row| row.get::<_, i64>(0)).expect("a number")
+        };
+        assert_eq!(usize::try_from(count("shares")), Ok(all), "one for each that was begun");
+        assert_eq!(usize::try_from(count("samples")), Ok(finished.len()));
+        full(&store, 1_000_000);
+        assert_eq!(store.close_interrupted(1_795_167_040).expect("closed").len(), running);
+        let id = store.begin_attempt(&begin()).expect("there is room again");
+        store.finish_attempt(id, &outcome, 1_795_167_040).expect("there is room again");
+    }
+}

@@ -98,8 +98,14 @@ pub enum StoreError {
         /// What was tried.
         action: &'static str,
     },
+    /// This user may not read it.
+    #[error(
+        "{} cannot be read by this user: run as the coordinator's user, because as long as no coordinator runs \
+         a reader must be allowed to write to the store's directory", .0.display()
+    )]
+    Unreadable(PathBuf),
     /// A file beside it cannot be had.
-    #[error("failed to {action} {}", path.display())]
+    #[error("{} cannot {action}", path.display())]
     Io {
         /// What was tried.
         action: &'static str,
@@ -181,6 +187,9 @@ pub(super) fn io(
     move |source| match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             StoreError::Full { path, action }
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            StoreError::Unwritable { path, action }
         }
         _ => StoreError::Io { action, path, source },
     }

@@ -28,18 +28,18 @@ impl Lock {
         let beside = lock_path(path);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let mut file = options.open(&beside).map_err(error::io("open the lock file", &beside))?;
+        let mut file = options.open(&beside).map_err(error::io("be opened", &beside))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 return Err(StoreError::InUse { path: path.to_owned(), pid: pid_in(&file) });
             }
             Err(TryLockError::Error(source)) => {
-                return Err(error::io("lock", &beside)(source));
+                return Err(error::io("be locked", &beside)(source));
             }
         }
         let write = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
-        write.map_err(error::io("write the lock file", &beside))?;
+        write.map_err(error::io("be written", &beside))?;
         Ok(Self { _file: file })
     }
 }

@@ -49,8 +49,12 @@ pub(super) fn read_only(path: &Path) -> Result<Connection, StoreError> {
         return Err(StoreError::Missing(path.to_owned()));
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let db = connect(path, flags)?;
-    let (found, known) = (check_version(&db, path)?, version());
+    let opened = connect(path, flags).and_then(|db| Ok((check_version(&db, path)?, db)));
+    let (found, db) = opened.map_err(|error| match error {
+        StoreError::Unwritable { path, .. } => StoreError::Unreadable(path),
+        other => other,
+    })?;
+    let known = version();
     if found < known {
         return Err(StoreError::Older { path: path.to_owned(), found, known });
     }
@@ -64,14 +68,14 @@ fn exists(path: &Path) -> Result<bool, StoreError> {
         Err(StoreError::Corrupt { path: path.to_owned(), detail: detail.to_owned() })
     };
     match fs::metadata(path) {
-        Ok(found) if found.len() == 0 => corrupt("the file is empty"),
         Ok(found) if !found.is_file() => Err(StoreError::NotAStore(path.to_owned())),
+        Ok(found) if found.len() == 0 => corrupt("the file is empty"),
         Ok(_) => Ok(true),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let log = with_suffix(path, "-wal");
             if log.exists() { corrupt("only the log beside it is there") } else { Ok(false) }
         }
-        Err(error) => Err(error::io("open", path)(error)),
+        Err(error) => Err(error::io("be opened", path)(error)),
     }
 }
 
@@ -91,7 +95,7 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
 fn make(path: &Path, coordinator: &[u8; 32]) -> Result<(), StoreError> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
     let dir: PathBuf = dir.unwrap_or(Path::new(".")).to_owned();
-    let fail_io = || error::io("create", path);
+    let fail_io = || error::io("be created", path);
     let mut name = tempfile::Builder::new();
     let made = name.prefix(".ff-").suffix(".tmp").tempfile_in(&dir).map_err(fail_io())?;
     let made = made.into_temp_path();

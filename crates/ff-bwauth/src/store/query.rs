@@ -7,9 +7,9 @@ use ff_proto::units::BytesPerSec;
 use rusqlite::params;
 
 use super::plan::Kind;
+use super::row::Columns;
 use super::value::Number;
 use super::{Attempt, AttemptId, Reader, Seconds, StoreError};
-use crate::outcome::FAILED;
 use crate::period::Fingerprint;
 
 /// Seconds of a day.
@@ -90,7 +90,7 @@ impl Reader {
         self.finished(condition, span, seconds, visit)
     }
 
-    /// Visits the newest finished attempt of each relay that began at `since` or later.
+    /// Visits the newest finished attempt of each relay that began at `since` or later. It holds two at a time.
     ///
     /// # Errors
     /// [`StoreError`], and whatever `visit` returns, which ends it.
@@ -100,62 +100,62 @@ impl Reader {
         seconds: Seconds,
         mut visit: impl FnMut(Attempt) -> Result<(), E>,
     ) -> Result<(), E> {
-        let newest = self.newest("", since_unix_secs)?;
-        for (_, _, id) in newest {
-            self.finished("a.id = ?1", [id], seconds, &mut visit)?;
-        }
-        Ok(())
+        // The index has the attempts of each target by time, so that only the newest is looked at. A relay that
+        // has moved is several targets, one behind the other.
+        let condition = "a.id = (SELECT newest.id FROM attempts newest WHERE newest.target = t.id
+                         AND newest.started_unix_secs >= ?1 AND newest.finished_unix_secs IS NOT NULL
+                         ORDER BY newest.started_unix_secs DESC LIMIT 1) ORDER BY t.fingerprint";
+        let mut held: Option<Attempt> = None;
+        self.finished(condition, [Number(since_unix_secs.min(LAST))], seconds, |attempt| {
+            let started = |attempt: &Attempt| attempt.outcome.started_unix_secs;
+            match &mut held {
+                Some(held) if held.fingerprint == attempt.fingerprint => {
+                    if started(held) < started(&attempt) {
+                        *held = attempt;
+                    }
+                    Ok(())
+                }
+                _ => held.replace(attempt).map_or(Ok(()), &mut visit),
+            }
+        })?;
+        held.map_or(Ok(()), visit)
     }
 
-    /// What each relay was last measured at, of conclusive measurements that began at `since` or later.
+    /// What each relay was last measured at, of conclusive measurements that began at `since` or later, by
+    /// fingerprint.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn estimates(&self, since_unix_secs: u64) -> Result<Vec<Estimate>, StoreError> {
-        let newest = self.newest("AND verdict = 'conclusive'", since_unix_secs)?;
-        let sql = "SELECT id, estimate_bytes_per_sec FROM attempts WHERE id = ?1
-                   AND estimate_bytes_per_sec IS NOT NULL";
-        let mut found = Vec::with_capacity(newest.len());
-        for (fingerprint, started_unix_secs, id) in newest {
-            found.extend(self.all("attempts", sql, [id], |columns| {
-                let _id: i64 = columns.take()?;
-                Ok(Estimate { fingerprint, estimate: columns.of()?, started_unix_secs })
-            })?);
-        }
-        Ok(found)
-    }
-
-    /// The newest finished attempt of each relay, its beginning and its number, by fingerprint.
-    fn newest(
-        &self,
-        and: &str,
-        since_unix_secs: u64,
-    ) -> Result<Vec<(Fingerprint, u64, i64)>, StoreError> {
-        // For each relay the index has its attempts by time, so only the newest is looked at.
+        // It is all in the index of conclusive attempts, one behind the other for each target.
+        let newest = "FROM attempts WHERE verdict = 'conclusive' AND target = t.id
+                      AND started_unix_secs >= ?1 ORDER BY started_unix_secs DESC LIMIT 1";
         let sql = format!(
-            "SELECT a.id, t.fingerprint, a.started_unix_secs FROM targets t JOIN attempts a ON a.id =
-             (SELECT id FROM attempts WHERE target = t.id AND started_unix_secs >= ?1
-              AND finished_unix_secs IS NOT NULL {and} ORDER BY started_unix_secs DESC LIMIT 1)
-             ORDER BY t.fingerprint, a.started_unix_secs"
+            "SELECT t.id, t.fingerprint, (SELECT started_unix_secs {newest}),
+             (SELECT estimate_bytes_per_sec {newest}) FROM targets t ORDER BY t.fingerprint"
         );
-        let mut newest: Vec<(Fingerprint, u64, i64)> = Vec::new();
-        self.each(
-            "attempts",
-            &sql,
-            [Number(since_unix_secs.min(LAST))],
-            |columns| {
-                let (id, fingerprint): (i64, Fingerprint) = (columns.take()?, columns.take()?);
-                Ok((fingerprint, columns.of::<u64>()?, id))
-            },
-            |found| {
-                match newest.last_mut() {
-                    Some(last) if last.0 == found.0 => *last = found,
-                    _ => newest.push(found),
+        let read = |columns: &mut Columns<'_, '_>| {
+            let _target: i64 = columns.take()?;
+            Ok((columns.take()?, columns.maybe()?, columns.maybe()?))
+        };
+        let mut found: Vec<Estimate> = Vec::new();
+        let since = [Number(since_unix_secs.min(LAST))];
+        self.each("attempts", &sql, since, read, |(fingerprint, started, estimate)| {
+            let (Some(started_unix_secs), Some(estimate)) = (started, estimate) else {
+                return Ok(());
+            };
+            let next = Estimate { fingerprint, estimate, started_unix_secs };
+            match found.last_mut() {
+                Some(last) if last.fingerprint == fingerprint => {
+                    if last.started_unix_secs < started_unix_secs {
+                        *last = next;
+                    }
                 }
-                Ok::<_, StoreError>(())
-            },
-        )?;
-        Ok(newest)
+                _ => found.push(next),
+            }
+            Ok::<_, StoreError>(())
+        })?;
+        Ok(found)
     }
 
     /// A finished attempt with its seconds.
@@ -217,7 +217,7 @@ impl Reader {
                    failure FROM plan LEFT JOIN attempts ON attempts.plan = plan.id WHERE period = ?1";
         let mut coverage = Coverage::default();
         let mut relays = BTreeMap::<Fingerprint, (bool, bool)>::new();
-        let read = |columns: &mut super::row::Columns<'_, '_>| {
+        let read = |columns: &mut Columns<'_, '_>| {
             let (_id, fingerprint): (i64, Fingerprint) = (columns.take()?, columns.take()?);
             let kind: Kind = columns.of()?;
             let (left_out, begun): (bool, bool) = (columns.take()?, columns.take()?);
@@ -259,14 +259,14 @@ impl Reader {
     pub fn failures(&self, span: Range<u64>) -> Result<Vec<FailureCount>, StoreError> {
         let sql = "SELECT 0, failure, sum(attempts) AS attempts FROM (
                        SELECT failure, count(*) AS attempts FROM attempts
-                       WHERE verdict = ?5 AND started_unix_secs >= ?1 AND started_unix_secs < ?2
+                       WHERE failure IS NOT NULL AND started_unix_secs >= ?1 AND started_unix_secs < ?2
                        GROUP BY failure
                        UNION ALL
-                       SELECT failure, attempts FROM daily WHERE verdict = ?5 AND day >= ?3 AND day < ?4
+                       SELECT failure, attempts FROM daily WHERE failure <> '' AND day >= ?3 AND day < ?4
                    ) GROUP BY failure ORDER BY attempts DESC, failure";
         let (from, to) = (span.start.min(LAST), span.end.min(LAST));
         let days = [from.div_ceil(DAY_SECS), to.div_ceil(DAY_SECS)].map(Number);
-        let values = params![Number(from), Number(to), days[0], days[1], FAILED];
+        let values = params![Number(from), Number(to), days[0], days[1]];
         self.all("attempts", sql, values, |columns| {
             let _none: i64 = columns.take()?;
             Ok(FailureCount { code: columns.take()?, attempts: columns.of()? })

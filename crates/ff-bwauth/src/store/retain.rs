@@ -13,9 +13,9 @@ use super::value::Number;
 use super::{Reader, Store, StoreError, Writing, error};
 
 /// Attempts, or rows of a plan, that are deleted in one transaction.
-const BATCH: i64 = 2000;
-/// Pages that are given back to the system in one transaction: 4 MiB.
-const VACUUM_PAGES: u32 = 1024;
+const BATCH: i64 = 500;
+/// Pages that are given back to the system in one transaction: 1 MiB.
+const VACUUM_PAGES: u32 = 256;
 
 /// For how many days what is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,20 +65,61 @@ impl Sums {
     }
 }
 
+impl Deleted {
+    /// Both together.
+    fn plus(self, other: Self) -> Self {
+        Self {
+            samples: self.samples + other.samples,
+            attempts: self.attempts + other.attempts,
+            planned: self.planned + other.planned,
+        }
+    }
+}
+
 impl Store {
-    /// Deletes what is too old, in small transactions, and makes the file as much smaller. What is left of an
-    /// attempt is its part in the sums of its day.
+    /// Deletes what is too old and makes the file as much smaller. What is left of an attempt is its part in
+    /// the sums of its day.
     ///
     /// Only whole days are deleted, and never an attempt that is not finished.
     ///
     /// # Errors
     /// [`StoreError`]; what was deleted before stays deleted.
     pub fn retain(&mut self, now_unix_secs: u64, keep: &Retention) -> Result<Deleted, StoreError> {
+        let mut all = Deleted::default();
+        while let Some(some) = self.retain_some(now_unix_secs, keep)? {
+            all = all.plus(some);
+        }
+        Ok(all)
+    }
+
+    /// One step of [`Store::retain`], of a fraction of a second, for a coordinator that has other things to do
+    /// in between; `None` when there is nothing more to do.
+    ///
+    /// # Errors
+    /// [`StoreError`]; what was deleted before stays deleted.
+    pub fn retain_some(
+        &mut self,
+        now_unix_secs: u64,
+        keep: &Retention,
+    ) -> Result<Option<Deleted>, StoreError> {
         let results_before = self.cutoff(now_unix_secs, keep.results_days)?;
         let samples_before = self.cutoff(now_unix_secs, keep.samples_days)?.max(results_before);
-        let samples = self.in_batches(|writing| delete_samples(writing, samples_before))?;
-        let attempts = self.in_batches(|writing| delete_attempts(writing, results_before))?;
-        let planned = self.in_batches(|writing| delete_plans(writing, results_before))?;
+        let (samples, attempts, planned) = self.write("delete what is too old", |writing| {
+            let samples = delete_samples(writing, samples_before)?;
+            let attempts = if samples == 0 { delete_attempts(writing, results_before)? } else { 0 };
+            let is_next = samples + attempts == 0;
+            let planned = if is_next { delete_plans(writing, results_before)? } else { 0 };
+            Ok((samples as u64, attempts as u64, planned as u64))
+        })?;
+        if samples + attempts + planned > 0 {
+            return Ok(Some(Deleted { samples, attempts, planned }));
+        }
+        Ok(self.shrink()?.then(Deleted::default))
+    }
+
+    /// Deletes what nothing refers to, and gives some of the pages that are not used any more back to the
+    /// system; says whether there were any.
+    fn shrink(&mut self) -> Result<bool, StoreError> {
         self.write("delete what nothing refers to", |writing| {
             writing.execute(
                 "DELETE FROM targets WHERE NOT EXISTS
@@ -86,42 +127,21 @@ impl Store {
                 [],
             )
         })?;
-        self.shrink()?;
-        Ok(Deleted { samples, attempts, planned })
-    }
-
-    /// Repeats a transaction until it finds nothing more to delete.
-    fn in_batches(
-        &mut self,
-        work: impl Fn(&Writing<'_>) -> Result<usize, StoreError>,
-    ) -> Result<u64, StoreError> {
-        let mut deleted = 0;
-        loop {
-            match self.write("delete what is too old", &work)? {
-                0 => return Ok(deleted),
-                count => deleted += count as u64,
-            }
-        }
-    }
-
-    /// Gives pages that are not used any more back to the system.
-    fn shrink(&mut self) -> Result<(), StoreError> {
         let Reader { db, path } = &self.reader;
         let fail = error::sqlite(path, "be made smaller");
         let free = || db.pragma_query_value(None, "freelist_count", |row| row.get::<_, i64>(0));
-        let mut before = free().map_err(&fail)?;
-        while before > 0 {
-            db.execute_batch(&format!("PRAGMA incremental_vacuum({VACUUM_PAGES})"))
-                .map_err(&fail)?;
-            let after = free().map_err(&fail)?;
-            if after >= before {
-                break;
-            }
-            before = after;
+        let before = free().map_err(&fail)?;
+        // Each row that it is asked for is a page.
+        let vacuum = format!("PRAGMA incremental_vacuum({VACUUM_PAGES})");
+        let mut vacuum = db.prepare(&vacuum).map_err(&fail)?;
+        let mut pages = vacuum.query([]).map_err(&fail)?;
+        while pages.next().map_err(&fail)?.is_some() {}
+        if free().map_err(&fail)? < before {
+            return Ok(true);
         }
         // The file itself is cut when the log is written back to it; a reader may hold that up.
         let checkpoint = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
-        checkpoint.map_err(fail)
+        checkpoint.map_err(fail).map(|()| false)
     }
 }
 
@@ -148,8 +168,14 @@ impl Reader {
 
 /// Deletes the seconds of attempts that began before a moment.
 fn delete_samples(writing: &Writing<'_>, before: u64) -> Result<usize, StoreError> {
-    let sql = "DELETE FROM samples WHERE attempt IN (SELECT samples.attempt FROM attempts
-               JOIN samples ON samples.attempt = attempts.id WHERE started_unix_secs < ?1 LIMIT ?2)";
+    // Attempts have their numbers in the order in which they began, so it ends at the newest one that is old
+    // enough. One that a clock which went back has dated too early is found on a later day. (A cross join keeps
+    // SQLite from going through all attempts instead.)
+    let sql = "DELETE FROM samples WHERE attempt IN (SELECT samples.attempt FROM samples
+               CROSS JOIN attempts ON attempts.id = samples.attempt
+               WHERE samples.attempt <= (SELECT id FROM attempts WHERE started_unix_secs < ?1
+                                         ORDER BY started_unix_secs DESC LIMIT 1)
+               AND started_unix_secs < ?1 LIMIT ?2)";
     writing.execute(sql, params![Number(before), BATCH])
 }
 
@@ -225,8 +251,8 @@ fn add(writing: &Writing<'_>, key: &(i64, String, String), sum: Sums) -> Result<
 
 /// Deletes plans of periods that began before a moment, as far as nothing that is kept refers to them.
 fn delete_plans(writing: &Writing<'_>, before: u64) -> Result<usize, StoreError> {
-    let rows = "DELETE FROM plan WHERE id IN (SELECT plan.id FROM plan
-                JOIN periods ON periods.number = plan.period
+    let rows = "DELETE FROM plan WHERE id IN (SELECT plan.id FROM periods
+                CROSS JOIN plan ON plan.period = periods.number
                 WHERE start_unix_secs < ?1 AND NOT EXISTS
                 (SELECT 1 FROM attempts WHERE attempts.plan = plan.id) LIMIT ?2)";
     let deleted = writing.execute(rows, params![Number(before), BATCH])?;

@@ -13,8 +13,8 @@ use parquet::schema::types::Type;
 use super::ExportError;
 use super::table::{Cell, Kind, Shape, Sink};
 
-/// Cells that are held before they are written: about 8 MB.
-const GROUP_CELLS: usize = 500_000;
+/// Cells that are held before they are written: about 4 MB.
+const GROUP_CELLS: usize = 250_000;
 
 /// Rows as Parquet.
 pub(super) struct ParquetSink<W: Write + Send> {

@@ -105,6 +105,10 @@ CREATE TABLE attempts (
 ) STRICT;
 CREATE INDEX attempts_by_start ON attempts (started_unix_secs);
 CREATE INDEX attempts_of_target ON attempts (target, started_unix_secs);
+-- What is known of each relay's capacity, without looking at the attempts.
+CREATE INDEX attempts_conclusive ON attempts (target, started_unix_secs, estimate_bytes_per_sec)
+    WHERE verdict = 'conclusive';
+CREATE INDEX attempts_failed ON attempts (started_unix_secs, failure) WHERE failure IS NOT NULL;
 CREATE UNIQUE INDEX attempts_of_plan ON attempts (plan) WHERE plan IS NOT NULL;
 CREATE INDEX attempts_begun ON attempts (id) WHERE finished_unix_secs IS NULL;
 
