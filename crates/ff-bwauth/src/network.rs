@@ -5,6 +5,8 @@
 
 pub mod consensus;
 pub mod descriptors;
+#[cfg(feature = "live")]
+pub mod live;
 
 use base64ct::{Base64Unpadded, Encoding};
 
