@@ -5,6 +5,8 @@
 
 pub mod consensus;
 pub mod descriptors;
+#[cfg(feature = "live")]
+pub mod live;
 pub mod microdescriptors;
 
 use base64ct::{Base64Unpadded, Encoding};

@@ -1,0 +1,168 @@
+//! The network's view as it is now, fetched by Arti's own directory client.
+//!
+//! ```text
+//!   DirectoryClient::refresh ─▶ Arti (tor-dirmgr): who is there to ask?    live/arti.rs, config.rs, private.rs
+//!       └─▶ View: what is kept, what is new, what is missing               live/view.rs
+//!             ├─ Ask: over channels, a circuit a request (tor-dirclient)   live/ask.rs, server.rs, circuit.rs
+//!             ├─ consensuses: signatures of more than half the authorities live/head.rs, signed.rs
+//!             ├─ (micro)descriptors: digests that the consensuses have     live/parts.rs, shelf.rs, collect.rs
+//!             └─ Cache: files, each replaced as a whole                    live/cache.rs
+//!   ─▶ Documents                                                           live/documents.rs
+//! ```
+//!
+//! tor-dirmgr bootstraps from the configured authorities or fallbacks, and keeps a directory of its own by a
+//! client's timetable, up to two hours behind. It gives neither the consensus as text, nor the flavour with
+//! descriptors' digests, nor descriptors; so these are asked for here, of directory caches that its directory
+//! names, and of the authorities for what the caches do not have. Its certificates and microdescriptors are
+//! taken over.
+//!
+//! What comes from a server is bounded in size (by tor-dirclient: 16 MB a consensus, 8 kB a piece), in time (an
+//! answer's and the refresh's), and in number. Nothing is believed because of who said it.
+//!
+//! Limits: documents are in memory as long as somebody holds them, the client itself holds none. Consensuses
+//! are fetched whole, without diffs: two an hour.
+
+mod arti;
+mod ask;
+mod cache;
+mod circuit;
+mod collect;
+mod config;
+mod documents;
+mod error;
+#[cfg(test)]
+mod fake;
+mod head;
+mod parts;
+mod private;
+mod server;
+mod shelf;
+mod signed;
+mod view;
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use tokio::time::Instant;
+use tor_rtcompat::PreferredRuntime;
+
+use self::arti::Arti;
+use self::cache::Cache;
+use self::head::secs;
+use self::server::{Channels, servers};
+use self::view::View;
+use crate::files::FileError;
+
+pub use self::config::{Authority, Fallback, Limits, LiveConfig};
+pub use self::documents::Documents;
+pub use self::error::DirectoryError;
+
+/// Fetches the network's documents and keeps them.
+pub struct DirectoryClient {
+    /// Runs what goes on beside.
+    runtime: PreferredRuntime,
+    /// Arti's client.
+    arti: Arti,
+    /// What is kept.
+    view: Arc<View>,
+    /// Whether to ask servers at private addresses.
+    allow_private_addresses: bool,
+    /// The last documents, if they could not be kept.
+    unkept: Option<Documents>,
+    /// Why the last refresh failed, if it did.
+    last_error: Option<String>,
+}
+
+impl core::fmt::Debug for DirectoryClient {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let Self { view, last_error, .. } = self;
+        f.debug_struct("DirectoryClient")
+            .field("view", view)
+            .field("last_error", last_error)
+            .finish_non_exhaustive()
+    }
+}
+
+impl DirectoryClient {
+    /// Prepares everything; nobody is asked yet. [`runtime`] makes a runtime for it.
+    ///
+    /// # Errors
+    /// For a configuration that cannot be meant, and directories that cannot be used.
+    pub fn new(runtime: PreferredRuntime, config: &LiveConfig) -> Result<Self, DirectoryError> {
+        let resolved = config.resolve()?;
+        let view_dir = config.cache_dir.join("documents");
+        let arti_dir = config.cache_dir.join("arti");
+        let state_dir = config.state_dir.clone().unwrap_or_else(|| config.cache_dir.join("state"));
+        for dir in [&view_dir, &arti_dir, &state_dir] {
+            make_dir(dir)?;
+        }
+        let cache = Cache::open(view_dir, config.limits)?;
+        let arti = Arti::start(&runtime, &resolved.network, &arti_dir, &state_dir)?;
+        let view = View::new(cache, resolved.authorities().to_vec(), config.limits);
+        Ok(Self {
+            runtime,
+            arti,
+            view: Arc::new(view),
+            allow_private_addresses: resolved.allow_private_addresses,
+            unkept: None,
+            last_error: None,
+        })
+    }
+
+    /// Brings the documents up to date before the deadline. What comes may lack descriptors, and the next
+    /// refresh goes on there; it may be cancelled at any moment.
+    ///
+    /// # Errors
+    /// When there is no valid consensus to be had. [`Self::last`] has what there was then.
+    pub async fn refresh(&mut self, deadline: Instant) -> Result<Documents, DirectoryError> {
+        let result = self.try_refresh(deadline).await;
+        self.last_error = result.as_ref().err().map(ToString::to_string);
+        result
+    }
+
+    /// As [`Self::refresh`].
+    async fn try_refresh(&mut self, deadline: Instant) -> Result<Documents, DirectoryError> {
+        let directory = self.arti.directory(deadline).await?;
+        let servers = servers(&directory, self.allow_private_addresses);
+        let channels = Channels::new(&self.runtime, &self.arti, directory);
+        let now_secs = secs(SystemTime::now());
+        let refreshed = self.view.refresh(&channels, &servers, deadline, now_secs).await?;
+        self.unkept = (!refreshed.is_kept).then(|| refreshed.documents.clone());
+        Ok(refreshed.documents)
+    }
+
+    /// The last documents, however old, without asking anybody; `None` if there are none.
+    ///
+    /// # Errors
+    /// When what is kept cannot be read.
+    pub async fn last(&self) -> Result<Option<Documents>, FileError> {
+        match &self.unkept {
+            Some(documents) => Ok(Some(documents.clone())),
+            None => self.view.stored(secs(SystemTime::now())).await,
+        }
+    }
+
+    /// Why the last refresh failed, if it did.
+    #[must_use]
+    pub fn last_error(&self) -> Option<&str> {
+        self.last_error.as_deref()
+    }
+}
+
+/// The runtime that Arti's crates want, around the one that this is called in.
+///
+/// # Errors
+/// When it is called in none.
+pub fn runtime() -> io::Result<PreferredRuntime> {
+    // An error only says that the program has chosen its cryptography already.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    PreferredRuntime::current()
+}
+
+/// Makes a directory that only its owner can enter, as Arti wants it.
+fn make_dir(path: &Path) -> Result<(), DirectoryError> {
+    let made = fs_mistrust::Mistrust::new().verifier().make_directory(path);
+    made.map_err(|error| DirectoryError::Arti { path: path.to_owned(), reason: error.to_string() })
+}

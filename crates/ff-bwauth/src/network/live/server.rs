@@ -1,0 +1,182 @@
+//! Directory servers in the network: who they are, and how they are asked.
+
+use core::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use futures::io::{AsyncRead, AsyncWrite};
+use rand::seq::SliceRandom as _;
+use tor_chanmgr::{ChanMgr, ChannelUsage};
+use tor_dirclient::send_request;
+use tor_dirmgr::{DirMgr, DocId};
+use tor_linkspec::{HasAddrs as _, OwnedChanTarget};
+use tor_netdir::NetDir;
+use tor_netdoc::types::relay_flags::RelayFlag;
+use tor_rtcompat::{PreferredRuntime, SleepProvider};
+
+use super::arti::Arti;
+use super::ask::{Ask, AskError, Request, Servers};
+use super::circuit::open_stream;
+
+/// Directory caches that one refresh may use up.
+const MAX_CACHES: usize = 16;
+
+/// A directory server.
+#[derive(Clone, Debug)]
+pub(super) struct Server {
+    /// Its nickname and where it listens.
+    name: Arc<str>,
+    /// How it is reached.
+    target: OwnedChanTarget,
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.name.fmt(f)
+    }
+}
+
+/// The servers of a directory: some caches by chance, so that each refresh asks others, and the authorities.
+pub(super) fn servers(directory: &NetDir, allow_private_addresses: bool) -> Servers<Server> {
+    let mut servers = Servers { caches: Vec::new(), authorities: Vec::new() };
+    for relay in directory.relays() {
+        let is_authority = relay.rs().flags().contains(RelayFlag::Authority);
+        if !is_authority && !relay.low_level_details().is_dir_cache() {
+            continue;
+        }
+        let mut addresses = relay.addrs();
+        let Some(first) = addresses.next() else { continue };
+        let is_private = core::iter::once(first).chain(addresses).any(|addr| is_private(addr.ip()));
+        if is_private && !allow_private_addresses {
+            continue;
+        }
+        let name = Arc::from(format!("{} ({first})", relay.rs().nickname()));
+        let server = Server { name, target: OwnedChanTarget::from_chan_target(&relay) };
+        if is_authority {
+            servers.authorities.push(server);
+        } else {
+            servers.caches.push(server);
+        }
+    }
+    servers.caches.shuffle(&mut rand::rng());
+    servers.caches.truncate(MAX_CACHES);
+    servers.authorities.shuffle(&mut rand::rng());
+    servers
+}
+
+/// Whether an address is nobody's on the Internet.
+fn is_private(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => {
+            let octets = ip.octets();
+            ip.is_private()
+                || ip.is_loopback()
+                || ip.is_link_local()
+                || ip.is_unspecified()
+                || ip.is_broadcast()
+                || ip.is_multicast()
+                || octets[0] == 0
+                // Carriers' shared addresses, 100.64.0.0/10.
+                || (octets[0] == 100 && octets[1] & 0xc0 == 64)
+        }
+        IpAddr::V6(ip) => match ip.to_ipv4_mapped() {
+            Some(ip) => is_private(IpAddr::V4(ip)),
+            None => {
+                ip.is_loopback()
+                    || ip.is_unspecified()
+                    || ip.is_multicast()
+                    || ip.is_unique_local()
+                    || ip.is_unicast_link_local()
+            }
+        },
+    }
+}
+
+/// Asks servers over Arti's channels.
+pub(super) struct Channels {
+    /// Runs what goes on beside.
+    pub(super) runtime: PreferredRuntime,
+    /// Makes channels.
+    pub(super) channels: Arc<ChanMgr<PreferredRuntime>>,
+    /// Has documents at hand.
+    pub(super) dirs: Arc<DirMgr<PreferredRuntime>>,
+    /// The network's parameters.
+    pub(super) directory: Arc<NetDir>,
+}
+
+impl Channels {
+    /// Through this client's, with this directory of its.
+    pub(super) fn new(runtime: &PreferredRuntime, arti: &Arti, directory: Arc<NetDir>) -> Self {
+        Self {
+            runtime: runtime.clone(),
+            channels: Arc::clone(&arti.channels),
+            dirs: Arc::clone(&arti.dirs),
+            directory,
+        }
+    }
+}
+
+impl Ask for Channels {
+    type Server = Server;
+
+    async fn ask(&self, server: &Server, request: &Request) -> Result<String, AskError> {
+        let channel = self.channels.get_or_launch(&server.target, ChannelUsage::Dir).await;
+        let (channel, _) = channel.map_err(|error| AskError::Unreachable(error.to_string()))?;
+        let stream = open_stream(&self.runtime, &channel, self.directory.params()).await;
+        send(&self.runtime, &mut stream.map_err(AskError::Unreachable)?, request).await
+    }
+
+    fn at_hand(&self, request: &Request) -> String {
+        let ids: Vec<DocId> = match request {
+            Request::Certificates(keys) => keys.iter().map(|key| DocId::AuthCert(*key)).collect(),
+            Request::Microdescriptors(digests) => {
+                digests.iter().map(|digest| DocId::Microdesc(*digest)).collect()
+            }
+            Request::Consensus(..) | Request::Descriptors(_) => Vec::new(),
+        };
+        // A cache of Arti's that cannot be read has nothing for us: it is asked for elsewhere then.
+        let texts = self.dirs.texts(ids).unwrap_or_default();
+        let mut all = String::new();
+        for text in texts.values().filter_map(|text| core::str::from_utf8(text.as_ref()).ok()) {
+            all.push_str(text);
+        }
+        all
+    }
+}
+
+/// Sends a request on a stream and reads the answer, whose size the request bounds.
+pub(super) async fn send<S>(
+    runtime: &impl SleepProvider,
+    stream: &mut S,
+    request: &Request,
+) -> Result<String, AskError>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin,
+{
+    let answer = send_request(runtime, &*request.arti(), stream, None).await;
+    let answer = answer.map_err(|error| AskError::BadAnswer(reason(&error)))?;
+    if answer.status_code() != 200 {
+        let (code, message) = (answer.status_code(), answer.status_message().unwrap_or_default());
+        return Err(AskError::BadAnswer(format!("HTTP status {code} {message:?}")));
+    }
+    // Of an answer with many pieces that was cut, those that came whole are good.
+    let bytes = answer.into_output_unchecked();
+    // What is no UTF-8 makes its own piece another one, and no others.
+    Ok(String::from_utf8(bytes)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+}
+
+/// What an error of Arti's says, with what lies beneath.
+fn reason(error: &tor_dirclient::Error) -> String {
+    let mut next: Option<&dyn core::error::Error> = match error {
+        tor_dirclient::Error::RequestFailed(failed) => Some(&failed.error),
+        other => Some(other),
+    };
+    let mut text = String::new();
+    while let Some(error) = next {
+        let separator = if text.is_empty() { "" } else { ": " };
+        text.push_str(&format!("{separator}{error}"));
+        next = error.source();
+    }
+    text
+}

@@ -1,0 +1,174 @@
+//! The network's view of a private network of C tors: fetched, kept, brought up to date, and what is left of
+//! it when the network is gone.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+use ff_bwauth::network::consensus::Consensus;
+use ff_bwauth::network::descriptors::Descriptors;
+use ff_bwauth::network::live::{DirectoryClient, DirectoryError, Documents, LiveConfig, runtime};
+use tokio::time::Instant;
+use tornet::Network;
+
+/// How long a refresh may take that should succeed.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long one may take that should fail.
+const IMPATIENCE: Duration = Duration::from_secs(3);
+
+/// A client of the network, with its cache in this directory.
+fn client(network: &Network, dir: &Path) -> DirectoryClient {
+    let config = LiveConfig::private_network(network.dir(), dir);
+    DirectoryClient::new(runtime().expect("a runtime"), &config).expect("a client")
+}
+
+/// Refreshes until there are documents of which this is true.
+async fn refresh_until(
+    client: &mut DirectoryClient,
+    is_it: impl Fn(&Documents) -> bool,
+) -> Documents {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let refreshed = client.refresh(deadline).await;
+        match refreshed {
+            Ok(documents) if is_it(&documents) => return documents,
+            not_yet => assert!(Instant::now() < deadline, "{not_yet:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+}
+
+/// Fails unless all that a network of so many relays has is there.
+fn assert_complete(documents: &Documents, relays: usize) {
+    let consensus = Consensus::parse(&documents.consensus).expect("a consensus");
+    let problems = &documents.problems;
+    assert_eq!((consensus.relays.len(), documents.relays), (relays, relays));
+    assert_eq!(
+        (documents.missing_descriptors(), documents.microdescriptors.len()),
+        (0, relays),
+        "{problems:?}"
+    );
+    let described = Descriptors::parse(&documents.descriptors_text());
+    assert_eq!((described.relays.len(), described.skipped.len()), (relays, 0));
+    for relay in &consensus.relays {
+        assert!(described.relays.contains_key(&relay.fingerprint), "{}", relay.nickname);
+    }
+}
+
+#[tokio::test]
+async fn documents_are_fetched_kept_brought_up_to_date_and_outlive_the_network() {
+    let network = Network::builder().authorities(2).middles(2).exits(1).start().expect("a network");
+    println!("network after {:?}", network.start_time());
+    let dir = tempfile::tempdir().expect("a directory");
+    let cache = dir.path().join("cache");
+    let mut client = client(&network, &cache);
+    assert!(client.last().await.expect("readable").is_none());
+
+    let begin = Instant::now();
+    let first = refresh_until(&mut client, |_| true).await;
+    println!("documents after {:?} from {}: {:?}", begin.elapsed(), first.from, first.problems);
+    assert_complete(&first, 5);
+    let theirs = network.consensus().expect("a consensus");
+    let ours = Consensus::parse(&first.consensus).expect("a consensus");
+    let theirs = Consensus::parse(&theirs).expect("a consensus");
+    assert!(ours.valid_after <= theirs.valid_after);
+    assert_eq!(ours.relays.len(), theirs.relays.len());
+
+    let error = DirectoryClient::new(
+        runtime().expect("a runtime"),
+        &LiveConfig::private_network(network.dir(), &cache),
+    );
+    assert!(matches!(error, Err(DirectoryError::InUse { .. })), "{error:?}");
+
+    // Consensuses come every ten seconds.
+    let begin = Instant::now();
+    let newer = |documents: &Documents| documents.valid_after_secs > first.valid_after_secs;
+    let next = refresh_until(&mut client, newer).await;
+    println!("newer after {:?} from {}: {:?}", begin.elapsed(), next.from, next.problems);
+    assert_complete(&next, 5);
+    assert!(next.is_fresh(SystemTime::now()) || next.fetched_at_secs >= next.valid_after_secs);
+    drop(client);
+
+    the_command_does_the_same(&network, dir.path());
+    another_networks_authorities_are_not_content(&network, dir.path()).await;
+    what_was_fetched_outlives_the_network(network, &cache, &next).await;
+}
+
+/// `ff-bwauth network`, and `schedule` with what it writes; not there without the command.
+fn the_command_does_the_same(network: &Network, dir: &Path) {
+    if !cfg!(feature = "service") {
+        return;
+    }
+    let program = env!("CARGO_BIN_EXE_ff-bwauth");
+    let config = dir.join("config.toml");
+    let text = format!(
+        "other = 1\n[network]\ncache_dir = {:?}\nprivate_network = {:?}\n",
+        dir.join("command"),
+        network.dir(),
+    );
+    std::fs::write(&config, text).expect("a file");
+    let run = |args: &[&str]| {
+        let output = Command::new(program).args(args).current_dir(dir).output().expect("it runs");
+        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let (status, stdout, stderr) =
+        run(&["network", "--config", "config.toml", "--out", "out", "--deadline", "20", "--json"]);
+    assert_eq!(status, Some(0), "{stderr}");
+    let report: serde_json::Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!(report["documents"]["descriptors"], 5, "{stdout}");
+    assert_eq!(report["files"].as_array().expect("files").len(), 4, "{stdout}");
+    let files = ["--consensus", "out/consensus", "--descriptors", "out/descriptors"];
+    let (status, stdout, stderr) = run(&[&["schedule", "--greedy"][..], &files].concat());
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(stdout.contains("scheduled  5 measurements"), "{stdout}");
+}
+
+/// A client that knows other authorities gets nothing from this network, nor from a cache of its documents.
+async fn another_networks_authorities_are_not_content(network: &Network, dir: &Path) {
+    let nodes = dir.join("nodes");
+    for node in network.authorities() {
+        let copy = nodes.join(node.name());
+        std::fs::create_dir_all(copy.join("keys")).expect("a directory");
+        for file in ["fingerprint", "fingerprint-ed25519", "torrc"] {
+            std::fs::copy(node.data_dir().join(file), copy.join(file)).expect("copied");
+        }
+        let number = node.name().strip_prefix("auth").expect("an authority's name");
+        let certificate = format!("fingerprint {}\n", format!("A{number}").repeat(20));
+        std::fs::write(copy.join("keys/authority_certificate"), certificate).expect("a file");
+    }
+    let config = LiveConfig::private_network(&nodes, dir.join("other"));
+    let mut client =
+        DirectoryClient::new(runtime().expect("a runtime"), &config).expect("a client");
+    let error = client.refresh(Instant::now() + IMPATIENCE).await.expect_err("another network");
+    assert!(matches!(error, DirectoryError::NotBootstrapped { .. }), "{error:?}");
+    assert_eq!(client.last_error(), Some(error.to_string().as_str()));
+    drop(client);
+    let from = dir.join("cache/documents");
+    for file in std::fs::read_dir(from).expect("a directory") {
+        let file = file.expect("an entry");
+        std::fs::copy(file.path(), dir.join("other/documents").join(file.file_name()))
+            .expect("copied");
+    }
+    let client = DirectoryClient::new(runtime().expect("a runtime"), &config).expect("a client");
+    assert!(client.last().await.expect("readable").is_none(), "their signatures do not count");
+}
+
+/// Without the network, what was fetched is there, and says how old it is.
+async fn what_was_fetched_outlives_the_network(network: Network, cache: &Path, newest: &Documents) {
+    let mut client = client(&network, cache);
+    network.nodes().for_each(tornet::Node::stop);
+    let begin = Instant::now();
+    let refreshed = client.refresh(begin + IMPATIENCE).await;
+    assert!(begin.elapsed() < IMPATIENCE + Duration::from_secs(1), "{:?}", begin.elapsed());
+    match refreshed {
+        // Its consensuses are valid for half a minute.
+        Ok(documents) => assert!(!documents.is_stale(SystemTime::now())),
+        Err(error) => assert_eq!(client.last_error(), Some(error.to_string().as_str())),
+    }
+    let last = client.last().await.expect("readable").expect("documents");
+    assert_complete(&last, 5);
+    assert_eq!((last.valid_after_secs, last.from.as_str()), (newest.valid_after_secs, "the cache"));
+    let later = SystemTime::now() + Duration::from_secs(60);
+    assert!(last.is_stale(later) && last.age_secs(later) >= 60);
+}
