@@ -3,6 +3,8 @@
 #[cfg(feature = "store")]
 mod export;
 mod schedule;
+#[cfg(feature = "demo")]
+mod service;
 mod transit;
 mod v3bw;
 
@@ -20,6 +22,8 @@ use tor_llcrypto::pk::ed25519::Ed25519Identity;
 #[cfg(feature = "store")]
 pub use self::export::ExportArgs;
 pub use self::schedule::ScheduleArgs;
+#[cfg(feature = "demo")]
+pub use self::service::{InitArgs, RunArgs};
 pub use self::transit::TransitArgs;
 pub use self::v3bw::{ScalingName, V3bw, WriteArgs};
 
@@ -58,6 +62,8 @@ impl Cli {
             Command::Export(export) => export.check(),
             Command::Schedule(schedule) => schedule.check(),
             Command::V3bw(_) => Ok(()),
+            #[cfg(feature = "demo")]
+            Command::Init(_) | Command::Run(_) => Ok(()),
         }
     }
 }
@@ -96,6 +102,14 @@ fn exit_status_help() -> String {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Make this host a coordinator: a key, a secret, a config, and the lines for others.
+    #[cfg(feature = "demo")]
+    Init(InitArgs),
+    /// Measure a network for months, with measurers on other hosts, and publish what comes of it.
+    ///
+    /// SIGTERM ends it: running measurements end at once, and the next start goes on where this one was.
+    #[cfg(feature = "demo")]
+    Run(RunArgs),
     /// Start a relay and measurers on this machine, and measure it over loopback.
     Demo(Demo),
     /// Measure a relay that runs elsewhere, with measurers in this process.
@@ -207,9 +221,56 @@ pub struct Demo {
     /// Measurers in the team (1 to 8).
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=8))]
     pub measurers: u8,
+    /// Start a network of relays on this machine, two coordinators and three measurers, and have the
+    /// coordinators measure it in shortened periods, as they would for months. Ctrl-C ends it.
+    #[cfg(feature = "demo")]
+    #[arg(long, conflicts_with_all = ["limit", "background", "tor", "measurers", "sockets", "rate"])]
+    pub network: bool,
+    /// With --network: end after the first whole period, with exit status 0 if every relay was measured.
+    #[cfg(feature = "demo")]
+    #[arg(long, requires = "network")]
+    pub once: bool,
+    /// With --network: relays (1 to 32), the first limited to 4 Mbit/s and each other to 4 Mbit/s more.
+    #[cfg(feature = "demo")]
+    #[arg(long, requires = "network", default_value_t = 8,
+          value_parser = clap::value_parser!(u8).range(1..=32))]
+    pub relays: u8,
+    /// With --network: the length of a period in seconds (30 to 86400).
+    #[cfg(feature = "demo")]
+    #[arg(long, requires = "network", default_value_t = 120, value_name = "SECONDS",
+          value_parser = clap::value_parser!(u32).range(30..=86_400))]
+    pub period_secs: u32,
+}
+
+/// What `demo --network` takes.
+#[cfg(feature = "demo")]
+#[derive(Clone, Debug)]
+pub struct NetworkDemo {
+    /// How many relays.
+    pub relays: u8,
+    /// How long each is measured, in seconds.
+    pub duration: u16,
+    /// The length of a period in seconds.
+    pub period_secs: u32,
+    /// Whether to end after a period.
+    pub once: bool,
+    /// Whether to print JSON.
+    pub json: bool,
 }
 
 impl Demo {
+    /// The options of `--network`. Unless it is said, measurements are short, as the periods are.
+    #[cfg(feature = "demo")]
+    #[must_use]
+    pub fn network_demo(&self) -> NetworkDemo {
+        const SHORT_SECS: u16 = 5;
+        let Common { duration, json, .. } = self.common;
+        let default = ff_proto::params::Params::default().duration_secs;
+        let duration = if duration == default { SHORT_SECS } else { duration };
+        let Self { relays, period_secs, once, .. } = *self;
+        NetworkDemo { relays, duration, period_secs, once, json }
+    }
+
     /// The rate of the clients' traffic, if there are to be clients.
     #[must_use]
     pub fn clients(&self) -> Option<BytesPerSec> {

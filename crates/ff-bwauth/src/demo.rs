@@ -3,6 +3,8 @@
 //! The relay is one built from Arti's crates, in this process, or with `--tor` a tor in a process
 //! of its own. Clients speak to the former only: they need its echo, which tor does not have.
 
+pub(crate) mod network;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};

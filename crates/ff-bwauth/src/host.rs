@@ -1,6 +1,6 @@
 //! A relay in a thread of its own, to be measured by the rest of the process.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -39,14 +39,24 @@ impl RelayHost {
     /// # Errors
     /// When its keys, port or thread cannot be made.
     pub fn start(policy: Policy, limit: Option<BytesPerSec>, core: Option<usize>) -> Result<Self> {
+        Self::start_at(Ipv4Addr::LOCALHOST.into(), policy, limit, core)
+    }
+
+    /// As [`start`](Self::start), at this address.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start_at(
+        address: IpAddr,
+        policy: Policy,
+        limit: Option<BytesPerSec>,
+        core: Option<usize>,
+    ) -> Result<Self> {
         let keys = RelayKeys::generate().context("Failed to make the relay's keys")?;
         let extension =
             Extension::new(policy, None, limit).context("Failed to set the extension up")?;
-        let config = RelayConfig {
-            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-            keys: keys.clone(),
-            extension,
-        };
+        let config =
+            RelayConfig { listen: SocketAddr::new(address, 0), keys: keys.clone(), extension };
         let cpu_micros = Arc::new(AtomicU64::new(0));
         let (stop, stopped) = oneshot::channel();
         let (started, is_started) = mpsc::channel();

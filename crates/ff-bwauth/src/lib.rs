@@ -23,6 +23,8 @@
 #[cfg(feature = "measure")]
 pub mod cli;
 #[cfg(feature = "demo")]
+pub mod daemon;
+#[cfg(feature = "demo")]
 mod demo;
 mod files;
 #[cfg(feature = "demo")]
@@ -41,6 +43,8 @@ pub mod run;
 mod samples;
 #[cfg(feature = "demo")]
 mod screen;
+#[cfg(feature = "demo")]
+mod secret;
 #[cfg(feature = "store")]
 pub mod store;
 #[cfg(feature = "measure")]

@@ -83,6 +83,20 @@ pub async fn measure(plan: &Plan, mut watch: impl FnMut(Progress<'_>)) -> Outcom
     run.outcome(started, result)
 }
 
+/// What came of a measurement that this process gave up by itself.
+#[must_use]
+pub fn failed(plan: &Plan, started_unix_secs: u64, failure: Failure) -> Outcome {
+    let run = Run {
+        plan,
+        samples: Samples::new(plan.params.duration_secs, plan.params.ratio, plan.team.len()),
+        rsa_fingerprint: None,
+        grant: None,
+        has_started: false,
+        opened: 0,
+    };
+    Outcome { result: Err(failure), ..run.outcome(started_unix_secs, Ok(())) }
+}
+
 /// What a relay granted.
 #[derive(Clone, Copy)]
 struct Grant {
@@ -195,7 +209,7 @@ impl Run<'_> {
                         self.samples.add_totals(&totals);
                         running -= 1;
                     }
-                    PartEvent::Failed(source) => return Err(failed(&self.plan.team[index], source)),
+                    PartEvent::Failed(source) => return Err(part_failed(&self.plan.team[index], source)),
                 },
                 event = session.next_event(), if reporting => match event? {
                     CoordinatorEvent::Background(report) => {
@@ -316,7 +330,7 @@ fn tasks(plan: &Plan, grant: &MeasParamsOk) -> Vec<Task> {
 }
 
 /// A measurer has failed.
-fn failed(member: &TeamMember, source: PartFailure) -> MeasureError {
+fn part_failed(member: &TeamMember, source: PartFailure) -> MeasureError {
     MeasureError::Measurer { name: member.measurer.name().to_owned(), source }
 }
 
@@ -326,7 +340,7 @@ async fn prepare(
     tasks: &[Task],
 ) -> Result<Vec<Box<dyn ReadyPart>>, MeasureError> {
     let preparing = team.iter().zip(tasks).map(|(member, task)| async move {
-        member.measurer.prepare(task).await.map_err(|source| failed(member, source))
+        member.measurer.prepare(task).await.map_err(|source| part_failed(member, source))
     });
     futures::future::try_join_all(preparing).await
 }

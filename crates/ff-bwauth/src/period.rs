@@ -38,7 +38,7 @@ pub const FIRST_GUESS: BytesPerSec = BytesPerSec::from_mbit(51);
 pub const GRANTS: u32 = 2;
 
 /// A relay that is to be measured.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Relay {
     /// Its fingerprint.
     pub fingerprint: Fingerprint,

@@ -2,9 +2,9 @@
 
 mod bandwidth_file;
 mod documents;
-#[cfg(feature = "store")]
 mod export;
 mod schedule;
+mod service;
 
 use std::fs;
 use std::io::Write;
@@ -30,6 +30,8 @@ use crate::{files, team};
 
 /// Where `demo` writes when it is not told.
 const DEMO_DIR: &str = "flashflow-demo";
+/// Where `demo --network` writes when it is not told.
+const NETWORK_DIR: &str = "flashflow-network";
 /// Where `measure` writes when it is not told.
 const MEASURE_DIR: &str = "flashflow-results";
 
@@ -40,11 +42,11 @@ const MEASURE_DIR: &str = "flashflow-results";
 /// measurement too.
 pub fn run(cli: &Cli) -> Result<ExitCode> {
     let prints_outcome = match &cli.command {
-        Command::Demo(options) => options.common.json,
+        Command::Demo(options) => options.common.json && !options.network,
         Command::Measure(options) => options.common.json,
         Command::Schedule(_) | Command::V3bw(_) => false,
-        #[cfg(feature = "store")]
         Command::Export(_) => false,
+        Command::Init(_) | Command::Run(_) => false,
     };
     let result = run_command(cli);
     if let Err(error) = &result
@@ -69,12 +71,17 @@ fn run_command(cli: &Cli) -> Result<ExitCode> {
         .build()
         .context("Failed to start a runtime")?;
     match &cli.command {
+        Command::Demo(options) if options.network => {
+            let dir = out_dir(&options.common, NETWORK_DIR)?;
+            demo::network::run(&options.network_demo(), &dir)
+        }
         Command::Demo(options) => runtime.block_on(run_demo(options)),
         Command::Measure(options) => runtime.block_on(run_measure(options)),
-        #[cfg(feature = "store")]
         Command::Export(options) => export::run(options),
         Command::Schedule(options) => schedule::run(options),
         Command::V3bw(command) => bandwidth_file::run(command),
+        Command::Init(options) => service::init(options),
+        Command::Run(options) => service::run(options),
     }
 }
 
@@ -189,7 +196,7 @@ fn finish(common: &Common, dir: &Path, outcome: &Outcome, source: Source<'_>) ->
 }
 
 /// Writes to standard output.
-fn print(text: &str) -> Result<()> {
+pub(crate) fn print(text: &str) -> Result<()> {
     std::io::stdout().write_all(text.as_bytes()).context("Failed to write to standard output")
 }
 
@@ -228,7 +235,7 @@ fn publish(dir: &Path, outcome: &Outcome, consensus_relays: u64) -> Result<PathB
 }
 
 /// Tells the user something on standard error.
-fn note(text: &str) {
+pub(crate) fn note(text: &str) {
     // Nobody may be reading standard error, and that is no reason to stop.
     drop(writeln!(std::io::stderr(), "{text}"));
 }

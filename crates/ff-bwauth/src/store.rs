@@ -15,6 +15,7 @@
 mod aside;
 mod attempt;
 mod error;
+mod events;
 mod export;
 mod grant;
 mod lock;

@@ -65,6 +65,12 @@ pub fn parse_identity(text: &str) -> std::result::Result<Ed25519Id, String> {
     }
 }
 
+/// A key as it stands in its file.
+#[must_use]
+pub fn secret_text(key: &SigningKey) -> Zeroizing<String> {
+    Zeroizing::new(format!("{}\n", Base64Unpadded::encode_string(key.as_bytes())))
+}
+
 /// Reads the file.
 fn read(path: &Path) -> Result<SigningKey> {
     let trusted = Mistrust::builder().controlled_by_default_env_var().build();
@@ -85,7 +91,7 @@ fn read(path: &Path) -> Result<SigningKey> {
 fn make(path: &Path) -> Result<SigningKey> {
     let failed = || format!("Failed to make {}", path.display());
     let bytes = Zeroizing::new(rand::random::<[u8; 32]>());
-    let text = Zeroizing::new(format!("{}\n", Base64Unpadded::encode_string(bytes.as_slice())));
+    let text = secret_text(&SigningKey::from_bytes(&bytes));
     // A temporary file is its owner's only; under its name it is there as a whole or not at all.
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file = NamedTempFile::new_in(dir).with_context(failed)?;

@@ -62,6 +62,7 @@ impl Cells {
 
 /// A rate in bytes per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(transparent))]
 pub struct BytesPerSec(u64);
 
 impl BytesPerSec {

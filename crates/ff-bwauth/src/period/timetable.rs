@@ -26,7 +26,7 @@ use super::seed::mixed;
 use super::{Fingerprint, Relay, Team};
 
 /// What happens during a period.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Event {
     /// Relays have come, see [`Timetable::add`].
     Add {
@@ -215,6 +215,12 @@ impl Timetable {
             }
         }
         self.vanish_again(relay, from_slot);
+    }
+
+    /// Whether a relay is known and has not gone.
+    #[must_use]
+    pub fn is_expected(&self, relay: &Fingerprint) -> bool {
+        self.numbers.get(relay).is_some_and(|number| !self.gone.contains_key(number))
     }
 
     /// The teams, in the order of their numbers here.

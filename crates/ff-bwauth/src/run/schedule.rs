@@ -2,9 +2,6 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
@@ -22,9 +19,7 @@ use crate::period::allocate::{self, LINKS_OF_HOST, links_for, links_in_slot};
 use crate::period::schedule::{self, Rules, Schedule};
 use crate::period::seed::{mixed, of_period};
 use crate::period::{Fingerprint, Measurer, Relay, Team, guess, guess_for_new};
-
-/// Bytes of a secret at least.
-const MIN_SECRET: usize = 32;
+use crate::secret;
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -115,18 +110,7 @@ fn seed(args: &ScheduleArgs, consensus: &Consensus) -> Result<Zeroizing<[u8; 32]
     let Some(path) = &args.secret else {
         return Ok(Zeroizing::new(args.seed.unwrap_or_default()));
     };
-    let failed = || format!("Failed to read {}", path.display());
-    let mode = fs::metadata(path).with_context(failed)?.permissions().mode();
-    if mode & 0o077 != 0 {
-        bail!("{} can be read by others: chmod 600 it", path.display());
-    }
-    let secret = Zeroizing::new(fs::read(path).with_context(failed)?);
-    if secret.len() < MIN_SECRET {
-        bail!(
-            "{} has fewer than {MIN_SECRET} bytes: head -c 32 /dev/urandom makes a secret",
-            path.display()
-        );
-    }
+    let secret = secret::read(path)?;
     let consensus_file = args.consensus.display();
     let random = consensus.shared_random.with_context(|| {
         format!("{consensus_file} has no shared random value: the authorities drew none that day")
@@ -151,7 +135,8 @@ impl Described {
         let descriptors = documents::descriptors(&args.descriptors)?;
         let mut microdescriptors = Microdescriptors::default();
         for path in &args.microdescriptors {
-            let Microdescriptors { by_digest, skipped } = Microdescriptors::parse(&documents::text(path)?);
+            let Microdescriptors { by_digest, skipped } =
+                Microdescriptors::parse(&documents::text(path)?);
             documents::tell_skipped(path, &skipped);
             microdescriptors.by_digest.extend(by_digest);
             let is_named = |entry| microdescriptors.of(entry).is_some();

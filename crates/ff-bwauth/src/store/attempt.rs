@@ -321,6 +321,7 @@ fn interrupted(begin: &Begin) -> Outcome {
         round_trip: RoundTrip::default(),
         cpu: CpuSeconds::default(),
         sockets: SocketCounts::default(),
+        disputes: Vec::new(),
     }
 }
 
@@ -441,6 +442,7 @@ fn read_outcome(columns: &mut Columns<'_, '_>, with: bool) -> rusqlite::Result<O
         },
         sockets: SocketCounts { asked: columns.of()?, opened: columns.of()? },
         seconds: if with { read_seconds(columns)? } else { Vec::new() },
+        disputes: Vec::new(),
     })
 }
 

@@ -18,7 +18,7 @@ pub(super) const DAY_SECS: u64 = 24 * 60 * 60;
 const LAST: u64 = i64::MAX.cast_unsigned();
 
 /// How far a period is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Coverage {
     /// Rows of the plan that are carried out, retries among them.
     pub planned: u64,

@@ -12,6 +12,7 @@ use ff_proto::ids::Ed25519Id;
 use super::{PartEvent, ReadyPart, TeamMeasurer};
 
 /// A measurer on another host.
+#[derive(Clone)]
 pub struct RemoteMeasurer {
     /// How people call it.
     name: String,

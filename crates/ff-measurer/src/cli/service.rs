@@ -164,7 +164,8 @@ fn reload(service: &Service, path: &Path) {
 }
 
 /// How often systemd's watchdog wants to hear of us, twice as often as it must.
-fn watchdog_period() -> Duration {
+#[must_use]
+pub fn watchdog_period() -> Duration {
     let period = sd_notify::watchdog_enabled();
     period.map_or(Duration::from_secs(3600), |period| (period / 2).max(Duration::from_millis(100)))
 }

@@ -306,6 +306,7 @@ impl Begun {
             round_trip: conclusion.rtt_ms,
             cpu: conclusion.cpu_seconds,
             sockets: conclusion.sockets,
+            disputes: Vec::new(),
         };
         check(&outcome)?;
         Ok(outcome)

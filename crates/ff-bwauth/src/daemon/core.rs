@@ -1,0 +1,624 @@
+//! What the coordinator knows and decides.
+
+mod slots;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use ff_measurer::service::wire::Capability;
+use ff_proto::aggregate::Verdict;
+use ff_proto::failure::Fault;
+use ff_proto::units::BytesPerSec;
+
+use super::course::{Beginning, Common, Course};
+use super::plan::{Job, Means};
+use super::status::{Running, SecondShown};
+use super::view::View;
+use crate::outcome::Outcome;
+use crate::period::timetable::Event;
+use crate::period::{Fingerprint, Relay};
+use crate::store::{AttemptId, Kind, Period, Store, StoreError, ToPlan};
+use crate::team::TeamMeasurer;
+
+/// How many consensuses are remembered, so that a late coordinator begins a period with that of the others.
+const VIEWS: usize = 4;
+/// How often measurers are asked how they are, in seconds.
+const DESCRIBE_SECS: u64 = 60;
+/// How many problems are remembered.
+const PROBLEMS: usize = 20;
+/// So long after a consensus became valid all coordinators have it, in seconds (PROTOCOL.md §11)…
+const CONSENSUS_SPREAD_SECS: u64 = 300;
+/// … or after this part of a period, where that is less.
+const SPREAD_PART_OF_PERIOD: u64 = 8;
+/// A measurer that so many different relays dispute is left out until it is trusted again.
+pub const MAX_DISPUTES: u64 = 3;
+
+/// What happens.
+pub enum Action {
+    /// Time passes.
+    Tick,
+    /// The network's documents have been fetched, or not.
+    Documents(Result<Arc<View>, String>),
+    /// A measurer has said how it is, or has not.
+    Described(usize, Result<Box<Capability>, String>),
+    /// A second of a measurement is over.
+    Second(AttemptId, SecondShown),
+    /// A measurement is over.
+    Finished(AttemptId, Box<Outcome>),
+    /// A bandwidth file has been written, or why not.
+    Published(Result<Publication, String>),
+    /// Somebody wants a bandwidth file now.
+    PublishNow,
+    /// The operator ends it.
+    End,
+}
+
+/// A bandwidth file that was written.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Publication {
+    /// Its file.
+    pub path: String,
+    /// How many relays are in it.
+    pub relays: u64,
+    /// When, in seconds since 1970.
+    pub unix_secs: u64,
+}
+
+/// What is to be done.
+pub enum Effect {
+    /// Fetch the network's documents.
+    Refresh,
+    /// Ask a measurer how it is.
+    Describe(usize),
+    /// Measure a relay.
+    Measure(Box<Job>),
+    /// Write a bandwidth file.
+    Publish(Arc<View>),
+    /// Stop all measurements; then nothing is left to do.
+    End,
+}
+
+/// A measurer of the team and how it is.
+pub struct Member {
+    /// It.
+    pub measurer: Arc<dyn TeamMeasurer>,
+    /// Where it is.
+    pub address: String,
+    /// What its operator says that it carries.
+    pub stated: BytesPerSec,
+    /// What it said of itself last.
+    pub capability: Option<Box<Capability>>,
+    /// How far its clock is ahead of ours, in milliseconds.
+    pub clock_ahead_millis: i64,
+    /// Why it is not there.
+    pub error: Option<String>,
+    /// How often relays have counted less than it.
+    pub disputes: u64,
+}
+
+impl Member {
+    /// A measurer of which nothing has been heard yet.
+    #[must_use]
+    pub fn new(measurer: Arc<dyn TeamMeasurer>, address: &str, stated: BytesPerSec) -> Self {
+        Self {
+            measurer,
+            address: address.to_owned(),
+            stated,
+            capability: None,
+            clock_ahead_millis: 0,
+            error: None,
+            disputes: 0,
+        }
+    }
+}
+
+/// How often what is done.
+#[derive(Clone, Copy, Debug)]
+pub struct Rhythm {
+    /// The network's documents, in seconds.
+    pub refresh_secs: u64,
+    /// The bandwidth file, in seconds.
+    pub publish_secs: u64,
+    /// What the store keeps.
+    pub keep: crate::store::Retention,
+}
+
+/// When something is due next, in seconds since 1970.
+#[derive(Clone, Copy, Debug, Default)]
+struct Due {
+    /// Documents.
+    refresh: u64,
+    /// Measurers.
+    describe: u64,
+    /// The bandwidth file.
+    publish: u64,
+    /// The store's retention.
+    retain: u64,
+}
+
+/// The coordinator.
+pub struct Core {
+    /// What is the same in all periods.
+    pub(super) common: Common,
+    /// What is the same in all measurements.
+    means: Means,
+    /// How often what is done.
+    rhythm: Rhythm,
+    /// What has happened, durably.
+    pub(super) store: Store,
+    /// The team, in the order of the config.
+    pub(super) team: Vec<Member>,
+    /// The last consensuses, the newest last.
+    pub(super) views: Vec<Arc<View>>,
+    /// The period under way.
+    pub(super) course: Option<Course>,
+    /// What is being measured.
+    pub(super) running: BTreeMap<AttemptId, Running>,
+    /// What is to be measured again once all that were measured with it are done: by slot and head, with
+    /// what each came to.
+    again: BTreeMap<(u32, u32), Vec<(Fingerprint, BytesPerSec)>>,
+    /// What could not be stored yet.
+    pub(super) unsaved: VecDeque<(AttemptId, Box<Outcome>)>,
+    /// What is due when.
+    due: Due,
+    /// Whether documents are being fetched.
+    is_refreshing: bool,
+    /// Whether a bandwidth file is being written.
+    is_publishing: bool,
+    /// The last bandwidth file, or why there is none.
+    pub(super) published: Option<Result<Publication, String>>,
+    /// Why there are no newer documents.
+    pub(super) refresh_error: Option<String>,
+    /// What the operator should know, the newest last.
+    pub(super) problems: VecDeque<(u64, String)>,
+    /// Attempts that failed since the start, by code.
+    pub(super) failed: HashMap<&'static str, u64>,
+    /// Attempts that were finished since the start.
+    pub(super) finished: u64,
+    /// When it started, in seconds since 1970.
+    pub(super) started: u64,
+    /// Whether it is ending.
+    ending: bool,
+}
+
+impl Core {
+    /// A coordinator that goes on where the store says that the last one was.
+    ///
+    /// # Errors
+    /// When the store cannot be read or written.
+    pub fn new(
+        common: Common,
+        means: Means,
+        rhythm: Rhythm,
+        mut store: Store,
+        mut team: Vec<Member>,
+        now: u64,
+    ) -> Result<Self, StoreError> {
+        let interrupted = store.close_interrupted(now)?;
+        for member in &mut team {
+            let id = member.measurer.id().0;
+            store.put_measurer(id, member.measurer.name(), Some(member.stated))?;
+            let row = store.measurers()?.into_iter().find(|row| row.identity == id);
+            member.disputes = row.map_or(0, |row| row.disputes);
+        }
+        let mut core = Self {
+            common,
+            means,
+            rhythm,
+            store,
+            team,
+            views: Vec::new(),
+            course: None,
+            running: BTreeMap::new(),
+            again: BTreeMap::new(),
+            unsaved: VecDeque::new(),
+            due: Due { publish: now + rhythm.publish_secs, ..Due::default() },
+            is_refreshing: false,
+            is_publishing: false,
+            published: None,
+            refresh_error: None,
+            problems: VecDeque::new(),
+            failed: HashMap::new(),
+            finished: 0,
+            started: now,
+            ending: false,
+        };
+        if !interrupted.is_empty() {
+            core.tell(now, format!("{} measurements were interrupted", interrupted.len()));
+        }
+        core.resume(now)?;
+        Ok(core)
+    }
+
+    /// Takes up the period that the store has begun, if it is still going on.
+    fn resume(&mut self, now: u64) -> Result<(), StoreError> {
+        let number = self.common.number(now);
+        let mut events = self.store.events(number)?.into_iter();
+        let Some(begin) = events.next() else { return Ok(()) };
+        let read = |text: String| serde_json::from_str::<Event>(&text).ok();
+        match serde_json::from_str::<Beginning>(&begin) {
+            Ok(begin) => {
+                let events = events.filter_map(read).collect();
+                let mut course = Course::new(&self.common, number, begin, events);
+                // What was due meanwhile was not carried out; the slot that is running may still be.
+                course.next_slot = course.slot_at(now);
+                self.course = Some(course);
+            }
+            Err(error) => self.tell(now, format!("the period's beginning cannot be read: {error}")),
+        }
+        Ok(())
+    }
+
+    /// Takes an action and says what is to be done. `now` is in seconds since 1970.
+    pub fn apply(&mut self, action: Action, now: u64) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        match action {
+            Action::Tick => self.tick(now, &mut effects),
+            Action::Documents(result) => self.documents(result, now),
+            Action::Described(index, result) => self.described(index, result, now),
+            Action::Second(attempt, second) => {
+                if let Some(running) = self.running.get_mut(&attempt) {
+                    running.seconds.push(second);
+                }
+            }
+            Action::Finished(attempt, outcome) => self.finish(attempt, outcome, now),
+            Action::Published(result) => {
+                self.is_publishing = false;
+                if let Err(reason) = &result {
+                    self.tell(now, format!("no new bandwidth file: {reason}"));
+                }
+                self.published = Some(result);
+            }
+            Action::PublishNow => self.due.publish = now,
+            Action::End => {
+                self.ending = true;
+                effects.push(Effect::End);
+            }
+        }
+        effects
+    }
+
+    /// Does what is due.
+    fn tick(&mut self, now: u64, effects: &mut Vec<Effect>) {
+        self.save_unsaved(now);
+        if self.ending {
+            return;
+        }
+        // A clock that went back leaves nothing due for long.
+        for (due, period) in [
+            (&mut self.due.refresh, self.rhythm.refresh_secs),
+            (&mut self.due.describe, DESCRIBE_SECS),
+            (&mut self.due.publish, self.rhythm.publish_secs),
+        ] {
+            *due = (*due).min(now + period);
+        }
+        if self.due.refresh <= now && !self.is_refreshing {
+            (self.is_refreshing, self.due.refresh) = (true, now + self.rhythm.refresh_secs);
+            effects.push(Effect::Refresh);
+        }
+        if self.due.describe <= now {
+            self.due.describe = now + DESCRIBE_SECS;
+            effects.extend((0..self.team.len()).map(Effect::Describe));
+        }
+        if let Err(error) = self.keep_course(now, effects) {
+            self.tell(now, format!("the store fails, so nothing is measured: {error}"));
+        }
+        if self.due.publish <= now
+            && !self.is_publishing
+            && let Some(view) = self.views.last()
+        {
+            (self.is_publishing, self.due.publish) = (true, now + self.rhythm.publish_secs);
+            effects.push(Effect::Publish(view.clone()));
+        }
+        if self.due.retain <= now {
+            self.due.retain = now + 3600;
+            if let Err(error) = self.store.retain(now, &self.rhythm.keep) {
+                self.tell(now, format!("nothing old can be deleted: {error}"));
+            }
+        }
+    }
+
+    /// Begins the period if there is a new one, and its slots.
+    fn keep_course(&mut self, now: u64, effects: &mut Vec<Effect>) -> Result<(), StoreError> {
+        let number = self.common.number(now);
+        if self.course.as_ref().is_none_or(|course| course.number != number) {
+            // A clock that was set back does not begin an old period again.
+            if self.course.as_ref().is_some_and(|course| course.number > number) {
+                return Ok(());
+            }
+            self.begin_period(number, now)?;
+        }
+        self.begin_slots(now, effects)
+    }
+
+    /// Plans a period.
+    fn begin_period(&mut self, number: u64, now: u64) -> Result<(), StoreError> {
+        if let Some(last) = &self.course {
+            self.store.finish_period(last.number, now)?;
+        }
+        let Some(view) = self.common.choose(&self.views, number) else { return Ok(()) };
+        let begin = Course::beginning(&self.common, number, view);
+        let text = serde_json::to_string(&begin).unwrap_or_default();
+        let mut course = Course::new(&self.common, number, begin, Vec::new());
+        let period = Period {
+            number,
+            start_unix_secs: course.start,
+            length_secs: self.common.length_secs,
+            slot_secs: self.common.slot_secs,
+            slots: self.common.slots(),
+            consensus_valid_after_unix_secs: course.valid_after,
+            seed_sha256: course.seed_sha256,
+            planned_unix_secs: now,
+            finished_unix_secs: None,
+        };
+        self.store.set_plan(&period, &course.rows())?;
+        self.store.add_event(number, &text)?;
+        course.next_slot = course.slot_at(now);
+        tracing::info!(
+            period = number,
+            relays = course.timetable.relays().len(),
+            "a period begins"
+        );
+        self.course = Some(course);
+        Ok(())
+    }
+
+    /// Takes the network's documents over.
+    fn documents(&mut self, result: Result<Arc<View>, String>, now: u64) {
+        self.is_refreshing = false;
+        let view = match result {
+            Ok(view) => view,
+            Err(error) => {
+                self.tell(now, format!("the network's documents are not to be had: {error}"));
+                self.refresh_error = Some(error);
+                return;
+            }
+        };
+        self.refresh_error = None;
+        let newest = self.views.last().map_or(0, |last| last.valid_after);
+        if view.valid_after < newest {
+            self.tell(now, "an older consensus than the last one is not used".to_owned());
+            return;
+        }
+        if view.valid_after == newest {
+            self.views.pop();
+        }
+        self.views.push(view);
+        if self.views.len() > VIEWS {
+            self.views.remove(0);
+        }
+        if let Err(error) = self.note_changes(now) {
+            self.tell(now, format!("the store fails, so new relays wait: {error}"));
+        }
+    }
+
+    /// Adds relays that have come since the period began, and takes those out that have gone.
+    fn note_changes(&mut self, now: u64) -> Result<(), StoreError> {
+        let (Some(course), Some(view)) = (&mut self.course, self.views.last()) else {
+            return Ok(());
+        };
+        if view.valid_after <= course.valid_after {
+            return Ok(());
+        }
+        let most = u64::from(self.common.length_secs) / SPREAD_PART_OF_PERIOD;
+        let known_by_all = view.valid_after + CONSENSUS_SPREAD_SECS.min(most);
+        let running = course.slot_at(now).max(course.next_slot);
+        let from_slot = course.slot_at(known_by_all).max(running + 1);
+        let here: Vec<Relay> = view.relays();
+        let mut events = Vec::new();
+        for relay in course.timetable.relays() {
+            if view.contact(&relay.fingerprint).is_err()
+                && course.timetable.is_expected(&relay.fingerprint)
+            {
+                events.push(Event::Vanish { relay: relay.fingerprint, from_slot });
+            }
+        }
+        let known = |relay: &Relay| course.timetable.is_expected(&relay.fingerprint);
+        let new: Vec<Relay> = here.into_iter().filter(|relay| !known(relay)).collect();
+        if !new.is_empty() {
+            events.push(Event::Add { relays: new, from_slot });
+        }
+        for event in events {
+            let text = serde_json::to_string(&event).unwrap_or_default();
+            self.store.add_event(course.number, &text)?;
+            let rows = course.take(event);
+            self.store.add_to_plan(course.number, &rows)?;
+        }
+        Ok(())
+    }
+
+    /// Notes how a measurer is.
+    fn described(&mut self, index: usize, result: Result<Box<Capability>, String>, now: u64) {
+        let Some(member) = self.team.get_mut(index) else { return };
+        match result {
+            Ok(capability) => {
+                let theirs = i64::try_from(capability.unix_millis).unwrap_or(i64::MAX);
+                let ours = i64::try_from(now.saturating_mul(1000)).unwrap_or(i64::MAX);
+                member.clock_ahead_millis = theirs.saturating_sub(ours);
+                (member.capability, member.error) = (Some(capability), None);
+            }
+            Err(error) => {
+                let name = member.measurer.name().to_owned();
+                let is_new = member.error.is_none();
+                member.error = Some(error.clone());
+                if is_new {
+                    self.tell(now, format!("the measurer {name} is not there: {error}"));
+                }
+            }
+        }
+    }
+
+    /// Stores what came of a measurement, and has it measured again if that is called for.
+    fn finish(&mut self, attempt: AttemptId, outcome: Box<Outcome>, now: u64) {
+        let Some(running) = self.running.remove(&attempt) else { return };
+        self.finished += 1;
+        if let Err(failure) = &outcome.result {
+            *self.failed.entry(failure.kind.code()).or_default() += 1;
+            tracing::info!(relay = running.nickname, "failed: {}", failure.message);
+        }
+        let key = (running.slot, running.head);
+        if let Some(again) = again(&outcome) {
+            self.again.entry(key).or_default().push((running.fingerprint, again));
+        }
+        self.note_disputes(&outcome, now);
+        self.unsaved.push_back((attempt, outcome));
+        self.save_unsaved(now);
+        let is_last = self.running.values().all(|other| (other.slot, other.head) != key);
+        let relays = if is_last { self.again.remove(&key) } else { None };
+        if let Some(relays) = relays
+            && let Err(error) = self.measure_again(running.period, &relays, now)
+        {
+            self.tell(now, format!("the store fails, so nothing is measured again: {error}"));
+        }
+    }
+
+    /// Notes which measurers say more than the relay.
+    fn note_disputes(&mut self, outcome: &Outcome, now: u64) {
+        for dispute in &outcome.disputes {
+            let member = self.team.iter_mut().find(|one| one.measurer.id() == dispute.measurer_id);
+            let Some(member) = member else { continue };
+            member.disputes += 1;
+            let id = dispute.measurer_id.0;
+            let text = format!("{}: {dispute}", member.measurer.name());
+            if let Err(error) = self.store.add_dispute(id) {
+                self.tell(now, format!("a dispute cannot be stored: {error}"));
+            }
+            self.tell(now, text);
+        }
+    }
+
+    /// Stores what could not be stored before, the oldest first.
+    fn save_unsaved(&mut self, now: u64) {
+        while let Some((attempt, outcome)) = self.unsaved.front() {
+            match self.store.finish_attempt(*attempt, outcome, now) {
+                // It was finished already, before a store that failed said so.
+                Ok(()) | Err(StoreError::NotBegun(_)) => _ = self.unsaved.pop_front(),
+                Err(error) => {
+                    self.tell(
+                        now,
+                        format!("results cannot be stored and are kept in memory: {error}"),
+                    );
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Has relays that were measured together measured again, if the period has room and they have grants
+    /// left.
+    fn measure_again(
+        &mut self,
+        period: u64,
+        relays: &[(Fingerprint, BytesPerSec)],
+        now: u64,
+    ) -> Result<(), StoreError> {
+        let course = self.course.as_mut().filter(|course| course.number == period);
+        let Some(course) = course else { return Ok(()) };
+        let since = now.saturating_sub(u64::from(self.common.length_secs));
+        let mut used = 0;
+        for (relay, _) in relays {
+            used = used.max(self.store.grants_used(relay, since)?);
+        }
+        let event = Event::Retry {
+            team: course.team,
+            measured: relays.to_vec(),
+            now_slot: course.slot_at(now),
+            grants_used: u32::try_from(used).unwrap_or(u32::MAX),
+        };
+        let text = serde_json::to_string(&event).unwrap_or_default();
+        self.store.add_event(course.number, &text)?;
+        let rows = course.take(event);
+        self.store.add_to_plan(course.number, &rows)?;
+        Ok(())
+    }
+
+    /// Tells the operator something: once, as long as it is the last thing that was told.
+    fn tell(&mut self, now: u64, text: String) {
+        if self.problems.back().is_some_and(|(_, last)| *last == text) {
+            return;
+        }
+        tracing::warn!("{text}");
+        self.problems.push_back((now, text));
+        if self.problems.len() > PROBLEMS {
+            self.problems.pop_front();
+        }
+    }
+}
+
+/// What a relay came to that is to be measured again after this, if it is. Where nothing was learnt of it,
+/// it is zero.
+fn again(outcome: &Outcome) -> Option<BytesPerSec> {
+    let nothing = Some(BytesPerSec::default());
+    match &outcome.result {
+        Ok(Verdict::NeedsMoreCapacity) => outcome.estimate,
+        Ok(Verdict::MeasurerLimited) => nothing,
+        Ok(_) => None,
+        // What the relay has decided stands; to ask again would give it a second draw.
+        Err(failure) => match failure.kind.fault() {
+            Fault::Coordinator | Fault::Unclear => nothing,
+            Fault::Relay | Fault::Violation => None,
+        },
+    }
+}
+
+impl Course {
+    /// The rows of the plan for our team, as the period begins.
+    fn rows(&self) -> Vec<ToPlan> {
+        let schedule = self.timetable.schedule();
+        let groups = 0..schedule.groups().len();
+        let placed = groups.filter_map(|group| Some((group, schedule.slot(group, self.team)?)));
+        placed.flat_map(|(group, slot)| self.rows_of(group, slot)).collect()
+    }
+
+    /// The rows of a group.
+    fn rows_of(&self, group: usize, slot: u32) -> Vec<ToPlan> {
+        let members = &self.timetable.schedule().groups()[group];
+        let relays = self.timetable.relays();
+        let row = |(&relay, &demand): (&u32, &BytesPerSec)| {
+            let relay = &relays[relay as usize];
+            let kind = if relay.estimate.is_some() { Kind::Old } else { Kind::New };
+            let group = u32::try_from(group).unwrap_or(u32::MAX);
+            ToPlan { fingerprint: relay.fingerprint, slot, kind, group, demand }
+        };
+        members.members.iter().zip(&members.demands).map(row).collect()
+    }
+
+    /// Lets an event happen, and returns the rows that it adds to our plan.
+    fn take(&mut self, event: Event) -> Vec<ToPlan> {
+        let before = self.timetable.schedule().groups().len();
+        match event {
+            Event::Retry { team, measured, now_slot, grants_used } => {
+                match self.timetable.retry(team, &measured, now_slot, grants_used) {
+                    Ok(retry) => {
+                        let relays = self.timetable.relays();
+                        let row = |task: &crate::period::timetable::Task| ToPlan {
+                            fingerprint: relays[task.relay as usize].fingerprint,
+                            slot: retry.slot,
+                            kind: Kind::Retry,
+                            group: u32::MAX,
+                            demand: task.demand,
+                        };
+                        retry.tasks.iter().map(row).collect()
+                    }
+                    Err(reason) => {
+                        let relay: Option<&Fingerprint> = measured.first().map(|(relay, _)| relay);
+                        tracing::info!(relay = relay.map(hex::encode_upper), "not again: {reason}");
+                        Vec::new()
+                    }
+                }
+            }
+            Event::Vanish { relay, from_slot } => {
+                self.timetable.vanish(&relay, from_slot);
+                Vec::new()
+            }
+            Event::Add { relays, from_slot } => {
+                self.timetable.add(relays, from_slot);
+                let groups = before..self.timetable.schedule().groups().len();
+                let slot = |group| self.timetable.schedule().slot(group, self.team);
+                let placed: Vec<_> =
+                    groups.filter_map(|group| Some((group, slot(group)?))).collect();
+                placed.into_iter().flat_map(|(group, slot)| self.rows_of(group, slot)).collect()
+            }
+        }
+    }
+}

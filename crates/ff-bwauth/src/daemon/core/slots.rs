@@ -1,0 +1,138 @@
+//! What happens when a slot begins.
+
+use std::collections::HashMap;
+
+use super::{Core, Effect, MAX_DISPUTES};
+use crate::daemon::plan::{Job, shares, stored};
+use crate::daemon::status::Running;
+use crate::outcome::{Method, TargetInfo};
+use crate::period::Fingerprint;
+use crate::period::timetable::Task;
+use crate::store::{Begin, Planned, StoreError};
+
+impl Core {
+    /// Begins the slots that are due. Those that went by while nobody was here are not caught up with:
+    /// everything in them would be measured at once.
+    pub(super) fn begin_slots(
+        &mut self,
+        now: u64,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), StoreError> {
+        let Some(course) = &mut self.course else { return Ok(()) };
+        let slot = course.slot_at(now);
+        if slot < course.next_slot || slot >= self.common.slots() {
+            return Ok(());
+        }
+        let number = course.number;
+        let pending = self.store.pending(number)?;
+        // Only now: if the store fails, the slot is tried again.
+        course.next_slot = slot + 1;
+        let due: HashMap<Fingerprint, Planned> = pending
+            .into_iter()
+            .filter(|row| row.what.slot == slot)
+            .map(|row| (row.what.fingerprint, row))
+            .collect();
+        if !due.is_empty() {
+            tracing::info!(period = number, slot, relays = due.len(), "a slot begins");
+        }
+        self.begin_all(slot, due, now, effects)
+    }
+
+    /// Begins what is due in a slot.
+    fn begin_all(
+        &mut self,
+        slot: u32,
+        mut due: HashMap<Fingerprint, Planned>,
+        now: u64,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), StoreError> {
+        let Some(course) = &self.course else { return Ok(()) };
+        let (tasks, team) = (course.timetable.tasks(course.team, slot), course.team);
+        let assigned = course.timetable.assignments(team, slot);
+        let relays = course.timetable.relays();
+        let mut begun = Vec::new();
+        for assignment in assigned {
+            let relay = &relays[assignment.relay as usize];
+            let Some(row) = due.remove(&relay.fingerprint) else { continue };
+            let task = tasks.iter().find(|task| task.relay == assignment.relay).copied();
+            if let Some(task) = task {
+                begun.push((row, task, assignment.shares));
+            }
+        }
+        for row in due.into_values() {
+            self.store.leave_out(row.id, "the team has no room for it in this slot")?;
+        }
+        for (row, task, parts) in begun {
+            if let Some(job) = self.begin(&row, task, &parts, now)? {
+                effects.push(Effect::Measure(Box::new(job)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins one measurement, durably, or notes why not.
+    fn begin(
+        &mut self,
+        row: &Planned,
+        task: Task,
+        parts: &[crate::period::allocate::Share],
+        now: u64,
+    ) -> Result<Option<Job>, StoreError> {
+        let fingerprint = row.what.fingerprint;
+        let contact = self.views.last().map(|view| view.contact(&fingerprint));
+        let contact = match contact.unwrap_or(Err("no consensus has been fetched yet")) {
+            Ok(contact) => contact,
+            Err(reason) => {
+                self.store.leave_out(row.id, reason)?;
+                return Ok(None);
+            }
+        };
+        if let Some(name) = self.left_out(parts) {
+            let reason = format!("the measurer {name} is disputed by {MAX_DISPUTES} relays");
+            self.store.leave_out(row.id, &reason)?;
+            return Ok(None);
+        }
+        let measurers: Vec<_> = self.team.iter().map(|member| member.measurer.clone()).collect();
+        let team = shares(&measurers, parts, task.guess);
+        let begin = Begin {
+            fingerprint,
+            target: TargetInfo {
+                address: contact.addr.to_string(),
+                ed_identity: contact.ed_identity,
+                rsa_fingerprint: None,
+                nickname: Some(contact.nickname.clone()),
+            },
+            plan: Some(row.id),
+            started_unix_secs: now,
+            method: Method::Echo,
+            asked_secs: self.means.params.duration_secs,
+            ratio: self.means.params.ratio,
+            allocated: team.iter().map(|member| member.rate).sum(),
+            shares: stored(&team),
+        };
+        let attempt = self.store.begin_attempt(&begin)?;
+        let number = self.course.as_ref().map_or(0, |course| course.number);
+        let running = Running {
+            fingerprint,
+            nickname: contact.nickname.clone(),
+            period: number,
+            slot: row.what.slot,
+            head: task.head,
+            started: now,
+            of_secs: self.means.params.duration_secs,
+            guess: task.guess,
+            seconds: Vec::new(),
+        };
+        self.running.insert(attempt, running);
+        let plan = self.means.plan(fingerprint, &contact, team);
+        let (nickname, deadline) = (contact.nickname, self.means.deadline);
+        Ok(Some(Job { attempt, fingerprint, nickname, plan, deadline }))
+    }
+
+    /// A measurer among these that is not believed any more.
+    fn left_out(&self, parts: &[crate::period::allocate::Share]) -> Option<&str> {
+        let members = parts.iter().filter_map(|part| self.team.get(part.measurer));
+        let mut disputed = members.filter(|member| member.disputes >= MAX_DISPUTES);
+        disputed.next().map(|member| member.measurer.name())
+    }
+}

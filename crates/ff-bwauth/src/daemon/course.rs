@@ -1,0 +1,164 @@
+//! The period under way: its timetable, and which slots have begun.
+
+use ff_proto::units::BytesPerSec;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use zeroize::Zeroizing;
+
+use super::view::View;
+use crate::period::schedule::Rules;
+use crate::period::seed::{mixed, of_period};
+use crate::period::timetable::{Event, Timetable};
+use crate::period::{Relay, Team, guess_for_new};
+
+/// What is the same in all periods.
+#[derive(Clone, Debug)]
+pub struct Common {
+    /// The teams of all coordinators of the network, as all of them know them.
+    pub teams: Vec<Team>,
+    /// This coordinator's identity.
+    pub me: [u8; 32],
+    /// The coordinators' secret.
+    pub secret: Zeroizing<Vec<u8>>,
+    /// The length of a period in seconds.
+    pub length_secs: u32,
+    /// The length of a slot in seconds.
+    pub slot_secs: u32,
+    /// How long before a period its consensus must have become valid, in seconds.
+    pub consensus_lead_secs: u64,
+    /// The measurement's parameters.
+    pub params: ff_proto::params::Params,
+}
+
+impl Common {
+    /// The number of the period at this time.
+    #[must_use]
+    pub fn number(&self, unix_secs: u64) -> u64 {
+        unix_secs / u64::from(self.length_secs)
+    }
+
+    /// How many slots a period has.
+    #[must_use]
+    pub fn slots(&self) -> u32 {
+        self.length_secs / self.slot_secs
+    }
+
+    /// The consensus of a period among these, which rise: the last that was valid long enough before, or if
+    /// none was the first.
+    #[must_use]
+    pub fn choose<'a>(&self, views: &'a [std::sync::Arc<View>], number: u64) -> Option<&'a View> {
+        let start = number * u64::from(self.length_secs);
+        let is_early = |view: &&std::sync::Arc<View>| {
+            view.valid_after.saturating_add(self.consensus_lead_secs) <= start
+        };
+        let view = views.iter().rev().find(is_early).or(views.first());
+        view.map(AsRef::as_ref)
+    }
+}
+
+/// What a period begins with, as it is stored.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Beginning {
+    /// When its consensus became valid.
+    pub valid_after: u64,
+    /// The value that the authorities have drawn; zeros where they have drawn none.
+    pub shared_random: [u8; 32],
+    /// The relays, in the order that the seed gives them.
+    pub relays: Vec<Relay>,
+    /// z0 of new relays.
+    pub new_guess: BytesPerSec,
+}
+
+/// The period under way.
+pub struct Course {
+    /// Its number.
+    pub number: u64,
+    /// When it began, in seconds since 1970.
+    pub start: u64,
+    /// Its seed's hash.
+    pub seed_sha256: [u8; 32],
+    /// When its consensus became valid.
+    pub valid_after: u64,
+    /// Who is measured when.
+    pub timetable: Timetable,
+    /// Which team is ours.
+    pub team: usize,
+    /// The first slot that has not begun.
+    pub next_slot: u32,
+    /// A slot's length in seconds.
+    slot_secs: u32,
+}
+
+impl Course {
+    /// What the period with this number begins with in this network.
+    #[must_use]
+    pub fn beginning(common: &Common, number: u64, view: &View) -> Beginning {
+        let shared_random = view.shared_random.unwrap_or_default();
+        let seed = of_period(&shared_random, &common.secret, number);
+        let mut relays = view.relays();
+        // By fingerprint, whoever chooses a small one would come first.
+        relays.sort_by_cached_key(|relay| mixed(&seed, &relay.fingerprint));
+        let new_guess = guess_for_new(relays.iter().filter_map(|relay| relay.estimate).collect());
+        Beginning { valid_after: view.valid_after, shared_random, relays, new_guess }
+    }
+
+    /// The period that began so, after these events.
+    #[must_use]
+    pub fn new(common: &Common, number: u64, begin: Beginning, events: Vec<Event>) -> Self {
+        let seed = of_period(&begin.shared_random, &common.secret, number);
+        let rules = Rules {
+            teams: common.teams.clone(),
+            slots: common.slots(),
+            seed: *seed,
+            new_guess: begin.new_guess,
+            params: common.params,
+        };
+        let timetable = Timetable::restore(begin.relays, rules, events);
+        let team = timetable.teams().iter().position(|team| team.coordinator == common.me);
+        Self {
+            number,
+            start: number * u64::from(common.length_secs),
+            seed_sha256: Sha256::digest(seed.as_slice()).into(),
+            valid_after: begin.valid_after,
+            team: team.unwrap_or_default(),
+            timetable,
+            next_slot: 0,
+            slot_secs: common.slot_secs,
+        }
+    }
+
+    /// The slot at this time; behind the last one for what is left of the period.
+    #[must_use]
+    pub fn slot_at(&self, unix_secs: u64) -> u32 {
+        let slot = unix_secs.saturating_sub(self.start) / u64::from(self.slot_secs);
+        u32::try_from(slot).unwrap_or(u32::MAX)
+    }
+
+    /// When a slot begins, in seconds since 1970.
+    #[must_use]
+    pub fn slot_start(&self, slot: u32) -> u64 {
+        self.start + u64::from(slot) * u64::from(self.slot_secs)
+    }
+
+    /// A number that two coordinators have in common only if all of their schedule is the same: SHA-256 over
+    /// each team's slots with their relays.
+    #[must_use]
+    pub fn digest(&self) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        let (schedule, relays) = (self.timetable.schedule(), self.timetable.relays());
+        for team in 0..schedule.teams().len() {
+            for (slot, groups) in (0_u32..).zip(schedule.by_slot(team)) {
+                let members = groups.iter().flat_map(|&group| &schedule.groups()[group].members);
+                let mut names: Vec<_> =
+                    members.map(|&member| relays[member as usize].fingerprint).collect();
+                names.sort_unstable();
+                for name in names {
+                    hash.update(schedule.teams()[team].coordinator);
+                    hash.update(slot.to_be_bytes());
+                    hash.update(name);
+                }
+            }
+        }
+        hash.finalize().into()
+    }
+}

@@ -1,0 +1,89 @@
+//! Where the network's documents come from: the directory authorities, or files.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+use tor_rtcompat::PreferredRuntime;
+
+use super::config::{Files, Network};
+use super::view::View;
+use crate::network::live::{DirectoryClient, Documents};
+
+/// How long a refresh may take.
+const REFRESH_TIMEOUT: Duration = Duration::from_secs(300);
+/// The longest file that is read.
+const MAX_FILE_BYTES: u64 = 256 << 20;
+
+/// Where the documents come from.
+#[derive(Clone)]
+pub(super) enum Source {
+    /// Files that somebody else keeps up to date.
+    Files(Files),
+    /// The network itself.
+    Live(Arc<Mutex<DirectoryClient>>),
+}
+
+impl Source {
+    /// The source that the config names; to be made in the runtime.
+    ///
+    /// # Errors
+    /// When the directory client cannot be set up.
+    pub(super) fn new(network: &Network) -> Result<Self> {
+        match network {
+            Network::Files(files) => Ok(Self::Files(files.clone())),
+            Network::Live(live) => {
+                let runtime = PreferredRuntime::current()?;
+                let client = DirectoryClient::new(runtime, live)?;
+                Ok(Self::Live(Arc::new(Mutex::new(client))))
+            }
+        }
+    }
+
+    /// The newest documents.
+    ///
+    /// # Errors
+    /// A sentence that says why there are none.
+    pub(super) async fn refresh(&self) -> Result<View, String> {
+        match self {
+            Self::Files(files) => {
+                let files = files.clone();
+                let read = tokio::task::spawn_blocking(move || read(&files)).await;
+                read.map_err(|error| error.to_string())?
+            }
+            Self::Live(client) => {
+                let deadline = Instant::now() + REFRESH_TIMEOUT;
+                let documents = client.lock().await.refresh(deadline).await;
+                let documents = documents.map_err(|error| error.to_string())?;
+                let parsing = tokio::task::spawn_blocking(move || view(&documents)).await;
+                parsing.map_err(|error| error.to_string())?
+            }
+        }
+    }
+}
+
+/// The network that these documents describe.
+fn view(documents: &Documents) -> Result<View, String> {
+    let descriptors: Vec<&str> = documents.descriptors.iter().map(AsRef::as_ref).collect();
+    View::parse(&documents.consensus, &descriptors)
+}
+
+/// Reads the files.
+fn read(files: &Files) -> Result<View, String> {
+    let text = |path: &std::path::PathBuf| {
+        let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+        let length = std::fs::metadata(path).map_err(failed)?.len();
+        if length > MAX_FILE_BYTES {
+            return Err(format!("{} is longer than {MAX_FILE_BYTES} bytes", path.display()));
+        }
+        // Contact lines may be of any encoding.
+        let bytes = std::fs::read(path).map_err(failed)?;
+        Ok::<_, String>(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    let consensus = text(&files.consensus)?;
+    let descriptors = files.descriptors.iter().map(text).collect::<Result<Vec<_>, _>>()?;
+    let descriptors: Vec<&str> = descriptors.iter().map(String::as_str).collect();
+    View::parse(&consensus, &descriptors)
+}

@@ -1,0 +1,68 @@
+//! Writes the bandwidth file of what the store has.
+
+use std::path::PathBuf;
+
+use super::config::Config;
+use super::core::Publication;
+use super::view::View;
+use crate::publish::view::publication;
+use crate::publish::{PublishRules, publish};
+use crate::store::{Seconds, Store, StoreError};
+
+/// What writes bandwidth files.
+#[derive(Clone)]
+pub(super) struct Publisher {
+    /// The store's file, which is only read.
+    store: PathBuf,
+    /// Where the files go.
+    dir: PathBuf,
+    /// By which rules.
+    rules: PublishRules,
+    /// The nickname of the authority that votes with them.
+    dirauth_nickname: Option<String>,
+}
+
+impl Publisher {
+    /// What the config says.
+    #[must_use]
+    pub(super) fn new(config: &Config) -> Self {
+        Self {
+            store: config.store(),
+            dir: config.publish_dir.clone(),
+            rules: PublishRules {
+                min_relays: config.publish.min_relays,
+                max_total_factor: config.publish.max_total_factor,
+                max_relay_factor: config.publish.max_relay_factor,
+                ..PublishRules::default()
+            },
+            dirauth_nickname: config.publish.dirauth_nickname.clone(),
+        }
+    }
+
+    /// Writes a file of what has been measured in this network.
+    ///
+    /// # Errors
+    /// A sentence that says why there is none; the file before stays.
+    pub(super) fn publish(&self, view: &View, now: u64) -> Result<Publication, String> {
+        let reader = Store::open_read_only(&self.store).map_err(|error| error.to_string())?;
+        let mut outcomes = Vec::new();
+        let since = now.saturating_sub(self.rules.max_age_secs);
+        reader
+            .attempts::<StoreError>(since..now.saturating_add(1), Seconds::With, |attempt| {
+                outcomes.push(attempt.outcome);
+                Ok(())
+            })
+            .map_err(|error| error.to_string())?;
+        let mut publication = publication(&view.consensus, &view.described, now);
+        publication.dirauth_nickname.clone_from(&self.dirauth_nickname);
+        std::fs::create_dir_all(&self.dir)
+            .map_err(|error| format!("{}: {error}", self.dir.display()))?;
+        let published = publish(&self.dir, &self.rules, &outcomes, publication);
+        let published = published.map_err(|error| error.to_string())?;
+        Ok(Publication {
+            path: published.path.display().to_string(),
+            relays: published.prepared.file.relays().len() as u64,
+            unix_secs: now,
+        })
+    }
+}

@@ -1,0 +1,114 @@
+//! What the daemon knows of its network: the relays of one consensus, with what their descriptors say.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use ff_proto::units::BytesPerSec;
+
+use crate::network::consensus::Consensus;
+use crate::network::descriptors::{Descriptor, Descriptors};
+use crate::period::{Fingerprint, Relay};
+
+/// The network by one consensus.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// When it became valid, in seconds since 1970.
+    pub valid_after: u64,
+    /// The value that its authorities have drawn together.
+    pub shared_random: Option<[u8; 32]>,
+    /// The consensus itself, for the bandwidth file.
+    pub consensus: Consensus,
+    /// Its relays' descriptors.
+    pub described: HashMap<Fingerprint, Descriptor>,
+    /// Where each relay stands in the consensus.
+    numbers: HashMap<Fingerprint, usize>,
+}
+
+/// How a relay is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contact {
+    /// Its nickname.
+    pub nickname: String,
+    /// Its ORPort.
+    pub addr: SocketAddr,
+    /// Its Ed25519 identity.
+    pub ed_identity: [u8; 32],
+}
+
+impl View {
+    /// The network that these documents describe.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong with them.
+    pub fn parse(consensus: &str, descriptors: &[&str]) -> Result<Self, String> {
+        let consensus =
+            Consensus::parse(consensus).map_err(|error| format!("the consensus: {error}"))?;
+        let valid_after = consensus.valid_after_unix_secs();
+        let valid_after = valid_after.ok_or("the consensus' valid-after is no time")?;
+        let mut described = HashMap::new();
+        for text in descriptors {
+            let Descriptors { relays, skipped } = Descriptors::parse(text);
+            if let Some(error) = skipped.first() {
+                tracing::warn!(
+                    count = skipped.len(),
+                    "descriptors are skipped, the first: {error}"
+                );
+            }
+            described.extend(relays);
+        }
+        let numbers = consensus.relays.iter().map(|relay| relay.fingerprint);
+        let numbers: HashMap<_, _> = numbers.zip(0..).collect();
+        // Those of others are of no use, and there may be many.
+        described.retain(|fingerprint, _| numbers.contains_key(fingerprint));
+        let shared_random = consensus.shared_random;
+        Ok(Self { valid_after, shared_random, consensus, described, numbers })
+    }
+
+    /// The relays as a schedule sees them. Coordinators that have this consensus have the same list: a
+    /// relay's estimate is what all of them have published of it, its weight.
+    #[must_use]
+    pub fn relays(&self) -> Vec<Relay> {
+        let relay = |entry: &crate::network::consensus::Entry| {
+            let descriptor = self.described.get(&entry.fingerprint);
+            let weight = entry.weight.filter(|_| !entry.is_unmeasured);
+            Relay {
+                fingerprint: entry.fingerprint,
+                estimate: weight.map(|kilobytes| BytesPerSec::new(u64::from(kilobytes) * 1000)),
+                addresses: entry.addresses(),
+                family: descriptor.map(|one| one.family.clone()).unwrap_or_default(),
+                family_ids: descriptor.map(|one| one.family_ids.clone()).unwrap_or_default(),
+                tied_to: Vec::new(),
+            }
+        };
+        self.consensus.relays.iter().map(relay).collect()
+    }
+
+    /// How a relay is reached.
+    ///
+    /// # Errors
+    /// A sentence that says why it is not.
+    pub fn contact(&self, fingerprint: &Fingerprint) -> Result<Contact, &'static str> {
+        let number = self.numbers.get(fingerprint).ok_or("it is not in the consensus any more")?;
+        let entry = &self.consensus.relays[*number];
+        let descriptor = self.described.get(fingerprint);
+        let ed_identity = entry.ed25519.or(descriptor.and_then(|one| one.ed25519));
+        let addr = entry.or_ports.first().copied();
+        Ok(Contact {
+            nickname: entry.nickname.clone(),
+            addr: addr.ok_or("it has no ORPort")?,
+            ed_identity: ed_identity.ok_or("its Ed25519 identity is not known: no descriptor")?,
+        })
+    }
+
+    /// How many relays there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.consensus.relays.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.consensus.relays.is_empty()
+    }
+}

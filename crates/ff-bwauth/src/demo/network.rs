@@ -1,0 +1,350 @@
+//! `demo --network`: a whole network on this machine, with coordinators that run as they would for months.
+//!
+//! ```text
+//!   relays of Arti's crates, each at an address of its own ──▶ consensus, descriptors: files
+//!                 ▲ ▲ ▲                                              │
+//!      three measurers, gRPC ◀── two coordinators, each a Daemon ◀───┘
+//! ```
+//!
+//! It has no directory authorities: the consensus that coordinators read is made here, and takes over as weights
+//! what they have published, as a real one does.
+
+mod documents;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use ed25519_dalek::SigningKey;
+use ff_measurer::service::admission::Limits;
+use ff_measurer::service::server::{Coordinator, Service, Settings};
+use ff_measurer::{Host, key, measurer_id};
+use ff_proto::ids::Ed25519Id;
+use ff_proto::session::target::Policy;
+use ff_proto::units::{BytesPerSec, Ratio};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use self::documents::Documents;
+use crate::cli::NetworkDemo;
+use crate::daemon::config::Config;
+use crate::daemon::status::Status;
+use crate::daemon::{Action, Daemon, Handle};
+use crate::host::RelayHost;
+use crate::store::{Seconds, Store, StoreError};
+
+/// Coordinators, and how many measurers each has.
+const TEAMS: [usize; 2] = [2, 1];
+/// What each measurer is said to carry.
+const CAPACITY: &str = "400Mbit";
+/// The slowest relay's limit; each is this much faster than the one before.
+const LIMIT_STEP: BytesPerSec = BytesPerSec::new(500_000);
+/// A slot has so many seconds beside the measurement.
+const SLOT_MARGIN_SECS: u32 = 3;
+
+/// A relay of the network.
+struct Relay {
+    /// Its nickname.
+    nickname: String,
+    /// It.
+    host: RelayHost,
+}
+
+/// A coordinator of the network.
+struct Member {
+    /// Where its files are.
+    dir: PathBuf,
+    /// Its daemon's.
+    handle: Handle,
+}
+
+/// Runs the network until Ctrl-C, or with `--once` for one period.
+pub(crate) fn run(options: &NetworkDemo, dir: &Path) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("Failed to start a runtime")?;
+    // Arti's TLS wants to know whose cryptography it is to use; another part may have said so already.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let result = runtime.block_on(Network::start(options, dir));
+    let network = result?;
+    let code = runtime.block_on(network.watch(options));
+    runtime.shutdown_timeout(Duration::from_secs(2));
+    code
+}
+
+/// All that runs.
+struct Network {
+    /// The relays.
+    relays: Vec<Relay>,
+    /// Their documents.
+    documents: Documents,
+    /// The coordinators.
+    members: Vec<Member>,
+    /// Measurers and daemons.
+    tasks: JoinSet<Result<()>>,
+}
+
+impl Network {
+    /// Starts everything.
+    async fn start(options: &NetworkDemo, dir: &Path) -> Result<Self> {
+        let keys: Vec<SigningKey> =
+            TEAMS.iter().map(|_| SigningKey::from_bytes(&rand::random())).collect();
+        let ids: Vec<Ed25519Id> = keys.iter().map(measurer_id).collect();
+        let relays = relays(options, &ids)?;
+        let documents = Documents::new(dir, &relays)?;
+        documents.write(&[])?;
+        let secret = rand::random::<[u8; 32]>();
+        let mut network = Self { relays, documents, members: Vec::new(), tasks: JoinSet::new() };
+        for (number, (key, &count)) in keys.iter().zip(&TEAMS).enumerate() {
+            let dir = dir.join(format!("bwauth-{}", number + 1));
+            let others = (0..TEAMS.len()).filter(|&other| other != number);
+            let others = others.map(|other| (ids[other], TEAMS[other])).collect::<Vec<_>>();
+            let mut measurers = Vec::new();
+            for _ in 0..count {
+                measurers.push(network.start_measurer(ids[number]).await?);
+            }
+            prepare(&dir, key, &secret)?;
+            let text = config(options, &network.documents, &measurers, &others);
+            let path = dir.join("bwauth.toml");
+            std::fs::write(&path, text)
+                .with_context(|| format!("Failed to write {}", path.display()))?;
+            let (daemon, handle) = Daemon::new(&Config::load(&path)?)?;
+            network.tasks.spawn(daemon.run_until_told());
+            network.members.push(Member { dir, handle });
+        }
+        Ok(network)
+    }
+
+    /// Starts a measurer for this coordinator; returns where it is, and its key.
+    async fn start_measurer(&mut self, coordinator: Ed25519Id) -> Result<(SocketAddr, Ed25519Id)> {
+        let key = SigningKey::from_bytes(&rand::random());
+        let id = measurer_id(&key);
+        let settings = Settings {
+            coordinators: vec![Coordinator { name: "demo".to_owned(), id: coordinator }],
+            limits: Limits { private_targets: true, ..Limits::default() },
+        };
+        let service = Service::new(Host::new(key, Vec::new()), settings);
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("Failed to listen")?;
+        let addr = listener.local_addr().context("Failed to listen")?;
+        self.tasks.spawn(service.serve(listener));
+        Ok((addr, id))
+    }
+
+    /// Shows how it goes, and ends when it is told to, or when a period is over.
+    async fn watch(mut self, options: &NetworkDemo) -> Result<ExitCode> {
+        let mut ticks = tokio::time::interval(Duration::from_secs(1));
+        let (mut first, mut shown) = (None, String::new());
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                _ = tokio::signal::ctrl_c() => break,
+                Some(ended) = self.tasks.join_next() => {
+                    ended.context("A part of the demo ended")??;
+                    anyhow::bail!("a part of the demo ended");
+                }
+            }
+            let statuses = self.statuses();
+            show(&statuses, &mut shown);
+            let number = statuses.iter().flatten().filter_map(|one| one.period.as_ref());
+            let number = number.map(|period| period.number).max();
+            // The period in which it all began is not a whole one.
+            first = first.or(number);
+            self.take_over()?;
+            if options.once && number.zip(first).is_some_and(|(now, first)| now > first + 1) {
+                break;
+            }
+        }
+        let whole = first.map(|first| first + 1);
+        self.end(options, whole).await
+    }
+
+    /// How the coordinators are.
+    fn statuses(&self) -> Vec<Option<Arc<Status>>> {
+        self.members.iter().map(|member| member.handle.status.borrow().clone()).collect()
+    }
+
+    /// Writes a new consensus, with what the coordinators have published.
+    fn take_over(&self) -> Result<()> {
+        let files = self.members.iter().map(|member| member.dir.join("v3bw/latest.v3bw"));
+        self.documents.write(&files.collect::<Vec<_>>())
+    }
+
+    /// Ends everything and prints what came of it.
+    async fn end(mut self, options: &NetworkDemo, period: Option<u64>) -> Result<ExitCode> {
+        for member in &self.members {
+            // It may have ended already.
+            let _ = member.handle.actions.send(Action::End);
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        self.tasks.abort_all();
+        while self.tasks.join_next().await.is_some() {}
+        let results = self.results(period)?;
+        let all = results.iter().all(|relay| relay.attempts > 0);
+        if options.json {
+            let statuses = self.statuses();
+            let status: Vec<&Status> = statuses.iter().flatten().map(AsRef::as_ref).collect();
+            let json = serde_json::json!({ "period": period, "relays": results, "status": status });
+            crate::run::print(&format!("{json}\n"))?;
+        } else {
+            crate::run::print(&table(&results))?;
+        }
+        Ok(if all || !options.once { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// What came of each relay in a period, by each coordinator.
+    fn results(&self, period: Option<u64>) -> Result<Vec<RelayResult>> {
+        let mut results = Vec::new();
+        for (number, member) in self.members.iter().enumerate() {
+            let store = Store::open_read_only(&member.dir.join("state/store.sqlite"))?;
+            for relay in &self.relays {
+                let mut result = RelayResult {
+                    nickname: relay.nickname.clone(),
+                    coordinator: number + 1,
+                    attempts: 0,
+                    estimate_bytes_per_sec: None,
+                    verdict: None,
+                };
+                let name = relay.host.keys().rsa_identity();
+                store.attempts::<StoreError>(0..u64::MAX, Seconds::Without, |attempt| {
+                    let is_of_period = attempt.slot.map(|(period, _)| period) == period;
+                    if is_of_period && attempt.fingerprint == name.as_bytes() {
+                        result.attempts += 1;
+                        result.estimate_bytes_per_sec =
+                            attempt.outcome.estimate.map(|one| one.get());
+                        result.verdict = Some(attempt.outcome.verdict_name());
+                    }
+                    Ok(())
+                })?;
+                results.push(result);
+            }
+        }
+        Ok(results)
+    }
+}
+
+/// Says how the coordinators are, if that has changed.
+fn show(statuses: &[Option<Arc<Status>>], shown: &mut String) {
+    let one = |(number, status): (usize, &Option<Arc<Status>>)| {
+        let number = number + 1;
+        let Some(status) = status else { return format!("bwauth-{number}: starting") };
+        let Some(period) = &status.period else {
+            return format!("bwauth-{number}: waiting for a consensus");
+        };
+        let coverage = &period.coverage;
+        format!(
+            "bwauth-{number}: period {} slot {}/{}, {} of {} relays done, {} being measured",
+            period.number,
+            period.now_slot.min(period.slots),
+            period.slots,
+            coverage.relays_done,
+            coverage.relays,
+            status.running.len()
+        )
+    };
+    let text = statuses.iter().enumerate().map(one).collect::<Vec<_>>().join("; ");
+    if text != *shown {
+        crate::run::note(&text);
+        *shown = text;
+    }
+}
+
+/// What came of a relay by one coordinator.
+#[derive(serde::Serialize)]
+struct RelayResult {
+    /// The relay.
+    nickname: String,
+    /// The coordinator, from 1.
+    coordinator: usize,
+    /// How often it was measured in the period.
+    attempts: u64,
+    /// The last estimate.
+    estimate_bytes_per_sec: Option<u64>,
+    /// The last verdict.
+    verdict: Option<&'static str>,
+}
+
+/// The results for people.
+fn table(results: &[RelayResult]) -> String {
+    let mut text = String::from("relay     coordinator      Mbit/s  verdict\n");
+    for RelayResult { nickname, coordinator, estimate_bytes_per_sec, verdict, .. } in results {
+        let rate = estimate_bytes_per_sec.map_or("-".to_owned(), |bytes| {
+            let tenths = bytes * 8 / 100_000;
+            format!("{}.{}", tenths / 10, tenths % 10)
+        });
+        let verdict = verdict.unwrap_or("not measured");
+        text.push_str(&format!("{nickname:<9} {coordinator:>11} {rate:>11}  {verdict}\n"));
+    }
+    text
+}
+
+/// Starts the relays.
+fn relays(options: &NetworkDemo, coordinators: &[Ed25519Id]) -> Result<Vec<Relay>> {
+    let policy = Policy {
+        enabled: true,
+        coordinators: coordinators.to_vec(),
+        period: Duration::from_secs(options.period_secs.into()),
+        ratio: Ratio::from_percent(25).unwrap_or(Ratio::ZERO),
+        max_duration_secs: options.duration,
+        max_sockets: 512,
+    };
+    let relay = |number: u8| {
+        let limit = LIMIT_STEP.scale(f64::from(number));
+        // Relays at one address are taken for one machine, and measured at the same time.
+        let address = IpAddr::V4(Ipv4Addr::new(127, 0, 1, number));
+        let host = RelayHost::start_at(address, policy.clone(), Some(limit), None)?;
+        Ok(Relay { nickname: format!("demo{number}"), host })
+    };
+    (1..=options.relays).map(relay).collect()
+}
+
+/// Makes a coordinator's directory with its key and the secret.
+fn prepare(dir: &Path, key: &SigningKey, secret: &[u8; 32]) -> Result<()> {
+    use crate::files::{Readers, write_atomically};
+    std::fs::create_dir_all(dir.join("state"))
+        .with_context(|| format!("Failed to make {}", dir.display()))?;
+    let text = key::secret_text(key);
+    write_atomically(&dir.join("coordinator.key"), text.as_bytes(), Readers::Owner)?;
+    write_atomically(&dir.join("schedule.secret"), secret, Readers::Owner)?;
+    Ok(())
+}
+
+/// A coordinator's config.
+fn config(
+    options: &NetworkDemo,
+    documents: &Documents,
+    measurers: &[(SocketAddr, Ed25519Id)],
+    others: &[(Ed25519Id, usize)],
+) -> String {
+    let NetworkDemo { period_secs, duration, .. } = options;
+    let slot_secs = u32::from(*duration) + SLOT_MARGIN_SECS;
+    let (consensus, descriptors) = documents.paths();
+    let mut text = format!(
+        "key = \"coordinator.key\"\nstate_dir = \"state\"\npublish_dir = \"v3bw\"\n\
+         [network]\nconsensus = {consensus:?}\ndescriptors = [{descriptors:?}]\n\
+         [period]\nsecret = \"schedule.secret\"\nlength_secs = {period_secs}\nmeasure_secs = {duration}\n\
+         slot_secs = {slot_secs}\nconsensus_lead_secs = 5\nrefresh_secs = 2\n\
+         [publish]\nevery_secs = 10\nmax_total_factor = 100.0\nmax_relay_factor = 100.0\n"
+    );
+    for (number, (addr, id)) in measurers.iter().enumerate() {
+        let identity = key::identity_text(id);
+        text.push_str(&format!(
+            "[[measurer]]\nname = \"m{}\"\naddress = \"{addr}\"\nidentity = \"{identity}\"\n\
+             capacity = \"{CAPACITY}\"\n",
+            number + 1
+        ));
+    }
+    for (number, (id, count)) in others.iter().enumerate() {
+        let identity = key::identity_text(id);
+        let team = vec![CAPACITY; *count];
+        text.push_str(&format!(
+            "[[coordinator]]\nname = \"other-{}\"\nidentity = \"{identity}\"\nteam = {team:?}\n",
+            number + 1
+        ));
+    }
+    text
+}

@@ -1,0 +1,138 @@
+//! The demo network's consensus and descriptors.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use base64ct::{Base64, Base64Unpadded, Encoding};
+use time::OffsetDateTime;
+
+use super::Relay;
+use crate::files::{Readers, write_atomically};
+use crate::period::Fingerprint;
+use crate::publish::v3bw::read::Reading;
+
+/// How often there is a new consensus, in seconds.
+const CONSENSUS_SECS: u64 = 5;
+
+/// What the documents say of a relay.
+struct Entry {
+    /// Its nickname.
+    nickname: String,
+    /// Its address.
+    address: std::net::SocketAddr,
+    /// Its Ed25519 identity.
+    ed_identity: [u8; 32],
+}
+
+/// The files.
+pub(super) struct Documents {
+    /// Their directory.
+    dir: PathBuf,
+    /// The relays, in the order of their fingerprints.
+    relays: BTreeMap<Fingerprint, Entry>,
+    /// The random value that authorities would have drawn.
+    shared_random: [u8; 32],
+}
+
+impl Documents {
+    /// Those of these relays, in this directory.
+    pub(super) fn new(dir: &Path, relays: &[Relay]) -> Result<Self> {
+        let entry = |relay: &Relay| {
+            let keys = relay.host.keys();
+            let fingerprint = keys.rsa_identity().as_bytes().try_into();
+            let entry = Entry {
+                nickname: relay.nickname.clone(),
+                address: relay.host.addr(),
+                ed_identity: keys.ed_identity().into(),
+            };
+            Ok((fingerprint.context("A fingerprint has 20 bytes")?, entry))
+        };
+        let relays = relays.iter().map(entry).collect::<Result<_>>()?;
+        let documents = Self { dir: dir.to_owned(), relays, shared_random: rand::random() };
+        let text = documents.descriptors();
+        write_atomically(&documents.paths().1, text.as_bytes(), Readers::Everybody)?;
+        Ok(documents)
+    }
+
+    /// Where they are: the consensus and the descriptors.
+    pub(super) fn paths(&self) -> (PathBuf, PathBuf) {
+        let dir = std::path::absolute(&self.dir).unwrap_or_else(|_| self.dir.clone());
+        (dir.join("consensus"), dir.join("descriptors"))
+    }
+
+    /// Writes the consensus of now, with the mean of what these bandwidth files say as weights.
+    pub(super) fn write(&self, files: &[PathBuf]) -> Result<()> {
+        let mut votes: BTreeMap<Fingerprint, Vec<u64>> = BTreeMap::new();
+        for path in files {
+            let Ok(bytes) = std::fs::read(path) else { continue };
+            for (relay, line) in Reading::of(&bytes, now()).votes() {
+                votes.entry(relay).or_default().push(line.bw);
+            }
+        }
+        let text = self.consensus(&votes)?;
+        write_atomically(&self.paths().0, text.as_bytes(), Readers::Everybody)?;
+        Ok(())
+    }
+
+    /// The consensus.
+    fn consensus(&self, votes: &BTreeMap<Fingerprint, Vec<u64>>) -> Result<String> {
+        let now = now() / CONSENSUS_SECS * CONSENSUS_SECS;
+        let mut text = format!(
+            "network-status-version 3\nvote-status consensus\nvalid-after {}\nfresh-until {}\n\
+             valid-until {}\nshared-rand-current-value 2 {}\n",
+            stamp(now)?,
+            stamp(now + CONSENSUS_SECS)?,
+            stamp(now + 3 * CONSENSUS_SECS)?,
+            Base64::encode_string(&self.shared_random),
+        );
+        for (fingerprint, Entry { nickname, address, .. }) in &self.relays {
+            let name = Base64Unpadded::encode_string(fingerprint);
+            let (ip, port) = (address.ip(), address.port());
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "r {nickname} {name} {name} {} {ip} {port} 0", stamp(now)?);
+            let _ = writeln!(text, "s Fast Running Stable Valid");
+            let _ = match votes.get(fingerprint).map(Vec::as_slice) {
+                Some(votes @ [_, ..]) => {
+                    let mean = votes.iter().sum::<u64>() / votes.len() as u64;
+                    writeln!(text, "w Bandwidth={mean}")
+                }
+                _ => writeln!(text, "w Bandwidth=20 Unmeasured=1"),
+            };
+        }
+        text.push_str("directory-footer\n");
+        Ok(text)
+    }
+
+    /// The descriptors.
+    fn descriptors(&self) -> String {
+        let mut text = String::new();
+        for (fingerprint, Entry { nickname, address, ed_identity }) in &self.relays {
+            let (ip, port) = (address.ip(), address.port());
+            let identity = Base64Unpadded::encode_string(ed_identity);
+            let name = hex::encode_upper(fingerprint);
+            let _ = write!(
+                text,
+                "router {nickname} {ip} {port} 0 0\nmaster-key-ed25519 {identity}\n\
+                 fingerprint {name}\nbandwidth 1073741824 1073741824 0\nrouter-signature\n"
+            );
+        }
+        text
+    }
+}
+
+/// The time in seconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+/// A time as documents have it.
+fn stamp(unix_secs: u64) -> Result<String> {
+    let secs = i64::try_from(unix_secs).context("The clock is far off")?;
+    let time = OffsetDateTime::from_unix_timestamp(secs).context("The clock is far off")?;
+    let (date, (hour, minute, second)) = (time.date(), time.to_hms());
+    let (year, month, day) = (date.year(), u8::from(date.month()), date.day());
+    Ok(format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}"))
+}

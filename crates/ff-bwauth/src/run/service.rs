@@ -1,0 +1,183 @@
+//! The commands `init` and `run`.
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use ff_measurer::{key, measurer_id};
+use zeroize::Zeroizing;
+
+use super::{note, print};
+use crate::cli::{InitArgs, RunArgs};
+use crate::daemon::Daemon;
+use crate::daemon::config::Config;
+use crate::files::{self, Readers};
+use crate::secret;
+use crate::store::Store;
+
+/// Makes a key, a secret and a config, and prints what others need.
+pub(super) fn init(args: &InitArgs) -> Result<ExitCode> {
+    let dir = &args.dir;
+    fs::create_dir_all(dir).with_context(|| format!("Failed to make {}", dir.display()))?;
+    let key = key::load_or_make(&dir.join("coordinator.key"))?;
+    let secret = Zeroizing::new(rand::random::<[u8; 32]>());
+    write_once(&dir.join("schedule.secret"), secret.as_slice(), Readers::Owner)?;
+    let text = template(&args.state_dir);
+    write_once(&dir.join("bwauth.toml"), text.as_bytes(), Readers::Everybody)?;
+    let identity = key::identity_text(&measurer_id(&key));
+    note("for each measurer's config:");
+    print(&format!("[[coordinator]]\nname = \"NAME\"\nidentity = \"{identity}\"\n"))?;
+    note("for each relay's torrc, which must list all coordinators:");
+    print(&format!("FFAllowedCoordinators {identity}\n"))?;
+    note("other coordinators need the same schedule.secret: give it to them in confidence");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a file unless it is there.
+fn write_once(path: &Path, bytes: &[u8], readers: Readers) -> Result<()> {
+    match files::write_new(path, bytes, readers) {
+        Ok(()) => note(&format!("wrote {}", path.display())),
+        Err(error) if error.is_already_there() => {
+            note(&format!("{} is there already and stays as it is", path.display()));
+        }
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
+}
+
+/// Runs the coordinator until a signal ends it.
+pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
+    let config = Config::load(&args.config)?;
+    if args.check {
+        key::load(&config.key)?;
+        secret::read(&config.period.secret)?;
+        let (team, others) = (config.measurers.len(), config.coordinators.len());
+        print(&format!(
+            "{} is good: {team} measurers, {others} other coordinators, {} slots of {} s\n",
+            args.config.display(),
+            config.period.slots(),
+            config.period.slot_secs(),
+        ))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let made = fs::create_dir_all(&config.state_dir);
+    made.with_context(|| format!("Failed to make {}", config.state_dir.display()))?;
+    if args.new_store {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        let aside = Store::move_aside(&config.store(), now)?;
+        note(&format!("the old store is now {}", aside.display()));
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("Failed to start a runtime")?;
+    // Arti's TLS wants to know whose cryptography it is to use; another part may have said so already.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    runtime.block_on(async {
+        let (daemon, _handle) = Daemon::new(&config)?;
+        note(&format!("ff-bwauth: running, with the store {}", config.store().display()));
+        daemon.run().await
+    })?;
+    runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A new config with comments.
+fn template(state_dir: &Path) -> String {
+    let state = state_dir.display();
+    format!(
+        r#"# A coordinator of FlashFlow. `ff-bwauth run --config FILE` takes it; `--check` says whether it is good.
+
+# The coordinator's key, made by `ff-bwauth init`; relative paths are from this file's directory.
+key = "coordinator.key"
+
+# The directory of the store and the caches, and that of the bandwidth files. A directory authority votes with
+# PUBLISH_DIR/latest.v3bw: V3BandwidthsFile in its torrc.
+state_dir = "{state}"
+publish_dir = "{state}/v3bw"
+
+[watch]
+# Where the page and the figures for Prometheus are.
+listen = "127.0.0.1:9231"
+
+[network]
+# Where documents of the network are kept. Without more it is Tor's; a test network has
+# private_network = "DIR", or its authorities as [[network.authority]].
+cache_dir = "{state}/cache"
+
+[period]
+# The coordinators' common secret: the same 32 random bytes for all coordinators of a network. All of them
+# have the same numbers in this table, and know each other's teams, so that all come to the same schedule.
+secret = "schedule.secret"
+length_secs = 86400
+measure_secs = 30
+slot_secs = 45
+
+[keep]
+# For how many days the seconds of measurements, and their results, are kept.
+samples_days = 30
+results_days = 400
+
+[publish]
+every_secs = 3600
+# Nothing is published with fewer relays, and nothing in which the total, or single relays, have moved by more.
+min_relays = 1
+max_total_factor = 2.0
+max_relay_factor = 4.0
+# dirauth_nickname = "NICKNAME"
+
+# The team: the lines that `ff-measurer init` prints on each host.
+# [[measurer]]
+# name = "m1"
+# address = "192.0.2.1:9230"
+# identity = "…"
+# capacity = "1Gbit"
+
+# The other coordinators of the network, with the capacities of their measurers in the order of their configs.
+# [[coordinator]]
+# name = "bwauth-2"
+# identity = "…"
+# team = ["1Gbit", "1Gbit", "1Gbit"]
+"#
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_init_writes_can_be_read_once_there_is_a_measurer() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let args = InitArgs { dir: dir.path().to_owned(), state_dir: dir.path().join("state") };
+        init(&args).expect("it is made");
+        let path = dir.path().join("bwauth.toml");
+        let error = Config::load(&path).expect_err("there is no measurer");
+        assert!(format!("{error:#}").contains("measurer"), "{error:#}");
+        let text = fs::read_to_string(&path).expect("a config");
+        let identity = key::identity_text(&ff_proto::ids::Ed25519Id([7; 32]));
+        let measurer = format!(
+            "[[measurer]]\nname = \"m\"\naddress = \"127.0.0.1:1\"\nidentity = \"{identity}\"\ncapacity = \"1Gbit\"\n"
+        );
+        fs::write(&path, format!("{text}{measurer}")).expect("written");
+        let config = Config::load(&path).expect("a good config");
+        assert_eq!(config.period.slots(), 1920);
+        assert_eq!(config.key, dir.path().join("coordinator.key"));
+        // A second time nothing is lost.
+        let before = fs::read(dir.path().join("schedule.secret")).expect("a secret");
+        init(&args).expect("it is there");
+        assert_eq!(fs::read(dir.path().join("schedule.secret")).expect("a secret"), before);
+        for (bad, part) in [
+            (text.replace("slot_secs = 45", "slot_secs = 30"), "slot_secs"),
+            (text.replace("[keep]", "[kept]"), "kept"),
+            (format!("{measurer}{measurer}"), "another one"),
+        ] {
+            fs::write(&path, format!("{bad}{measurer}")).expect("written");
+            let error = format!("{:#}", Config::load(&path).map(drop).expect_err(part));
+            assert!(error.contains("bwauth.toml"), "{error}");
+        }
+    }
+}
