@@ -1,5 +1,7 @@
 //! The command line.
 
+#[cfg(feature = "service")]
+mod network;
 mod schedule;
 mod transit;
 mod v3bw;
@@ -15,6 +17,8 @@ use ff_proto::ids::CryptoKind;
 use ff_proto::units::{BytesPerSec, Ratio};
 use tor_llcrypto::pk::ed25519::Ed25519Identity;
 
+#[cfg(feature = "service")]
+pub use self::network::NetworkArgs;
 pub use self::schedule::ScheduleArgs;
 pub use self::transit::TransitArgs;
 pub use self::v3bw::V3bw;
@@ -51,6 +55,8 @@ impl Cli {
             Command::Demo(demo) => demo.check(),
             Command::Measure(measure) => measure.check(),
             Command::Schedule(schedule) => schedule.check(),
+            #[cfg(feature = "service")]
+            Command::Network(_) => Ok(()),
             Command::V3bw(_) => Ok(()),
         }
     }
@@ -94,6 +100,9 @@ pub enum Command {
     Demo(Demo),
     /// Measure a relay that runs elsewhere, with measurers in this process.
     Measure(Measure),
+    /// Fetch the network's consensus and descriptors, and say what there is.
+    #[cfg(feature = "service")]
+    Network(NetworkArgs),
     /// Say when and by whom each relay of a network would be measured.
     Schedule(ScheduleArgs),
     /// Look at bandwidth files, ours and others'.

@@ -1,6 +1,8 @@
 //! Carries out a command: measures, writes the files, prints, and chooses the exit status.
 
 mod bandwidth_file;
+#[cfg(feature = "service")]
+mod network;
 mod schedule;
 
 use std::fs;
@@ -38,6 +40,8 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
     let prints_outcome = match &cli.command {
         Command::Demo(options) => options.common.json,
         Command::Measure(options) => options.common.json,
+        #[cfg(feature = "service")]
+        Command::Network(_) => false,
         Command::Schedule(_) | Command::V3bw(_) => false,
     };
     let result = run_command(cli);
@@ -65,6 +69,8 @@ fn run_command(cli: &Cli) -> Result<ExitCode> {
     match &cli.command {
         Command::Demo(options) => runtime.block_on(run_demo(options)),
         Command::Measure(options) => runtime.block_on(run_measure(options)),
+        #[cfg(feature = "service")]
+        Command::Network(options) => runtime.block_on(network::run(options)),
         Command::Schedule(options) => schedule::run(options),
         Command::V3bw(command) => bandwidth_file::run(command),
     }
