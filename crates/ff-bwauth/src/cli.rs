@@ -2,6 +2,8 @@
 
 #[cfg(feature = "store")]
 mod export;
+#[cfg(feature = "demo")]
+mod network;
 mod schedule;
 #[cfg(feature = "demo")]
 mod service;
@@ -21,6 +23,8 @@ use tor_llcrypto::pk::ed25519::Ed25519Identity;
 
 #[cfg(feature = "store")]
 pub use self::export::ExportArgs;
+#[cfg(feature = "demo")]
+pub use self::network::NetworkArgs;
 pub use self::schedule::ScheduleArgs;
 #[cfg(feature = "demo")]
 pub use self::service::{InitArgs, RunArgs};
@@ -61,6 +65,8 @@ impl Cli {
             #[cfg(feature = "store")]
             Command::Export(export) => export.check(),
             Command::Schedule(schedule) => schedule.check(),
+            #[cfg(feature = "demo")]
+            Command::Network(_) => Ok(()),
             Command::V3bw(_) => Ok(()),
             #[cfg(feature = "demo")]
             Command::Init(_) | Command::Run(_) => Ok(()),
@@ -124,6 +130,9 @@ pub enum Command {
     #[cfg(feature = "store")]
     #[command(verbatim_doc_comment)]
     Export(ExportArgs),
+    /// Fetch the network's consensus and descriptors, and say what there is.
+    #[cfg(feature = "demo")]
+    Network(NetworkArgs),
     /// Say when and by whom each relay of a network would be measured.
     Schedule(ScheduleArgs),
     /// Look at bandwidth files, ours and others'.

@@ -18,7 +18,8 @@
 //!
 //! The feature `demo`, on by default, is for the command: with it come `run`, `demo` and the relays
 //! that the demo measures. With `measure` alone nothing of a relay, and little of Arti, is in the library.
-//! Without either it computes: `period`, `network`, `outcome`, `publish`. `store` adds what is kept.
+//! With `live` comes `network::live`, which fetches the documents by Arti's directory client. `store` adds what is
+//! kept. Without any it computes: `period`, `network`, `outcome`, `publish`.
 
 #[cfg(feature = "measure")]
 pub mod cli;

@@ -3,6 +3,7 @@
 mod bandwidth_file;
 mod documents;
 mod export;
+mod network;
 mod schedule;
 mod service;
 
@@ -44,6 +45,7 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
     let prints_outcome = match &cli.command {
         Command::Demo(options) => options.common.json && !options.network,
         Command::Measure(options) => options.common.json,
+        Command::Network(_) => false,
         Command::Schedule(_) | Command::V3bw(_) => false,
         Command::Export(_) => false,
         Command::Init(_) | Command::Run(_) => false,
@@ -78,6 +80,7 @@ fn run_command(cli: &Cli) -> Result<ExitCode> {
         Command::Demo(options) => runtime.block_on(run_demo(options)),
         Command::Measure(options) => runtime.block_on(run_measure(options)),
         Command::Export(options) => export::run(options),
+        Command::Network(options) => runtime.block_on(network::run(options)),
         Command::Schedule(options) => schedule::run(options),
         Command::V3bw(command) => bandwidth_file::run(command),
         Command::Init(options) => service::init(options),

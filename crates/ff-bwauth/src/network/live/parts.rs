@@ -65,10 +65,11 @@ impl Part for ServerDescriptor {
     }
 
     fn is_of(piece: &str, relay: &Fingerprint) -> bool {
-        let mut said = Items::of(piece).filter_map(|Item { keyword, rest, .. }| match (keyword, rest) {
-            ("fingerprint", rest) => Some(fingerprint_hex(&words(rest).collect::<String>())),
-            _ => None,
-        });
+        let mut said =
+            Items::of(piece).filter_map(|Item { keyword, rest, .. }| match (keyword, rest) {
+                ("fingerprint", rest) => Some(fingerprint_hex(&words(rest).collect::<String>())),
+                _ => None,
+            });
         said.next().flatten().as_ref() == Some(relay) && said.next().is_none()
     }
 }

@@ -180,3 +180,111 @@ fn reason(error: &tor_dirclient::Error) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+    use std::thread;
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+    use tor_rtcompat::NetStreamProvider as _;
+
+    use super::super::ask::Request;
+    use super::super::head::Flavor;
+    use super::*;
+
+    /// What a server on loopback makes of a connection that has sent a request.
+    type Answers = fn(&mut TcpStream) -> std::io::Result<()>;
+
+    /// Asks such a server, and gives up after a second.
+    async fn ask_one(request: Request, answers: Answers) -> Option<Result<String, AskError>> {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let addr = listener.local_addr().expect("its address");
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a connection");
+            let _ = stream.read(&mut [0; 4096]).expect("a request");
+            // The client goes away when it has had enough.
+            drop(answers(&mut stream));
+        });
+        let runtime = super::super::runtime().expect("a runtime");
+        let mut stream = runtime.connect(&addr, &Default::default()).await.expect("a connection");
+        let answer = timeout(Duration::from_secs(1), send(&runtime, &mut stream, &request)).await;
+        drop(stream);
+        server.join().expect("a server that has ended");
+        answer.ok()
+    }
+
+    /// A request for two descriptors, whose answer has 16 kB at most.
+    fn descriptors() -> Request {
+        Request::Descriptors(vec![[1; 20], [2; 20]])
+    }
+
+    #[tokio::test]
+    async fn an_answer_without_end_is_cut_and_a_slow_one_is_not_waited_for() {
+        let endless: Answers = |stream| {
+            stream.write_all(b"HTTP/1.0 200 OK\r\n\r\n")?;
+            loop {
+                stream.write_all(&[b'x'; 65536])?;
+            }
+        };
+        let answer =
+            ask_one(descriptors(), endless).await.expect("in time").expect("its beginning");
+        assert!(answer.len() <= 2 * 8192, "{}", answer.len());
+        let request = Request::Consensus(Flavor::Ns, Vec::new());
+        let error = ask_one(request, endless).await.expect("in time").expect_err("too long");
+        assert!(error.to_string().contains("response too long"), "{error}");
+        let slow: Answers = |stream| {
+            stream.write_all(b"HTTP/1.0 200 OK\r\n\r\n")?;
+            loop {
+                stream.write_all(b"x")?;
+                thread::sleep(Duration::from_millis(20));
+            }
+        };
+        assert_eq!(ask_one(descriptors(), slow).await, None, "it was given up");
+    }
+
+    #[tokio::test]
+    async fn what_is_no_answer_is_said() {
+        let cases: [(Answers, &str); 5] = [
+            (|_| Ok(()), "truncated HTTP headers"),
+            (|stream| stream.write_all(b"SSH-2.0-x\r\n\r\n"), "parse HTTP headers"),
+            (|stream| stream.write_all(b"HTTP/1.0 404 Not found\r\n\r\n"), "404 \"Not found\""),
+            (|stream| stream.write_all(&[b'x'; 20_000]), "HTTP headers"),
+            (
+                |stream| stream.write_all(b"HTTP/1.0 200 OK\r\nContent-Encoding: x\r\n\r\ny"),
+                "content encoding",
+            ),
+        ];
+        for (answers, part) in cases {
+            let error = ask_one(descriptors(), answers).await.expect("in time").expect_err(part);
+            assert!(error.to_string().contains(part), "{error}, not {part}");
+        }
+        let odd: Answers = |stream| stream.write_all(b"HTTP/1.0 200 OK\r\n\r\na\xffb");
+        let answer = ask_one(descriptors(), odd).await.expect("in time");
+        assert_eq!(answer, Ok("a\u{fffd}b".to_owned()));
+    }
+
+    #[test]
+    fn addresses_that_are_nobodys_are_told_apart() {
+        for private in [
+            "127.0.0.1",
+            "10.1.2.3",
+            "192.168.0.1",
+            "169.254.1.1",
+            "100.64.0.1",
+            "0.1.2.3",
+            "::1",
+            "fd00::1",
+            "fe80::1",
+            "::ffff:10.0.0.1",
+            "224.0.0.1",
+        ] {
+            assert!(is_private(private.parse().expect("an address")), "{private}");
+        }
+        for public in ["1.1.1.1", "100.128.0.1", "2001:db8::1", "::ffff:1.1.1.1"] {
+            assert!(!is_private(public.parse().expect("an address")), "{public}");
+        }
+    }
+}

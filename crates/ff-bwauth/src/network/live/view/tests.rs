@@ -243,6 +243,8 @@ async fn what_cannot_be_kept_is_given_and_said() {
     let refreshed = refreshed.expect("documents");
     let problems = refreshed.documents.problems.join("\n");
     assert!(problems.contains("larger than limits.cache_bytes"), "{problems}");
+    assert!(problems.contains("limits.cache_bytes: is too small"), "{problems}");
+    assert!(!refreshed.is_kept && refreshed.documents.descriptors.len() > 100, "{problems}");
     drop(view);
 
     // A directory where a file should be is as good as a full disk: nothing can be renamed to it.
