@@ -5,9 +5,8 @@
 
 use std::time::{Duration, Instant};
 
-use ff_bwauth::measure::TeamMember;
 use ff_bwauth::outcome::Outcome;
-use ff_measurer::measurer_id;
+use ff_bwauth::team::TeamMember;
 use ff_proto::aggregate::{Draw, Verdict, estimate};
 use ff_proto::ids::{CryptoKind, Ed25519Id};
 use ff_proto::msg::ErrCode;
@@ -15,7 +14,7 @@ use ff_proto::units::BytesPerSec;
 
 use crate::alone;
 use crate::liar::{Count, Lie};
-use crate::plan::{assert_refused, failure, fresh_key, measure, plan};
+use crate::plan::{assert_refused, failure, fresh_key, measure, measurer, plan};
 use crate::relay::{Setup, TestRelay};
 
 /// How soon a lie on the coordinator's link is seen: its first report, and some patience.
@@ -85,14 +84,13 @@ async fn measure_by_two(lie: Lie) -> (Outcome, Ed25519Id) {
     let relay = TestRelay::start(Setup { lie, ..Setup::allowing(&[&coordinator]) });
     let mut plan = plan(&relay, &coordinator, 3);
     let member = |sockets, rate| TeamMember {
-        key: fresh_key(),
+        measurer: measurer("one of two"),
         sockets,
         rate: Some(BytesPerSec::from_mbit(rate)),
-        cores: Vec::new(),
     };
     plan.team = vec![member(2, 15), member(6, 45)];
     let outcome = measure(&plan).await;
-    (outcome, measurer_id(&plan.team[1].key))
+    (outcome, plan.team[1].measurer.id())
 }
 
 #[tokio::test]

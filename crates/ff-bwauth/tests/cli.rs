@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use base64ct::{Base64Unpadded, Encoding};
 use ff_bwauth::host::RelayHost;
-use ff_bwauth::key::load_or_make;
+use ff_measurer::key::load_or_make;
 use ff_measurer::measurer_id;
 use ff_proto::units::BytesPerSec;
 use ff_relay_ext::options::Options;

@@ -170,6 +170,7 @@ impl Lab {
     fn measure(&self, relay: u8, bytes: u64) {
         let second = SecondSample { measurement_bytes: bytes, ..SecondSample::default() };
         let outcome = Outcome {
+            disputes: Vec::new(),
             target: TargetInfo {
                 address: format!("192.0.2.{relay}:9001"),
                 ed_identity: [relay; 32],

@@ -1,6 +1,8 @@
 //! The relay counts each measurer's cells as that measurer's.
 
-use ff_bwauth::measure::TeamMember;
+use std::sync::Arc;
+
+use ff_bwauth::team::{LocalMeasurer, TeamMember};
 use ff_proto::units::BytesPerSec;
 
 use super::{LAB, Lab, measure};
@@ -11,10 +13,9 @@ async fn assert_counted(lab: &Lab, team: &[(u16, u64)], seconds: u16) {
     let relay = lab.relay("cap");
     let mut plan = relay.plan(relay.key(), seconds);
     let member = |&(sockets, rate)| TeamMember {
-        key: coordinator(),
+        measurer: Arc::new(LocalMeasurer::new("one of several", coordinator(), Vec::new())),
         sockets,
         rate: Some(BytesPerSec::from_mbit(rate)),
-        cores: Vec::new(),
     };
     plan.team = team.iter().map(member).collect();
     let outcome = measure(&plan).await;
