@@ -24,6 +24,8 @@ use crate::team::TeamMeasurer;
 const VIEWS: usize = 4;
 /// How often measurers are asked how they are, in seconds.
 const DESCRIBE_SECS: u64 = 60;
+/// What has not ended after so long is lost, in seconds.
+const LOST_SECS: u64 = 900;
 /// How many problems are remembered.
 const PROBLEMS: usize = 20;
 /// So long after a consensus became valid all coordinators have it, in seconds (PROTOCOL.md §11)…
@@ -161,10 +163,10 @@ pub struct Core {
     pub(super) unsaved: VecDeque<(AttemptId, Box<Outcome>)>,
     /// What is due when.
     due: Due,
-    /// Whether documents are being fetched.
-    is_refreshing: bool,
-    /// Whether a bandwidth file is being written.
-    is_publishing: bool,
+    /// Since when documents are being fetched, if they are.
+    refreshing: Option<u64>,
+    /// Since when a bandwidth file is being written, if one is.
+    publishing: Option<u64>,
     /// The last bandwidth file, or why there is none.
     pub(super) published: Option<Result<Publication, String>>,
     /// Why there are no newer documents.
@@ -213,8 +215,8 @@ impl Core {
             again: BTreeMap::new(),
             unsaved: VecDeque::new(),
             due: Due { publish: now + rhythm.publish_secs, ..Due::default() },
-            is_refreshing: false,
-            is_publishing: false,
+            refreshing: None,
+            publishing: None,
             published: None,
             refresh_error: None,
             problems: VecDeque::new(),
@@ -263,7 +265,7 @@ impl Core {
             }
             Action::Finished(attempt, outcome) => self.finish(attempt, outcome, now),
             Action::Published(result) => {
-                self.is_publishing = false;
+                self.publishing = None;
                 if let Err(reason) = &result {
                     self.tell(now, format!("no new bandwidth file: {reason}"));
                 }
@@ -292,8 +294,8 @@ impl Core {
         ] {
             *due = (*due).min(now + period);
         }
-        if self.due.refresh <= now && !self.is_refreshing {
-            (self.is_refreshing, self.due.refresh) = (true, now + self.rhythm.refresh_secs);
+        if self.due.refresh <= now && is_free(self.refreshing, now) {
+            (self.refreshing, self.due.refresh) = (Some(now), now + self.rhythm.refresh_secs);
             effects.push(Effect::Refresh);
         }
         if self.due.describe <= now {
@@ -304,10 +306,10 @@ impl Core {
             self.tell(now, format!("the store fails, so nothing is measured: {error}"));
         }
         if self.due.publish <= now
-            && !self.is_publishing
+            && is_free(self.publishing, now)
             && let Some(view) = self.views.last()
         {
-            (self.is_publishing, self.due.publish) = (true, now + self.rhythm.publish_secs);
+            (self.publishing, self.due.publish) = (Some(now), now + self.rhythm.publish_secs);
             effects.push(Effect::Publish(view.clone()));
         }
         if self.due.retain <= now {
@@ -365,7 +367,7 @@ impl Core {
 
     /// Takes the network's documents over.
     fn documents(&mut self, result: Result<Arc<View>, String>, now: u64) {
-        self.is_refreshing = false;
+        self.refreshing = None;
         let view = match result {
             Ok(view) => view,
             Err(error) => {
@@ -545,6 +547,12 @@ impl Core {
     }
 }
 
+/// Whether something can be begun that was begun before then, if it has not ended: after so long it is taken
+/// for lost, and also if the clock went back.
+fn is_free(since: Option<u64>, now: u64) -> bool {
+    since.is_none_or(|since| !(since..since.saturating_add(LOST_SECS)).contains(&now))
+}
+
 /// What a relay came to that is to be measured again after this, if it is. Where nothing was learnt of it,
 /// it is zero.
 fn again(outcome: &Outcome) -> Option<BytesPerSec> {
@@ -622,3 +630,6 @@ impl Course {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,363 @@
+//! The coordinator with a clock, a network and outcomes that are made up.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use base64ct::{Base64Unpadded, Encoding};
+use ed25519_dalek::SigningKey;
+use ff_measurer::{PartFailure, Task};
+use ff_proto::aggregate::Draw;
+use ff_proto::failure::FailureKind;
+use ff_proto::ids::Ed25519Id;
+use ff_proto::params::Params;
+use zeroize::Zeroizing;
+
+use super::*;
+use crate::measure;
+use crate::outcome::Failure;
+use crate::period::{Measurer, Team};
+use crate::store::Retention;
+use crate::team::ReadyPart;
+
+/// The length of a period in these tests, in seconds.
+const LENGTH_SECS: u32 = 1000;
+/// And of a slot.
+const SLOT_SECS: u32 = 10;
+/// When the tests' first period begins.
+const START: u64 = 1_800_000_000;
+/// The relays' true capacity.
+const TRUTH: BytesPerSec = BytesPerSec::from_mbit(20);
+
+/// A measurer that is never asked to do anything.
+struct Nobody(u8);
+
+#[async_trait]
+impl TeamMeasurer for Nobody {
+    fn name(&self) -> &str {
+        "nobody"
+    }
+
+    fn id(&self) -> Ed25519Id {
+        Ed25519Id([self.0; 32])
+    }
+
+    async fn prepare(&self, _task: &Task) -> Result<Box<dyn ReadyPart>, PartFailure> {
+        unreachable!("nobody carries out the effects")
+    }
+}
+
+/// A consensus that became valid then, of these relays with these weights.
+fn view(valid_after: u64, relays: &[(u8, Option<u32>)]) -> Arc<View> {
+    let stamp = |secs: u64| {
+        let time = time::OffsetDateTime::from_unix_timestamp(i64::try_from(secs).expect("soon"));
+        let time = time.expect("a time");
+        let (date, (hour, minute, second)) = (time.date(), time.to_hms());
+        let (year, month, day) = (date.year(), u8::from(date.month()), date.day());
+        format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
+    };
+    let mut text = format!(
+        "network-status-version 3\nvote-status consensus\nvalid-after {}\n\
+         shared-rand-current-value 9 D6JVuHg2/A/55Us978mpE3ReEDRI4kgSAc4sTg2tDOU=\n",
+        stamp(valid_after)
+    );
+    let mut descriptors = String::new();
+    for (number, weight) in relays {
+        let name = Base64Unpadded::encode_string(&[*number; 20]);
+        text.push_str(&format!(
+            "r relay{number} {name} {name} {} 192.0.2.{number} 9001 0\n",
+            stamp(START)
+        ));
+        text.push_str(&match weight {
+            Some(weight) => format!("w Bandwidth={weight}\n"),
+            None => "w Bandwidth=20 Unmeasured=1\n".to_owned(),
+        });
+        let (identity, hex) =
+            (Base64Unpadded::encode_string(&[*number; 32]), hex::encode([*number; 20]));
+        descriptors.push_str(&format!(
+            "router relay{number} 192.0.2.{number} 9001 0 0\nmaster-key-ed25519 {identity}\n\
+             fingerprint {hex}\nbandwidth 1 1 1\nrouter-signature\n"
+        ));
+    }
+    text.push_str("directory-footer\n");
+    Arc::new(View::parse(&text, &[&descriptors]).expect("a good view"))
+}
+
+/// A network of so many relays that have been measured before.
+fn network(relays: u8) -> Vec<(u8, Option<u32>)> {
+    (1..=relays).map(|number| (number, Some(2500))).collect()
+}
+
+/// A coordinator of two, with its store in this directory.
+fn coordinator(me: u8, dir: &Path, now: u64) -> Core {
+    let team = |coordinator: u8| Team {
+        coordinator: [coordinator; 32],
+        measurers: (0..2)
+            .map(|number| Measurer {
+                name: format!("m{number}"),
+                capacity: BytesPerSec::from_mbit(100),
+            })
+            .collect(),
+    };
+    let common = Common {
+        teams: vec![team(1), team(2)],
+        me: [me; 32],
+        secret: Zeroizing::new(vec![7; 32]),
+        length_secs: LENGTH_SECS,
+        slot_secs: SLOT_SECS,
+        consensus_lead_secs: 50,
+        params: Params::default(),
+    };
+    let means = Means {
+        key: SigningKey::from_bytes(&[me; 32]),
+        params: Params::default(),
+        deadline: std::time::Duration::from_secs(60),
+    };
+    let rhythm = Rhythm {
+        refresh_secs: 100,
+        publish_secs: 300,
+        keep: Retention { samples_days: 30, results_days: 400 },
+    };
+    let store = Store::open(&dir.join(format!("store-{me}")), [me; 32]).expect("a store");
+    let members = [10, 11].map(|number| {
+        let number = number + 10 * me;
+        Member::new(Arc::new(Nobody(number)), "192.0.2.99:1", BytesPerSec::from_mbit(100))
+    });
+    Core::new(common, means, rhythm, store, members.into(), now).expect("a coordinator")
+}
+
+/// What comes of a measurement of a relay with this capacity by those rules.
+fn outcome(job: &Job, capacity: BytesPerSec, now: u64) -> Box<Outcome> {
+    let failure =
+        Failure { kind: FailureKind::SetupFailed, relay_code: None, message: "made up".into() };
+    let allocated = job.plan.team.iter().filter_map(|member| member.rate).sum::<BytesPerSec>();
+    let bound = job.plan.params.conclusive_below(allocated);
+    let estimate = capacity.min(allocated);
+    let verdict = if estimate < bound { Verdict::Conclusive } else { Verdict::NeedsMoreCapacity };
+    let draw = verdict.draw(estimate);
+    let failed = measure::failed(&job.plan, now, failure);
+    Box::new(Outcome { estimate: Some(estimate), result: Ok(verdict), draw, ..failed })
+}
+
+/// One that failed in this way.
+fn failed(job: &Job, kind: FailureKind, now: u64) -> Box<Outcome> {
+    let failure = Failure { kind, relay_code: None, message: "made up".into() };
+    let draw = Draw::of_failure(kind, None, job.plan.params.ratio);
+    Box::new(Outcome { draw, ..measure::failed(&job.plan, now, failure) })
+}
+
+/// Lets a coordinator live through some seconds; each measurement is over in the next second.
+struct Life {
+    /// Its clock.
+    now: u64,
+    /// Which relays it has asked, and when.
+    asked: Vec<(Fingerprint, u64)>,
+    /// What of the effects was seen, by name.
+    seen: BTreeMap<&'static str, u32>,
+}
+
+impl Life {
+    /// One that begins then.
+    fn at(now: u64) -> Self {
+        Self { now, asked: Vec::new(), seen: BTreeMap::new() }
+    }
+
+    /// Lives until then; `come_of` says what comes of each measurement, or that it does not end.
+    fn until(
+        &mut self,
+        core: &mut Core,
+        end: u64,
+        mut come_of: impl FnMut(&Job, u64) -> Option<Box<Outcome>>,
+    ) {
+        while self.now < end {
+            for effect in core.apply(Action::Tick, self.now) {
+                let name = match effect {
+                    Effect::Measure(job) => {
+                        self.asked.push((job.fingerprint, self.now));
+                        if let Some(outcome) = come_of(&job, self.now) {
+                            core.apply(Action::Finished(job.attempt, outcome), self.now + 1);
+                        }
+                        "measure"
+                    }
+                    Effect::Refresh => {
+                        core.apply(Action::Documents(Err("made up".to_owned())), self.now);
+                        "refresh"
+                    }
+                    Effect::Describe(_) => "describe",
+                    Effect::Publish(_) => {
+                        core.apply(Action::Published(Err("made up".to_owned())), self.now);
+                        "publish"
+                    }
+                    Effect::End => "end",
+                };
+                *self.seen.entry(name).or_default() += 1;
+            }
+            self.now += 1;
+        }
+    }
+
+    /// How often each relay was asked.
+    fn times(&self) -> BTreeMap<Fingerprint, usize> {
+        let mut times = BTreeMap::new();
+        for (relay, _) in &self.asked {
+            *times.entry(*relay).or_default() += 1;
+        }
+        times
+    }
+}
+
+#[test]
+fn every_relay_is_measured_once_by_each_coordinator_never_by_both_at_once() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut lives = Vec::new();
+    for me in [1, 2] {
+        let mut core = coordinator(me, dir.path(), START - 100);
+        core.apply(Action::Documents(Ok(view(START - 100, &network(30)))), START - 100);
+        let mut life = Life::at(START);
+        let end = START + u64::from(LENGTH_SECS) - 1;
+        life.until(&mut core, end, |job, now| Some(outcome(job, TRUTH, now)));
+        let times = life.times();
+        assert_eq!((times.len(), times.values().max()), (30, Some(&1)));
+        let status = core.status(end).expect("a status");
+        let period = status.period.expect("a period");
+        assert_eq!((period.coverage.relays_conclusive, period.coverage.planned), (30, 30));
+        assert_eq!((period.last_planned_slot, status.finished), (None, 30));
+        assert!(life.seen["refresh"] >= 9 && life.seen["publish"] >= 3, "{:?}", life.seen);
+        lives.push((life, period.schedule_digest));
+    }
+    let [(one, digest), (other, same)] = &lives[..] else { panic!("two") };
+    assert_eq!(digest, same, "both have the same schedule");
+    let slots = |life: &Life| -> BTreeMap<_, _> { life.asked.iter().copied().collect() };
+    let (one, other) = (slots(one), slots(other));
+    assert!(one.iter().all(|(relay, when)| other[relay] != *when), "never at the same time");
+}
+
+#[test]
+fn who_was_killed_goes_on_and_asks_nobody_twice() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let documents = || Action::Documents(Ok(view(START - 100, &network(30))));
+    let mut all = BTreeMap::<Fingerprint, usize>::new();
+    let (mut now, mut interrupted) = (START, 0);
+    let end = START + u64::from(LENGTH_SECS) - 1;
+    for life_secs in [7, 95, 203, 12, 1, 333, 1000] {
+        let mut core = coordinator(1, dir.path(), now);
+        core.apply(documents(), now);
+        let mut life = Life::at(now);
+        // It dies while the measurements of its last second are running.
+        let death = (now + life_secs).min(end);
+        life.until(&mut core, death, |job, at| {
+            let dies = at + 1 == death;
+            interrupted += u64::from(dies);
+            (!dies).then(|| outcome(job, TRUTH, at))
+        });
+        for (relay, times) in life.times() {
+            *all.entry(relay).or_default() += times;
+        }
+        now = death;
+    }
+    assert!(all.values().all(|&times| times == 1), "{all:?}");
+    let mut core = coordinator(1, dir.path(), end);
+    core.apply(documents(), end);
+    let coverage = core.status(end).expect("a status").period.expect("a period").coverage;
+    let failures = coverage.failures.get("interrupted").copied().unwrap_or(0);
+    assert_eq!((coverage.done, failures), (all.len() as u64, interrupted));
+    // What is missing was due while nobody was there.
+    assert!(all.len() >= 24, "{}", all.len());
+}
+
+#[test]
+fn a_relay_that_is_faster_than_its_guess_is_measured_again_with_more_and_no_third_time() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut core = coordinator(1, dir.path(), START - 100);
+    core.apply(Action::Documents(Ok(view(START - 100, &network(5)))), START - 100);
+    let mut life = Life::at(START);
+    let mut allocated = BTreeMap::<Fingerprint, Vec<BytesPerSec>>::new();
+    let end = START + u64::from(LENGTH_SECS) - 1;
+    life.until(&mut core, end, |job, now| {
+        let rate = job.plan.team.iter().filter_map(|member| member.rate).sum::<BytesPerSec>();
+        allocated.entry(job.fingerprint).or_default().push(rate);
+        // One has grown, and another is never done.
+        let capacity = match job.fingerprint[0] {
+            1 => BytesPerSec::from_mbit(35),
+            2 => BytesPerSec::from_mbit(10_000),
+            _ => TRUTH,
+        };
+        Some(outcome(job, capacity, now))
+    });
+    for (relay, rates) in &allocated {
+        let expected = if relay[0] <= 2 { 2 } else { 1 };
+        assert_eq!(rates.len(), expected, "relay {}", relay[0]);
+        assert!(rates.windows(2).all(|two| two[1].get() >= 2 * two[0].get() - 2), "{rates:?}");
+    }
+    let period = core.status(end).expect("a status").period.expect("a period");
+    assert_eq!(period.coverage.relays_conclusive, 4);
+}
+
+#[test]
+fn what_a_relay_refuses_is_not_asked_again_and_what_failed_here_is() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut core = coordinator(1, dir.path(), START - 100);
+    core.apply(Action::Documents(Ok(view(START - 100, &network(3)))), START - 100);
+    let mut life = Life::at(START);
+    let end = START + u64::from(LENGTH_SECS) - 1;
+    life.until(&mut core, end, |job, now| {
+        Some(match job.fingerprint[0] {
+            1 => failed(job, FailureKind::Refused, now),
+            2 => failed(job, FailureKind::MeasurerFailed, now),
+            _ => failed(job, FailureKind::WrongContent, now),
+        })
+    });
+    let times: Vec<_> = life.times().into_values().collect();
+    assert_eq!(times, [1, 2, 1]);
+    let status = core.status(end).expect("a status");
+    let failed: BTreeMap<_, _> = status.failed.into_iter().collect();
+    assert_eq!((failed["refused"], failed["measurer_failed"], failed["wrong_content"]), (1, 2, 1));
+}
+
+#[test]
+fn a_clock_that_goes_back_begins_nothing_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut core = coordinator(1, dir.path(), START - 100);
+    core.apply(Action::Documents(Ok(view(START - 100, &network(20)))), START - 100);
+    let mut life = Life::at(START);
+    for (to, back_to) in [(400, 100), (500, 0), (600, 0)] {
+        life.until(&mut core, START + to, |job, now| Some(outcome(job, TRUTH, now)));
+        life.now = START + back_to;
+    }
+    // Also not the period before.
+    life.now = START - 500;
+    life.until(&mut core, START + u64::from(LENGTH_SECS) - 1, |job, now| {
+        Some(outcome(job, TRUTH, now))
+    });
+    let times = life.times();
+    assert_eq!((times.len(), times.values().max()), (20, Some(&1)));
+}
+
+#[test]
+fn relays_that_come_are_measured_and_relays_that_go_are_not() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut core = coordinator(1, dir.path(), START - 100);
+    core.apply(Action::Documents(Ok(view(START - 100, &network(20)))), START - 100);
+    let mut life = Life::at(START);
+    life.until(&mut core, START + 100, |job, now| Some(outcome(job, TRUTH, now)));
+    let before = life.times();
+    let mut relays: Vec<_> = network(20).into_iter().filter(|(number, _)| *number > 5).collect();
+    relays.push((21, None));
+    core.apply(Action::Documents(Ok(view(START + 90, &relays))), START + 100);
+    life.until(&mut core, START + u64::from(LENGTH_SECS) - 1, |job, now| {
+        Some(outcome(job, TRUTH, now))
+    });
+    let times = life.times();
+    assert_eq!(times.get(&[21; 20]), Some(&1), "the new one");
+    for number in 1..=20 {
+        let relay = [number; 20];
+        let expected = number > 5 || before.contains_key(&relay);
+        assert_eq!(times.contains_key(&relay), expected, "relay {number}");
+    }
+    // An older consensus than the last one is not taken.
+    let count = core.views.len();
+    core.apply(Action::Documents(Ok(view(START - 100, &network(1)))), life.now);
+    assert_eq!(core.views.len(), count);
+    assert!(core.problems.back().is_some_and(|(_, text)| text.contains("older")));
+}
