@@ -1,0 +1,50 @@
+//! What became of the slots of a period.
+
+use super::value::Number;
+use super::{Reader, StoreError};
+
+/// What became of the relays of a slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct SlotCount {
+    /// Which slot.
+    pub slot: u32,
+    /// Relays that are measured in it, or were to be.
+    pub planned: u32,
+    /// Of these, those that are being measured.
+    pub begun: u32,
+    /// Of these, those with a conclusive result.
+    pub conclusive: u32,
+    /// Of these, those with another result.
+    pub inconclusive: u32,
+    /// Of these, those that failed.
+    pub failed: u32,
+    /// Relays beside these that were left out.
+    pub left_out: u32,
+}
+
+impl Reader {
+    /// What became of the slots of a period, in their order. Slots without a relay are not among them.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn slots(&self, period: u64) -> Result<Vec<SlotCount>, StoreError> {
+        let sql = "SELECT min(plan.id), slot, sum(left_out IS NULL),
+                   sum(attempts.id IS NOT NULL AND verdict IS NULL), sum(verdict IS 'conclusive'),
+                   sum(verdict IS NOT NULL AND verdict NOT IN ('conclusive', 'failed')), sum(verdict IS 'failed'),
+                   sum(left_out IS NOT NULL)
+                   FROM plan LEFT JOIN attempts ON attempts.plan = plan.id WHERE period = ?1
+                   GROUP BY slot ORDER BY slot";
+        self.all("plan", sql, [Number(period)], |columns| {
+            let _id: i64 = columns.take()?;
+            Ok(SlotCount {
+                slot: columns.of()?,
+                planned: columns.of()?,
+                begun: columns.of()?,
+                conclusive: columns.of()?,
+                inconclusive: columns.of()?,
+                failed: columns.of()?,
+                left_out: columns.of()?,
+            })
+        })
+    }
+}
