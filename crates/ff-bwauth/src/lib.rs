@@ -53,6 +53,8 @@ pub mod team;
 #[cfg(feature = "demo")]
 mod tor;
 pub mod utc;
+#[cfg(feature = "watch")]
+pub mod watch;
 
 pub use files::FileError;
 

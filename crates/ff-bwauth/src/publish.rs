@@ -12,7 +12,7 @@
 use std::path::{Path, PathBuf};
 
 pub mod limits;
-#[cfg(feature = "measure")]
+#[cfg(any(feature = "measure", feature = "watch"))]
 pub mod report;
 pub mod results;
 pub mod scaling;

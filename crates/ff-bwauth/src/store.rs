@@ -25,6 +25,7 @@ mod query;
 mod retain;
 mod row;
 mod seconds;
+mod slots;
 mod team;
 mod value;
 
@@ -39,6 +40,7 @@ pub use self::export::{ExportError, Format, What};
 pub use self::plan::{Kind, Period, Planned, State, ToPlan};
 pub use self::query::{Coverage, Estimate, FailureCount, Known};
 pub use self::retain::{Deleted, Retention};
+pub use self::slots::SlotCount;
 pub use self::team::MeasurerRow;
 
 use self::lock::Lock;

@@ -12,8 +12,8 @@ use ff_proto::units::BytesPerSec;
 use crate::outcome::Outcome;
 use crate::utc::Utc;
 
-mod chart;
-mod escape;
+pub(crate) mod chart;
+pub(crate) mod escape;
 
 use escape::Escaped;
 
@@ -87,7 +87,7 @@ fn write_headline(page: &mut String, outcome: &Outcome) -> fmt::Result {
 fn write_chart(page: &mut String, outcome: &Outcome) -> fmt::Result {
     page.push_str("<figure aria-label=\"Traffic per second\">\n<ul class=\"legend\">\n");
     for entry in chart::legend(outcome) {
-        let (css, text) = (entry.swatch_css, entry.text);
+        let (css, text) = (entry.swatch.css(), entry.text);
         writeln!(page, "<li><span class=\"swatch\" style=\"{css}\"></span>{text}</li>")?;
     }
     page.push_str("</ul>\n");

@@ -200,6 +200,12 @@ impl Shelf {
     }
 }
 
+/// When the file was made that the link of this directory leads to, by its name; nothing is read.
+#[must_use]
+pub fn latest_unix_secs(dir: &Path) -> Option<u64> {
+    made_unix_secs(&fs::read_link(dir.join(LATEST)).ok()?)
+}
+
 /// When a file was made, by its name.
 fn made_unix_secs(name: &Path) -> Option<u64> {
     let stamp = name.to_str()?.strip_suffix(ENDING)?;

@@ -14,11 +14,11 @@ use crate::outcome::{Outcome, SecondRow};
 /// Width and height of the drawing; the page scales it.
 const SIZE: (u32, u32) = (960, 380);
 /// Font of the labels.
-const FONT: &str = "system-ui, sans-serif";
+pub(crate) const FONT: &str = "system-ui, sans-serif";
 /// Room above the highest counted second, as a factor.
 const HEADROOM: f64 = 1.12;
 /// Measurement traffic.
-const MEASUREMENT: RGBColor = RGBColor(76, 130, 196);
+pub(crate) const MEASUREMENT: RGBColor = RGBColor(76, 130, 196);
 /// Counted background.
 const COUNTED: RGBColor = RGBColor(242, 170, 76);
 /// Reported, but not counted.
@@ -28,44 +28,84 @@ const ESTIMATE: RGBColor = RGBColor(24, 34, 52);
 /// The known limit.
 const LIMIT: RGBColor = RGBColor(20, 128, 74);
 /// Labels.
-const TEXT: RGBColor = RGBColor(90, 100, 115);
+pub(crate) const TEXT: RGBColor = RGBColor(90, 100, 115);
 /// Grid lines.
-const GRID: RGBColor = RGBColor(230, 233, 239);
+pub(crate) const GRID: RGBColor = RGBColor(230, 233, 239);
 
 /// The chart's coordinates: seconds and Mbit/s.
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordi32, RangedCoordf64>>;
 /// What drawing may end in.
 type Drawn = Result<(), DrawingError>;
 /// Why the chart could not be drawn.
-type DrawingError = DrawingAreaErrorKind<std::io::Error>;
+pub(crate) type DrawingError = DrawingAreaErrorKind<std::io::Error>;
 
 /// An entry of the legend.
-pub(super) struct LegendEntry {
-    /// CSS of its sample.
-    pub(super) swatch_css: String,
+pub(crate) struct LegendEntry {
+    /// Its sample.
+    pub(crate) swatch: Swatch,
     /// What it is; safe to stand in HTML.
-    pub(super) text: String,
+    pub(crate) text: String,
+}
+
+/// How something is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Swatch {
+    /// Measurement traffic.
+    Measurement,
+    /// Counted background.
+    Counted,
+    /// Background that is not counted.
+    Claimed,
+    /// The estimate.
+    Estimate,
+    /// The known limit.
+    Limit,
+}
+
+impl Swatch {
+    /// Its CSS.
+    pub(super) fn css(self) -> String {
+        let area = |color: RGBColor| format!("height:.8rem;background:{}", css(color));
+        let line = |color: RGBColor, style: &str| format!("border-top:2px {style} {}", css(color));
+        match self {
+            Self::Measurement => area(MEASUREMENT),
+            Self::Counted => area(COUNTED),
+            Self::Claimed => line(CLAIMED, "dashed"),
+            Self::Estimate => line(ESTIMATE, "solid"),
+            Self::Limit => line(LIMIT, "dashed"),
+        }
+    }
+
+    /// The name of its class, for pages that keep their styles elsewhere.
+    #[cfg(feature = "watch")]
+    pub(crate) fn class(self) -> &'static str {
+        match self {
+            Self::Measurement => "measurement",
+            Self::Counted => "counted",
+            Self::Claimed => "claimed",
+            Self::Estimate => "estimate",
+            Self::Limit => "limit",
+        }
+    }
 }
 
 /// What the chart shows, from bottom to top.
-pub(super) fn legend(outcome: &Outcome) -> Vec<LegendEntry> {
-    let area = |color: RGBColor| format!("height:.8rem;background:{}", css(color));
-    let line = |color: RGBColor, style: &str| format!("border-top:2px {style} {}", css(color));
-    let entry = |swatch_css, text| LegendEntry { swatch_css, text };
-    let mut entries = vec![entry(area(MEASUREMENT), "measurement traffic".to_owned())];
+pub(crate) fn legend(outcome: &Outcome) -> Vec<LegendEntry> {
+    let entry = |swatch, text| LegendEntry { swatch, text };
+    let mut entries = vec![entry(Swatch::Measurement, "measurement traffic".to_owned())];
     if outcome.second_rows().iter().any(|row| row.background_counted_bytes > 0) {
-        entries.push(entry(area(COUNTED), "background, counted".to_owned()));
+        entries.push(entry(Swatch::Counted, "background, counted".to_owned()));
     }
     if has_uncounted(outcome) {
         let cut_off = if is_cut_off(outcome) { " (cut off at the top)" } else { "" };
         let text = format!("background reported, but not counted{cut_off}");
-        entries.push(entry(line(CLAIMED, "dashed"), text));
+        entries.push(entry(Swatch::Claimed, text));
     }
     if let Some(estimate) = outcome.estimate {
-        entries.push(entry(line(ESTIMATE, "solid"), format!("estimate, {estimate}")));
+        entries.push(entry(Swatch::Estimate, format!("estimate, {estimate}")));
     }
     if let Some(limit) = outcome.limit {
-        entries.push(entry(line(LIMIT, "dashed"), format!("known limit, {limit}")));
+        entries.push(entry(Swatch::Limit, format!("known limit, {limit}")));
     }
     entries
 }
@@ -74,7 +114,7 @@ pub(super) fn legend(outcome: &Outcome) -> Vec<LegendEntry> {
 ///
 /// # Errors
 /// Whatever plotters says.
-pub(super) fn svg(outcome: &Outcome) -> Result<String, DrawingError> {
+pub(crate) fn svg(outcome: &Outcome) -> Result<String, DrawingError> {
     let mut svg = String::new();
     draw(&mut svg, outcome).map(|()| svg)
 }

@@ -6,7 +6,7 @@ use core::fmt::{self, Write as _};
 ///
 /// Control characters, which a terminal or an editor might obey, are shown as `\u{…}`; so are the
 /// invisible ones that reorder text.
-pub(super) struct Escaped<'a>(pub(super) &'a str);
+pub(crate) struct Escaped<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -17,15 +17,17 @@ impl fmt::Display for Escaped<'_> {
                 '>' => f.write_str("&gt;")?,
                 '"' => f.write_str("&quot;")?,
                 '\'' => f.write_str("&#39;")?,
-                '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-                    write!(f, "{}", c.escape_unicode())?;
-                }
-                c if c.is_control() => write!(f, "{}", c.escape_unicode())?,
+                c if c.is_control() || reorders(c) => write!(f, "{}", c.escape_unicode())?,
                 c => f.write_char(c)?,
             }
         }
         Ok(())
     }
+}
+
+/// Whether a character is invisible and reorders the text around it.
+pub(crate) fn reorders(c: char) -> bool {
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]

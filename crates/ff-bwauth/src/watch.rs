@@ -1,0 +1,17 @@
+//! Looking at a coordinator that runs, and explaining what it has published.
+//!
+//! ```text
+//!   daemon ─▶ status::Status, once a second ─┬─▶ page: overview, team, events; /status.json
+//!                                            └─▶ figures: /metrics
+//!   store, read only ─▶ page::pool ──────────┬─▶ page: slots, capacities, failures, relays
+//!   consensus, last bandwidth file ──────────┴─▶ explain::Explanation ─▶ page, `ff-bwauth explain`
+//! ```
+//!
+//! Nothing here changes anything: the page has no button, and the store is opened to be read.
+
+mod chart;
+pub mod explain;
+mod figures;
+pub mod meaning;
+pub mod page;
+pub mod status;

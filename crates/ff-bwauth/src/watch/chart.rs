@@ -1,0 +1,181 @@
+//! Drawings of distributions, as SVG. Their colours are those of the report's chart; the page's style sheet
+//! gives them others in the dark.
+
+use plotters::prelude::*;
+
+use crate::publish::report::chart::{DrawingError, FONT, GRID, MEASUREMENT, TEXT};
+
+/// Width and height of a drawing; the page scales it.
+const SIZE: (u32, u32) = (720, 320);
+/// Steps of the histogram to a factor of ten.
+pub(super) const BINS_PER_DECADE: f64 = 5.0;
+/// Points of a line at most: more than that nobody sees.
+const MAX_POINTS: usize = 400;
+
+/// A step of a histogram.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Bin {
+    /// Its lower and upper end, in Mbit/s.
+    pub(super) ends_mbit: (f64, f64),
+    /// How many are in it: from the lower end to below the upper one.
+    pub(super) count: u64,
+}
+
+/// The steps of a histogram over rates in Mbit/s, from the least to the greatest; each has the same part of a
+/// decade.
+pub(super) fn bins(sorted_mbit: &[f64]) -> Vec<Bin> {
+    let index = |mbit: f64| (mbit.max(1e-6).log10() * BINS_PER_DECADE).floor();
+    let (Some(first), Some(last)) = (sorted_mbit.first(), sorted_mbit.last()) else {
+        return Vec::new();
+    };
+    let edge = |index: f64| 10_f64.powf(index / BINS_PER_DECADE);
+    let mut bins = Vec::new();
+    let (mut at, end) = (index(*first), index(*last));
+    let mut rest = sorted_mbit;
+    while at <= end {
+        let inside = rest.partition_point(|mbit| index(*mbit) <= at);
+        bins.push(Bin { ends_mbit: (edge(at), edge(at + 1.0)), count: inside as u64 });
+        rest = &rest[inside..];
+        at += 1.0;
+    }
+    bins
+}
+
+/// A histogram of capacities.
+///
+/// # Errors
+/// Whatever plotters says.
+#[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
+pub(super) fn histogram(bins: &[Bin]) -> Result<String, DrawingError> {
+    let top = bins.iter().map(|bin| bin.count).max().unwrap_or(0).max(1) as f64 * 1.08;
+    draw(
+        bins,
+        top,
+        "relays",
+        |count| format!("{count:.0}"),
+        |chart| {
+            let bar = |bin: &Bin| {
+                let (low, high) = (bin.ends_mbit.0.log10(), bin.ends_mbit.1.log10());
+                let gap = (high - low) * 0.04;
+                Rectangle::new(
+                    [(low + gap, 0.0), (high - gap, bin.count as f64)],
+                    MEASUREMENT.filled(),
+                )
+            };
+            chart.draw_series(bins.iter().filter(|bin| bin.count > 0).map(bar)).map(drop)
+        },
+    )
+}
+
+/// Which part of the relays has at most which capacity.
+///
+/// # Errors
+/// Whatever plotters says.
+#[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
+pub(super) fn cumulative(bins: &[Bin], sorted_mbit: &[f64]) -> Result<String, DrawingError> {
+    let count = sorted_mbit.len();
+    let step = count.div_ceil(MAX_POINTS).max(1);
+    let indices = (0..count).step_by(step).chain(count.checked_sub(1));
+    let points = indices.map(|index| {
+        (sorted_mbit[index].max(1e-6).log10(), (index + 1) as f64 * 100.0 / count as f64)
+    });
+    let points: Vec<_> = points.collect();
+    draw(
+        bins,
+        100.0,
+        "% of relays",
+        |percent| format!("{percent:.0} %"),
+        |chart| chart.draw_series(LineSeries::new(points, MEASUREMENT.stroke_width(2))).map(drop),
+    )
+}
+
+/// The coordinates of both: logarithms of Mbit/s, and a number.
+type Chart<'a, 'b> = ChartContext<
+    'a,
+    SVGBackend<'b>,
+    Cartesian2d<plotters::coord::types::RangedCoordf64, plotters::coord::types::RangedCoordf64>,
+>;
+
+/// A drawing over the capacities of these bins.
+fn draw(
+    bins: &[Bin],
+    top: f64,
+    unit: &str,
+    label: impl Fn(&f64) -> String,
+    series: impl FnOnce(&mut Chart<'_, '_>) -> Result<(), DrawingError>,
+) -> Result<String, DrawingError> {
+    let low = bins.first().map_or(0.0, |bin| bin.ends_mbit.0.log10());
+    let high = bins.last().map_or(1.0, |bin| bin.ends_mbit.1.log10());
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        let mut chart = ChartBuilder::on(&root)
+            .margin_top(10)
+            .margin_right(24)
+            .x_label_area_size(46)
+            .y_label_area_size(70)
+            .build_cartesian_2d(low..high, 0.0..top)?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .max_light_lines(1)
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(GRID)
+            .axis_style(TEXT)
+            .x_desc("capacity in Mbit/s (logarithmic)")
+            .y_desc(unit)
+            .x_labels(8)
+            .y_labels(6)
+            .x_label_formatter(&|log| mbit(10_f64.powf(*log)))
+            .y_label_formatter(&label)
+            .axis_desc_style((FONT, 16).into_font().color(&TEXT))
+            .label_style((FONT, 15).into_font().color(&TEXT))
+            .draw()?;
+        series(&mut chart)?;
+        root.present()?;
+    }
+    Ok(svg)
+}
+
+/// A rate in Mbit/s in three digits, or as many as it has.
+pub(super) fn mbit(mbit: f64) -> String {
+    match mbit {
+        below if below < 10.0 => format!("{below:.2}"),
+        below if below < 100.0 => format!("{below:.1}"),
+        rest => format!("{rest:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rate_is_in_one_bin() {
+        let rates = [0.4, 1.0, 1.01, 9.99, 10.0, 250.0, 250.0, 1000.0];
+        let bins = bins(&rates);
+        assert_eq!(bins.iter().map(|bin| bin.count).sum::<u64>(), rates.len() as u64);
+        for rate in rates {
+            let holds = |bin: &&Bin| {
+                bin.ends_mbit.0 <= rate * 1.000_001 && rate < bin.ends_mbit.1 * 1.000_001
+            };
+            assert!(bins.iter().filter(holds).any(|bin| bin.count > 0), "{rate}");
+        }
+        assert_eq!(super::bins(&[]), []);
+        assert_eq!(super::bins(&[0.0]).len(), 1, "a rate of nothing has a place");
+    }
+
+    #[test]
+    fn drawings_have_axes_with_units() {
+        let rates = [1.0, 10.0, 250.0];
+        let bins = bins(&rates);
+        for (svg, unit) in
+            [(histogram(&bins), ">\nrelays"), (cumulative(&bins, &rates), ">\n% of relays")]
+        {
+            let svg = svg.expect("a drawing");
+            assert!(svg.contains("capacity in Mbit/s") && svg.contains(unit), "{svg}");
+            assert!(!svg.contains("style="), "the page's policy forbids styles in attributes");
+        }
+        histogram(&[]).expect("nothing can be drawn, too");
+    }
+}

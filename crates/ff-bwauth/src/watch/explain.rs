@@ -1,0 +1,170 @@
+//! Why a relay has the number that it has: its trace beside what the last bandwidth file says.
+//!
+//! The trace is that of [`crate::publish::trace`], of the relay itself and of those that it shares a machine
+//! with, so that neither the whole store nor the whole network has to be gone through.
+
+use core::fmt;
+
+use serde::Serialize;
+
+use crate::network::fingerprint_hex;
+use crate::period::Fingerprint;
+use crate::publish::trace::{MAX_ATTEMPTS, Trace};
+use crate::publish::v3bw::{Decisions, Publication};
+use crate::publish::{Last, PublishRules, beside};
+use crate::store::{Reader, Seconds, StoreError};
+
+/// Attempts of one relay that are read at most: more than a relay grants in the days that count.
+const MOST_ATTEMPTS: u32 = 200;
+/// Relays of one machine of which attempts are read at most.
+const MOST_TOGETHER: usize = 64;
+
+/// Why a relay has its number, or none.
+#[derive(Clone, Debug, Serialize)]
+pub struct Explanation {
+    /// How it would come about now.
+    pub trace: Trace,
+    /// What the last bandwidth file says.
+    pub published: Option<InFile>,
+}
+
+/// What a bandwidth file says of a relay.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct InFile {
+    /// The file's name.
+    pub file: String,
+    /// When it was made, in seconds since 1970.
+    pub made_unix_secs: Option<u64>,
+    /// The relay's line in it, from 1.
+    pub line: Option<usize>,
+    /// Its number, if it has one.
+    pub bw: Option<u64>,
+    /// Whether authorities vote with it.
+    pub votes: bool,
+}
+
+/// Why nothing can be explained.
+#[derive(Debug, thiserror::Error)]
+pub enum ExplainError {
+    /// The store says no.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The clock is in another age.
+    #[error("the clock is wrong: {0}")]
+    Clock(#[from] crate::utc::OutOfRange),
+}
+
+impl Explanation {
+    /// Explains a relay's number.
+    ///
+    /// `network` is what the documents say of all relays, at the time that is explained; `last` is the last
+    /// bandwidth file.
+    ///
+    /// # Errors
+    /// [`ExplainError`].
+    pub fn of(
+        reader: &Reader,
+        network: &Publication,
+        rules: &PublishRules,
+        last: Option<&Last>,
+        fingerprint: &Fingerprint,
+    ) -> Result<Self, ExplainError> {
+        let publication = beside(last, rules, narrowed(network, fingerprint));
+        let now = publication.now_unix_secs;
+        let mut outcomes = Vec::new();
+        let together = publication.groups.iter().flatten().filter(|&other| other != fingerprint);
+        for relay in [fingerprint].into_iter().chain(together).take(MOST_TOGETHER) {
+            let attempts = reader.history(relay, MOST_ATTEMPTS, Seconds::With)?;
+            let counts = |started: u64| now.saturating_sub(started) <= publication.max_age_secs;
+            // One that is too old says that there was one.
+            let is_old =
+                attempts.iter().position(|attempt| !counts(attempt.outcome.started_unix_secs));
+            let shown = is_old.map_or(attempts.len(), |first| first + 1);
+            outcomes.extend(attempts.into_iter().take(shown).map(|attempt| attempt.outcome));
+        }
+        let decisions = Decisions::of(&outcomes, &publication)?;
+        let mut trace = Trace::of(fingerprint, &decisions);
+        // Of the other relays nothing was read.
+        if let Some(number) = &mut trace.number {
+            number.is_voted =
+                last.is_none_or(|last| last.reading.lines.iter().any(|line| line.votes));
+        }
+        Ok(Self { trace, published: last.map(|last| InFile::of(last, fingerprint)) })
+    }
+}
+
+/// What the documents say of a relay and of those that it is measured with; nothing of the others is looked at.
+fn narrowed(network: &Publication, fingerprint: &Fingerprint) -> Publication {
+    let group = network.groups.iter().find(|group| group.contains(fingerprint));
+    let relays = || group.map_or(core::slice::from_ref(fingerprint), Vec::as_slice);
+    let directory =
+        relays().iter().filter_map(|relay| Some((*relay, *network.directory.get(relay)?)));
+    let nicknames =
+        relays().iter().filter_map(|relay| Some((*relay, network.nicknames.get(relay)?.clone())));
+    let not_scheduled = network.not_scheduled.get(fingerprint).map(|why| (*fingerprint, *why));
+    Publication {
+        now_unix_secs: network.now_unix_secs,
+        max_age_secs: network.max_age_secs,
+        generator_started_unix_secs: network.generator_started_unix_secs,
+        consensus_relays: network.consensus_relays,
+        consensus_valid_after_unix_secs: network.consensus_valid_after_unix_secs,
+        directory: directory.collect(),
+        nicknames: nicknames.collect(),
+        groups: group.cloned().into_iter().collect(),
+        not_scheduled: not_scheduled.into_iter().collect(),
+        ..Publication::default()
+    }
+}
+
+impl InFile {
+    /// What this file says.
+    fn of(last: &Last, fingerprint: &Fingerprint) -> Self {
+        let line = last.reading.lines.iter().rev().find(|line| line.fingerprint == *fingerprint);
+        Self {
+            file: last.name.display().to_string(),
+            made_unix_secs: last.made_unix_secs,
+            line: line.map(|line| line.line),
+            bw: line.map(|line| line.bw),
+            votes: line.is_some_and(|line| line.votes),
+        }
+    }
+}
+
+/// The fingerprint that a text is, with or without the `$` and the blanks that tor writes.
+#[must_use]
+pub fn fingerprint(text: &str) -> Option<Fingerprint> {
+    fingerprint_hex(&text.chars().filter(|c| *c != ' ').collect::<String>())
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.trace)?;
+        if self.trace.attempts_left_out > 0 {
+            writeln!(
+                f,
+                "           of {} more attempts nothing is shown: {MAX_ATTEMPTS} at most",
+                self.trace.attempts_left_out
+            )?;
+        }
+        let now = self.trace.number.as_ref().map(|number| u64::from(number.bw));
+        match &self.published {
+            None => writeln!(f, "published  nothing yet"),
+            Some(InFile { file, line: Some(line), bw: Some(bw), votes, .. }) => {
+                write!(f, "published  bw={bw} in line {line} of {}", file.escape_debug())?;
+                f.write_str(if *votes {
+                    ""
+                } else {
+                    ", with which authorities do not vote (vote=0)"
+                })?;
+                f.write_str(if now == Some(*bw) {
+                    "\n"
+                } else {
+                    "; the next file will have what stands above\n"
+                })
+            }
+            Some(InFile { file, .. }) => {
+                writeln!(f, "published  {} does not list it", file.escape_debug())
+            }
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! The figures for Prometheus, in the text format of OpenMetrics: all begin with `flashflow_`.
+//!
+//! They are made anew for each scrape, from the status and from what the system says. Relays are not named,
+//! unless the operator asks for it: ten thousand names are ten thousand time series.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use ff_proto::failure::FailureKind;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::status::{PeriodStatus, Status};
+use crate::publish::shelf;
+use crate::store::Estimate;
+
+/// The format's name.
+pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What the system says, beside what the coordinator says of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Surroundings {
+    /// Bytes of the store with its log, if it is there.
+    pub(super) store_bytes: Option<u64>,
+    /// Memory of this process, in bytes.
+    pub(super) resident_bytes: Option<u64>,
+    /// File descriptors of this process, and how many it may have.
+    pub(super) files: Option<(u64, u64)>,
+    /// When the bandwidth file was made that authorities vote with.
+    pub(super) published_unix_secs: Option<u64>,
+}
+
+impl Surroundings {
+    /// What it says now.
+    pub(super) fn look(store: &Path, publish_dir: Option<&Path>) -> Self {
+        let log = store.with_file_name(format!(
+            "{}-wal",
+            store.file_name().unwrap_or_default().to_string_lossy()
+        ));
+        let bytes = |path: &Path| fs::metadata(path).map(|file| file.len()).ok();
+        let process = procfs::process::Process::myself().ok();
+        let resident = process.as_ref().and_then(|process| process.statm().ok());
+        let files = process.as_ref().and_then(|process| {
+            let open = process.fd_count().ok()? as u64;
+            let most = process.limits().ok()?.max_open_files.soft_limit;
+            let procfs::process::LimitValue::Value(most) = most else { return None };
+            Some((open, most))
+        });
+        Self {
+            store_bytes: bytes(store).map(|bytes_of_it| bytes_of_it + bytes(&log).unwrap_or(0)),
+            resident_bytes: resident
+                .map(|pages| pages.resident.saturating_mul(procfs::page_size())),
+            files,
+            published_unix_secs: publish_dir.and_then(shelf::latest_unix_secs),
+        }
+    }
+}
+
+/// The figures as text.
+///
+/// # Errors
+/// When they cannot be written, which does not happen to a string.
+pub(super) fn text(
+    status: Option<&Status>,
+    surroundings: &Surroundings,
+    relays: Option<&[Estimate]>,
+    now: u64,
+) -> Result<String, fmt::Error> {
+    let mut figures = Figures::default();
+    figures.surroundings(surroundings, now);
+    if let Some(status) = status {
+        figures.status(status, now);
+    }
+    if let Some(relays) = relays {
+        figures.relays(relays);
+    }
+    let mut registry = Registry::with_prefix("flashflow");
+    registry.register_collector(Box::new(figures));
+    let mut text = String::new();
+    encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+/// The labels of a value.
+type Labels = Vec<(&'static str, String)>;
+
+/// A figure with its values.
+#[derive(Debug)]
+struct Figure {
+    /// Its name without prefix, unit and `_total`.
+    name: &'static str,
+    /// What it is, in a sentence.
+    help: &'static str,
+    /// Its unit.
+    unit: Option<Unit>,
+    /// Its kind: a gauge, a counter or an info.
+    kind: MetricType,
+    /// The values; a single one without labels, or one for each set of them.
+    values: Vec<(Labels, f64)>,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+struct Figures(Vec<Figure>);
+
+impl Collector for Figures {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        for Figure { name, help, unit, kind, values } in &self.0 {
+            let mut metric = encoder.encode_descriptor(name, help, unit.as_ref(), *kind)?;
+            for (labels, value) in values {
+                match (kind, labels.is_empty()) {
+                    (MetricType::Info, _) => metric.encode_info(labels)?,
+                    (MetricType::Counter, true) => {
+                        metric.encode_counter::<NoLabelSet, f64, u64>(value, None)?
+                    }
+                    (MetricType::Counter, false) => {
+                        let mut one = metric.encode_family(labels)?;
+                        one.encode_counter::<NoLabelSet, f64, u64>(value, None)?;
+                    }
+                    (_, true) => metric.encode_gauge(value)?,
+                    (_, false) => metric.encode_family(labels)?.encode_gauge(value)?,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A rate's unit.
+fn bytes_per_second() -> Option<Unit> {
+    Some(Unit::Other("bytes_per_second".to_owned()))
+}
+
+/// A number as a figure.
+#[expect(clippy::cast_precision_loss, reason = "figures need no more than 53 bits")]
+fn float(number: u64) -> f64 {
+    number as f64
+}
+
+/// Yes or no as a figure.
+fn flag(is: bool) -> f64 {
+    f64::from(u8::from(is))
+}
+
+/// A label.
+fn label(name: &'static str, value: &str) -> Labels {
+    vec![(name, value.to_owned())]
+}
+
+impl Figures {
+    /// Adds a figure.
+    fn add(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        unit: Option<Unit>,
+        values: Vec<(Labels, f64)>,
+    ) {
+        self.0.push(Figure { name, help, unit, kind: MetricType::Gauge, values });
+    }
+
+    /// Adds a figure with a single value, if there is one.
+    fn one(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        unit: Option<Unit>,
+        value: Option<f64>,
+    ) {
+        self.add(name, help, unit, value.map(|value| (Labels::new(), value)).into_iter().collect());
+    }
+
+    /// Adds a figure that only grows.
+    fn counter(&mut self, name: &'static str, help: &'static str, values: Vec<(Labels, f64)>) {
+        self.0.push(Figure { name, help, unit: None, kind: MetricType::Counter, values });
+    }
+
+    /// What the system says.
+    fn surroundings(&mut self, of: &Surroundings, now: u64) {
+        let version = label("version", env!("CARGO_PKG_VERSION"));
+        let (name, help) = ("build", "The version that runs");
+        let values = vec![(version, 1.0)];
+        self.0.push(Figure { name, help, unit: None, kind: MetricType::Info, values });
+        let bytes = || Some(Unit::Bytes);
+        self.one("store", "The store with its log", bytes(), of.store_bytes.map(float));
+        self.one(
+            "process_resident_memory",
+            "Memory of the coordinator",
+            bytes(),
+            of.resident_bytes.map(float),
+        );
+        self.one(
+            "process_open_files",
+            "File descriptors in use",
+            None,
+            of.files.map(|files| float(files.0)),
+        );
+        self.one(
+            "process_max_files",
+            "File descriptors that it may use",
+            None,
+            of.files.map(|files| float(files.1)),
+        );
+        let age = of.published_unix_secs.map(|at| float(now.saturating_sub(at)));
+        self.one(
+            "publication_age",
+            "Time since the bandwidth file was made that authorities vote with",
+            Some(Unit::Seconds),
+            age,
+        );
+    }
+
+    /// What the coordinator says.
+    fn status(&mut self, status: &Status, now: u64) {
+        let seconds = || Some(Unit::Seconds);
+        let age = |at: u64| float(now.saturating_sub(at));
+        self.one("uptime", "Time since the start", seconds(), Some(age(status.started_unix_secs)));
+        self.one(
+            "status_age",
+            "Time since the coordinator was last heard of",
+            seconds(),
+            Some(age(status.now_unix_secs)),
+        );
+        self.one(
+            "measurements_running",
+            "Measurements that are going on",
+            None,
+            Some(float(status.running.len() as u64)),
+        );
+        self.one(
+            "unsaved_results",
+            "Results that could not be stored yet",
+            None,
+            Some(float(status.unsaved)),
+        );
+        self.one(
+            "problems",
+            "Problems that are shown on the page",
+            None,
+            Some(float(status.problems.len() as u64)),
+        );
+        self.counter(
+            "measurements",
+            "Measurements finished since the start",
+            vec![(Labels::new(), float(status.finished))],
+        );
+        let count = |code: &str| {
+            status.failed.iter().find(|(of, _)| of == code).map_or(0, |(_, count)| *count)
+        };
+        // A counter that is not there before the first failure would hide it.
+        let codes = FailureKind::ALL
+            .iter()
+            .map(|kind| (label("code", kind.code()), float(count(kind.code()))));
+        self.counter(
+            "measurement_failures",
+            "Measurements that failed since the start, by why",
+            codes.collect(),
+        );
+        self.network(status, now);
+        self.team(status);
+        if let Some(period) = &status.period {
+            self.period(period, now);
+        }
+    }
+
+    /// The network's documents, and the bandwidth file.
+    fn network(&mut self, status: &Status, now: u64) {
+        let network = &status.network;
+        let age = network.valid_after_unix_secs.map(|at| float(now.saturating_sub(at)));
+        self.one(
+            "consensus_age",
+            "Time since the consensus became valid",
+            Some(Unit::Seconds),
+            age,
+        );
+        self.one("consensus_relays", "Relays in the consensus", None, Some(float(network.relays)));
+        self.one(
+            "consensus_described_relays",
+            "Of these, those with a descriptor",
+            None,
+            Some(float(network.described)),
+        );
+        self.one(
+            "consensus_refresh_failing",
+            "Whether the last attempt to get a newer consensus failed",
+            None,
+            Some(flag(network.error.is_some())),
+        );
+        let published = status.published.as_ref();
+        self.one(
+            "publication_refused",
+            "Whether the last bandwidth file was not written",
+            None,
+            Some(flag(published.is_some_and(|published| published.refused.is_some()))),
+        );
+        let relays =
+            published.filter(|published| published.refused.is_none()).map(|one| float(one.relays));
+        self.one("publication_relays", "Relays in the last bandwidth file", None, relays);
+    }
+
+    /// The team.
+    fn team(&mut self, status: &Status) {
+        let each = |value: &dyn Fn(&super::status::MemberStatus) -> f64| {
+            status
+                .team
+                .iter()
+                .map(|member| (label("measurer", &member.name), value(member)))
+                .collect::<Vec<_>>()
+        };
+        self.add(
+            "measurer_up",
+            "Whether the measurer answered the last time",
+            None,
+            each(&|one| flag(one.is_up)),
+        );
+        #[expect(clippy::cast_precision_loss, reason = "milliseconds far below 2^53")]
+        let clock = each(&|one| one.clock_ahead_millis as f64 / 1000.0);
+        self.add(
+            "measurer_clock_ahead",
+            "How far its clock is ahead of ours",
+            Some(Unit::Seconds),
+            clock,
+        );
+        self.add(
+            "measurer_disputes",
+            "How many relays have counted less than the measurer",
+            None,
+            each(&|one| float(one.disputes)),
+        );
+        self.add(
+            "measurer_stated",
+            "What its operator says that it carries",
+            bytes_per_second(),
+            each(&|one| float(one.stated_bytes_per_sec)),
+        );
+    }
+
+    /// The period.
+    fn period(&mut self, period: &PeriodStatus, now: u64) {
+        let seconds = || Some(Unit::Seconds);
+        self.one("period", "The number of the period", None, Some(float(period.number)));
+        self.one(
+            "schedule_age",
+            "Time since the period of the schedule began",
+            seconds(),
+            Some(float(now.saturating_sub(period.start_unix_secs))),
+        );
+        let length = period.end_unix_secs.saturating_sub(period.start_unix_secs);
+        self.one("period_length", "How long a period is", seconds(), Some(float(length)));
+        let left = period.done_unix_secs.map_or(0, |at| at.saturating_sub(now));
+        self.one(
+            "period_time_to_done",
+            "Until the plan is done, if all goes well",
+            seconds(),
+            Some(float(left)),
+        );
+        let coverage = &period.coverage;
+        let state = |name: &str, count: u64| (label("state", name), float(count));
+        self.add(
+            "period_relays",
+            "Relays of the period, by how far they are",
+            None,
+            vec![
+                state("planned", coverage.relays),
+                state("done", coverage.relays_done),
+                state("conclusive", coverage.relays_conclusive),
+            ],
+        );
+        self.add(
+            "period_measurements",
+            "Measurements of the period, by how far they are",
+            None,
+            vec![
+                state("planned", coverage.planned),
+                state("begun", coverage.begun),
+                state("done", coverage.done),
+                state("left_out", coverage.left_out),
+                state("retries_left", coverage.retries_left),
+            ],
+        );
+        let verdicts =
+            coverage.verdicts.iter().map(|(name, count)| (label("verdict", name), float(*count)));
+        self.add(
+            "period_verdicts",
+            "Measurements of the period, by verdict",
+            None,
+            verdicts.collect(),
+        );
+    }
+
+    /// What relays were last measured at.
+    fn relays(&mut self, relays: &[Estimate]) {
+        let value = |one: &Estimate| {
+            (label("fingerprint", &hex::encode_upper(one.fingerprint)), float(one.estimate.get()))
+        };
+        self.add(
+            "relay_capacity",
+            "What the relay was last measured at",
+            bytes_per_second(),
+            relays.iter().map(value).collect(),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,66 @@
+//! The figures as Prometheus reads them, and that what is built on them exists.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::watch::page::tests::made_up::status;
+
+/// The figures of a coordinator that is made up.
+fn made_up() -> String {
+    let surroundings = Surroundings {
+        store_bytes: Some(1 << 30),
+        resident_bytes: Some(1 << 26),
+        files: Some((30, 1024)),
+        published_unix_secs: Some(1_795_167_000),
+    };
+    let relays = [Estimate {
+        fingerprint: [0xAB; 20],
+        estimate: ff_proto::units::BytesPerSec::from_mbit(8),
+        started_unix_secs: 0,
+    }];
+    text(Some(&status(10)), &surroundings, Some(&relays), 1_795_170_600).expect("text")
+}
+
+/// The names of all values.
+fn names(text: &str) -> BTreeSet<&str> {
+    let values = text.lines().filter(|line| !line.starts_with('#'));
+    values.filter_map(|line| line.split(['{', ' ']).next()).collect()
+}
+
+#[test]
+fn figures_have_units_and_labels_are_escaped() {
+    let text = made_up();
+    for line in [
+        "# TYPE flashflow_build info",
+        "# UNIT flashflow_publication_age_seconds seconds",
+        "flashflow_publication_age_seconds 3600.0",
+        "flashflow_store_bytes 1073741824.0",
+        "flashflow_measurements_total 4321.0",
+        "flashflow_measurement_failures_total{code=\"timeout\"} 17.0",
+        "flashflow_measurement_failures_total{code=\"wrong_content\"} 0.0",
+        "flashflow_measurer_up{measurer=\"ams1\"} 1.0",
+        "flashflow_measurer_stated_bytes_per_second{measurer=\"ams1\"} 125000000.0",
+        "flashflow_measurer_clock_ahead_seconds{measurer=\"ams1\"} 0.012",
+        "flashflow_period_relays{state=\"done\"} 5.0",
+        "flashflow_relay_capacity_bytes_per_second{fingerprint=\"ABABABABABABABABABABABABABABABABABABABAB\"} 1000000.0",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
+    assert!(text.ends_with("# EOF\n"));
+    assert!(
+        text.contains(r#"{measurer="<script>document.title='owned'</script>\"'><img"#),
+        "{text}"
+    );
+    assert!(names(&text).iter().all(|name| name.starts_with("flashflow_")));
+}
+
+#[test]
+fn without_a_status_there_is_what_the_system_says() {
+    let text = text(None, &Surroundings::default(), None, 0).expect("text");
+    assert!(text.contains("flashflow_build_info{version="), "{text}");
+    assert!(!text.contains("flashflow_measurer_up{") && text.ends_with("# EOF\n"));
+    let here = Surroundings::look(std::path::Path::new("/nowhere/store.sqlite"), None);
+    assert!(here.resident_bytes.is_some_and(|bytes| bytes > 1 << 20), "{here:?}");
+    assert!(here.files.is_some_and(|(open, most)| 0 < open && open < most), "{here:?}");
+    assert_eq!((here.store_bytes, here.published_unix_secs), (None, None));
+}

@@ -1,0 +1,188 @@
+//! The page of a coordinator: what it does, what it knows, and why, on loopback.
+//!
+//! ```text
+//!   connection.rs: so many, with deadlines ─▶ guard.rs: Host, method, length; the answer's headers
+//!     ─▶ overview, team, capacities, failures, relays, relay   made of Status and of what pool.rs reads
+//!     ─▶ events: the live parts, as server-sent events         /status.json, /metrics
+//! ```
+//!
+//! It is for the operator, over loopback or a tunnel: nobody logs in. What keeps others out is that it
+//! listens nowhere else, that it answers only to its own names (a web site whose name leads to 127.0.0.1
+//! gets nothing), and that no other site may read or frame what it says. It asks for no file from anywhere
+//! else, sets no cookie, and works without JavaScript, which only renews what has changed.
+
+mod capacities;
+mod connection;
+mod events;
+mod failures;
+mod guard;
+mod layout;
+mod overview;
+mod pool;
+mod relay;
+mod relays;
+mod slots;
+mod team;
+pub(super) mod text;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+
+use self::connection::Deadlines;
+use self::layout::{Page, sentence};
+use self::pool::{Cached, Pool};
+use super::figures;
+use super::status::Status;
+use crate::publish::PublishRules;
+use crate::publish::v3bw::Publication;
+
+/// How a coordinator is, as it tells everybody once a second.
+pub type Live = watch::Receiver<Option<Arc<Status>>>;
+
+/// Streams of events at once: open pages, each of which costs a connection.
+const MAX_STREAMS: usize = 16;
+/// How long what is summed up over the whole store is shown again.
+const SUM_SHOWN: Duration = Duration::from_secs(10);
+/// How long the map of slots is shown again.
+const MAP_SHOWN: Duration = Duration::from_secs(1);
+
+/// What the page is made with beside the status and the store.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Names by which it may be asked for, beside those of loopback.
+    pub hosts: Vec<String>,
+    /// Whether the figures name relays.
+    pub figures_per_relay: bool,
+    /// Where the bandwidth files are.
+    pub publish_dir: Option<PathBuf>,
+    /// By which rules they are written.
+    pub rules: PublishRules,
+    /// What the network's documents say of relays; without it no relay's number is explained.
+    pub network: Option<watch::Receiver<Option<Arc<Publication>>>>,
+}
+
+/// All that the pages are made of.
+struct Site {
+    /// How the coordinator is.
+    live: Live,
+    /// The store.
+    pool: Arc<Pool>,
+    /// The rest.
+    options: Options,
+    /// Who may have another stream of events.
+    streams: Arc<Semaphore>,
+    /// The map of the period's slots.
+    map: Cached<slots::Map>,
+    /// The distribution of capacities.
+    capacities: Cached<capacities::Distribution>,
+    /// The failures.
+    failures: Cached<failures::Counts>,
+}
+
+/// Shows the page to whoever connects, until it is dropped.
+///
+/// The store need not be there yet.
+pub async fn serve(listener: TcpListener, live: Live, store: PathBuf, options: Options) {
+    let router = router(Arc::new(Site::new(live, store, options)));
+    connection::serve(listener, router, Deadlines::default()).await;
+}
+
+impl Site {
+    /// A site of which no page has been made yet.
+    fn new(live: Live, store: PathBuf, options: Options) -> Self {
+        Self {
+            live,
+            pool: Arc::new(Pool::new(store)),
+            options,
+            streams: Arc::new(Semaphore::new(MAX_STREAMS)),
+            map: Cached::new(MAP_SHOWN),
+            capacities: Cached::new(SUM_SHOWN),
+            failures: Cached::new(SUM_SHOWN),
+        }
+    }
+}
+
+/// What is where.
+fn router(site: Arc<Site>) -> Router {
+    let guard = guard::Guard::new(&site.options.hosts);
+    Router::new()
+        .route("/", get(overview::page))
+        .route("/team", get(team::page))
+        .route("/capacities", get(capacities::page))
+        .route("/failures", get(failures::page))
+        .route("/relays", get(relays::page))
+        .route("/relay/{fingerprint}", get(relay::page))
+        .route("/events", get(events::stream))
+        .route("/status.json", get(status_json))
+        .route("/metrics", get(metrics))
+        .route(
+            "/style.css",
+            get(|| asset("text/css; charset=utf-8", include_str!("page/style.css"))),
+        )
+        .route(
+            "/live.js",
+            get(|| asset("text/javascript; charset=utf-8", include_str!("page/live.js"))),
+        )
+        .route("/icon.svg", get(|| asset("image/svg+xml", include_str!("page/icon.svg"))))
+        .fallback(not_found)
+        .with_state(site)
+        .layer(axum::middleware::from_fn(move |request, next| {
+            guard::guarded(guard.clone(), request, next)
+        }))
+}
+
+/// A file that is part of the program.
+async fn asset(kind: &'static str, text: &'static str) -> Response {
+    ([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "max-age=3600")], text).into_response()
+}
+
+/// The status as JSON: what `ff-bwauth status` asks for.
+async fn status_json(State(site): State<Arc<Site>>) -> Response {
+    let status = site.live.borrow().clone();
+    match status.map(|status| serde_json::to_string(&*status)) {
+        Some(Ok(json)) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
+        Some(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+        None => (StatusCode::SERVICE_UNAVAILABLE, "The coordinator is starting.\n").into_response(),
+    }
+}
+
+/// The figures for Prometheus.
+async fn metrics(State(site): State<Arc<Site>>) -> Response {
+    let status = site.live.borrow().clone();
+    let estimates = if site.options.figures_per_relay {
+        capacities::distribution(&site).await.ok()
+    } else {
+        None
+    };
+    let relays = estimates.as_deref().map(|distribution| &distribution.estimates[..]);
+    let surroundings =
+        figures::Surroundings::look(site.pool.path(), site.options.publish_dir.as_deref());
+    match figures::text(status.as_deref(), &surroundings, relays, now()) {
+        Ok(text) => ([(header::CONTENT_TYPE, figures::CONTENT_TYPE)], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+/// There is nothing.
+async fn not_found(State(site): State<Arc<Site>>, uri: Uri) -> Response {
+    let path = text::plain(uri.path());
+    let page = Page::new(&site, "Not found").html(&sentence(&format!("There is no page {path}.")));
+    (StatusCode::NOT_FOUND, page).into_response()
+}
+
+/// The time.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,133 @@
+//! How the capacities of the relays are distributed.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use ff_proto::units::BytesPerSec;
+use maud::{Markup, html};
+
+use super::layout::{Page, failed, figure};
+use super::pool::{AskError, Work};
+use super::text::{grouped, percent, rate, time};
+use super::{Site, now};
+use crate::store::Estimate;
+use crate::watch::chart::{self, Bin, mbit};
+
+/// How far back results go: relays that have one in these days are old ones to the schedule (paper §4.3).
+const DAYS: u64 = 30;
+/// The parts that are named in the table.
+const PERCENTILES: [(u64, &str); 9] = [
+    (0, "least"),
+    (5, "5 %"),
+    (10, "10 %"),
+    (25, "25 %"),
+    (50, "median"),
+    (75, "75 %"),
+    (90, "90 %"),
+    (99, "99 %"),
+    (100, "greatest"),
+];
+
+/// What the relays were last measured at.
+pub(super) struct Distribution {
+    /// When this was so.
+    made_unix_secs: u64,
+    /// The estimates, the least first.
+    pub(super) estimates: Vec<Estimate>,
+}
+
+/// The newest estimates.
+pub(super) async fn distribution(site: &Site) -> Result<Arc<Distribution>, AskError> {
+    let made_unix_secs = now();
+    let since = made_unix_secs.saturating_sub(DAYS * 24 * 3600);
+    let make = site.pool.ask(Work::Much, move |reader| {
+        let mut estimates = reader.estimates(since)?;
+        estimates.sort_unstable_by_key(|one| (one.estimate, one.fingerprint));
+        Ok(Distribution { made_unix_secs, estimates })
+    });
+    site.capacities.get(0, make).await
+}
+
+/// The page.
+pub(super) async fn page(State(site): State<Arc<Site>>) -> Response {
+    let page = Page::new(&site, "Capacities").at("/capacities");
+    match distribution(&site).await {
+        Ok(distribution) => page.html(&distribution.html()).into_response(),
+        Err(error) => failed(page, &error),
+    }
+}
+
+impl Distribution {
+    /// The content of the page.
+    fn html(&self) -> Markup {
+        let rates: Vec<_> = self.estimates.iter().map(|one| one.estimate.mbit()).collect();
+        let bins = chart::bins(&rates);
+        let total: BytesPerSec = self.estimates.iter().map(|one| one.estimate).sum();
+        html! {
+            p {
+                "The newest conclusive result of each relay, of the last " (DAYS) " days; as of " (time(self.made_unix_secs)) "."
+            }
+            dl.facts {
+                div { dt { "Relays" } dd { (grouped(self.estimates.len() as u64)) } }
+                div { dt { "All together" } dd { (rate(total.get())) } }
+            }
+            @if self.estimates.is_empty() { p.notice { "There is no result yet." } } @else {
+                div.beside {
+                    section {
+                        h2 { "Relays by capacity" }
+                        (figure("Histogram of capacities; the table has its numbers", chart::histogram(&bins)))
+                        h2 { "Part of the relays with at most this capacity" }
+                        (figure("Cumulative distribution of capacities; the table has its numbers", chart::cumulative(&bins, &rates)))
+                    }
+                    section {
+                        h2 { "In numbers" }
+                        (self.percentiles())
+                        (steps(&bins, self.estimates.len() as u64))
+                    }
+                }
+            }
+        }
+    }
+
+    /// The parts and their bounds.
+    fn percentiles(&self) -> Markup {
+        let last = self.estimates.len().saturating_sub(1) as u64;
+        let at = |percent: u64| {
+            usize::try_from(last * percent / 100).ok().and_then(|at| self.estimates.get(at))
+        };
+        html! {
+            table {
+                thead { tr { th scope="col" { "Of the relays" } th.n scope="col" { "have at most" } } }
+                tbody { @for (percent, name) in PERCENTILES {
+                    tr {
+                        th scope="row" { (name) }
+                        td.n { @if let Some(one) = at(percent) { (rate(one.estimate.get())) } }
+                    }
+                } }
+            }
+        }
+    }
+}
+
+/// The steps of the histogram.
+fn steps(bins: &[Bin], all: u64) -> Markup {
+    let sums = bins.iter().scan(0, |sum, bin| {
+        *sum += bin.count;
+        Some(*sum)
+    });
+    html! {
+        table {
+            thead { tr {
+                th.n scope="col" { "Mbit/s from" } th.n scope="col" { "to below" } th.n scope="col" { "Relays" }
+                th.n scope="col" { "and below" }
+            } }
+            tbody { @for (bin, sum) in bins.iter().zip(sums) {
+                tr {
+                    td.n { (mbit(bin.ends_mbit.0)) } td.n { (mbit(bin.ends_mbit.1)) }
+                    td.n { (grouped(bin.count)) } td.n { (percent(sum, all)) }
+                }
+            } }
+        }
+    }
+}

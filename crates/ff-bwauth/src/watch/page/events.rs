@@ -1,0 +1,103 @@
+//! What changes, as server-sent events: parts of pages, made by the server like the pages themselves.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures::stream::{self, Stream, StreamExt};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+
+use super::{Live, Site, overview, team};
+
+/// How often something is sent when nothing happens, so that a reader who is gone is noticed, and that a
+/// coordinator that hangs is said to.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// A part of a page that changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// The overview without the map.
+    Live,
+    /// The map of slots.
+    Map,
+    /// The team.
+    Team,
+}
+
+impl Part {
+    /// Its name, in pages and events.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Live => "live",
+            Self::Map => "map",
+            Self::Team => "team",
+        }
+    }
+
+    /// As it is now.
+    async fn html(self, site: &Site) -> String {
+        match self {
+            Self::Live => overview::live(site),
+            Self::Map => overview::map(site).await,
+            Self::Team => team::live(site),
+        }
+        .into_string()
+    }
+}
+
+/// A stream of events.
+struct News {
+    /// What the parts are made of.
+    site: Arc<Site>,
+    /// The news.
+    live: Live,
+    /// The parts that are asked for, with what was last sent of each.
+    parts: Vec<(Part, String)>,
+    /// Its place among the streams.
+    _place: OwnedSemaphorePermit,
+}
+
+/// The parts that a page asks for, whenever they have changed.
+pub(super) async fn stream(
+    State(site): State<Arc<Site>>,
+    Query(query): Query<HashMap<String, String>>,
+) -> Response {
+    let Ok(place) = Arc::clone(&site.streams).try_acquire_owned() else {
+        let text = "Too many pages are open; reload this one to see what is new.\n";
+        return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
+    };
+    let asked = query.get("parts").map_or("", String::as_str);
+    let is_asked = |part: &Part| asked.split(',').any(|name| name == part.name());
+    let parts = [Part::Live, Part::Map, Part::Team].into_iter().filter(is_asked);
+    let parts = parts.map(|part| (part, String::new())).collect();
+    let mut live = site.live.clone();
+    live.mark_changed();
+    let events = events(News { live, site, parts, _place: place });
+    Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
+}
+
+/// The events.
+fn events(stream: News) -> impl Stream<Item = Result<Event, Infallible>> {
+    stream::unfold(stream, |mut stream| async move {
+        // Without news the parts are looked at all the same: they say how old they are.
+        if let Ok(Err(_)) = timeout(KEEP_ALIVE, stream.live.changed()).await {
+            return None;
+        }
+        let mut events = Vec::new();
+        for (part, last) in &mut stream.parts {
+            let html = part.html(&stream.site).await;
+            if *last != html {
+                events.push(Ok(Event::default().event(part.name()).data(&html)));
+                *last = html;
+            }
+        }
+        Some((stream::iter(events), stream))
+    })
+    .flatten()
+}

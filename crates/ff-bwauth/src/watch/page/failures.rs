@@ -1,0 +1,79 @@
+//! What failed how often, what that means, and what to do.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use maud::{Markup, html};
+
+use super::layout::{Page, failed};
+use super::pool::Work;
+use super::text::{grouped, shown, time};
+use super::{Site, now};
+use crate::watch::meaning::meaning;
+
+/// Over how many days is counted.
+const DAYS: [u64; 3] = [1, 7, 30];
+
+/// Failures by code, over each of [`DAYS`].
+pub(super) struct Counts {
+    /// When this was so.
+    made_unix_secs: u64,
+    /// They.
+    codes: BTreeMap<String, [u64; DAYS.len()]>,
+}
+
+/// The page.
+pub(super) async fn page(State(site): State<Arc<Site>>) -> Response {
+    let page = Page::new(&site, "Failures").at("/failures");
+    let made_unix_secs = now();
+    let make = site.pool.ask(Work::Much, move |reader| {
+        let mut codes = BTreeMap::<String, [u64; DAYS.len()]>::new();
+        for (column, days) in DAYS.iter().enumerate() {
+            let since = made_unix_secs.saturating_sub(days * 24 * 3600);
+            for count in reader.failures(since..made_unix_secs.saturating_add(1))? {
+                codes.entry(count.code).or_default()[column] = count.attempts;
+            }
+        }
+        Ok(Counts { made_unix_secs, codes })
+    });
+    match site.failures.get(0, make).await {
+        Ok(counts) => page.html(&counts.html()).into_response(),
+        Err(error) => failed(page, &error),
+    }
+}
+
+impl Counts {
+    /// The content of the page: the most frequent first.
+    fn html(&self) -> Markup {
+        let mut rows: Vec<_> = self.codes.iter().collect();
+        rows.sort_by_key(|(_, counts)| std::cmp::Reverse((counts[2], counts[1], counts[0])));
+        html! {
+            p { "Attempts that failed, by why; as of " (time(self.made_unix_secs)) "." }
+            @if rows.is_empty() { p.notice { "Nothing has failed." } } @else {
+                div.wide {
+                    table.failures {
+                        thead { tr {
+                            th scope="col" { "Code" }
+                            @for days in DAYS { th.n scope="col" { (days) @if days == 1 { " day" } @else { " days" } } }
+                            th scope="col" { "At fault" } th scope="col" { "What it means, and what to do" }
+                        } }
+                        tbody { @for (code, counts) in rows {
+                            @let meaning = meaning(code);
+                            tr {
+                                th scope="row" { code { (shown(code)) } }
+                                @for count in counts { td.n { (grouped(*count)) } }
+                                td { (meaning.map_or("-", |one| one.fault)) }
+                                td {
+                                    @if let Some(meaning) = meaning { (meaning.means) " " em { (meaning.advice) } }
+                                    @else { "This version does not know it." }
+                                }
+                            }
+                        } }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What all pages have in common.
+
+use axum::http::{StatusCode, header};
+use axum::response::{Html, IntoResponse, Response};
+use maud::{DOCTYPE, Markup, html};
+
+use super::Site;
+use super::pool::AskError;
+use super::text::{ago, plain, time};
+
+/// The pages that every page leads to.
+const PAGES: [(&str, &str); 5] = [
+    ("/", "Overview"),
+    ("/team", "Team"),
+    ("/capacities", "Capacities"),
+    ("/failures", "Failures"),
+    ("/relays", "Relays"),
+];
+/// How often a page that changes is loaded again where there is no JavaScript, in seconds.
+const REFRESH_SECS: u32 = 15;
+/// A status that is older than this is not news any more: the coordinator hangs.
+const STALE_SECS: u64 = 15;
+
+/// A page before it has a content.
+pub(super) struct Page<'a> {
+    /// What it is made of.
+    site: &'a Site,
+    /// Its title.
+    title: &'a str,
+    /// Its own address, to mark it among the pages.
+    path: &'a str,
+    /// Whether it changes from second to second.
+    is_live: bool,
+}
+
+impl<'a> Page<'a> {
+    /// A page with this title that is none of the main ones.
+    pub(super) fn new(site: &'a Site, title: &'a str) -> Self {
+        Self { site, title, path: "", is_live: false }
+    }
+
+    /// One of the main ones.
+    pub(super) fn at(self, path: &'a str) -> Self {
+        Self { path, ..self }
+    }
+
+    /// One that changes from second to second.
+    pub(super) fn live(self) -> Self {
+        Self { is_live: true, ..self }
+    }
+
+    /// The whole page.
+    pub(super) fn html(self, content: &Markup) -> Html<String> {
+        let title = plain(self.title);
+        let version = env!("CARGO_PKG_VERSION");
+        let page = html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    meta name="color-scheme" content="light dark";
+                    title { (title) " · FlashFlow" }
+                    link rel="stylesheet" href={ "/style.css?" (version) };
+                    link rel="icon" href="/icon.svg" type="image/svg+xml";
+                    @if self.is_live {
+                        noscript { meta http-equiv="refresh" content=(REFRESH_SECS); }
+                        script src={ "/live.js?" (version) } defer {}
+                    }
+                }
+                body {
+                    a.skip href="#content" { "To the content" }
+                    header {
+                        p.name { "FlashFlow" }
+                        nav aria-label="Pages" {
+                            ul {
+                                @for (path, name) in PAGES {
+                                    li { a href=(path) aria-current=[(path == self.path).then_some("page")] { (name) } }
+                                }
+                            }
+                        }
+                    }
+                    main id="content" {
+                        h1 { (title) }
+                        @if !self.is_live { (state(self.site)) }
+                        (content)
+                    }
+                    footer {
+                        p {
+                            "ff-bwauth " (version) " · times are UTC · for programs: "
+                            a href="/status.json" { "status.json" } ", " a href="/metrics" { "metrics" }
+                        }
+                    }
+                }
+            }
+        };
+        Html(page.into_string())
+    }
+}
+
+/// What must be said about the coordinator itself.
+pub(super) fn state(site: &Site) -> Markup {
+    let now = super::now();
+    let live = site.live.borrow();
+    match live.as_deref() {
+        None => html! { p.notice { "The coordinator is starting: nothing of now is known yet." } },
+        Some(status) if now.saturating_sub(status.now_unix_secs) > STALE_SECS => html! {
+            p.notice.bad {
+                "The coordinator does not answer: it was last heard of " (ago(now, status.now_unix_secs)) ", at "
+                (time(status.now_unix_secs)) ". What stands here is from then."
+            }
+        },
+        Some(_) => html! {},
+    }
+}
+
+/// A sentence in place of a content.
+pub(super) fn sentence(text: &str) -> Markup {
+    html! { p.notice { (plain(text)) } }
+}
+
+/// A page that says why there is none.
+pub(super) fn failed(page: Page<'_>, error: &AskError) -> Response {
+    let status = match error {
+        AskError::Busy | AskError::Late => StatusCode::SERVICE_UNAVAILABLE,
+        AskError::Failed(_) | AskError::Store(_) => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    let content = html! { p.notice.bad role="alert" { (plain(&error.to_string())) } };
+    (status, [(header::RETRY_AFTER, "5")], page.html(&content)).into_response()
+}
+
+/// A drawing that is as wide as there is room, and scrolls on narrow screens; `label` is for those who do not
+/// see it.
+pub(super) fn figure(label: &str, svg: Result<String, impl std::fmt::Display>) -> Markup {
+    match svg {
+        Ok(svg) => {
+            let svg = svg.replacen("<svg ", "<svg aria-hidden=\"true\" focusable=\"false\" ", 1);
+            html! {
+                div.chart role="img" aria-label=(plain(label)) tabindex="0" { (maud::PreEscaped(svg)) }
+            }
+        }
+        Err(error) => sentence(&format!("The drawing could not be made: {error}")),
+    }
+}

@@ -1,0 +1,187 @@
+//! The first page: what the coordinator does now, and how far the period is.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use maud::{Markup, html};
+
+use super::layout::{Page, sentence, state};
+use super::text::{ago, grouped, percent, rate, shown, time};
+use super::{Site, now, slots};
+use crate::watch::status::{PeriodStatus, RunningStatus, Status};
+
+/// Width and height of the small drawing of a running measurement's seconds.
+const SPARK: (u32, u32) = (160, 24);
+
+/// The page.
+pub(super) async fn page(State(site): State<Arc<Site>>) -> Response {
+    let map = map(&site).await;
+    let content = html! {
+        div data-part="live" { (live(&site)) }
+        h2 { "Slots of the period" }
+        div data-part="map" { (map) }
+    };
+    Page::new(&site, "Overview").at("/").live().html(&content).into_response()
+}
+
+/// The map, or why there is none.
+pub(super) async fn map(site: &Site) -> Markup {
+    match slots::map(site).await {
+        Ok(map) => map.html(now()),
+        Err(error) => sentence(&error.to_string()),
+    }
+}
+
+/// What changes from second to second.
+pub(super) fn live(site: &Site) -> Markup {
+    let status = site.live.borrow().clone();
+    html! {
+        (state(site))
+        @if let Some(status) = status {
+            (problems(&status))
+            (facts(&status))
+            (running(&status))
+        }
+    }
+}
+
+/// What the operator should know.
+fn problems(status: &Status) -> Markup {
+    html! {
+        @if !status.problems.is_empty() {
+            section.notice.bad aria-label="Problems" {
+                h2 { "Problems" }
+                ul {
+                    @for problem in status.problems.iter().rev() {
+                        li { (time(problem.unix_secs)) ": " (shown(&problem.text)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// How far everything is.
+fn facts(status: &Status) -> Markup {
+    let now = status.now_unix_secs;
+    let network = &status.network;
+    let up = status.team.iter().filter(|member| member.is_up).count();
+    html! {
+        dl.facts {
+            (period(status.period.as_ref(), now))
+            div { dt { "Team" } dd { a href="/team" { (up) " of " (status.team.len()) " measurers are up" } } }
+            div { dt { "Consensus" } dd {
+                @match network.valid_after_unix_secs {
+                    Some(at) => {
+                        (grouped(network.relays)) " relays, " (grouped(network.described)) " with a descriptor; valid since "
+                        (time(at)) ", " (ago(now, at))
+                    }
+                    None => { "none yet" }
+                }
+                @if let Some(error) = &network.error { br; strong.bad { "No newer one: " (shown(error)) } }
+            } }
+            div { dt { "Bandwidth file" } dd { (published(status)) } }
+            @if status.unsaved > 0 {
+                div { dt { "Not stored" } dd { strong.bad { (status.unsaved) " results wait: is the disk full?" } } }
+            }
+            div { dt { "Since its start" } dd {
+                (ago(now, status.started_unix_secs)) ": " (grouped(status.finished)) " measurements, "
+                (grouped(status.failed.iter().map(|(_, count)| count).sum())) " failed ("
+                a href="/failures" { "why" } ")"
+            } }
+        }
+    }
+}
+
+/// How far the period is.
+fn period(period: Option<&PeriodStatus>, now: u64) -> Markup {
+    let Some(period) = period else {
+        return html! { div { dt { "Period" } dd { "none yet: it is planned as soon as there is a consensus" } } };
+    };
+    let coverage = &period.coverage;
+    html! {
+        div { dt { "Period" } dd {
+            (period.number) ", slot " (period.now_slot) " of " (period.slots) ", ends " (ago(now, period.end_unix_secs))
+        } }
+        div { dt { "Measured" } dd {
+            (grouped(coverage.relays_done)) " of " (grouped(coverage.relays)) " relays ("
+            (percent(coverage.relays_done, coverage.relays)) "), " (grouped(coverage.relays_conclusive)) " conclusive "
+            progress max=(coverage.relays.max(1)) value=(coverage.relays_done) aria-label="Relays measured" {}
+        } }
+        div { dt { "Done" } dd {
+            @match period.done_unix_secs {
+                Some(at) => { (ago(now, at)) ", at " (time(at)) ", if all goes well; " (grouped(coverage.retries_left)) " retries are left" }
+                None => { "nothing is left to do in this period" }
+            }
+        } }
+    }
+}
+
+/// The last bandwidth file.
+fn published(status: &Status) -> Markup {
+    match &status.published {
+        None => html! { "none since the start" },
+        Some(published) => html! {
+            @if let Some(reason) = &published.refused { strong.bad { "The last one was not written: " (shown(reason)) } }
+            @if let (Some(path), Some(at)) = (&published.path, published.unix_secs) {
+                (grouped(published.relays)) " relays, " (ago(status.now_unix_secs, at)) ": " code { (shown(path)) }
+            }
+        },
+    }
+}
+
+/// What is being measured.
+fn running(status: &Status) -> Markup {
+    html! {
+        h2 { "Being measured now" }
+        @if status.running.is_empty() {
+            p { "Nothing." }
+        } @else {
+            div.wide {
+                table {
+                    thead { tr {
+                        th scope="col" { "Relay" } th.n scope="col" { "Slot" } th.n scope="col" { "Second" }
+                        th.n scope="col" { "Last second" } th scope="col" { "So far" } th.n scope="col" { "Expected" }
+                    } }
+                    tbody { @for one in &status.running { (running_row(one)) } }
+                }
+            }
+        }
+    }
+}
+
+/// A running measurement.
+fn running_row(running: &RunningStatus) -> Markup {
+    let total = |second: &crate::watch::status::SecondShown| {
+        second.measurement_bytes.saturating_add(second.background_bytes.unwrap_or(0))
+    };
+    let totals: Vec<_> = running.seconds.iter().map(total).collect();
+    html! {
+        tr {
+            td { a href={ "/relay/" (running.fingerprint) } title=(running.fingerprint) { (shown(&running.nickname)) } }
+            td.n { (running.slot) }
+            td.n { (running.seconds.len()) " of " (running.of_secs) }
+            td.n { @match totals.last() { Some(bytes) => { (rate(*bytes)) } None => { "opening links" } } }
+            td { (spark(&totals, running.of_secs)) }
+            td.n { (rate(running.guess_bytes_per_sec)) }
+        }
+    }
+}
+
+/// Seconds as bars.
+fn spark(totals: &[u64], of_secs: u16) -> Markup {
+    let top = totals.iter().copied().max().unwrap_or(0).max(1);
+    let bars = totals.iter().enumerate().take(usize::from(of_secs));
+    let height = |bytes: u64| u128::from(bytes) * u128::from(SPARK.1) / u128::from(top);
+    let width = (SPARK.0 as usize / usize::from(of_secs.max(1))).max(1);
+    html! {
+        svg.spark viewBox={ "0 0 " (width * usize::from(of_secs)) " " (SPARK.1) } preserveAspectRatio="none" role="img"
+            aria-label={ "The greatest of " (totals.len()) " seconds has " (rate(top)) } {
+            @for (index, bytes) in bars {
+                @let height = height(*bytes);
+                rect x=(index * width) y=(u128::from(SPARK.1) - height) width=(width) height=(height) {}
+            }
+        }
+    }
+}

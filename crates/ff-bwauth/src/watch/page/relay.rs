@@ -1,0 +1,220 @@
+//! A relay: how its number came about, and every attempt to measure it.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use maud::{Markup, html};
+
+use super::layout::{Page, failed, figure, sentence};
+use super::pool::{AskError, Work};
+use super::text::{grouped, plain, rate, shown, time};
+use super::{Site, now};
+use crate::period::Fingerprint;
+use crate::publish::Shelf;
+use crate::publish::report::chart;
+use crate::store::{Attempt, Seconds};
+use crate::watch::explain::{Explanation, fingerprint};
+use crate::watch::meaning::meaning;
+
+/// Attempts that are listed at most.
+const MOST: u32 = 200;
+/// Attempts of which the seconds are drawn.
+const MOST_DRAWN: usize = 10;
+
+/// What is known of a relay.
+struct Known {
+    /// Its attempts, the newest first; the first [`MOST_DRAWN`] with their seconds.
+    attempts: Vec<Attempt>,
+    /// How its number came about, or why that cannot be said.
+    explanation: Result<Explanation, String>,
+}
+
+/// The page.
+pub(super) async fn page(State(site): State<Arc<Site>>, Path(name): Path<String>) -> Response {
+    let page = Page::new(&site, "Relay");
+    let Some(fingerprint) = fingerprint(&name) else {
+        let text = "A relay's address here is /relay/ and its fingerprint: 40 hexadecimal digits.";
+        return (StatusCode::BAD_REQUEST, page.html(&sentence(text))).into_response();
+    };
+    match look(&site, fingerprint).await {
+        Ok(known) if known.attempts.is_empty() && known.is_unknown() => {
+            let text = format!(
+                "No relay {} was ever tried, and the consensus has none.",
+                hex::encode_upper(fingerprint)
+            );
+            (StatusCode::NOT_FOUND, page.html(&sentence(&text))).into_response()
+        }
+        Ok(known) => {
+            let nickname = known.nickname().map_or_else(|| "Relay".to_owned(), plain);
+            Page::new(&site, &nickname).html(&known.html(&fingerprint)).into_response()
+        }
+        Err(error) => failed(page, &error),
+    }
+}
+
+/// Reads all that is known.
+async fn look(site: &Site, fingerprint: Fingerprint) -> Result<Known, AskError> {
+    let network = site.options.network.as_ref().and_then(|network| network.borrow().clone());
+    let (rules, publish_dir) = (site.options.rules.clone(), site.options.publish_dir.clone());
+    let now = now();
+    site.pool
+        .ask(Work::Much, move |reader| {
+            let drawn = u32::try_from(MOST_DRAWN).unwrap_or(u32::MAX);
+            let mut attempts = reader.history(&fingerprint, drawn, Seconds::With)?;
+            if attempts.len() >= MOST_DRAWN {
+                let all = reader.history(&fingerprint, MOST, Seconds::Without)?;
+                attempts.extend(all.into_iter().skip(MOST_DRAWN));
+            }
+            let explanation = match network {
+                None => Err("there are no documents of the network yet".to_owned()),
+                Some(network) => {
+                    let mut network = (*network).clone();
+                    network.now_unix_secs = now;
+                    let shelf = publish_dir.as_deref().map(Shelf::open);
+                    let shelf = shelf.transpose().map_err(|error| error.to_string());
+                    shelf.and_then(|shelf| {
+                        let last = shelf.as_ref().and_then(Shelf::last);
+                        let explained =
+                            Explanation::of(reader, &network, &rules, last, &fingerprint);
+                        explained.map_err(|error| error.to_string())
+                    })
+                }
+            };
+            Ok(Known { attempts, explanation })
+        })
+        .await
+}
+
+impl Known {
+    /// What it is called.
+    fn nickname(&self) -> Option<&str> {
+        let explained =
+            self.explanation.as_ref().ok().and_then(|one| one.trace.nickname.as_deref());
+        explained.or_else(|| self.attempts.first()?.outcome.target.nickname.as_deref())
+    }
+
+    /// Whether the consensus does not have it, or there is none.
+    fn is_unknown(&self) -> bool {
+        let why = self.explanation.as_ref().ok().map(|one| one.trace.no_number.as_ref());
+        why.is_none_or(|why| why.is_some_and(|why| why.code == "not_in_consensus"))
+    }
+
+    /// The content of the page.
+    fn html(&self, fingerprint: &Fingerprint) -> Markup {
+        html! {
+            p { code { (hex::encode_upper(fingerprint)) } }
+            h2 { "How its number comes about" }
+            (self.number())
+            h2 { "Attempts to measure it" }
+            (self.attempts())
+            @for attempt in self.attempts.iter().take(MOST_DRAWN).filter(|one| !one.outcome.seconds.is_empty()) {
+                (seconds(attempt))
+            }
+        }
+    }
+
+    /// Its number and the trace of it.
+    fn number(&self) -> Markup {
+        match &self.explanation {
+            Err(reason) => sentence(&format!("It cannot be explained now: {reason}.")),
+            Ok(explanation) => html! {
+                dl.facts {
+                    div { dt { "Now" } dd {
+                        @match (&explanation.trace.number, &explanation.trace.no_number) {
+                            (Some(number), _) => { strong { "bw=" (number.bw) } " kB/s" }
+                            (None, Some(why)) => { "no number: " (shown(&why.text)) " (" code { (why.code) } ")" }
+                            (None, None) => { "-" }
+                        }
+                    } }
+                    div { dt { "In the last bandwidth file" } dd {
+                        @match &explanation.published {
+                            None => { "there is none yet" }
+                            Some(file) => {
+                                @match file.bw { Some(bw) => { "bw=" (bw) " kB/s" } None => { "not listed" } }
+                                @if let Some(at) = file.made_unix_secs { " (of " (time(at)) ")" }
+                            }
+                        }
+                    } }
+                }
+                details open {
+                    summary { "Every step, from the seconds to the number" }
+                    pre tabindex="0" { (shown_lines(&explanation.to_string())) }
+                }
+            },
+        }
+    }
+
+    /// All attempts.
+    fn attempts(&self) -> Markup {
+        if self.attempts.is_empty() {
+            return html! { p { "None." } };
+        }
+        html! {
+            div.wide {
+                table {
+                    thead { tr {
+                        th scope="col" { "Began" } th scope="col" { "Verdict" } th.n scope="col" { "Estimate" }
+                        th.n scope="col" { "Seconds" } th.n scope="col" { "Cells echoed" } th scope="col" { "Why it failed" }
+                    } }
+                    tbody { @for attempt in &self.attempts { (row(attempt)) } }
+                }
+            }
+            @if self.attempts.len() >= MOST as usize { p { "There are older ones: ff-bwauth export has them all." } }
+        }
+    }
+}
+
+/// An attempt in the list.
+fn row(attempt: &Attempt) -> Markup {
+    let outcome = &attempt.outcome;
+    let failure = outcome.result.as_ref().err();
+    html! {
+        tr {
+            td {
+                @if outcome.seconds.is_empty() { (time(outcome.started_unix_secs)) }
+                @else { a href={ "#a" (attempt.id.0) } { (time(outcome.started_unix_secs)) } }
+            }
+            td.bad[failure.is_some()] { (outcome.verdict_name().replace('_', " ")) }
+            td.n { @match outcome.estimate { Some(estimate) => { (rate(estimate.get())) } None => { "-" } } }
+            td.n { (attempt.measured_secs) " of " (outcome.asked_secs) }
+            td.n { (grouped(outcome.cells.echoed)) }
+            td { @if let Some(failure) = failure {
+                (shown(&failure.message)) " (" code { (failure.code()) } ")"
+                @if let Some(meaning) = meaning(failure.code()) { br; span.small { (meaning.means) } }
+            } }
+        }
+    }
+}
+
+/// The seconds of an attempt as a chart.
+fn seconds(attempt: &Attempt) -> Markup {
+    let outcome = &attempt.outcome;
+    let totals = outcome.second_rows();
+    let least = totals.iter().map(|row| row.total_bytes).min().unwrap_or(0);
+    let most = totals.iter().map(|row| row.total_bytes).max().unwrap_or(0);
+    let label = format!(
+        "{} seconds, from {} to {}; with the estimate {}",
+        totals.len(),
+        rate(least),
+        rate(most),
+        outcome.estimate.map_or("none".to_owned(), |estimate| estimate.to_string())
+    );
+    html! {
+        section id={ "a" (attempt.id.0) } {
+            h3 { "Seconds of " (time(outcome.started_unix_secs)) }
+            ul.legend {
+                @for entry in chart::legend(outcome) {
+                    li { span class={ "swatch k-" (entry.swatch.class()) } {} (maud::PreEscaped(entry.text)) }
+                }
+            }
+            (figure(&label, chart::svg(outcome)))
+        }
+    }
+}
+
+/// Lines of text, of which each may hold foreign words; only the ends of lines stay what they are.
+fn shown_lines(text: &str) -> Markup {
+    html! { @for line in text.lines() { (shown(line)) "\n" } }
+}

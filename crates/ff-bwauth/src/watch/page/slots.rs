@@ -1,0 +1,292 @@
+//! The map: every slot of a period as a cell, coloured by what became of it.
+
+use maud::{Markup, html};
+
+use super::Site;
+use super::pool::{AskError, Work};
+use super::text::{clock, time};
+use crate::store::{Period, SlotCount};
+
+/// Rows of the map, or as many as make rows of [`MIN_PER_ROW`].
+const ROWS: u32 = 24;
+/// Cells of a row at least.
+const MIN_PER_ROW: u32 = 20;
+/// Width and height of a cell; the page scales them.
+const CELL: (u32, u32) = (10, 14);
+
+/// What became of the slots of a period.
+pub(super) struct Map {
+    /// The period, if there has been one.
+    period: Option<Period>,
+    /// Its slots, also those without a relay.
+    slots: Vec<SlotCount>,
+}
+
+/// What became of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It has no relay.
+    Empty,
+    /// It is still to come.
+    Ahead,
+    /// It is being measured.
+    Running,
+    /// All results are conclusive.
+    Conclusive,
+    /// There are results, and not all are conclusive.
+    Inconclusive,
+    /// Some failed, or were not measured.
+    Partly,
+    /// All failed.
+    Failed,
+    /// Nobody was measured, though it was planned.
+    Missed,
+    /// All relays were left out.
+    LeftOut,
+}
+
+impl State {
+    /// All of them, as in the legend.
+    const ALL: [Self; 9] = [
+        Self::Conclusive,
+        Self::Inconclusive,
+        Self::Partly,
+        Self::Failed,
+        Self::Missed,
+        Self::LeftOut,
+        Self::Running,
+        Self::Ahead,
+        Self::Empty,
+    ];
+
+    /// That of a slot, when `now_slot` is running.
+    fn of(count: &SlotCount, now_slot: u32) -> Self {
+        let done = count.conclusive + count.inconclusive + count.failed;
+        match () {
+            () if count.begun > 0 => Self::Running,
+            () if count.planned == 0 && count.left_out > 0 => Self::LeftOut,
+            () if count.planned == 0 => Self::Empty,
+            () if done == 0 && count.slot >= now_slot => Self::Ahead,
+            () if done == 0 => Self::Missed,
+            () if count.failed == done => Self::Failed,
+            () if count.failed > 0 || (done < count.planned && count.slot < now_slot) => {
+                Self::Partly
+            }
+            () if count.inconclusive > 0 => Self::Inconclusive,
+            () => Self::Conclusive,
+        }
+    }
+
+    /// The class of its cell.
+    fn class(self) -> &'static str {
+        match self {
+            Self::Empty => "s-empty",
+            Self::Ahead => "s-ahead",
+            Self::Running => "s-running",
+            Self::Conclusive => "s-good",
+            Self::Inconclusive => "s-fair",
+            Self::Partly => "s-partly",
+            Self::Failed => "s-bad",
+            Self::Missed => "s-missed",
+            Self::LeftOut => "s-left",
+        }
+    }
+
+    /// What it means.
+    fn meaning(self) -> &'static str {
+        match self {
+            Self::Empty => "no relay",
+            Self::Ahead => "still to come",
+            Self::Running => "being measured",
+            Self::Conclusive => "all conclusive",
+            Self::Inconclusive => "measured, not all conclusive",
+            Self::Partly => "some failed",
+            Self::Failed => "all failed",
+            Self::Missed => "planned and not measured",
+            Self::LeftOut => "left out",
+        }
+    }
+}
+
+/// The map of the period under way, or of the last one.
+pub(super) async fn map(site: &Site) -> Result<std::sync::Arc<Map>, AskError> {
+    let live = site.live.borrow().as_ref().and_then(|status| Some(status.period.as_ref()?.number));
+    // What was finished a moment ago is to be seen.
+    let key = live.unwrap_or(u64::MAX);
+    let pool = site.pool.clone();
+    let make = pool.ask(Work::Little, move |reader| {
+        let period = match live {
+            Some(number) => reader.period(number)?,
+            None => reader.last_period()?,
+        };
+        let counts = period.as_ref().map(|period| reader.slots(period.number)).transpose()?;
+        let slots = period.as_ref().map_or(0, |period| period.slots);
+        Ok(Map { slots: every(slots, &counts.unwrap_or_default()), period })
+    });
+    site.map.get(key, make).await
+}
+
+/// Every slot, of which `counts` are those with a relay.
+fn every(slots: u32, counts: &[SlotCount]) -> Vec<SlotCount> {
+    let mut counts = counts.iter().peekable();
+    let count = |slot| match counts.next_if(|count| count.slot == slot) {
+        Some(count) => *count,
+        None => SlotCount { slot, ..SlotCount::default() },
+    };
+    (0..slots.min(100_000)).map(count).collect()
+}
+
+impl Map {
+    /// It as a table of rows of cells; each row says in words what it shows.
+    pub(super) fn html(&self, now: u64) -> Markup {
+        let Some(period) = &self.period else {
+            return html! { p.notice { "No period has been planned yet." } };
+        };
+        let slot_secs = u64::from(period.slot_secs.max(1));
+        let now_slot = now.saturating_sub(period.start_unix_secs) / slot_secs;
+        let now_slot = u32::try_from(now_slot).unwrap_or(u32::MAX);
+        let per_row = period.slots.div_ceil(ROWS).max(MIN_PER_ROW) as usize;
+        html! {
+            p {
+                "Period " (period.number) ", from " (time(period.start_unix_secs)) ", "
+                (period.slots) " slots of " (period.slot_secs) " s. One cell is one slot, one row begins at the time before it."
+            }
+            (legend())
+            table.map {
+                caption.hidden { "What became of each slot" }
+                thead.hidden { tr { th scope="col" { "From" } th scope="col" { "Slots" } th scope="col" { "Sum" } } }
+                tbody {
+                    @for row in self.slots.chunks(per_row) {
+                        (row_html(row, period, per_row, now_slot))
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What the colours mean.
+fn legend() -> Markup {
+    html! {
+        ul.legend {
+            @for state in State::ALL {
+                li {
+                    svg.swatch viewBox="0 0 10 10" aria-hidden="true" { rect class=(state.class()) width="10" height="10" {} }
+                    (state.meaning())
+                }
+            }
+        }
+    }
+}
+
+/// A row of the map.
+fn row_html(row: &[SlotCount], period: &Period, per_row: usize, now_slot: u32) -> Markup {
+    let from = row.first().map_or(0, |slot| slot.slot);
+    let start = |slot: u32| period.start_unix_secs + u64::from(slot) * u64::from(period.slot_secs);
+    let sum = sum(row);
+    html! {
+        tr {
+            th scope="row" { (clock(start(from))) }
+            td {
+                svg role="img" aria-label={ "From " (clock(start(from))) ": " (sum) }
+                    viewBox={ "0 0 " (per_row * CELL.0 as usize) " " (CELL.1) } preserveAspectRatio="none" {
+                    @for run in runs(row, now_slot) {
+                        @let slot = &row[run.0];
+                        rect class={ (run.2.class()) @if slot.slot == now_slot { " s-now" } }
+                            x=(run.0 * CELL.0 as usize) width=((run.1 - run.0) * CELL.0 as usize - 1) height=(CELL.1) {
+                            title { (clock(start(slot.slot))) ", slot " (slot.slot) ": " (cell(slot, run.2)) }
+                        }
+                    }
+                }
+            }
+            td.sum { (sum) }
+        }
+    }
+}
+
+/// The cells of a row: from, to, and what they are. Only empty ones are joined.
+fn runs(row: &[SlotCount], now_slot: u32) -> Vec<(usize, usize, State)> {
+    let mut runs: Vec<(usize, usize, State)> = Vec::new();
+    for (index, slot) in row.iter().enumerate() {
+        let state = State::of(slot, now_slot);
+        match runs.last_mut() {
+            Some((_, end, State::Empty)) if state == State::Empty && slot.slot != now_slot => {
+                *end = index + 1
+            }
+            _ => runs.push((index, index + 1, state)),
+        }
+    }
+    runs
+}
+
+/// A cell in words.
+fn cell(slot: &SlotCount, state: State) -> String {
+    let parts = [
+        (slot.conclusive, "conclusive"),
+        (slot.inconclusive, "not conclusive"),
+        (slot.failed, "failed"),
+        (slot.begun, "being measured"),
+        (slot.left_out, "left out"),
+    ];
+    let parts =
+        parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+    let text = parts.collect::<Vec<_>>().join(", ");
+    match text.is_empty() {
+        true if slot.planned > 0 => format!("{} {}", slot.planned, state.meaning()),
+        true => state.meaning().to_owned(),
+        false => text,
+    }
+}
+
+/// A row in words.
+fn sum(row: &[SlotCount]) -> String {
+    let add = |of: fn(&SlotCount) -> u32| row.iter().map(|slot| u64::from(of(slot))).sum::<u64>();
+    let (planned, failed) = (add(|slot| slot.planned), add(|slot| slot.failed));
+    if planned == 0 {
+        return "no relay".to_owned();
+    }
+    let done = add(|slot| slot.conclusive + slot.inconclusive) + failed;
+    let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };
+    format!("{done} of {planned} done{failed}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_what_became_of_its_relays() {
+        let slot = SlotCount { slot: 5, planned: 3, ..SlotCount::default() };
+        for (count, state) in [
+            (SlotCount::default(), State::Empty),
+            (SlotCount { left_out: 1, ..SlotCount::default() }, State::LeftOut),
+            (SlotCount { slot: 9, ..slot }, State::Ahead),
+            (slot, State::Missed),
+            (SlotCount { begun: 1, failed: 2, ..slot }, State::Running),
+            (SlotCount { conclusive: 3, ..slot }, State::Conclusive),
+            (SlotCount { conclusive: 2, inconclusive: 1, ..slot }, State::Inconclusive),
+            (SlotCount { conclusive: 2, failed: 1, ..slot }, State::Partly),
+            (SlotCount { conclusive: 2, ..slot }, State::Partly),
+            (SlotCount { failed: 3, ..slot }, State::Failed),
+        ] {
+            assert_eq!(State::of(&count, 7), state, "{count:?}");
+        }
+    }
+
+    #[test]
+    fn all_slots_are_there_and_empty_ones_are_one_cell() {
+        let full = SlotCount { slot: 2, planned: 1, conclusive: 1, ..SlotCount::default() };
+        let slots = every(6, &[full]);
+        assert_eq!(slots.iter().map(|slot| slot.slot).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(
+            runs(&slots, 4),
+            [
+                (0, 2, State::Empty),
+                (2, 3, State::Conclusive),
+                (3, 4, State::Empty),
+                (4, 6, State::Empty)
+            ]
+        );
+        assert_eq!(sum(&slots), "1 of 1 done");
+    }
+}

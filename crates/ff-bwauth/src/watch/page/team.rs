@@ -1,0 +1,104 @@
+//! The team: who measures, and how they are.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use maud::{Markup, html};
+
+use super::Site;
+use super::layout::{Page, failed, state};
+use super::pool::Work;
+use super::text::{rate, shown, time};
+use crate::store::MeasurerRow;
+use crate::watch::status::MemberStatus;
+
+/// How far a measurer's clock may be off before it is said, in milliseconds: the first second of a
+/// measurement is then another one there.
+pub(in crate::watch) const CLOCK_OFF_MILLIS: u64 = 500;
+
+/// The page.
+pub(super) async fn page(State(site): State<Arc<Site>>) -> Response {
+    let page = Page::new(&site, "Team").at("/team").live();
+    match site.pool.ask(Work::Little, crate::store::Reader::measurers).await {
+        Ok(rows) => {
+            let content = html! {
+                div data-part="team" { (live(&site)) }
+                h2 { "What they were measured to carry" }
+                (capacities(&rows))
+            };
+            page.html(&content).into_response()
+        }
+        Err(error) => failed(page, &error),
+    }
+}
+
+/// The team as it is now.
+pub(super) fn live(site: &Site) -> Markup {
+    let status = site.live.borrow().clone();
+    html! {
+        (state(site))
+        @if let Some(status) = status {
+            div.wide {
+                table {
+                    thead { tr {
+                        th scope="col" { "Measurer" } th scope="col" { "State" } th scope="col" { "Version" }
+                        th.n scope="col" { "Stated capacity" } th.n scope="col" { "Cores" } th.n scope="col" { "Clock" }
+                        th scope="col" { "Congestion control" } th.n scope="col" { "Disputes" } th scope="col" { "Where, and its key" }
+                    } }
+                    tbody { @for member in &status.team { (row(member)) } }
+                }
+            }
+            p.small {
+                "Clock: how far it is ahead of this machine's. Disputes: how often a relay has counted less than the measurer; \
+                 three different relays, and it is left out."
+            }
+        }
+    }
+}
+
+/// A measurer.
+fn row(member: &MemberStatus) -> Markup {
+    let is_off = member.clock_ahead_millis.unsigned_abs() > CLOCK_OFF_MILLIS;
+    html! {
+        tr {
+            th scope="row" { (shown(&member.name)) }
+            td {
+                @if member.is_up { span.good { "up" } } @else { strong.bad { "down" } }
+                @if let Some(error) = &member.error { ": " (shown(error)) }
+            }
+            td { (shown(member.version.as_deref().unwrap_or("-"))) }
+            td.n { (rate(member.stated_bytes_per_sec)) }
+            td.n { @match member.cores { Some(cores) => { (cores) } None => { "-" } } }
+            td.n.bad[is_off] { (format!("{:+} ms", member.clock_ahead_millis)) @if is_off { " (off)" } }
+            td { (shown(member.congestion_control.as_deref().unwrap_or("-"))) }
+            td.n.bad[member.disputes > 0] { (member.disputes) }
+            td { (shown(&member.address)) br; code { (shown(&member.identity)) } }
+        }
+    }
+}
+
+/// What the store knows of all measurers that there have ever been.
+fn capacities(rows: &[MeasurerRow]) -> Markup {
+    html! {
+        @if rows.is_empty() { p { "No measurer has been noted yet." } } @else {
+            div.wide {
+                table {
+                    thead { tr {
+                        th scope="col" { "Measurer" } th.n scope="col" { "Stated" } th.n scope="col" { "Measured" }
+                        th scope="col" { "When" } th.n scope="col" { "Disputes" }
+                    } }
+                    tbody { @for one in rows {
+                        tr {
+                            th scope="row" { @if one.name.is_empty() { "(not in the config)" } @else { (shown(&one.name)) } }
+                            td.n { @match one.stated { Some(stated) => { (rate(stated.get())) } None => { "-" } } }
+                            td.n { @match one.measured { Some((measured, _)) => { (rate(measured.get())) } None => { "not measured" } } }
+                            td { @if let Some((_, at)) = one.measured { (time(at)) } @else { "-" } }
+                            td.n { (one.disputes) }
+                        }
+                    } }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! The page as a client sees it.
+
+mod browser;
+mod http;
+pub(in crate::watch) mod made_up;
+mod size;

@@ -1,0 +1,284 @@
+//! Requests of all kinds, by hand.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::made_up::{HOSTILE, Served, fingerprint};
+use crate::watch::page::connection::Deadlines;
+
+/// Sends these bytes and reads the answer to its end.
+pub(super) async fn exchange(addr: SocketAddr, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(addr).await.expect("connected");
+    stream.write_all(bytes).await.expect("written");
+    let mut answer = Vec::new();
+    let read = timeout(Duration::from_secs(20), stream.read_to_end(&mut answer)).await;
+    read.expect("in time").expect("read");
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// Asks for a path.
+pub(super) async fn get(addr: SocketAddr, path: &str) -> String {
+    exchange(
+        addr,
+        format!("GET {path} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n\r\n").as_bytes(),
+    )
+    .await
+}
+
+/// The paths of all pages.
+pub(super) fn paths() -> Vec<String> {
+    let relay = format!("/relay/{}", hex::encode_upper(fingerprint(0)));
+    let pages =
+        ["/", "/team", "/capacities", "/failures", "/relays", "/relays?find=relay1", &relay];
+    pages.map(str::to_owned).to_vec()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_page_answers_with_its_headers_and_without_foreign_markup() {
+    let served = Served::new(40).await;
+    let others =
+        ["/status.json", "/metrics", "/style.css", "/live.js", "/icon.svg"].map(str::to_owned);
+    for path in paths().into_iter().chain(others) {
+        let answer = get(served.addr, &path).await;
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{path}: {answer}");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+        for line in [
+            "content-security-policy: default-src 'none'; style-src 'self'; script-src 'self'; ",
+            "x-content-type-options: nosniff\r\n",
+            "referrer-policy: no-referrer\r\n",
+            "cross-origin-resource-policy: same-origin\r\n",
+        ] {
+            assert!(head.contains(line), "{path} lacks {line}: {head}");
+        }
+        assert!(!head.contains("set-cookie"), "{head}");
+        if head.contains("text/html") {
+            for markup in [
+                "<script>document",
+                "<img",
+                "onerror=alert(1)>",
+                " style=",
+                "javascript:",
+                "\u{202e}",
+            ] {
+                assert!(!body.contains(markup), "{path} has {markup} in it");
+            }
+            assert!(body.contains("<html lang=\"en\">") && body.contains("<h1>"), "{path}");
+        }
+    }
+    let overview = get(served.addr, "/").await;
+    assert!(overview.contains("&lt;script&gt;document.title="), "the text itself is to be read");
+    let failures = get(served.addr, "/failures").await;
+    assert!(
+        failures.contains("connection_refused")
+            && failures.contains("Nothing listens at its port.")
+    );
+    drop(served.dir);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn head_is_get_without_a_body() {
+    let served = Served::new(10).await;
+    for path in paths() {
+        let head =
+            format!("HEAD {path} HTTP/1.1\r\nHost: localhost:1\r\nConnection: close\r\n\r\n");
+        let answer = exchange(served.addr, head.as_bytes()).await;
+        assert!(
+            answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\n"),
+            "{answer}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_for_this_page_is_refused_with_a_sentence() {
+    let served = Served::new(1).await;
+    let long = format!("GET /{} HTTP/1.1\r\nHost: localhost\r\n\r\n", "x".repeat(600));
+    let longer =
+        format!("GET / HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "x".repeat(64 << 10));
+    let many = format!("GET / HTTP/1.1\r\nHost: localhost\r\n{}\r\n", "X: y\r\n".repeat(200));
+    for (request, status) in [
+        ("GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", "421"),
+        ("GET / HTTP/1.1\r\nHost: 127.0.0.1.evil.example:9231\r\n\r\n", "421"),
+        ("GET /metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n", "421"),
+        ("GET http://evil.example/ HTTP/1.1\r\nHost: localhost\r\n\r\n", "421"),
+        ("GET / HTTP/1.1\r\n\r\n", "400"),
+        ("GET / HTTP/1.0\r\n\r\n", "400"),
+        ("GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n", "400"),
+        ("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n", "405"),
+        ("DELETE /relays HTTP/1.1\r\nHost: localhost\r\n\r\n", "405"),
+        ("GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc", "413"),
+        (&long, "414"),
+        (&longer, "431"),
+        (&many, "431"),
+        ("\x16\x03\x01\x02\x00\x01\x00\x01\r\n\r\n", "400"),
+        ("GET /relay/zz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", "400"),
+        (
+            "GET /relay/FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+            "404",
+        ),
+        ("GET /%3Cscript%3E HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", "404"),
+        (
+            "GET /relays?find=%FF%00%3Cb%3E HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+            "200",
+        ),
+        (
+            "GET /relays?find=a&find=%27%20OR%201=1 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+            "200",
+        ),
+    ] {
+        let answer = exchange(served.addr, request.as_bytes()).await;
+        let start: String = request.chars().take(80).collect();
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status} "))
+                || answer.starts_with(&format!("HTTP/1.0 {status} ")),
+            "{start:?}: {answer}"
+        );
+        assert!(!answer.contains("<script>") && !answer.contains("<b>"), "{start}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_is_slow_is_cut_off_and_delays_nobody() {
+    let deadlines =
+        Deadlines { head: Duration::from_millis(400), stall: Duration::from_millis(400) };
+    let served = Served::with(60, deadlines).await;
+    let mut slow = Vec::new();
+    for _ in 0..20 {
+        let mut stream = TcpStream::connect(served.addr).await.expect("connected");
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: loc").await.expect("written");
+        slow.push(stream);
+    }
+    // Some take nothing of what they have asked for, again and again.
+    let mut stalled = Vec::new();
+    for _ in 0..4 {
+        let mut stream = TcpStream::connect(served.addr).await.expect("connected");
+        let request = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(200);
+        stream.write_all(request.as_bytes()).await.expect("written");
+        stalled.push(stream);
+    }
+    let began = Instant::now();
+    assert!(get(served.addr, "/team").await.starts_with("HTTP/1.1 200"));
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    for mut stream in slow {
+        let mut rest = Vec::new();
+        let end = timeout(Duration::from_secs(5), stream.read_to_end(&mut rest)).await;
+        end.expect("it is cut off").ok();
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for stream in &mut stalled {
+        // Its end has been closed while there was more to write.
+        let written = timeout(Duration::from_secs(5), async {
+            while stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        written.await.expect("it is cut off");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_connections_than_there_are_places_wait_and_are_answered() {
+    let deadlines = Deadlines { head: Duration::from_millis(300), ..Deadlines::default() };
+    let served = Served::with(1, deadlines).await;
+    let mut idle = Vec::new();
+    for _ in 0..100 {
+        idle.push(TcpStream::connect(served.addr).await.expect("connected"));
+    }
+    assert!(get(served.addr, "/team").await.starts_with("HTTP/1.1 200"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parts_of_pages_come_as_events_when_they_change() {
+    let served = Served::new(10).await;
+    let mut stream = TcpStream::connect(served.addr).await.expect("connected");
+    let request = "GET /events?parts=live,team,nothing HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    stream.write_all(request.as_bytes()).await.expect("written");
+    let mut text = String::new();
+    read_until(&mut stream, &mut text, "event: team\ndata: ").await;
+    assert!(text.contains("text/event-stream") && text.contains("event: live\ndata: "), "{text}");
+    assert!(text.contains("12 of 30") && !text.contains("event: map"), "{text}");
+    assert!(!text.contains("<script>"), "{HOSTILE}");
+
+    let mut status = (**served.status.borrow().as_ref().expect("a status")).clone();
+    status.running[0].seconds.truncate(1);
+    served.status.send_replace(Some(Arc::new(status)));
+    read_until(&mut stream, &mut text, "1 of 30").await;
+    // The team has not changed.
+    assert_eq!(text.matches("event: team\n").count(), 1);
+}
+
+/// Reads until a text has come.
+async fn read_until(stream: &mut TcpStream, text: &mut String, end: &str) {
+    let mut buffer = vec![0; 64 << 10];
+    while !text.contains(end) {
+        let read = timeout(Duration::from_secs(10), stream.read(&mut buffer)).await;
+        let count = read.expect("in time").expect("read");
+        assert!(count > 0, "{text}");
+        text.push_str(&String::from_utf8_lossy(&buffer[..count]));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streams_of_events_are_so_many_at_most_and_places_come_back() {
+    let served = Served::new(1).await;
+    let ask = async || {
+        let mut stream = TcpStream::connect(served.addr).await.expect("connected");
+        stream
+            .write_all(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            .await
+            .expect("written");
+        let mut head = [0; 12];
+        stream.read_exact(&mut head).await.expect("read");
+        (stream, String::from_utf8_lossy(&head).into_owned())
+    };
+    let mut streams = Vec::new();
+    for _ in 0..super::super::MAX_STREAMS {
+        let (stream, head) = ask().await;
+        assert_eq!(head, "HTTP/1.1 200");
+        streams.push(stream);
+    }
+    assert_eq!(ask().await.1, "HTTP/1.1 503");
+    streams.clear();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while ask().await.1 != "HTTP/1.1 200" {
+        assert!(Instant::now() < deadline, "no place came back");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_store_or_a_status_pages_say_so() {
+    let served = Served::new(0).await;
+    served.status.send_replace(None);
+    for (path, status, words) in [
+        ("/", "200", "The coordinator is starting"),
+        ("/capacities", "500", "store.sqlite"),
+        ("/failures", "500", "store.sqlite"),
+        ("/status.json", "503", "starting"),
+        ("/metrics", "200", "# EOF"),
+    ] {
+        let answer = get(served.addr, path).await;
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status} ")) && answer.contains(words),
+            "{path}: {answer}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_coordinator_that_hangs_is_said_to() {
+    let served = Served::new(1).await;
+    let mut status = (**served.status.borrow().as_ref().expect("a status")).clone();
+    status.now_unix_secs -= 100;
+    served.status.send_replace(Some(Arc::new(status)));
+    let answer = get(served.addr, "/").await;
+    assert!(
+        answer.contains("The coordinator does not answer: it was last heard of 1 min 4"),
+        "{answer}"
+    );
+}

@@ -1,0 +1,362 @@
+//! A coordinator that is made up: its store, its status, and its page.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ff_proto::aggregate::{Draw, SecondSample, Verdict, estimate};
+use ff_proto::failure::FailureKind;
+use ff_proto::ids::CryptoKind;
+use ff_proto::units::{BytesPerSec, Ratio};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use super::super::{Options, Site, now, router};
+use crate::outcome::{
+    CellCounts, CpuSeconds, Failure, Method, Outcome, RoundTrip, SocketCounts, TargetInfo,
+};
+use crate::period::Fingerprint;
+use crate::publish::v3bw::{DirectoryFacts, Publication};
+use crate::store::{Begin, Coverage, Kind, Period, Store, ToPlan};
+use crate::watch::page::connection::{self, Deadlines};
+use crate::watch::status::{
+    MemberStatus, NetworkStatus, PeriodStatus, Problem, PublishedStatus, RunningStatus,
+    SecondShown, Status,
+};
+
+/// A text that does harm where it is taken for markup.
+pub(super) const HOSTILE: &str =
+    "<script>document.title='owned'</script>\"'><img src=x onerror=alert(1)>\u{202e}";
+/// Seconds of a slot.
+const SLOT_SECS: u32 = 45;
+
+/// A page that is being served.
+pub(super) struct Served {
+    /// Its files.
+    pub(super) dir: TempDir,
+    /// Where it is.
+    pub(super) addr: SocketAddr,
+    /// How its coordinator is.
+    pub(super) status: watch::Sender<Option<Arc<Status>>>,
+}
+
+impl Served {
+    /// A page over a store with so many relays.
+    pub(super) async fn new(relays: u32) -> Self {
+        Self::with(relays, Deadlines::default()).await
+    }
+
+    /// With these deadlines.
+    pub(super) async fn with(relays: u32, deadlines: Deadlines) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("store.sqlite");
+        if relays > 0 {
+            fill(&path, relays);
+        }
+        Self::over(dir, &path, status(relays), publication(relays), deadlines).await
+    }
+
+    /// Over this store.
+    pub(super) async fn over(
+        dir: TempDir,
+        store: &Path,
+        shown: Status,
+        network: Publication,
+        deadlines: Deadlines,
+    ) -> Self {
+        let (status, live) = watch::channel(Some(Arc::new(shown)));
+        let (_, network) = watch::channel(Some(Arc::new(network)));
+        let options = Options {
+            publish_dir: Some(PathBuf::from(dir.path())),
+            network: Some(network),
+            figures_per_relay: true,
+            ..Options::default()
+        };
+        let router = router(Arc::new(Site::new(live, store.to_owned(), options)));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let addr = listener.local_addr().expect("an address");
+        tokio::spawn(connection::serve(listener, router, deadlines));
+        Self { dir, addr, status }
+    }
+}
+
+/// The fingerprint of a relay.
+pub(super) fn fingerprint(relay: u32) -> Fingerprint {
+    let mut fingerprint = [0xA5; 20];
+    fingerprint[..4].copy_from_slice(&relay.wrapping_mul(2_654_435_761).to_be_bytes());
+    fingerprint
+}
+
+/// What became of a relay: mostly good, sometimes not.
+pub(super) fn outcome(relay: u32, started_unix_secs: u64) -> Outcome {
+    // Capacities from 0.5 to 1,200 Mbit/s, many small ones.
+    let mbit = 0.5 * 2400_f64.powf(f64::from(relay.wrapping_mul(7919) % 1000) / 1000.0);
+    let ratio = Ratio::from_percent(25).expect("25 % is a ratio");
+    let bytes = BytesPerSec::new(125_000).scale(mbit).get();
+    let second = |index: u64| SecondSample {
+        measurement_bytes: bytes + bytes / 10 * (index * 7 % 5) / 5,
+        background_sent_bytes: bytes / 8,
+        background_received_bytes: bytes / if index == 11 { 2 } else { 8 },
+    };
+    let kind = match relay % 23 {
+        3 => Some(FailureKind::NotSupported),
+        7 => Some(FailureKind::Timeout),
+        11 => Some(FailureKind::ConnectionRefused),
+        19 if relay.is_multiple_of(2) => Some(FailureKind::WrongContent),
+        _ => None,
+    };
+    let seconds: Vec<_> = if kind.is_some() { Vec::new() } else { (0..30).map(second).collect() };
+    let verdict = if relay % 17 == 5 { Verdict::NeedsMoreCapacity } else { Verdict::Conclusive };
+    let estimate = estimate(&seconds, ratio).filter(|_| kind.is_none());
+    Outcome {
+        method: Method::Echo,
+        target: TargetInfo {
+            address: format!("192.0.2.{}:9001", relay % 250),
+            ed_identity: {
+                let mut id = [7; 32];
+                id[..4].copy_from_slice(&relay.to_be_bytes());
+                id
+            },
+            rsa_fingerprint: Some(fingerprint(relay)),
+            nickname: Some(format!("relay{relay}")),
+        },
+        started_unix_secs,
+        asked_secs: 30,
+        granted_secs: kind.is_none().then_some(30),
+        ratio,
+        crypto: Some(CryptoKind::CGO_AES128),
+        allocated: Some(BytesPerSec::from_mbit(3000)),
+        estimate,
+        draw: estimate.map_or(Draw::Void, Draw::Value),
+        limit: None,
+        result: match kind {
+            Some(kind) => {
+                Err(Failure { kind, relay_code: None, message: format!("it failed {HOSTILE}") })
+            }
+            None => Ok(verdict),
+        },
+        seconds,
+        disputes: Vec::new(),
+        cells: CellCounts { sent: 1_000_010, echoed: 1_000_000, checked: 1_003, bad: 0 },
+        round_trip: RoundTrip {
+            p50: Some(12.6),
+            p90: Some(20.0),
+            p99: Some(30.5),
+            max: Some(40.0),
+        },
+        cpu: CpuSeconds { measurers: 3.25, target: None },
+        sockets: SocketCounts { asked: 160, opened: 159 },
+    }
+}
+
+/// When the period began.
+fn period_start() -> u64 {
+    now() / 86_400 * 86_400
+}
+
+/// A period of a day.
+pub(super) fn period() -> Period {
+    let start = period_start();
+    Period {
+        number: start / 86_400,
+        start_unix_secs: start,
+        length_secs: 86_400,
+        slot_secs: SLOT_SECS,
+        slots: 86_400 / SLOT_SECS,
+        consensus_valid_after_unix_secs: start - 3600,
+        seed_sha256: [9; 32],
+        planned_unix_secs: start,
+        finished_unix_secs: None,
+    }
+}
+
+/// Stores a period whose relays are planned all over the day; those before now have been measured, and all
+/// have been yesterday, too.
+pub(super) fn fill(path: &Path, relays: u32) {
+    let mut store = Store::open(path, [7; 32]).expect("a store");
+    let period = period();
+    let now_slot =
+        u32::try_from((now() - period.start_unix_secs) / u64::from(SLOT_SECS)).expect("a slot");
+    let plan = |relay: u32| ToPlan {
+        fingerprint: fingerprint(relay),
+        // A third are of slots before now, so that there is something to see at any time of the day.
+        slot: relay.wrapping_mul(997)
+            % if relay.is_multiple_of(3) { now_slot.max(1) } else { period.slots },
+        kind: if relay.is_multiple_of(9) { Kind::New } else { Kind::Old },
+        group: relay,
+        demand: BytesPerSec::from_mbit(250),
+    };
+    let rows: Vec<_> = (0..relays).map(plan).collect();
+    store.set_plan(&period, &rows).expect("planned");
+    let (capacity, name) = (BytesPerSec::from_mbit(1000), HOSTILE);
+    store.put_measurer([1; 32], name, Some(capacity)).expect("noted");
+    store.put_measurer([2; 32], "ams1", Some(capacity)).expect("noted");
+    store.set_measured([2; 32], BytesPerSec::from_mbit(941), now() - 7000).expect("noted");
+    let planned = store.planned(period.number).expect("a plan");
+    for (relay, row) in (0_u32..).zip(&planned) {
+        let number =
+            (0..relays).find(|one| fingerprint(*one) == row.what.fingerprint).expect("one of them");
+        let at = period.start_unix_secs + u64::from(row.what.slot * SLOT_SECS);
+        if row.what.slot > now_slot {
+            continue;
+        }
+        if relay % 41 == 40 {
+            store.leave_out(row.id, "it is not in the consensus any more").expect("left out");
+            continue;
+        }
+        let outcome = outcome(number, at);
+        let id = store
+            .begin_attempt(&begin(&outcome, row.what.fingerprint, Some(row.id)))
+            .expect("begun");
+        if row.what.slot < now_slot {
+            store.finish_attempt(id, &outcome, at + 40).expect("finished");
+        }
+    }
+    for relay in (0..relays).filter(|relay| relay.is_multiple_of(4)) {
+        let outcome = outcome(relay, period.start_unix_secs - 86_400 + u64::from(relay) * 45);
+        let id = store.begin_attempt(&begin(&outcome, fingerprint(relay), None)).expect("begun");
+        store.finish_attempt(id, &outcome, outcome.started_unix_secs + 40).expect("finished");
+    }
+}
+
+/// What an outcome began with.
+pub(super) fn begin(
+    outcome: &Outcome,
+    fingerprint: Fingerprint,
+    plan: Option<crate::store::PlanId>,
+) -> Begin {
+    Begin {
+        fingerprint,
+        target: outcome.target.clone(),
+        plan,
+        started_unix_secs: outcome.started_unix_secs,
+        method: outcome.method,
+        asked_secs: outcome.asked_secs,
+        ratio: outcome.ratio,
+        allocated: outcome.allocated,
+        shares: Vec::new(),
+    }
+}
+
+/// What the documents say: every fifth relay shares an address with the next.
+pub(super) fn publication(relays: u32) -> Publication {
+    let facts = |relay: u32| DirectoryFacts {
+        is_listed: true,
+        ed_identity: Some(outcome(relay, 0).target.ed_identity),
+        bandwidth_avg: Some(BytesPerSec::from_mbit(if relay.is_multiple_of(6) {
+            40
+        } else {
+            4000
+        })),
+        ..DirectoryFacts::default()
+    };
+    Publication {
+        now_unix_secs: now(),
+        max_age_secs: crate::publish::v3bw::MAX_FILE_AGE_SECS,
+        consensus_relays: relays.into(),
+        consensus_valid_after_unix_secs: Some(now() - 1800),
+        directory: (0..relays)
+            .map(|relay| (fingerprint(relay), facts(relay)))
+            .collect::<BTreeMap<_, _>>(),
+        groups: (0..relays)
+            .step_by(5)
+            .filter(|relay| relay + 1 < relays)
+            .map(|relay| vec![fingerprint(relay), fingerprint(relay + 1)])
+            .collect(),
+        nicknames: (0..relays)
+            .map(|relay| (fingerprint(relay), format!("relay{relay}")))
+            .collect::<HashMap<_, _>>(),
+        ..Publication::default()
+    }
+}
+
+/// How the coordinator is.
+pub(in crate::watch) fn status(relays: u32) -> Status {
+    let (now, period) = (now(), period());
+    let now_slot =
+        u32::try_from((now - period.start_unix_secs) / u64::from(SLOT_SECS)).expect("a slot");
+    let member = |name: &str, is_up: bool| MemberStatus {
+        name: name.to_owned(),
+        address: "192.0.2.77:9232".to_owned(),
+        identity: "3Vk6w1zQ7cGmQXzS0kJdJq0bV1m2y9Yw0XcVJ3o1b2A".to_owned(),
+        stated_bytes_per_sec: 125_000_000,
+        is_up,
+        version: is_up.then(|| "0.1.0".to_owned()),
+        cores: is_up.then_some(4),
+        clock_ahead_millis: if is_up { 12 } else { -2300 },
+        congestion_control: is_up.then(|| "cubic".to_owned()),
+        disputes: u64::from(!is_up),
+        error: (!is_up).then(|| format!("it did not answer in 10 s {HOSTILE}")),
+    };
+    Status {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        coordinator: "Jq0bV1m2y9Yw0XcVJ3o1b2A3Vk6w1zQ7cGmQXzS0kJd".to_owned(),
+        now_unix_secs: now,
+        started_unix_secs: now - 200_000,
+        period: Some(PeriodStatus {
+            number: period.number,
+            start_unix_secs: period.start_unix_secs,
+            end_unix_secs: period.start_unix_secs + 86_400,
+            slot_secs: SLOT_SECS,
+            slots: period.slots,
+            now_slot,
+            schedule_digest: "ab".repeat(32),
+            consensus_valid_after_unix_secs: period.consensus_valid_after_unix_secs,
+            last_planned_slot: Some(1800),
+            done_unix_secs: Some(now + 5000),
+            coverage: Coverage {
+                planned: u64::from(relays) + 3,
+                left_out: 2,
+                begun: 2,
+                done: u64::from(relays) / 2,
+                retries_left: 3,
+                relays: relays.into(),
+                relays_done: u64::from(relays) / 2,
+                relays_conclusive: u64::from(relays) / 3,
+                verdicts: BTreeMap::from([("conclusive".to_owned(), u64::from(relays) / 3)]),
+                failures: BTreeMap::from([("timeout".to_owned(), 3)]),
+            },
+        }),
+        running: (0..2).map(|relay| running(relay, now_slot)).collect(),
+        team: vec![member("ams1", true), member("fra1", true), member(HOSTILE, false)],
+        network: NetworkStatus {
+            valid_after_unix_secs: Some(now - 1800),
+            relays: relays.into(),
+            described: relays.into(),
+            error: None,
+        },
+        published: Some(PublishedStatus {
+            path: Some("/var/lib/flashflow/v3bw/2026-11-22-19-00-00.v3bw".to_owned()),
+            relays: relays.into(),
+            unix_secs: Some(now - 900),
+            refused: None,
+        }),
+        finished: 4321,
+        failed: vec![("timeout".to_owned(), 17), ("not_supported".to_owned(), 4)],
+        unsaved: 0,
+        problems: vec![Problem {
+            unix_secs: now - 60,
+            text: format!("the measurer is down: {HOSTILE}"),
+        }],
+    }
+}
+
+/// A measurement that goes on.
+fn running(relay: u32, slot: u32) -> RunningStatus {
+    let second = |second: u16| SecondShown {
+        second,
+        measurement_bytes: 30_000_000 + u64::from(second % 5) * 900_000,
+        background_bytes: (second > 0).then_some(2_000_000),
+    };
+    RunningStatus {
+        fingerprint: hex::encode_upper(fingerprint(relay)),
+        nickname: format!("relay{relay}"),
+        slot,
+        started_unix_secs: now() - 14,
+        of_secs: 30,
+        guess_bytes_per_sec: 31_250_000,
+        seconds: (0..12).map(second).collect(),
+    }
+}

@@ -1,0 +1,155 @@
+//! What the daemon says of itself, as one value: the page, the figures and `ff-bwauth status` show it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::store::Coverage;
+
+/// A second of a running measurement.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct SecondShown {
+    /// From 0.
+    pub second: u16,
+    /// Echoed bytes in it.
+    pub measurement_bytes: u64,
+    /// Background bytes counted in it; `None` when the relay has not reported it.
+    pub background_bytes: Option<u64>,
+}
+
+/// How the daemon is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// Of the program.
+    pub version: String,
+    /// The coordinator's identity, in base64.
+    pub coordinator: String,
+    /// When this was so, in seconds since 1970.
+    pub now_unix_secs: u64,
+    /// When the daemon started.
+    pub started_unix_secs: u64,
+    /// The period under way.
+    pub period: Option<PeriodStatus>,
+    /// What is being measured.
+    pub running: Vec<RunningStatus>,
+    /// The team.
+    pub team: Vec<MemberStatus>,
+    /// The network's documents.
+    pub network: NetworkStatus,
+    /// The last bandwidth file.
+    pub published: Option<PublishedStatus>,
+    /// Measurements that this process has finished.
+    pub finished: u64,
+    /// Of these, the failed ones by code.
+    pub failed: Vec<(String, u64)>,
+    /// Results that could not be stored yet.
+    pub unsaved: u64,
+    /// What the operator should know, the newest last.
+    pub problems: Vec<Problem>,
+}
+
+/// The period under way.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PeriodStatus {
+    /// Its number.
+    pub number: u64,
+    /// When it began.
+    pub start_unix_secs: u64,
+    /// When it ends.
+    pub end_unix_secs: u64,
+    /// The length of a slot.
+    pub slot_secs: u32,
+    /// How many slots it has.
+    pub slots: u32,
+    /// The slot that is running.
+    pub now_slot: u32,
+    /// A number that coordinators with the same schedule have in common.
+    pub schedule_digest: String,
+    /// When the consensus that it was planned with became valid.
+    pub consensus_valid_after_unix_secs: u64,
+    /// The last slot of the plan that has something left, if any.
+    pub last_planned_slot: Option<u32>,
+    /// When the plan is done, if all goes well.
+    pub done_unix_secs: Option<u64>,
+    /// How far it is.
+    pub coverage: Coverage,
+}
+
+/// A running measurement.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RunningStatus {
+    /// The relay, in 40 hexadecimal digits.
+    pub fingerprint: String,
+    /// Its nickname.
+    pub nickname: String,
+    /// The slot.
+    pub slot: u32,
+    /// When it began.
+    pub started_unix_secs: u64,
+    /// How many seconds it is to have.
+    pub of_secs: u16,
+    /// What the relay is taken for.
+    pub guess_bytes_per_sec: u64,
+    /// Its seconds so far.
+    pub seconds: Vec<SecondShown>,
+}
+
+/// A measurer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MemberStatus {
+    /// Its name.
+    pub name: String,
+    /// Where it is.
+    pub address: String,
+    /// Its identity, in base64.
+    pub identity: String,
+    /// What its operator says that it carries.
+    pub stated_bytes_per_sec: u64,
+    /// Whether it answered the last time.
+    pub is_up: bool,
+    /// Of its program.
+    pub version: Option<String>,
+    /// The cores that it uses.
+    pub cores: Option<u32>,
+    /// How far its clock is ahead, in milliseconds.
+    pub clock_ahead_millis: i64,
+    /// How its kernel controls congestion.
+    pub congestion_control: Option<String>,
+    /// How often relays have counted less than it.
+    pub disputes: u64,
+    /// Why it is not there.
+    pub error: Option<String>,
+}
+
+/// The network's documents.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NetworkStatus {
+    /// When the last consensus became valid.
+    pub valid_after_unix_secs: Option<u64>,
+    /// Relays in it.
+    pub relays: u64,
+    /// Of these, how many have a descriptor.
+    pub described: u64,
+    /// Why there is no newer one.
+    pub error: Option<String>,
+}
+
+/// The last bandwidth file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PublishedStatus {
+    /// Its path.
+    pub path: Option<String>,
+    /// How many relays are in it.
+    pub relays: u64,
+    /// When it was written.
+    pub unix_secs: Option<u64>,
+    /// Why the last one was not written.
+    pub refused: Option<String>,
+}
+
+/// Something that the operator should know.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Problem {
+    /// When it was noticed.
+    pub unix_secs: u64,
+    /// A sentence.
+    pub text: String,
+}
