@@ -26,4 +26,4 @@ pub mod status;
 pub mod view;
 
 pub use self::core::{Action, Core, Effect};
-pub use self::drive::{Daemon, Handle};
+pub use self::drive::{Daemon, Handle, page};

@@ -7,7 +7,7 @@ use clap::Args;
 /// Options of `network`.
 #[derive(Args, Clone, Debug)]
 pub struct NetworkArgs {
-    /// A configuration in TOML, whose table [network] says which network it is; Tor's if this is not given.
+    /// A configuration in TOML, whose table `network` says which network it is; Tor's if this is not given.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["private_network", "cache"])]
     pub config: Option<PathBuf>,
     /// A private network's directory, of chutney's or tornet's kind: its authorities are asked.

@@ -1,5 +1,6 @@
 //! The loop of the daemon: waits for what happens next and carries out what is decided.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,6 +9,7 @@ use ed25519_dalek::SigningKey;
 use ff_measurer::{key, measurer_id};
 use ff_proto::params::Params;
 use sd_notify::NotifyState;
+use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -23,9 +25,12 @@ use super::status::{SecondShown, Status};
 use crate::measure::{self, Progress};
 use crate::outcome::{Failure, Outcome};
 use crate::period::{Measurer, Team};
+use crate::publish::v3bw::Publication;
+use crate::publish::view::publication;
 use crate::secret;
 use crate::store::{Retention, Store};
 use crate::team::RemoteMeasurer;
+use crate::watch::page;
 
 /// How often the core looks at the clock.
 const TICK: Duration = Duration::from_millis(250);
@@ -39,6 +44,8 @@ const END_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Handle {
     /// How it is, at most a second ago.
     pub status: watch::Receiver<Option<Arc<Status>>>,
+    /// What the network's documents say of relays.
+    pub network: watch::Receiver<Option<Arc<Publication>>>,
     /// What it is asked to do.
     pub actions: mpsc::UnboundedSender<Action>,
 }
@@ -59,6 +66,8 @@ pub struct Daemon {
     sender: mpsc::UnboundedSender<Action>,
     /// Who looks at the status.
     status: watch::Sender<Option<Arc<Status>>>,
+    /// Who looks at the network.
+    network: watch::Sender<Option<Arc<Publication>>>,
     /// The measurements, which end when these are dropped.
     measurements: JoinSet<()>,
     /// The team, to ask it how it is.
@@ -68,6 +77,39 @@ pub struct Daemon {
 /// The time in seconds since 1970.
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+/// Serves the page that the config asks for, if it asks for one, and says where it is.
+///
+/// # Errors
+/// When its address cannot be had.
+pub async fn page(
+    config: &Config,
+    handle: &Handle,
+) -> Result<(Option<SocketAddr>, impl Future<Output = ()> + use<>)> {
+    let listener = match config.watch.listen {
+        Some(addr) => {
+            let failed = || format!("Failed to listen at {addr}, where the page is to be");
+            Some(TcpListener::bind(addr).await.with_context(failed)?)
+        }
+        None => None,
+    };
+    let addr = listener.as_ref().and_then(|listener| listener.local_addr().ok());
+    let options = page::Options {
+        hosts: Vec::new(),
+        figures_per_relay: config.watch.figures_per_relay,
+        publish_dir: Some(config.publish_dir.clone()),
+        rules: Publisher::rules(config),
+        network: Some(handle.network.clone()),
+    };
+    let (live, store) = (handle.status.clone(), config.store());
+    let serving = async move {
+        match listener {
+            Some(listener) => page::serve(listener, live, store, options).await,
+            None => std::future::pending().await,
+        }
+    };
+    Ok((addr, serving))
 }
 
 /// What is the same in all periods.
@@ -127,7 +169,9 @@ impl Daemon {
         let core = Core::new(common, means, rhythm, store, team, now())?;
         let (sender, actions) = mpsc::unbounded_channel();
         let (status, shown) = watch::channel(None);
-        let handle = Handle { status: shown, actions: sender.clone() };
+        let network = watch::Sender::new(None);
+        let handle =
+            Handle { status: shown, network: network.subscribe(), actions: sender.clone() };
         let daemon = Self {
             core,
             source: Source::new(&config.network)?,
@@ -136,6 +180,7 @@ impl Daemon {
             actions,
             sender,
             status,
+            network,
             measurements: JoinSet::new(),
             remotes,
         };
@@ -200,9 +245,13 @@ impl Daemon {
         let sender = self.sender.clone();
         match effect {
             Effect::Refresh => {
-                let source = self.source.clone();
+                let (source, network) = (self.source.clone(), self.network.clone());
                 self.tasks.spawn(async move {
                     let documents = source.refresh().await.map(Arc::new);
+                    if let Ok(view) = &documents {
+                        let publication = publication(&view.consensus, &view.described, now());
+                        network.send_replace(Some(Arc::new(publication)));
+                    }
                     // The loop that listens is the one that drops this task.
                     let _ = sender.send(Action::Documents(documents));
                 });

@@ -29,13 +29,18 @@ impl Publisher {
         Self {
             store: config.store(),
             dir: config.publish_dir.clone(),
-            rules: PublishRules {
-                min_relays: config.publish.min_relays,
-                max_total_factor: config.publish.max_total_factor,
-                max_relay_factor: config.publish.max_relay_factor,
-                ..PublishRules::default()
-            },
+            rules: Self::rules(config),
             dirauth_nickname: config.publish.dirauth_nickname.clone(),
+        }
+    }
+
+    /// By which rules files are written.
+    pub(super) fn rules(config: &Config) -> PublishRules {
+        PublishRules {
+            min_relays: config.publish.min_relays,
+            max_total_factor: config.publish.max_total_factor,
+            max_relay_factor: config.publish.max_relay_factor,
+            ..PublishRules::default()
         }
     }
 

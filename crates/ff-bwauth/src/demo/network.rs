@@ -32,7 +32,7 @@ use self::documents::Documents;
 use crate::cli::NetworkDemo;
 use crate::daemon::config::Config;
 use crate::daemon::status::Status;
-use crate::daemon::{Action, Daemon, Handle};
+use crate::daemon::{self, Action, Daemon, Handle};
 use crate::host::RelayHost;
 use crate::store::{Seconds, Store, StoreError};
 
@@ -113,7 +113,16 @@ impl Network {
             let path = dir.join("bwauth.toml");
             std::fs::write(&path, text)
                 .with_context(|| format!("Failed to write {}", path.display()))?;
-            let (daemon, handle) = Daemon::new(&Config::load(&path)?)?;
+            let config = Config::load(&path)?;
+            let (daemon, handle) = Daemon::new(&config)?;
+            let (addr, page) = daemon::page(&config, &handle).await?;
+            if let Some(addr) = addr {
+                crate::run::note(&format!("bwauth-{}: its page is http://{addr}/", number + 1));
+            }
+            network.tasks.spawn(async move {
+                page.await;
+                Ok(())
+            });
             network.tasks.spawn(daemon.run_until_told());
             network.members.push(Member { dir, handle });
         }
@@ -325,7 +334,7 @@ fn config(
     let (consensus, descriptors) = documents.paths();
     let mut text = format!(
         "key = \"coordinator.key\"\nstate_dir = \"state\"\npublish_dir = \"v3bw\"\n\
-         [network]\nconsensus = {consensus:?}\ndescriptors = [{descriptors:?}]\n\
+         [watch]\nlisten = \"127.0.0.1:0\"\n[network]\nconsensus = {consensus:?}\ndescriptors = [{descriptors:?}]\n\
          [period]\nsecret = \"schedule.secret\"\nlength_secs = {period_secs}\nmeasure_secs = {duration}\n\
          slot_secs = {slot_secs}\nconsensus_lead_secs = 5\nrefresh_secs = 2\n\
          [publish]\nevery_secs = 10\nmax_total_factor = 100.0\nmax_relay_factor = 100.0\n"

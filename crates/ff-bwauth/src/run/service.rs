@@ -11,8 +11,8 @@ use zeroize::Zeroizing;
 
 use super::{note, print};
 use crate::cli::{InitArgs, RunArgs};
-use crate::daemon::Daemon;
 use crate::daemon::config::Config;
+use crate::daemon::{self, Daemon};
 use crate::files::{self, Readers};
 use crate::secret;
 use crate::store::Store;
@@ -77,9 +77,16 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
     // Arti's TLS wants to know whose cryptography it is to use; another part may have said so already.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     runtime.block_on(async {
-        let (daemon, _handle) = Daemon::new(&config)?;
+        let (daemon, handle) = Daemon::new(&config)?;
+        let (addr, page) = daemon::page(&config, &handle).await?;
         note(&format!("ff-bwauth: running, with the store {}", config.store().display()));
-        daemon.run().await
+        if let Some(addr) = addr {
+            note(&format!("ff-bwauth: its page is http://{addr}/"));
+        }
+        tokio::select! {
+            ended = daemon.run() => ended,
+            () = page => anyhow::bail!("the page ended"),
+        }
     })?;
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
     Ok(ExitCode::SUCCESS)

@@ -1,6 +1,4 @@
 //! The page as a client sees it.
 
-mod browser;
 mod http;
 pub(in crate::watch) mod made_up;
-mod size;
