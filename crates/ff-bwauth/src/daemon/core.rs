@@ -17,6 +17,8 @@ use super::view::View;
 use crate::outcome::Outcome;
 use crate::period::timetable::Event;
 use crate::period::{Fingerprint, Relay};
+use crate::publish::v3bw::{NotScheduled, Publication};
+use crate::publish::view::{publication, scheduled};
 use crate::store::{AttemptId, Kind, Period, Store, StoreError, ToPlan};
 use crate::team::TeamMeasurer;
 
@@ -48,7 +50,7 @@ pub enum Action {
     /// A measurement is over.
     Finished(AttemptId, Box<Outcome>),
     /// A bandwidth file has been written, or why not.
-    Published(Result<Publication, String>),
+    Published(Result<Written, String>),
     /// Somebody wants a bandwidth file now.
     PublishNow,
     /// The operator ends it.
@@ -57,7 +59,7 @@ pub enum Action {
 
 /// A bandwidth file that was written.
 #[derive(Clone, Debug, serde::Serialize)]
-pub struct Publication {
+pub struct Written {
     /// Its file.
     pub path: String,
     /// How many relays are in it.
@@ -74,8 +76,8 @@ pub enum Effect {
     Describe(usize),
     /// Measure a relay.
     Measure(Box<Job>),
-    /// Write a bandwidth file.
-    Publish(Arc<View>),
+    /// Write a bandwidth file with what is known of the network.
+    Publish(Box<Publication>),
     /// Stop all measurements; then nothing is left to do.
     End,
 }
@@ -168,7 +170,7 @@ pub struct Core {
     /// Since when a bandwidth file is being written, if one is.
     publishing: Option<u64>,
     /// The last bandwidth file, or why there is none.
-    pub(super) published: Option<Result<Publication, String>>,
+    pub(super) published: Option<Result<Written, String>>,
     /// Why there are no newer documents.
     pub(super) refresh_error: Option<String>,
     /// What the operator should know, the newest last.
@@ -307,10 +309,10 @@ impl Core {
         }
         if self.due.publish <= now
             && is_free(self.publishing, now)
-            && let Some(view) = self.views.last()
+            && let Some(publication) = self.publication(now)
         {
             (self.publishing, self.due.publish) = (Some(now), now + self.rhythm.publish_secs);
-            effects.push(Effect::Publish(view.clone()));
+            effects.push(Effect::Publish(Box::new(publication)));
         }
         if self.due.retain <= now {
             self.due.retain = now + 3600;
@@ -532,6 +534,24 @@ impl Core {
         let rows = course.take(event);
         self.store.add_to_plan(course.number, &rows)?;
         Ok(())
+    }
+
+    /// What a bandwidth file is made with beside the results; `None` as long as there is no consensus.
+    #[must_use]
+    pub fn publication(&self, now: u64) -> Option<Publication> {
+        let view = self.views.last()?;
+        let mut publication = publication(&view.consensus, &view.described, now);
+        publication.generator_started_unix_secs = Some(self.started);
+        let Some(course) = &self.course else { return Some(publication) };
+        let (schedule, relays) = (course.timetable.schedule(), course.timetable.relays());
+        let name = |&relay: &u32| relays[relay as usize].fingerprint;
+        publication.groups = scheduled(schedule, relays);
+        let no_room: Vec<u32> = schedule.without_room().collect();
+        let no_room = no_room.iter().map(|relay| (name(relay), NotScheduled::NoRoom));
+        let too_fast = schedule.too_fast().iter();
+        let too_fast = too_fast.map(|short| (name(&short.relay), NotScheduled::TooFast));
+        publication.not_scheduled = no_room.chain(too_fast).collect();
+        Some(publication)
     }
 
     /// Tells the operator something: once, as long as it is the last thing that was told.

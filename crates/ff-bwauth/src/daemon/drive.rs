@@ -26,7 +26,6 @@ use crate::measure::{self, Progress};
 use crate::outcome::{Failure, Outcome};
 use crate::period::{Measurer, Team};
 use crate::publish::v3bw::Publication;
-use crate::publish::view::publication;
 use crate::secret;
 use crate::store::{Retention, Store};
 use crate::team::RemoteMeasurer;
@@ -213,6 +212,7 @@ impl Daemon {
                 Some(action) = self.actions.recv() => action,
             };
             let is_tick = matches!(action, Action::Tick);
+            let is_network = matches!(action, Action::Documents(Ok(_)));
             let effects = self.core.apply(action, now());
             for effect in effects {
                 if matches!(effect, Effect::End) {
@@ -222,6 +222,9 @@ impl Daemon {
             }
             if is_tick {
                 self.show();
+            }
+            if is_network {
+                self.network.send_replace(self.core.publication(now()).map(Arc::new));
             }
             while self.tasks.try_join_next().is_some() {}
             while self.measurements.try_join_next().is_some() {}
@@ -245,13 +248,9 @@ impl Daemon {
         let sender = self.sender.clone();
         match effect {
             Effect::Refresh => {
-                let (source, network) = (self.source.clone(), self.network.clone());
+                let source = self.source.clone();
                 self.tasks.spawn(async move {
                     let documents = source.refresh().await.map(Arc::new);
-                    if let Ok(view) = &documents {
-                        let publication = publication(&view.consensus, &view.described, now());
-                        network.send_replace(Some(Arc::new(publication)));
-                    }
                     // The loop that listens is the one that drops this task.
                     let _ = sender.send(Action::Documents(documents));
                 });
@@ -265,10 +264,10 @@ impl Daemon {
                 });
             }
             Effect::Measure(job) => _ = self.measurements.spawn(carry_out(*job, sender)),
-            Effect::Publish(view) => {
+            Effect::Publish(network) => {
                 let publisher = self.publisher.clone();
                 self.tasks.spawn_blocking(move || {
-                    let _ = sender.send(Action::Published(publisher.publish(&view, now())));
+                    let _ = sender.send(Action::Published(publisher.publish(*network)));
                 });
             }
             Effect::End => {}

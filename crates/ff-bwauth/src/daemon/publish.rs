@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 
 use super::config::Config;
-use super::core::Publication;
-use super::view::View;
-use crate::publish::view::publication;
+use super::core::Written;
+use crate::publish::v3bw::Publication;
 use crate::publish::{PublishRules, publish};
 use crate::store::{Seconds, Store, StoreError};
 
@@ -44,11 +43,12 @@ impl Publisher {
         }
     }
 
-    /// Writes a file of what has been measured in this network.
+    /// Writes a file of what has been measured, with what is known of the network.
     ///
     /// # Errors
     /// A sentence that says why there is none; the file before stays.
-    pub(super) fn publish(&self, view: &View, now: u64) -> Result<Publication, String> {
+    pub(super) fn publish(&self, mut network: Publication) -> Result<Written, String> {
+        let now = network.now_unix_secs;
         let reader = Store::open_read_only(&self.store).map_err(|error| error.to_string())?;
         let mut outcomes = Vec::new();
         let since = now.saturating_sub(self.rules.max_age_secs);
@@ -58,13 +58,12 @@ impl Publisher {
                 Ok(())
             })
             .map_err(|error| error.to_string())?;
-        let mut publication = publication(&view.consensus, &view.described, now);
-        publication.dirauth_nickname.clone_from(&self.dirauth_nickname);
+        network.dirauth_nickname.clone_from(&self.dirauth_nickname);
         std::fs::create_dir_all(&self.dir)
             .map_err(|error| format!("{}: {error}", self.dir.display()))?;
-        let published = publish(&self.dir, &self.rules, &outcomes, publication);
+        let published = publish(&self.dir, &self.rules, &outcomes, network);
         let published = published.map_err(|error| error.to_string())?;
-        Ok(Publication {
+        Ok(Written {
             path: published.path.display().to_string(),
             relays: published.prepared.file.relays().len() as u64,
             unix_secs: now,

@@ -2,7 +2,7 @@
 
 use ff_proto::units::BytesPerSec;
 
-use super::core::{Core, Publication};
+use super::core::{Core, Written};
 use crate::period::Fingerprint;
 use crate::store::StoreError;
 
@@ -123,8 +123,8 @@ impl From<&super::core::Member> for MemberStatus {
     }
 }
 
-impl From<&Result<Publication, String>> for PublishedStatus {
-    fn from(published: &Result<Publication, String>) -> Self {
+impl From<&Result<Written, String>> for PublishedStatus {
+    fn from(published: &Result<Written, String>) -> Self {
         match published {
             Ok(file) => Self {
                 path: Some(file.path.clone()),
