@@ -12,6 +12,7 @@ mod fuzz;
 mod options;
 mod rules;
 mod saturated;
+mod service;
 mod support;
 mod trace;
 mod votes;

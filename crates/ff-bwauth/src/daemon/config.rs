@@ -67,13 +67,25 @@ impl Default for Watch {
 }
 
 /// The table `network`: where its documents come from.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
+#[derive(Clone, Debug)]
 pub enum Network {
     /// Files that somebody else keeps up to date.
     Files(Files),
     /// The directory authorities.
     Live(LiveConfig),
+}
+
+impl<'de> Deserialize<'de> for Network {
+    /// A table that names a consensus is about files. An untagged enumeration would not say what is wrong.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let table = toml::Table::deserialize(deserializer)?;
+        let read = if table.contains_key("consensus") {
+            table.try_into().map(Self::Files)
+        } else {
+            table.try_into().map(Self::Live)
+        };
+        read.map_err(|error: toml::de::Error| D::Error::custom(error.message()))
+    }
 }
 
 /// Documents on disk.
