@@ -10,6 +10,7 @@ use ff_proto::cell::{
 };
 use ff_proto::ids::{CryptoKind, MeasurementId};
 use ff_proto::msg::{ErrCode, MeasParams, MeasurerGrant, Msg};
+use ff_proto::session::SessionFailure;
 use ff_proto::session::coordinator::CoordinatorLink;
 use ff_proto::session::measurer::{LinkSecrets, Opening, OpeningLink};
 use ff_proto::units::MonoTime;
@@ -55,12 +56,13 @@ fn request_for(
     asked.expect("a request").1
 }
 
-/// A link of a measurement, its circuit open and six echo cells on it.
+/// A link of a measurement, its circuit open and six echo cells on it; `None` if the relay has just ended the
+/// measurement.
 async fn echoing(
     relay: &TestRelay,
     measurement: MeasurementId,
     measurer: &SigningKey,
-) -> ControlLink {
+) -> Option<ControlLink> {
     let mut link = open(relay).await;
     let secrets = LinkSecrets {
         ephemeral: rand::random(),
@@ -73,13 +75,17 @@ async fn echoing(
     let answer = timeout(PATIENCE, link.recv_cell()).await.expect("in time").expect("an answer");
     let OwnedCell { circ_id, command, body } = &answer;
     let cell = CellRef { circ_id: *circ_id, command: *command, body, wire_len: CELL_LEN };
-    let Ok(Opening::Open(mut circuit)) = opening.handle(cell) else {
-        panic!("no MEAS_CREATED but {answer:?}");
+    let mut circuit = match opening.handle(cell) {
+        Ok(Opening::Open(circuit)) => circuit,
+        Err(SessionFailure::Refused(error)) if error.code == ErrCode::UNKNOWN_MEASUREMENT => {
+            return None;
+        }
+        _ => panic!("no MEAS_CREATED but {answer:?}"),
     };
     let mut cells = [[0; CELL_LEN]; 6];
     cells.iter_mut().for_each(|cell| circuit.write(cell));
     link.send_cells(cells.as_flattened()).await.expect("sent");
-    link
+    Some(link)
 }
 
 /// Has a measurement whose links come and go, one at a time, until the relay ends it. Returns with
@@ -96,7 +102,11 @@ pub(crate) async fn come_and_go(relay: &TestRelay, coordinator: &SigningKey) -> 
         let mut last = None;
         loop {
             // The one before is closed when the next is open.
-            drop(last.replace(echoing(relay, measurement, &measurer).await));
+            let Some(next) = echoing(relay, measurement, &measurer).await else {
+                // The coordinator's link says why.
+                std::future::pending().await
+            };
+            drop(last.replace(next));
             count += 1;
             tokio::time::sleep(Duration::from_millis(100)).await;
         }

@@ -15,8 +15,16 @@ const MAX_PID_LEN: u64 = 20;
 /// The file stays when it ends: whoever removed it could remove the next process' lock.
 #[derive(Debug)]
 pub(super) struct Lock {
-    /// The locked file; the lock ends with it.
-    _file: File,
+    /// The locked file.
+    file: File,
+}
+
+impl Drop for Lock {
+    /// To close the file would not be enough while a program that was just started still has a copy of it.
+    fn drop(&mut self) {
+        // If it fails, the lock ends with the file.
+        let _ = self.file.unlock();
+    }
 }
 
 impl Lock {
@@ -40,7 +48,7 @@ impl Lock {
         }
         let write = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
         write.map_err(error::io("be written", &beside))?;
-        Ok(Self { _file: file })
+        Ok(Self { file })
     }
 }
 
