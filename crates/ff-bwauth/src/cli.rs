@@ -9,6 +9,8 @@ mod schedule;
 mod service;
 mod transit;
 mod v3bw;
+#[cfg(feature = "demo")]
+mod watch;
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -30,6 +32,8 @@ pub use self::schedule::ScheduleArgs;
 pub use self::service::{InitArgs, RunArgs};
 pub use self::transit::TransitArgs;
 pub use self::v3bw::{ScalingName, V3bw, WriteArgs};
+#[cfg(feature = "demo")]
+pub use self::watch::{DoctorArgs, ExplainArgs, StatusArgs};
 
 /// What tor accepts as the BandwidthRate of a relay, in bytes per second: or.h,
 /// RELAY_REQUIRED_MIN_BANDWIDTH and ROUTER_MAX_DECLARED_BANDWIDTH.
@@ -70,6 +74,8 @@ impl Cli {
             Command::V3bw(_) => Ok(()),
             #[cfg(feature = "demo")]
             Command::Init(_) | Command::Run(_) => Ok(()),
+            #[cfg(feature = "demo")]
+            Command::Status(_) | Command::Explain(_) | Command::Doctor(_) => Ok(()),
         }
     }
 }
@@ -138,6 +144,26 @@ pub enum Command {
     /// Look at bandwidth files, ours and others'.
     #[command(subcommand)]
     V3bw(V3bw),
+    /// Say how the coordinator is: team, period, coverage, failures, and when it is done.
+    ///
+    /// It asks the page of the coordinator that runs. Exit status 0 if all is well, 1 if no coordinator runs (then
+    /// what its store knows is shown), 3 if there are problems; these are on standard error.
+    #[cfg(feature = "demo")]
+    Status(StatusArgs),
+    /// Explain a relay's number in the bandwidth file: every step from its seconds to bw=, or why there is none.
+    ///
+    /// It is for the relay's operator to read. It is made of the store, of the last consensus that the
+    /// coordinator has kept, and of the last bandwidth file; the coordinator need not run. Exit status 1 if there
+    /// is no such relay, or more than one.
+    #[cfg(feature = "demo")]
+    Explain(ExplainArgs),
+    /// Look for what is wrong with this machine, the files and the team, and say what to do.
+    ///
+    /// Clock, kernel, file descriptors, keys, store, disk, the directory of the bandwidth files, the page's port,
+    /// the consensus, every measurer. Exit status 0 if all is well, 1 if something is bad, 3 if something could be
+    /// better.
+    #[cfg(feature = "demo")]
+    Doctor(DoctorArgs),
 }
 
 /// Options that both ways of measuring have.

@@ -1,11 +1,14 @@
 //! Carries out a command: measures, writes the files, prints, and chooses the exit status.
 
 mod bandwidth_file;
+mod doctor;
 mod documents;
+mod explain;
 mod export;
 mod network;
 mod schedule;
 mod service;
+mod status;
 
 use std::fs;
 use std::io::Write;
@@ -45,10 +48,7 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
     let prints_outcome = match &cli.command {
         Command::Demo(options) => options.common.json && !options.network,
         Command::Measure(options) => options.common.json,
-        Command::Network(_) => false,
-        Command::Schedule(_) | Command::V3bw(_) => false,
-        Command::Export(_) => false,
-        Command::Init(_) | Command::Run(_) => false,
+        _ => false,
     };
     let result = run_command(cli);
     if let Err(error) = &result
@@ -85,6 +85,9 @@ fn run_command(cli: &Cli) -> Result<ExitCode> {
         Command::V3bw(command) => bandwidth_file::run(command),
         Command::Init(options) => service::init(options),
         Command::Run(options) => service::run(options),
+        Command::Status(options) => status::run(options),
+        Command::Explain(options) => explain::run(options),
+        Command::Doctor(options) => runtime.block_on(doctor::run(options)),
     }
 }
 
@@ -224,7 +227,7 @@ fn write_files(
 /// Writes the bandwidth file of the one relay. With an unknown number of relays in the consensus
 /// its line says `vote=0`.
 fn publish(dir: &Path, outcome: &Outcome, consensus_relays: u64) -> Result<PathBuf> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let now = now_unix_secs();
     let publication = Publication {
         now_unix_secs: now,
         max_age_secs: MAX_FILE_AGE_SECS,
@@ -235,6 +238,11 @@ fn publish(dir: &Path, outcome: &Outcome, consensus_relays: u64) -> Result<PathB
     let file = BandwidthFile::from_outcomes(std::slice::from_ref(outcome), &publication)?;
     Shelf::open(dir)?.place(&file)?;
     Ok(dir.join(LATEST))
+}
+
+/// Now, in seconds since 1970.
+fn now_unix_secs() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
 /// Tells the user something on standard error.

@@ -5,13 +5,20 @@
 //!                                            └─▶ figures: /metrics
 //!   store, read only ─▶ page::pool ──────────┬─▶ page: slots, capacities, failures, relays
 //!   consensus, last bandwidth file ──────────┴─▶ explain::Explanation ─▶ page, `ff-bwauth explain`
+//!   /status.json ─▶ client ─▶ summary ─▶ `ff-bwauth status`     config, this host ─▶ doctor
 //! ```
 //!
 //! Nothing here changes anything: the page has no button, and the store is opened to be read.
 
 mod chart;
+pub mod client;
+#[cfg(feature = "demo")]
+pub mod doctor;
+#[cfg(feature = "demo")]
+pub mod documents;
 pub mod explain;
 mod figures;
 pub mod meaning;
 pub mod page;
 pub mod status;
+pub mod summary;

@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
@@ -22,7 +21,7 @@ use crate::publish::v3bw::read::{Reading, Severity};
 pub(super) fn run(command: &V3bw) -> Result<ExitCode> {
     match command {
         V3bw::Check { files, now, json } => {
-            let now = now.unwrap_or_else(now_unix_secs);
+            let now = now.unwrap_or_else(super::now_unix_secs);
             let mut is_good = true;
             for file in files {
                 let reading = match read(file, now) {
@@ -49,11 +48,6 @@ pub(super) fn run(command: &V3bw) -> Result<ExitCode> {
         }
         V3bw::Write(args) => write::run(args),
     }
-}
-
-/// The time.
-fn now_unix_secs() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
 /// Reads a file.

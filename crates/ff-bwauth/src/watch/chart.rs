@@ -3,7 +3,7 @@
 
 use plotters::prelude::*;
 
-use crate::publish::report::chart::{DrawingError, FONT, GRID, MEASUREMENT, TEXT};
+use crate::publish::report::chart::{DrawingError, FONT, GRID, MEASUREMENT, TEXT, short};
 
 /// Width and height of a drawing; the page scales it.
 const SIZE: (u32, u32) = (720, 320);
@@ -124,9 +124,9 @@ fn draw(
             .axis_style(TEXT)
             .x_desc("capacity in Mbit/s (logarithmic)")
             .y_desc(unit)
-            .x_labels(8)
+            .x_labels(5)
             .y_labels(6)
-            .x_label_formatter(&|log| mbit(10_f64.powf(*log)))
+            .x_label_formatter(&|log| short(10_f64.powf(*log)))
             .y_label_formatter(&label)
             .axis_desc_style((FONT, 16).into_font().color(&TEXT))
             .label_style((FONT, 15).into_font().color(&TEXT))

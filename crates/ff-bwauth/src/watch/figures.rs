@@ -60,6 +60,15 @@ impl Surroundings {
     }
 }
 
+#[cfg(feature = "demo")]
+impl Surroundings {
+    /// Memory of the machine that is free, or can be, in bytes.
+    pub(super) fn available_bytes() -> Option<u64> {
+        use procfs::Current;
+        procfs::Meminfo::current().ok()?.mem_available
+    }
+}
+
 /// The figures as text.
 ///
 /// # Errors

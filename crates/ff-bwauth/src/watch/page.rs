@@ -25,6 +25,7 @@ mod slots;
 mod team;
 pub(super) mod text;
 
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -50,8 +51,8 @@ pub type Live = watch::Receiver<Option<Arc<Status>>>;
 
 /// Streams of events at once: open pages, each of which costs a connection.
 const MAX_STREAMS: usize = 16;
-/// How long what is summed up over the whole store is shown again.
-const SUM_SHOWN: Duration = Duration::from_secs(10);
+/// How long the failures are shown again.
+const FAILURES_SHOWN: Duration = Duration::from_secs(10);
 /// How long the map of slots is shown again.
 const MAP_SHOWN: Duration = Duration::from_secs(1);
 
@@ -92,8 +93,16 @@ struct Site {
 ///
 /// The store need not be there yet.
 pub async fn serve(listener: TcpListener, live: Live, store: PathBuf, options: Options) {
-    let router = router(Arc::new(Site::new(live, store, options)));
-    connection::serve(listener, router, Deadlines::default()).await;
+    run(listener, Arc::new(Site::new(live, store, options)), Deadlines::default()).await;
+}
+
+/// Answers, and keeps at hand what takes long.
+async fn run(listener: TcpListener, site: Arc<Site>, deadlines: Deadlines) -> Infallible {
+    let keeping = Arc::clone(&site);
+    tokio::select! {
+        never = connection::serve(listener, router(site), deadlines) => never,
+        never = capacities::keep(&keeping) => never,
+    }
 }
 
 impl Site {
@@ -105,8 +114,8 @@ impl Site {
             options,
             streams: Arc::new(Semaphore::new(MAX_STREAMS)),
             map: Cached::new(MAP_SHOWN),
-            capacities: Cached::new(SUM_SHOWN),
-            failures: Cached::new(SUM_SHOWN),
+            capacities: Cached::new(capacities::SHOWN),
+            failures: Cached::new(FAILURES_SHOWN),
         }
     }
 }
@@ -180,7 +189,7 @@ async fn not_found(State(site): State<Arc<Site>>, uri: Uri) -> Response {
 }
 
 /// The time.
-fn now() -> u64 {
+pub(in crate::watch) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 

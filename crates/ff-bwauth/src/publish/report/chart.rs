@@ -228,7 +228,7 @@ fn is_cut_off(outcome: &Outcome) -> bool {
 }
 
 /// A label as short as the number allows.
-fn short(mbit: f64) -> String {
+pub(crate) fn short(mbit: f64) -> String {
     format!("{mbit:.3}").trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 

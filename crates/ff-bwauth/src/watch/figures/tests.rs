@@ -64,3 +64,33 @@ fn without_a_status_there_is_what_the_system_says() {
     assert!(here.files.is_some_and(|(open, most)| 0 < open && open < most), "{here:?}");
     assert_eq!((here.store_bytes, here.published_unix_secs), (None, None));
 }
+
+/// Words of a text that are names of figures.
+fn named(text: &str) -> BTreeSet<&str> {
+    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    words.filter(|word| word.starts_with("flashflow_")).collect()
+}
+
+#[test]
+fn rules_and_dashboard_name_only_what_there_is() {
+    let text = made_up();
+    let exist = names(&text);
+    let alerts = include_str!("../../../../../doc/alerts.yml");
+    let dashboard = include_str!("../../../../../doc/grafana.json");
+    for (file, least) in [(alerts, 15), (dashboard, 20)] {
+        let missing: Vec<_> = named(file).difference(&exist).copied().collect();
+        assert!(missing.is_empty(), "{missing:?} are not in /metrics");
+        assert!(named(file).len() >= least, "{:?}", named(file));
+    }
+    // Labels that are picked by value are of values that exist.
+    let codes: BTreeSet<_> = FailureKind::ALL.iter().map(|kind| kind.code()).collect();
+    let picked = alerts
+        .split("code")
+        .flat_map(|behind| behind.split('"').nth(1))
+        .filter(|words| words.contains('|'));
+    for code in picked.flat_map(|words| words.split('|')) {
+        assert!(codes.contains(code), "{code}");
+    }
+    let json: serde_json::Value = serde_json::from_str(dashboard).expect("JSON");
+    assert!(json["panels"].as_array().is_some_and(|panels| panels.len() > 10));
+}

@@ -152,4 +152,9 @@ impl<T> Cached<T> {
         *kept = Some((Instant::now(), of, Arc::clone(&value)));
         Ok(value)
     }
+
+    /// Keeps what was made of `of` beside, while others were shown what there was.
+    pub(super) async fn put(&self, of: u64, value: T) {
+        *self.kept.lock().await = Some((Instant::now(), of, Arc::new(value)));
+    }
 }

@@ -154,7 +154,12 @@ impl Map {
             (legend())
             table.map {
                 caption.hidden { "What became of each slot" }
-                thead.hidden { tr { th scope="col" { "From" } th scope="col" { "Slots" } th scope="col" { "Sum" } } }
+                colgroup { col.from {} col {} col.sum {} }
+                thead { tr {
+                    th scope="col" { span.hidden { "From" } }
+                    th scope="col" { span.hidden { "Slots" } }
+                    th.sum scope="col" { span.hidden { "Sum" } }
+                } }
                 tbody {
                     @for row in self.slots.chunks(per_row) {
                         (row_html(row, period, per_row, now_slot))
@@ -207,14 +212,15 @@ fn row_html(row: &[SlotCount], period: &Period, per_row: usize, now_slot: u32) -
 /// The cells of a row: from, to, and what they are. Only empty ones are joined.
 fn runs(row: &[SlotCount], now_slot: u32) -> Vec<(usize, usize, State)> {
     let mut runs: Vec<(usize, usize, State)> = Vec::new();
+    let mut is_open = false;
     for (index, slot) in row.iter().enumerate() {
         let state = State::of(slot, now_slot);
+        let joins = state == State::Empty && slot.slot != now_slot;
         match runs.last_mut() {
-            Some((_, end, State::Empty)) if state == State::Empty && slot.slot != now_slot => {
-                *end = index + 1
-            }
+            Some((_, end, _)) if joins && is_open => *end = index + 1,
             _ => runs.push((index, index + 1, state)),
         }
+        is_open = joins;
     }
     runs
 }
@@ -284,7 +290,8 @@ mod tests {
                 (0, 2, State::Empty),
                 (2, 3, State::Conclusive),
                 (3, 4, State::Empty),
-                (4, 6, State::Empty)
+                (4, 5, State::Empty),
+                (5, 6, State::Empty)
             ]
         );
         assert_eq!(sum(&slots), "1 of 1 done");

@@ -42,9 +42,9 @@ pub(super) fn live(site: &Site) -> Markup {
             div.wide {
                 table {
                     thead { tr {
-                        th scope="col" { "Measurer" } th scope="col" { "State" } th scope="col" { "Version" }
+                        th scope="col" { "Measurer, its address and key" } th scope="col" { "State" } th scope="col" { "Version" }
                         th.n scope="col" { "Stated capacity" } th.n scope="col" { "Cores" } th.n scope="col" { "Clock" }
-                        th scope="col" { "Congestion control" } th.n scope="col" { "Disputes" } th scope="col" { "Where, and its key" }
+                        th scope="col" { "Congestion control" } th.n scope="col" { "Disputes" }
                     } }
                     tbody { @for member in &status.team { (row(member)) } }
                 }
@@ -62,8 +62,11 @@ fn row(member: &MemberStatus) -> Markup {
     let is_off = member.clock_ahead_millis.unsigned_abs() > CLOCK_OFF_MILLIS;
     html! {
         tr {
-            th scope="row" { (shown(&member.name)) }
-            td {
+            th.who scope="row" {
+                (shown(&member.name))
+                span.small { (shown(&member.address)) br; code { (shown(&member.identity)) } }
+            }
+            td.why {
                 @if member.is_up { span.good { "up" } } @else { strong.bad { "down" } }
                 @if let Some(error) = &member.error { ": " (shown(error)) }
             }
@@ -73,7 +76,6 @@ fn row(member: &MemberStatus) -> Markup {
             td.n.bad[is_off] { (format!("{:+} ms", member.clock_ahead_millis)) @if is_off { " (off)" } }
             td { (shown(member.congestion_control.as_deref().unwrap_or("-"))) }
             td.n.bad[member.disputes > 0] { (member.disputes) }
-            td { (shown(&member.address)) br; code { (shown(&member.identity)) } }
         }
     }
 }

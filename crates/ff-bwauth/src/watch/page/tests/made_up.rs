@@ -13,21 +13,21 @@ use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use super::super::{Options, Site, now, router};
+use super::super::{Options, Site, now, run};
 use crate::outcome::{
     CellCounts, CpuSeconds, Failure, Method, Outcome, RoundTrip, SocketCounts, TargetInfo,
 };
 use crate::period::Fingerprint;
 use crate::publish::v3bw::{DirectoryFacts, Publication};
 use crate::store::{Begin, Coverage, Kind, Period, Store, ToPlan};
-use crate::watch::page::connection::{self, Deadlines};
+use crate::watch::page::connection::Deadlines;
 use crate::watch::status::{
     MemberStatus, NetworkStatus, PeriodStatus, Problem, PublishedStatus, RunningStatus,
     SecondShown, Status,
 };
 
 /// A text that does harm where it is taken for markup.
-pub(super) const HOSTILE: &str =
+pub(in crate::watch) const HOSTILE: &str =
     "<script>document.title='owned'</script>\"'><img src=x onerror=alert(1)>\u{202e}";
 /// Seconds of a slot.
 const SLOT_SECS: u32 = 45;
@@ -74,11 +74,22 @@ impl Served {
             figures_per_relay: true,
             ..Options::default()
         };
-        let router = router(Arc::new(Site::new(live, store.to_owned(), options)));
+        let site = Arc::new(Site::new(live, store.to_owned(), options));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let addr = listener.local_addr().expect("an address");
-        tokio::spawn(connection::serve(listener, router, deadlines));
+        tokio::spawn(run(listener, site, deadlines));
         Self { dir, addr, status }
+    }
+}
+
+impl Served {
+    /// Says that all is as it was, a moment later.
+    pub(super) fn renew(&self) {
+        self.status.send_modify(|status| {
+            if let Some(status) = status {
+                Arc::make_mut(status).now_unix_secs = now();
+            }
+        });
     }
 }
 
@@ -174,7 +185,7 @@ pub(super) fn period() -> Period {
 
 /// Stores a period whose relays are planned all over the day; those before now have been measured, and all
 /// have been yesterday, too.
-pub(super) fn fill(path: &Path, relays: u32) {
+pub(in crate::watch) fn fill(path: &Path, relays: u32) {
     let mut store = Store::open(path, [7; 32]).expect("a store");
     let period = period();
     let now_slot =

@@ -1,0 +1,47 @@
+//! What `status`, `explain` and `doctor` take.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// Where the packages have the config.
+const CONFIG: &str = "/etc/flashflow/bwauth.toml";
+
+/// Options of `status`.
+#[derive(Args, Clone, Debug)]
+pub struct StatusArgs {
+    /// The coordinator's config, which says where its page and its store are.
+    #[arg(long, value_name = "FILE", default_value = CONFIG)]
+    pub config: PathBuf,
+    /// Where the page is, as in http://127.0.0.1:9231; then no config is read.
+    #[arg(long, value_name = "URL", conflicts_with = "config")]
+    pub page: Option<String>,
+    /// Print one JSON object: is_running, problems, and status or what the store remembers.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `explain`.
+#[derive(Args, Clone, Debug)]
+pub struct ExplainArgs {
+    /// The relay: its fingerprint, or how its nickname begins if only one begins so.
+    #[arg(value_name = "FINGERPRINT|NICKNAME")]
+    pub relay: String,
+    /// The coordinator's config.
+    #[arg(long, value_name = "FILE", default_value = CONFIG)]
+    pub config: PathBuf,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `doctor`.
+#[derive(Args, Clone, Debug)]
+pub struct DoctorArgs {
+    /// The coordinator's config.
+    #[arg(long, value_name = "FILE", default_value = CONFIG)]
+    pub config: PathBuf,
+    /// Print a JSON object a line for each look.
+    #[arg(long)]
+    pub json: bool,
+}

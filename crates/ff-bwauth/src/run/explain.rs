@@ -1,0 +1,98 @@
+//! The command `explain`.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::thread;
+
+use anyhow::{Result, anyhow, bail};
+
+use super::{note, now_unix_secs, print};
+use crate::cli::ExplainArgs;
+use crate::daemon::config::Config;
+use crate::network::consensus::Consensus;
+use crate::period::Fingerprint;
+use crate::publish::view::publication;
+use crate::publish::{PublishRules, Shelf};
+use crate::store::{Reader, Store};
+use crate::watch::documents;
+use crate::watch::explain::{Explanation, fingerprint};
+
+/// Relays of one name that are listed at most.
+const MOST: u32 = 20;
+
+/// Carries the command out.
+///
+/// # Errors
+/// When the store, the documents or the last file cannot be read, and when it is not clear which relay is meant.
+pub(super) fn run(options: &ExplainArgs) -> Result<ExitCode> {
+    let config = Config::load(&options.config)?;
+    let now = now_unix_secs();
+    let (consensus, described) = thread::scope(|scope| {
+        let consensus = scope.spawn(|| documents::consensus(&config.network));
+        let described = documents::descriptors(&config.network);
+        let consensus = consensus.join().unwrap_or_else(|_| Err("reading it failed".to_owned()));
+        (consensus, described)
+    });
+    let consensus = consensus.map_err(|error| anyhow!("the last consensus: {error}"))?;
+    let described = described.unwrap_or_else(|error| {
+        // Without them there are no operators' limits and no families; all else can be said.
+        note(&format!("ff-bwauth: without descriptors: {error}"));
+        std::collections::HashMap::default()
+    });
+    let reader = Store::open_read_only(&config.store())?;
+    let relay = find(&options.relay, &consensus, &reader)?;
+    let rules = PublishRules {
+        max_relay_factor: config.publish.max_relay_factor,
+        ..PublishRules::default()
+    };
+    let shelf = shelf(&config.publish_dir);
+    let last = shelf.as_ref().and_then(Shelf::last);
+    let network = publication(&consensus, &described, now);
+    let explanation = Explanation::of(&reader, &network, &rules, last, &relay)?;
+    print(&if options.json {
+        format!("{}\n", serde_json::to_string(&explanation)?)
+    } else {
+        explanation.to_string()
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The directory of bandwidth files, if it can be looked at.
+fn shelf(dir: &Path) -> Option<Shelf> {
+    if !dir.is_dir() {
+        return None;
+    }
+    Shelf::open(dir)
+        .map_err(|error| note(&format!("ff-bwauth: without the last bandwidth file: {error}")))
+        .ok()
+}
+
+/// The relay that a text means.
+fn find(text: &str, consensus: &Consensus, reader: &Reader) -> Result<Fingerprint> {
+    if let Some(relay) = fingerprint(text) {
+        return Ok(relay);
+    }
+    let named = consensus.relays.iter().filter(|relay| relay.nickname.eq_ignore_ascii_case(text));
+    let mut found: Vec<_> =
+        named.map(|relay| (relay.fingerprint, Some(relay.nickname.clone()))).collect();
+    if found.is_empty() {
+        found.extend(
+            reader.find(text, MOST)?.into_iter().map(|known| (known.fingerprint, known.nickname)),
+        );
+    }
+    match &found[..] {
+        [(relay, _)] => Ok(*relay),
+        [] => bail!("no relay in the consensus or the store is called {text:?}"),
+        many => {
+            let line = |(relay, name): &(Fingerprint, Option<String>)| {
+                let name = name.as_deref().unwrap_or("-").escape_debug().to_string();
+                format!("\n  {} {name}", hex::encode_upper(relay))
+            };
+            let lines: String = many.iter().take(MOST as usize).map(line).collect();
+            bail!(
+                "{} relays are called {text:?} or begin so; give a fingerprint:{lines}",
+                many.len()
+            )
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The command `status`.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use serde_json::json;
+
+use super::{note, now_unix_secs, print};
+use crate::cli::StatusArgs;
+use crate::daemon::config::Config;
+use crate::store::Store;
+use crate::watch::client::{self, AskError};
+use crate::watch::status::Status;
+use crate::watch::summary::{Remembered, Shown, wrong};
+
+/// No coordinator runs.
+const NOT_RUNNING: u8 = 1;
+/// It runs, and something is wrong.
+const PROBLEMS: u8 = 3;
+
+/// Carries the command out.
+///
+/// # Errors
+/// When the config cannot be read, or what answers is no coordinator.
+pub(super) fn run(options: &StatusArgs) -> Result<ExitCode> {
+    let config = match &options.page {
+        Some(_) => None,
+        None => Some(Config::load(&options.config)?),
+    };
+    let listen = || config.as_ref()?.watch.listen.map(|address| format!("http://{address}"));
+    let Some(page) = options.page.clone().or_else(listen) else {
+        anyhow::bail!("the config has no page to ask: set watch.listen");
+    };
+    match client::status(&page) {
+        Ok(status) => running(&status, options.json),
+        Err(error @ AskError::NotRunning { .. }) => {
+            not_running(&error, config.as_ref(), options.json)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// It runs.
+fn running(status: &Status, is_json: bool) -> Result<ExitCode> {
+    let problems = wrong(status, now_unix_secs());
+    print(&if is_json {
+        let json = json!({ "is_running": true, "problems": problems, "status": status });
+        format!("{json}\n")
+    } else {
+        Shown(status).to_string()
+    })?;
+    for problem in &problems {
+        note(&format!("ff-bwauth: {problem}"));
+    }
+    Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(PROBLEMS) })
+}
+
+/// It does not run: what the store knows is all there is.
+fn not_running(error: &AskError, config: Option<&Config>, is_json: bool) -> Result<ExitCode> {
+    note(&format!("ff-bwauth: {error}"));
+    let known = config.map(|config| {
+        let reader = Store::open_read_only(&config.store())?;
+        Remembered::of(&reader, now_unix_secs())
+    });
+    let known =
+        known.transpose().map_err(|error| note(&format!("ff-bwauth: {error}"))).ok().flatten();
+    let text = match (&known, is_json) {
+        (known, true) => {
+            let json =
+                json!({ "is_running": false, "problems": [error.to_string()], "store": known });
+            format!("{json}\n")
+        }
+        (Some(known), false) => known.to_string(),
+        (None, false) => String::new(),
+    };
+    print(&text).context("Failed to say what the store knows")?;
+    Ok(ExitCode::from(NOT_RUNNING))
+}

@@ -1,0 +1,158 @@
+//! Asking a coordinator's page: one request, one answer, within bounds.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use super::status::Status;
+
+/// How long the coordinator may take.
+const DEADLINE: Duration = Duration::from_secs(5);
+/// The longest answer: a status with a full team has a few kilobytes.
+const MAX_BYTES: u64 = 4 << 20;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// It is no address of a page.
+    #[error("{0:?} is no address of a page: give one such as http://127.0.0.1:9231")]
+    Address(String),
+    /// Nobody listens there.
+    #[error(
+        "nothing answers at {at}: the coordinator does not run, or its page is elsewhere (watch.listen)"
+    )]
+    NotRunning {
+        /// Where.
+        at: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// It does not answer, or says something else.
+    #[error("what answers at {at} is no page of a coordinator, or hangs: {reason}")]
+    Odd {
+        /// Where.
+        at: String,
+        /// What is odd.
+        reason: String,
+    },
+    /// It is starting.
+    #[error("the coordinator at {0} is starting: try again in a moment")]
+    Starting(String),
+}
+
+/// Asks the page at `http://HOST:PORT` how its coordinator is.
+///
+/// # Errors
+/// [`AskError`].
+pub fn status(page: &str) -> Result<Status, AskError> {
+    let authority = page.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
+    let authority = authority.filter(|text| !text.contains(['/', '@', '?', '#', ' ', '\r', '\n']));
+    let authority = authority.ok_or_else(|| AskError::Address(page.to_owned()))?;
+    let with_port =
+        if authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) {
+            authority.to_owned()
+        } else {
+            format!("{authority}:80")
+        };
+    let mut found = with_port.to_socket_addrs().map_err(|_| AskError::Address(page.to_owned()))?;
+    let address = found.next().ok_or_else(|| AskError::Address(page.to_owned()))?;
+    status_at(address, authority)
+}
+
+/// The same at an address, by this name.
+fn status_at(address: SocketAddr, name: &str) -> Result<Status, AskError> {
+    let at = || format!("http://{name}");
+    let odd = |reason: &str| AskError::Odd { at: at(), reason: reason.to_owned() };
+    let stream = TcpStream::connect_timeout(&address, DEADLINE);
+    let stream = stream.map_err(|source| AskError::NotRunning { at: at(), source })?;
+    let answer = exchange(stream, name).map_err(|error| odd(&error.to_string()))?;
+    let text = String::from_utf8(answer).map_err(|_| odd("its answer is no text"))?;
+    let (head, body) = text.split_once("\r\n\r\n").ok_or_else(|| odd("its answer is no HTTP"))?;
+    let code = head.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5)).unwrap_or("no code");
+    match code {
+        "200" => serde_json::from_str(body)
+            .map_err(|error| odd(&format!("its status cannot be read: {error}"))),
+        "503" => Err(AskError::Starting(at())),
+        other => Err(odd(&format!("it answers {other}"))),
+    }
+}
+
+/// Asks and reads the answer to its end.
+fn exchange(mut stream: TcpStream, name: &str) -> std::io::Result<Vec<u8>> {
+    let end = Instant::now() + DEADLINE;
+    stream.set_write_timeout(Some(DEADLINE))?;
+    // By HTTP/1.0 the answer is as long as the connection lasts.
+    stream.write_all(format!("GET /status.json HTTP/1.0\r\nHost: {name}\r\n\r\n").as_bytes())?;
+    let mut answer = Vec::new();
+    let mut buffer = [0; 16 << 10];
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(std::io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut buffer)? {
+            0 => return Ok(answer),
+            count => answer.extend_from_slice(&buffer[..count]),
+        }
+        if answer.len() as u64 > MAX_BYTES {
+            return Err(std::io::Error::other("its answer is too long"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    /// What becomes of this answer.
+    fn answered(answer: &'static [u8]) -> Result<Status, AskError> {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let page = format!("http://{}", listener.local_addr().expect("an address"));
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a client");
+            let mut request = [0; 512];
+            let count = stream.read(&mut request).expect("a request");
+            assert!(request[..count].starts_with(b"GET /status.json HTTP/1.0\r\nHost: 127.0.0.1:"));
+            // Whoever has read enough goes.
+            let _ = stream.write_all(answer);
+        });
+        let status = status(&page);
+        server.join().expect("served");
+        status
+    }
+
+    #[test]
+    fn whatever_answers_is_one_sentence() {
+        for (answer, words) in [
+            (&b"HTTP/1.0 503 Service Unavailable\r\n\r\nstarting"[..], "is starting"),
+            (b"HTTP/1.0 200 OK\r\n\r\n{}", "cannot be read"),
+            (b"HTTP/1.0 404 Not Found\r\n\r\n", "it answers 404"),
+            (b"SSH-2.0-OpenSSH\r\n", "no HTTP"),
+            (b"", "no HTTP"),
+            (b"\xff\xfe", "no text"),
+        ] {
+            let error = answered(answer).expect_err("no status").to_string();
+            assert!(error.contains(words), "{error}");
+        }
+        let endless: &'static [u8] = vec![b'x'; 6 << 20].leak();
+        assert!(answered(endless).expect_err("no status").to_string().contains("too long"));
+        let port =
+            TcpListener::bind("127.0.0.1:0").and_then(|one| one.local_addr()).expect("a port");
+        let error = status(&format!("http://{port}")).expect_err("nobody");
+        assert!(matches!(error, AskError::NotRunning { .. }), "{error}");
+        for odd in [
+            "",
+            "127.0.0.1:1",
+            "https://localhost",
+            "http://x y",
+            "http://a@b",
+            "http://localhost:1/x",
+        ] {
+            assert!(matches!(status(odd), Err(AskError::Address(_))), "{odd}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What is wrong with a coordinator's machine, its files and its team, before it shows in the numbers.
+//!
+//! ```text
+//!   Config ─┬─▶ host: clock, kernel buffers, congestion control, file descriptors
+//!           ├─▶ files: keys, secret, store, disk, directory of the bandwidth files
+//!           └─▶ around: port of the page, consensus, measurers
+//! ```
+//!
+//! Each look is a [`Finding`]: what was found, and what to do. Nothing is changed.
+
+mod around;
+mod files;
+mod host;
+
+use core::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+
+use crate::daemon::config::Config;
+
+/// How bad something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// As it should be.
+    Ok,
+    /// It works, and could be better.
+    Warn,
+    /// It does not work, or numbers will be wrong.
+    Bad,
+}
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What was looked at.
+    pub about: String,
+    /// How bad it is.
+    pub level: Level,
+    /// What was found, in a sentence.
+    pub found: String,
+    /// What to do; empty if there is nothing to do.
+    pub advice: String,
+}
+
+impl Finding {
+    /// All is well.
+    fn ok(about: &str, found: impl Into<String>) -> Self {
+        Self {
+            about: about.to_owned(),
+            level: Level::Ok,
+            found: found.into(),
+            advice: String::new(),
+        }
+    }
+
+    /// It could be better.
+    fn warn(about: &str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        let (found, advice) = (found.into(), advice.into());
+        Self { about: about.to_owned(), level: Level::Warn, found, advice }
+    }
+
+    /// It does not work.
+    fn bad(about: &str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { level: Level::Bad, ..Self::warn(about, found, advice) }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let level = match self.level {
+            Level::Ok => "ok  ",
+            Level::Warn => "warn",
+            Level::Bad => "bad ",
+        };
+        write!(
+            f,
+            "{level}  {:<20}  {}",
+            self.about.escape_debug().to_string(),
+            self.found.escape_debug()
+        )?;
+        if !self.advice.is_empty() {
+            write!(f, "\n{:28}-> {}", "", self.advice.escape_debug())?;
+        }
+        Ok(())
+    }
+}
+
+/// Looks at everything.
+pub async fn examine(config: &Config) -> Vec<Finding> {
+    let mut findings = host::look();
+    findings.extend(files::look(config));
+    findings.extend(around::look(config).await);
+    findings
+}
+
+/// The worst of them.
+#[must_use]
+pub fn worst(findings: &[Finding]) -> Level {
+    findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Ok)
+}
+
+/// The time, in milliseconds since 1970.
+fn now_millis() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,185 @@
+//! This machine: its clock and its kernel.
+
+use std::fs;
+
+use rustix::process::{Resource, getrlimit};
+
+use super::Finding;
+use crate::watch::figures::Surroundings;
+
+/// The most that TCP's buffers should have at least: what Linux chooses on hosts with a few GB, and what the
+/// paper's appendix D calls the default for sending. With twenty links and more it is enough for 1 Gbit/s over
+/// 118 ms, because links share what is on the way.
+pub(super) const BUFFER_BYTES: u64 = 4 << 20;
+/// What the paper's appendix D tunes them to, with which a single link carries 1 Gbit/s over 118 ms.
+pub(super) const TUNED_BUFFER_BYTES: u64 = 64 << 20;
+/// File descriptors of the coordinator at least: the store, the directory's links, the page, a link a relay.
+const FILES: u64 = 1024;
+
+/// Looks at the clock and the kernel.
+pub(super) fn look() -> Vec<Finding> {
+    let read = |path: &str| fs::read_to_string(path).ok();
+    vec![
+        clock(Clock::read()),
+        buffers("tcp_wmem", read("/proc/sys/net/ipv4/tcp_wmem").as_deref()),
+        buffers("tcp_rmem", read("/proc/sys/net/ipv4/tcp_rmem").as_deref()),
+        congestion(
+            "congestion control",
+            read("/proc/sys/net/ipv4/tcp_congestion_control").as_deref(),
+        ),
+        files(getrlimit(Resource::Nofile).current),
+        memory(),
+    ]
+}
+
+/// What the kernel says of its clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Clock {
+    /// Somebody keeps it right; by how much it may be wrong, in microseconds.
+    Kept(libc::c_long),
+    /// Nobody does.
+    Alone,
+    /// The kernel does not say.
+    Unknown,
+}
+
+impl Clock {
+    /// Asks the kernel.
+    #[expect(unsafe_code, reason = "there is no other way to ask for the clock's state")]
+    fn read() -> Self {
+        // SAFETY: the struct has integers only, for all of which zero is a value.
+        let mut state: libc::timex = unsafe { core::mem::zeroed() };
+        // SAFETY: the pointer is to a struct of the kernel's own type, which lives on the stack. With no mode set,
+        // the kernel fills it and changes nothing.
+        let answer = unsafe { libc::adjtimex(&raw mut state) };
+        match answer {
+            -1 => Self::Unknown,
+            _ if answer == libc::TIME_ERROR || state.status & libc::STA_UNSYNC != 0 => Self::Alone,
+            _ => Self::Kept(state.maxerror),
+        }
+    }
+}
+
+/// The clock.
+fn clock(clock: Clock) -> Finding {
+    const ABOUT: &str = "clock";
+    const ADVICE: &str = "install chrony or turn on systemd-timesyncd: periods begin by the clock, and all \
+                          coordinators must begin them together";
+    match clock {
+        Clock::Kept(micros) if micros <= 500_000 => {
+            Finding::ok(ABOUT, format!("it is synchronised, to {} ms at worst", micros / 1000))
+        }
+        Clock::Kept(micros) => Finding::warn(
+            ABOUT,
+            format!("it may be off by {} ms", micros / 1000),
+            "look at what chronyc tracking says",
+        ),
+        Clock::Alone => {
+            Finding::bad(ABOUT, "nobody keeps it right (adjtimex: not synchronised)", ADVICE)
+        }
+        Clock::Unknown => {
+            Finding::warn(ABOUT, "the kernel does not say whether it is synchronised", ADVICE)
+        }
+    }
+}
+
+/// A line of three numbers, of which the last is the most that a socket may have.
+fn buffers(name: &str, line: Option<&str>) -> Finding {
+    let most = line
+        .and_then(|line| line.split_ascii_whitespace().nth(2))
+        .and_then(|word| word.parse().ok());
+    match most {
+        Some(most) => buffer(&format!("net.ipv4.{name}"), most),
+        None => Finding::warn(&format!("net.ipv4.{name}"), "the kernel does not say it", ""),
+    }
+}
+
+/// A buffer of so many bytes.
+pub(super) fn buffer(about: &str, most: u64) -> Finding {
+    let mib = most >> 20;
+    if most >= BUFFER_BYTES {
+        return Finding::ok(about, format!("{mib} MiB at most"));
+    }
+    let advice = format!(
+        "set the last of its three numbers to {TUNED_BUFFER_BYTES} in /etc/sysctl.d: fast relays far away need it"
+    );
+    Finding::warn(about, format!("{mib} MiB at most, less than Linux' usual 4"), advice)
+}
+
+/// How congestion is controlled.
+pub(super) fn congestion(about: &str, name: Option<&str>) -> Finding {
+    match name.map(str::trim) {
+        Some("cubic") => Finding::ok(about, "cubic, as most relays have it"),
+        Some(name @ ("bbr" | "bbr2" | "bbr3")) => Finding::warn(
+            about,
+            format!("{name}, which takes more of a shared line than relays' own traffic gets"),
+            "set net.ipv4.tcp_congestion_control to cubic on measurers: then they get what clients do, and two \
+             teams' numbers can be compared",
+        ),
+        Some("") | None => Finding::warn(about, "the kernel does not say it", ""),
+        Some(name) => Finding::warn(
+            about,
+            format!("{name}, with which nothing has been compared"),
+            "set net.ipv4.tcp_congestion_control to cubic on measurers",
+        ),
+    }
+}
+
+/// File descriptors of a process.
+fn files(most: Option<u64>) -> Finding {
+    match most {
+        Some(most) if most < FILES => Finding::bad(
+            "file descriptors",
+            format!("{most} at most"),
+            format!("LimitNOFILE= of the unit, or ulimit -n: {FILES} at least"),
+        ),
+        Some(most) => Finding::ok("file descriptors", format!("{most} at most")),
+        None => Finding::ok("file descriptors", "without bound"),
+    }
+}
+
+/// Memory of the machine.
+fn memory() -> Finding {
+    const NEEDED: u64 = 512 << 20;
+    let about = "memory";
+    match Surroundings::available_bytes() {
+        Some(bytes) if bytes < NEEDED => Finding::warn(
+            about,
+            format!("{} MiB are free", bytes >> 20),
+            "a coordinator needs 200 MiB, and the system the rest",
+        ),
+        Some(bytes) => Finding::ok(about, format!("{} MiB are free", bytes >> 20)),
+        None => Finding::warn(about, "the kernel does not say how much is free", ""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::*;
+
+    #[test]
+    fn the_kernel_is_judged_by_what_measurements_need() {
+        for (finding, level) in [
+            (clock(Clock::Kept(2000)), Level::Ok),
+            (clock(Clock::Kept(900_000)), Level::Warn),
+            (clock(Clock::Alone), Level::Bad),
+            (clock(Clock::Unknown), Level::Warn),
+            (buffers("tcp_rmem", Some("4096\t131072\t6291456\n")), Level::Ok),
+            (buffers("tcp_wmem", Some("4096 16384 212992")), Level::Warn),
+            (buffers("tcp_wmem", Some("x")), Level::Warn),
+            (congestion("c", Some("cubic\n")), Level::Ok),
+            (congestion("c", Some("bbr\n")), Level::Warn),
+            (congestion("c", Some("reno")), Level::Warn),
+            (congestion("c", None), Level::Warn),
+            (files(Some(256)), Level::Bad),
+            (files(Some(65536)), Level::Ok),
+            (files(None), Level::Ok),
+        ] {
+            assert_eq!(finding.level, level, "{finding}");
+            assert!(level == Level::Ok || finding.found.len() > 5, "{finding}");
+        }
+        // Whatever this machine is like, it can be said.
+        assert_eq!(look().len(), 6);
+    }
+}

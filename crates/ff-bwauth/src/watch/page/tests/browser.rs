@@ -1,0 +1,119 @@
+//! The page in headless Chromium. `FF_TEST_SCREENSHOTS` names a directory for pictures of all pages.
+//!
+//! These tests need Debian's package `chromium`; `.ci/run` installs it and runs them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::chromium::Chromium;
+use super::http::{get, paths};
+use super::made_up::Served;
+
+/// How long the page has for renewing itself.
+const NEWS: Duration = Duration::from_secs(10);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Debian's package chromium; .ci/run runs it"]
+async fn every_page_loads_without_a_word_on_the_console() {
+    let served = Served::new(60).await;
+    let mut chromium = Chromium::start();
+    for path in paths() {
+        chromium.open(&format!("http://{}{path}", served.addr));
+        let dom = chromium.dom();
+        assert!(dom.contains("<h1>") && dom.contains("</footer>"), "{path}: {dom}");
+        assert_eq!(chromium.console(), [""; 0], "{path}");
+        let styles = "[...document.styleSheets].map(sheet => sheet.cssRules.length > 50).join()";
+        assert_eq!(chromium.evaluate(styles), "true", "{path} has its styles");
+        assert_ne!(chromium.evaluate("document.title"), "owned", "a name has become a script");
+        let wide = "document.documentElement.scrollWidth <= document.documentElement.clientWidth";
+        for width in [320, 1280] {
+            chromium.set_screen("light", width, width < 600);
+            assert_eq!(chromium.evaluate(wide), true, "{path} is wider than a screen of {width}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Debian's package chromium; .ci/run runs it"]
+async fn the_policy_holds_in_the_browser() {
+    let served = Served::new(1).await;
+    let mut chromium = Chromium::start();
+    chromium.open(&format!("http://{}/team", served.addr));
+    for injected in [
+        "document.body.append(Object.assign(document.createElement('script'), { textContent: 'document.title = 1' }))",
+        "document.body.append(Object.assign(document.createElement('img'), { src: 'http://192.0.2.1/x.png' }))",
+        "document.body.insertAdjacentHTML('beforeend', '<p style=\"color:red\">')",
+        "fetch('http://192.0.2.1/').catch(() => 0)",
+    ] {
+        let before = chromium.console().len();
+        chromium.evaluate(injected);
+        assert!(chromium.console().len() > before, "{injected} is forbidden");
+    }
+    assert_eq!(chromium.evaluate("document.title"), "Team · FlashFlow");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Debian's package chromium; .ci/run runs it"]
+async fn events_renew_the_page_and_without_javascript_it_is_whole() {
+    let served = Served::new(30).await;
+    let url = format!("http://{}/", served.addr);
+    let change = |name: &str| {
+        let mut status = (**served.status.borrow().as_ref().expect("a status")).clone();
+        status.running[0].nickname = name.to_owned();
+        served.status.send_replace(Some(Arc::new(status)));
+    };
+    let mut chromium = Chromium::start();
+    chromium.open(&url);
+    change("newcomer");
+    assert!(chromium.waits_for(">newcomer</a>", NEWS), "{}", chromium.dom());
+    // Whoever has come to a link with the keyboard stays there.
+    chromium.evaluate("document.querySelector('a[href^=\"/relay/\"]').focus()");
+    change("another");
+    assert!(chromium.waits_for(">another</a>", NEWS));
+    assert_eq!(chromium.evaluate("document.activeElement.textContent"), "another");
+    assert_eq!(chromium.console(), [""; 0]);
+
+    chromium.set_scripts(false);
+    chromium.open(&url);
+    change("third");
+    assert!(
+        !chromium.waits_for(">third</a>", Duration::from_secs(1)),
+        "nothing renews it but loading it again"
+    );
+    let dom = chromium.dom();
+    for whole in ["Slots of the period", "Being measured now", "12 of 30", "s-good", ">another</a>"]
+    {
+        assert!(dom.contains(whole), "it lacks {whole}");
+    }
+    chromium.open(&url);
+    assert!(chromium.dom().contains(">third</a>"));
+    assert_eq!(chromium.console(), [""; 0]);
+    assert!(get(served.addr, "/").await.contains("<noscript><meta http-equiv=\"refresh\""));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Debian's package chromium; .ci/run runs it"]
+async fn every_page_has_a_picture_in_light_and_dark() {
+    let served = Served::new(400).await;
+    let kept = std::env::var_os("FF_TEST_SCREENSHOTS").map(PathBuf::from);
+    let mut chromium = Chromium::start();
+    for path in paths() {
+        let name = path.split('/').nth(1).unwrap_or_default().replace("?find=", "-found-");
+        let name = if name.is_empty() { "overview" } else { &name };
+        let mut pictures = Vec::new();
+        for (scheme, width) in [("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390)] {
+            served.renew();
+            chromium.set_screen(scheme, width, width < 600);
+            chromium.open(&format!("http://{}{path}", served.addr));
+            let picture = chromium.picture();
+            if let Some(dir) = &kept {
+                std::fs::write(dir.join(format!("{name}-{scheme}-{width}.png")), &picture)
+                    .expect("written");
+            }
+            assert!(picture.len() > 10_000, "{name}, {scheme}, has {} bytes", picture.len());
+            pictures.push(picture);
+        }
+        assert_ne!(pictures[0], pictures[1], "the dark has other colours");
+    }
+}

@@ -1,0 +1,165 @@
+//! How long pages take with ten thousand relays and a year of results.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+
+use super::http::get;
+use super::made_up::{self, Served, begin, fingerprint, outcome, period, publication, status};
+use crate::publish::PublishRules;
+use crate::store::{Store, ToPlan};
+use crate::watch::explain::Explanation;
+use crate::watch::page::connection::Deadlines;
+use crate::watch::page::now;
+
+/// Relays.
+const RELAYS: u32 = 10_000;
+/// Days of results.
+const DAYS: u32 = 365;
+/// Days of seconds.
+const SAMPLES_DAYS: u32 = 30;
+/// What a page may take.
+const MOST: Duration = Duration::from_millis(50);
+
+/// Fills a store: today properly for 200 relays, all else by copies of these.
+fn fill(path: &Path) {
+    made_up::fill(path, 0);
+    let mut store = Store::open(path, [7; 32]).expect("a store");
+    let start = period().start_unix_secs;
+    let mut attempts = Vec::new();
+    for relay in 0..200 {
+        let outcome = outcome(relay, start);
+        let id = store.begin_attempt(&begin(&outcome, fingerprint(relay), None)).expect("begun");
+        store.finish_attempt(id, &outcome, start + 40).expect("finished");
+        attempts.push(id);
+    }
+    let plan = |relay: u32| ToPlan {
+        fingerprint: fingerprint(relay),
+        slot: relay.wrapping_mul(997) % 1920,
+        kind: crate::store::Kind::Old,
+        group: relay,
+        demand: ff_proto::units::BytesPerSec::from_mbit(250),
+    };
+    let rows: Vec<_> = (0..RELAYS).map(plan).collect();
+    store.add_to_plan(period().number, &rows).expect("planned");
+    drop(store);
+    let db = Connection::open(path).expect("a database");
+    db.execute_batch("PRAGMA synchronous = OFF; PRAGMA cache_size = -200000; BEGIN")
+        .expect("begun");
+    let mut target = db
+        .prepare(
+            "INSERT OR IGNORE INTO targets (id, fingerprint, ed_identity, address, nickname, shown_fingerprint)
+             VALUES (?1, ?2, ?3, '192.0.2.1:9001', ?4, ?2)",
+        )
+        .expect("a statement");
+    for relay in 200..RELAYS {
+        let id = outcome(relay, 0).target.ed_identity;
+        target
+            .execute(rusqlite::params![relay + 1, fingerprint(relay), id, format!("relay{relay}")])
+            .expect("inserted");
+    }
+    drop(target);
+    let columns = columns(&db);
+    // Day 0 is today; its attempts carry the plan out.
+    db.execute_batch(&format!(
+        "CREATE TEMP TABLE day AS WITH RECURSIVE d(day) AS (SELECT 0 UNION ALL SELECT day + 1 FROM d WHERE day < {DAYS} - 1)
+         SELECT day FROM d;
+         CREATE TEMP TABLE relay AS WITH RECURSIVE r(relay) AS (SELECT 200 UNION ALL SELECT relay + 1 FROM r WHERE relay < {RELAYS} - 1)
+         SELECT relay FROM r;
+         INSERT INTO attempts (target, plan, started_unix_secs, finished_unix_secs, {columns})
+         SELECT relay + 1, CASE day WHEN 0 THEN (SELECT max(id) FROM plan) - {RELAYS} + relay + 1 END,
+         {start} - day * 86400 + relay * 8, {start} - day * 86400 + relay * 8 + 40, {columns}
+         FROM day, relay JOIN attempts ON attempts.id = relay % 200 + 1;
+         INSERT INTO samples SELECT new.id, seconds FROM attempts new JOIN samples ON attempt = (new.target - 1) % 200 + 1
+         WHERE new.id > 200 AND new.started_unix_secs >= {start} - {SAMPLES_DAYS} * 86400;
+         COMMIT"
+    ))
+    .expect("filled");
+}
+
+/// The columns of attempts that are copied.
+fn columns(db: &Connection) -> String {
+    let own = ["id", "target", "plan", "started_unix_secs", "finished_unix_secs"];
+    let mut statement =
+        db.prepare("SELECT name FROM pragma_table_info('attempts')").expect("a statement");
+    let names = statement
+        .query_map([], |row| row.get::<_, String>(0))
+        .expect("names")
+        .map(|name| name.expect("a name"));
+    names
+        .filter(|name| !own.contains(&name.as_str()))
+        .map(|name| format!("attempts.{name}"))
+        .collect::<Vec<_>>()
+        .join(", ")
+        .replace("attempts.", "")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "fills 1.3 GB; run it when a page or a query has changed"]
+async fn every_page_answers_in_time_with_a_year_of_ten_thousand_relays() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("store.sqlite");
+    let began = Instant::now();
+    fill(&path);
+    let bytes = std::fs::metadata(&path).expect("a file").len();
+    println!("filled in {:?}: {} MB", began.elapsed(), bytes / 1_000_000);
+    let network = publication(RELAYS);
+    let served =
+        Served::over(dir, &path, status(RELAYS), network.clone(), Deadlines::default()).await;
+    let relay = format!("/relay/{}", hex::encode_upper(fingerprint(4321)));
+    let mut late = Vec::new();
+    for path in [
+        "/",
+        "/team",
+        "/capacities",
+        "/failures",
+        "/relays",
+        "/relays?find=relay4321",
+        "/relays?find=r",
+        "/relays?find=A5",
+        &relay,
+        "/status.json",
+        "/metrics",
+    ] {
+        let mut times = Vec::new();
+        let mut length = 0;
+        for round in 0..5 {
+            // What is kept for others does not count: each is made anew.
+            tokio::time::sleep(Duration::from_millis(if round == 0 || path.len() < 12 {
+                1100
+            } else {
+                100
+            }))
+            .await;
+            if path == "/failures" && round > 0 {
+                tokio::time::sleep(Duration::from_secs(9)).await;
+            }
+            let began = Instant::now();
+            let answer = get(served.addr, path).await;
+            times.push(began.elapsed());
+            assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+            length = answer.len();
+        }
+        let first = times[0];
+        times.sort_unstable();
+        println!(
+            "{path}: median {:.1?}, greatest {:.1?}, first {first:.1?}, {} kB",
+            times[2],
+            times[4],
+            length / 1000
+        );
+        if times[2] > MOST {
+            late.push((path.to_owned(), times[2]));
+        }
+    }
+    let reader = Store::open_read_only(&path).expect("a store");
+    let began = Instant::now();
+    let mut network = network;
+    network.now_unix_secs = now();
+    let explained =
+        Explanation::of(&reader, &network, &PublishRules::default(), None, &fingerprint(4321));
+    let text = explained.expect("explained").to_string();
+    println!("explain: {:.1?}\n{}", began.elapsed(), text.lines().last().unwrap_or_default());
+    assert!(late.is_empty(), "{late:?} took longer than {MOST:?}");
+}
