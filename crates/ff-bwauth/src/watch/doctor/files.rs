@@ -175,7 +175,7 @@ mod tests {
             fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("set")
         };
         set(&dir, 0o755);
-        // Temporary directories are their owner's.
+        set(above.path(), 0o700);
         assert_eq!(publishing(&dir).level, Level::Bad);
         set(above.path(), 0o755);
         let finding = publishing(&dir);
