@@ -11,10 +11,9 @@ use crate::cli::ExplainArgs;
 use crate::daemon::config::Config;
 use crate::network::consensus::Consensus;
 use crate::period::Fingerprint;
-use crate::publish::view::publication;
 use crate::publish::{PublishRules, Shelf};
 use crate::store::{Reader, Store};
-use crate::watch::documents;
+use crate::watch::documents::{self, Descriptions, publication_around};
 use crate::watch::explain::{Explanation, fingerprint};
 
 /// Relays of one name that are listed at most.
@@ -27,18 +26,16 @@ const MOST: u32 = 20;
 pub(super) fn run(options: &ExplainArgs) -> Result<ExitCode> {
     let config = Config::load(&options.config)?;
     let now = now_unix_secs();
-    let (consensus, described) = thread::scope(|scope| {
+    let (consensus, descriptions) = thread::scope(|scope| {
         let consensus = scope.spawn(|| documents::consensus(&config.network));
-        let described = documents::descriptors(&config.network);
+        let descriptions = Descriptions::read(&config.network);
         let consensus = consensus.join().unwrap_or_else(|_| Err("reading it failed".to_owned()));
-        (consensus, described)
+        (consensus, descriptions)
     });
     let consensus = consensus.map_err(|error| anyhow!("the last consensus: {error}"))?;
-    let described = described.unwrap_or_else(|error| {
-        // Without them there are no operators' limits and no families; all else can be said.
-        note(&format!("ff-bwauth: without descriptors: {error}"));
-        std::collections::HashMap::default()
-    });
+    // Without descriptors there are no operators' limits and no families; all else can be said.
+    let without = |error: &String| note(&format!("ff-bwauth: without descriptors: {error}"));
+    let descriptions = descriptions.inspect_err(without).ok();
     let reader = Store::open_read_only(&config.store())?;
     let relay = find(&options.relay, &consensus, &reader)?;
     let rules = PublishRules {
@@ -47,7 +44,7 @@ pub(super) fn run(options: &ExplainArgs) -> Result<ExitCode> {
     };
     let shelf = shelf(&config.publish_dir);
     let last = shelf.as_ref().and_then(Shelf::last);
-    let network = publication(&consensus, &described, now);
+    let network = publication_around(&consensus, descriptions.as_ref(), &relay, now);
     let explanation = Explanation::of(&reader, &network, &rules, last, &relay)?;
     print(&if options.json {
         format!("{}\n", serde_json::to_string(&explanation)?)

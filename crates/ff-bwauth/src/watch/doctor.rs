@@ -18,6 +18,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 
 use crate::daemon::config::Config;
+use crate::watch::page::text::plain;
 
 /// How bad something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -74,14 +75,9 @@ impl fmt::Display for Finding {
             Level::Warn => "warn",
             Level::Bad => "bad ",
         };
-        write!(
-            f,
-            "{level}  {:<20}  {}",
-            self.about.escape_debug().to_string(),
-            self.found.escape_debug()
-        )?;
+        write!(f, "{level}  {:<20}  {}", plain(&self.about), plain(&self.found))?;
         if !self.advice.is_empty() {
-            write!(f, "\n{:28}-> {}", "", self.advice.escape_debug())?;
+            write!(f, "\n{:28}-> {}", "", plain(&self.advice))?;
         }
         Ok(())
     }

@@ -1,22 +1,30 @@
 //! The network's documents that a coordinator has kept, read beside it.
+//!
+//! Ten thousand descriptors are too many to read for the sake of one relay. So it is only noted where each
+//! stands, and those are read that have to do with the relay: its own, and those of relays that are measured
+//! with it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::io::Read;
+use std::net::IpAddr;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::thread;
 
 use crate::daemon::config::Network;
-use crate::network::consensus::Consensus;
+use crate::network::consensus::{Consensus, Entry};
 use crate::network::descriptors::{Descriptor, Descriptors};
+use crate::network::fingerprint_hex;
 use crate::period::Fingerprint;
+use crate::publish::v3bw::Publication;
+use crate::publish::view::publication;
 
 /// The longest file that is read.
 const MAX_FILE_BYTES: u64 = 256 << 20;
 /// The directory within the cache that has the documents, and the descriptors' file in it.
 const CACHE: (&str, &str) = ("documents", "descriptors");
-/// The smallest file that is worth a second thread.
-const SPLIT_BYTES: usize = 1 << 20;
+/// Behind this line a descriptor is over; no object goes on behind it.
+const LAST_LINE: &str = "-----END SIGNATURE-----";
 
 /// The last consensus.
 ///
@@ -30,20 +38,167 @@ pub fn consensus(network: &Network) -> Result<Consensus, String> {
     Consensus::parse(&read(&path)?).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// What relays say of themselves; nothing of those that cannot be read.
-///
-/// # Errors
-/// A sentence that says which file cannot be read.
-pub fn descriptors(network: &Network) -> Result<HashMap<Fingerprint, Descriptor>, String> {
-    let paths = match network {
-        Network::Files(files) => files.descriptors.clone(),
-        Network::Live(live) => vec![live.cache_dir.join(CACHE.0).join(CACHE.1)],
+/// What the documents say of a relay, and of those that are measured with it; the others are only counted.
+#[must_use]
+pub fn publication_around(
+    consensus: &Consensus,
+    descriptions: Option<&Descriptions>,
+    relay: &Fingerprint,
+    now_unix_secs: u64,
+) -> Publication {
+    let mut around = Around::new(consensus, descriptions);
+    around.go(relay);
+    let is_near = |entry: &&Entry| around.near.contains(&entry.fingerprint);
+    let relays = consensus.relays.iter().filter(is_near).cloned().collect();
+    let near = Consensus {
+        valid_after: consensus.valid_after.clone(),
+        fresh_until: consensus.fresh_until.clone(),
+        valid_until: consensus.valid_until.clone(),
+        shared_random: consensus.shared_random,
+        relays,
     };
-    let mut all = HashMap::new();
-    for path in paths {
-        all.extend(parse(&read(&path)?));
+    let mut publication = publication(&near, &around.described, now_unix_secs);
+    publication.consensus_relays = consensus.relays.len() as u64;
+    publication
+}
+
+/// The relays that may be measured with one: the groups themselves are made of these as of all.
+struct Around<'a> {
+    /// What relays say of themselves.
+    descriptions: Option<&'a Descriptions>,
+    /// Who is at which address.
+    at: HashMap<IpAddr, Vec<Fingerprint>>,
+    /// The addresses of each relay of the consensus.
+    addresses: HashMap<Fingerprint, &'a Entry>,
+    /// Those that were found.
+    near: BTreeSet<Fingerprint>,
+    /// What they say.
+    described: HashMap<Fingerprint, Descriptor>,
+}
+
+impl<'a> Around<'a> {
+    /// In this consensus.
+    fn new(consensus: &'a Consensus, descriptions: Option<&'a Descriptions>) -> Self {
+        let mut at = HashMap::<_, Vec<_>>::new();
+        for entry in &consensus.relays {
+            for address in entry.addresses() {
+                at.entry(address.to_canonical()).or_default().push(entry.fingerprint);
+            }
+        }
+        let addresses = consensus.relays.iter().map(|entry| (entry.fingerprint, entry)).collect();
+        Self { descriptions, at, addresses, near: BTreeSet::new(), described: HashMap::new() }
     }
-    Ok(all)
+
+    /// Finds all that are tied to a relay, also by others in between.
+    fn go(&mut self, relay: &Fingerprint) {
+        let mut ahead = vec![*relay];
+        while let Some(relay) = ahead.pop() {
+            let Some(entry) = self.addresses.get(&relay).filter(|_| self.near.insert(relay)) else {
+                continue;
+            };
+            let addresses = entry.addresses();
+            let neighbours =
+                addresses.iter().filter_map(|address| self.at.get(&address.to_canonical()));
+            ahead.extend(neighbours.flatten());
+            let Some(own) = self.describe(&relay) else { continue };
+            // Nobody becomes somebody's family by that one's word alone.
+            for other in own.family {
+                if self.describe(&other).is_some_and(|other| other.family.contains(&relay)) {
+                    ahead.push(other);
+                }
+            }
+            if let Some(descriptions) = self.descriptions.filter(|_| !own.family_ids.is_empty()) {
+                ahead.extend(descriptions.of_families(&own.family_ids));
+            }
+        }
+    }
+
+    /// What a relay says of itself.
+    fn describe(&mut self, relay: &Fingerprint) -> Option<Descriptor> {
+        if let Some(known) = self.described.get(relay) {
+            return Some(known.clone());
+        }
+        let descriptor = self.descriptions?.of(relay)?;
+        self.described.insert(*relay, descriptor.clone());
+        Some(descriptor)
+    }
+}
+
+/// Descriptors, and where each stands.
+#[derive(Debug, Default)]
+pub struct Descriptions {
+    /// The files.
+    texts: Vec<String>,
+    /// Where descriptors stand that name this fingerprint, by file.
+    places: HashMap<Fingerprint, Vec<(usize, Range<usize>)>>,
+    /// Those that have a family's key.
+    with_family_key: Vec<(usize, Range<usize>)>,
+}
+
+impl Descriptions {
+    /// Those that a coordinator has.
+    ///
+    /// # Errors
+    /// A sentence that says which file cannot be read.
+    pub fn read(network: &Network) -> Result<Self, String> {
+        let paths = match network {
+            Network::Files(files) => files.descriptors.clone(),
+            Network::Live(live) => vec![live.cache_dir.join(CACHE.0).join(CACHE.1)],
+        };
+        let mut all = Self::default();
+        for path in paths {
+            all.add(read(&path)?);
+        }
+        Ok(all)
+    }
+
+    /// Notes where the descriptors of a file stand.
+    fn add(&mut self, text: String) {
+        let file = self.texts.len();
+        let (mut start, mut at) = (0, 0);
+        let (mut named, mut has_key) = (Vec::new(), false);
+        for line in text.split_inclusive('\n') {
+            at += line.len();
+            match line.trim_end() {
+                LAST_LINE => {
+                    for fingerprint in named.drain(..) {
+                        self.places.entry(fingerprint).or_default().push((file, start..at));
+                    }
+                    self.with_family_key
+                        .extend(std::mem::take(&mut has_key).then_some((file, start..at)));
+                    start = at;
+                }
+                line => {
+                    let line = line.strip_prefix("opt ").unwrap_or(line);
+                    has_key |= line.starts_with("family-cert");
+                    if let Some(digits) = line.strip_prefix("fingerprint") {
+                        let digits = digits.split_ascii_whitespace().collect::<String>();
+                        named.extend(fingerprint_hex(&digits));
+                    }
+                }
+            }
+        }
+        self.texts.push(text);
+    }
+
+    /// What stands at a place. A line that only looks like a relay's name is none of a descriptor.
+    fn at(&self, (file, place): &(usize, Range<usize>)) -> HashMap<Fingerprint, Descriptor> {
+        let text = self.texts.get(*file).and_then(|text| text.get(place.clone()));
+        Descriptors::parse(text.unwrap_or_default()).relays
+    }
+
+    /// What a relay says of itself; if it has said several things, the last.
+    fn of(&self, relay: &Fingerprint) -> Option<Descriptor> {
+        self.places.get(relay)?.iter().rev().find_map(|place| self.at(place).remove(relay))
+    }
+
+    /// The relays of these families.
+    fn of_families(&self, ids: &[String]) -> Vec<Fingerprint> {
+        let is_of =
+            |descriptor: &Descriptor| descriptor.family_ids.iter().any(|id| ids.contains(id));
+        let relays = self.with_family_key.iter().flat_map(|place| self.at(place));
+        relays.filter(|(_, descriptor)| is_of(descriptor)).map(|(relay, _)| relay).collect()
+    }
 }
 
 /// The newest consensus of a cache.
@@ -70,57 +225,81 @@ fn read(path: &Path) -> Result<String, String> {
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
-/// Reads descriptors, by as many threads as there are cores.
-fn parse(text: &str) -> HashMap<Fingerprint, Descriptor> {
-    let threads = thread::available_parallelism().map_or(1, usize::from).min(8);
-    let parts = parts(text, threads);
-    thread::scope(|scope| {
-        let reading: Vec<_> =
-            parts.into_iter().map(|part| scope.spawn(|| Descriptors::parse(part).relays)).collect();
-        let read = reading.into_iter().filter_map(|thread| thread.join().ok());
-        read.flatten().collect()
-    })
-}
-
-/// A text in so many parts, each of which begins with a descriptor.
-fn parts(text: &str, count: usize) -> Vec<&str> {
-    let mut parts = Vec::new();
-    let mut rest = text;
-    let size = (text.len() / count.max(1)).max(SPLIT_BYTES);
-    while rest.len() > size {
-        let from = (size..rest.len()).find(|at| rest.is_char_boundary(*at)).unwrap_or(rest.len());
-        // Between a signature's end and the next router there is nothing that one of both needs.
-        let Some(at) = rest[from..].find("\n-----END SIGNATURE-----\n") else { break };
-        let (part, behind) = rest.split_at(from + at + "\n-----END SIGNATURE-----\n".len());
-        parts.push(part);
-        rest = behind;
-    }
-    parts.push(rest);
-    parts
-}
-
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
 
     /// Descriptors of the real network.
     const REAL: &str = include_str!("../../tests/data/descriptors");
 
+    /// A relay that is in the consensus.
+    fn entry(fingerprint: Fingerprint, address: &str) -> Entry {
+        let or_ports = vec![format!("{address}:9001").parse::<SocketAddr>().expect("an address")];
+        Entry { fingerprint, or_ports, nickname: "x".to_owned(), ..Entry::default() }
+    }
+
+    /// A descriptor that names these as its family.
+    fn descriptor(relay: u8, family: &[u8], more: &str) -> String {
+        let family: String =
+            family.iter().map(|other| format!(" ${}", hex::encode([*other; 20]))).collect();
+        format!(
+            "router x 192.0.2.1 1 0 0\nfingerprint {}\nbandwidth {relay} {relay} {relay}\nfamily{family}\n{more}\
+             router-signature\n-----BEGIN SIGNATURE-----\nAA\n-----END SIGNATURE-----\n",
+            hex::encode([relay; 20])
+        )
+    }
+
     #[test]
-    fn descriptors_are_the_same_in_parts() {
-        let text = REAL.repeat((6 * SPLIT_BYTES).div_ceil(REAL.len()));
-        for count in [1, 2, 3, 8] {
-            let parts = parts(&text, count);
-            assert_eq!(parts.concat(), text);
-            assert!(
-                parts.len() <= count.max(1) && (count == 1 || parts.len() > 1),
-                "{count}: {}",
-                parts.len()
-            );
-            assert!(parts.iter().all(|part| Descriptors::parse(part).skipped.is_empty()));
+    fn each_descriptor_is_what_reading_all_gives() {
+        let mut some = Descriptions::default();
+        some.add(REAL.to_owned());
+        let all = Descriptors::parse(REAL).relays;
+        assert_eq!(all.len(), 3);
+        for (relay, descriptor) in &all {
+            assert_eq!(some.of(relay).as_ref(), Some(descriptor));
         }
-        assert_eq!(parse(&text), Descriptors::parse(REAL).relays);
-        assert_eq!(parts("", 4), [""]);
+        let ids: Vec<_> = all.values().flat_map(|one| one.family_ids.clone()).collect();
+        assert!(!ids.is_empty() && !some.of_families(&ids[..1]).is_empty());
+        assert_eq!(some.of(&[0; 20]), None);
+    }
+
+    #[test]
+    fn nobody_speaks_for_another_out_of_an_object() {
+        let hex = hex::encode([2; 20]);
+        let object = format!(
+            "x\n-----BEGIN X-----\nrouter y 192.0.2.9 1 0 0\nfingerprint {hex}\nbandwidth 9 9 9\n-----END X-----\n"
+        );
+        let mut some = Descriptions::default();
+        some.add(descriptor(2, &[], "") + &descriptor(1, &[], &object));
+        assert_eq!(some.of(&[2; 20]).expect("its own").rate_bytes_per_sec, 2);
+    }
+
+    #[test]
+    fn groups_around_a_relay_are_those_of_the_whole_network() {
+        // 1 and 2 name each other, 2 and 3 share an address, 4 names 1 in vain, 5 is alone.
+        let text: String = [(1, &[2_u8, 4][..]), (2, &[1]), (3, &[]), (4, &[]), (5, &[])]
+            .iter()
+            .map(|(relay, family)| descriptor(*relay, family, ""))
+            .collect();
+        let addresses = ["192.0.2.1", "192.0.2.2", "192.0.2.2", "192.0.2.4", "192.0.2.5"];
+        let relays = (1..).zip(addresses).map(|(relay, address)| entry([relay; 20], address));
+        let consensus = Consensus { relays: relays.collect(), ..Consensus::default() };
+        let whole = publication(&consensus, &Descriptors::parse(&text).relays, 7);
+        let mut some = Descriptions::default();
+        some.add(text);
+        for relay in 1..=5 {
+            let around = publication_around(&consensus, Some(&some), &[relay; 20], 7);
+            let group = |of: &Publication| {
+                of.groups.iter().find(|group| group.contains(&[relay; 20])).cloned()
+            };
+            assert_eq!(group(&around), group(&whole), "{relay}");
+            assert_eq!(around.directory.get(&[relay; 20]), whole.directory.get(&[relay; 20]));
+            assert_eq!(around.consensus_relays, 5);
+        }
+        let unknown = publication_around(&consensus, None, &[9; 20], 7);
+        assert!(unknown.directory.is_empty());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 
 use serde::Serialize;
 
-use super::page::text::{ago, percent, rate};
+use super::page::text::{ago, percent, plain, rate};
 use super::status::Status;
 use crate::store::{Coverage, Reader, StoreError};
 use crate::utc::Utc;
@@ -88,18 +88,14 @@ pub fn wrong(status: &Status, now_unix_secs: u64) -> Vec<String> {
     }
     for member in status.team.iter().filter(|member| !member.is_up) {
         let why = member.error.as_deref().unwrap_or("nothing has been heard of it yet");
-        wrong.push(format!(
-            "the measurer {} is down: {}",
-            member.name.escape_debug(),
-            why.escape_debug()
-        ));
+        wrong.push(format!("the measurer {} is down: {}", plain(&member.name), plain(why)));
     }
     if let Some(error) = &status.network.error {
-        wrong.push(format!("there is no newer consensus: {}", error.escape_debug()));
+        wrong.push(format!("there is no newer consensus: {}", plain(error)));
     }
     if let Some(reason) = status.published.as_ref().and_then(|published| published.refused.as_ref())
     {
-        wrong.push(format!("the last bandwidth file was not written: {}", reason.escape_debug()));
+        wrong.push(format!("the last bandwidth file was not written: {}", plain(reason)));
     }
     if status.unsaved > 0 {
         wrong
@@ -115,10 +111,10 @@ impl fmt::Display for Shown<'_> {
         writeln!(
             f,
             "running    version {}, started {}",
-            status.version.escape_debug(),
+            plain(&status.version),
             ago(now, status.started_unix_secs)
         )?;
-        writeln!(f, "identity   {}", status.coordinator.escape_debug())?;
+        writeln!(f, "identity   {}", plain(&status.coordinator))?;
         match &status.period {
             None => writeln!(f, "period     none yet")?,
             Some(period) => {
@@ -148,11 +144,11 @@ impl fmt::Display for Shown<'_> {
             write!(
                 f,
                 "measurer   {} {state}, {}",
-                member.name.escape_debug(),
+                plain(&member.name),
                 rate(member.stated_bytes_per_sec)
             )?;
             match &member.error {
-                Some(error) => writeln!(f, ": {}", error.escape_debug())?,
+                Some(error) => writeln!(f, ": {}", plain(error))?,
                 None => writeln!(f, ", clock {:+} ms", member.clock_ahead_millis)?,
             }
         }
@@ -161,7 +157,7 @@ impl fmt::Display for Shown<'_> {
                 f,
                 "measuring  {} {}, second {} of {}",
                 running.fingerprint,
-                running.nickname.escape_debug(),
+                plain(&running.nickname),
                 running.seconds.len(),
                 running.of_secs
             )?;
@@ -169,7 +165,7 @@ impl fmt::Display for Shown<'_> {
         let failed = status.failed.iter().map(|(code, count)| (code.as_str(), *count));
         write_failures(f, "since its start", failed)?;
         for problem in &status.problems {
-            writeln!(f, "problem    {}: {}", utc(problem.unix_secs), problem.text.escape_debug())?;
+            writeln!(f, "problem    {}: {}", utc(problem.unix_secs), plain(&problem.text))?;
         }
         Ok(())
     }
@@ -193,18 +189,12 @@ fn write_network(f: &mut fmt::Formatter<'_>, status: &Status) -> fmt::Result {
         None => writeln!(f, "published  nothing since its start"),
         Some(file) => match (&file.path, file.unix_secs) {
             (Some(path), Some(at)) => {
-                writeln!(
-                    f,
-                    "published  {} relays {}: {}",
-                    file.relays,
-                    ago(now, at),
-                    path.escape_debug()
-                )
+                writeln!(f, "published  {} relays {}: {}", file.relays, ago(now, at), plain(path))
             }
             _ => writeln!(
                 f,
                 "published  REFUSED: {}",
-                file.refused.as_deref().unwrap_or("it is not said why").escape_debug()
+                plain(file.refused.as_deref().unwrap_or("it is not said why"))
             ),
         },
     }
@@ -233,7 +223,7 @@ fn write_failures<'a>(
     failures.sort_by_key(|(code, count)| (std::cmp::Reverse(*count), *code));
     let mut text = String::new();
     for (code, count) in failures {
-        write!(text, "{}{count} {}", if text.is_empty() { "" } else { ", " }, code.escape_debug())?;
+        write!(text, "{}{count} {}", if text.is_empty() { "" } else { ", " }, plain(code))?;
     }
     writeln!(f, "failures   {when}: {}", if text.is_empty() { "none" } else { &text })
 }
