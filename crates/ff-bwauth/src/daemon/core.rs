@@ -34,7 +34,7 @@ const PROBLEMS: usize = 20;
 const CONSENSUS_SPREAD_SECS: u64 = 300;
 /// … or after this part of a period, where that is less.
 const SPREAD_PART_OF_PERIOD: u64 = 8;
-/// A measurer that so many different relays dispute is left out until it is trusted again.
+/// A measurer that relays have disputed so often is not measured with any more.
 pub const MAX_DISPUTES: u64 = 3;
 
 /// What happens.

@@ -88,7 +88,7 @@ impl Core {
             }
         };
         if let Some(name) = self.left_out(parts) {
-            let reason = format!("the measurer {name} is disputed by {MAX_DISPUTES} relays");
+            let reason = format!("the measurer {name} was disputed {MAX_DISPUTES} times or more");
             self.store.leave_out(row.id, &reason)?;
             return Ok(None);
         }
