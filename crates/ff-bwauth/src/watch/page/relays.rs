@@ -63,14 +63,14 @@ fn list(found: &[Known], text: &str) -> Markup {
             div.wide {
                 table {
                     thead { tr {
-                        th scope="col" { "Relay" } th scope="col" { "Fingerprint" } th scope="col" { "Tried last" }
+                        th scope="col" { "Relay" } th scope="col" { "Tried last" } th scope="col" { "Fingerprint" }
                     } }
                     tbody { @for one in found {
                         @let fingerprint = hex::encode_upper(one.fingerprint);
                         tr {
                             td { a href={ "/relay/" (fingerprint) } { (shown(one.nickname.as_deref().unwrap_or("(no nickname)"))) } }
-                            td { code { (fingerprint) } }
                             td { (time(one.last_unix_secs)) }
+                            td.digits { code { (fingerprint) } }
                         }
                     } }
                 }
