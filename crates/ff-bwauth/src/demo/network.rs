@@ -148,6 +148,7 @@ impl Network {
     async fn watch(mut self, options: &NetworkDemo) -> Result<ExitCode> {
         let mut ticks = tokio::time::interval(Duration::from_secs(1));
         let (mut first, mut shown) = (None, String::new());
+        let mut of_whole: Vec<Option<Arc<Status>>> = vec![None; self.members.len()];
         loop {
             tokio::select! {
                 _ = ticks.tick() => {}
@@ -163,13 +164,20 @@ impl Network {
             let number = number.map(|period| period.number).max();
             // The period in which it all began is not a whole one.
             first = first.or(number);
+            for (kept, status) in of_whole.iter_mut().zip(statuses) {
+                let period = status.as_ref().and_then(|status| status.period.as_ref());
+                if period.map(|period| period.number) == first.map(|first| first + 1) {
+                    *kept = status;
+                }
+            }
             self.take_over()?;
             if options.once && number.zip(first).is_some_and(|(now, first)| now > first + 1) {
                 break;
             }
         }
         let whole = first.map(|first| first + 1);
-        self.end(options, whole).await
+        let statuses = if options.once { of_whole } else { self.statuses() };
+        self.end(options, whole, statuses).await
     }
 
     /// How the coordinators are.
@@ -183,8 +191,13 @@ impl Network {
         self.documents.write(&files.collect::<Vec<_>>())
     }
 
-    /// Ends everything and prints what came of it.
-    async fn end(mut self, options: &NetworkDemo, period: Option<u64>) -> Result<ExitCode> {
+    /// Ends everything and prints what came of it; with `--once` the statuses are the whole period's last.
+    async fn end(
+        mut self,
+        options: &NetworkDemo,
+        period: Option<u64>,
+        statuses: Vec<Option<Arc<Status>>>,
+    ) -> Result<ExitCode> {
         for member in &self.members {
             // It may have ended already.
             let _ = member.handle.actions.send(Action::End);
@@ -195,7 +208,6 @@ impl Network {
         let results = self.results(period)?;
         let all = results.iter().all(|relay| relay.attempts > 0);
         if options.json {
-            let statuses = self.statuses();
             let status: Vec<&Status> = statuses.iter().flatten().map(AsRef::as_ref).collect();
             let json = serde_json::json!({ "period": period, "relays": results, "status": status });
             crate::run::print(&format!("{json}\n"))?;
