@@ -24,6 +24,8 @@
 #[cfg(feature = "measure")]
 pub mod cli;
 #[cfg(feature = "demo")]
+mod console;
+#[cfg(feature = "demo")]
 pub mod daemon;
 #[cfg(feature = "demo")]
 mod demo;

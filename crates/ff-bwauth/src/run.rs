@@ -11,7 +11,6 @@ mod service;
 mod status;
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -23,6 +22,7 @@ use ff_measurer::transit::TransitOrder;
 use ff_measurer::{key, measurer_id};
 
 use crate::cli::{Cli, Command, Common, Demo, Measure};
+use crate::console::{note, print};
 use crate::demo;
 use crate::files::Readers;
 use crate::measure::{self, Plan};
@@ -201,11 +201,6 @@ fn finish(common: &Common, dir: &Path, outcome: &Outcome, source: Source<'_>) ->
     Ok(ExitCode::from(outcome.exit_status()))
 }
 
-/// Writes to standard output.
-pub(crate) fn print(text: &str) -> Result<()> {
-    std::io::stdout().write_all(text.as_bytes()).context("Failed to write to standard output")
-}
-
 /// Writes the results, the report and, for a conclusive estimate, the bandwidth file; notes each
 /// in `files`.
 fn write_files(
@@ -243,10 +238,4 @@ fn publish(dir: &Path, outcome: &Outcome, consensus_relays: u64) -> Result<PathB
 /// Now, in seconds since 1970.
 fn now_unix_secs() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
-}
-
-/// Tells the user something on standard error.
-pub(crate) fn note(text: &str) {
-    // Nobody may be reading standard error, and that is no reason to stop.
-    drop(writeln!(std::io::stderr(), "{text}"));
 }

@@ -27,6 +27,7 @@ mod packet;
 mod receipt;
 mod report;
 mod share;
+mod statement;
 #[cfg(test)]
 mod tests;
 

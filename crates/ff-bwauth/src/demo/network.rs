@@ -30,6 +30,7 @@ use tokio::task::JoinSet;
 
 use self::documents::Documents;
 use crate::cli::NetworkDemo;
+use crate::console::{note, print};
 use crate::daemon::config::Config;
 use crate::daemon::status::Status;
 use crate::daemon::{self, Action, Daemon, Handle};
@@ -117,7 +118,7 @@ impl Network {
             let (daemon, handle) = Daemon::new(&config)?;
             let (addr, page) = daemon::page(&config, &handle).await?;
             if let Some(addr) = addr {
-                crate::run::note(&format!("bwauth-{}: its page is http://{addr}/", number + 1));
+                note(&format!("bwauth-{}: its page is http://{addr}/", number + 1));
             }
             network.tasks.spawn(async move {
                 page.await;
@@ -210,9 +211,9 @@ impl Network {
         if options.json {
             let status: Vec<&Status> = statuses.iter().flatten().map(AsRef::as_ref).collect();
             let json = serde_json::json!({ "period": period, "relays": results, "status": status });
-            crate::run::print(&format!("{json}\n"))?;
+            print(&format!("{json}\n"))?;
         } else {
-            crate::run::print(&table(&results))?;
+            print(&table(&results))?;
         }
         Ok(if all || !options.once { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
@@ -269,7 +270,7 @@ fn show(statuses: &[Option<Arc<Status>>], shown: &mut String) {
     };
     let text = statuses.iter().enumerate().map(one).collect::<Vec<_>>().join("; ");
     if text != *shown {
-        crate::run::note(&text);
+        note(&text);
         *shown = text;
     }
 }

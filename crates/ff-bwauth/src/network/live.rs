@@ -1,7 +1,7 @@
 //! The network's view as it is now, fetched by Arti's own directory client.
 //!
 //! ```text
-//!   DirectoryClient::refresh ─▶ Arti (tor-dirmgr): who is there to ask?    live/arti.rs, config.rs, private.rs
+//!   DirectoryClient::refresh ─▶ Arti (tor-dirmgr): who is there to ask?    live/arti.rs, config.rs, private.rs, relay.rs
 //!       └─▶ View: what is kept, what is new, what is missing               live/view.rs
 //!             ├─ Ask: over channels, a circuit a request (tor-dirclient)   live/ask.rs, server.rs, circuit.rs
 //!             ├─ consensuses: signatures of more than half the authorities live/head.rs, signed.rs
@@ -35,6 +35,7 @@ mod fake;
 mod head;
 mod parts;
 mod private;
+mod relay;
 mod server;
 mod shelf;
 mod signed;
@@ -55,9 +56,10 @@ use self::server::{Channels, servers};
 use self::view::View;
 use crate::files::FileError;
 
-pub use self::config::{Authority, Fallback, Limits, LiveConfig};
+pub use self::config::{Limits, LiveConfig};
 pub use self::documents::Documents;
 pub use self::error::DirectoryError;
+pub use self::relay::{Authority, Fallback};
 
 /// Fetches the network's documents and keeps them.
 pub struct DirectoryClient {

@@ -15,7 +15,7 @@ use ff_proto::units::BytesPerSec;
 use serde::Serialize;
 
 use super::together::Share;
-use super::v3bw::decision::draw;
+use super::v3bw::draws::draw;
 use super::v3bw::{Decision, Decisions, Held, NoNumber, RelayLine, rounded_kilobytes};
 use crate::outcome::{DrawRow, Failure, Outcome, SecondRow};
 use crate::period::Fingerprint;

@@ -28,7 +28,9 @@ use crate::publish::together::Share;
 use crate::utc::{OutOfRange, Utc};
 
 pub(crate) mod decision;
+pub(crate) mod draws;
 pub(crate) mod hold;
+mod publication;
 pub mod read;
 mod reason;
 mod render;
@@ -36,8 +38,9 @@ mod select;
 
 pub use decision::{Decision, Standing};
 pub use hold::Held;
+pub use publication::Publication;
 pub use reason::{NoNumber, NotScheduled};
-pub use select::{Decisions, Publication};
+pub use select::Decisions;
 
 /// What calls itself the file's software.
 pub const SOFTWARE: &str = "flashflow";

@@ -27,13 +27,13 @@ pub(super) fn run(command: &V3bw) -> Result<ExitCode> {
                 let reading = match read(file, now) {
                     Ok(reading) => reading,
                     Err(error) => {
-                        super::note(&format!("ff-bwauth: {error:#}"));
+                        crate::console::note(&format!("ff-bwauth: {error:#}"));
                         is_good = false;
                         continue;
                     }
                 };
                 is_good &= reading.worst().is_none_or(|worst| worst == Severity::Against);
-                super::print(&if *json {
+                crate::console::print(&if *json {
                     check_json(file, &reading)
                 } else {
                     check(file, &reading)
@@ -43,7 +43,7 @@ pub(super) fn run(command: &V3bw) -> Result<ExitCode> {
         }
         V3bw::Diff { old, new, json } => {
             let difference = Difference::of(&usable(old)?, &usable(new)?);
-            super::print(&if *json { difference.json()? } else { difference.text() })?;
+            crate::console::print(&if *json { difference.json()? } else { difference.text() })?;
             Ok(ExitCode::SUCCESS)
         }
         V3bw::Write(args) => write::run(args),

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 
-use super::print;
 use crate::cli::DoctorArgs;
+use crate::console::print;
 use crate::daemon::config::Config;
 use crate::watch::doctor::{Level, examine, worst};
 

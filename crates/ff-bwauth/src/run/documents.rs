@@ -43,7 +43,7 @@ pub(super) fn descriptors(paths: &[PathBuf]) -> Result<HashMap<Fingerprint, Desc
 /// Says what of a file could not be read.
 pub(super) fn tell_skipped(path: &Path, skipped: &[DocumentError]) {
     for error in skipped {
-        super::note(&format!("{} is skipped from {error}", path.display()));
+        crate::console::note(&format!("{} is skipped from {error}", path.display()));
     }
 }
 

@@ -6,8 +6,9 @@ use std::thread;
 
 use anyhow::{Result, anyhow, bail};
 
-use super::{note, now_unix_secs, print};
+use super::now_unix_secs;
 use crate::cli::ExplainArgs;
+use crate::console::{note, print};
 use crate::daemon::config::Config;
 use crate::network::consensus::Consensus;
 use crate::period::Fingerprint;

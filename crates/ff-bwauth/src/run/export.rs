@@ -20,6 +20,6 @@ pub(super) fn run(args: &ExportArgs) -> Result<ExitCode> {
         let exported = reader.export(args.what, args.format, span, file);
         exported.with_context(|| format!("Failed to write {}", args.out.display()))
     })?;
-    super::note(&format!("{}: {rows} rows of {}", args.out.display(), args.what.name()));
+    crate::console::note(&format!("{}: {rows} rows of {}", args.out.display(), args.what.name()));
     Ok(ExitCode::SUCCESS)
 }

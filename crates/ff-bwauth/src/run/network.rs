@@ -81,9 +81,9 @@ pub(super) async fn run(args: &NetworkArgs) -> Result<ExitCode> {
     } else {
         report.text()
     };
-    super::print(&text)?;
+    crate::console::print(&text)?;
     if let Some(error) = &report.error {
-        super::note(&format!("ff-bwauth: {error}"));
+        crate::console::note(&format!("ff-bwauth: {error}"));
     }
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

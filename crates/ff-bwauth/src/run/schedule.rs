@@ -101,7 +101,7 @@ pub(super) fn run(args: &ScheduleArgs) -> Result<ExitCode> {
     } else {
         summary(args, &report)
     };
-    super::print(&text)?;
+    crate::console::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -9,8 +9,8 @@ use anyhow::{Context, Result};
 use ff_measurer::{key, measurer_id};
 use zeroize::Zeroizing;
 
-use super::{note, print};
 use crate::cli::{InitArgs, RunArgs};
+use crate::console::{note, print};
 use crate::daemon::config::Config;
 use crate::daemon::{self, Daemon};
 use crate::files::{self, Readers};

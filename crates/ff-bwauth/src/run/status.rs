@@ -5,8 +5,9 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use super::{note, now_unix_secs, print};
+use super::now_unix_secs;
 use crate::cli::StatusArgs;
+use crate::console::{note, print};
 use crate::daemon::config::Config;
 use crate::store::Store;
 use crate::watch::client::{self, AskError};

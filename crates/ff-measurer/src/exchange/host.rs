@@ -462,7 +462,7 @@ impl Peer {
     }
 
     /// The statements of a receipt that is due.
-    fn receipt(&mut self, now: MonoTime) -> Option<Vec<super::receipt::Statement>> {
+    fn receipt(&mut self, now: MonoTime) -> Option<Vec<super::statement::Statement>> {
         if !matches!(self.door, Door::Open { .. }) {
             return None;
         }

@@ -11,7 +11,7 @@
 use aws_lc_rs::hkdf;
 use siphasher::sip::SipHasher24;
 
-use super::receipt::{STATEMENT_LEN, Statement};
+use super::statement::{STATEMENT_LEN, Statement, word};
 
 /// Bytes of the header, with the tag.
 pub(super) const HEADER_LEN: usize = 52;
@@ -187,11 +187,6 @@ impl hkdf::KeyType for TagKey {
     fn len(&self) -> usize {
         16
     }
-}
-
-/// The number that bytes begin with.
-pub(super) fn word(bytes: &[u8]) -> u64 {
-    bytes.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
 }
 
 #[cfg(test)]

@@ -11,45 +11,16 @@ use std::time::Duration;
 use ff_proto::units::MonoTime;
 use siphasher::sip::SipHasher24;
 
-use super::packet::word;
+use super::statement::Statement;
 
 /// Packets in a block at most.
 const BLOCK_PACKETS: u16 = 256;
-/// Bytes of a statement on the wire.
-pub(super) const STATEMENT_LEN: usize = 48;
 /// How long a sender remembers a block; proof that comes later counts for nothing.
 pub(super) const PROOF_TIME: Duration = Duration::from_secs(1);
 /// How often a receiver says the same, because receipts are lost as well.
 const REPEATS: u8 = 3;
 /// Blocks that a receiver remembers: a second of 10 Gbit/s in packets of 1452 bytes.
 const INBOX_BLOCKS: u64 = 4096;
-
-/// Which packets of a block have come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Statement {
-    /// The block.
-    pub(super) block: u64,
-    /// A bit for each of its packets.
-    pub(super) bits: [u64; 4],
-    /// The exclusive-or of their nonces.
-    pub(super) proof: u64,
-}
-
-impl Statement {
-    /// Writes it to its bytes on the wire.
-    pub(super) fn write(&self, bytes: &mut [u8]) {
-        let [a, b, c, d] = self.bits;
-        for (word, bytes) in [self.block, a, b, c, d, self.proof].iter().zip(bytes.chunks_mut(8)) {
-            bytes.copy_from_slice(&word.to_be_bytes());
-        }
-    }
-
-    /// Reads it from its bytes on the wire.
-    pub(super) fn read(bytes: &[u8]) -> Self {
-        let [block, a, b, c, d, proof] = std::array::from_fn(|i| word(&bytes[i * 8..]));
-        Self { block, bits: [a, b, c, d], proof }
-    }
-}
 
 /// A data packet's block and place in it.
 fn place(number: u64) -> (u64, usize, u64) {

@@ -8,8 +8,8 @@ use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 
-use super::config::Authority;
 use super::error::DirectoryError;
+use super::relay::Authority;
 use crate::files::FileError;
 
 /// Bytes of a node's file that are read at most.

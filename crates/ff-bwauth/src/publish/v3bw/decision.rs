@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use ff_proto::aggregate::Draw;
-use ff_proto::params::PERIOD_SECS;
 use ff_proto::units::BytesPerSec;
 
+use super::draws::{draw, period_from};
+use super::publication::Publication;
 use super::reason::NoNumber;
-use super::select::{Decisions, Publication};
 use super::{MeasurementFacts, RelayCounts, RelayLine, UnmeasuredLine, is_nickname};
 use crate::outcome::Outcome;
 use crate::period::Fingerprint;
@@ -139,30 +139,25 @@ impl<'a> Decision<'a> {
     }
 
     /// Its line without a number, for a relay of the consensus that was tried in vain.
-    pub(super) fn unmeasured(&self, all: &Decisions<'_>) -> Option<UnmeasuredLine> {
+    pub(super) fn unmeasured(&self, publication: &Publication) -> Option<UnmeasuredLine> {
         let reason = self.line.as_ref().err()?;
         let rsa_fingerprint = self.fingerprint()?;
         let newest = self.attempts.first()?;
         if *reason == NoNumber::OtherIdentity
-            || !all.publication().lists(&rsa_fingerprint)
-            || all.publication().is_other(&rsa_fingerprint, &self.ed_identity)
+            || !publication.lists(&rsa_fingerprint)
+            || publication.is_other(&rsa_fingerprint, &self.ed_identity)
         {
             return None;
         }
         Some(UnmeasuredLine {
             rsa_fingerprint,
             ed_identity: self.ed_identity,
-            nickname: nickname(newest, &rsa_fingerprint, all.publication()),
+            nickname: nickname(newest, &rsa_fingerprint, publication),
             tried_at: Utc::from_unix_secs(newest.started_unix_secs).ok()?,
             counts: self.counts,
             reason: reason.code(),
         })
     }
-}
-
-/// What an outcome counts as: what is published is what counts, whoever has filled it in.
-pub(crate) fn draw(outcome: &Outcome) -> Draw {
-    outcome.publishable().map_or(outcome.draw, Draw::Value)
 }
 
 /// What stands of a relay's attempts, of which the newest come first.
@@ -184,14 +179,6 @@ fn stands(attempts: &[&Outcome]) -> Option<Standing> {
         begin = period.end;
     }
     None
-}
-
-/// The attempts of one period that ends with this one.
-pub(crate) fn period_from(attempts: &[&Outcome], newest: usize) -> Range<usize> {
-    let Some(last) = attempts.get(newest) else { return newest..newest };
-    let is_of_period =
-        |outcome: &&&Outcome| last.started_unix_secs - outcome.started_unix_secs < PERIOD_SECS;
-    newest..newest + attempts[newest..].iter().take_while(is_of_period).count()
 }
 
 /// A relay's line; `None` when its RSA fingerprint is not known.

@@ -4,7 +4,7 @@ use core::fmt;
 
 use ff_proto::aggregate::Draw;
 
-use super::decision::{draw, period_from};
+use super::draws::{draw, period_from};
 use crate::outcome::Outcome;
 use crate::utc::Utc;
 

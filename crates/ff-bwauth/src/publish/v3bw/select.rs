@@ -14,62 +14,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use ff_proto::units::BytesPerSec;
 
 use super::decision::{Attempts, Decision, ended};
-use super::reason::{NoNumber, NotScheduled};
-use super::{
-    BandwidthFile, DirectoryFacts, Generator, Header, InvalidFile, RecentCounts, RelayCounts, hold,
-};
+use super::publication::Publication;
+use super::reason::NoNumber;
+use super::{BandwidthFile, Generator, Header, InvalidFile, RecentCounts, RelayCounts, hold};
 use crate::outcome::{Method, Outcome};
 use crate::period::Fingerprint;
 use crate::publish::together::{self, Shown};
 use crate::utc::{OutOfRange, Utc};
-
-/// What a bandwidth file is made with beside the outcomes.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Publication {
-    /// Now, in seconds since 1970.
-    pub now_unix_secs: u64,
-    /// The age above which a result is not used.
-    pub max_age_secs: u64,
-    /// When the program that measures was started, in seconds since 1970, where it is known.
-    pub generator_started_unix_secs: Option<u64>,
-    /// Relays in the consensus; 0 when it is not known, and then nobody votes with the file.
-    pub consensus_relays: u64,
-    /// When the consensus became valid. If it is known, `directory` has all relays of it, and no other is
-    /// published.
-    pub consensus_valid_after_unix_secs: Option<u64>,
-    /// What directory documents say of the relays, by RSA fingerprint.
-    pub directory: BTreeMap<Fingerprint, DirectoryFacts>,
-    /// The nicknames of the consensus; they go before what results say.
-    pub nicknames: HashMap<Fingerprint, String>,
-    /// Relays that share what is measured: the schedule's groups, as it has divided them.
-    pub groups: Vec<Vec<Fingerprint>>,
-    /// Relays that the schedule has no place for.
-    pub not_scheduled: BTreeMap<Fingerprint, NotScheduled>,
-    /// What was tried lately, as far as it does not follow from the outcomes.
-    pub recent: RecentCounts,
-    /// What authorities vote for now, in kilobytes a second; empty when there is no file.
-    pub previous: BTreeMap<Fingerprint, u64>,
-    /// A relay that rises by more than this factor keeps its previous number for a period; `None` for none.
-    pub hold_above: Option<f64>,
-    /// Version of the tor whose consensus was used.
-    pub tor_version: Option<String>,
-    /// Nickname of the authority that votes with the file.
-    pub dirauth_nickname: Option<String>,
-}
-
-impl Publication {
-    /// Whether a relay may be published as far as the consensus goes.
-    pub(super) fn lists(&self, fingerprint: &Fingerprint) -> bool {
-        self.consensus_valid_after_unix_secs.is_none()
-            || self.directory.get(fingerprint).is_some_and(|facts| facts.is_listed)
-    }
-
-    /// Whether the documents say that the relay with this fingerprint has another Ed25519 identity.
-    pub(super) fn is_other(&self, fingerprint: &Fingerprint, ed_identity: &[u8; 32]) -> bool {
-        let known = self.directory.get(fingerprint).and_then(|facts| facts.ed_identity);
-        known.is_some_and(|known| known != *ed_identity)
-    }
-}
 
 impl BandwidthFile {
     /// The file of everything in `outcomes` that may be published and began within the greatest
@@ -170,7 +121,8 @@ impl<'a> Decisions<'a> {
         let mut file = BandwidthFile::new(self.header()?, lines().cloned().collect())?;
         let mut listed: HashSet<_> = lines().map(|line| line.rsa_fingerprint).collect();
         if self.publication.consensus_valid_after_unix_secs.is_some() {
-            let unmeasured = self.relays.iter().filter_map(|relay| relay.unmeasured(self));
+            let unmeasured =
+                self.relays.iter().filter_map(|relay| relay.unmeasured(self.publication));
             file.unmeasured =
                 unmeasured.filter(|line| listed.insert(line.rsa_fingerprint)).collect();
             file.unmeasured.sort_by_key(|line| line.rsa_fingerprint);

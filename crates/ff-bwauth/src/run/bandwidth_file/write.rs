@@ -38,7 +38,7 @@ pub(super) fn run(args: &WriteArgs) -> Result<ExitCode> {
         Some(publish::publish(&args.out, &rules, &outcomes, publication)?)
     };
     let prepared = written.as_ref().map_or(&prepared, |published| &published.prepared);
-    super::super::print(&if args.json {
+    crate::console::print(&if args.json {
         format!("{}\n", object(prepared, written.as_ref(), previous_total, scaling.as_ref())?)
     } else {
         text(prepared, written.as_ref(), previous_total, scaling.as_ref())
@@ -46,7 +46,7 @@ pub(super) fn run(args: &WriteArgs) -> Result<ExitCode> {
     if prepared.broken.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
-    super::super::note(&format!("ff-bwauth: {}", Refused::Limits(prepared.broken.clone())));
+    crate::console::note(&format!("ff-bwauth: {}", Refused::Limits(prepared.broken.clone())));
     Ok(ExitCode::FAILURE)
 }
 

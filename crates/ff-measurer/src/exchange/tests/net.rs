@@ -292,7 +292,7 @@ fn a_peer_that_claims_what_it_lost_gains_nothing_and_is_named() {
         if from != addr(1) || header.kind != packet::Kind::Receipt {
             return vec![(from, to, bytes)];
         }
-        let all = |said: receipt::Statement| receipt::Statement {
+        let all = |said: statement::Statement| statement::Statement {
             bits: said.bits.map(|bits| bits | bits >> 1),
             ..said
         };
