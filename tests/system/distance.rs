@@ -1,6 +1,6 @@
 //! Relays that are far away, and a link that is lost on the way.
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use ff_proto::units::BytesPerSec;
 
@@ -57,6 +57,23 @@ async fn a_relay_at_100_ms_is_measured_at_its_limit() {
 #[tokio::test]
 async fn a_relay_at_210_ms_is_measured_at_its_limit() {
     measure_from(Duration::from_millis(210), 15).await;
+}
+
+#[tokio::test]
+async fn a_measurement_begins_with_its_cells_however_long_the_relay_puts_that_off() {
+    let _alone = alone().await;
+    let coordinator = fresh_key();
+    let relay = TestRelay::start(Setup::allowing(&[&coordinator]));
+    let forwarder = Forwarder::start(relay.target.addr, Duration::from_secs(1));
+    let mut plan = plan(&relay, &coordinator, 1);
+    plan.target.addr = forwarder.addr;
+    let unix_secs = || UNIX_EPOCH.elapsed().expect("after 1970").as_secs();
+    let asked = unix_secs();
+    let outcome = measure(&plan).await;
+    // The coordinator's link, the grant and the measurer's links take several ways there and back.
+    let range = asked + 3..unix_secs();
+    assert!(range.contains(&outcome.started_unix_secs), "{outcome:?} in {range:?}");
+    assert!(outcome.granted_secs.is_some(), "{outcome:?}");
 }
 
 #[tokio::test]

@@ -42,6 +42,8 @@ pub use crate::progress::Progress;
 
 /// How long the team may take to open its links: longer than the grant waits is in vain.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Measurers' events that wait to be taken in.
+const EVENTS: usize = 64;
 
 /// What to measure, and with what.
 #[derive(Clone)]
@@ -70,17 +72,22 @@ pub struct Plan {
 
 /// Measures the relay; runs on tokio. `watch` is told how it goes.
 pub async fn measure(plan: &Plan, mut watch: impl FnMut(Progress<'_>)) -> Outcome {
-    let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let mut run = Run {
         plan,
         samples: Samples::new(plan.params.duration_secs, plan.params.ratio, plan.team.len()),
         rsa_fingerprint: None,
         grant: None,
         has_started: false,
+        started_unix_secs: unix_secs(),
         opened: 0,
     };
     let result = run.carry_out(&mut watch).await;
-    run.outcome(started, result)
+    run.outcome(result)
+}
+
+/// The time in seconds since 1970.
+fn unix_secs() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
 /// What came of a measurement that this process gave up by itself.
@@ -92,9 +99,10 @@ pub fn failed(plan: &Plan, started_unix_secs: u64, failure: Failure) -> Outcome 
         rsa_fingerprint: None,
         grant: None,
         has_started: false,
+        started_unix_secs,
         opened: 0,
     };
-    Outcome { result: Err(failure), ..run.outcome(started_unix_secs, Ok(())) }
+    Outcome { result: Err(failure), ..run.outcome(Ok(())) }
 }
 
 /// What a relay granted.
@@ -118,6 +126,8 @@ struct Run<'a> {
     grant: Option<Grant>,
     /// Whether the measurers have begun to send.
     has_started: bool,
+    /// When they did, or the relay was asked if they have not, in seconds since 1970.
+    started_unix_secs: u64,
     /// Links that opened.
     opened: u64,
 }
@@ -174,7 +184,8 @@ impl Run<'_> {
         let lead = team.iter().map(|part| part.start_lead()).max().unwrap_or_default();
         let at = Instant::now() + lead;
         session.start(at);
-        self.has_started = true;
+        // A relay may put this off, so only what begins at the same time from here on is measured together.
+        (self.has_started, self.started_unix_secs) = (true, unix_secs());
         let mut team = team;
         for part in &mut team {
             part.start(at);
@@ -188,7 +199,7 @@ impl Run<'_> {
     async fn collect(
         &mut self,
         session: &mut Session,
-        mut events: mpsc::UnboundedReceiver<(usize, PartEvent)>,
+        mut events: mpsc::Receiver<(usize, PartEvent)>,
         watch: &mut impl FnMut(Progress<'_>),
     ) -> Result<(), MeasureError> {
         let mut running = self.plan.team.len();
@@ -226,7 +237,7 @@ impl Run<'_> {
     }
 
     /// Makes the outcome.
-    fn outcome(self, started_unix_secs: u64, result: Result<(), MeasureError>) -> Outcome {
+    fn outcome(self, result: Result<(), MeasureError>) -> Outcome {
         let Plan { params, team, limit, target, address_text, .. } = self.plan;
         let result = result.and_then(|()| self.judge());
         let (seconds, ratio) = (self.samples.reported(), self.samples.ratio());
@@ -252,7 +263,7 @@ impl Run<'_> {
                 rsa_fingerprint: self.rsa_fingerprint,
                 nickname: None,
             },
-            started_unix_secs,
+            started_unix_secs: self.started_unix_secs,
             asked_secs: params.duration_secs,
             granted_secs: self.grant.map(|grant| grant.secs),
             ratio,
@@ -345,11 +356,12 @@ async fn prepare(
     futures::future::try_join_all(preparing).await
 }
 
-/// Brings all measurers' events together. The measurers stop when the tasks are dropped.
+/// Brings all measurers' events together. The measurers stop when the tasks are dropped, and one that has
+/// more to say than is taken in has to wait.
 fn forward_events(
     team: Vec<Box<dyn ReadyPart>>,
-) -> (mpsc::UnboundedReceiver<(usize, PartEvent)>, JoinSet<()>) {
-    let (sender, receiver) = mpsc::unbounded_channel();
+) -> (mpsc::Receiver<(usize, PartEvent)>, JoinSet<()>) {
+    let (sender, receiver) = mpsc::channel(EVENTS);
     let mut tasks = JoinSet::new();
     for (index, mut part) in team.into_iter().enumerate() {
         let sender = sender.clone();
@@ -357,7 +369,7 @@ fn forward_events(
             loop {
                 let event = part.next_event().await;
                 let is_last = !matches!(event, PartEvent::Second(_));
-                if sender.send((index, event)).is_err() || is_last {
+                if sender.send((index, event)).await.is_err() || is_last {
                     return;
                 }
             }

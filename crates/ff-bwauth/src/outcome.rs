@@ -20,7 +20,7 @@ pub(crate) const FAILED: &str = "failed";
 pub struct Outcome {
     /// The relay.
     pub target: TargetInfo,
-    /// When it began, in seconds since 1970.
+    /// When cells began to flow, or where none did when the relay was asked, in seconds since 1970.
     pub started_unix_secs: u64,
     /// Seconds that the relay was asked for.
     pub asked_secs: u16,

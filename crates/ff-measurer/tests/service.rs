@@ -177,11 +177,62 @@ async fn a_coordinator_that_connects_anew_ends_what_it_had_begun() {
     let old = lab.client();
     let preparing = tokio::spawn(async move { old.prepare(&task(addr)).await.map(drop) });
     let (link, _) = timeout(PATIENCE, relay.accept()).await.expect("in time").expect("a link");
-    lab.client().describe().await.expect("it has started again");
+    let new = lab.client();
+    let again = tokio::spawn(async move { new.prepare(&task(addr)).await.map(drop) });
     let took = until_closed(link).await;
     assert!(took < Duration::from_secs(2), "{took:?}");
+    again.abort();
     let failure = preparing.await.expect("it ends").expect_err("it is over");
     assert!(failure.message.contains("connected anew"), "{failure}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_only_asks_how_it_is_ends_nothing_of_the_same_coordinators() {
+    let lab = Lab::start(private()).await;
+    let (addr, relay) = silent_relay().await;
+    let coordinator = lab.client();
+    // Twice: what begins behind it on the older connection is to go on, too.
+    for _ in 0..2 {
+        let client = coordinator.clone();
+        let preparing = tokio::spawn(async move { client.prepare(&task(addr)).await.map(drop) });
+        let (link, _) = timeout(PATIENCE, relay.accept()).await.expect("in time").expect("a link");
+        lab.client().describe().await.expect("a second program with its key");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert!(!preparing.is_finished(), "{:?}", preparing.await);
+        preparing.abort();
+        until_closed(link).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_coordinator_that_is_back_on_the_list_gives_work_on_its_old_connection() {
+    let lab = Lab::start(private()).await;
+    let (addr, relay) = silent_relay().await;
+    let client = lab.client();
+    client.describe().await.expect("its coordinator may ask");
+    lab.service.set(Settings { limits: private(), ..Settings::default() });
+    lab.service.set(settings(&lab.coordinator, private()));
+    let preparing = tokio::spawn(async move { client.prepare(&task(addr)).await.map(drop) });
+    let link = timeout(PATIENCE, relay.accept()).await.expect("in time").expect("a link");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(!preparing.is_finished(), "{:?}", preparing.await);
+    preparing.abort();
+    drop(link);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_coordinator_has_a_bounded_number_of_connections() {
+    let lab = Lab::start(private()).await;
+    let mut clients = Vec::new();
+    for _ in 0..8 {
+        let client = lab.client();
+        client.describe().await.expect("there is room");
+        clients.push(client);
+    }
+    lab.client().describe().await.expect_err("there is no more");
+    drop(clients);
+    let again = async { while lab.client().describe().await.is_err() {} };
+    timeout(PATIENCE, again).await.expect("there is room again");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -206,6 +257,14 @@ async fn who_says_nothing_is_not_waited_for() {
     let silent = TcpStream::connect(lab.addr).await.expect("it listens");
     // Others are let in meanwhile.
     lab.client().describe().await.expect("its coordinator may ask");
+    // Nor do many of them keep anybody out.
+    let mut many = Vec::new();
+    for _ in 0..100 {
+        many.push(TcpStream::connect(lab.addr).await.expect("it listens"));
+    }
+    let (client, start) = (lab.client(), Instant::now());
+    client.describe().await.expect("its coordinator may ask");
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     let took = until_closed(silent).await;
     assert!(took < Duration::from_secs(15), "{took:?}");
 }

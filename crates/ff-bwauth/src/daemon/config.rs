@@ -13,7 +13,10 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
 use crate::network::live::LiveConfig;
+use crate::publish::PublishRules;
 
+/// Seconds of a day.
+const DAY_SECS: u64 = 86_400;
 /// Seconds that a slot has beside the measurement itself, for opening links.
 const SLOT_MARGIN_SECS: u32 = 15;
 /// How long before a period its consensus must have been there, so that all coordinators have it.
@@ -168,13 +171,26 @@ pub struct Publish {
 
 impl Default for Publish {
     fn default() -> Self {
-        let rules = crate::publish::PublishRules::default();
+        let rules = PublishRules::default();
         Self {
             every_secs: 3600,
             dirauth_nickname: None,
             min_relays: rules.min_relays,
             max_total_factor: rules.max_total_factor,
             max_relay_factor: rules.max_relay_factor,
+        }
+    }
+}
+
+impl Publish {
+    /// By which rules files are written.
+    #[must_use]
+    pub fn rules(&self) -> PublishRules {
+        PublishRules {
+            min_relays: self.min_relays,
+            max_total_factor: self.max_total_factor,
+            max_relay_factor: self.max_relay_factor,
+            ..PublishRules::default()
         }
     }
 }
@@ -297,11 +313,30 @@ impl Config {
         if slot_secs <= u32::from(measure_secs) {
             bail!("period.slot_secs is {slot_secs}, which is no more than measure_secs");
         }
-        if length_secs < 2 * slot_secs {
+        if length_secs / 2 < slot_secs {
             bail!("period.length_secs is {length_secs}: not even two slots of {slot_secs} s");
         }
         if self.period.refresh_secs == 0 || self.publish.every_secs == 0 {
             bail!("period.refresh_secs and publish.every_secs must be 1 at least");
+        }
+        if let Some(addr) = self.watch.listen.filter(|addr| !addr.ip().is_loopback()) {
+            bail!(
+                "watch.listen is {addr}, but whoever reaches the page may read it: give it an address of \
+                 loopback, as 127.0.0.1, and reach it through a tunnel"
+            );
+        }
+        self.publish.rules().check().context("the table publish")?;
+        if let Some(name) = &self.publish.dirauth_nickname
+            && !((1..20).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric()))
+        {
+            bail!(
+                "publish.dirauth_nickname is {name:?}: a nickname has 1 to 19 letters and digits"
+            );
+        }
+        let max_age_secs = self.publish.rules().max_age_secs;
+        if u64::from(self.keep.results_days) * DAY_SECS < max_age_secs {
+            let days = max_age_secs / DAY_SECS;
+            bail!("keep.results_days is less than {days}, but results count for {days} days");
         }
         if self.measurers.is_empty() {
             bail!("there is no measurer: `ff-measurer init` prints the lines for one");

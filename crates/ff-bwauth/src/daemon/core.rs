@@ -30,6 +30,8 @@ const DESCRIBE_SECS: u64 = 60;
 const LOST_SECS: u64 = 900;
 /// How many problems are remembered.
 const PROBLEMS: usize = 20;
+/// How long the same problem is not told again, in seconds.
+const TELL_SECS: u64 = 3600;
 /// So long after a consensus became valid all coordinators have it, in seconds (PROTOCOL.md §11)…
 const CONSENSUS_SPREAD_SECS: u64 = 300;
 /// … or after this part of a period, where that is less.
@@ -230,15 +232,14 @@ impl Core {
         if !interrupted.is_empty() {
             core.tell(now, format!("{} measurements were interrupted", interrupted.len()));
         }
-        core.resume(now)?;
+        core.take_up(core.common.number(now), now)?;
         Ok(core)
     }
 
-    /// Takes up the period that the store has begun, if it is still going on.
-    fn resume(&mut self, now: u64) -> Result<(), StoreError> {
-        let number = self.common.number(now);
+    /// Takes up a period that the store has begun; says whether there was one.
+    fn take_up(&mut self, number: u64, now: u64) -> Result<bool, StoreError> {
         let mut events = self.store.events(number)?.into_iter();
-        let Some(begin) = events.next() else { return Ok(()) };
+        let Some(begin) = events.next() else { return Ok(false) };
         let read = |text: String| serde_json::from_str::<Event>(&text).ok();
         match serde_json::from_str::<Beginning>(&begin) {
             Ok(begin) => {
@@ -247,10 +248,13 @@ impl Core {
                 // What was due meanwhile was not carried out; the slot that is running may still be.
                 course.next_slot = course.slot_at(now);
                 self.course = Some(course);
+                Ok(true)
             }
-            Err(error) => self.tell(now, format!("the period's beginning cannot be read: {error}")),
+            Err(error) => {
+                self.tell(now, format!("the period's beginning cannot be read: {error}"));
+                Ok(false)
+            }
         }
-        Ok(())
     }
 
     /// Takes an action and says what is to be done. `now` is in seconds since 1970.
@@ -325,9 +329,11 @@ impl Core {
     /// Begins the period if there is a new one, and its slots.
     fn keep_course(&mut self, now: u64, effects: &mut Vec<Effect>) -> Result<(), StoreError> {
         let number = self.common.number(now);
-        if self.course.as_ref().is_none_or(|course| course.number != number) {
-            // A clock that was set back does not begin an old period again.
-            if self.course.as_ref().is_some_and(|course| course.number > number) {
+        let current = self.course.as_ref().map(|course| course.number);
+        if current != Some(number) && !self.take_up(number, now)? {
+            // A clock that was set back does not begin the period before; one that had been far ahead, where no
+            // period of ours can have been, begins the one that it is in.
+            if current == Some(number + 1) {
                 return Ok(());
             }
             self.begin_period(number, now)?;
@@ -337,7 +343,7 @@ impl Core {
 
     /// Plans a period.
     fn begin_period(&mut self, number: u64, now: u64) -> Result<(), StoreError> {
-        if let Some(last) = &self.course {
+        if let Some(last) = self.course.as_ref().filter(|last| last.number < number) {
             self.store.finish_period(last.number, now)?;
         }
         let Some(view) = self.common.choose(&self.views, number) else { return Ok(()) };
@@ -355,8 +361,11 @@ impl Core {
             planned_unix_secs: now,
             finished_unix_secs: None,
         };
-        self.store.set_plan(&period, &course.rows())?;
-        self.store.add_event(number, &text)?;
+        match self.store.begin_period(&period, &course.rows(), &text) {
+            // Its beginning cannot be read; what of its plan fits the new one is carried out.
+            Err(StoreError::AlreadyPlanned(_)) => self.store.add_event(number, &text)?,
+            begun => begun?,
+        }
         course.next_slot = course.slot_at(now);
         tracing::info!(
             period = number,
@@ -554,9 +563,10 @@ impl Core {
         Some(publication)
     }
 
-    /// Tells the operator something: once, as long as it is the last thing that was told.
+    /// Tells the operator something: once an hour, as long as it is among the last things that were told.
     fn tell(&mut self, now: u64, text: String) {
-        if self.problems.back().is_some_and(|(_, last)| *last == text) {
+        let is_same = |(at, last): &(u64, String)| *last == text && now.abs_diff(*at) < TELL_SECS;
+        if self.problems.iter().any(is_same) {
             return;
         }
         tracing::warn!("{text}");

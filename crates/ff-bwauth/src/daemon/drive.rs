@@ -2,11 +2,13 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use ed25519_dalek::SigningKey;
 use ff_measurer::{key, measurer_id};
+use ff_proto::aggregate::Draw;
+use ff_proto::failure::FailureKind;
 use ff_proto::params::Params;
 use sd_notify::NotifyState;
 use tokio::net::TcpListener;
@@ -33,8 +35,15 @@ use crate::watch::page;
 
 /// How often the core looks at the clock.
 const TICK: Duration = Duration::from_millis(250);
-/// How long opening links and saying goodbye may take beside a measurement's seconds.
-const MEASUREMENT_MARGIN: Duration = Duration::from_secs(60);
+/// How long opening links may take, also where slots have less room for it: longer than a measurer takes to
+/// be found out that does not answer. A relay that is not ready then would be measured beside those of the next
+/// slot, with capacity that is theirs.
+const MIN_SETUP: Duration = Duration::from_secs(20);
+/// How long the last reports and saying goodbye may take behind a measurement's seconds: longer than a relay
+/// may, so that no relay decides by it whether a measurement counts.
+const FAREWELL: Duration = Duration::from_secs(20);
+/// The status takes no more than about one part in so many of the loop's time.
+const STATUS_PART: u32 = 20;
 /// How long running measurements have to end when the daemon does.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -65,6 +74,8 @@ pub struct Daemon {
     sender: mpsc::UnboundedSender<Action>,
     /// Who looks at the status.
     status: watch::Sender<Option<Arc<Status>>>,
+    /// Before this it is not made again.
+    status_due: Instant,
     /// Who looks at the network.
     network: watch::Sender<Option<Arc<Publication>>>,
     /// The measurements, which end when these are dropped.
@@ -98,7 +109,7 @@ pub async fn page(
         hosts: Vec::new(),
         figures_per_relay: config.watch.figures_per_relay,
         publish_dir: Some(config.publish_dir.clone()),
-        rules: Publisher::rules(config),
+        rules: config.publish.rules(),
         network: Some(handle.network.clone()),
     };
     let (live, store) = (handle.status.clone(), config.store());
@@ -154,7 +165,8 @@ impl Daemon {
         let store = Store::open(&config.store(), me)?;
         let params = Params { duration_secs: config.period.measure_secs, ..Params::default() };
         let length = Duration::from_secs(config.period.measure_secs.into());
-        let deadline = length + MEASUREMENT_MARGIN;
+        let slot = Duration::from_secs(config.period.slot_secs().into());
+        let deadline = slot.saturating_sub(length).max(MIN_SETUP) + length + FAREWELL;
         let means = Means { key: key.clone(), params, deadline };
         let rhythm = Rhythm {
             refresh_secs: config.period.refresh_secs.into(),
@@ -179,6 +191,7 @@ impl Daemon {
             actions,
             sender,
             status,
+            status_due: Instant::now(),
             network,
             measurements: JoinSet::new(),
             remotes,
@@ -231,16 +244,19 @@ impl Daemon {
         }
     }
 
-    /// Shows how it is, once a second.
+    /// Shows how it is, once a second, and more seldom when there is so much to look at that it would take the
+    /// time that measurements need.
     fn show(&mut self) {
-        let now = now();
-        if self.status.borrow().as_ref().is_some_and(|last| last.now_unix_secs == now) {
+        let (now, begin) = (now(), Instant::now());
+        let is_shown = self.status.borrow().as_ref().is_some_and(|last| last.now_unix_secs == now);
+        if is_shown || begin < self.status_due {
             return;
         }
         match self.core.status(now) {
             Ok(status) => _ = self.status.send_replace(Some(Arc::new(status))),
             Err(error) => tracing::error!("the store cannot be read: {error}"),
         }
+        self.status_due = Instant::now() + begin.elapsed() * STATUS_PART;
     }
 
     /// Carries out what was decided.
@@ -304,26 +320,49 @@ fn team(config: &Config, key: &SigningKey) -> Result<(Vec<Member>, Vec<RemoteMea
 /// Measures a relay and tells what came of it.
 async fn carry_out(job: Job, sender: mpsc::UnboundedSender<Action>) {
     let attempt = job.attempt;
-    let watch = |progress: Progress<'_>| {
-        if let Progress::Second { second, measurement_bytes, background_bytes, .. } = progress {
+    let (has_started, mut starting) = watch::channel(false);
+    let watch = |progress: Progress<'_>| match progress {
+        Progress::Started { .. } => _ = has_started.send_replace(true),
+        Progress::Second { second, measurement_bytes, background_bytes, .. } => {
             let shown = SecondShown { second, measurement_bytes, background_bytes };
             let _ = sender.send(Action::Second(attempt, shown));
         }
+        Progress::Step(_) => {}
     };
-    let outcome = timeout(job.deadline, measure::measure(&job.plan, watch)).await;
-    let mut outcome = outcome.unwrap_or_else(|_| late(&job));
+    let length = Duration::from_secs(job.plan.params.duration_secs.into());
+    let setup = job.deadline.saturating_sub(length + FAREWELL);
+    let is_stuck = async {
+        if timeout(setup, starting.wait_for(|started| *started)).await.is_ok() {
+            std::future::pending::<()>().await;
+        }
+    };
+    let measuring = timeout(job.deadline, measure::measure(&job.plan, watch));
+    let mut outcome = tokio::select! {
+        outcome = measuring => outcome.unwrap_or_else(|_| endless(&job)),
+        () = is_stuck => stuck(&job, setup),
+    };
     outcome.target.nickname = Some(job.nickname);
     let _ = sender.send(Action::Finished(attempt, Box::new(outcome)));
 }
 
-/// A measurement that took too long in all.
-fn late(job: &Job) -> Outcome {
-    let failure = Failure {
-        kind: ff_proto::failure::FailureKind::SetupFailed,
-        relay_code: None,
-        message: format!("it took longer than {} s in all", job.deadline.as_secs()),
-    };
-    measure::failed(&job.plan, now(), failure)
+/// A measurement that did not begin in its slot. Relays can bring that about, so it counts as one that
+/// failed on the way to the relay.
+fn stuck(job: &Job, setup: Duration) -> Outcome {
+    let message = format!("its links were not open within {} s", setup.as_secs());
+    given_up(job, FailureKind::Timeout, message)
+}
+
+/// A measurement that did not end. The relay's reports have deadlines of their own, so it was a measurer.
+fn endless(job: &Job) -> Outcome {
+    let message = format!("a measurer did not end within {} s in all", job.deadline.as_secs());
+    given_up(job, FailureKind::MeasurerFailed, message)
+}
+
+/// A measurement that was given up here.
+fn given_up(job: &Job, kind: FailureKind, message: String) -> Outcome {
+    let failure = Failure { kind, relay_code: None, message };
+    let draw = Draw::of_failure(kind, None, job.plan.params.ratio);
+    Outcome { draw, ..measure::failed(&job.plan, now(), failure) }
 }
 
 /// The clock and the signals.
@@ -377,5 +416,42 @@ async fn any(signals: &mut Option<[Signal; 2]>) {
 fn notify(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
         tracing::warn!("systemd cannot be told: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::view::Contact;
+    use crate::store::AttemptId;
+
+    #[tokio::test]
+    async fn a_relay_that_keeps_its_measurement_from_beginning_has_no_free_attempt() {
+        // It takes connections and says nothing.
+        let relay = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let addr = relay.local_addr().expect("its address");
+        let setup = Duration::from_millis(100);
+        let means = Means {
+            key: SigningKey::from_bytes(&[1; 32]),
+            params: Params { duration_secs: 1, ..Params::default() },
+            deadline: setup + Duration::from_secs(1) + FAREWELL,
+        };
+        let contact = Contact { nickname: "x".to_owned(), addr, ed_identity: [2; 32] };
+        let mut plan = means.plan([3; 20], &contact, Vec::new());
+        plan.params.sockets = 1;
+        let (attempt, nickname) = (AttemptId(7), "x".to_owned());
+        let deadline = means.deadline;
+        let job = Job { attempt, fingerprint: [3; 20], nickname, plan, deadline };
+        let (sender, mut actions) = mpsc::unbounded_channel();
+        timeout(FAREWELL / 2, carry_out(job, sender)).await.expect("in time");
+        let Some(Action::Finished(AttemptId(7), outcome)) = actions.recv().await else {
+            panic!("it is over")
+        };
+        let failure = outcome.result.expect_err("nothing was measured");
+        assert_eq!(
+            (failure.kind, outcome.draw),
+            (FailureKind::Timeout, Draw::Blank),
+            "{failure:?}"
+        );
     }
 }

@@ -28,18 +28,8 @@ impl Publisher {
         Self {
             store: config.store(),
             dir: config.publish_dir.clone(),
-            rules: Self::rules(config),
+            rules: config.publish.rules(),
             dirauth_nickname: config.publish.dirauth_nickname.clone(),
-        }
-    }
-
-    /// By which rules files are written.
-    pub(super) fn rules(config: &Config) -> PublishRules {
-        PublishRules {
-            min_relays: config.publish.min_relays,
-            max_total_factor: config.publish.max_total_factor,
-            max_relay_factor: config.publish.max_relay_factor,
-            ..PublishRules::default()
         }
     }
 

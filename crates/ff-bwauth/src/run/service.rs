@@ -83,9 +83,11 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
         if let Some(addr) = addr {
             note(&format!("ff-bwauth: its page is http://{addr}/"));
         }
+        // On its own, so that it answers while the daemon's loop has much to do.
+        let page = tokio::spawn(page);
         tokio::select! {
             ended = daemon.run() => ended,
-            () = page => anyhow::bail!("the page ended"),
+            _ = page => anyhow::bail!("the page ended"),
         }
     })?;
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
@@ -180,11 +182,20 @@ mod tests {
         for (bad, part) in [
             (text.replace("slot_secs = 45", "slot_secs = 30"), "slot_secs"),
             (text.replace("[keep]", "[kept]"), "kept"),
+            (text.replace("127.0.0.1:9231", "0.0.0.0:9231"), "tunnel"),
+            (text.replace("max_relay_factor = 4.0", "max_relay_factor = 0.5"), "max_relay_factor"),
+            (text.replace("max_total_factor = 2.0", "max_total_factor = nan"), "max_total_factor"),
+            (text.replace("results_days = 400", "results_days = 2"), "results_days"),
+            (
+                text.replace("# dirauth_nickname = \"NICKNAME\"", "dirauth_nickname = 'a b'"),
+                "letters",
+            ),
+            (text.replace("slot_secs = 45", "slot_secs = 2147483648"), "slot"),
             (format!("{measurer}{measurer}"), "another one"),
         ] {
             fs::write(&path, format!("{bad}{measurer}")).expect("written");
             let error = format!("{:#}", Config::load(&path).map(drop).expect_err(part));
-            assert!(error.contains("bwauth.toml"), "{error}");
+            assert!(error.contains("bwauth.toml") && error.contains(part), "{part}: {error}");
         }
     }
 }

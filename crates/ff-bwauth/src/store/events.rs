@@ -3,25 +3,30 @@
 use rusqlite::params;
 
 use super::value::Number;
-use super::{Reader, Store, StoreError};
+use super::{Reader, Store, StoreError, Writing};
 
 impl Store {
-    /// Notes what has happened in a period, behind what happened before. Those of the periods before the last
-    /// one are forgotten: nobody takes these up again.
+    /// Notes what has happened in a period, behind what happened before. Those of periods before the one that
+    /// precedes it here are forgotten: nobody takes these up again. A clock that was far ahead for a moment, in a
+    /// period that is none, makes nothing forgotten of the one that it comes back to.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn add_event(&mut self, period: u64, event: &str) -> Result<(), StoreError> {
-        self.write("note what has happened", |writing| {
-            writing.execute(
-                "INSERT INTO events (period, number, event)
-                 SELECT ?1, ifnull(max(number) + 1, 0), ?2 FROM events WHERE period = ?1",
-                params![Number(period), event],
-            )?;
-            let before = Number(period.saturating_sub(1));
-            writing.execute("DELETE FROM events WHERE period < ?1", [before]).map(drop)
-        })
+        self.write("note what has happened", |writing| add(writing, period, event))
     }
+}
+
+/// Adds an event, and forgets old ones.
+pub(super) fn add(writing: &Writing<'_>, period: u64, event: &str) -> Result<(), StoreError> {
+    writing.execute(
+        "INSERT INTO events (period, number, event)
+         SELECT ?1, ifnull(max(number) + 1, 0), ?2 FROM events WHERE period = ?1",
+        params![Number(period), event],
+    )?;
+    let old =
+        "DELETE FROM events WHERE period < (SELECT max(period) FROM events WHERE period < ?1)";
+    writing.execute(old, [Number(period)]).map(drop)
 }
 
 impl Reader {

@@ -5,7 +5,7 @@ use rusqlite::params;
 
 use super::row::Columns;
 use super::value::{Number, Stored};
-use super::{PlanId, Reader, Store, StoreError, Writing};
+use super::{PlanId, Reader, Store, StoreError, Writing, events};
 use crate::period::Fingerprint;
 
 /// A measurement period.
@@ -133,27 +133,23 @@ impl Store {
     /// # Errors
     /// [`StoreError::AlreadyPlanned`]: a coordinator that was started again carries on what it had planned.
     pub fn set_plan(&mut self, period: &Period, rows: &[ToPlan]) -> Result<(), StoreError> {
-        self.write("store a plan", |writing| {
-            let number = period.number;
-            let sql = "SELECT 1 FROM periods WHERE number = ?1";
-            if writing.find(sql, [Number(number)], |_| Ok(()))?.is_some() {
-                return Err(StoreError::AlreadyPlanned(number));
-            }
-            writing.execute(
-                "INSERT INTO periods VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-                params![
-                    Number(number),
-                    Number(period.start_unix_secs),
-                    period.length_secs,
-                    period.slot_secs,
-                    period.slots,
-                    Number(period.consensus_valid_after_unix_secs),
-                    period.seed_sha256,
-                    Number(period.planned_unix_secs),
-                    period.finished_unix_secs.map(Number),
-                ],
-            )?;
-            rows.iter().try_for_each(|row| insert(writing, number, row).map(drop))
+        self.write("store a plan", |writing| plan(writing, period, rows))
+    }
+
+    /// Stores a period and its plan with what the period begins with, its first event: all of it or nothing,
+    /// because without that event nobody could take the plan up again.
+    ///
+    /// # Errors
+    /// As [`Store::set_plan`].
+    pub fn begin_period(
+        &mut self,
+        period: &Period,
+        rows: &[ToPlan],
+        beginning: &str,
+    ) -> Result<(), StoreError> {
+        self.write("begin a period", |writing| {
+            plan(writing, period, rows)?;
+            events::add(writing, period.number, beginning)
         })
     }
 
@@ -199,6 +195,30 @@ impl Store {
             }
         })
     }
+}
+
+/// Adds a period that is not there yet, and its plan.
+fn plan(writing: &Writing<'_>, period: &Period, rows: &[ToPlan]) -> Result<(), StoreError> {
+    let number = period.number;
+    let sql = "SELECT 1 FROM periods WHERE number = ?1";
+    if writing.find(sql, [Number(number)], |_| Ok(()))?.is_some() {
+        return Err(StoreError::AlreadyPlanned(number));
+    }
+    writing.execute(
+        "INSERT INTO periods VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        params![
+            Number(number),
+            Number(period.start_unix_secs),
+            period.length_secs,
+            period.slot_secs,
+            period.slots,
+            Number(period.consensus_valid_after_unix_secs),
+            period.seed_sha256,
+            Number(period.planned_unix_secs),
+            period.finished_unix_secs.map(Number),
+        ],
+    )?;
+    rows.iter().try_for_each(|row| insert(writing, number, row).map(drop))
 }
 
 /// Adds a row.

@@ -93,7 +93,8 @@ impl RemoteMeasurer {
         let asking = client.describe(DescribeRequest {});
         let answer =
             timeout(CONNECT_TIMEOUT, asking).await.map_err(|_| late("to say what it is"))?;
-        answer.map(tonic::Response::into_inner).map_err(|status| failure(&status))
+        let answer = answer.map_err(|status| failure(&status))?;
+        Ok(answer.into_inner().printable())
     }
 
     /// Has it open the links of a task.

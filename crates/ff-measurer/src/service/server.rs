@@ -1,7 +1,7 @@
 //! The measurer's end: lets coordinators in, and measures for them.
 
-use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::task::{Context, Poll};
@@ -14,7 +14,8 @@ use futures::channel::mpsc;
 use rustix::process::{Resource, getrlimit};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -30,8 +31,10 @@ use crate::task::{Host, Task};
 
 /// How long a coordinator may take for its TLS handshake, and for the first instruction of a stream.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Connections that may be in their handshakes at once.
+/// Connections that may be in their handshakes at once; of more, one of whoever has most is cut off.
 const HANDSHAKES: usize = 32;
+/// Connections that a coordinator may have at once.
+const CONNECTIONS: usize = 8;
 /// How often a quiet connection is asked whether it lives, and how long it may take to say so.
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(3);
 /// Streams of one connection.
@@ -67,8 +70,8 @@ pub struct Service {
     settings: RwLock<Settings>,
     /// What of it is taken.
     admission: Arc<Admission>,
-    /// The number of each coordinator's newest connection: an older one's measurements end.
-    connections: Mutex<HashMap<Ed25519Id, watch::Sender<u64>>>,
+    /// What is known of each coordinator's connections.
+    connections: Mutex<HashMap<Ed25519Id, Connections>>,
     /// Whether the service is to end.
     ending: watch::Sender<bool>,
     /// The service itself, for the measurements that it starts.
@@ -99,8 +102,9 @@ impl Service {
             *old = settings;
             gone
         };
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         for id in gone {
-            self.new_connection(id);
+            connections.entry(id).or_default().end_all();
         }
     }
 
@@ -155,27 +159,66 @@ impl Service {
         self.settings.read().unwrap_or_else(PoisonError::into_inner).limits.clone()
     }
 
-    /// Notes a coordinator's new connection, and returns its number.
-    fn new_connection(&self, id: Ed25519Id) -> u64 {
+    /// Notes a coordinator's new connection: its number and its place. What goes on over others goes on, because
+    /// whoever only asks how this host is, as a second program on the coordinator's, takes nothing over.
+    fn new_connection(&self, id: Ed25519Id) -> Option<(u64, OwnedSemaphorePermit)> {
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
-        let newest = connections.entry(id).or_default();
-        newest.send_modify(|number| *number += 1);
-        *newest.borrow()
+        let connections = connections.entry(id).or_default();
+        let place = connections.places.clone().try_acquire_owned().ok()?;
+        connections.newest += 1;
+        Some((connections.newest, place))
     }
 
-    /// Waits until a measurement of this connection is to end, and says why.
-    async fn stopped(self: Arc<Self>, peer: Peer) -> &'static str {
-        let newest = {
-            let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
-            connections.entry(peer.id).or_default().subscribe()
-        };
-        let (mut newest, mut ending) = (newest, self.ending.subscribe());
+    /// Notes that a connection gives work, which ends what older ones of its coordinator have begun. What is
+    /// returned changes when its own work is to end.
+    fn gives_work(&self, peer: &Peer) -> Result<watch::Receiver<()>, Status> {
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let connections = connections.entry(peer.id).or_default();
+        if peer.connection < connections.working {
+            return Err(Status::failed_precondition("this coordinator has connected anew"));
+        }
+        if peer.connection > connections.working {
+            connections.working = peer.connection;
+            connections.end_all();
+        }
+        Ok(connections.ended.subscribe())
+    }
+
+    /// Waits until a measurement is to end, and says why.
+    async fn stopped(self: Arc<Self>, mut ended: watch::Receiver<()>) -> &'static str {
+        let mut ending = self.ending.subscribe();
         tokio::select! {
-            _ = newest.wait_for(|newest| *newest != peer.connection) => {
+            _ = ended.changed() => {
                 "its coordinator has connected anew, or may not give work any more"
             }
             _ = ending.wait_for(|ending| *ending) => "it is being shut down",
         }
+    }
+}
+
+/// A coordinator's connections.
+struct Connections {
+    /// The number of the newest.
+    newest: u64,
+    /// The number of the newest that has given work.
+    working: u64,
+    /// Changes when all work that was given is to end.
+    ended: watch::Sender<()>,
+    /// Room for more.
+    places: Arc<Semaphore>,
+}
+
+impl Default for Connections {
+    fn default() -> Self {
+        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        Self { newest: 0, working: 0, ended: watch::Sender::new(()), places }
+    }
+}
+
+impl Connections {
+    /// Ends all work that was given.
+    fn end_all(&self) {
+        self.ended.send_replace(());
     }
 }
 
@@ -220,6 +263,7 @@ impl Measurer for Service {
             return Err(Status::invalid_argument("the first instruction must be Prepare"));
         };
         let task = Task::try_from(prepare).map_err(|e| Status::invalid_argument(e.to_string()))?;
+        let ended = self.gives_work(&peer)?;
         let permit = self.admission.admit(&task, &self.limits(), now().as_secs());
         let permit = permit.map_err(|refusal| {
             tracing::warn!(coordinator = name, target = %task.target.addr, "refused: {refusal}");
@@ -228,7 +272,7 @@ impl Measurer for Service {
         tracing::info!(coordinator = name, target = %task.target.addr, "measuring");
         let (reports, stream) = mpsc::channel(REPORTS);
         let myself = self.myself.upgrade().ok_or_else(|| Status::unavailable("it is ending"))?;
-        let stopped = myself.stopped(peer);
+        let stopped = myself.stopped(ended);
         let order = self.host.order(&task);
         tokio::spawn(async move {
             run::run(order, instructions, reports, stopped).await;
@@ -264,10 +308,8 @@ async fn accept(
     acceptor: TlsAcceptor,
     incoming: mpsc::Sender<std::io::Result<PeerStream>>,
 ) {
-    let places = Arc::new(Semaphore::new(HANDSHAKES));
+    let mut handshakes = Handshakes::default();
     loop {
-        // The semaphore is never closed.
-        let Ok(place) = places.clone().acquire_owned().await else { return };
         let (tcp, from) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -278,8 +320,7 @@ async fn accept(
         };
         let (service, acceptor, mut incoming) =
             (service.clone(), acceptor.clone(), incoming.clone());
-        tokio::spawn(async move {
-            let _place = place;
+        let shaking = tokio::spawn(async move {
             match timeout(HANDSHAKE_TIMEOUT, handshake(&service, tcp, &acceptor)).await {
                 Ok(Ok(stream)) => {
                     // It fails when the service has ended.
@@ -289,6 +330,37 @@ async fn accept(
                 Err(_) => tracing::warn!(%from, "a connection took too long to say who it is"),
             }
         });
+        handshakes.add(from.ip(), shaking.abort_handle());
+    }
+}
+
+/// The handshakes that go on, the oldest first.
+#[derive(Default)]
+struct Handshakes(VecDeque<(IpAddr, AbortHandle)>);
+
+impl Handshakes {
+    /// Adds one. If there are too many then, the oldest of those ends that come from where most do: who says
+    /// nothing over many connections keeps nobody else out.
+    fn add(&mut self, from: IpAddr, shaking: AbortHandle) {
+        self.0.retain(|(_, shaking)| !shaking.is_finished());
+        self.0.push_back((network(from), shaking));
+        if self.0.len() <= HANDSHAKES {
+            return;
+        }
+        let count = |of: &IpAddr| self.0.iter().filter(|(from, _)| from == of).count();
+        // Of several, `max_by_key` returns the last.
+        let oldest = (0..self.0.len()).rev().max_by_key(|&index| count(&self.0[index].0));
+        if let Some((_, shaking)) = oldest.and_then(|index| self.0.remove(index)) {
+            shaking.abort();
+        }
+    }
+}
+
+/// What one host may have: its address, or for IPv6 its /64.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64).into(),
+        v4 => v4,
     }
 }
 
@@ -303,8 +375,12 @@ async fn handshake(
     let tls = acceptor.accept(tcp).await?;
     let id = tls::peer_id(tls.get_ref().1.peer_certificates());
     let id = id.ok_or_else(|| std::io::Error::other("the peer has no key"))?;
-    let peer = Peer { id, connection: service.new_connection(id), from };
-    Ok(PeerStream { tls, peer })
+    let known = service.new_connection(id);
+    let (connection, place) = known.ok_or_else(|| {
+        std::io::Error::other(format!("its coordinator has {CONNECTIONS} connections already"))
+    })?;
+    let peer = Peer { id, connection, from };
+    Ok(PeerStream { tls, peer, _place: place })
 }
 
 /// A coordinator's connection.
@@ -324,6 +400,8 @@ struct PeerStream {
     tls: TlsStream<TcpStream>,
     /// Whose it is.
     peer: Peer,
+    /// Its place among its coordinator's connections.
+    _place: OwnedSemaphorePermit,
 }
 
 impl Connected for PeerStream {
@@ -359,5 +437,29 @@ impl AsyncWrite for PeerStream {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         Pin::new(&mut self.tls).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn whoever_has_most_handshakes_loses_one_first() {
+        let mut handshakes = Handshakes::default();
+        let mut shake = |address: &str| {
+            let shaking = tokio::spawn(std::future::pending::<()>());
+            let handle = shaking.abort_handle();
+            handshakes.add(address.parse().expect("an address"), handle);
+            shaking
+        };
+        let alone = shake("192.0.2.1");
+        // One host has a whole /64 of addresses.
+        let many: Vec<_> = (0..50).map(|n| shake(&format!("2001:db8::{n}"))).collect();
+        let late = shake("192.0.2.2");
+        tokio::task::yield_now().await;
+        assert!(!alone.is_finished() && !late.is_finished());
+        assert_eq!(many.iter().filter(|one| !one.is_finished()).count(), HANDSHAKES - 2);
+        assert!(many[..20].iter().all(tokio::task::JoinHandle::is_finished), "the oldest");
     }
 }

@@ -32,6 +32,8 @@ pub use generated::*;
 const MAX_TIMEOUT: Duration = Duration::from_secs(120);
 /// The longest text of a failure, in characters.
 const MAX_MESSAGE_CHARS: usize = 1000;
+/// The longest name in a capability, in characters.
+const MAX_NAME_CHARS: usize = 64;
 /// The most different round trips of one measurement: those that three digits tell apart are fewer.
 const MAX_ROUND_TRIPS: usize = 65_536;
 
@@ -240,6 +242,16 @@ impl From<Failure> for PartFailure {
     }
 }
 
+impl Capability {
+    /// The same with texts that can be shown.
+    pub(super) fn printable(self) -> Self {
+        let [version, hours, congestion_control] =
+            [self.version, self.hours, self.congestion_control]
+                .map(|text| printable(&text).chars().take(MAX_NAME_CHARS).collect::<String>());
+        Self { version, hours, congestion_control, ..self }
+    }
+}
+
 /// Keeps what another host says off an operator's terminal, apart from its text.
 pub(crate) fn printable(text: &str) -> String {
     let clean = |c: char| if c.is_control() { '?' } else { c };
@@ -340,5 +352,14 @@ mod tests {
         let failure = PartFailure::from(odd);
         assert_eq!((failure.kind, failure.relay_code), (FailureKind::MeasurerFailed, None));
         assert_eq!(failure.message, "a?b");
+    }
+
+    #[test]
+    fn what_a_measurer_calls_itself_can_be_shown() {
+        let version = format!("\u{1b}[2J{}", "x".repeat(1000));
+        let shown = Capability { version, hours: "\n".into(), cores: 4, ..Default::default() };
+        let shown = shown.printable();
+        assert_eq!(shown.version, format!("?[2J{}", "x".repeat(60)));
+        assert_eq!((shown.hours.as_str(), shown.cores), ("?", 4));
     }
 }

@@ -335,6 +335,71 @@ fn a_clock_that_goes_back_begins_nothing_again() {
 }
 
 #[test]
+fn a_clock_that_was_far_ahead_costs_nothing_but_that_time() {
+    // For a moment years ahead, in the middle of a period, or already when the coordinator started.
+    for starts_ahead in [false, true] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (ahead, end) = (START + 9000 * u64::from(LENGTH_SECS), START + 999);
+        let mut core = coordinator(1, dir.path(), if starts_ahead { ahead } else { START - 100 });
+        core.apply(Action::Documents(Ok(view(START - 100, &network(20)))), START - 100);
+        let mut life = Life::at(START);
+        let mut come_of = |job: &Job, now| Some(outcome(job, TRUTH, now));
+        if !starts_ahead {
+            life.until(&mut core, START + 300, &mut come_of);
+        }
+        let before = life.times().len();
+        life.now = ahead;
+        life.until(&mut core, ahead + 5, |_, _| None);
+        life.asked.retain(|(_, at)| *at < ahead);
+        life.now = START + if starts_ahead { 0 } else { 300 };
+        life.until(&mut core, end, &mut come_of);
+        let times = life.times();
+        assert_eq!((times.len(), times.values().max()), (20, Some(&1)), "{before} before");
+        assert!(starts_ahead || (1..20).contains(&before), "{before}");
+        // The next period begins, and so does the one that it was once in by mistake.
+        for period in [end + 1, ahead] {
+            core.apply(Action::Tick, period);
+            let number = core.status(period).expect("a status").period.map(|period| period.number);
+            assert_eq!(number, Some(period / u64::from(LENGTH_SECS)));
+        }
+    }
+}
+
+#[test]
+fn a_period_whose_beginning_cannot_be_read_goes_on() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut core = coordinator(1, dir.path(), START - 100);
+    let documents = || Action::Documents(Ok(view(START - 100, &network(20))));
+    core.apply(documents(), START - 100);
+    let mut life = Life::at(START);
+    life.until(&mut core, START + 300, |job, now| Some(outcome(job, TRUTH, now)));
+    drop(core);
+    // As a kill between two writes left it once, or another version.
+    let db = rusqlite::Connection::open(dir.path().join("store-1")).expect("a store");
+    db.execute("DELETE FROM events", []).expect("deleted");
+    drop(db);
+    let mut core = coordinator(1, dir.path(), START + 300);
+    core.apply(documents(), START + 300);
+    let end = START + u64::from(LENGTH_SECS) - 1;
+    life.until(&mut core, end, |job, now| Some(outcome(job, TRUTH, now)));
+    let times = life.times();
+    assert_eq!((times.len(), times.values().max()), (20, Some(&1)));
+}
+
+#[test]
+fn a_problem_is_told_once_beside_others() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut core = coordinator(1, dir.path(), START);
+    for second in 0..100 {
+        core.tell(START + second, "one".to_owned());
+        core.tell(START + second, "other".to_owned());
+    }
+    assert_eq!(core.problems.len(), 2);
+    core.tell(START + TELL_SECS, "one".to_owned());
+    assert_eq!(core.problems.len(), 3);
+}
+
+#[test]
 fn relays_that_come_are_measured_and_relays_that_go_are_not() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut core = coordinator(1, dir.path(), START - 100);

@@ -70,7 +70,7 @@ impl Guard {
         if !self.knows(host) || !authority.is_none_or(|authority| self.knows(authority)) {
             return Some((
                 StatusCode::MISDIRECTED_REQUEST,
-                "This page answers only to the names of loopback and to those that its config has in watch.hosts.\n",
+                "This page answers only to the names of loopback, as localhost and 127.0.0.1.\n",
             ));
         }
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
