@@ -15,7 +15,7 @@ use super::plan::{Job, Means};
 use super::status::{Running, SecondShown};
 use super::view::View;
 use crate::outcome::Outcome;
-use crate::period::timetable::Event;
+use crate::period::timetable::{Event, Measured};
 use crate::period::{Fingerprint, Relay};
 use crate::publish::v3bw::{NotScheduled, Publication};
 use crate::publish::view::{publication, scheduled};
@@ -160,7 +160,7 @@ pub struct Core {
     pub(super) running: BTreeMap<AttemptId, Running>,
     /// What is to be measured again once all that were measured with it are done: by slot and head, with
     /// what each came to.
-    again: BTreeMap<(u32, u32), Vec<(Fingerprint, BytesPerSec)>>,
+    again: BTreeMap<(u32, u32), Vec<Measured>>,
     /// What could not be stored yet.
     pub(super) unsaved: VecDeque<(AttemptId, Box<Outcome>)>,
     /// What is due when.
@@ -513,7 +513,7 @@ impl Core {
     fn measure_again(
         &mut self,
         period: u64,
-        relays: &[(Fingerprint, BytesPerSec)],
+        relays: &[Measured],
         now: u64,
     ) -> Result<(), StoreError> {
         let course = self.course.as_mut().filter(|course| course.number == period);
@@ -548,8 +548,8 @@ impl Core {
         publication.groups = scheduled(schedule, relays);
         let no_room: Vec<u32> = schedule.without_room().collect();
         let no_room = no_room.iter().map(|relay| (name(relay), NotScheduled::NoRoom));
-        let too_fast = schedule.too_fast().iter();
-        let too_fast = too_fast.map(|short| (name(&short.relay), NotScheduled::TooFast));
+        let too_fast = course.timetable.too_fast(course.team);
+        let too_fast = too_fast.map(|(relay, _)| (relay, NotScheduled::TooFast));
         publication.not_scheduled = no_room.chain(too_fast).collect();
         Some(publication)
     }
@@ -573,12 +573,12 @@ fn is_free(since: Option<u64>, now: u64) -> bool {
     since.is_none_or(|since| !(since..since.saturating_add(LOST_SECS)).contains(&now))
 }
 
-/// What a relay came to that is to be measured again after this, if it is. Where nothing was learnt of it,
-/// it is zero.
-fn again(outcome: &Outcome) -> Option<BytesPerSec> {
-    let nothing = Some(BytesPerSec::default());
+/// Whether a relay is to be measured again after this, and what it came to if that was no failure of ours: only
+/// then it needs more (paper §4.2).
+fn again(outcome: &Outcome) -> Option<Option<BytesPerSec>> {
+    let nothing = Some(None);
     match &outcome.result {
-        Ok(Verdict::NeedsMoreCapacity) => outcome.estimate,
+        Ok(Verdict::NeedsMoreCapacity) => Some(outcome.estimate),
         Ok(Verdict::MeasurerLimited) => nothing,
         Ok(_) => None,
         // What the relay has decided stands; to ask again would give it a second draw.

@@ -8,8 +8,11 @@ use crate::store::StoreError;
 
 pub use crate::watch::status::{
     MemberStatus, NetworkStatus, PeriodStatus, Problem, PublishedStatus, RunningStatus,
-    SecondShown, Status,
+    SecondShown, Status, TooFast,
 };
+
+/// Relays that are too fast of which the fingerprints are shown.
+const TOO_FAST: usize = 20;
 
 /// A measurement that is going on.
 #[derive(Clone, Debug)]
@@ -86,6 +89,16 @@ impl Core {
             last_planned_slot,
             done_unix_secs: last_planned_slot.map(|slot| course.slot_start(slot + 1)),
             coverage: self.store.coverage(course.number)?,
+            too_fast: course.timetable.too_fast(course.team).count() as u64,
+            too_fast_relays: course
+                .timetable
+                .too_fast(course.team)
+                .take(TOO_FAST)
+                .map(|(relay, needs)| TooFast {
+                    fingerprint: hex::encode_upper(relay),
+                    needs_bytes_per_sec: needs.get(),
+                })
+                .collect(),
         }))
     }
 }

@@ -3,8 +3,6 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
-use ff_proto::units::BytesPerSec;
-
 use crate::network::consensus::Consensus;
 use crate::network::descriptors::{Descriptor, Descriptors};
 use crate::period::{Fingerprint, Relay};
@@ -70,10 +68,9 @@ impl View {
     pub fn relays(&self) -> Vec<Relay> {
         let relay = |entry: &crate::network::consensus::Entry| {
             let descriptor = self.described.get(&entry.fingerprint);
-            let weight = entry.weight.filter(|_| !entry.is_unmeasured);
             Relay {
                 fingerprint: entry.fingerprint,
-                estimate: weight.map(|kilobytes| BytesPerSec::new(u64::from(kilobytes) * 1000)),
+                estimate: entry.estimate(),
                 addresses: entry.addresses(),
                 family: descriptor.map(|one| one.family.clone()).unwrap_or_default(),
                 family_ids: descriptor.map(|one| one.family_ids.clone()).unwrap_or_default(),

@@ -292,6 +292,10 @@ fn a_relay_that_is_faster_than_its_guess_is_measured_again_with_more_and_no_thir
     }
     let period = core.status(end).expect("a status").period.expect("a period");
     assert_eq!(period.coverage.relays_conclusive, 4);
+    assert_eq!(period.too_fast, 1, "it would take more than the team");
+    assert_eq!(period.too_fast_relays[0].fingerprint, hex::encode_upper([2; 20]));
+    let publication = core.publication(end).expect("a consensus");
+    assert_eq!(publication.not_scheduled, [([2; 20], NotScheduled::TooFast)].into());
 }
 
 #[test]
@@ -301,7 +305,10 @@ fn what_a_relay_refuses_is_not_asked_again_and_what_failed_here_is() {
     core.apply(Action::Documents(Ok(view(START - 100, &network(3)))), START - 100);
     let mut life = Life::at(START);
     let end = START + u64::from(LENGTH_SECS) - 1;
+    let mut allocated = BTreeMap::<Fingerprint, Vec<BytesPerSec>>::new();
     life.until(&mut core, end, |job, now| {
+        let rate = job.plan.team.iter().filter_map(|member| member.rate).sum::<BytesPerSec>();
+        allocated.entry(job.fingerprint).or_default().push(rate);
         Some(match job.fingerprint[0] {
             1 => failed(job, FailureKind::Refused, now),
             2 => failed(job, FailureKind::MeasurerFailed, now),
@@ -310,6 +317,8 @@ fn what_a_relay_refuses_is_not_asked_again_and_what_failed_here_is() {
     });
     let times: Vec<_> = life.times().into_values().collect();
     assert_eq!(times, [1, 2, 1]);
+    let rates = &allocated[&[2; 20]];
+    assert_eq!(rates[0], rates[1], "a failure says nothing of the relay");
     let status = core.status(end).expect("a status");
     let failed: BTreeMap<_, _> = status.failed.into_iter().collect();
     assert_eq!((failed["refused"], failed["measurer_failed"], failed["wrong_content"]), (1, 2, 1));
