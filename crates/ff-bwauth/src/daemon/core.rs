@@ -34,8 +34,8 @@ const PROBLEMS: usize = 20;
 const CONSENSUS_SPREAD_SECS: u64 = 300;
 /// … or after this part of a period, where that is less.
 const SPREAD_PART_OF_PERIOD: u64 = 8;
-/// A measurer that relays have disputed so often is not measured with any more.
-pub const MAX_DISPUTES: u64 = 3;
+/// A measurer that so many relays dispute in a period and the one before is not measured with.
+pub const MAX_DISPUTES: usize = 3;
 
 /// What happens.
 pub enum Action {
@@ -96,8 +96,9 @@ pub struct Member {
     pub clock_ahead_millis: i64,
     /// Why it is not there.
     pub error: Option<String>,
-    /// How often relays have counted less than it.
-    pub disputes: u64,
+    /// Relays that have counted less than it, in this period or the one before, and when each did last, in
+    /// seconds since 1970. One relay is one, however often: it may be the relay that lies.
+    pub disputed_by: HashMap<Fingerprint, u64>,
 }
 
 impl Member {
@@ -111,7 +112,7 @@ impl Member {
             capability: None,
             clock_ahead_millis: 0,
             error: None,
-            disputes: 0,
+            disputed_by: HashMap::new(),
         }
     }
 }
@@ -199,12 +200,18 @@ impl Core {
         now: u64,
     ) -> Result<Self, StoreError> {
         let interrupted = store.close_interrupted(now)?;
-        for member in &mut team {
+        for member in &team {
             let id = member.measurer.id().0;
             store.put_measurer(id, member.measurer.name(), Some(member.stated))?;
-            let row = store.measurers()?.into_iter().find(|row| row.identity == id);
-            member.disputes = row.map_or(0, |row| row.disputes);
         }
+        let since = common.disputes_since(now);
+        store.disputes(since..now.saturating_add(1), |dispute| {
+            let member = team.iter_mut().find(|one| one.measurer.id().0 == dispute.measurer);
+            if let Some(member) = member {
+                member.disputed_by.insert(dispute.fingerprint, dispute.started_unix_secs);
+            }
+            Ok::<_, StoreError>(())
+        })?;
         let mut core = Self {
             common,
             means,
@@ -340,6 +347,10 @@ impl Core {
         if let Some(last) = &self.course {
             self.store.finish_period(last.number, now)?;
         }
+        let since = self.common.disputes_since(now);
+        for member in &mut self.team {
+            member.disputed_by.retain(|_, last| *last >= since);
+        }
         let Some(view) = self.common.choose(&self.views, number) else { return Ok(()) };
         let begin = Course::beginning(&self.common, number, view);
         let text = serde_json::to_string(&begin).unwrap_or_default();
@@ -461,10 +472,10 @@ impl Core {
             tracing::info!(relay = running.nickname, "failed: {}", failure.message);
         }
         let key = (running.slot, running.head);
-        if let Some(again) = again(&outcome) {
-            self.again.entry(key).or_default().push((running.fingerprint, again));
+        if let Some(z) = again(&outcome) {
+            self.again.entry(key).or_default().push((running.fingerprint, z));
         }
-        self.note_disputes(&outcome, now);
+        self.note_disputes(&outcome, &running.fingerprint, now);
         self.unsaved.push_back((attempt, outcome));
         self.save_unsaved(now);
         let is_last = self.running.values().all(|other| (other.slot, other.head) != key);
@@ -477,16 +488,12 @@ impl Core {
     }
 
     /// Notes which measurers say more than the relay.
-    fn note_disputes(&mut self, outcome: &Outcome, now: u64) {
+    fn note_disputes(&mut self, outcome: &Outcome, relay: &Fingerprint, now: u64) {
         for dispute in &outcome.disputes {
             let member = self.team.iter_mut().find(|one| one.measurer.id() == dispute.measurer_id);
             let Some(member) = member else { continue };
-            member.disputes += 1;
-            let id = dispute.measurer_id.0;
+            member.disputed_by.insert(*relay, outcome.started_unix_secs);
             let text = format!("{}: {dispute}", member.measurer.name());
-            if let Err(error) = self.store.add_dispute(id) {
-                self.tell(now, format!("a dispute cannot be stored: {error}"));
-            }
             self.tell(now, text);
         }
     }

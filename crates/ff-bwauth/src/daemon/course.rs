@@ -37,6 +37,12 @@ impl Common {
         unix_secs / u64::from(self.length_secs)
     }
 
+    /// Since when disputes count at this time, in seconds since 1970: since the period before this one began.
+    #[must_use]
+    pub fn disputes_since(&self, unix_secs: u64) -> u64 {
+        self.number(unix_secs).saturating_sub(1).saturating_mul(self.length_secs.into())
+    }
+
     /// How many slots a period has.
     #[must_use]
     pub fn slots(&self) -> u32 {

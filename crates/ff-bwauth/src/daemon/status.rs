@@ -130,7 +130,7 @@ impl From<&super::core::Member> for MemberStatus {
             cores: capability.map(|capability| capability.cores),
             clock_ahead_millis: member.clock_ahead_millis,
             congestion_control: capability.map(|one| one.congestion_control.clone()),
-            disputes: member.disputes,
+            disputes: member.disputed_by.len() as u64,
             error: member.error.clone(),
         }
     }

@@ -88,7 +88,7 @@ impl Core {
             }
         };
         if let Some(name) = self.left_out(parts) {
-            let reason = format!("the measurer {name} was disputed {MAX_DISPUTES} times or more");
+            let reason = format!("{MAX_DISPUTES} relays or more dispute the measurer {name}");
             self.store.leave_out(row.id, &reason)?;
             return Ok(None);
         }
@@ -132,7 +132,7 @@ impl Core {
     /// A measurer among these that is not believed any more.
     fn left_out(&self, parts: &[crate::period::allocate::Share]) -> Option<&str> {
         let members = parts.iter().filter_map(|part| self.team.get(part.measurer));
-        let mut disputed = members.filter(|member| member.disputes >= MAX_DISPUTES);
+        let mut disputed = members.filter(|member| member.disputed_by.len() >= MAX_DISPUTES);
         disputed.next().map(|member| member.measurer.name())
     }
 }
