@@ -12,7 +12,7 @@ use ff_proto::units::BytesPerSec;
 
 use super::course::{Beginning, Common, Course};
 use super::plan::{Job, Means};
-use super::status::{Running, SecondShown};
+use super::running::Running;
 use super::view::View;
 use crate::outcome::Outcome;
 use crate::period::timetable::{Event, Measured};
@@ -21,6 +21,7 @@ use crate::publish::v3bw::{NotScheduled, Publication};
 use crate::publish::view::{publication, scheduled};
 use crate::store::{AttemptId, Kind, Period, Store, StoreError, ToPlan};
 use crate::team::TeamMeasurer;
+use crate::watch::status::SecondShown;
 
 /// How many consensuses are remembered, so that a late coordinator begins a period with that of the others.
 const VIEWS: usize = 4;

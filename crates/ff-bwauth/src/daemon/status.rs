@@ -1,9 +1,7 @@
 //! What the daemon says of itself, as one value: the page, the figures and `ff-bwauth status` show it.
 
-use ff_proto::units::BytesPerSec;
-
-use super::core::{Core, Written};
-use crate::period::Fingerprint;
+use super::core::{Core, Member, Written};
+use super::running::Running;
 use crate::store::StoreError;
 
 pub use crate::watch::status::{
@@ -13,29 +11,6 @@ pub use crate::watch::status::{
 
 /// Relays that are too fast of which the fingerprints are shown.
 const TOO_FAST: usize = 20;
-
-/// A measurement that is going on.
-#[derive(Clone, Debug)]
-pub struct Running {
-    /// The relay.
-    pub fingerprint: Fingerprint,
-    /// Its nickname.
-    pub nickname: String,
-    /// The period.
-    pub period: u64,
-    /// The slot.
-    pub slot: u32,
-    /// Of those that are measured with it, the one that they are known by.
-    pub head: u32,
-    /// When it began, in seconds since 1970.
-    pub started: u64,
-    /// How many seconds it is to have.
-    pub of_secs: u16,
-    /// What the relay is taken for.
-    pub guess: BytesPerSec,
-    /// Its seconds so far.
-    pub seconds: Vec<SecondShown>,
-}
 
 impl Core {
     /// How it is now.
@@ -117,8 +92,8 @@ impl From<&Running> for RunningStatus {
     }
 }
 
-impl From<&super::core::Member> for MemberStatus {
-    fn from(member: &super::core::Member) -> Self {
+impl From<&Member> for MemberStatus {
+    fn from(member: &Member) -> Self {
         let capability = member.capability.as_deref();
         Self {
             name: member.measurer.name().to_owned(),

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::{Core, Effect, MAX_DISPUTES};
-use crate::daemon::plan::{Job, shares, stored};
-use crate::daemon::status::Running;
+use crate::daemon::plan::{Job, links, shares, stored};
+use crate::daemon::running::Running;
 use crate::outcome::{Method, TargetInfo};
 use crate::period::Fingerprint;
 use crate::period::timetable::Task;
@@ -62,8 +62,11 @@ impl Core {
         for row in due.into_values() {
             self.store.leave_out(row.id, "the team has no room for it in this slot")?;
         }
-        for (row, task, parts) in begun {
-            if let Some(job) = self.begin(&row, task, &parts, now)? {
+        let expected: Vec<_> =
+            begun.iter().map(|(_, task, parts)| (task.guess, &parts[..])).collect();
+        let links = links(&expected);
+        for ((row, task, parts), links) in begun.into_iter().zip(links) {
+            if let Some(job) = self.begin(&row, task, &parts, &links, now)? {
                 effects.push(Effect::Measure(Box::new(job)));
             }
         }
@@ -76,6 +79,7 @@ impl Core {
         row: &Planned,
         task: Task,
         parts: &[crate::period::allocate::Share],
+        links: &[u16],
         now: u64,
     ) -> Result<Option<Job>, StoreError> {
         let fingerprint = row.what.fingerprint;
@@ -93,7 +97,10 @@ impl Core {
             return Ok(None);
         }
         let measurers: Vec<_> = self.team.iter().map(|member| member.measurer.clone()).collect();
-        let team = shares(&measurers, parts, task.guess);
+        let Some(team) = shares(&measurers, parts, links) else {
+            self.store.leave_out(row.id, "its measurers have no links left for it in this slot")?;
+            return Ok(None);
+        };
         let begin = Begin {
             fingerprint,
             target: TargetInfo {

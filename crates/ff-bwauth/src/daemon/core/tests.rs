@@ -216,7 +216,11 @@ fn every_relay_is_measured_once_by_each_coordinator_never_by_both_at_once() {
         core.apply(Action::Documents(Ok(view(START - 100, &network(30)))), START - 100);
         let mut life = Life::at(START);
         let end = START + u64::from(LENGTH_SECS) - 1;
-        life.until(&mut core, end, |job, now| Some(outcome(job, TRUTH, now)));
+        life.until(&mut core, end, |job, now| {
+            let links: u16 = job.plan.team.iter().map(|member| member.sockets).sum();
+            assert_eq!((links, job.plan.params.sockets), (20, 20));
+            Some(outcome(job, TRUTH, now))
+        });
         let times = life.times();
         assert_eq!((times.len(), times.values().max()), (30, Some(&1)));
         let status = core.status(end).expect("a status");
