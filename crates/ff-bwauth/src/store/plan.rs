@@ -237,6 +237,23 @@ impl Reader {
         Ok(self.all("periods", &sql, [], period)?.pop())
     }
 
+    /// The relays of a period that are measured at the same time because they may share what is measured: those
+    /// of each group that has several.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn groups(&self, period: u64) -> Result<Vec<Vec<Fingerprint>>, StoreError> {
+        let sql = "SELECT min(id), group_number, fingerprint FROM plan WHERE period = ?1 AND kind <> 'retry'
+                   GROUP BY group_number, fingerprint ORDER BY group_number, min(id)";
+        let rows = self.all("plan", sql, [Number(period)], |columns| {
+            let (_id, group): (i64, i64) = (columns.take()?, columns.take()?);
+            Ok((group, columns.take::<Fingerprint>()?))
+        })?;
+        let groups = rows.chunk_by(|(one, _), (other, _)| one == other);
+        let several = groups.filter(|group| group.len() > 1);
+        Ok(several.map(|group| group.iter().map(|(_, relay)| *relay).collect()).collect())
+    }
+
     /// The whole plan of a period, by slots.
     ///
     /// # Errors

@@ -199,7 +199,7 @@ impl fmt::Display for Explanation {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "measure"))]
 mod tests {
     use ff_measurer::link::LinkOptions;
     use ff_proto::failure::FailureKind;
