@@ -552,10 +552,10 @@ impl Core {
         publication.generator_started_unix_secs = Some(self.started);
         let Some(course) = &self.course else { return Some(publication) };
         let (schedule, relays) = (course.timetable.schedule(), course.timetable.relays());
-        let name = |&relay: &u32| relays[relay as usize].fingerprint;
+        let name = |relay: u32| relays[relay as usize].fingerprint;
         publication.groups = scheduled(schedule, relays);
-        let no_room: Vec<u32> = schedule.without_room().collect();
-        let no_room = no_room.iter().map(|relay| (name(relay), NotScheduled::NoRoom));
+        let no_room = schedule.without_room_of(course.team);
+        let no_room = no_room.map(|relay| (name(relay), NotScheduled::NoRoom));
         let too_fast = course.timetable.too_fast(course.team);
         let too_fast = too_fast.map(|(relay, _)| (relay, NotScheduled::TooFast));
         publication.not_scheduled = no_room.chain(too_fast).collect();

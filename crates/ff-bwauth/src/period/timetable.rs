@@ -238,10 +238,11 @@ impl Timetable {
         &self.relays
     }
 
-    /// Relays that need more than this team has, and how much: those that have no place in the schedule, then
-    /// those that were found so when they were measured.
+    /// Relays that need more than this team has, and how much: those that need more than any has, those that only
+    /// another team measures, then those that were found so when they were measured.
     pub fn too_fast(&self, team: usize) -> impl Iterator<Item = (Fingerprint, BytesPerSec)> {
-        let planned = self.schedule.too_fast().iter();
+        let planned = self.schedule.too_fast().iter().copied();
+        let planned = planned.chain(self.schedule.too_much_for(team));
         let planned =
             planned.map(|short| (self.relays[short.relay as usize].fingerprint, short.needs));
         let measured = self.too_fast.iter().filter(move |((of, _), _)| *of == team);

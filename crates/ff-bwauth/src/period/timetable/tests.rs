@@ -178,6 +178,36 @@ fn who_was_not_measured_conclusively_is_measured_again_with_twice_as_much_and_it
 }
 
 #[test]
+fn what_is_too_much_for_one_team_is_measured_by_the_other_and_named() {
+    // A host that is too much for any, and a relay that is too much for the smaller.
+    let mut relays: Vec<_> = (0..4).map(|n| on(1, n, Some(400))).collect();
+    relays.extend([on(2, 4, Some(500)), on(3, 5, Some(10)), on(4, 6, Some(4000))]);
+    let (small, great) = (team(1, &[1000]), team(2, &[2000, 1000]));
+    let timetable = Timetable::new(relays, rules(vec![great, small], 40));
+    let named = |team| {
+        let mut named: Vec<_> = timetable.too_fast(team).map(|(relay, _)| relay[3]).collect();
+        named.sort_unstable();
+        named
+    };
+    let measured = |team| {
+        let tasks = all(&timetable, team).concat();
+        let relays =
+            tasks.iter().map(|task| timetable.relays()[task.relay as usize].fingerprint[3]);
+        relays.collect::<BTreeSet<_>>()
+    };
+    // Teams stand by their coordinators' identities.
+    assert_eq!((named(0), measured(0)), (vec![0, 1, 2, 3, 4, 6], [5].into()));
+    assert_eq!((named(1), measured(1)), (vec![6], (0..=5).collect()));
+    for team in 0..2 {
+        assert_eq!(timetable.schedule().without_room_of(team).count(), 0);
+    }
+    // Two that fit by themselves, and not into the only slot.
+    let crowded = Timetable::new((0..2).map(|n| relay(n, Some(900))).collect(), rules(teams(1), 1));
+    assert_eq!(crowded.schedule().without_room_of(0).count(), 1);
+    assert_eq!(crowded.too_fast(0).count(), 0);
+}
+
+#[test]
 fn why_a_relay_is_not_measured_again_is_said() {
     let relays =
         vec![relay(1, Some(400)), relay(2, Some(1000)), relay(3, None), relay(4, Some(50))];
