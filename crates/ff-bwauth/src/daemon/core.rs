@@ -19,7 +19,7 @@ use crate::period::timetable::{Event, Measured};
 use crate::period::{Fingerprint, Relay};
 use crate::publish::v3bw::{NotScheduled, Publication};
 use crate::publish::view::{publication, scheduled};
-use crate::store::{AttemptId, Kind, Period, Store, StoreError, ToPlan};
+use crate::store::{AttemptId, Coverage, Kind, Period, Store, StoreError, ToPlan};
 use crate::team::TeamMeasurer;
 use crate::watch::status::SecondShown;
 
@@ -29,6 +29,8 @@ const VIEWS: usize = 4;
 const DESCRIBE_SECS: u64 = 60;
 /// What has not ended after so long is lost, in seconds.
 const LOST_SECS: u64 = 900;
+/// How often what is too old is deleted, in seconds.
+const RETAIN_SECS: u64 = 3600;
 /// How many problems are remembered.
 const PROBLEMS: usize = 20;
 /// So long after a consensus became valid all coordinators have it, in seconds (PROTOCOL.md §11)…
@@ -179,6 +181,8 @@ pub struct Core {
     pub(super) problems: VecDeque<(u64, String)>,
     /// Attempts that failed since the start, by code.
     pub(super) failed: HashMap<&'static str, u64>,
+    /// How far the period is, as long as nothing has changed since it was counted.
+    pub(super) coverage: Option<Coverage>,
     /// Attempts that were finished since the start.
     pub(super) finished: u64,
     /// When it started, in seconds since 1970.
@@ -231,6 +235,7 @@ impl Core {
             refresh_error: None,
             problems: VecDeque::new(),
             failed: HashMap::new(),
+            coverage: None,
             finished: 0,
             started: now,
             ending: false,
@@ -301,6 +306,7 @@ impl Core {
             (&mut self.due.refresh, self.rhythm.refresh_secs),
             (&mut self.due.describe, DESCRIBE_SECS),
             (&mut self.due.publish, self.rhythm.publish_secs),
+            (&mut self.due.retain, RETAIN_SECS),
         ] {
             *due = (*due).min(now + period);
         }
@@ -323,10 +329,18 @@ impl Core {
             effects.push(Effect::Publish(Box::new(publication)));
         }
         if self.due.retain <= now {
-            self.due.retain = now + 3600;
-            if let Err(error) = self.store.retain(now, &self.rhythm.keep) {
-                self.tell(now, format!("nothing old can be deleted: {error}"));
-            }
+            self.retain(now);
+        }
+    }
+
+    /// Deletes some of what is too old; the rest with the next ticks, so that none takes long.
+    fn retain(&mut self, now: u64) {
+        let more = self.store.retain_some(now, &self.rhythm.keep);
+        if !matches!(more, Ok(Some(_))) {
+            self.due.retain = now + RETAIN_SECS;
+        }
+        if let Err(error) = more {
+            self.tell(now, format!("nothing old can be deleted: {error}"));
         }
     }
 
@@ -367,6 +381,7 @@ impl Core {
             planned_unix_secs: now,
             finished_unix_secs: None,
         };
+        self.coverage = None;
         self.store.set_plan(&period, &course.rows())?;
         self.store.add_event(number, &text)?;
         course.next_slot = course.slot_at(now);
@@ -438,6 +453,7 @@ impl Core {
             let text = serde_json::to_string(&event).unwrap_or_default();
             self.store.add_event(course.number, &text)?;
             let rows = course.take(event);
+            self.coverage = None;
             self.store.add_to_plan(course.number, &rows)?;
         }
         Ok(())
@@ -502,6 +518,7 @@ impl Core {
     /// Stores what could not be stored before, the oldest first.
     fn save_unsaved(&mut self, now: u64) {
         while let Some((attempt, outcome)) = self.unsaved.front() {
+            self.coverage = None;
             match self.store.finish_attempt(*attempt, outcome, now) {
                 // It was finished already, before a store that failed said so.
                 Ok(()) | Err(StoreError::NotBegun(_)) => _ = self.unsaved.pop_front(),
@@ -540,6 +557,7 @@ impl Core {
         let text = serde_json::to_string(&event).unwrap_or_default();
         self.store.add_event(course.number, &text)?;
         let rows = course.take(event);
+        self.coverage = None;
         self.store.add_to_plan(course.number, &rows)?;
         Ok(())
     }
@@ -648,7 +666,7 @@ impl Course {
                 Vec::new()
             }
             Event::Add { relays, from_slot } => {
-                self.timetable.add(relays, from_slot);
+                self.add(relays, from_slot);
                 let groups = before..self.timetable.schedule().groups().len();
                 let slot = |group| self.timetable.schedule().slot(group, self.team);
                 let placed: Vec<_> =

@@ -13,18 +13,19 @@ pub use crate::watch::status::{
 const TOO_FAST: usize = 20;
 
 impl Core {
-    /// How it is now.
+    /// How it is now. Only what has changed is counted anew: it is asked for once a second.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub fn status(&self, now: u64) -> Result<Status, StoreError> {
+    pub fn status(&mut self, now: u64) -> Result<Status, StoreError> {
+        let period = self.period_status(now)?;
         let view = self.views.last();
         Ok(Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             coordinator: ff_measurer::key::identity_text(&ff_proto::ids::Ed25519Id(self.common.me)),
             now_unix_secs: now,
             started_unix_secs: self.started,
-            period: self.period_status(now)?,
+            period,
             running: self.running.values().map(RunningStatus::from).collect(),
             team: self.team.iter().map(MemberStatus::from).collect(),
             network: NetworkStatus {
@@ -46,12 +47,15 @@ impl Core {
     }
 
     /// How the period is.
-    fn period_status(&self, now: u64) -> Result<Option<PeriodStatus>, StoreError> {
+    fn period_status(&mut self, now: u64) -> Result<Option<PeriodStatus>, StoreError> {
         let Some(course) = &self.course else { return Ok(None) };
-        let pending = self.store.pending(course.number)?;
         let now_slot = course.slot_at(now);
-        let ahead = pending.iter().map(|row| row.what.slot).filter(|&slot| slot >= now_slot);
-        let last_planned_slot = ahead.max();
+        let last_planned_slot = self.store.last_pending_slot(course.number, now_slot)?;
+        let coverage = match &self.coverage {
+            Some(known) => known.clone(),
+            None => self.store.coverage(course.number)?,
+        };
+        self.coverage = Some(coverage.clone());
         Ok(Some(PeriodStatus {
             number: course.number,
             start_unix_secs: course.start,
@@ -63,7 +67,7 @@ impl Core {
             consensus_valid_after_unix_secs: course.valid_after,
             last_planned_slot,
             done_unix_secs: last_planned_slot.map(|slot| course.slot_start(slot + 1)),
-            coverage: self.store.coverage(course.number)?,
+            coverage,
             too_fast: course.timetable.too_fast(course.team).count() as u64,
             too_fast_relays: course
                 .timetable

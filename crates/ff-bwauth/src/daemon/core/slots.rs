@@ -24,15 +24,13 @@ impl Core {
             return Ok(());
         }
         let number = course.number;
-        let pending = self.store.pending(number)?;
+        let pending = self.store.pending_in(number, slot)?;
         // Only now: if the store fails, the slot is tried again.
         course.next_slot = slot + 1;
-        let due: HashMap<Fingerprint, Planned> = pending
-            .into_iter()
-            .filter(|row| row.what.slot == slot)
-            .map(|row| (row.what.fingerprint, row))
-            .collect();
+        let due: HashMap<Fingerprint, Planned> =
+            pending.into_iter().map(|row| (row.what.fingerprint, row)).collect();
         if !due.is_empty() {
+            self.coverage = None;
             tracing::info!(period = number, slot, relays = due.len(), "a slot begins");
         }
         self.begin_all(slot, due, now, effects)

@@ -18,7 +18,7 @@ use super::*;
 use crate::measure;
 use crate::outcome::{Dispute, Failure};
 use crate::period::{Measurer, Team};
-use crate::store::Retention;
+use crate::store::{Begin, Retention};
 use crate::team::ReadyPart;
 
 /// The length of a period in these tests, in seconds.
@@ -345,7 +345,7 @@ fn a_measurer_is_left_out_when_three_relays_dispute_it_and_not_for_ever() {
     let dir = tempfile::tempdir().expect("a directory");
     let length = u64::from(LENGTH_SECS);
     let period = |number: u64| START + number * length;
-    let disputes = |core: &Core| {
+    let disputes = |core: &mut Core| {
         let status = core.status(period(0)).expect("a status");
         status.team.iter().map(|member| member.disputes).collect::<Vec<_>>()
     };
@@ -362,19 +362,88 @@ fn a_measurer_is_left_out_when_three_relays_dispute_it_and_not_for_ever() {
         });
         measured.push(life.times().len());
         if number == 0 {
-            let of_one = disputes(&core);
+            let of_one = disputes(&mut core);
             assert_eq!(of_one.iter().sum::<u64>(), 1, "a relay that lies often is one: {of_one:?}");
             // Who starts again knows it from the store.
             drop(core);
             core = coordinator(1, dir.path(), period(1) - 1);
-            assert_eq!(disputes(&core), of_one);
+            assert_eq!(disputes(&mut core), of_one);
         }
     }
     // All relays have little more than one measurer, so each is measured by one of the two.
     assert_eq!(measured[0], 30, "{measured:?}");
     assert!(measured[1] > 3 && measured[1] < 30, "left out behind the third: {measured:?}");
     assert!(measured[2] < 30, "and in the next period: {measured:?}");
-    assert_eq!((measured[3], &disputes(&core)[..]), (30, &[0, 0][..]), "and then forgotten");
+    assert_eq!((measured[3], &disputes(&mut core)[..]), (30, &[0, 0][..]), "and then forgotten");
+}
+
+#[test]
+fn what_the_status_says_of_the_period_is_what_the_store_says() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut core = coordinator(1, dir.path(), START - 100);
+    core.apply(Action::Documents(Ok(view(START - 100, &network(20)))), START - 100);
+    let mut life = Life::at(START);
+    for second in 1..u64::from(LENGTH_SECS) {
+        if second == 300 {
+            let changed = view(START + 290, &network(25)[3..]);
+            core.apply(Action::Documents(Ok(changed)), START + 300);
+        }
+        life.until(&mut core, START + second, |job, now| match job.fingerprint[0] {
+            1 | 5 => Some(outcome(job, BytesPerSec::from_mbit(35), now)),
+            2 => Some(failed(job, FailureKind::Timeout, now)),
+            // It never ends.
+            3 => None,
+            _ => Some(outcome(job, TRUTH, now)),
+        });
+        let now = START + second;
+        let period = core.status(now).expect("a status").period.expect("a period");
+        assert_eq!(period.coverage, core.store.coverage(period.number).expect("read"));
+        let pending = core.store.pending(period.number).expect("read");
+        let slots = pending.iter().map(|row| row.what.slot).filter(|&slot| slot >= period.now_slot);
+        assert_eq!(period.last_planned_slot, slots.max(), "in second {second}");
+    }
+}
+
+#[test]
+fn what_is_old_is_deleted_a_part_with_each_tick() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut core = coordinator(1, dir.path(), START - 100);
+    core.rhythm.keep = Retention { samples_days: 1, results_days: 1 };
+    core.apply(Action::Documents(Ok(view(START - 100, &network(1)))), START - 100);
+    let mut life = Life::at(START);
+    let mut job = None;
+    life.until(&mut core, START + u64::from(LENGTH_SECS) - 1, |one, now| {
+        job = Some((one.fingerprint, failed(one, FailureKind::Timeout, now)));
+        None
+    });
+    let (fingerprint, outcome) = job.expect("it was measured");
+    let days = |days: u64| START + days * 86_400;
+    // More than one step's, of one day, and one that is newer.
+    for number in 0..502 {
+        let started = if number == 501 { days(8) } else { days(2) };
+        let begin = Begin {
+            fingerprint,
+            target: outcome.target.clone(),
+            plan: None,
+            started_unix_secs: started,
+            method: outcome.method,
+            asked_secs: 30,
+            ratio: outcome.ratio,
+            allocated: None,
+            shares: Vec::new(),
+        };
+        let id = core.store.begin_attempt(&begin).expect("begun");
+        let outcome = Outcome { started_unix_secs: started, ..(*outcome).clone() };
+        core.store.finish_attempt(id, &outcome, started + 1).expect("finished");
+    }
+    let left = |core: &Core| core.store.outcomes(days(1)..days(9)).expect("read").len();
+    let now = days(9);
+    core.apply(Action::Tick, now);
+    assert_eq!(left(&core), 2, "five hundred are a step");
+    for tick in 1..20 {
+        core.apply(Action::Tick, now + tick);
+    }
+    assert_eq!((left(&core), core.due.retain > now + 3000), (1, true));
 }
 
 #[test]
