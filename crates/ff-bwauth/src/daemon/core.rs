@@ -1,5 +1,6 @@
 //! What the coordinator knows and decides.
 
+mod reload;
 mod slots;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -8,8 +9,10 @@ use std::sync::Arc;
 use ff_measurer::service::wire::Capability;
 use ff_proto::aggregate::Verdict;
 use ff_proto::failure::Fault;
+use ff_proto::ids::Ed25519Id;
 use ff_proto::units::BytesPerSec;
 
+pub use self::reload::{Settings, Teams};
 use super::course::{Beginning, Common, Course};
 use super::plan::{Job, Means};
 use super::running::Running;
@@ -46,8 +49,8 @@ pub enum Action {
     Tick,
     /// The network's documents have been fetched, or not.
     Documents(Result<Arc<View>, String>),
-    /// A measurer has said how it is, or has not.
-    Described(usize, Result<Box<Capability>, String>),
+    /// The measurer with this key has said how it is, or has not.
+    Described(Ed25519Id, Result<Box<Capability>, String>),
     /// A second of a measurement is over.
     Second(AttemptId, SecondShown),
     /// A measurement is over.
@@ -56,6 +59,8 @@ pub enum Action {
     Published(Result<Written, String>),
     /// Somebody wants a bandwidth file now.
     PublishNow,
+    /// The operator has changed the config.
+    Reload(Box<Settings>),
     /// The operator ends it.
     End,
 }
@@ -79,6 +84,8 @@ pub enum Effect {
     Describe(usize),
     /// Measure a relay.
     Measure(Box<Job>),
+    /// The team is from now on the one of the last [`Action::Reload`].
+    TakeTeam,
     /// Write a bandwidth file with what is known of the network.
     Publish(Box<Publication>),
     /// Stop all measurements; then nothing is left to do.
@@ -187,6 +194,8 @@ pub struct Core {
     pub(super) finished: u64,
     /// When it started, in seconds since 1970.
     pub(super) started: u64,
+    /// The teams from the next period on, if they are others.
+    next: Option<Teams>,
     /// Whether it is ending.
     ending: bool,
 }
@@ -238,6 +247,7 @@ impl Core {
             coverage: None,
             finished: 0,
             started: now,
+            next: None,
             ending: false,
         };
         if !interrupted.is_empty() {
@@ -272,7 +282,7 @@ impl Core {
         match action {
             Action::Tick => self.tick(now, &mut effects),
             Action::Documents(result) => self.documents(result, now),
-            Action::Described(index, result) => self.described(index, result, now),
+            Action::Described(id, result) => self.described(id, result, now),
             Action::Second(attempt, second) => {
                 if let Some(running) = self.running.get_mut(&attempt) {
                     running.seconds.push(second);
@@ -287,6 +297,7 @@ impl Core {
                 self.published = Some(result);
             }
             Action::PublishNow => self.due.publish = now,
+            Action::Reload(settings) => self.reload(*settings, now),
             Action::End => {
                 self.ending = true;
                 effects.push(Effect::End);
@@ -352,19 +363,27 @@ impl Core {
             if self.course.as_ref().is_some_and(|course| course.number > number) {
                 return Ok(());
             }
-            self.begin_period(number, now)?;
+            self.begin_period(number, now, effects)?;
         }
         self.begin_slots(now, effects)
     }
 
     /// Plans a period.
-    fn begin_period(&mut self, number: u64, now: u64) -> Result<(), StoreError> {
+    fn begin_period(
+        &mut self,
+        number: u64,
+        now: u64,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), StoreError> {
         if let Some(last) = &self.course {
             self.store.finish_period(last.number, now)?;
         }
         let since = self.common.disputes_since(now);
         for member in &mut self.team {
             member.disputed_by.retain(|_, last| *last >= since);
+        }
+        if self.common.choose(&self.views, number).is_some() {
+            self.take_team(effects)?;
         }
         let Some(view) = self.common.choose(&self.views, number) else { return Ok(()) };
         let begin = Course::beginning(&self.common, number, view);
@@ -460,8 +479,9 @@ impl Core {
     }
 
     /// Notes how a measurer is.
-    fn described(&mut self, index: usize, result: Result<Box<Capability>, String>, now: u64) {
-        let Some(member) = self.team.get_mut(index) else { return };
+    fn described(&mut self, id: Ed25519Id, result: Result<Box<Capability>, String>, now: u64) {
+        let member = self.team.iter_mut().find(|member| member.measurer.id() == id);
+        let Some(member) = member else { return };
         match result {
             Ok(capability) => {
                 let theirs = i64::try_from(capability.unix_millis).unwrap_or(i64::MAX);

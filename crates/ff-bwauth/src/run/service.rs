@@ -84,7 +84,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
             note(&format!("ff-bwauth: its page is http://{addr}/"));
         }
         tokio::select! {
-            ended = daemon.run() => ended,
+            ended = daemon.run(&args.config) => ended,
             () = page => anyhow::bail!("the page ended"),
         }
     })?;
@@ -96,7 +96,9 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
 fn template(state_dir: &Path) -> String {
     let state = state_dir.display();
     format!(
-        r#"# A coordinator of FlashFlow. `ff-bwauth run --config FILE` takes it; `--check` says whether it is good.
+        r#"# A coordinator of FlashFlow. `ff-bwauth run --config FILE` takes it; `--check` says whether it is good. SIGHUP has
+# it read again: [publish], [keep] and refresh_secs count at once, measurers and coordinators from the next period
+# on, and what else has changed takes a new start. If it is not good then, the old one stays.
 
 # The coordinator's key, made by `ff-bwauth init`; relative paths are from this file's directory.
 key = "coordinator.key"
@@ -109,6 +111,8 @@ publish_dir = "{state}/v3bw"
 [watch]
 # Where the page and the figures for Prometheus are.
 listen = "127.0.0.1:9231"
+# Names by which it may be asked for beside those of loopback, where a proxy is in front of it.
+# hosts = ["bwauth.example.org"]
 
 [network]
 # Where documents of the network are kept. Without more it is Tor's; a test network has

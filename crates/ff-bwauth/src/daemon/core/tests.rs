@@ -189,6 +189,7 @@ impl Life {
                         core.apply(Action::Published(Err("made up".to_owned())), self.now);
                         "publish"
                     }
+                    Effect::TakeTeam => "take team",
                     Effect::End => "end",
                 };
                 *self.seen.entry(name).or_default() += 1;
@@ -444,6 +445,57 @@ fn what_is_old_is_deleted_a_part_with_each_tick() {
         core.apply(Action::Tick, now + tick);
     }
     assert_eq!((left(&core), core.due.retain > now + 3000), (1, true));
+}
+
+#[test]
+fn another_team_measures_from_the_next_period_on_and_another_rhythm_counts_at_once() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let length = u64::from(LENGTH_SECS);
+    let mut core = coordinator(1, dir.path(), START - 100);
+    core.apply(Action::Documents(Ok(view(START - 100, &network(30)))), START - 100);
+    let identity = |core: &Core| core.team[1].measurer.id();
+    let stays = identity(&core);
+    core.team[1].disputed_by.insert([9; 20], START + length);
+    let mut life = Life::at(START);
+    let half = START + length / 2;
+    life.until(&mut core, half, |job, now| Some(outcome(job, TRUTH, now)));
+    let refreshed = life.seen["refresh"];
+    // The first measurer goes, and a new one comes behind the other.
+    let own = |ids: [u8; 2]| {
+        ids.map(|id| Member::new(Arc::new(Nobody(id)), "192.0.2.99:1", BytesPerSec::from_mbit(100)))
+    };
+    let measurer =
+        |name: &str| Measurer { name: name.into(), capacity: BytesPerSec::from_mbit(100) };
+    let settings = |ids: [u8; 2], names: [&str; 2]| {
+        let mut all = core.common.teams.clone();
+        all[0].measurers = names.map(measurer).into();
+        let rhythm = Rhythm { refresh_secs: 10, ..core.rhythm };
+        Action::Reload(Box::new(Settings { rhythm, teams: Teams { all, own: own(ids).into() } }))
+    };
+    let [unchanged, changed] = [settings([20, 21], ["m0", "m1"]), settings([21, 33], ["m1", "m3"])];
+    core.apply(unchanged, half);
+    assert!(core.next.is_none(), "nothing of the team has changed");
+    core.apply(changed, half);
+    let end = START + length - 1;
+    life.until(&mut core, end, |job, now| {
+        let ids = job.plan.team.iter().map(|member| member.measurer.id().0[0]);
+        assert!(ids.into_iter().all(|id| id == 20 || id == 21), "the plan's team");
+        Some(outcome(job, TRUTH, now))
+    });
+    assert!(life.seen["refresh"] > refreshed + 40, "{:?}", life.seen);
+    assert_eq!(life.times().len(), 30, "the plan is carried out");
+    core.apply(Action::Documents(Ok(view(end - 60, &network(30)))), end);
+    let mut seen = BTreeMap::<u8, u32>::new();
+    life.until(&mut core, end + length, |job, now| {
+        for member in &job.plan.team {
+            *seen.entry(member.measurer.id().0[0]).or_default() += 1;
+        }
+        Some(outcome(job, TRUTH, now))
+    });
+    assert_eq!(life.seen.get("take team"), Some(&1));
+    assert!(seen.keys().eq(&[21, 33]) || seen.keys().eq(&[21]), "{seen:?}");
+    let kept = core.team.iter().find(|member| member.measurer.id() == stays).expect("it is there");
+    assert_eq!(kept.disputed_by.len(), 1, "what is known of a measurer stays");
 }
 
 #[test]
