@@ -74,10 +74,10 @@ impl Timetable {
         grants_used: u32,
     ) -> Result<Retry, NoRetry> {
         let (head, mut tasks) = self.last(team, measured).ok_or(NoRetry::NotMeasured)?;
+        self.raise(team, &mut tasks, measured)?;
         if grants_used >= GRANTS {
             return Err(NoRetry::NoGrant);
         }
-        self.raise(team, &mut tasks, measured)?;
         let needed = tasks.iter().map(|task| task.demand).sum::<BytesPerSec>();
         let taken = self.slots_of(head, team);
         let is_new = is_new(&self.schedule.groups()[head as usize]);
