@@ -22,6 +22,7 @@ mod drive;
 mod network;
 pub mod plan;
 mod publish;
+pub mod running;
 pub mod status;
 pub mod view;
 

@@ -14,6 +14,7 @@
 
 mod aside;
 mod attempt;
+mod disputes;
 mod error;
 mod events;
 mod export;
@@ -35,6 +36,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 pub use self::attempt::{Attempt, Begin, Running, Seconds, Share};
+pub use self::disputes::DisputeRow;
 pub use self::error::StoreError;
 pub use self::export::{ExportError, Format, What};
 pub use self::plan::{Kind, Period, Planned, State, ToPlan};

@@ -12,6 +12,7 @@ mod local;
 mod remote;
 mod share;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -32,6 +33,11 @@ pub trait TeamMeasurer: Send + Sync {
 
     /// Its identity, by which relays know it.
     fn id(&self) -> Ed25519Id;
+
+    /// The addresses from which its links may come, as far as they are known.
+    fn addresses(&self) -> Vec<IpAddr> {
+        Vec::new()
+    }
 
     /// Opens the links of a task.
     ///

@@ -179,7 +179,7 @@ class Period:
                     self.left[again["team"]][again["slot"]] += task[1]
 
     def measure_again(self, team, name, z, now):
-        """One relay's z was not conclusive. Returns a slot, or None."""
+        """One relay's z was not conclusive, or is None: it failed. Returns a slot, or None."""
         of_relay = next(group for group in self.groups
                         if any(r["fingerprint"] == name for r in group["members"]))
         near = [group for group in self.groups if group["beside"] == of_relay["beside"]]
@@ -189,10 +189,10 @@ class Period:
         had_all = sum(given for _, given in members) + len(members) >= most
         last = rounded(most / F)
         relay = next(relay for relay, _ in members if relay["fingerprint"] == name)
-        if had_all or z >= bound(most) or self.guess(relay) >= last:
+        if z is not None and (had_all or z >= bound(most) or self.guess(relay) >= last):
             return None
-        guesses = [min(max(z, 2 * self.guess(r)), last) if r is relay else self.guess(r)
-                   for r, _ in members]
+        guesses = [min(max(z, 2 * self.guess(r)), last) if r is relay and z is not None
+                   else self.guess(r) for r, _ in members]
         gives = self.shared(list(map(demand, guesses)), most)
         is_new = any(r["estimate"] is None for r in self.head(of_relay)["members"])
         taken = {slot for group in near for slot in group["places"]}
@@ -295,7 +295,8 @@ def case(rng, relays, slots, teams, events):
             if any(e.get("team") == team and e["again"] in [r["fingerprint"].hex() for r in near["members"]]
                    for e in told):
                 continue
-            z = int(period.guess(relay) * rng.choice([1.1, 1.5, 2.7]))
+            times = rng.choice([None, 1.1, 1.5, 2.7])
+            z = None if times is None else int(period.guess(relay) * times)
             slot = period.measure_again(team, relay["fingerprint"], z, now)
             told.append({"again": relay["fingerprint"].hex(), "team": team, "measured": z, "now": now,
                          "slot": slot})

@@ -9,6 +9,7 @@ use ff_bwauth::outcome::{
     CellCounts, CpuSeconds, Method, Outcome, RoundTrip, SocketCounts, TargetInfo,
 };
 use ff_bwauth::publish::v3bw::read::{Reading, Severity};
+use ff_bwauth::store::{Begin, Kind, Period, Store, ToPlan};
 use ff_proto::aggregate::{Draw, SecondSample, Verdict};
 use ff_proto::units::{BytesPerSec, Ratio};
 use serde_json::Value;
@@ -195,6 +196,43 @@ impl Lab {
             sockets: SocketCounts::default(),
         };
         ff_bwauth::publish::results::write(&self.path("results"), &outcome).expect("a file");
+        self.store(outcome);
+    }
+
+    /// Puts the same into its store.
+    fn store(&self, outcome: Outcome) {
+        let mut store = Store::open(&self.path("store"), [7; 32]).expect("a store");
+        let begin = Begin {
+            fingerprint: outcome.target.rsa_fingerprint.expect("one"),
+            target: outcome.target.clone(),
+            plan: None,
+            started_unix_secs: outcome.started_unix_secs,
+            method: outcome.method,
+            asked_secs: outcome.asked_secs,
+            ratio: outcome.ratio,
+            allocated: None,
+            shares: Vec::new(),
+        };
+        let id = store.begin_attempt(&begin).expect("begun");
+        store.finish_attempt(id, &outcome, outcome.started_unix_secs + 11).expect("finished");
+    }
+
+    /// The text of a file that is made of its store.
+    fn of_store(&self, out: &str) -> String {
+        let args = self.args(Self::VALID_AFTER + 1800, &[]);
+        let path = |name: &str| self.path(name).display().to_string();
+        let args: Vec<_> = args
+            .iter()
+            .map(|word| match word {
+                word if *word == "--results" => "--store".to_owned(),
+                word if *word == path("results") => path("store"),
+                word if *word == path("out") => path(out),
+                word => word.clone(),
+            })
+            .collect();
+        let output = run(&args.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        fs::read_to_string(self.path(out).join("latest.v3bw")).expect("a file")
     }
 
     /// The command that writes its file at a time, with more options.
@@ -272,6 +310,47 @@ fn write_makes_a_file_that_authorities_take() {
     if std::env::var_os("FF_TEST_STEM").is_some_and(|value| value == "1") {
         compare_with_stem("ours", &Reading::of(text.as_bytes(), now), &file);
     }
+}
+
+#[test]
+fn the_file_of_a_store_is_that_of_its_results_with_the_groups_of_its_schedule() {
+    let lab = Lab::new();
+    assert_eq!(lab.write(Lab::VALID_AFTER + 1800, &[]).status.code(), Some(0));
+    assert_eq!(Some(lab.of_store("stored")), lab.latest());
+    // Relays 1 and 2 were measured at once, by what the schedule has found.
+    let mut store = Store::open(&lab.path("store"), [7; 32]).expect("a store");
+    let row = |relay: u8, group| ToPlan {
+        fingerprint: [relay; 20],
+        slot: 3,
+        kind: Kind::Old,
+        group,
+        demand: BytesPerSec::new(1),
+    };
+    let period = Period {
+        number: 1,
+        start_unix_secs: Lab::VALID_AFTER,
+        length_secs: 86_400,
+        slot_secs: 45,
+        slots: 1920,
+        consensus_valid_after_unix_secs: Lab::VALID_AFTER,
+        seed_sha256: [1; 32],
+        planned_unix_secs: Lab::VALID_AFTER,
+        finished_unix_secs: None,
+    };
+    store.set_plan(&period, &[row(1, 0), row(2, 0), row(3, 1)]).expect("planned");
+    assert_eq!(store.groups(1).expect("read"), [vec![[1; 20], [2; 20]]]);
+    drop(store);
+    let (alone, grouped) = (lab.latest().expect("a file"), lab.of_store("grouped"));
+    let bw = |text: &str, relay: u8| {
+        let line = text.lines().find(|line| line.contains(&format!("nick=relay{relay}")));
+        let words = line.expect("a line").split(' ');
+        words.filter_map(|word| word.strip_prefix("bw=")).find_map(|bw| bw.parse::<u64>().ok())
+    };
+    let sum = |text: &str| bw(text, 1).expect("one") + bw(text, 2).expect("one");
+    assert!(sum(&grouped) < sum(&alone), "{grouped}");
+    assert_eq!(bw(&grouped, 3), bw(&alone, 3));
+    let both = run(&["write", "--store", "a", "--results", "b", "--consensus", "c", "--out", "d"]);
+    assert_eq!(both.status.code(), Some(2));
 }
 
 #[test]

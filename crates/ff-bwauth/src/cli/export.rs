@@ -58,6 +58,9 @@ impl ValueEnum for What {
             Self::Results => "a row for each measurement that is over, whatever came of it",
             Self::Seconds => "a row for each second of them that is still kept",
             Self::Failures => "a row for each that failed, with the reason",
+            Self::Disputes => {
+                "a row for each measurer and measurement in which it says more than the relay"
+            }
             Self::Schedule => {
                 "a row for each measurement that was planned, by the start of its slot"
             }

@@ -47,8 +47,12 @@ pub enum V3bw {
 #[derive(Args, Clone, Debug)]
 pub struct WriteArgs {
     /// Results files, or directories of results-*.jsonl.
-    #[arg(long, value_name = "PATH", num_args = 1.., required = true)]
+    #[arg(long, value_name = "PATH", num_args = 1.., required_unless_present = "store")]
     pub results: Vec<PathBuf>,
+    /// A coordinator's store instead of results files; it may be in use. Relays share what they showed together as
+    /// the last schedule in it has grouped them.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["results", "families"])]
+    pub store: Option<PathBuf>,
     /// The network's consensus, of either flavour, as a file.
     #[arg(long, value_name = "FILE")]
     pub consensus: PathBuf,

@@ -22,10 +22,11 @@ const SLOT_MARGIN_SECS: u32 = 15;
 /// How long before a period its consensus must have been there, so that all coordinators have it.
 const CONSENSUS_LEAD_SECS: u64 = 1800;
 
-/// A config as it stands in the file.
+/// A config as it stands in the file. While it is read, it is known which kind of network it is about, so that
+/// what is wrong with that is found where it stands.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Config {
+pub struct Config<N = Network> {
     /// The file of the coordinator's key.
     pub key: PathBuf,
     /// The directory of the store and the caches.
@@ -36,7 +37,7 @@ pub struct Config {
     #[serde(default)]
     pub watch: Watch,
     /// Which network.
-    pub network: Network,
+    pub network: N,
     /// When who is measured.
     pub period: PeriodTable,
     /// What is kept for how long.
@@ -54,23 +55,29 @@ pub struct Config {
 }
 
 /// The table `watch`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Watch {
     /// Where the page is; none if it is not to be.
     pub listen: Option<SocketAddr>,
+    /// Names, beside those of loopback, by which the page may be asked for: those of a proxy in front of it.
+    pub hosts: Vec<String>,
     /// Whether the figures name relays.
     pub figures_per_relay: bool,
 }
 
 impl Default for Watch {
     fn default() -> Self {
-        Self { listen: Some(SocketAddr::from(([127, 0, 0, 1], 9231))), figures_per_relay: false }
+        Self {
+            listen: Some(SocketAddr::from(([127, 0, 0, 1], 9231))),
+            hosts: Vec::new(),
+            figures_per_relay: false,
+        }
     }
 }
 
 /// The table `network`: where its documents come from.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Network {
     /// Files that somebody else keeps up to date.
     Files(Files),
@@ -78,21 +85,8 @@ pub enum Network {
     Live(LiveConfig),
 }
 
-impl<'de> Deserialize<'de> for Network {
-    /// A table that names a consensus is about files. An untagged enumeration would not say what is wrong.
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let table = toml::Table::deserialize(deserializer)?;
-        let read = if table.contains_key("consensus") {
-            table.try_into().map(Self::Files)
-        } else {
-            table.try_into().map(Self::Live)
-        };
-        read.map_err(|error: toml::de::Error| D::Error::custom(error.message()))
-    }
-}
-
 /// Documents on disk.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Files {
     /// The consensus.
@@ -102,7 +96,7 @@ pub struct Files {
 }
 
 /// The table `period`. All coordinators of a network have the same.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PeriodTable {
     /// The coordinators' common secret: a file of 32 random bytes.
@@ -261,6 +255,24 @@ fn identity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Ed25519Id, D::
     key::parse_identity(&String::deserialize(deserializer)?).map_err(D::Error::custom)
 }
 
+impl<N> Config<N> {
+    /// The same about a network of this kind.
+    fn of<M>(self, kind: impl FnOnce(N) -> M) -> Config<M> {
+        Config {
+            key: self.key,
+            state_dir: self.state_dir,
+            publish_dir: self.publish_dir,
+            watch: self.watch,
+            network: kind(self.network),
+            period: self.period,
+            keep: self.keep,
+            publish: self.publish,
+            measurers: self.measurers,
+            coordinators: self.coordinators,
+        }
+    }
+}
+
 impl Config {
     /// Reads a config; relative paths in it are from its directory.
     ///
@@ -269,13 +281,24 @@ impl Config {
     pub fn load(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path);
         let text = text.with_context(|| format!("Failed to read {}", path.display()))?;
-        let mut config: Self = toml::from_str(&text).map_err(|error| {
+        let mut config = Self::parse(&text).map_err(|error| {
             anyhow::anyhow!("{}: {}", path.display(), error.to_string().trim_end())
         })?;
         let dir = path.parent().unwrap_or(Path::new("."));
         config.make_absolute(dir);
         config.check().with_context(|| path.display().to_string())?;
         Ok(config)
+    }
+
+    /// Reads a config's text. One whose network names a consensus is about files.
+    fn parse(text: &str) -> Result<Self, toml::de::Error> {
+        let table: toml::Table = toml::from_str(text)?;
+        let network = table.get("network").and_then(toml::Value::as_table);
+        if network.is_some_and(|network| network.contains_key("consensus")) {
+            toml::from_str(text).map(|config: Config<Files>| config.of(Network::Files))
+        } else {
+            toml::from_str(text).map(|config: Config<LiveConfig>| config.of(Network::Live))
+        }
     }
 
     /// Makes relative paths those from this directory.
@@ -356,9 +379,109 @@ impl Config {
         Ok(())
     }
 
+    /// What a coordinator that runs with this config can take over of a new one, and the names of what else has
+    /// changed: that takes a new start.
+    #[must_use]
+    pub fn with(&self, new: &Self) -> (Self, Vec<&'static str>) {
+        let refresh_secs = new.period.refresh_secs;
+        let period = PeriodTable { refresh_secs, ..self.period.clone() };
+        let fixed = [
+            ("key", self.key != new.key),
+            ("state_dir", self.state_dir != new.state_dir),
+            ("publish_dir", self.publish_dir != new.publish_dir),
+            ("[watch]", self.watch != new.watch),
+            ("[network]", self.network != new.network),
+            ("[period]", period != new.period),
+        ];
+        let merged = Self {
+            period,
+            keep: new.keep,
+            publish: new.publish.clone(),
+            measurers: new.measurers.clone(),
+            coordinators: new.coordinators.clone(),
+            ..self.clone()
+        };
+        let changed = fixed.into_iter().filter(|(_, has_changed)| *has_changed);
+        (merged, changed.map(|(name, _)| name).collect())
+    }
+
+    /// What the teams of all coordinators have, this one's first.
+    #[must_use]
+    pub fn team_capacities(&self) -> Vec<BytesPerSec> {
+        let own = self.measurers.iter().map(|measurer| measurer.capacity).sum();
+        let others = self.coordinators.iter().map(|other| other.team.iter().copied().sum());
+        std::iter::once(own).chain(others).collect()
+    }
+
     /// The store's file.
     #[must_use]
     pub fn store(&self) -> PathBuf {
         self.state_dir.join("store.sqlite")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A config with this network.
+    fn text(network: &str) -> String {
+        let identity = key::identity_text(&Ed25519Id([7; 32]));
+        format!(
+            "key = 'k'\nstate_dir = 's'\npublish_dir = 'p'\n[watch]\nhosts = ['bwauth.example']\n[network]\n\
+             {network}\n[period]\nsecret = 'x'\n[[measurer]]\nname = 'm'\naddress = '127.0.0.1:1'\n\
+             identity = '{identity}'\ncapacity = '1Gbit'\n"
+        )
+    }
+
+    /// Loads it.
+    fn load(text: &str) -> Result<Config> {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("bwauth.toml");
+        std::fs::write(&path, text).expect("written");
+        Config::load(&path)
+    }
+
+    #[test]
+    fn what_is_wrong_with_the_network_is_found_in_its_line() {
+        for (network, line, part) in [
+            ("consensus = 'c'\ndescriptors = 'd'", 8, "sequence"),
+            ("consensus = 'c'\ndescriptors = []\nwrong = 1", 9, "wrong"),
+            ("cache_dir = 'c'\ncache = 3", 8, "cache"),
+            ("cache_dir = 'c'\n[[network.authority]]\nname = 5", 9, "string"),
+            ("cache_dir = 'c'\n[network.limits]\nconsensuses = 'x'", 9, "usize"),
+        ] {
+            let error = format!("{:#}", load(&text(network)).expect_err(network));
+            let place = format!("line {line}, ");
+            assert!(error.contains(&place) && error.contains(part), "{error}");
+            assert!(error.contains("bwauth.toml"), "{error}");
+        }
+    }
+
+    #[test]
+    fn either_kind_of_network_is_read_and_so_are_the_names_of_the_page() {
+        let files = load(&text("consensus = 'c'\ndescriptors = ['d']")).expect("good");
+        assert!(matches!(&files.network, Network::Files(files) if files.consensus.is_absolute()));
+        assert_eq!(files.watch.hosts, ["bwauth.example"]);
+        let live = load(&text("cache_dir = 'c'")).expect("good");
+        assert!(matches!(&live.network, Network::Live(live) if live.cache_dir.is_absolute()));
+    }
+
+    #[test]
+    fn what_takes_a_new_start_stays_and_is_named() {
+        let old = load(&text("cache_dir = '/c'")).expect("good");
+        let changed =
+            text("cache_dir = '/d'").replace("secret = 'x'", "secret = 'y'\nrefresh_secs = 7");
+        let changed =
+            format!("{}[publish]\nmin_relays = 9\n", changed.replace("key = 'k'", "key = '/k'"));
+        let new = load(&changed).expect("good");
+        let (merged, fixed) = old.with(&new);
+        // The paths of both are from directories of their own.
+        assert_eq!(fixed, ["key", "state_dir", "publish_dir", "[network]", "[period]"]);
+        assert_eq!((merged.period.refresh_secs, merged.publish.min_relays), (7, 9));
+        assert_eq!((&merged.key, &merged.network), (&old.key, &old.network));
+        assert_eq!(merged.period.secret, old.period.secret);
+        let (_, same) = merged.with(&merged);
+        assert!(same.is_empty(), "{same:?}");
     }
 }

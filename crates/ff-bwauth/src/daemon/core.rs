@@ -1,5 +1,6 @@
 //! What the coordinator knows and decides.
 
+mod reload;
 mod slots;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -8,19 +9,22 @@ use std::sync::Arc;
 use ff_measurer::service::wire::Capability;
 use ff_proto::aggregate::Verdict;
 use ff_proto::failure::Fault;
+use ff_proto::ids::Ed25519Id;
 use ff_proto::units::BytesPerSec;
 
+pub use self::reload::{Settings, Teams};
 use super::course::{Beginning, Common, Course};
 use super::plan::{Job, Means};
-use super::status::{Running, SecondShown};
+use super::running::Running;
 use super::view::View;
 use crate::outcome::Outcome;
-use crate::period::timetable::Event;
+use crate::period::timetable::{Event, Measured};
 use crate::period::{Fingerprint, Relay};
 use crate::publish::v3bw::{NotScheduled, Publication};
 use crate::publish::view::{publication, scheduled};
-use crate::store::{AttemptId, Kind, Period, Store, StoreError, ToPlan};
+use crate::store::{AttemptId, Coverage, Kind, Period, Store, StoreError, ToPlan};
 use crate::team::TeamMeasurer;
+use crate::watch::status::SecondShown;
 
 /// How many consensuses are remembered, so that a late coordinator begins a period with that of the others.
 const VIEWS: usize = 4;
@@ -28,6 +32,8 @@ const VIEWS: usize = 4;
 const DESCRIBE_SECS: u64 = 60;
 /// What has not ended after so long is lost, in seconds.
 const LOST_SECS: u64 = 900;
+/// How often what is too old is deleted, in seconds.
+const RETAIN_SECS: u64 = 3600;
 /// How many problems are remembered.
 const PROBLEMS: usize = 20;
 /// How long the same problem is not told again, in seconds.
@@ -36,8 +42,8 @@ const TELL_SECS: u64 = 3600;
 const CONSENSUS_SPREAD_SECS: u64 = 300;
 /// … or after this part of a period, where that is less.
 const SPREAD_PART_OF_PERIOD: u64 = 8;
-/// A measurer that relays have disputed so often is not measured with any more.
-pub const MAX_DISPUTES: u64 = 3;
+/// A measurer that so many relays dispute in a period and the one before is not measured with.
+pub const MAX_DISPUTES: usize = 3;
 
 /// What happens.
 pub enum Action {
@@ -45,8 +51,8 @@ pub enum Action {
     Tick,
     /// The network's documents have been fetched, or not.
     Documents(Result<Arc<View>, String>),
-    /// A measurer has said how it is, or has not.
-    Described(usize, Result<Box<Capability>, String>),
+    /// The measurer with this key has said how it is, or has not.
+    Described(Ed25519Id, Result<Box<Capability>, String>),
     /// A second of a measurement is over.
     Second(AttemptId, SecondShown),
     /// A measurement is over.
@@ -55,6 +61,8 @@ pub enum Action {
     Published(Result<Written, String>),
     /// Somebody wants a bandwidth file now.
     PublishNow,
+    /// The operator has changed the config.
+    Reload(Box<Settings>),
     /// The operator ends it.
     End,
 }
@@ -78,6 +86,8 @@ pub enum Effect {
     Describe(usize),
     /// Measure a relay.
     Measure(Box<Job>),
+    /// The team is from now on the one of the last [`Action::Reload`].
+    TakeTeam,
     /// Write a bandwidth file with what is known of the network.
     Publish(Box<Publication>),
     /// Stop all measurements; then nothing is left to do.
@@ -98,8 +108,9 @@ pub struct Member {
     pub clock_ahead_millis: i64,
     /// Why it is not there.
     pub error: Option<String>,
-    /// How often relays have counted less than it.
-    pub disputes: u64,
+    /// Relays that have counted less than it, in this period or the one before, and when each did last, in
+    /// seconds since 1970. One relay is one, however often: it may be the relay that lies.
+    pub disputed_by: HashMap<Fingerprint, u64>,
 }
 
 impl Member {
@@ -113,7 +124,7 @@ impl Member {
             capability: None,
             clock_ahead_millis: 0,
             error: None,
-            disputes: 0,
+            disputed_by: HashMap::new(),
         }
     }
 }
@@ -162,7 +173,7 @@ pub struct Core {
     pub(super) running: BTreeMap<AttemptId, Running>,
     /// What is to be measured again once all that were measured with it are done: by slot and head, with
     /// what each came to.
-    again: BTreeMap<(u32, u32), Vec<(Fingerprint, BytesPerSec)>>,
+    again: BTreeMap<(u32, u32), Vec<Measured>>,
     /// What could not be stored yet.
     pub(super) unsaved: VecDeque<(AttemptId, Box<Outcome>)>,
     /// What is due when.
@@ -179,10 +190,14 @@ pub struct Core {
     pub(super) problems: VecDeque<(u64, String)>,
     /// Attempts that failed since the start, by code.
     pub(super) failed: HashMap<&'static str, u64>,
+    /// How far the period is, as long as nothing has changed since it was counted.
+    pub(super) coverage: Option<Coverage>,
     /// Attempts that were finished since the start.
     pub(super) finished: u64,
     /// When it started, in seconds since 1970.
     pub(super) started: u64,
+    /// The teams from the next period on, if they are others.
+    next: Option<Teams>,
     /// Whether it is ending.
     ending: bool,
 }
@@ -201,12 +216,18 @@ impl Core {
         now: u64,
     ) -> Result<Self, StoreError> {
         let interrupted = store.close_interrupted(now)?;
-        for member in &mut team {
+        for member in &team {
             let id = member.measurer.id().0;
             store.put_measurer(id, member.measurer.name(), Some(member.stated))?;
-            let row = store.measurers()?.into_iter().find(|row| row.identity == id);
-            member.disputes = row.map_or(0, |row| row.disputes);
         }
+        let since = common.disputes_since(now);
+        store.disputes(since..now.saturating_add(1), |dispute| {
+            let member = team.iter_mut().find(|one| one.measurer.id().0 == dispute.measurer);
+            if let Some(member) = member {
+                member.disputed_by.insert(dispute.fingerprint, dispute.started_unix_secs);
+            }
+            Ok::<_, StoreError>(())
+        })?;
         let mut core = Self {
             common,
             means,
@@ -225,8 +246,10 @@ impl Core {
             refresh_error: None,
             problems: VecDeque::new(),
             failed: HashMap::new(),
+            coverage: None,
             finished: 0,
             started: now,
+            next: None,
             ending: false,
         };
         if !interrupted.is_empty() {
@@ -263,7 +286,7 @@ impl Core {
         match action {
             Action::Tick => self.tick(now, &mut effects),
             Action::Documents(result) => self.documents(result, now),
-            Action::Described(index, result) => self.described(index, result, now),
+            Action::Described(id, result) => self.described(id, result, now),
             Action::Second(attempt, second) => {
                 if let Some(running) = self.running.get_mut(&attempt) {
                     running.seconds.push(second);
@@ -278,6 +301,7 @@ impl Core {
                 self.published = Some(result);
             }
             Action::PublishNow => self.due.publish = now,
+            Action::Reload(settings) => self.reload(*settings, now),
             Action::End => {
                 self.ending = true;
                 effects.push(Effect::End);
@@ -297,6 +321,7 @@ impl Core {
             (&mut self.due.refresh, self.rhythm.refresh_secs),
             (&mut self.due.describe, DESCRIBE_SECS),
             (&mut self.due.publish, self.rhythm.publish_secs),
+            (&mut self.due.retain, RETAIN_SECS),
         ] {
             *due = (*due).min(now + period);
         }
@@ -319,10 +344,18 @@ impl Core {
             effects.push(Effect::Publish(Box::new(publication)));
         }
         if self.due.retain <= now {
-            self.due.retain = now + 3600;
-            if let Err(error) = self.store.retain(now, &self.rhythm.keep) {
-                self.tell(now, format!("nothing old can be deleted: {error}"));
-            }
+            self.retain(now);
+        }
+    }
+
+    /// Deletes some of what is too old; the rest with the next ticks, so that none takes long.
+    fn retain(&mut self, now: u64) {
+        let more = self.store.retain_some(now, &self.rhythm.keep);
+        if !matches!(more, Ok(Some(_))) {
+            self.due.retain = now + RETAIN_SECS;
+        }
+        if let Err(error) = more {
+            self.tell(now, format!("nothing old can be deleted: {error}"));
         }
     }
 
@@ -336,15 +369,27 @@ impl Core {
             if current == Some(number + 1) {
                 return Ok(());
             }
-            self.begin_period(number, now)?;
+            self.begin_period(number, now, effects)?;
         }
         self.begin_slots(now, effects)
     }
 
     /// Plans a period.
-    fn begin_period(&mut self, number: u64, now: u64) -> Result<(), StoreError> {
+    fn begin_period(
+        &mut self,
+        number: u64,
+        now: u64,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), StoreError> {
         if let Some(last) = self.course.as_ref().filter(|last| last.number < number) {
             self.store.finish_period(last.number, now)?;
+        }
+        let since = self.common.disputes_since(now);
+        for member in &mut self.team {
+            member.disputed_by.retain(|_, last| *last >= since);
+        }
+        if self.common.choose(&self.views, number).is_some() {
+            self.take_team(effects)?;
         }
         let Some(view) = self.common.choose(&self.views, number) else { return Ok(()) };
         let begin = Course::beginning(&self.common, number, view);
@@ -361,6 +406,7 @@ impl Core {
             planned_unix_secs: now,
             finished_unix_secs: None,
         };
+        self.coverage = None;
         match self.store.begin_period(&period, &course.rows(), &text) {
             // Its beginning cannot be read; what of its plan fits the new one is carried out.
             Err(StoreError::AlreadyPlanned(_)) => self.store.add_event(number, &text)?,
@@ -435,14 +481,16 @@ impl Core {
             let text = serde_json::to_string(&event).unwrap_or_default();
             self.store.add_event(course.number, &text)?;
             let rows = course.take(event);
+            self.coverage = None;
             self.store.add_to_plan(course.number, &rows)?;
         }
         Ok(())
     }
 
     /// Notes how a measurer is.
-    fn described(&mut self, index: usize, result: Result<Box<Capability>, String>, now: u64) {
-        let Some(member) = self.team.get_mut(index) else { return };
+    fn described(&mut self, id: Ed25519Id, result: Result<Box<Capability>, String>, now: u64) {
+        let member = self.team.iter_mut().find(|member| member.measurer.id() == id);
+        let Some(member) = member else { return };
         match result {
             Ok(capability) => {
                 let theirs = i64::try_from(capability.unix_millis).unwrap_or(i64::MAX);
@@ -470,10 +518,10 @@ impl Core {
             tracing::info!(relay = running.nickname, "failed: {}", failure.message);
         }
         let key = (running.slot, running.head);
-        if let Some(again) = again(&outcome) {
-            self.again.entry(key).or_default().push((running.fingerprint, again));
+        if let Some(z) = again(&outcome) {
+            self.again.entry(key).or_default().push((running.fingerprint, z));
         }
-        self.note_disputes(&outcome, now);
+        self.note_disputes(&outcome, &running.fingerprint, now);
         self.unsaved.push_back((attempt, outcome));
         self.save_unsaved(now);
         let is_last = self.running.values().all(|other| (other.slot, other.head) != key);
@@ -486,16 +534,12 @@ impl Core {
     }
 
     /// Notes which measurers say more than the relay.
-    fn note_disputes(&mut self, outcome: &Outcome, now: u64) {
+    fn note_disputes(&mut self, outcome: &Outcome, relay: &Fingerprint, now: u64) {
         for dispute in &outcome.disputes {
             let member = self.team.iter_mut().find(|one| one.measurer.id() == dispute.measurer_id);
             let Some(member) = member else { continue };
-            member.disputes += 1;
-            let id = dispute.measurer_id.0;
+            member.disputed_by.insert(*relay, outcome.started_unix_secs);
             let text = format!("{}: {dispute}", member.measurer.name());
-            if let Err(error) = self.store.add_dispute(id) {
-                self.tell(now, format!("a dispute cannot be stored: {error}"));
-            }
             self.tell(now, text);
         }
     }
@@ -503,6 +547,7 @@ impl Core {
     /// Stores what could not be stored before, the oldest first.
     fn save_unsaved(&mut self, now: u64) {
         while let Some((attempt, outcome)) = self.unsaved.front() {
+            self.coverage = None;
             match self.store.finish_attempt(*attempt, outcome, now) {
                 // It was finished already, before a store that failed said so.
                 Ok(()) | Err(StoreError::NotBegun(_)) => _ = self.unsaved.pop_front(),
@@ -522,7 +567,7 @@ impl Core {
     fn measure_again(
         &mut self,
         period: u64,
-        relays: &[(Fingerprint, BytesPerSec)],
+        relays: &[Measured],
         now: u64,
     ) -> Result<(), StoreError> {
         let course = self.course.as_mut().filter(|course| course.number == period);
@@ -541,6 +586,7 @@ impl Core {
         let text = serde_json::to_string(&event).unwrap_or_default();
         self.store.add_event(course.number, &text)?;
         let rows = course.take(event);
+        self.coverage = None;
         self.store.add_to_plan(course.number, &rows)?;
         Ok(())
     }
@@ -553,12 +599,12 @@ impl Core {
         publication.generator_started_unix_secs = Some(self.started);
         let Some(course) = &self.course else { return Some(publication) };
         let (schedule, relays) = (course.timetable.schedule(), course.timetable.relays());
-        let name = |&relay: &u32| relays[relay as usize].fingerprint;
+        let name = |relay: u32| relays[relay as usize].fingerprint;
         publication.groups = scheduled(schedule, relays);
-        let no_room: Vec<u32> = schedule.without_room().collect();
-        let no_room = no_room.iter().map(|relay| (name(relay), NotScheduled::NoRoom));
-        let too_fast = schedule.too_fast().iter();
-        let too_fast = too_fast.map(|short| (name(&short.relay), NotScheduled::TooFast));
+        let no_room = schedule.without_room_of(course.team);
+        let no_room = no_room.map(|relay| (name(relay), NotScheduled::NoRoom));
+        let too_fast = course.timetable.too_fast(course.team);
+        let too_fast = too_fast.map(|(relay, _)| (relay, NotScheduled::TooFast));
         publication.not_scheduled = no_room.chain(too_fast).collect();
         Some(publication)
     }
@@ -583,12 +629,12 @@ fn is_free(since: Option<u64>, now: u64) -> bool {
     since.is_none_or(|since| !(since..since.saturating_add(LOST_SECS)).contains(&now))
 }
 
-/// What a relay came to that is to be measured again after this, if it is. Where nothing was learnt of it,
-/// it is zero.
-fn again(outcome: &Outcome) -> Option<BytesPerSec> {
-    let nothing = Some(BytesPerSec::default());
+/// Whether a relay is to be measured again after this, and what it came to if that was no failure of ours: only
+/// then it needs more (paper §4.2).
+fn again(outcome: &Outcome) -> Option<Option<BytesPerSec>> {
+    let nothing = Some(None);
     match &outcome.result {
-        Ok(Verdict::NeedsMoreCapacity) => outcome.estimate,
+        Ok(Verdict::NeedsMoreCapacity) => Some(outcome.estimate),
         Ok(Verdict::MeasurerLimited) => nothing,
         Ok(_) => None,
         // What the relay has decided stands; to ask again would give it a second draw.
@@ -650,7 +696,7 @@ impl Course {
                 Vec::new()
             }
             Event::Add { relays, from_slot } => {
-                self.timetable.add(relays, from_slot);
+                self.add(relays, from_slot);
                 let groups = before..self.timetable.schedule().groups().len();
                 let slot = |group| self.timetable.schedule().slot(group, self.team);
                 let placed: Vec<_> =

@@ -37,6 +37,12 @@ impl Common {
         unix_secs / u64::from(self.length_secs)
     }
 
+    /// Since when disputes count at this time, in seconds since 1970: since the period before this one began.
+    #[must_use]
+    pub fn disputes_since(&self, unix_secs: u64) -> u64 {
+        self.number(unix_secs).saturating_sub(1).saturating_mul(self.length_secs.into())
+    }
+
     /// How many slots a period has.
     #[must_use]
     pub fn slots(&self) -> u32 {
@@ -87,6 +93,8 @@ pub struct Course {
     pub next_slot: u32,
     /// A slot's length in seconds.
     slot_secs: u32,
+    /// What of [`Course::digest`] is known.
+    digest: [u8; 32],
 }
 
 impl Course {
@@ -121,6 +129,7 @@ impl Course {
             seed_sha256: Sha256::digest(seed.as_slice()).into(),
             valid_after: begin.valid_after,
             team: team.unwrap_or_default(),
+            digest: digest(&timetable),
             timetable,
             next_slot: 0,
             slot_secs: common.slot_secs,
@@ -144,21 +153,32 @@ impl Course {
     /// each team's slots with their relays.
     #[must_use]
     pub fn digest(&self) -> [u8; 32] {
-        let mut hash = Sha256::new();
-        let (schedule, relays) = (self.timetable.schedule(), self.timetable.relays());
-        for team in 0..schedule.teams().len() {
-            for (slot, groups) in (0_u32..).zip(schedule.by_slot(team)) {
-                let members = groups.iter().flat_map(|&group| &schedule.groups()[group].members);
-                let mut names: Vec<_> =
-                    members.map(|&member| relays[member as usize].fingerprint).collect();
-                names.sort_unstable();
-                for name in names {
-                    hash.update(schedule.teams()[team].coordinator);
-                    hash.update(slot.to_be_bytes());
-                    hash.update(name);
-                }
+        self.digest
+    }
+
+    /// Relays have come, see [`Timetable::add`].
+    pub fn add(&mut self, relays: Vec<Relay>, from_slot: u32) {
+        self.timetable.add(relays, from_slot);
+        self.digest = digest(&self.timetable);
+    }
+}
+
+/// See [`Course::digest`].
+fn digest(timetable: &Timetable) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    let (schedule, relays) = (timetable.schedule(), timetable.relays());
+    for team in 0..schedule.teams().len() {
+        for (slot, groups) in (0_u32..).zip(schedule.by_slot(team)) {
+            let members = groups.iter().flat_map(|&group| &schedule.groups()[group].members);
+            let mut names: Vec<_> =
+                members.map(|&member| relays[member as usize].fingerprint).collect();
+            names.sort_unstable();
+            for name in names {
+                hash.update(schedule.teams()[team].coordinator);
+                hash.update(slot.to_be_bytes());
+                hash.update(name);
             }
         }
-        hash.finalize().into()
     }
+    hash.finalize().into()
 }

@@ -1,6 +1,9 @@
 //! The loop of the daemon: waits for what happens next and carries out what is decided.
 
+mod reload;
+
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -30,7 +33,7 @@ use crate::period::{Measurer, Team};
 use crate::publish::v3bw::Publication;
 use crate::secret;
 use crate::store::{Retention, Store};
-use crate::team::RemoteMeasurer;
+use crate::team::{RemoteMeasurer, TeamMeasurer};
 use crate::watch::page;
 
 /// How often the core looks at the clock.
@@ -82,6 +85,12 @@ pub struct Daemon {
     measurements: JoinSet<()>,
     /// The team, to ask it how it is.
     remotes: Vec<RemoteMeasurer>,
+    /// The team of the next period, if it is another.
+    next_remotes: Option<Vec<RemoteMeasurer>>,
+    /// The config that counts.
+    config: Config,
+    /// The coordinator's key.
+    key: SigningKey,
 }
 
 /// The time in seconds since 1970.
@@ -106,7 +115,7 @@ pub async fn page(
     };
     let addr = listener.as_ref().and_then(|listener| listener.local_addr().ok());
     let options = page::Options {
-        hosts: Vec::new(),
+        hosts: config.watch.hosts.clone(),
         figures_per_relay: config.watch.figures_per_relay,
         publish_dir: Some(config.publish_dir.clone()),
         rules: config.publish.rules(),
@@ -168,16 +177,8 @@ impl Daemon {
         let slot = Duration::from_secs(config.period.slot_secs().into());
         let deadline = slot.saturating_sub(length).max(MIN_SETUP) + length + FAREWELL;
         let means = Means { key: key.clone(), params, deadline };
-        let rhythm = Rhythm {
-            refresh_secs: config.period.refresh_secs.into(),
-            publish_secs: config.publish.every_secs.into(),
-            keep: Retention {
-                samples_days: config.keep.samples_days,
-                results_days: config.keep.results_days,
-            },
-        };
         let (team, remotes) = team(config, &key)?;
-        let core = Core::new(common, means, rhythm, store, team, now())?;
+        let core = Core::new(common, means, rhythm(config), store, team, now())?;
         let (sender, actions) = mpsc::unbounded_channel();
         let (status, shown) = watch::channel(None);
         let network = watch::Sender::new(None);
@@ -195,18 +196,21 @@ impl Daemon {
             network,
             measurements: JoinSet::new(),
             remotes,
+            next_remotes: None,
+            config: config.clone(),
+            key,
         };
         Ok((daemon, handle))
     }
 
-    /// Runs until SIGTERM or SIGINT, or until it is told to end.
+    /// Runs until SIGTERM or SIGINT, or until it is told to end. At SIGHUP it reads its config, which is there, again.
     ///
     /// # Errors
     /// When signals cannot be listened for.
-    pub async fn run(self) -> Result<()> {
+    pub async fn run(self, config: &Path) -> Result<()> {
         let events = Events::new(true)?;
         notify(&[NotifyState::Ready]);
-        self.run_with(events).await
+        self.run_with(events, config).await
     }
 
     /// Runs until it is told to end.
@@ -214,14 +218,20 @@ impl Daemon {
     /// # Errors
     /// None so far.
     pub async fn run_until_told(self) -> Result<()> {
-        self.run_with(Events::new(false)?).await
+        self.run_with(Events::new(false)?, Path::new("")).await
     }
 
     /// The loop.
-    async fn run_with(mut self, mut events: Events) -> Result<()> {
+    async fn run_with(mut self, mut events: Events, config: &Path) -> Result<()> {
         loop {
             let action = tokio::select! {
-                action = events.next() => action,
+                event = events.next() => match event {
+                    Event::Action(action) => action,
+                    Event::Reload => {
+                        self.reload(config);
+                        continue;
+                    }
+                },
                 Some(action) = self.actions.recv() => action,
             };
             let is_tick = matches!(action, Action::Tick);
@@ -276,7 +286,7 @@ impl Daemon {
                 self.tasks.spawn(async move {
                     let described = remote.describe().await;
                     let described = described.map(Box::new).map_err(|error| error.to_string());
-                    let _ = sender.send(Action::Described(index, described));
+                    let _ = sender.send(Action::Described(remote.id(), described));
                 });
             }
             Effect::Measure(job) => _ = self.measurements.spawn(carry_out(*job, sender)),
@@ -285,6 +295,11 @@ impl Daemon {
                 self.tasks.spawn_blocking(move || {
                     let _ = sender.send(Action::Published(publisher.publish(*network)));
                 });
+            }
+            Effect::TakeTeam => {
+                if let Some(remotes) = self.next_remotes.take() {
+                    self.remotes = remotes;
+                }
             }
             Effect::End => {}
         }
@@ -300,6 +315,18 @@ impl Daemon {
         let _ = timeout(END_TIMEOUT, ended).await;
         self.tasks.abort_all();
         Ok(())
+    }
+}
+
+/// How often what is done.
+fn rhythm(config: &Config) -> Rhythm {
+    Rhythm {
+        refresh_secs: config.period.refresh_secs.into(),
+        publish_secs: config.publish.every_secs.into(),
+        keep: Retention {
+            samples_days: config.keep.samples_days,
+            results_days: config.keep.results_days,
+        },
     }
 }
 
@@ -365,12 +392,20 @@ fn given_up(job: &Job, kind: FailureKind, message: String) -> Outcome {
     Outcome { draw, ..measure::failed(&job.plan, now(), failure) }
 }
 
+/// What the clock and the signals say.
+enum Event {
+    /// This happens.
+    Action(Action),
+    /// The config is to be read again.
+    Reload,
+}
+
 /// The clock and the signals.
 struct Events {
     /// The clock.
     tick: Interval,
-    /// SIGTERM and SIGINT, if they are listened for.
-    signals: Option<[Signal; 2]>,
+    /// SIGTERM, SIGINT and SIGHUP, if they are listened for.
+    signals: Option<[Signal; 3]>,
     /// The watchdog of systemd.
     watchdog: Interval,
 }
@@ -382,7 +417,8 @@ impl Events {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let listen = |kind| signal(kind).context("Failed to listen for signals");
         let signals = if with_signals {
-            Some([listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?])
+            let [terminate, interrupt] = [SignalKind::terminate(), SignalKind::interrupt()];
+            Some([listen(terminate)?, listen(interrupt)?, listen(SignalKind::hangup())?])
         } else {
             None
         };
@@ -390,11 +426,11 @@ impl Events {
     }
 
     /// The next one; cancel-safe.
-    async fn next(&mut self) -> Action {
+    async fn next(&mut self) -> Event {
         loop {
             tokio::select! {
-                _ = self.tick.tick() => return Action::Tick,
-                () = any(&mut self.signals) => return Action::End,
+                _ = self.tick.tick() => return Event::Action(Action::Tick),
+                event = any(&mut self.signals) => return event,
                 _ = self.watchdog.tick() => notify(&[NotifyState::Watchdog]),
             }
         }
@@ -402,11 +438,12 @@ impl Events {
 }
 
 /// Waits for one of the signals.
-async fn any(signals: &mut Option<[Signal; 2]>) {
+async fn any(signals: &mut Option<[Signal; 3]>) -> Event {
     match signals {
-        Some([terminate, interrupt]) => tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+        Some([terminate, interrupt, hangup]) => tokio::select! {
+            _ = terminate.recv() => Event::Action(Action::End),
+            _ = interrupt.recv() => Event::Action(Action::End),
+            _ = hangup.recv() => Event::Reload,
         },
         None => std::future::pending().await,
     }

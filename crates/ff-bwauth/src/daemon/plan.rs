@@ -11,7 +11,7 @@ use ff_proto::units::BytesPerSec;
 use super::view::Contact;
 use crate::measure::Plan;
 use crate::period::Fingerprint;
-use crate::period::allocate::{Share, divide_links, links_for};
+use crate::period::allocate::{LINKS_OF_HOST, Share, links_for, links_in_slot};
 use crate::store::{self, AttemptId};
 use crate::team::{TeamMeasurer, TeamMember};
 
@@ -40,19 +40,26 @@ pub struct Means {
     pub deadline: Duration,
 }
 
-/// A relay's share of the team, with the links to it.
+/// The links of all relays of a slot, of which these are expected, by the shares of the team: as many as their
+/// capacities ask for, as long as no measurer opens more than it can in all.
+#[must_use]
+pub fn links(relays: &[(BytesPerSec, &[Share])]) -> Vec<Vec<u16>> {
+    let wanted = relays.iter().map(|(guess, shares)| (links_for(*guess, None), *shares));
+    links_in_slot(&wanted.collect::<Vec<_>>(), LINKS_OF_HOST)
+}
+
+/// A relay's share of the team with the links to it; `None` if a measurer has none left for it.
 #[must_use]
 pub fn shares(
     team: &[Arc<dyn TeamMeasurer>],
     shares: &[Share],
-    guess: BytesPerSec,
-) -> Vec<TeamMember> {
-    let links = divide_links(links_for(guess, None), shares);
-    let member = |(share, sockets): (&Share, u16)| {
+    links: &[u16],
+) -> Option<Vec<TeamMember>> {
+    let member = |(share, &sockets): (&Share, &u16)| {
         let measurer = team.get(share.measurer)?.clone();
-        Some(TeamMember { measurer, sockets, rate: Some(share.rate) })
+        (sockets > 0).then_some(TeamMember { measurer, sockets, rate: Some(share.rate) })
     };
-    shares.iter().zip(links).filter_map(member).collect()
+    shares.iter().zip(links).map(member).collect()
 }
 
 /// How the store writes shares down.
@@ -82,5 +89,28 @@ impl Means {
             is_local: false,
             link: LinkOptions::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_follow_the_capacity_and_no_measurer_opens_too_many_in_a_slot() {
+        let share = |measurer, mbit| Share { measurer, rate: BytesPerSec::from_mbit(mbit) };
+        let (alone, both) = ([share(0, 300)], [share(0, 900), share(1, 2100)]);
+        let mbit = BytesPerSec::from_mbit;
+        let few = links(&[(mbit(100), &alone[..]), (mbit(1000), &both)]);
+        assert_eq!(few, [vec![20], vec![24, 56]], "one for each 12.5 Mbit/s, and 20 at least");
+        // Three hundred slow relays at once.
+        let slow = [share(0, 1)];
+        let mut many = vec![(mbit(1), &slow[..]); 300];
+        many.push((mbit(1000), &both));
+        let many = links(&many);
+        let first: u32 = many.iter().map(|links| u32::from(links[0])).sum();
+        assert_eq!(first, LINKS_OF_HOST);
+        assert!(many.iter().flatten().all(|&links| links > 0));
+        assert_eq!(many[300][1], 56, "the other measurer has enough");
     }
 }

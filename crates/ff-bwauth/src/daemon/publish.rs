@@ -6,7 +6,7 @@ use super::config::Config;
 use super::core::Written;
 use crate::publish::v3bw::Publication;
 use crate::publish::{PublishRules, publish};
-use crate::store::{Seconds, Store, StoreError};
+use crate::store::Store;
 
 /// What writes bandwidth files.
 #[derive(Clone)]
@@ -40,14 +40,9 @@ impl Publisher {
     pub(super) fn publish(&self, mut network: Publication) -> Result<Written, String> {
         let now = network.now_unix_secs;
         let reader = Store::open_read_only(&self.store).map_err(|error| error.to_string())?;
-        let mut outcomes = Vec::new();
         let since = now.saturating_sub(self.rules.max_age_secs);
-        reader
-            .attempts::<StoreError>(since..now.saturating_add(1), Seconds::With, |attempt| {
-                outcomes.push(attempt.outcome);
-                Ok(())
-            })
-            .map_err(|error| error.to_string())?;
+        let outcomes = reader.outcomes(since..now.saturating_add(1));
+        let outcomes = outcomes.map_err(|error| error.to_string())?;
         network.dirauth_nickname.clone_from(&self.dirauth_nickname);
         std::fs::create_dir_all(&self.dir)
             .map_err(|error| format!("{}: {error}", self.dir.display()))?;

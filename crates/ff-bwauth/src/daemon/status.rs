@@ -1,52 +1,31 @@
 //! What the daemon says of itself, as one value: the page, the figures and `ff-bwauth status` show it.
 
-use ff_proto::units::BytesPerSec;
-
-use super::core::{Core, Written};
-use crate::period::Fingerprint;
+use super::core::{Core, Member, Written};
+use super::running::Running;
 use crate::store::StoreError;
 
 pub use crate::watch::status::{
     MemberStatus, NetworkStatus, PeriodStatus, Problem, PublishedStatus, RunningStatus,
-    SecondShown, Status,
+    SecondShown, Status, TooFast,
 };
 
-/// A measurement that is going on.
-#[derive(Clone, Debug)]
-pub struct Running {
-    /// The relay.
-    pub fingerprint: Fingerprint,
-    /// Its nickname.
-    pub nickname: String,
-    /// The period.
-    pub period: u64,
-    /// The slot.
-    pub slot: u32,
-    /// Of those that are measured with it, the one that they are known by.
-    pub head: u32,
-    /// When it began, in seconds since 1970.
-    pub started: u64,
-    /// How many seconds it is to have.
-    pub of_secs: u16,
-    /// What the relay is taken for.
-    pub guess: BytesPerSec,
-    /// Its seconds so far.
-    pub seconds: Vec<SecondShown>,
-}
+/// Relays that are too fast of which the fingerprints are shown.
+const TOO_FAST: usize = 20;
 
 impl Core {
-    /// How it is now.
+    /// How it is now. Only what has changed is counted anew: it is asked for once a second.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub fn status(&self, now: u64) -> Result<Status, StoreError> {
+    pub fn status(&mut self, now: u64) -> Result<Status, StoreError> {
+        let period = self.period_status(now)?;
         let view = self.views.last();
         Ok(Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             coordinator: ff_measurer::key::identity_text(&ff_proto::ids::Ed25519Id(self.common.me)),
             now_unix_secs: now,
             started_unix_secs: self.started,
-            period: self.period_status(now)?,
+            period,
             running: self.running.values().map(RunningStatus::from).collect(),
             team: self.team.iter().map(MemberStatus::from).collect(),
             network: NetworkStatus {
@@ -68,12 +47,15 @@ impl Core {
     }
 
     /// How the period is.
-    fn period_status(&self, now: u64) -> Result<Option<PeriodStatus>, StoreError> {
+    fn period_status(&mut self, now: u64) -> Result<Option<PeriodStatus>, StoreError> {
         let Some(course) = &self.course else { return Ok(None) };
-        let pending = self.store.pending(course.number)?;
         let now_slot = course.slot_at(now);
-        let ahead = pending.iter().map(|row| row.what.slot).filter(|&slot| slot >= now_slot);
-        let last_planned_slot = ahead.max();
+        let last_planned_slot = self.store.last_pending_slot(course.number, now_slot)?;
+        let coverage = match &self.coverage {
+            Some(known) => known.clone(),
+            None => self.store.coverage(course.number)?,
+        };
+        self.coverage = Some(coverage.clone());
         Ok(Some(PeriodStatus {
             number: course.number,
             start_unix_secs: course.start,
@@ -85,7 +67,17 @@ impl Core {
             consensus_valid_after_unix_secs: course.valid_after,
             last_planned_slot,
             done_unix_secs: last_planned_slot.map(|slot| course.slot_start(slot + 1)),
-            coverage: self.store.coverage(course.number)?,
+            coverage,
+            too_fast: course.timetable.too_fast(course.team).count() as u64,
+            too_fast_relays: course
+                .timetable
+                .too_fast(course.team)
+                .take(TOO_FAST)
+                .map(|(relay, needs)| TooFast {
+                    fingerprint: hex::encode_upper(relay),
+                    needs_bytes_per_sec: needs.get(),
+                })
+                .collect(),
         }))
     }
 }
@@ -104,8 +96,8 @@ impl From<&Running> for RunningStatus {
     }
 }
 
-impl From<&super::core::Member> for MemberStatus {
-    fn from(member: &super::core::Member) -> Self {
+impl From<&Member> for MemberStatus {
+    fn from(member: &Member) -> Self {
         let capability = member.capability.as_deref();
         Self {
             name: member.measurer.name().to_owned(),
@@ -117,7 +109,7 @@ impl From<&super::core::Member> for MemberStatus {
             cores: capability.map(|capability| capability.cores),
             clock_ahead_millis: member.clock_ahead_millis,
             congestion_control: capability.map(|one| one.congestion_control.clone()),
-            disputes: member.disputes,
+            disputes: member.disputed_by.len() as u64,
             error: member.error.clone(),
         }
     }

@@ -3,11 +3,10 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
-use ff_proto::units::BytesPerSec;
-
 use crate::network::consensus::Consensus;
 use crate::network::descriptors::{Descriptor, Descriptors};
 use crate::period::{Fingerprint, Relay};
+use crate::publish::view::relays;
 
 /// The network by one consensus.
 #[derive(Clone, Debug)]
@@ -64,23 +63,10 @@ impl View {
         Ok(Self { valid_after, shared_random, consensus, described, numbers })
     }
 
-    /// The relays as a schedule sees them. Coordinators that have this consensus have the same list: a
-    /// relay's estimate is what all of them have published of it, its weight.
+    /// The relays as a schedule sees them.
     #[must_use]
     pub fn relays(&self) -> Vec<Relay> {
-        let relay = |entry: &crate::network::consensus::Entry| {
-            let descriptor = self.described.get(&entry.fingerprint);
-            let weight = entry.weight.filter(|_| !entry.is_unmeasured);
-            Relay {
-                fingerprint: entry.fingerprint,
-                estimate: weight.map(|kilobytes| BytesPerSec::new(u64::from(kilobytes) * 1000)),
-                addresses: entry.addresses(),
-                family: descriptor.map(|one| one.family.clone()).unwrap_or_default(),
-                family_ids: descriptor.map(|one| one.family_ids.clone()).unwrap_or_default(),
-                tied_to: Vec::new(),
-            }
-        };
-        self.consensus.relays.iter().map(relay).collect()
+        relays(&self.consensus, &self.described)
     }
 
     /// How a relay is reached.

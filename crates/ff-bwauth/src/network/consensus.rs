@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use base64ct::{Base64, Encoding};
+use ff_proto::units::BytesPerSec;
 
 use super::{
     DocumentError, Item, Items, ed25519_id, fingerprint_base64, key_base64, unix_secs, words,
@@ -50,6 +51,13 @@ impl Entry {
     #[must_use]
     pub fn addresses(&self) -> Vec<IpAddr> {
         self.or_ports.iter().map(SocketAddr::ip).collect()
+    }
+
+    /// What it was measured at, if it was: its weight.
+    #[must_use]
+    pub fn estimate(&self) -> Option<BytesPerSec> {
+        let weight = self.weight.filter(|_| !self.is_unmeasured);
+        weight.map(|kilobytes| BytesPerSec::new(u64::from(kilobytes) * 1000))
     }
 }
 

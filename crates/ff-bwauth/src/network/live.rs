@@ -56,6 +56,7 @@ use self::server::{Channels, servers};
 use self::view::View;
 use crate::files::FileError;
 
+pub use self::cache::{descriptors, newest_consensus};
 pub use self::config::{Limits, LiveConfig};
 pub use self::documents::Documents;
 pub use self::error::DirectoryError;
@@ -94,7 +95,7 @@ impl DirectoryClient {
     /// For a configuration that cannot be meant, and directories that cannot be used.
     pub fn new(runtime: PreferredRuntime, config: &LiveConfig) -> Result<Self, DirectoryError> {
         let resolved = config.resolve()?;
-        let view_dir = config.cache_dir.join("documents");
+        let view_dir = cache::dir(&config.cache_dir);
         let arti_dir = config.cache_dir.join("arti");
         let state_dir = config.state_dir.clone().unwrap_or_else(|| config.cache_dir.join("state"));
         for dir in [&view_dir, &arti_dir, &state_dir] {

@@ -23,10 +23,10 @@ const MIN_LINKS: u16 = 20;
 const MAX_NEAR_LINKS: u16 = 160;
 /// Links to any relay at most: what targets allow unless their operators say otherwise (PROTOCOL.md §7.2).
 const MAX_LINKS: u16 = 512;
-/// Links that a measurer opens at once unless it says otherwise. Each takes a file descriptor, of which
-/// systemd lets a service have 524,288, and a port, of which Linux gives 28,232 for one address of a relay;
-/// what it costs is the handshakes, a millisecond of a core each.
-pub const LINKS_OF_HOST: u32 = 8192;
+/// Links that a measurer opens at once in all: what measurers allow unless their operators say otherwise. Each
+/// takes a file descriptor, of which systemd lets a service have 524,288, and a port, of which Linux gives
+/// 28,232 for one address of a relay; what it costs is the handshakes, a millisecond of a core each.
+pub const LINKS_OF_HOST: u32 = 4096;
 
 /// How many links a relay gets of which this is expected: one for each 12.5 Mbit/s, from 20 to 160; on a
 /// path with a round trip of more than 0.1 s as many more as that is longer, 512 at most.

@@ -137,6 +137,37 @@ impl Schedule {
         })
     }
 
+    /// Relays that this team has no room for in any slot, though all of it would be enough, by their place in the
+    /// list.
+    pub fn without_room_of(&self, team: usize) -> impl Iterator<Item = u32> {
+        self.without_place(team, |demand, capacity| demand <= capacity)
+            .flat_map(|group| group.members.iter().copied())
+    }
+
+    /// Relays of groups that need more than this team has, and not more than the greatest: only others measure
+    /// them.
+    pub fn too_much_for(&self, team: usize) -> impl Iterator<Item = Shortage> {
+        self.without_place(team, |demand, capacity| demand > capacity).flat_map(|group| {
+            let given = BytesPerSec::new(0);
+            let all = group.members.iter().zip(&group.demands);
+            all.map(move |(&relay, &needs)| Shortage { relay, needs, given })
+        })
+    }
+
+    /// Groups without a place with this team, by what they need and what it has.
+    fn without_place(
+        &self,
+        team: usize,
+        is_such: impl Fn(u64, u64) -> bool,
+    ) -> impl Iterator<Item = &Group> {
+        let capacity = self.rules.teams.get(team).map(|team| team.capacity().get());
+        let groups = self.grouped.groups.iter().enumerate();
+        let without = groups.filter(move |&(group, _)| self.slot(group, team).is_none());
+        without
+            .map(|(_, group)| group)
+            .filter(move |group| capacity.is_some_and(|capacity| is_such(group.demand(), capacity)))
+    }
+
     /// The slot in which a team measures a group; `None` where there is no room.
     #[must_use]
     pub fn slot(&self, group: usize, team: usize) -> Option<u32> {

@@ -13,11 +13,11 @@
 
 mod again;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use ff_proto::units::BytesPerSec;
 
-pub use self::again::{NoRetry, Retry};
+pub use self::again::{Measured, NoRetry, Retry};
 use super::kept::Kept;
 use super::room::FirstFit;
 use super::schedule::groups::{Age, Group, most, need, number};
@@ -46,8 +46,8 @@ pub enum Event {
     Retry {
         /// By this team.
         team: usize,
-        /// These, which came to so much.
-        measured: Vec<(Fingerprint, BytesPerSec)>,
+        /// These, which came to so much or failed.
+        measured: Vec<Measured>,
         /// The slot that is running.
         now_slot: u32,
         /// Grants of theirs that the team has used.
@@ -100,6 +100,8 @@ pub struct Timetable {
     left: Vec<Vec<u64>>,
     /// What is measured again.
     again: Vec<again::Again>,
+    /// What relays would need that were measured and are too fast for a team.
+    too_fast: BTreeMap<(usize, Fingerprint), BytesPerSec>,
 }
 
 impl Timetable {
@@ -128,6 +130,7 @@ impl Timetable {
             gone: HashMap::new(),
             before: HashMap::new(),
             again: Vec::new(),
+            too_fast: BTreeMap::new(),
             left,
             group_of,
             relays,
@@ -233,6 +236,17 @@ impl Timetable {
     #[must_use]
     pub fn relays(&self) -> &[Relay] {
         &self.relays
+    }
+
+    /// Relays that need more than this team has, and how much: those that need more than any has, those that only
+    /// another team measures, then those that were found so when they were measured.
+    pub fn too_fast(&self, team: usize) -> impl Iterator<Item = (Fingerprint, BytesPerSec)> {
+        let planned = self.schedule.too_fast().iter().copied();
+        let planned = planned.chain(self.schedule.too_much_for(team));
+        let planned =
+            planned.map(|short| (self.relays[short.relay as usize].fingerprint, short.needs));
+        let measured = self.too_fast.iter().filter(move |((of, _), _)| *of == team);
+        planned.chain(measured.map(|((_, relay), needs)| (*relay, *needs)))
     }
 
     /// Its schedule, in which relays that have come stand behind the others.

@@ -10,17 +10,21 @@ use crate::network::descriptors::Descriptor;
 use crate::period::schedule::{Group, Schedule};
 use crate::period::{Fingerprint, Relay, group};
 
-/// A relay as a period sees it: where it listens and whose family it is in.
+/// The relays as a period sees them: what they are taken for, where they listen and whose families they are in.
+/// Coordinators that have the same documents have the same list: a relay's estimate is what all of them have
+/// published of it, its weight.
 #[must_use]
 pub fn relays(consensus: &Consensus, described: &HashMap<Fingerprint, Descriptor>) -> Vec<Relay> {
-    let relay = |entry: &Entry| Relay {
-        fingerprint: entry.fingerprint,
-        addresses: entry.addresses(),
-        family: described
-            .get(&entry.fingerprint)
-            .map(|descriptor| descriptor.family.clone())
-            .unwrap_or_default(),
-        ..Relay::default()
+    let relay = |entry: &Entry| {
+        let descriptor = described.get(&entry.fingerprint);
+        Relay {
+            fingerprint: entry.fingerprint,
+            estimate: entry.estimate(),
+            addresses: entry.addresses(),
+            family: descriptor.map(|one| one.family.clone()).unwrap_or_default(),
+            family_ids: descriptor.map(|one| one.family_ids.clone()).unwrap_or_default(),
+            tied_to: Vec::new(),
+        }
     };
     consensus.relays.iter().map(relay).collect()
 }
@@ -90,5 +94,36 @@ pub fn publication(
             .map(|entry| (entry.fingerprint, entry.nickname.clone()))
             .collect(),
         ..Publication::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families_are_those_of_lines_and_of_keys() {
+        let entry = |number: u8| Entry {
+            fingerprint: [number; 20],
+            or_ports: vec![([192, 0, 2, number], 9001).into()],
+            weight: Some(70),
+            ..Entry::default()
+        };
+        let consensus = Consensus { relays: (1..=5).map(entry).collect(), ..Consensus::default() };
+        let family = |names: &[u8], ids: &[&str]| Descriptor {
+            family: names.iter().map(|&name| [name; 20]).collect(),
+            family_ids: ids.iter().map(|&id| id.to_owned()).collect(),
+            ..Descriptor::default()
+        };
+        let described = HashMap::from([
+            ([1; 20], family(&[2], &[])),
+            ([2; 20], family(&[1], &["ed25519:x"])),
+            ([3; 20], family(&[], &["ed25519:x"])),
+            ([4; 20], family(&[1], &["ed25519:y"])),
+        ]);
+        let relays = relays(&consensus, &described);
+        assert_eq!(relays[0].estimate, Some(BytesPerSec::new(70_000)));
+        assert_eq!(groups(&relays, true), [vec![[1; 20], [2; 20], [3; 20]]]);
+        assert!(groups(&relays, false).is_empty(), "all have addresses of their own");
     }
 }

@@ -86,7 +86,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
         // On its own, so that it answers while the daemon's loop has much to do.
         let page = tokio::spawn(page);
         tokio::select! {
-            ended = daemon.run() => ended,
+            ended = daemon.run(&args.config) => ended,
             _ = page => anyhow::bail!("the page ended"),
         }
     })?;
@@ -98,7 +98,9 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
 fn template(state_dir: &Path) -> String {
     let state = state_dir.display();
     format!(
-        r#"# A coordinator of FlashFlow. `ff-bwauth run --config FILE` takes it; `--check` says whether it is good.
+        r#"# A coordinator of FlashFlow. `ff-bwauth run --config FILE` takes it; `--check` says whether it is good. SIGHUP has
+# it read again: [publish], [keep] and refresh_secs count at once, measurers and coordinators from the next period
+# on, and what else has changed takes a new start. If it is not good then, the old one stays.
 
 # The coordinator's key, made by `ff-bwauth init`; relative paths are from this file's directory.
 key = "coordinator.key"
@@ -111,6 +113,8 @@ publish_dir = "{state}/v3bw"
 [watch]
 # Where the page and the figures for Prometheus are.
 listen = "127.0.0.1:9231"
+# Names by which it may be asked for beside those of loopback, where a proxy is in front of it.
+# hosts = ["bwauth.example.org"]
 
 [network]
 # Where documents of the network are kept. Without more it is Tor's; a test network has
@@ -191,7 +195,7 @@ mod tests {
                 "letters",
             ),
             (text.replace("slot_secs = 45", "slot_secs = 2147483648"), "slot"),
-            (format!("{measurer}{measurer}"), "another one"),
+            (format!("{text}{measurer}"), "another one"),
         ] {
             fs::write(&path, format!("{bad}{measurer}")).expect("written");
             let error = format!("{:#}", Config::load(&path).map(drop).expect_err(part));

@@ -9,7 +9,7 @@ use rusqlite::{named_params, params};
 use super::row::Columns;
 use super::team::{measurer, number};
 use super::value::{MaybeVerdict, Number, draw_name, draw_of};
-use super::{AttemptId, PlanId, Reader, Store, StoreError, Writing, grant, seconds};
+use super::{AttemptId, PlanId, Reader, Store, StoreError, Writing, disputes, grant, seconds};
 use crate::outcome::{
     CellCounts, CpuSeconds, Failure, Method, Outcome, RoundTrip, SocketCounts, TargetInfo,
 };
@@ -296,7 +296,7 @@ fn finish(
         let sql = "INSERT INTO samples VALUES (?1, ?2)";
         writing.execute(sql, params![id.0, seconds::encode(&outcome.seconds)])?;
     }
-    Ok(())
+    disputes::insert(writing, id, outcome)
 }
 
 /// What came of an attempt that the coordinator did not live to finish.
@@ -368,7 +368,7 @@ impl Reader {
         condition: &str,
         params: impl rusqlite::Params,
         seconds: Seconds,
-        visit: impl FnMut(Attempt) -> Result<(), E>,
+        mut visit: impl FnMut(Attempt) -> Result<(), E>,
     ) -> Result<(), E> {
         let with = seconds == Seconds::With;
         let (column, join) = if with {
@@ -377,7 +377,14 @@ impl Reader {
             ("", "")
         };
         let sql = format!("{FINISHED}{column} {FROM} {join} WHERE {IS_FINISHED} AND {condition}");
-        self.each("attempts", &sql, params, |columns| read_attempt(columns, with), visit)
+        let read = |columns: &mut Columns<'_, '_>| read_attempt(columns, with);
+        self.each("attempts", &sql, params, read, |mut attempt| {
+            // An attempt with a dispute has failed by it, or by something else.
+            if attempt.outcome.result.is_err() {
+                attempt.outcome.disputes = self.disputes_of(attempt.id)?;
+            }
+            visit(attempt)
+        })
     }
 }
 

@@ -12,7 +12,7 @@ use std::ops::Range;
 use self::parquet::ParquetSink;
 use self::table::{Cell, Column, CsvSink, Sink};
 use self::tables::{Scheduled, SecondOf};
-use super::{Attempt, Reader, Seconds, StoreError};
+use super::{Attempt, DisputeRow, Reader, Seconds, StoreError};
 
 /// What is exported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub enum What {
     Seconds,
     /// A row for each attempt that failed.
     Failures,
+    /// A row for each measurer and attempt in which it says more than the relay.
+    Disputes,
     /// A row for each row of the plans.
     Schedule,
     /// A row for each measurer, whenever it measured.
@@ -31,8 +33,14 @@ pub enum What {
 
 impl What {
     /// All of them.
-    pub const ALL: &[Self] =
-        &[Self::Results, Self::Seconds, Self::Failures, Self::Schedule, Self::Measurers];
+    pub const ALL: &[Self] = &[
+        Self::Results,
+        Self::Seconds,
+        Self::Failures,
+        Self::Disputes,
+        Self::Schedule,
+        Self::Measurers,
+    ];
 
     /// What it is called.
     #[must_use]
@@ -41,6 +49,7 @@ impl What {
             Self::Results => "results",
             Self::Seconds => "seconds",
             Self::Failures => "failures",
+            Self::Disputes => "disputes",
             Self::Schedule => "schedule",
             Self::Measurers => "measurers",
         }
@@ -100,6 +109,9 @@ impl Reader {
                 self.attempts(span, Seconds::With, |attempt| {
                     SecondOf::all(&attempt).try_for_each(|second| row(&second))
                 })
+            }),
+            What::Disputes => to.fill(tables::disputes(), |row| {
+                self.disputes(span, |dispute: DisputeRow| row(&dispute))
             }),
             What::Schedule => to.fill(tables::schedule(), |row| {
                 self.scheduled(span, |scheduled: Scheduled| row(&scheduled))

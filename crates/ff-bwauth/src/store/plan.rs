@@ -123,6 +123,8 @@ pub(super) const PLANNED: &str =
      plan.demand_bytes_per_sec, plan.left_out, attempts.id, attempts.finished_unix_secs";
 /// Where they are.
 const FROM: &str = "FROM plan LEFT JOIN attempts ON attempts.plan = plan.id";
+/// What is still to be begun.
+const PENDING: &str = "left_out IS NULL AND attempts.id IS NULL";
 /// What is selected for [`Period`].
 const PERIOD: &str = "SELECT number, start_unix_secs, length_secs, slot_secs, slots,
      consensus_valid_after_unix_secs, seed_sha256, planned_unix_secs, finished_unix_secs FROM periods";
@@ -257,6 +259,23 @@ impl Reader {
         Ok(self.all("periods", &sql, [], period)?.pop())
     }
 
+    /// The relays of a period that are measured at the same time because they may share what is measured: those
+    /// of each group that has several.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn groups(&self, period: u64) -> Result<Vec<Vec<Fingerprint>>, StoreError> {
+        let sql = "SELECT min(id), group_number, fingerprint FROM plan WHERE period = ?1 AND kind <> 'retry'
+                   GROUP BY group_number, fingerprint ORDER BY group_number, min(id)";
+        let rows = self.all("plan", sql, [Number(period)], |columns| {
+            let (_id, group): (i64, i64) = (columns.take()?, columns.take()?);
+            Ok((group, columns.take::<Fingerprint>()?))
+        })?;
+        let groups = rows.chunk_by(|(one, _), (other, _)| one == other);
+        let several = groups.filter(|group| group.len() > 1);
+        Ok(several.map(|group| group.iter().map(|(_, relay)| *relay).collect()).collect())
+    }
+
     /// The whole plan of a period, by slots.
     ///
     /// # Errors
@@ -266,14 +285,40 @@ impl Reader {
         self.all("plan", &sql, [Number(period)], planned)
     }
 
+    /// What of a slot is still to be begun.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn pending_in(&self, period: u64, slot: u32) -> Result<Vec<Planned>, StoreError> {
+        let sql = format!(
+            "SELECT {PLANNED} {FROM} WHERE period = ?1 AND slot = ?2 AND {PENDING} ORDER BY plan.id"
+        );
+        self.all("plan", &sql, params![Number(period), slot], planned)
+    }
+
+    /// The last slot from this one on in which something is still to be begun.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn last_pending_slot(&self, period: u64, from: u32) -> Result<Option<u32>, StoreError> {
+        let sql = format!(
+            "SELECT plan.id, slot {FROM} WHERE period = ?1 AND slot >= ?2 AND {PENDING}
+             ORDER BY slot DESC LIMIT 1"
+        );
+        let found = self.all("plan", &sql, params![Number(period), from], |columns| {
+            let _id: i64 = columns.take()?;
+            columns.of()
+        })?;
+        Ok(found.first().copied())
+    }
+
     /// What of a period's plan is still to be begun, by slots.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn pending(&self, period: u64) -> Result<Vec<Planned>, StoreError> {
         let sql = format!(
-            "SELECT {PLANNED} {FROM} WHERE period = ?1 AND left_out IS NULL AND attempts.id IS NULL
-             ORDER BY slot, plan.id"
+            "SELECT {PLANNED} {FROM} WHERE period = ?1 AND {PENDING} ORDER BY slot, plan.id"
         );
         self.all("plan", &sql, [Number(period)], planned)
     }

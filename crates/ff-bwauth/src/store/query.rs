@@ -10,6 +10,7 @@ use super::plan::Kind;
 use super::row::Columns;
 use super::value::Number;
 use super::{Attempt, AttemptId, Reader, Seconds, StoreError};
+use crate::outcome::Outcome;
 use crate::period::Fingerprint;
 
 /// Seconds of a day.
@@ -88,6 +89,20 @@ impl Reader {
                          ORDER BY a.started_unix_secs, a.id";
         let span = [Number(span.start.min(LAST)), Number(span.end.min(LAST))];
         self.finished(condition, span, seconds, visit)
+    }
+
+    /// What came of all finished attempts that began in a span of time, with their seconds, the oldest first: what
+    /// a bandwidth file is made of.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn outcomes(&self, span: Range<u64>) -> Result<Vec<Outcome>, StoreError> {
+        let mut outcomes = Vec::new();
+        self.attempts(span, Seconds::With, |attempt| {
+            outcomes.push(attempt.outcome);
+            Ok::<_, StoreError>(())
+        })?;
+        Ok(outcomes)
     }
 
     /// Visits the newest finished attempt of each relay that began at `since` or later. It holds two at a time.

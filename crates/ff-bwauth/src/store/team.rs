@@ -17,7 +17,7 @@ pub struct MeasurerRow {
     pub stated: Option<BytesPerSec>,
     /// What it was measured to carry, and when, in seconds since 1970.
     pub measured: Option<(BytesPerSec, u64)>,
-    /// How often it counted what a relay says that it has not echoed.
+    /// In how many attempts, of all that there have been, it counted what the relay says that it has not echoed.
     pub disputes: u64,
 }
 
@@ -54,18 +54,6 @@ impl Store {
             let id = measurer(writing, &identity)?;
             let capacity = Number(capacity.get());
             writing.execute(sql, params![id, capacity, Number(now_unix_secs)]).map(drop)
-        })
-    }
-
-    /// Notes that a measurer counted what a relay says that it has not echoed.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub fn add_dispute(&mut self, identity: [u8; 32]) -> Result<(), StoreError> {
-        self.write("note a dispute", |writing| {
-            let id = measurer(writing, &identity)?;
-            let sql = "UPDATE measurers SET disputes = disputes + 1 WHERE id = ?1";
-            writing.execute(sql, [id]).map(drop)
         })
     }
 }

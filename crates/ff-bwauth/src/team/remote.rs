@@ -1,5 +1,7 @@
 //! A measurer on another host.
 
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -8,14 +10,26 @@ use ff_measurer::service::client::{self, RemoteEvent};
 use ff_measurer::service::wire::Capability;
 use ff_measurer::{PartFailure, Task};
 use ff_proto::ids::Ed25519Id;
+use tokio::net::lookup_host;
+use tokio::time::timeout;
 
 use super::{PartEvent, ReadyPart, TeamMeasurer};
+
+/// How long it may take to look a measurer's name up.
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Addresses of a name that are kept.
+const MAX_ADDRESSES: usize = 16;
 
 /// A measurer on another host.
 #[derive(Clone)]
 pub struct RemoteMeasurer {
     /// How people call it.
     name: String,
+    /// Where it is.
+    address: Arc<str>,
+    /// What that name stood for last; one of these is where its links to relays come from, unless its host has
+    /// others for that.
+    addresses: Arc<Mutex<Vec<IpAddr>>>,
     /// The connection to it.
     client: client::RemoteMeasurer,
 }
@@ -27,7 +41,9 @@ impl RemoteMeasurer {
     /// A text that says what is wrong with the address.
     pub fn new(name: &str, address: &str, id: Ed25519Id, key: &SigningKey) -> Result<Self, String> {
         let client = client::RemoteMeasurer::new(address, id, key)?;
-        Ok(Self { name: name.to_owned(), client })
+        let literal = address.parse::<SocketAddr>().map(|addr| vec![addr.ip()]);
+        let addresses = Arc::new(Mutex::new(literal.unwrap_or_default()));
+        Ok(Self { name: name.to_owned(), address: address.into(), addresses, client })
     }
 
     /// What it is and what its operator allows.
@@ -35,7 +51,18 @@ impl RemoteMeasurer {
     /// # Errors
     /// [`PartFailure`], when it does not answer in time.
     pub async fn describe(&self) -> Result<Capability, PartFailure> {
+        self.resolve().await;
         self.client.describe().await
+    }
+
+    /// Looks up where it is; what cannot be looked up now stays as it was.
+    async fn resolve(&self) {
+        let lookup = timeout(RESOLVE_TIMEOUT, lookup_host(&*self.address)).await;
+        let Ok(Ok(found)) = lookup else { return };
+        let mut addresses: Vec<IpAddr> =
+            found.map(|addr| addr.ip().to_canonical()).take(MAX_ADDRESSES).collect();
+        addresses.dedup();
+        *self.addresses.lock().unwrap_or_else(PoisonError::into_inner) = addresses;
     }
 }
 
@@ -47,6 +74,10 @@ impl TeamMeasurer for RemoteMeasurer {
 
     fn id(&self) -> Ed25519Id {
         self.client.id()
+    }
+
+    fn addresses(&self) -> Vec<IpAddr> {
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     async fn prepare(&self, task: &Task) -> Result<Box<dyn ReadyPart>, PartFailure> {
@@ -77,5 +108,25 @@ impl ReadyPart for RemotePart {
             RemoteEvent::Done(totals) => PartEvent::Done(totals),
             RemoteEvent::Failed(failure) => PartEvent::Failed(failure),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn its_addresses_are_those_of_its_name() {
+        let measurer = |address: &str| {
+            let key = SigningKey::from_bytes(&[1; 32]);
+            RemoteMeasurer::new("m", address, Ed25519Id([2; 32]), &key).expect("an address")
+        };
+        let literal = measurer("192.0.2.7:9230").addresses();
+        assert_eq!(literal, [IpAddr::from([192, 0, 2, 7])], "nothing has to be looked up");
+        // Nobody listens there, which does not matter.
+        let named = measurer("localhost:1");
+        assert!(named.addresses().is_empty(), "it has not been looked up yet");
+        named.describe().await.expect_err("nobody is there");
+        assert!(named.addresses().iter().any(IpAddr::is_loopback), "{:?}", named.addresses());
     }
 }

@@ -5,24 +5,23 @@
 //! with it.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Read;
 use std::net::IpAddr;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::daemon::config::Network;
 use crate::network::consensus::{Consensus, Entry};
 use crate::network::descriptors::{Descriptor, Descriptors};
 use crate::network::fingerprint_hex;
+use crate::network::live::{descriptors, newest_consensus};
 use crate::period::Fingerprint;
 use crate::publish::v3bw::Publication;
 use crate::publish::view::publication;
 
 /// The longest file that is read.
 const MAX_FILE_BYTES: u64 = 256 << 20;
-/// The directory within the cache that has the documents, and the descriptors' file in it.
-const CACHE: (&str, &str) = ("documents", "descriptors");
 /// Behind this line a descriptor is over; no object goes on behind it.
 const LAST_LINE: &str = "-----END SIGNATURE-----";
 
@@ -33,7 +32,7 @@ const LAST_LINE: &str = "-----END SIGNATURE-----";
 pub fn consensus(network: &Network) -> Result<Consensus, String> {
     let path = match network {
         Network::Files(files) => files.consensus.clone(),
-        Network::Live(live) => newest(&live.cache_dir.join(CACHE.0))?,
+        Network::Live(live) => newest_consensus(&live.cache_dir)?,
     };
     Consensus::parse(&read(&path)?).map_err(|error| format!("{}: {error}", path.display()))
 }
@@ -143,7 +142,7 @@ impl Descriptions {
     pub fn read(network: &Network) -> Result<Self, String> {
         let paths = match network {
             Network::Files(files) => files.descriptors.clone(),
-            Network::Live(live) => vec![live.cache_dir.join(CACHE.0).join(CACHE.1)],
+            Network::Live(live) => vec![descriptors(&live.cache_dir)],
         };
         let mut all = Self::default();
         for path in paths {
@@ -199,17 +198,6 @@ impl Descriptions {
         let relays = self.with_family_key.iter().flat_map(|place| self.at(place));
         relays.filter(|(_, descriptor)| is_of(descriptor)).map(|(relay, _)| relay).collect()
     }
-}
-
-/// The newest consensus of a cache.
-fn newest(dir: &Path) -> Result<PathBuf, String> {
-    let entries = fs::read_dir(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    // Their names sort by time.
-    let newest = names.filter(|name| name.starts_with("consensus-") && name.ends_with(".ns")).max();
-    newest
-        .map(|name| dir.join(name))
-        .ok_or_else(|| format!("there is no consensus in {}", dir.display()))
 }
 
 /// Reads a file; contact lines may be of any encoding.
@@ -300,19 +288,5 @@ mod tests {
         }
         let unknown = publication_around(&consensus, None, &[9; 20], 7);
         assert!(unknown.directory.is_empty());
-    }
-
-    #[test]
-    fn the_newest_consensus_of_a_cache_is_found() {
-        let dir = tempfile::tempdir().expect("a directory");
-        assert!(newest(dir.path()).expect_err("none").contains("no consensus"));
-        for name in [
-            "consensus-2026-11-22-18-00-00.ns",
-            "consensus-2026-11-22-19-00-00.ns",
-            "consensus-2026-11-23-19-00-00.microdesc",
-        ] {
-            fs::write(dir.path().join(name), "").expect("written");
-        }
-        assert!(newest(dir.path()).expect("one").ends_with("consensus-2026-11-22-19-00-00.ns"));
     }
 }

@@ -5,10 +5,15 @@
 
 use core::fmt;
 
+use ff_proto::aggregate::Verdict;
+use ff_proto::params::Params;
+use ff_proto::units::BytesPerSec;
 use serde::Serialize;
 
+use crate::network::consensus::{Consensus, Entry};
 use crate::network::fingerprint_hex;
-use crate::period::Fingerprint;
+use crate::outcome::Outcome;
+use crate::period::{Fingerprint, demand, guess_for_new, next_guess_within};
 use crate::publish::trace::{MAX_ATTEMPTS, Trace};
 use crate::publish::v3bw::{Decisions, Publication};
 use crate::publish::{Last, PublishRules, beside};
@@ -93,6 +98,31 @@ impl Explanation {
     }
 }
 
+/// Whether a relay is too fast to be measured. `teams` are what the coordinators' teams have, with this one's in
+/// front: it needs more than any of them has, or what it came to last with this one, `newest`, was not conclusive
+/// and cannot be.
+#[must_use]
+pub fn is_too_fast(
+    consensus: &Consensus,
+    relay: &Fingerprint,
+    newest: Option<&Outcome>,
+    teams: &[BytesPerSec],
+) -> bool {
+    let params = Params::default();
+    let estimates = consensus.relays.iter().filter_map(Entry::estimate).collect();
+    let entry = consensus.relays.iter().find(|entry| entry.fingerprint == *relay);
+    let guess = entry.and_then(Entry::estimate).unwrap_or_else(|| guess_for_new(estimates));
+    let most = teams.iter().copied().max().unwrap_or_default();
+    let unclear = newest.filter(|one| matches!(one.result, Ok(Verdict::NeedsMoreCapacity)));
+    let can_conclude =
+        unclear.and_then(|one| Some((one.estimate?, one.allocated?))).map(|(z, had)| {
+            let guess = had.scale(1.0 / params.excess_factor());
+            let ours = teams.first().copied().unwrap_or_default();
+            next_guess_within(z, guess, ours, &params).is_some()
+        });
+    demand(guess, &params) > most || can_conclude == Some(false)
+}
+
 /// What the documents say of a relay and of those that it is measured with; nothing of the others is looked at.
 fn narrowed(network: &Publication, fingerprint: &Fingerprint) -> Publication {
     let group = network.groups.iter().find(|group| group.contains(fingerprint));
@@ -166,5 +196,60 @@ impl fmt::Display for Explanation {
                 writeln!(f, "published  {} does not list it", file.escape_debug())
             }
         }
+    }
+}
+
+#[cfg(all(test, feature = "measure"))]
+mod tests {
+    use ff_measurer::link::LinkOptions;
+    use ff_proto::failure::FailureKind;
+
+    use super::*;
+    use crate::outcome::Failure;
+
+    /// A relay of the consensus with this weight.
+    fn entry(number: u8, weight: Option<u32>) -> Entry {
+        let is_unmeasured = weight.is_none();
+        Entry { fingerprint: [number; 20], weight, is_unmeasured, ..Entry::default() }
+    }
+
+    #[test]
+    fn a_relay_is_too_fast_by_its_estimate_or_by_what_it_came_to() {
+        let mbit = BytesPerSec::from_mbit;
+        let relays = vec![entry(1, Some(20_000)), entry(2, Some(200_000)), entry(3, None)];
+        let consensus = Consensus { relays, ..Consensus::default() };
+        let is = |relay: u8, newest: Option<&Outcome>, teams: &[u64]| {
+            let teams: Vec<_> = teams.iter().copied().map(mbit).collect();
+            is_too_fast(&consensus, &[relay; 20], newest, &teams)
+        };
+        assert!(!is(1, None, &[1000]) && is(2, None, &[1000]) && !is(2, None, &[1000, 5000]));
+        assert!(is(3, None, &[1000]), "it is taken for the fastest of two");
+        let plan = crate::measure::Plan {
+            target: ff_measurer::link::TargetAddr {
+                addr: ([192, 0, 2, 1], 9001).into(),
+                ed_identity: [1; 32].into(),
+            },
+            address_text: String::new(),
+            fingerprint: None,
+            key: ed25519_dalek::SigningKey::from_bytes(&[1; 32]),
+            params: Params::default(),
+            team: Vec::new(),
+            limit: None,
+            is_local: false,
+            link: LinkOptions::default(),
+        };
+        let kind = FailureKind::Timeout;
+        let failed = Failure { kind, relay_code: None, message: String::new() };
+        let failed = crate::measure::failed(&plan, 0, failed);
+        let came_to = |z, had| Outcome {
+            result: Ok(Verdict::NeedsMoreCapacity),
+            estimate: Some(mbit(z)),
+            allocated: Some(mbit(had)),
+            ..failed.clone()
+        };
+        assert!(!is(1, Some(&failed), &[1000]));
+        assert!(!is(1, Some(&came_to(300, 500)), &[1000]), "more can be sent");
+        assert!(is(1, Some(&came_to(900, 1000)), &[1000, 9000]), "it was sent all");
+        assert!(is(1, Some(&came_to(400, 800)), &[1000]), "it needs more than all");
     }
 }

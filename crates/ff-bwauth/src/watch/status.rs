@@ -71,6 +71,19 @@ pub struct PeriodStatus {
     pub done_unix_secs: Option<u64>,
     /// How far it is.
     pub coverage: Coverage,
+    /// Relays that need more than the team has.
+    pub too_fast: u64,
+    /// The first of them.
+    pub too_fast_relays: Vec<TooFast>,
+}
+
+/// A relay that needs more than the team has.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TooFast {
+    /// The relay, in 40 hexadecimal digits.
+    pub fingerprint: String,
+    /// What it needs.
+    pub needs_bytes_per_sec: u64,
 }
 
 /// A running measurement.
@@ -113,7 +126,7 @@ pub struct MemberStatus {
     pub clock_ahead_millis: i64,
     /// How its kernel controls congestion.
     pub congestion_control: Option<String>,
-    /// How often relays have counted less than it.
+    /// Relays that have counted less than it, in this period or the one before.
     pub disputes: u64,
     /// Why it is not there.
     pub error: Option<String>,

@@ -6,7 +6,7 @@ use std::fmt::{self, Write as _};
 use serde::Serialize;
 
 use super::page::text::{ago, percent, plain, rate};
-use super::status::Status;
+use super::status::{PeriodStatus, Status};
 use crate::store::{Coverage, Reader, StoreError};
 use crate::utc::Utc;
 
@@ -127,6 +127,7 @@ impl fmt::Display for Shown<'_> {
                     ago(now, period.end_unix_secs)
                 )?;
                 write_coverage(f, &period.coverage)?;
+                write_too_fast(f, period)?;
                 match period.done_unix_secs {
                     Some(at) => writeln!(
                         f,
@@ -213,6 +214,19 @@ fn write_coverage(f: &mut fmt::Formatter<'_>, coverage: &Coverage) -> fmt::Resul
     )
 }
 
+/// The relays that the team is too small for.
+fn write_too_fast(f: &mut fmt::Formatter<'_>, period: &PeriodStatus) -> fmt::Result {
+    if period.too_fast == 0 {
+        return Ok(());
+    }
+    write!(f, "too fast   {} relays for the whole team:", period.too_fast)?;
+    for relay in &period.too_fast_relays {
+        write!(f, " {} ({})", plain(&relay.fingerprint), rate(relay.needs_bytes_per_sec))?;
+    }
+    let more = period.too_fast.saturating_sub(period.too_fast_relays.len() as u64);
+    writeln!(f, "{}", if more > 0 { format!(", and {more} more") } else { String::new() })
+}
+
 /// Failures by code, the most frequent first.
 fn write_failures<'a>(
     f: &mut fmt::Formatter<'_>,
@@ -244,6 +258,8 @@ mod tests {
         let text = Shown(&status).to_string();
         for line in [
             "coverage   20 of 40 relays (50.0 %), 13 conclusive; 3 retries left\n",
+            "too fast   7 relays for the whole team: ABABABABABABABABABABABABABABABABABABABAB (4000.00 Mbit/s), \
+             and 6 more\n",
             "measurer   ams1 up, 1000.00 Mbit/s, clock +12 ms\n",
             "failures   since its start: 17 timeout, 4 not_supported\n",
         ] {

@@ -6,7 +6,7 @@ use ff_bwauth::outcome::{Failure, Outcome};
 use ff_bwauth::publish::trace::{Number, Trace};
 use ff_bwauth::publish::v3bw::read::Reading;
 use ff_bwauth::publish::v3bw::{Decisions, DirectoryFacts, NotScheduled, Publication};
-use ff_proto::aggregate::Draw;
+use ff_proto::aggregate::{Draw, Verdict};
 use ff_proto::failure::FailureKind;
 use ff_proto::units::BytesPerSec;
 use proptest::prelude::*;
@@ -94,6 +94,16 @@ fn a_relay_without_a_number_is_told_why() {
     assert_eq!(code, "relay_aborted");
     assert!(text.contains("27 seconds are missing and count as zero"), "{text}");
     assert!(!text.contains('\u{1b}'), "nothing of a relay's reaches the terminal: {text}");
+    // That it is too fast goes before the verdict of what was tried, and of no other relay's.
+    let unclear =
+        Outcome { result: Ok(Verdict::NeedsMoreCapacity), draw: Draw::Void, ..outcome(2, 100) };
+    let of = |relay: u8, target: u8| {
+        let mut unclear = unclear.clone();
+        unclear.target = outcome(target, 100).target;
+        let outcomes = [unclear];
+        trace(relay, &outcomes, &publication).no_number.map(|why| why.code)
+    };
+    assert_eq!((of(2, 2), of(5, 5)), (Some("too_fast"), Some("needs_more_capacity")));
     // Older results have no fingerprint here that could be found by.
     publication.directory.insert([3; 20], DirectoryFacts { ed_identity: Some([3; 32]), ..known });
     let trace = trace(3, &outcomes, &publication);

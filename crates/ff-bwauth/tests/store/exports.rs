@@ -5,10 +5,11 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
 
-use ff_bwauth::outcome::{Failure, Outcome};
+use ff_bwauth::outcome::{Dispute, Failure, Outcome};
 use ff_bwauth::store::{Format, Kind, What};
 use ff_proto::aggregate::Verdict;
 use ff_proto::failure::FailureKind;
+use ff_proto::ids::Ed25519Id;
 use ff_proto::units::BytesPerSec;
 use serde_json::Value;
 
@@ -29,7 +30,6 @@ fn filled(attempts: u64) -> Temporary {
         .put_measurer([1; 32], "one", Some(BytesPerSec::from_mbit(1000)))
         .expect("noted");
     temporary.store.set_measured([1; 32], BytesPerSec::from_mbit(940), NOW).expect("noted");
-    temporary.store.add_dispute([9; 32]).expect("noted");
     let plan = temporary.store.planned(20).expect("read")[0].id;
     for number in 0..attempts {
         let one = odd(number);
@@ -40,6 +40,12 @@ fn filled(attempts: u64) -> Temporary {
     }
     temporary.store.begin_attempt(&begin_relay(3)).expect("begun");
     temporary
+}
+
+/// That this measurer says more than the relay.
+fn dispute(measurer: u8) -> Dispute {
+    let measurer_id = Ed25519Id([measurer; 32]);
+    Dispute { measurer: 1, measurer_id, claimed_cells: u64::MAX, reported_cells: 50 }
 }
 
 /// An attempt, of which each seventh failed.
@@ -56,6 +62,9 @@ fn odd(number: u64) -> Outcome {
             one.result = Err(Failure { kind, relay_code: None, message });
             (one.estimate, one.granted_secs) = (None, None);
             one.seconds.clear();
+            if number == 7 {
+                one.disputes = vec![dispute(9)];
+            }
         }
         3 => one.result = Ok(Verdict::LowerBound),
         4 => one.target.nickname = None,
@@ -98,7 +107,9 @@ fn tables_have_the_columns_that_the_document_lists() {
 fn a_span_of_time_is_half_open() {
     let temporary = filled(20);
     let from = NOW - 100_000;
-    for (what, expected) in [(What::Results, 14), (What::Failures, 2), (What::Seconds, 12 * 30)] {
+    for (what, expected) in
+        [(What::Results, 14), (What::Failures, 2), (What::Disputes, 1), (What::Seconds, 12 * 30)]
+    {
         let rows = temporary.store.export(what, Format::Csv, from..from + 14, std::io::sink());
         assert_eq!(rows.expect("exported"), expected, "{}", what.name());
     }
@@ -156,6 +167,7 @@ fn duckdb_and_pythons_sqlite_find_the_same() {
     assert_eq!(rows("results"), Some(ATTEMPTS));
     assert_eq!(rows("seconds"), Some(seconds().count() as u64));
     assert_eq!((rows("schedule"), rows("measurers")), (Some(2), Some(3)));
+    assert_eq!(rows("disputes"), Some(1));
     let columns = found["tables"]["results"]["columns"].as_array().expect("columns");
     let columns: BTreeSet<_> = columns.iter().filter_map(Value::as_str).collect();
     assert!(

@@ -12,7 +12,7 @@ import sys
 
 import duckdb
 
-TABLES = ["results", "seconds", "failures", "schedule", "measurers"]
+TABLES = ["results", "seconds", "failures", "disputes", "schedule", "measurers"]
 # What each kind of column is to DuckDB.
 TYPES = {"BIGINT", "DOUBLE", "VARCHAR", "BOOLEAN", "TIMESTAMP WITH TIME ZONE"}
 NAMES = {"started", "finished", "slot_start", "measured"}

@@ -2,10 +2,13 @@
 
 use std::fmt::Debug;
 
-use ff_bwauth::outcome::{CellCounts, CpuSeconds, Method, Outcome, RoundTrip, SocketCounts};
-use ff_bwauth::store::{Seconds, Store};
+use ff_bwauth::outcome::{
+    CellCounts, CpuSeconds, Dispute, Failure, Method, Outcome, RoundTrip, SocketCounts,
+};
+use ff_bwauth::store::{DisputeRow, Seconds, Store, StoreError};
 use ff_proto::aggregate::Draw;
-use ff_proto::ids::CryptoKind;
+use ff_proto::failure::FailureKind;
+use ff_proto::ids::{CryptoKind, Ed25519Id};
 use ff_proto::units::BytesPerSec;
 use proptest::prelude::*;
 
@@ -70,6 +73,52 @@ fn outcomes_come_back_as_they_were() {
         prop_assert_eq!((found.fingerprint, found.finished_unix_secs), ([3; 20], NOW));
         prop_assert_eq!(temporary.store.shares(id).expect("read"), started.shares);
     });
+}
+
+#[test]
+fn disputes_come_back_with_their_attempt_and_are_counted_for_their_measurers() {
+    let mut temporary = Temporary::new();
+    let dispute = |measurer: u8, place| Dispute {
+        measurer: place,
+        measurer_id: Ed25519Id([measurer; 32]),
+        claimed_cells: 9000,
+        reported_cells: u64::MAX,
+    };
+    let failed = |relay, disputes| {
+        let (kind, message) = (FailureKind::CountsDisagree, "they disagree".to_owned());
+        Outcome {
+            result: Err(Failure { kind, relay_code: None, message }),
+            estimate: None,
+            disputes,
+            ..outcome(relay, 100)
+        }
+    };
+    let ids: Vec<_> = [
+        failed(1, vec![dispute(2, 0), dispute(1, 1)]),
+        failed(2, vec![dispute(1, 0)]),
+        failed(3, vec![]),
+    ]
+    .iter()
+    .map(|outcome| {
+        let id = temporary.put(outcome);
+        let found = temporary.store.attempt(id).expect("read").expect("there");
+        assert_eq!(found.outcome.disputes, outcome.disputes);
+        id
+    })
+    .collect();
+    let counts: Vec<_> = temporary.store.measurers().expect("read");
+    let counts: Vec<_> = counts.iter().map(|row| (row.identity[0], row.disputes)).collect();
+    assert_eq!(counts, [(1, 2), (2, 1)]);
+    let mut rows = Vec::new();
+    let visit = |row: DisputeRow| {
+        rows.push((row.attempt, row.fingerprint[0], row.measurer[0]));
+        assert_eq!((row.claimed_cells, row.reported_cells), (9000, u64::MAX));
+        Ok::<_, StoreError>(())
+    };
+    let started = outcome(1, 100).started_unix_secs;
+    temporary.store.disputes(started..started + 1, visit).expect("read");
+    assert_eq!(rows, [(ids[0], 1, 2), (ids[0], 1, 1), (ids[1], 2, 1)]);
+    temporary.store.disputes(0..started, |_| Err(StoreError::NotBegun(ids[0]))).expect("none");
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::{Core, Effect, MAX_DISPUTES};
-use crate::daemon::plan::{Job, shares, stored};
-use crate::daemon::status::Running;
+use crate::daemon::plan::{Job, links, shares, stored};
+use crate::daemon::running::Running;
 use crate::outcome::{Method, TargetInfo};
 use crate::period::Fingerprint;
 use crate::period::timetable::Task;
@@ -24,15 +24,13 @@ impl Core {
             return Ok(());
         }
         let number = course.number;
-        let pending = self.store.pending(number)?;
+        let pending = self.store.pending_in(number, slot)?;
         // Only now: if the store fails, the slot is tried again.
         course.next_slot = slot + 1;
-        let due: HashMap<Fingerprint, Planned> = pending
-            .into_iter()
-            .filter(|row| row.what.slot == slot)
-            .map(|row| (row.what.fingerprint, row))
-            .collect();
+        let due: HashMap<Fingerprint, Planned> =
+            pending.into_iter().map(|row| (row.what.fingerprint, row)).collect();
         if !due.is_empty() {
+            self.coverage = None;
             tracing::info!(period = number, slot, relays = due.len(), "a slot begins");
         }
         self.begin_all(slot, due, now, effects)
@@ -62,8 +60,11 @@ impl Core {
         for row in due.into_values() {
             self.store.leave_out(row.id, "the team has no room for it in this slot")?;
         }
-        for (row, task, parts) in begun {
-            if let Some(job) = self.begin(&row, task, &parts, now)? {
+        let expected: Vec<_> =
+            begun.iter().map(|(_, task, parts)| (task.guess, &parts[..])).collect();
+        let links = links(&expected);
+        for ((row, task, parts), links) in begun.into_iter().zip(links) {
+            if let Some(job) = self.begin(&row, task, &parts, &links, now)? {
                 effects.push(Effect::Measure(Box::new(job)));
             }
         }
@@ -76,6 +77,7 @@ impl Core {
         row: &Planned,
         task: Task,
         parts: &[crate::period::allocate::Share],
+        links: &[u16],
         now: u64,
     ) -> Result<Option<Job>, StoreError> {
         let fingerprint = row.what.fingerprint;
@@ -88,12 +90,15 @@ impl Core {
             }
         };
         if let Some(name) = self.left_out(parts) {
-            let reason = format!("the measurer {name} was disputed {MAX_DISPUTES} times or more");
+            let reason = format!("{MAX_DISPUTES} relays or more dispute the measurer {name}");
             self.store.leave_out(row.id, &reason)?;
             return Ok(None);
         }
         let measurers: Vec<_> = self.team.iter().map(|member| member.measurer.clone()).collect();
-        let team = shares(&measurers, parts, task.guess);
+        let Some(team) = shares(&measurers, parts, links) else {
+            self.store.leave_out(row.id, "its measurers have no links left for it in this slot")?;
+            return Ok(None);
+        };
         let begin = Begin {
             fingerprint,
             target: TargetInfo {
@@ -132,7 +137,7 @@ impl Core {
     /// A measurer among these that is not believed any more.
     fn left_out(&self, parts: &[crate::period::allocate::Share]) -> Option<&str> {
         let members = parts.iter().filter_map(|part| self.team.get(part.measurer));
-        let mut disputed = members.filter(|member| member.disputes >= MAX_DISPUTES);
+        let mut disputed = members.filter(|member| member.disputed_by.len() >= MAX_DISPUTES);
         disputed.next().map(|member| member.measurer.name())
     }
 }

@@ -16,9 +16,9 @@ use zeroize::Zeroizing;
 
 use super::*;
 use crate::measure;
-use crate::outcome::Failure;
+use crate::outcome::{Dispute, Failure};
 use crate::period::{Measurer, Team};
-use crate::store::Retention;
+use crate::store::{Begin, Retention};
 use crate::team::ReadyPart;
 
 /// The length of a period in these tests, in seconds.
@@ -189,6 +189,7 @@ impl Life {
                         core.apply(Action::Published(Err("made up".to_owned())), self.now);
                         "publish"
                     }
+                    Effect::TakeTeam => "take team",
                     Effect::End => "end",
                 };
                 *self.seen.entry(name).or_default() += 1;
@@ -216,7 +217,11 @@ fn every_relay_is_measured_once_by_each_coordinator_never_by_both_at_once() {
         core.apply(Action::Documents(Ok(view(START - 100, &network(30)))), START - 100);
         let mut life = Life::at(START);
         let end = START + u64::from(LENGTH_SECS) - 1;
-        life.until(&mut core, end, |job, now| Some(outcome(job, TRUTH, now)));
+        life.until(&mut core, end, |job, now| {
+            let links: u16 = job.plan.team.iter().map(|member| member.sockets).sum();
+            assert_eq!((links, job.plan.params.sockets), (20, 20));
+            Some(outcome(job, TRUTH, now))
+        });
         let times = life.times();
         assert_eq!((times.len(), times.values().max()), (30, Some(&1)));
         let status = core.status(end).expect("a status");
@@ -292,6 +297,10 @@ fn a_relay_that_is_faster_than_its_guess_is_measured_again_with_more_and_no_thir
     }
     let period = core.status(end).expect("a status").period.expect("a period");
     assert_eq!(period.coverage.relays_conclusive, 4);
+    assert_eq!(period.too_fast, 1, "it would take more than the team");
+    assert_eq!(period.too_fast_relays[0].fingerprint, hex::encode_upper([2; 20]));
+    let publication = core.publication(end).expect("a consensus");
+    assert_eq!(publication.not_scheduled, [([2; 20], NotScheduled::TooFast)].into());
 }
 
 #[test]
@@ -301,7 +310,10 @@ fn what_a_relay_refuses_is_not_asked_again_and_what_failed_here_is() {
     core.apply(Action::Documents(Ok(view(START - 100, &network(3)))), START - 100);
     let mut life = Life::at(START);
     let end = START + u64::from(LENGTH_SECS) - 1;
+    let mut allocated = BTreeMap::<Fingerprint, Vec<BytesPerSec>>::new();
     life.until(&mut core, end, |job, now| {
+        let rate = job.plan.team.iter().filter_map(|member| member.rate).sum::<BytesPerSec>();
+        allocated.entry(job.fingerprint).or_default().push(rate);
         Some(match job.fingerprint[0] {
             1 => failed(job, FailureKind::Refused, now),
             2 => failed(job, FailureKind::MeasurerFailed, now),
@@ -310,9 +322,180 @@ fn what_a_relay_refuses_is_not_asked_again_and_what_failed_here_is() {
     });
     let times: Vec<_> = life.times().into_values().collect();
     assert_eq!(times, [1, 2, 1]);
+    let rates = &allocated[&[2; 20]];
+    assert_eq!(rates[0], rates[1], "a failure says nothing of the relay");
     let status = core.status(end).expect("a status");
     let failed: BTreeMap<_, _> = status.failed.into_iter().collect();
     assert_eq!((failed["refused"], failed["measurer_failed"], failed["wrong_content"]), (1, 2, 1));
+}
+
+/// One in which the relay says that it has echoed less to the first measurer than that one counted.
+fn disputed(job: &Job, now: u64) -> Box<Outcome> {
+    let dispute = Dispute {
+        measurer: 0,
+        measurer_id: job.plan.team[0].measurer.id(),
+        claimed_cells: 2000,
+        reported_cells: 1000,
+    };
+    let failed = *failed(job, FailureKind::CountsDisagree, now);
+    Box::new(Outcome { disputes: vec![dispute], ..failed })
+}
+
+#[test]
+fn a_measurer_is_left_out_when_three_relays_dispute_it_and_not_for_ever() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let length = u64::from(LENGTH_SECS);
+    let period = |number: u64| START + number * length;
+    let disputes = |core: &mut Core| {
+        let status = core.status(period(0)).expect("a status");
+        status.team.iter().map(|member| member.disputes).collect::<Vec<_>>()
+    };
+    let mut core = coordinator(1, dir.path(), START - 100);
+    // In the first period one relay lies about everybody, in the second two more.
+    let liars = [1..2, 1..4, 0..0, 0..0];
+    let mut measured = Vec::new();
+    for (number, liars) in (0..).zip(&liars) {
+        core.apply(Action::Documents(Ok(view(period(number) - 60, &network(30)))), period(number));
+        let mut life = Life::at(period(number));
+        life.until(&mut core, period(number + 1) - 1, |job, now| {
+            let is_lying = liars.contains(&job.fingerprint[0]);
+            Some(if is_lying { disputed(job, now) } else { outcome(job, TRUTH, now) })
+        });
+        measured.push(life.times().len());
+        if number == 0 {
+            let of_one = disputes(&mut core);
+            assert_eq!(of_one.iter().sum::<u64>(), 1, "a relay that lies often is one: {of_one:?}");
+            // Who starts again knows it from the store.
+            drop(core);
+            core = coordinator(1, dir.path(), period(1) - 1);
+            assert_eq!(disputes(&mut core), of_one);
+        }
+    }
+    // All relays have little more than one measurer, so each is measured by one of the two.
+    assert_eq!(measured[0], 30, "{measured:?}");
+    assert!(measured[1] > 3 && measured[1] < 30, "left out behind the third: {measured:?}");
+    assert!(measured[2] < 30, "and in the next period: {measured:?}");
+    assert_eq!((measured[3], &disputes(&mut core)[..]), (30, &[0, 0][..]), "and then forgotten");
+}
+
+#[test]
+fn what_the_status_says_of_the_period_is_what_the_store_says() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut core = coordinator(1, dir.path(), START - 100);
+    core.apply(Action::Documents(Ok(view(START - 100, &network(20)))), START - 100);
+    let mut life = Life::at(START);
+    for second in 1..u64::from(LENGTH_SECS) {
+        if second == 300 {
+            let changed = view(START + 290, &network(25)[3..]);
+            core.apply(Action::Documents(Ok(changed)), START + 300);
+        }
+        life.until(&mut core, START + second, |job, now| match job.fingerprint[0] {
+            1 | 5 => Some(outcome(job, BytesPerSec::from_mbit(35), now)),
+            2 => Some(failed(job, FailureKind::Timeout, now)),
+            // It never ends.
+            3 => None,
+            _ => Some(outcome(job, TRUTH, now)),
+        });
+        let now = START + second;
+        let period = core.status(now).expect("a status").period.expect("a period");
+        assert_eq!(period.coverage, core.store.coverage(period.number).expect("read"));
+        let pending = core.store.pending(period.number).expect("read");
+        let slots = pending.iter().map(|row| row.what.slot).filter(|&slot| slot >= period.now_slot);
+        assert_eq!(period.last_planned_slot, slots.max(), "in second {second}");
+    }
+}
+
+#[test]
+fn what_is_old_is_deleted_a_part_with_each_tick() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut core = coordinator(1, dir.path(), START - 100);
+    core.rhythm.keep = Retention { samples_days: 1, results_days: 1 };
+    core.apply(Action::Documents(Ok(view(START - 100, &network(1)))), START - 100);
+    let mut life = Life::at(START);
+    let mut job = None;
+    life.until(&mut core, START + u64::from(LENGTH_SECS) - 1, |one, now| {
+        job = Some((one.fingerprint, failed(one, FailureKind::Timeout, now)));
+        None
+    });
+    let (fingerprint, outcome) = job.expect("it was measured");
+    let days = |days: u64| START + days * 86_400;
+    // More than one step's, of one day, and one that is newer.
+    for number in 0..502 {
+        let started = if number == 501 { days(8) } else { days(2) };
+        let begin = Begin {
+            fingerprint,
+            target: outcome.target.clone(),
+            plan: None,
+            started_unix_secs: started,
+            method: outcome.method,
+            asked_secs: 30,
+            ratio: outcome.ratio,
+            allocated: None,
+            shares: Vec::new(),
+        };
+        let id = core.store.begin_attempt(&begin).expect("begun");
+        let outcome = Outcome { started_unix_secs: started, ..(*outcome).clone() };
+        core.store.finish_attempt(id, &outcome, started + 1).expect("finished");
+    }
+    let left = |core: &Core| core.store.outcomes(days(1)..days(9)).expect("read").len();
+    let now = days(9);
+    core.apply(Action::Tick, now);
+    assert_eq!(left(&core), 2, "five hundred are a step");
+    for tick in 1..20 {
+        core.apply(Action::Tick, now + tick);
+    }
+    assert_eq!((left(&core), core.due.retain > now + 3000), (1, true));
+}
+
+#[test]
+fn another_team_measures_from_the_next_period_on_and_another_rhythm_counts_at_once() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let length = u64::from(LENGTH_SECS);
+    let mut core = coordinator(1, dir.path(), START - 100);
+    core.apply(Action::Documents(Ok(view(START - 100, &network(30)))), START - 100);
+    let identity = |core: &Core| core.team[1].measurer.id();
+    let stays = identity(&core);
+    core.team[1].disputed_by.insert([9; 20], START + length);
+    let mut life = Life::at(START);
+    let half = START + length / 2;
+    life.until(&mut core, half, |job, now| Some(outcome(job, TRUTH, now)));
+    let refreshed = life.seen["refresh"];
+    // The first measurer goes, and a new one comes behind the other.
+    let own = |ids: [u8; 2]| {
+        ids.map(|id| Member::new(Arc::new(Nobody(id)), "192.0.2.99:1", BytesPerSec::from_mbit(100)))
+    };
+    let measurer =
+        |name: &str| Measurer { name: name.into(), capacity: BytesPerSec::from_mbit(100) };
+    let settings = |ids: [u8; 2], names: [&str; 2]| {
+        let mut all = core.common.teams.clone();
+        all[0].measurers = names.map(measurer).into();
+        let rhythm = Rhythm { refresh_secs: 10, ..core.rhythm };
+        Action::Reload(Box::new(Settings { rhythm, teams: Teams { all, own: own(ids).into() } }))
+    };
+    let [unchanged, changed] = [settings([20, 21], ["m0", "m1"]), settings([21, 33], ["m1", "m3"])];
+    core.apply(unchanged, half);
+    assert!(core.next.is_none(), "nothing of the team has changed");
+    core.apply(changed, half);
+    let end = START + length - 1;
+    life.until(&mut core, end, |job, now| {
+        let ids = job.plan.team.iter().map(|member| member.measurer.id().0[0]);
+        assert!(ids.into_iter().all(|id| id == 20 || id == 21), "the plan's team");
+        Some(outcome(job, TRUTH, now))
+    });
+    assert!(life.seen["refresh"] > refreshed + 40, "{:?}", life.seen);
+    assert_eq!(life.times().len(), 30, "the plan is carried out");
+    core.apply(Action::Documents(Ok(view(end - 60, &network(30)))), end);
+    let mut seen = BTreeMap::<u8, u32>::new();
+    life.until(&mut core, end + length, |job, now| {
+        for member in &job.plan.team {
+            *seen.entry(member.measurer.id().0[0]).or_default() += 1;
+        }
+        Some(outcome(job, TRUTH, now))
+    });
+    assert_eq!(life.seen.get("take team"), Some(&1));
+    assert!(seen.keys().eq(&[21, 33]) || seen.keys().eq(&[21]), "{seen:?}");
+    let kept = core.team.iter().find(|member| member.measurer.id() == stays).expect("it is there");
+    assert_eq!(kept.disputed_by.len(), 1, "what is known of a measurer stays");
 }
 
 #[test]

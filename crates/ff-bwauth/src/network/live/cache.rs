@@ -48,6 +48,43 @@ const CERTIFICATES: &str = "certificates";
 /// What consensuses' names begin with; the time and the flavour follow.
 const CONSENSUS: &str = "consensus-";
 
+/// The directory of the documents within the one of the config.
+pub(super) fn dir(cache_dir: &Path) -> PathBuf {
+    cache_dir.join("documents")
+}
+
+/// The file of the server descriptors that are kept there, also while a client keeps them up to date.
+#[must_use]
+pub fn descriptors(cache_dir: &Path) -> PathBuf {
+    dir(cache_dir).join(ServerDescriptor::FILE)
+}
+
+/// The newest consensus that is kept there with all of it.
+///
+/// # Errors
+/// A sentence that says why there is none.
+pub fn newest_consensus(cache_dir: &Path) -> Result<PathBuf, String> {
+    let dir = dir(cache_dir);
+    let times = consensus_times(&dir, Flavor::Ns).map_err(|error| error.to_string())?;
+    let newest = times.first().map(|&time| dir.join(consensus_name(Flavor::Ns, time)));
+    newest.ok_or_else(|| format!("there is no consensus in {}", dir.display()))
+}
+
+/// When the consensuses of a flavour that are in a directory became valid, the newest first.
+fn consensus_times(dir: &Path, flavor: Flavor) -> Result<Vec<u64>, FileError> {
+    let failed = || FileError::new("read the directory", dir);
+    let mut times = Vec::new();
+    for entry in fs::read_dir(dir).map_err(failed())? {
+        let name = entry.map_err(failed())?.file_name();
+        let stamp = name.to_str().and_then(|name| {
+            name.strip_prefix(CONSENSUS)?.strip_suffix(flavor.name())?.strip_suffix('.')
+        });
+        times.extend(stamp.and_then(stamp_secs));
+    }
+    times.sort_unstable_by(|a, b| b.cmp(a));
+    Ok(times)
+}
+
 impl Cache {
     /// Takes possession of a directory that exists.
     pub(super) fn open(dir: PathBuf, limits: Limits) -> Result<Self, DirectoryError> {
@@ -83,17 +120,7 @@ impl Cache {
 
     /// When the consensuses of a flavour that are kept became valid, the newest first.
     pub(super) fn consensus_times(&self, flavor: Flavor) -> Result<Vec<u64>, FileError> {
-        let failed = || FileError::new("read the directory", &self.dir);
-        let mut times = Vec::new();
-        for entry in fs::read_dir(&self.dir).map_err(failed())? {
-            let name = entry.map_err(failed())?.file_name();
-            let stamp = name.to_str().and_then(|name| {
-                name.strip_prefix(CONSENSUS)?.strip_suffix(flavor.name())?.strip_suffix('.')
-            });
-            times.extend(stamp.and_then(stamp_secs));
-        }
-        times.sort_unstable_by(|a, b| b.cmp(a));
-        Ok(times)
+        consensus_times(&self.dir, flavor)
     }
 
     /// The text of a consensus.
@@ -232,5 +259,27 @@ mod tests {
         fs::remove_file(dir.path().join(CERTIFICATES)).expect("removed");
         fs::create_dir(dir.path().join(CERTIFICATES)).expect("a directory");
         assert!(cache.certificates().expect_err("no file").to_string().contains(CERTIFICATES));
+    }
+
+    #[test]
+    fn others_find_the_newest_consensus_and_the_descriptors() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let missing = newest_consensus(dir.path()).expect_err("no directory");
+        assert!(missing.contains("documents"), "{missing}");
+        let documents = super::dir(dir.path());
+        fs::create_dir(&documents).expect("made");
+        assert!(newest_consensus(dir.path()).expect_err("none").contains("no consensus"));
+        let cache = Cache::open(documents, Limits::default()).expect("a cache");
+        let times = [1_795_370_400, 1_795_374_000].map(|time| head(Flavor::Ns, time));
+        for head in times.iter().chain([&head(Flavor::Microdesc, 1_795_999_999)]) {
+            cache.keep_consensus(head, &format!("{}", head.valid_after_secs)).expect("kept");
+        }
+        let found = newest_consensus(dir.path()).expect("one");
+        assert_eq!(fs::read_to_string(found).expect("read"), "1795374000");
+        let mut shelf = Shelf::<ServerDescriptor>::default();
+        let text = super::super::parts::tests::descriptor([1; 20], "");
+        shelf.add(ServerDescriptor::digest(&text), &text, 1_795_370_400);
+        cache.keep_shelf(&shelf).expect("kept");
+        assert!(fs::read_to_string(descriptors(dir.path())).expect("read").contains(&text));
     }
 }

@@ -19,6 +19,9 @@ pub struct Retry {
     pub tasks: Vec<Task>,
 }
 
+/// A relay and z, what its measurement came to; `None` when that failed for a reason that is not the relay's.
+pub type Measured = (Fingerprint, Option<BytesPerSec>);
+
 /// Why relays are not measured again in this period.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoRetry {
@@ -56,25 +59,25 @@ pub(super) struct Again {
 }
 
 impl Timetable {
-    /// Measures relays again whose measurement by this team came to so much and was not conclusive; with them
-    /// all that were measured together, because they may share what is measured. The slot is drawn among those
-    /// behind `now_slot` that the team keeps and that have room, apart from those in which anybody measures
-    /// these relays.
+    /// Measures relays again whose measurement by this team came to so much and was not conclusive, or failed
+    /// and came to nothing; with them all that were measured together, because they may share what is measured.
+    /// What is not known to be too little is given again. The slot is drawn among those behind `now_slot` that
+    /// the team keeps and that have room, apart from those in which anybody measures these relays.
     ///
     /// # Errors
     /// [`NoRetry`] says why they are not measured again.
     pub fn retry(
         &mut self,
         team: usize,
-        measured: &[(Fingerprint, BytesPerSec)],
+        measured: &[Measured],
         now_slot: u32,
         grants_used: u32,
     ) -> Result<Retry, NoRetry> {
         let (head, mut tasks) = self.last(team, measured).ok_or(NoRetry::NotMeasured)?;
+        self.raise(team, &mut tasks, measured)?;
         if grants_used >= GRANTS {
             return Err(NoRetry::NoGrant);
         }
-        self.raise(team, &mut tasks, measured)?;
         let needed = tasks.iter().map(|task| task.demand).sum::<BytesPerSec>();
         let taken = self.slots_of(head, team);
         let is_new = is_new(&self.schedule.groups()[head as usize]);
@@ -114,11 +117,7 @@ impl Timetable {
     }
 
     /// The group beside which these relays are measured, and what was measured there last by this team.
-    fn last(
-        &self,
-        team: usize,
-        measured: &[(Fingerprint, BytesPerSec)],
-    ) -> Option<(u32, Vec<Task>)> {
+    fn last(&self, team: usize, measured: &[Measured]) -> Option<(u32, Vec<Task>)> {
         let (relay, _) = measured.first()?;
         let group = *self.group_of.get(*self.numbers.get(relay)? as usize)?;
         let head = *self.beside.get(group as usize)?;
@@ -139,27 +138,38 @@ impl Timetable {
         measured.iter().all(|(relay, _)| is_there(relay)).then_some((head, tasks))
     }
 
-    /// Raises guesses and demands after a measurement that was not conclusive of those that were measured.
+    /// Raises guesses and demands of those that a measurement showed to be faster than was thought.
     fn raise(
-        &self,
+        &mut self,
         team: usize,
         tasks: &mut [Task],
-        measured: &[(Fingerprint, BytesPerSec)],
+        measured: &[Measured],
     ) -> Result<(), NoRetry> {
-        let (params, most) = (&self.schedule.rules.params, self.teams()[team].capacity());
+        let (params, most) = (self.schedule.rules.params, self.teams()[team].capacity());
         let had: BytesPerSec = tasks.iter().map(|task| task.demand).sum();
         // Parts of what there is are rounded down.
         let had_all = had.get().saturating_add(tasks.len() as u64) >= most.get();
+        let mut too_fast = None;
         for task in &mut *tasks {
-            let relay = &self.relays[task.relay as usize].fingerprint;
-            let Some((_, z)) = measured.iter().find(|(measured, _)| measured == relay) else {
+            let relay = self.relays[task.relay as usize].fingerprint;
+            // A failure says nothing of how fast the relay is.
+            let Some(z) = measured.iter().find(|(one, _)| *one == relay).and_then(|(_, z)| *z)
+            else {
                 continue;
             };
-            let next = next_guess_within(*z, task.guess, most, params).filter(|_| !had_all);
-            let needs = || demand(next_guess(*z, task.guess), params);
-            task.guess = next.ok_or_else(|| NoRetry::TooFast { needs: needs() })?;
+            match next_guess_within(z, task.guess, most, &params).filter(|_| !had_all) {
+                Some(guess) => task.guess = guess,
+                None => {
+                    let needs = demand(next_guess(z, task.guess), &params);
+                    self.too_fast.insert((team, relay), needs);
+                    too_fast = too_fast.or(Some(NoRetry::TooFast { needs }));
+                }
+            }
         }
-        let needs: Vec<_> = tasks.iter().map(|task| demand(task.guess, params)).collect();
+        if let Some(too_fast) = too_fast {
+            return Err(too_fast);
+        }
+        let needs: Vec<_> = tasks.iter().map(|task| demand(task.guess, &params)).collect();
         for (task, demand) in tasks.iter_mut().zip(capped(&needs, most)) {
             task.demand = demand;
         }

@@ -69,7 +69,7 @@ fn event((kind, one, other, count, rate): (u8, u8, u8, u8, u16), slot: u32, team
         1 => Event::Vanish { relay: name(one.into()), from_slot: slot },
         _ => Event::Retry {
             team: usize::from(other) % (teams + 1),
-            measured: vec![(name(one.into()), mbit(rate))],
+            measured: vec![(name(one.into()), Some(mbit(rate)))],
             now_slot: slot,
             grants_used: u32::from(count % 3),
         },
@@ -155,21 +155,56 @@ fn who_was_not_measured_conclusively_is_measured_again_with_twice_as_much_and_it
     let mut timetable = Timetable::new(relays, rules(teams(2), 400));
     let group = timetable.group_of[0] as usize;
     let slots = [0, 1].map(|team| timetable.schedule().slot(group, team).expect("a slot"));
-    let retry = timetable.retry(0, &[(name(1), mbit(25))], slots[0], 1).expect("room");
+    let retry = timetable.retry(0, &[(name(1), Some(mbit(25)))], slots[0], 1).expect("room");
     assert!(retry.slot > slots[0] && retry.slot != slots[1] && retry.slot.is_multiple_of(4));
     let guesses: Vec<_> = retry.tasks.iter().map(|task| (task.relay, task.guess)).collect();
     assert_eq!(guesses, [(0, mbit(40)), (1, mbit(30))]);
     let demand = crate::period::demand(mbit(40), &rules(vec![], 0).params);
     assert_eq!(retry.tasks[0].demand, demand);
     assert_eq!(timetable.tasks(0, retry.slot), retry.tasks);
+    // A failure of ours says nothing of the relay: the same again, as it stands here, behind what was raised.
+    let same = timetable.retry(0, &[(name(1), None)], retry.slot, 1).expect("room");
+    assert_eq!(same.tasks, retry.tasks);
+    let retry = same;
     // And once more, if only its grants allowed it.
-    let no_grant = timetable.retry(0, &[(name(1), mbit(50))], retry.slot, 2);
+    let no_grant = timetable.retry(0, &[(name(1), Some(mbit(50)))], retry.slot, 2);
     assert_eq!(no_grant, Err(NoRetry::NoGrant));
-    let third = timetable.retry(0, &[(name(1), mbit(90)), (name(2), mbit(31))], retry.slot, 1);
+    let third =
+        timetable.retry(0, &[(name(1), Some(mbit(90))), (name(2), Some(mbit(31)))], retry.slot, 1);
     let third = third.expect("room");
     assert!(third.slot > retry.slot);
     assert_eq!(third.tasks.iter().map(|task| task.guess).collect::<Vec<_>>(), [mbit(90), mbit(60)]);
     check(&timetable);
+}
+
+#[test]
+fn what_is_too_much_for_one_team_is_measured_by_the_other_and_named() {
+    // A host that is too much for any, and a relay that is too much for the smaller.
+    let mut relays: Vec<_> = (0..4).map(|n| on(1, n, Some(400))).collect();
+    relays.extend([on(2, 4, Some(500)), on(3, 5, Some(10)), on(4, 6, Some(4000))]);
+    let (small, great) = (team(1, &[1000]), team(2, &[2000, 1000]));
+    let timetable = Timetable::new(relays, rules(vec![great, small], 40));
+    let named = |team| {
+        let mut named: Vec<_> = timetable.too_fast(team).map(|(relay, _)| relay[3]).collect();
+        named.sort_unstable();
+        named
+    };
+    let measured = |team| {
+        let tasks = all(&timetable, team).concat();
+        let relays =
+            tasks.iter().map(|task| timetable.relays()[task.relay as usize].fingerprint[3]);
+        relays.collect::<BTreeSet<_>>()
+    };
+    // Teams stand by their coordinators' identities.
+    assert_eq!((named(0), measured(0)), (vec![0, 1, 2, 3, 4, 6], [5].into()));
+    assert_eq!((named(1), measured(1)), (vec![6], (0..=5).collect()));
+    for team in 0..2 {
+        assert_eq!(timetable.schedule().without_room_of(team).count(), 0);
+    }
+    // Two that fit by themselves, and not into the only slot.
+    let crowded = Timetable::new((0..2).map(|n| relay(n, Some(900))).collect(), rules(teams(1), 1));
+    assert_eq!(crowded.schedule().without_room_of(0).count(), 1);
+    assert_eq!(crowded.too_fast(0).count(), 0);
 }
 
 #[test]
@@ -179,7 +214,7 @@ fn why_a_relay_is_not_measured_again_is_said() {
     let mut timetable = Timetable::new(relays, rules(teams(1), 40));
     let mut retry = |relay: u32, rate, now, grants| {
         timetable
-            .retry(0, &[(name(relay), mbit(rate))], now, grants)
+            .retry(0, &[(name(relay), Some(mbit(rate)))], now, grants)
             .map(|retry| retry.tasks[0].demand)
     };
     // 800 and then as much as 3000 Mbit/s are enough for.
@@ -190,10 +225,13 @@ fn why_a_relay_is_not_measured_again_is_said() {
     assert!(matches!(retry(2, 1067, 0, 1), Err(NoRetry::TooFast { .. })));
     assert_eq!(retry(3, 60, 39, 1), Err(NoRetry::NoRoom { needs: BytesPerSec::new(37_652_344) }));
     assert_eq!(retry(9, 60, 0, 1), Err(NoRetry::NotMeasured));
-    let both = [(name(3), mbit(60)), (name(4), mbit(60))];
+    let both = [(name(3), Some(mbit(60))), (name(4), Some(mbit(60)))];
     assert_eq!(timetable.retry(0, &both, 0, 1), Err(NoRetry::NotMeasured), "they are not together");
     assert_eq!(timetable.retry(0, &[], 0, 1), Err(NoRetry::NotMeasured));
     assert_eq!(timetable.retry(1, &both[..1], 0, 1), Err(NoRetry::NotMeasured), "no such team");
+    let named: Vec<_> = timetable.too_fast(0).map(|(relay, _)| relay).collect();
+    assert_eq!(named, [name(1), name(2)]);
+    assert_eq!(timetable.too_fast(1).count(), 0);
 }
 
 #[test]
@@ -205,7 +243,7 @@ fn slots_for_measuring_again_are_drawn_evenly() {
         seed[..4].copy_from_slice(&u32::to_be_bytes(number));
         let rules = Rules { seed, ..rules(teams(4), 44) };
         let mut timetable = Timetable::new(vec![relay(1, None)], rules);
-        let retry = timetable.retry(2, &[(name(1), mbit(60))], 2, 1).expect("room");
+        let retry = timetable.retry(2, &[(name(1), Some(mbit(60)))], 2, 1).expect("room");
         // New relays: rows 1, 3, 5, 7 and 9.
         assert_eq!((retry.slot % 4, retry.slot / 4 % 2), (2, 1));
         counts[retry.slot as usize / 4] += 1;
@@ -302,9 +340,9 @@ fn a_flood_of_new_relays_takes_nothing_from_old_ones_that_are_measured_again() {
         timetable.add((0..flood).map(|n| relay(1_000_000 + n, None)).collect(), 10);
         // The flood, too, wants to be measured again, and goes first.
         for n in 0..flood.min(3000) {
-            _ = timetable.retry(0, &[(name(1_000_000 + n), mbit(60))], 1000, 1);
+            _ = timetable.retry(0, &[(name(1_000_000 + n), Some(mbit(60)))], 1000, 1);
         }
-        let retry = |n| timetable.retry(0, &[(name(n), mbit(2 * u64::from(n)))], 1000, 1);
+        let retry = |n| timetable.retry(0, &[(name(n), Some(mbit(2 * u64::from(n))))], 1000, 1);
         (0..300).map(retry).filter(Result::is_ok).count()
     };
     assert_eq!((again(0), again(100_000)), (300, 300));

@@ -60,7 +60,8 @@ fn happen(timetable: &mut Timetable, event: &Value) {
     } else if let Some(gone) = event.get("gone") {
         timetable.vanish(&bytes(gone), whole(&event["from_slot"]));
     } else {
-        let measured = [(bytes(&event["again"]), BytesPerSec::new(whole(&event["measured"])))];
+        let z = event["measured"].as_u64().map(BytesPerSec::new);
+        let measured = [(bytes(&event["again"]), z)];
         let retry = timetable.retry(whole(&event["team"]), &measured, whole(&event["now"]), 1);
         let slot = event["slot"].as_u64().map(|_| whole(&event["slot"]));
         assert_eq!(retry.as_ref().ok().map(|retry| retry.slot), slot, "{event}: {retry:?}");

@@ -104,14 +104,14 @@ impl World {
     fn slot(&mut self, team: usize, slot: u32) {
         let tasks = self.timetables[team].tasks(team, slot);
         let measured = self.measure(team, &tasks);
-        let mut unclear: HashMap<u32, Vec<(Fingerprint, BytesPerSec)>> = HashMap::new();
+        let mut unclear: HashMap<u32, Vec<Measured>> = HashMap::new();
         for (task, z) in tasks.iter().zip(measured) {
             let relay = self.timetables[team].relays()[task.relay as usize].fingerprint;
             *self.times.entry((relay, team)).or_default() += 1;
             if z < Params::default().conclusive_below(task.demand) {
                 self.fates.insert((relay, team), Fate::Concluded(z));
             } else {
-                unclear.entry(task.head).or_default().push((relay, z));
+                unclear.entry(task.head).or_default().push((relay, Some(z)));
             }
         }
         for these in unclear.into_values() {

@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use ff_proto::aggregate::Draw;
+use ff_proto::aggregate::{Draw, Verdict};
 use ff_proto::units::BytesPerSec;
 
 use super::draws::{draw, period_from};
 use super::publication::Publication;
-use super::reason::NoNumber;
+use super::reason::{NoNumber, NotScheduled};
 use super::{MeasurementFacts, RelayCounts, RelayLine, UnmeasuredLine, is_nickname};
 use crate::outcome::Outcome;
 use crate::period::Fingerprint;
@@ -102,6 +102,7 @@ impl<'a> Decision<'a> {
                 line(&attempts.recent, standing, counts, publication)?.ok_or_else(none)
             }
         };
+        let line = line.map_err(|reason| too_fast(&attempts.recent, publication).unwrap_or(reason));
         let line = line.and_then(|line| {
             if publication.is_other(&line.rsa_fingerprint, &ed_identity) {
                 Err(NoNumber::OtherIdentity)
@@ -158,6 +159,15 @@ impl<'a> Decision<'a> {
             reason: reason.code(),
         })
     }
+}
+
+/// That the team is too small, where this is why the newest attempt came to nothing.
+fn too_fast(attempts: &[&Outcome], publication: &Publication) -> Option<NoNumber> {
+    let newest = attempts.first()?;
+    let relay = newest.target.rsa_fingerprint?;
+    let is_unclear = matches!(newest.result, Ok(Verdict::NeedsMoreCapacity));
+    let why = publication.not_scheduled.get(&relay).filter(|_| is_unclear)?;
+    (*why == NotScheduled::TooFast).then_some(NoNumber::NotScheduled(*why))
 }
 
 /// What stands of a relay's attempts, of which the newest come first.

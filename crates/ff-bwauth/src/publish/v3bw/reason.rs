@@ -46,7 +46,7 @@ pub enum NoNumber {
 /// Why the schedule has no place for a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotScheduled {
-    /// It needs more than any team has.
+    /// It needs more than the team has.
     TooFast,
     /// All slots were full.
     NoRoom,
@@ -110,7 +110,7 @@ impl fmt::Display for NoNumber {
         f.write_str(match self {
             Self::NeverMeasured => "nobody has tried to measure it",
             Self::NotScheduled(NotScheduled::TooFast) => {
-                "it needs more measurers than any team has, so it was not measured"
+                "it is too fast to be measured: it needs more measurers than the team has"
             }
             Self::NotScheduled(NotScheduled::NoRoom) => {
                 "there was no room for it in the period, so it was not measured"

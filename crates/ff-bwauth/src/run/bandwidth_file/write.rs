@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
@@ -13,6 +14,7 @@ use crate::publish::scaling::Comparison;
 use crate::publish::v3bw::{Decisions, Publication};
 use crate::publish::{self, Prepared, PublishRules, Published, Refused, Shelf, results, view};
 use crate::run::documents;
+use crate::store::Store;
 
 /// Carries the command out.
 ///
@@ -20,10 +22,13 @@ use crate::run::documents;
 /// When something cannot be read or written, or there is nothing to publish. A broken limit is no error but
 /// an exit status, and a sentence on standard error.
 pub(super) fn run(args: &WriteArgs) -> Result<ExitCode> {
-    let outcomes = results::read::outcomes(&args.results)?;
-    let publication = publication(args)?;
     let rules =
         PublishRules { force: args.force.iter().copied().collect(), ..PublishRules::default() };
+    let mut publication = publication(args)?;
+    let outcomes = match &args.store {
+        Some(store) => stored(store, &rules, &mut publication)?,
+        None => results::read::outcomes(&args.results)?,
+    };
     if !args.dry_run {
         fs::create_dir_all(&args.out)
             .with_context(|| format!("Failed to make the directory {}", args.out.display()))?;
@@ -48,6 +53,20 @@ pub(super) fn run(args: &WriteArgs) -> Result<ExitCode> {
     }
     crate::console::note(&format!("ff-bwauth: {}", Refused::Limits(prepared.broken.clone())));
     Ok(ExitCode::FAILURE)
+}
+
+/// What a store has of the days that count; its groups go before those that the documents tell.
+fn stored(
+    path: &Path,
+    rules: &PublishRules,
+    publication: &mut Publication,
+) -> Result<Vec<Outcome>> {
+    let reader = Store::open_read_only(path)?;
+    if let Some(period) = reader.last_period()? {
+        publication.groups = reader.groups(period.number)?;
+    }
+    let now = publication.now_unix_secs;
+    Ok(reader.outcomes(now.saturating_sub(rules.max_age_secs)..now.saturating_add(1))?)
 }
 
 /// What the documents say.

@@ -12,7 +12,7 @@ use crate::outcome::{Failure, SecondRow};
 use crate::period::Fingerprint;
 use crate::store::plan::{PLANNED, Planned, planned};
 use crate::store::value::{Number, draw_name};
-use crate::store::{Attempt, AttemptId, MeasurerRow, Reader, State};
+use crate::store::{Attempt, AttemptId, DisputeRow, MeasurerRow, Reader, State};
 
 /// A second of an attempt.
 pub(super) struct SecondOf {
@@ -205,6 +205,19 @@ pub(super) fn seconds() -> Vec<Column<SecondOf>> {
             Int,
             of!(row => row.sample.background_received_bytes),
         ),
+    ]
+}
+
+/// `disputes`.
+pub(super) fn disputes() -> Vec<Column<DisputeRow>> {
+    use Kind::{Int, Text, Time};
+    vec![
+        Column::new("attempt", Int, |row| Cell::Int(row.attempt.0)),
+        Column::new("started", Time, |row| Cell::time(row.started_unix_secs)),
+        Column::new("fingerprint", Text, |row| hex(&row.fingerprint)),
+        Column::new("measurer_ed25519_base64", Text, |row| base64(&row.measurer)),
+        Column::new("claimed_cells", Int, of!(row => row.claimed_cells)),
+        Column::new("reported_cells", Int, of!(row => row.reported_cells)),
     ]
 }
 

@@ -109,6 +109,9 @@ fn period(period: Option<&PeriodStatus>, now: u64) -> Markup {
             (percent(coverage.relays_done, coverage.relays)) "), " (grouped(coverage.relays_conclusive)) " conclusive "
             progress max=(coverage.relays.max(1)) value=(coverage.relays_done) aria-label="Relays measured" {}
         } }
+        @if period.too_fast > 0 {
+            div { dt { "Too fast" } dd { (grouped(period.too_fast)) " relays need more than the whole team has" } }
+        }
         div { dt { "Done" } dd {
             @match period.done_unix_secs {
                 Some(at) => { (ago(now, at)) ", at " (time(at)) ", if all goes well; " (grouped(coverage.retries_left)) " retries are left" }

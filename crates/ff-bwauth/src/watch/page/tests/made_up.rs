@@ -23,7 +23,7 @@ use crate::store::{Begin, Coverage, Kind, Period, Store, ToPlan};
 use crate::watch::page::connection::Deadlines;
 use crate::watch::status::{
     MemberStatus, NetworkStatus, PeriodStatus, Problem, PublishedStatus, RunningStatus,
-    SecondShown, Status,
+    SecondShown, Status, TooFast,
 };
 
 /// A text that does harm where it is taken for markup.
@@ -329,6 +329,11 @@ pub(in crate::watch) fn status(relays: u32) -> Status {
                 verdicts: BTreeMap::from([("conclusive".to_owned(), u64::from(relays) / 3)]),
                 failures: BTreeMap::from([("timeout".to_owned(), 3)]),
             },
+            too_fast: 7,
+            too_fast_relays: vec![TooFast {
+                fingerprint: "AB".repeat(20),
+                needs_bytes_per_sec: 500_000_000,
+            }],
         }),
         running: (0..2).map(|relay| running(relay, now_slot)).collect(),
         team: vec![member("ams1", true), member("fra1", true), member(HOSTILE, false)],

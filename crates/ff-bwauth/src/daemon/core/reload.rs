@@ -1,0 +1,71 @@
+//! What changes with the config while the coordinator runs.
+
+use std::mem::take;
+
+use super::{Core, Effect, Member, Rhythm};
+use crate::period::Team;
+use crate::store::StoreError;
+
+/// What may change.
+pub struct Settings {
+    /// How often what is done: at once.
+    pub rhythm: Rhythm,
+    /// Who measures: from the next period on, because the plan of this one is made for the teams that there are.
+    pub teams: Teams,
+}
+
+/// Who measures.
+pub struct Teams {
+    /// The teams of all coordinators of the network.
+    pub all: Vec<Team>,
+    /// This coordinator's, in the same order as its measurers stand there.
+    pub own: Vec<Member>,
+}
+
+impl Core {
+    /// Takes over what may change.
+    pub(super) fn reload(&mut self, settings: Settings, now: u64) {
+        self.rhythm = settings.rhythm;
+        let is_same = self.common.teams == settings.teams.all
+            && self.team.iter().map(Member::place).eq(settings.teams.own.iter().map(Member::place));
+        if is_same {
+            self.next = None;
+            return;
+        }
+        self.next = Some(settings.teams);
+        self.tell(now, "the team of the new config measures from the next period on".to_owned());
+    }
+
+    /// Takes the teams of the last reload over, if they are others; what is known of a measurer stays.
+    pub(super) fn take_team(&mut self, effects: &mut Vec<Effect>) -> Result<(), StoreError> {
+        let Some(teams) = &self.next else { return Ok(()) };
+        for member in &teams.own {
+            let id = member.measurer.id().0;
+            self.store.put_measurer(id, member.measurer.name(), Some(member.stated))?;
+        }
+        let Some(teams) = self.next.take() else { return Ok(()) };
+        let mut before = take(&mut self.team);
+        self.common.teams = teams.all;
+        self.team = teams.own;
+        for member in &mut self.team {
+            let id = member.measurer.id();
+            let place = before.iter().position(|before| before.measurer.id() == id);
+            if let Some(known) = place.map(|place| before.swap_remove(place)) {
+                member.disputed_by = known.disputed_by;
+                member.clock_ahead_millis = known.clock_ahead_millis;
+                (member.capability, member.error) = (known.capability, known.error);
+            }
+        }
+        // How those are that are new.
+        self.due.describe = 0;
+        effects.push(Effect::TakeTeam);
+        Ok(())
+    }
+}
+
+impl Member {
+    /// What of it stands in the config.
+    fn place(&self) -> (ff_proto::ids::Ed25519Id, &str, &str, ff_proto::units::BytesPerSec) {
+        (self.measurer.id(), self.measurer.name(), &self.address, self.stated)
+    }
+}

@@ -1,0 +1,29 @@
+//! A measurement while it goes on.
+
+use ff_proto::units::BytesPerSec;
+
+use crate::period::Fingerprint;
+use crate::watch::status::SecondShown;
+
+/// A measurement that is going on.
+#[derive(Clone, Debug)]
+pub struct Running {
+    /// The relay.
+    pub fingerprint: Fingerprint,
+    /// Its nickname.
+    pub nickname: String,
+    /// The period.
+    pub period: u64,
+    /// The slot.
+    pub slot: u32,
+    /// Of those that are measured with it, the one that they are known by.
+    pub head: u32,
+    /// When it began, in seconds since 1970.
+    pub started: u64,
+    /// How many seconds it is to have.
+    pub of_secs: u16,
+    /// What the relay is taken for.
+    pub guess: BytesPerSec,
+    /// Its seconds so far.
+    pub seconds: Vec<SecondShown>,
+}
