@@ -29,7 +29,7 @@ pub use self::export::ExportArgs;
 pub use self::network::NetworkArgs;
 pub use self::schedule::ScheduleArgs;
 #[cfg(feature = "demo")]
-pub use self::service::{InitArgs, RunArgs};
+pub use self::service::{GenerateArgs, InitArgs, RunArgs, STATE_DIR};
 pub use self::transit::TransitArgs;
 pub use self::v3bw::{ScalingName, V3bw, WriteArgs};
 #[cfg(feature = "demo")]
@@ -76,6 +76,8 @@ impl Cli {
             Command::Init(_) | Command::Run(_) => Ok(()),
             #[cfg(feature = "demo")]
             Command::Status(_) | Command::Explain(_) | Command::Doctor(_) => Ok(()),
+            #[cfg(feature = "demo")]
+            Command::Generate(_) => Ok(()),
         }
     }
 }
@@ -164,6 +166,10 @@ pub enum Command {
     /// better.
     #[cfg(feature = "demo")]
     Doctor(DoctorArgs),
+    /// Write what a package has beside the two programs: man pages, completions, example configs.
+    #[cfg(feature = "demo")]
+    #[command(hide = true)]
+    Generate(GenerateArgs),
 }
 
 /// Options that both ways of measuring have.
