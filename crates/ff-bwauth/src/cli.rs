@@ -73,11 +73,9 @@ impl Cli {
             Command::Network(_) => Ok(()),
             Command::V3bw(_) => Ok(()),
             #[cfg(feature = "demo")]
-            Command::Init(_) | Command::Run(_) => Ok(()),
+            Command::Init(_) | Command::Run(_) | Command::Generate(_) => Ok(()),
             #[cfg(feature = "demo")]
             Command::Status(_) | Command::Explain(_) | Command::Doctor(_) => Ok(()),
-            #[cfg(feature = "demo")]
-            Command::Generate(_) => Ok(()),
         }
     }
 }
@@ -124,6 +122,10 @@ pub enum Command {
     /// SIGTERM ends it: running measurements end at once, and the next start goes on where this one was.
     #[cfg(feature = "demo")]
     Run(RunArgs),
+    /// Write what a package has beside the two programs: man pages, completions, example configs.
+    #[cfg(feature = "demo")]
+    #[command(hide = true)]
+    Generate(GenerateArgs),
     /// Start a relay and measurers on this machine, and measure it over loopback.
     Demo(Demo),
     /// Measure a relay that runs elsewhere, with measurers in this process.
@@ -166,10 +168,6 @@ pub enum Command {
     /// better.
     #[cfg(feature = "demo")]
     Doctor(DoctorArgs),
-    /// Write what a package has beside the two programs: man pages, completions, example configs.
-    #[cfg(feature = "demo")]
-    #[command(hide = true)]
-    Generate(GenerateArgs),
 }
 
 /// Options that both ways of measuring have.
