@@ -29,7 +29,7 @@ pub use self::export::ExportArgs;
 pub use self::network::NetworkArgs;
 pub use self::schedule::ScheduleArgs;
 #[cfg(feature = "demo")]
-pub use self::service::{InitArgs, RunArgs};
+pub use self::service::{GenerateArgs, InitArgs, RunArgs, STATE_DIR};
 pub use self::transit::TransitArgs;
 pub use self::v3bw::{ScalingName, V3bw, WriteArgs};
 #[cfg(feature = "demo")]
@@ -73,7 +73,7 @@ impl Cli {
             Command::Network(_) => Ok(()),
             Command::V3bw(_) => Ok(()),
             #[cfg(feature = "demo")]
-            Command::Init(_) | Command::Run(_) => Ok(()),
+            Command::Init(_) | Command::Run(_) | Command::Generate(_) => Ok(()),
             #[cfg(feature = "demo")]
             Command::Status(_) | Command::Explain(_) | Command::Doctor(_) => Ok(()),
         }
@@ -122,6 +122,10 @@ pub enum Command {
     /// SIGTERM ends it: running measurements end at once, and the next start goes on where this one was.
     #[cfg(feature = "demo")]
     Run(RunArgs),
+    /// Write what a package has beside the two programs: man pages, completions, example configs.
+    #[cfg(feature = "demo")]
+    #[command(hide = true)]
+    Generate(GenerateArgs),
     /// Start a relay and measurers on this machine, and measure it over loopback.
     Demo(Demo),
     /// Measure a relay that runs elsewhere, with measurers in this process.

@@ -5,6 +5,7 @@ mod doctor;
 mod documents;
 mod explain;
 mod export;
+mod generate;
 mod network;
 mod schedule;
 mod service;
@@ -85,6 +86,7 @@ fn run_command(cli: &Cli) -> Result<ExitCode> {
         Command::V3bw(command) => bandwidth_file::run(command),
         Command::Init(options) => service::init(options),
         Command::Run(options) => service::run(options),
+        Command::Generate(options) => generate::run(options),
         Command::Status(options) => status::run(options),
         Command::Explain(options) => explain::run(options),
         Command::Doctor(options) => runtime.block_on(doctor::run(options)),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 
-pub use self::service::{InitOptions, RunOptions, watchdog_period};
+pub use self::service::{InitOptions, PORT, RunOptions, watchdog_period};
 pub use self::transit::{Crypto, TransitOptions, Way, parse_key};
 use crate::bench::{self, BenchOptions, Record, Throughput};
 

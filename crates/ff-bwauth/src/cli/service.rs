@@ -1,8 +1,11 @@
-//! What `init` and `run` take.
+//! What `init`, `run` and `generate` take.
 
 use std::path::PathBuf;
 
 use clap::Args;
+
+/// Where a coordinator keeps its store, its caches and its bandwidth files.
+pub const STATE_DIR: &str = "/var/lib/flashflow";
 
 /// Options of `init`.
 #[derive(Args, Clone, Debug)]
@@ -11,7 +14,7 @@ pub struct InitArgs {
     #[arg(long, value_name = "DIR", default_value = "/etc/flashflow")]
     pub dir: PathBuf,
     /// Where the store and the caches will be.
-    #[arg(long, value_name = "DIR", default_value = "/var/lib/flashflow")]
+    #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
     pub state_dir: PathBuf,
 }
 
@@ -28,4 +31,12 @@ pub struct RunArgs {
     /// this period, so they may refuse.
     #[arg(long)]
     pub new_store: bool,
+}
+
+/// Options of `generate`.
+#[derive(Args, Clone, Debug)]
+pub struct GenerateArgs {
+    /// Where the directories man, completions and examples go; made if it is not there.
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
 }

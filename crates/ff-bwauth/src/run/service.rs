@@ -35,15 +35,19 @@ pub(super) fn init(args: &InitArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes a file unless it is there.
+/// Writes a file unless it is there; if it is, its directory need not be one that may be written to.
 fn write_once(path: &Path, bytes: &[u8], readers: Readers) -> Result<()> {
-    match files::write_new(path, bytes, readers) {
-        Ok(()) => note(&format!("wrote {}", path.display())),
-        Err(error) if error.is_already_there() => {
-            note(&format!("{} is there already and stays as it is", path.display()));
+    if !path.exists() {
+        match files::write_new(path, bytes, readers) {
+            Ok(()) => {
+                note(&format!("wrote {}", path.display()));
+                return Ok(());
+            }
+            Err(error) if error.is_already_there() => {}
+            Err(error) => return Err(error.into()),
         }
-        Err(error) => return Err(error.into()),
     }
+    note(&format!("{} is there already and stays as it is", path.display()));
     Ok(())
 }
 
@@ -95,7 +99,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
 }
 
 /// A new config with comments.
-fn template(state_dir: &Path) -> String {
+pub(super) fn template(state_dir: &Path) -> String {
     let state = state_dir.display();
     format!(
         r#"# A coordinator of FlashFlow. `ff-bwauth run --config FILE` takes it; `--check` says whether it is good. SIGHUP has

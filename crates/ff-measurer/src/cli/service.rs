@@ -1,6 +1,8 @@
 //! The commands `init` and `run`.
 
+use std::fs::Permissions;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -19,8 +21,8 @@ use crate::measurer::measurer_id;
 use crate::service::server::Service;
 use crate::task::Host;
 
-/// The port of a measurer.
-const PORT: u16 = 9230;
+/// The port of a measurer, unless its operator chooses another one.
+pub const PORT: u16 = 9230;
 /// How long running measurements have to end when the service does.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -73,11 +75,13 @@ pub(super) fn init(options: &InitOptions) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes a file that is not there yet.
+/// Writes a file that is not there yet, which everybody may read: the service has a user of its own.
 fn write_new(path: &Path, text: &str) -> Result<()> {
     let failed = || format!("Failed to write {}", path.display());
     let dir = path.parent().unwrap_or(Path::new("."));
-    let file = tempfile::NamedTempFile::new_in(dir).with_context(failed)?;
+    let readable = Permissions::from_mode(0o644);
+    let file = tempfile::Builder::new().permissions(readable).tempfile_in(dir);
+    let file = file.with_context(failed)?;
     std::fs::write(file.path(), text).with_context(failed)?;
     file.as_file().sync_all().with_context(failed)?;
     file.persist_noclobber(path).with_context(failed)?;
