@@ -22,8 +22,10 @@ use tonic::transport::server::{Connected, Server};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::admission::{Admission, Limits};
+use super::exchange::{self, Listening};
 use super::run;
 use super::tls;
+use super::wire::exchange::ExchangePart;
 use super::wire::measurer_server::{Measurer, MeasurerServer};
 use super::wire::{Capability, DescribeRequest, Instruction, Report, instruction};
 use crate::task::{Host, Task};
@@ -36,8 +38,8 @@ const HANDSHAKES: usize = 32;
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(3);
 /// Streams of one connection.
 const STREAMS: u32 = 128;
-/// The longest instruction.
-const MAX_INSTRUCTION_BYTES: usize = 4096;
+/// The longest instruction: an exchange with as many peers as may be.
+const MAX_INSTRUCTION_BYTES: usize = 8192;
 /// Reports that wait for a coordinator to read them.
 const REPORTS: usize = 64;
 
@@ -110,6 +112,12 @@ impl Service {
         self.admission.relays()
     }
 
+    /// Whether it exchanges with other measurers.
+    #[must_use]
+    pub fn is_exchanging(&self) -> bool {
+        self.admission.is_exchanging()
+    }
+
     /// Ends all measurements and, a moment later, the service.
     pub fn end(&self) {
         self.ending.send_replace(true);
@@ -153,6 +161,21 @@ impl Service {
     /// What the operator allows now.
     fn limits(&self) -> Limits {
         self.settings.read().unwrap_or_else(PoisonError::into_inner).limits.clone()
+    }
+
+    /// Who asks by a stream, and for what.
+    async fn asked(&self, request: Request<Streaming<Instruction>>) -> Result<Asked, Status> {
+        let peer =
+            *request.extensions().get::<Peer>().ok_or_else(|| Status::internal("no peer"))?;
+        let name = self.name_of(&peer.id);
+        let name =
+            name.ok_or_else(|| Status::permission_denied("not this coordinator any more"))?;
+        let mut instructions = request.into_inner();
+        let first = timeout(HANDSHAKE_TIMEOUT, instructions.message()).await;
+        let first = first.map_err(|_| Status::deadline_exceeded("nothing was asked for"))??;
+        let first = first.and_then(|message| message.instruction);
+        let first = first.ok_or_else(|| Status::invalid_argument("an unknown instruction"))?;
+        Ok(Asked { peer, name, first, instructions })
     }
 
     /// Notes a coordinator's new connection, and returns its number.
@@ -207,16 +230,8 @@ impl Measurer for Service {
         &self,
         request: Request<Streaming<Instruction>>,
     ) -> Result<Response<Self::MeasureStream>, Status> {
-        let peer =
-            *request.extensions().get::<Peer>().ok_or_else(|| Status::internal("no peer"))?;
-        let name = self.name_of(&peer.id);
-        let name =
-            name.ok_or_else(|| Status::permission_denied("not this coordinator any more"))?;
-        let mut instructions = request.into_inner();
-        let first = timeout(HANDSHAKE_TIMEOUT, instructions.message()).await;
-        let first = first.map_err(|_| Status::deadline_exceeded("nothing was asked for"))??;
-        let Some(instruction::Instruction::Prepare(prepare)) = first.and_then(|m| m.instruction)
-        else {
+        let Asked { peer, name, first, instructions } = self.asked(request).await?;
+        let instruction::Instruction::Prepare(prepare) = first else {
             return Err(Status::invalid_argument("the first instruction must be Prepare"));
         };
         let task = Task::try_from(prepare).map_err(|e| Status::invalid_argument(e.to_string()))?;
@@ -236,6 +251,46 @@ impl Measurer for Service {
         });
         Ok(Response::new(stream))
     }
+
+    type ExchangeStream = mpsc::Receiver<Result<Report, Status>>;
+
+    async fn exchange(
+        &self,
+        request: Request<Streaming<Instruction>>,
+    ) -> Result<Response<Self::ExchangeStream>, Status> {
+        let Asked { peer, name, first, instructions } = self.asked(request).await?;
+        let instruction::Instruction::Bind(bind) = first else {
+            return Err(Status::invalid_argument("the first instruction must be Bind"));
+        };
+        let part =
+            ExchangePart::try_from(bind).map_err(|e| Status::invalid_argument(e.to_string()))?;
+        let limits = self.limits();
+        let permit = self.admission.admit_exchange(part.rate, &limits, now().as_secs());
+        let permit = permit.map_err(|refusal| {
+            tracing::warn!(coordinator = name, "no exchange: {refusal}");
+            Status::failed_precondition(refusal.to_string())
+        })?;
+        let listening = Listening::new(part, peer.to, limits, permit);
+        let listening = listening.map_err(|e| Status::unavailable(e.to_string()))?;
+        tracing::info!(coordinator = name, rate = %part.rate, "exchanging with other measurers");
+        let (reports, stream) = mpsc::channel(REPORTS);
+        let myself = self.myself.upgrade().ok_or_else(|| Status::unavailable("it is ending"))?;
+        let stopped = myself.stopped(peer);
+        tokio::spawn(exchange::run(listening, instructions, reports, stopped));
+        Ok(Response::new(stream))
+    }
+}
+
+/// What a coordinator asks for by a stream.
+struct Asked {
+    /// Its connection.
+    peer: Peer,
+    /// How the operator calls it.
+    name: String,
+    /// Its first instruction.
+    first: instruction::Instruction,
+    /// The others.
+    instructions: Streaming<Instruction>,
 }
 
 /// The time since 1970.
@@ -299,11 +354,11 @@ async fn handshake(
     acceptor: &TlsAcceptor,
 ) -> std::io::Result<PeerStream> {
     tcp.set_nodelay(true)?;
-    let from = tcp.peer_addr()?;
+    let (from, to) = (tcp.peer_addr()?, tcp.local_addr()?);
     let tls = acceptor.accept(tcp).await?;
     let id = tls::peer_id(tls.get_ref().1.peer_certificates());
     let id = id.ok_or_else(|| std::io::Error::other("the peer has no key"))?;
-    let peer = Peer { id, connection: service.new_connection(id), from };
+    let peer = Peer { id, connection: service.new_connection(id), from, to };
     Ok(PeerStream { tls, peer })
 }
 
@@ -316,6 +371,8 @@ pub struct Peer {
     connection: u64,
     /// From where.
     pub from: SocketAddr,
+    /// The address here that it has come to.
+    to: SocketAddr,
 }
 
 /// A connection that has been let in.
