@@ -5,6 +5,7 @@ mod doctor;
 mod documents;
 mod explain;
 mod export;
+mod measurers;
 mod network;
 mod schedule;
 mod service;
@@ -88,6 +89,7 @@ fn run_command(cli: &Cli) -> Result<ExitCode> {
         Command::Status(options) => status::run(options),
         Command::Explain(options) => explain::run(options),
         Command::Doctor(options) => runtime.block_on(doctor::run(options)),
+        Command::Measurers(options) => runtime.block_on(measurers::run(options)),
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the coordinator knows and decides.
 
+mod exchange;
 mod slots;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -10,6 +11,7 @@ use ff_proto::aggregate::Verdict;
 use ff_proto::failure::Fault;
 use ff_proto::units::BytesPerSec;
 
+use self::exchange::Exchanges;
 use super::course::{Beginning, Common, Course};
 use super::plan::{Job, Means};
 use super::status::{Running, SecondShown};
@@ -19,8 +21,9 @@ use crate::period::timetable::Event;
 use crate::period::{Fingerprint, Relay};
 use crate::publish::v3bw::{NotScheduled, Publication};
 use crate::publish::view::{publication, scheduled};
-use crate::store::{AttemptId, Kind, Period, Store, StoreError, ToPlan};
+use crate::store::{AttemptId, Kind, Measured, Period, Store, StoreError, ToPlan};
 use crate::team::TeamMeasurer;
+use crate::team::exchange::Found;
 
 /// How many consensuses are remembered, so that a late coordinator begins a period with that of the others.
 const VIEWS: usize = 4;
@@ -53,6 +56,10 @@ pub enum Action {
     Published(Result<Written, String>),
     /// Somebody wants a bandwidth file now.
     PublishNow,
+    /// Somebody wants the measurers measured now.
+    ExchangeNow,
+    /// The measurers have exchanged; what came of it for each, in the team's order.
+    Exchanged(Vec<Found>),
     /// The operator ends it.
     End,
 }
@@ -76,6 +83,8 @@ pub enum Effect {
     Describe(usize),
     /// Measure a relay.
     Measure(Box<Job>),
+    /// Have the measurers exchange with each other for so many seconds.
+    Exchange(u16),
     /// Write a bandwidth file with what is known of the network.
     Publish(Box<Publication>),
     /// Stop all measurements; then nothing is left to do.
@@ -98,6 +107,10 @@ pub struct Member {
     pub error: Option<String>,
     /// How often relays have counted less than it.
     pub disputes: u64,
+    /// What its network was measured to carry.
+    pub measured: Option<Measured>,
+    /// Why it was not measured when that was last tried.
+    pub not_measured: Option<String>,
 }
 
 impl Member {
@@ -112,6 +125,8 @@ impl Member {
             clock_ahead_millis: 0,
             error: None,
             disputes: 0,
+            measured: None,
+            not_measured: None,
         }
     }
 }
@@ -165,6 +180,8 @@ pub struct Core {
     pub(super) unsaved: VecDeque<(AttemptId, Box<Outcome>)>,
     /// What is due when.
     due: Due,
+    /// When the measurers are measured.
+    exchanges: Exchanges,
     /// Since when documents are being fetched, if they are.
     refreshing: Option<u64>,
     /// Since when a bandwidth file is being written, if one is.
@@ -203,7 +220,10 @@ impl Core {
             let id = member.measurer.id().0;
             store.put_measurer(id, member.measurer.name(), Some(member.stated))?;
             let row = store.measurers()?.into_iter().find(|row| row.identity == id);
-            member.disputes = row.map_or(0, |row| row.disputes);
+            if let Some(row) = row {
+                member.disputes = row.disputes;
+                (member.measured, member.not_measured) = (row.measured, row.not_measured);
+            }
         }
         let mut core = Self {
             common,
@@ -217,6 +237,7 @@ impl Core {
             again: BTreeMap::new(),
             unsaved: VecDeque::new(),
             due: Due { publish: now + rhythm.publish_secs, ..Due::default() },
+            exchanges: Exchanges::default(),
             refreshing: None,
             publishing: None,
             published: None,
@@ -274,6 +295,8 @@ impl Core {
                 self.published = Some(result);
             }
             Action::PublishNow => self.due.publish = now,
+            Action::ExchangeNow => self.ask_exchange(now),
+            Action::Exchanged(found) => self.exchanged(found, now),
             Action::End => {
                 self.ending = true;
                 effects.push(Effect::End);
@@ -332,7 +355,8 @@ impl Core {
             }
             self.begin_period(number, now)?;
         }
-        self.begin_slots(now, effects)
+        self.keep_exchanges(now, effects)?;
+        if self.is_exchange_first() { Ok(()) } else { self.begin_slots(now, effects) }
     }
 
     /// Plans a period.

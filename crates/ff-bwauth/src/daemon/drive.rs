@@ -18,6 +18,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 use super::config::Config;
 use super::core::{Action, Core, Effect, Member, Rhythm};
 use super::course::Common;
+use super::exchange::Exchanger;
 use super::network::Source;
 use super::plan::{Job, Means};
 use super::publish::Publisher;
@@ -71,6 +72,8 @@ pub struct Daemon {
     measurements: JoinSet<()>,
     /// The team, to ask it how it is.
     remotes: Vec<RemoteMeasurer>,
+    /// What has it exchange.
+    exchanger: Exchanger,
 }
 
 /// The time in seconds since 1970.
@@ -166,6 +169,7 @@ impl Daemon {
         };
         let (team, remotes) = team(config, &key)?;
         let core = Core::new(common, means, rhythm, store, team, now())?;
+        let core = core.with_exchanges(config.exchange);
         let (sender, actions) = mpsc::unbounded_channel();
         let (status, shown) = watch::channel(None);
         let network = watch::Sender::new(None);
@@ -181,6 +185,7 @@ impl Daemon {
             status,
             network,
             measurements: JoinSet::new(),
+            exchanger: Exchanger::new(config, &remotes),
             remotes,
         };
         Ok((daemon, handle))
@@ -221,6 +226,9 @@ impl Daemon {
                 self.carry_out(effect);
             }
             if is_tick {
+                if self.exchanger.is_asked() {
+                    self.core.apply(Action::ExchangeNow, now());
+                }
                 self.show();
             }
             if is_network {
@@ -261,6 +269,12 @@ impl Daemon {
                     let described = remote.describe().await;
                     let described = described.map(Box::new).map_err(|error| error.to_string());
                     let _ = sender.send(Action::Described(index, described));
+                });
+            }
+            Effect::Exchange(secs) => {
+                let exchange = self.exchanger.exchange(secs);
+                self.tasks.spawn(async move {
+                    let _ = sender.send(Action::Exchanged(exchange.await));
                 });
             }
             Effect::Measure(job) => _ = self.measurements.spawn(carry_out(*job, sender)),

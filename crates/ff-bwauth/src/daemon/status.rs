@@ -7,8 +7,8 @@ use crate::period::Fingerprint;
 use crate::store::StoreError;
 
 pub use crate::watch::status::{
-    MemberStatus, NetworkStatus, PeriodStatus, Problem, PublishedStatus, RunningStatus,
-    SecondShown, Status,
+    MeasuredStatus, MemberStatus, NetworkStatus, PeriodStatus, Problem, PublishedStatus,
+    RunningStatus, SecondShown, Status,
 };
 
 /// A measurement that is going on.
@@ -119,6 +119,8 @@ impl From<&super::core::Member> for MemberStatus {
             congestion_control: capability.map(|one| one.congestion_control.clone()),
             disputes: member.disputes,
             error: member.error.clone(),
+            measured: member.measured.as_ref().map(MeasuredStatus::from),
+            not_measured: member.not_measured.clone(),
         }
     }
 }

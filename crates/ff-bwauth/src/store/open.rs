@@ -12,7 +12,11 @@ use super::lock::with_suffix;
 /// "FFbw": tells a store of FlashFlow from other databases, also to `file`.
 const APPLICATION_ID: i64 = 0x4646_6277;
 /// What makes each version of the one before it, from version 0, which is empty.
-const MIGRATIONS: &[&str] = &[include_str!("schema/001.sql"), include_str!("schema/002.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("schema/001.sql"),
+    include_str!("schema/002.sql"),
+    include_str!("schema/003.sql"),
+];
 /// How long a statement waits for another connection's lock: a reader's, or somebody's `sqlite3`.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// SQLite's cache of pages, in KiB: the rest is the system's own cache.

@@ -271,7 +271,8 @@ impl Measurer for Service {
             Status::failed_precondition(refusal.to_string())
         })?;
         let listening = Listening::new(part, peer.to, limits, permit);
-        let listening = listening.map_err(|e| Status::unavailable(e.to_string()))?;
+        let listening = listening
+            .map_err(|e| Status::failed_precondition(format!("{:#}", anyhow::Error::from(e))))?;
         tracing::info!(coordinator = name, rate = %part.rate, "exchanging with other measurers");
         let (reports, stream) = mpsc::channel(REPORTS);
         let myself = self.myself.upgrade().ok_or_else(|| Status::unavailable("it is ending"))?;

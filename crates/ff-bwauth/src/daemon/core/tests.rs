@@ -1,5 +1,7 @@
 //! The coordinator with a clock, a network and outcomes that are made up.
 
+mod exchange;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -185,6 +187,7 @@ impl Life {
                         "refresh"
                     }
                     Effect::Describe(_) => "describe",
+                    Effect::Exchange(_) => "exchange",
                     Effect::Publish(_) => {
                         core.apply(Action::Published(Err("made up".to_owned())), self.now);
                         "publish"
