@@ -3,6 +3,8 @@
 #[cfg(feature = "store")]
 mod export;
 #[cfg(feature = "demo")]
+mod measurers;
+#[cfg(feature = "demo")]
 mod network;
 mod schedule;
 #[cfg(feature = "demo")]
@@ -25,6 +27,8 @@ use tor_llcrypto::pk::ed25519::Ed25519Identity;
 
 #[cfg(feature = "store")]
 pub use self::export::ExportArgs;
+#[cfg(feature = "demo")]
+pub use self::measurers::MeasurersArgs;
 #[cfg(feature = "demo")]
 pub use self::network::NetworkArgs;
 pub use self::schedule::ScheduleArgs;
@@ -76,6 +80,8 @@ impl Cli {
             Command::Init(_) | Command::Run(_) | Command::Generate(_) => Ok(()),
             #[cfg(feature = "demo")]
             Command::Status(_) | Command::Explain(_) | Command::Doctor(_) => Ok(()),
+            #[cfg(feature = "demo")]
+            Command::Measurers(_) => Ok(()),
         }
     }
 }
@@ -168,6 +174,12 @@ pub enum Command {
     /// better.
     #[cfg(feature = "demo")]
     Doctor(DoctorArgs),
+    /// Say what the team's networks carry, as it is stated and as it was measured; with --measure, measure it now.
+    ///
+    /// A measurer counts for what was measured, and for no more than what is stated. Exit status 3 if --measure has
+    /// not measured all of them.
+    #[cfg(feature = "demo")]
+    Measurers(MeasurersArgs),
 }
 
 /// Options that both ways of measuring have.

@@ -19,6 +19,7 @@ pub mod config;
 pub mod core;
 pub mod course;
 mod drive;
+pub mod exchange;
 mod network;
 pub mod plan;
 mod publish;

@@ -10,6 +10,7 @@
 //! have the same inputs come to the same schedule without a word; PROTOCOL.md §11 has vectors.
 
 pub mod allocate;
+pub mod carried;
 pub mod group;
 mod kept;
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod documents;
 mod explain;
 mod export;
 mod generate;
+mod measurers;
 mod network;
 mod schedule;
 mod service;
@@ -90,6 +91,7 @@ fn run_command(cli: &Cli) -> Result<ExitCode> {
         Command::Status(options) => status::run(options),
         Command::Explain(options) => explain::run(options),
         Command::Doctor(options) => runtime.block_on(doctor::run(options)),
+        Command::Measurers(options) => runtime.block_on(measurers::run(options)),
     }
 }
 

@@ -43,7 +43,7 @@ pub use self::plan::{Kind, Period, Planned, State, ToPlan};
 pub use self::query::{Coverage, Estimate, FailureCount, Known};
 pub use self::retain::{Deleted, Retention};
 pub use self::slots::SlotCount;
-pub use self::team::MeasurerRow;
+pub use self::team::{Measured, MeasurerRow};
 
 use self::lock::Lock;
 

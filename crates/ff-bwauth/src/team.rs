@@ -8,6 +8,7 @@
 //!
 //! A measurement is over for a measurer when its [`ReadyPart`] is dropped, whatever has happened before.
 
+pub mod exchange;
 mod local;
 mod remote;
 mod share;

@@ -6,6 +6,7 @@
 //!   store, read only ─▶ page::pool ──────────┬─▶ page: slots, capacities, failures, relays
 //!   consensus, last bandwidth file ──────────┴─▶ explain::Explanation ─▶ page, `ff-bwauth explain`
 //!   /status.json ─▶ client ─▶ summary ─▶ `ff-bwauth status`     config, this host ─▶ doctor
+//!   config, store ─▶ measurers ─▶ `ff-bwauth measurers`
 //! ```
 //!
 //! Nothing here changes anything: the page has no button, and the store is opened to be read.
@@ -19,6 +20,7 @@ pub mod documents;
 pub mod explain;
 mod figures;
 pub mod meaning;
+pub mod measurers;
 pub mod page;
 pub mod status;
 pub mod summary;

@@ -123,7 +123,7 @@ pub fn template(listen: SocketAddr) -> String {
     format!(
         r#"# A measurer of FlashFlow. `ff-measurer run --config FILE` takes it; SIGHUP has it read again.
 
-# Where coordinators reach this host, by TCP.
+# Where coordinators reach this host, by TCP, and other measurers, by UDP at the same port.
 listen = "{listen}"
 
 # The host's key, made by `ff-measurer init`; a relative path is one from this file's directory.

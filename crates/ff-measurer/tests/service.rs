@@ -1,5 +1,8 @@
 //! Measurers as a service: who is let in, what is refused, and what is left when somebody goes.
 
+#[path = "service/exchange.rs"]
+mod exchange;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

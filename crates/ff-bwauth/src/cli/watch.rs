@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 /// Where the packages have the config.
-const CONFIG: &str = "/etc/flashflow/bwauth.toml";
+pub(super) const CONFIG: &str = "/etc/flashflow/bwauth.toml";
 
 /// Options of `status`.
 #[derive(Args, Clone, Debug)]

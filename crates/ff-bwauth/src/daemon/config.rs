@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use ff_measurer::exchange::MAX_DURATION;
 use ff_measurer::key;
 use ff_proto::ids::Ed25519Id;
 use ff_proto::params::{DURATION_SECS, PERIOD_SECS};
@@ -14,6 +15,7 @@ use serde::de::{Deserializer, Error as _};
 
 use crate::network::live::LiveConfig;
 use crate::publish::PublishRules;
+use crate::team::exchange::{EXCHANGE_SECS, MIN_EXCHANGE_SECS};
 
 /// Seconds of a day.
 const DAY_SECS: u64 = 86_400;
@@ -40,6 +42,9 @@ pub struct Config<N = Network> {
     pub network: N,
     /// When who is measured.
     pub period: PeriodTable,
+    /// How the measurers are measured.
+    #[serde(default)]
+    pub exchange: ExchangeTable,
     /// What is kept for how long.
     #[serde(default)]
     pub keep: Keep,
@@ -128,6 +133,22 @@ impl PeriodTable {
     #[must_use]
     pub fn slots(&self) -> u32 {
         self.length_secs / self.slot_secs()
+    }
+}
+
+/// The table `exchange`: when the measurers are measured.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ExchangeTable {
+    /// For how long all exchange with all others, in seconds.
+    pub duration_secs: u16,
+    /// Whether they do when one is new or has another address, as soon as the plan has a gap.
+    pub by_itself: bool,
+}
+
+impl Default for ExchangeTable {
+    fn default() -> Self {
+        Self { duration_secs: EXCHANGE_SECS, by_itself: true }
     }
 }
 
@@ -265,6 +286,7 @@ impl<N> Config<N> {
             watch: self.watch,
             network: kind(self.network),
             period: self.period,
+            exchange: self.exchange,
             keep: self.keep,
             publish: self.publish,
             measurers: self.measurers,
@@ -361,6 +383,13 @@ impl Config {
             let days = max_age_secs / DAY_SECS;
             bail!("keep.results_days is less than {days}, but results count for {days} days");
         }
+        let longest = u16::try_from(MAX_DURATION.as_secs()).unwrap_or(u16::MAX);
+        if !(MIN_EXCHANGE_SECS..=longest).contains(&self.exchange.duration_secs) {
+            bail!(
+                "exchange.duration_secs is {}: measurers exchange for {MIN_EXCHANGE_SECS} to {longest} seconds",
+                self.exchange.duration_secs
+            );
+        }
         if self.measurers.is_empty() {
             bail!("there is no measurer: `ff-measurer init` prints the lines for one");
         }
@@ -395,6 +424,7 @@ impl Config {
         ];
         let merged = Self {
             period,
+            exchange: new.exchange,
             keep: new.keep,
             publish: new.publish.clone(),
             measurers: new.measurers.clone(),

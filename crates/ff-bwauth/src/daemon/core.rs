@@ -1,5 +1,6 @@
 //! What the coordinator knows and decides.
 
+mod exchange;
 mod reload;
 mod slots;
 
@@ -12,6 +13,7 @@ use ff_proto::failure::Fault;
 use ff_proto::ids::Ed25519Id;
 use ff_proto::units::BytesPerSec;
 
+use self::exchange::Exchanges;
 pub use self::reload::{Settings, Teams};
 use super::course::{Beginning, Common, Course};
 use super::plan::{Job, Means};
@@ -24,6 +26,7 @@ use crate::publish::v3bw::{NotScheduled, Publication};
 use crate::publish::view::{publication, scheduled};
 use crate::store::{AttemptId, Coverage, Kind, Period, Store, StoreError, ToPlan};
 use crate::team::TeamMeasurer;
+use crate::team::exchange::Found;
 use crate::watch::status::SecondShown;
 
 /// How many consensuses are remembered, so that a late coordinator begins a period with that of the others.
@@ -63,6 +66,10 @@ pub enum Action {
     PublishNow,
     /// The operator has changed the config.
     Reload(Box<Settings>),
+    /// Somebody wants the measurers measured now.
+    ExchangeNow,
+    /// The measurers have exchanged; what came of it for each.
+    Exchanged(Vec<(Ed25519Id, Found)>),
     /// The operator ends it.
     End,
 }
@@ -88,6 +95,8 @@ pub enum Effect {
     Measure(Box<Job>),
     /// The team is from now on the one of the last [`Action::Reload`].
     TakeTeam,
+    /// Have the measurers exchange with each other for so many seconds.
+    Exchange(u16),
     /// Write a bandwidth file with what is known of the network.
     Publish(Box<Publication>),
     /// Stop all measurements; then nothing is left to do.
@@ -111,6 +120,10 @@ pub struct Member {
     /// Relays that have counted less than it, in this period or the one before, and when each did last, in
     /// seconds since 1970. One relay is one, however often: it may be the relay that lies.
     pub disputed_by: HashMap<Fingerprint, u64>,
+    /// What its network was measured to carry.
+    pub measured: Option<crate::store::Measured>,
+    /// Why it was not measured when that was last tried.
+    pub not_measured: Option<String>,
 }
 
 impl Member {
@@ -125,6 +138,8 @@ impl Member {
             clock_ahead_millis: 0,
             error: None,
             disputed_by: HashMap::new(),
+            measured: None,
+            not_measured: None,
         }
     }
 }
@@ -178,6 +193,8 @@ pub struct Core {
     pub(super) unsaved: VecDeque<(AttemptId, Box<Outcome>)>,
     /// What is due when.
     due: Due,
+    /// When the measurers are measured.
+    exchanges: Exchanges,
     /// Since when documents are being fetched, if they are.
     refreshing: Option<u64>,
     /// Since when a bandwidth file is being written, if one is.
@@ -220,6 +237,7 @@ impl Core {
             let id = member.measurer.id().0;
             store.put_measurer(id, member.measurer.name(), Some(member.stated))?;
         }
+        reload::recall(&store, &mut team)?;
         let since = common.disputes_since(now);
         store.disputes(since..now.saturating_add(1), |dispute| {
             let member = team.iter_mut().find(|one| one.measurer.id().0 == dispute.measurer);
@@ -240,6 +258,7 @@ impl Core {
             again: BTreeMap::new(),
             unsaved: VecDeque::new(),
             due: Due { publish: now + rhythm.publish_secs, ..Due::default() },
+            exchanges: Exchanges::default(),
             refreshing: None,
             publishing: None,
             published: None,
@@ -302,6 +321,8 @@ impl Core {
             }
             Action::PublishNow => self.due.publish = now,
             Action::Reload(settings) => self.reload(*settings, now),
+            Action::ExchangeNow => self.ask_exchange(now),
+            Action::Exchanged(found) => self.exchanged(found, now),
             Action::End => {
                 self.ending = true;
                 effects.push(Effect::End);
@@ -371,7 +392,8 @@ impl Core {
             }
             self.begin_period(number, now, effects)?;
         }
-        self.begin_slots(now, effects)
+        self.keep_exchanges(now, effects)?;
+        if self.is_exchange_first() { Ok(()) } else { self.begin_slots(now, effects) }
     }
 
     /// Plans a period.

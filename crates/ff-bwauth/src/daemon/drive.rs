@@ -23,6 +23,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 use super::config::Config;
 use super::core::{Action, Core, Effect, Member, Rhythm};
 use super::course::Common;
+use super::exchange::Exchanger;
 use super::network::Source;
 use super::plan::{Job, Means};
 use super::publish::Publisher;
@@ -91,6 +92,8 @@ pub struct Daemon {
     config: Config,
     /// The coordinator's key.
     key: SigningKey,
+    /// What has it exchange.
+    exchanger: Exchanger,
 }
 
 /// The time in seconds since 1970.
@@ -179,6 +182,7 @@ impl Daemon {
         let means = Means { key: key.clone(), params, deadline };
         let (team, remotes) = team(config, &key)?;
         let core = Core::new(common, means, rhythm(config), store, team, now())?;
+        let core = core.with_exchanges(config.exchange);
         let (sender, actions) = mpsc::unbounded_channel();
         let (status, shown) = watch::channel(None);
         let network = watch::Sender::new(None);
@@ -195,6 +199,7 @@ impl Daemon {
             status_due: Instant::now(),
             network,
             measurements: JoinSet::new(),
+            exchanger: Exchanger::new(config, &remotes),
             remotes,
             next_remotes: None,
             config: config.clone(),
@@ -244,6 +249,9 @@ impl Daemon {
                 self.carry_out(effect);
             }
             if is_tick {
+                if self.exchanger.is_asked() {
+                    self.core.apply(Action::ExchangeNow, now());
+                }
                 self.show();
             }
             if is_network {
@@ -289,6 +297,12 @@ impl Daemon {
                     let _ = sender.send(Action::Described(remote.id(), described));
                 });
             }
+            Effect::Exchange(secs) => {
+                let exchange = self.exchanger.exchange(secs);
+                self.tasks.spawn(async move {
+                    let _ = sender.send(Action::Exchanged(exchange.await));
+                });
+            }
             Effect::Measure(job) => _ = self.measurements.spawn(carry_out(*job, sender)),
             Effect::Publish(network) => {
                 let publisher = self.publisher.clone();
@@ -298,6 +312,7 @@ impl Daemon {
             }
             Effect::TakeTeam => {
                 if let Some(remotes) = self.next_remotes.take() {
+                    self.exchanger = Exchanger::new(&self.config, &remotes);
                     self.remotes = remotes;
                 }
             }

@@ -5,8 +5,8 @@ use super::running::Running;
 use crate::store::StoreError;
 
 pub use crate::watch::status::{
-    MemberStatus, NetworkStatus, PeriodStatus, Problem, PublishedStatus, RunningStatus,
-    SecondShown, Status, TooFast,
+    MeasuredStatus, MemberStatus, NetworkStatus, PeriodStatus, Problem, PublishedStatus,
+    RunningStatus, SecondShown, Status, TooFast,
 };
 
 /// Relays that are too fast of which the fingerprints are shown.
@@ -111,6 +111,8 @@ impl From<&Member> for MemberStatus {
             congestion_control: capability.map(|one| one.congestion_control.clone()),
             disputes: member.disputed_by.len() as u64,
             error: member.error.clone(),
+            measured: member.measured.as_ref().map(MeasuredStatus::from),
+            not_measured: member.not_measured.clone(),
         }
     }
 }

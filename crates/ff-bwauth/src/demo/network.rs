@@ -350,7 +350,7 @@ fn config(
          [watch]\nlisten = \"127.0.0.1:0\"\n[network]\nconsensus = {consensus:?}\ndescriptors = [{descriptors:?}]\n\
          [period]\nsecret = \"schedule.secret\"\nlength_secs = {period_secs}\nmeasure_secs = {duration}\n\
          slot_secs = {slot_secs}\nconsensus_lead_secs = 5\nrefresh_secs = 2\n\
-         [publish]\nevery_secs = 10\nmax_total_factor = 100.0\nmax_relay_factor = 100.0\n"
+         [exchange]\nby_itself = false\n[publish]\nevery_secs = 10\nmax_total_factor = 100.0\nmax_relay_factor = 100.0\n"
     );
     for (number, (addr, id)) in measurers.iter().enumerate() {
         let identity = key::identity_text(id);

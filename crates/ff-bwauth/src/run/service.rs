@@ -133,6 +133,13 @@ length_secs = 86400
 measure_secs = 30
 slot_secs = 45
 
+[exchange]
+# What the measurers' networks carry: all exchange UDP with all others, as much as is stated, for so many seconds.
+# By itself the coordinator has them do so when one is new or has another address, as soon as no relay is due for
+# long enough; `ff-bwauth measurers --measure` has it done now.
+duration_secs = 60
+by_itself = true
+
 [keep]
 # For how many days the seconds of measurements, and their results, are kept.
 samples_days = 30

@@ -3,8 +3,10 @@
 use ff_proto::units::BytesPerSec;
 use rusqlite::params;
 
+use super::row::Columns;
 use super::value::Number;
 use super::{Reader, Store, StoreError, Writing};
+use crate::period::carried::Carried;
 
 /// A measurer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,10 +17,23 @@ pub struct MeasurerRow {
     pub name: String,
     /// What its operator says that it carries.
     pub stated: Option<BytesPerSec>,
-    /// What it was measured to carry, and when, in seconds since 1970.
-    pub measured: Option<(BytesPerSec, u64)>,
+    /// What it was measured to carry.
+    pub measured: Option<Measured>,
+    /// Why it was not measured when that was last tried.
+    pub not_measured: Option<String>,
     /// In how many attempts, of all that there have been, it counted what the relay says that it has not echoed.
     pub disputes: u64,
+}
+
+/// What a measurer was measured to carry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Measured {
+    /// What.
+    pub carried: Carried,
+    /// Where it was, as the configuration had it.
+    pub address: String,
+    /// When, in seconds since 1970.
+    pub unix_secs: u64,
 }
 
 impl Store {
@@ -39,21 +54,37 @@ impl Store {
         })
     }
 
-    /// Notes what a measurer was measured to carry.
+    /// Notes what a measurer at this address was measured to carry, or why it was not; then what was measured
+    /// before stays.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn set_measured(
         &mut self,
         identity: [u8; 32],
-        capacity: BytesPerSec,
+        address: &str,
+        found: &Result<Carried, String>,
         now_unix_secs: u64,
     ) -> Result<(), StoreError> {
-        let sql = "UPDATE measurers SET measured_bytes_per_sec = ?2, measured_unix_secs = ?3 WHERE id = ?1";
         self.write("note a measurer's capacity", |writing| {
             let id = measurer(writing, &identity)?;
-            let capacity = Number(capacity.get());
-            writing.execute(sql, params![id, capacity, Number(now_unix_secs)]).map(drop)
+            let carried = match found {
+                Ok(carried) => carried,
+                Err(reason) => {
+                    let sql = "UPDATE measurers SET not_measured = ?2 WHERE id = ?1";
+                    return writing.execute(sql, params![id, reason]).map(drop);
+                }
+            };
+            let sql = "UPDATE measurers SET measured_bytes_per_sec = ?2, measured_sent_bytes_per_sec = ?3,
+                       measured_received_bytes_per_sec = ?4, measured_tested_bytes_per_sec = ?5,
+                       measured_loss_permille = ?6, measured_address = ?7, measured_unix_secs = ?8,
+                       not_measured = NULL WHERE id = ?1";
+            let Carried { rate, sent, received, tested, loss_permille } = *carried;
+            let [rate, sent, received, tested] =
+                [rate, sent, received, tested].map(|rate| Number(rate.get()));
+            let now = Number(now_unix_secs);
+            let values = params![id, rate, sent, received, tested, loss_permille, address, now];
+            writing.execute(sql, values).map(drop)
         })
     }
 }
@@ -64,16 +95,38 @@ impl Reader {
     /// # Errors
     /// [`StoreError`].
     pub fn measurers(&self) -> Result<Vec<MeasurerRow>, StoreError> {
-        let sql = "SELECT id, identity, name, stated_bytes_per_sec, measured_bytes_per_sec,
-                   measured_unix_secs, disputes FROM measurers ORDER BY name, identity";
+        let sql = "SELECT id, identity, name, stated_bytes_per_sec, disputes, not_measured,
+                   measured_bytes_per_sec, measured_sent_bytes_per_sec, measured_received_bytes_per_sec,
+                   measured_tested_bytes_per_sec, measured_loss_permille, measured_address, measured_unix_secs
+                   FROM measurers ORDER BY name, identity";
         self.all("measurers", sql, [], |columns| {
             let _id: i64 = columns.take()?;
             let (identity, name, stated) = (columns.take()?, columns.take()?, columns.maybe()?);
-            let (capacity, at): (Option<_>, Option<_>) = (columns.maybe()?, columns.maybe()?);
-            let measured = capacity.zip(at);
-            Ok(MeasurerRow { identity, name, stated, measured, disputes: columns.of()? })
+            let (disputes, not_measured) = (columns.of()?, columns.take()?);
+            Ok(MeasurerRow {
+                identity,
+                name,
+                stated,
+                measured: measured(columns)?,
+                not_measured,
+                disputes,
+            })
         })
     }
+}
+
+/// Reads what was measured; nothing, if a part of it is not there.
+fn measured(columns: &mut Columns<'_, '_>) -> rusqlite::Result<Option<Measured>> {
+    let (rate, sent) = (columns.maybe()?, columns.maybe()?);
+    let (received, tested) = (columns.maybe()?, columns.maybe()?);
+    let (loss_permille, address) = (columns.maybe()?, columns.take::<Option<String>>()?);
+    let unix_secs = columns.maybe()?;
+    let all = || {
+        let (rate, sent, received, tested) = (rate?, sent?, received?, tested?);
+        let carried = Carried { rate, sent, received, tested, loss_permille: loss_permille? };
+        Some(Measured { carried, address: address?, unix_secs: unix_secs? })
+    };
+    Ok(all())
 }
 
 /// The row of a measurer, which is made if it is not there.

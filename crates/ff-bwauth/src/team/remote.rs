@@ -46,6 +46,11 @@ impl RemoteMeasurer {
         Ok(Self { name: name.to_owned(), address: address.into(), addresses, client })
     }
 
+    /// The connection to it.
+    pub(super) fn client(&self) -> &client::RemoteMeasurer {
+        &self.client
+    }
+
     /// What it is and what its operator allows.
     ///
     /// # Errors

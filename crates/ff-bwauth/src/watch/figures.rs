@@ -346,6 +346,12 @@ impl Figures {
             bytes_per_second(),
             each(&|one| float(one.stated_bytes_per_sec)),
         );
+        self.add(
+            "measurer_capacity",
+            "What it counts for: what is stated, or what was measured where that is less",
+            bytes_per_second(),
+            each(&|one| float(one.capacity_bytes_per_sec())),
+        );
     }
 
     /// The period.

@@ -1,8 +1,10 @@
 //! What the daemon says of itself, as one value: the page, the figures and `ff-bwauth status` show it.
 
+use ff_proto::units::BytesPerSec;
 use serde::{Deserialize, Serialize};
 
-use crate::store::Coverage;
+use crate::period::carried::Carried;
+use crate::store::{Coverage, Measured};
 
 /// A second of a running measurement.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
@@ -130,6 +132,68 @@ pub struct MemberStatus {
     pub disputes: u64,
     /// Why it is not there.
     pub error: Option<String>,
+    /// What its network was measured to carry, if it was.
+    #[serde(default)]
+    pub measured: Option<MeasuredStatus>,
+    /// Why it was not measured when that was last tried.
+    #[serde(default)]
+    pub not_measured: Option<String>,
+}
+
+impl MemberStatus {
+    /// a_i: what it counts for, in bytes a second.
+    #[must_use]
+    pub fn capacity_bytes_per_sec(&self) -> u64 {
+        let carried = self.measured.as_ref().map(MeasuredStatus::carried);
+        Carried::capacity(carried.as_ref(), BytesPerSec::new(self.stated_bytes_per_sec)).get()
+    }
+}
+
+/// What a measurer's network was measured to carry.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MeasuredStatus {
+    /// The lesser of what it sent and received, in the median second.
+    pub bytes_per_sec: u64,
+    /// What it sent, as far as it arrived, in the median second.
+    pub sent_bytes_per_sec: u64,
+    /// What it received, in the median second.
+    pub received_bytes_per_sec: u64,
+    /// The most that could have come of it.
+    pub tested_bytes_per_sec: u64,
+    /// Of all that was sent to it and by it, so much did not arrive, in thousandths.
+    pub loss_permille: u16,
+    /// Where it was then.
+    pub address: String,
+    /// When, in seconds since 1970.
+    pub unix_secs: u64,
+}
+
+impl MeasuredStatus {
+    /// The same as what is computed with.
+    fn carried(&self) -> Carried {
+        Carried {
+            rate: BytesPerSec::new(self.bytes_per_sec),
+            sent: BytesPerSec::new(self.sent_bytes_per_sec),
+            received: BytesPerSec::new(self.received_bytes_per_sec),
+            tested: BytesPerSec::new(self.tested_bytes_per_sec),
+            loss_permille: self.loss_permille,
+        }
+    }
+}
+
+impl From<&Measured> for MeasuredStatus {
+    fn from(measured: &Measured) -> Self {
+        let Carried { rate, sent, received, tested, loss_permille } = measured.carried;
+        Self {
+            bytes_per_sec: rate.get(),
+            sent_bytes_per_sec: sent.get(),
+            received_bytes_per_sec: received.get(),
+            tested_bytes_per_sec: tested.get(),
+            loss_permille,
+            address: measured.address.clone(),
+            unix_secs: measured.unix_secs,
+        }
+    }
 }
 
 /// The network's documents.

@@ -90,6 +90,17 @@ pub fn wrong(status: &Status, now_unix_secs: u64) -> Vec<String> {
         let why = member.error.as_deref().unwrap_or("nothing has been heard of it yet");
         wrong.push(format!("the measurer {} is down: {}", plain(&member.name), plain(why)));
     }
+    for member in &status.team {
+        let capacity = member.capacity_bytes_per_sec();
+        if capacity < member.stated_bytes_per_sec {
+            wrong.push(format!(
+                "the measurer {} carries {} of the {} that are stated: state less",
+                plain(&member.name),
+                rate(capacity),
+                rate(member.stated_bytes_per_sec)
+            ));
+        }
+    }
     if let Some(error) = &status.network.error {
         wrong.push(format!("there is no newer consensus: {}", plain(error)));
     }
@@ -148,6 +159,9 @@ impl fmt::Display for Shown<'_> {
                 plain(&member.name),
                 rate(member.stated_bytes_per_sec)
             )?;
+            if let Some(measured) = &member.measured {
+                write!(f, " stated, {} measured", rate(measured.bytes_per_sec))?;
+            }
             match &member.error {
                 Some(error) => writeln!(f, ": {}", plain(error))?,
                 None => writeln!(f, ", clock {:+} ms", member.clock_ahead_millis)?,

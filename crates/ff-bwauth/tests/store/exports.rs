@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use ff_bwauth::outcome::{Dispute, Failure, Outcome};
+use ff_bwauth::period::carried::Carried;
 use ff_bwauth::store::{Format, Kind, What};
 use ff_proto::aggregate::Verdict;
 use ff_proto::failure::FailureKind;
@@ -29,7 +30,9 @@ fn filled(attempts: u64) -> Temporary {
         .store
         .put_measurer([1; 32], "one", Some(BytesPerSec::from_mbit(1000)))
         .expect("noted");
-    temporary.store.set_measured([1; 32], BytesPerSec::from_mbit(940), NOW).expect("noted");
+    let rate = BytesPerSec::from_mbit(940);
+    let carried = Carried { rate, sent: rate, received: rate, tested: rate, loss_permille: 1 };
+    temporary.store.set_measured([1; 32], "192.0.2.1:9230", &Ok(carried), NOW).expect("noted");
     let plan = temporary.store.planned(20).expect("read")[0].id;
     for number in 0..attempts {
         let one = odd(number);

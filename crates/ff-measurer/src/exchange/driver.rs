@@ -406,7 +406,7 @@ impl Outbox {
 
 impl ExchangeTotals {
     /// Adds a second.
-    fn add(&mut self, second: &HostSecond) {
+    pub(crate) fn add(&mut self, second: &HostSecond) {
         self.strangers += second.strangers;
         if self.peers.is_empty() {
             self.peers = second

@@ -116,6 +116,12 @@ pub enum Refusal {
     /// It is the wrong time.
     #[error("this measurer measures from {0} UTC only")]
     Hours(Hours),
+    /// It has no hands free.
+    #[error("this measurer is busy: it exchanges with other measurers")]
+    Exchanging,
+    /// An exchange has to wait.
+    #[error("this measurer is busy: {0} relays are being measured")]
+    Measuring(u16),
 }
 
 /// What is taken.
@@ -127,6 +133,9 @@ struct Taken {
     links: u32,
     /// Of the relays.
     relays: u16,
+    /// The exchange with other measurers, of which there is one at most, and none beside a relay: each would
+    /// take from the other what it is to measure.
+    exchange: bool,
 }
 
 /// What is allowed and what is taken of it.
@@ -147,7 +156,57 @@ pub struct Permit {
     links: u16,
 }
 
+/// The right to exchange with other measurers, given back when this is dropped.
+#[derive(Debug)]
+pub struct ExchangePermit(Arc<Admission>);
+
+impl Limits {
+    /// Finds what is not allowed whatever else goes on.
+    fn check_time(&self, unix_secs: u64) -> Result<(), Refusal> {
+        self.hours
+            .filter(|hours| !hours.contain(unix_secs))
+            .map_or(Ok(()), |hours| Err(Refusal::Hours(hours)))
+    }
+
+    /// Finds addresses that the operator does not want anything sent to.
+    ///
+    /// # Errors
+    /// [`Refusal::PrivateTarget`].
+    pub fn check_target(&self, address: IpAddr) -> Result<(), Refusal> {
+        if self.private_targets || is_public(address) {
+            Ok(())
+        } else {
+            Err(Refusal::PrivateTarget(address))
+        }
+    }
+}
+
 impl Admission {
+    /// Takes all that there is, for an exchange with other measurers at this rate.
+    ///
+    /// # Errors
+    /// [`Refusal`], and nothing is taken.
+    pub fn admit_exchange(
+        self: &Arc<Self>,
+        rate: BytesPerSec,
+        limits: &Limits,
+        unix_secs: u64,
+    ) -> Result<ExchangePermit, Refusal> {
+        limits.check_time(unix_secs)?;
+        if let Some(limit) = limits.rate.filter(|limit| rate > *limit) {
+            return Err(Refusal::Rate { asked: rate, taken: BytesPerSec::default(), limit });
+        }
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        match (taken.exchange, taken.relays) {
+            (true, _) => Err(Refusal::Exchanging),
+            (false, 0) => {
+                taken.exchange = true;
+                Ok(ExchangePermit(self.clone()))
+            }
+            (false, relays) => Err(Refusal::Measuring(relays)),
+        }
+    }
+
     /// Takes what a task needs.
     ///
     /// # Errors
@@ -158,14 +217,12 @@ impl Admission {
         limits: &Limits,
         unix_secs: u64,
     ) -> Result<Permit, Refusal> {
-        let address = task.target.addr.ip();
-        if !limits.private_targets && !is_public(address) {
-            return Err(Refusal::PrivateTarget(address));
-        }
-        if let Some(hours) = limits.hours.filter(|hours| !hours.contain(unix_secs)) {
-            return Err(Refusal::Hours(hours));
-        }
+        limits.check_target(task.target.addr.ip())?;
+        limits.check_time(unix_secs)?;
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if taken.exchange {
+            return Err(Refusal::Exchanging);
+        }
         if taken.relays >= limits.relays_at_once {
             return Err(Refusal::Relays(taken.relays));
         }
@@ -190,6 +247,18 @@ impl Admission {
     #[must_use]
     pub fn relays(&self) -> u16 {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner).relays
+    }
+
+    /// Whether it exchanges with other measurers.
+    #[must_use]
+    pub fn is_exchanging(&self) -> bool {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner).exchange
+    }
+}
+
+impl Drop for ExchangePermit {
+    fn drop(&mut self) {
+        self.0.taken.lock().unwrap_or_else(PoisonError::into_inner).exchange = false;
     }
 }
 
@@ -281,6 +350,26 @@ mod tests {
         drop(second);
         assert_eq!(admission.relays(), 0);
         assert!(matches!(admit(20, Some(u64::MAX / 125_000)), Err(Refusal::Rate { .. })));
+    }
+
+    #[test]
+    fn an_exchange_is_alone_and_within_the_operators_bounds() {
+        let admission = Arc::new(Admission::default());
+        let night = "22:00-06:00".parse().ok();
+        let limits =
+            Limits { rate: Some(BytesPerSec::from_mbit(100)), hours: night, ..Limits::default() };
+        let ask = |mbit, at| admission.admit_exchange(BytesPerSec::from_mbit(mbit), &limits, at);
+        assert!(matches!(ask(101, 0), Err(Refusal::Rate { .. })));
+        assert!(matches!(ask(100, DAY_SECS / 2), Err(Refusal::Hours(_))));
+        let relay = || admission.admit(&task("1.1.1.1", 1, Some(1)), &limits, 0);
+        let measuring = relay().expect("room");
+        assert_eq!(ask(100, 0).map(drop), Err(Refusal::Measuring(1)));
+        drop(measuring);
+        let exchange = ask(100, 0).expect("nothing else goes on");
+        assert_eq!(ask(1, 0).map(drop), Err(Refusal::Exchanging));
+        assert_eq!(relay().map(drop), Err(Refusal::Exchanging));
+        drop(exchange);
+        assert!(relay().is_ok() && !admission.is_exchanging(), "what is given back is there");
     }
 
     #[test]

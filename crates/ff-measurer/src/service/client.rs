@@ -1,7 +1,10 @@
 //! The coordinator's end: a measurer on another host.
 
+mod exchange;
+
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ed25519_dalek::SigningKey;
@@ -26,6 +29,8 @@ use super::wire::{
 use crate::order::{SecondReport, WorkerTotals};
 use crate::task::{PartFailure, Task};
 
+pub use self::exchange::{RemoteExchange, RemoteExchangeEvent};
+
 /// How long a connection to a measurer may take, with its TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a measurer may take to answer what it can answer at once.
@@ -46,6 +51,8 @@ pub struct RemoteMeasurer {
     id: Ed25519Id,
     /// The connection.
     client: MeasurerClient<Channel>,
+    /// The address that it was reached at last.
+    reached: Arc<Mutex<Option<IpAddr>>>,
 }
 
 impl RemoteMeasurer {
@@ -63,19 +70,30 @@ impl RemoteMeasurer {
             .http2_keep_alive_interval(KEEP_ALIVE)
             .keep_alive_timeout(KEEP_ALIVE)
             .keep_alive_while_idle(true);
+        let reached = Arc::new(Mutex::default());
+        let noted = reached.clone();
         let connect = tower::service_fn(move |_: Uri| {
             let (connector, address) = (connector.clone(), address.clone());
+            let noted: Arc<Mutex<Option<IpAddr>>> = noted.clone();
             async move {
                 let tcp = TcpStream::connect(&*address).await?;
                 tcp.set_nodelay(true)?;
                 let name = ServerName::try_from("measurer").map_err(std::io::Error::other)?;
-                let stream = timeout(CONNECT_TIMEOUT, connector.connect(name, tcp)).await;
-                Ok::<_, std::io::Error>(TokioIo::new(stream??))
+                let peer = tcp.peer_addr()?.ip().to_canonical();
+                let stream = timeout(CONNECT_TIMEOUT, connector.connect(name, tcp)).await??;
+                *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some(peer);
+                Ok::<_, std::io::Error>(TokioIo::new(stream))
             }
         });
         let channel = endpoint.connect_with_connector_lazy(connect);
         let client = MeasurerClient::new(channel).max_decoding_message_size(MAX_REPORT_BYTES);
-        Ok(Self { id, client })
+        Ok(Self { id, client, reached })
+    }
+
+    /// The address that it was reached at last, if it ever was.
+    #[must_use]
+    pub fn reached_at(&self) -> Option<IpAddr> {
+        *self.reached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Its key.
@@ -102,15 +120,14 @@ impl RemoteMeasurer {
     /// # Errors
     /// [`PartFailure`], when it cannot or does not want to.
     pub async fn prepare(&self, task: &Task) -> Result<RemotePart, PartFailure> {
-        let (mut instructions, stream) = mpsc::channel(INSTRUCTIONS);
-        instruct(&mut instructions, instruction::Instruction::Prepare(Prepare::from(task)))?;
+        let prepare = instruction::Instruction::Prepare(Prepare::from(task));
         let mut client = self.client.clone();
-        let reports = timeout(CONNECT_TIMEOUT + ANSWER_TIMEOUT, client.measure(stream)).await;
-        let reports = reports.map_err(|_| late("to take a task"))?;
-        let reports = reports.map_err(|status| failure(&status))?.into_inner();
+        let talk = Talk::open(prepare, |stream| async move {
+            let asking = timeout(CONNECT_TIMEOUT + ANSWER_TIMEOUT, client.measure(stream)).await;
+            asking.map_err(|_| late("to take a task"))?.map_err(|status| failure(&status))
+        });
         let mut part = RemotePart {
-            instructions,
-            reports,
+            talk: talk.await?,
             way: Duration::ZERO,
             opened: 0,
             asked: task.sockets,
@@ -118,24 +135,22 @@ impl RemoteMeasurer {
             next: VecDeque::new(),
             deadline: None,
         };
-        let ready = part.next_report().await?;
+        let ready = part.talk.next_report().await?;
         let report::Report::Ready(ready) = ready else { return Err(odd("its links are not open")) };
         let opened = u16::try_from(ready.links).unwrap_or(u16::MAX);
         if opened > task.sockets {
             return Err(odd("it says that it opened more links than it was asked for"));
         }
         part.opened = opened;
-        part.measure_the_way().await?;
+        part.way = part.talk.measure_the_way().await?;
         Ok(part)
     }
 }
 
 /// A measurer on another host whose links are open. Dropping it closes them.
 pub struct RemotePart {
-    /// Where instructions go; the stream ends with it.
-    instructions: mpsc::Sender<Instruction>,
-    /// What it reports.
-    reports: Streaming<Report>,
+    /// The streams.
+    talk: Talk,
     /// How long an instruction is on its way.
     way: Duration,
     /// Links that are open.
@@ -179,7 +194,7 @@ impl RemotePart {
         let lead = at.saturating_duration_since(Instant::now());
         let in_millis = millis(lead.saturating_sub(self.way));
         let start = instruction::Instruction::Start(Start { in_millis });
-        if let Err(failure) = instruct(&mut self.instructions, start) {
+        if let Err(failure) = self.talk.instruct(start) {
             self.next.push_back(RemoteEvent::Failed(failure));
         }
         self.deadline = Some(at + Duration::from_secs(1) + SILENCE_TIMEOUT);
@@ -199,7 +214,7 @@ impl RemotePart {
     /// The next event of a measurement that runs.
     async fn next_running(&mut self) -> Result<RemoteEvent, PartFailure> {
         let deadline = self.deadline.unwrap_or_else(|| Instant::now() + SILENCE_TIMEOUT);
-        let report = timeout_at(deadline.into(), self.next_report()).await;
+        let report = timeout_at(deadline.into(), self.talk.next_report()).await;
         let report = report.map_err(|_| late("to report a second"))??;
         self.deadline = Some(Instant::now() + SILENCE_TIMEOUT);
         match report {
@@ -219,17 +234,42 @@ impl RemotePart {
             _ => Err(odd("it reports something else than seconds")),
         }
     }
+}
+
+/// The two streams of a measurement or an exchange. When this is dropped, they end.
+struct Talk {
+    /// Where instructions go; the stream ends with it.
+    instructions: mpsc::Sender<Instruction>,
+    /// What it reports.
+    reports: Streaming<Report>,
+}
+
+impl Talk {
+    /// Opens them with a first instruction, by this call.
+    async fn open<F>(
+        first: instruction::Instruction,
+        call: impl FnOnce(mpsc::Receiver<Instruction>) -> F,
+    ) -> Result<Self, PartFailure>
+    where
+        F: Future<Output = Result<tonic::Response<Streaming<Report>>, PartFailure>>,
+    {
+        let (mut instructions, stream) = mpsc::channel(INSTRUCTIONS);
+        instruct(&mut instructions, first)?;
+        Ok(Self { instructions, reports: call(stream).await?.into_inner() })
+    }
+
+    /// Sends an instruction.
+    fn instruct(&mut self, instruction: instruction::Instruction) -> Result<(), PartFailure> {
+        instruct(&mut self.instructions, instruction)
+    }
 
     /// Finds out how long instructions are on their way.
-    async fn measure_the_way(&mut self) -> Result<(), PartFailure> {
+    async fn measure_the_way(&mut self) -> Result<Duration, PartFailure> {
         let (asked, nonce) = (Instant::now(), rand::random());
-        instruct(&mut self.instructions, instruction::Instruction::Ping(Ping { nonce }))?;
+        self.instruct(instruction::Instruction::Ping(Ping { nonce }))?;
         let answer = timeout(ANSWER_TIMEOUT, self.next_report()).await;
         match answer.map_err(|_| late("to answer"))?? {
-            report::Report::Pong(pong) if pong.nonce == nonce => {
-                self.way = asked.elapsed() / 2;
-                Ok(())
-            }
+            report::Report::Pong(pong) if pong.nonce == nonce => Ok(asked.elapsed() / 2),
             _ => Err(odd("it answers what was not asked")),
         }
     }

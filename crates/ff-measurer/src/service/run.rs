@@ -18,20 +18,20 @@ use crate::task::PartFailure;
 /// How long the links may take to open.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a coordinator may take to start what is ready.
-const START_TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// How far ahead a start may lie.
-const MAX_START_LEAD: Duration = Duration::from_secs(10);
+pub(super) const MAX_START_LEAD: Duration = Duration::from_secs(10);
 /// How long a measurement may take beyond its seconds.
-const GRACE: Duration = Duration::from_secs(10);
+pub(super) const GRACE: Duration = Duration::from_secs(10);
 /// How long a report may wait for a coordinator that does not read.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The stream's end that reports go to.
 pub(super) type Reports = mpsc::Sender<Result<Report, Status>>;
 
-/// Why a measurement is over before its end.
+/// Why a measurement or an exchange is over before its end.
 #[derive(Debug, thiserror::Error)]
-enum Stop {
+pub(super) enum Stop {
     /// The coordinator's stream is over, or nobody reads.
     #[error("the coordinator is gone")]
     Gone,
@@ -59,27 +59,30 @@ pub(super) async fn run(
     let result = tokio::select! {
         result = carry_out(&order, &mut instructions, &mut reports) => result,
         reason = stopped => {
-            Err(Stop::Failed(MeasurerError::Host { what: reason, source: interrupted() }.into()))
+            Err(stopped_here(reason))
         }
     };
-    let last = match result {
-        Ok(()) => None,
-        Err(Stop::Gone) => None,
-        Err(Stop::Coordinator(text)) => Some(Err(Status::failed_precondition(text))),
-        Err(Stop::Failed(failure)) => {
-            tracing::info!(target = %order.target.addr, "a measurement failed: {failure}");
-            Some(Ok(message(report::Report::Failure(Failure::from(&failure)))))
-        }
-    };
-    if let Some(last) = last {
-        // A coordinator that does not read will see the stream end.
-        let _ = timeout(REPORT_TIMEOUT, reports.send(last)).await;
+    if let Err(Stop::Failed(failure)) = &result {
+        tracing::info!(target = %order.target.addr, "a measurement failed: {failure}");
     }
+    conclude(result, &mut reports).await;
 }
 
-/// What an ended process says.
-fn interrupted() -> std::io::Error {
-    std::io::ErrorKind::Interrupted.into()
+/// Tells the coordinator how it ended, if that is news for it.
+pub(super) async fn conclude(result: Result<(), Stop>, reports: &mut Reports) {
+    let last = match result {
+        Ok(()) | Err(Stop::Gone) => return,
+        Err(Stop::Coordinator(text)) => Err(Status::failed_precondition(text)),
+        Err(Stop::Failed(failure)) => Ok(message(report::Report::Failure(Failure::from(&failure)))),
+    };
+    // A coordinator that does not read will see the stream end.
+    let _ = timeout(REPORT_TIMEOUT, reports.send(last)).await;
+}
+
+/// It ends because of something here.
+pub(super) fn stopped_here(reason: &'static str) -> Stop {
+    let source = std::io::ErrorKind::Interrupted.into();
+    MeasurerError::Host { what: reason, source }.into()
 }
 
 /// A report.
@@ -137,9 +140,7 @@ async fn wait_for_start(
                 }
                 return Ok(lead);
             }
-            instruction::Instruction::Prepare(_) => {
-                return Err(Stop::Coordinator("a stream is for one relay"));
-            }
+            _ => return Err(Stop::Coordinator("a stream is for one relay")),
         }
     }
 }
@@ -161,7 +162,7 @@ async fn send(measurer: &mut Measurer, reports: &mut Reports) -> Result<(), Stop
 }
 
 /// Sends a report.
-async fn tell(reports: &mut Reports, report: report::Report) -> Result<(), Stop> {
+pub(super) async fn tell(reports: &mut Reports, report: report::Report) -> Result<(), Stop> {
     match timeout(REPORT_TIMEOUT, reports.send(Ok(message(report)))).await {
         Ok(Ok(())) => Ok(()),
         _ => Err(Stop::Gone),
@@ -169,7 +170,7 @@ async fn tell(reports: &mut Reports, report: report::Report) -> Result<(), Stop>
 }
 
 /// The next instruction.
-async fn next_instruction(
+pub(super) async fn next_instruction(
     instructions: &mut Streaming<Instruction>,
 ) -> Result<instruction::Instruction, Stop> {
     match instructions.message().await {

@@ -23,8 +23,10 @@ use tonic::transport::server::{Connected, Server};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::admission::{Admission, Limits};
+use super::exchange::{self, Listening};
 use super::run;
 use super::tls;
+use super::wire::exchange::ExchangePart;
 use super::wire::measurer_server::{Measurer, MeasurerServer};
 use super::wire::{Capability, DescribeRequest, Instruction, Report, instruction};
 use crate::task::{Host, Task};
@@ -39,8 +41,8 @@ const CONNECTIONS: usize = 8;
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(3);
 /// Streams of one connection.
 const STREAMS: u32 = 128;
-/// The longest instruction.
-const MAX_INSTRUCTION_BYTES: usize = 4096;
+/// The longest instruction: an exchange with as many peers as may be.
+const MAX_INSTRUCTION_BYTES: usize = 8192;
 /// Reports that wait for a coordinator to read them.
 const REPORTS: usize = 64;
 
@@ -114,6 +116,12 @@ impl Service {
         self.admission.relays()
     }
 
+    /// Whether it exchanges with other measurers.
+    #[must_use]
+    pub fn is_exchanging(&self) -> bool {
+        self.admission.is_exchanging()
+    }
+
     /// Ends all measurements and, a moment later, the service.
     pub fn end(&self) {
         self.ending.send_replace(true);
@@ -159,6 +167,21 @@ impl Service {
         self.settings.read().unwrap_or_else(PoisonError::into_inner).limits.clone()
     }
 
+    /// Who asks by a stream, and for what.
+    async fn asked(&self, request: Request<Streaming<Instruction>>) -> Result<Asked, Status> {
+        let peer =
+            *request.extensions().get::<Peer>().ok_or_else(|| Status::internal("no peer"))?;
+        let name = self.name_of(&peer.id);
+        let name =
+            name.ok_or_else(|| Status::permission_denied("not this coordinator any more"))?;
+        let mut instructions = request.into_inner();
+        let first = timeout(HANDSHAKE_TIMEOUT, instructions.message()).await;
+        let first = first.map_err(|_| Status::deadline_exceeded("nothing was asked for"))??;
+        let first = first.and_then(|message| message.instruction);
+        let first = first.ok_or_else(|| Status::invalid_argument("an unknown instruction"))?;
+        Ok(Asked { peer, name, first, instructions })
+    }
+
     /// Notes a coordinator's new connection: its number and its place. What goes on over others goes on, because
     /// whoever only asks how this host is, as a second program on the coordinator's, takes nothing over.
     fn new_connection(&self, id: Ed25519Id) -> Option<(u64, OwnedSemaphorePermit)> {
@@ -182,6 +205,12 @@ impl Service {
             connections.end_all();
         }
         Ok(connections.ended.subscribe())
+    }
+
+    /// What changes when all that was begun for a connection's coordinator is to end.
+    fn work_of(&self, peer: &Peer) -> watch::Receiver<()> {
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        connections.entry(peer.id).or_default().ended.subscribe()
     }
 
     /// Waits until a measurement is to end, and says why.
@@ -250,16 +279,8 @@ impl Measurer for Service {
         &self,
         request: Request<Streaming<Instruction>>,
     ) -> Result<Response<Self::MeasureStream>, Status> {
-        let peer =
-            *request.extensions().get::<Peer>().ok_or_else(|| Status::internal("no peer"))?;
-        let name = self.name_of(&peer.id);
-        let name =
-            name.ok_or_else(|| Status::permission_denied("not this coordinator any more"))?;
-        let mut instructions = request.into_inner();
-        let first = timeout(HANDSHAKE_TIMEOUT, instructions.message()).await;
-        let first = first.map_err(|_| Status::deadline_exceeded("nothing was asked for"))??;
-        let Some(instruction::Instruction::Prepare(prepare)) = first.and_then(|m| m.instruction)
-        else {
+        let Asked { peer, name, first, instructions } = self.asked(request).await?;
+        let instruction::Instruction::Prepare(prepare) = first else {
             return Err(Status::invalid_argument("the first instruction must be Prepare"));
         };
         let task = Task::try_from(prepare).map_err(|e| Status::invalid_argument(e.to_string()))?;
@@ -280,6 +301,48 @@ impl Measurer for Service {
         });
         Ok(Response::new(stream))
     }
+
+    type ExchangeStream = mpsc::Receiver<Result<Report, Status>>;
+
+    async fn exchange(
+        &self,
+        request: Request<Streaming<Instruction>>,
+    ) -> Result<Response<Self::ExchangeStream>, Status> {
+        let Asked { peer, name, first, instructions } = self.asked(request).await?;
+        let instruction::Instruction::Bind(bind) = first else {
+            return Err(Status::invalid_argument("the first instruction must be Bind"));
+        };
+        let part =
+            ExchangePart::try_from(bind).map_err(|e| Status::invalid_argument(e.to_string()))?;
+        let limits = self.limits();
+        let permit = self.admission.admit_exchange(part.rate, &limits, now().as_secs());
+        let permit = permit.map_err(|refusal| {
+            tracing::warn!(coordinator = name, "no exchange: {refusal}");
+            Status::failed_precondition(refusal.to_string())
+        })?;
+        let listening = Listening::new(part, peer.to, limits, permit);
+        let listening = listening
+            .map_err(|e| Status::failed_precondition(format!("{:#}", anyhow::Error::from(e))))?;
+        tracing::info!(coordinator = name, rate = %part.rate, "exchanging with other measurers");
+        let (reports, stream) = mpsc::channel(REPORTS);
+        let myself = self.myself.upgrade().ok_or_else(|| Status::unavailable("it is ending"))?;
+        // It takes nothing over from whoever measures.
+        let stopped = myself.stopped(self.work_of(&peer));
+        tokio::spawn(exchange::run(listening, instructions, reports, stopped));
+        Ok(Response::new(stream))
+    }
+}
+
+/// What a coordinator asks for by a stream.
+struct Asked {
+    /// Its connection.
+    peer: Peer,
+    /// How the operator calls it.
+    name: String,
+    /// Its first instruction.
+    first: instruction::Instruction,
+    /// The others.
+    instructions: Streaming<Instruction>,
 }
 
 /// The time since 1970.
@@ -371,7 +434,7 @@ async fn handshake(
     acceptor: &TlsAcceptor,
 ) -> std::io::Result<PeerStream> {
     tcp.set_nodelay(true)?;
-    let from = tcp.peer_addr()?;
+    let (from, to) = (tcp.peer_addr()?, tcp.local_addr()?);
     let tls = acceptor.accept(tcp).await?;
     let id = tls::peer_id(tls.get_ref().1.peer_certificates());
     let id = id.ok_or_else(|| std::io::Error::other("the peer has no key"))?;
@@ -379,7 +442,7 @@ async fn handshake(
     let (connection, place) = known.ok_or_else(|| {
         std::io::Error::other(format!("its coordinator has {CONNECTIONS} connections already"))
     })?;
-    let peer = Peer { id, connection, from };
+    let peer = Peer { id, connection, from, to };
     Ok(PeerStream { tls, peer, _place: place })
 }
 
@@ -392,6 +455,8 @@ pub struct Peer {
     connection: u64,
     /// From where.
     pub from: SocketAddr,
+    /// The address here that it has come to.
+    to: SocketAddr,
 }
 
 /// A connection that has been let in.

@@ -3,6 +3,8 @@
 //! Everything that comes in is checked against the bounds of `ff_proto::params`; a number that is out of
 //! them is an error with its name.
 
+pub mod exchange;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 

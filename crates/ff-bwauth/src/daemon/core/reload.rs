@@ -3,13 +3,16 @@
 use std::mem::take;
 
 use super::{Core, Effect, Member, Rhythm};
+use crate::daemon::config::ExchangeTable;
 use crate::period::Team;
-use crate::store::StoreError;
+use crate::store::{Store, StoreError};
 
 /// What may change.
 pub struct Settings {
     /// How often what is done: at once.
     pub rhythm: Rhythm,
+    /// How the measurers are measured: at once.
+    pub exchange: ExchangeTable,
     /// Who measures: from the next period on, because the plan of this one is made for the teams that there are.
     pub teams: Teams,
 }
@@ -26,6 +29,7 @@ impl Core {
     /// Takes over what may change.
     pub(super) fn reload(&mut self, settings: Settings, now: u64) {
         self.rhythm = settings.rhythm;
+        self.exchanges.table = settings.exchange;
         let is_same = self.common.teams == settings.teams.all
             && self.team.iter().map(Member::place).eq(settings.teams.own.iter().map(Member::place));
         if is_same {
@@ -56,11 +60,25 @@ impl Core {
                 (member.capability, member.error) = (known.capability, known.error);
             }
         }
+        recall(&self.store, &mut self.team)?;
         // How those are that are new.
         self.due.describe = 0;
         effects.push(Effect::TakeTeam);
         Ok(())
     }
+}
+
+/// Takes over what the store knows of what the measurers carry.
+pub(super) fn recall(store: &Store, team: &mut [Member]) -> Result<(), StoreError> {
+    let rows = store.measurers()?;
+    for member in team {
+        let id = member.measurer.id().0;
+        if let Some(row) = rows.iter().find(|row| row.identity == id) {
+            member.measured.clone_from(&row.measured);
+            member.not_measured.clone_from(&row.not_measured);
+        }
+    }
+    Ok(())
 }
 
 impl Member {

@@ -46,7 +46,7 @@ impl Core {
     ) -> Result<(), StoreError> {
         let Some(course) = &self.course else { return Ok(()) };
         let (tasks, team) = (course.timetable.tasks(course.team, slot), course.team);
-        let assigned = course.timetable.assignments(team, slot);
+        let assigned = self.within_measured(course.timetable.assignments(team, slot));
         let relays = course.timetable.relays();
         let mut begun = Vec::new();
         for assignment in assigned {

@@ -1,5 +1,7 @@
 //! The coordinator with a clock, a network and outcomes that are made up.
 
+mod exchange;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -185,6 +187,7 @@ impl Life {
                         "refresh"
                     }
                     Effect::Describe(_) => "describe",
+                    Effect::Exchange(_) => "exchange",
                     Effect::Publish(_) => {
                         core.apply(Action::Published(Err("made up".to_owned())), self.now);
                         "publish"
@@ -477,7 +480,11 @@ fn another_team_measures_from_the_next_period_on_and_another_rhythm_counts_at_on
         let mut all = core.common.teams.clone();
         all[0].measurers = names.map(measurer).into();
         let rhythm = Rhythm { refresh_secs: 10, ..core.rhythm };
-        Action::Reload(Box::new(Settings { rhythm, teams: Teams { all, own: own(ids).into() } }))
+        Action::Reload(Box::new(Settings {
+            rhythm,
+            exchange: Default::default(),
+            teams: Teams { all, own: own(ids).into() },
+        }))
     };
     let [unchanged, changed] = [settings([20, 21], ["m0", "m1"]), settings([21, 33], ["m1", "m3"])];
     core.apply(unchanged, half);

@@ -29,7 +29,8 @@ impl Daemon {
         let me = ff_measurer::measurer_id(&self.key).0;
         let all = common(&config, me)?.teams;
         let (own, remotes) = team(&config, &self.key)?;
-        let settings = Settings { rhythm: rhythm(&config), teams: Teams { all, own } };
+        let (rhythm, exchange) = (rhythm(&config), config.exchange);
+        let settings = Settings { rhythm, exchange, teams: Teams { all, own } };
         self.publisher = Publisher::new(&config);
         self.next_remotes = Some(remotes);
         self.config = config;

@@ -248,9 +248,13 @@ pub(super) fn measurers() -> Vec<Column<MeasurerRow>> {
         Column::new("ed25519_base64", Text, |row| base64(&row.identity)),
         Column::new("name", Text, of!(row => row.name.as_str())),
         Column::maybe("stated_bytes_per_sec", Int, of!(row => row.stated)),
-        Column::maybe("measured_bytes_per_sec", Int, of!(row => row.measured.map(|at| at.0))),
+        Column::maybe(
+            "measured_bytes_per_sec",
+            Int,
+            of!(row => row.measured.as_ref().map(|at| at.carried.rate)),
+        ),
         Column::maybe("measured", Time, |row| {
-            row.measured.map_or(Cell::Null, |at| Cell::time(at.1))
+            row.measured.as_ref().map_or(Cell::Null, |at| Cell::time(at.unix_secs))
         }),
         Column::new("disputes", Int, of!(row => row.disputes)),
     ]

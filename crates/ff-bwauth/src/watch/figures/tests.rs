@@ -40,6 +40,7 @@ fn figures_have_units_and_labels_are_escaped() {
         "flashflow_measurement_failures_total{code=\"wrong_content\"} 0.0",
         "flashflow_measurer_up{measurer=\"ams1\"} 1.0",
         "flashflow_measurer_stated_bytes_per_second{measurer=\"ams1\"} 125000000.0",
+        "flashflow_measurer_capacity_bytes_per_second{measurer=\"ams1\"} 125000000.0",
         "flashflow_measurer_clock_ahead_seconds{measurer=\"ams1\"} 0.012",
         "flashflow_period_relays{state=\"done\"} 5.0",
         "flashflow_relay_capacity_bytes_per_second{fingerprint=\"ABABABABABABABABABABABABABABABABABABABAB\"} 1000000.0",

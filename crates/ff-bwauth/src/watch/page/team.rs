@@ -88,14 +88,25 @@ fn capacities(rows: &[MeasurerRow]) -> Markup {
                 table {
                     thead { tr {
                         th scope="col" { "Measurer" } th.n scope="col" { "Stated" } th.n scope="col" { "Measured" }
+                        th.n scope="col" { "Sent" } th.n scope="col" { "Received" } th.n scope="col" { "Lost" }
                         th scope="col" { "When" } th.n scope="col" { "Disputes" }
                     } }
                     tbody { @for one in rows {
                         tr {
                             th scope="row" { @if one.name.is_empty() { "(not in the config)" } @else { (shown(&one.name)) } }
                             td.n { @match one.stated { Some(stated) => { (rate(stated.get())) } None => { "-" } } }
-                            td.n { @match one.measured { Some((measured, _)) => { (rate(measured.get())) } None => { "not measured" } } }
-                            td { @if let Some((_, at)) = one.measured { (time(at)) } @else { "-" } }
+                            @if let Some(measured) = &one.measured {
+                                @let carried = &measured.carried;
+                                @let is_less = carried.bound().is_some_and(|bound| Some(bound) < one.stated);
+                                td.n.bad[is_less] { (rate(carried.rate.get())) }
+                                td.n { (rate(carried.sent.get())) }
+                                td.n { (rate(carried.received.get())) }
+                                td.n { (format!("{:.1} %", f64::from(carried.loss_permille) / 10.0)) }
+                                td { (time(measured.unix_secs)) }
+                            } @else {
+                                td.n { "not measured" } td.n { "-" } td.n { "-" } td.n { "-" }
+                                td { @match &one.not_measured { Some(reason) => { (shown(reason)) } None => { "-" } } }
+                            }
                             td.n { (one.disputes) }
                         }
                     } }

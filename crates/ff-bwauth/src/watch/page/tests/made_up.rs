@@ -18,6 +18,7 @@ use crate::outcome::{
     CellCounts, CpuSeconds, Failure, Method, Outcome, RoundTrip, SocketCounts, TargetInfo,
 };
 use crate::period::Fingerprint;
+use crate::period::carried::Carried;
 use crate::publish::v3bw::{DirectoryFacts, Publication};
 use crate::store::{Begin, Coverage, Kind, Period, Store, ToPlan};
 use crate::watch::page::connection::Deadlines;
@@ -204,7 +205,9 @@ pub(in crate::watch) fn fill(path: &Path, relays: u32) {
     let (capacity, name) = (BytesPerSec::from_mbit(1000), HOSTILE);
     store.put_measurer([1; 32], name, Some(capacity)).expect("noted");
     store.put_measurer([2; 32], "ams1", Some(capacity)).expect("noted");
-    store.set_measured([2; 32], BytesPerSec::from_mbit(941), now() - 7000).expect("noted");
+    let rate = BytesPerSec::from_mbit(941);
+    let carried = Carried { rate, sent: rate, received: rate, tested: capacity, loss_permille: 12 };
+    store.set_measured([2; 32], "192.0.2.77:9232", &Ok(carried), now() - 7000).expect("noted");
     let planned = store.planned(period.number).expect("a plan");
     for (relay, row) in (0_u32..).zip(&planned) {
         let number =
@@ -300,6 +303,8 @@ pub(in crate::watch) fn status(relays: u32) -> Status {
         congestion_control: is_up.then(|| "cubic".to_owned()),
         disputes: u64::from(!is_up),
         error: (!is_up).then(|| format!("it did not answer in 10 s {HOSTILE}")),
+        measured: None,
+        not_measured: (!is_up).then(|| format!("it did not answer {HOSTILE}")),
     };
     Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),

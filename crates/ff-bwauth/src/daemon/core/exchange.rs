@@ -1,0 +1,174 @@
+//! When the measurers are measured, and what follows from it.
+//!
+//! By itself the coordinator has them exchange when one is new or has another address, in a gap of the plan that
+//! is long enough. When its operator asks for it, no slot begins until it is over; who would have been measured
+//! in it waits for the next period. What was measured bounds a slot's shares, and not the schedule: that follows
+//! from what all coordinators know.
+
+use ff_proto::ids::Ed25519Id;
+
+use super::{Core, Effect, Member, is_free};
+use crate::daemon::config::ExchangeTable;
+use crate::period::carried::{Carried, bounded};
+use crate::period::schedule::Assignment;
+use crate::store::{Measured, StoreError};
+use crate::team::exchange::Found;
+
+/// How long measurers may take beside an exchange's seconds, to listen and to say what came of it.
+const MARGIN_SECS: u64 = 15;
+/// After an exchange that has not measured all, the next one by itself is so long after, in seconds.
+const AGAIN_SECS: u64 = 6 * 3600;
+
+/// The exchanges of the team.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Exchanges {
+    /// When, and how long.
+    pub(super) table: ExchangeTable,
+    /// Since when there is one, if there is.
+    since: Option<u64>,
+    /// Whether the operator has asked for one.
+    is_asked: bool,
+    /// Before that there is none by itself.
+    not_before: u64,
+    /// When the plan was last searched for a gap: once a second is enough.
+    looked: u64,
+}
+
+impl Default for Exchanges {
+    /// None, unless somebody asks.
+    fn default() -> Self {
+        let table = ExchangeTable { by_itself: false, ..ExchangeTable::default() };
+        Self { table, since: None, is_asked: false, not_before: 0, looked: 0 }
+    }
+}
+
+impl Core {
+    /// Has the team exchange as the config says.
+    #[must_use]
+    pub fn with_exchanges(mut self, table: ExchangeTable) -> Self {
+        self.exchanges.table = table;
+        self
+    }
+
+    /// The operator wants the measurers measured now.
+    pub(super) fn ask_exchange(&mut self, now: u64) {
+        if self.team.len() < 2 {
+            let text = "there is one measurer, and an exchange needs two: what is stated counts";
+            return self.tell(now, text.to_owned());
+        }
+        tracing::info!("the measurers are to be measured as soon as no relay is");
+        self.exchanges.is_asked = true;
+    }
+
+    /// Whether slots have to wait.
+    pub(super) fn is_exchange_first(&self) -> bool {
+        self.exchanges.is_asked || self.exchanges.since.is_some()
+    }
+
+    /// Begins an exchange if it is time for one.
+    pub(super) fn keep_exchanges(
+        &mut self,
+        now: u64,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), StoreError> {
+        if is_free(self.exchanges.since, now) {
+            self.exchanges.since = None;
+        }
+        let is_busy = self.exchanges.since.is_some() || !self.running.is_empty();
+        if is_busy || !(self.exchanges.is_asked || self.is_gap_for_exchange(now)?) {
+            return Ok(());
+        }
+        self.exchanges.is_asked = false;
+        self.exchanges.since = Some(now);
+        self.exchanges.not_before = now + AGAIN_SECS;
+        effects.push(Effect::Exchange(self.exchanges.table.duration_secs));
+        Ok(())
+    }
+
+    /// Whether one is called for that nobody has asked for, and disturbs nothing.
+    fn is_gap_for_exchange(&mut self, now: u64) -> Result<bool, StoreError> {
+        let Exchanges { table, not_before, looked, .. } = self.exchanges;
+        // A clock that went back does not put it off for long.
+        let is_early = now < not_before && not_before - now <= AGAIN_SECS;
+        if !table.by_itself || is_early || looked == now {
+            return Ok(false);
+        }
+        let is_up = |member: &&Member| member.capability.is_some() && member.error.is_none();
+        let up: Vec<_> = self.team.iter().filter(is_up).collect();
+        if up.len() < 2 || up.iter().all(|member| member.is_measured_here()) {
+            return Ok(false);
+        }
+        let Some(course) = &self.course else { return Ok(false) };
+        self.exchanges.looked = now;
+        let pending = self.store.pending(course.number)?;
+        let ahead =
+            pending.iter().map(|row| row.what.slot).filter(|&slot| slot >= course.next_slot);
+        let next = ahead.min().unwrap_or_else(|| self.common.slots());
+        let until = course.slot_start(next);
+        Ok(until >= now + u64::from(table.duration_secs) + MARGIN_SECS)
+    }
+
+    /// Notes what came of an exchange.
+    pub(super) fn exchanged(&mut self, found: Vec<(Ed25519Id, Found)>, now: u64) {
+        self.exchanges.since = None;
+        for (id, found) in found {
+            if let Err(error) = self.note_measured(id, found, now) {
+                self.tell(now, format!("what was measured cannot be stored: {error}"));
+            }
+        }
+        // What was due meanwhile is not begun late: it would go on when the next slot begins.
+        if let Some(course) = &mut self.course {
+            let slot = course.slot_at(now);
+            if slot >= course.next_slot && course.slot_start(slot) < now {
+                course.next_slot = slot.saturating_add(1);
+            }
+        }
+    }
+
+    /// Notes what came of it for a measurer.
+    fn note_measured(&mut self, id: Ed25519Id, found: Found, now: u64) -> Result<(), StoreError> {
+        // It may not be of the team any more.
+        let member = self.team.iter_mut().find(|member| member.measurer.id() == id);
+        let Some(member) = member else { return Ok(()) };
+        let name = member.measurer.name().to_owned();
+        let (address, stated) = (member.address.clone(), member.stated);
+        let text = match &found {
+            Ok(carried) => {
+                member.measured =
+                    Some(Measured { carried: *carried, address: address.clone(), unix_secs: now });
+                member.not_measured = None;
+                tracing::info!(measurer = name, rate = %carried.rate, "measured");
+                carried.bound().filter(|bound| *bound < stated).map(|bound| {
+                    format!("the measurer {name} carries {bound} of the {stated} that are stated: state less")
+                })
+            }
+            Err(reason) => {
+                member.not_measured = Some(reason.clone());
+                Some(format!("the measurer {name} was not measured: {reason}"))
+            }
+        };
+        if let Some(text) = text {
+            self.tell(now, text);
+        }
+        self.store.set_measured(id.0, &address, &found, now)
+    }
+
+    /// What of a slot's shares the measurers have.
+    pub(super) fn within_measured(&self, assigned: Vec<Assignment>) -> Vec<Assignment> {
+        let capacities: Vec<_> = self.team.iter().map(Member::capacity).collect();
+        bounded(assigned, &capacities)
+    }
+}
+
+impl Member {
+    /// a_i: what was measured, and no more than is stated.
+    #[must_use]
+    pub fn capacity(&self) -> ff_proto::units::BytesPerSec {
+        Carried::capacity(self.measured.as_ref().map(|measured| &measured.carried), self.stated)
+    }
+
+    /// Whether it was measured where it is now.
+    fn is_measured_here(&self) -> bool {
+        self.measured.as_ref().is_some_and(|measured| measured.address == self.address)
+    }
+}

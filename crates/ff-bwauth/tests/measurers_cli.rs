@@ -1,0 +1,144 @@
+//! `ff-bwauth measurers`, as operators run it, with measurers that are services on loopback.
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use base64ct::{Base64Unpadded, Encoding};
+use ed25519_dalek::SigningKey;
+use ff_bwauth::store::Store;
+use ff_measurer::service::admission::Limits;
+use ff_measurer::service::server::{Coordinator, Service, Settings};
+use ff_measurer::{Host, measurer_id};
+use ff_proto::units::BytesPerSec;
+use serde_json::Value;
+use tokio::net::TcpListener;
+
+/// What each measurer states, in Mbit/s.
+const STATED: u64 = 24;
+
+/// The coordinator's key.
+fn coordinator() -> SigningKey {
+    SigningKey::from_bytes(&[5; 32])
+}
+
+/// The key of a measurer.
+fn measurer(number: u8) -> SigningKey {
+    SigningKey::from_bytes(&[100 + number; 32])
+}
+
+/// Starts a measurer that works for the coordinator, within this limit.
+async fn serve(number: u8, limit: Option<BytesPerSec>) -> SocketAddr {
+    let id = measurer_id(&coordinator());
+    let limits = Limits { private_targets: true, rate: limit, ..Limits::default() };
+    let coordinators = vec![Coordinator { name: "test".to_owned(), id }];
+    let service =
+        Service::new(Host::new(measurer(number), Vec::new()), Settings { coordinators, limits });
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let addr = listener.local_addr().expect("its address");
+    tokio::spawn(service.serve(listener));
+    addr
+}
+
+/// A coordinator's files, with these measurers.
+fn files(measurers: &[SocketAddr]) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| dir.path().join(name);
+    fs::write(at("key"), Base64Unpadded::encode_string(&[5; 32])).expect("written");
+    fs::set_permissions(at("key"), fs::Permissions::from_mode(0o600)).expect("set");
+    fs::create_dir(at("state")).expect("made");
+    let mut config = "key = 'key'\nstate_dir = 'state'\npublish_dir = 'v3bw'\n\
+                      [network]\nconsensus = 'consensus'\ndescriptors = []\n\
+                      [period]\nsecret = 'secret'\n[exchange]\nduration_secs = 4\n"
+        .to_owned();
+    for (number, addr) in (0_u8..).zip(measurers) {
+        let identity = Base64Unpadded::encode_string(&measurer_id(&measurer(number)).0);
+        config.push_str(&format!(
+            "[[measurer]]\nname = 'm{number}'\naddress = '{addr}'\nidentity = '{identity}'\n\
+             capacity = '{STATED}Mbit'\n"
+        ));
+    }
+    fs::write(at("bwauth.toml"), config).expect("written");
+    dir
+}
+
+/// Runs the command with these options, beside what runs here.
+async fn run(dir: &Path, options: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ff-bwauth"));
+    command.arg("measurers").arg("--config").arg(dir.join("bwauth.toml")).args(options);
+    let running = tokio::task::spawn_blocking(move || command.output());
+    running.await.expect("no panic").expect("it runs")
+}
+
+/// The JSON that it prints.
+fn json(output: &Output) -> Value {
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(&text).unwrap_or_else(|error| {
+        panic!("{error}: {text} {}", String::from_utf8_lossy(&output.stderr))
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn measurers_are_measured_without_those_that_are_not_there() {
+    let limit = BytesPerSec::from_mbit(STATED / 2);
+    let mut team = vec![serve(0, None).await, serve(1, None).await, serve(2, Some(limit)).await];
+    // One says nothing, and one is not there.
+    let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let closed = StdListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its own");
+    team.extend([silent.local_addr().expect("its address"), closed]);
+    let dir = files(&team);
+    let before = json(&run(dir.path(), &["--json"]).await);
+    assert_eq!(before["exchange"], Value::Null);
+    assert_eq!(before["measurers"][0]["bounded_by"], "stated_alone");
+    let output = run(dir.path(), &["--measure", "--json"]).await;
+    assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
+    let found = json(&output);
+    assert_eq!(found["exchange"], "measured");
+    for (number, one) in found["measurers"].as_array().expect("a list").iter().enumerate() {
+        let (stated, measured) = (BytesPerSec::from_mbit(STATED), &one["measured"]);
+        assert_eq!(one["stated_bytes_per_sec"], stated.get());
+        if number >= 3 {
+            assert_eq!(*measured, Value::Null);
+            let why = one["not_measured"].as_str().expect("a reason");
+            assert!(why.contains("no connection") || why.contains("too long"), "{why}");
+            continue;
+        }
+        // The last one's operator allows half, which each of the others can try half with.
+        let tested = if number == 2 { STATED / 2 } else { STATED };
+        assert_eq!(measured["tested_bytes_per_sec"], BytesPerSec::from_mbit(tested).get());
+        let rate = measured["bytes_per_sec"].as_u64().expect("a number");
+        let share = BytesPerSec::new(rate).mbit() / BytesPerSec::from_mbit(tested).mbit();
+        println!("m{number}: {share:.3} of {tested} Mbit/s, {measured}");
+        // The upper bound is exact; how much of a second a busy machine gives is not.
+        assert!((0.5..=1.01).contains(&share), "{share}: {one}");
+        let capacity = if share < 0.95 { rate } else { stated.get() };
+        assert_eq!(one["capacity_bytes_per_sec"], capacity);
+    }
+    // It is stored, and shown without asking anybody.
+    let again = json(&run(dir.path(), &["--json"]).await);
+    assert_eq!(again["measurers"], found["measurers"]);
+    let text = run(dir.path(), &[]).await;
+    let text = String::from_utf8_lossy(&text.stdout);
+    assert!(text.contains("tried with 24.00 Mbit/s") && text.contains("% lost"), "{text}");
+    assert!(text.contains("counts for 24.00 Mbit/s: what is stated; it has not been"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_a_coordinator_runs_it_is_asked_and_one_measurer_cannot_be_measured() {
+    let addr = SocketAddr::from(([127, 0, 0, 1], 9));
+    let dir = files(&[addr, addr]);
+    let store = dir.path().join("state/store.sqlite");
+    let held = Store::open(&store, measurer_id(&coordinator()).0).expect("a store");
+    let output = run(dir.path(), &["--measure", "--json"]).await;
+    assert_eq!((output.status.code(), &json(&output)["exchange"]), (Some(0), &"asked".into()));
+    assert!(dir.path().join("state/exchange.request").exists());
+    drop(held);
+    let alone = files(&[addr]);
+    let output = run(alone.path(), &["--measure"]).await;
+    assert_eq!(output.status.code(), Some(3));
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("It is the only measurer"), "{text}");
+    assert!(text.contains("counts for 24.00 Mbit/s: what is stated"), "{text}");
+}

@@ -1,0 +1,130 @@
+//! A measurer on another host that exchanges with others.
+
+use std::time::{Duration, Instant};
+
+use tokio::time::{timeout, timeout_at};
+
+use super::{ANSWER_TIMEOUT, CONNECT_TIMEOUT, RemoteMeasurer, Talk, failure, late, odd};
+use crate::exchange::{ExchangeOrder, ExchangeTotals, HostSecond};
+use crate::service::wire::exchange::ExchangePart;
+use crate::service::wire::{Begin, Bind, instruction, report};
+use crate::task::PartFailure;
+
+/// How long a running exchange may go without a second from this measurer; the first comes two seconds after
+/// the beginning.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(6);
+/// What an exchange is begun ahead, beside the way there.
+const BEGIN_LEAD: Duration = Duration::from_millis(300);
+
+impl RemoteMeasurer {
+    /// Has it listen for other measurers.
+    ///
+    /// # Errors
+    /// [`PartFailure`], when it cannot or does not want to.
+    pub async fn exchange(&self, part: ExchangePart) -> Result<RemoteExchange, PartFailure> {
+        let bind = instruction::Instruction::Bind(Bind::from(&part));
+        let mut client = self.client.clone();
+        let mut talk = Talk::open(bind, |stream| async move {
+            let asking = timeout(CONNECT_TIMEOUT + ANSWER_TIMEOUT, client.exchange(stream)).await;
+            asking.map_err(|_| late("to listen for others"))?.map_err(|status| failure(&status))
+        })
+        .await?;
+        let answer = timeout(ANSWER_TIMEOUT, talk.next_report()).await;
+        let report::Report::Bound(bound) = answer.map_err(|_| late("to listen for others"))??
+        else {
+            return Err(odd("it does not say where it listens"));
+        };
+        let port = u16::try_from(bound.port).ok().filter(|&port| port != 0);
+        let port = port.ok_or_else(|| odd("it listens at a port that there is not"))?;
+        let way = talk.measure_the_way().await?;
+        let buffer_bytes = bound.send_buffer_bytes.min(bound.receive_buffer_bytes);
+        let totals = ExchangeTotals::default();
+        Ok(RemoteExchange { talk, part, port, buffer_bytes, way, totals, deadline: None })
+    }
+}
+
+/// A measurer on another host that listens for others, or exchanges with them. Dropping it ends that.
+pub struct RemoteExchange {
+    /// The streams.
+    talk: Talk,
+    /// What it listens for.
+    part: ExchangePart,
+    /// Where it listens.
+    port: u16,
+    /// The smaller of the buffers that its kernel has granted.
+    buffer_bytes: u64,
+    /// How long an instruction is on its way.
+    way: Duration,
+    /// The sums of its seconds so far.
+    totals: ExchangeTotals,
+    /// When it must have said something.
+    deadline: Option<Instant>,
+}
+
+/// What a measurer tells of an exchange.
+#[derive(Debug)]
+pub enum RemoteExchangeEvent {
+    /// A second is over.
+    Second(HostSecond),
+    /// All is.
+    Done(ExchangeTotals),
+}
+
+impl RemoteExchange {
+    /// The UDP port where it listens.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The smaller of the two socket buffers that its kernel has granted, in bytes.
+    #[must_use]
+    pub fn buffer_bytes(&self) -> u64 {
+        self.buffer_bytes
+    }
+
+    /// How long before the beginning it must be told of it.
+    #[must_use]
+    pub fn begin_lead(&self) -> Duration {
+        BEGIN_LEAD + 2 * self.way
+    }
+
+    /// Begins at a moment that lies ahead; the order's own is not used.
+    ///
+    /// # Errors
+    /// [`PartFailure`], when its stream has ended.
+    pub fn begin(&mut self, order: &ExchangeOrder, at: Instant) -> Result<(), PartFailure> {
+        let lead = at.saturating_duration_since(Instant::now());
+        let start_in = lead.saturating_sub(self.way);
+        let order = ExchangeOrder { start_in, ..order.clone() };
+        self.deadline = Some(at + SILENCE_TIMEOUT);
+        self.talk.instruct(instruction::Instruction::Begin(Begin::from(&order)))
+    }
+
+    /// What it tells next; cancel-safe. After `Done` it tells nothing.
+    ///
+    /// # Errors
+    /// [`PartFailure`], when it failed, says what cannot be, or says nothing for too long.
+    pub async fn next_event(&mut self) -> Result<RemoteExchangeEvent, PartFailure> {
+        let deadline = self.deadline.unwrap_or_else(|| Instant::now() + SILENCE_TIMEOUT);
+        let report = timeout_at(deadline.into(), self.talk.next_report()).await;
+        let report = report.map_err(|_| late("to report a second of the exchange"))??;
+        self.deadline = Some(Instant::now() + SILENCE_TIMEOUT);
+        let bad = |error: crate::service::wire::BadMessage| odd(&error.to_string());
+        match report {
+            report::Report::ExchangeSecond(second) => {
+                let second = HostSecond::try_from(second).map_err(bad)?;
+                if second.second >= self.part.duration_secs {
+                    return Err(odd("a second of the exchange cannot be"));
+                }
+                self.totals.add(&second);
+                Ok(RemoteExchangeEvent::Second(second))
+            }
+            report::Report::Exchanged(done) => {
+                let totals = std::mem::take(&mut self.totals);
+                Ok(RemoteExchangeEvent::Done(done.complete(totals).map_err(bad)?))
+            }
+            _ => Err(odd("it reports something else than an exchange")),
+        }
+    }
+}
