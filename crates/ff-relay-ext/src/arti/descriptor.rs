@@ -15,6 +15,8 @@ use time::OffsetDateTime;
 use tor_cert::{CertEncodeError, CertType, CertifiedKey, Ed25519Cert};
 use tor_llcrypto::pk::ed25519::Ed25519SigningKey as _;
 use tor_llcrypto::pk::keymanip::convert_curve25519_to_ed25519_private;
+use tor_llcrypto::pk::rsa;
+use tor_llcrypto::rng::CautiousRng;
 
 use super::keys::{CERT_LIFETIME, RelayKeys};
 
@@ -78,18 +80,26 @@ impl RelayKeys {
             .expiration(SystemTime::now() + CERT_LIFETIME)
             .cert_key(CertifiedKey::Ed25519(self.ed_identity()))
             .encode_and_sign(&ntor_signer)?;
-        let rsa = tor_llcrypto::pk::rsa::PublicKey::from(signers.rsa.public()).to_der();
+        let rsa = rsa::PublicKey::from(signers.rsa.public()).to_der();
+        // Nobody makes TAP handshakes any more, but authorities want a key for them (tor 0.4.9).
+        let tap = rsa::KeyPair::generate(&mut CautiousRng).map_err(|_| DescriptorError::Sign)?;
+        let identities =
+            [self.rsa_identity().as_bytes(), self.ed_identity().as_bytes().as_slice()].concat();
+        let tap_cert = tap.sign(&identities).map_err(|_| DescriptorError::Sign)?;
         Ok(format!(
             "router {nickname} {} {} 0 0\nidentity-ed25519\n{}master-key-ed25519 {}\n\
              bandwidth {rate} {rate} {rate}\nproto {PROTOCOLS}\npublished {}\nfingerprint {}\n\
-             signing-key\n{}ntor-onion-key-crosscert {sign_bit}\n{}ntor-onion-key {}\nreject *:*\n",
+             onion-key\n{}signing-key\n{}onion-key-crosscert\n{}\
+             ntor-onion-key-crosscert {sign_bit}\n{}ntor-onion-key {}\nreject *:*\n",
             address.ip(),
             address.port(),
             object("ED25519 CERT", &signers.signing_cert),
             Base64Unpadded::encode_string(self.ed_identity().as_bytes()),
             stamp(OffsetDateTime::now_utc()),
             spaced(&self.rsa_identity().as_hex_upper()),
+            object("RSA PUBLIC KEY", &tap.to_public_key().to_der()),
             object("RSA PUBLIC KEY", &rsa),
+            object("CROSSCERT", &tap_cert),
             object("ED25519 CERT", &ntor_cert),
             Base64Unpadded::encode_string(ntor.public().inner().as_bytes()),
         ))
