@@ -113,6 +113,18 @@ fn bad_values_are_refused_with_the_option_and_its_bounds() {
     }
 }
 
+#[test]
+#[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
+fn a_testing_network_may_have_shorter_periods() {
+    let authority = format!("DirAuthority nobody 127.0.0.1:1 {}", "0123456789ABCDEF".repeat(3));
+    let testing = format!("TestingTorNetwork 1\n{}\n", &authority[..authority.len() - 8]);
+    for (seconds, is_good) in [(9, false), (10, true), (3599, true)] {
+        let (is_taken, text) = verify(&format!("{testing}FFMeasurementPeriod {seconds} seconds"));
+        assert_eq!(is_taken, is_good, "{seconds}:\n{text}");
+        assert!(is_good || text.contains("must be a number from 10 to 2592000"), "{text}");
+    }
+}
+
 /// The network of the other tests: its consensus has an opinion on everything that a consensus
 /// may decide.
 static LAB: SharedLab = SharedLab::new(|| {

@@ -29,9 +29,19 @@ pub(crate) fn fresh_key() -> SigningKey {
 /// A measurer in this process, or behind the service on loopback if `FF_TEST_TEAM` is `remote`: whatever
 /// these tests say of one must hold for the other.
 pub(crate) fn measurer(name: &str) -> Arc<dyn TeamMeasurer> {
-    if std::env::var_os("FF_TEST_TEAM").is_none_or(|team| team != "remote") {
-        return Arc::new(LocalMeasurer::new(name, fresh_key(), Vec::new()));
+    match std::env::var_os("FF_TEST_TEAM").is_some_and(|team| team == "remote") {
+        true => remote(name),
+        false => local(name),
     }
+}
+
+/// A measurer in this process.
+pub(crate) fn local(name: &str) -> Arc<dyn TeamMeasurer> {
+    Arc::new(LocalMeasurer::new(name, fresh_key(), Vec::new()))
+}
+
+/// A measurer behind the service on loopback.
+pub(crate) fn remote(name: &str) -> Arc<dyn TeamMeasurer> {
     let (key, coordinator) = (fresh_key(), fresh_key());
     let (id, peer) = (measurer_id(&key), measurer_id(&coordinator));
     let settings = Settings {

@@ -9,6 +9,7 @@
 //!   users do.
 
 pub mod background;
+pub mod descriptor;
 pub mod extension;
 pub mod keys;
 pub mod link;

@@ -17,7 +17,8 @@ pub const MEASUREMENTS_ALLOWED: &str = "FFMeasurementsAllowed";
 /// Who may measure: Ed25519 ids in base64, separated by commas or blanks; by default nobody. No
 /// consensus parameter has this name, because those are numbers.
 pub const ALLOWED_COORDINATORS: &str = "FFAllowedCoordinators";
-/// Within which time one coordinator may measure once and retry once: 1 hour to 1 month, by default 1 day.
+/// Within which time one coordinator may measure once and retry once: 1 hour to 1 month, by default 1 day. In a
+/// testing network 10 seconds are enough.
 pub const MEASUREMENT_PERIOD: &str = "FFMeasurementPeriod";
 /// The greatest share of background traffic in percent: 0 to 99, by default 25.
 pub const BACKGROUND_PERCENT: &str = "FFBackgroundTrafficPercent";
@@ -25,6 +26,9 @@ pub const BACKGROUND_PERCENT: &str = "FFBackgroundTrafficPercent";
 pub const MAX_DURATION: &str = "FFMaxMeasurementDuration";
 /// The most sockets that a team may announce: 1 to 32,768, by default 512.
 pub const MAX_SOCKETS: &str = "FFMaxMeasurementSockets";
+/// Whether the relay is in a network for tests: 0 or 1, by default 0. Its host says so, before the options whose
+/// bounds hang on it; no consensus parameter has a say in it.
+pub const TESTING_NETWORK: &str = "TestingTorNetwork";
 
 /// Seconds of the greatest period: 30 days.
 const MONTH_SECS: u64 = 30 * DAY_SECS;
@@ -45,8 +49,12 @@ struct Number {
     max: u64,
 }
 
+/// The least [`MEASUREMENT_PERIOD`] in a testing network, in seconds.
+const TESTING_PERIOD_SECS: u64 = 10;
+
 /// All numeric options.
-const NUMBERS: [Number; 5] = [
+const NUMBERS: [Number; 6] = [
+    Number { name: TESTING_NETWORK, default: 0, min: 0, max: 1 },
     Number { name: MEASUREMENTS_ALLOWED, default: 0, min: 0, max: 1 },
     Number { name: MEASUREMENT_PERIOD, default: PERIOD_SECS, min: 3600, max: MONTH_SECS },
     Number { name: BACKGROUND_PERCENT, default: 25, min: 0, max: 99 },
@@ -114,11 +122,12 @@ impl Options {
             .ok_or_else(|| OptionError::Unknown(name.to_owned()))?;
         let is_time = matches!(number.name, MEASUREMENT_PERIOD | MAX_DURATION);
         let parsed = if is_time { parse_seconds(value) } else { value.trim().parse().ok() };
-        let in_bounds = |value: &u64| (number.min..=number.max).contains(value);
+        let min = self.min(number);
+        let in_bounds = |value: &u64| (min..=number.max).contains(value);
         let bad = || OptionError::BadNumber {
             name: number.name,
             value: value.to_owned(),
-            min: number.min,
+            min,
             max: number.max,
             unit: if is_time { " seconds" } else { "" },
         };
@@ -126,12 +135,22 @@ impl Options {
         Ok(())
     }
 
+    /// The least value of an option in this network.
+    fn min(&self, number: &Number) -> u64 {
+        let is_testing = self.numbers.get(TESTING_NETWORK) == Some(&1);
+        match number.name {
+            MEASUREMENT_PERIOD if is_testing => TESTING_PERIOD_SECS,
+            _ => number.min,
+        }
+    }
+
     /// What the options come to with the consensus parameters, which are cut to their bounds.
     #[must_use]
     pub fn resolve(&self, consensus: &BTreeMap<String, i64>) -> Policy {
         let value = |name: &str| {
             let number = NUMBERS.iter().find(|number| number.name == name);
-            let (default, min, max) = number.map_or((0, 0, 0), |n| (n.default, n.min, n.max));
+            let bounds = |number: &Number| (number.default, self.min(number), number.max);
+            let (default, min, max) = number.map_or((0, 0, 0), bounds);
             let in_consensus =
                 consensus.get(name).map(|&value| u64::try_from(value).unwrap_or(0).clamp(min, max));
             self.numbers.get(name).copied().or(in_consensus).unwrap_or(default)
@@ -187,7 +206,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_text_is_taken_or_refused(index in 0..7_usize, value in ".{0,200}") {
+        fn any_text_is_taken_or_refused(index in 0..8_usize, value in ".{0,200}") {
             let names = NUMBERS.iter().map(|number| number.name);
             let name = names.chain([ALLOWED_COORDINATORS, "FFNothing"]).nth(index).unwrap();
             let mut options = Options::default();
@@ -247,5 +266,22 @@ mod tests {
         let error = options.set(MAX_DURATION, "9").unwrap_err();
         assert!(error.to_string().contains("10 to 120 seconds"), "{error}");
         assert_eq!(options.resolve(&BTreeMap::new()).coordinators, [Ed25519Id([7; 32])]);
+    }
+
+    #[test]
+    fn only_a_testing_network_has_shorter_periods() {
+        let short =
+            BTreeMap::from([(MEASUREMENT_PERIOD.to_owned(), 20), (TESTING_NETWORK.to_owned(), 1)]);
+        let mut options = Options::default();
+        assert!(options.set(MEASUREMENT_PERIOD, "10").is_err());
+        assert_eq!(options.resolve(&short).period, Duration::from_secs(3600));
+        options.set(TESTING_NETWORK, "1").unwrap();
+        assert_eq!(options.resolve(&short).period, Duration::from_secs(20));
+        options.set(MEASUREMENT_PERIOD, "10").unwrap();
+        assert_eq!(options.resolve(&short).period, Duration::from_secs(10));
+        let error = options.set(MEASUREMENT_PERIOD, "9").unwrap_err();
+        assert!(error.to_string().contains("from 10 to 2592000 seconds"), "{error}");
+        options.set(TESTING_NETWORK, "0").unwrap();
+        assert!(options.set(MEASUREMENT_PERIOD, "59 minutes").is_err());
     }
 }

@@ -1,6 +1,7 @@
 //! Describes a network before it starts.
 
 use std::collections::{BTreeMap, HashSet};
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -20,6 +21,8 @@ pub struct RelayConfig {
     pub bandwidth_rate: Option<u64>,
     /// Whether it is an exit.
     pub exit: bool,
+    /// Its address, of 127.0.0.0/8; 127.0.0.1 if not said.
+    pub address: Option<Ipv4Addr>,
     /// Further lines for its torrc.
     pub torrc: Vec<String>,
 }
@@ -51,6 +54,13 @@ impl RelayConfig {
         self
     }
 
+    /// Has it at an address of its own, of 127.0.0.0/8.
+    #[must_use]
+    pub fn address(mut self, address: Ipv4Addr) -> Self {
+        self.address = Some(address);
+        self
+    }
+
     /// Adds a line to its torrc.
     #[must_use]
     pub fn torrc(mut self, line: impl Into<String>) -> Self {
@@ -77,6 +87,8 @@ pub struct NetworkBuilder {
     pub(crate) torrc: Vec<String>,
     /// Lines for authorities.
     pub(crate) authority_torrc: Vec<String>,
+    /// Lines for one authority, by its number.
+    pub(crate) lines_of_authority: Vec<(usize, String)>,
     /// Lines for clients.
     pub(crate) client_torrc: Vec<String>,
     /// Parameters of the consensus.
@@ -102,6 +114,7 @@ impl Default for NetworkBuilder {
             clients: 0,
             torrc: Vec::new(),
             authority_torrc: Vec::new(),
+            lines_of_authority: Vec::new(),
             client_torrc: Vec::new(),
             params: Vec::new(),
             voting_interval: Duration::from_secs(10),
@@ -157,6 +170,12 @@ impl NetworkBuilder {
     /// Adds a line to the torrc of all authorities.
     pub fn authority_torrc(mut self, line: impl Into<String>) -> Self {
         self.authority_torrc.push(line.into());
+        self
+    }
+
+    /// Adds a line to the torrc of the authority with this number, from 0.
+    pub fn torrc_of_authority(mut self, number: usize, line: impl Into<String>) -> Self {
+        self.lines_of_authority.push((number, line.into()));
         self
     }
 
@@ -253,6 +272,15 @@ impl NetworkBuilder {
         if !(1..=3).contains(&self.authorities) {
             return misuse(format!("{} authorities; 1 to 3 are possible", self.authorities));
         }
+        if let Some((number, _)) =
+            self.lines_of_authority.iter().find(|(number, _)| *number >= self.authorities)
+        {
+            return misuse(format!("there is no authority {number}"));
+        }
+        let mut addresses = self.relays.iter().filter_map(|relay| relay.address);
+        if let Some(address) = addresses.find(|address| !address.is_loopback()) {
+            return misuse(format!("{address} is not of 127.0.0.0/8"));
+        }
         // Authorities are relays as well, so that 2 others make a path of 3.
         if self.clients > 0
             && (self.authorities + self.relays.len() < 3 || !self.relays.iter().any(|r| r.exit))
@@ -287,6 +315,9 @@ mod tests {
         assert!(error(network().exits(1)).contains("exit0 is taken"));
         assert!(error(network().relay(RelayConfig::middle("auth0"))).contains("auth0"));
         assert!(error(network().relay(RelayConfig::middle("no_good"))).contains("no_good"));
+        let abroad = RelayConfig::middle("far").address(Ipv4Addr::new(192, 0, 2, 1));
+        assert!(error(network().relay(abroad)).contains("192.0.2.1"));
+        assert!(error(network().torrc_of_authority(1, "")).contains("no authority 1"));
         assert!(error(network().voting_interval(Duration::from_secs(7))).contains("7s"));
         assert!(error(NetworkBuilder::default().middles(3).clients(1)).contains("exit"));
     }

@@ -72,10 +72,22 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Gets a document from an authority's DirPort; why not, in words, if there is none.
 pub(crate) fn get(dir_port: SocketAddr, path: &str) -> Result<String, String> {
+    ask(dir_port, &format!("GET {path} HTTP/1.0\r\n\r\n"))
+}
+
+/// Gives an authority a relay's descriptor; why it does not take it, in words.
+pub(crate) fn upload(dir_port: SocketAddr, descriptor: &str) -> Result<(), String> {
+    let length = descriptor.len();
+    let request = format!("POST /tor/ HTTP/1.0\r\nContent-Length: {length}\r\n\r\n{descriptor}");
+    ask(dir_port, &request).map(drop)
+}
+
+/// Sends a request; the answer's content.
+fn ask(dir_port: SocketAddr, request: &str) -> Result<String, String> {
     let fetch = || {
         let mut socket = TcpStream::connect(dir_port)?;
         socket.set_read_timeout(Some(TIMEOUT))?;
-        socket.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())?;
+        socket.write_all(request.as_bytes())?;
         let mut answer = Vec::new();
         socket.read_to_end(&mut answer)?;
         Ok(String::from_utf8_lossy(&answer).into_owned())

@@ -46,7 +46,7 @@ impl LoneRelay {
             certificates: String::new(),
             extra: Vec::new(),
         };
-        let text = torrc::common(node.name(), node.data_dir(), &common)
+        let text = torrc::common(node.name(), node.ip(), node.data_dir(), &common)
             + &torrc::relay(node.or_addr(), false, None)
             + "PublishServerDescriptor 0\n";
         fs::write(node.torrc(), text).map_err(Error::io("write a torrc"))?;

@@ -3,6 +3,7 @@
 mod start;
 
 use std::collections::HashSet;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::thread;
@@ -145,6 +146,19 @@ impl Network {
         self.authorities().map(vote).collect()
     }
 
+    /// Gives all authorities the server descriptor of a relay that is none of this network's nodes.
+    ///
+    /// # Errors
+    /// [`Error::Directory`] with what the authority says of it.
+    pub fn upload(&self, descriptor: &str) -> Result<()> {
+        for authority in self.authorities() {
+            let taken = directory::upload(dir_addr(authority)?, descriptor);
+            let (node, path) = (authority.name().to_owned(), "/tor/".to_owned());
+            taken.map_err(|reason| Error::Directory { node, path, reason })?;
+        }
+        Ok(())
+    }
+
     /// Waits until the first authority has a consensus of which this is true; that consensus.
     ///
     /// # Errors
@@ -181,10 +195,7 @@ impl Network {
     /// A current document from an authority.
     fn document(&self, authority: &Node, name: &str) -> Result<String> {
         let path = format!("/tor/status-vote/current/{name}");
-        let addr = authority
-            .dir_addr()
-            .ok_or_else(|| Error::Misuse(format!("{} is no authority", authority.name())))?;
-        directory::get(addr, &path).map_err(|reason| {
+        directory::get(dir_addr(authority)?, &path).map_err(|reason| {
             let node = authority.name().to_owned();
             Error::Directory { node, path, reason }
         })
@@ -203,6 +214,12 @@ impl Drop for Network {
         }
         tracing::debug!("network ended within {:?}", begin.elapsed());
     }
+}
+
+/// Where an authority takes requests.
+fn dir_addr(authority: &Node) -> Result<SocketAddr> {
+    let no_authority = || Error::Misuse(format!("{} is no authority", authority.name()));
+    authority.dir_addr().ok_or_else(no_authority)
 }
 
 /// A pause between two requests to an authority, which has others to answer.

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -112,6 +112,11 @@ impl Node {
     #[must_use]
     pub fn data_dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// The address that it listens at and connects from.
+    pub(crate) fn ip(&self) -> IpAddr {
+        self.port.addr().ip()
     }
 
     /// Address of its ORPort.

@@ -1,4 +1,4 @@
-//! Ports on 127.0.0.1 that nobody else takes.
+//! Ports on 127.0.0.0/8 that nobody else takes.
 //!
 //! The ports of relays and authorities stand in descriptors and in every node's torrc, so they
 //! are chosen before the tors start and stay the same when one is restarted. They come from
@@ -18,44 +18,48 @@ use crate::error::{Error, Result};
 
 /// A port reserved within this process for as long as the value lives.
 #[derive(Debug)]
-pub(crate) struct Port(u16);
+pub(crate) struct Port(SocketAddr);
 
 impl Port {
-    /// Reserves a port that nobody listens on now.
+    /// Reserves a port of 127.0.0.1 that nobody listens on now.
     pub(crate) fn reserve() -> Result<Self> {
+        Self::reserve_at(Ipv4Addr::LOCALHOST)
+    }
+
+    /// Reserves a port of this address that nobody listens on now.
+    pub(crate) fn reserve_at(address: Ipv4Addr) -> Result<Self> {
         let end = first_ephemeral_port().max(LOWEST + 1000);
         for attempt in 0..10_000_u32 {
             // Each RandomState has keys of its own: a random number without a dependency.
             let random = RandomState::new().hash_one(attempt);
             let offset = random % u64::from(end - LOWEST);
             let Ok(port) = u16::try_from(u64::from(LOWEST) + offset) else { continue };
-            if let Some(port) = Self::try_reserve(port) {
+            if let Some(port) = Self::try_reserve(address, port) {
                 return Ok(port);
             }
         }
-        Err(Error::Misuse("no free port on 127.0.0.1".to_owned()))
+        Err(Error::Misuse(format!("no free port on {address}")))
     }
 
     /// The address.
     pub(crate) fn addr(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.0).into()
+        self.0
     }
 
     /// Reserves this port, if it is free.
-    fn try_reserve(port: u16) -> Option<Self> {
+    fn try_reserve(address: Ipv4Addr, port: u16) -> Option<Self> {
         let mut reserved = RESERVED.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_free =
-            !reserved.contains(&port) && TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+        let is_free = !reserved.contains(&port) && TcpListener::bind((address, port)).is_ok();
         is_free.then(|| {
             reserved.insert(port);
-            Self(port)
+            Self((address, port).into())
         })
     }
 }
 
 impl Drop for Port {
     fn drop(&mut self) {
-        RESERVED.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
+        RESERVED.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0.port());
     }
 }
 
@@ -80,15 +84,16 @@ mod tests {
     #[test]
     fn a_port_is_free_again_only_after_its_drop() {
         let port = Port::reserve().unwrap();
-        assert!(Port::try_reserve(port.0).is_none());
-        let number = port.0;
+        let number = port.addr().port();
+        assert!(Port::try_reserve(Ipv4Addr::LOCALHOST, number).is_none());
         drop(port);
-        assert!(Port::try_reserve(number).is_some());
+        assert!(Port::try_reserve(Ipv4Addr::LOCALHOST, number).is_some());
     }
 
     #[test]
     fn a_port_in_use_is_not_reserved() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        assert!(Port::try_reserve(listener.local_addr().unwrap().port()).is_none());
+        let number = listener.local_addr().unwrap().port();
+        assert!(Port::try_reserve(Ipv4Addr::LOCALHOST, number).is_none());
     }
 }

@@ -5,7 +5,7 @@
 //! Later lines win over earlier ones, so a test's own lines come last.
 
 use std::fmt::Write;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -48,11 +48,11 @@ const LONGEST_INTERVAL_SECS: u64 = 1800;
 pub(crate) const EMPTY_FILE: &str = "empty";
 
 /// The lines of every node.
-pub(crate) fn common(name: &str, dir: &Path, common: &Common) -> String {
+pub(crate) fn common(name: &str, ip: IpAddr, dir: &Path, common: &Common) -> String {
     let (dir, pid) = (dir.display(), std::process::id());
     let authorities = &common.authorities;
     let (control, empty) = (crate::control::SOCKET, EMPTY_FILE);
-    // OutboundBindAddress keeps everything on this machine: from 127.0.0.1 there is no way out.
+    // OutboundBindAddress keeps everything on this machine: from 127.0.0.0/8 there is no way out.
     // Exits are not told by the network's documents that they are relays when those are old,
     // hence RefuseUnknownExits. DisableDebuggerAttachment would hide /proc from non-root tests.
     // The GeoIP files, which cost every start a second of CPU time, are replaced by an empty one.
@@ -62,9 +62,9 @@ pub(crate) fn common(name: &str, dir: &Path, common: &Common) -> String {
         "TestingTorNetwork 1\n\
          {authorities}\
          Nickname {name}\n\
-         Address 127.0.0.1\n\
+         Address {ip}\n\
          AddressDisableIPv6 1\n\
-         OutboundBindAddress 127.0.0.1\n\
+         OutboundBindAddress {ip}\n\
          DataDirectory {dir}\n\
          ControlSocket {dir}/{control}\n\
          Log notice file {dir}/log\n\

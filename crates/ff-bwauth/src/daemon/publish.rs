@@ -12,13 +12,13 @@ use crate::store::Store;
 #[derive(Clone)]
 pub(super) struct Publisher {
     /// The store's file, which is only read.
-    store: PathBuf,
+    pub(super) store: PathBuf,
     /// Where the files go.
-    dir: PathBuf,
+    pub(super) dir: PathBuf,
     /// By which rules.
-    rules: PublishRules,
+    pub(super) rules: PublishRules,
     /// The nickname of the authority that votes with them.
-    dirauth_nickname: Option<String>,
+    pub(super) dirauth_nickname: Option<String>,
 }
 
 impl Publisher {

@@ -17,9 +17,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rand::RngExt as _;
-use tor_cert::CertEncodeError;
 use tor_cert::rsa::EncodedRsaCrosscert;
 use tor_cert::x509::{TlsKeyAndCert, X509CertError, create_legacy_rsa_id_cert};
+use tor_cert::{CertEncodeError, EncodedEd25519Cert};
 use tor_key_forge::{Keygen as _, ToEncodableCert as _};
 use tor_llcrypto::pk::ed25519::Ed25519Identity;
 use tor_llcrypto::pk::rsa::RsaIdentity;
@@ -65,6 +65,18 @@ pub struct RelayKeys {
     rsa_identity: RsaIdentity,
     /// What clients' circuit handshakes are answered with.
     ntor: RelayNtorKeys,
+    /// What its descriptor is signed with.
+    signers: Arc<Signers>,
+}
+
+/// What a relay's descriptor is signed with.
+pub(super) struct Signers {
+    /// The RSA identity.
+    pub(super) rsa: RelayIdentityRsaKeypair,
+    /// The key below the Ed25519 identity.
+    pub(super) signing: RelaySigningKeypair,
+    /// Its certificate by the Ed25519 identity.
+    pub(super) signing_cert: EncodedEd25519Cert,
 }
 
 impl RelayKeys {
@@ -74,11 +86,16 @@ impl RelayKeys {
         let rsa_identity = RelayIdentityRsaKeypair::generate(rng)?;
         let ed_identity = RelayIdentityKeypair::generate(rng)?;
         let ntor = RelayNtorKeypair::generate(rng)?;
+        let signing = RelaySigningKeypair::generate(rng)?;
+        let expiry = SystemTime::now() + CERT_LIFETIME;
+        let signing_cert = gen_signing_cert(&ed_identity, &signing, expiry)?.to_encodable_cert();
+        let signers = Signers { rsa: rsa_identity, signing, signing_cert };
         Ok(Self {
-            auth: Arc::new(certify(&rsa_identity, &ed_identity)?),
+            auth: Arc::new(certify(&signers, ed_identity.to_ed25519_id(), expiry)?),
             ed_identity: ed_identity.to_ed25519_id(),
-            rsa_identity: rsa_identity.to_rsa_identity(),
+            rsa_identity: signers.rsa.to_rsa_identity(),
             ntor: RelayNtorKeys::new(ntor),
+            signers: Arc::new(signers),
         })
     }
 
@@ -97,39 +114,42 @@ impl RelayKeys {
         self.rsa_identity
     }
 
+    /// What its descriptor is signed with.
+    pub(super) fn signers(&self) -> &Signers {
+        &self.signers
+    }
+
     /// The keys of the ntor circuit handshakes.
     pub fn ntor_keys(&self) -> &RelayNtorKeys {
         &self.ntor
     }
 }
 
-/// Makes the keys below the two identities and certifies them.
+/// Makes the keys of links and certifies them.
 fn certify(
-    rsa_identity: &RelayIdentityRsaKeypair,
-    ed_identity: &RelayIdentityKeypair,
+    signers: &Signers,
+    ed_identity: Ed25519Identity,
+    expiry: SystemTime,
 ) -> Result<RelayChannelAuthMaterial, KeyError> {
+    let Signers { rsa, signing, signing_cert } = signers;
     let rng = &mut CautiousRng;
     let now = SystemTime::now();
-    let expiry = now + CERT_LIFETIME;
     let issuer = random_hostname(".com");
 
-    let signing = RelaySigningKeypair::generate(rng)?;
     let link = RelayLinkSigningKeypair::generate(rng)?;
     let tls = TlsKeyAndCert::create(rng, now, &issuer, &random_hostname(".net"))?;
 
-    let signing_cert = gen_signing_cert(ed_identity, &signing, expiry)?;
-    let tls_cert = gen_tls_cert(&signing, *tls.link_cert_sha256(), expiry)?;
-    let link_cert = gen_link_cert(&signing, &link, expiry)?;
-    let rsa_keypair = rsa_identity.keypair();
+    let tls_cert = gen_tls_cert(signing, *tls.link_cert_sha256(), expiry)?;
+    let link_cert = gen_link_cert(signing, &link, expiry)?;
+    let rsa_keypair = rsa.keypair();
     let rsa_cert = create_legacy_rsa_id_cert(rng, now, &issuer, rsa_keypair)?;
-    let cross_cert =
-        EncodedRsaCrosscert::encode_and_sign(rsa_keypair, &ed_identity.to_ed25519_id(), expiry)?;
+    let cross_cert = EncodedRsaCrosscert::encode_and_sign(rsa_keypair, &ed_identity, expiry)?;
 
     Ok(RelayChannelAuthMaterial::new(
-        &rsa_identity.public().into(),
-        ed_identity.to_ed25519_id(),
+        &rsa.public().into(),
+        ed_identity,
         link,
-        signing_cert.to_encodable_cert(),
+        signing_cert.clone(),
         tls_cert,
         link_cert.to_encodable_cert(),
         rsa_cert,

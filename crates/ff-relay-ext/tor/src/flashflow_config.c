@@ -59,6 +59,8 @@ static void
 list_options(const flashflow_options_t *options, flashflow_option_list_t *list)
 {
   memset(list, 0, sizeof(*list));
+  /* The bounds of others hang on it. */
+  add_option(list, "TestingTorNetwork", options->___FFTestingNetwork ? "1" : NULL);
   add_option(list, "FFMeasurementsAllowed", options->FFMeasurementsAllowed);
   add_option(list, "FFMeasurementPeriod", options->FFMeasurementPeriod);
   add_option(list, "FFBackgroundTrafficPercent",

@@ -11,6 +11,7 @@
 
 use std::fmt::Write;
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -78,7 +79,8 @@ impl Network {
         }
         for number in 0..plan.clients {
             let name = format!("client{number}");
-            self.nodes.push(new_node(plan, self.dir.path(), name, Role::Client, None)?);
+            let (dir, address) = (self.dir.path(), Ipv4Addr::LOCALHOST);
+            self.nodes.push(new_node(plan, dir, name, Role::Client, None, address)?);
             let lines = torrc::client(self.nodes[self.nodes.len() - 1].socks_addr());
             self.configure_last(lines + &joined(&plan.client_torrc), &common)?;
         }
@@ -94,7 +96,8 @@ impl Network {
     ) -> Result<()> {
         let role = if relay.exit { Role::Exit } else { Role::Middle };
         let name = relay.nickname.clone();
-        let node = new_node(plan, self.dir.path(), name, role, relay.tor.as_deref())?;
+        let address = relay.address.unwrap_or(Ipv4Addr::LOCALHOST);
+        let node = new_node(plan, self.dir.path(), name, role, relay.tor.as_deref(), address)?;
         let lines = torrc::relay(node.or_addr(), relay.exit, relay.bandwidth_rate);
         self.nodes.push(node);
         self.configure_last(lines + &joined(&relay.torrc), common)
@@ -103,7 +106,7 @@ impl Network {
     /// Writes the torrc of the node that was added last.
     fn configure_last(&self, lines: String, common: &Common) -> Result<()> {
         let Some(node) = self.nodes.last() else { return Ok(()) };
-        let text = torrc::common(node.name(), node.data_dir(), common) + &lines;
+        let text = torrc::common(node.name(), node.ip(), node.data_dir(), common) + &lines;
         let written = fs::write(node.torrc(), text + &joined(&common.extra))
             // A node that has to ask for these may do so 10 s after it got the consensus.
             .and_then(|()| fs::write(node.data_dir().join("cached-certs"), &common.certificates));
@@ -204,7 +207,8 @@ const CONSENSUS_TIMEOUT: Duration = Duration::from_secs(120);
 /// half a second.
 fn make_authorities(plan: &NetworkBuilder, dir: &Path) -> Result<Vec<(Node, AuthorityKeys)>> {
     let make = |number: usize| {
-        let node = new_node(plan, dir, format!("auth{number}"), Role::Authority, None)?;
+        let (name, address) = (format!("auth{number}"), Ipv4Addr::LOCALHOST);
+        let node = new_node(plan, dir, name, Role::Authority, None, address)?;
         let dir_addr = node.dir_addr().expect("an authority has a DirPort");
         let keys = AuthorityKeys::make(&plan.tor, node.data_dir(), node.or_addr(), dir_addr)?;
         Ok((node, keys))
@@ -223,26 +227,31 @@ fn new_node(
     name: String,
     role: Role,
     tor: Option<&Path>,
+    address: Ipv4Addr,
 ) -> Result<Node> {
     let dir = network.join(&name);
     private_dir(&dir)?;
     let dir_port = if role == Role::Authority { Some(Port::reserve()?) } else { None };
     let core = plan.core_for(&name);
     let tor = tor.unwrap_or(&plan.tor).to_owned();
-    Ok(Node::new(NodeParts { name, role, tor, dir, port: Port::reserve()?, dir_port, core }))
+    let port = Port::reserve_at(address)?;
+    Ok(Node::new(NodeParts { name, role, tor, dir, port, dir_port, core }))
 }
 
 /// The lines of the authority that was added last.
 fn authority_lines(plan: &NetworkBuilder, nodes: &[Node]) -> String {
-    let node = &nodes[nodes.len() - 1];
+    let number = nodes.len() - 1;
+    let node = &nodes[number];
+    let its_own = plan.lines_of_authority.iter().filter(|(of, _)| *of == number);
     let dir_addr = node.dir_addr().expect("an authority has a DirPort");
     torrc::authority(node.or_addr(), dir_addr, plan.interval_secs(), &plan.params)
         + &joined(&plan.authority_torrc)
+        + &joined(its_own.map(|(_, line)| line))
 }
 
 /// Lines as text.
-fn joined(lines: &[String]) -> String {
-    lines.iter().map(|line| format!("{line}\n")).collect()
+fn joined<'a>(lines: impl IntoIterator<Item = &'a String>) -> String {
+    lines.into_iter().map(|line| format!("{line}\n")).collect()
 }
 
 /// Whether a consensus has this node in it as clients need it.

@@ -1,6 +1,7 @@
 //! The coordinator with a clock, a network and outcomes that are made up.
 
 mod exchange;
+mod year;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -50,15 +51,17 @@ impl TeamMeasurer for Nobody {
     }
 }
 
+/// A time as documents have it.
+fn stamp(unix_secs: u64) -> String {
+    let time = time::OffsetDateTime::from_unix_timestamp(i64::try_from(unix_secs).expect("soon"));
+    let time = time.expect("a time");
+    let (date, (hour, minute, second)) = (time.date(), time.to_hms());
+    let (year, month, day) = (date.year(), u8::from(date.month()), date.day());
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
+}
+
 /// A consensus that became valid then, of these relays with these weights.
 fn view(valid_after: u64, relays: &[(u8, Option<u32>)]) -> Arc<View> {
-    let stamp = |secs: u64| {
-        let time = time::OffsetDateTime::from_unix_timestamp(i64::try_from(secs).expect("soon"));
-        let time = time.expect("a time");
-        let (date, (hour, minute, second)) = (time.date(), time.to_hms());
-        let (year, month, day) = (date.year(), u8::from(date.month()), date.day());
-        format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
-    };
     let mut text = format!(
         "network-status-version 3\nvote-status consensus\nvalid-after {}\n\
          shared-rand-current-value 9 D6JVuHg2/A/55Us978mpE3ReEDRI4kgSAc4sTg2tDOU=\n",

@@ -1,8 +1,13 @@
-//! How long pages take with ten thousand relays and a year of results.
+//! How long pages and `explain` take with ten thousand relays and a year of results.
 
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+use base64ct::{Base64Unpadded, Encoding};
 use rusqlite::Connection;
 
 use super::http::get;
@@ -21,6 +26,10 @@ const DAYS: u32 = 365;
 const SAMPLES_DAYS: u32 = 30;
 /// What a page may take.
 const MOST: Duration = Duration::from_millis(50);
+/// What the command `explain` may take, from its start to its end.
+const MOST_TO_EXPLAIN: Duration = Duration::from_millis(100);
+/// The lines of a descriptor that nobody reads here: one has two kilobytes and more.
+const FILLER: &str = "opt a-line-as-long-as-those-of-keys-and-certificates-in-real-descriptors\n";
 
 /// Fills a store: today properly for 200 relays, all else by copies of these.
 fn fill(path: &Path) {
@@ -95,6 +104,70 @@ fn columns(db: &Connection) -> String {
         .replace("attempts.", "")
 }
 
+/// Writes a coordinator's config and the network's documents around the store.
+fn write_config(dir: &Path) {
+    let mut consensus = String::from(
+        "network-status-version 3\nvote-status consensus\nvalid-after 2026-11-22 12:00:00\n",
+    );
+    let mut descriptors = String::new();
+    let mut relays: Vec<_> = (0..RELAYS).map(|relay| (fingerprint(relay), relay)).collect();
+    relays.sort_unstable();
+    for (name, relay) in relays {
+        let (base64, hex) = (Base64Unpadded::encode_string(&name), hex::encode_upper(name));
+        let ip = std::net::Ipv4Addr::from(0x0b00_0000 + relay);
+        write!(
+            consensus,
+            "r relay{relay} {base64} {base64} 2026-11-22 12:00:00 {ip} 9001 0\nw Bandwidth=100\n"
+        )
+        .expect("text grows");
+        write!(
+            descriptors,
+            "router relay{relay} {ip} 9001 0 0\nfingerprint {hex}\nbandwidth 2000000 2000000 1\n\
+             {}router-signature\n-----BEGIN SIGNATURE-----\nAAAA\n-----END SIGNATURE-----\n",
+            FILLER.repeat(30)
+        )
+        .expect("text grows");
+    }
+    let config = "key = 'key'\nstate_dir = '.'\npublish_dir = 'v3bw'\n\
+         [network]\nconsensus = 'consensus'\ndescriptors = ['descriptors']\n[period]\nsecret = 'secret'\n\
+         [[measurer]]\nname = 'm1'\naddress = '127.0.0.1:9'\n\
+         identity = 'AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA'\ncapacity = '1Gbit'\n";
+    for (name, text) in [
+        ("consensus", consensus + "directory-footer\n"),
+        ("descriptors", descriptors),
+        ("key", Base64Unpadded::encode_string(&[5; 32])),
+        ("secret", "6".repeat(32)),
+        ("bwauth.toml", config.to_owned()),
+    ] {
+        fs::write(dir.join(name), text).expect("written");
+    }
+    for private in ["key", "secret"] {
+        let mode = fs::Permissions::from_mode(0o600);
+        fs::set_permissions(dir.join(private), mode).expect("set");
+    }
+}
+
+/// The median time of the command `explain` in this directory, which must have been built with the tests.
+fn time_to_explain(dir: &Path, relay: &str) -> Duration {
+    let test = std::env::current_exe().expect("this test's own path");
+    let built = test.parent().and_then(Path::parent).expect("the folder of what was built");
+    let program = built.join("ff-bwauth");
+    assert!(program.exists(), "{} is not built: cargo build --workspace", program.display());
+    let run = |_| {
+        let began = Instant::now();
+        let mut command = Command::new(&program);
+        command.args(["explain", relay, "--config"]).arg(dir.join("bwauth.toml"));
+        let output = command.output().expect("it runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        began.elapsed()
+    };
+    let mut times: Vec<_> = (0..9).map(run).collect();
+    println!("the command explain: first {:.1?}", times[0]);
+    times.sort_unstable();
+    println!("the command explain: median {:.1?}, greatest {:.1?}", times[4], times[8]);
+    times[4]
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "fills 1.3 GB; run it when a page or a query has changed"]
 async fn every_page_answers_in_time_with_a_year_of_ten_thousand_relays() {
@@ -105,6 +178,7 @@ async fn every_page_answers_in_time_with_a_year_of_ten_thousand_relays() {
     let bytes = std::fs::metadata(&path).expect("a file").len();
     println!("filled in {:?}: {} MB", began.elapsed(), bytes / 1_000_000);
     let network = publication(RELAYS);
+    let root = dir.path().to_owned();
     let served =
         Served::over(dir, &path, status(RELAYS), network.clone(), Deadlines::default()).await;
     let relay = format!("/relay/{}", hex::encode_upper(fingerprint(4321)));
@@ -161,5 +235,8 @@ async fn every_page_answers_in_time_with_a_year_of_ten_thousand_relays() {
         Explanation::of(&reader, &network, &PublishRules::default(), None, &fingerprint(4321));
     let text = explained.expect("explained").to_string();
     println!("explain: {:.1?}\n{}", began.elapsed(), text.lines().last().unwrap_or_default());
+    write_config(&root);
+    let command = time_to_explain(&root, &hex::encode_upper(fingerprint(4321)));
+    assert!(command < MOST_TO_EXPLAIN, "explain took {command:?}");
     assert!(late.is_empty(), "{late:?} took longer than {MOST:?}");
 }
