@@ -83,8 +83,7 @@ impl RelayKeys {
         let rsa = rsa::PublicKey::from(signers.rsa.public()).to_der();
         // Nobody makes TAP handshakes any more, but authorities want a key for them (tor 0.4.9).
         let tap = rsa::KeyPair::generate(&mut CautiousRng).map_err(|_| DescriptorError::Sign)?;
-        let identities =
-            [self.rsa_identity().as_bytes(), &self.ed_identity().as_bytes()[..]].concat();
+        let identities = [self.rsa_identity().as_bytes(), self.ed_identity().as_bytes()].concat();
         let tap_cert = tap.sign(&identities).map_err(|_| DescriptorError::Sign)?;
         Ok(format!(
             "router {nickname} {} {} 0 0\nidentity-ed25519\n{}master-key-ed25519 {}\n\
