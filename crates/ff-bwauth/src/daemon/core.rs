@@ -230,27 +230,31 @@ impl Core {
         if !interrupted.is_empty() {
             core.tell(now, format!("{} measurements were interrupted", interrupted.len()));
         }
-        core.resume(now)?;
+        core.resume(core.common.number(now), now)?;
         Ok(core)
     }
 
-    /// Takes up the period that the store has begun, if it is still going on.
-    fn resume(&mut self, now: u64) -> Result<(), StoreError> {
-        let number = self.common.number(now);
+    /// Takes up this period if the store has begun it; returns whether it has.
+    fn resume(&mut self, number: u64, now: u64) -> Result<bool, StoreError> {
         let mut events = self.store.events(number)?.into_iter();
-        let Some(begin) = events.next() else { return Ok(()) };
+        let Some(begin) = events.next() else { return Ok(false) };
         let read = |text: String| serde_json::from_str::<Event>(&text).ok();
         match serde_json::from_str::<Beginning>(&begin) {
             Ok(begin) => {
                 let events = events.filter_map(read).collect();
                 let mut course = Course::new(&self.common, number, begin, events);
+                // It may have died before the plan was stored; then nothing else has happened.
+                self.store_plan(&course, now)?;
                 // What was due meanwhile was not carried out; the slot that is running may still be.
                 course.next_slot = course.slot_at(now);
                 self.course = Some(course);
             }
-            Err(error) => self.tell(now, format!("the period's beginning cannot be read: {error}")),
+            Err(error) => {
+                self.course = None;
+                self.tell(now, format!("the period's beginning cannot be read: {error}"));
+            }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Takes an action and says what is to be done. `now` is in seconds since 1970.
@@ -325,11 +329,22 @@ impl Core {
     /// Begins the period if there is a new one, and its slots.
     fn keep_course(&mut self, now: u64, effects: &mut Vec<Effect>) -> Result<(), StoreError> {
         let number = self.common.number(now);
-        if self.course.as_ref().is_none_or(|course| course.number != number) {
-            // A clock that was set back does not begin an old period again.
-            if self.course.as_ref().is_some_and(|course| course.number > number) {
+        let last = self.course.as_ref().map(|course| course.number);
+        if last == Some(number) {
+            return self.begin_slots(now, effects);
+        }
+        // A clock that was set back, or that went ahead for a while, finds the period as it left it, and
+        // begins none in which nobody knows what has happened.
+        if last > Some(number) {
+            let is_known = self.resume(number, now)?;
+            if !is_known && number <= self.common.number(self.started) {
                 return Ok(());
             }
+            if !is_known {
+                self.course = None;
+            }
+        }
+        if self.course.as_ref().is_none_or(|course| course.number != number) {
             self.begin_period(number, now)?;
         }
         self.begin_slots(now, effects)
@@ -340,12 +355,34 @@ impl Core {
         if let Some(last) = &self.course {
             self.store.finish_period(last.number, now)?;
         }
+        // It was begun when the clock was there before.
+        if self.resume(number, now)? {
+            return Ok(());
+        }
         let Some(view) = self.common.choose(&self.views, number) else { return Ok(()) };
         let begin = Course::beginning(&self.common, number, view);
         let text = serde_json::to_string(&begin).unwrap_or_default();
         let mut course = Course::new(&self.common, number, begin, Vec::new());
+        // The plan follows from it, and not the other way round.
+        self.store.add_event(number, &text)?;
+        self.store_plan(&course, now)?;
+        course.next_slot = course.slot_at(now);
+        tracing::info!(
+            period = number,
+            relays = course.timetable.relays().len(),
+            "a period begins"
+        );
+        self.course = Some(course);
+        Ok(())
+    }
+
+    /// Stores the plan that a period begins with, unless it is there.
+    fn store_plan(&mut self, course: &Course, now: u64) -> Result<(), StoreError> {
+        if self.store.period(course.number)?.is_some() {
+            return Ok(());
+        }
         let period = Period {
-            number,
+            number: course.number,
             start_unix_secs: course.start,
             length_secs: self.common.length_secs,
             slot_secs: self.common.slot_secs,
@@ -355,16 +392,7 @@ impl Core {
             planned_unix_secs: now,
             finished_unix_secs: None,
         };
-        self.store.set_plan(&period, &course.rows())?;
-        self.store.add_event(number, &text)?;
-        course.next_slot = course.slot_at(now);
-        tracing::info!(
-            period = number,
-            relays = course.timetable.relays().len(),
-            "a period begins"
-        );
-        self.course = Some(course);
-        Ok(())
+        self.store.set_plan(&period, &course.rows())
     }
 
     /// Takes the network's documents over.

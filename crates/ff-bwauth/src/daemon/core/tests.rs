@@ -335,6 +335,70 @@ fn a_clock_that_goes_back_begins_nothing_again() {
 }
 
 #[test]
+fn a_clock_that_jumps_and_comes_back_stops_nothing_and_costs_nobody_a_grant_too_many() {
+    let length = u64::from(LENGTH_SECS);
+    for (jump, phase) in
+        [(3600, 0), (3600, 503), (86_400, 7), (-3600, 503), (-86_400, 999), (900, 950)]
+    {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut core = coordinator(1, dir.path(), START - 100);
+        core.apply(Action::Documents(Ok(view(START - 100, &network(30)))), START - 100);
+        let mut life = Life::at(START);
+        // What relays have granted by clocks that do not jump, and when.
+        let mut granted = BTreeMap::<Fingerprint, Vec<u64>>::new();
+        let live = |core: &mut Core,
+                    life: &mut Life,
+                    end,
+                    ahead: i64,
+                    granted: &mut BTreeMap<Fingerprint, Vec<u64>>| {
+            life.until(core, end, |job, now| {
+                let truly = now.saturating_add_signed(-ahead);
+                let all = granted.entry(job.fingerprint).or_default();
+                all.push(truly);
+                let recent = all.iter().filter(|at| truly - **at < length).count();
+                assert!(recent <= 2, "jump {jump} at {phase}: {all:?}");
+                Some(outcome(job, TRUTH, now))
+            });
+        };
+        live(&mut core, &mut life, START + length + phase, 0, &mut granted);
+        life.now = life.now.saturating_add_signed(jump);
+        let back = life.now + 30;
+        live(&mut core, &mut life, back, jump, &mut granted);
+        life.now = life.now.saturating_add_signed(-jump);
+        let since = life.now;
+        core.apply(Action::Documents(Ok(view(since - 100, &network(30)))), since);
+        live(&mut core, &mut life, since + 3 * length, 0, &mut granted);
+        let again = life.asked.iter().filter(|(_, at)| (since..since + 3 * length).contains(at));
+        let again: std::collections::BTreeSet<_> = again.map(|(relay, _)| *relay).collect();
+        assert_eq!(again.len(), 30, "jump {jump} at {phase}: all are measured behind it");
+    }
+}
+
+#[test]
+fn a_coordinator_killed_between_a_periods_beginning_and_its_plan_makes_the_same_plan() {
+    let planned = |dies: bool| {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut core = coordinator(1, dir.path(), START - 100);
+        let view = view(START - 100, &network(10));
+        core.apply(Action::Documents(Ok(view.clone())), START - 100);
+        let number = core.common.number(START);
+        if dies {
+            let begin = Course::beginning(&core.common, number, &view);
+            let text = serde_json::to_string(&begin).expect("JSON");
+            core.store.add_event(number, &text).expect("stored");
+            drop(core);
+            core = coordinator(1, dir.path(), START);
+            core.apply(Action::Documents(Ok(view)), START);
+        }
+        core.apply(Action::Tick, START);
+        let rows = core.store.planned(number).expect("a plan");
+        rows.into_iter().map(|row| (row.what.fingerprint, row.what.slot)).collect::<Vec<_>>()
+    };
+    assert_eq!(planned(true), planned(false));
+    assert_eq!(planned(false).len(), 10);
+}
+
+#[test]
 fn relays_that_come_are_measured_and_relays_that_go_are_not() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut core = coordinator(1, dir.path(), START - 100);
