@@ -13,17 +13,19 @@
 //! Limit: nothing is rotated. The certificates last [`CERT_LIFETIME`], and a relay that runs
 //! longer is no longer believed by its peers.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use rand::RngExt as _;
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _, TryCryptoRng, TryRng};
 use tor_cert::rsa::EncodedRsaCrosscert;
 use tor_cert::x509::{TlsKeyAndCert, X509CertError, create_legacy_rsa_id_cert};
 use tor_cert::{CertEncodeError, EncodedEd25519Cert};
-use tor_key_forge::{Keygen as _, ToEncodableCert as _};
+use tor_key_forge::{Keygen as _, KeygenRng, ToEncodableCert as _};
 use tor_llcrypto::pk::ed25519::Ed25519Identity;
 use tor_llcrypto::pk::rsa::RsaIdentity;
-use tor_llcrypto::rng::CautiousRng;
+use tor_llcrypto::rng::{CautiousRng, EntropicRng};
 use tor_proto::RelayChannelAuthMaterial;
 use tor_relay_crypto::pk::{
     RelayIdentityKeypair, RelayIdentityRsaKeypair, RelayLinkSigningKeypair, RelayNtorKeypair,
@@ -82,7 +84,17 @@ pub(super) struct Signers {
 impl RelayKeys {
     /// Makes a new relay identity; takes some tenths of a second, mostly for the RSA keys.
     pub fn generate() -> Result<Self, KeyError> {
-        let rng = &mut CautiousRng;
+        Self::generate_by(&mut CautiousRng)
+    }
+
+    /// Makes the relay identity that belongs to a seed, so that a relay under test is the same one when it is
+    /// started again. Whoever knows the seed has its keys.
+    pub fn from_seed(seed: [u8; 32]) -> Result<Self, KeyError> {
+        Self::generate_by(&mut Seeded(StdRng::from_seed(seed)))
+    }
+
+    /// Makes the identities with these random numbers.
+    fn generate_by(rng: &mut impl KeygenRng) -> Result<Self, KeyError> {
         let rsa_identity = RelayIdentityRsaKeypair::generate(rng)?;
         let ed_identity = RelayIdentityKeypair::generate(rng)?;
         let ntor = RelayNtorKeypair::generate(rng)?;
@@ -124,6 +136,29 @@ impl RelayKeys {
         &self.ntor
     }
 }
+
+/// Random numbers that follow from a seed, for identities that must be the same again.
+struct Seeded(StdRng);
+
+impl TryRng for Seeded {
+    type Error = Infallible;
+
+    fn try_next_u32(&mut self) -> Result<u32, Infallible> {
+        self.0.try_next_u32()
+    }
+
+    fn try_next_u64(&mut self) -> Result<u64, Infallible> {
+        self.0.try_next_u64()
+    }
+
+    fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), Infallible> {
+        self.0.try_fill_bytes(bytes)
+    }
+}
+
+impl TryCryptoRng for Seeded {}
+
+impl EntropicRng for Seeded {}
 
 /// Makes the keys of links and certifies them.
 fn certify(
@@ -182,6 +217,16 @@ mod tests {
             assert!((8..=20).contains(&middle.len()), "{name}");
             assert!(middle.bytes().all(|byte| HOSTNAME_CHARS.contains(&byte)), "{name}");
         }
+    }
+
+    #[test]
+    fn a_seed_has_one_identity() {
+        let of = |seed| RelayKeys::from_seed([seed; 32]).expect("keys");
+        let (first, again, other) = (of(1), of(1), of(2));
+        assert_eq!(first.ed_identity(), again.ed_identity());
+        assert_eq!(first.rsa_identity(), again.rsa_identity());
+        assert_ne!(first.ed_identity(), other.ed_identity());
+        assert_ne!(first.rsa_identity(), other.rsa_identity());
     }
 
     #[test]

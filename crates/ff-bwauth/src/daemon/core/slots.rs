@@ -6,8 +6,8 @@ use super::{Core, Effect, MAX_DISPUTES};
 use crate::daemon::plan::{Job, links, shares, stored};
 use crate::daemon::running::Running;
 use crate::outcome::{Method, TargetInfo};
-use crate::period::Fingerprint;
 use crate::period::timetable::Task;
+use crate::period::{Fingerprint, GRANTS};
 use crate::store::{Begin, Planned, StoreError};
 
 impl Core {
@@ -89,6 +89,14 @@ impl Core {
                 return Ok(None);
             }
         };
+        // A relay counts its grants in the time that has passed, and not by our periods.
+        let window = self.common.length_secs + self.common.slot_secs;
+        let used = self.store.grants_used(&fingerprint, now.saturating_sub(window.into()))?;
+        if used >= u64::from(GRANTS) {
+            self.store
+                .leave_out(row.id, "the relay has granted all that it does within a period")?;
+            return Ok(None);
+        }
         if let Some(name) = self.left_out(parts) {
             let reason = format!("{MAX_DISPUTES} relays or more dispute the measurer {name}");
             self.store.leave_out(row.id, &reason)?;

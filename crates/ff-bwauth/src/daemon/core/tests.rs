@@ -566,6 +566,46 @@ fn a_clock_that_was_far_ahead_costs_nothing_but_that_time() {
 }
 
 #[test]
+fn a_clock_that_jumps_and_comes_back_stops_nothing_and_costs_nobody_a_grant_too_many() {
+    let length = u64::from(LENGTH_SECS);
+    for (jump, phase) in
+        [(3600, 0), (3600, 503), (86_400, 7), (-3600, 503), (-86_400, 999), (900, 950)]
+    {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut core = coordinator(1, dir.path(), START - 100);
+        core.apply(Action::Documents(Ok(view(START - 100, &network(30)))), START - 100);
+        let mut life = Life::at(START);
+        // What relays have granted by clocks that do not jump, and when.
+        let mut granted = BTreeMap::<Fingerprint, Vec<u64>>::new();
+        let live = |core: &mut Core,
+                    life: &mut Life,
+                    end,
+                    ahead: i64,
+                    granted: &mut BTreeMap<Fingerprint, Vec<u64>>| {
+            life.until(core, end, |job, now| {
+                let truly = now.saturating_add_signed(-ahead);
+                let all = granted.entry(job.fingerprint).or_default();
+                all.push(truly);
+                let recent = all.iter().filter(|at| truly - **at < length).count();
+                assert!(recent <= 2, "jump {jump} at {phase}: {all:?}");
+                Some(outcome(job, TRUTH, now))
+            });
+        };
+        live(&mut core, &mut life, START + length + phase, 0, &mut granted);
+        life.now = life.now.saturating_add_signed(jump);
+        let back = life.now + 30;
+        live(&mut core, &mut life, back, jump, &mut granted);
+        life.now = life.now.saturating_add_signed(-jump);
+        let since = life.now;
+        core.apply(Action::Documents(Ok(view(since - 100, &network(30)))), since);
+        live(&mut core, &mut life, since + 3 * length, 0, &mut granted);
+        let again = life.asked.iter().filter(|(_, at)| (since..since + 3 * length).contains(at));
+        let again: std::collections::BTreeSet<_> = again.map(|(relay, _)| *relay).collect();
+        assert_eq!(again.len(), 30, "jump {jump} at {phase}: all are measured behind it");
+    }
+}
+
+#[test]
 fn a_period_whose_beginning_cannot_be_read_goes_on() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut core = coordinator(1, dir.path(), START - 100);

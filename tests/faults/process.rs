@@ -1,0 +1,72 @@
+//! Processes that can be killed, stopped and started again.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+/// A program of this workspace, which was built with the tests.
+pub(crate) fn program(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("this test's own path");
+    let dir = test.parent().and_then(Path::parent).expect("the folder of what was built");
+    let path = dir.join(name);
+    assert!(path.exists(), "{} is not built: cargo build --workspace", path.display());
+    path
+}
+
+/// Runs a command that ends by itself; what it prints.
+pub(crate) fn finish(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{command:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// A process and how it is made; it ends with this.
+pub(crate) struct Process {
+    /// What starts it.
+    make: Box<dyn Fn() -> Command>,
+    /// It, if it runs.
+    child: Option<Child>,
+}
+
+impl Process {
+    /// One that is not started.
+    pub(crate) fn new(make: impl Fn() -> Command + 'static) -> Self {
+        Self { make: Box::new(make), child: None }
+    }
+
+    /// Starts it.
+    pub(crate) fn start(&mut self) -> &mut Child {
+        assert!(self.child.is_none(), "it runs already");
+        let child = (self.make)().spawn().expect("the program runs");
+        self.child.insert(child)
+    }
+
+    /// Kills it, as `kill -9` does.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // It may have ended already.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Sends it a signal, by its name without SIG.
+    pub(crate) fn signal(&self, name: &str) {
+        let child = self.child.as_ref().expect("it runs");
+        let line = format!("kill -{name} {}", child.id());
+        finish(Command::new("sh").args(["-c", &line]));
+    }
+
+    /// Fails if it has ended by itself.
+    pub(crate) fn assert_running(&mut self, who: &str) {
+        let child = self.child.as_mut().expect("it was started");
+        let ended = child.try_wait().expect("its state");
+        assert!(ended.is_none(), "{who} has ended by itself: {ended:?}");
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

@@ -1,0 +1,281 @@
+//! All that runs: a coordinator, its measurers, targets, and what lies between them.
+//!
+//! ```text
+//!   coordinator ──▶ proxy ──▶ measurer ──▶ proxy ──▶ target
+//!        └──────────────────────────────────▲
+//! ```
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Duration;
+
+use ff_measurer::{key, measurer_id};
+use ff_proto::ids::Ed25519Id;
+use tempfile::TempDir;
+
+use crate::disk::Disk;
+use crate::documents::Documents;
+use crate::process::{Process, finish, program};
+use crate::proxy::Proxy;
+use crate::target::{self, Heard};
+
+/// How many targets there are.
+pub(crate) const TARGETS: usize = 6;
+/// How many measurers the coordinator has.
+pub(crate) const MEASURERS: usize = 3;
+/// What each is said to carry: less than a target needs, so that two measure it together.
+const CAPACITY: &str = "8Mbit";
+/// The length of a period.
+pub(crate) const PERIOD: Duration = Duration::from_secs(30);
+/// The length of a slot.
+const SLOT_SECS: u64 = 5;
+/// How long a target is measured.
+pub(crate) const MEASUREMENT: Duration = Duration::from_secs(3);
+/// How often there is a bandwidth file.
+const PUBLISH_SECS: u64 = 2;
+
+/// All that runs.
+pub(crate) struct World {
+    /// The coordinator.
+    pub(crate) coordinator: Process,
+    /// Its measurers.
+    pub(crate) measurers: Vec<Process>,
+    /// The targets.
+    pub(crate) targets: Vec<Process>,
+    /// The ways to the measurers.
+    pub(crate) to_measurers: Vec<Proxy>,
+    /// The ways to the targets.
+    pub(crate) to_targets: Vec<Proxy>,
+    /// What targets say.
+    pub(crate) heard: Receiver<Heard>,
+    /// Where they say it.
+    telling: Sender<Heard>,
+    /// Who they are.
+    pub(crate) fingerprints: Vec<[u8; 20]>,
+    /// Where the coordinator's page is.
+    pub(crate) page: SocketAddr,
+    /// The disk with the store, and that with the bandwidth files, if they are disks of their own.
+    pub(crate) disks: Option<[Disk; 2]>,
+    /// Whether consensuses are still to be written.
+    is_over: Arc<AtomicBool>,
+    /// What proxies run on.
+    runtime: tokio::runtime::Runtime,
+    /// Everything's files; the last, because it must be there as long as anything else.
+    dir: TempDir,
+}
+
+/// A port of this address that is free at this moment.
+fn free(ip: Ipv4Addr) -> SocketAddr {
+    let listener = TcpListener::bind((ip, 0)).expect("a port");
+    listener.local_addr().expect("its address")
+}
+
+/// A process whose standard error goes into a file, and whose clock can be set by another one.
+fn logged(name: &str, args: &[&str], config: &Path, dir: &Path, who: &str) -> Command {
+    let mut command = Command::new(program(name));
+    let log = File::options().create(true).append(true).open(dir.join(format!("{who}.log")));
+    command.args(args).arg("--config").arg(config).stderr(log.expect("a log"));
+    if has_clocks() {
+        command.env("LD_PRELOAD", faketime()).env("FAKETIME_NO_CACHE", "1");
+        command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env("NO_FAKE_STAT", "1");
+        command.env("FAKETIME_TIMESTAMP_FILE", dir.join(format!("{who}.clock")));
+    }
+    command
+}
+
+/// The library that gives a process a clock of its own.
+fn faketime() -> PathBuf {
+    let arch = std::env::consts::ARCH;
+    format!("/usr/lib/{arch}-linux-gnu/faketime/libfaketime.so.1").into()
+}
+
+/// Whether the clocks of processes can be set.
+pub(crate) fn has_clocks() -> bool {
+    faketime().exists()
+}
+
+impl World {
+    /// Starts everything. With `has_disks`, the coordinator's files are on small disks of their own.
+    pub(crate) fn start(has_disks: bool) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path();
+        let disks = has_disks.then(|| ["state", "v3bw"].map(|name| Disk::mount(&path.join(name))));
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(1).enable_all().build().expect("a runtime");
+        finish(
+            Command::new(program("ff-bwauth"))
+                .arg("init")
+                .arg("--dir")
+                .arg(path)
+                .arg("--state-dir")
+                .arg(path),
+        );
+        let own = key::load(&path.join("coordinator.key")).expect("its key");
+        let coordinator = measurer_id(&own);
+        let (telling, heard) = mpsc::channel();
+        let mut world = Self {
+            coordinator: Process::new(coordinator_command(path)),
+            measurers: Vec::new(),
+            targets: Vec::new(),
+            to_measurers: Vec::new(),
+            to_targets: Vec::new(),
+            heard,
+            telling,
+            fingerprints: Vec::new(),
+            page: free(Ipv4Addr::LOCALHOST),
+            disks,
+            is_over: Arc::default(),
+            runtime,
+            dir,
+        };
+        world.set_clock("coordinator", 0);
+        world.start_targets(&coordinator);
+        let lines = world.start_measurers(&coordinator);
+        world.configure(&lines);
+        world.start_coordinator();
+        world
+    }
+
+    /// Starts targets, and what writes their documents.
+    fn start_targets(&mut self, coordinator: &Ed25519Id) {
+        let mut described = Vec::new();
+        for number in 0..TARGETS {
+            let last = u8::try_from(number + 1).expect("a small number");
+            let listen = free(Ipv4Addr::new(127, 0, 3, last));
+            let seen = SocketAddr::from(([127, 0, 2, last], 0));
+            let proxy = self.runtime.block_on(Proxy::start(seen, listen));
+            let identity = target::identity(number);
+            self.fingerprints.push(identity.fingerprint);
+            described.push((identity, proxy.addr));
+            self.to_targets.push(proxy);
+            let (memory, coordinator) = (self.path(&format!("t{number}.grants")), *coordinator);
+            self.targets.push(Process::new(move || {
+                let mut command = target::command(number, listen, &memory, &coordinator, PERIOD);
+                command.stdout(Stdio::piped());
+                command
+            }));
+            self.start_target(number);
+        }
+        let documents = Documents::new(self.dir.path(), &described);
+        documents.write();
+        let is_over = self.is_over.clone();
+        std::thread::spawn(move || {
+            while !is_over.load(Ordering::Relaxed) {
+                documents.write();
+                std::thread::sleep(Duration::from_secs(1));
+            }
+        });
+    }
+
+    /// Starts a target.
+    pub(crate) fn start_target(&mut self, number: usize) {
+        let stdout = self.targets[number].start().stdout.take().expect("its standard output");
+        target::listen(number, stdout, self.telling.clone());
+    }
+
+    /// Starts measurers; returns the lines that the coordinator's config needs.
+    fn start_measurers(&mut self, coordinator: &Ed25519Id) -> String {
+        let mut all = String::new();
+        let identity = key::identity_text(coordinator);
+        for number in 0..MEASURERS {
+            let (who, listen) = (format!("m{number}"), free(Ipv4Addr::LOCALHOST));
+            let dir = self.path(&who);
+            let mut init = Command::new(program("ff-measurer"));
+            init.args(["init", "--listen", &listen.to_string(), "--dir"]).arg(&dir);
+            let lines = finish(&mut init);
+            let config = dir.join("measurer.toml");
+            let text = fs::read_to_string(&config).expect("its config");
+            let text = text.replace("private_targets = false", "private_targets = true");
+            let text =
+                format!("{text}\n[[coordinator]]\nname = \"c\"\nidentity = \"{identity}\"\n");
+            fs::write(&config, text).expect("written");
+            let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+            let proxy = self.runtime.block_on(Proxy::start(any, listen));
+            let lines = lines.replace("NAME", &who).replace("1Gbit", CAPACITY);
+            all.push_str(&lines.replace(&listen.to_string(), &proxy.addr.to_string()));
+            self.to_measurers.push(proxy);
+            self.set_clock(&who, 0);
+            let files = self.dir.path().to_owned();
+            let make = move || logged("ff-measurer", &["run"], &config, &files, &who);
+            let mut process = Process::new(make);
+            process.start();
+            self.measurers.push(process);
+        }
+        all
+    }
+
+    /// Writes the coordinator's config.
+    fn configure(&self, measurers: &str) {
+        let (length, measurement) = (PERIOD.as_secs(), MEASUREMENT.as_secs());
+        let text = format!(
+            "key = \"coordinator.key\"\nstate_dir = \"state\"\npublish_dir = \"v3bw\"\n\
+             [watch]\nlisten = \"{}\"\n\
+             [network]\nconsensus = \"consensus\"\ndescriptors = [\"descriptors\"]\n\
+             [period]\nsecret = \"schedule.secret\"\nlength_secs = {length}\n\
+             measure_secs = {measurement}\nslot_secs = {SLOT_SECS}\nconsensus_lead_secs = 5\n\
+             refresh_secs = 2\n\
+             [publish]\nevery_secs = {PUBLISH_SECS}\nmax_total_factor = 1000.0\n\
+             max_relay_factor = 1000.0\n{measurers}",
+            self.page
+        );
+        fs::write(self.path("bwauth.toml"), text).expect("written");
+    }
+
+    /// Starts the coordinator.
+    pub(crate) fn start_coordinator(&mut self) {
+        self.coordinator.start();
+    }
+
+    /// A file of this world.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Sets the clock of a process off by so many seconds.
+    pub(crate) fn set_clock(&self, who: &str, secs: i64) {
+        let (path, new) = (self.path(&format!("{who}.clock")), self.path("clock.new"));
+        fs::write(&new, format!("{secs:+}\n")).expect("a clock");
+        fs::rename(new, path).expect("a clock");
+    }
+
+    /// Fails if anything has ended that nobody killed.
+    pub(crate) fn assert_running(&mut self) {
+        self.coordinator.assert_running("the coordinator");
+        for (number, measurer) in self.measurers.iter_mut().enumerate() {
+            measurer.assert_running(&format!("m{number}"));
+        }
+        for (number, target) in self.targets.iter_mut().enumerate() {
+            target.assert_running(&format!("the target t{number}"));
+        }
+    }
+
+    /// The end of a log.
+    fn tail(&self, who: &str) -> String {
+        let text = fs::read_to_string(self.path(&format!("{who}.log"))).unwrap_or_default();
+        let lines: Vec<_> = text.lines().collect();
+        lines[lines.len().saturating_sub(60)..].join("\n")
+    }
+}
+
+/// What starts the coordinator.
+fn coordinator_command(dir: &Path) -> impl Fn() -> Command + 'static {
+    let dir = dir.to_owned();
+    move || logged("ff-bwauth", &["run"], &dir.join("bwauth.toml"), &dir, "coordinator")
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        if std::thread::panicking() {
+            for who in ["coordinator", "m0", "m1", "m2"] {
+                eprintln!("---- the end of {who}'s log\n{}", self.tail(who));
+            }
+        }
+        self.coordinator.kill();
+    }
+}
