@@ -484,7 +484,9 @@ impl Core {
         let most = u64::from(self.common.length_secs) / SPREAD_PART_OF_PERIOD;
         let known_by_all = view.valid_after + CONSENSUS_SPREAD_SECS.min(most);
         let running = course.slot_at(now).max(course.next_slot);
-        let from_slot = course.slot_at(known_by_all).max(running + 1);
+        // The first slot that begins then or later.
+        let begun = known_by_all + u64::from(self.common.slot_secs).saturating_sub(1);
+        let from_slot = course.slot_at(begun).max(running + 1);
         let here: Vec<Relay> = view.relays();
         let mut events = Vec::new();
         for relay in course.timetable.relays() {
