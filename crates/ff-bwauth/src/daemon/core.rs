@@ -1,33 +1,31 @@
 //! What the coordinator knows and decides.
 
+mod action;
 mod exchange;
+mod finish;
 mod reload;
+mod rows;
 mod slots;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use ff_measurer::service::wire::Capability;
-use ff_proto::aggregate::Verdict;
-use ff_proto::failure::Fault;
 use ff_proto::ids::Ed25519Id;
-use ff_proto::units::BytesPerSec;
 
+pub use self::action::{Action, Effect, Member, Rhythm, Written};
 use self::exchange::Exchanges;
 pub use self::reload::{Settings, Teams};
 use super::course::{Beginning, Common, Course};
-use super::plan::{Job, Means};
+use super::plan::Means;
 use super::running::Running;
 use super::view::View;
 use crate::outcome::Outcome;
+use crate::period::Relay;
 use crate::period::timetable::{Event, Measured};
-use crate::period::{Fingerprint, Relay};
 use crate::publish::v3bw::{NotScheduled, Publication};
 use crate::publish::view::{publication, scheduled};
-use crate::store::{AttemptId, Coverage, Kind, Period, Store, StoreError, ToPlan};
-use crate::team::TeamMeasurer;
-use crate::team::exchange::Found;
-use crate::watch::status::SecondShown;
+use crate::store::{AttemptId, Coverage, Period, Store, StoreError};
 
 /// How many consensuses are remembered, so that a late coordinator begins a period with that of the others.
 const VIEWS: usize = 4;
@@ -47,113 +45,6 @@ const CONSENSUS_SPREAD_SECS: u64 = 300;
 const SPREAD_PART_OF_PERIOD: u64 = 8;
 /// A measurer that so many relays dispute in a period and the one before is not measured with.
 pub const MAX_DISPUTES: usize = 3;
-
-/// What happens.
-pub enum Action {
-    /// Time passes.
-    Tick,
-    /// The network's documents have been fetched, or not.
-    Documents(Result<Arc<View>, String>),
-    /// The measurer with this key has said how it is, or has not.
-    Described(Ed25519Id, Result<Box<Capability>, String>),
-    /// A second of a measurement is over.
-    Second(AttemptId, SecondShown),
-    /// A measurement is over.
-    Finished(AttemptId, Box<Outcome>),
-    /// A bandwidth file has been written, or why not.
-    Published(Result<Written, String>),
-    /// Somebody wants a bandwidth file now.
-    PublishNow,
-    /// The operator has changed the config.
-    Reload(Box<Settings>),
-    /// Somebody wants the measurers measured now.
-    ExchangeNow,
-    /// The measurers have exchanged; what came of it for each.
-    Exchanged(Vec<(Ed25519Id, Found)>),
-    /// The operator ends it.
-    End,
-}
-
-/// A bandwidth file that was written.
-#[derive(Clone, Debug, serde::Serialize)]
-pub struct Written {
-    /// Its file.
-    pub path: String,
-    /// How many relays are in it.
-    pub relays: u64,
-    /// When, in seconds since 1970.
-    pub unix_secs: u64,
-}
-
-/// What is to be done.
-pub enum Effect {
-    /// Fetch the network's documents.
-    Refresh,
-    /// Ask a measurer how it is.
-    Describe(usize),
-    /// Measure a relay.
-    Measure(Box<Job>),
-    /// The team is from now on the one of the last [`Action::Reload`].
-    TakeTeam,
-    /// Have the measurers exchange with each other for so many seconds.
-    Exchange(u16),
-    /// Write a bandwidth file with what is known of the network.
-    Publish(Box<Publication>),
-    /// Stop all measurements; then nothing is left to do.
-    End,
-}
-
-/// A measurer of the team and how it is.
-pub struct Member {
-    /// It.
-    pub measurer: Arc<dyn TeamMeasurer>,
-    /// Where it is.
-    pub address: String,
-    /// What its operator says that it carries.
-    pub stated: BytesPerSec,
-    /// What it said of itself last.
-    pub capability: Option<Box<Capability>>,
-    /// How far its clock is ahead of ours, in milliseconds.
-    pub clock_ahead_millis: i64,
-    /// Why it is not there.
-    pub error: Option<String>,
-    /// Relays that have counted less than it, in this period or the one before, and when each did last, in
-    /// seconds since 1970. One relay is one, however often: it may be the relay that lies.
-    pub disputed_by: HashMap<Fingerprint, u64>,
-    /// What its network was measured to carry.
-    pub measured: Option<crate::store::Measured>,
-    /// Why it was not measured when that was last tried.
-    pub not_measured: Option<String>,
-}
-
-impl Member {
-    /// A measurer of which nothing has been heard yet.
-    #[must_use]
-    pub fn new(measurer: Arc<dyn TeamMeasurer>, address: &str, stated: BytesPerSec) -> Self {
-        Self {
-            measurer,
-            address: address.to_owned(),
-            stated,
-            capability: None,
-            clock_ahead_millis: 0,
-            error: None,
-            disputed_by: HashMap::new(),
-            measured: None,
-            not_measured: None,
-        }
-    }
-}
-
-/// How often what is done.
-#[derive(Clone, Copy, Debug)]
-pub struct Rhythm {
-    /// The network's documents, in seconds.
-    pub refresh_secs: u64,
-    /// The bandwidth file, in seconds.
-    pub publish_secs: u64,
-    /// What the store keeps.
-    pub keep: crate::store::Retention,
-}
 
 /// When something is due next, in seconds since 1970.
 #[derive(Clone, Copy, Debug, Default)]
@@ -533,88 +424,6 @@ impl Core {
         }
     }
 
-    /// Stores what came of a measurement, and has it measured again if that is called for.
-    fn finish(&mut self, attempt: AttemptId, outcome: Box<Outcome>, now: u64) {
-        let Some(running) = self.running.remove(&attempt) else { return };
-        self.finished += 1;
-        if let Err(failure) = &outcome.result {
-            *self.failed.entry(failure.kind.code()).or_default() += 1;
-            tracing::info!(relay = running.nickname, "failed: {}", failure.message);
-        }
-        let key = (running.slot, running.head);
-        if let Some(z) = again(&outcome) {
-            self.again.entry(key).or_default().push((running.fingerprint, z));
-        }
-        self.note_disputes(&outcome, &running.fingerprint, now);
-        self.unsaved.push_back((attempt, outcome));
-        self.save_unsaved(now);
-        let is_last = self.running.values().all(|other| (other.slot, other.head) != key);
-        let relays = if is_last { self.again.remove(&key) } else { None };
-        if let Some(relays) = relays
-            && let Err(error) = self.measure_again(running.period, &relays, now)
-        {
-            self.tell(now, format!("the store fails, so nothing is measured again: {error}"));
-        }
-    }
-
-    /// Notes which measurers say more than the relay.
-    fn note_disputes(&mut self, outcome: &Outcome, relay: &Fingerprint, now: u64) {
-        for dispute in &outcome.disputes {
-            let member = self.team.iter_mut().find(|one| one.measurer.id() == dispute.measurer_id);
-            let Some(member) = member else { continue };
-            member.disputed_by.insert(*relay, outcome.started_unix_secs);
-            let text = format!("{}: {dispute}", member.measurer.name());
-            self.tell(now, text);
-        }
-    }
-
-    /// Stores what could not be stored before, the oldest first.
-    fn save_unsaved(&mut self, now: u64) {
-        while let Some((attempt, outcome)) = self.unsaved.front() {
-            self.coverage = None;
-            match self.store.finish_attempt(*attempt, outcome, now) {
-                // It was finished already, before a store that failed said so.
-                Ok(()) | Err(StoreError::NotBegun(_)) => _ = self.unsaved.pop_front(),
-                Err(error) => {
-                    self.tell(
-                        now,
-                        format!("results cannot be stored and are kept in memory: {error}"),
-                    );
-                    return;
-                }
-            }
-        }
-    }
-
-    /// Has relays that were measured together measured again, if the period has room and they have grants
-    /// left.
-    fn measure_again(
-        &mut self,
-        period: u64,
-        relays: &[Measured],
-        now: u64,
-    ) -> Result<(), StoreError> {
-        let course = self.course.as_mut().filter(|course| course.number == period);
-        let Some(course) = course else { return Ok(()) };
-        let since = now.saturating_sub(u64::from(self.common.length_secs));
-        let mut used = 0;
-        for (relay, _) in relays {
-            used = used.max(self.store.grants_used(relay, since)?);
-        }
-        let event = Event::Retry {
-            team: course.team,
-            measured: relays.to_vec(),
-            now_slot: course.slot_at(now),
-            grants_used: u32::try_from(used).unwrap_or(u32::MAX),
-        };
-        let text = serde_json::to_string(&event).unwrap_or_default();
-        self.store.add_event(course.number, &text)?;
-        let rows = course.take(event);
-        self.coverage = None;
-        self.store.add_to_plan(course.number, &rows)?;
-        Ok(())
-    }
-
     /// What a bandwidth file is made with beside the results; `None` as long as there is no consensus.
     #[must_use]
     pub fn publication(&self, now: u64) -> Option<Publication> {
@@ -651,84 +460,6 @@ impl Core {
 /// for lost, and also if the clock went back.
 fn is_free(since: Option<u64>, now: u64) -> bool {
     since.is_none_or(|since| !(since..since.saturating_add(LOST_SECS)).contains(&now))
-}
-
-/// Whether a relay is to be measured again after this, and what it came to if that was no failure of ours: only
-/// then it needs more (paper §4.2).
-fn again(outcome: &Outcome) -> Option<Option<BytesPerSec>> {
-    let nothing = Some(None);
-    match &outcome.result {
-        Ok(Verdict::NeedsMoreCapacity) => Some(outcome.estimate),
-        Ok(Verdict::MeasurerLimited) => nothing,
-        Ok(_) => None,
-        // What the relay has decided stands; to ask again would give it a second draw.
-        Err(failure) => match failure.kind.fault() {
-            Fault::Coordinator | Fault::Unclear => nothing,
-            Fault::Relay | Fault::Violation => None,
-        },
-    }
-}
-
-impl Course {
-    /// The rows of the plan for our team, as the period begins.
-    fn rows(&self) -> Vec<ToPlan> {
-        let schedule = self.timetable.schedule();
-        let groups = 0..schedule.groups().len();
-        let placed = groups.filter_map(|group| Some((group, schedule.slot(group, self.team)?)));
-        placed.flat_map(|(group, slot)| self.rows_of(group, slot)).collect()
-    }
-
-    /// The rows of a group.
-    fn rows_of(&self, group: usize, slot: u32) -> Vec<ToPlan> {
-        let members = &self.timetable.schedule().groups()[group];
-        let relays = self.timetable.relays();
-        let row = |(&relay, &demand): (&u32, &BytesPerSec)| {
-            let relay = &relays[relay as usize];
-            let kind = if relay.estimate.is_some() { Kind::Old } else { Kind::New };
-            let group = u32::try_from(group).unwrap_or(u32::MAX);
-            ToPlan { fingerprint: relay.fingerprint, slot, kind, group, demand }
-        };
-        members.members.iter().zip(&members.demands).map(row).collect()
-    }
-
-    /// Lets an event happen, and returns the rows that it adds to our plan.
-    fn take(&mut self, event: Event) -> Vec<ToPlan> {
-        let before = self.timetable.schedule().groups().len();
-        match event {
-            Event::Retry { team, measured, now_slot, grants_used } => {
-                match self.timetable.retry(team, &measured, now_slot, grants_used) {
-                    Ok(retry) => {
-                        let relays = self.timetable.relays();
-                        let row = |task: &crate::period::timetable::Task| ToPlan {
-                            fingerprint: relays[task.relay as usize].fingerprint,
-                            slot: retry.slot,
-                            kind: Kind::Retry,
-                            group: u32::MAX,
-                            demand: task.demand,
-                        };
-                        retry.tasks.iter().map(row).collect()
-                    }
-                    Err(reason) => {
-                        let relay: Option<&Fingerprint> = measured.first().map(|(relay, _)| relay);
-                        tracing::info!(relay = relay.map(hex::encode_upper), "not again: {reason}");
-                        Vec::new()
-                    }
-                }
-            }
-            Event::Vanish { relay, from_slot } => {
-                self.timetable.vanish(&relay, from_slot);
-                Vec::new()
-            }
-            Event::Add { relays, from_slot } => {
-                self.add(relays, from_slot);
-                let groups = before..self.timetable.schedule().groups().len();
-                let slot = |group| self.timetable.schedule().slot(group, self.team);
-                let placed: Vec<_> =
-                    groups.filter_map(|group| Some((group, slot(group)?))).collect();
-                placed.into_iter().flat_map(|(group, slot)| self.rows_of(group, slot)).collect()
-            }
-        }
-    }
 }
 
 #[cfg(test)]

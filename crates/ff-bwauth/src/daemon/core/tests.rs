@@ -11,18 +11,20 @@ use async_trait::async_trait;
 use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
 use ff_measurer::{PartFailure, Task};
-use ff_proto::aggregate::Draw;
+use ff_proto::aggregate::{Draw, Verdict};
 use ff_proto::failure::FailureKind;
 use ff_proto::ids::Ed25519Id;
 use ff_proto::params::Params;
+use ff_proto::units::BytesPerSec;
 use zeroize::Zeroizing;
 
 use super::*;
+use crate::daemon::plan::Job;
 use crate::measure;
 use crate::outcome::{Dispute, Failure};
-use crate::period::{Measurer, Team};
+use crate::period::{Fingerprint, Measurer, Team};
 use crate::store::{Begin, Retention};
-use crate::team::ReadyPart;
+use crate::team::{ReadyPart, TeamMeasurer};
 
 /// The length of a period in these tests, in seconds.
 const LENGTH_SECS: u32 = 1000;

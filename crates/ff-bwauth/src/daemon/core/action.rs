@@ -1,0 +1,126 @@
+//! What happens to a coordinator, what it has done about it, and whom it has for that.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ff_measurer::service::wire::Capability;
+use ff_proto::ids::Ed25519Id;
+use ff_proto::units::BytesPerSec;
+
+use super::reload::Settings;
+use crate::daemon::plan::Job;
+use crate::daemon::view::View;
+use crate::outcome::Outcome;
+use crate::period::Fingerprint;
+use crate::publish::v3bw::Publication;
+use crate::store::AttemptId;
+use crate::team::TeamMeasurer;
+use crate::team::exchange::Found;
+use crate::watch::status::SecondShown;
+
+/// What happens.
+pub enum Action {
+    /// Time passes.
+    Tick,
+    /// The network's documents have been fetched, or not.
+    Documents(Result<Arc<View>, String>),
+    /// The measurer with this key has said how it is, or has not.
+    Described(Ed25519Id, Result<Box<Capability>, String>),
+    /// A second of a measurement is over.
+    Second(AttemptId, SecondShown),
+    /// A measurement is over.
+    Finished(AttemptId, Box<Outcome>),
+    /// A bandwidth file has been written, or why not.
+    Published(Result<Written, String>),
+    /// Somebody wants a bandwidth file now.
+    PublishNow,
+    /// The operator has changed the config.
+    Reload(Box<Settings>),
+    /// Somebody wants the measurers measured now.
+    ExchangeNow,
+    /// The measurers have exchanged; what came of it for each.
+    Exchanged(Vec<(Ed25519Id, Found)>),
+    /// The operator ends it.
+    End,
+}
+
+/// A bandwidth file that was written.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Written {
+    /// Its file.
+    pub path: String,
+    /// How many relays are in it.
+    pub relays: u64,
+    /// When, in seconds since 1970.
+    pub unix_secs: u64,
+}
+
+/// What is to be done.
+pub enum Effect {
+    /// Fetch the network's documents.
+    Refresh,
+    /// Ask a measurer how it is.
+    Describe(usize),
+    /// Measure a relay.
+    Measure(Box<Job>),
+    /// The team is from now on the one of the last [`Action::Reload`].
+    TakeTeam,
+    /// Have the measurers exchange with each other for so many seconds.
+    Exchange(u16),
+    /// Write a bandwidth file with what is known of the network.
+    Publish(Box<Publication>),
+    /// Stop all measurements; then nothing is left to do.
+    End,
+}
+
+/// A measurer of the team and how it is.
+pub struct Member {
+    /// It.
+    pub measurer: Arc<dyn TeamMeasurer>,
+    /// Where it is.
+    pub address: String,
+    /// What its operator says that it carries.
+    pub stated: BytesPerSec,
+    /// What it said of itself last.
+    pub capability: Option<Box<Capability>>,
+    /// How far its clock is ahead of ours, in milliseconds.
+    pub clock_ahead_millis: i64,
+    /// Why it is not there.
+    pub error: Option<String>,
+    /// Relays that have counted less than it, in this period or the one before, and when each did last, in
+    /// seconds since 1970. One relay is one, however often: it may be the relay that lies.
+    pub disputed_by: HashMap<Fingerprint, u64>,
+    /// What its network was measured to carry.
+    pub measured: Option<crate::store::Measured>,
+    /// Why it was not measured when that was last tried.
+    pub not_measured: Option<String>,
+}
+
+impl Member {
+    /// A measurer of which nothing has been heard yet.
+    #[must_use]
+    pub fn new(measurer: Arc<dyn TeamMeasurer>, address: &str, stated: BytesPerSec) -> Self {
+        Self {
+            measurer,
+            address: address.to_owned(),
+            stated,
+            capability: None,
+            clock_ahead_millis: 0,
+            error: None,
+            disputed_by: HashMap::new(),
+            measured: None,
+            not_measured: None,
+        }
+    }
+}
+
+/// How often what is done.
+#[derive(Clone, Copy, Debug)]
+pub struct Rhythm {
+    /// The network's documents, in seconds.
+    pub refresh_secs: u64,
+    /// The bandwidth file, in seconds.
+    pub publish_secs: u64,
+    /// What the store keeps.
+    pub keep: crate::store::Retention,
+}
