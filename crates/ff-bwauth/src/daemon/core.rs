@@ -35,6 +35,9 @@ const DESCRIBE_SECS: u64 = 60;
 const LOST_SECS: u64 = 900;
 /// How often what is too old is deleted, in seconds.
 const RETAIN_SECS: u64 = 3600;
+/// So long, in seconds, nothing is begun behind a jump of the clock: it may jump back, and a period in which it was
+/// wrong would ask relays for more than they grant.
+const CLOCK_SECS: u64 = 600;
 /// How many problems are remembered.
 const PROBLEMS: usize = 20;
 /// How long the same problem is not told again, in seconds.
@@ -106,6 +109,8 @@ pub struct Core {
     pub(super) started: u64,
     /// The teams from the next period on, if they are others.
     next: Option<Teams>,
+    /// Nothing is begun before that, because the clock has jumped.
+    quiet_until: u64,
     /// Whether it is ending.
     ending: bool,
 }
@@ -160,6 +165,7 @@ impl Core {
             finished: 0,
             started: now,
             next: None,
+            quiet_until: 0,
             ending: false,
         };
         if !interrupted.is_empty() {
@@ -195,6 +201,7 @@ impl Core {
         let mut effects = Vec::new();
         match action {
             Action::Tick => self.tick(now, &mut effects),
+            Action::ClockJumped => self.wait_for_clock(now),
             Action::Documents(result) => self.documents(result, now),
             Action::Described(id, result) => self.described(id, result, now),
             Action::Second(attempt, second) => {
@@ -271,8 +278,18 @@ impl Core {
         }
     }
 
+    /// Begins nothing for a while.
+    fn wait_for_clock(&mut self, now: u64) {
+        let secs = CLOCK_SECS.min(self.common.length_secs.into());
+        self.quiet_until = now + secs;
+        self.tell(now, format!("the clock has jumped: nothing is begun for {secs} s"));
+    }
+
     /// Begins the period if there is a new one, and its slots.
     fn keep_course(&mut self, now: u64, effects: &mut Vec<Effect>) -> Result<(), StoreError> {
+        if now < self.quiet_until {
+            return Ok(());
+        }
         let number = self.common.number(now);
         let current = self.course.as_ref().map(|course| course.number);
         if current != Some(number) && !self.take_up(number, now)? {

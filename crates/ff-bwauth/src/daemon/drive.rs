@@ -37,6 +37,8 @@ use crate::store::{Retention, Store};
 use crate::team::{RemoteMeasurer, TeamMeasurer};
 use crate::watch::page;
 
+/// What the clock may be set by without having jumped.
+const CLOCK_JUMP: Duration = Duration::from_secs(60);
 /// How often the core looks at the clock.
 const TICK: Duration = Duration::from_millis(250);
 /// How long opening links may take, also where slots have less room for it: longer than a measurer takes to
@@ -241,6 +243,9 @@ impl Daemon {
             };
             let is_tick = matches!(action, Action::Tick);
             let is_network = matches!(action, Action::Documents(Ok(_)));
+            if is_tick && events.clock.has_jumped() {
+                self.core.apply(Action::ClockJumped, now());
+            }
             let effects = self.core.apply(action, now());
             for effect in effects {
                 if matches!(effect, Effect::End) {
@@ -415,10 +420,36 @@ enum Event {
     Reload,
 }
 
+/// The clock beside one that does not jump.
+struct Clock {
+    /// What it showed.
+    wall: SystemTime,
+    /// When.
+    steady: Instant,
+}
+
+impl Clock {
+    /// As it is now.
+    fn new() -> Self {
+        Self { wall: SystemTime::now(), steady: Instant::now() }
+    }
+
+    /// Whether it has jumped since this was last asked.
+    fn has_jumped(&mut self) -> bool {
+        let before = std::mem::replace(self, Self::new());
+        let passed = self.steady.duration_since(before.steady);
+        let expected = before.wall + passed;
+        let apart = self.wall.duration_since(expected).unwrap_or_else(|early| early.duration());
+        apart > CLOCK_JUMP
+    }
+}
+
 /// The clock and the signals.
 struct Events {
-    /// The clock.
+    /// When the core looks at the clock.
     tick: Interval,
+    /// The clock.
+    clock: Clock,
     /// SIGTERM, SIGINT and SIGHUP, if they are listened for.
     signals: Option<[Signal; 3]>,
     /// The watchdog of systemd.
@@ -437,7 +468,8 @@ impl Events {
         } else {
             None
         };
-        Ok(Self { tick, signals, watchdog: interval(ff_measurer::cli::watchdog_period()) })
+        let watchdog = interval(ff_measurer::cli::watchdog_period());
+        Ok(Self { tick, clock: Clock::new(), signals, watchdog })
     }
 
     /// The next one; cancel-safe.

@@ -106,7 +106,9 @@ impl Service {
         };
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         for id in gone {
-            connections.entry(id).or_default().end_all();
+            let connections = connections.entry(id).or_default();
+            connections.end_all();
+            connections.gone.send_replace(());
         }
     }
 
@@ -207,10 +209,11 @@ impl Service {
         Ok(connections.ended.subscribe())
     }
 
-    /// What changes when all that was begun for a connection's coordinator is to end.
-    fn work_of(&self, peer: &Peer) -> watch::Receiver<()> {
+    /// What changes when a connection's coordinator may not give work any more. An exchange ends by that and not
+    /// by a newer connection, which would have to wait for it like any other.
+    fn gone(&self, peer: &Peer) -> watch::Receiver<()> {
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
-        connections.entry(peer.id).or_default().ended.subscribe()
+        connections.entry(peer.id).or_default().gone.subscribe()
     }
 
     /// Waits until a measurement is to end, and says why.
@@ -233,6 +236,8 @@ struct Connections {
     working: u64,
     /// Changes when all work that was given is to end.
     ended: watch::Sender<()>,
+    /// Changes when it may not give work any more.
+    gone: watch::Sender<()>,
     /// Room for more.
     places: Arc<Semaphore>,
 }
@@ -240,7 +245,8 @@ struct Connections {
 impl Default for Connections {
     fn default() -> Self {
         let places = Arc::new(Semaphore::new(CONNECTIONS));
-        Self { newest: 0, working: 0, ended: watch::Sender::new(()), places }
+        let [ended, gone] = [watch::Sender::new(()), watch::Sender::new(())];
+        Self { newest: 0, working: 0, ended, gone, places }
     }
 }
 
@@ -326,8 +332,7 @@ impl Measurer for Service {
         tracing::info!(coordinator = name, rate = %part.rate, "exchanging with other measurers");
         let (reports, stream) = mpsc::channel(REPORTS);
         let myself = self.myself.upgrade().ok_or_else(|| Status::unavailable("it is ending"))?;
-        // It takes nothing over from whoever measures.
-        let stopped = myself.stopped(self.work_of(&peer));
+        let stopped = myself.stopped(self.gone(&peer));
         tokio::spawn(exchange::run(listening, instructions, reports, stopped));
         Ok(Response::new(stream))
     }

@@ -156,14 +156,16 @@ async fn when_the_coordinator_goes_nothing_more_is_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_exchange_ends_with_its_service_and_with_a_newer_connection() {
+async fn an_exchange_ends_with_its_service_and_its_coordinators_right_to_it() {
     let lab = Lab::start(private()).await;
-    let client = lab.client();
-    let mut host = client.exchange(part(600)).await.expect("it listens");
-    lab.client().describe().await.expect("it has started again");
+    let mut host = lab.client().exchange(part(600)).await.expect("it listens");
+    lab.client().describe().await.expect("a newer connection");
+    assert!(lab.service.is_exchanging(), "which ends nothing");
+    lab.service.set(Settings { coordinators: Vec::new(), ..settings(&lab.coordinator, private()) });
     let failure = timeout(PATIENCE, host.next_event()).await.expect("in time");
-    assert!(failure.expect_err("it is over").message.contains("connected anew"));
+    assert!(failure.expect_err("it is over").message.contains("may not give work any more"));
     until_free(&lab).await;
+    lab.service.set(settings(&lab.coordinator, private()));
     let mut host = lab.client().exchange(part(600)).await.expect("it listens");
     lab.service.end();
     let failure = timeout(PATIENCE, host.next_event()).await.expect("in time");

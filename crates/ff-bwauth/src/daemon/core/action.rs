@@ -22,6 +22,8 @@ use crate::watch::status::SecondShown;
 pub enum Action {
     /// Time passes.
     Tick,
+    /// The clock shows another time than has passed since the last tick.
+    ClockJumped,
     /// The network's documents have been fetched, or not.
     Documents(Result<Arc<View>, String>),
     /// The measurer with this key has said how it is, or has not.
