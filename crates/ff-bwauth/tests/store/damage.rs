@@ -58,7 +58,10 @@ fn versions_and_files_that_are_not_known_are_refused_and_left_alone() {
     let other = dir.path().join("places.sqlite");
     meddle(&other, "CREATE TABLE t (a)");
     assert!(message(Store::open(&other, COORDINATOR)).contains("not a store of FlashFlow"));
-    assert!(message(Store::open(dir.path(), COORDINATOR)).contains("not a store of FlashFlow"));
+    // What a store locks itself with stands beside it.
+    let inner = dir.path().join("directory");
+    fs::create_dir(&inner).expect("made");
+    assert!(message(Store::open(&inner, COORDINATOR)).contains("not a store of FlashFlow"));
     let missing = dir.path().join("missing.sqlite");
     assert!(message(Store::open_read_only(&missing)).contains("there is no store"));
     assert!(!missing.exists(), "a reader makes nothing");
