@@ -280,7 +280,7 @@ impl Core {
 
     /// Begins nothing for a while.
     fn wait_for_clock(&mut self, now: u64) {
-        let secs = CLOCK_SECS.min(self.common.length_secs.into());
+        let secs = CLOCK_SECS.min(u64::from(self.common.length_secs) / 4);
         self.quiet_until = now + secs;
         self.tell(now, format!("the clock has jumped: nothing is begun for {secs} s"));
     }

@@ -38,7 +38,7 @@ use crate::team::{RemoteMeasurer, TeamMeasurer};
 use crate::watch::page;
 
 /// What the clock may be set by without having jumped.
-const CLOCK_JUMP: Duration = Duration::from_secs(60);
+const CLOCK_JUMP: Duration = Duration::from_secs(2);
 /// How often the core looks at the clock.
 const TICK: Duration = Duration::from_millis(250);
 /// How long opening links may take, also where slots have less room for it: longer than a measurer takes to
@@ -537,5 +537,17 @@ mod tests {
             (FailureKind::Timeout, Draw::Blank),
             "{failure:?}"
         );
+    }
+
+    #[test]
+    fn a_clock_that_is_set_has_jumped_once() {
+        for (ahead, has_jumped) in [(0_i64, false), (1, false), (-1, false), (9, true), (-9, true)]
+        {
+            let (set, now) = (Duration::from_secs(ahead.unsigned_abs()), SystemTime::now());
+            let wall = if ahead < 0 { now + set } else { now - set };
+            let mut clock = Clock { wall, steady: Instant::now() };
+            assert_eq!(clock.has_jumped(), has_jumped, "by {ahead} s");
+            assert!(!clock.has_jumped());
+        }
     }
 }

@@ -80,6 +80,7 @@ fn with_seconds(job: &Job, now: u64) -> Box<Outcome> {
     };
     let mut outcome = outcome(job, capacity, now);
     outcome.seconds = (0..30).map(second).collect();
+    outcome.target.rsa_fingerprint = Some(job.fingerprint);
     outcome
 }
 
