@@ -228,7 +228,9 @@ pub(in crate::watch) fn fill(path: &Path, relays: u32) {
             store.finish_attempt(id, &outcome, at + 40).expect("finished");
         }
     }
-    for relay in (0..relays).filter(|relay| relay.is_multiple_of(4)) {
+    // Whoever fails has done so the day before, too: early in a day few have been measured.
+    let before = |relay: &u32| relay.is_multiple_of(4) || outcome(*relay, 0).result.is_err();
+    for relay in (0..relays).filter(before) {
         let outcome = outcome(relay, period.start_unix_secs - 86_400 + u64::from(relay) * 45);
         let id = store.begin_attempt(&begin(&outcome, fingerprint(relay), None)).expect("begun");
         store.finish_attempt(id, &outcome, outcome.started_unix_secs + 40).expect("finished");
