@@ -206,7 +206,11 @@ fn assert_results(
         let estimate = outcomes.iter().rev().find_map(|one| one.estimate);
         let verdicts: Vec<_> = outcomes.iter().map(|one| one.verdict_name()).collect();
         let what = format!("period {period}, coordinator {number}, {nickname}: {verdicts:?}");
-        let estimate = estimate.unwrap_or_else(|| panic!("{what}: no result"));
+        let estimate = estimate.unwrap_or_else(|| {
+            let mut plan = coordinator.planned(period);
+            plan.retain(|row| hex::encode_upper(row.what.fingerprint) == *fingerprint);
+            panic!("{what}: no result; its plan: {plan:?}")
+        });
         let ratio = estimate.mbit() / BytesPerSec::from_mbit(*mbit).mbit();
         eprintln!("{what} {estimate}, {ratio:.3} of its limit");
         assert!((ratio - 1.0).abs() < TOLERANCE, "{what}: {ratio:.3} of its limit");

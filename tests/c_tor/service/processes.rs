@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use ff_bwauth::store::{Attempt, Seconds, Store, StoreError};
+use ff_bwauth::store::{Attempt, Planned, Seconds, Store, StoreError};
 use ff_measurer::{key, measurer_id};
 use tornet::Network;
 
@@ -148,5 +148,11 @@ impl Coordinator {
         });
         all.expect("it can be read");
         attempts
+    }
+
+    /// What it has planned in a period.
+    pub(super) fn planned(&self, period: u64) -> Vec<Planned> {
+        let store = Store::open_read_only(&self.dir.join("state/store.sqlite")).expect("its store");
+        store.planned(period).expect("it can be read")
     }
 }
