@@ -183,13 +183,12 @@ impl Run<'_> {
         self.opened = team.iter().map(|part| u64::from(part.opened())).sum();
         let lead = team.iter().map(|part| part.start_lead()).max().unwrap_or_default();
         let at = Instant::now() + lead;
-        session.start(at);
+        let mut team = team;
+        // A measurer to which the way is shorter than it was begins before the others, and the relay with it.
+        let earliest = team.iter_mut().map(|part| part.start(at)).min().unwrap_or(at);
+        session.start(earliest);
         // A relay may put this off, so only what begins at the same time from here on is measured together.
         (self.has_started, self.started_unix_secs) = (true, unix_secs());
-        let mut team = team;
-        for part in &mut team {
-            part.start(at);
-        }
         watch(Progress::Started { at, seconds: grant.duration_secs });
         let (events, _tasks) = forward_events(team);
         self.collect(session, events, watch).await
@@ -297,8 +296,11 @@ impl Run<'_> {
     fn judge(&self) -> Result<(BytesPerSec, Verdict), MeasureError> {
         let seconds = self.samples.whole()?;
         let estimate = aggregate::estimate(&seconds, self.samples.ratio());
-        let estimate =
-            estimate.filter(|estimate| estimate.get() > 0).ok_or(MeasureError::NoEcho)?;
+        let nothing = match self.samples.was_team_stopped() {
+            true => MeasureError::TeamStopped,
+            false => MeasureError::NoEcho,
+        };
+        let estimate = estimate.filter(|estimate| estimate.get() > 0).ok_or(nothing)?;
         aggregate::check_reports(&seconds, self.samples.granted_ratio())
             .map_err(PeerViolation::from)?;
         let params = &self.plan.params;

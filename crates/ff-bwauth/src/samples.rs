@@ -37,6 +37,8 @@ struct Second {
     cpu_micros: u64,
     /// Whether a measurer was at its own limit.
     measurer_limited: bool,
+    /// Whether a measurer did nothing in it, not even wait.
+    measurer_stopped: bool,
 }
 
 /// The cells of one measurer, second by second.
@@ -124,6 +126,7 @@ impl Samples {
             second.round_trip_p50_micros.max(report.round_trip_p50_micros);
         second.cpu_micros = second.cpu_micros.saturating_add(report.cpu_micros);
         second.measurer_limited |= report.window_limited || report.idle_micros < MIN_IDLE_MICROS;
+        second.measurer_stopped |= is_stopped(report);
         if !self.has_totals {
             let (cells, add) = (&mut self.cells, u64::saturating_add);
             cells.sent = add(cells.sent, report.sent_cells);
@@ -270,6 +273,12 @@ impl Samples {
         limited * 2 >= self.seconds.len()
     }
 
+    /// Whether in at least half of the seconds a measurer did not run.
+    pub(crate) fn was_team_stopped(&self) -> bool {
+        let stopped = self.seconds.iter().filter(|second| second.measurer_stopped).count();
+        stopped * 2 >= self.seconds.len()
+    }
+
     /// Cells over all measurers; a failure over a cell makes one of them a bad one.
     pub(crate) fn cells(&self, bad: bool) -> CellCounts {
         CellCounts { bad: u64::from(bad), ..self.cells }
@@ -295,6 +304,12 @@ impl Samples {
     pub(crate) fn cpu_seconds(&self) -> f64 {
         self.cpu_micros as f64 / 1e6
     }
+}
+
+/// Whether a measurer did not run in a second, because its host or its process was stopped. One that waits in vain
+/// for a relay is idle, so no relay can cause this.
+fn is_stopped(report: &SecondReport) -> bool {
+    (report.idle_micros, report.sent_cells, report.echoed_cells) == (0, 0, 0)
 }
 
 #[cfg(test)]
@@ -395,6 +410,21 @@ mod tests {
                 }
                 assert_eq!(samples.is_measurer_limited(), is_limited, "{seconds_limited}");
             }
+        }
+    }
+
+    #[test]
+    fn a_measurer_that_did_not_run_in_half_of_the_seconds_is_not_the_relays_doing() {
+        let idle = |second| SecondReport { idle_micros: 990_000, ..report(second, 0) };
+        let stopped = |second| SecondReport { second, ..SecondReport::default() };
+        for (seconds_stopped, is_stopped) in [(0, false), (1, false), (2, true), (4, true)] {
+            let mut samples = Samples::new(4, Ratio::from_percent(25).unwrap(), 2);
+            for second in 0..4 {
+                samples.add_measurement(0, &idle(second));
+                let other = if second < seconds_stopped { stopped(second) } else { idle(second) };
+                samples.add_measurement(1, &other);
+            }
+            assert_eq!(samples.was_team_stopped(), is_stopped, "{seconds_stopped}");
         }
     }
 

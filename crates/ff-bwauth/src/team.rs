@@ -56,8 +56,9 @@ pub trait ReadyPart: Send {
     /// How long before the start it must be told of it.
     fn start_lead(&self) -> Duration;
 
-    /// Starts the sending at a moment that lies ahead.
-    fn start(&mut self, at: Instant);
+    /// Starts the sending at a moment that lies ahead; returns when it can begin at the earliest, as far as is
+    /// known here.
+    fn start(&mut self, at: Instant) -> Instant;
 
     /// What happens next; cancel-safe. After `Done` or `Failed` nothing does.
     async fn next_event(&mut self) -> PartEvent;

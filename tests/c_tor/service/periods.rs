@@ -37,8 +37,9 @@ const TORS_MBIT: [(&str, u64); 8] = [
 const ARTI_MBIT: (&str, u64) = ("arti5", 5);
 /// What the authorities are limited to: they are measured, too.
 const AUTHORITY_BYTES: u64 = 1_250_000;
-/// What the measurers of each coordinator are said to carry.
-const TEAMS: [&[&str]; 2] = [&["200Mbit", "200Mbit"], &["200Mbit"]];
+/// What the measurers of each coordinator are said to carry: before anybody has been measured each relay needs 150
+/// Mbit/s, and with 200 a team would have room for eight of them in a period.
+const TEAMS: [&[&str]; 2] = [&["200Mbit", "200Mbit"], &["400Mbit"]];
 /// How often a relay may be measured by each coordinator, and once again.
 const GRANT_PERIOD: Duration = Duration::from_secs(10);
 /// For a consensus with everybody's weight, once all have been measured.

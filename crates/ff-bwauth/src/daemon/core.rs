@@ -383,7 +383,7 @@ impl Core {
 
     /// Adds relays that have come since the period began, and takes those out that have gone.
     fn note_changes(&mut self, now: u64) -> Result<(), StoreError> {
-        let (Some(course), Some(view)) = (&mut self.course, self.views.last()) else {
+        let (Some(course), Some(view)) = (&self.course, self.views.last()) else {
             return Ok(());
         };
         if view.valid_after <= course.valid_after {
@@ -409,14 +409,7 @@ impl Core {
         if !new.is_empty() {
             events.push(Event::Add { relays: new, from_slot });
         }
-        for event in events {
-            let text = serde_json::to_string(&event).unwrap_or_default();
-            self.store.add_event(course.number, &text)?;
-            let rows = course.take(event);
-            self.coverage = None;
-            self.store.add_to_plan(course.number, &rows)?;
-        }
-        Ok(())
+        events.into_iter().try_for_each(|event| self.note(event).map(drop))
     }
 
     /// Notes how a measurer is.

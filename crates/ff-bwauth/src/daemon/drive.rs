@@ -3,6 +3,7 @@
 mod reload;
 
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -13,6 +14,7 @@ use ff_measurer::{key, measurer_id};
 use ff_proto::aggregate::Draw;
 use ff_proto::failure::FailureKind;
 use ff_proto::params::Params;
+use futures::FutureExt as _;
 use sd_notify::NotifyState;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -383,9 +385,13 @@ async fn carry_out(job: Job, sender: mpsc::UnboundedSender<Action>) {
             std::future::pending::<()>().await;
         }
     };
-    let measuring = timeout(job.deadline, measure::measure(&job.plan, watch));
+    // One that panicked would be taken for one that is running for ever.
+    let measuring = AssertUnwindSafe(measure::measure(&job.plan, watch)).catch_unwind();
     let mut outcome = tokio::select! {
-        outcome = measuring => outcome.unwrap_or_else(|_| endless(&job)),
+        outcome = timeout(job.deadline, measuring) => match outcome {
+            Ok(outcome) => outcome.unwrap_or_else(|_| panicked(&job)),
+            Err(_) => endless(&job),
+        },
         () = is_stuck => stuck(&job, setup),
     };
     outcome.target.nickname = Some(job.nickname);
@@ -403,6 +409,12 @@ fn stuck(job: &Job, setup: Duration) -> Outcome {
 fn endless(job: &Job) -> Outcome {
     let message = format!("a measurer did not end within {} s in all", job.deadline.as_secs());
     given_up(job, FailureKind::MeasurerFailed, message)
+}
+
+/// A measurement that met a mistake of this program.
+fn panicked(job: &Job) -> Outcome {
+    let message = "a mistake in this program, which has logged it as a panic: please report it";
+    given_up(job, FailureKind::MeasurerFailed, message.to_owned())
 }
 
 /// A measurement that was given up here.

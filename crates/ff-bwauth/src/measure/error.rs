@@ -59,6 +59,9 @@ pub(super) enum MeasureError {
     /// The relay answered and did not echo.
     #[error("the relay echoed nothing in most seconds")]
     NoEcho,
+    /// The measurers did not run, so that nothing can have come back.
+    #[error("the measurers were stopped for most of the time")]
+    TeamStopped,
     /// Cells could not be sent through the relay's circuits.
     #[error("cells could not be sent through the relay")]
     Transit(#[from] TransitError),
@@ -93,6 +96,7 @@ impl MeasureError {
             Self::CountsDisagree(_) => FailureKind::CountsDisagree,
             Self::NoEcho | Self::NothingCameThrough => FailureKind::NoEcho,
             Self::Transit(error) => transit_kind(error),
+            Self::TeamStopped => FailureKind::MeasurerFailed,
             Self::Params(_) | Self::Request(_) => FailureKind::BadPlan,
         }
     }

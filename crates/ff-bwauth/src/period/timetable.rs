@@ -53,6 +53,15 @@ pub enum Event {
         /// Grants of theirs that the team has used.
         grants_used: u32,
     },
+    /// Relays are to be measured later than planned, see [`Timetable::put_off`].
+    PutOff {
+        /// By this team.
+        team: usize,
+        /// One of them.
+        relay: Fingerprint,
+        /// Behind this slot.
+        behind: u32,
+    },
 }
 
 /// One relay's measurement.
@@ -160,6 +169,7 @@ impl Timetable {
             Event::Retry { team, measured, now_slot, grants_used } => {
                 _ = self.retry(team, &measured, now_slot, grants_used);
             }
+            Event::PutOff { team, relay, behind } => _ = self.put_off(team, relay, behind),
         }
     }
 

@@ -38,7 +38,7 @@ pub enum Kind {
     Old,
     /// It has none.
     New,
-    /// It has been measured in the period, and that was not enough.
+    /// It has been measured in the period, and that was not enough; or its first measurement was put off.
     Retry,
 }
 

@@ -206,7 +206,8 @@ impl Reader {
         Ok(found)
     }
 
-    /// Attempts since a moment that may have cost one of the measurements that a relay grants.
+    /// When attempts began since a moment that may have cost one of the measurements that a relay grants, in
+    /// seconds since 1970, the first one first.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -214,13 +215,14 @@ impl Reader {
         &self,
         fingerprint: &Fingerprint,
         since_unix_secs: u64,
-    ) -> Result<u64, StoreError> {
-        let sql = "SELECT count(*) FROM attempts WHERE grant_used = 1 AND started_unix_secs >= ?2
-                   AND target IN (SELECT id FROM targets WHERE fingerprint = ?1)";
+    ) -> Result<Vec<u64>, StoreError> {
+        let sql = "SELECT id, started_unix_secs FROM attempts WHERE grant_used = 1 AND started_unix_secs >= ?2
+                   AND target IN (SELECT id FROM targets WHERE fingerprint = ?1) ORDER BY started_unix_secs";
         let since = Number(since_unix_secs.min(LAST));
-        let mut counts =
-            self.all("attempts", sql, params![fingerprint, since], |columns| columns.of())?;
-        Ok(counts.pop().unwrap_or(0))
+        self.all("attempts", sql, params![fingerprint, since], |columns| {
+            let _id: i64 = columns.take()?;
+            columns.of()
+        })
     }
 
     /// How far a period is.

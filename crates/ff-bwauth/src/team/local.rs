@@ -56,8 +56,9 @@ impl ReadyPart for LocalPart {
         START_LEAD
     }
 
-    fn start(&mut self, at: Instant) {
+    fn start(&mut self, at: Instant) -> Instant {
         self.0.start(at);
+        at
     }
 
     async fn next_event(&mut self) -> PartEvent {

@@ -103,8 +103,8 @@ impl ReadyPart for RemotePart {
         self.0.start_lead()
     }
 
-    fn start(&mut self, at: Instant) {
-        self.0.start(at);
+    fn start(&mut self, at: Instant) -> Instant {
+        self.0.start(at)
     }
 
     async fn next_event(&mut self) -> PartEvent {

@@ -81,7 +81,7 @@ fn what_was_interrupted_is_a_failure_and_counts_as_a_grant() {
     let failure = found.outcome.result.expect_err("it failed");
     assert_eq!((failure.kind, found.outcome.draw), (FailureKind::Interrupted, Draw::Void));
     assert_eq!(found.slot, Some((20, 1)));
-    assert_eq!(store.grants_used(&[1; 20], 0).expect("read"), 1);
+    assert_eq!(store.grants_used(&[1; 20], 0).expect("read").len(), 1);
     assert!(store.pending(20).expect("read").is_empty(), "the relay is not asked again by itself");
     let coverage = store.coverage(20).expect("read");
     assert_eq!(coverage.failures.get("interrupted"), Some(&1));
@@ -107,16 +107,16 @@ fn grants_count_unless_the_relay_cannot_have_given_one() {
         failed.granted_secs = granted;
         temporary.put(&failed);
         assert_eq!(
-            temporary.store.grants_used(&[1; 20], NOW - 90).expect("read"),
+            temporary.store.grants_used(&[1; 20], NOW - 90).expect("read").len(),
             expected,
             "{kind:?}"
         );
     }
-    assert_eq!(temporary.store.grants_used(&[1; 20], NOW - 89).expect("read"), 0);
-    assert_eq!(temporary.store.grants_used(&[2; 20], 0).expect("read"), 0);
+    assert!(temporary.store.grants_used(&[1; 20], NOW - 89).expect("read").is_empty());
+    assert!(temporary.store.grants_used(&[2; 20], 0).expect("read").is_empty());
     temporary.store.begin_attempt(&begin_relay(1)).expect("begun");
     assert_eq!(
-        temporary.store.grants_used(&[1; 20], 0).expect("read"),
+        temporary.store.grants_used(&[1; 20], 0).expect("read").len(),
         5,
         "also before it is known"
     );

@@ -282,7 +282,7 @@ fn a_year_of_10000_relays_is_opened_and_asked_fast_and_in_little_memory() {
         });
         query("find", &|store| drop(store.find("relay77", 20).expect("read")));
         query("grants used", &|store| {
-            assert!(store.grants_used(&fingerprint, TODAY - DAY).expect("read") > 0);
+            assert!(!store.grants_used(&fingerprint, TODAY - DAY).expect("read").is_empty());
         });
         if round == 3 {
             for (what, took) in times {

@@ -41,6 +41,8 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(4);
 const MAX_REPORT_BYTES: usize = 1 << 20;
 /// Instructions that wait to be sent; a measurement has three.
 const INSTRUCTIONS: usize = 8;
+/// How often the way to a measurer is looked at.
+const PINGS: u32 = 3;
 /// How far ahead of the start a measurer is told, apart from the way there.
 const START_LEAD: Duration = Duration::from_millis(150);
 
@@ -189,15 +191,17 @@ impl RemotePart {
         START_LEAD + 2 * self.way
     }
 
-    /// Starts the sending at a moment that lies ahead.
-    pub fn start(&mut self, at: Instant) {
-        let lead = at.saturating_duration_since(Instant::now());
-        let in_millis = millis(lead.saturating_sub(self.way));
-        let start = instruction::Instruction::Start(Start { in_millis });
+    /// Starts the sending at a moment that lies ahead. It begins then if the way is as long as it was, and in no
+    /// case before the moment that is returned.
+    pub fn start(&mut self, at: Instant) -> Instant {
+        let now = Instant::now();
+        let lead = at.saturating_duration_since(now).saturating_sub(self.way);
+        let start = instruction::Instruction::Start(Start { in_millis: millis(lead) });
         if let Err(failure) = self.talk.instruct(start) {
             self.next.push_back(RemoteEvent::Failed(failure));
         }
         self.deadline = Some(at + Duration::from_secs(1) + SILENCE_TIMEOUT);
+        now + lead
     }
 
     /// What happens next; cancel-safe. After `Done` or `Failed` nothing does.
@@ -263,8 +267,18 @@ impl Talk {
         instruct(&mut self.instructions, instruction)
     }
 
-    /// Finds out how long instructions are on their way.
+    /// Finds out how long instructions are on their way: the shortest time, because one of two hosts that is
+    /// stopped for a moment makes it longer.
     async fn measure_the_way(&mut self) -> Result<Duration, PartFailure> {
+        let mut way = Duration::MAX;
+        for _ in 0..PINGS {
+            way = way.min(self.ping().await?);
+        }
+        Ok(way)
+    }
+
+    /// How long an instruction was on its way, if the answer took as long.
+    async fn ping(&mut self) -> Result<Duration, PartFailure> {
         let (asked, nonce) = (Instant::now(), rand::random());
         self.instruct(instruction::Instruction::Ping(Ping { nonce }))?;
         let answer = timeout(ANSWER_TIMEOUT, self.next_report()).await;

@@ -8,7 +8,7 @@ use super::Core;
 use crate::outcome::Outcome;
 use crate::period::Fingerprint;
 use crate::period::timetable::{Event, Measured};
-use crate::store::{AttemptId, StoreError};
+use crate::store::{AttemptId, StoreError, ToPlan};
 
 impl Core {
     /// Stores what came of a measurement, and has it measured again if that is called for.
@@ -72,12 +72,12 @@ impl Core {
         relays: &[Measured],
         now: u64,
     ) -> Result<(), StoreError> {
-        let course = self.course.as_mut().filter(|course| course.number == period);
+        let course = self.course.as_ref().filter(|course| course.number == period);
         let Some(course) = course else { return Ok(()) };
         let since = now.saturating_sub(u64::from(self.common.length_secs));
         let mut used = 0;
         for (relay, _) in relays {
-            used = used.max(self.store.grants_used(relay, since)?);
+            used = used.max(self.store.grants_used(relay, since)?.len());
         }
         let event = Event::Retry {
             team: course.team,
@@ -85,12 +85,18 @@ impl Core {
             now_slot: course.slot_at(now),
             grants_used: u32::try_from(used).unwrap_or(u32::MAX),
         };
+        self.note(event).map(drop)
+    }
+
+    /// Notes durably what has happened in the period, and what follows for our plan; returns that.
+    pub(super) fn note(&mut self, event: Event) -> Result<Vec<ToPlan>, StoreError> {
+        let Some(course) = &mut self.course else { return Ok(Vec::new()) };
         let text = serde_json::to_string(&event).unwrap_or_default();
         self.store.add_event(course.number, &text)?;
         let rows = course.take(event);
         self.coverage = None;
         self.store.add_to_plan(course.number, &rows)?;
-        Ok(())
+        Ok(rows)
     }
 }
 

@@ -4,7 +4,7 @@ use ff_proto::units::BytesPerSec;
 
 use crate::daemon::course::Course;
 use crate::period::Fingerprint;
-use crate::period::timetable::Event;
+use crate::period::timetable::{Event, NoRetry, Retry, Task};
 use crate::store::{Kind, ToPlan};
 
 impl Course {
@@ -34,24 +34,12 @@ impl Course {
         let before = self.timetable.schedule().groups().len();
         match event {
             Event::Retry { team, measured, now_slot, grants_used } => {
-                match self.timetable.retry(team, &measured, now_slot, grants_used) {
-                    Ok(retry) => {
-                        let relays = self.timetable.relays();
-                        let row = |task: &crate::period::timetable::Task| ToPlan {
-                            fingerprint: relays[task.relay as usize].fingerprint,
-                            slot: retry.slot,
-                            kind: Kind::Retry,
-                            group: u32::MAX,
-                            demand: task.demand,
-                        };
-                        retry.tasks.iter().map(row).collect()
-                    }
-                    Err(reason) => {
-                        let relay: Option<&Fingerprint> = measured.first().map(|(relay, _)| relay);
-                        tracing::info!(relay = relay.map(hex::encode_upper), "not again: {reason}");
-                        Vec::new()
-                    }
-                }
+                let again = self.timetable.retry(team, &measured, now_slot, grants_used);
+                self.rows_again(measured.first().map(|(relay, _)| relay), again)
+            }
+            Event::PutOff { team, relay, behind } => {
+                let later = self.timetable.put_off(team, relay, behind);
+                self.rows_again(Some(&relay), later)
             }
             Event::Vanish { relay, from_slot } => {
                 self.timetable.vanish(&relay, from_slot);
@@ -66,5 +54,29 @@ impl Course {
                 placed.into_iter().flat_map(|(group, slot)| self.rows_of(group, slot)).collect()
             }
         }
+    }
+
+    /// The rows of relays that are measured again or later.
+    fn rows_again(
+        &self,
+        relay: Option<&Fingerprint>,
+        again: Result<Retry, NoRetry>,
+    ) -> Vec<ToPlan> {
+        let retry = match again {
+            Ok(retry) => retry,
+            Err(reason) => {
+                tracing::info!(relay = relay.map(hex::encode_upper), "not again: {reason}");
+                return Vec::new();
+            }
+        };
+        let relays = self.timetable.relays();
+        let row = |task: &Task| ToPlan {
+            fingerprint: relays[task.relay as usize].fingerprint,
+            slot: retry.slot,
+            kind: Kind::Retry,
+            group: u32::MAX,
+            demand: task.demand,
+        };
+        retry.tasks.iter().map(row).collect()
     }
 }

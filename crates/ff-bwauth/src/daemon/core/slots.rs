@@ -1,12 +1,12 @@
 //! What happens when a slot begins.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::{Core, Effect, MAX_DISPUTES};
 use crate::daemon::plan::{Job, links, shares, stored};
 use crate::daemon::running::Running;
 use crate::outcome::{Method, TargetInfo};
-use crate::period::timetable::Task;
+use crate::period::timetable::{Event, Task};
 use crate::period::{Fingerprint, GRANTS};
 use crate::store::{Begin, Planned, StoreError};
 
@@ -18,22 +18,25 @@ impl Core {
         now: u64,
         effects: &mut Vec<Effect>,
     ) -> Result<(), StoreError> {
-        let Some(course) = &mut self.course else { return Ok(()) };
+        let Some(course) = &self.course else { return Ok(()) };
         let slot = course.slot_at(now);
         if slot < course.next_slot || slot >= self.common.slots() {
             return Ok(());
         }
         let number = course.number;
         let pending = self.store.pending_in(number, slot)?;
-        // Only now: if the store fails, the slot is tried again.
-        course.next_slot = slot + 1;
         let due: HashMap<Fingerprint, Planned> =
             pending.into_iter().map(|row| (row.what.fingerprint, row)).collect();
         if !due.is_empty() {
             self.coverage = None;
             tracing::info!(period = number, slot, relays = due.len(), "a slot begins");
         }
-        self.begin_all(slot, due, now, effects)
+        self.begin_all(slot, due, now, effects)?;
+        // Only now: if the store fails, what of the slot has not begun is tried again.
+        if let Some(course) = &mut self.course {
+            course.next_slot = slot + 1;
+        }
+        Ok(())
     }
 
     /// Begins what is due in a slot.
@@ -46,6 +49,8 @@ impl Core {
     ) -> Result<(), StoreError> {
         let Some(course) = &self.course else { return Ok(()) };
         let (tasks, team) = (course.timetable.tasks(course.team, slot), course.team);
+        self.put_off(&tasks, &mut due, now)?;
+        let Some(course) = &self.course else { return Ok(()) };
         let assigned = self.within_measured(course.timetable.assignments(team, slot));
         let relays = course.timetable.relays();
         let mut begun = Vec::new();
@@ -71,6 +76,58 @@ impl Core {
         Ok(())
     }
 
+    /// Puts off what is due of relays that grant nothing now, as after a late retry in the period before, with all
+    /// that is measured together with them.
+    fn put_off(
+        &mut self,
+        tasks: &[Task],
+        due: &mut HashMap<Fingerprint, Planned>,
+        now: u64,
+    ) -> Result<(), StoreError> {
+        let Some(course) = &self.course else { return Ok(()) };
+        let (team, relays) = (course.team, course.timetable.relays());
+        let due_tasks: Vec<_> = tasks
+            .iter()
+            .map(|task| (task.head, relays[task.relay as usize].fingerprint))
+            .filter(|(_, relay)| due.contains_key(relay))
+            .collect();
+        let mut waits = BTreeMap::<u32, (Fingerprint, u32)>::new();
+        for &(head, relay) in &due_tasks {
+            if let Some(until) = self.grants_nothing_until(&relay, now)? {
+                let behind = course.slot_at(until);
+                let wait = waits.entry(head).or_insert((relay, behind));
+                wait.1 = wait.1.max(behind);
+            }
+        }
+        for (head, (relay, behind)) in waits {
+            let rows = self.note(Event::PutOff { team, relay, behind })?;
+            let then = match rows.first() {
+                Some(row) => format!("it waits for slot {}", row.slot),
+                None => "no slot behind that has room".to_owned(),
+            };
+            let reason = format!("the relay has granted all that it does within a period; {then}");
+            for (_, relay) in due_tasks.iter().filter(|(of, _)| *of == head) {
+                if let Some(row) = due.remove(relay) {
+                    self.store.leave_out(row.id, &reason)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Until when a relay grants nothing, in seconds since 1970, if it grants nothing now. It counts its grants in the
+    /// time that has passed, and not by our periods, and from a moment that we do not know exactly.
+    fn grants_nothing_until(
+        &self,
+        relay: &Fingerprint,
+        now: u64,
+    ) -> Result<Option<u64>, StoreError> {
+        let window = u64::from(self.common.length_secs + self.common.slot_secs);
+        let used = self.store.grants_used(relay, now.saturating_sub(window))?;
+        let last = used.len().checked_sub(GRANTS as usize);
+        Ok(last.map(|last| used[last].saturating_add(window)))
+    }
+
     /// Begins one measurement, durably, or notes why not.
     fn begin(
         &mut self,
@@ -89,14 +146,6 @@ impl Core {
                 return Ok(None);
             }
         };
-        // A relay counts its grants in the time that has passed, and not by our periods.
-        let window = self.common.length_secs + self.common.slot_secs;
-        let used = self.store.grants_used(&fingerprint, now.saturating_sub(window.into()))?;
-        if used >= u64::from(GRANTS) {
-            self.store
-                .leave_out(row.id, "the relay has granted all that it does within a period")?;
-            return Ok(None);
-        }
         if let Some(name) = self.left_out(parts) {
             let reason = format!("{MAX_DISPUTES} relays or more dispute the measurer {name}");
             self.store.leave_out(row.id, &reason)?;

@@ -337,6 +337,46 @@ fn what_a_relay_refuses_is_not_asked_again_and_what_failed_here_is() {
     assert_eq!((failed["refused"], failed["measurer_failed"], failed["wrong_content"]), (1, 2, 1));
 }
 
+#[test]
+fn a_relay_that_grants_nothing_yet_in_its_slot_is_measured_later_in_the_period() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut core = coordinator(1, dir.path(), START - 100);
+    core.apply(Action::Documents(Ok(view(START - 100, &network(30)))), START - 100);
+    let mut life = Life::at(START);
+    let (length, periods) = (u64::from(LENGTH_SECS), 6);
+    // All that is measured first in a period fails, so all use two grants in it.
+    let mut begun = BTreeMap::<(u64, Fingerprint), Vec<u64>>::new();
+    for period in 0..periods {
+        if period > 0 {
+            let now = life.now;
+            core.apply(Action::Documents(Ok(view(now - 60, &network(30)))), now);
+        }
+        let end = START + (period + 1) * length;
+        life.until(&mut core, end, |job, now| {
+            let earlier = begun.entry((period, job.fingerprint)).or_default();
+            earlier.push(now);
+            Some(match earlier.len() {
+                1 if period == 0 => failed(job, FailureKind::MeasurerFailed, now),
+                _ => outcome(job, TRUTH, now),
+            })
+        });
+    }
+    let mut late = 0;
+    for relay in (1..=30).map(|number| [number; 20]) {
+        let times: Vec<u64> = (0..periods)
+            .flat_map(|period| begun.get(&(period, relay)).cloned().unwrap_or_default())
+            .collect();
+        for three in times.windows(3) {
+            let window = length + u64::from(SLOT_SECS);
+            assert!(three[2] - three[0] > window, "relay {}: {times:?}", relay[0]);
+        }
+        assert!(begun.contains_key(&(1, relay)), "relay {} is measured in the second", relay[0]);
+        let rows = core.store.planned(core.common.number(START) + 1).expect("a plan");
+        late += rows.iter().filter(|row| row.what.fingerprint == relay).count() - 1;
+    }
+    assert!((3..30).contains(&late), "{late} were put off");
+}
+
 /// One in which the relay says that it has echoed less to the first coordinator's first measurer than that one
 /// counted, if it takes part.
 fn disputed(job: &Job, now: u64) -> Box<Outcome> {

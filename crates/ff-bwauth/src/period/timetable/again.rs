@@ -78,6 +78,32 @@ impl Timetable {
         if grants_used >= GRANTS {
             return Err(NoRetry::NoGrant);
         }
+        self.place_again(team, head, tasks, now_slot)
+    }
+
+    /// Measures a relay behind this slot instead of where it was to be measured by this team last, and with it all
+    /// that were to be measured together.
+    ///
+    /// # Errors
+    /// [`NoRetry`] says why they are not measured.
+    pub fn put_off(
+        &mut self,
+        team: usize,
+        relay: Fingerprint,
+        behind: u32,
+    ) -> Result<Retry, NoRetry> {
+        let (head, tasks) = self.last(team, &[(relay, None)]).ok_or(NoRetry::NotMeasured)?;
+        self.place_again(team, head, tasks, behind)
+    }
+
+    /// Finds a slot behind this one among those that the team keeps.
+    fn place_again(
+        &mut self,
+        team: usize,
+        head: u32,
+        tasks: Vec<Task>,
+        behind: u32,
+    ) -> Result<Retry, NoRetry> {
         let needed = tasks.iter().map(|task| task.demand).sum::<BytesPerSec>();
         let taken = self.slots_of(head, team);
         let is_new = is_new(&self.schedule.groups()[head as usize]);
@@ -86,7 +112,7 @@ impl Timetable {
             |slot: &u32| left.get(*slot as usize).is_some_and(|&left| left >= needed.get());
         let open: Vec<u32> = self
             .kept(team)
-            .behind(now_slot, is_new)
+            .behind(behind, is_new)
             .filter(|slot| !taken.contains(slot) && has_room(slot))
             .collect();
         if open.is_empty() {

@@ -67,6 +67,11 @@ fn event((kind, one, other, count, rate): (u8, u8, u8, u8, u16), slot: u32, team
             from_slot: slot,
         },
         1 => Event::Vanish { relay: name(one.into()), from_slot: slot },
+        2 if count == 0 => Event::PutOff {
+            team: usize::from(other) % (teams + 1),
+            relay: name(one.into()),
+            behind: slot,
+        },
         _ => Event::Retry {
             team: usize::from(other) % (teams + 1),
             measured: vec![(name(one.into()), Some(mbit(rate)))],
