@@ -1,0 +1,1 @@
+//! What attackers gain, beside what formulas say (paper §5, Table 2, App. A).

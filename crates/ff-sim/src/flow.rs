@@ -1,0 +1,1 @@
+//! Clients, circuits and streams as flows through a network of relays (paper §7).

@@ -1,0 +1,1 @@
+//! The fields of a consensus that matter here, scanned as bytes.

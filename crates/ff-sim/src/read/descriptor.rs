@@ -1,0 +1,1 @@
+//! The fields of a server descriptor that matter here, scanned as bytes.

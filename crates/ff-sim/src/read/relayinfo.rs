@@ -1,0 +1,1 @@
+//! tornettools' relayinfo JSON.

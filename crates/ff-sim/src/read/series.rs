@@ -1,0 +1,1 @@
+//! Tables of a value for each relay and time.

@@ -1,0 +1,1 @@
+//! Networks of Shadow experiments and what was measured in them.

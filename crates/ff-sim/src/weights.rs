@@ -1,0 +1,1 @@
+//! A consensus' bandwidth-weights (dir-spec 3.8.3).
