@@ -15,8 +15,10 @@
 pub mod analysis;
 pub mod attack;
 pub mod flow;
+pub mod input;
 pub mod network;
 pub mod others;
+pub mod output;
 pub mod read;
 pub mod schedule;
 pub mod skipped;
