@@ -439,8 +439,7 @@ mod tests {
             is_unmeasured: true,
             ..Relay::default()
         };
-        let mut network = Network::default();
-        network.relays = vec![
+        let relays = vec![
             relay(true, false, false, true, 100.0),
             relay(false, false, false, true, 20.0),
             relay(false, true, false, true, 3.0),
@@ -449,6 +448,7 @@ mod tests {
             relay(false, true, true, true, 600_000.0),
             relay(false, true, false, false, 7e6),
         ];
+        let mut network = Network { relays, ..Network::default() };
         let found = Sums::of(&network, METHOD);
         assert_eq!(found, sums(50_101, 600_021, 4, 4001));
         for odd in [f64::NAN, f64::INFINITY, -1.0, 0.0] {
