@@ -14,13 +14,16 @@
 
 pub mod analysis;
 pub mod attack;
+pub mod cli;
 pub mod flow;
 pub mod input;
 pub mod network;
 pub mod others;
 pub mod output;
 pub mod read;
+pub mod run;
 pub mod schedule;
 pub mod skipped;
+pub mod source;
 pub mod stats;
 pub mod weights;

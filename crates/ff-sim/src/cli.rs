@@ -1,0 +1,155 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use ff_bwauth::period::Measurer;
+use ff_proto::params::Params;
+use ff_proto::units::BytesPerSec;
+
+use crate::schedule::units;
+
+/// Asks Tor's archives how wrong capacities and weights are, how long a team of measurers needs, and what an attacker
+/// gains.
+///
+/// Nothing of it opens a socket. A network (SRC) is a file, plain or packed by xz: a consensus of either flavour, or
+/// tornettools' relayinfo JSON. A consensus alone has weights and no capacities, and where weights stand for capacities
+/// the output says so.
+#[derive(Debug, Parser)]
+#[command(name = "ff-sim", version, after_help = EXIT_STATUS)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What exit statuses mean.
+const EXIT_STATUS: &str = "Exit status:
+  0  it is done
+  1  it failed, or with --strict something of the input was left out
+  2  the command line is wrong
+  5  more than one in a thousand of the input's documents or rows was left out; the results are there";
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// How long a team needs for a network, and whom it cannot measure.
+    Schedule(ScheduleArgs),
+    /// What a team comes to in hours and traffic, and what one more measurer would bring.
+    WhatIf(WhatIfArgs),
+}
+
+/// Which network.
+#[derive(Args, Clone, Debug)]
+pub struct NetworkArgs {
+    /// The network: a file.
+    #[arg(long, value_name = "SRC")]
+    pub network: PathBuf,
+    /// Scale capacities so that they come to this in bits a second, as in 608G.
+    #[arg(long, value_name = "RATE", value_parser = units::bits_per_sec)]
+    pub total: Option<BytesPerSec>,
+    /// No relay has more than this, as in 998M: what it would have more, others get by their shares.
+    #[arg(long, value_name = "RATE", value_parser = units::bits_per_sec)]
+    pub max_relay: Option<BytesPerSec>,
+    /// Fail if anything of the input had to be left out.
+    #[arg(long)]
+    pub strict: bool,
+}
+
+/// Who measures, and by which rules.
+#[derive(Args, Clone, Debug)]
+pub struct TeamArgs {
+    /// What each measurer of a team carries both ways at once, in bits a second.
+    #[arg(long, value_name = "RATE,...", default_value = "1G,1G,1G")]
+    pub team: TeamList,
+    /// Coordinators, each with such a team.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1,
+          value_parser = clap::value_parser!(u8).range(1..=9))]
+    pub coordinators: u8,
+    /// The length of a slot in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30,
+          value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub slot: u32,
+    /// The length of a period in hours.
+    #[arg(long, value_name = "HOURS", default_value_t = 24,
+          value_parser = clap::value_parser!(u64).range(1..=744))]
+    pub period: u64,
+    /// m: how much of a team's capacity a relay's takes (paper §4.2).
+    #[arg(long, value_name = "FACTOR", default_value_t = Params::default().multiplier)]
+    pub m: f64,
+    /// ε1: how far below the truth an estimate may lie.
+    #[arg(long, value_name = "PART", default_value_t = Params::default().epsilon1)]
+    pub e1: f64,
+    /// ε2: how far above the truth an estimate may lie.
+    #[arg(long, value_name = "PART", default_value_t = Params::default().epsilon2)]
+    pub e2: f64,
+    /// Measure relays on one address and in one family in the same slot, as coordinators do; the paper counts each
+    /// relay by itself.
+    #[arg(long)]
+    pub together: bool,
+}
+
+/// A team's measurers, as an argument.
+#[derive(Clone, Debug)]
+pub struct TeamList(pub Vec<Measurer>);
+
+impl std::str::FromStr for TeamList {
+    type Err = units::ParseTeamError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        units::team(text).map(Self)
+    }
+}
+
+/// Where results go.
+#[derive(Args, Clone, Debug)]
+pub struct OutArgs {
+    /// Print the results as JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Write a folder: summary.json, and tables in CSV with units in their headers.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+}
+
+/// Options of `schedule`.
+#[derive(Args, Clone, Debug)]
+pub struct ScheduleArgs {
+    /// Which network.
+    #[command(flatten)]
+    pub network: NetworkArgs,
+    /// Who measures.
+    #[command(flatten)]
+    pub team: TeamArgs,
+    /// Pack relays into the first slots with room, to see how fast it could go (paper §7); otherwise a period passes
+    /// slot by slot, with relays where the seed puts them, and again what was not conclusive (§4.3).
+    #[arg(long)]
+    pub greedy: bool,
+    /// How far measurements are off: exact, paper (all between 0.84 and 1.01 of the truth are as likely), or a CSV file
+    /// of ratios, as our ground truth writes it.
+    #[arg(long, value_name = "MODEL", default_value = "exact", conflicts_with = "greedy")]
+    pub errors: String,
+    /// What slots and errors are drawn by.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub seed: u64,
+    /// Where results go.
+    #[command(flatten)]
+    pub out: OutArgs,
+}
+
+/// Options of `what-if`.
+#[derive(Args, Clone, Debug)]
+pub struct WhatIfArgs {
+    /// Which network.
+    #[command(flatten)]
+    pub network: NetworkArgs,
+    /// Who measures.
+    #[command(flatten)]
+    pub team: TeamArgs,
+    /// Measurers that could be added, each by itself, in bits a second.
+    #[arg(long, value_name = "RATE,...", value_delimiter = ',', value_parser = units::bits_per_sec)]
+    pub add: Vec<BytesPerSec>,
+    /// Where results go.
+    #[command(flatten)]
+    pub out: OutArgs,
+}
