@@ -121,20 +121,15 @@ impl Setup {
     }
 
     /// The rules for these relays.
-    fn rules(&self, slots: u32, subjects: &[Subject]) -> Rules {
+    fn rules(&self, slots: u32, relays: &[Relay]) -> Rules {
+        let estimates = relays.iter().filter_map(|relay| relay.estimate).collect();
         Rules {
             teams: self.teams.clone(),
             slots,
             seed: self.seed,
-            new_guess: self.guess(subjects),
+            new_guess: self.new_guess.unwrap_or_else(|| guess_for_new(estimates)),
             params: self.params,
         }
-    }
-
-    /// z0 of relays that come to these.
-    fn guess(&self, subjects: &[Subject]) -> BytesPerSec {
-        let estimates = || subjects.iter().filter_map(|subject| subject.relay.estimate).collect();
-        self.new_guess.unwrap_or_else(|| guess_for_new(estimates()))
     }
 }
 

@@ -8,10 +8,14 @@ use ff_bwauth::network::consensus::Consensus;
 use ff_proto::units::BytesPerSec;
 use ff_sim::network::Network;
 use ff_sim::read::relayinfo;
+use ff_sim::schedule::errors::Errors;
 use ff_sim::schedule::greedy::{Greedy, greedy, hours};
+use ff_sim::schedule::outcome::{Outcome, Reason};
+use ff_sim::schedule::replay::{World, replay};
 use ff_sim::schedule::scaling::scale;
 use ff_sim::schedule::units::{bits_per_sec, team};
-use ff_sim::schedule::{Setup, Subjects};
+use ff_sim::schedule::what_if::what_if;
+use ff_sim::schedule::{Setup, Subject, Subjects};
 
 /// A rate as on the command line.
 fn rate(text: &str) -> BytesPerSec {
@@ -86,5 +90,98 @@ fn may_2024_takes_785_slots() {
         if !grouped {
             assert_eq!((found.slots, found.relays), (785, 7203));
         }
+    }
+}
+
+/// New relays of January 2019's first day, as fast as the network's own are in turn.
+fn january(subjects: &Subjects) -> impl FnMut(u32) -> Vec<Subject> {
+    let text = include_str!("data/jan2019-new-per-hour.csv");
+    let count =
+        |line: &str| line.split(',').nth(1).expect("a cell").parse::<u32>().expect("a number");
+    let counts: Vec<u32> = text.lines().skip(1).map(count).collect();
+    let truths: Vec<_> = subjects.all.iter().map(|one| one.truth).collect();
+    move |hour| {
+        let make = |number: u32| {
+            let mut one = Subject::default();
+            one.relay.fingerprint[..8]
+                .copy_from_slice(&(u64::from(hour) << 32 | u64::from(number)).to_be_bytes());
+            one.truth = truths[(hour as usize * 1009 + number as usize * 97) % truths.len()];
+            one
+        };
+        (0..counts[hour as usize - 1]).map(make).collect()
+    }
+}
+
+/// Prints what came of a period.
+fn print(name: &str, found: &Outcome) {
+    println!("{name}: guess {} B/s, {:?}", found.new_guess_bytes_per_sec, found.coordinators);
+    for reason in
+        [Reason::TooFast, Reason::NoRoom, Reason::NoGrant, Reason::Waiting, Reason::NotMeasured]
+    {
+        println!("  {reason:?}: {}", found.count(reason));
+    }
+    let waits = |of: fn(&ff_sim::schedule::outcome::Newcomer) -> Option<u64>| {
+        let secs = found.newcomers.iter().filter_map(of).map(|secs| secs as f64).collect();
+        let secs = ff_sim::stats::sorted(secs);
+        [0.0, 50.0, 75.0, 95.0, 100.0].map(|p| ff_sim::stats::percentile(&secs, p).unwrap_or(-1.0))
+    };
+    println!("  {} new: first {:?} s", found.newcomers.len(), waits(|one| one.first_secs));
+    println!("  conclusive {:?} s", waits(|one| one.measured_secs));
+    let once = found.newcomers.iter().filter(|one| one.measurements == 1).count();
+    println!("  once {once}");
+}
+
+#[test]
+#[ignore = "needs FF_SIM_DATA: a folder with the data"]
+fn a_day_of_real_networks() {
+    let july = consensus("b-series/2019-07-14-00-00-00-consensus.xz");
+    let may = "a-network/relayinfo_staging_2024-05-01--2024-05-31.json.xz";
+    let (may, _) = relayinfo::read(&data(may)).expect("the file");
+    for (name, network) in [("July 2019", july), ("May 2024", may)] {
+        for grouped in [false, true] {
+            let mut subjects = Subjects::of(&network, grouped);
+            if subjects.from_weights {
+                let weights: Vec<_> = subjects.all.iter().map(|one| one.truth).collect();
+                let scaled = scale(&weights, Some(rate("608G")), Some(rate("998M")));
+                subjects.set(&scaled.expect("capacities"));
+            }
+            for coordinators in [1, 3] {
+                let setup = setup().with_coordinators(coordinators);
+                let world = World::new(Errors::PAPER);
+                let begin = std::time::Instant::now();
+                let found =
+                    replay(&subjects.all, &setup, &world, &mut january(&subjects)).expect("a day");
+                let name = format!("{name}, grouped {grouped}, {coordinators} coordinators");
+                println!("{:?}", begin.elapsed());
+                print(&name, &found);
+                assert_eq!(found.count(Reason::NotMeasured), 0);
+                if !grouped {
+                    let came = found.newcomers.len();
+                    let old = found.estimates.len() + found.unmeasured.len() - came;
+                    assert_eq!(old, subjects.all.len() * usize::from(coordinators));
+                    let late = found
+                        .unmeasured
+                        .iter()
+                        .filter(|one| !one.fingerprint.starts_with("000000"))
+                        .count();
+                    assert_eq!(late, 0, "every old relay is measured");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs FF_SIM_DATA: a folder with the data"]
+fn what_more_measurers_would_bring() {
+    let may = "a-network/relayinfo_staging_2024-05-01--2024-05-31.json.xz";
+    let (may, _) = relayinfo::read(&data(may)).expect("the file");
+    for (slot_secs, multiplier) in [(30, 2.25), (10, 2.25), (30, 3.0)] {
+        let mut setup = Setup { slot_secs, ..setup() };
+        setup.params.multiplier = multiplier;
+        let found = what_if(&Subjects::of(&may, true), &setup, &[rate("1G"), rate("10G")])
+            .expect("figures");
+        println!("{slot_secs} s, m {multiplier}: {found:#?}");
+        assert!(found.additions[1].then.hours < found.now.hours);
     }
 }

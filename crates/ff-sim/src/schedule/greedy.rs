@@ -35,11 +35,13 @@ pub struct Greedy {
     pub unmeasurable: Vec<Unmeasurable>,
 }
 
-/// A relay for which the greatest team has too little.
+/// A relay for which a team has too little.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unmeasurable {
     /// The relay, in 40 hexadecimal digits.
     pub fingerprint: String,
+    /// The coordinator that has too little, in the order of their identities; none if all have.
+    pub coordinator: Option<usize>,
     /// f·z0: what a team would need for it.
     pub needs_bytes_per_sec: u64,
     /// What it is measured with, because it shares a host that needs more than any team has; 0 if it is not measured.
@@ -53,11 +55,12 @@ pub struct Unmeasurable {
 pub fn greedy(subjects: &Subjects, setup: &Setup) -> Result<Greedy, SetupError> {
     let period_slots = setup.slots()?;
     let relays: Vec<Relay> = subjects.all.iter().map(|subject| subject.relay.clone()).collect();
-    let rules = setup.rules(period_slots, &subjects.all);
+    let rules = setup.rules(period_slots, &relays);
     let (new_guess, params) = (rules.new_guess, rules.params);
     let schedule = Schedule::greedy(&relays, rules);
-    let short = |short: &Shortage| Unmeasurable {
+    let short = |short: &Shortage, coordinator| Unmeasurable {
         fingerprint: relays.get(short.relay as usize).map(name).unwrap_or_default(),
+        coordinator,
         needs_bytes_per_sec: short.needs.get(),
         given_bytes_per_sec: short.given.get(),
     };
@@ -65,6 +68,10 @@ pub fn greedy(subjects: &Subjects, setup: &Setup) -> Result<Greedy, SetupError> 
         relays.iter().map(|relay| u128::from(demand(guess(relay, new_guess), &params).get())).sum();
     let team = u128::from(setup.greatest_team().get()).max(1);
     let slots = schedule.slots();
+    let of_all = schedule.too_fast().iter().chain(schedule.capped()).map(|one| short(one, None));
+    let of_one = (0..schedule.teams().len())
+        .flat_map(|team| schedule.too_much_for(team).map(move |one| (one, team)))
+        .map(|(one, team)| short(&one, Some(team)));
     Ok(Greedy {
         slots,
         seconds: u64::from(slots) * u64::from(setup.slot_secs),
@@ -77,7 +84,7 @@ pub fn greedy(subjects: &Subjects, setup: &Setup) -> Result<Greedy, SetupError> 
         least_slots: u64::try_from(needed.div_ceil(team)).unwrap_or(u64::MAX),
         spare_slots: period_slots.saturating_sub(slots),
         missing_slots: slots.saturating_sub(period_slots),
-        unmeasurable: schedule.too_fast().iter().chain(schedule.capped()).map(short).collect(),
+        unmeasurable: of_all.chain(of_one).collect(),
     })
 }
 
