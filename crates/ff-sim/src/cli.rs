@@ -7,6 +7,7 @@ use ff_bwauth::period::Measurer;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 
+use crate::analysis::window::{ParseWindowError, Window};
 use crate::schedule::units;
 
 /// Asks Tor's archives how wrong capacities and weights are, how long a team of measurers needs, and what an attacker
@@ -37,6 +38,8 @@ pub enum Command {
     Schedule(ScheduleArgs),
     /// What a team comes to in hours and traffic, and what one more measurer would bring.
     WhatIf(WhatIfArgs),
+    /// How wrong capacities and weights are (paper §3, Eq. 1-7).
+    Analyse(AnalyseArgs),
 }
 
 /// Which network.
@@ -135,6 +138,49 @@ pub struct ScheduleArgs {
     /// Where results go.
     #[command(flatten)]
     pub out: OutArgs,
+}
+
+/// Options of `analyse`.
+#[derive(Args, Clone, Debug)]
+#[command(group = clap::ArgGroup::new("source").required(true).args(["advertised", "network"]))]
+pub struct AnalyseArgs {
+    /// A table of what relays advertised: CSV with a relay a row and a time a column, plain or .xz.
+    #[arg(long, value_name = "CSV")]
+    pub advertised: Option<PathBuf>,
+    /// A table of their weights, in the same form; a weight counts where both tables have that very second.
+    #[arg(long, value_name = "CSV", requires = "advertised")]
+    pub weights: Option<PathBuf>,
+    /// A network of one moment instead: errors of its weights (Eq. 5, 6).
+    #[arg(long, value_name = "SRC", visible_alias = "relayinfo", conflicts_with = "advertised")]
+    pub network: Option<PathBuf>,
+    /// How far back capacities look: 1d, 7d, 30d, 365d, 12h.
+    #[arg(long, value_name = "LENGTH,...", default_value = "1d,7d,30d")]
+    pub windows: WindowList,
+    /// Where two times are further apart than so many hours, there is a gap between them.
+    #[arg(long, value_name = "HOURS", default_value_t = 12,
+          value_parser = clap::value_parser!(u64).range(1..=8760))]
+    pub gap: u64,
+    /// Means take windows of which data cover this part at least; 1 takes whole windows alone.
+    #[arg(long, value_name = "PART", default_value_t = 0.0)]
+    pub least_share: f64,
+    /// Fail if anything of the input had to be left out.
+    #[arg(long)]
+    pub strict: bool,
+    /// Where results go.
+    #[command(flatten)]
+    pub out: OutArgs,
+}
+
+/// Windows, as an argument.
+#[derive(Clone, Debug)]
+pub struct WindowList(pub Vec<Window>);
+
+impl std::str::FromStr for WindowList {
+    type Err = ParseWindowError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Window::parse_list(text).map(Self)
+    }
 }
 
 /// Options of `what-if`.

@@ -1,5 +1,6 @@
 //! Carries commands out.
 
+mod analyse;
 mod schedule;
 
 use std::io::{self, Write};
@@ -24,6 +25,7 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
     match &cli.command {
         Command::Schedule(args) => schedule::schedule(args),
         Command::WhatIf(args) => schedule::what_if(args),
+        Command::Analyse(args) => analyse::analyse(args),
     }
 }
 
