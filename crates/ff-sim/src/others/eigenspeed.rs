@@ -19,7 +19,7 @@
 pub const MOST_RELAYS: usize = 4096;
 
 /// How fast streams between relays were, as each saw it; 0 where there were none.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Views {
     /// How many relays.
     count: usize,
@@ -147,7 +147,7 @@ impl Rules {
 pub const MOST_STEPS: usize = 100;
 
 /// Weights have settled when all of them together change by less than this part.
-const SETTLED: f64 = 1e-9;
+const SETTLED: f64 = 1e-7;
 
 /// The weights of relays by these views, found from trusted ones.
 #[must_use]
