@@ -8,6 +8,7 @@ use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 
 use crate::analysis::window::{ParseWindowError, Window};
+use crate::attack::System;
 use crate::schedule::units;
 
 /// Asks Tor's archives how wrong capacities and weights are, how long a team of measurers needs, and what an attacker
@@ -29,6 +30,7 @@ const EXIT_STATUS: &str = "Exit status:
   0  it is done
   1  it failed, or with --strict something of the input was left out
   2  the command line is wrong
+  4  a row of the ledger comes out otherwise, and nobody knows why
   5  more than one in a thousand of the input's documents or rows was left out; the results are there";
 
 /// What to do.
@@ -40,6 +42,10 @@ pub enum Command {
     WhatIf(WhatIfArgs),
     /// How wrong capacities and weights are (paper §3, Eq. 1-7).
     Analyse(AnalyseArgs),
+    /// What attackers gain, beside what formulas say (paper §5, Table 2).
+    Attack(AttackArgs),
+    /// All that the paper says beside what comes out here.
+    Ledger(LedgerArgs),
 }
 
 /// Which network.
@@ -181,6 +187,55 @@ impl std::str::FromStr for WindowList {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Window::parse_list(text).map(Self)
     }
+}
+
+/// Options of `attack`.
+#[derive(Args, Clone, Debug)]
+pub struct AttackArgs {
+    /// Whom to attack: all, flashflow, torflow, sbws, eigenspeed, peerflow.
+    #[arg(value_name = "SYSTEM", default_value = "all", value_parser = system)]
+    pub system: Attacked,
+    /// The network; without one it is made up: 6,419 relays of 608 Gbit/s, 998 Mbit/s at most.
+    #[arg(long, value_name = "SRC")]
+    pub network: Option<PathBuf>,
+    /// What random trials are drawn by.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub seed: u64,
+    /// Fail if anything of the input had to be left out.
+    #[arg(long)]
+    pub strict: bool,
+    /// Where results go.
+    #[command(flatten)]
+    pub out: OutArgs,
+}
+
+/// A system that is attacked; nothing for all of them.
+pub type Attacked = Option<System>;
+
+/// Reads the name of a system.
+fn system(text: &str) -> Result<Attacked, String> {
+    let names = || System::ALL.map(System::name).join(", ");
+    match System::ALL.into_iter().find(|system| system.name() == text) {
+        None if text != "all" => Err(format!("it is one of all, {}", names())),
+        system => Ok(system),
+    }
+}
+
+/// Options of `ledger`.
+#[derive(Args, Clone, Debug)]
+pub struct LedgerArgs {
+    /// The folder with the data; rows whose data are not there are not run.
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// What random trials are drawn by.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub seed: u64,
+    /// Only what takes seconds.
+    #[arg(long)]
+    pub quick: bool,
+    /// Where results go; ledger.md is among them.
+    #[command(flatten)]
+    pub out: OutArgs,
 }
 
 /// Options of `what-if`.

@@ -17,6 +17,7 @@ pub mod attack;
 pub mod cli;
 pub mod flow;
 pub mod input;
+pub mod ledger;
 pub mod network;
 pub mod others;
 pub mod output;

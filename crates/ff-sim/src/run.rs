@@ -1,6 +1,8 @@
 //! Carries commands out.
 
 mod analyse;
+mod attack;
+mod ledger;
 mod schedule;
 
 use std::io::{self, Write};
@@ -26,6 +28,8 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
         Command::Schedule(args) => schedule::schedule(args),
         Command::WhatIf(args) => schedule::what_if(args),
         Command::Analyse(args) => analyse::analyse(args),
+        Command::Attack(args) => attack::attack(args),
+        Command::Ledger(args) => ledger::ledger(args),
     }
 }
 
