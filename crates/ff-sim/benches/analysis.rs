@@ -1,7 +1,5 @@
 //! How long the analysis takes: a day more of a network that has a month behind it, and a table from its file.
 
-#![expect(missing_docs, reason = "criterion's macros make items without any")]
-
 use std::fs;
 use std::path::Path;
 

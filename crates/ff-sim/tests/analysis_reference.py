@@ -70,6 +70,9 @@ def windowed(row, times, length):
 def analyse(times, relays, weights, totals, name, length, step, least):
     """Prints all figures of one window."""
     share = shares(times, length, step)
+    with_weights = [index for index, total in enumerate(totals) if total]
+    share_of_weights = shares([times[index] for index in with_weights], length, step)
+    share_of_weights = dict(zip(with_weights, share_of_weights))
     capacities, rce, rsd, rsdw = {}, {}, {}, {}
     sum_a, sum_c = [0] * len(times), [0] * len(times)
     sum_w, sum_wc = [0.0] * len(times), [0] * len(times)
@@ -103,7 +106,8 @@ def analyse(times, relays, weights, totals, name, length, step, least):
                     ratios.append(part / fair)
         values = [row[index] / totals[index] for index in sorted(row) if totals[index]]
         for index, begin, end in windowed({i: w for i, w in row.items() if totals[i]}, times, length):
-            found = deviation(values[begin:end]) if share[index] >= least else None
+            is_enough = share_of_weights[index] >= least
+            found = deviation(values[begin:end]) if is_enough else None
             if found is not None:
                 deviations.append(found)
         rwe[relay], rsdw[relay] = ratios, deviations

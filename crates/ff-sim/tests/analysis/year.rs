@@ -1,5 +1,7 @@
 //! A generated year: how long it takes and how much memory.
 
+#![expect(clippy::print_stdout, reason = "figures are what these tests are for")]
+
 use std::fs;
 use std::time::Instant;
 
