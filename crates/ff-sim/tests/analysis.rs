@@ -1,7 +1,5 @@
 //! The analysis on real tables, beside a reference in Python and the paper's figures.
 
-#![expect(clippy::print_stdout, reason = "figures are what these tests are for")]
-
 #[path = "analysis/facts.rs"]
 mod facts;
 #[path = "analysis/year.rs"]
