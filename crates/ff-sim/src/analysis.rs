@@ -25,7 +25,8 @@
 //! - Data begin at their first time and a window that reaches behind it is not whole. Where two times are further
 //!   apart than [`engine::Settings::step_secs`], the rest between them is a gap, and a window that reaches into it is
 //!   not whole either. Nothing is made up for it: a window has what was listed within it, and the share of it that
-//!   data cover stands beside every result. Means of relays leave windows out whose share is below
+//!   data cover stands beside every result. A time at which nothing is advertised is missing too, and the deviation
+//!   of weights has windows of the times that have weights. Means of relays leave windows out whose share is below
 //!   [`engine::Settings::least_share`].
 
 pub mod engine;

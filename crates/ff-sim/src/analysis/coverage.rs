@@ -1,4 +1,5 @@
-//! Which part of a window data cover.
+//! Which part of a window data cover. What is advertised and weights have each their own: one may be known at a time
+//! at which the other is not.
 
 use std::collections::VecDeque;
 
@@ -22,7 +23,7 @@ pub(super) struct Coverage {
 }
 
 /// A window at a time.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Covered {
     /// The index of its first time, counted from the first time of all.
     pub(super) first: u32,
@@ -48,6 +49,11 @@ impl Coverage {
     /// The last time.
     pub(super) fn last(&self) -> Option<u64> {
         self.times.back().map(|&(time, _)| time)
+    }
+
+    /// The index of the last time, counted from the first time of all.
+    pub(super) fn last_index(&self) -> u32 {
+        u32::try_from((self.dropped + self.times.len()).saturating_sub(1)).unwrap_or(u32::MAX)
     }
 
     /// Takes a time, later than the last; each window's part goes to `covered`.

@@ -68,9 +68,11 @@ pub struct Engine {
     settings: Settings,
     /// Which of the windows is the longest.
     longest: usize,
-    /// The times.
+    /// The times at which something was advertised.
     coverage: Coverage,
-    /// For each time, what a unit of weight counts for.
+    /// The times at which relays had weights.
+    weight_coverage: Coverage,
+    /// For each time with weights, what a unit of weight counts for.
     weight_units: Vec<f64>,
     /// How many times were tried, those that could not be taken too.
     attempts: u64,
@@ -80,8 +82,10 @@ pub struct Engine {
     windows: Vec<RelayInWindow>,
     /// What came out so far.
     outcome: Outcome,
-    /// The windows at this time.
+    /// The windows at this time, of what was advertised.
     covered: Vec<Covered>,
+    /// The windows at this time, of weights.
+    weight_covered: Vec<Covered>,
     /// For each reading one after the other, its capacity in each window.
     capacities: Vec<u64>,
     /// The sums of each window at this time.
@@ -108,12 +112,14 @@ impl Engine {
         Self {
             longest,
             coverage: Coverage::new(settings.step_secs, &windows),
+            weight_coverage: Coverage::new(settings.step_secs, &windows),
             weight_units: Vec::new(),
             attempts: 0,
             relays: Vec::new(),
             windows: Vec::new(),
             outcome: Outcome { windows, ..Outcome::default() },
             covered: Vec::new(),
+            weight_covered: Vec::new(),
             capacities: Vec::new(),
             sums: Vec::new(),
             settings,
@@ -135,9 +141,8 @@ impl Engine {
             step.advertised += u128::from(reading.advertised.unwrap_or(0));
             step.weight += u128::from(reading.weight.unwrap_or(0));
         }
-        self.coverage.push(time, &mut self.covered);
-        self.weight_units.push(unit(step.weight).map_or(0.0, |unit| unit * WEIGHT_ONE));
-        self.take_relays(time, readings);
+        self.take_time(&step);
+        self.take_relays(&step, readings);
         self.take_sums(&mut step, readings);
         self.take_weights(&mut step, readings);
         self.outcome.steps.push(step);
@@ -152,7 +157,7 @@ impl Engine {
 
     /// Whether a time can be taken; makes room for its relays.
     fn check(&mut self, time: u64, readings: &[Reading]) -> Result<(), StepError> {
-        if self.coverage.last().is_some_and(|last| time <= last) {
+        if self.outcome.steps.last().is_some_and(|last| time <= last.time) {
             return Err(StepError::NotLater(time));
         }
         if self.outcome.steps.len() >= MOST_STEPS {
@@ -188,18 +193,35 @@ impl Engine {
         self.outcome.relays.resize(count, none);
     }
 
+    /// Takes the time itself. Where nothing is advertised, or no relay has a weight, it is as if it were missing.
+    fn take_time(&mut self, step: &NetworkStep) {
+        let count = self.settings.windows.len();
+        if step.without_advertised < step.relays {
+            self.coverage.push(step.time, &mut self.covered);
+        } else {
+            self.covered.clear();
+            self.covered.resize(count, Covered::default());
+        }
+        if let Some(unit) = unit(step.weight) {
+            self.weight_coverage.push(step.time, &mut self.weight_covered);
+            self.weight_units.push(unit * WEIGHT_ONE);
+        } else {
+            self.weight_covered.clear();
+            self.weight_covered.resize(count, Covered::default());
+        }
+    }
+
     /// Eq. 1, 2 and 7 for each relay.
-    fn take_relays(&mut self, time: u64, readings: &[Reading]) {
+    fn take_relays(&mut self, step: &NetworkStep, readings: &[Reading]) {
+        let (time, has_weights) = (step.time, step.weight > 0);
         let is_in_means = self.settings.from.is_none_or(|from| time >= from);
         let least = if is_in_means { self.settings.least_share } else { f64::INFINITY };
         let count = self.settings.windows.len();
-        let now = Now {
-            step: u32::try_from(self.outcome.steps.len()).unwrap_or(u32::MAX),
-            weight_units: &self.weight_units,
-            covered: &self.covered,
-            longest: self.longest,
-            least_share: least,
-        };
+        let (longest, least_share) = (self.longest, least);
+        let step = self.coverage.last_index();
+        let now = Now { step, covered: &self.covered, longest, least_share };
+        let (step, covered) = (self.weight_coverage.last_index(), &*self.weight_covered);
+        let now_of_weights = Now { step, covered, longest, least_share };
         self.capacities.clear();
         for reading in readings {
             let index = reading.relay as usize;
@@ -213,8 +235,9 @@ impl Engine {
             means.first_seen.get_or_insert(time);
             means.last_seen = Some(time);
             means.listed += 1;
-            if let Some(weight) = reading.weight {
-                relay.take_weight(weight, now, kept, &mut means.windows);
+            if let Some(weight) = reading.weight.filter(|_| has_weights) {
+                let units = &self.weight_units;
+                relay.take_weight(weight, units, now_of_weights, kept, &mut means.windows);
             }
             if let Some(advertised) = reading.advertised {
                 means.most_advertised = means.most_advertised.max(advertised);
@@ -243,11 +266,13 @@ impl Engine {
                 }
             }
         }
-        for (sums, covered) in self.sums.iter().zip(&self.covered) {
+        let covered = self.covered.iter().zip(&self.weight_covered);
+        for (sums, (covered, weight_covered)) in self.sums.iter().zip(covered) {
             let left_out = step.weight - sums.weight;
             step.windows.push(NetworkWindow {
                 share: covered.share,
                 is_whole: covered.is_whole,
+                share_of_weights: weight_covered.share,
                 capacity: sums.capacity,
                 capacity_error: quotient(step.advertised, sums.capacity).map(|part| 1.0 - part),
                 weight_error: None,

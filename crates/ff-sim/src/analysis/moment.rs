@@ -23,6 +23,31 @@ pub enum Scale {
     Running,
 }
 
+/// Which of a relay's numbers is its capacity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Capacity {
+    /// What it can carry.
+    #[default]
+    Known,
+    /// What it can carry and its operator lets it.
+    Usable,
+}
+
+impl Capacity {
+    /// A relay's capacity, 0 if it has none.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "what lies above 2^53 is rounded, to one in 2^53"
+    )]
+    fn of(self, relay: &Relay) -> f64 {
+        let capacity = match self {
+            Self::Known => relay.capacity,
+            Self::Usable => relay.usable(),
+        };
+        capacity.map_or(0.0, |capacity| capacity.get() as f64)
+    }
+}
+
 impl Scale {
     /// What a relay counts for.
     fn of(self, relay: &Relay) -> f64 {
@@ -36,10 +61,15 @@ impl Scale {
 
 /// Errors of the weights of a network; relays that `takes` does not take are not part of it.
 #[must_use]
-pub fn weight_error(network: &Network, scale: Scale, takes: impl Fn(&Relay) -> bool) -> Moment {
+pub fn weight_error(
+    network: &Network,
+    capacity: Capacity,
+    scale: Scale,
+    takes: impl Fn(&Relay) -> bool,
+) -> Moment {
     let relay = |relay: &Relay| {
         let taken = if takes(relay) { scale.of(relay) } else { 0.0 };
-        let capacity = bytes(relay) * taken;
+        let capacity = capacity.of(relay) * taken;
         (finite(relay.weight) * taken, capacity)
     };
     let relays: Vec<(f64, f64)> = network.relays.iter().map(relay).collect();
@@ -62,12 +92,6 @@ pub fn weight_error(network: &Network, scale: Scale, takes: impl Fn(&Relay) -> b
             .collect(),
         weight_left_out,
     }
-}
-
-/// A relay's capacity, 0 if it has none.
-#[expect(clippy::cast_precision_loss, reason = "a capacity above 2^53 is rounded, to one in 2^53")]
-fn bytes(relay: &Relay) -> f64 {
-    relay.capacity.map_or(0.0, |capacity| capacity.get() as f64)
 }
 
 /// A number that is finite and not negative, or 0.
@@ -96,17 +120,17 @@ mod tests {
             relay(Some(0), f64::NAN, 1.0),
         ];
         let network = Network { relays, ..Network::default() };
-        let all = weight_error(&network, Scale::None, |_| true);
+        let all = weight_error(&network, Capacity::Known, Scale::None, |_| true);
         // Weights 1/4 and 3/4 beside capacities 3/4 and 1/4.
         assert_eq!(all.weight_error, Some(0.5));
         assert_eq!(all.relay_errors, [Some(1.0 / 3.0), Some(3.0), None, None]);
         assert_eq!(all.weight_left_out, 0.5);
-        let scaled = weight_error(&network, Scale::Running, |_| true);
+        let scaled = weight_error(&network, Capacity::Known, Scale::Running, |_| true);
         // Weights 2/5 and 3/5 beside 6/7 and 1/7.
         let error = scaled.weight_error.expect("two relays");
         assert!((error - (6.0 / 7.0 - 0.4)).abs() < 1e-12, "{error}");
         assert_eq!(
-            weight_error(&network, Scale::None, |_| false),
+            weight_error(&network, Capacity::Known, Scale::None, |_| false),
             Moment { relay_errors: vec![None; 4], ..Moment::default() }
         );
     }

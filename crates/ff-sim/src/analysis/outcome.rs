@@ -18,7 +18,7 @@ pub struct Outcome {
 pub struct NetworkStep {
     /// The time, in seconds since 1970.
     pub time: u64,
-    /// Whether a gap of the data lies before it.
+    /// Whether a gap lies before it, in what was advertised.
     pub is_after_gap: bool,
     /// How many relays were listed.
     pub relays: u32,
@@ -35,10 +35,12 @@ pub struct NetworkStep {
 /// The network at one time, as one window sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct NetworkWindow {
-    /// Which part of the window data cover, from 0 to 1.
+    /// Which part of the window data cover, from 0 to 1: what was advertised, which capacities come from.
     pub share: f64,
     /// Whether they cover all of it.
     pub is_whole: bool,
+    /// Which part of it weights cover, which the deviation of weights looks back at.
+    pub share_of_weights: f64,
     /// What the relays that are listed could carry, in bytes a second: the sum of C(r, t, p).
     pub capacity: u128,
     /// NCE(t, p), Eq. 3; nothing if no relay has a capacity.

@@ -37,10 +37,8 @@ pub(super) struct RelayInWindow {
 /// A time, as all relays see it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Now<'a> {
-    /// Its index.
+    /// Its index among the times at which there are such values.
     pub(super) step: u32,
-    /// For each time until now, what a unit of weight counts for; 0 where all weights are.
-    pub(super) weight_units: &'a [f64],
     /// The windows.
     pub(super) covered: &'a [Covered],
     /// Which of them is the longest.
@@ -82,20 +80,18 @@ impl Relay {
         }
     }
 
-    /// Takes its weight.
+    /// Takes its weight; `units` says for each time with weights until now what a unit counts for.
     pub(super) fn take_weight(
         &mut self,
         weight: u64,
+        units: &[f64],
         now: Now<'_>,
         kept: &mut [RelayInWindow],
         means: &mut [RelayWindow],
     ) {
         let share = |step: u32, weight: u64| {
-            fixed(weight, now.weight_units.get(step as usize).copied().unwrap_or(0.0))
+            fixed(weight, units.get(step as usize).copied().unwrap_or(0.0))
         };
-        if now.weight_units.last().is_none_or(|unit| *unit <= 0.0) {
-            return;
-        }
         let place = self.weights.push(now.step, weight);
         let share_now = share(now.step, weight);
         for ((kept, means), covered) in kept.iter_mut().zip(means).zip(now.covered) {

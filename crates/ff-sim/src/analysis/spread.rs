@@ -50,20 +50,42 @@ impl Within {
     }
 
     /// Their deviation in parts of their mean (Eq. 7); nothing if all are 0.
-    #[expect(clippy::cast_precision_loss, reason = "a result is rounded once")]
     pub(super) fn relative_deviation(&self) -> Option<f64> {
         if self.sum == 0 {
             return None;
         }
-        let (count, sum) = (f64::from(self.count), self.sum as f64);
-        let scaled = u128::from(self.count).checked_mul(self.squares);
-        let spread = match (scaled, self.sum.checked_mul(self.sum)) {
-            (Some(scaled), Some(square)) => scaled.saturating_sub(square) as f64,
-            // Only numbers near 2^53 through hundreds of hours come here.
-            _ => (count * self.squares as f64 - sum * sum).max(0.0),
+        let (count, sum) = (f64::from(self.count), float(self.sum));
+        let spread = match u64::try_from(self.sum) {
+            // Nothing of this can overflow: there are fewer times than 2^21.
+            Ok(whole) if self.squares < 1 << 96 => {
+                let square = u128::from(whole) * u128::from(whole);
+                float((u128::from(self.count) * self.squares).saturating_sub(square))
+            }
+            _ => self.great_spread().unwrap_or_else(|| {
+                // Only numbers near 2^53 through hundreds of hours come here.
+                (count * float(self.squares) - sum * sum).max(0.0)
+            }),
         };
         Some(spread.sqrt() / sum)
     }
+
+    /// n Σv² - (Σv)², if it fits.
+    fn great_spread(&self) -> Option<f64> {
+        let scaled = u128::from(self.count).checked_mul(self.squares)?;
+        Some(float(scaled.saturating_sub(self.sum.checked_mul(self.sum)?)))
+    }
+}
+
+/// A number, rounded to one part in 2^52: by halves, because most have an upper half of 0.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    reason = "halves are cut off on purpose"
+)]
+fn float(number: u128) -> f64 {
+    const HALF: f64 = 18_446_744_073_709_551_616.0;
+    let (high, low) = ((number >> 64) as u64, number as u64);
+    if high == 0 { low as f64 } else { high as f64 * HALF + low as f64 }
 }
 
 #[cfg(test)]

@@ -82,17 +82,27 @@ fn write(bytes: &mut Vec<u8>, mut number: u64) {
 }
 
 /// Reads a number that [`write`] wrote.
+#[inline]
 fn read(bytes: &[u8], at: &mut usize) -> Option<u64> {
-    let (mut number, mut shift) = (0, 0);
-    loop {
+    let byte = *bytes.get(*at)?;
+    *at += 1;
+    // Most are a byte long: what a relay advertises seldom changes.
+    if byte < 0x80 { Some(byte.into()) } else { read_long(bytes, at, byte) }
+}
+
+/// Reads the rest of a number that begins with a byte.
+fn read_long(bytes: &[u8], at: &mut usize, first: u8) -> Option<u64> {
+    let (mut number, mut shift) = (u64::from(first & 0x7F), 7);
+    while shift < u64::BITS {
         let byte = *bytes.get(*at)?;
         *at += 1;
-        number |= u64::from(byte & 0x7F).checked_shl(shift)?;
-        if byte & 0x80 == 0 {
+        number |= u64::from(byte & 0x7F) << shift;
+        if byte < 0x80 {
             return Some(number);
         }
         shift += 7;
     }
+    None
 }
 
 #[cfg(test)]

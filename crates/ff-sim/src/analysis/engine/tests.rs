@@ -86,6 +86,40 @@ fn means_begin_where_windows_are_covered_well_enough() {
 }
 
 #[test]
+fn a_time_without_values_is_a_missing_time() {
+    let mut engine = Engine::new(settings(&[2]));
+    let bare = |advertised, weight| [Reading { relay: 0, advertised, weight }];
+    let whole: Vec<(bool, f64, bool)> = [
+        bare(Some(4), Some(1)),
+        bare(Some(4), Some(1)),
+        bare(Some(4), Some(1)),
+        bare(None, Some(1)),
+        bare(Some(4), None),
+        bare(Some(4), Some(0)),
+        bare(Some(4), Some(1)),
+    ]
+    .iter()
+    .zip(1..)
+    .map(|(readings, hour)| {
+        let step = engine.push(hour * HOUR, readings).expect("later");
+        (step.windows[0].is_whole, step.windows[0].share_of_weights, step.is_after_gap)
+    })
+    .collect();
+    let expected = [
+        (false, 0.0, false),
+        (false, 0.5, false),
+        (true, 1.0, false),
+        (false, 1.0, false),
+        (false, 0.0, true),
+        (true, 0.0, false),
+        (true, 0.5, false),
+    ];
+    assert_eq!(whole, expected);
+    assert_eq!(engine.push(9 * HOUR, &[]).map(|step| step.relays), Ok(0));
+    assert_eq!(engine.push(9 * HOUR, &[]).err(), Some(StepError::NotLater(9 * HOUR)));
+}
+
+#[test]
 fn a_time_that_cannot_be_taken_changes_nothing() {
     let mut engine = Engine::new(settings(&[1, 3]));
     engine.push(9 * HOUR, &[reading(0, 7, 1)]).expect("the first");
