@@ -11,6 +11,7 @@
 //! decided by `ff_bwauth::period` and `ff_proto`, which coordinators run by. What is made up here is the network:
 //! what relays can truly do ([`Subject`]), and how far a measurement is off ([`errors::Errors`]).
 
+pub mod arrivals;
 pub mod errors;
 pub mod greedy;
 pub mod link;

@@ -80,7 +80,7 @@ pub struct Estimate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// It needs more than the team has.
+    /// It needs more than the team has, by itself or with all on its host.
     TooFast,
     /// No slot that was left had room.
     NoRoom,
