@@ -33,7 +33,7 @@ use crate::network::{CapacitySource, Network};
 
 /// A relay that ran for less than this part of the time that its source looks at is not scheduled.
 pub const LEAST_RUNNING: f64 = 0.5;
-/// A period has no more slots than this: a month of seconds has 2.7 million.
+/// All coordinators' periods together have no more slots than this: a month of seconds has 2.7 million.
 pub const MOST_SLOTS: u64 = 3_000_000;
 /// No more coordinators than this; Tor has ten authorities.
 pub const MOST_TEAMS: usize = 100;
@@ -110,7 +110,8 @@ impl Setup {
         }
         let (period_secs, slot_secs) = (self.period_secs, self.slot_secs);
         let slots = period_secs.checked_div(slot_secs.into());
-        let slots = slots.filter(|slots| (1..=MOST_SLOTS).contains(slots));
+        let most = MOST_SLOTS / self.teams.len() as u64;
+        let slots = slots.filter(|slots| (1..=most).contains(slots));
         let slots = slots.and_then(|slots| u32::try_from(slots).ok());
         slots.ok_or(SetupError::Slots { period_secs, slot_secs })
     }

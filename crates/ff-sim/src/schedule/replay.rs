@@ -6,8 +6,8 @@
 //! ratio of [`Errors`], and no more than is sent. Relays of an hour come with its first slot.
 //!
 //! One timetable stands for those of all coordinators: what one measures again is none of another's business there.
-//! It looks through all relays for each slot and each measurement again, so a period of 10^6 relays takes minutes if
-//! many have to be measured again, while its first placement takes a second.
+//! It looks through all relays for each slot, for each hour with new ones and for each measurement again, so a day of
+//! 10^6 relays takes about 20 s of a core, of which the placing of all of them is the least part.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
