@@ -196,15 +196,7 @@ fn print(name: &str, found: &Outcome) {
     {
         eprintln!("  {reason:?}: {}", found.count(reason));
     }
-    let waits = |of: fn(&ff_sim::schedule::outcome::Newcomer) -> Option<u64>| {
-        let secs = found.newcomers.iter().filter_map(of).map(|secs| secs as f64).collect();
-        let secs = ff_sim::stats::sorted(secs);
-        [0.0, 50.0, 75.0, 95.0, 100.0].map(|p| ff_sim::stats::percentile(&secs, p).unwrap_or(-1.0))
-    };
-    eprintln!("  {} new: first {:?} s", found.newcomers.len(), waits(|one| one.first_secs));
-    eprintln!("  conclusive {:?} s", waits(|one| one.measured_secs));
-    let once = found.newcomers.iter().filter(|one| one.measurements == 1).count();
-    eprintln!("  once {once}");
+    eprintln!("  {:?}", found.waits());
 }
 
 #[test]

@@ -334,7 +334,10 @@ fn new_relays_wait_for_the_first_slots_with_room() {
     assert!(longest.is_some_and(|secs| (150..=600).contains(&secs)), "{longest:?}");
     let again = found.newcomers.iter().filter(|one| one.measurements == 2).count();
     assert_eq!(again, 44, "22 for each coordinator");
-    assert!(found.newcomers.iter().all(|one| one.measured_secs.is_some()));
+    let waits = found.waits();
+    assert_eq!((waits.relays, waits.measured_at_once, waits.measured), (216, 172, 216));
+    assert!(waits.first_median_secs <= 300.0 && waits.first_max_secs <= 600.0, "{waits:?}");
+    assert!(waits.measured_max_secs > waits.first_max_secs, "{waits:?}");
 }
 
 #[test]
