@@ -29,6 +29,7 @@ use ff_bwauth::period::{Measurer, Relay, Team, guess_for_new};
 use ff_proto::params::{PERIOD_SECS, ParamError, Params};
 use ff_proto::units::BytesPerSec;
 
+use self::scaling::ScaleError;
 use crate::network::{CapacitySource, Network};
 
 /// A relay that ran for less than this part of the time that its source looks at is not scheduled.
@@ -199,6 +200,20 @@ impl Subjects {
     #[must_use]
     pub fn largest(&self) -> BytesPerSec {
         self.all.iter().map(|subject| subject.truth).max().unwrap_or_default()
+    }
+
+    /// Scales what they can do to this total, of which nobody has more than `most` (the module [`scaling`]).
+    ///
+    /// # Errors
+    /// [`ScaleError`] if that cannot be.
+    pub fn scale(
+        &mut self,
+        total: Option<BytesPerSec>,
+        most: Option<BytesPerSec>,
+    ) -> Result<(), ScaleError> {
+        let before: Vec<_> = self.all.iter().map(|subject| subject.truth).collect();
+        self.set(&scaling::scale(&before, total, most)?);
+        Ok(())
     }
 
     /// Gives them other capacities, in their order; their estimates are right.

@@ -30,11 +30,9 @@ fn setup() -> Setup {
 /// A network scaled as by `--total` and `--max-relay`, and scheduled greedily.
 fn scheduled(network: &Network, total: &str, grouped: bool) -> Greedy {
     let mut subjects = Subjects::of(network, grouped);
-    let weights: Vec<_> = subjects.all.iter().map(|subject| subject.truth).collect();
-    let scaled = scale(&weights, Some(rate(total)), Some(rate("998M"))).expect("capacities");
-    let at_brim = scaled.iter().filter(|one| **one == rate("998M")).count();
+    subjects.scale(Some(rate(total)), Some(rate("998M"))).expect("capacities");
+    let at_brim = subjects.all.iter().filter(|one| one.truth == rate("998M")).count();
     eprintln!("{total}: {at_brim} relays at the brim");
-    subjects.set(&scaled);
     greedy(&subjects, &setup()).expect("a schedule")
 }
 
@@ -157,10 +155,19 @@ fn may_2024_takes_785_slots() {
     };
     let all: Vec<_> =
         network.relays.iter().map(|relay| relay.capacity.unwrap_or_default()).collect();
-    eprintln!("p75 {}, sum {}", percentile(all), network.total_capacity());
+    let largest = all.iter().max().expect("some").mbit();
+    let total = network.total_capacity().mbit();
+    assert_eq!(
+        (percentile(all).round(), largest.round(), total.round()),
+        (137.0, 896.0, 907_459.0)
+    );
     for grouped in [false, true] {
         let subjects = Subjects::of(&network, grouped);
-        eprintln!("p75 {}", percentile(subjects.all.iter().map(|one| one.truth).collect()));
+        let usable = subjects.all.iter().map(|one| one.truth).collect();
+        assert_eq!(
+            (percentile(usable).round(), subjects.total().mbit().round()),
+            (145.0, 797_195.0)
+        );
         let found = greedy(&subjects, &setup()).expect("a schedule");
         eprintln!("grouped {grouped}: {found:?} {} h", hours(found.seconds));
         if !grouped {
@@ -209,9 +216,7 @@ fn a_day_of_real_networks() {
         for grouped in [false, true] {
             let mut subjects = Subjects::of(&network, grouped);
             if subjects.from_weights {
-                let weights: Vec<_> = subjects.all.iter().map(|one| one.truth).collect();
-                let scaled = scale(&weights, Some(rate("608G")), Some(rate("998M")));
-                subjects.set(&scaled.expect("capacities"));
+                subjects.scale(Some(rate("608G")), Some(rate("998M"))).expect("capacities");
             }
             for coordinators in [1, 3] {
                 let setup = setup().with_coordinators(coordinators);
