@@ -11,6 +11,7 @@
 //! decided by `ff_bwauth::period` and `ff_proto`, which coordinators run by. What is made up here is the network:
 //! what relays can truly do ([`Subject`]), and how far a measurement is off ([`errors::Errors`]).
 
+pub mod arrivals;
 pub mod errors;
 pub mod greedy;
 pub mod link;
@@ -28,11 +29,12 @@ use ff_bwauth::period::{Measurer, Relay, Team, guess_for_new};
 use ff_proto::params::{PERIOD_SECS, ParamError, Params};
 use ff_proto::units::BytesPerSec;
 
+use self::scaling::ScaleError;
 use crate::network::{CapacitySource, Network};
 
 /// A relay that ran for less than this part of the time that its source looks at is not scheduled.
 pub const LEAST_RUNNING: f64 = 0.5;
-/// A period has no more slots than this: a month of seconds has 2.7 million.
+/// All coordinators' periods together have no more slots than this: a month of seconds has 2.7 million.
 pub const MOST_SLOTS: u64 = 3_000_000;
 /// No more coordinators than this; Tor has ten authorities.
 pub const MOST_TEAMS: usize = 100;
@@ -109,7 +111,8 @@ impl Setup {
         }
         let (period_secs, slot_secs) = (self.period_secs, self.slot_secs);
         let slots = period_secs.checked_div(slot_secs.into());
-        let slots = slots.filter(|slots| (1..=MOST_SLOTS).contains(slots));
+        let most = MOST_SLOTS / self.teams.len() as u64;
+        let slots = slots.filter(|slots| (1..=most).contains(slots));
         let slots = slots.and_then(|slots| u32::try_from(slots).ok());
         slots.ok_or(SetupError::Slots { period_secs, slot_secs })
     }
@@ -197,6 +200,20 @@ impl Subjects {
     #[must_use]
     pub fn largest(&self) -> BytesPerSec {
         self.all.iter().map(|subject| subject.truth).max().unwrap_or_default()
+    }
+
+    /// Scales what they can do to this total, of which nobody has more than `most` (the module [`scaling`]).
+    ///
+    /// # Errors
+    /// [`ScaleError`] if that cannot be.
+    pub fn scale(
+        &mut self,
+        total: Option<BytesPerSec>,
+        most: Option<BytesPerSec>,
+    ) -> Result<(), ScaleError> {
+        let before: Vec<_> = self.all.iter().map(|subject| subject.truth).collect();
+        self.set(&scaling::scale(&before, total, most)?);
+        Ok(())
     }
 
     /// Gives them other capacities, in their order; their estimates are right.

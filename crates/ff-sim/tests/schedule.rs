@@ -30,12 +30,86 @@ fn setup() -> Setup {
 /// A network scaled as by `--total` and `--max-relay`, and scheduled greedily.
 fn scheduled(network: &Network, total: &str, grouped: bool) -> Greedy {
     let mut subjects = Subjects::of(network, grouped);
-    let weights: Vec<_> = subjects.all.iter().map(|subject| subject.truth).collect();
-    let scaled = scale(&weights, Some(rate(total)), Some(rate("998M"))).expect("capacities");
-    let at_brim = scaled.iter().filter(|one| **one == rate("998M")).count();
-    println!("{total}: {at_brim} relays at the brim");
-    subjects.set(&scaled);
+    subjects.scale(Some(rate(total)), Some(rate("998M"))).expect("capacities");
+    let at_brim = subjects.all.iter().filter(|one| one.truth == rate("998M")).count();
+    eprintln!("{total}: {at_brim} relays at the brim");
     greedy(&subjects, &setup()).expect("a schedule")
+}
+
+/// The numbers of a packed table's only column.
+fn column(packed: &[u8]) -> Vec<u64> {
+    let mut text = String::new();
+    liblzma::read::XzDecoder::new(packed).read_to_string(&mut text).expect("UTF-8");
+    text.lines().skip(1).map(|line| line.parse().expect("a number")).collect()
+}
+
+/// Relays of so much, each by itself.
+fn alone(rates: &[BytesPerSec]) -> Subjects {
+    let mut subjects = Subjects::default();
+    for number in 0..u32::try_from(rates.len()).expect("few") {
+        let mut one = Subject::default();
+        one.relay.fingerprint[..4].copy_from_slice(&number.to_be_bytes());
+        subjects.all.push(one);
+    }
+    subjects.set(rates);
+    subjects
+}
+
+#[test]
+fn the_papers_slots_come_of_the_papers_totals() {
+    // Ledger B2.
+    let weights = column(include_bytes!("data/2019-07-14-weights.csv.xz"));
+    let weights: Vec<_> =
+        weights.into_iter().map(|kilobytes| BytesPerSec::new(kilobytes * 1000)).collect();
+    for (total, slots, seconds) in
+        [("592G", 583, 17_490), ("608G", 599, 17_970), ("621G", 612, 18_360)]
+    {
+        let scaled = scale(&weights, Some(rate(total)), Some(rate("998M"))).expect("capacities");
+        let found = greedy(&alone(&scaled), &setup()).expect("a schedule");
+        assert_eq!((found.slots, found.seconds, found.relays), (slots, seconds, 6528));
+        assert_eq!((found.unmeasurable.len(), found.largest_bytes_per_sec), (0, 124_750_000));
+        let json = serde_json::to_value(&found).expect("JSON");
+        assert_eq!((&json["slots"], &json["seconds"]), (&slots.into(), &seconds.into()));
+        assert_eq!(json["unmeasurable"], serde_json::json!([]));
+    }
+    // Without a bound some need more than the team has.
+    let scaled = scale(&weights, Some(rate("608G")), None).expect("capacities");
+    let found = greedy(&alone(&scaled), &setup()).expect("a schedule");
+    assert_eq!((found.slots, found.unmeasurable.len()), (574, 21));
+}
+
+#[test]
+fn may_2024_takes_785_slots_by_its_sample() {
+    let capacities = column(include_bytes!("data/2024-05-capacities.csv.xz"));
+    let capacities: Vec<_> = capacities.into_iter().map(BytesPerSec::new).collect();
+    let found = greedy(&alone(&capacities), &setup()).expect("a schedule");
+    assert_eq!((found.slots, found.relays, found.spare_slots), (785, 7203, 2095));
+    // Half the slots of a day are too few for a team of a third.
+    let small = Setup::new(team("300M,300M,400M").expect("a team"));
+    let small = Setup { period_secs: 43_200, ..small };
+    let found = greedy(&alone(&capacities), &small).expect("a schedule");
+    assert_eq!(found.spare_slots, 0);
+    assert!(found.missing_slots > 0 && !found.unmeasurable.is_empty());
+    let late: u64 = found.behind_period.iter().map(|one| one.needs_bytes_per_sec).sum();
+    let slots = u64::from(found.missing_slots);
+    assert!((slots - 1) * 125_000_000 < late && late <= slots * 125_000_000, "{late} in {slots}");
+}
+
+#[test]
+fn a_sample_of_the_relayinfo_is_read() {
+    let sample = include_bytes!("data/relayinfo-2024-05-sample.json.xz").as_slice();
+    let (network, skips) = relayinfo::parse("sample", sample);
+    assert_eq!((skips.all.len(), skips.read, network.relays.len()), (0, 347, 347));
+    let subjects = Subjects::of(&network, true);
+    // Summed up in Python.
+    assert_eq!(network.total_capacity(), BytesPerSec::new(5_085_697_990));
+    assert_eq!((subjects.all.len(), subjects.total()), (296, BytesPerSec::new(4_565_584_756)));
+    let count = |is_such: fn(&ff_sim::network::Relay) -> bool| {
+        network.relays.iter().filter(|relay| is_such(relay)).count()
+    };
+    assert_eq!(count(|relay| relay.capacity.is_none()), 8);
+    assert_eq!((count(|relay| relay.flags.guard), count(|relay| relay.flags.exit)), (176, 101));
+    assert_eq!(network.unix_secs, Some(1_714_521_600));
 }
 
 /// A file of the full data.
@@ -58,9 +132,9 @@ fn july_2019_takes_599_slots() {
     for (total, slots) in [("592G", 583), ("608G", 599), ("621G", 612)] {
         for grouped in [false, true] {
             let mut found = scheduled(&network, total, grouped);
-            println!("{} relays, {}", found.relays, found.unmeasurable.len());
+            eprintln!("{} relays, {}", found.relays, found.unmeasurable.len());
             found.unmeasurable.clear();
-            println!("{total} grouped {grouped}: {found:?} {} h", hours(found.seconds));
+            eprintln!("{total} grouped {grouped}: {found:?} {} h", hours(found.seconds));
             if !grouped {
                 assert_eq!((found.slots, found.relays), (slots, 6528));
             }
@@ -81,12 +155,21 @@ fn may_2024_takes_785_slots() {
     };
     let all: Vec<_> =
         network.relays.iter().map(|relay| relay.capacity.unwrap_or_default()).collect();
-    println!("p75 {}, sum {}", percentile(all), network.total_capacity());
+    let largest = all.iter().max().expect("some").mbit();
+    let total = network.total_capacity().mbit();
+    assert_eq!(
+        (percentile(all).round(), largest.round(), total.round()),
+        (137.0, 896.0, 907_459.0)
+    );
     for grouped in [false, true] {
         let subjects = Subjects::of(&network, grouped);
-        println!("p75 {}", percentile(subjects.all.iter().map(|one| one.truth).collect()));
+        let usable = subjects.all.iter().map(|one| one.truth).collect();
+        assert_eq!(
+            (percentile(usable).round(), subjects.total().mbit().round()),
+            (145.0, 797_195.0)
+        );
         let found = greedy(&subjects, &setup()).expect("a schedule");
-        println!("grouped {grouped}: {found:?} {} h", hours(found.seconds));
+        eprintln!("grouped {grouped}: {found:?} {} h", hours(found.seconds));
         if !grouped {
             assert_eq!((found.slots, found.relays), (785, 7203));
         }
@@ -114,21 +197,13 @@ fn january(subjects: &Subjects) -> impl FnMut(u32) -> Vec<Subject> {
 
 /// Prints what came of a period.
 fn print(name: &str, found: &Outcome) {
-    println!("{name}: guess {} B/s, {:?}", found.new_guess_bytes_per_sec, found.coordinators);
+    eprintln!("{name}: guess {} B/s, {:?}", found.new_guess_bytes_per_sec, found.coordinators);
     for reason in
         [Reason::TooFast, Reason::NoRoom, Reason::NoGrant, Reason::Waiting, Reason::NotMeasured]
     {
-        println!("  {reason:?}: {}", found.count(reason));
+        eprintln!("  {reason:?}: {}", found.count(reason));
     }
-    let waits = |of: fn(&ff_sim::schedule::outcome::Newcomer) -> Option<u64>| {
-        let secs = found.newcomers.iter().filter_map(of).map(|secs| secs as f64).collect();
-        let secs = ff_sim::stats::sorted(secs);
-        [0.0, 50.0, 75.0, 95.0, 100.0].map(|p| ff_sim::stats::percentile(&secs, p).unwrap_or(-1.0))
-    };
-    println!("  {} new: first {:?} s", found.newcomers.len(), waits(|one| one.first_secs));
-    println!("  conclusive {:?} s", waits(|one| one.measured_secs));
-    let once = found.newcomers.iter().filter(|one| one.measurements == 1).count();
-    println!("  once {once}");
+    eprintln!("  {:?}", found.waits());
 }
 
 #[test]
@@ -141,9 +216,7 @@ fn a_day_of_real_networks() {
         for grouped in [false, true] {
             let mut subjects = Subjects::of(&network, grouped);
             if subjects.from_weights {
-                let weights: Vec<_> = subjects.all.iter().map(|one| one.truth).collect();
-                let scaled = scale(&weights, Some(rate("608G")), Some(rate("998M")));
-                subjects.set(&scaled.expect("capacities"));
+                subjects.scale(Some(rate("608G")), Some(rate("998M"))).expect("capacities");
             }
             for coordinators in [1, 3] {
                 let setup = setup().with_coordinators(coordinators);
@@ -152,7 +225,7 @@ fn a_day_of_real_networks() {
                 let found =
                     replay(&subjects.all, &setup, &world, &mut january(&subjects)).expect("a day");
                 let name = format!("{name}, grouped {grouped}, {coordinators} coordinators");
-                println!("{:?}", begin.elapsed());
+                eprintln!("{:?}", begin.elapsed());
                 print(&name, &found);
                 assert_eq!(found.count(Reason::NotMeasured), 0);
                 if !grouped {
@@ -181,7 +254,7 @@ fn what_more_measurers_would_bring() {
         setup.params.multiplier = multiplier;
         let found = what_if(&Subjects::of(&may, true), &setup, &[rate("1G"), rate("10G")])
             .expect("figures");
-        println!("{slot_secs} s, m {multiplier}: {found:#?}");
+        eprintln!("{slot_secs} s, m {multiplier}: {found:#?}");
         assert!(found.additions[1].then.hours < found.now.hours);
     }
 }

@@ -83,6 +83,6 @@ fn full_consensuses_reproduce_their_footers() {
         let line = format!("bandwidth-weights {weights}");
         assert_eq!(line, format!("bandwidth-weights {footer}"), "{file}");
         assert!(text.lines().any(|found| found == line), "{file}: {line}");
-        println!("{file}: {} relays, {line}", consensus.relays.len());
+        eprintln!("{file}: {} relays, {line}", consensus.relays.len());
     }
 }

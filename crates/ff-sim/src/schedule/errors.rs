@@ -240,6 +240,15 @@ mod tests {
         assert!(!skips.all.is_empty());
     }
 
+    proptest::proptest! {
+        #[test]
+        fn no_table_panics(text: String, row: String) {
+            let _ = Errors::read_csv("odd", text.as_bytes());
+            let _ = Errors::read_csv("odd", format!("ratio,{text}\n{row}").as_bytes());
+            let _ = crate::schedule::arrivals::Listed::read_csv("odd", format!("hour,fingerprint,bytes_per_sec\n{row}").as_bytes());
+        }
+    }
+
     #[test]
     fn our_own_ground_truth_can_be_read() {
         let (errors, skips) = Errors::read_csv(

@@ -2,6 +2,7 @@
 
 use ff_bwauth::period::schedule::{Schedule, Shortage};
 use ff_bwauth::period::{Relay, demand, guess};
+use ff_proto::units::BytesPerSec;
 use serde::Serialize;
 
 use super::{Setup, SetupError, Subjects};
@@ -33,6 +34,8 @@ pub struct Greedy {
     pub missing_slots: u32,
     /// Relays that are not measured with what they need.
     pub unmeasurable: Vec<Unmeasurable>,
+    /// Relays whose slots lie behind the end of the period.
+    pub behind_period: Vec<Unmeasurable>,
 }
 
 /// A relay for which a team has too little.
@@ -58,20 +61,10 @@ pub fn greedy(subjects: &Subjects, setup: &Setup) -> Result<Greedy, SetupError> 
     let rules = setup.rules(period_slots, &relays);
     let (new_guess, params) = (rules.new_guess, rules.params);
     let schedule = Schedule::greedy(&relays, rules);
-    let short = |short: &Shortage, coordinator| Unmeasurable {
-        fingerprint: relays.get(short.relay as usize).map(name).unwrap_or_default(),
-        coordinator,
-        needs_bytes_per_sec: short.needs.get(),
-        given_bytes_per_sec: short.given.get(),
-    };
     let needed: u128 =
         relays.iter().map(|relay| u128::from(demand(guess(relay, new_guess), &params).get())).sum();
     let team = u128::from(setup.greatest_team().get()).max(1);
     let slots = schedule.slots();
-    let of_all = schedule.too_fast().iter().chain(schedule.capped()).map(|one| short(one, None));
-    let of_one = (0..schedule.teams().len())
-        .flat_map(|team| schedule.too_much_for(team).map(move |one| (one, team)))
-        .map(|(one, team)| short(&one, Some(team)));
     Ok(Greedy {
         slots,
         seconds: u64::from(slots) * u64::from(setup.slot_secs),
@@ -84,13 +77,46 @@ pub fn greedy(subjects: &Subjects, setup: &Setup) -> Result<Greedy, SetupError> 
         least_slots: u64::try_from(needed.div_ceil(team)).unwrap_or(u64::MAX),
         spare_slots: period_slots.saturating_sub(slots),
         missing_slots: slots.saturating_sub(period_slots),
-        unmeasurable: of_all.chain(of_one).collect(),
+        unmeasurable: unmeasurable(&schedule, &relays),
+        behind_period: behind(&schedule, &relays, period_slots),
     })
 }
 
-/// A relay's fingerprint in 40 digits.
-pub(super) fn name(relay: &Relay) -> String {
-    hex::encode_upper(relay.fingerprint)
+/// A relay that has too little, in general or with one coordinator.
+fn unmeasured(short: &Shortage, coordinator: Option<usize>, relays: &[Relay]) -> Unmeasurable {
+    let relay = relays.get(short.relay as usize);
+    Unmeasurable {
+        fingerprint: relay.map(|relay| hex::encode_upper(relay.fingerprint)).unwrap_or_default(),
+        coordinator,
+        needs_bytes_per_sec: short.needs.get(),
+        given_bytes_per_sec: short.given.get(),
+    }
+}
+
+/// Relays for which all teams or one have too little.
+fn unmeasurable(schedule: &Schedule, relays: &[Relay]) -> Vec<Unmeasurable> {
+    let of_all = schedule.too_fast().iter().chain(schedule.capped()).map(|short| (*short, None));
+    let of_one = (0..schedule.teams().len())
+        .flat_map(|team| schedule.too_much_for(team).map(move |short| (short, Some(team))));
+    of_all.chain(of_one).map(|(short, team)| unmeasured(&short, team, relays)).collect()
+}
+
+/// Relays in slots behind so many.
+fn behind(schedule: &Schedule, relays: &[Relay], slots: u32) -> Vec<Unmeasurable> {
+    let mut all = Vec::new();
+    if schedule.slots() <= slots {
+        return all;
+    }
+    for team in 0..schedule.teams().len() {
+        let late = schedule.by_slot(team).into_iter().skip(slots as usize).flatten();
+        for group in late.filter_map(|group| schedule.groups().get(group)) {
+            for (&relay, &needs) in group.members.iter().zip(&group.demands) {
+                let short = Shortage { relay, needs, given: BytesPerSec::new(0) };
+                all.push(unmeasured(&short, Some(team), relays));
+            }
+        }
+    }
+    all
 }
 
 /// Hours of so many seconds.

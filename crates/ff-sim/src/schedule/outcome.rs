@@ -7,6 +7,8 @@ use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 use serde::Serialize;
 
+use crate::stats::{percentile, sorted};
+
 /// Whether an estimate says what a relay can do, or only what it was measured with (paper §4.2).
 pub(super) fn is_conclusive(z: BytesPerSec, allocated: BytesPerSec, params: &Params) -> bool {
     let how = Circumstances {
@@ -80,7 +82,7 @@ pub struct Estimate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// It needs more than the team has.
+    /// It needs more than the team has, by itself or with all on its host.
     TooFast,
     /// No slot that was left had room.
     NoRoom,
@@ -138,7 +140,52 @@ pub struct Newcomer {
     pub measurements: u32,
 }
 
+/// How long relays waited that came during the period, those of all coordinators together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Waits {
+    /// How many came, as often as there are coordinators.
+    pub relays: usize,
+    /// How many of them needed one measurement.
+    pub measured_at_once: usize,
+    /// How many were measured conclusively.
+    pub measured: usize,
+    /// The median time until the first measurement was over.
+    pub first_median_secs: f64,
+    /// The 95th percentile of it.
+    pub first_p95_secs: f64,
+    /// The longest.
+    pub first_max_secs: f64,
+    /// The median time until one was conclusive; the second one's slot is secret, and anywhere in the period.
+    pub measured_median_secs: f64,
+    /// The 95th percentile of it.
+    pub measured_p95_secs: f64,
+    /// The longest.
+    pub measured_max_secs: f64,
+}
+
 impl Outcome {
+    /// How long new relays waited; times are 0 if there were none.
+    #[must_use]
+    pub fn waits(&self) -> Waits {
+        let secs = |of: fn(&Newcomer) -> Option<u64>| {
+            sorted(self.newcomers.iter().filter_map(of).map(as_float).collect())
+        };
+        let (first, measured) = (secs(|one| one.first_secs), secs(|one| one.measured_secs));
+        let at = |secs: &[f64], p| percentile(secs, p).unwrap_or(0.0);
+        let at_once = |one: &&Newcomer| one.measurements == 1 && one.measured_secs.is_some();
+        Waits {
+            relays: self.newcomers.len(),
+            measured_at_once: self.newcomers.iter().filter(at_once).count(),
+            measured: measured.len(),
+            first_median_secs: at(&first, 50.0),
+            first_p95_secs: at(&first, 95.0),
+            first_max_secs: at(&first, 100.0),
+            measured_median_secs: at(&measured, 50.0),
+            measured_p95_secs: at(&measured, 95.0),
+            measured_max_secs: at(&measured, 100.0),
+        }
+    }
+
     /// The period's length, or what of it was used, in seconds: until the last measurement of all was over.
     #[must_use]
     pub fn seconds(&self) -> u64 {
@@ -151,4 +198,10 @@ impl Outcome {
     pub fn count(&self, reason: Reason) -> usize {
         self.unmeasured.iter().filter(|one| one.reason == reason).count()
     }
+}
+
+/// Seconds as a float.
+#[expect(clippy::cast_precision_loss, reason = "for display; exact below 2^53")]
+const fn as_float(secs: u64) -> f64 {
+    secs as f64
 }

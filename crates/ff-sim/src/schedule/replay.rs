@@ -6,17 +6,18 @@
 //! ratio of [`Errors`], and no more than is sent. Relays of an hour come with its first slot.
 //!
 //! One timetable stands for those of all coordinators: what one measures again is none of another's business there.
-//! It looks through all relays for each slot and each measurement again, so a period of 10^6 relays takes minutes if
-//! many have to be measured again, while its first placement takes a second.
+//! It looks through all relays for each slot, for each hour with new ones and for each measurement again, so a day of
+//! 10^6 relays takes about 20 s of a core, of which the placing of all of them is the least part.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 
 use ff_bwauth::period::seed::mixed;
 use ff_bwauth::period::timetable::{Measured, Task, Timetable};
-use ff_bwauth::period::{Fingerprint, Relay};
+use ff_bwauth::period::{Fingerprint, Relay, demand, next_guess};
 use ff_proto::units::BytesPerSec;
 
+use super::arrivals::Arrivals;
 use super::errors::{Attempt, Errors};
 use super::link::share;
 use super::outcome::{Estimate, Newcomer, Outcome, Reason, Unmeasured, Used, is_conclusive};
@@ -24,24 +25,6 @@ use super::{Setup, SetupError, Subject};
 
 /// Seconds between two consensuses.
 const HOUR_SECS: u64 = 3600;
-
-/// Relays that come during a period.
-pub trait Arrivals {
-    /// Those that are listed for the first time in this hour, from 1 on; who is known already is left out.
-    fn at(&mut self, hour: u32) -> Vec<Subject>;
-}
-
-impl<F: FnMut(u32) -> Vec<Subject>> Arrivals for F {
-    fn at(&mut self, hour: u32) -> Vec<Subject> {
-        self(hour)
-    }
-}
-
-/// Nobody comes.
-#[must_use]
-pub const fn nobody(_hour: u32) -> Vec<Subject> {
-    Vec::new()
-}
 
 /// What the world is like, of which coordinators know nothing.
 #[derive(Clone, Debug)]
@@ -107,7 +90,7 @@ enum Fate {
     /// It was measured conclusively.
     Measured,
     /// It was not, and why; with what would be needed.
-    Not(Reason, Option<BytesPerSec>),
+    Not(Reason, BytesPerSec),
 }
 
 /// A period that passes.
@@ -204,7 +187,10 @@ impl<'a> Period<'a> {
             let Err(error) = self.timetable.retry(team, &measured, slot, used) else { continue };
             let (reason, needs) = Reason::of(&error);
             for task in these() {
+                let params = self.setup.params;
                 let record = self.record(task.relay, team);
+                let next = demand(next_guess(record.rate, task.guess), &params);
+                let needs = needs.unwrap_or(next);
                 record.fate = record.fate.or(Some(Fate::Not(reason, needs)));
             }
         }
@@ -316,10 +302,25 @@ impl<'a> Period<'a> {
         let mut why: HashMap<_, _> =
             without.map(|relay| (self.name(relay), (Reason::NoRoom, need(relay)))).collect();
         why.extend(self.waiting.iter().map(|&one| (self.name(one), (Reason::Waiting, need(one)))));
-        why.extend(
-            self.timetable.too_fast(team).map(|(name, needs)| (name, (Reason::TooFast, needs))),
-        );
+        let too_fast = self.timetable.too_fast(team);
+        why.extend(too_fast.map(|(name, needs)| (name, (Reason::TooFast, needs))));
+        why.extend(self.on_too_fast_hosts());
         why
+    }
+
+    /// Relays that share hosts for which no team has enough, and what all on their host need.
+    fn on_too_fast_hosts(&self) -> Vec<(Fingerprint, (Reason, BytesPerSec))> {
+        let schedule = self.timetable.schedule();
+        let capped: HashMap<u32, BytesPerSec> =
+            schedule.capped().iter().map(|short| (short.relay, short.needs)).collect();
+        let mut all = Vec::new();
+        for group in schedule.groups() {
+            let needs: BytesPerSec =
+                group.members.iter().filter_map(|member| capped.get(member)).copied().sum();
+            let those = group.members.iter().filter(|member| capped.contains_key(member));
+            all.extend(those.map(|&member| (self.name(member), (Reason::TooFast, needs))));
+        }
+        all
     }
 
     /// A conclusive estimate.
@@ -344,13 +345,14 @@ impl<'a> Period<'a> {
     ) -> Unmeasured {
         let name = self.name(relay);
         let planned = why.get(&name).copied();
-        let (reason, needs) = match record.fate {
-            Some(Fate::Not(reason, needs)) => (reason, needs),
-            _ => {
-                planned.map_or((Reason::NotMeasured, None), |(reason, needs)| (reason, Some(needs)))
-            }
+        let (reason, needs) = match (record.fate, planned) {
+            // What all on its host need says more than what it needs itself.
+            (Some(Fate::Not(reason, needs)), Some((_, of_all))) => (reason, needs.max(of_all)),
+            (Some(Fate::Not(reason, needs)), None) => (reason, needs),
+            (_, Some(planned)) => planned,
+            (_, None) => (Reason::NotMeasured, BytesPerSec::new(0)),
         };
-        let needs = needs.or(planned.map(|(_, needs)| needs)).unwrap_or_default().get();
+        let needs = needs.get();
         let team = self.timetable.teams()[coordinator].capacity().get();
         Unmeasured {
             fingerprint: hex::encode_upper(name),
