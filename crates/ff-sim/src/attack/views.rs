@@ -10,7 +10,7 @@
 //! there are between two goes by their weights, so of small relays little is known. The thresholds are those that
 //! spare 99 % of honest relays, see [`Rules::calibrated`].
 //!
-//! Limits: 300 relays stand for thousands; the noise and the number of streams are our choice, so the order of
+//! Limits: 150 relays stand for thousands; the noise and the number of streams are our choice, so the order of
 //! magnitude and the direction of the curves are what can be compared.
 
 use rand::seq::SliceRandom as _;
@@ -20,10 +20,10 @@ use rand_chacha::ChaCha12Rng;
 use super::sample::{bytes, papers_capacities};
 use super::{Attack, Basis, Point, System};
 use crate::network::Network;
-use crate::others::eigenspeed::{Marking, Rules, Views, Weights, weights};
+use crate::others::eigenspeed::{Rules, Views, Weights, weights};
 
 /// Relays that stand for the network.
-const RELAYS: usize = 300;
+const RELAYS: usize = 150;
 /// Streams between two relays in the mean.
 const STREAMS: f64 = 3.0;
 /// The deviation of a stream's logarithm.
@@ -35,10 +35,12 @@ pub const TRUSTED: [f64; 5] = [0.05, 0.1, 0.2, 0.3, 0.5];
 /// The shares of relays that attack, by number.
 pub const ATTACKERS: [f64; 3] = [0.01, 0.02, 0.05];
 /// Networks that are looked at: their median counts.
-const NETWORKS: u64 = 5;
+const NETWORKS: u64 = 3;
 
 /// Some hundred relays and what they see of each other.
 struct Crowd {
+    /// What they can carry.
+    capacities: Vec<f64>,
     /// What honest ones see.
     views: Views,
     /// Relays in an order that nobody chooses: the attackers from the front, the trusted ones from the back.
@@ -57,7 +59,7 @@ impl Crowd {
         let mut order: Vec<usize> = (0..count).collect();
         order.shuffle(&mut random);
         let views = seen(&capacities, &mut random);
-        Self { views, order }
+        Self { capacities, views, order }
     }
 
     /// So many of them, from the front.
@@ -104,12 +106,27 @@ fn seen(capacities: &[f64], random: &mut ChaCha12Rng) -> Views {
     views
 }
 
-/// What a gang makes of the views: a speed for each pair of its own, and how fast it calls honest ones.
-fn lied(crowd: &Crowd, gang: &[usize], speed: f64) -> Views {
-    let mut views = crowd.views.clone();
+/// What a gang makes of the views that says this of the streams between any two of its own.
+fn lied(views: &Views, gang: &[usize], speed: f64) -> Views {
+    let mut views = views.clone();
     for &one in gang {
         for &other in gang {
             views.set(one, other, speed);
+        }
+    }
+    views
+}
+
+/// The views when a gang gives all that it has to trusted relays: it has streams with all of them, each as much
+/// faster as it leaves others out, and no faster than the trusted relay.
+fn courted(crowd: &Crowd, gang: &[usize], trusted: &[usize]) -> Views {
+    let mut views = crowd.views.clone();
+    let more = float(crowd.order.len()) / float(trusted.len().max(1));
+    for &one in gang {
+        for &other in trusted {
+            let speed = crowd.capacities[other].min(crowd.capacities[one] * more);
+            views.set(one, other, speed);
+            views.set(other, one, speed);
         }
     }
     views
@@ -142,23 +159,33 @@ fn share(weights: &Weights, of: &[usize]) -> f64 {
     of.iter().filter_map(|&index| weights.shares.get(index)).sum()
 }
 
-/// The speeds that liars claim, from far below to far above the truth: each twice the one before.
-fn speeds() -> impl Iterator<Item = f64> {
-    (0..24).map(|power| 1e4 * f64::from(1_u32 << power))
-}
+/// The least and the greatest speed that liars claim.
+const CLAIMS: [f64; 2] = [1.0, 1e12];
+/// Halvings between the two.
+const HALVINGS: u32 = 16;
 
-/// How many times what it deserves a gang gets that lies as much as it can without being marked.
-fn liars_gain(crowd: &Crowd, trusted: f64, attackers: f64) -> f64 {
+/// How many times what it deserves a gang gets whose members praise each other as much as they can without being
+/// marked; `courts` if it gives all that it has to trusted relays, too.
+fn liars_gain(crowd: &Crowd, trusted: f64, attackers: f64, courts: bool) -> f64 {
     let (trusted, gang) = (crowd.trusted(trusted), crowd.attackers(attackers));
-    let rules = Rules::calibrated(&crowd.views, trusted, SPARED, Marking::AtOnce);
+    let rules = Rules::calibrated(&crowd.views, trusted, SPARED);
     let honest = weights(&crowd.views, trusted, &rules);
     let marked = |found: &Weights| gang.iter().filter(|&&index| found.marked[index]).count();
     let (deserved, before) = (share(&honest, gang), marked(&honest));
-    let unseen = speeds()
-        .map(|speed| weights(&lied(crowd, gang, speed), trusted, &rules))
-        .filter(|found| marked(found) <= before)
-        .map(|found| share(&found, gang) / deserved);
-    unseen.fold(1.0, f64::max)
+    let views = if courts { courted(crowd, gang, trusted) } else { crowd.views.clone() };
+    let mut most = 1.0_f64;
+    let [mut low, mut high] = CLAIMS;
+    for _ in 0..HALVINGS {
+        let speed = (low * high).sqrt();
+        let found = weights(&lied(&views, gang, speed), trusted, &rules);
+        if marked(&found) <= before {
+            most = most.max(share(&found, gang) / deserved);
+            low = speed;
+        } else {
+            high = speed;
+        }
+    }
+    most
 }
 
 /// The median over some networks.
@@ -171,11 +198,13 @@ fn median_of(network: &Network, seed: u64, one: impl Fn(&Crowd) -> f64) -> f64 {
 #[must_use]
 pub fn liars(network: &Network, seed: u64) -> Attack {
     let mut points = Vec::new();
-    for attackers in ATTACKERS {
-        for trusted in TRUSTED {
-            let gain = median_of(network, seed, |crowd| liars_gain(crowd, trusted, attackers));
-            let curve = format!("{} % of relays attack", attackers * 100.0);
-            points.push(Point::new(curve, attackers, gain).trusting(trusted));
+    for (curve, courts) in [("praise", false), ("praise, and service to trusted relays", true)] {
+        for attackers in ATTACKERS {
+            for trusted in TRUSTED {
+                let gain =
+                    median_of(network, seed, |crowd| liars_gain(crowd, trusted, attackers, courts));
+                points.push(Point::new(curve, attackers, gain).trusting(trusted));
+            }
         }
     }
     Attack {
@@ -185,7 +214,7 @@ pub fn liars(network: &Network, seed: u64) -> Attack {
         formula: "",
         unit: "times",
         paper: Some(21.5),
-        ours: median_of(network, seed, |crowd| liars_gain(crowd, 0.2, 0.02)),
+        ours: super::at(&points, "praise, and service to trusted relays", 0.02, Some(0.2)),
         interval: Some([7.4, 28.1]),
         basis: Basis::Model,
         axis: "share of relays that attack",
@@ -199,15 +228,16 @@ pub fn liars(network: &Network, seed: u64) -> Attack {
 }
 
 /// The share of honest relays that a gang gets marked which praises its members and, of the others, a fifth.
-fn framed(crowd: &Crowd, trusted: f64, attackers: f64, marking: Marking) -> f64 {
+fn framed(crowd: &Crowd, trusted: f64, attackers: f64) -> f64 {
     let (trusted, gang) = (crowd.trusted(trusted), crowd.attackers(attackers));
-    let rules = Rules::calibrated(&crowd.views, trusted, SPARED, marking);
+    let rules = Rules::calibrated(&crowd.views, trusted, SPARED);
     let honest = &crowd.order[gang.len()..];
     let victims = &honest[..part(honest.len(), FRAMED)];
     let marked = |found: &Weights| honest.iter().filter(|&&index| found.marked[index]).count();
     let before = marked(&weights(&crowd.views, trusted, &rules));
-    let most = speeds().map(|speed| {
-        let mut views = lied(crowd, gang, speed);
+    // From far below to far above the truth.
+    let most = (0..16).map(|power| 1e4 * 3_f64.powi(power)).map(|speed| {
+        let mut views = lied(&crowd.views, gang, speed);
         for &one in gang {
             honest
                 .iter()
@@ -225,12 +255,11 @@ const FRAMED: f64 = 0.2;
 /// E7: a gang that makes honest relays look like liars.
 #[must_use]
 pub fn framing(network: &Network, seed: u64) -> Attack {
-    let markings = [("marked in the end", Marking::AtTheEnd), ("marked at once", Marking::AtOnce)];
     let mut points = Vec::new();
-    for (curve, marking) in markings {
+    for attackers in ATTACKERS {
         for trusted in TRUSTED {
-            let share = median_of(network, seed, |crowd| framed(crowd, trusted, 0.02, marking));
-            points.push(Point::new(curve, 0.02, share).trusting(trusted));
+            let share = median_of(network, seed, |crowd| framed(crowd, trusted, attackers));
+            points.push(Point::new("framed", attackers, share).trusting(trusted));
         }
     }
     Attack {
@@ -240,7 +269,7 @@ pub fn framing(network: &Network, seed: u64) -> Attack {
         formula: "",
         unit: "share of honest relays",
         paper: Some(0.2),
-        ours: median_of(network, seed, |crowd| framed(crowd, 0.2, 0.02, Marking::AtTheEnd)),
+        ours: super::at(&points, "framed", 0.02, Some(0.2)),
         interval: None,
         basis: Basis::Model,
         axis: "share of relays that attack",
@@ -255,7 +284,7 @@ pub fn framing(network: &Network, seed: u64) -> Attack {
 pub fn sybils(network: &Network, seed: u64) -> Attack {
     let gain = |crowd: &Crowd, attackers: f64| {
         let trusted = crowd.trusted(0.2);
-        let rules = Rules::calibrated(&crowd.views, trusted, SPARED, Marking::AtOnce);
+        let rules = Rules::calibrated(&crowd.views, trusted, SPARED);
         let honest = weights(&crowd.views, trusted, &rules);
         // Those that deserve least and have been rated.
         let mut least: Vec<usize> = (0..crowd.order.len()).collect();
