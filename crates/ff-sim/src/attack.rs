@@ -191,7 +191,7 @@ pub struct Attack {
     pub paper: Option<f64>,
     /// What came out for the same.
     pub ours: f64,
-    /// Where it may lie, if it is random.
+    /// Where it should lie: three standard deviations around the formula, or the range that the paper or the ledger gives.
     pub interval: Option<[f64; 2]>,
     /// What decided.
     pub basis: Basis,

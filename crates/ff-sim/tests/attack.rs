@@ -11,6 +11,7 @@ use ff_sim::network::Network;
 const SEED: u64 = 1;
 
 /// Says what came out.
+#[expect(clippy::print_stdout, reason = "a test that fails shows it")]
 fn print(attacks: &[Attack]) {
     for attack in attacks {
         println!(
@@ -53,6 +54,7 @@ fn check(attacks: &[Attack]) {
     assert!(near(ours("a host that bursts"), 15.0, 1e-9));
     assert!(ours("echoes held back") <= 1.05);
     waits_are_linear(named(attacks, "a flood of new relays"));
+    frames_many(named(attacks, "honest relays framed by increase"));
     falls_with_trust(named(attacks, "liars who praise each other"));
 }
 
@@ -67,11 +69,19 @@ fn waits_are_linear(flood: &Attack) {
     }
 }
 
+/// Of the paper's 2 % that frame 20 %, the order of magnitude comes out.
+fn frames_many(framing: &Attack) {
+    assert!((0.1..0.4).contains(&framing.ours), "seed {SEED}: {}", framing.ours);
+}
+
 /// The more relays are trusted, the less a liar gains.
 fn falls_with_trust(liars: &Attack) {
-    let gains: Vec<_> = liars.curve("praise").filter(|point| near(point.x, 0.02, 1e-9)).collect();
+    let gains: Vec<_> = liars
+        .curve("praise, and service to trusted relays")
+        .filter(|point| near(point.x, 0.02, 1e-9))
+        .collect();
     let (first, last) = (gains.first().expect("points"), gains.last().expect("points"));
-    assert!(last.ours <= first.ours, "{first:?} {last:?}");
+    assert!(last.ours < first.ours && first.ours > 2.0, "{first:?} {last:?}");
 }
 
 #[test]
@@ -111,7 +121,7 @@ fn the_same_seed_gives_the_same_numbers_and_another_others() {
         ]
     };
     assert_eq!(some(7), some(7));
-    assert!(some(7).iter().zip(&some(8)).all(|(one, other)| one.points != other.points));
+    assert_ne!(some(7), some(8));
 }
 
 #[test]
@@ -146,9 +156,8 @@ fn the_network_of_july_2019_comes_to_the_papers_figures() {
     let mut reader = liblzma::read::XzDecoder::new(file);
     std::io::Read::read_to_string(&mut reader, &mut text).expect("text");
     let network = Network::from(&Consensus::parse(&text).expect("a consensus"));
-    let start = std::time::Instant::now();
     let attacks = all(&network, SEED);
-    println!("{} relays, {:?}", network.relays.len(), start.elapsed());
+    assert_eq!(network.relays.len(), 6528);
     print(&attacks);
     check(&attacks);
 }

@@ -117,6 +117,8 @@ pub struct Weights {
     pub marked: Vec<bool>,
     /// Steps that it took.
     pub steps: usize,
+    /// By how much the matrix stretches the weights in a step: its greatest eigenvalue, once they have settled.
+    pub stretch: f64,
 }
 
 impl Rules {
@@ -218,19 +220,26 @@ impl Run {
         let is_known = |index: usize| self.trusted[index] || self.ratings[index] > 0.0;
         let is_out = |index: usize| self.marked[index] || !is_known(index);
         let count = self.believed.len();
+        let rows = (0..count).map(|of| dot(self.believed.row(of), &self.vector));
+        let stretch: f64 = rows.sum();
         let out = (0..count).filter(|&index| is_out(index)).count();
         #[expect(clippy::cast_precision_loss, reason = "there are some thousand relays")]
         let (each, rest) = (1.0 / count.max(1) as f64, 1.0 - out as f64 / count.max(1) as f64);
         let mut inside: Vec<f64> =
             (0..count).map(|index| if is_out(index) { 0.0 } else { self.vector[index] }).collect();
         if inside.iter().sum::<f64>() <= 0.0 {
-            return Weights { shares: vec![each; count], marked: self.marked, steps: self.steps };
+            return Weights {
+                shares: vec![each; count],
+                marked: self.marked,
+                steps: self.steps,
+                stretch,
+            };
         }
         normalise(&mut inside);
         let share =
             |(index, inside): (usize, f64)| if is_out(index) { each } else { inside * rest };
         let shares = inside.into_iter().enumerate().map(share).collect();
-        Weights { shares, marked: self.marked, steps: self.steps }
+        Weights { shares, marked: self.marked, steps: self.steps, stretch }
     }
 }
 
