@@ -107,7 +107,12 @@ pub struct Point {
     pub ours: f64,
     /// How often it was tried, if it is random.
     pub trials: Option<u32>,
+    /// By which part it may differ from the formula, if that is not exact.
+    pub within: Option<f64>,
 }
+
+/// By which part an exact value may differ from its formula.
+const ROUNDING: f64 = 1e-6;
 
 impl Point {
     /// A point of a curve.
@@ -128,6 +133,12 @@ impl Point {
         Self { trusted: Some(trusted), ..self }
     }
 
+    /// The same beside a formula that holds within this part only.
+    #[must_use]
+    pub fn within(self, part: f64) -> Self {
+        Self { within: Some(part), ..self }
+    }
+
     /// The same as a share of so many trials.
     #[must_use]
     pub fn of_trials(self, trials: u32) -> Self {
@@ -142,16 +153,25 @@ impl Point {
         Some([formula - wide, formula + wide])
     }
 
-    /// Whether it is what the formula says: within three standard deviations if it is random, else within 1e-6 of
-    /// it. `None` without a formula.
+    /// Whether it is what the formula says: within three standard deviations if it is random, else within a part
+    /// that it names, or 1e-6. `None` without a formula.
     #[must_use]
     pub fn agrees(&self) -> Option<bool> {
         let formula = self.formula?;
-        let [low, high] = self
-            .interval()
-            .unwrap_or([formula - formula.abs() * 1e-6, formula + formula.abs() * 1e-6]);
+        let wide = formula.abs() * self.within.unwrap_or(ROUNDING);
+        let [low, high] = self.interval().unwrap_or([formula - wide, formula + wide]);
         Some((low..=high).contains(&self.ours))
     }
+}
+
+/// What came out at a place of one of these curves.
+fn at(points: &[Point], curve: &str, x: f64, trusted: Option<f64>) -> f64 {
+    let is_there = |point: &&Point| {
+        point.curve == curve
+            && point.x.total_cmp(&x).is_eq()
+            && point.trusted.map(f64::to_bits) == trusted.map(f64::to_bits)
+    };
+    points.iter().find(is_there).map_or(f64::NAN, |point| point.ours)
 }
 
 /// An attack and what it came to.
@@ -171,7 +191,7 @@ pub struct Attack {
     pub paper: Option<f64>,
     /// What came out for the same.
     pub ours: f64,
-    /// Where it may lie, if it is random.
+    /// Where it should lie: three standard deviations around the formula, or the range that the paper or the ledger gives.
     pub interval: Option<[f64; 2]>,
     /// What decided.
     pub basis: Basis,

@@ -9,8 +9,8 @@ use ff_proto::units::BytesPerSec;
 
 use super::{Attack, Basis, Point, System};
 
-/// The capacity of a relay: 100 Mbit/s, which all whole numbers of seconds up to 120 divide well enough.
-const CAPACITY: u64 = 12_500_000;
+/// The capacity of a relay: some 100 Mbit/s, of which none of the parts that are needed here is rounded.
+const CAPACITY: u64 = 46 * 9 * 16 * 31 * 61;
 /// Seconds of a measurement.
 const SECONDS: u64 = 30;
 
@@ -65,7 +65,6 @@ pub fn false_background() -> Attack {
     let point = |percent: u8| {
         let ratio = ff_proto::units::Ratio::from_percent(percent)?;
         let params = Params { ratio, ..defaults };
-        // A multiple of all denominators, so that nothing is rounded.
         let found = published(&lying(&[CAPACITY; 30], &params), &params);
         Some(Point::new("gain", f64::from(percent) / 100.0, found).beside(ratio.inflation()))
     };
@@ -153,22 +152,22 @@ pub fn bursts() -> Attack {
         let least = median.min((1.0 + params.epsilon2) * mean);
         points.push(Point::new("as it is", x, published(&seconds, &params)).beside(least));
     }
-    let seen = (0..=SECONDS).rev().find(|&secs| published(&honest(&series(secs)), &params) <= 1.0);
+    let gaining = (0..=SECONDS).find(|&secs| published(&honest(&series(secs)), &params) > 1.0);
     Attack {
         id: "E10",
         name: "a host that bursts",
         system: System::FlashFlow,
         formula: "the limit is seen if it comes before t/2",
-        unit: "times",
+        unit: "seconds",
         paper: Some(15.0),
-        ours: seen.map_or(0.0, float),
+        ours: gaining.map_or(f64::NAN, float),
         interval: None,
         basis: Basis::RealCode,
         axis: "seconds of the burst",
         points,
         note: format!(
-            "ours is the longest burst, in seconds, of which nothing is seen; it is {BURST} times as fast as the \
-             limit; the mean bounds what longer ones gain"
+            "the shortest burst that gains anything; its points are what is published, in times the limit, of a host \
+             that bursts to {BURST} times that; the mean bounds what longer bursts gain"
         ),
     }
 }

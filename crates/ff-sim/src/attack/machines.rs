@@ -1,11 +1,13 @@
 //! E5: several relays on one machine (paper §5), by the real groups.
 //!
-//! Measured apart, each shows all of the machine. Measured at once, they share it, however it is shared from second
+//! Relays that belong together by what they say are measured at once, as far as the team can, and what is published
+//! of them is no more in sum than they have shown at once. Measured apart, each shows all of the machine. Measured at once, they share it, however it is shared from second
 //! to second: what they echo in sum in all seconds is what the machine decrypts. Whether they are measured at once
 //! is decided by the schedule, by what the relays say of themselves.
 
 use ff_bwauth::period::schedule::{Rules, Schedule};
-use ff_bwauth::period::{FIRST_GUESS, Relay};
+use ff_bwauth::period::{FIRST_GUESS, Relay, group};
+use ff_bwauth::publish::together::{Shown, carried, shares};
 use ff_proto::aggregate::estimate;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
@@ -14,8 +16,8 @@ use super::lies::honest;
 use super::sample::{bytes, name, old, teams};
 use super::{Attack, Basis, Point, System};
 
-/// What the machine can do: 100 Mbit/s.
-const MACHINE: u64 = 12_500_000;
+/// What the machine can do: some 100 Mbit/s.
+const MACHINE: u64 = 12_480_000;
 /// Seconds of a measurement.
 const SECONDS: usize = 30;
 
@@ -89,14 +91,27 @@ fn series(count: usize, relay: usize, sharing: Sharing) -> Vec<u64> {
     (0..SECONDS).map(second).collect()
 }
 
-/// What is published of so many relays in sum, in proportion to the machine.
+/// What is published of so many relays in sum, in proportion to the machine: what each was measured at, and no
+/// more than those that belong together have shown at once.
 fn gain(count: u32, told: Told, sharing: Sharing, seed: u64) -> f64 {
-    let ratio = Params::default().ratio;
-    let of_set = |set: Vec<u32>| -> BytesPerSec {
-        let each = (0..set.len()).map(|relay| honest(&series(set.len(), relay, sharing)));
-        each.filter_map(|seconds| estimate(&seconds, ratio)).sum()
+    let (ratio, relays) = (Params::default().ratio, relays(count, told));
+    let mut shown = Vec::new();
+    for (slot, set) in (0_u64..).zip(at_once(&relays, seed)) {
+        for (place, &relay) in set.iter().enumerate() {
+            let seconds = honest(&series(set.len(), place, sharing));
+            let rate = estimate(&seconds, ratio).unwrap_or_default();
+            let started_unix_secs = slot * SECONDS as u64;
+            shown.push(Shown { relay: relay as usize, started_unix_secs, rate });
+        }
+    }
+    let of_group = |group: Vec<usize>| -> BytesPerSec {
+        let its = |one: &&Shown| group.contains(&one.relay);
+        let its: Vec<Shown> = shown.iter().filter(its).copied().collect();
+        let standing: Vec<_> = its.iter().map(|one| one.rate).collect();
+        let left = shares(&standing, carried(its, 0));
+        left.iter().map(|share| BytesPerSec::new(share.bytes_per_sec)).sum()
     };
-    let sum: BytesPerSec = at_once(&relays(count, told), seed).into_iter().map(of_set).sum();
+    let sum: BytesPerSec = group::together(&relays).into_iter().map(of_group).sum();
     bytes(sum) / bytes(BytesPerSec::new(MACHINE))
 }
 
@@ -117,7 +132,10 @@ pub fn one_machine(seed: u64) -> Attack {
             ("a family, held back", Told::Family, Sharing::HeldBack),
         ];
         for (curve, told, sharing) in together {
-            points.push(Point::new(curve, x, gain(count, told, sharing, seed)));
+            let most =
+                if sharing == Sharing::HeldBack { 1.0 + Params::default().epsilon2 } else { 1.0 };
+            let point = Point::new(curve, x, gain(count, told, sharing, seed));
+            points.push(if sharing == Sharing::InTurn { point } else { point.beside(most) });
         }
     }
     let beyond = points.iter().filter(|point| point.curve != "apart").map(|point| point.ours);

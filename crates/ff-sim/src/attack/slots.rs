@@ -23,8 +23,8 @@ use super::{Attack, Basis, Point, System};
 
 /// Periods that are tried.
 const TRIALS: u32 = 4000;
-/// Slots of these periods: those of six hours.
-const SLOTS: u32 = 720;
+/// Slots of these periods: those of two hours.
+const SLOTS: u32 = 240;
 /// Relays beside the one in question.
 const OTHERS: u32 = 20;
 /// What the relay can do in good slots.
@@ -174,7 +174,7 @@ pub fn part_time(seed: u64) -> Attack {
         formula: "sum over k>=n/2 of Pr[B(n,1-q)=k]",
         unit: "probability of failing",
         paper: Some(half_of(3, 0.75)),
-        ours: Periods::new(3).failures(0.25, Policy::Patient, seed),
+        ours: super::at(&points, "n = 3", 0.25, None),
         interval: around(half_of(3, 0.75)),
         basis: Basis::RealCode,
         axis: "q",
@@ -208,14 +208,14 @@ pub fn second_draws(seed: u64) -> Attack {
         formula: "sum over k>=n/2 of Pr[B(n,b)=k], b = 1-q, or (1-q)^2 if a refusal is free",
         unit: "probability of failing",
         paper: None,
-        ours: periods.failures(enough, Policy::Refusing, seed),
+        ours: super::at(&points, "a refusal counts", enough, None),
         interval: around(formula),
         basis: Basis::RealCode,
         axis: "q",
         points,
         note: format!(
             "n = 3, q = {enough:.3}; if a refusal were free that q would do for one half, as 1/2 does without; a \
-             relay whose slot is among the last has no second one, which moves the free curve by less than 0.01"
+             relay whose slot is among the last has no second one, which moves the free curve by some 0.01"
         ),
     }
 }
@@ -239,7 +239,7 @@ pub fn denial_of_service(seed: u64) -> Attack {
         formula: "sum over k>=n/2 of Pr[B(n,d)=k]",
         unit: "probability of harm",
         paper: None,
-        ours: Periods::new(3).failures(0.75, Policy::Patient, seed),
+        ours: super::at(&points, "n = 3", 0.25, None),
         interval: around(half_of(3, 0.25)),
         basis: Basis::RealCode,
         axis: "share of slots with an attack",

@@ -46,7 +46,9 @@ pub fn concentrated(network: &Network, seed: u64) -> Attack {
     let mut points = Vec::new();
     for share in TRUSTED {
         let (gain, exact) = gain(network, share, seed);
-        points.push(Point::new("liar", exact, gain).trusting(share).beside(bound(exact)));
+        points.push(
+            Point::new("liar", exact, gain).trusting(share).beside(bound(exact)).within(0.05),
+        );
         let honest: Vec<_> = trusted(network, share, seed)
             .into_iter()
             .map(|share| Exchanged { bytes: share, share })

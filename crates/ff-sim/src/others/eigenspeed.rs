@@ -4,16 +4,18 @@
 //! ```text
 //!   views ─▶ of both views of a pair the lesser ─▶ v := M v / |M v|, from trusted relays alone
 //!                      │  first step: what trusted relays say of all, the ratings
-//!                      └─ growth since the rating, and distance of a relay's view from v ─▶ marked
+//!                      ├─ change in a step, against the median relay: too much, and a relay is taken out
+//!                      └─ in the end: too much more than the rating, and it is marked
 //! ```
 //!
-//! A relay is marked when its weight has grown, since trusted relays rated it, by more than a factor against the
-//! median relay ("atypical changes"), or when what it says of others is too unlike what all say of them ("unusual
-//! final values"). What is marked is taken out and gets 1/n of the weight, as does what nobody has rated.
+//! The paper says that relays are marked for atypical changes or unusual final values of their weights. Here that
+//! is a weight that grows by more than a factor in one step, and one that is in the end more than a factor above
+//! what trusted relays rated it, each against the median relay. What is marked is taken out and gets 1/n of the
+//! weight, as does what nobody has rated.
 //!
 //! Limits: the two thresholds are not published in the paper. Here they are set so that a share of honest relays
-//! that is given is marked in a network without attackers ([`Rules::calibrated`]), so the fewer trusted relays
-//! rate them, the more a liar may grow. Matrices are dense: some thousand relays at most.
+//! that is given is marked by each in a network without attackers ([`Rules::calibrated`]), so the fewer trusted
+//! relays rate them, the more a liar may grow. Matrices are dense: some thousand relays at most.
 
 /// The most relays of a matrix.
 pub const MOST_RELAYS: usize = 4096;
@@ -92,23 +94,18 @@ impl Views {
 /// How weights are found and liars marked.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rules {
-    /// A weight may become so many times what trusted relays rated it, against the median relay.
+    /// A weight may become so many times as great in one step, against the median relay.
+    pub most_change: f64,
+    /// It may in the end be so many times what trusted relays rated it, against the median relay.
     pub most_growth: f64,
-    /// The greatest distance of what a relay says from the weights: 1 - the cosine between them.
-    pub most_distance: f64,
     /// Steps at most.
     pub most_steps: usize,
-    /// When who is marked is taken out.
-    pub marking: Marking,
 }
 
-/// When relays that are marked are taken out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Marking {
-    /// In the step in which they are found.
-    AtOnce,
-    /// When the weights have settled.
-    AtTheEnd,
+impl Rules {
+    /// Those by which nobody is marked.
+    pub const NONE: Self =
+        Self { most_change: f64::INFINITY, most_growth: f64::INFINITY, most_steps: MOST_STEPS };
 }
 
 /// What came out.
@@ -120,26 +117,21 @@ pub struct Weights {
     pub marked: Vec<bool>,
     /// Steps that it took.
     pub steps: usize,
+    /// By how much the matrix stretches the weights in a step: its greatest eigenvalue, once they have settled.
+    pub stretch: f64,
 }
 
 impl Rules {
     /// The strictest rules that mark no more than this share of honest relays, by each of the two thresholds.
     #[must_use]
-    pub fn calibrated(honest: &Views, trusted: &[usize], share: f64, marking: Marking) -> Self {
-        let free = Self {
-            most_growth: f64::INFINITY,
-            most_distance: f64::INFINITY,
-            most_steps: MOST_STEPS,
-            marking,
-        };
-        let run = Run::of(honest, trusted, &free);
+    pub fn calibrated(honest: &Views, trusted: &[usize], share: f64) -> Self {
+        let run = Run::of(honest, trusted, &Self::NONE);
         let at = |values: Vec<f64>| {
             let sorted = crate::stats::sorted(values);
             crate::stats::percentile(&sorted, 100.0 * (1.0 - share)).unwrap_or(f64::INFINITY)
         };
-        let growths = run.growths();
-        let rated = growths.into_iter().flatten().collect();
-        Self { most_growth: at(rated), most_distance: at(run.distances()), ..free }
+        let growths = against_median(&run.vector, &run.ratings).into_iter().flatten().collect();
+        Self { most_change: at(run.changes), most_growth: at(growths), ..Self::NONE }
     }
 }
 
@@ -147,14 +139,13 @@ impl Rules {
 pub const MOST_STEPS: usize = 100;
 
 /// Weights have settled when all of them together change by less than this part.
-const SETTLED: f64 = 1e-7;
+const SETTLED: f64 = 1e-6;
 
 /// The weights of relays by these views, found from trusted ones.
 #[must_use]
 pub fn weights(views: &Views, trusted: &[usize], rules: &Rules) -> Weights {
     let mut run = Run::of(views, trusted, rules);
     run.mark_grown(rules);
-    run.mark_distant(rules, trusted);
     run.shares()
 }
 
@@ -170,6 +161,8 @@ struct Run {
     marked: Vec<bool>,
     /// Who is trusted, and never marked.
     trusted: Vec<bool>,
+    /// By how much each weight has grown in one step at most, against the median relay.
+    changes: Vec<f64>,
     /// Steps so far.
     steps: usize,
 }
@@ -187,59 +180,38 @@ impl Run {
         let (believed, marked) = (views.believed(), vec![false; count]);
         let ratings = believed.step(&start, &marked);
         let vector = ratings.clone();
-        let mut run = Self { believed, ratings, vector, marked, trusted: is_trusted, steps: 1 };
+        let changes = vec![0.0; count];
+        let mut run =
+            Self { believed, ratings, vector, marked, trusted: is_trusted, changes, steps: 1 };
         while run.steps < rules.most_steps.min(MOST_STEPS) && run.advance(rules) {}
         run
     }
 
-    /// Does a step. Returns whether another one would change anything.
+    /// Does a step, and takes out whose weight has changed too much. Returns whether another one would change
+    /// anything.
     fn advance(&mut self, rules: &Rules) -> bool {
         let next = self.believed.step(&self.vector, &self.marked);
-        let change: f64 = next.iter().zip(&self.vector).map(|(new, old)| (new - old).abs()).sum();
+        let moved: f64 = next.iter().zip(&self.vector).map(|(new, old)| (new - old).abs()).sum();
+        let changes = against_median(&next, &self.vector);
         self.vector = next;
         self.steps += 1;
-        let found = rules.marking == Marking::AtOnce && self.mark_grown(rules);
-        found || change > SETTLED
-    }
-
-    /// By how much each weight has grown since it was rated, against the median relay; `None` without a rating.
-    fn growths(&self) -> Vec<Option<f64>> {
-        let all = self.vector.iter().zip(&self.ratings);
-        let growths: Vec<Option<f64>> =
-            all.map(|(new, rating)| (*rating > 0.0).then(|| new / rating)).collect();
-        let median = crate::stats::median(growths.iter().copied().flatten().collect());
-        let median = median.filter(|median| *median > 0.0).unwrap_or(1.0);
-        growths.into_iter().map(|growth| growth.map(|growth| growth / median)).collect()
-    }
-
-    /// 1 - the cosine between what each relay says, as far as it says anything, and the weights.
-    fn distances(&self) -> Vec<f64> {
-        let distance = |of: usize| {
-            let row = self.believed.row(of);
-            let seen = row.iter().zip(&self.vector).filter(|(speed, _)| **speed > 0.0);
-            let length: f64 = seen.map(|(_, weight)| weight * weight).sum::<f64>().sqrt();
-            let both = dot(row, row).sqrt() * length;
-            if both > 0.0 { 1.0 - dot(row, &self.vector) / both } else { 0.0 }
-        };
-        (0..self.believed.len()).map(distance).collect()
-    }
-
-    /// Marks whose weight has grown too much. Returns whether there was anybody.
-    fn mark_grown(&mut self, rules: &Rules) -> bool {
         let mut found = false;
-        for (index, growth) in self.growths().into_iter().enumerate() {
-            let is_grown = growth.is_some_and(|growth| growth > rules.most_growth);
-            if is_grown && !self.trusted[index] && !self.marked[index] {
-                (self.marked[index], found) = (true, true);
+        for (index, change) in changes.into_iter().enumerate() {
+            let change = change.unwrap_or(0.0);
+            self.changes[index] = self.changes[index].max(change);
+            if change > rules.most_change && !self.trusted[index] && !self.marked[index] {
+                (self.marked[index], self.vector[index], found) = (true, 0.0, true);
             }
         }
-        found
+        found || moved > SETTLED
     }
 
-    /// Marks whose views are too unlike the weights.
-    fn mark_distant(&mut self, rules: &Rules, trusted: &[usize]) {
-        for (index, distance) in self.distances().into_iter().enumerate() {
-            self.marked[index] |= distance > rules.most_distance && !trusted.contains(&index);
+    /// Marks whose weight is in the end too far above its rating.
+    fn mark_grown(&mut self, rules: &Rules) {
+        let growths = against_median(&self.vector, &self.ratings);
+        for (index, growth) in growths.into_iter().enumerate() {
+            let is_grown = growth.is_some_and(|growth| growth > rules.most_growth);
+            self.marked[index] |= is_grown && !self.trusted[index];
         }
     }
 
@@ -248,20 +220,36 @@ impl Run {
         let is_known = |index: usize| self.trusted[index] || self.ratings[index] > 0.0;
         let is_out = |index: usize| self.marked[index] || !is_known(index);
         let count = self.believed.len();
+        let rows = (0..count).map(|of| dot(self.believed.row(of), &self.vector));
+        let stretch: f64 = rows.sum();
         let out = (0..count).filter(|&index| is_out(index)).count();
         #[expect(clippy::cast_precision_loss, reason = "there are some thousand relays")]
         let (each, rest) = (1.0 / count.max(1) as f64, 1.0 - out as f64 / count.max(1) as f64);
         let mut inside: Vec<f64> =
             (0..count).map(|index| if is_out(index) { 0.0 } else { self.vector[index] }).collect();
         if inside.iter().sum::<f64>() <= 0.0 {
-            return Weights { shares: vec![each; count], marked: self.marked, steps: self.steps };
+            return Weights {
+                shares: vec![each; count],
+                marked: self.marked,
+                steps: self.steps,
+                stretch,
+            };
         }
         normalise(&mut inside);
         let share =
             |(index, inside): (usize, f64)| if is_out(index) { each } else { inside * rest };
         let shares = inside.into_iter().enumerate().map(share).collect();
-        Weights { shares, marked: self.marked, steps: self.steps }
+        Weights { shares, marked: self.marked, steps: self.steps, stretch }
     }
+}
+
+/// How many times what they were these are, against the median of that; `None` for what was nothing.
+fn against_median(new: &[f64], old: &[f64]) -> Vec<Option<f64>> {
+    let ratio = |(new, old): (&f64, &f64)| (*old > 0.0).then(|| new / old);
+    let ratios: Vec<Option<f64>> = new.iter().zip(old).map(ratio).collect();
+    let median = crate::stats::median(ratios.iter().copied().flatten().collect());
+    let median = median.filter(|median| *median > 0.0).unwrap_or(1.0);
+    ratios.into_iter().map(|ratio| ratio.map(|ratio| ratio / median)).collect()
 }
 
 /// The sum of products.
@@ -282,12 +270,7 @@ mod tests {
     use super::*;
 
     /// No limits.
-    const FREE: Rules = Rules {
-        most_growth: f64::INFINITY,
-        most_distance: f64::INFINITY,
-        most_steps: MOST_STEPS,
-        marking: Marking::AtTheEnd,
-    };
+    const FREE: Rules = Rules::NONE;
 
     /// Relays whose streams are as fast as the product of two numbers.
     fn product(of: &[f64]) -> Views {
@@ -329,8 +312,7 @@ mod tests {
         views.set(19, 18, 1e6);
         let free = weights(&views, &[0, 1, 2, 3], &FREE);
         assert!(free.shares[18] + free.shares[19] > 0.99, "{:?}", free.shares);
-        for marking in [Marking::AtOnce, Marking::AtTheEnd] {
-            let rules = Rules { most_growth: 2.0, marking, ..FREE };
+        for rules in [Rules { most_growth: 2.0, ..FREE }, Rules { most_change: 2.0, ..FREE }] {
             let bounded = weights(&views, &[0, 1, 2, 3], &rules);
             let marked: Vec<_> = (0..20).filter(|&index| bounded.marked[index]).collect();
             assert_eq!(marked, [18, 19]);
