@@ -8,3 +8,5 @@
 //! ```
 
 pub mod fill;
+pub mod path;
+pub mod tmodel;
