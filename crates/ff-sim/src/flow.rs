@@ -9,4 +9,5 @@
 
 pub mod fill;
 pub mod path;
+pub mod sim;
 pub mod tmodel;

@@ -218,9 +218,8 @@ impl Filling {
         let weights = &self.weights;
         let weight = |flow: usize| weights.get(flow).copied().unwrap_or(1.0);
         self.rooms.clear();
-        self.rooms.extend(
-            capacities.iter().map(|&left| Room { left: finite(left), ..Room::default() }),
-        );
+        self.rooms
+            .extend(capacities.iter().map(|&left| Room { left: finite(left), ..Room::default() }));
         for (flow, path) in flows.paths.iter().enumerate() {
             for &hop in path {
                 if let Some(room) = self.rooms.get_mut(hop as usize) {

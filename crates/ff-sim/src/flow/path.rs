@@ -143,11 +143,12 @@ impl Paths {
     #[must_use]
     pub fn new(network: &Network, weights: &[f64], factors: &Factors) -> Self {
         let relays = || network.relays.iter().zip(weights).zip(0..);
-        let line = |factors: &[f64; 4], is_for: fn(&Relay) -> bool| {
-            Line::new(relays().filter(|((relay, _), _)| is_for(relay)).map(
-                |((relay, weight), index)| (index, length(*weight, factors[class(relay)])),
-            ))
-        };
+        let line =
+            |factors: &[f64; 4], is_for: fn(&Relay) -> bool| {
+                Line::new(relays().filter(|((relay, _), _)| is_for(relay)).map(
+                    |((relay, weight), index)| (index, length(*weight, factors[class(relay)])),
+                ))
+            };
         Self {
             guards: line(&factors.guard, |relay| relay.flags.guard),
             entries: line(&factors.guard, |_| true),

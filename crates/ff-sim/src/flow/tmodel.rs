@@ -207,6 +207,8 @@ pub struct Library {
     bursts: Vec<Burst>,
     /// Where each circuit's bursts end.
     ends: Vec<usize>,
+    /// How long a slot is, in seconds.
+    pub slot_secs: f64,
     /// How many streams all of them had.
     pub streams: u64,
     /// How many packets went up and down.
@@ -217,7 +219,7 @@ impl Library {
     /// No library has more bursts: 800 MB.
     const MOST_BURSTS: usize = 100_000_000;
 
-    /// Walks through so many circuits, with slots of so many seconds.
+    /// Walks through so many circuits, with slots of so many seconds: from 0.001 to 10, or 0.1 if that is none.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts saturate")]
     pub fn sample(
@@ -227,8 +229,9 @@ impl Library {
         slot_secs: f64,
         rng: &mut impl Rng,
     ) -> Self {
-        let mut library =
-            Self { bursts: Vec::new(), ends: Vec::new(), streams: 0, packets: [0; 2] };
+        let slot_secs = if slot_secs > 0.0 { slot_secs.clamp(0.001, 10.0) } else { 0.1 };
+        let (bursts, ends) = (Vec::new(), Vec::new());
+        let mut library = Self { bursts, ends, slot_secs, streams: 0, packets: [0; 2] };
         let mut slots: Vec<u32> = Vec::new();
         for _ in 0..circuits {
             slots.clear();

@@ -232,7 +232,8 @@ mod tests {
             std::fs::write(&path, text).expect("written");
             path
         };
-        let head = "name,position,address,country,capacity_bytes_s,rate_bytes_s,burst_bytes_s,weight\n";
+        let head =
+            "name,position,address,country,capacity_bytes_s,rate_bytes_s,burst_bytes_s,weight\n";
         let rows = "a,g,1.2.3.4,DE,5,6,7,8\na,g,1.2.3.4,DE,5,6,7,8\nb,x,1.2.3.4,DE,5,6,7,8\n\
                     c,e,1.2.3,DE,5,6,7,8\nd,e,1.2.3.4,DE,-5,6,7,8\ne,e,1.2.3.4,DE,5,6,7,NaN\n\
                     f,e\ng,m,::1,,5,,,0\nh,m,1.2.3.4,DE,5,99999999999999999,7,8\n";
