@@ -9,7 +9,7 @@ use ff_proto::units::BytesPerSec;
 use super::Found;
 use crate::analysis::engine::{Engine, Settings};
 use crate::analysis::joined::Joined;
-use crate::analysis::moment::{Scale, weight_error};
+use crate::analysis::moment::{Capacity, Scale, weight_error};
 use crate::analysis::outcome::Outcome;
 use crate::analysis::ranks::under_weighted;
 use crate::analysis::speed_test::{BEGIN_2019, speed_test};
@@ -19,7 +19,7 @@ use crate::attack::sample::{PAPERS_MOST, PAPERS_RELAYS, PAPERS_TOTAL, made_up};
 use crate::input::Inputs;
 use crate::read::series::{Kind, Series, daily};
 use crate::schedule::greedy::{greedy, hours};
-use crate::schedule::{Setup, Subjects, scaling, units};
+use crate::schedule::{Setup, Subjects, units};
 use crate::{source, stats};
 
 /// The consensus of the paper's month that it counts relays of.
@@ -130,8 +130,6 @@ fn value(id: &'static str, name: impl Into<String>, value: f64) -> Value {
 fn schedules(data: &mut Data<'_>) -> Result<Vec<Value>> {
     let network = data.network(JULY)?;
     let setup = Setup::new(units::team("1G,1G,1G")?);
-    let mut subjects = Subjects::of(&network, false);
-    let own: Vec<BytesPerSec> = subjects.all.iter().map(|one| one.truth).collect();
     let mut values = vec![
         value("B1", "f", Params::default().excess_factor()),
         value("B3", "2019-07-14", network.relays.len() as f64),
@@ -139,7 +137,8 @@ fn schedules(data: &mut Data<'_>) -> Result<Vec<Value>> {
     for gbit in [608, 592, 621] {
         let total = BytesPerSec::from_mbit(gbit * 1000);
         let most = BytesPerSec::from_mbit(998);
-        subjects.set(&scaling::scale(&own, Some(total), Some(most))?);
+        let mut subjects = Subjects::of(&network, false);
+        subjects.scale(Some(total), Some(most))?;
         let found = greedy(&subjects, &setup)?;
         values.push(value("B2", format!("{gbit} Gbit/s"), found.slots.into()));
         if gbit == 608 {
@@ -155,9 +154,9 @@ fn may(data: &mut Data<'_>) -> Result<Vec<Value>> {
     let network = data.network(MAY)?;
     let slots =
         greedy(&Subjects::of(&network, false), &Setup::new(units::team("1G,1G,1G")?))?.slots;
-    let now = weight_error(&network, Scale::None, |_| true);
+    let now = weight_error(&network, Capacity::Known, Scale::None, |_| true);
     let errors = stats::sorted(now.relay_errors.iter().flatten().copied().collect());
-    let by_running = weight_error(&network, Scale::Running, |_| true).weight_error;
+    let by_running = weight_error(&network, Capacity::Known, Scale::Running, |_| true).weight_error;
     let under = under_weighted(&errors).context("no relay has a weight error")?;
     Ok(vec![
         value("B4-2024", "797 Gbit/s", slots.into()),

@@ -10,7 +10,7 @@ use super::{Reading, Table, rows, tell};
 use crate::analysis::engine::{Engine, Settings};
 use crate::analysis::groups::Distribution;
 use crate::analysis::joined::Joined;
-use crate::analysis::moment::{Scale, weight_error};
+use crate::analysis::moment::{Capacity, Scale, weight_error};
 use crate::analysis::outcome::{Mean, Outcome, RelayWindow};
 use crate::analysis::ranks::under_weighted;
 use crate::cli::AnalyseArgs;
@@ -289,8 +289,8 @@ fn moment(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> 
         "{} has weights and no capacities, so weights cannot be wrong by it",
         path.display()
     );
-    let now = weight_error(&network, Scale::None, |_| true);
-    let by_running = weight_error(&network, Scale::Running, |_| true);
+    let now = weight_error(&network, Capacity::Known, Scale::None, |_| true);
+    let by_running = weight_error(&network, Capacity::Known, Scale::Running, |_| true);
     let errors = stats::sorted(now.relay_errors.iter().flatten().copied().collect());
     let found = OfMoment {
         relays: network.relays.len(),

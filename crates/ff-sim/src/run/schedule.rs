@@ -12,12 +12,13 @@ use serde::Serialize;
 
 use super::{Reading, Table, rows, tell};
 use crate::cli::{NetworkArgs, ScheduleArgs, TeamArgs, WhatIfArgs};
+use crate::schedule::arrivals::nobody;
 use crate::schedule::errors::Errors;
 use crate::schedule::greedy::{Greedy, Unmeasurable, greedy, hours};
 use crate::schedule::outcome::Outcome;
-use crate::schedule::replay::{World, nobody, replay};
+use crate::schedule::replay::{World, replay};
 use crate::schedule::what_if::{Figures, WhatIf, what_if as compare};
-use crate::schedule::{Setup, Subjects, scaling};
+use crate::schedule::{Setup, Subjects};
 use crate::source;
 
 /// Carries `schedule` out.
@@ -61,8 +62,7 @@ fn subjects(args: &NetworkArgs, grouped: bool, reading: &mut Reading) -> Result<
     reading.skips.extend(skips);
     let mut subjects = Subjects::of(&network, grouped);
     if args.total.is_some() || args.max_relay.is_some() {
-        let own: Vec<BytesPerSec> = subjects.all.iter().map(|one| one.truth).collect();
-        subjects.set(&scaling::scale(&own, args.total, args.max_relay)?);
+        subjects.scale(args.total, args.max_relay)?;
     }
     Ok(subjects)
 }
