@@ -44,3 +44,6 @@ mod maxima;
 mod relay;
 mod spread;
 mod trail;
+
+#[cfg(test)]
+mod tests;

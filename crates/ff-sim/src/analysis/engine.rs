@@ -10,11 +10,12 @@
 use super::coverage::{Coverage, Covered};
 use super::outcome::{NetworkStep, NetworkWindow, Outcome, RelayMeans, RelayWindow};
 use super::relay::{Now, Relay, RelayInWindow, WEIGHT_ONE};
+use super::spread::Within;
 use super::window::Window;
 use crate::read::series::MOST_VALUE;
 
 /// Relays have numbers below this.
-pub const MOST_RELAYS: u32 = 1 << 22;
+pub const MOST_RELAYS: u32 = 1 << 20;
 /// No weight is above this, whatever its unit.
 pub const MOST_WEIGHT: u64 = 1 << 60;
 /// More times than these are not taken: two hundred years of hours.
@@ -80,6 +81,9 @@ pub struct Engine {
     relays: Vec<Relay>,
     /// For each relay one after the other, what each window keeps.
     windows: Vec<RelayInWindow>,
+    /// For each relay one after the other, its parts of all weight in each window: apart, because not all data have
+    /// weights, and what is not touched costs no time.
+    weights: Vec<Within>,
     /// What came out so far.
     outcome: Outcome,
     /// The windows at this time, of what was advertised.
@@ -117,6 +121,7 @@ impl Engine {
             attempts: 0,
             relays: Vec::new(),
             windows: Vec::new(),
+            weights: Vec::new(),
             outcome: Outcome { windows, ..Outcome::default() },
             covered: Vec::new(),
             weight_covered: Vec::new(),
@@ -188,6 +193,7 @@ impl Engine {
         let windows = self.settings.windows.len();
         self.relays.resize_with(count, Relay::default);
         self.windows.resize(count * windows, RelayInWindow::default());
+        self.weights.resize(count * windows, Within::default());
         let none =
             RelayMeans { windows: vec![RelayWindow::default(); windows], ..RelayMeans::default() };
         self.outcome.relays.resize(count, none);
@@ -225,10 +231,12 @@ impl Engine {
         self.capacities.clear();
         for reading in readings {
             let index = reading.relay as usize;
-            let (Some(relay), Some(means), Some(kept)) = (
+            let range = index * count..(index + 1) * count;
+            let (Some(relay), Some(means), Some(kept), Some(weights)) = (
                 self.relays.get_mut(index),
                 self.outcome.relays.get_mut(index),
-                self.windows.get_mut(index * count..(index + 1) * count),
+                self.windows.get_mut(range.clone()),
+                self.weights.get_mut(range),
             ) else {
                 continue;
             };
@@ -237,7 +245,7 @@ impl Engine {
             means.listed += 1;
             if let Some(weight) = reading.weight.filter(|_| has_weights) {
                 let units = &self.weight_units;
-                relay.take_weight(weight, units, now_of_weights, kept, &mut means.windows);
+                relay.take_weight(weight, units, now_of_weights, weights, &mut means.windows);
             }
             if let Some(advertised) = reading.advertised {
                 means.most_advertised = means.most_advertised.max(advertised);

@@ -10,8 +10,10 @@ use std::collections::VecDeque;
 /// The deque of one relay.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Maxima {
-    /// Times and values, the oldest and greatest first.
-    entries: VecDeque<(u32, u64)>,
+    /// Times and values, the oldest and greatest first, but for the newest.
+    older: VecDeque<(u32, u64)>,
+    /// The newest, by itself: a relay that advertises what it did before costs no look into the deque.
+    newest: Option<(u32, u64)>,
     /// How many entries were dropped at the front.
     dropped: u64,
 }
@@ -23,34 +25,38 @@ pub(super) struct Head(u64);
 impl Maxima {
     /// Takes the value of a time, which is later than all before it.
     pub(super) fn push(&mut self, step: u32, value: u64) {
-        while self.entries.back().is_some_and(|&(_, before)| before <= value) {
-            self.entries.pop_back();
+        match self.newest {
+            Some(before) if before.1 > value => self.older.push_back(before),
+            Some(before) if before.1 < value => {
+                while self.older.back().is_some_and(|&(_, older)| older <= value) {
+                    self.older.pop_back();
+                }
+            }
+            _ => {}
         }
-        self.entries.push_back((step, value));
+        self.newest = Some((step, value));
     }
 
-    /// The maximum of the window that begins with the time `first`; 0 if nothing is in it.
+    /// The maximum of the window that begins with the time `first`, of which the newest value is a part; 0 of nothing.
     pub(super) fn maximum(&self, head: &mut Head, first: u32) -> u64 {
-        let newest = (self.entries.len() as u64).saturating_sub(1);
         // What a head stood at may have given way to a greater value behind it.
-        let mut at = head.0.saturating_sub(self.dropped).min(newest);
-        loop {
-            let Some(&(step, value)) = usize::try_from(at).ok().and_then(|at| self.entries.get(at))
-            else {
-                return 0;
-            };
+        let mut at = head.0.saturating_sub(self.dropped).min(self.older.len() as u64);
+        while let Some(&(step, value)) = usize::try_from(at).ok().and_then(|at| self.older.get(at))
+        {
             if step >= first {
                 head.0 = self.dropped + at;
                 return value;
             }
             at += 1;
         }
+        head.0 = self.dropped + at;
+        self.newest.map_or(0, |(_, value)| value)
     }
 
     /// Drops what lies before the time `first`, where the longest window begins.
     pub(super) fn forget(&mut self, first: u32) {
-        while self.entries.front().is_some_and(|&(step, _)| step < first) {
-            self.entries.pop_front();
+        while self.older.front().is_some_and(|&(step, _)| step < first) {
+            self.older.pop_front();
             self.dropped += 1;
         }
     }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use super::engine::Reading;
 use super::outcome::NetworkStep;
 
-/// A second of weight reaches a relay's share when it is so much of it.
+/// A weight is nearly a relay's share when it is so much of it.
 pub const ENOUGH: f64 = 0.9;
 
 /// A day, in seconds.

@@ -30,8 +30,6 @@ pub(super) struct RelayInWindow {
     head: Head,
     /// What it advertised.
     advertised: Within,
-    /// Its parts of all weight.
-    weights: Within,
 }
 
 /// A time, as all relays see it.
@@ -86,7 +84,7 @@ impl Relay {
         weight: u64,
         units: &[f64],
         now: Now<'_>,
-        kept: &mut [RelayInWindow],
+        kept: &mut [Within],
         means: &mut [RelayWindow],
     ) {
         let share = |step: u32, weight: u64| {
@@ -95,17 +93,17 @@ impl Relay {
         let place = self.weights.push(now.step, weight);
         let share_now = share(now.step, weight);
         for ((kept, means), covered) in kept.iter_mut().zip(means).zip(now.covered) {
-            kept.weights.slide(&self.weights, covered.first, share);
-            kept.weights.add(place, share_now);
+            kept.slide(&self.weights, covered.first, share);
+            kept.add(place, share_now);
             if covered.share < now.least_share {
                 continue;
             }
-            if let Some(deviation) = kept.weights.relative_deviation() {
+            if let Some(deviation) = kept.relative_deviation() {
                 means.weight_deviation.add(deviation);
             }
         }
         if let Some(kept) = kept.get(now.longest) {
-            self.weights.forget(kept.weights.oldest());
+            self.weights.forget(kept.oldest());
         }
     }
 }

@@ -35,12 +35,16 @@ fn near(what: &str, found: &[f64], expected: &[f64], within: f64) {
 #[test]
 #[ignore = "needs FF_SIM_DATA: a folder with the data"]
 fn the_series_of_2025_has_the_papers_shapes() {
-    let begin = Instant::now();
+    let (begin, worked_before) = (Instant::now(), super::year::processor_secs());
     let path = whole("b-series/advbw-8h-2025-08-01--2025-10-31.csv.xz");
     let advertised = table(&path, Kind::BytesPerSec);
     let read = begin.elapsed();
     let (outcome, _) = analyse(&advertised, None, "1d,7d,30d", 1.0);
     println!("read in {read:.2?}, read and analysed in {:.2?}", begin.elapsed());
+    println!(
+        "seconds of a processor for both: {:.3}",
+        super::year::processor_secs() - worked_before
+    );
     let errors = |window: usize| outcome.means(window, |means| means.capacity_error);
     near("A1 median RCE", &line(&outcome, errors, 50.0), &[0.7, 4.4, 9.6], 1.5);
     near("A2 p75 RCE", &line(&outcome, errors, 75.0), &[1.4, 8.5, 20.2], 3.0);
