@@ -3,6 +3,7 @@
 //! The paper says of its 30 s measurements that all lay within 0.84 and 1.01 of the truth (App. E.3, Fig. 16), and not
 //! how they lay there; here each ratio in between is as likely. Our own ratios are read from a table: of
 //! `tests/ground-truth`, where each estimate stands beside what the same relay forwarded, or one with a column `ratio`.
+//! Where CPU was the limit there, single ratios are as wide as the machine's drift between two samples.
 //!
 //! A ratio follows from the seed, the relay, the coordinator and how often that one measured before, so nothing else
 //! in a simulation changes it.
@@ -66,8 +67,8 @@ impl Errors {
         }
     }
 
-    /// Reads a table of ratios. Of one of the ground truth, `echo` over `forward` of the same position, limit and
-    /// round, without what was rejected; where several forward, their mean.
+    /// Reads a table of ratios. Of one of the ground truth, `echo` over `forward` of the same set, position, limit
+    /// and round, without what was rejected; where several forward, their mean.
     #[must_use]
     pub fn read_csv(name: &str, from: impl Read) -> (Self, Skips) {
         let mut reader =
@@ -111,8 +112,10 @@ fn place(count: usize, chance: f64) -> Option<usize> {
     Some(((chance * count as f64) as usize).min(last))
 }
 
-/// Of what an estimate and a truth must be, to be held against each other: position, limit, round.
-type Case = [String; 3];
+/// Of what an estimate and a truth must be, to be held against each other.
+type Case = [String; 4];
+/// The columns that say so; the first stands in some tables only.
+const CASE: [&str; 4] = ["set", "position", "limit", "round"];
 
 /// A table that is being read.
 #[derive(Default)]
@@ -151,8 +154,7 @@ impl Table {
             return Ok(());
         }
         let rate = number("bytes_per_sec")?;
-        let case =
-            ["position", "limit", "round"].map(|name| cell(name).unwrap_or_default().to_owned());
+        let case = CASE.map(|name| cell(name).unwrap_or_default().to_owned());
         match (cell("work"), cell("rejected").unwrap_or_default()) {
             (Some("forward"), "") => {
                 let (sum, count) = self.truths.entry(case).or_default();
