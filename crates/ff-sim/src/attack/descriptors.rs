@@ -6,7 +6,8 @@
 //!
 //! The loop is a model without queues: relays carry their share of the load or what they can, downloads get what is
 //! left, an honest relay observes a fifth more than it carries in the mean, and the attacker gives downloads all that
-//! it has. Its limits are that nobody's clients leave slow relays, and that a download is as fast as this relay alone.
+//! it has; a circuit's window bounds them all. Its limits are that nobody's clients leave slow relays, and that a
+//! download is never slower than this relay alone would make it.
 
 use ff_proto::units::BytesPerSec;
 use rand::{RngExt as _, SeedableRng as _};
@@ -156,6 +157,9 @@ enum Loop {
 const LOAD: f64 = 0.5;
 /// What a relay observes of what it carries in the mean.
 const PEAK: f64 = 1.2;
+/// The greatest speed of a download, in bytes a second: 500 cells of 514 bytes for each round trip of two hops, of
+/// 118 ms each in the median.
+const MOST_STREAM: f64 = 500.0 * 514.0 / 0.236;
 /// The part of downloads that is new in each step: weights are made of those of many days.
 const NEW_PART: f64 = 0.25;
 /// Steps of a loop: weeks, if a scan takes two days and what it makes some more.
@@ -171,13 +175,15 @@ impl Loop {
         }
     }
 
-    /// One step.
+    /// One step. Load goes by weight alone here, so relays are compared with all others and not with their class:
+    /// with feedback a class whose relays differ more would take the weight of the others.
     fn weights(self, samples: &[Sample], errors: &mut [Errors]) -> Vec<f64> {
+        let options = Options { by_class: false, ..Options::default() };
         match self {
-            Self::Torflow => torflow::weights(samples, &Options::default(), &mut []),
+            Self::Torflow => torflow::weights(samples, &options, &mut []),
             Self::Feedback => {
                 let feedback = Some(Gains::default());
-                torflow::weights(samples, &Options { feedback, ..Options::default() }, errors)
+                torflow::weights(samples, &Options { feedback, ..options }, errors)
             }
             Self::Sbws => sbws::weights(samples),
         }
@@ -189,7 +195,8 @@ impl Loop {
         let mut scanned = Scanned::new(network, NAMED);
         let mut errors = vec![Errors::default(); scanned.samples.len()];
         let total: f64 = scanned.capacities.iter().sum();
-        let mut streams = scanned.capacities.clone();
+        let mut streams: Vec<f64> =
+            scanned.capacities.iter().map(|capacity| capacity.min(MOST_STREAM)).collect();
         let mut gains = Vec::new();
         for _ in 0..STEPS {
             let sum: f64 = scanned.samples.iter().map(|sample| sample.old_weight).sum();
@@ -198,13 +205,14 @@ impl Loop {
                 let load = (sample.old_weight / sum * total * LOAD).min(*capacity);
                 sample.observed = sample.observed.max(load * PEAK).min(*capacity);
                 // A fiftieth is what a new circuit gets of a relay without any room.
-                let left = (capacity - load).max(capacity / 50.0);
+                let left = (capacity - load).max(capacity / 50.0).min(MOST_STREAM);
                 *stream += (left - *stream) * NEW_PART;
                 sample.measured = (0..3).map(|_| *stream * random.random_range(0.5..1.0)).collect();
             }
             let capacity = scanned.capacities.last().copied().unwrap_or(0.0);
             if let Some((attacker, claim)) = scanned.attacker().zip(claim) {
-                (attacker.observed, attacker.measured) = (claim, vec![capacity; 3]);
+                (attacker.observed, attacker.measured) =
+                    (claim, vec![capacity.min(MOST_STREAM); 3]);
             }
             let weights = self.weights(&scanned.samples, &mut errors);
             gains.push(scanned.gain(&weights));
