@@ -97,6 +97,7 @@ fn medians(of: &[[f64; 5]]) -> [f64; 5] {
 }
 
 /// Simulates networks at a load by a rule, prints each beside Shadow's, and gives the medians of both.
+#[expect(clippy::print_stdout, reason = "what comes out is what the tests are for")]
 fn compare(
     numbers: &[u8],
     load: &str,

@@ -66,10 +66,10 @@ impl Default for Constants {
         Self {
             hop_median_secs: 0.118,
             hop_p5_secs: 0.0274,
-            hop_scale: 0.55,
-            for_cells: 0.95,
-            queue_secs: 0.005,
-            ramp: 1.0,
+            hop_scale: 0.5,
+            for_cells: 0.96,
+            queue_secs: 0.003,
+            ramp: 0.9,
         }
     }
 }
