@@ -66,10 +66,10 @@ impl Default for Constants {
         Self {
             hop_median_secs: 0.118,
             hop_p5_secs: 0.0274,
-            hop_scale: 0.55,
-            for_cells: 0.95,
-            queue_secs: 0.005,
-            ramp: 1.0,
+            hop_scale: 0.5,
+            for_cells: 0.96,
+            queue_secs: 0.003,
+            ramp: 0.9,
         }
     }
 }
@@ -79,7 +79,7 @@ impl Default for Constants {
 pub struct Config {
     /// Circuits that users open in ten minutes.
     pub circuits_per_10_min: f64,
-    /// How many clients they have: each holds its own guards.
+    /// How many clients they have: each holds its own guards, if any.
     pub user_clients: u32,
     /// Whether users' clients hold guards.
     pub has_guards: bool,
@@ -96,12 +96,13 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// Shadow's ten-percent networks at load 1.0: an hour, of which the last 40 minutes count.
+    /// Shadow's ten-percent networks at load 1.0: an hour, of which the last 40 minutes count. No client of
+    /// theirs held guards (tornettools writes `UseEntryGuards 0`).
     fn default() -> Self {
         Self {
             circuits_per_10_min: 148_896.0,
             user_clients: 792,
-            has_guards: true,
+            has_guards: false,
             perf_clients: 79,
             warm_up_secs: 1_200,
             secs: 2_400,
@@ -433,7 +434,7 @@ impl<'a> Simulation<'a> {
 }
 
 /// Queues end at what this utilisation makes of them: windows bound what can wait.
-const MOST_UTILISED: f64 = 0.98;
+const MOST_UTILISED: f64 = 0.995;
 
 /// After so many circuits that took too long a client takes what it gets.
 const MOST_BUILDS: u32 = 20;

@@ -92,13 +92,16 @@ fn sum_up<T>(items: impl IntoIterator<Item = (f64, T)>) -> anyhow::Result<Choice
     Ok(choice)
 }
 
+/// What a state emits, and how long that takes.
+type Emissions = Choice<(Emitted, Delay)>;
+
 /// A hidden Markov model.
 #[derive(Clone, Debug)]
 pub struct Model {
     /// Where walks begin.
     start: Choice<usize>,
     /// Of each state: what it emits and how long that takes, and what comes next.
-    states: Vec<(Choice<(Emitted, Delay)>, Choice<usize>)>,
+    states: Vec<(Emissions, Choice<usize>)>,
 }
 
 /// A model as its document has it.
