@@ -2,6 +2,7 @@
 
 mod analyse;
 mod attack;
+mod flow;
 mod ledger;
 mod schedule;
 
@@ -29,6 +30,7 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
         Command::WhatIf(args) => schedule::what_if(args),
         Command::Analyse(args) => analyse::analyse(args),
         Command::Attack(args) => attack::attack(args),
+        Command::Flow(args) => flow::flow(args),
         Command::Ledger(args) => ledger::ledger(args),
     }
 }

@@ -2,12 +2,14 @@
 
 use std::path::Path;
 
-use ff_bwauth::network::consensus::Consensus;
-
 use crate::input::{InputError, Inputs};
 use crate::network::Network;
-use crate::read::relayinfo;
+use crate::read::consensus::Consensus;
+use crate::read::{relayinfo, shadow};
 use crate::skipped::Skips;
+
+/// How a table of an experiment's relays begins.
+const TABLE: &[u8] = b"name,position,";
 
 /// A file that is no network.
 #[derive(Debug, thiserror::Error)]
@@ -33,17 +35,20 @@ pub fn network(path: &Path, inputs: &mut Inputs) -> Result<(Network, Skips), Sou
     let bytes = inputs.read(path)?;
     let name = path.display().to_string();
     let bad = |reason: String| SourceError::Content { path: name.clone(), reason };
-    if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{') {
-        let (network, skips) = relayinfo::parse(&name, &*bytes);
-        if network.relays.is_empty() {
-            let first = skips.all.first().map(|one| one.reason.clone());
-            return Err(bad(first.unwrap_or_else(|| "it has no relays".to_owned())));
-        }
-        return Ok((network, skips));
+    let (network, skips) = if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{') {
+        relayinfo::parse(&name, &*bytes)
+    } else if bytes.starts_with(TABLE) {
+        let mut skips = Skips::default();
+        let network = shadow::parse_network(&name, &bytes, &mut skips);
+        (network.map_err(|error| bad(format!("{error:#}")))?, skips)
+    } else {
+        let consensus = Consensus::parse(&bytes).map_err(|error| bad(error.to_string()))?;
+        let read = consensus.relays.len() as u64;
+        (consensus.to_network(), Skips { read, ..Skips::default() })
+    };
+    if network.relays.is_empty() {
+        let first = skips.all.first().map(|one| one.reason.clone());
+        return Err(bad(first.unwrap_or_else(|| "it has no relays".to_owned())));
     }
-    let text =
-        std::str::from_utf8(&bytes).map_err(|_| bad("it is neither text nor .xz".to_owned()))?;
-    let consensus = Consensus::parse(text).map_err(|error| bad(error.to_string()))?;
-    let read = consensus.relays.len() as u64;
-    Ok((Network::from(&consensus), Skips { read, ..Skips::default() }))
+    Ok((network, skips))
 }

@@ -85,9 +85,15 @@ pub fn read_results(path: &Path) -> anyhow::Result<Results> {
 /// # Errors
 /// When the file cannot be read at all, or lacks a column.
 pub fn read_network(path: &Path, skips: &mut Skips) -> anyhow::Result<Network> {
-    let file = path.display().to_string();
-    let bytes = read_all(path)?;
-    let mut table = csv::ReaderBuilder::new().flexible(true).from_reader(bytes.as_slice());
+    parse_network(&path.display().to_string(), &read_all(path)?, skips)
+}
+
+/// The same of a table that has been read from the file of this name.
+///
+/// # Errors
+/// When it lacks a column.
+pub fn parse_network(file: &str, bytes: &[u8], skips: &mut Skips) -> anyhow::Result<Network> {
+    let mut table = csv::ReaderBuilder::new().flexible(true).from_reader(bytes);
     let headers = table.byte_headers().with_context(|| format!("{file} has no header"))?.clone();
     for column in ["name", "position", "address", "country", "capacity_bytes_s", "weight"] {
         if !headers.iter().any(|header| header == column.as_bytes()) {
@@ -112,11 +118,16 @@ pub fn read_network(path: &Path, skips: &mut Skips) -> anyhow::Result<Network> {
                 skips.read += 1;
                 relays.push(relay);
             }
-            Ok(relay) => skips.add(&file, Some(&relay.nickname), None, "a second relay so called"),
-            Err((line, reason)) => skips.add(&file, None, line, reason),
+            Ok(relay) => skips.add(file, Some(&relay.nickname), None, "a second relay so called"),
+            Err((line, reason)) => skips.add(file, None, line, reason),
         }
     }
-    Ok(Network { name: file, unix_secs: None, capacities: CapacitySource::Given, relays })
+    Ok(Network {
+        name: file.to_owned(),
+        unix_secs: None,
+        capacities: CapacitySource::Given,
+        relays,
+    })
 }
 
 /// A row of a network's table.

@@ -1,1 +1,0 @@
-//! Archives and folders of documents.

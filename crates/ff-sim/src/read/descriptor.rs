@@ -1,1 +1,0 @@
-//! The fields of a server descriptor that matter here, scanned as bytes.
