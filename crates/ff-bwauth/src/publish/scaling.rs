@@ -21,8 +21,8 @@ pub const LACKING: [&str; 4] = [
     "TorFlow's feedback and its division into slices are left out, as in bandwidth-file-spec B.4",
 ];
 
-/// sbws's limit on one relay: this share of all weights (its `TORFLOW_BW_MARGIN`).
-const SBWS_MOST_SHARE: f64 = 0.05;
+/// TorFlow's and sbws's limit on one relay: this share of all weights (sbws's `TORFLOW_BW_MARGIN`).
+pub const MOST_SHARE: f64 = 0.05;
 /// Significant digits that sbws keeps (its `PROP276_ROUND_DIG`).
 const SBWS_DIGITS: i32 = 2;
 /// Bytes of a kilobyte.
@@ -45,7 +45,8 @@ pub struct Inputs {
     pub measured: Vec<f64>,
     /// What it says it has seen itself do, in bytes a second.
     pub observed: f64,
-    /// The least of what it says it may do in the long run and for a moment; infinite where that is not known.
+    /// The least of what it says it may do in the long run and for a moment, and of whatever else bounds it by
+    /// sbws's rule; infinite where that is not known.
     pub allowed: f64,
 }
 
@@ -169,14 +170,9 @@ fn bytes(rate: BytesPerSec) -> f64 {
 /// The weights of relays by a formula, in kilobytes a second.
 #[must_use]
 pub fn weights(scaling: Scaling, relays: &[Inputs]) -> Vec<u64> {
-    let means: Vec<f64> = relays.iter().map(|relay| mean(&relay.measured)).collect();
-    let filtered: Vec<f64> = relays.iter().map(|relay| filtered(&relay.measured)).collect();
-    let (mean_of_means, mean_of_filtered) = (mean_of(&means), mean_of(&filtered));
-    let scaled: Vec<f64> = relays
-        .iter()
-        .zip(means.iter().zip(&filtered))
-        .map(|(relay, (mean, filtered))| {
-            let ratio = ratio(*mean, mean_of_means).max(ratio(*filtered, mean_of_filtered));
+    let all = relays.iter().zip(ratios(relays));
+    let mut scaled: Vec<f64> = all
+        .map(|(relay, ratio)| {
             ratio
                 * match scaling {
                     Scaling::Torflow => relay.observed,
@@ -184,12 +180,37 @@ pub fn weights(scaling: Scaling, relays: &[Inputs]) -> Vec<u64> {
                 }
         })
         .collect();
-    let most = scaled.iter().sum::<f64>() * SBWS_MOST_SHARE;
-    let kilobytes = |scaled: &f64| match scaling {
+    if scaling == Scaling::Sbws {
+        cap(&mut scaled, MOST_SHARE);
+    }
+    scaled.into_iter().map(|scaled| in_kilobytes(scaling, scaled)).collect()
+}
+
+/// How much faster than others each relay was measured: the greater one of its two ratios
+/// (bandwidth-file-spec B.4, steps 1 to 4).
+#[must_use]
+pub fn ratios(relays: &[Inputs]) -> Vec<f64> {
+    let means: Vec<f64> = relays.iter().map(|relay| mean(&relay.measured)).collect();
+    let filtered: Vec<f64> = relays.iter().map(|relay| filtered(&relay.measured)).collect();
+    let (mean_of_means, mean_of_filtered) = (mean_of(&means), mean_of(&filtered));
+    let both = means.iter().zip(&filtered);
+    both.map(|(mean, filtered)| ratio(*mean, mean_of_means).max(ratio(*filtered, mean_of_filtered)))
+        .collect()
+}
+
+/// Leaves no relay more than this share of what the sum was before.
+pub fn cap(scaled: &mut [f64], most_share: f64) {
+    let most = scaled.iter().sum::<f64>() * most_share;
+    scaled.iter_mut().for_each(|scaled| *scaled = scaled.min(most));
+}
+
+/// A number of bytes a second as a weight, rounded as this formula's authors do.
+#[must_use]
+pub fn in_kilobytes(scaling: Scaling, scaled: f64) -> u64 {
+    whole(match scaling {
         Scaling::Torflow => (scaled / KILOBYTE).round_ties_even(),
-        Scaling::Sbws => significant(scaled.min(most) / KILOBYTE),
-    };
-    scaled.iter().map(|scaled| whole(kilobytes(scaled))).collect()
+        Scaling::Sbws => significant(scaled / KILOBYTE),
+    })
 }
 
 /// How many times the mean this is; 1 if all are nothing (bandwidth-file-spec B.1: "all relays should be given

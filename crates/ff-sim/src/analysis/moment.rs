@@ -1,0 +1,137 @@
+//! Errors of weights at one moment (Eq. 4-6), from a network alone.
+
+use crate::network::{Network, Relay};
+
+/// Errors of weights at one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Moment {
+    /// NWE, Eq. 6; nothing if no relay has a weight and a capacity.
+    pub weight_error: Option<f64>,
+    /// RWE, Eq. 5, of each relay of the network; nothing for those without a capacity.
+    pub relay_errors: Vec<Option<f64>>,
+    /// Which part of all weight relays have whose capacity is unknown or 0; they are in no sum.
+    pub weight_left_out: f64,
+}
+
+/// What relays count for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scale {
+    /// As much as they have: all of them are there at this moment.
+    #[default]
+    None,
+    /// Their capacity and weight times the part of the time in which they were running.
+    Running,
+}
+
+/// Which of a relay's numbers is its capacity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Capacity {
+    /// What it can carry.
+    #[default]
+    Known,
+    /// What it can carry and its operator lets it.
+    Usable,
+}
+
+impl Capacity {
+    /// A relay's capacity, 0 if it has none.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "what lies above 2^53 is rounded, to one in 2^53"
+    )]
+    fn of(self, relay: &Relay) -> f64 {
+        let capacity = match self {
+            Self::Known => relay.capacity,
+            Self::Usable => relay.usable(),
+        };
+        capacity.map_or(0.0, |capacity| capacity.get() as f64)
+    }
+}
+
+impl Scale {
+    /// What a relay counts for.
+    fn of(self, relay: &Relay) -> f64 {
+        let factor = match self {
+            Self::None => 1.0,
+            Self::Running => relay.running,
+        };
+        finite(factor)
+    }
+}
+
+/// Errors of the weights of a network; relays that `takes` does not take are not part of it.
+#[must_use]
+pub fn weight_error(
+    network: &Network,
+    capacity: Capacity,
+    scale: Scale,
+    takes: impl Fn(&Relay) -> bool,
+) -> Moment {
+    let relay = |relay: &Relay| {
+        let taken = if takes(relay) { scale.of(relay) } else { 0.0 };
+        let capacity = capacity.of(relay) * taken;
+        (finite(relay.weight) * taken, capacity)
+    };
+    let relays: Vec<(f64, f64)> = network.relays.iter().map(relay).collect();
+    let all: f64 = relays.iter().map(|&(weight, _)| weight).sum();
+    let known = || relays.iter().filter(|&&(_, capacity)| capacity > 0.0);
+    let weight: f64 = known().map(|&(weight, _)| weight).sum();
+    let capacity: f64 = known().map(|&(_, capacity)| capacity).sum();
+    let weight_left_out = if all > 0.0 { 1.0 - weight / all } else { 0.0 };
+    let is_known = weight > 0.0 && capacity > 0.0;
+    let shares = |&(one, other): &(f64, f64)| {
+        (is_known && other > 0.0).then(|| (one / weight, other / capacity))
+    };
+    let shares: Vec<Option<(f64, f64)>> = relays.iter().map(shares).collect();
+    let distance: f64 = shares.iter().flatten().map(|(share, fair)| (share - fair).abs()).sum();
+    Moment {
+        weight_error: is_known.then_some(distance / 2.0),
+        relay_errors: shares
+            .into_iter()
+            .map(|both| both.map(|(share, fair)| share / fair))
+            .collect(),
+        weight_left_out,
+    }
+}
+
+/// A number that is finite and not negative, or 0.
+fn finite(number: f64) -> f64 {
+    if number.is_finite() { number.max(0.0) } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use ff_proto::units::BytesPerSec;
+
+    use super::*;
+
+    /// A relay of a capacity, a weight, and the part of the time in which it runs.
+    fn relay(capacity: Option<u64>, weight: f64, running: f64) -> Relay {
+        let capacity = capacity.map(BytesPerSec::new);
+        Relay { capacity, weight, running, ..Relay::default() }
+    }
+
+    #[test]
+    fn a_network_is_wrong_by_half_of_what_lies_elsewhere() {
+        let relays = vec![
+            relay(Some(300), 1.0, 1.0),
+            relay(Some(100), 3.0, 0.5),
+            relay(None, 4.0, 1.0),
+            relay(Some(0), f64::NAN, 1.0),
+        ];
+        let network = Network { relays, ..Network::default() };
+        let all = weight_error(&network, Capacity::Known, Scale::None, |_| true);
+        // Weights 1/4 and 3/4 beside capacities 3/4 and 1/4.
+        assert_eq!(all.weight_error, Some(0.5));
+        assert_eq!(all.relay_errors, [Some(1.0 / 3.0), Some(3.0), None, None]);
+        assert_eq!(all.weight_left_out, 0.5);
+        let scaled = weight_error(&network, Capacity::Known, Scale::Running, |_| true);
+        // Weights 2/5 and 3/5 beside 6/7 and 1/7.
+        let error = scaled.weight_error.expect("two relays");
+        assert!((error - (6.0 / 7.0 - 0.4)).abs() < 1e-12, "{error}");
+        assert_eq!(
+            weight_error(&network, Capacity::Known, Scale::None, |_| false),
+            Moment { relay_errors: vec![None; 4], ..Moment::default() }
+        );
+    }
+}

@@ -1,0 +1,137 @@
+//! How long new relays wait for their weight.
+//!
+//! A new relay advertises little and is weighted by that. Its share is what its capacity is of the network's; its
+//! capacity is only known later, as the most that it advertises while it is followed. So for each time the capacity
+//! that its weight would be right for is W(r, t) times the sum of all capacities, and what matters is when that first
+//! reaches 90 % of its own. Only records of it are kept, which is all that can be a first time: memory stays small.
+
+use std::collections::BTreeMap;
+
+use super::engine::Reading;
+use super::outcome::NetworkStep;
+
+/// A weight is nearly a relay's share when it is so much of it.
+pub const ENOUGH: f64 = 0.9;
+
+/// A day, in seconds.
+const DAY: f64 = 86_400.0;
+
+/// Follows new relays.
+#[derive(Clone, Debug)]
+pub struct NewRelays {
+    /// Relays are new if they are not seen in so many seconds from the beginning (paper §7: a month).
+    quiet_secs: u64,
+    /// They are followed for so many seconds.
+    follow_secs: u64,
+    /// The first time.
+    begin: Option<u64>,
+    /// Every relay, and what is known of it if it is new.
+    relays: BTreeMap<u32, Option<Followed>>,
+}
+
+/// A new relay.
+#[derive(Clone, Debug)]
+struct Followed {
+    /// When it was listed first.
+    first_seen: u64,
+    /// When it was listed last while it was followed.
+    last_seen: u64,
+    /// The most that it advertised.
+    capacity: u64,
+    /// When what its weight would be right for rose above all before, in bytes a second.
+    records: Vec<(u64, f64)>,
+}
+
+/// What became of a new relay.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NewRelay {
+    /// Its number.
+    pub relay: u32,
+    /// When it was listed first, in seconds since 1970.
+    pub first_seen: u64,
+    /// The most that it advertised, in bytes a second.
+    pub capacity: u64,
+    /// How many days lie between the first and the last time at which it was seen.
+    pub followed_days: f64,
+    /// After how many days its weight was 90 % of its share; nothing if it never was.
+    pub days: Option<f64>,
+}
+
+impl NewRelays {
+    /// Before the first time; times as in [`NewRelays::default`].
+    #[must_use]
+    pub const fn new(quiet_secs: u64, follow_secs: u64) -> Self {
+        Self { quiet_secs, follow_secs, begin: None, relays: BTreeMap::new() }
+    }
+
+    /// Takes a time that the engine has taken; `window` says which window's capacities make the shares.
+    pub fn push(&mut self, step: &NetworkStep, window: usize, readings: &[Reading]) {
+        let begin = *self.begin.get_or_insert(step.time);
+        let is_quiet = step.time.saturating_sub(begin) < self.quiet_secs;
+        let capacity = step.windows.get(window).map_or(0, |window| window.capacity);
+        for reading in readings {
+            let followed = self.relays.entry(reading.relay).or_insert_with(|| {
+                let (first_seen, last_seen) = (step.time, step.time);
+                let new = Followed { first_seen, last_seen, capacity: 0, records: Vec::new() };
+                (!is_quiet).then_some(new)
+            });
+            let Some(followed) = followed else { continue };
+            if step.time.saturating_sub(followed.first_seen) > self.follow_secs {
+                continue;
+            }
+            followed.last_seen = step.time;
+            followed.capacity = followed.capacity.max(reading.advertised.unwrap_or(0));
+            let worth = worth(reading.weight, step.weight, capacity);
+            if worth > followed.records.last().map_or(0.0, |&(_, record)| record) {
+                followed.records.push((step.time, worth));
+            }
+        }
+    }
+
+    /// What became of the new relays that ever advertised anything, by number.
+    #[must_use]
+    pub fn finish(&self) -> Vec<NewRelay> {
+        let new =
+            self.relays.iter().filter_map(|(relay, followed)| Some((*relay, followed.as_ref()?)));
+        new.filter(|(_, followed)| followed.capacity > 0).map(outcome).collect()
+    }
+}
+
+impl Default for NewRelays {
+    /// A month without them makes relays new; they are followed for 68 days, as their operators are told.
+    fn default() -> Self {
+        Self::new(30 * 86_400, 68 * 86_400)
+    }
+}
+
+/// The median of the days, with those that never came to their share as the longest; nothing if they are more than
+/// half, or there are none.
+#[must_use]
+pub fn median_days(relays: &[NewRelay]) -> Option<f64> {
+    let days = relays.iter().map(|relay| relay.days.unwrap_or(f64::INFINITY)).collect();
+    crate::stats::median(days).filter(|days| days.is_finite())
+}
+
+/// What capacity a weight would be right for.
+#[expect(clippy::cast_precision_loss, reason = "each is rounded once")]
+fn worth(weight: Option<u64>, all_weight: u128, all_capacity: u128) -> f64 {
+    match weight {
+        Some(weight) if all_weight > 0 => weight as f64 / all_weight as f64 * all_capacity as f64,
+        _ => 0.0,
+    }
+}
+
+/// What became of a new relay.
+#[expect(clippy::cast_precision_loss, reason = "capacities and seconds lie below 2^53")]
+fn outcome((relay, followed): (u32, &Followed)) -> NewRelay {
+    let days = |time: u64| time.saturating_sub(followed.first_seen) as f64 / DAY;
+    let enough = ENOUGH * followed.capacity as f64;
+    let reached = followed.records.iter().find(|(_, record)| *record >= enough);
+    NewRelay {
+        relay,
+        first_seen: followed.first_seen,
+        capacity: followed.capacity,
+        followed_days: days(followed.last_seen),
+        days: reached.map(|&(time, _)| days(time)),
+    }
+}

@@ -1,0 +1,130 @@
+//! Which relays are weighted most wrongly, and whether overloaded ones are.
+
+use super::groups::Distribution;
+use super::outcome::{Outcome, RelayWindow};
+use crate::stats;
+
+/// By what relays are ranked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// The mean of RWE, Eq. 5: how many times too much.
+    Ratio,
+    /// Its mean part of all weight less that of all capacity: what it adds to the network's error.
+    Points,
+}
+
+/// A relay in a ranking.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ranked {
+    /// Its number.
+    pub relay: u32,
+    /// The mean of RWE.
+    pub weight_error: f64,
+    /// Its mean part of all weight.
+    pub weight_share: f64,
+    /// Its mean part of all capacity.
+    pub capacity_share: f64,
+    /// Over how many times these are means.
+    pub times: u32,
+}
+
+impl Ranked {
+    /// A relay's place in a ranking, if it has weights and was listed often enough.
+    fn new(relay: u32, seen: &RelayWindow, least_times: u32) -> Option<Self> {
+        let times = seen.weight_error.count();
+        if times < least_times {
+            return None;
+        }
+        Some(Self {
+            relay,
+            weight_error: seen.weight_error.get()?,
+            weight_share: seen.weight_share.get()?,
+            capacity_share: seen.capacity_share.get()?,
+            times,
+        })
+    }
+
+    /// What it is ranked by.
+    fn key(&self, by: By) -> f64 {
+        match by {
+            By::Ratio => self.weight_error,
+            By::Points => self.weight_share - self.capacity_share,
+        }
+    }
+}
+
+/// All relays with weights at `least_times` times or more, the most under-weighted first and the most over-weighted
+/// last; equal ones by number.
+#[must_use]
+pub fn by_weight_error(outcome: &Outcome, window: usize, least_times: u32, by: By) -> Vec<Ranked> {
+    let windows = (0..).zip(&outcome.relays);
+    let mut ranked: Vec<Ranked> = windows
+        .filter_map(|(number, relay)| Ranked::new(number, relay.windows.get(window)?, least_times))
+        .collect();
+    ranked.sort_by(|one, other| one.key(by).total_cmp(&other.key(by)));
+    ranked
+}
+
+/// Which part of the relays is under-weighted (paper §3.2: more than 85 %); nothing of none.
+#[must_use]
+#[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
+pub fn under_weighted(errors: &[f64]) -> Option<f64> {
+    let under = errors.iter().filter(|error| **error < 1.0).count();
+    (!errors.is_empty()).then(|| under as f64 / errors.len() as f64)
+}
+
+/// Overloaded relays beside the others.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Overload {
+    /// Weight errors of relays that say that they are overloaded.
+    pub overloaded: Option<Distribution>,
+    /// Weight errors of relays that do not.
+    pub others: Option<Distribution>,
+    /// For each tenth of the relays by weight error, from the most under-weighted on: the greatest error in it, how
+    /// many relays it has, and how many of them are overloaded.
+    pub tenths: Vec<(f64, usize, usize)>,
+    /// How likely an overloaded relay has a greater error than another one; 0.5 says that they have nothing to do
+    /// with each other.
+    pub likely_greater: Option<f64>,
+}
+
+/// Overloaded relays against weight error; relays of which nothing is known are left out.
+#[must_use]
+pub fn overload(
+    outcome: &Outcome,
+    window: usize,
+    is_overloaded: impl Fn(u32) -> Option<bool>,
+) -> Overload {
+    let known: Vec<(f64, bool)> = by_weight_error(outcome, window, 1, By::Ratio)
+        .into_iter()
+        .filter_map(|ranked| Some((ranked.weight_error, is_overloaded(ranked.relay)?)))
+        .collect();
+    let errors = |which: bool| {
+        let some = known.iter().filter(|(_, overloaded)| *overloaded == which);
+        Distribution::of(&stats::sorted(some.map(|&(error, _)| error).collect()))
+    };
+    let tenths = (0..10)
+        .filter_map(|tenth| {
+            let part = known.get(known.len() * tenth / 10..known.len() * (tenth + 1) / 10)?;
+            let count = part.iter().filter(|(_, overloaded)| *overloaded).count();
+            Some((part.last()?.0, part.len(), count))
+        })
+        .collect();
+    let (overloaded, others) = (errors(true), errors(false));
+    Overload { overloaded, others, tenths, likely_greater: likely_greater(&known) }
+}
+
+/// The part of all pairs of an overloaded relay and another in which the first has the greater error; equal ones count
+/// half. The errors have to be sorted.
+#[expect(clippy::cast_precision_loss, reason = "pairs of a million relays lie below 2^53")]
+fn likely_greater(known: &[(f64, bool)]) -> Option<f64> {
+    let (mut others, mut overloaded, mut twice) = (0_u64, 0_u64, 0_u64);
+    for equal in known.chunk_by(|one, other| one.0.total_cmp(&other.0).is_eq()) {
+        let here = equal.iter().filter(|(_, overloaded)| *overloaded).count() as u64;
+        let beside = equal.len() as u64 - here;
+        twice += here * (2 * others + beside);
+        (others, overloaded) = (others + beside, overloaded + here);
+    }
+    let pairs = others * overloaded;
+    (pairs > 0).then(|| twice as f64 / (2 * pairs) as f64)
+}

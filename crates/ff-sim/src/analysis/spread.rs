@@ -1,0 +1,139 @@
+//! The deviation of values in several sliding windows (Eq. 7), by exact sums.
+//!
+//! Sums and sums of squares are whole numbers: what leaves a window takes away exactly what it brought, so nothing
+//! drifts over a year, and n Σv² - (Σv)² is exact wherever it fits 128 bits.
+
+use super::trail::{Place, Trail};
+
+/// What a window has of a relay's values.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Within {
+    /// Its oldest value.
+    oldest: Place,
+    /// How many values there are.
+    count: u32,
+    /// Their sum.
+    sum: u128,
+    /// The sum of their squares.
+    squares: u128,
+}
+
+impl Within {
+    /// Lets go of what lies before the time `first`; `scale` says what a stored value counts for.
+    pub(super) fn slide(&mut self, trail: &Trail, first: u32, scale: impl Fn(u32, u64) -> u64) {
+        while self.count > 0 && self.oldest.step < first {
+            let value = u128::from(scale(self.oldest.step, self.oldest.value));
+            self.count -= 1;
+            self.sum = self.sum.wrapping_sub(value);
+            self.squares = self.squares.wrapping_sub(value * value);
+            match trail.after(self.oldest) {
+                Some(next) => self.oldest = next,
+                None => *self = Self::default(),
+            }
+        }
+    }
+
+    /// Takes a new value that stands at a place of the trail.
+    pub(super) fn add(&mut self, place: Place, value: u64) {
+        if self.count == 0 {
+            self.oldest = place;
+        }
+        let value = u128::from(value);
+        self.count += 1;
+        self.sum = self.sum.wrapping_add(value);
+        self.squares = self.squares.wrapping_add(value * value);
+    }
+
+    /// The oldest value, before which the trail may be forgotten if no window is longer.
+    pub(super) const fn oldest(&self) -> Place {
+        self.oldest
+    }
+
+    /// Their deviation in parts of their mean (Eq. 7); nothing if all are 0.
+    pub(super) fn relative_deviation(&self) -> Option<f64> {
+        if self.sum == 0 {
+            return None;
+        }
+        let (count, sum) = (f64::from(self.count), float(self.sum));
+        let spread = match u64::try_from(self.sum) {
+            // Nothing of this can overflow: there are fewer times than 2^21.
+            Ok(whole) if self.squares < 1 << 96 => {
+                let square = u128::from(whole) * u128::from(whole);
+                float((u128::from(self.count) * self.squares).saturating_sub(square))
+            }
+            _ => self.great_spread().unwrap_or_else(|| {
+                // Only numbers near 2^53 through hundreds of hours come here.
+                (count * float(self.squares) - sum * sum).max(0.0)
+            }),
+        };
+        Some(spread.sqrt() / sum)
+    }
+
+    /// n Σv² - (Σv)², if it fits.
+    fn great_spread(&self) -> Option<f64> {
+        let scaled = u128::from(self.count).checked_mul(self.squares)?;
+        Some(float(scaled.saturating_sub(self.sum.checked_mul(self.sum)?)))
+    }
+}
+
+/// A number, rounded to one part in 2^52: by halves, because most have an upper half of 0.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    reason = "halves are cut off on purpose"
+)]
+fn float(number: u128) -> f64 {
+    const HALF: f64 = 18_446_744_073_709_551_616.0;
+    let (high, low) = ((number >> 64) as u64, number as u64);
+    if high == 0 { low as f64 } else { high as f64 * HALF + low as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats;
+
+    proptest::proptest! {
+        /// Sums are the naive ones at every time; deviations are those of plain statistics.
+        #[test]
+        fn sums_and_deviations_are_the_naive_ones(
+            values in proptest::collection::vec(proptest::option::of(0_u64..1 << 40), 1..200),
+            length in 1_usize..60,
+        ) {
+            let (mut trail, mut within) = (Trail::default(), Within::default());
+            for (step, value) in values.iter().enumerate() {
+                let Some(value) = *value else { continue };
+                let first = (step + 1).saturating_sub(length);
+                within.slide(&trail, u32::try_from(first).expect("few"), |_, value| value);
+                let place = trail.push(u32::try_from(step).expect("few"), value);
+                within.add(place, value);
+                trail.forget(within.oldest());
+                let naive: Vec<u64> = values[first..=step].iter().flatten().copied().collect();
+                proptest::prop_assert_eq!(within.count as usize, naive.len());
+                proptest::prop_assert_eq!(within.sum, naive.iter().map(|&v| u128::from(v)).sum());
+                #[expect(clippy::cast_precision_loss, reason = "below 2^40")]
+                let naive: Vec<f64> = naive.into_iter().map(|value| value as f64).collect();
+                let mean = stats::mean(&naive).expect("one at least");
+                match within.relative_deviation() {
+                    None => proptest::prop_assert!(mean <= 0.0),
+                    Some(found) => {
+                        let expected = stats::deviation(&naive).expect("some") / mean;
+                        proptest::prop_assert!((found - expected).abs() < 1e-9, "{found} {expected}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_greatest_numbers_neither_overflow_nor_become_negative() {
+        let (mut trail, mut within) = (Trail::default(), Within::default());
+        for step in 0..10_000 {
+            let value = (1 << 53) - u64::from(step % 2);
+            let place = trail.push(step, value);
+            within.add(place, value);
+        }
+        let found = within.relative_deviation().expect("not all are 0");
+        assert!((0.0..1e-6).contains(&found), "{found}");
+    }
+}

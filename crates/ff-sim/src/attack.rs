@@ -1,0 +1,307 @@
+//! What attackers gain, beside what formulas say (paper §5, Table 2, App. A).
+//!
+//! ```text
+//!   ff_proto::aggregate ─▶ lies      false background, echoes held back, bursts     ┐
+//!   ff_proto::content ───▶ forged    cells that were never decrypted                │
+//!   ff_bwauth::period ───▶ slots     capacity, or an attack, in a share of slots    ├─▶ Attack: formula, paper, ours,
+//!                          flood     new relays that take the room of others        │      a curve of Points
+//!                          machines  several relays on one                          │
+//!   crate::others ───────▶ descriptors, views, traffic: the systems of Table 2      ┘
+//! ```
+//!
+//! [`all`] runs every attack on one network. What an [`Attack`] says of itself ([`Basis`]) is whether the program
+//! that measures relays decided, or a model of somebody else's, or whether a number is only cited. Random ones say
+//! how often they were tried, and [`Point::agrees`] holds them to three standard deviations.
+//!
+//! Limits: an attack is what its module describes, and not the best one that there is. Two relays are told apart
+//! by what they say and do alone: nobody looks at where they are.
+
+mod chance;
+pub mod descriptors;
+pub mod flood;
+pub mod forged;
+pub mod lies;
+pub mod machines;
+pub mod sample;
+pub mod slots;
+pub mod table2;
+pub mod traffic;
+pub mod views;
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use crate::network::Network;
+
+/// Whose weights are attacked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum System {
+    /// This one.
+    FlashFlow,
+    /// TorFlow.
+    TorFlow,
+    /// sbws.
+    Sbws,
+    /// EigenSpeed.
+    EigenSpeed,
+    /// PeerFlow.
+    PeerFlow,
+}
+
+impl System {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::FlashFlow, Self::TorFlow, Self::Sbws, Self::EigenSpeed, Self::PeerFlow];
+
+    /// Its name in tables and on command lines.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::FlashFlow => "flashflow",
+            Self::TorFlow => "torflow",
+            Self::Sbws => "sbws",
+            Self::EigenSpeed => "eigenspeed",
+            Self::PeerFlow => "peerflow",
+        }
+    }
+}
+
+/// What decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Basis {
+    /// The modules that measure relays: `ff_proto` and `ff_bwauth`.
+    RealCode,
+    /// A model of what others do, in [`crate::others`] or beside the attack.
+    Model,
+    /// Nothing: the number is the paper's.
+    Cited,
+}
+
+impl Basis {
+    /// Its name in tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::RealCode => "real_code",
+            Self::Model => "model",
+            Self::Cited => "cited",
+        }
+    }
+}
+
+/// One value of a curve.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Point {
+    /// Which of several curves.
+    pub curve: String,
+    /// Where on the axis.
+    pub x: f64,
+    /// The trusted share, if it matters.
+    pub trusted: Option<f64>,
+    /// What the formula says.
+    pub formula: Option<f64>,
+    /// What came out.
+    pub ours: f64,
+    /// How often it was tried, if it is random.
+    pub trials: Option<u32>,
+    /// By which part it may differ from the formula, if that is not exact.
+    pub within: Option<f64>,
+}
+
+/// By which part an exact value may differ from its formula.
+const ROUNDING: f64 = 1e-6;
+
+impl Point {
+    /// A point of a curve.
+    #[must_use]
+    pub fn new(curve: impl Into<String>, x: f64, ours: f64) -> Self {
+        Self { curve: curve.into(), x, ours, ..Self::default() }
+    }
+
+    /// The same with what a formula says.
+    #[must_use]
+    pub fn beside(self, formula: f64) -> Self {
+        Self { formula: Some(formula), ..self }
+    }
+
+    /// The same with the trusted share.
+    #[must_use]
+    pub fn trusting(self, trusted: f64) -> Self {
+        Self { trusted: Some(trusted), ..self }
+    }
+
+    /// The same beside a formula that holds within this part only.
+    #[must_use]
+    pub fn within(self, part: f64) -> Self {
+        Self { within: Some(part), ..self }
+    }
+
+    /// The same as a share of so many trials.
+    #[must_use]
+    pub fn of_trials(self, trials: u32) -> Self {
+        Self { trials: Some(trials), ..self }
+    }
+
+    /// Three standard deviations around the formula, if it is a probability that was tried out.
+    #[must_use]
+    pub fn interval(&self) -> Option<[f64; 2]> {
+        let (formula, trials) = (self.formula?, self.trials?);
+        let wide = chance::three_deviations(formula, trials);
+        Some([formula - wide, formula + wide])
+    }
+
+    /// Whether it is what the formula says: within three standard deviations if it is random, else within a part
+    /// that it names, or 1e-6. `None` without a formula.
+    #[must_use]
+    pub fn agrees(&self) -> Option<bool> {
+        let formula = self.formula?;
+        let wide = formula.abs() * self.within.unwrap_or(ROUNDING);
+        let [low, high] = self.interval().unwrap_or([formula - wide, formula + wide]);
+        Some((low..=high).contains(&self.ours))
+    }
+}
+
+/// What came out at a place of one of these curves.
+fn at(points: &[Point], curve: &str, x: f64, trusted: Option<f64>) -> f64 {
+    let is_there = |point: &&Point| {
+        point.curve == curve
+            && point.x.total_cmp(&x).is_eq()
+            && point.trusted.map(f64::to_bits) == trusted.map(f64::to_bits)
+    };
+    points.iter().find(is_there).map_or(f64::NAN, |point| point.ours)
+}
+
+/// An attack and what it came to.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Attack {
+    /// The row of the ledger that it answers.
+    pub id: &'static str,
+    /// What is done.
+    pub name: &'static str,
+    /// To whom.
+    pub system: System,
+    /// What the formula is.
+    pub formula: &'static str,
+    /// What the numbers are: "times", "probability", "seconds".
+    pub unit: &'static str,
+    /// What the paper says.
+    pub paper: Option<f64>,
+    /// What came out for the same.
+    pub ours: f64,
+    /// Where it should lie: three standard deviations around the formula, or the range that the paper or the ledger gives.
+    pub interval: Option<[f64; 2]>,
+    /// What decided.
+    pub basis: Basis,
+    /// What the axis of the curve is, with its unit.
+    pub axis: &'static str,
+    /// The curve.
+    pub points: Vec<Point>,
+    /// What there is to know of it.
+    pub note: String,
+}
+
+impl Attack {
+    /// The points of one of its curves.
+    pub fn curve<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Point> {
+        self.points.iter().filter(move |point| point.curve == name)
+    }
+}
+
+/// Every attack, on this network. The same seed gives the same numbers.
+///
+/// Capacities are scaled to what the paper's network had where a figure is of that network.
+#[must_use]
+pub fn all(network: &Network, seed: u64) -> Vec<Attack> {
+    let mut all = vec![
+        lies::false_background(),
+        forged::forged_cells(seed),
+        slots::part_time(seed),
+        slots::second_draws(seed),
+        slots::denial_of_service(seed),
+        lies::denied_seconds(),
+        flood::flood(network, seed),
+        machines::one_machine(seed),
+        descriptors::one_step(network),
+        descriptors::loops(network, seed),
+        views::liars(network, seed),
+        views::framing(network, seed),
+        views::sybils(network, seed),
+        traffic::concentrated(network, seed),
+    ];
+    all.extend(traffic::cited());
+    all.push(table2::speed(network));
+    all.push(lies::bursts());
+    all.push(lies::held_back());
+    all.push(table2::table2(&all));
+    all
+}
+
+/// Those against one system.
+#[must_use]
+pub fn against(system: System, attacks: &[Attack]) -> Vec<&Attack> {
+    attacks.iter().filter(|attack| attack.system == system).collect()
+}
+
+/// Writes a line for each attack.
+///
+/// # Errors
+/// When that fails.
+pub fn write_summary(attacks: &[Attack], to: impl Write) -> io::Result<()> {
+    let mut csv = csv::Writer::from_writer(to);
+    csv.write_record([
+        "id", "name", "system", "formula", "unit", "paper", "ours", "low", "high", "basis", "note",
+    ])?;
+    for attack in attacks {
+        let end = |end: usize| text(attack.interval.map(|ends| ends[end]));
+        csv.write_record([
+            attack.id,
+            attack.name,
+            attack.system.name(),
+            attack.formula,
+            attack.unit,
+            &text(attack.paper),
+            &attack.ours.to_string(),
+            &end(0),
+            &end(1),
+            attack.basis.name(),
+            &attack.note,
+        ])?;
+    }
+    csv.flush()
+}
+
+/// Writes a line for each point of each curve.
+///
+/// # Errors
+/// When that fails.
+pub fn write_points(attacks: &[Attack], to: impl Write) -> io::Result<()> {
+    let mut csv = csv::Writer::from_writer(to);
+    csv.write_record([
+        "id", "name", "unit", "curve", "axis", "x", "trusted", "formula", "ours", "trials",
+    ])?;
+    for attack in attacks {
+        for point in &attack.points {
+            csv.write_record([
+                attack.id,
+                attack.name,
+                attack.unit,
+                &point.curve,
+                attack.axis,
+                &point.x.to_string(),
+                &text(point.trusted),
+                &text(point.formula),
+                &point.ours.to_string(),
+                &point.trials.map(|trials| trials.to_string()).unwrap_or_default(),
+            ])?;
+        }
+    }
+    csv.flush()
+}
+
+/// A number, or nothing.
+fn text(number: Option<f64>) -> String {
+    number.map(|number| number.to_string()).unwrap_or_default()
+}

@@ -1,0 +1,107 @@
+//! E2: relays that return cells which they have never decrypted (paper §5).
+//!
+//! A cell is checked with probability p, so k forged ones stay unseen with (1-p)^k. That is tried out cell by cell.
+//! The program's own sampler checks more of the cells when there are few of them: 300 / n of the n-th that comes
+//! back, so it stands beside that.
+
+use ff_proto::content::Sampler;
+use ff_proto::params::MIN_CHECK_PROBABILITY;
+use ff_proto::units::{BytesPerSec, Cells};
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha12Rng;
+
+use super::chance::{share, three_deviations};
+use super::{Attack, Basis, Point, System};
+
+/// How often each is tried.
+const TRIALS: u32 = 4000;
+/// Seconds of a measurement.
+const SECONDS: u64 = 30;
+
+/// Cells that a relay of so much returns in a measurement.
+fn cells(rate: BytesPerSec) -> u64 {
+    rate.get() * SECONDS / Cells(1).bytes()
+}
+
+/// The probability that forging so many cells is found when each is checked with p.
+fn found(p: f64, forged: u64) -> f64 {
+    -(float(forged) * (-p).ln_1p()).exp_m1()
+}
+
+/// A number of cells as a float.
+#[expect(clippy::cast_precision_loss, reason = "cells of a measurement lie far below 2^53")]
+fn float(cells: u64) -> f64 {
+    cells as f64
+}
+
+/// Whether one of so many cells is checked: the distance to the next check is drawn, as it is geometric.
+fn is_checked(random: &mut ChaCha12Rng, p: f64, forged: u64) -> bool {
+    let uniform = 1.0 - random.random::<f64>();
+    uniform.ln() / (-p).ln_1p() < float(forged)
+}
+
+/// Whether the program's sampler checks one of the last `forged` of `all` cells of a link.
+fn is_sampled(secret: [u8; 16], p: f64, all: u64, forged: u64) -> bool {
+    let mut sampler = Sampler::new(&secret, p);
+    while sampler.next() < all - forged {
+        let echoed = sampler.next() + 1;
+        sampler.advance(echoed);
+    }
+    sampler.next() < all
+}
+
+/// The share of the trials in which forging is found, by chance alone.
+fn tried(seed: u64, p: f64, forged: u64) -> f64 {
+    let mut random = ChaCha12Rng::seed_from_u64(seed ^ forged ^ p.to_bits());
+    share(TRIALS, |_| is_checked(&mut random, p, forged))
+}
+
+/// The same with the program's sampler, of a relay that returns `all` cells.
+fn sampled(seed: u64, p: f64, all: u64, forged: u64) -> f64 {
+    let secret = |trial: u32| {
+        let mut secret = [0; 16];
+        secret[..8].copy_from_slice(&seed.to_be_bytes());
+        secret[8..12].copy_from_slice(&trial.to_be_bytes());
+        secret
+    };
+    share(TRIALS / 4, |&trial| is_sampled(secret(trial), p, all, forged))
+}
+
+/// E2.
+#[must_use]
+pub fn forged_cells(seed: u64) -> Attack {
+    let all = cells(BytesPerSec::from_mbit(10));
+    let mut points = Vec::new();
+    for (p, curve) in [(1e-3, "p = 1e-3"), (MIN_CHECK_PROBABILITY, "p = 1e-5")] {
+        for forged in [10, 100, 1000, 10_000, all, 300_000] {
+            let ours = tried(seed, p, forged);
+            let point = Point::new(curve, float(forged), ours).beside(found(p, forged));
+            points.push(point.of_trials(TRIALS));
+        }
+    }
+    for forged in [all / 1000, all / 100, all / 10, all] {
+        let ours = sampled(seed, MIN_CHECK_PROBABILITY, all, forged);
+        points.push(Point::new("as it is, of 10 Mbit/s at p = 1e-5", float(forged), ours));
+    }
+    let expected = found(MIN_CHECK_PROBABILITY, all);
+    let wide = three_deviations(expected, TRIALS);
+    let as_it_is = sampled(seed, MIN_CHECK_PROBABILITY, all, all);
+    Attack {
+        id: "E2",
+        name: "forged cells",
+        system: System::FlashFlow,
+        formula: "1-(1-p)^k",
+        unit: "probability",
+        paper: None,
+        ours: tried(seed, MIN_CHECK_PROBABILITY, all),
+        interval: Some([expected - wide, expected + wide]),
+        basis: Basis::Model,
+        axis: "forged cells",
+        points,
+        note: format!(
+            "ours is for a relay of 10 Mbit/s that forges all {all} cells at p = 1e-5; the paper prints \
+             (1-p)^-k for staying unseen; the program's own sampler, which checks 300 cells at least, finds \
+             it in {as_it_is} of the trials"
+        ),
+    }
+}

@@ -1,0 +1,159 @@
+//! E5: several relays on one machine (paper §5), by the real groups.
+//!
+//! Relays that belong together by what they say are measured at once, as far as the team can, and what is published
+//! of them is no more in sum than they have shown at once. Measured apart, each shows all of the machine. Measured at once, they share it, however it is shared from second
+//! to second: what they echo in sum in all seconds is what the machine decrypts. Whether they are measured at once
+//! is decided by the schedule, by what the relays say of themselves.
+
+use ff_bwauth::period::schedule::{Rules, Schedule};
+use ff_bwauth::period::{FIRST_GUESS, Relay, group};
+use ff_bwauth::publish::together::{Shown, carried, shares};
+use ff_proto::aggregate::estimate;
+use ff_proto::params::Params;
+use ff_proto::units::BytesPerSec;
+
+use super::lies::honest;
+use super::sample::{bytes, name, old, teams};
+use super::{Attack, Basis, Point, System};
+
+/// What the machine can do: some 100 Mbit/s.
+const MACHINE: u64 = 12_480_000;
+/// Seconds of a measurement.
+const SECONDS: usize = 30;
+
+/// How relays on one machine are told to be so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    /// Not at all: each has an address of its own, and no family.
+    Nothing,
+    /// They have one address.
+    Address,
+    /// They name each other as family.
+    Family,
+    /// Somebody has found that they move together.
+    Tied,
+}
+
+/// How the machine shares itself among relays that are measured at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sharing {
+    /// Evenly in all seconds.
+    Evenly,
+    /// One after the other, so that each is fast for some seconds.
+    InTurn,
+    /// All keep what they get for the seconds of the second half.
+    HeldBack,
+}
+
+/// So many relays on a machine.
+fn relays(count: u32, told: Told) -> Vec<Relay> {
+    let all: Vec<_> = (0..count).map(name).collect();
+    let relay = |number: u32| {
+        let mut relay = old(number, Some(BytesPerSec::new(MACHINE)));
+        match told {
+            Told::Nothing => {}
+            Told::Address => relay.addresses = old(0, None).addresses,
+            Told::Family => relay.family.clone_from(&all),
+            Told::Tied => relay.tied_to = vec![name(0)],
+        }
+        relay
+    };
+    (0..count).map(relay).collect()
+}
+
+/// The sets of relays that are measured at once.
+fn at_once(relays: &[Relay], seed: u64) -> Vec<Vec<u32>> {
+    let mut bytes = [7; 32];
+    bytes[..8].copy_from_slice(&seed.to_be_bytes());
+    let rules = Rules {
+        teams: teams(1),
+        slots: 2880,
+        seed: bytes,
+        new_guess: FIRST_GUESS,
+        params: Params::default(),
+    };
+    let schedule = Schedule::new(relays, rules);
+    let slots = schedule.by_slot(0).into_iter();
+    let members = |group: usize| schedule.groups()[group].members.clone();
+    let sets = slots.map(|groups| groups.into_iter().flat_map(members).collect::<Vec<u32>>());
+    sets.filter(|set| !set.is_empty()).collect()
+}
+
+/// What one of so many relays echoes that share the machine.
+fn series(count: usize, relay: usize, sharing: Sharing) -> Vec<u64> {
+    let (parts, open) = (count.max(1) as u64, (SECONDS / 2 + 1) as u64);
+    let second = |second: usize| match sharing {
+        Sharing::Evenly => MACHINE / parts,
+        Sharing::InTurn => u64::from(second * count / SECONDS == relay) * MACHINE,
+        Sharing::HeldBack if second < SECONDS / 2 - 1 => 0,
+        Sharing::HeldBack => MACHINE / parts * SECONDS as u64 / open,
+    };
+    (0..SECONDS).map(second).collect()
+}
+
+/// What is published of so many relays in sum, in proportion to the machine: what each was measured at, and no
+/// more than those that belong together have shown at once.
+fn gain(count: u32, told: Told, sharing: Sharing, seed: u64) -> f64 {
+    let (ratio, relays) = (Params::default().ratio, relays(count, told));
+    let mut shown = Vec::new();
+    for (slot, set) in (0_u64..).zip(at_once(&relays, seed)) {
+        for (place, &relay) in set.iter().enumerate() {
+            let seconds = honest(&series(set.len(), place, sharing));
+            let rate = estimate(&seconds, ratio).unwrap_or_default();
+            let started_unix_secs = slot * SECONDS as u64;
+            shown.push(Shown { relay: relay as usize, started_unix_secs, rate });
+        }
+    }
+    let of_group = |group: Vec<usize>| -> BytesPerSec {
+        let its = |one: &&Shown| group.contains(&one.relay);
+        let its: Vec<Shown> = shown.iter().filter(its).copied().collect();
+        let standing: Vec<_> = its.iter().map(|one| one.rate).collect();
+        let left = shares(&standing, carried(its, 0));
+        left.iter().map(|share| BytesPerSec::new(share.bytes_per_sec)).sum()
+    };
+    let sum: BytesPerSec = group::together(&relays).into_iter().map(of_group).sum();
+    bytes(sum) / bytes(BytesPerSec::new(MACHINE))
+}
+
+/// E5.
+#[must_use]
+pub fn one_machine(seed: u64) -> Attack {
+    let mut points = Vec::new();
+    for count in [1, 2, 3, 4, 8, 16] {
+        let x = f64::from(count);
+        points.push(
+            Point::new("apart", x, gain(count, Told::Nothing, Sharing::Evenly, seed)).beside(x),
+        );
+        let together = [
+            ("one address", Told::Address, Sharing::Evenly),
+            ("a family", Told::Family, Sharing::Evenly),
+            ("tied together", Told::Tied, Sharing::Evenly),
+            ("a family, in turn", Told::Family, Sharing::InTurn),
+            ("a family, held back", Told::Family, Sharing::HeldBack),
+        ];
+        for (curve, told, sharing) in together {
+            let most =
+                if sharing == Sharing::HeldBack { 1.0 + Params::default().epsilon2 } else { 1.0 };
+            let point = Point::new(curve, x, gain(count, told, sharing, seed));
+            points.push(if sharing == Sharing::InTurn { point } else { point.beside(most) });
+        }
+    }
+    let beyond = points.iter().filter(|point| point.curve != "apart").map(|point| point.ours);
+    let most = beyond.fold(0.0, f64::max);
+    Attack {
+        id: "E5",
+        name: "several relays on one machine",
+        system: System::FlashFlow,
+        formula: "k apart, 1+e2 at once",
+        unit: "times",
+        paper: None,
+        ours: most,
+        interval: None,
+        basis: Basis::RealCode,
+        axis: "relays",
+        points,
+        note: "ours is the most that relays come to which are measured at once; those that say nothing of each \
+               other come to as many times the machine as they are, less where two are drawn into one slot"
+            .to_owned(),
+    }
+}

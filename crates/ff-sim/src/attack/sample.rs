@@ -1,0 +1,150 @@
+//! Networks for attacks: made up from a seed, or scaled to what the paper's had.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use ff_bwauth::period;
+use ff_proto::units::BytesPerSec;
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha12Rng;
+
+use crate::network::{CapacitySource, Flags, Network, Relay};
+
+/// What the relays of the paper's network carried: 608 Gbit/s (paper §7).
+pub const PAPERS_TOTAL: BytesPerSec = BytesPerSec::from_mbit(608_000);
+/// Its fastest relay: 998 Mbit/s.
+pub const PAPERS_MOST: BytesPerSec = BytesPerSec::from_mbit(998);
+/// How many relays it had.
+pub const PAPERS_RELAYS: u32 = 6419;
+
+/// The exponent of the Pareto distribution: four fifths of relays have a fifth of all at 1.16.
+const PARETO: f64 = 1.16;
+
+/// A made-up network: capacities as Pareto's, none above `most`, `total` in all.
+#[must_use]
+pub fn made_up(seed: u64, relays: u32, total: BytesPerSec, most: BytesPerSec) -> Network {
+    let mut random = ChaCha12Rng::seed_from_u64(seed);
+    let raw: Vec<f64> =
+        (0..relays).map(|_| (1.0 - random.random::<f64>()).powf(-1.0 / PARETO)).collect();
+    let relay = |(number, capacity): (u32, BytesPerSec)| {
+        let (guard, exit) = (random.random_bool(0.4), random.random_bool(0.15));
+        Relay {
+            fingerprint: name(number),
+            nickname: format!("made{number}"),
+            addresses: vec![address(number)],
+            flags: Flags { running: true, guard, exit, fast: true, ..Flags::default() },
+            capacity: Some(capacity),
+            weight: kilobytes(capacity),
+            running: 1.0,
+            ..Relay::default()
+        }
+    };
+    let relays = (0..relays).zip(scaled(&raw, total, most)).map(relay).collect();
+    let name = format!("made up from seed {seed}");
+    Network { name, unix_secs: None, capacities: CapacitySource::Given, relays }
+}
+
+/// Capacities as these, but none above `most` and `total` in all, as far as that goes.
+#[must_use]
+pub fn scaled(raw: &[f64], total: BytesPerSec, most: BytesPerSec) -> Vec<BytesPerSec> {
+    let (whole, most) = (bytes(total), bytes(most));
+    let good = |one: f64| if one.is_finite() { one.clamp(0.0, 1e15) } else { 0.0 };
+    let raw: Vec<f64> = raw.iter().copied().map(good).collect();
+    // What is cut off is given to the others, until it is next to nothing.
+    let mut factor = whole / raw.iter().sum::<f64>().max(1.0);
+    for _ in 0..200 {
+        let sum: f64 = raw.iter().map(|one| (one * factor).min(most)).sum();
+        if sum <= 0.0 {
+            break;
+        }
+        factor *= whole / sum;
+    }
+    raw.into_iter().map(|one| BytesPerSec::new(1).scale((one * factor).min(most))).collect()
+}
+
+/// The capacities of a network's relays, scaled to the paper's total; relays without one are left out.
+#[must_use]
+pub fn papers_capacities(network: &Network) -> Vec<BytesPerSec> {
+    let raw: Vec<f64> =
+        network.relays.iter().filter_map(|relay| relay.usable().map(bytes)).collect();
+    scaled(&raw, PAPERS_TOTAL, PAPERS_MOST)
+}
+
+/// A network's relays as the schedule sees them, each by itself and with these capacities as estimates.
+#[must_use]
+pub fn scheduled(capacities: &[BytesPerSec]) -> Vec<period::Relay> {
+    (0_u32..).zip(capacities).map(|(number, &capacity)| old(number, Some(capacity))).collect()
+}
+
+/// A relay by itself, with this estimate.
+#[must_use]
+pub fn old(number: u32, estimate: Option<BytesPerSec>) -> period::Relay {
+    period::Relay {
+        fingerprint: name(number),
+        estimate,
+        addresses: vec![address(number)],
+        ..period::Relay::default()
+    }
+}
+
+/// So many coordinators, with three measurers of 1 Gbit/s each (paper §7).
+#[must_use]
+pub fn teams(count: u8) -> Vec<period::Team> {
+    let measurer = |index: u32| period::Measurer {
+        name: format!("m{index}"),
+        capacity: BytesPerSec::from_mbit(1000),
+    };
+    let team = |number: u8| period::Team {
+        coordinator: [number; 32],
+        measurers: (0..3).map(measurer).collect(),
+    };
+    (1..=count).map(team).collect()
+}
+
+/// A fingerprint of a number.
+#[must_use]
+pub fn name(number: u32) -> period::Fingerprint {
+    let mut name = [0; 20];
+    name[..4].copy_from_slice(&number.to_be_bytes());
+    name
+}
+
+/// An address of a number, one of 10.0.0.0/8 and on.
+fn address(number: u32) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::from_bits(number.wrapping_add(10 << 24)))
+}
+
+/// A rate as a number of bytes.
+#[expect(clippy::cast_precision_loss, reason = "rates of relays lie far below 2^53")]
+pub(super) fn bytes(rate: BytesPerSec) -> f64 {
+    rate.get() as f64
+}
+
+/// A rate as a weight.
+pub(super) fn kilobytes(rate: BytesPerSec) -> f64 {
+    (bytes(rate) / crate::others::KILOBYTE).round().max(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_made_up_network_has_the_papers_sum_and_maximum() {
+        let network = made_up(5, PAPERS_RELAYS, PAPERS_TOTAL, PAPERS_MOST);
+        assert_eq!(network, made_up(5, PAPERS_RELAYS, PAPERS_TOTAL, PAPERS_MOST));
+        assert_ne!(network, made_up(6, PAPERS_RELAYS, PAPERS_TOTAL, PAPERS_MOST));
+        let total = bytes(network.total_capacity());
+        assert!((total / bytes(PAPERS_TOTAL) - 1.0).abs() < 1e-6, "{total}");
+        let most = network.relays.iter().filter_map(|relay| relay.capacity).max();
+        assert_eq!(most, Some(PAPERS_MOST));
+    }
+
+    #[test]
+    fn odd_capacities_are_scaled_to_something() {
+        let one = BytesPerSec::new(1000);
+        assert!(scaled(&[], one, one).is_empty());
+        assert_eq!(scaled(&[f64::NAN, 0.0, -1.0], one, one), [BytesPerSec::new(0); 3]);
+        assert_eq!(scaled(&[f64::INFINITY, 7.0], one, one), [BytesPerSec::new(0), one]);
+        assert_eq!(scaled(&[1e300, 1e300], one, one), [BytesPerSec::new(500); 2]);
+    }
+}

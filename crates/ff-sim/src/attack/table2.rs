@@ -1,0 +1,105 @@
+//! Table 2: what the systems cost and what an attacker gains, as curves over the attacker's size and the trusted
+//! share, and not as single points.
+//!
+//! FlashFlow's line is computed by the real schedule and aggregation (E9). Of the others' costs and times the paper's
+//! figures are cited.
+
+use ff_bwauth::period::FIRST_GUESS;
+use ff_bwauth::period::schedule::{Rules, Schedule};
+use ff_proto::params::Params;
+use ff_proto::units::BytesPerSec;
+
+use super::descriptors::{NAMED, SIZES, formula};
+use super::sample::{papers_capacities, scheduled, teams};
+use super::{Attack, Basis, Point, System, lies, traffic};
+use crate::network::Network;
+use crate::others::peerflow::bound;
+
+/// Seconds of a slot.
+const SLOT_SECS: f64 = 30.0;
+/// Seconds of an hour.
+const HOUR_SECS: f64 = 3600.0;
+
+/// E9: how long a team of 3 Gbit/s needs for the network, the greatest first (paper §7).
+#[must_use]
+pub fn speed(network: &Network) -> Attack {
+    let capacities = papers_capacities(network);
+    let rules = Rules {
+        teams: teams(1),
+        slots: 0,
+        seed: [0; 32],
+        new_guess: FIRST_GUESS,
+        params: Params::default(),
+    };
+    let slots = f64::from(Schedule::greedy(&scheduled(&capacities), rules).slots());
+    // f times 608 Gbit/s over 3, rounded up: what no packing falls below.
+    let least = (Params::default().excess_factor() * 608.0 / 3.0).ceil();
+    Attack {
+        id: "E9",
+        name: "time to measure the network",
+        system: System::FlashFlow,
+        formula: "f · 608 Gbit/s / 3 Gbit/s slots of 30 s",
+        unit: "hours",
+        paper: Some(5.0),
+        ours: slots * SLOT_SECS / HOUR_SECS,
+        interval: None,
+        basis: Basis::RealCode,
+        axis: "slots",
+        points: vec![Point::new("greedy", least, slots).beside(least).within(0.01)],
+        note: format!(
+            "{} relays scaled to 608 Gbit/s, at most 998 Mbit/s; 3 Gbit/s of measurers; that the network has more \
+             than 400 Gbit/s is only cited",
+            capacities.len()
+        ),
+    }
+}
+
+/// All curves of the table, from the attacks that have been run.
+#[must_use]
+pub fn table2(attacks: &[Attack]) -> Attack {
+    let mut points = Vec::new();
+    let flashflow = lies::false_background().ours;
+    for mbit in SIZES {
+        let (x, attacker) =
+            (f64::from(u32::try_from(mbit).unwrap_or(0)), BytesPerSec::from_mbit(mbit));
+        points.push(
+            Point::new("flashflow", x, flashflow).beside(Params::default().ratio.inflation()),
+        );
+        points.push(Point::new("torflow, 5 % limit", x, formula(attacker)));
+        for trusted in traffic::TRUSTED {
+            points.push(Point::new("peerflow, bound", x, bound(trusted)).trusting(trusted));
+        }
+    }
+    let of = |id: &'static str, name: &'static str| {
+        let these = attacks.iter().filter(move |attack| attack.id == id && attack.name == name);
+        these.flat_map(|attack| &attack.points)
+    };
+    let named = |point: &Point, name: &str| Point {
+        curve: format!("{name}, {}", point.curve),
+        ..point.clone()
+    };
+    points.extend(of("E6", "a false descriptor, in one step").cloned());
+    points.extend(of("E7", "liars who praise each other").map(|point| named(point, "eigenspeed")));
+    points.extend(
+        of("E8", "traffic with half of the trusted relays only")
+            .map(|point| named(point, "peerflow")),
+    );
+    Attack {
+        id: "Table 2",
+        name: "all systems",
+        system: System::FlashFlow,
+        formula: "1/(1-r); 0.05 / true share; 2/tau",
+        unit: "times",
+        paper: Some(1.33),
+        ours: flashflow,
+        interval: None,
+        basis: Basis::Model,
+        axis: "attacker: Mbit/s of 608 Gbit/s (flashflow, torflow, sbws), share of relays (eigenspeed); trusted share (peerflow's points)",
+        points,
+        note: format!(
+            "the paper's points: TorFlow 177 and 89 (here at {NAMED} and twice that), EigenSpeed 21.5 and PeerFlow 10 \
+             with 20 % trusted, FlashFlow 1.33; server bandwidth and time of the others are cited: TorFlow 1 Gbit/s and 2 \
+             days, EigenSpeed 0 and 1 day, PeerFlow 0 and 14 days"
+        ),
+    }
+}

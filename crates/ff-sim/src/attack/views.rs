@@ -1,0 +1,353 @@
+//! E7: liars and framing against EigenSpeed (paper §8).
+//!
+//! ```text
+//!   relays of a network, some hundred ─▶ streams between pairs ─▶ views ─▶ rules that spare honest relays
+//!                                                                   │
+//!        attackers lie about each other, and about whom they frame ─┘
+//! ```
+//!
+//! A stream between two relays gets the speed of the slower one's part for one stream, with noise; how many streams
+//! there are between two goes by their weights, so of small relays little is known. The thresholds are those that
+//! spare 99 % of honest relays, see [`Rules::calibrated`].
+//!
+//! Limits: 200 relays stand for thousands; the noise and the number of streams are our choice, so the order of
+//! magnitude and the direction of the curves are what can be compared. Who sets laxer thresholds gets greater gains.
+
+use rand::seq::SliceRandom as _;
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha12Rng;
+
+use super::sample::{bytes, papers_capacities};
+use super::{Attack, Basis, Point, System};
+use crate::network::Network;
+use crate::others::eigenspeed::{Rules, Views, Weights, weights};
+
+/// Relays that stand for the network.
+const RELAYS: usize = 200;
+/// Streams between two relays in the mean.
+const STREAMS: f64 = 3.0;
+/// The deviation of a stream's logarithm.
+const NOISE: f64 = 0.5;
+/// The share of honest relays that each threshold marks.
+const MARKED: f64 = 0.01;
+/// The trusted shares, by number.
+pub const TRUSTED: [f64; 5] = [0.05, 0.1, 0.2, 0.3, 0.5];
+/// The shares of relays that attack, by number.
+pub const ATTACKERS: [f64; 2] = [0.02, 0.05];
+/// Networks that are looked at: their median counts.
+const NETWORKS: u64 = 3;
+
+/// Some hundred relays and what they see of each other.
+struct Crowd {
+    /// What they can carry.
+    capacities: Vec<f64>,
+    /// What honest ones see.
+    views: Views,
+    /// Relays in an order that nobody chooses: the attackers from the front, the trusted ones from the back.
+    order: Vec<usize>,
+}
+
+impl Crowd {
+    /// Relays at equal distances of a network's, sorted by capacity.
+    fn new(network: &Network, seed: u64) -> Self {
+        let mut random = ChaCha12Rng::seed_from_u64(seed);
+        let all = crate::stats::sorted(papers_capacities(network).into_iter().map(bytes).collect());
+        let count = all.len().min(RELAYS);
+        let capacities: Vec<f64> = (0..count)
+            .map(|index| all[(2 * index + 1) * all.len() / (2 * count)].max(1.0))
+            .collect();
+        let mut order: Vec<usize> = (0..count).collect();
+        order.shuffle(&mut random);
+        let views = seen(&capacities, &mut random);
+        Self { capacities, views, order }
+    }
+
+    /// So many of them, from the front.
+    fn attackers(&self, share: f64) -> &[usize] {
+        &self.order[..part(self.order.len(), share)]
+    }
+
+    /// So many of them, from the back.
+    fn trusted(&self, share: f64) -> &[usize] {
+        &self.order[self.order.len() - part(self.order.len(), share)..]
+    }
+}
+
+/// A share of so many, one at least and half at most.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "hundreds"
+)]
+fn part(count: usize, share: f64) -> usize {
+    ((count as f64 * share).round() as usize).min(count / 2).max(1).min(count)
+}
+
+/// What relays with these capacities see of each other.
+fn seen(capacities: &[f64], random: &mut ChaCha12Rng) -> Views {
+    let count = capacities.len();
+    let mean = capacities.iter().sum::<f64>() / float(count.max(1));
+    let mut views = Views::new(count).unwrap_or_default();
+    for one in 0..count {
+        for other in one + 1..count {
+            let expected = STREAMS * capacities[one] * capacities[other] / (mean * mean);
+            let streams = poisson(expected.min(50.0), random);
+            if streams == 0 {
+                continue;
+            }
+            let speed = capacities[one].min(capacities[other]);
+            for (of, to) in [(one, other), (other, one)] {
+                let sum: f64 = (0..streams).map(|_| speed * (NOISE * normal(random)).exp()).sum();
+                views.set(of, to, sum / f64::from(streams));
+            }
+        }
+    }
+    views
+}
+
+/// What a gang makes of the views whose members say of each other what goes by what both deserve, times this. So all
+/// of them grow alike, and none is marked before the others.
+fn lied(views: &Views, gang: &[usize], deserved: &Weights, factor: f64) -> Views {
+    let mut views = views.clone();
+    for &one in gang {
+        for &other in gang {
+            let said = factor * deserved.shares[one] * deserved.shares[other];
+            views.set(one, other, said.max(views.speed(one, other)));
+        }
+    }
+    views
+}
+
+/// The views when a gang gives all that it has to trusted relays: it has streams with all of them, each as much
+/// faster as it leaves others out, and no faster than the trusted relay.
+fn courted(crowd: &Crowd, gang: &[usize], trusted: &[usize]) -> Views {
+    let mut views = crowd.views.clone();
+    let more = float(crowd.order.len()) / float(trusted.len().max(1));
+    for &one in gang {
+        for &other in trusted {
+            let speed = crowd.capacities[other].min(crowd.capacities[one] * more);
+            views.set(one, other, speed);
+            views.set(other, one, speed);
+        }
+    }
+    views
+}
+
+/// A number of streams.
+fn poisson(mean: f64, random: &mut ChaCha12Rng) -> u32 {
+    let (limit, mut product, mut count) = ((-mean).exp(), random.random::<f64>(), 0);
+    while product > limit {
+        product *= random.random::<f64>();
+        count += 1;
+    }
+    count
+}
+
+/// A number from the standard normal distribution.
+fn normal(random: &mut ChaCha12Rng) -> f64 {
+    let (one, other) = (1.0 - random.random::<f64>(), random.random::<f64>());
+    (-2.0 * one.ln()).sqrt() * (std::f64::consts::TAU * other).cos()
+}
+
+/// A count as a float.
+#[expect(clippy::cast_precision_loss, reason = "counts of relays")]
+fn float(count: usize) -> f64 {
+    count as f64
+}
+
+/// The share of some relays.
+fn share(weights: &Weights, of: &[usize]) -> f64 {
+    of.iter().filter_map(|&index| weights.shares.get(index)).sum()
+}
+
+/// The gains that liars aim at, by themselves in a network of which they are a small part.
+const AIMS: [f64; 14] =
+    [1.1, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0];
+/// Lies beyond the one by which a gang begins to take over all weight, in times of that.
+const BEYOND: [f64; 10] = [1.0, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 10.0, 1000.0];
+
+/// The factors of a gang's lies. From that on at which the gang alone stretches as much as all honest relays do, it
+/// takes over; below it, its weight is multiplied by 1/(1 - part of that).
+fn claims(honest: &Weights, gang: &[usize]) -> impl Iterator<Item = f64> {
+    let square = |index: &usize| honest.shares[*index] * honest.shares[*index];
+    let squares: f64 = gang.iter().map(square).sum();
+    let critical = if squares > 0.0 { honest.stretch / squares } else { 0.0 };
+    let below = AIMS.into_iter().map(|gain| 1.0 - 1.0 / gain);
+    below.chain(BEYOND).map(move |part| critical * part)
+}
+
+/// How many times what it deserves a gang gets whose members praise each other as much as they can without being
+/// marked; `courts` if it gives all that it has to trusted relays, too. The thresholds mark so many honest relays.
+fn liars_gain(
+    crowd: &Crowd,
+    [trusted, attackers]: [f64; 2],
+    courts: bool,
+    marked_share: f64,
+) -> f64 {
+    let (trusted, gang) = (crowd.trusted(trusted), crowd.attackers(attackers));
+    let rules = Rules::calibrated(&crowd.views, trusted, marked_share);
+    let honest = weights(&crowd.views, trusted, &rules);
+    let marked = |found: &Weights| gang.iter().filter(|&&index| found.marked[index]).count();
+    let before = marked(&honest);
+    let views = if courts { courted(crowd, gang, trusted) } else { crowd.views.clone() };
+    let unseen = claims(&honest, gang)
+        .map(|factor| weights(&lied(&views, gang, &honest, factor), trusted, &rules))
+        .filter(|found| marked(found) <= before)
+        .map(|found| times(share(&found, gang), share(&honest, gang)));
+    unseen.fold(1.0, f64::max)
+}
+
+/// How many times what is deserved this is; nothing if that is nothing.
+fn times(share: f64, deserved: f64) -> f64 {
+    if deserved > 0.0 { share / deserved } else { 0.0 }
+}
+
+/// The median over some networks.
+fn median_of(network: &Network, seed: u64, one: impl Fn(&Crowd) -> f64) -> f64 {
+    let of = |number: u64| one(&Crowd::new(network, seed.wrapping_add(number)));
+    crate::stats::median((0..NETWORKS).map(of).collect()).unwrap_or(0.0)
+}
+
+/// The curve of a gang that also gives all that it has to trusted relays.
+const COURTING: &str = "praise, and service to trusted relays";
+
+/// E7: a gang whose members praise each other.
+#[must_use]
+pub fn liars(network: &Network, seed: u64) -> Attack {
+    let mut points = Vec::new();
+    let curves = [
+        ("praise", false, MARKED),
+        (COURTING, true, MARKED),
+        ("the same, thresholds that mark no honest relay", true, 0.0),
+    ];
+    for (curve, courts, marked_share) in curves {
+        for attackers in ATTACKERS {
+            for trusted in TRUSTED {
+                let gain =
+                    |crowd: &Crowd| liars_gain(crowd, [trusted, attackers], courts, marked_share);
+                let gain = median_of(network, seed, gain);
+                points.push(Point::new(curve, attackers, gain).trusting(trusted));
+            }
+        }
+    }
+    Attack {
+        id: "E7",
+        name: "liars who praise each other",
+        system: System::EigenSpeed,
+        formula: "",
+        unit: "times",
+        paper: Some(21.5),
+        ours: super::at(&points, COURTING, 0.02, Some(0.2)),
+        interval: Some([7.4, 28.1]),
+        basis: Basis::Model,
+        axis: "share of relays that attack",
+        points,
+        note: format!(
+            "20 % of relays trusted, 2 % attack; the interval is the paper's range, of an implementation whose thresholds \
+             are not in the paper; median of {NETWORKS} networks of {RELAYS} relays; thresholds that spare {} % of honest \
+             relays each",
+            100.0 * (1.0 - MARKED)
+        ),
+    }
+}
+
+/// The share of honest relays that a gang gets marked which praises its members and, of the others, a fifth; with
+/// the check of what changes in a step, or without it.
+fn framed(crowd: &Crowd, trusted: f64, attackers: f64, checks_steps: bool) -> f64 {
+    let (trusted, gang) = (crowd.trusted(trusted), crowd.attackers(attackers));
+    let mut rules = Rules::calibrated(&crowd.views, trusted, MARKED);
+    if !checks_steps {
+        rules.most_change = f64::INFINITY;
+    }
+    let honest = &crowd.order[gang.len()..];
+    let victims = &honest[..part(honest.len(), FRAMED)];
+    let marked = |found: &Weights| honest.iter().filter(|&&index| found.marked[index]).count();
+    let without = weights(&crowd.views, trusted, &rules);
+    let before = marked(&without);
+    let most = claims(&without, gang).map(|factor| {
+        let mut views = lied(&crowd.views, gang, &without, factor);
+        for &one in gang {
+            honest
+                .iter()
+                .filter(|other| !victims.contains(other))
+                .for_each(|&other| views.set(one, other, 0.0));
+        }
+        marked(&weights(&views, trusted, &rules)).saturating_sub(before)
+    });
+    float(most.max().unwrap_or(0)) / float(honest.len().max(1))
+}
+
+/// The share of honest relays that are to be framed.
+const FRAMED: f64 = 0.2;
+
+/// E7: a gang that makes honest relays look like liars.
+#[must_use]
+pub fn framing(network: &Network, seed: u64) -> Attack {
+    let mut points = Vec::new();
+    for (curve, checks_steps) in
+        [("final values count", false), ("changes in a step count, too", true)]
+    {
+        for attackers in ATTACKERS {
+            for trusted in TRUSTED {
+                let one = |crowd: &Crowd| framed(crowd, trusted, attackers, checks_steps);
+                let share = median_of(network, seed, one);
+                points.push(Point::new(curve, attackers, share).trusting(trusted));
+            }
+        }
+    }
+    Attack {
+        id: "E7",
+        name: "honest relays framed by increase",
+        system: System::EigenSpeed,
+        formula: "",
+        unit: "share of honest relays",
+        paper: Some(0.2),
+        ours: super::at(&points, "final values count", 0.02, Some(0.2)),
+        interval: None,
+        basis: Basis::Model,
+        axis: "share of relays that attack",
+        points,
+        note: "20 % of relays trusted, 2 % attack, want a fifth of the honest ones marked and are marked themselves; by \
+               their final values, for who changes too much in a step is out before others can be framed by it"
+            .to_owned(),
+    }
+}
+
+/// E7: relays that nobody has seen, each of which gets 1/n.
+#[must_use]
+pub fn sybils(network: &Network, seed: u64) -> Attack {
+    let gain = |crowd: &Crowd, attackers: f64| {
+        let trusted = crowd.trusted(0.2);
+        let rules = Rules::calibrated(&crowd.views, trusted, MARKED);
+        let honest = weights(&crowd.views, trusted, &rules);
+        // Those that deserve least and have been rated.
+        let mut least: Vec<usize> = (0..crowd.order.len()).collect();
+        least.retain(|index| !trusted.contains(index));
+        least.sort_by(|&one, &other| honest.shares[one].total_cmp(&honest.shares[other]));
+        least.truncate(part(crowd.order.len(), attackers));
+        let mut views = crowd.views.clone();
+        for &one in &least {
+            (0..crowd.order.len()).for_each(|other| views.set(one, other, 0.0));
+        }
+        times(share(&weights(&views, trusted, &rules), &least), share(&honest, &least))
+    };
+    let points = ATTACKERS.map(|attackers| {
+        let gain = median_of(network, seed, |crowd| gain(crowd, attackers));
+        Point::new("who deserves least", attackers, gain).trusting(0.2)
+    });
+    Attack {
+        id: "E7",
+        name: "relays that nobody has rated",
+        system: System::EigenSpeed,
+        formula: "1/n over the deserved share",
+        unit: "times",
+        paper: None,
+        ours: points[0].ours,
+        interval: None,
+        basis: Basis::Model,
+        axis: "share of relays that attack",
+        points: points.to_vec(),
+        note: "the slowest relays hide, which in a real network carry next to nothing; each gets the part of one relay".to_owned(),
+    }
+}

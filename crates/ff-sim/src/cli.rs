@@ -1,0 +1,319 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use ff_bwauth::period::Measurer;
+use ff_proto::params::Params;
+use ff_proto::units::BytesPerSec;
+
+use crate::analysis::window::{ParseWindowError, Window};
+use crate::attack::System;
+use crate::schedule::units;
+
+/// Asks Tor's archives how wrong capacities and weights are, how long a team of measurers needs, and what an attacker
+/// gains.
+///
+/// Nothing of it opens a socket. A network (SRC) is a file, plain or packed by xz: a consensus of either flavour, or
+/// tornettools' relayinfo JSON. A consensus alone has weights and no capacities, and where weights stand for capacities
+/// the output says so.
+#[derive(Debug, Parser)]
+#[command(name = "ff-sim", version, after_help = EXIT_STATUS)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What exit statuses mean.
+const EXIT_STATUS: &str = "Exit status:
+  0  it is done
+  1  it failed, or with --strict something of the input was left out
+  2  the command line is wrong
+  4  a row of the ledger comes out otherwise, and nobody knows why
+  5  more than one in a thousand of the input's documents or rows was left out; the results are there";
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// How long a team needs for a network, and whom it cannot measure.
+    Schedule(ScheduleArgs),
+    /// What a team comes to in hours and traffic, and what one more measurer would bring.
+    WhatIf(WhatIfArgs),
+    /// How wrong capacities and weights are (paper §3, Eq. 1-7).
+    Analyse(AnalyseArgs),
+    /// What attackers gain, beside what formulas say (paper §5, Table 2).
+    Attack(AttackArgs),
+    /// What clients see of a network, by the weights of its consensus and by what FlashFlow would measure.
+    Flow(FlowArgs),
+    /// All that the paper says beside what comes out here.
+    Ledger(LedgerArgs),
+}
+
+/// Which network.
+#[derive(Args, Clone, Debug)]
+pub struct NetworkArgs {
+    /// The network: a file.
+    #[arg(long, value_name = "SRC")]
+    pub network: PathBuf,
+    /// Scale capacities so that they come to this in bits a second, as in 608G.
+    #[arg(long, value_name = "RATE", value_parser = units::bits_per_sec)]
+    pub total: Option<BytesPerSec>,
+    /// No relay has more than this, as in 998M: what it would have more, others get by their shares.
+    #[arg(long, value_name = "RATE", value_parser = units::bits_per_sec)]
+    pub max_relay: Option<BytesPerSec>,
+    /// Fail if anything of the input had to be left out.
+    #[arg(long)]
+    pub strict: bool,
+}
+
+/// Who measures, and by which rules.
+#[derive(Args, Clone, Debug)]
+pub struct TeamArgs {
+    /// What each measurer of a team carries both ways at once, in bits a second.
+    #[arg(long, value_name = "RATE,...", default_value = "1G,1G,1G")]
+    pub team: TeamList,
+    /// Coordinators, each with such a team.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1,
+          value_parser = clap::value_parser!(u8).range(1..=9))]
+    pub coordinators: u8,
+    /// The length of a slot in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30,
+          value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub slot: u32,
+    /// The length of a period in hours.
+    #[arg(long, value_name = "HOURS", default_value_t = 24,
+          value_parser = clap::value_parser!(u64).range(1..=744))]
+    pub period: u64,
+    /// m: how much of a team's capacity a relay's takes (paper §4.2).
+    #[arg(long, value_name = "FACTOR", default_value_t = Params::default().multiplier)]
+    pub m: f64,
+    /// ε1: how far below the truth an estimate may lie.
+    #[arg(long, value_name = "PART", default_value_t = Params::default().epsilon1)]
+    pub e1: f64,
+    /// ε2: how far above the truth an estimate may lie.
+    #[arg(long, value_name = "PART", default_value_t = Params::default().epsilon2)]
+    pub e2: f64,
+    /// Measure relays on one address and in one family in the same slot, as coordinators do; the paper counts each
+    /// relay by itself.
+    #[arg(long)]
+    pub together: bool,
+}
+
+/// A team's measurers, as an argument.
+#[derive(Clone, Debug)]
+pub struct TeamList(pub Vec<Measurer>);
+
+impl std::str::FromStr for TeamList {
+    type Err = units::ParseTeamError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        units::team(text).map(Self)
+    }
+}
+
+/// Where results go.
+#[derive(Args, Clone, Debug)]
+pub struct OutArgs {
+    /// Print the results as JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Write a folder: summary.json, and tables in CSV with units in their headers.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+}
+
+/// Options of `schedule`.
+#[derive(Args, Clone, Debug)]
+pub struct ScheduleArgs {
+    /// Which network.
+    #[command(flatten)]
+    pub network: NetworkArgs,
+    /// Who measures.
+    #[command(flatten)]
+    pub team: TeamArgs,
+    /// Pack relays into the first slots with room, to see how fast it could go (paper §7); otherwise a period passes
+    /// slot by slot, with relays where the seed puts them, and again what was not conclusive (§4.3).
+    #[arg(long)]
+    pub greedy: bool,
+    /// How far measurements are off: exact, paper (all between 0.84 and 1.01 of the truth are as likely), or a CSV file
+    /// of ratios, as our ground truth writes it.
+    #[arg(long, value_name = "MODEL", default_value = "exact", conflicts_with = "greedy")]
+    pub errors: String,
+    /// What slots and errors are drawn by.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub seed: u64,
+    /// Where results go.
+    #[command(flatten)]
+    pub out: OutArgs,
+}
+
+/// Options of `analyse`.
+#[derive(Args, Clone, Debug)]
+#[command(group = clap::ArgGroup::new("source").required(true).args(["advertised", "network"]))]
+pub struct AnalyseArgs {
+    /// A table of what relays advertised: CSV with a relay a row and a time a column, plain or .xz.
+    #[arg(long, value_name = "CSV")]
+    pub advertised: Option<PathBuf>,
+    /// A table of their weights, in the same form; a weight counts where both tables have that very second.
+    #[arg(long, value_name = "CSV", requires = "advertised")]
+    pub weights: Option<PathBuf>,
+    /// A network of one moment instead: errors of its weights (Eq. 5, 6).
+    #[arg(long, value_name = "SRC", visible_alias = "relayinfo", conflicts_with = "advertised")]
+    pub network: Option<PathBuf>,
+    /// How far back capacities look: 1d, 7d, 30d, 365d, 12h.
+    #[arg(long, value_name = "LENGTH,...", default_value = "1d,7d,30d")]
+    pub windows: WindowList,
+    /// Where two times are further apart than so many hours, there is a gap between them.
+    #[arg(long, value_name = "HOURS", default_value_t = 12,
+          value_parser = clap::value_parser!(u64).range(1..=8760))]
+    pub gap: u64,
+    /// Means take windows of which data cover this part at least; 1 takes whole windows alone.
+    #[arg(long, value_name = "PART", default_value_t = 0.0)]
+    pub least_share: f64,
+    /// Fail if anything of the input had to be left out.
+    #[arg(long)]
+    pub strict: bool,
+    /// Where results go.
+    #[command(flatten)]
+    pub out: OutArgs,
+}
+
+/// Windows, as an argument.
+#[derive(Clone, Debug)]
+pub struct WindowList(pub Vec<Window>);
+
+impl std::str::FromStr for WindowList {
+    type Err = ParseWindowError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Window::parse_list(text).map(Self)
+    }
+}
+
+/// Options of `attack`.
+#[derive(Args, Clone, Debug)]
+pub struct AttackArgs {
+    /// Whom to attack: all, flashflow, torflow, sbws, eigenspeed, peerflow.
+    #[arg(value_name = "SYSTEM", default_value = "all", value_parser = system)]
+    pub system: Attacked,
+    /// The network; without one it is made up: 6,419 relays of 608 Gbit/s, 998 Mbit/s at most.
+    #[arg(long, value_name = "SRC")]
+    pub network: Option<PathBuf>,
+    /// What random trials are drawn by.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub seed: u64,
+    /// Fail if anything of the input had to be left out.
+    #[arg(long)]
+    pub strict: bool,
+    /// Where results go.
+    #[command(flatten)]
+    pub out: OutArgs,
+}
+
+/// A system that is attacked; nothing for all of them.
+pub type Attacked = Option<System>;
+
+/// Reads the name of a system.
+fn system(text: &str) -> Result<Attacked, String> {
+    let names = || System::ALL.map(System::name).join(", ");
+    match System::ALL.into_iter().find(|system| system.name() == text) {
+        None if text != "all" => Err(format!("it is one of all, {}", names())),
+        system => Ok(system),
+    }
+}
+
+/// Options of `flow`.
+#[derive(Args, Clone, Debug)]
+pub struct FlowArgs {
+    /// Networks: tables of an experiment's relays (name, position, address, country, capacity, weight).
+    #[arg(long, value_name = "SRC,...", value_delimiter = ',', required = true)]
+    pub network: Vec<PathBuf>,
+    /// A folder with tmodel-stream.json and tmodel-packet.json: how users' circuits, streams and packets follow each
+    /// other.
+    #[arg(long, value_name = "DIR")]
+    pub model: PathBuf,
+    /// By which weights clients choose relays.
+    #[arg(
+        long,
+        value_name = "NAME,...",
+        value_delimiter = ',',
+        default_value = "consensus,flashflow"
+    )]
+    pub weights: Vec<FlowWeights>,
+    /// How much users ask for, as parts of what they did in January 2019.
+    #[arg(long, value_name = "PART,...", value_delimiter = ',', default_value = "1.0")]
+    pub load: Vec<f64>,
+    /// Circuits that users open in ten minutes at load 1.0: those of a ten-percent network.
+    #[arg(long, value_name = "NUMBER", default_value_t = 148_896.0)]
+    pub circuits: f64,
+    /// How relays divide what they have: equally (max-min), or the circuits first that were quiet of late.
+    #[arg(long, value_name = "RULE", default_value = "max-min")]
+    pub rule: FlowRule,
+    /// How often, with another seed each.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1,
+          value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub seeds: u64,
+    /// Minutes that count, behind 20 in which the network fills.
+    #[arg(long, value_name = "MINUTES", default_value_t = 40,
+          value_parser = clap::value_parser!(u32).range(1..=1440))]
+    pub minutes: u32,
+    /// Fail if anything of the input had to be left out.
+    #[arg(long)]
+    pub strict: bool,
+    /// Where results go.
+    #[command(flatten)]
+    pub out: OutArgs,
+}
+
+/// Weights by which clients choose relays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum FlowWeights {
+    /// Those of the network's table.
+    Consensus,
+    /// Capacities, with errors between 0.84 and 1.01 (paper §6, Fig. 16).
+    Flashflow,
+}
+
+/// How relays divide what they have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum FlowRule {
+    /// Equally among circuits.
+    MaxMin,
+    /// To those first that carried least of late.
+    QuietFirst,
+}
+
+/// Options of `ledger`.
+#[derive(Args, Clone, Debug)]
+pub struct LedgerArgs {
+    /// The folder with the data; rows whose data are not there are not run.
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// What random trials are drawn by.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub seed: u64,
+    /// Only what takes seconds.
+    #[arg(long)]
+    pub quick: bool,
+    /// Where results go; ledger.md is among them.
+    #[command(flatten)]
+    pub out: OutArgs,
+}
+
+/// Options of `what-if`.
+#[derive(Args, Clone, Debug)]
+pub struct WhatIfArgs {
+    /// Which network.
+    #[command(flatten)]
+    pub network: NetworkArgs,
+    /// Who measures.
+    #[command(flatten)]
+    pub team: TeamArgs,
+    /// Measurers that could be added, each by itself, in bits a second.
+    #[arg(long, value_name = "RATE,...", value_delimiter = ',', value_parser = units::bits_per_sec)]
+    pub add: Vec<BytesPerSec>,
+    /// Where results go.
+    #[command(flatten)]
+    pub out: OutArgs,
+}

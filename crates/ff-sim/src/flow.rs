@@ -1,0 +1,13 @@
+//! Clients, circuits and streams as flows through a network of relays (paper §7).
+//!
+//! ```text
+//!   Network, weights ─▶ path   who goes through whom
+//!   tmodel-*.json ────▶ tmodel what circuits ask for, and when
+//!                        └──▶ sim ◀── fill   who gets how much of a relay
+//!                              └──▶ first and last bytes, timeouts, throughput, utilisation
+//! ```
+
+pub mod fill;
+pub mod path;
+pub mod sim;
+pub mod tmodel;

@@ -1,0 +1,317 @@
+//! Which relays a circuit goes through (path-spec 2.2, dir-spec 3.8.3).
+//!
+//! A place's relays lie on a line, each as long as its weight times its class' factor; a draw is a point on it,
+//! found by bisection. What breaks a rule is drawn again: no relay twice, no two of a family or a /16. Should
+//! that fail too often, what is left is summed up anew, so every path that is possible can come out.
+
+use std::collections::HashMap;
+
+use rand::{Rng, RngExt as _};
+
+use crate::network::{Network, Position, Relay};
+
+/// After so many draws that break a rule the rest is searched instead: in real networks not one in 1,000 needs
+/// more than a few.
+const MOST_DRAWS: u32 = 32;
+
+/// How many guards a client holds: it goes to the first that a circuit's exit allows.
+const GUARDS: usize = 3;
+
+/// How much of a relay's weight counts, from 0 to 1, by its class in the order of [`Position::ALL`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Factors {
+    /// As a circuit's first relay.
+    pub guard: [f64; 4],
+    /// As its second.
+    pub middle: [f64; 4],
+    /// As its last.
+    pub exit: [f64; 4],
+}
+
+impl Factors {
+    /// Those of a footer's bandwidth-weights, which are parts of 10,000: Wgg, Wgm, Wgd; Wmg, Wmm, Wme, Wmd; Weg,
+    /// Wem, Wee, Wed. There is none for an exit in the first place.
+    #[must_use]
+    pub fn of_footer(guard: [u32; 3], middle: [u32; 4], exit: [u32; 4]) -> Self {
+        let part = |weight: u32| f64::from(weight.min(10_000)) / 10_000.0;
+        let [gg, gm, gd] = guard.map(part);
+        let [mg, mm, me, md] = middle.map(part);
+        let [eg, em, ee, ed] = exit.map(part);
+        Self { guard: [gg, gm, 0.0, gd], middle: [mg, mm, me, md], exit: [eg, em, ee, ed] }
+    }
+
+    /// Those of networks in which exits are scarce and guards are not, as they have been for many years (dir-spec
+    /// 3.8.3, case 3a): whatever can be an exit is one, and guards help in the middle until both carry the same.
+    #[must_use]
+    pub fn of_scarce_exits(network: &Network, weights: &[f64]) -> Self {
+        let mut sums = [0.0; 4];
+        for (relay, weight) in network.relays.iter().zip(weights) {
+            sums[class(relay)] += length(*weight, 1.0);
+        }
+        let [guards, middles, ..] = sums;
+        let shared = if guards > middles { (guards - middles) / (2.0 * guards) } else { 0.0 };
+        let kept = 1.0 - shared;
+        Self {
+            guard: [kept, kept, 0.0, 0.0],
+            middle: [shared, 1.0, 0.0, 0.0],
+            exit: [0.0, 0.0, 1.0, 1.0],
+        }
+    }
+}
+
+/// A relay's class as an index into [`Position::ALL`].
+fn class(relay: &Relay) -> usize {
+    match relay.position() {
+        Position::Guard => 0,
+        Position::Middle => 1,
+        Position::Exit => 2,
+        Position::GuardExit => 3,
+    }
+}
+
+/// How long a relay is on the line; 0 for what is no weight.
+fn length(weight: f64, factor: f64) -> f64 {
+    let length = weight * factor;
+    if length.is_finite() && length > 0.0 { length } else { 0.0 }
+}
+
+/// Draws relays for one place.
+#[derive(Clone, Debug, Default)]
+struct Line {
+    /// The relays that can be drawn.
+    relays: Vec<u32>,
+    /// Where each ends.
+    ends: Vec<f64>,
+}
+
+impl Line {
+    /// Puts relays on a line, each with its length; what has none stays away.
+    fn new(lengths: impl Iterator<Item = (u32, f64)>) -> Self {
+        let (mut line, mut end) = (Self::default(), 0.0);
+        for (relay, length) in lengths.filter(|(_, length)| *length > 0.0) {
+            end += length;
+            line.relays.push(relay);
+            line.ends.push(end);
+        }
+        line
+    }
+
+    /// A relay, more often the longer it is; none on an empty line.
+    fn draw(&self, rng: &mut impl Rng) -> Option<u32> {
+        let point = rng.random::<f64>() * self.ends.last()?;
+        let at = self.ends.partition_point(|&end| end <= point);
+        self.relays.get(at).or(self.relays.last()).copied()
+    }
+
+    /// A relay that is allowed, if there is one.
+    fn draw_allowed(&self, rng: &mut impl Rng, is_allowed: impl Fn(u32) -> bool) -> Option<u32> {
+        for _ in 0..MOST_DRAWS {
+            let relay = self.draw(rng)?;
+            if is_allowed(relay) {
+                return Some(relay);
+            }
+        }
+        let starts = std::iter::once(&0.0).chain(&self.ends);
+        let lengths = self.relays.iter().zip(self.ends.iter().zip(starts));
+        let allowed = lengths.filter(|(relay, _)| is_allowed(**relay));
+        Self::new(allowed.map(|(&relay, (end, start))| (relay, end - start))).draw(rng)
+    }
+}
+
+/// Draws paths through a network.
+#[derive(Clone, Debug)]
+pub struct Paths {
+    /// First relays of clients that hold guards: those with the flag only.
+    guards: Line,
+    /// First relays of clients that hold none.
+    entries: Line,
+    /// Second relays.
+    middles: Line,
+    /// Last relays.
+    exits: Line,
+    /// Each relay's /16, or the /32 of an IPv6 address.
+    subnets: Vec<u64>,
+    /// Each relay's family, as far as it is mutual.
+    families: Vec<Vec<u32>>,
+}
+
+/// The guards that a client holds.
+pub type Guards = [u32; GUARDS];
+
+impl Paths {
+    /// Paths through a network by these weights, one for each relay; a relay without one is never drawn.
+    #[must_use]
+    pub fn new(network: &Network, weights: &[f64], factors: &Factors) -> Self {
+        let relays = || network.relays.iter().zip(weights).zip(0..);
+        let line =
+            |factors: &[f64; 4], is_for: fn(&Relay) -> bool| {
+                Line::new(relays().filter(|((relay, _), _)| is_for(relay)).map(
+                    |((relay, weight), index)| (index, length(*weight, factors[class(relay)])),
+                ))
+            };
+        Self {
+            guards: line(&factors.guard, |relay| relay.flags.guard),
+            entries: line(&factors.guard, |_| true),
+            middles: line(&factors.middle, |_| true),
+            exits: line(&factors.exit, |relay| relay.flags.exit && !relay.flags.bad_exit),
+            subnets: network.relays.iter().zip(0..).map(subnet).collect(),
+            families: families(network),
+        }
+    }
+
+    /// Guards for a client, not two of a family or a subnet; none where there are not enough.
+    #[must_use]
+    pub fn draw_guards(&self, rng: &mut impl Rng) -> Option<Guards> {
+        let first = self.guards.draw(rng)?;
+        let second = self.guards.draw_allowed(rng, |one| self.can_meet(one, first))?;
+        let is_third = |one| self.can_meet(one, first) && self.can_meet(one, second);
+        Some([first, second, self.guards.draw_allowed(rng, is_third)?])
+    }
+
+    /// A path from a client to an exit; none where rules leave none.
+    #[must_use]
+    pub fn draw(&self, rng: &mut impl Rng, guards: Option<&Guards>) -> Option<[u32; 3]> {
+        let exit = self.exits.draw(rng)?;
+        let is_entry = |one| self.can_meet(one, exit);
+        let entry = match guards {
+            Some(guards) => guards.iter().copied().find(|&one| is_entry(one))?,
+            None => self.entries.draw_allowed(rng, is_entry)?,
+        };
+        let is_middle = |one| self.can_meet(one, exit) && self.can_meet(one, entry);
+        Some([entry, self.middles.draw_allowed(rng, is_middle)?, exit])
+    }
+
+    /// Whether two relays may lie in one circuit.
+    fn can_meet(&self, one: u32, other: u32) -> bool {
+        let (a, b) = (one as usize, other as usize);
+        one != other
+            && self.subnets[a] != self.subnets[b]
+            && self.families[a].binary_search(&other).is_err()
+    }
+}
+
+/// A relay's subnet; a relay without an address has one of its own.
+fn subnet((relay, index): (&Relay, u64)) -> u64 {
+    match relay.addresses.first() {
+        Some(std::net::IpAddr::V4(address)) => u64::from(address.to_bits() >> 16),
+        Some(std::net::IpAddr::V6(address)) => {
+            let [first, second, ..] = address.segments();
+            1 << 32 | u64::from(first) << 16 | u64::from(second)
+        }
+        None => 1 << 40 | index,
+    }
+}
+
+/// Of each relay those that it names and that name it.
+fn families(network: &Network) -> Vec<Vec<u32>> {
+    let indices: HashMap<_, u32> =
+        network.relays.iter().zip(0..).map(|(relay, index)| (relay.fingerprint, index)).collect();
+    let named: Vec<Vec<u32>> = network
+        .relays
+        .iter()
+        .map(|relay| {
+            let mut named: Vec<u32> =
+                relay.family.iter().filter_map(|one| indices.get(one).copied()).collect();
+            named.sort_unstable();
+            named
+        })
+        .collect();
+    let is_mutual = |one: u32, other: u32| named[other as usize].binary_search(&one).is_ok();
+    let mutual = |(one, named): (u32, &Vec<u32>)| {
+        named.iter().copied().filter(|&other| is_mutual(one, other)).collect()
+    };
+    (0..).zip(&named).map(mutual).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng as _;
+    use rand_chacha::ChaCha12Rng;
+
+    use super::*;
+    use crate::network::Flags;
+
+    /// A relay with a number, its /16, and whether it is a guard and an exit.
+    fn relay(number: u8, net: u8, guard: bool, exit: bool) -> Relay {
+        Relay {
+            fingerprint: [number; 20],
+            addresses: vec![[10, net, 0, number].into()],
+            flags: Flags { guard, exit, ..Flags::default() },
+            ..Relay::default()
+        }
+    }
+
+    /// A network of some relays.
+    fn network(relays: Vec<Relay>) -> Network {
+        Network { relays, ..Network::default() }
+    }
+
+    #[test]
+    fn relays_come_by_weight_and_place() {
+        let relays = (0..40).map(|i| relay(i, i, i % 4 < 2, i % 4 == 1 || i % 4 == 2));
+        let network = network(relays.collect());
+        let weights: Vec<f64> = (0..40_u8).map(|i| f64::from(i) + 1.0).collect();
+        let factors =
+            Factors::of_footer([6_000, 6_000, 0], [4_000, 10_000, 0, 0], [0, 0, 10_000, 10_000]);
+        let paths = Paths::new(&network, &weights, &factors);
+        let mut rng = ChaCha12Rng::seed_from_u64(7);
+        let (mut exits, mut entries) = ([0_u32; 40], [0_u32; 40]);
+        for _ in 0..200_000 {
+            let [entry, middle, exit] = paths.draw(&mut rng, None).expect("a path");
+            assert!(network.relays[exit as usize].flags.exit && middle % 4 != 1 && middle % 4 != 2);
+            exits[exit as usize] += 1;
+            entries[entry as usize] += 1;
+        }
+        let sum: f64 = (0..40).filter(|i| i % 4 == 1 || i % 4 == 2).map(|i| weights[i]).sum();
+        for relay in [1, 2, 21, 38] {
+            let (found, expected) = (f64::from(exits[relay]) / 2e5, weights[relay] / sum);
+            assert!((found - expected).abs() < 0.003, "seed 7, {relay}: {found}, {expected}");
+        }
+        assert!(entries[3] > 0 && entries[1] == 0, "without guards the flag does not matter");
+        for _ in 0..1_000 {
+            let guards = paths.draw_guards(&mut rng).expect("guards");
+            assert!(guards.iter().all(|guard| guard % 4 == 0), "{guards:?}");
+            let path = paths.draw(&mut rng, Some(&guards)).expect("a path");
+            assert_eq!(path[0], guards[0], "no exit is its neighbour");
+        }
+    }
+
+    #[test]
+    fn families_and_subnets_stay_apart() {
+        let mut relays: Vec<Relay> = (0..6).map(|i| relay(i, i, true, true)).collect();
+        relays[1].addresses = vec![[10, 0, 9, 9].into()];
+        relays[2].family = vec![[3; 20], [4; 20]];
+        relays[3].family = vec![[2; 20]];
+        let network = network(relays);
+        let factors = Factors { guard: [1.0; 4], middle: [1.0; 4], exit: [1.0; 4] };
+        // The last ones weigh next to nothing, so most draws break a rule.
+        let paths = Paths::new(&network, &[1e9, 1e9, 1e9, 1e9, 1.0, 1.0], &factors);
+        let mut rng = ChaCha12Rng::seed_from_u64(8);
+        let mut with_both = 0;
+        for _ in 0..20_000 {
+            let path = paths.draw(&mut rng, None).expect("a path");
+            let has = |relay: u32| path.contains(&relay);
+            assert!(!(has(0) && has(1)), "seed 8, a subnet: {path:?}");
+            assert!(!(has(2) && has(3)), "seed 8, a family: {path:?}");
+            assert!(path[0] != path[1] && path[1] != path[2] && path[0] != path[2]);
+            with_both += u32::from(has(2) && has(4));
+        }
+        assert!(with_both > 0, "a family counts only if both say so");
+    }
+
+    #[test]
+    fn networks_without_a_path_give_none() {
+        let mut rng = ChaCha12Rng::seed_from_u64(9);
+        let same = network((0..5).map(|i| relay(i, 1, true, true)).collect());
+        let factors = Factors { guard: [1.0; 4], middle: [1.0; 4], exit: [1.0; 4] };
+        for (network, weight) in [(&same, 1.0), (&same, 0.0), (&Network::default(), 1.0)] {
+            let paths = Paths::new(network, &[weight; 5], &factors);
+            assert_eq!(paths.draw(&mut rng, None), None);
+            assert_eq!(paths.draw_guards(&mut rng), None);
+        }
+        let paths = Paths::new(&same, &[f64::NAN, f64::INFINITY, -1.0], &factors);
+        assert_eq!(paths.draw(&mut rng, None), None);
+        let factors = Factors::of_scarce_exits(&same, &[1.0; 5]);
+        assert!(factors.middle.iter().chain(&factors.guard).all(|factor| factor.is_finite()));
+    }
+}

@@ -1,0 +1,114 @@
+//! What comes out of a simulation.
+
+use crate::stats;
+
+/// A download of a benchmark client; times count from its start.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Download {
+    /// Its bytes.
+    pub size: u32,
+    /// When it started, in seconds from the simulation's start.
+    pub start_secs: f64,
+    /// When its first byte came.
+    pub first_secs: Option<f64>,
+    /// When its last byte came; none if it was given up.
+    pub last_secs: Option<f64>,
+}
+
+/// What comes out of a simulation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// The downloads of the time that counts.
+    pub downloads: Vec<Download>,
+    /// What all relays carried, in bytes of cells by second.
+    pub throughput: Vec<f64>,
+    /// The part of its capacity that each relay used in the mean.
+    pub utilisation: Vec<f64>,
+    /// Circuits that no path was found for.
+    pub without_path: u64,
+    /// The most circuits that waited for bytes at a time.
+    pub most_waiting: usize,
+    /// Bytes that users gave up waiting for.
+    pub given_up_bytes: f64,
+}
+
+/// The figures that are compared, as medians where they are times.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Summary {
+    /// Seconds to the first byte, of all downloads.
+    pub first_secs: f64,
+    /// Seconds to the last byte of 50 KiB, 1 MiB and 5 MiB.
+    pub last_secs: [f64; 3],
+    /// Their standard deviations.
+    pub deviations: [f64; 3],
+    /// The part of downloads that timed out: all, and by size.
+    pub timeouts: [f64; 4],
+    /// What relays carry, in Gbit/s.
+    pub gbit: f64,
+}
+
+impl Outcome {
+    /// Nothing yet, of so many relays.
+    pub(super) fn new(relays: usize) -> Self {
+        Self {
+            downloads: Vec::new(),
+            throughput: Vec::new(),
+            utilisation: vec![0.0; relays],
+            without_path: 0,
+            most_waiting: 0,
+            given_up_bytes: 0.0,
+        }
+    }
+
+    /// Counts what relays have carried in a tick.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts saturate")]
+    pub(super) fn count(&mut self, since: f64, carried: &[f64]) {
+        // A tick's time is a product that can lie just below its second.
+        let second = (since + 1e-6) as usize;
+        if self.throughput.len() <= second {
+            self.throughput.resize(second + 1, 0.0);
+        }
+        for (used, carried) in self.utilisation.iter_mut().zip(carried) {
+            *used += carried;
+            self.throughput[second] += carried;
+        }
+    }
+
+    /// The figures that are compared.
+    #[must_use]
+    pub fn summary(&self) -> Summary {
+        let sizes = super::downloads::SIZES.map(|(size, ..)| size);
+        let last = |size: u32| -> Vec<f64> {
+            let of_size = self.downloads.iter().filter(|one| one.size == size);
+            of_size.filter_map(|one| one.last_secs).collect()
+        };
+        // Times to the first byte are of downloads that succeeded, as Shadow's are.
+        let done = self.downloads.iter().filter(|one| one.last_secs.is_some());
+        let [a, b, c] = sizes;
+        Summary {
+            first_secs: median(done.filter_map(|one| one.first_secs).collect()),
+            last_secs: sizes.map(|size| median(last(size))),
+            deviations: sizes.map(|size| stats::deviation(&last(size)).unwrap_or_default()),
+            timeouts: [
+                self.timeouts(|_| true),
+                self.timeouts(|size| size == a),
+                self.timeouts(|size| size == b),
+                self.timeouts(|size| size == c),
+            ],
+            gbit: median(self.throughput.clone()) * 8.0 / 1e9,
+        }
+    }
+
+    /// The part of downloads of some sizes that timed out.
+    #[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
+    fn timeouts(&self, is_of: impl Fn(u32) -> bool) -> f64 {
+        let of_size = || self.downloads.iter().filter(|one| is_of(one.size));
+        let failed = of_size().filter(|one| one.last_secs.is_none()).count();
+        failed as f64 / of_size().count().max(1) as f64
+    }
+}
+
+/// A median, and 0 of nothing.
+fn median(values: Vec<f64>) -> f64 {
+    stats::median(values).unwrap_or_default()
+}

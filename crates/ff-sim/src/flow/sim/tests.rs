@@ -1,0 +1,134 @@
+//! Tests of whole simulations, small ones.
+
+use ff_proto::units::BytesPerSec;
+
+use super::*;
+use crate::{
+    flow::{
+        fill::{MaxMin, QuietFirst},
+        path::Factors,
+        tmodel::Model,
+    },
+    network::{Flags, Relay},
+};
+
+/// A network of so many relays of each class g, m and e, each with this capacity.
+fn network(of_each: u8, bytes_per_sec: u64) -> Network {
+    let relay = |index: u8| Relay {
+        fingerprint: [index; 20],
+        addresses: vec![[index, 1, 0, 1].into()],
+        flags: Flags { guard: index.is_multiple_of(3), exit: index % 3 == 2, ..Flags::default() },
+        capacity: Some(BytesPerSec::new(bytes_per_sec)),
+        weight: 1.0,
+        ..Relay::default()
+    };
+    Network { relays: (0..3 * of_each).map(relay).collect(), ..Network::default() }
+}
+
+/// Some circuits of Tor's users.
+fn library(circuits: usize) -> Library {
+    let streams = include_bytes!("../../../tests/data/flow-tmodel-stream.json");
+    let packets = include_bytes!("../../../tests/data/flow-tmodel-packet.json");
+    let read = |text: &[u8]| Model::read(text).expect("a model");
+    Library::sample(&read(streams), &read(packets), circuits, 0.1, &mut sequence(1, 9))
+}
+
+/// Ten minutes with so many circuits.
+fn config(circuits_per_10_min: f64) -> Config {
+    Config {
+        circuits_per_10_min,
+        user_clients: 40,
+        perf_clients: 40,
+        warm_up_secs: 120,
+        secs: 480,
+        ..Config::default()
+    }
+}
+
+/// Simulates with weights that are all 1.
+fn simulate(network: &Network, library: &Library, share: &mut dyn Share, c: &Config) -> Outcome {
+    let weights = vec![1.0; network.relays.len()];
+    let factors =
+        Factors { guard: [1.0, 0.0, 0.0, 0.0], middle: [0.0, 1.0, 0.0, 0.0], exit: [1.0; 4] };
+    run(network, &Paths::new(network, &weights, &factors), library, share, c).expect("it runs")
+}
+
+#[test]
+fn an_empty_network_is_as_fast_as_round_trips_allow() {
+    let (network, mut c) = (network(4, 100_000_000), config(0.0));
+    c.constants.hop_p5_secs = c.constants.hop_median_secs;
+    c.constants.queue_secs = 0.0;
+    let trip = 4.0 * c.constants.hop_median_secs * c.constants.hop_scale;
+    let found = simulate(&network, &library(1), &mut MaxMin::default(), &c).summary();
+    assert!((found.first_secs / (2.0 * trip) - 1.0).abs() < 0.2, "{found:?}, {trip}");
+    // 5 MiB at most at 500 cells a round trip, and no faster than that after the slow start.
+    let least = 5_242_880.0 / (500.0 * 498.0) * trip + 2.0 * trip;
+    let slow_start = 6.0 * c.constants.ramp * trip;
+    let last = found.last_secs[2];
+    assert!(last > least && last < least + slow_start, "{found:?}, {least}");
+    assert!(found.timeouts.iter().all(|timeouts| timeouts.abs() < 1e-12), "{found:?}");
+}
+
+#[test]
+#[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
+fn relays_carry_what_users_ask_for() {
+    let (library, c) = (library(500), config(1_000.0));
+    let mut users = Config { perf_clients: 0, warm_up_secs: 360, ..c };
+    users.secs = 1_440;
+    let outcome = simulate(&network(4, 50_000_000), &library, &mut MaxMin::default(), &users);
+    let asked = library.mean_bytes() * 1_000.0 / 600.0 * 3.0 * CELL.0 / CELL.1;
+    let carried = outcome.throughput.iter().sum::<f64>() / outcome.throughput.len() as f64;
+    assert_eq!(outcome.throughput.len(), 1_440);
+    assert!((carried / asked - 1.0).abs() < 0.12, "{carried} of {asked}");
+    let used: f64 = outcome.utilisation.iter().sum::<f64>() * 50_000_000.0 * c.constants.for_cells;
+    assert!((used / carried - 1.0).abs() < 1e-9, "{used}, {carried}");
+}
+
+#[test]
+fn more_load_takes_more_time_and_the_same_seed_the_same() {
+    let (network, library) = (network(3, 1_500_000), library(300));
+    let at = |load: f64| {
+        let mut share = MaxMin::default();
+        simulate(&network, &library, &mut share, &config(load))
+    };
+    let (low, high) = (at(100.0), at(900.0));
+    let (a, b) = (low.summary(), high.summary());
+    assert!(b.first_secs > a.first_secs && b.last_secs[1] > a.last_secs[1], "{a:?}, {b:?}");
+    assert!(b.gbit > a.gbit && high.utilisation.iter().all(|part| (0.0..=1.0).contains(part)));
+    assert_eq!(low, at(100.0));
+    let mut quiet = QuietFirst::default();
+    let quiet = simulate(&network, &library, &mut quiet, &config(900.0));
+    let quiet = quiet.summary();
+    assert!(quiet.last_secs[0] < b.last_secs[0], "small downloads gain: {quiet:?}, {b:?}");
+}
+
+#[test]
+fn odd_configurations_are_errors_and_odd_networks_are_empty() {
+    let (network, library) = (network(3, 0), library(20));
+    let factors = Factors { guard: [1.0; 4], middle: [1.0; 4], exit: [1.0; 4] };
+    let paths = Paths::new(&network, &[1.0; 9], &factors);
+    let fails = |change: fn(&mut Config)| {
+        let mut c = config(10.0);
+        change(&mut c);
+        run(&network, &paths, &library, &mut MaxMin::default(), &c).is_err()
+    };
+    assert!(fails(|c| c.constants.ramp = f64::NAN) && fails(|c| c.constants.for_cells = 0.0));
+    assert!(fails(|c| c.circuits_per_10_min = -1.0) && fails(|c| c.secs = 0));
+    assert!(fails(|c| c.warm_up_secs = u32::MAX) && fails(|c| c.perf_clients = u32::MAX));
+    assert!(fails(|c| c.constants.queue_secs = f64::INFINITY));
+    // Relays that carry nothing: all downloads time out, and users give up.
+    let outcome = simulate(&network, &library, &mut MaxMin::default(), &config(50.0));
+    assert!((outcome.summary().timeouts[0] - 1.0).abs() < 1e-12 && outcome.given_up_bytes > 0.0);
+    let nobody = simulate(&Network::default(), &library, &mut MaxMin::default(), &config(50.0));
+    assert!(nobody.downloads.is_empty() && nobody.without_path > 0);
+}
+
+#[test]
+fn clients_wait_as_long_as_most_circuits_take() {
+    let (mut patience, mut rng) = (Patience::default(), sequence(5, 5));
+    let mut draw = || rng.random::<f64>();
+    for _ in 0..20_000 {
+        patience.is_in_time(draw());
+    }
+    assert!((patience.secs - 0.8).abs() < 0.03, "seed 5: {}", patience.secs);
+}

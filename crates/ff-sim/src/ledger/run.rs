@@ -1,0 +1,237 @@
+//! Computes the ledger's figures.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use ff_proto::params::Params;
+use ff_proto::units::BytesPerSec;
+
+use super::Found;
+use crate::analysis::engine::{Engine, Settings};
+use crate::analysis::joined::Joined;
+use crate::analysis::moment::{Capacity, Scale, weight_error};
+use crate::analysis::outcome::Outcome;
+use crate::analysis::ranks::under_weighted;
+use crate::analysis::speed_test::{BEGIN_2019, speed_test};
+use crate::analysis::window::Window;
+use crate::attack;
+use crate::attack::sample::{PAPERS_MOST, PAPERS_RELAYS, PAPERS_TOTAL, made_up};
+use crate::input::Inputs;
+use crate::read::series::{Kind, Series, daily};
+use crate::schedule::greedy::{greedy, hours};
+use crate::schedule::{Setup, Subjects, units};
+use crate::{source, stats};
+
+/// The consensus of the paper's month that it counts relays of.
+const JULY: &str = "b-series/2019-07-14-00-00-00-consensus.xz";
+/// Relays of May 2024.
+const MAY: &str = "a-network/relayinfo_staging_2024-05-01--2024-05-31.json.xz";
+/// What relays advertised in 2025.
+const ADVERTISED: &str = "b-series/advbw-8h-2025-08-01--2025-10-31.csv.xz";
+/// Their weights in October.
+const GUARDS: &str = "b-series/guardprob-8h-2025-10.csv.xz";
+/// The network's days of 2019.
+const DAYS: &str = "d-2019/bandwidth-2019.csv";
+/// Times of the tables are 8 hours apart, some a little more.
+const GAP_SECS: u64 = 12 * 3600;
+
+/// Where data are, and what was read of them.
+pub struct Data<'a> {
+    /// The folder, if there is one.
+    dir: Option<PathBuf>,
+    /// What random trials are drawn by.
+    seed: u64,
+    /// Whether only what takes seconds is run.
+    quick: bool,
+    /// What was read.
+    inputs: &'a mut Inputs,
+}
+
+impl<'a> Data<'a> {
+    /// Of this folder.
+    #[must_use]
+    pub fn new(dir: Option<&Path>, seed: u64, quick: bool, inputs: &'a mut Inputs) -> Self {
+        Self { dir: dir.map(Path::to_owned), seed, quick, inputs }
+    }
+
+    /// Where a file is.
+    fn path(&self, name: &str) -> Result<PathBuf> {
+        let dir = self.dir.as_ref().context("needs --data: a folder with the data")?;
+        Ok(dir.join(name))
+    }
+
+    /// A file's content.
+    fn read(&mut self, name: &str) -> Result<Vec<u8>> {
+        let path = self.path(name)?;
+        Ok(self.inputs.read(&path)?)
+    }
+
+    /// The network of a file.
+    fn network(&mut self, name: &str) -> Result<crate::network::Network> {
+        let path = self.path(name)?;
+        Ok(source::network(&path, self.inputs)?.0)
+    }
+
+    /// The table of a file.
+    fn table(&mut self, name: &str, kind: Kind) -> Result<Series> {
+        let bytes = self.read(name)?;
+        Ok(Series::read(name, kind, &*bytes)?.0)
+    }
+}
+
+/// A figure: its row, its name, its value.
+type Value = (&'static str, String, f64);
+/// What computes some figures; it is told of in these words.
+type Part = (&'static str, &'static [&'static str], fn(&mut Data<'_>) -> Result<Vec<Value>>);
+
+/// All parts, with the rows that they are for.
+const PARTS: [Part; 6] = [
+    ("schedules", &["B1", "B2", "B3", "B7"], schedules),
+    ("the network of May 2024", &["A4", "A5", "B4-2024"], may),
+    ("errors of capacities", &["A1", "A2", "A3", "A6"], capacities),
+    ("deviations of weights", &["A7"], weights),
+    ("the speed test of 2019", &["A8"], test_of_2019),
+    ("attacks", &["E1", "E2", "E3", "E4", "E5", "E6", "E7", "E8", "E9", "E10", "E11"], attacks),
+];
+
+/// Computes all figures that can be, telling what comes next.
+pub fn figures(data: &mut Data<'_>, mut tell: impl FnMut(&str)) -> Found {
+    let mut found = Found::new();
+    let ledger = super::Ledger::own().map(|ledger| ledger.rows).unwrap_or_default();
+    for (index, (name, ids, part)) in PARTS.iter().enumerate() {
+        tell(&format!("{} of {}: {name}", index + 1, PARTS.len()));
+        match part(data) {
+            Ok(values) => {
+                found.extend(
+                    values.into_iter().map(|(id, name, value)| ((id.to_owned(), name), Ok(value))),
+                );
+            }
+            Err(error) => {
+                let rows = ledger.iter().filter(|row| ids.contains(&row.id.as_str()));
+                for (row, figure) in
+                    rows.flat_map(|row| row.figures.iter().map(move |figure| (row, figure)))
+                {
+                    let key = (row.id.clone(), figure.name.clone());
+                    found.insert(key, Err(format!("{error:#}")));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// A figure.
+fn value(id: &'static str, name: impl Into<String>, value: f64) -> Value {
+    (id, name.into(), value)
+}
+
+/// Schedules of July 2019.
+#[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
+fn schedules(data: &mut Data<'_>) -> Result<Vec<Value>> {
+    let network = data.network(JULY)?;
+    let setup = Setup::new(units::team("1G,1G,1G")?);
+    let mut values = vec![
+        value("B1", "f", Params::default().excess_factor()),
+        value("B3", "2019-07-14", network.relays.len() as f64),
+    ];
+    for gbit in [608, 592, 621] {
+        let total = BytesPerSec::from_mbit(gbit * 1000);
+        let most = BytesPerSec::from_mbit(998);
+        let mut subjects = Subjects::of(&network, false);
+        subjects.scale(Some(total), Some(most))?;
+        let found = greedy(&subjects, &setup)?;
+        values.push(value("B2", format!("{gbit} Gbit/s"), found.slots.into()));
+        if gbit == 608 {
+            values.push(value("B2", "608 Gbit/s, hours", hours(found.seconds)));
+            values.push(value("B7", "608 Gbit/s", found.spare_slots.into()));
+        }
+    }
+    Ok(values)
+}
+
+/// The network of May 2024.
+fn may(data: &mut Data<'_>) -> Result<Vec<Value>> {
+    let network = data.network(MAY)?;
+    let slots =
+        greedy(&Subjects::of(&network, false), &Setup::new(units::team("1G,1G,1G")?))?.slots;
+    let now = weight_error(&network, Capacity::Known, Scale::None, |_| true);
+    let errors = stats::sorted(now.relay_errors.iter().flatten().copied().collect());
+    let by_running = weight_error(&network, Capacity::Known, Scale::Running, |_| true).weight_error;
+    let under = under_weighted(&errors).context("no relay has a weight error")?;
+    Ok(vec![
+        value("B4-2024", "797 Gbit/s", slots.into()),
+        value("A4", "May 2024", under * 100.0),
+        value("A5", "May 2024, by time of running", by_running.context("no weight error")? * 100.0),
+    ])
+}
+
+/// Runs the analysis of tables.
+fn analyse(advertised: &Series, weights: Option<&Series>) -> Result<Outcome> {
+    let windows = Window::parse_list("1d,7d,30d")?;
+    let settings = Settings { windows, step_secs: GAP_SECS, from: None, least_share: 0.0 };
+    let (mut engine, mut joined) = (Engine::new(settings), Joined::new(advertised, weights));
+    let mut now = Vec::new();
+    while let Some(time) = joined.next_into(&mut now) {
+        engine.push(time, &now)?;
+    }
+    Ok(engine.finish())
+}
+
+/// Names of the windows of [`analyse`].
+const WINDOWS: [&str; 3] = ["1 d", "7 d", "30 d"];
+
+/// The median of sorted values, in percent.
+fn middle(sorted: &[f64]) -> Result<f64> {
+    Ok(stats::percentile(sorted, 50.0).context("no values")? * 100.0)
+}
+
+/// Errors of capacities in 2025.
+#[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
+fn capacities(data: &mut Data<'_>) -> Result<Vec<Value>> {
+    let outcome = analyse(&data.table(ADVERTISED, Kind::BytesPerSec)?, None)?;
+    let mut values = Vec::new();
+    for (index, name) in WINDOWS.iter().enumerate() {
+        let relays = outcome.means(index, |one| one.capacity_error);
+        let network = outcome.network(index, 0.0, |one| one.capacity_error);
+        let deviations = outcome.means(index, |one| one.advertised_deviation);
+        let non_zero = relays.iter().filter(|error| **error > 0.0).count() as f64;
+        values.push(value("A1", format!("median, {name}"), middle(&relays)?));
+        values.push(value(
+            "A2",
+            format!("not zero, {name}"),
+            non_zero / relays.len() as f64 * 100.0,
+        ));
+        values.push(value("A3", format!("median, {name}"), middle(&network)?));
+        values.push(value("A6", format!("median, {name}"), middle(&deviations)?));
+    }
+    Ok(values)
+}
+
+/// Deviations of weights in October 2025.
+fn weights(data: &mut Data<'_>) -> Result<Vec<Value>> {
+    let advertised = data.table(ADVERTISED, Kind::BytesPerSec)?;
+    let outcome = analyse(&advertised, Some(&data.table(GUARDS, Kind::Probability)?))?;
+    let of = |(index, name): (usize, &&str)| {
+        let deviations = outcome.means(index, |one| one.weight_deviation);
+        Ok(value("A7", format!("median, {name}"), middle(&deviations)?))
+    };
+    WINDOWS.iter().enumerate().map(of).collect()
+}
+
+/// What the speed test brought to light.
+fn test_of_2019(data: &mut Data<'_>) -> Result<Vec<Value>> {
+    let bytes = data.read(DAYS)?;
+    let (days, _) = daily::read(DAYS, &*bytes)?;
+    let found = speed_test(&days, BEGIN_2019).context("the days of August 2019 are missing")?;
+    Ok(vec![value("A8", "gain", found.gain()), value("A8", "part", found.part() * 100.0)])
+}
+
+/// Attacks, on the network of July 2019 if it is there, else on one that is made up.
+fn attacks(data: &mut Data<'_>) -> Result<Vec<Value>> {
+    let network = match data.quick {
+        true => made_up(data.seed, PAPERS_RELAYS, PAPERS_TOTAL, PAPERS_MOST),
+        false => data.network(JULY)?,
+    };
+    let all = attack::all(&network, data.seed);
+    Ok(all.into_iter().map(|one| value(one.id, one.name, one.ours)).collect())
+}

@@ -1,0 +1,160 @@
+//! A command's results: a folder with `summary.json`, tables and figures.
+//!
+//! Each file is written under another name and renamed, so whoever opens one reads all of it. `summary.json` comes
+//! last: where it is, all else is.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use tempfile::NamedTempFile;
+
+use crate::input::Input;
+
+/// The version of `summary.json`: another number says that a field has changed its meaning or has gone.
+pub const SCHEMA: u32 = 1;
+
+/// The results cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[error("{} cannot be written", path.display())]
+pub struct OutputError {
+    /// The file or the folder.
+    path: PathBuf,
+    /// What the system says.
+    source: io::Error,
+}
+
+/// What `summary.json` has.
+#[derive(Debug, Serialize)]
+pub struct Summary<'a, T> {
+    /// See [`SCHEMA`].
+    pub schema: u32,
+    /// The command.
+    pub command: &'static str,
+    /// The version of this program.
+    pub version: &'static str,
+    /// What it has read.
+    pub inputs: &'a [Input],
+    /// The seed of all that was drawn; `null` if nothing was.
+    pub seed: Option<u64>,
+    /// The results.
+    pub results: &'a T,
+}
+
+impl<'a, T: Serialize> Summary<'a, T> {
+    /// Of this command.
+    #[must_use]
+    pub fn new(
+        command: &'static str,
+        inputs: &'a [Input],
+        seed: Option<u64>,
+        results: &'a T,
+    ) -> Self {
+        Self { schema: SCHEMA, command, version: env!("CARGO_PKG_VERSION"), inputs, seed, results }
+    }
+}
+
+/// A folder of results.
+#[derive(Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// This folder, which is made if it is not there; what is in it stays, but for files of the same names.
+    ///
+    /// # Errors
+    /// [`OutputError`].
+    pub fn create(path: &Path) -> Result<Self, OutputError> {
+        let fail = |source| OutputError { path: path.to_owned(), source };
+        fs::create_dir_all(path).map_err(fail)?;
+        // What stood there of an earlier run is not whole any more.
+        match fs::remove_file(path.join("summary.json")) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(fail(error)),
+            _ => Ok(Self(path.to_owned())),
+        }
+    }
+
+    /// Writes a file.
+    ///
+    /// # Errors
+    /// [`OutputError`].
+    pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), OutputError> {
+        let path = self.0.join(name);
+        let write = || -> io::Result<()> {
+            let mut file = NamedTempFile::new_in(&self.0)?;
+            file.write_all(bytes)?;
+            file.persist(&path)?;
+            Ok(())
+        };
+        write().map_err(|source| OutputError { path: path.clone(), source })
+    }
+
+    /// Writes a table with this header, in which every column names its unit.
+    ///
+    /// # Errors
+    /// [`OutputError`].
+    pub fn table<R>(
+        &self,
+        name: &str,
+        header: &[&str],
+        rows: impl IntoIterator<Item = R>,
+    ) -> Result<(), OutputError>
+    where
+        R: IntoIterator,
+        R::Item: AsRef<[u8]>,
+    {
+        let path = self.0.join(name);
+        let fail = |source| OutputError { path: path.clone(), source };
+        let mut csv = csv::Writer::from_writer(Vec::new());
+        csv.write_record(header).map_err(|error| fail(error.into()))?;
+        for row in rows {
+            csv.write_record(row).map_err(|error| fail(error.into()))?;
+        }
+        let bytes = csv.into_inner().map_err(|error| fail(error.into_error()))?;
+        self.write(name, &bytes)
+    }
+
+    /// Writes `summary.json`, as the last file.
+    ///
+    /// # Errors
+    /// [`OutputError`].
+    pub fn finish<T: Serialize>(&self, summary: &Summary<'_, T>) -> Result<(), OutputError> {
+        let name = "summary.json";
+        let text = serde_json::to_string_pretty(summary);
+        let fail = |error: serde_json::Error| OutputError {
+            path: self.0.join(name),
+            source: error.into(),
+        };
+        self.write(name, format!("{}\n", text.map_err(fail)?).as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_is_there_when_all_else_is() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("a/b");
+        let folder = Folder::create(&path).expect("a folder");
+        folder
+            .table("rates.csv", &["relay", "rate_bytes_per_sec"], [["a,b", "1"]])
+            .expect("written");
+        let read = |name: &str| fs::read_to_string(path.join(name)).expect("read");
+        assert_eq!(read("rates.csv"), "relay,rate_bytes_per_sec\n\"a,b\",1\n");
+        folder.finish(&Summary::new("test", &[], Some(7), &[1, 2])).expect("written");
+        let summary: serde_json::Value = serde_json::from_str(&read("summary.json")).expect("JSON");
+        assert_eq!((&summary["schema"], &summary["seed"]), (&SCHEMA.into(), &7.into()));
+        assert_eq!(summary["results"], serde_json::json!([1, 2]));
+        Folder::create(&path).expect("the same folder");
+        assert!(!path.join("summary.json").exists() && path.join("rates.csv").exists());
+        let names = fs::read_dir(&path).expect("read").count();
+        assert_eq!(names, 1, "nothing half-written is left");
+        let error = Folder::create(&path.join("rates.csv")).expect_err("it is a file");
+        assert!(error.to_string().contains("rates.csv cannot be written"), "{error}");
+        // A row that is longer than its header is a mistake of ours.
+        folder.table("odd.csv", &["one"], [["1", "2"]]).expect_err("too long");
+        assert!(!path.join("odd.csv").exists());
+    }
+}

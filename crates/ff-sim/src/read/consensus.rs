@@ -1,0 +1,427 @@
+//! The fields of a consensus that matter here, scanned as bytes (dir-spec 3.4.1).
+//!
+//! Both flavours of any method since 2008. [`Consensus::read`] walks over the lines once, and puts relays into one
+//! vector and texts into one string, which are used again for the next document: nothing is allocated per relay.
+//! Signatures are not checked. Arguments behind those that are known are passed over, as the specification wants it,
+//! and so are keywords that nobody here needs.
+//!
+//! A document has to be whole: it has a footer (before method 9: a signature), and ends with a line's end or an
+//! object's last line. What is cut at the end of a line of its signatures' part is not noticed if no object is open
+//! there; all that is read has been read then.
+
+mod flags;
+pub(crate) mod scan;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use ff_bwauth::network::DocumentError;
+use ff_bwauth::period::Fingerprint;
+use ff_proto::units::BytesPerSec;
+
+pub use self::flags::FlagBits;
+use self::scan::{Line, Lines};
+use crate::network::{self, CapacitySource, Network};
+
+/// The greatest weight that is believed: 2^53.
+pub const MOST_BANDWIDTH: u64 = 1 << 53;
+/// From this method on there is a line `directory-footer`.
+const FIRST_METHOD_WITH_FOOTER: u32 = 9;
+
+/// What relays of a consensus are listed with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Flavour {
+    /// Digests of descriptors.
+    #[default]
+    Ns,
+    /// Digests of microdescriptors.
+    Microdesc,
+}
+
+/// What a relay's descriptor or microdescriptor can be found by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Digest {
+    /// Nothing: the relay has no line `m`.
+    #[default]
+    None,
+    /// The SHA-1 of its descriptor.
+    Descriptor([u8; 20]),
+    /// The SHA-256 of its microdescriptor.
+    Microdescriptor([u8; 32]),
+}
+
+/// Where a text lies among a consensus' texts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Text {
+    /// Where it begins.
+    start: u32,
+    /// Where it ends.
+    end: u32,
+}
+
+/// A relay of a consensus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Relay {
+    /// Its fingerprint.
+    pub fingerprint: Fingerprint,
+    /// What its descriptor or microdescriptor can be found by.
+    pub digest: Digest,
+    /// Its IPv4 address.
+    pub address: Ipv4Addr,
+    /// Its OR port there.
+    pub or_port: u16,
+    /// What authorities say of it.
+    pub flags: FlagBits,
+    /// Its nickname, see [`Consensus::text`].
+    pub nickname: Text,
+    /// Its version, without the word `Tor` in front; empty if none is listed.
+    pub version: Text,
+    /// Its weight: kilobytes a second, or what authorities make of it.
+    pub bandwidth: Option<u64>,
+    /// Whether too few authorities have measured it.
+    pub is_unmeasured: bool,
+    /// Where its other addresses begin among all.
+    others_start: u32,
+    /// How many these are.
+    others_len: u32,
+}
+
+/// What is read of a consensus.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Consensus {
+    /// What relays are listed with.
+    pub flavour: Flavour,
+    /// By which method it was made; 1 if it does not say.
+    pub method: u32,
+    /// When it became valid, in seconds since 1970.
+    pub valid_after_unix_secs: u64,
+    /// The relays, in the order of their fingerprints.
+    pub relays: Vec<Relay>,
+    /// The same time as it stands there.
+    valid_after: Text,
+    /// The footer's bandwidth-weights.
+    weights: Vec<(Text, i32)>,
+    /// All texts, one behind the other.
+    texts: String,
+    /// The other addresses of all relays, one relay's behind the other's.
+    others: Vec<IpAddr>,
+}
+
+/// How far a document has been read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Part {
+    /// Nothing has been seen of it.
+    #[default]
+    Nothing,
+    /// Before the relays.
+    Header,
+    /// Among the relays.
+    Relays,
+    /// Behind the line that says that the footer begins.
+    FooterLine,
+    /// Where weights or signatures are.
+    Footer,
+}
+
+/// What is wrong in a line, in words; its number comes to it later.
+type Wrong = String;
+
+impl Consensus {
+    /// Reads a document.
+    ///
+    /// # Errors
+    /// As for [`Self::read`].
+    pub fn parse(document: &[u8]) -> Result<Self, DocumentError> {
+        let mut consensus = Self::default();
+        consensus.read(document)?;
+        Ok(consensus)
+    }
+
+    /// Reads a document in place of what was read before; after an error there is nothing in it.
+    ///
+    /// # Errors
+    /// [`DocumentError`] for what is no consensus or of another flavour, is cut or has no footer, lists relays twice
+    /// or not in their order, dates from before 2007, or has a line that cannot be read.
+    pub fn read(&mut self, document: &[u8]) -> Result<(), DocumentError> {
+        self.clear();
+        let result = self.read_all(document);
+        if result.is_err() {
+            self.clear();
+        }
+        result
+    }
+
+    /// Forgets what was read, but not the space for it.
+    fn clear(&mut self) {
+        let Self { mut relays, mut weights, mut texts, mut others, .. } = std::mem::take(self);
+        relays.clear();
+        weights.clear();
+        texts.clear();
+        others.clear();
+        *self = Self { relays, weights, texts, others, ..Self::default() };
+    }
+
+    /// Reads all lines.
+    fn read_all(&mut self, document: &[u8]) -> Result<(), DocumentError> {
+        if u32::try_from(document.len()).is_err() {
+            return Err(scan::error(1, "the document has more than 4 GiB"));
+        }
+        let mut lines = Lines::of(document);
+        let mut part = Part::Nothing;
+        for line in lines.by_ref() {
+            part = self.read_line(part, line).map_err(|wrong| scan::error(line.number, wrong))?;
+        }
+        let last = lines.number().max(1);
+        match part {
+            Part::Nothing => Err(scan::error(1, "this is no consensus")),
+            _ if self.valid_after == Text::default() => {
+                Err(scan::error(1, "this is no consensus: it does not say since when it is valid"))
+            }
+            Part::Header | Part::Relays | Part::FooterLine => {
+                Err(scan::error(last, "the consensus ends too early: it has no footer"))
+            }
+            Part::Footer if !lines.is_whole() => {
+                Err(scan::error(last, "the consensus ends too early: its last line is cut"))
+            }
+            Part::Footer => Ok(()),
+        }
+    }
+
+    /// Reads a line, and says in which part of the document the next one stands.
+    fn read_line(&mut self, part: Part, line: Line<'_>) -> Result<Part, Wrong> {
+        match (part, line.keyword) {
+            (_, b"network-status-version") => self.read_flavour(part, line.rest),
+            (Part::Nothing, keyword) => match keyword {
+                [] | [b'@', ..] => Ok(part),
+                _ => Err("this is no consensus".to_owned()),
+            },
+            (Part::Header | Part::Relays, b"r") => self.read_relay(line.rest),
+            (Part::Header, keyword) if !is_footer(keyword) => self.read_header(keyword, line.rest),
+            (Part::Relays, keyword) if !is_footer(keyword) => {
+                self.read_of_relay(keyword, line.rest)
+            }
+            (Part::FooterLine | Part::Footer, b"r") => {
+                Err("there is a relay behind the footer".to_owned())
+            }
+            (Part::FooterLine | Part::Footer, b"bandwidth-weights") => self.read_weights(line.rest),
+            (Part::FooterLine, b"directory-signature") => Ok(Part::Footer),
+            (Part::FooterLine | Part::Footer, _) => Ok(part),
+            (_, b"directory-signature") if self.method >= FIRST_METHOD_WITH_FOOTER => {
+                Err("there is no footer before the signatures".to_owned())
+            }
+            (_, b"directory-signature") => Ok(Part::Footer),
+            _ => Ok(Part::FooterLine),
+        }
+    }
+
+    /// `network-status-version 3`, and the flavour unless it is the first.
+    fn read_flavour(&mut self, part: Part, rest: &[u8]) -> Result<Part, Wrong> {
+        if part != Part::Nothing {
+            return Err("another document begins here".to_owned());
+        }
+        let mut words = scan::words(rest);
+        if words.next() != Some(b"3") {
+            return Err("this is no consensus of version 3".to_owned());
+        }
+        self.flavour = match words.next() {
+            None | Some(b"ns") => Flavour::Ns,
+            Some(b"microdesc") => Flavour::Microdesc,
+            Some(_) => return Err("the consensus is of another flavour".to_owned()),
+        };
+        self.method = 1;
+        Ok(Part::Header)
+    }
+
+    /// A line before all relays.
+    fn read_header(&mut self, keyword: &[u8], rest: &[u8]) -> Result<Part, Wrong> {
+        match keyword {
+            b"vote-status" if rest != b"consensus" => return Err("this is no consensus".to_owned()),
+            b"consensus-method" => {
+                let method = scan::words(rest).next().and_then(scan::number);
+                let method = method.and_then(|method| method.try_into().ok());
+                self.method = method.ok_or("the consensus method cannot be read")?;
+            }
+            b"valid-after" => {
+                let secs = scan::time(rest).map_err(|wrong| format!("valid-after {wrong}"))?;
+                self.valid_after_unix_secs = secs;
+                self.valid_after = self.keep(rest).ok_or("valid-after is no time")?;
+            }
+            _ => {}
+        }
+        Ok(Part::Header)
+    }
+
+    /// `r`: a relay begins.
+    fn read_relay(&mut self, rest: &[u8]) -> Result<Part, Wrong> {
+        let relay = self.relay(rest).ok_or("the relay cannot be read")?;
+        if let Some(before) = self.relays.last().map(|relay| relay.fingerprint) {
+            if before == relay.fingerprint {
+                return Err("the relay is there twice".to_owned());
+            }
+            if before > relay.fingerprint {
+                return Err("relays are not in their order".to_owned());
+            }
+        }
+        self.relays.push(relay);
+        Ok(Part::Relays)
+    }
+
+    /// What stands behind `r`; the microdesc flavour has no digest there.
+    fn relay(&mut self, rest: &[u8]) -> Option<Relay> {
+        let mut words = scan::words(rest);
+        let nickname = words.next().filter(|word| scan::is_nickname(word))?;
+        let fingerprint = scan::base64(words.next()?)?;
+        let digest = match self.flavour {
+            Flavour::Ns => Digest::Descriptor(scan::base64(words.next()?)?),
+            Flavour::Microdesc => Digest::None,
+        };
+        let (_date, _time, address) = (words.next()?, words.next()?, words.next()?);
+        let (or_port, _dir_port) = (scan::port(words.next()?)?, scan::port(words.next()?)?);
+        Some(Relay {
+            fingerprint,
+            digest,
+            address: scan::text(address)?.parse().ok()?,
+            or_port,
+            flags: FlagBits::default(),
+            nickname: self.keep(nickname)?,
+            version: Text::default(),
+            bandwidth: None,
+            is_unmeasured: false,
+            others_start: self.others.len().try_into().ok()?,
+            others_len: 0,
+        })
+    }
+
+    /// Another line about the last relay.
+    fn read_of_relay(&mut self, keyword: &[u8], rest: &[u8]) -> Result<Part, Wrong> {
+        match keyword {
+            b"s" => self.last()?.flags = FlagBits::of(scan::words(rest)),
+            b"w" => self.read_bandwidth(rest)?,
+            b"v" => {
+                let version = rest.strip_prefix(b"Tor ").unwrap_or(rest);
+                let version = self.keep(version).ok_or("the version is no text")?;
+                self.last()?.version = version;
+            }
+            b"m" => {
+                let digest = scan::words(rest).next().and_then(scan::base64);
+                let digest = digest.ok_or("the microdescriptor's digest cannot be read")?;
+                self.last()?.digest = Digest::Microdescriptor(digest);
+            }
+            b"a" => {
+                let address = scan::words(rest).next().and_then(scan::text);
+                let address: Option<SocketAddr> = address.and_then(|text| text.parse().ok());
+                self.others.push(address.ok_or("the address cannot be read")?.ip());
+                self.last()?.others_len += 1;
+            }
+            _ => {}
+        }
+        Ok(Part::Relays)
+    }
+
+    /// The relay whose lines are being read.
+    fn last(&mut self) -> Result<&mut Relay, Wrong> {
+        self.relays.last_mut().ok_or_else(|| "there is no relay before it".to_owned())
+    }
+
+    /// `w`: `Bandwidth=N` and `Unmeasured=1`.
+    fn read_bandwidth(&mut self, rest: &[u8]) -> Result<(), Wrong> {
+        for (key, value) in scan::words(rest).filter_map(scan::key_value) {
+            match key {
+                b"Bandwidth" => {
+                    let bandwidth = scan::number(value).ok_or("the weight cannot be read")?;
+                    if bandwidth > MOST_BANDWIDTH {
+                        return Err("the weight is above 2^53".to_owned());
+                    }
+                    self.last()?.bandwidth = Some(bandwidth);
+                }
+                b"Unmeasured" => self.last()?.is_unmeasured = value == b"1",
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The footer's weights.
+    fn read_weights(&mut self, rest: &[u8]) -> Result<Part, Wrong> {
+        if !self.weights.is_empty() {
+            return Err("bandwidth-weights are there twice".to_owned());
+        }
+        for word in scan::words(rest) {
+            let pair = scan::key_value(word)
+                .and_then(|(key, value)| Some((self.keep(key)?, scan::text(value)?.parse().ok()?)));
+            self.weights.push(pair.ok_or("the bandwidth-weights cannot be read")?);
+        }
+        Ok(Part::Footer)
+    }
+
+    /// Keeps a text, if it is one.
+    fn keep(&mut self, bytes: &[u8]) -> Option<Text> {
+        let start = self.texts.len().try_into().ok()?;
+        self.texts.push_str(scan::text(bytes)?);
+        Some(Text { start, end: self.texts.len().try_into().ok()? })
+    }
+}
+
+impl Consensus {
+    /// A text of it: a relay's nickname or version.
+    #[must_use]
+    pub fn text(&self, text: Text) -> &str {
+        let place = |index: u32| usize::try_from(index).unwrap_or(usize::MAX);
+        self.texts.get(place(text.start)..place(text.end)).unwrap_or_default()
+    }
+
+    /// When it became valid, as it stands there: `2019-07-14 00:00:00`, in UTC.
+    #[must_use]
+    pub fn valid_after(&self) -> &str {
+        self.text(self.valid_after)
+    }
+
+    /// The bandwidth-weights of its footer, as they stand there; none if it has no such line.
+    pub fn bandwidth_weights(&self) -> impl ExactSizeIterator<Item = (&str, i32)> {
+        self.weights.iter().map(|(key, value)| (self.text(*key), *value))
+    }
+
+    /// A relay's addresses, the IPv4 address of its line `r` first.
+    pub fn addresses(&self, relay: &Relay) -> impl Iterator<Item = IpAddr> {
+        let place = |index: u32| usize::try_from(index).unwrap_or(usize::MAX);
+        let (start, len) = (place(relay.others_start), place(relay.others_len));
+        let others = self.others.get(start..start.saturating_add(len)).unwrap_or_default();
+        std::iter::once(IpAddr::V4(relay.address)).chain(others.iter().copied())
+    }
+
+    /// The network that it describes, as [`Network::from`] has it from `ff_bwauth`'s reader: weights stand in for
+    /// capacities where relays have been measured.
+    #[must_use]
+    pub fn to_network(&self) -> Network {
+        Network {
+            name: self.valid_after().to_owned(),
+            unix_secs: Some(self.valid_after_unix_secs),
+            capacities: CapacitySource::Weights,
+            relays: self.relays.iter().map(|relay| self.network_relay(relay)).collect(),
+        }
+    }
+
+    /// A relay of the network.
+    #[expect(clippy::cast_precision_loss, reason = "weights do not lie above 2^53")]
+    fn network_relay(&self, relay: &Relay) -> network::Relay {
+        let measured = relay.bandwidth.filter(|_| !relay.is_unmeasured);
+        network::Relay {
+            fingerprint: relay.fingerprint,
+            nickname: self.text(relay.nickname).to_owned(),
+            addresses: self.addresses(relay).collect(),
+            flags: relay.flags.into(),
+            capacity: measured.map(|kilobytes| BytesPerSec::new(kilobytes.saturating_mul(1000))),
+            weight: relay.bandwidth.map_or(0.0, |bandwidth| bandwidth as f64),
+            is_unmeasured: relay.is_unmeasured,
+            running: 1.0,
+            ..network::Relay::default()
+        }
+    }
+}
+
+/// Whether a line with this keyword belongs to what stands behind all relays.
+const fn is_footer(keyword: &[u8]) -> bool {
+    matches!(keyword, b"directory-footer" | b"directory-signature")
+}
+
+#[cfg(test)]
+mod tests;

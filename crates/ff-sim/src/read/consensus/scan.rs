@@ -1,0 +1,293 @@
+//! Directory documents as bytes: their lines, words, numbers and times (dir-spec 1.2).
+//!
+//! Nothing here allocates, and nothing asks that a document is UTF-8 as a whole: only what is taken out of it is
+//! looked at. Objects between `-----BEGIN` and `-----END` are passed over, whatever stands in them.
+
+use std::io::BufRead;
+
+use base64ct::{Base64Unpadded, Encoding};
+use ff_bwauth::network::DocumentError;
+
+/// 2007-01-01 00:00:00 in UTC, in seconds since 1970: no document here is older.
+const YEAR_2007: u64 = 1_167_609_600;
+/// Seconds of a day.
+const DAY: u64 = 86_400;
+
+/// An error in a line.
+pub(crate) fn error(line: usize, reason: impl Into<String>) -> DocumentError {
+    DocumentError { line, reason: reason.into() }
+}
+
+/// A line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Line<'a> {
+    /// Its number, from 1.
+    pub(crate) number: usize,
+    /// Where it begins in the document.
+    pub(crate) start: usize,
+    /// Where the next begins.
+    pub(crate) end: usize,
+    /// Its first word.
+    pub(crate) keyword: &'a [u8],
+    /// What stands behind it.
+    pub(crate) rest: &'a [u8],
+}
+
+/// A document's lines, without objects.
+#[derive(Clone, Debug)]
+pub(crate) struct Lines<'a> {
+    /// What has not been read yet.
+    left: &'a [u8],
+    /// How much has been.
+    at: usize,
+    /// How many lines that were.
+    number: usize,
+    /// Whether what was read last is whole: a line with its end, or an object with its last line.
+    is_whole: bool,
+}
+
+impl<'a> Lines<'a> {
+    /// Those of a document.
+    pub(crate) const fn of(document: &'a [u8]) -> Self {
+        Self { left: document, at: 0, number: 0, is_whole: true }
+    }
+
+    /// How many lines have been read.
+    pub(crate) const fn number(&self) -> usize {
+        self.number
+    }
+
+    /// Whether what was read last is whole.
+    pub(crate) const fn is_whole(&self) -> bool {
+        self.is_whole
+    }
+
+    /// The next line, without what ends it.
+    fn line(&mut self) -> Option<&'a [u8]> {
+        if self.left.is_empty() {
+            return None;
+        }
+        let mut behind = self.left;
+        // A slice's own search for a byte is the system's memchr, and reading from a slice cannot fail.
+        let len = behind.skip_until(b'\n').unwrap_or(self.left.len());
+        let (line, left) = self.left.split_at_checked(len)?;
+        self.left = left;
+        self.at += len;
+        self.number += 1;
+        let ended = line.strip_suffix(b"\n");
+        self.is_whole = ended.is_some();
+        let line = ended.unwrap_or(line);
+        Some(line.strip_suffix(b"\r").unwrap_or(line))
+    }
+
+    /// Passes over the rest of an object.
+    fn pass_object(&mut self) {
+        while let Some(line) = self.line() {
+            if let Some(label) = line.strip_prefix(b"-----END ") {
+                self.is_whole |= label.ends_with(b"-----");
+                return;
+            }
+        }
+        self.is_whole = false;
+    }
+}
+
+impl<'a> Iterator for Lines<'a> {
+    type Item = Line<'a>;
+
+    fn next(&mut self) -> Option<Line<'a>> {
+        loop {
+            let start = self.at;
+            let line = self.line()?;
+            if line.starts_with(b"-----BEGIN ") {
+                self.pass_object();
+                continue;
+            }
+            // Keywords may be marked as optional.
+            let line = line.strip_prefix(b"opt ").unwrap_or(line);
+            let space = line.iter().position(|byte| is_space(*byte)).unwrap_or(line.len());
+            let (keyword, rest) = line.split_at(space);
+            let rest = rest.get(1..).unwrap_or_default();
+            return Some(Line { number: self.number, start, end: self.at, keyword, rest });
+        }
+    }
+}
+
+/// Whether a byte separates words.
+const fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t')
+}
+
+/// The words of a line's rest.
+pub(crate) fn words(rest: &[u8]) -> impl Iterator<Item = &[u8]> {
+    rest.split(|byte| is_space(*byte)).filter(|word| !word.is_empty())
+}
+
+/// A word in two, at its first `=`.
+pub(crate) fn key_value(word: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = word.iter().position(|byte| *byte == b'=')?;
+    Some((word.get(..at)?, word.get(at + 1..)?))
+}
+
+/// Bytes as text, if they are.
+pub(crate) fn text(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(bytes).ok()
+}
+
+/// A number of decimal digits alone.
+pub(crate) fn number(digits: &[u8]) -> Option<u64> {
+    let add = |sum: u64, byte: &u8| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        sum.checked_mul(10)?.checked_add(digit)
+    };
+    if digits.is_empty() { None } else { digits.iter().try_fold(0, add) }
+}
+
+/// A port.
+pub(crate) fn port(digits: &[u8]) -> Option<u16> {
+    number(digits)?.try_into().ok()
+}
+
+/// Twenty or 32 bytes in base64 without its padding.
+pub(crate) fn base64<const N: usize>(word: &[u8]) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    let len = Base64Unpadded::decode(word, &mut bytes).ok()?.len();
+    (len == N).then_some(bytes)
+}
+
+/// Whether something can be a relay's nickname (dir-spec 2.1.3).
+pub(crate) fn is_nickname(word: &[u8]) -> bool {
+    (1..=19).contains(&word.len()) && word.iter().all(u8::is_ascii_alphanumeric)
+}
+
+/// A time, `2019-07-14 00:00:00` in UTC and nothing else, in seconds since 1970, or why it is none.
+pub(crate) fn time(bytes: &[u8]) -> Result<u64, &'static str> {
+    let secs = unix_secs(bytes).ok_or("is no time")?;
+    if secs < YEAR_2007 { Err("lies before 2007") } else { Ok(secs) }
+}
+
+/// The seconds since 1970 of a time since then.
+fn unix_secs(bytes: &[u8]) -> Option<u64> {
+    let (&date, clock) = bytes.split_first_chunk::<10>()?;
+    let &clock: &[u8; 9] = clock.try_into().ok()?;
+    let ([y0, y1, y2, y3, b'-', m0, m1, b'-', d0, d1], [b' ', h0, h1, b':', n0, n1, b':', s0, s1]) =
+        (date, clock)
+    else {
+        return None;
+    };
+    let (year, month, day) = (number(&[y0, y1, y2, y3])?, number(&[m0, m1])?, number(&[d0, d1])?);
+    let (hour, minute, second) = (number(&[h0, h1])?, number(&[n0, n1])?, number(&[s0, s1])?);
+    let is_clock = hour < 24 && minute < 60 && second < 60;
+    Some((is_clock.then(|| days(year, month, day))?)? * DAY + hour * 3600 + minute * 60 + second)
+}
+
+/// Days from 1970-01-01 to a date of the Gregorian calendar.
+fn days(year: u64, month: u64, day: u64) -> Option<u64> {
+    /// Days of a common year before each month.
+    const BEFORE: [u64; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
+    let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let index = usize::try_from(month.checked_sub(1)?).ok()?;
+    let before = *BEFORE.get(index)?;
+    let len = BEFORE.get(index + 1).unwrap_or(&365) - before + u64::from(is_leap && month == 2);
+    if year < 1970 || day == 0 || day > len {
+        return None;
+    }
+    let last = year - 1;
+    let leap_days = last / 4 - last / 100 + last / 400 - (1969 / 4 - 1969 / 100 + 1969 / 400);
+    let passed = before + u64::from(is_leap && month > 2) + day - 1;
+    Some((year - 1970) * 365 + leap_days + passed)
+}
+
+#[cfg(test)]
+mod tests {
+    use time::{Date, Duration, Month};
+
+    use super::*;
+
+    #[test]
+    fn every_day_of_500_years_is_as_another_calendar_has_it() {
+        let mut date = Date::from_calendar_date(1970, Month::January, 1).expect("a date");
+        for day in 0..183_000 {
+            let (year, month) = (date.year().unsigned_abs(), u8::from(date.month()));
+            let text = format!("{year:04}-{month:02}-{:02} 23:59:59", date.day());
+            assert_eq!(unix_secs(text.as_bytes()), Some(day * DAY + DAY - 1), "{text}");
+            date += Duration::DAY;
+        }
+    }
+
+    #[test]
+    fn what_is_no_time_has_a_reason() {
+        assert_eq!(time(b"2019-07-14 00:00:00"), Ok(1_563_062_400));
+        assert_eq!(time(b"2007-01-01 00:00:00"), Ok(YEAR_2007));
+        for (text, reason) in [
+            ("2006-12-31 23:59:59", "lies before 2007"),
+            ("1970-01-01 00:00:00", "lies before 2007"),
+            ("1969-12-31 23:59:59", "is no time"),
+            ("2019-02-29 00:00:00", "is no time"),
+            ("2100-02-29 00:00:00", "is no time"),
+            ("2019-13-01 00:00:00", "is no time"),
+            ("2019-00-01 00:00:00", "is no time"),
+            ("2019-04-31 00:00:00", "is no time"),
+            ("2019-04-00 00:00:00", "is no time"),
+            ("2019-07-14 24:00:00", "is no time"),
+            ("2019-07-14 00:60:00", "is no time"),
+            ("2019-07-14 00:00:60", "is no time"),
+            ("2019-07-14T00:00:00", "is no time"),
+            ("2019-07-14 00:00:00 ", "is no time"),
+            ("2019-07-14 00:00", "is no time"),
+            ("+019-07-14 00:00:00", "is no time"),
+            ("", "is no time"),
+        ] {
+            assert_eq!(time(text.as_bytes()), Err(reason), "{text:?}");
+        }
+        assert!(time(b"9999-12-31 23:59:59").is_ok());
+    }
+
+    #[test]
+    fn objects_are_passed_over_and_cuts_are_seen() {
+        let text =
+            b"opt a  b\tc\r\n-----BEGIN X-----\nr none\n-----END X-----\n\xff\xfe \x00\nlast";
+        let mut lines = Lines::of(text);
+        let found: Vec<_> =
+            lines.by_ref().map(|line| (line.number, line.keyword, line.rest)).collect();
+        let wanted: [(usize, &[u8], &[u8]); 3] =
+            [(1, b"a", b" b\tc"), (5, b"\xff\xfe", b"\0"), (6, b"last", b"")];
+        assert_eq!(found, wanted);
+        assert!(!lines.is_whole());
+        assert_eq!(words(b" b\t\tc ").collect::<Vec<_>>(), [b"b", b"c"]);
+        for (text, is_whole) in [
+            (&b"a\n-----BEGIN X-----\nr\n"[..], false),
+            (b"a\n-----BEGIN X-----\nr\n-----END X-----", true),
+            (b"a\n-----BEGIN X-----\nr\n-----END X----", false),
+            (b"a\n-----BEGIN X-----", false),
+            (b"a\n", true),
+            (b"", true),
+        ] {
+            let mut lines = Lines::of(text);
+            assert_eq!(
+                (lines.by_ref().count() <= 1, lines.is_whole()),
+                (true, is_whole),
+                "{text:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn numbers_are_digits_and_fit() {
+        assert_eq!(number(b"18446744073709551615"), Some(u64::MAX));
+        for odd in [&b""[..], b"18446744073709551616", b"+1", b"-1", b" 1", b"1.0", b"\xd9\xa1"] {
+            assert_eq!(number(odd), None, "{odd:?}");
+        }
+        assert_eq!((port(b"65535"), port(b"65536")), (Some(65_535), None));
+        assert_eq!(base64::<20>(b"AAoQ1DAR6kkoo19hBAX5K0QztNw").map(|bytes| bytes[1]), Some(0x0a));
+        assert_eq!(base64::<32>(b"AAoQ1DAR6kkoo19hBAX5K0QztNw"), None);
+        assert_eq!(base64::<20>(b"AAoQ1DAR6kkoo19hBAX5K0QztNw="), None);
+        assert_eq!(key_value(b"a=b=c"), Some((&b"a"[..], &b"b=c"[..])));
+        assert!(
+            is_nickname(b"seele")
+                && !is_nickname(b"")
+                && !is_nickname(b"\xffx")
+                && !is_nickname(&[b'a'; 20])
+        );
+    }
+}

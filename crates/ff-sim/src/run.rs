@@ -1,0 +1,108 @@
+//! Carries commands out.
+
+mod analyse;
+mod attack;
+mod flow;
+mod ledger;
+mod schedule;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use crate::cli::{Cli, Command, OutArgs};
+use crate::input::Inputs;
+use crate::output::{Folder, Summary};
+use crate::skipped::Skips;
+
+/// The exit status when too much of the input was left out.
+const TOO_MUCH_SKIPPED: u8 = 5;
+
+/// Carries a command out.
+///
+/// # Errors
+/// When something cannot be read or written, or cannot be.
+pub fn run(cli: &Cli) -> Result<ExitCode> {
+    match &cli.command {
+        Command::Schedule(args) => schedule::schedule(args),
+        Command::WhatIf(args) => schedule::what_if(args),
+        Command::Analyse(args) => analyse::analyse(args),
+        Command::Attack(args) => attack::attack(args),
+        Command::Flow(args) => flow::flow(args),
+        Command::Ledger(args) => ledger::ledger(args),
+    }
+}
+
+/// What every command has read, and what of it was left out.
+#[derive(Debug, Default)]
+struct Reading {
+    /// The files.
+    inputs: Inputs,
+    /// What was left out.
+    skips: Skips,
+}
+
+impl Reading {
+    /// Tells of what was left out; the status that says how much that was.
+    fn status(&self, strict: bool) -> ExitCode {
+        let (skipped, all) = (self.skips.all.len(), &self.skips.all);
+        if let Some(first) = all.first() {
+            let line = first.line.map(|line| format!(", line {line}")).unwrap_or_default();
+            eprintln!(
+                "ff-sim: left out {skipped} of the input, at first {}{line}: {}",
+                first.file, first.reason
+            );
+        }
+        match (skipped, strict) {
+            (0, _) => ExitCode::SUCCESS,
+            (_, true) => ExitCode::FAILURE,
+            _ if self.skips.is_too_much() => ExitCode::from(TOO_MUCH_SKIPPED),
+            _ => ExitCode::SUCCESS,
+        }
+    }
+}
+
+/// A table: its name, its header and its rows.
+type Table = (&'static str, &'static [&'static str], Vec<Vec<String>>);
+
+/// Prints results, and writes their folder if one is wanted.
+fn tell<T: Serialize>(
+    command: &'static str,
+    out: &OutArgs,
+    reading: &Reading,
+    seed: Option<u64>,
+    results: &T,
+    text: &str,
+    tables: &[Table],
+) -> Result<()> {
+    if let Some(dir) = &out.out {
+        let folder = Folder::create(dir)?;
+        for (name, header, rows) in tables {
+            folder.table(name, header, rows)?;
+        }
+        let mut errors = Vec::new();
+        reading.skips.write_csv(&mut errors).context("Failed to make errors.csv")?;
+        folder.write("errors.csv", &errors)?;
+        folder.finish(&Summary::new(command, reading.inputs.all(), seed, results))?;
+    }
+    let printed = if out.json {
+        format!("{}\n", serde_json::to_string(results).context("Failed to make the JSON")?)
+    } else {
+        text.to_owned()
+    };
+    // Whoever reads may have enough already, as `head` has.
+    match io::stdout().lock().write_all(printed.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context("Failed to print the results")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Rows of a name and a value, for people.
+fn rows(rows: &[(&str, String)]) -> String {
+    let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    rows.iter().map(|(name, value)| format!("{name:>width$}  {value}\n")).collect()
+}

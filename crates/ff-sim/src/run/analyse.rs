@@ -1,0 +1,320 @@
+//! The command `analyse`.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use super::{Reading, Table, rows, tell};
+use crate::analysis::engine::{Engine, Settings};
+use crate::analysis::groups::Distribution;
+use crate::analysis::joined::Joined;
+use crate::analysis::moment::{Capacity, Scale, weight_error};
+use crate::analysis::outcome::{Mean, Outcome, RelayWindow};
+use crate::analysis::ranks::under_weighted;
+use crate::cli::AnalyseArgs;
+use crate::read::series::{Kind, Series};
+use crate::{source, stats};
+
+/// Carries `analyse` out.
+///
+/// # Errors
+/// When a file cannot be read, or has nothing in it.
+pub(super) fn analyse(args: &AnalyseArgs) -> Result<ExitCode> {
+    let mut reading = Reading::default();
+    match (&args.advertised, &args.network) {
+        (Some(path), _) => series(path, args, &mut reading)?,
+        (None, Some(path)) => moment(path, args, &mut reading)?,
+        (None, None) => anyhow::bail!("there is nothing to analyse"),
+    }
+    Ok(reading.status(args.strict))
+}
+
+/// Analyses tables of many times.
+fn series(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> {
+    let advertised = table(path, Kind::BytesPerSec, reading)?;
+    let weights = args.weights.as_deref();
+    let weights = weights.map(|path| table(path, Kind::Probability, reading)).transpose()?;
+    let mut joined = Joined::new(&advertised, weights.as_ref());
+    let windows = args.windows.0.clone();
+    let (step_secs, least_share) = (args.gap * 3600, args.least_share);
+    let mut engine = Engine::new(Settings { windows, step_secs, from: None, least_share });
+    let mut now = Vec::new();
+    while let Some(time) = joined.next_into(&mut now) {
+        engine.push(time, &now).context("Failed to take a time of the tables")?;
+    }
+    let relays: Vec<String> = joined.relays().iter().map(hex::encode_upper).collect();
+    let outcome = engine.finish();
+    let found = Errors::of(&outcome, args.least_share);
+    let tables = [network_table(&outcome), relay_table(&outcome, &relays)];
+    tell("analyse", &args.out, reading, None, &found, &text(&found), &tables)
+}
+
+/// Reads a table.
+fn table(path: &Path, kind: Kind, reading: &mut Reading) -> Result<Series> {
+    let bytes = reading.inputs.read(path)?;
+    let name = path.display().to_string();
+    let (series, skips) = Series::read(&name, kind, &*bytes)
+        .with_context(|| format!("{name} cannot be read as a table"))?;
+    let first = skips.all.first().map(|one| format!(": {}", one.reason)).unwrap_or_default();
+    anyhow::ensure!(!series.times.is_empty(), "{name} has no times{first}");
+    reading.skips.extend(skips);
+    Ok(series)
+}
+
+/// What errors come to.
+#[derive(Serialize)]
+struct Errors {
+    /// Times.
+    times: usize,
+    /// Relays that were ever listed.
+    relays: usize,
+    /// Places where the data have a gap.
+    gaps: usize,
+    /// By window.
+    windows: Vec<Window>,
+}
+
+/// What errors come to, as one window sees them. Errors are parts of one: 0.1 is 10 %.
+#[derive(Serialize)]
+struct Window {
+    /// Its length in seconds.
+    seconds: u64,
+    /// At how many times the data covered all of it.
+    whole_times: usize,
+    /// Relays' mean capacity errors (Eq. 2, Fig. 1).
+    relay_capacity_error: Option<Summary>,
+    /// The network's (Eq. 3, Fig. 2).
+    network_capacity_error: Option<Summary>,
+    /// Relays' mean weight errors (Eq. 5, Fig. 3): weight over capacity, as shares.
+    relay_weight_error: Option<Summary>,
+    /// Which part of relays has too small a weight.
+    under_weighted: Option<f64>,
+    /// The network's (Eq. 6, Fig. 4).
+    network_weight_error: Option<Summary>,
+    /// Relays' mean relative deviation of what they advertised (Eq. 7, Fig. 10a).
+    advertised_deviation: Option<Summary>,
+    /// And of their weights (Fig. 10b).
+    weight_deviation: Option<Summary>,
+}
+
+/// Some values.
+#[derive(Serialize)]
+struct Summary {
+    /// How many.
+    count: usize,
+    /// Which part of them is not zero.
+    non_zero: f64,
+    /// Their mean.
+    mean: f64,
+    /// Their quartiles.
+    p25: f64,
+    /// See there.
+    median: f64,
+    /// See there.
+    p75: f64,
+    /// The greatest.
+    max: f64,
+}
+
+impl Summary {
+    /// Of sorted values; nothing of none.
+    #[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
+    fn of(sorted: &[f64]) -> Option<Self> {
+        let Distribution { count, mean, percentiles } = Distribution::of(sorted)?;
+        let [_, _, p25, median, p75, _, max] = percentiles;
+        let non_zero = sorted.iter().filter(|value| **value != 0.0).count();
+        let non_zero = non_zero as f64 / count as f64;
+        Some(Self { count, non_zero, mean, p25, median, p75, max })
+    }
+}
+
+impl Errors {
+    /// Of an analysis.
+    fn of(outcome: &Outcome, least_share: f64) -> Self {
+        let window = |(index, window): (usize, &crate::analysis::window::Window)| {
+            let relays = |of: fn(&RelayWindow) -> Mean| outcome.means(index, of);
+            let weight_errors = relays(|one| one.weight_error);
+            let network = |of: fn(&crate::analysis::outcome::NetworkWindow) -> Option<f64>| {
+                Summary::of(&outcome.network(index, least_share, of))
+            };
+            Window {
+                seconds: window.secs(),
+                whole_times: outcome.whole_steps(index),
+                relay_capacity_error: Summary::of(&relays(|one| one.capacity_error)),
+                network_capacity_error: network(|one| one.capacity_error),
+                under_weighted: under_weighted(&weight_errors),
+                relay_weight_error: Summary::of(&weight_errors),
+                network_weight_error: network(|one| one.weight_error),
+                advertised_deviation: Summary::of(&relays(|one| one.advertised_deviation)),
+                weight_deviation: Summary::of(&relays(|one| one.weight_deviation)),
+            }
+        };
+        Self {
+            times: outcome.steps.len(),
+            relays: outcome.relays.iter().filter(|relay| relay.listed > 0).count(),
+            gaps: outcome.steps.iter().filter(|step| step.is_after_gap).count(),
+            windows: outcome.windows.iter().enumerate().map(window).collect(),
+        }
+    }
+}
+
+/// Errors for people, in percent.
+fn text(found: &Errors) -> String {
+    let mut text = rows(&[
+        ("times", format!("{} ({} gaps)", found.times, found.gaps)),
+        ("relays", found.relays.to_string()),
+    ]);
+    text.push_str("errors in %           window    median     p75      max  not 0\n");
+    for window in &found.windows {
+        let lines = [
+            ("relay capacity", &window.relay_capacity_error),
+            ("network capacity", &window.network_capacity_error),
+            ("relay weight", &window.relay_weight_error),
+            ("network weight", &window.network_weight_error),
+            ("advertised deviation", &window.advertised_deviation),
+            ("weight deviation", &window.weight_deviation),
+        ];
+        let hours = window.seconds / 3600;
+        for (name, summary) in lines {
+            let Some(one) = summary else { continue };
+            let [median, p75, max, non_zero] =
+                [one.median, one.p75, one.max, one.non_zero].map(|part| part * 100.0);
+            text.push_str(&format!(
+                "{name:<20} {hours:>6} h  {median:>7.2}  {p75:>7.2}  {max:>7.1}  {non_zero:>5.1}\n"
+            ));
+        }
+        if window.whole_times == 0 {
+            text.push_str(&format!("  the data are shorter than {hours} h: no window is whole\n"));
+        }
+    }
+    text
+}
+
+/// The network at each time, as a table: a row for each time and window.
+fn network_table(outcome: &Outcome) -> Table {
+    let header = &[
+        "unix_secs",
+        "window_secs",
+        "covered_part",
+        "is_whole",
+        "is_after_gap",
+        "relays",
+        "advertised_bytes_per_sec",
+        "capacity_bytes_per_sec",
+        "capacity_error",
+        "weight_error",
+        "weight_left_out",
+    ];
+    let mut table = Vec::new();
+    for step in &outcome.steps {
+        for (window, found) in outcome.windows.iter().zip(&step.windows) {
+            table.push(vec![
+                step.time.to_string(),
+                window.secs().to_string(),
+                found.share.to_string(),
+                u8::from(found.is_whole).to_string(),
+                u8::from(step.is_after_gap).to_string(),
+                step.relays.to_string(),
+                step.advertised.to_string(),
+                found.capacity.to_string(),
+                optional(found.capacity_error),
+                optional(found.weight_error),
+                found.weight_left_out.to_string(),
+            ]);
+        }
+    }
+    ("network.csv", header, table)
+}
+
+/// The relays' means, as a table: a row for each relay and window.
+fn relay_table(outcome: &Outcome, names: &[String]) -> Table {
+    let header = &[
+        "fingerprint",
+        "window_secs",
+        "listed_times",
+        "most_advertised_bytes_per_sec",
+        "capacity_error",
+        "weight_error",
+        "advertised_deviation",
+        "weight_deviation",
+    ];
+    let mut table = Vec::new();
+    for (name, relay) in names.iter().zip(&outcome.relays) {
+        for (window, found) in outcome.windows.iter().zip(&relay.windows) {
+            let mut row = vec![name.clone(), window.secs().to_string(), relay.listed.to_string()];
+            row.push(relay.most_advertised.to_string());
+            let means = [
+                found.capacity_error,
+                found.weight_error,
+                found.advertised_deviation,
+                found.weight_deviation,
+            ];
+            row.extend(means.map(|mean| optional(mean.get())));
+            table.push(row);
+        }
+    }
+    ("relays.csv", header, table)
+}
+
+/// A number, or nothing.
+fn optional(value: Option<f64>) -> String {
+    value.map(|value| value.to_string()).unwrap_or_default()
+}
+
+/// Errors of the weights of one moment.
+#[derive(Serialize)]
+struct OfMoment {
+    /// Relays in all.
+    relays: usize,
+    /// Eq. 6.
+    network_weight_error: Option<f64>,
+    /// The same with capacities and weights scaled by the part of the time in which relays were running.
+    network_weight_error_by_running: Option<f64>,
+    /// Eq. 5: weight over capacity, as shares.
+    relay_weight_error: Option<Summary>,
+    /// Which part of relays has too small a weight.
+    under_weighted: Option<f64>,
+    /// Which part of all weight relays have whose capacity nobody knows.
+    weight_left_out: f64,
+}
+
+/// Analyses a network of one moment.
+fn moment(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> {
+    let (network, skips) = source::network(path, &mut reading.inputs)?;
+    reading.skips.extend(skips);
+    anyhow::ensure!(
+        network.capacities != crate::network::CapacitySource::Weights,
+        "{} has weights and no capacities, so weights cannot be wrong by it",
+        path.display()
+    );
+    let now = weight_error(&network, Capacity::Known, Scale::None, |_| true);
+    let by_running = weight_error(&network, Capacity::Known, Scale::Running, |_| true);
+    let errors = stats::sorted(now.relay_errors.iter().flatten().copied().collect());
+    let found = OfMoment {
+        relays: network.relays.len(),
+        network_weight_error: now.weight_error,
+        network_weight_error_by_running: by_running.weight_error,
+        under_weighted: under_weighted(&errors),
+        relay_weight_error: Summary::of(&errors),
+        weight_left_out: now.weight_left_out,
+    };
+    let percent =
+        |part: Option<f64>| part.map_or("-".to_owned(), |part| format!("{:.1} %", part * 100.0));
+    let text = rows(&[
+        ("relays", found.relays.to_string()),
+        ("network weight error", percent(found.network_weight_error)),
+        ("by time of running", percent(found.network_weight_error_by_running)),
+        ("under-weighted relays", percent(found.under_weighted)),
+        ("weight without capacity", percent(Some(found.weight_left_out))),
+    ]);
+    let row = |(relay, error): (&crate::network::Relay, &Option<f64>)| {
+        let capacity = relay.capacity.map(|capacity| capacity.get().to_string());
+        let name = hex::encode_upper(relay.fingerprint);
+        vec![name, capacity.unwrap_or_default(), relay.weight.to_string(), optional(*error)]
+    };
+    let header: &[&str] = &["fingerprint", "capacity_bytes_per_sec", "weight", "weight_error"];
+    let relays = network.relays.iter().zip(&now.relay_errors).map(row).collect();
+    tell("analyse", &args.out, reading, None, &found, &text, &[("relays.csv", header, relays)])
+}

@@ -1,0 +1,89 @@
+//! The command `attack`.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use super::{Reading, Table, tell};
+use crate::attack::sample::{PAPERS_MOST, PAPERS_RELAYS, PAPERS_TOTAL, made_up};
+use crate::attack::{Attack, Point, against, all};
+use crate::cli::AttackArgs;
+use crate::source;
+
+/// Carries `attack` out.
+///
+/// # Errors
+/// When the network cannot be read.
+pub(super) fn attack(args: &AttackArgs) -> Result<ExitCode> {
+    let mut reading = Reading::default();
+    let network = match &args.network {
+        None => made_up(args.seed, PAPERS_RELAYS, PAPERS_TOTAL, PAPERS_MOST),
+        Some(path) => {
+            let (network, skips) = source::network(path, &mut reading.inputs)?;
+            reading.skips.extend(skips);
+            network
+        }
+    };
+    let attacks = all(&network, args.seed);
+    let chosen: Vec<&Attack> = match args.system {
+        None => attacks.iter().collect(),
+        Some(system) => against(system, &attacks),
+    };
+    let tables = [summary_table(&chosen), point_table(&chosen)];
+    tell("attack", &args.out, &reading, Some(args.seed), &chosen, &text(&chosen), &tables)?;
+    Ok(reading.status(args.strict))
+}
+
+/// Attacks, for people.
+fn text(attacks: &[&Attack]) -> String {
+    let mut text = String::from("id    system      paper      ours  unit         attack\n");
+    for one in attacks {
+        let paper = one.paper.map_or("-".to_owned(), |paper| format!("{paper:.3}"));
+        text.push_str(&format!(
+            "{:<5} {:<10} {paper:>8} {:>9.3}  {:<12} {} ({})\n",
+            one.id,
+            one.system.name(),
+            one.ours,
+            one.unit,
+            one.name,
+            one.basis.name()
+        ));
+    }
+    text
+}
+
+/// A line for each attack.
+fn summary_table(attacks: &[&Attack]) -> Table {
+    let header = &[
+        "id", "name", "system", "formula", "unit", "paper", "ours", "low", "high", "basis", "note",
+    ];
+    let row = |one: &&Attack| {
+        let end = |end: usize| optional(one.interval.map(|ends| ends[end]));
+        let names = [one.id, one.name, one.system.name(), one.formula, one.unit];
+        let mut row: Vec<String> = names.map(str::to_owned).into();
+        row.extend([optional(one.paper), one.ours.to_string(), end(0), end(1)]);
+        row.extend([one.basis.name().to_owned(), one.note.clone()]);
+        row
+    };
+    ("attacks.csv", header, attacks.iter().map(row).collect())
+}
+
+/// A line for each point of each curve.
+fn point_table(attacks: &[&Attack]) -> Table {
+    let header =
+        &["id", "name", "unit", "curve", "axis", "x", "trusted", "formula", "ours", "trials"];
+    let row = |one: &Attack, point: &Point| {
+        let mut row: Vec<String> = [one.id, one.name, one.unit].map(str::to_owned).into();
+        row.extend([point.curve.clone(), one.axis.to_owned(), point.x.to_string()]);
+        row.extend([optional(point.trusted), optional(point.formula), point.ours.to_string()]);
+        row.push(point.trials.map(|trials| trials.to_string()).unwrap_or_default());
+        row
+    };
+    let rows = attacks.iter().flat_map(|one| one.points.iter().map(move |point| row(one, point)));
+    ("curves.csv", header, rows.collect())
+}
+
+/// A number, or nothing.
+fn optional(number: Option<f64>) -> String {
+    number.map(|number| number.to_string()).unwrap_or_default()
+}

@@ -1,0 +1,266 @@
+//! The commands `schedule` and `what-if`.
+
+use std::fs::File;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use ff_proto::params::Params;
+use ff_proto::units::BytesPerSec;
+use rand_chacha::ChaCha12Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use serde::Serialize;
+
+use super::{Reading, Table, rows, tell};
+use crate::cli::{NetworkArgs, ScheduleArgs, TeamArgs, WhatIfArgs};
+use crate::schedule::arrivals::nobody;
+use crate::schedule::errors::Errors;
+use crate::schedule::greedy::{Greedy, Unmeasurable, greedy, hours};
+use crate::schedule::outcome::Outcome;
+use crate::schedule::replay::{World, replay};
+use crate::schedule::what_if::{Figures, WhatIf, what_if as compare};
+use crate::schedule::{Setup, Subjects};
+use crate::source;
+
+/// Carries `schedule` out.
+///
+/// # Errors
+/// When the network cannot be read, or there can be no schedule.
+pub(super) fn schedule(args: &ScheduleArgs) -> Result<ExitCode> {
+    let mut reading = Reading::default();
+    let subjects = subjects(&args.network, args.team.together, &mut reading)?;
+    let setup = setup(&args.team, args.seed);
+    if args.greedy {
+        let found = greedy(&subjects, &setup)?;
+        let text = greedy_text(&found);
+        let tables = [unmeasurable_table(&found.unmeasurable)];
+        tell("schedule", &args.out, &reading, Some(args.seed), &found, &text, &tables)?;
+    } else {
+        let errors = errors(&args.errors, &mut reading)?;
+        let outcome = replay(&subjects.all, &setup, &World::new(errors), &mut nobody)?;
+        let found = Replayed::of(&outcome, &subjects);
+        let (text, tables) = (replayed_text(&found), [unmeasured_table(&outcome)]);
+        tell("schedule", &args.out, &reading, Some(args.seed), &found, &text, &tables)?;
+    }
+    Ok(reading.status(args.network.strict))
+}
+
+/// Carries `what-if` out.
+///
+/// # Errors
+/// When the network cannot be read, or there can be no schedule.
+pub(super) fn what_if(args: &WhatIfArgs) -> Result<ExitCode> {
+    let mut reading = Reading::default();
+    let subjects = subjects(&args.network, args.team.together, &mut reading)?;
+    let found = compare(&subjects, &setup(&args.team, 0), &args.add)?;
+    tell("what-if", &args.out, &reading, None, &found, &what_if_text(&found, &subjects), &[])?;
+    Ok(reading.status(args.network.strict))
+}
+
+/// The relays of a network, with the capacities that are wanted.
+fn subjects(args: &NetworkArgs, grouped: bool, reading: &mut Reading) -> Result<Subjects> {
+    let (network, skips) = source::network(&args.network, &mut reading.inputs)?;
+    reading.skips.extend(skips);
+    let mut subjects = Subjects::of(&network, grouped);
+    if args.total.is_some() || args.max_relay.is_some() {
+        subjects.scale(args.total, args.max_relay)?;
+    }
+    Ok(subjects)
+}
+
+/// Who measures, as the arguments have it.
+fn setup(args: &TeamArgs, seed: u64) -> Setup {
+    let mut setup = Setup::new(args.team.0.clone()).with_coordinators(args.coordinators);
+    (setup.slot_secs, setup.period_secs) = (args.slot, args.period.saturating_mul(3600));
+    setup.params =
+        Params { multiplier: args.m, epsilon1: args.e1, epsilon2: args.e2, ..setup.params };
+    ChaCha12Rng::seed_from_u64(seed).fill_bytes(&mut setup.seed);
+    setup
+}
+
+/// How far measurements are off.
+fn errors(model: &str, reading: &mut Reading) -> Result<Errors> {
+    match model {
+        "exact" => Ok(Errors::Exact),
+        "paper" => Ok(Errors::PAPER),
+        path => {
+            let file = File::open(path).with_context(|| {
+                format!("{path:?} is neither exact nor paper, and cannot be read as a file")
+            })?;
+            let (errors, skips) = Errors::read_csv(path, file);
+            anyhow::ensure!(errors != Errors::Exact, "{path} has no ratios");
+            reading.skips.extend(skips);
+            Ok(errors)
+        }
+    }
+}
+
+/// Where capacities come from, for people.
+fn capacities(total: u64, from_weights: bool) -> String {
+    let total = BytesPerSec::new(total);
+    if from_weights { format!("{total} in all, from weights") } else { format!("{total} in all") }
+}
+
+/// The greedy schedule, for people.
+fn greedy_text(found: &Greedy) -> String {
+    let largest = BytesPerSec::new(found.largest_bytes_per_sec);
+    let spare = match found.missing_slots {
+        0 => format!("{} of the period", found.spare_slots),
+        missing => format!("none: the period lacks {missing} slots"),
+    };
+    let mut text = rows(&[
+        ("relays", format!("{} ({} without capacity)", found.relays, found.without_capacity)),
+        ("capacities", capacities(found.total_bytes_per_sec, found.from_weights)),
+        ("largest", largest.to_string()),
+        ("slots", format!("{} ({} at least)", found.slots, found.least_slots)),
+        ("time", format!("{:.2} h", hours(found.seconds))),
+        ("spare slots", spare),
+        ("unmeasurable", format!("{} relays", found.unmeasurable.len())),
+    ]);
+    for one in &found.unmeasurable {
+        let [needs, given] =
+            [one.needs_bytes_per_sec, one.given_bytes_per_sec].map(BytesPerSec::new);
+        text.push_str(&format!("  {} needs {needs}, has {given}\n", one.fingerprint));
+    }
+    text
+}
+
+/// Relays that need more than a team has, as a table.
+fn unmeasurable_table(all: &[Unmeasurable]) -> Table {
+    let row = |one: &Unmeasurable| {
+        let [needs, given] = [one.needs_bytes_per_sec, one.given_bytes_per_sec];
+        vec![one.fingerprint.clone(), needs.to_string(), given.to_string()]
+    };
+    let header = &["fingerprint", "needs_bytes_per_sec", "given_bytes_per_sec"];
+    ("unmeasurable.csv", header, all.iter().map(row).collect())
+}
+
+/// A period as it went, in figures.
+#[derive(Serialize)]
+struct Replayed<'a> {
+    /// Slots until the last measurement was over.
+    slots: u64,
+    /// The same in seconds.
+    seconds: u64,
+    /// Relays to be measured.
+    relays: usize,
+    /// Whether capacities are made from weights.
+    from_weights: bool,
+    /// What the relays can do together.
+    total_bytes_per_sec: u64,
+    /// Middle of estimates over truths; `null` if nothing was measured.
+    median_ratio: Option<f64>,
+    /// Relays without a conclusive estimate.
+    unmeasurable: usize,
+    /// The rest.
+    #[serde(flatten)]
+    outcome: &'a Outcome,
+}
+
+impl<'a> Replayed<'a> {
+    /// Those of a period.
+    fn of(outcome: &'a Outcome, subjects: &Subjects) -> Self {
+        let ratio = |one: &crate::schedule::outcome::Estimate| one.rate.mbit() / one.truth.mbit();
+        let ratios =
+            outcome.estimates.iter().filter(|one| one.truth.get() > 0).map(ratio).collect();
+        let seconds = outcome.seconds();
+        Self {
+            slots: seconds / u64::from(outcome.slot_secs).max(1),
+            seconds,
+            relays: subjects.all.len(),
+            from_weights: subjects.from_weights,
+            total_bytes_per_sec: subjects.total().get(),
+            median_ratio: crate::stats::median(ratios),
+            unmeasurable: outcome.unmeasured.len(),
+            outcome,
+        }
+    }
+}
+
+/// A period as it went, for people.
+fn replayed_text(found: &Replayed<'_>) -> String {
+    let mut text = rows(&[
+        ("relays", found.relays.to_string()),
+        ("capacities", capacities(found.total_bytes_per_sec, found.from_weights)),
+        ("slots", format!("{} of {}", found.slots, found.outcome.slots)),
+        ("time", format!("{:.2} h", hours(found.seconds))),
+        (
+            "estimate / truth",
+            found.median_ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.3} (median)")),
+        ),
+        ("not measured", format!("{} (unmeasured.csv says why)", found.unmeasurable)),
+    ]);
+    for (number, used) in found.outcome.coordinators.iter().enumerate() {
+        text.push_str(&format!(
+            "coordinator {number}: {} relays by {} measurements, {} more than once, {} busy slots\n",
+            used.measured, used.measurements, used.retried, used.busy_slots
+        ));
+    }
+    text
+}
+
+/// Relays without a conclusive estimate, as a table.
+fn unmeasured_table(outcome: &Outcome) -> Table {
+    let row = |one: &crate::schedule::outcome::Unmeasured| {
+        let reason = serde_json::to_value(one.reason).ok();
+        let reason = reason.and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default();
+        let mut row = vec![one.fingerprint.clone(), one.coordinator.to_string(), reason];
+        let rates = [one.needs_bytes_per_sec, one.lacks_bytes_per_sec, one.at_least_bytes_per_sec];
+        row.extend(rates.map(|rate| rate.to_string()));
+        row
+    };
+    let header = &[
+        "fingerprint",
+        "coordinator",
+        "reason",
+        "needs_bytes_per_sec",
+        "lacks_bytes_per_sec",
+        "at_least_bytes_per_sec",
+    ];
+    ("unmeasured.csv", header, outcome.unmeasured.iter().map(row).collect())
+}
+
+/// What a team comes to, for people.
+fn what_if_text(found: &WhatIf, subjects: &Subjects) -> String {
+    let now = &found.now;
+    let mut text = rows(&[
+        ("capacities", capacities(subjects.total().get(), subjects.from_weights)),
+        ("time", time(now)),
+        ("largest relay", format!("{:.0} Mbit/s", now.largest_planned_mbit_per_sec)),
+        (
+            "new relays",
+            format!(
+                "{:.0} a day, taken for {:.0} Mbit/s each",
+                now.new_relays_a_day, now.new_guess_mbit_per_sec
+            ),
+        ),
+        (
+            "traffic",
+            format!("{:.1} TB in 30 days to relays, and as much back", now.sent_tb_a_month),
+        ),
+        (
+            "unmeasurable",
+            format!("{} relays of {:.1} Gbit/s", now.unmeasurable, now.unmeasurable_gbit_per_sec),
+        ),
+    ]);
+    for (number, one) in found.additions.iter().enumerate() {
+        let best = if found.best == Some(number) { ", which buys most" } else { "" };
+        text.push_str(&format!(
+            "with {} Gbit/s more for coordinator {}: {}, {:.2} h less, {} unmeasurable{best}\n",
+            one.gbit_per_sec,
+            one.coordinator,
+            time(&one.then),
+            one.hours_saved,
+            one.then.unmeasurable
+        ));
+    }
+    text
+}
+
+/// How long it takes, for people.
+fn time(figures: &Figures) -> String {
+    let Figures { hours, slots, period_slots, missing_slots, .. } = figures;
+    match missing_slots {
+        0 => format!("{hours:.2} h: {slots} of {period_slots} slots"),
+        _ => format!("{hours:.2} h: {slots} slots, but a period has {period_slots}"),
+    }
+}

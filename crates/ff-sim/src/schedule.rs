@@ -1,0 +1,226 @@
+//! How long a team needs for a network (paper §4.3, §7), by the coordinator's own schedule.
+//!
+//! ```text
+//!   Network ─▶ scaling ─▶ subjects ─┬─▶ greedy   all of it as soon as can be
+//!                                   ├─▶ replay   a period slot by slot ─▶ outcome
+//!   Setup: teams, slot, period, m ──┤     ▲ errors, links of hosts, new relays hour by hour
+//!                                   └─▶ what_if  other teams, other parameters
+//! ```
+//!
+//! Where relays are measured, with what, whether an estimate is conclusive and what comes behind one that is not is
+//! decided by `ff_bwauth::period` and `ff_proto`, which coordinators run by. What is made up here is the network:
+//! what relays can truly do ([`Subject`]), and how far a measurement is off ([`errors::Errors`]).
+
+pub mod arrivals;
+pub mod errors;
+pub mod greedy;
+pub mod link;
+pub mod newcomers;
+pub mod outcome;
+pub mod replay;
+pub mod scaling;
+pub mod units;
+pub mod what_if;
+
+use std::collections::BTreeSet;
+
+use ff_bwauth::period::schedule::Rules;
+use ff_bwauth::period::{Measurer, Relay, Team, guess_for_new};
+use ff_proto::params::{PERIOD_SECS, ParamError, Params};
+use ff_proto::units::BytesPerSec;
+
+use self::scaling::ScaleError;
+use crate::network::{CapacitySource, Network};
+
+/// A relay that ran for less than this part of the time that its source looks at is not scheduled.
+pub const LEAST_RUNNING: f64 = 0.5;
+/// All coordinators' periods together have no more slots than this: a month of seconds has 2.7 million.
+pub const MOST_SLOTS: u64 = 3_000_000;
+/// No more coordinators than this; Tor has ten authorities.
+pub const MOST_TEAMS: usize = 100;
+
+/// Who measures, and by which rules.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Each coordinator's measurers.
+    pub teams: Vec<Team>,
+    /// The length of a slot in seconds.
+    pub slot_secs: u32,
+    /// The length of a period in seconds.
+    pub period_secs: u64,
+    /// m, ε1 and ε2.
+    pub params: Params,
+    /// What slots are drawn by.
+    pub seed: [u8; 32],
+    /// z0 of new relays; of nothing it is what coordinators take, by the estimates that there are.
+    pub new_guess: Option<BytesPerSec>,
+}
+
+/// A setup that cannot be.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SetupError {
+    /// There is nobody to measure, or too many.
+    #[error("there are {0} coordinators, but there must be 1 to {MOST_TEAMS}")]
+    Teams(usize),
+    /// The period has no slot, or too many.
+    #[error("a period of {period_secs} s has no or too many slots of {slot_secs} s")]
+    Slots {
+        /// The period.
+        period_secs: u64,
+        /// The slot.
+        slot_secs: u32,
+    },
+    /// A parameter is out of its bounds.
+    #[error(transparent)]
+    Params(#[from] ParamError),
+}
+
+impl Setup {
+    /// One coordinator with this team, and the paper's values: slots of 30 s, a period of a day.
+    #[must_use]
+    pub fn new(measurers: Vec<Measurer>) -> Self {
+        let params = Params::default();
+        Self {
+            teams: vec![Team { coordinator: [1; 32], measurers }],
+            slot_secs: params.duration_secs.into(),
+            period_secs: PERIOD_SECS,
+            params,
+            seed: [0; 32],
+            new_guess: None,
+        }
+    }
+
+    /// The same with so many coordinators, each of which has a team like the first one's.
+    #[must_use]
+    pub fn with_coordinators(mut self, count: u8) -> Self {
+        let first = self.teams.first().cloned();
+        let measurers = first.map(|team| team.measurers).unwrap_or_default();
+        let team = |id| Team { coordinator: [id; 32], measurers: measurers.clone() };
+        self.teams = (1..=count).map(team).collect();
+        self
+    }
+
+    /// How many slots the period has.
+    ///
+    /// # Errors
+    /// [`SetupError`] if there can be no schedule.
+    pub fn slots(&self) -> Result<u32, SetupError> {
+        self.params.validate()?;
+        if !(1..=MOST_TEAMS).contains(&self.teams.len()) {
+            return Err(SetupError::Teams(self.teams.len()));
+        }
+        let (period_secs, slot_secs) = (self.period_secs, self.slot_secs);
+        let slots = period_secs.checked_div(slot_secs.into());
+        let most = MOST_SLOTS / self.teams.len() as u64;
+        let slots = slots.filter(|slots| (1..=most).contains(slots));
+        let slots = slots.and_then(|slots| u32::try_from(slots).ok());
+        slots.ok_or(SetupError::Slots { period_secs, slot_secs })
+    }
+
+    /// What the greatest team has.
+    #[must_use]
+    pub fn greatest_team(&self) -> BytesPerSec {
+        self.teams.iter().map(Team::capacity).max().unwrap_or_default()
+    }
+
+    /// The rules for these relays.
+    fn rules(&self, slots: u32, relays: &[Relay]) -> Rules {
+        let estimates = relays.iter().filter_map(|relay| relay.estimate).collect();
+        Rules {
+            teams: self.teams.clone(),
+            slots,
+            seed: self.seed,
+            new_guess: self.new_guess.unwrap_or_else(|| guess_for_new(estimates)),
+            params: self.params,
+        }
+    }
+}
+
+/// A relay that is to be measured, and what it can truly do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Subject {
+    /// As coordinators know it.
+    pub relay: Relay,
+    /// What they would find if nothing were ever wrong.
+    pub truth: BytesPerSec,
+}
+
+/// The relays of a network that can be scheduled.
+#[derive(Clone, Debug, Default)]
+pub struct Subjects {
+    /// Those with a capacity. Their estimates are right.
+    pub all: Vec<Subject>,
+    /// How many have no capacity.
+    pub without_capacity: usize,
+    /// How many ran for too small a part of the time.
+    pub seldom_running: usize,
+    /// Whether weights stand for capacities.
+    pub from_weights: bool,
+}
+
+impl Subjects {
+    /// Those of a network, each by itself or (`grouped`) with those on its addresses and in its family. All are
+    /// taken to have been measured before, as in §7, also those of a consensus that were not.
+    #[must_use]
+    pub fn of(network: &Network, grouped: bool) -> Self {
+        let from_weights = network.capacities == CapacitySource::Weights;
+        let mut subjects = Self { from_weights, ..Self::default() };
+        let mut seen = BTreeSet::new();
+        for one in &network.relays {
+            if one.running < LEAST_RUNNING {
+                subjects.seldom_running += 1;
+                continue;
+            }
+            let by_weight = from_weights.then(|| BytesPerSec::new(1000).scale(one.weight));
+            let Some(truth) = one.usable().or(by_weight) else {
+                subjects.without_capacity += 1;
+                continue;
+            };
+            if !seen.insert(one.fingerprint) {
+                continue;
+            }
+            let (fingerprint, estimate) = (one.fingerprint, Some(truth));
+            let mut relay = Relay { fingerprint, estimate, ..Relay::default() };
+            if grouped {
+                relay.addresses.clone_from(&one.addresses);
+                relay.family.clone_from(&one.family);
+            }
+            subjects.all.push(Subject { relay, truth });
+        }
+        subjects
+    }
+
+    /// What they can do together.
+    #[must_use]
+    pub fn total(&self) -> BytesPerSec {
+        self.all.iter().map(|subject| subject.truth).sum()
+    }
+
+    /// What the fastest can do.
+    #[must_use]
+    pub fn largest(&self) -> BytesPerSec {
+        self.all.iter().map(|subject| subject.truth).max().unwrap_or_default()
+    }
+
+    /// Scales what they can do to this total, of which nobody has more than `most` (the module [`scaling`]).
+    ///
+    /// # Errors
+    /// [`ScaleError`] if that cannot be.
+    pub fn scale(
+        &mut self,
+        total: Option<BytesPerSec>,
+        most: Option<BytesPerSec>,
+    ) -> Result<(), ScaleError> {
+        let before: Vec<_> = self.all.iter().map(|subject| subject.truth).collect();
+        self.set(&scaling::scale(&before, total, most)?);
+        Ok(())
+    }
+
+    /// Gives them other capacities, in their order; their estimates are right.
+    pub fn set(&mut self, capacities: &[BytesPerSec]) {
+        for (subject, &capacity) in self.all.iter_mut().zip(capacities) {
+            subject.truth = capacity;
+            subject.relay.estimate = Some(capacity);
+        }
+    }
+}

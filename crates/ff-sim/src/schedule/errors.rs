@@ -1,0 +1,265 @@
+//! How far a measurement is off: the ratio of an estimate to the truth.
+//!
+//! The paper says of its 30 s measurements that all lay within 0.84 and 1.01 of the truth (App. E.3, Fig. 16), and not
+//! how they lay there; here each ratio in between is as likely. Our own ratios are read from a table: of
+//! `tests/ground-truth`, where each estimate stands beside what the same relay forwarded, or one with a column `ratio`.
+//! Where CPU was the limit there, single ratios are as wide as the machine's drift between two samples.
+//!
+//! A ratio follows from the seed, the relay, the coordinator and how often that one measured before, so nothing else
+//! in a simulation changes it.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+
+use ff_bwauth::period::Fingerprint;
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha12Rng;
+use sha2::{Digest, Sha256};
+
+use crate::skipped::Skips;
+
+/// A table has no more bytes than this.
+pub const MOST_BYTES: u64 = 64 << 20;
+/// The ratios that are believed of a table.
+const BELIEVED: std::ops::RangeInclusive<f64> = 0.001..=1000.0;
+
+/// Which ratios there are, and how often.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Errors {
+    /// Every estimate is the truth.
+    Exact,
+    /// All between two are as likely.
+    Even {
+        /// The least.
+        low: f64,
+        /// The greatest.
+        high: f64,
+    },
+    /// Each of these is as likely as the others.
+    Seen(Vec<f64>),
+}
+
+/// Which measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// Of this relay.
+    pub relay: Fingerprint,
+    /// By this coordinator.
+    pub coordinator: usize,
+    /// Behind so many others of the two.
+    pub earlier: u32,
+}
+
+impl Errors {
+    /// The paper's.
+    pub const PAPER: Self = Self::Even { low: 0.84, high: 1.01 };
+
+    /// The ratio of a measurement's estimate to the truth.
+    #[must_use]
+    pub fn ratio(&self, seed: &[u8; 32], attempt: &Attempt) -> f64 {
+        match self {
+            Self::Exact => 1.0,
+            Self::Even { low, high } => low + (high - low) * chance(seed, attempt),
+            Self::Seen(ratios) => place(ratios.len(), chance(seed, attempt))
+                .and_then(|place| ratios.get(place))
+                .copied()
+                .unwrap_or(1.0),
+        }
+    }
+
+    /// Reads a table of ratios. Of one of the ground truth, `echo` over `forward` of the same set, position, limit
+    /// and round, without what was rejected; where several forward, their mean.
+    #[must_use]
+    pub fn read_csv(name: &str, from: impl Read) -> (Self, Skips) {
+        let mut reader =
+            csv::ReaderBuilder::new().flexible(true).from_reader(from.take(MOST_BYTES));
+        let mut table = Table::default();
+        match reader.headers() {
+            Ok(header) => table.columns = header.iter().map(str::to_owned).collect(),
+            Err(error) => table.skips.add(name, None, Some(1), error.to_string()),
+        }
+        for (line, record) in (2..).zip(reader.records()) {
+            let read = record.map_err(|error| error.to_string()).and_then(|row| table.read(&row));
+            match read {
+                Ok(()) => table.skips.read += 1,
+                Err(reason) => table.skips.add(name, None, Some(line), reason),
+            }
+        }
+        table.finish(name)
+    }
+}
+
+/// A number from 0 to below 1 that depends on these alone.
+fn chance(seed: &[u8; 32], attempt: &Attempt) -> f64 {
+    let key = Sha256::new()
+        .chain_update(b"flashflow-sim-error")
+        .chain_update(seed)
+        .chain_update(attempt.relay)
+        .chain_update(attempt.coordinator.to_be_bytes())
+        .chain_update(attempt.earlier.to_be_bytes());
+    ChaCha12Rng::from_seed(key.finalize().into()).random()
+}
+
+/// Which of so many things this chance stands for.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "counts lie far below 2^53, and a chance is not negative"
+)]
+fn place(count: usize, chance: f64) -> Option<usize> {
+    let last = count.checked_sub(1)?;
+    Some(((chance * count as f64) as usize).min(last))
+}
+
+/// Of what an estimate and a truth must be, to be held against each other.
+type Case = [String; 4];
+/// The columns that say so; the first stands in some tables only.
+const CASE: [&str; 4] = ["set", "position", "limit", "round"];
+
+/// A table that is being read.
+#[derive(Default)]
+struct Table {
+    /// What its columns are called.
+    columns: Vec<String>,
+    /// Ratios that stand there.
+    ratios: Vec<f64>,
+    /// What relays forwarded: a sum, and of how many.
+    truths: BTreeMap<Case, (f64, f64)>,
+    /// What they were measured at.
+    estimates: Vec<(Case, f64)>,
+    /// What was left out.
+    skips: Skips,
+}
+
+impl Table {
+    /// Reads a row.
+    fn read(&mut self, row: &csv::StringRecord) -> Result<(), String> {
+        let cell = |name: &str| {
+            let place = self.columns.iter().position(|column| column == name)?;
+            row.get(place)
+        };
+        let number = |name: &str| {
+            let text = cell(name).ok_or_else(|| format!("there is no {name}"))?;
+            let number: f64 = text.parse().map_err(|_| format!("{name} is {text:?}"))?;
+            let is_good = number.is_finite() && number > 0.0;
+            if is_good { Ok(number) } else { Err(format!("{name} is {text}")) }
+        };
+        if self.columns.iter().any(|column| column == "ratio") {
+            let ratio = number("ratio")?;
+            if !BELIEVED.contains(&ratio) {
+                return Err(format!("the ratio is {ratio}"));
+            }
+            self.ratios.push(ratio);
+            return Ok(());
+        }
+        let rate = number("bytes_per_sec")?;
+        let case = CASE.map(|name| cell(name).unwrap_or_default().to_owned());
+        match (cell("work"), cell("rejected").unwrap_or_default()) {
+            (Some("forward"), "") => {
+                let (sum, count) = self.truths.entry(case).or_default();
+                *sum += rate;
+                *count += 1.0;
+            }
+            (Some("echo"), "") => self.estimates.push((case, rate)),
+            // Other work says nothing of what relays forward or are measured at.
+            (Some(_), _) => {}
+            (None, _) => return Err("there is neither a ratio nor a work".to_owned()),
+        }
+        Ok(())
+    }
+
+    /// What came of it; without any ratio nothing is off.
+    fn finish(mut self, name: &str) -> (Errors, Skips) {
+        for (case, estimate) in &self.estimates {
+            let ratio = self.truths.get(case).map(|(sum, count)| estimate * count / sum);
+            match ratio.filter(|ratio| BELIEVED.contains(ratio)) {
+                Some(ratio) => self.ratios.push(ratio),
+                None => self.skips.add(name, Some(&case.join(", ")), None, "it has no truth"),
+            }
+        }
+        if self.ratios.is_empty() {
+            self.skips.add(name, None, None, "it has no ratio");
+            return (Errors::Exact, self.skips);
+        }
+        (Errors::Seen(self.ratios), self.skips)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A measurement.
+    fn attempt(relay: u8, coordinator: usize, earlier: u32) -> Attempt {
+        Attempt { relay: [relay; 20], coordinator, earlier }
+    }
+
+    #[test]
+    fn ratios_are_even_and_depend_on_all_that_they_should() {
+        let ratio = |errors: &Errors, number: u32| errors.ratio(&[7; 32], &attempt(1, 2, number));
+        let mut counts = [0_u32; 17];
+        for number in 0..17_000 {
+            let ratio = ratio(&Errors::PAPER, number);
+            assert!((0.84..1.01).contains(&ratio), "{ratio}");
+            counts[place(17, (ratio - 0.84) / 0.17).expect("a place")] += 1;
+        }
+        // 16 degrees of freedom: above 39.3 in one of 1,000 honest draws.
+        let chi: f64 = counts.iter().map(|&n| (f64::from(n) - 1e3).powi(2) / 1e3).sum();
+        assert!(chi < 39.3, "{counts:?}: {chi}");
+        let of = |seed, attempt| Errors::PAPER.ratio(&[seed; 32], &attempt).to_bits();
+        let first = of(7, attempt(1, 2, 3));
+        assert_eq!(first, of(7, attempt(1, 2, 3)));
+        for other in [of(8, attempt(1, 2, 3)), of(7, attempt(2, 2, 3)), of(7, attempt(1, 1, 3))] {
+            assert_ne!(first, other);
+        }
+        assert!((ratio(&Errors::Exact, 0) - 1.0).abs() < 1e-12);
+        let seen = Errors::Seen(vec![0.5, 2.0]);
+        let low = (0..1000).filter(|&number| ratio(&seen, number) < 1.0).count();
+        assert!((430..570).contains(&low), "{low}");
+        assert!((ratio(&Errors::Seen(vec![]), 0) - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn tables_of_both_kinds_are_read() {
+        let (errors, skips) =
+            Errors::read_csv("a", "id,ratio\na,0.9\nb,1.1\nc,NaN\nd,-1\ne\n".as_bytes());
+        assert_eq!(errors, Errors::Seen(vec![0.9, 1.1]));
+        assert_eq!((skips.read, skips.all.len()), (2, 3), "{skips:?}");
+        assert_eq!(skips.all[0].line, Some(4));
+        let truth = "position,limit,work,round,bytes_per_sec,rejected\nmiddle,50,forward,0,100,\n\
+            middle,50,echo,0,98,\nmiddle,50,forward,0,96,\nmiddle,50,echo,0,9,yes\nguard,50,echo,0,98,\n\
+            middle,50,transit,0,3,\n";
+        let (errors, skips) = Errors::read_csv("b", truth.as_bytes());
+        assert_eq!(errors, Errors::Seen(vec![1.0]));
+        assert_eq!(skips.all.len(), 1, "{skips:?}");
+        for odd in ["", "\n", "work\necho\n", "x,y\n1\n", "ratio\n1e999\n", "\u{0}\u{ff}"] {
+            let (errors, skips) = Errors::read_csv("c", odd.as_bytes());
+            assert_eq!(errors, Errors::Exact, "{odd:?}");
+            assert!(!skips.all.is_empty(), "{odd:?}");
+        }
+        let (_, skips) = Errors::read_csv("d", [b'a', b'\n', 0xff, b'\n'].as_slice());
+        assert!(!skips.all.is_empty());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_table_panics(text: String, row: String) {
+            let _ = Errors::read_csv("odd", text.as_bytes());
+            let _ = Errors::read_csv("odd", format!("ratio,{text}\n{row}").as_bytes());
+            let _ = crate::schedule::arrivals::Listed::read_csv("odd", format!("hour,fingerprint,bytes_per_sec\n{row}").as_bytes());
+        }
+    }
+
+    #[test]
+    fn our_own_ground_truth_can_be_read() {
+        let (errors, skips) = Errors::read_csv(
+            "rate-30s.csv",
+            include_bytes!("../../tests/data/ground-truth-rate-30s.csv").as_slice(),
+        );
+        assert_eq!(skips.all.len(), 0, "{skips:?}");
+        let Errors::Seen(ratios) = errors else { panic!("{errors:?}") };
+        assert_eq!(ratios.len(), 9);
+        assert!(ratios.iter().all(|ratio| (0.98..1.001).contains(ratio)), "{ratios:?}");
+    }
+}

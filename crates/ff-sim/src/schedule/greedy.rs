@@ -1,0 +1,127 @@
+//! The schedule that is over soonest: each slot gets the largest relays that still fit (paper §7).
+
+use ff_bwauth::period::schedule::{Schedule, Shortage};
+use ff_bwauth::period::{Relay, demand, guess};
+use ff_proto::units::BytesPerSec;
+use serde::Serialize;
+
+use super::{Setup, SetupError, Subjects};
+
+/// How long it takes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Greedy {
+    /// Slots until all have been measured by every coordinator.
+    pub slots: u32,
+    /// The same in seconds.
+    pub seconds: u64,
+    /// Relays that were scheduled.
+    pub relays: usize,
+    /// Relays that were left out because nobody knows what they can do.
+    pub without_capacity: usize,
+    /// Whether capacities are made from weights.
+    pub from_weights: bool,
+    /// What the scheduled ones can do together.
+    pub total_bytes_per_sec: u64,
+    /// What the fastest can do.
+    pub largest_bytes_per_sec: u64,
+    /// Sets of relays that are measured together.
+    pub groups: usize,
+    /// Σ f·z0 over the greatest team's capacity: no schedule is shorter that gives all relays what they need.
+    pub least_slots: u64,
+    /// Slots of the period that are left over; 0 if it is too short.
+    pub spare_slots: u32,
+    /// Slots that the period lacks.
+    pub missing_slots: u32,
+    /// Relays that are not measured with what they need.
+    pub unmeasurable: Vec<Unmeasurable>,
+    /// Relays whose slots lie behind the end of the period.
+    pub behind_period: Vec<Unmeasurable>,
+}
+
+/// A relay for which a team has too little.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Unmeasurable {
+    /// The relay, in 40 hexadecimal digits.
+    pub fingerprint: String,
+    /// The coordinator that has too little, in the order of their identities; none if all have.
+    pub coordinator: Option<usize>,
+    /// f·z0: what a team would need for it.
+    pub needs_bytes_per_sec: u64,
+    /// What it is measured with, because it shares a host that needs more than any team has; 0 if it is not measured.
+    pub given_bytes_per_sec: u64,
+}
+
+/// Schedules these relays.
+///
+/// # Errors
+/// [`SetupError`] if there can be no schedule.
+pub fn greedy(subjects: &Subjects, setup: &Setup) -> Result<Greedy, SetupError> {
+    let period_slots = setup.slots()?;
+    let relays: Vec<Relay> = subjects.all.iter().map(|subject| subject.relay.clone()).collect();
+    let rules = setup.rules(period_slots, &relays);
+    let (new_guess, params) = (rules.new_guess, rules.params);
+    let schedule = Schedule::greedy(&relays, rules);
+    let needed: u128 =
+        relays.iter().map(|relay| u128::from(demand(guess(relay, new_guess), &params).get())).sum();
+    let team = u128::from(setup.greatest_team().get()).max(1);
+    let slots = schedule.slots();
+    Ok(Greedy {
+        slots,
+        seconds: u64::from(slots) * u64::from(setup.slot_secs),
+        relays: relays.len(),
+        without_capacity: subjects.without_capacity,
+        from_weights: subjects.from_weights,
+        total_bytes_per_sec: subjects.total().get(),
+        largest_bytes_per_sec: subjects.largest().get(),
+        groups: schedule.groups().len(),
+        least_slots: u64::try_from(needed.div_ceil(team)).unwrap_or(u64::MAX),
+        spare_slots: period_slots.saturating_sub(slots),
+        missing_slots: slots.saturating_sub(period_slots),
+        unmeasurable: unmeasurable(&schedule, &relays),
+        behind_period: behind(&schedule, &relays, period_slots),
+    })
+}
+
+/// A relay that has too little, in general or with one coordinator.
+fn unmeasured(short: &Shortage, coordinator: Option<usize>, relays: &[Relay]) -> Unmeasurable {
+    let relay = relays.get(short.relay as usize);
+    Unmeasurable {
+        fingerprint: relay.map(|relay| hex::encode_upper(relay.fingerprint)).unwrap_or_default(),
+        coordinator,
+        needs_bytes_per_sec: short.needs.get(),
+        given_bytes_per_sec: short.given.get(),
+    }
+}
+
+/// Relays for which all teams or one have too little.
+fn unmeasurable(schedule: &Schedule, relays: &[Relay]) -> Vec<Unmeasurable> {
+    let of_all = schedule.too_fast().iter().chain(schedule.capped()).map(|short| (*short, None));
+    let of_one = (0..schedule.teams().len())
+        .flat_map(|team| schedule.too_much_for(team).map(move |short| (short, Some(team))));
+    of_all.chain(of_one).map(|(short, team)| unmeasured(&short, team, relays)).collect()
+}
+
+/// Relays in slots behind so many.
+fn behind(schedule: &Schedule, relays: &[Relay], slots: u32) -> Vec<Unmeasurable> {
+    let mut all = Vec::new();
+    if schedule.slots() <= slots {
+        return all;
+    }
+    for team in 0..schedule.teams().len() {
+        let late = schedule.by_slot(team).into_iter().skip(slots as usize).flatten();
+        for group in late.filter_map(|group| schedule.groups().get(group)) {
+            for (&relay, &needs) in group.members.iter().zip(&group.demands) {
+                let short = Shortage { relay, needs, given: BytesPerSec::new(0) };
+                all.push(unmeasured(&short, Some(team), relays));
+            }
+        }
+    }
+    all
+}
+
+/// Hours of so many seconds.
+#[must_use]
+#[expect(clippy::cast_precision_loss, reason = "for display; exact below 2^53")]
+pub fn hours(seconds: u64) -> f64 {
+    seconds as f64 / 3600.0
+}

@@ -1,0 +1,385 @@
+//! A period slot by slot: old relays where the seed put them, new ones as they come, and again what was not
+//! conclusive (paper §4.2, §4.3).
+//!
+//! The coordinators' own [`Timetable`] says who is measured in each slot and with what. What a measurement comes to is
+//! made up: the relay's truth, or what its host's link leaves of it for those that are measured at once, times a
+//! ratio of [`Errors`], and no more than is sent. Relays of an hour come with its first slot.
+//!
+//! One timetable stands for those of all coordinators: what one measures again is none of another's business there.
+//! It looks through all relays for each slot, for each hour with new ones and for each measurement again, so a day of
+//! 10^6 relays takes about 20 s of a core, of which the placing of all of them is the least part.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::IpAddr;
+
+use ff_bwauth::period::seed::mixed;
+use ff_bwauth::period::timetable::{Measured, Task, Timetable};
+use ff_bwauth::period::{Fingerprint, Relay, demand, next_guess};
+use ff_proto::units::BytesPerSec;
+
+use super::arrivals::Arrivals;
+use super::errors::{Attempt, Errors};
+use super::link::share;
+use super::outcome::{Estimate, Newcomer, Outcome, Reason, Unmeasured, Used, is_conclusive};
+use super::{Setup, SetupError, Subject};
+
+/// Seconds between two consensuses.
+const HOUR_SECS: u64 = 3600;
+
+/// What the world is like, of which coordinators know nothing.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// How far measurements are off.
+    pub errors: Errors,
+    /// What hosts' links carry; who has none here is held back by nothing else.
+    pub links: BTreeMap<IpAddr, BytesPerSec>,
+}
+
+impl World {
+    /// One without links that matter.
+    #[must_use]
+    pub const fn new(errors: Errors) -> Self {
+        Self { errors, links: BTreeMap::new() }
+    }
+}
+
+/// Lets a period pass.
+///
+/// # Errors
+/// [`SetupError`] if there can be no schedule.
+pub fn replay(
+    subjects: &[Subject],
+    setup: &Setup,
+    world: &World,
+    arrivals: &mut impl Arrivals,
+) -> Result<Outcome, SetupError> {
+    let slots = setup.slots()?;
+    let mut period = Period::new(subjects, setup, world, slots);
+    let mut hour = 0;
+    for slot in 0..slots {
+        let begun = u64::from(slot) * u64::from(setup.slot_secs) / HOUR_SECS;
+        while u64::from(hour) < begun {
+            hour += 1;
+            period.come(arrivals.at(hour), hour, slot);
+        }
+        for team in 0..period.teams {
+            period.slot(team, slot);
+        }
+    }
+    Ok(period.finish())
+}
+
+/// What a coordinator knows of a relay.
+#[derive(Clone, Copy, Debug, Default)]
+struct Record {
+    /// How often it measured it.
+    times: u32,
+    /// The first slot in which it did.
+    first: Option<u32>,
+    /// The last.
+    last: u32,
+    /// What it came to last.
+    rate: BytesPerSec,
+    /// What became of it; nothing yet, if it was not measured or is to be measured again.
+    fate: Option<Fate>,
+}
+
+/// What became of a relay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It was measured conclusively.
+    Measured,
+    /// It was not, and why; with what would be needed.
+    Not(Reason, BytesPerSec),
+}
+
+/// A period that passes.
+struct Period<'a> {
+    /// Who measures.
+    setup: &'a Setup,
+    /// What there is to measure.
+    world: &'a World,
+    /// Coordinators.
+    teams: usize,
+    /// z0 of new relays.
+    new_guess: BytesPerSec,
+    /// Who is measured when.
+    timetable: Timetable,
+    /// What each relay of the timetable can truly do.
+    truths: Vec<BytesPerSec>,
+    /// In which hour each came.
+    hours: Vec<u32>,
+    /// Relays that wait for the next period.
+    waiting: HashSet<u32>,
+    /// What each coordinator knows of each relay: the coordinators of the first, then of the second.
+    records: Vec<Record>,
+    /// What each coordinator did.
+    used: Vec<Used>,
+    /// What each coordinator's measurements took of its slots, by capacity.
+    demands: Vec<u128>,
+}
+
+impl<'a> Period<'a> {
+    /// One that begins.
+    fn new(subjects: &[Subject], setup: &'a Setup, world: &'a World, slots: u32) -> Self {
+        let mut seen = HashSet::new();
+        let first = |one: &&Subject| seen.insert(one.relay.fingerprint);
+        let mut subjects: Vec<&Subject> = subjects.iter().filter(first).collect();
+        // As a coordinator has them that knows nothing of who came first.
+        subjects.sort_by_cached_key(|one| mixed(&setup.seed, &one.relay.fingerprint));
+        let relays: Vec<Relay> = subjects.iter().map(|one| one.relay.clone()).collect();
+        let truths: Vec<_> = subjects.iter().map(|one| one.truth).collect();
+        let rules = setup.rules(slots, &relays);
+        let (new_guess, teams) = (rules.new_guess, rules.teams.len());
+        Self {
+            hours: vec![0; relays.len()],
+            records: vec![Record::default(); relays.len() * teams],
+            timetable: Timetable::new(relays, rules),
+            waiting: HashSet::new(),
+            used: vec![Used::default(); teams],
+            demands: vec![0; teams],
+            setup,
+            world,
+            teams,
+            new_guess,
+            truths,
+        }
+    }
+
+    /// Relays come; they are measured from this slot on.
+    fn come(&mut self, subjects: Vec<Subject>, hour: u32, slot: u32) {
+        let mut truths: HashMap<Fingerprint, BytesPerSec> = HashMap::new();
+        for one in &subjects {
+            truths.entry(one.relay.fingerprint).or_insert(one.truth);
+        }
+        let relays = subjects.into_iter().map(|one| one.relay).collect();
+        let added = self.timetable.add(relays, slot);
+        for &number in &added.relays {
+            let name = self.timetable.relays()[number as usize].fingerprint;
+            self.truths.push(truths.get(&name).copied().unwrap_or_default());
+            self.hours.push(hour);
+        }
+        self.records.resize(self.truths.len() * self.teams, Record::default());
+        self.waiting.extend(added.waiting);
+    }
+
+    /// A coordinator's slot passes.
+    fn slot(&mut self, team: usize, slot: u32) {
+        let tasks = self.timetable.tasks(team, slot);
+        if tasks.is_empty() {
+            return;
+        }
+        self.used[team].busy_slots += 1;
+        self.used[team].last_slot_end = slot + 1;
+        let rates = self.measure(team, &tasks);
+        // What was measured together is measured again together, so its order is that of its head.
+        let mut unclear: BTreeMap<u32, Vec<Measured>> = BTreeMap::new();
+        for (task, rate) in tasks.iter().zip(rates) {
+            self.note(team, slot, task, rate);
+            if self.record(task.relay, team).fate.is_none() {
+                let name = self.name(task.relay);
+                unclear.entry(task.head).or_default().push((name, Some(rate)));
+            }
+        }
+        for (head, measured) in unclear {
+            let these = || tasks.iter().filter(|task| task.head == head);
+            let used = these().map(|task| self.record(task.relay, team).times).max().unwrap_or(0);
+            let Err(error) = self.timetable.retry(team, &measured, slot, used) else { continue };
+            let (reason, needs) = Reason::of(&error);
+            for task in these() {
+                let params = self.setup.params;
+                let record = self.record(task.relay, team);
+                let next = demand(next_guess(record.rate, task.guess), &params);
+                let needs = needs.unwrap_or(next);
+                record.fate = record.fate.or(Some(Fate::Not(reason, needs)));
+            }
+        }
+    }
+
+    /// What these relays come to that are measured at once.
+    fn measure(&mut self, team: usize, tasks: &[Task]) -> Vec<BytesPerSec> {
+        let could = |task: &Task| self.truths[task.relay as usize].min(task.demand);
+        let mut rates: Vec<BytesPerSec> = tasks.iter().map(could).collect();
+        let mut on_link: BTreeMap<IpAddr, Vec<usize>> = BTreeMap::new();
+        if !self.world.links.is_empty() {
+            for (place, task) in tasks.iter().enumerate() {
+                let addresses = &self.timetable.relays()[task.relay as usize].addresses;
+                let has_link = |address: &&IpAddr| self.world.links.contains_key(*address);
+                if let Some(address) = addresses.iter().find(has_link) {
+                    on_link.entry(*address).or_default().push(place);
+                }
+            }
+        }
+        for (address, places) in on_link {
+            let wants: Vec<_> = places.iter().map(|&place| rates[place]).collect();
+            for (&place, given) in places.iter().zip(share(self.world.links[&address], &wants)) {
+                rates[place] = given;
+            }
+        }
+        for (task, rate) in tasks.iter().zip(&mut rates) {
+            let earlier = self.record(task.relay, team).times;
+            let attempt = Attempt { relay: self.name(task.relay), coordinator: team, earlier };
+            let ratio = self.world.errors.ratio(&self.setup.seed, &attempt);
+            *rate = rate.scale(ratio).min(task.demand);
+        }
+        rates
+    }
+
+    /// Notes what a measurement came to.
+    fn note(&mut self, team: usize, slot: u32, task: &Task, rate: BytesPerSec) {
+        let is_conclusive = is_conclusive(rate, task.demand, &self.setup.params);
+        let record = self.record(task.relay, team);
+        record.times += 1;
+        record.first = record.first.or(Some(slot));
+        // What was once measured stays so, whatever comes of it beside others that are measured again.
+        if is_conclusive || record.fate != Some(Fate::Measured) {
+            (record.last, record.rate) = (slot, rate);
+            record.fate = is_conclusive.then_some(Fate::Measured);
+        }
+        let used = &mut self.used[team];
+        used.measurements += 1;
+        used.measured_bytes += u128::from(rate.get()) * u128::from(self.setup.slot_secs);
+        self.demands[team] += u128::from(task.demand.get());
+    }
+
+    /// What a coordinator knows of a relay.
+    fn record(&mut self, relay: u32, team: usize) -> &mut Record {
+        &mut self.records[relay as usize * self.teams + team]
+    }
+
+    /// A relay's fingerprint.
+    fn name(&self, relay: u32) -> Fingerprint {
+        self.timetable.relays()[relay as usize].fingerprint
+    }
+
+    /// What came of it.
+    fn finish(mut self) -> Outcome {
+        let slots = self.timetable.schedule().slots();
+        let (mut estimates, mut unmeasured, mut newcomers) = (Vec::new(), Vec::new(), Vec::new());
+        for team in 0..self.teams {
+            let why = self.never_measured(team);
+            let all = u128::from(self.timetable.teams()[team].capacity().get());
+            let filled = self.demands[team].div_ceil(all.max(1));
+            self.used[team].spare_slots =
+                slots.saturating_sub(u32::try_from(filled).unwrap_or(u32::MAX));
+            for relay in 0..u32::try_from(self.truths.len()).unwrap_or(u32::MAX) {
+                let record = *self.record(relay, team);
+                let used = &mut self.used[team];
+                used.retried += usize::from(record.times > 1);
+                used.measured += usize::from(record.fate == Some(Fate::Measured));
+                if record.fate == Some(Fate::Measured) {
+                    estimates.push(self.estimate(relay, team, &record));
+                } else {
+                    unmeasured.push(self.unmeasured(relay, team, &record, &why));
+                }
+                if self.hours[relay as usize] > 0 {
+                    newcomers.push(self.newcomer(relay, team, &record));
+                }
+            }
+        }
+        Outcome {
+            slots,
+            slot_secs: self.setup.slot_secs,
+            new_guess_bytes_per_sec: self.new_guess.get(),
+            coordinators: self.used,
+            estimates,
+            unmeasured,
+            newcomers,
+        }
+    }
+
+    /// Why a team has never measured relays, and what they would need.
+    fn never_measured(&self, team: usize) -> HashMap<Fingerprint, (Reason, BytesPerSec)> {
+        let schedule = self.timetable.schedule();
+        let groups = schedule.groups().iter();
+        let needs: HashMap<u32, BytesPerSec> = groups
+            .flat_map(|group| {
+                group.members.iter().map(|&one| (one, BytesPerSec::new(group.demand())))
+            })
+            .collect();
+        let need = |relay: u32| needs.get(&relay).copied().unwrap_or_default();
+        let without = schedule.without_room_of(team);
+        let mut why: HashMap<_, _> =
+            without.map(|relay| (self.name(relay), (Reason::NoRoom, need(relay)))).collect();
+        why.extend(self.waiting.iter().map(|&one| (self.name(one), (Reason::Waiting, need(one)))));
+        let too_fast = self.timetable.too_fast(team);
+        why.extend(too_fast.map(|(name, needs)| (name, (Reason::TooFast, needs))));
+        why.extend(self.on_too_fast_hosts());
+        why
+    }
+
+    /// Relays that share hosts for which no team has enough, and what all on their host need.
+    fn on_too_fast_hosts(&self) -> Vec<(Fingerprint, (Reason, BytesPerSec))> {
+        let schedule = self.timetable.schedule();
+        let capped: HashMap<u32, BytesPerSec> =
+            schedule.capped().iter().map(|short| (short.relay, short.needs)).collect();
+        let mut all = Vec::new();
+        for group in schedule.groups() {
+            let needs: BytesPerSec =
+                group.members.iter().filter_map(|member| capped.get(member)).copied().sum();
+            let those = group.members.iter().filter(|member| capped.contains_key(member));
+            all.extend(those.map(|&member| (self.name(member), (Reason::TooFast, needs))));
+        }
+        all
+    }
+
+    /// A conclusive estimate.
+    fn estimate(&self, relay: u32, coordinator: usize, record: &Record) -> Estimate {
+        Estimate {
+            relay: self.name(relay),
+            coordinator,
+            rate: record.rate,
+            truth: self.truths[relay as usize],
+            measurements: record.times,
+            slot: record.last,
+        }
+    }
+
+    /// Why there is none.
+    fn unmeasured(
+        &self,
+        relay: u32,
+        coordinator: usize,
+        record: &Record,
+        why: &HashMap<Fingerprint, (Reason, BytesPerSec)>,
+    ) -> Unmeasured {
+        let name = self.name(relay);
+        let planned = why.get(&name).copied();
+        let (reason, needs) = match (record.fate, planned) {
+            // What all on its host need says more than what it needs itself.
+            (Some(Fate::Not(reason, needs)), Some((_, of_all))) => (reason, needs.max(of_all)),
+            (Some(Fate::Not(reason, needs)), None) => (reason, needs),
+            (_, Some(planned)) => planned,
+            (_, None) => (Reason::NotMeasured, BytesPerSec::new(0)),
+        };
+        let needs = needs.get();
+        let team = self.timetable.teams()[coordinator].capacity().get();
+        Unmeasured {
+            fingerprint: hex::encode_upper(name),
+            coordinator,
+            reason,
+            needs_bytes_per_sec: needs,
+            lacks_bytes_per_sec: needs.saturating_sub(team),
+            at_least_bytes_per_sec: record.rate.get(),
+        }
+    }
+
+    /// How long a relay waited that came.
+    fn newcomer(&self, relay: u32, coordinator: usize, record: &Record) -> Newcomer {
+        let hour = self.hours[relay as usize];
+        let came = u64::from(hour) * HOUR_SECS;
+        let waited = |slot: u32| {
+            let end = (u64::from(slot) + 1) * u64::from(self.setup.slot_secs);
+            end.saturating_sub(came)
+        };
+        let is_measured = record.fate == Some(Fate::Measured);
+        Newcomer {
+            relay: self.name(relay),
+            coordinator,
+            hour,
+            first_secs: record.first.map(waited),
+            measured_secs: is_measured.then(|| waited(record.last)),
+            measurements: record.times,
+        }
+    }
+}

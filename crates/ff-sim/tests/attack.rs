@@ -1,0 +1,163 @@
+//! All attacks on a network, held against formulas and the paper's figures.
+
+use std::collections::BTreeSet;
+
+use ff_bwauth::network::consensus::Consensus;
+use ff_sim::attack::sample::{PAPERS_MOST, PAPERS_RELAYS, PAPERS_TOTAL, made_up};
+use ff_sim::attack::{self, Attack, Basis, System, all};
+use ff_sim::network::Network;
+
+/// The seed of these tests.
+const SEED: u64 = 1;
+
+/// Says what came out.
+#[expect(clippy::print_stdout, reason = "a test that fails shows it")]
+fn print(attacks: &[Attack]) {
+    for attack in attacks {
+        println!(
+            "{} {}: paper {:?}, ours {}, {:?}; {}",
+            attack.id, attack.name, attack.paper, attack.ours, attack.interval, attack.note
+        );
+        for point in &attack.points {
+            println!("    {point:?} {:?}", point.agrees());
+        }
+    }
+}
+
+/// The attack with this name.
+fn named<'a>(attacks: &'a [Attack], name: &str) -> &'a Attack {
+    attacks.iter().find(|attack| attack.name == name).expect("an attack")
+}
+
+/// Whether a number is another but for a part of it.
+fn near(found: f64, expected: f64, part: f64) -> bool {
+    (found - expected).abs() <= expected.abs() * part
+}
+
+/// What every network has to come to.
+fn check(attacks: &[Attack]) {
+    for attack in attacks {
+        assert!(attack.ours.is_finite(), "{}: {}", attack.name, attack.ours);
+        for point in &attack.points {
+            assert_ne!(point.agrees(), Some(false), "seed {SEED}, {}: {point:?}", attack.name);
+        }
+    }
+    let ours = |name: &str| named(attacks, name).ours;
+    assert_eq!(ours("false background").to_bits(), (4.0_f64 / 3.0).to_bits());
+    assert!(near(ours("forged cells"), 0.518, 0.05));
+    assert!(near(ours("capacity in a share of the slots"), 0.843_75, 0.021));
+    assert!(ours("a flood of new relays").abs() < 1e-9);
+    assert!(ours("several relays on one machine") <= 1.05 + 1e-9);
+    assert!(near(ours("a false descriptor, in one step"), 177.0, 0.005));
+    assert!(near(ours("traffic with half of the trusted relays only"), 10.0, 0.05));
+    assert!(near(ours("time to measure the network"), 5.0, 0.02));
+    assert!(near(ours("a host that bursts"), 15.0, 1e-9));
+    assert!(ours("echoes held back") <= 1.05);
+    waits_are_linear(named(attacks, "a flood of new relays"));
+    frames_many(named(attacks, "honest relays framed by increase"));
+    falls_with_trust(named(attacks, "liars who praise each other"));
+}
+
+/// Each thousand of a flood costs as many slots as any.
+fn waits_are_linear(flood: &Attack) {
+    let waits: Vec<_> = flood.curve("slots until an honest new relay is measured").collect();
+    let (first, last) = (waits.first().expect("points"), waits.last().expect("points"));
+    let slope = (last.ours - first.ours) / (last.x - first.x);
+    for wait in &waits {
+        let line = first.ours + slope * (wait.x - first.x);
+        assert!((wait.ours - line).abs() <= 3.0 + 0.05 * line, "{wait:?}, {line}");
+    }
+}
+
+/// Of the paper's 2 % that frame 20 %, the order of magnitude comes out.
+fn frames_many(framing: &Attack) {
+    assert!((0.1..0.4).contains(&framing.ours), "seed {SEED}: {}", framing.ours);
+}
+
+/// The more relays are trusted, the less a liar gains.
+fn falls_with_trust(liars: &Attack) {
+    let gains: Vec<_> = liars
+        .curve("praise, and service to trusted relays")
+        .filter(|point| near(point.x, 0.02, 1e-9))
+        .collect();
+    let (first, last) = (gains.first().expect("points"), gains.last().expect("points"));
+    assert!(last.ours < first.ours && first.ours > 2.0, "{first:?} {last:?}");
+}
+
+#[test]
+fn a_made_up_network_comes_to_the_papers_figures() {
+    let network = made_up(SEED, PAPERS_RELAYS, PAPERS_TOTAL, PAPERS_MOST);
+    let attacks = all(&network, SEED);
+    print(&attacks);
+    check(&attacks);
+    let rows: BTreeSet<_> = attacks.iter().map(|attack| attack.id).collect();
+    for id in ["E1", "E2", "E3", "E4", "E5", "E6", "E7", "E8", "E9", "E10", "E11", "Table 2"] {
+        assert!(rows.contains(id), "{id}");
+    }
+    for system in System::ALL {
+        assert!(!attack::against(system, &attacks).is_empty(), "{system:?}");
+    }
+    assert_eq!(attacks.iter().filter(|attack| attack.basis == Basis::Cited).count(), 3);
+    let (mut summary, mut points) = (Vec::new(), Vec::new());
+    attack::write_summary(&attacks, &mut summary).expect("a vector takes all");
+    attack::write_points(&attacks, &mut points).expect("a vector takes all");
+    let lines = |text: Vec<u8>| String::from_utf8(text).expect("UTF-8").lines().count();
+    assert_eq!(lines(summary), attacks.len() + 1);
+    let count: usize = attacks.iter().map(|attack| attack.points.len()).sum();
+    assert_eq!(lines(points), count + 1);
+    assert!(serde_json::to_string(&attacks).expect("JSON").contains("\"real_code\""));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_numbers_and_another_others() {
+    let network = made_up(SEED, 200, PAPERS_TOTAL, PAPERS_MOST);
+    let some = |seed| {
+        [
+            attack::forged::forged_cells(seed),
+            attack::flood::flood(&network, seed),
+            attack::traffic::concentrated(&network, seed),
+            attack::descriptors::loops(&network, seed),
+            attack::views::sybils(&network, seed),
+        ]
+    };
+    assert_eq!(some(7), some(7));
+    assert_ne!(some(7), some(8));
+}
+
+#[test]
+fn odd_networks_end_no_program() {
+    let mut without = made_up(SEED, 5, PAPERS_TOTAL, PAPERS_MOST);
+    without.relays.iter_mut().for_each(|relay| relay.capacity = None);
+    let nothing = Network::default();
+    let one = made_up(SEED, 1, PAPERS_TOTAL, PAPERS_MOST);
+    for network in [nothing, without, one] {
+        let attacks = [
+            attack::flood::flood(&network, SEED),
+            attack::traffic::concentrated(&network, SEED),
+            attack::descriptors::one_step(&network),
+            attack::descriptors::loops(&network, SEED),
+            attack::views::liars(&network, SEED),
+            attack::views::framing(&network, SEED),
+            attack::views::sybils(&network, SEED),
+            attack::table2::speed(&network),
+        ];
+        let numbers = attacks.iter().flat_map(|attack| &attack.points).map(|point| point.ours);
+        assert!(numbers.into_iter().all(f64::is_finite), "{}", network.name);
+    }
+}
+
+#[test]
+#[ignore = "needs FF_SIM_DATA: a folder with the data"]
+fn the_network_of_july_2019_comes_to_the_papers_figures() {
+    let dir = std::env::var("FF_SIM_DATA").expect("FF_SIM_DATA");
+    let file = format!("{dir}/b-series/2019-07-14-00-00-00-consensus.xz");
+    let file = std::fs::File::open(file).expect("a consensus");
+    let mut text = String::new();
+    let mut reader = liblzma::read::XzDecoder::new(file);
+    std::io::Read::read_to_string(&mut reader, &mut text).expect("text");
+    let network = Network::from(&Consensus::parse(&text).expect("a consensus"));
+    let attacks = all(&network, SEED);
+    assert_eq!(network.relays.len(), 6528);
+    print(&attacks);
+    check(&attacks);
+}

@@ -1,0 +1,204 @@
+//! The program as people run it.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use base64ct::{Base64Unpadded, Encoding};
+
+/// Runs it in this folder.
+fn run(dir: &Path, args: &[&str]) -> Output {
+    let output = Command::new(env!("CARGO_BIN_EXE_ff-sim")).current_dir(dir).args(args).output();
+    output.expect("the program runs")
+}
+
+/// What it prints, if all is well.
+fn prints(dir: &Path, args: &[&str]) -> String {
+    let output = run(dir, args);
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// What it prints as JSON.
+fn json(dir: &Path, args: &[&str]) -> serde_json::Value {
+    serde_json::from_str(&prints(dir, args)).expect("JSON")
+}
+
+/// Its exit status, and what it says of what is wrong.
+fn fails(dir: &Path, args: &[&str]) -> (Option<i32>, String) {
+    let output = run(dir, args);
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// A consensus of relays with these weights, in kilobytes.
+fn consensus(weights: &[u32]) -> String {
+    let mut text =
+        "network-status-version 3\nvote-status consensus\nvalid-after 2019-07-14 00:00:00\n"
+            .to_owned();
+    for (number, weight) in (0_u32..).zip(weights) {
+        let mut name = [0; 20];
+        name[..4].copy_from_slice(&number.to_be_bytes());
+        let name = Base64Unpadded::encode_string(&name);
+        text.push_str(&format!(
+            "r relay{number} {name} {name} 2019-07-13 00:00:00 192.0.2.{} 9001 0\ns Fast Running Valid\n\
+             w Bandwidth={weight}\n",
+            number % 250
+        ));
+    }
+    text + "directory-footer\ndirectory-signature A B\n"
+}
+
+#[test]
+fn a_schedule_has_as_many_slots_as_capacities_fill() {
+    let dir = tempfile::tempdir().expect("a directory");
+    // A hundred relays of 100 Mbit/s: ten of 295.3 Mbit/s fit into 3 Gbit/s.
+    fs::write(dir.path().join("consensus"), consensus(&[12_500; 100])).expect("written");
+    let greedy = ["schedule", "--network", "consensus", "--greedy", "--json"];
+    let found = json(dir.path(), &greedy);
+    assert_eq!((&found["slots"], &found["seconds"]), (&10.into(), &300.into()));
+    assert_eq!(
+        (&found["from_weights"], &found["unmeasurable"]),
+        (&true.into(), &serde_json::json!([]))
+    );
+    let other = ["--team", "100M,100M", "--slot", "10", "--total", "20G", "--max-relay", "200M"];
+    let found = json(dir.path(), &[&greedy[..], &other].concat());
+    assert_eq!(found["unmeasurable"].as_array().map(Vec::len), Some(100), "590 Mbit/s are needed");
+    let text = prints(dir.path(), &greedy[..4]);
+    assert!(text.contains("10000.00 Mbit/s in all, from weights"), "{text}");
+    // A whole period: each is measured once, and some again where errors are the paper's.
+    let period =
+        ["schedule", "--network", "consensus", "--errors", "paper", "--seed", "7", "--json"];
+    let found = json(dir.path(), &period);
+    assert_eq!(found["coordinators"][0]["measured"], 100);
+    let ratio = found["median_ratio"].as_f64().expect("a number");
+    assert!((0.84..=1.01).contains(&ratio), "{ratio}");
+    let found =
+        json(dir.path(), &["what-if", "--network", "consensus", "--add", "1G,3G", "--json"]);
+    assert_eq!(found["additions"].as_array().map(Vec::len), Some(2));
+    assert_eq!(
+        (&found["now"]["slots"], &found["additions"][1]["then"]["slots"]),
+        (&10.into(), &5.into())
+    );
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let weights: Vec<u32> = (1..400).map(|number| number * 37).collect();
+    fs::write(dir.path().join("consensus"), consensus(&weights)).expect("written");
+    let read = |out: &str, seed: &str| {
+        let args = [
+            "schedule",
+            "--network",
+            "consensus",
+            "--errors",
+            "paper",
+            "--seed",
+            seed,
+            "--out",
+            out,
+        ];
+        prints(dir.path(), &args);
+        ["summary.json", "unmeasured.csv", "errors.csv"]
+            .map(|name| fs::read(dir.path().join(out).join(name)).expect("a result"))
+    };
+    let [one, other] = [read("a", "5"), read("b", "5")];
+    assert!(one == other);
+    assert!(one[0] != read("c", "6")[0]);
+    let summary: serde_json::Value = serde_json::from_slice(&one[0]).expect("JSON");
+    assert_eq!((&summary["command"], &summary["seed"]), (&"schedule".into(), &5.into()));
+    assert_eq!(summary["inputs"][0]["sha256"].as_str().map(str::len), Some(64));
+}
+
+#[test]
+fn a_table_of_what_relays_advertised_is_analysed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (one, other) = ("A".repeat(40), "B".repeat(40));
+    let table = format!(
+        "relays_published,2025-08-01T00:00:00,2025-08-01T08:00:00,2025-08-01T16:00:00\n\
+         {one},100,50,=\n{other},,200,100\n"
+    );
+    fs::write(dir.path().join("table.csv"), table).expect("written");
+    let args =
+        ["analyse", "--advertised", "table.csv", "--windows", "1d", "--json", "--out", "out"];
+    let found = json(dir.path(), &args);
+    let window = &found["windows"][0];
+    // 0, 1 - (50 + 200) / (100 + 200), 1 - (50 + 100) / (100 + 200).
+    let median = window["network_capacity_error"]["median"].as_f64().expect("a number");
+    assert!((median - 1.0 / 6.0).abs() < 1e-12, "{found}");
+    // (0 + 1/2 + 1/2) / 3 and (0 + 1/2) / 2.
+    let max = window["relay_capacity_error"]["max"].as_f64().expect("a number");
+    assert!((max - 1.0 / 3.0).abs() < 1e-12, "{found}");
+    let relays = fs::read_to_string(dir.path().join("out/relays.csv")).expect("a table");
+    assert!(
+        relays.starts_with("fingerprint,window_secs,") && relays.lines().count() == 3,
+        "{relays}"
+    );
+    // One bad row of three is more than one in a thousand.
+    let odd = format!("t,2025-08-01T00:00:00\n{one},1\n{other},=\n");
+    fs::write(dir.path().join("odd.csv"), odd).expect("written");
+    let (status, said) = fails(dir.path(), &["analyse", "--advertised", "odd.csv", "--out", "odd"]);
+    assert_eq!(status, Some(5), "{said}");
+    assert!(said.contains("odd.csv, line 3"), "{said}");
+    let errors = fs::read_to_string(dir.path().join("odd/errors.csv")).expect("a table");
+    assert!(errors.contains("odd.csv,,3,"), "{errors}");
+    let strict = ["analyse", "--advertised", "odd.csv", "--strict"];
+    assert_eq!(fails(dir.path(), &strict).0, Some(1));
+}
+
+#[test]
+fn what_cannot_be_read_is_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::write(dir.path().join("odd"), "odd\n").expect("written");
+    fs::write(dir.path().join("cut"), &consensus(&[1, 2])[..300]).expect("written");
+    fs::write(dir.path().join("bytes"), [0xff; 99]).expect("written");
+    fs::write(dir.path().join("json"), "{\"relays\": 3}").expect("written");
+    fs::write(dir.path().join("good"), consensus(&[1, 2])).expect("written");
+    for (network, what) in [
+        ("none", "none cannot be read"),
+        ("odd", "odd: line 1: this is no consensus"),
+        ("cut", "cut: line"),
+        ("bytes", "bytes: line 1: this is no consensus"),
+        ("json", "json: "),
+    ] {
+        let (status, said) = fails(dir.path(), &["schedule", "--greedy", "--network", network]);
+        assert_eq!(status, Some(1), "{network}: {said}");
+        assert!(said.starts_with("ff-sim: ") && said.contains(what), "{network}: {said}");
+    }
+    for (args, what) in [
+        (&["--team", "1X"][..], "1X"),
+        (&["--slot", "0"], "--slot"),
+        (&["--period", "0"], "--period"),
+        (&["--errors", "paper"], "--greedy"),
+    ] {
+        let args = [&["schedule", "--greedy", "--network", "good"][..], args].concat();
+        let (status, said) = fails(dir.path(), &args);
+        assert_eq!(status, Some(2), "{args:?}: {said}");
+        assert!(said.contains(what), "{args:?}: {said}");
+    }
+    let (status, said) =
+        fails(dir.path(), &["schedule", "--network", "good", "--greedy", "--m", "nan"]);
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("multiplier"), "{said}");
+    let (status, said) = fails(dir.path(), &["schedule", "--network", "good", "--errors", "none"]);
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("neither exact nor paper"), "{said}");
+    // Weights are no capacities, so nothing says that they are wrong.
+    let (status, said) = fails(dir.path(), &["analyse", "--network", "good"]);
+    assert_eq!(status, Some(1), "{said}");
+}
+
+#[test]
+fn attacks_on_one_system_are_those_of_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::write(dir.path().join("consensus"), consensus(&[1000; 300])).expect("written");
+    let args = ["attack", "peerflow", "--network", "consensus", "--json", "--out", "out"];
+    let found = json(dir.path(), &args);
+    let found = found.as_array().expect("a list");
+    assert!(!found.is_empty() && found.iter().all(|one| one["system"] == "peerflow"), "{found:?}");
+    let curves = fs::read_to_string(dir.path().join("out/curves.csv")).expect("a table");
+    assert!(curves.lines().count() > 1, "{curves}");
+    let (status, said) = fails(dir.path(), &["attack", "nobody"]);
+    assert_eq!(status, Some(2), "{said}");
+    assert!(said.contains("eigenspeed"), "{said}");
+}
