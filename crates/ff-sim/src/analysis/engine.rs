@@ -1,7 +1,7 @@
 //! Eq. 1-7 in one pass over the data.
 //!
-//! [`Engine::push`] takes one time after the other. Maxima come from one monotone deque a relay ([`super::maxima`]),
-//! deviations from exact sums ([`super::spread`]); a step costs as much as relays are listed in it times windows.
+//! [`Engine::push`] takes one time after the other. Maxima come from one monotone deque a relay (`maxima`),
+//! deviations from exact sums (`spread`); a step costs as much as relays are listed in it times windows.
 //! Sums over relays are whole numbers. Shares and errors are rounded once each, and means add them in the order of
 //! time: the same input gives the same bits.
 //!
