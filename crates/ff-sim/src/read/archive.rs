@@ -1,1 +1,5 @@
 //! Archives and folders of documents.
+
+mod split;
+
+pub use self::split::{Documents, Part, documents};
