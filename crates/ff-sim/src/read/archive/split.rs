@@ -15,7 +15,7 @@ pub struct Part<'a> {
 /// keyword that the first document begins with. What has no such keyword in its first line is one document.
 #[must_use]
 pub fn documents(bytes: &[u8]) -> Documents<'_> {
-    Documents { left: bytes, next_line: 1, keyword: None }
+    Documents { left: bytes, next_line: 1, begin: Begin::default() }
 }
 
 /// See [`documents`].
@@ -25,8 +25,8 @@ pub struct Documents<'a> {
     left: &'a [u8],
     /// The number of its first line.
     next_line: usize,
-    /// What the first document begins with.
-    keyword: Option<&'a [u8]>,
+    /// What a document begins with.
+    begin: Begin,
 }
 
 impl<'a> Iterator for Documents<'a> {
@@ -36,19 +36,12 @@ impl<'a> Iterator for Documents<'a> {
         if self.left.is_empty() {
             return None;
         }
-        let first_line = self.next_line;
-        // Whether there was a line besides annotations.
-        let (mut end, mut is_begun) = (0, false);
-        while let Some(line) =
-            self.left.get(end..).filter(|left| !left.is_empty()).map(first_line_of)
-        {
-            let is_annotation = line.starts_with(b"@");
-            if is_begun && (is_annotation || self.begins(line)) {
+        let (first_line, mut end) = (self.next_line, 0);
+        while let Some(left) = self.left.get(end..).filter(|left| !left.is_empty()) {
+            let line = first_line_of(left);
+            // The first line was the one that ended the document before, and is known already.
+            if (end > 0 || first_line == 1) && self.begin.is_next(line) {
                 break;
-            }
-            if !is_begun && !is_annotation && !is_blank(line) {
-                is_begun = true;
-                self.keyword = self.keyword.or_else(|| keyword(line));
             }
             end += line.len();
             self.next_line += 1;
@@ -59,10 +52,38 @@ impl<'a> Iterator for Documents<'a> {
     }
 }
 
-impl Documents<'_> {
+/// What looks at line after line for the first of the next document.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Begin {
+    /// What the first document begins with; empty if it has not begun or begins with no keyword.
+    keyword: Vec<u8>,
+    /// Whether a document has begun before.
+    has_begun: bool,
+    /// Whether there was a line of this document besides annotations and blank ones.
+    is_within: bool,
+}
+
+impl Begin {
+    /// Whether this line is the first of another document.
+    pub(super) fn is_next(&mut self, line: &[u8]) -> bool {
+        let is_annotation = line.starts_with(b"@");
+        let is_next = self.is_within && (is_annotation || self.begins(line));
+        if is_next {
+            self.is_within = !is_annotation;
+        } else if !self.is_within && !is_annotation && !is_blank(line) {
+            self.is_within = true;
+            if !std::mem::replace(&mut self.has_begun, true) {
+                self.keyword.extend_from_slice(keyword(line).unwrap_or_default());
+            }
+        }
+        is_next
+    }
+
     /// Whether a line begins as the first document does.
     fn begins(&self, line: &[u8]) -> bool {
-        self.keyword.is_some_and(|first| line.starts_with(first) && keyword(line) == Some(first))
+        !self.keyword.is_empty()
+            && line.starts_with(&self.keyword)
+            && keyword(line) == Some(&self.keyword)
     }
 }
 
