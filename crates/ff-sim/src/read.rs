@@ -1,6 +1,8 @@
 //! Readers of public archives. What cannot be read is left out, counted and listed ([`crate::skipped`]).
 
+pub mod archive;
 pub mod consensus;
+pub mod descriptor;
 pub mod relayinfo;
 pub mod series;
 pub mod shadow;

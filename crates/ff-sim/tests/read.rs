@@ -5,8 +5,10 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use ff_bwauth::network::consensus::Consensus as Reference;
-use ff_sim::network::Network;
+use ff_sim::analysis::moment::{Capacity, Scale, weight_error};
+use ff_sim::network::{CapacitySource, Network};
 use ff_sim::read::consensus::{Consensus, Digest, Flavour};
+use ff_sim::read::descriptor::{Descriptors, join};
 
 /// The folder of samples.
 fn samples() -> PathBuf {
@@ -77,4 +79,89 @@ fn full_consensuses_are_read_as_ff_bwauth_reads_them() {
         let consensus = agreed(&full_data().join(file));
         assert_eq!(consensus.relays.len(), relays, "{file}");
     }
+}
+
+/// What joins of a consensus and descriptors.
+struct Joined {
+    /// How many descriptors there are.
+    all: usize,
+    /// How many of them are those of the consensus.
+    matched: usize,
+    /// Which part of all weight their relays have.
+    share: f64,
+    /// The weight error among them by what they have observed.
+    by_observed: f64,
+    /// And by what they advertise: what they have observed, within their limits.
+    by_advertised: f64,
+}
+
+impl Joined {
+    /// Of these files.
+    fn of(consensus: &Path, file: &Path) -> Self {
+        let consensus = Consensus::parse(&bytes(consensus)).expect("a consensus");
+        let file = bytes(file);
+        let mut descriptors = Descriptors::default();
+        assert_eq!(descriptors.add(&file), []);
+        agree_on_fields(str::from_utf8(&file).expect("UTF-8"), &descriptors);
+        let mut network = join(&consensus, &descriptors);
+        assert_eq!(network.capacities, CapacitySource::Observed);
+        let matched = network.relays.iter().filter(|relay| relay.capacity.is_some()).count();
+        let observed = weight_error(&network, Capacity::Known, Scale::None, |_| true);
+        for relay in &mut network.relays {
+            relay.capacity = relay.usable();
+        }
+        let advertised = weight_error(&network, Capacity::Known, Scale::None, |_| true);
+        let of_matched = network.relays.iter().filter(|relay| relay.capacity.is_some());
+        Self {
+            all: descriptors.all.len(),
+            matched,
+            share: of_matched.map(|relay| relay.weight).sum::<f64>() / network.total_weight(),
+            by_observed: observed.weight_error.expect("some relays have both"),
+            by_advertised: advertised.weight_error.expect("some relays have both"),
+        }
+    }
+
+    /// All of it, in short.
+    fn show(&self) -> String {
+        let Self { all, matched, share, by_observed, by_advertised } = self;
+        format!("{all} {matched} {share:.6} {by_observed:.6} {by_advertised:.6}")
+    }
+}
+
+/// Holds descriptors against what `ff_bwauth` reads of the same file.
+fn agree_on_fields(file: &str, found: &Descriptors) {
+    let wanted = ff_bwauth::network::descriptors::Descriptors::parse(file);
+    assert_eq!(wanted.skipped, []);
+    for (index, one) in found.all.iter().enumerate() {
+        let later = found.all.get(index + 1..).unwrap_or_default();
+        if later.iter().any(|other| other.fingerprint == one.fingerprint) {
+            continue;
+        }
+        let wanted = &wanted.relays[&one.fingerprint];
+        assert_eq!(one.rate, wanted.rate_bytes_per_sec);
+        assert_eq!(one.burst, wanted.burst_bytes_per_sec);
+        assert_eq!(one.observed, wanted.observed_bytes_per_sec);
+        assert_eq!(Some(one.published_unix_secs), wanted.published_unix_secs);
+        assert_eq!(one.overloaded_unix_secs, wanted.overloaded_unix_secs);
+        assert_eq!(found.family(one), wanted.family);
+    }
+}
+
+#[test]
+fn descriptors_join_by_digest() {
+    let consensus = samples().join("read-2020-02-29-consensus");
+    let joined = Joined::of(&consensus, &samples().join("read-2020-02-29-descriptors.xz"));
+    assert_eq!(joined.show(), "9 6 0.392542 0.046785 0.059317");
+}
+
+#[test]
+#[ignore = "needs FF_SIM_DATA: a folder with the data"]
+fn all_descriptors_of_february_2020_join_by_digest() {
+    let folder = full_data().join("a-network");
+    let joined = Joined::of(
+        &folder.join("2020-02-29-11-00-00-consensus.xz"),
+        &folder.join("2020-02-29-10-05-00-server-descriptors.xz"),
+    );
+    // Ledger A10: 5.0 % of the weight and an error of 0.132, which is the one by advertised bandwidth.
+    assert_eq!(joined.show(), "587 381 0.049990 0.143673 0.131776");
 }

@@ -155,6 +155,13 @@ pub(crate) fn base64<const N: usize>(word: &[u8]) -> Option<[u8; N]> {
     (len == N).then_some(bytes)
 }
 
+/// Twenty bytes in 40 hexadecimal digits.
+pub(crate) fn hexadecimal(digits: &[u8]) -> Option<[u8; 20]> {
+    let mut bytes = [0; 20];
+    hex::decode_to_slice(digits, &mut bytes).ok()?;
+    Some(bytes)
+}
+
 /// Whether something can be a relay's nickname (dir-spec 2.1.3).
 pub(crate) fn is_nickname(word: &[u8]) -> bool {
     (1..=19).contains(&word.len()) && word.iter().all(u8::is_ascii_alphanumeric)

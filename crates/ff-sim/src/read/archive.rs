@@ -1,0 +1,238 @@
+//! Archives and folders of documents, walked without unpacking anything to disk.
+//!
+//! [`walk`] takes a `.tar.xz`, a `.tar`, an `.xz` file, a plain file, or a folder of those, and hands each document to a
+//! closure, through one buffer that is used again. What a file is, its first bytes say; a tar without the magic of 1988
+//! is known by its name. Files of several documents are split, see [`documents`]. What cannot be read is listed in
+//! [`Skips`]: entries with `..`, absolute or odd names, links, what is over [`MOST_BYTES`], and whatever a broken or
+//! truncated file does not give; what came before stays. A file that has no sound document for [`MOST_SKIPS`] entries
+//! or documents is given up.
+
+mod entries;
+mod split;
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::path::{Path, PathBuf};
+
+use ff_bwauth::network::DocumentError;
+use liblzma::read::XzDecoder;
+use liblzma::stream::{CONCATENATED, Stream};
+
+pub use self::split::{Documents, Part, documents};
+use crate::skipped::Skips;
+
+/// A document has no more than this.
+pub const MOST_BYTES: usize = 64 << 20;
+/// A file with more than this left out is not read on, so that a list of what is left out stays a list.
+pub const MOST_SKIPS: usize = 100_000;
+/// What unpacking may take of memory: xz's own presets need up to 65 MiB.
+const XZ_MEMORY: u64 = 128 << 20;
+/// What an xz file begins with.
+const XZ_MAGIC: &[u8] = b"\xfd7zXZ\0";
+/// How much is read of the disk at once.
+const READ_BYTES: usize = 1 << 16;
+/// The length of a tar's blocks.
+const BLOCK: u64 = 512;
+
+/// A document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Document<'a> {
+    /// The file that it is in.
+    pub file: &'a str,
+    /// The entry, if the file is an archive.
+    pub entry: Option<&'a str>,
+    /// Which line of the file or entry is its first, from 1.
+    pub first_line: usize,
+    /// Its bytes, annotations in front of it included.
+    pub bytes: &'a [u8],
+}
+
+/// What takes the documents; it says which line of one cannot be read, from 1, if one cannot.
+pub trait Taker: FnMut(Document<'_>) -> Result<(), DocumentError> {}
+
+impl<T: FnMut(Document<'_>) -> Result<(), DocumentError>> Taker for T {}
+
+/// Hands on all documents of a file, or of a folder's files sorted by name, those of folders in it included.
+///
+/// # Errors
+/// When there is nothing at this path; whatever is wrong behind it is listed.
+pub fn walk(path: &Path, skips: &mut Skips, taker: impl Taker) -> io::Result<()> {
+    let is_folder = fs::metadata(path)?.is_dir();
+    let mut walk = Walk { taker, skips, buffer: Vec::new(), file: String::new(), before: 0 };
+    if !is_folder {
+        walk.file(path);
+        return Ok(());
+    }
+    let mut left = vec![path.to_owned()];
+    while let Some(path) = left.pop() {
+        // A link to a folder might lead back into it.
+        let is_folder = fs::symlink_metadata(&path).is_ok_and(|found| found.is_dir());
+        if !is_folder && walk.is_file(&path) {
+            walk.file(&path);
+        } else if is_folder {
+            walk.push_sorted(&path, &mut left);
+        }
+    }
+    Ok(())
+}
+
+/// A walk under way.
+struct Walk<'a, T> {
+    /// What takes the documents.
+    taker: T,
+    /// What is left out.
+    skips: &'a mut Skips,
+    /// What the documents pass through.
+    buffer: Vec<u8>,
+    /// The file that is being read.
+    file: String,
+    /// How much was left out before it.
+    before: usize,
+}
+
+impl<T: Taker> Walk<'_, T> {
+    /// Whether there is a file, or a link to one; it is listed if there is none.
+    fn is_file(&mut self, path: &Path) -> bool {
+        self.file = path.display().to_string();
+        self.before = self.skips.all.len();
+        match fs::metadata(path) {
+            Ok(found) if found.is_file() => return true,
+            Ok(_) => self.skip(None, None, "it is no file"),
+            Err(error) => self.skip(None, None, error.to_string()),
+        }
+        false
+    }
+
+    /// Puts what a folder has in front of what is left, its first name last.
+    fn push_sorted(&mut self, folder: &Path, left: &mut Vec<PathBuf>) {
+        let entries = fs::read_dir(folder).and_then(|entries| {
+            entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()
+        });
+        match entries {
+            Ok(mut paths) => {
+                paths.sort_unstable_by(|one, other| other.cmp(one));
+                left.extend(paths);
+            }
+            Err(error) => {
+                self.skips.add(folder.display().to_string(), None, None, error.to_string())
+            }
+        }
+    }
+
+    /// Reads a file.
+    fn file(&mut self, path: &Path) {
+        self.file = path.display().to_string();
+        self.before = self.skips.all.len();
+        if let Err(error) = self.read_file(path) {
+            self.skip(None, None, format!("it cannot be read further: {error}"));
+        }
+    }
+
+    /// Unpacks a file if need be.
+    fn read_file(&mut self, path: &Path) -> io::Result<()> {
+        let mut file = BufReader::with_capacity(READ_BYTES, File::open(path)?);
+        if !file.fill_buf()?.starts_with(XZ_MAGIC) {
+            return self.read_unpacked(path, file);
+        }
+        let stream = Stream::new_stream_decoder(XZ_MEMORY, CONCATENATED)?;
+        self.read_unpacked(path, XzDecoder::new_stream(file, stream))
+    }
+
+    /// Reads what is in a file.
+    fn read_unpacked(&mut self, path: &Path, mut from: impl Read) -> io::Result<()> {
+        let mut head = Vec::new();
+        // What is broken from the beginning has nothing to keep.
+        from.by_ref().take(BLOCK).read_to_end(&mut head)?;
+        let is_tar = head.get(257..262) == Some(b"ustar") || is_tar_by_name(path);
+        let from = Cursor::new(head).chain(from);
+        if is_tar { self.read_tar(from) } else { self.read_stream(from) }
+    }
+
+    /// Reads documents one behind the other, of which there may be more than would fit into memory.
+    fn read_stream(&mut self, from: impl Read) -> io::Result<()> {
+        let mut from = BufReader::with_capacity(READ_BYTES, from);
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let result = self.split_stream(&mut from, &mut buffer);
+        self.buffer = buffer;
+        result
+    }
+
+    /// Hands on each document as soon as the next begins.
+    fn split_stream(&mut self, from: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<()> {
+        let mut begin = split::Begin::default();
+        let (mut number, mut first_line, mut is_too_long, mut is_line) = (1, 1, false, true);
+        buffer.clear();
+        loop {
+            let at = buffer.len();
+            let most = (MOST_BYTES + 1).saturating_sub(at) as u64;
+            if from.by_ref().take(most).read_until(b'\n', buffer)? == 0 {
+                break;
+            }
+            let line = buffer.get(at..).unwrap_or_default();
+            let ends = line.ends_with(b"\n");
+            if is_line && begin.is_next(line) {
+                self.stream_document(first_line, buffer.get(..at).unwrap_or_default(), is_too_long);
+                buffer.drain(..at);
+                (first_line, is_too_long) = (number, false);
+                self.check()?;
+            }
+            (is_line, number) = (ends, number + usize::from(ends));
+            if buffer.len() > MOST_BYTES {
+                buffer.clear();
+                is_too_long = true;
+            }
+        }
+        self.stream_document(first_line, buffer, is_too_long);
+        Ok(())
+    }
+
+    /// Hands on a document of a stream, unless it is too long.
+    fn stream_document(&mut self, first_line: usize, bytes: &[u8], is_too_long: bool) {
+        if is_too_long {
+            return self.skip(None, Some(first_line), TOO_LONG);
+        }
+        self.take(None, Part { first_line, bytes });
+    }
+
+    /// Hands on a document; of what is blank there is none.
+    fn take(&mut self, entry: Option<&str>, part: Part<'_>) {
+        let Part { first_line, bytes } = part;
+        if bytes.trim_ascii_start().is_empty() {
+            return;
+        }
+        match (self.taker)(Document { file: &self.file, entry, first_line, bytes }) {
+            Ok(()) => self.skips.read += 1,
+            Err(error) => {
+                let line = first_line.saturating_add(error.line).saturating_sub(1);
+                self.skip(entry, Some(line), error.reason);
+            }
+        }
+    }
+
+    /// Lists something of this file.
+    fn skip(&mut self, entry: Option<&str>, line: Option<usize>, reason: impl Into<String>) {
+        self.skips.add(self.file.as_str(), entry, line, reason);
+    }
+
+    /// Gives a file up that is nothing but broken.
+    fn check(&self) -> io::Result<()> {
+        let skipped = self.skips.all.len().saturating_sub(self.before);
+        if skipped < MOST_SKIPS {
+            Ok(())
+        } else {
+            Err(io::Error::other("too much of it is broken"))
+        }
+    }
+}
+
+/// Why something is left out.
+const TOO_LONG: &str = "it has more than 64 MiB";
+
+/// Whether a file is called an archive.
+fn is_tar_by_name(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    [".tar", ".tar.xz", ".txz"].iter().any(|end| name.ends_with(end))
+}
+
+#[cfg(test)]
+mod tests;

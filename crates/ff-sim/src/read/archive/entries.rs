@@ -1,0 +1,124 @@
+//! The entries of a tar.
+//!
+//! The `tar` crate finds headers and contents; long names are read here, because it would take names of any length
+//! into memory.
+
+use std::io::{self, Read};
+
+use tar::{Archive, Entry, PaxExtensions};
+
+use super::{MOST_BYTES, TOO_LONG, Taker, Walk, documents};
+
+/// A name has no more than this; the greatest of a pax header with it.
+const MOST_NAME: u64 = 1 << 16;
+/// So much may stand behind an archive's end: tars are filled up to blocks of 10 KiB or more.
+const MOST_BEHIND: u64 = 64 << 20;
+
+/// A reader that notes whether it has been read to its end.
+struct Watched<R> {
+    /// What is read.
+    inner: R,
+    /// Whether its end was reached.
+    is_at_end: bool,
+}
+
+impl<R: Read> Read for Watched<R> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let len = self.inner.read(to)?;
+        self.is_at_end |= len == 0 && !to.is_empty();
+        Ok(len)
+    }
+}
+
+impl<T: Taker> Walk<'_, T> {
+    /// Reads a tar.
+    pub(super) fn read_tar(&mut self, from: impl Read) -> io::Result<()> {
+        let mut archive = Archive::new(Watched { inner: from, is_at_end: false });
+        let mut long_name = None;
+        for entry in archive.entries()?.raw(true) {
+            self.read_entry(entry?, &mut long_name)?;
+            self.check()?;
+        }
+        let mut behind = archive.into_inner();
+        if behind.is_at_end {
+            return Err(io::Error::other("the archive has no end: it may be cut"));
+        }
+        // What is behind an archive's end is read for the checksums of what packs it.
+        io::copy(&mut behind.inner.by_ref().take(MOST_BEHIND), &mut io::sink())?;
+        Ok(())
+    }
+
+    /// Reads an entry, or the name of the next.
+    fn read_entry(
+        &mut self,
+        mut entry: Entry<'_, impl Read>,
+        long_name: &mut Option<Vec<u8>>,
+    ) -> io::Result<()> {
+        let kind = entry.header().entry_type();
+        if kind.is_gnu_longname() || kind.is_pax_local_extensions() {
+            let bytes = read_name(&mut entry)?;
+            let name = if kind.is_gnu_longname() { Some(bytes) } else { pax_path(&bytes) };
+            *long_name = name.or_else(|| long_name.take());
+            return Ok(());
+        }
+        if kind.is_gnu_longlink() || kind.is_pax_global_extensions() {
+            return Ok(());
+        }
+        let name = long_name.take().unwrap_or_else(|| entry.header().path_bytes().into_owned());
+        let name =
+            String::from_utf8_lossy(name.split(|byte| *byte == 0).next().unwrap_or_default());
+        if kind.is_dir() {
+            return Ok(());
+        }
+        let wrong = match () {
+            () if !is_sound(&name) => Some("its name leads elsewhere, or is none"),
+            () if !(kind.is_file() || kind.is_contiguous()) => Some("it is no file"),
+            () if entry.size() > MOST_BYTES as u64 => Some(TOO_LONG),
+            () => None,
+        };
+        match wrong {
+            Some(wrong) => self.skip(Some(&name), None, wrong),
+            None => self.read_content(&name, entry)?,
+        }
+        Ok(())
+    }
+
+    /// Reads an entry's documents.
+    fn read_content(&mut self, name: &str, mut entry: Entry<'_, impl Read>) -> io::Result<()> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.clear();
+        let result = entry.read_to_end(&mut buffer);
+        match result {
+            Ok(len) if len as u64 == entry.size() => {
+                documents(&buffer).for_each(|part| self.take(Some(name), part));
+            }
+            Ok(_) | Err(_) => self.skip(Some(name), None, "it is cut"),
+        }
+        self.buffer = buffer;
+        result.map(|_| ())
+    }
+}
+
+/// A long name, or what has one among others.
+fn read_name(entry: &mut Entry<'_, impl Read>) -> io::Result<Vec<u8>> {
+    if entry.size() > MOST_NAME {
+        return Err(io::Error::other("the name of an entry is longer than names can be"));
+    }
+    let mut bytes = Vec::new();
+    entry.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The name in a pax header, if it has one.
+fn pax_path(bytes: &[u8]) -> Option<Vec<u8>> {
+    let path = |extension: tar::PaxExtension<'_>| {
+        (extension.key_bytes() == b"path").then(|| extension.value_bytes().to_vec())
+    };
+    PaxExtensions::new(bytes).filter_map(Result::ok).filter_map(path).last()
+}
+
+/// Whether an entry's name stays within its archive.
+fn is_sound(name: &str) -> bool {
+    let is_odd = |part: &str| part == ".." || part.contains(['\\', char::REPLACEMENT_CHARACTER]);
+    !name.is_empty() && !name.starts_with('/') && !name.split('/').any(is_odd)
+}

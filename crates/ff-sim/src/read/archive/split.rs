@@ -1,0 +1,153 @@
+//! Where one document ends and the next begins in a file of many.
+
+use std::io::BufRead;
+
+/// A document in a file of many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part<'a> {
+    /// Which line of the file is its first, from 1.
+    pub first_line: usize,
+    /// Its bytes, annotations in front of it included.
+    pub bytes: &'a [u8],
+}
+
+/// The documents of a file. One begins with annotations (`@type` and the like), or, where there are none, with the
+/// keyword that the first document begins with. What has no such keyword in its first line is one document.
+#[must_use]
+pub fn documents(bytes: &[u8]) -> Documents<'_> {
+    Documents { left: bytes, next_line: 1, begin: Begin::default() }
+}
+
+/// See [`documents`].
+#[derive(Clone, Debug)]
+pub struct Documents<'a> {
+    /// What has not been looked at.
+    left: &'a [u8],
+    /// The number of its first line.
+    next_line: usize,
+    /// What a document begins with.
+    begin: Begin,
+}
+
+impl<'a> Iterator for Documents<'a> {
+    type Item = Part<'a>;
+
+    fn next(&mut self) -> Option<Part<'a>> {
+        if self.left.is_empty() {
+            return None;
+        }
+        let (first_line, mut end) = (self.next_line, 0);
+        while let Some(left) = self.left.get(end..).filter(|left| !left.is_empty()) {
+            let line = first_line_of(left);
+            // The first line was the one that ended the document before, and is known already.
+            if (end > 0 || first_line == 1) && self.begin.is_next(line) {
+                break;
+            }
+            end += line.len();
+            self.next_line += 1;
+        }
+        let (bytes, left) = self.left.split_at_checked(end)?;
+        self.left = left;
+        Some(Part { first_line, bytes })
+    }
+}
+
+/// What looks at line after line for the first of the next document.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Begin {
+    /// What the first document begins with; empty if it has not begun or begins with no keyword.
+    keyword: Vec<u8>,
+    /// Whether a document has begun before.
+    has_begun: bool,
+    /// Whether there was a line of this document besides annotations and blank ones.
+    is_within: bool,
+}
+
+impl Begin {
+    /// Whether this line is the first of another document.
+    pub(super) fn is_next(&mut self, line: &[u8]) -> bool {
+        let is_annotation = line.starts_with(b"@");
+        let is_next = self.is_within && (is_annotation || self.begins(line));
+        if is_next {
+            self.is_within = !is_annotation;
+        } else if !self.is_within && !is_annotation && !is_blank(line) {
+            self.is_within = true;
+            if !std::mem::replace(&mut self.has_begun, true) {
+                self.keyword.extend_from_slice(keyword(line).unwrap_or_default());
+            }
+        }
+        is_next
+    }
+
+    /// Whether a line begins as the first document does.
+    fn begins(&self, line: &[u8]) -> bool {
+        !self.keyword.is_empty()
+            && line.starts_with(&self.keyword)
+            && keyword(line) == Some(&self.keyword)
+    }
+}
+
+/// The first line, with what ends it.
+fn first_line_of(bytes: &[u8]) -> &[u8] {
+    let mut behind = bytes;
+    // Reading from a slice cannot fail.
+    let len = behind.skip_until(b'\n').unwrap_or(bytes.len());
+    bytes.get(..len).unwrap_or(bytes)
+}
+
+/// Whether a line is blank.
+const fn is_blank(line: &[u8]) -> bool {
+    line.trim_ascii().is_empty()
+}
+
+/// The keyword of a line of a directory document: letters, digits and hyphens, a letter first. Tables and JSON have
+/// none in their first lines, and the first line of a bandwidth file is a number.
+fn keyword(line: &[u8]) -> Option<&[u8]> {
+    let end = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
+    let word = line.get(..end).filter(|word| word.first().is_some_and(u8::is_ascii_alphabetic))?;
+    word.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-').then_some(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first lines and texts of a file's documents.
+    fn parts(file: &str) -> Vec<(usize, &str)> {
+        documents(file.as_bytes())
+            .map(|part| (part.first_line, str::from_utf8(part.bytes).expect("UTF-8")))
+            .collect()
+    }
+
+    #[test]
+    fn documents_begin_at_annotations_or_at_the_first_keyword() {
+        let annotated = "@type x 1.0\nrouter a\nb\n@type x 1.0\n@source y\nrouter c\n";
+        assert_eq!(
+            parts(annotated),
+            [(1, "@type x 1.0\nrouter a\nb\n"), (4, "@type x 1.0\n@source y\nrouter c\n")]
+        );
+        let plain = "\nrouter a\nrouter-signature\nb\nrouter\nrouter c\r\n\nd";
+        assert_eq!(
+            parts(plain),
+            [(1, "\nrouter a\nrouter-signature\nb\n"), (5, "router\n"), (6, "router c\r\n\nd")]
+        );
+        // Annotations in front of one of two.
+        let mixed = "router a\n@type x\nrouter b\nrouter c";
+        assert_eq!(parts(mixed), [(1, "router a\n"), (2, "@type x\nrouter b\n"), (4, "router c")]);
+    }
+
+    #[test]
+    fn what_has_no_keyword_is_one_document() {
+        for file in [
+            "{\n{\n}",
+            "1557834219\nversion=1\n1557834219\n",
+            "a,b\na,b\n",
+            "\n\n",
+            "@a\n@b",
+            "\u{e9}\n\u{e9}",
+        ] {
+            assert_eq!(parts(file), [(1, file)]);
+        }
+        assert_eq!(parts(""), []);
+    }
+}

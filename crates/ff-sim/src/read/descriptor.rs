@@ -1,0 +1,316 @@
+//! The fields of server descriptors that matter here, scanned as bytes (dir-spec 2.1.1), and networks joined from a
+//! consensus and descriptors.
+//!
+//! Descriptors are appended to one vector, their texts to one string and their families to another vector, so that
+//! nothing is allocated per descriptor. Signatures are not checked: a descriptor belongs to a consensus if its SHA-1
+//! is the one that is listed there. A descriptor that is cut within its signature is whole in that sense.
+
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+use std::ops::Range;
+
+use ff_bwauth::network::DocumentError;
+use ff_bwauth::period::Fingerprint;
+use ff_proto::units::BytesPerSec;
+use sha1::{Digest as _, Sha1};
+
+use crate::network::{CapacitySource, Network};
+use crate::read::archive::{self, Part};
+use crate::read::consensus::scan::{self, Line, Lines};
+use crate::read::consensus::{Consensus, Digest};
+
+/// The greatest number of bytes a second that is believed: 2^53.
+pub const MOST_BANDWIDTH: u64 = 1 << 53;
+
+/// A descriptor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Descriptor {
+    /// Its SHA-1, from `router` to the line's end behind `router-signature`.
+    pub digest: [u8; 20],
+    /// The relay's fingerprint.
+    pub fingerprint: Fingerprint,
+    /// The relay's IPv4 address.
+    pub address: Ipv4Addr,
+    /// Its OR port there.
+    pub or_port: u16,
+    /// When the descriptor was made, in seconds since 1970.
+    pub published_unix_secs: u64,
+    /// What the relay's operator lets it forward for long, in bytes a second.
+    pub rate: u64,
+    /// And for a short while.
+    pub burst: u64,
+    /// What it has seen itself forward, in bytes a second.
+    pub observed: u64,
+    /// When it was last overloaded, if it says so, in seconds since 1970.
+    pub overloaded_unix_secs: Option<u64>,
+    /// Where its nickname lies among all texts.
+    nickname: Range<usize>,
+    /// Where its platform does; empty if it names none.
+    platform: Range<usize>,
+    /// Where its family lies among all.
+    family: Range<usize>,
+}
+
+impl Descriptor {
+    /// What its operator lets it forward: the lesser of rate and burst.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.rate.min(self.burst)
+    }
+
+    /// Its advertised bandwidth: the least of all three.
+    #[must_use]
+    pub fn advertised(&self) -> u64 {
+        self.limit().min(self.observed)
+    }
+}
+
+/// Descriptors.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Descriptors {
+    /// All of them, in the order of reading.
+    pub all: Vec<Descriptor>,
+    /// Their texts, one behind the other.
+    texts: String,
+    /// Their families, one behind the other.
+    families: Vec<Fingerprint>,
+}
+
+impl Descriptors {
+    /// Adds the descriptors of a file, which may be many, one behind the other. What it returns has those that cannot
+    /// be read, each by the first line of the file that cannot.
+    pub fn add(&mut self, file: &[u8]) -> Vec<DocumentError> {
+        archive::documents(file).filter_map(|part| self.add_one(part).err()).collect()
+    }
+
+    /// Adds one descriptor.
+    ///
+    /// # Errors
+    /// [`DocumentError`] for what is no descriptor, is cut, lacks a line, or has one that cannot be read.
+    pub fn add_one(&mut self, part: Part<'_>) -> Result<(), DocumentError> {
+        let (texts, families) = (self.texts.len(), self.families.len());
+        let result = self.read(part.bytes);
+        if result.is_err() {
+            self.texts.truncate(texts);
+            self.families.truncate(families);
+        }
+        let line = |line: usize| part.first_line.saturating_add(line).saturating_sub(1);
+        let at = |error: DocumentError| DocumentError { line: line(error.line), ..error };
+        self.all.extend(result.map_err(at)?);
+        Ok(())
+    }
+
+    /// Reads a descriptor; of what is blank there is none.
+    fn read(&mut self, document: &[u8]) -> Result<Option<Descriptor>, DocumentError> {
+        let mut lines = Lines::of(document);
+        let head = lines.by_ref().find(|line| !matches!(line.keyword, [] | [b'@', ..]));
+        let Some(head) = head else { return Ok(None) };
+        if head.keyword != b"router" {
+            return Err(scan::error(head.number, "this is no server descriptor"));
+        }
+        let mut begun = Begun::default();
+        let bad = |line: Line<'_>, wrong: &str| scan::error(line.number, wrong);
+        begun.read_router(head.rest, self).map_err(|wrong| bad(head, wrong))?;
+        for line in lines {
+            if line.keyword != b"router-signature" {
+                begun.read(line, self).map_err(|wrong| bad(line, wrong))?;
+                continue;
+            }
+            let signed = document.get(head.start..line.end).filter(|text| text.ends_with(b"\n"));
+            let digest = signed.map(|text| Sha1::digest(text).into());
+            let descriptor = digest.ok_or(CUT).and_then(|digest| begun.finish(digest));
+            return descriptor.map(Some).map_err(|wrong| bad(head, wrong));
+        }
+        Err(bad(head, CUT))
+    }
+
+    /// Keeps a text, if it is one.
+    fn keep(&mut self, bytes: &[u8]) -> Option<Range<usize>> {
+        let start = self.texts.len();
+        self.texts.push_str(scan::text(bytes)?);
+        Some(start..self.texts.len())
+    }
+
+    /// Keeps a family. Nicknames among its members say nothing for certain.
+    fn keep_family(&mut self, rest: &[u8]) -> Range<usize> {
+        let start = self.families.len();
+        self.families.extend(scan::words(rest).filter_map(member));
+        start..self.families.len()
+    }
+}
+
+impl Descriptors {
+    /// A relay's nickname.
+    #[must_use]
+    pub fn nickname(&self, of: &Descriptor) -> &str {
+        self.texts.get(of.nickname.clone()).unwrap_or_default()
+    }
+
+    /// What a relay runs: its tor and its system.
+    #[must_use]
+    pub fn platform(&self, of: &Descriptor) -> &str {
+        self.texts.get(of.platform.clone()).unwrap_or_default()
+    }
+
+    /// The relays that one says belong to it, as far as it names fingerprints.
+    #[must_use]
+    pub fn family(&self, of: &Descriptor) -> &[Fingerprint] {
+        self.families.get(of.family.clone()).unwrap_or_default()
+    }
+}
+
+/// The network of a consensus whose relays have what their descriptors say: what they have observed as their capacity,
+/// and the lesser of rate and burst as their limit. Relays whose descriptor, by digest, is not there have no capacity.
+#[must_use]
+pub fn join(consensus: &Consensus, descriptors: &Descriptors) -> Network {
+    let by_digest: HashMap<[u8; 20], &Descriptor> =
+        descriptors.all.iter().map(|one| (one.digest, one)).collect();
+    let mut network = consensus.to_network();
+    network.capacities = CapacitySource::Observed;
+    for (relay, listed) in network.relays.iter_mut().zip(&consensus.relays) {
+        relay.capacity = None;
+        let Digest::Descriptor(digest) = listed.digest else { continue };
+        let found = by_digest.get(&digest);
+        let Some(found) = found.filter(|found| found.fingerprint == listed.fingerprint) else {
+            continue;
+        };
+        relay.capacity = Some(BytesPerSec::new(found.observed));
+        relay.rate = Some(BytesPerSec::new(found.limit()));
+        relay.family = descriptors.family(found).to_vec();
+    }
+    network
+}
+
+/// Why a descriptor is not whole.
+const CUT: &str = "the descriptor ends too early";
+
+/// A descriptor that is being read.
+#[derive(Default)]
+struct Begun {
+    /// The relay's address and port.
+    router: Option<(Ipv4Addr, u16)>,
+    /// Its fingerprint.
+    fingerprint: Option<Fingerprint>,
+    /// When it was made.
+    published: Option<u64>,
+    /// Rate, burst and what was observed.
+    bandwidth: Option<[u64; 3]>,
+    /// When it was last overloaded.
+    overloaded: Option<u64>,
+    /// Where its nickname lies.
+    nickname: Range<usize>,
+    /// Where its platform lies.
+    platform: Range<usize>,
+    /// Where its family lies.
+    family: Range<usize>,
+}
+
+impl Begun {
+    /// Reads the first line.
+    fn read_router(&mut self, rest: &[u8], all: &mut Descriptors) -> Result<(), &'static str> {
+        let mut words = scan::words(rest);
+        let mut read = || {
+            let nickname = words.next().filter(|word| scan::is_nickname(word))?;
+            let address = scan::text(words.next()?)?.parse().ok()?;
+            Some((all.keep(nickname)?, (address, scan::port(words.next()?)?)))
+        };
+        let (nickname, router) = read().ok_or("the router cannot be read")?;
+        (self.nickname, self.router) = (nickname, Some(router));
+        Ok(())
+    }
+
+    /// Reads another line.
+    fn read(&mut self, line: Line<'_>, all: &mut Descriptors) -> Result<(), &'static str> {
+        let rest = line.rest;
+        match line.keyword {
+            b"fingerprint" => {
+                once(&mut self.fingerprint, fingerprint(rest), "the fingerprint cannot be read")
+            }
+            b"bandwidth" => {
+                once(&mut self.bandwidth, bandwidth(rest)?, "the bandwidth cannot be read")
+            }
+            b"published" => {
+                let secs = scan::time(rest)
+                    .map_err(|_| "the time of publication cannot be read, or lies before 2007");
+                once(&mut self.published, Some(secs?), "")
+            }
+            // Its form has a version, so what is unknown is nothing.
+            b"overload-general" => {
+                let time = rest.strip_prefix(b"1 ").and_then(|time| scan::time(time).ok());
+                self.overloaded = time;
+                Ok(())
+            }
+            b"platform" => {
+                self.platform = all.keep(rest).ok_or("the platform is no text")?;
+                Ok(())
+            }
+            b"family" => {
+                self.family = all.keep_family(rest);
+                Ok(())
+            }
+            b"router" => Err("another descriptor begins here"),
+            _ => Ok(()),
+        }
+    }
+
+    /// The descriptor, if it has all that it must have.
+    fn finish(self, digest: [u8; 20]) -> Result<Descriptor, &'static str> {
+        let [rate, burst, observed] = self.bandwidth.ok_or("the descriptor has no bandwidth")?;
+        let (address, or_port) = self.router.ok_or("the descriptor has no router")?;
+        Ok(Descriptor {
+            digest,
+            fingerprint: self.fingerprint.ok_or("the descriptor has no fingerprint")?,
+            address,
+            or_port,
+            published_unix_secs: self.published.ok_or("the descriptor has no time")?,
+            rate,
+            burst,
+            observed,
+            overloaded_unix_secs: self.overloaded,
+            nickname: self.nickname,
+            platform: self.platform,
+            family: self.family,
+        })
+    }
+}
+
+/// Takes over a field that can be there once only.
+fn once<T>(field: &mut Option<T>, value: Option<T>, bad: &'static str) -> Result<(), &'static str> {
+    let before = field.replace(value.ok_or(bad)?);
+    if before.is_some() { Err("the line is there twice") } else { Ok(()) }
+}
+
+/// The three numbers of `bandwidth`.
+fn bandwidth(rest: &[u8]) -> Result<Option<[u64; 3]>, &'static str> {
+    let mut words = scan::words(rest).map(scan::number);
+    let mut next = || words.next().flatten();
+    let numbers = [next(), next(), next()];
+    let [Some(rate), Some(burst), Some(observed)] = numbers else { return Ok(None) };
+    let most = rate.max(burst).max(observed);
+    if most > MOST_BANDWIDTH {
+        Err("the bandwidth is above 2^53")
+    } else {
+        Ok(Some([rate, burst, observed]))
+    }
+}
+
+/// The fingerprint of `fingerprint`, in ten groups of four digits or in any others.
+fn fingerprint(rest: &[u8]) -> Option<Fingerprint> {
+    let mut digits = [0; 40];
+    let mut len = 0;
+    for word in scan::words(rest) {
+        digits.get_mut(len..len + word.len())?.copy_from_slice(word);
+        len += word.len();
+    }
+    scan::hexadecimal(digits.get(..len)?)
+}
+
+/// A member of a family: 40 digits, with `$` before them or not, and perhaps with a nickname behind them.
+fn member(word: &[u8]) -> Option<Fingerprint> {
+    let word = word.strip_prefix(b"$").unwrap_or(word);
+    let (digits, behind) = word.split_at_checked(40)?;
+    matches!(behind, [] | [b'=' | b'~', ..]).then(|| scan::hexadecimal(digits))?
+}
+
+#[cfg(test)]
+mod tests;
