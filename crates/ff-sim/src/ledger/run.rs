@@ -17,6 +17,8 @@ use crate::analysis::window::Window;
 use crate::attack;
 use crate::attack::sample::{PAPERS_MOST, PAPERS_RELAYS, PAPERS_TOTAL, made_up};
 use crate::input::Inputs;
+use crate::read::consensus::Consensus;
+use crate::read::descriptor::{Descriptors, join};
 use crate::read::series::{Kind, Series, daily};
 use crate::schedule::greedy::{greedy, hours};
 use crate::schedule::{Setup, Subjects, units};
@@ -30,6 +32,10 @@ const MAY: &str = "a-network/relayinfo_staging_2024-05-01--2024-05-31.json.xz";
 const ADVERTISED: &str = "b-series/advbw-8h-2025-08-01--2025-10-31.csv.xz";
 /// Their weights in October.
 const GUARDS: &str = "b-series/guardprob-8h-2025-10.csv.xz";
+/// A consensus of February 2020.
+const FEBRUARY: &str = "a-network/2020-02-29-11-00-00-consensus.xz";
+/// Descriptors of the hour before.
+const DESCRIPTORS: &str = "a-network/2020-02-29-10-05-00-server-descriptors.xz";
 /// The network's days of 2019.
 const DAYS: &str = "d-2019/bandwidth-2019.csv";
 /// Times of the tables are 8 hours apart, some a little more.
@@ -85,9 +91,10 @@ type Value = (&'static str, String, f64);
 type Part = (&'static str, &'static [&'static str], fn(&mut Data<'_>) -> Result<Vec<Value>>);
 
 /// All parts, with the rows that they are for.
-const PARTS: [Part; 6] = [
+const PARTS: [Part; 7] = [
     ("schedules", &["B1", "B2", "B3", "B7"], schedules),
     ("the network of May 2024", &["A4", "A5", "B4-2024"], may),
+    ("descriptors of February 2020", &["A10"], february),
     ("errors of capacities", &["A1", "A2", "A3", "A6"], capacities),
     ("deviations of weights", &["A7"], weights),
     ("the speed test of 2019", &["A8"], test_of_2019),
@@ -162,6 +169,24 @@ fn may(data: &mut Data<'_>) -> Result<Vec<Value>> {
         value("B4-2024", "797 Gbit/s", slots.into()),
         value("A4", "May 2024", under * 100.0),
         value("A5", "May 2024, by time of running", by_running.context("no weight error")? * 100.0),
+    ])
+}
+
+/// The network of February 2020, as far as there are descriptors.
+#[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
+fn february(data: &mut Data<'_>) -> Result<Vec<Value>> {
+    let consensus = Consensus::parse(&data.read(FEBRUARY)?)?;
+    let mut descriptors = Descriptors::default();
+    descriptors.add(&data.read(DESCRIPTORS)?);
+    let network = join(&consensus, &descriptors);
+    let known = || network.relays.iter().filter(|relay| relay.capacity.is_some());
+    let weight: f64 = known().map(|relay| relay.weight).sum();
+    let error = weight_error(&network, Capacity::Usable, Scale::None, |_| true).weight_error;
+    Ok(vec![
+        value("A10", "descriptors", descriptors.all.len() as f64),
+        value("A10", "joined", known().count() as f64),
+        value("A10", "part of all weight", weight / network.total_weight() * 100.0),
+        value("A10", "weight error among them", error.context("no weight error")? * 100.0),
     ])
 }
 
