@@ -14,8 +14,8 @@ use crate::schedule::units;
 /// Asks Tor's archives how wrong capacities and weights are, how long a team of measurers needs, and what an attacker
 /// gains.
 ///
-/// Nothing of it opens a socket. A network (SRC) is a file, plain or packed by xz: a consensus of either flavour, or
-/// tornettools' relayinfo JSON. A consensus alone has weights and no capacities, and where weights stand for capacities
+/// Nothing of it opens a socket. A network (SRC) is a file, plain or packed by xz: a consensus of either flavour, tornettools'
+/// relayinfo JSON, or a table of an experiment's relays. A consensus alone has weights and no capacities, and where weights stand for capacities
 /// the output says so.
 #[derive(Debug, Parser)]
 #[command(name = "ff-sim", version, after_help = EXIT_STATUS)]

@@ -3,6 +3,7 @@
 pub mod archive;
 pub mod consensus;
 pub mod descriptor;
+pub mod january;
 pub mod relayinfo;
 pub mod series;
 pub mod shadow;

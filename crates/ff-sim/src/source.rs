@@ -5,11 +5,14 @@ use std::path::Path;
 use crate::input::{InputError, Inputs};
 use crate::network::Network;
 use crate::read::consensus::Consensus;
-use crate::read::{relayinfo, shadow};
+use crate::read::{january, relayinfo, shadow};
 use crate::skipped::Skips;
 
 /// How a table of an experiment's relays begins.
 const TABLE: &[u8] = b"name,position,";
+
+/// How the table of January 2019 begins.
+const JANUARY: &[u8] = b"position,address,";
 
 /// A file that is no network.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +44,9 @@ pub fn network(path: &Path, inputs: &mut Inputs) -> Result<(Network, Skips), Sou
         let mut skips = Skips::default();
         let network = shadow::parse_network(&name, &bytes, &mut skips);
         (network.map_err(|error| bad(format!("{error:#}")))?, skips)
+    } else if bytes.starts_with(JANUARY) {
+        let mut skips = Skips::default();
+        (january::relays(&name, &bytes, &mut skips), skips)
     } else {
         let consensus = Consensus::parse(&bytes).map_err(|error| bad(error.to_string()))?;
         let read = consensus.relays.len() as u64;

@@ -19,9 +19,11 @@ use crate::attack::sample::{PAPERS_MOST, PAPERS_RELAYS, PAPERS_TOTAL, made_up};
 use crate::input::Inputs;
 use crate::read::consensus::Consensus;
 use crate::read::descriptor::{Descriptors, join};
+use crate::read::january::Presence;
 use crate::read::series::{Kind, Series, daily};
 use crate::schedule::greedy::{greedy, hours};
 use crate::schedule::{Setup, Subjects, units};
+use crate::skipped::Skips;
 use crate::{source, stats};
 
 /// The consensus of the paper's month that it counts relays of.
@@ -36,6 +38,8 @@ const GUARDS: &str = "b-series/guardprob-8h-2025-10.csv.xz";
 const FEBRUARY: &str = "a-network/2020-02-29-11-00-00-consensus.xz";
 /// Descriptors of the hour before.
 const DESCRIPTORS: &str = "a-network/2020-02-29-10-05-00-server-descriptors.xz";
+/// When relays of January 2019 were listed.
+const JANUARY: &str = "d-2019/jan2019-presence.csv.xz";
 /// The network's days of 2019.
 const DAYS: &str = "d-2019/bandwidth-2019.csv";
 /// Times of the tables are 8 hours apart, some a little more.
@@ -91,10 +95,11 @@ type Value = (&'static str, String, f64);
 type Part = (&'static str, &'static [&'static str], fn(&mut Data<'_>) -> Result<Vec<Value>>);
 
 /// All parts, with the rows that they are for.
-const PARTS: [Part; 7] = [
+const PARTS: [Part; 8] = [
     ("schedules", &["B1", "B2", "B3", "B7"], schedules),
     ("the network of May 2024", &["A4", "A5", "B4-2024"], may),
     ("descriptors of February 2020", &["A10"], february),
+    ("new relays of January 2019", &["B5"], january),
     ("errors of capacities", &["A1", "A2", "A3", "A6"], capacities),
     ("deviations of weights", &["A7"], weights),
     ("the speed test of 2019", &["A8"], test_of_2019),
@@ -187,6 +192,20 @@ fn february(data: &mut Data<'_>) -> Result<Vec<Value>> {
         value("A10", "joined", known().count() as f64),
         value("A10", "part of all weight", weight / network.total_weight() * 100.0),
         value("A10", "weight error among them", error.context("no weight error")? * 100.0),
+    ])
+}
+
+/// New relays of January 2019.
+#[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
+fn january(data: &mut Data<'_>) -> Result<Vec<Value>> {
+    let bytes = data.read(JANUARY)?;
+    let presence = Presence::read(JANUARY, &bytes, &mut Skips::default());
+    let new = presence.context("it does not say how many hours there are")?.new_per_hour();
+    let new = stats::sorted(new.into_iter().map(|count| count as f64).collect());
+    Ok(vec![
+        value("B5", "median", stats::percentile(&new, 50.0).context("there are no hours")?),
+        value("B5", "most", new.last().copied().context("there are no hours")?),
+        value("B5", "all", new.iter().sum()),
     ])
 }
 
