@@ -59,7 +59,7 @@ fn tar() -> Vec<u8> {
     tar.append_data(&mut header, &long, &b"long"[..]).expect("appended");
     let mut header = Header::new_ustar();
     header.set_size(3);
-    tar.append_pax_extensions([("path", &*long.replace('l', "p").as_bytes())]).expect("appended");
+    tar.append_pax_extensions([("path", long.replace('l', "p").as_bytes())]).expect("appended");
     header.set_path("short").expect("a name");
     header.set_cksum();
     tar.append(&header, &b"pax"[..]).expect("appended");
