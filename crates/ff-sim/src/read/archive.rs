@@ -4,8 +4,7 @@
 //! closure, through one buffer that is used again. What a file is, its first bytes say; a tar without the magic of 1988
 //! is known by its name. Files of several documents are split, see [`documents`]. What cannot be read is listed in
 //! [`Skips`]: entries with `..`, absolute or odd names, links, what is over [`MOST_BYTES`], and whatever a broken or
-//! truncated file does not give; what came before stays. A file that has no sound document for [`MOST_SKIPS`] entries
-//! or documents is given up.
+//! truncated file does not give; what came before stays. A file of which [`MOST_SKIPS`] are left out is given up.
 
 mod entries;
 mod split;
