@@ -76,7 +76,12 @@ fn every_relay_has_a_result_of_both_coordinators_in_every_period() {
         }
     }
     let known = |text: &str| !measured(text).is_empty();
-    let consensus = network.wait_for_consensus(known, PATIENCE).expect("a consensus");
+    let consensus = network.wait_for_consensus(known, PATIENCE).unwrap_or_else(|error| {
+        panic!(
+            "{error}; relays that authorities have no measured weight of: {:?}",
+            lacking(&network)
+        )
+    });
     for relay in relay_statuses(&consensus).iter().filter(|relay| !relay.has_flag("Authority")) {
         eprintln!("{:>7}: weight {} in the consensus", relay.nickname, relay.weights["Bandwidth"]);
     }
@@ -176,6 +181,17 @@ fn measured(consensus: &str) -> BTreeSet<String> {
     relays.retain(|relay| !relay.has_flag("Authority"));
     let all = relays.iter().all(|relay| !relay.weights.contains_key("Unmeasured"));
     relays.into_iter().filter(|_| all).map(|relay| relay.fingerprint).collect()
+}
+
+/// Relays that an authority votes for without a measured weight, by authority.
+fn lacking(network: &Network) -> Vec<(String, Vec<String>)> {
+    let votes = network.votes().expect("votes").into_iter();
+    let lacks = |(authority, text): (String, String)| {
+        let mut relays = relay_statuses(&text);
+        relays.retain(|one| !one.has_flag("Authority") && !one.weights.contains_key("Measured"));
+        (authority, relays.into_iter().map(|relay| relay.nickname).collect())
+    };
+    votes.map(lacks).collect()
 }
 
 /// The relays of a consensus: their names, and limits in Mbit/s.
