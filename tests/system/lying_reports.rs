@@ -74,7 +74,7 @@ async fn a_denial_of_the_cipher_has_a_name_of_its_own() {
 #[tokio::test]
 async fn a_refusal_by_mood_counts() {
     let _alone = alone().await;
-    assert_refused(&measure_liar(Lie::Refuse(ErrCode::BUSY), 20).await, "busy");
+    assert_refused(&measure_liar(Lie::Refuse(ErrCode::DISABLED), 20).await, "disabled");
 }
 
 /// Measures a relay of 20 Mbit/s for three seconds by two measurers, of which the second opens and sends

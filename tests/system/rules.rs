@@ -61,13 +61,31 @@ async fn a_third_measurement_in_a_period_is_refused_also_after_restarts() {
     assert_measured(&measure(&plan(&relay, &other, 1)).await);
 }
 
+/// A measurement of the slot before may be a little late.
+#[tokio::test]
+async fn a_relay_that_is_busy_is_asked_again() {
+    let _alone = alone().await;
+    let (first, second) = (fresh_key(), fresh_key());
+    let relay = TestRelay::start(Setup::allowing(&[&first, &second]));
+    let measuring = Notify::new();
+    let long = plan(&relay, &first, 3);
+    let late = async {
+        measuring.notified().await;
+        measure(&plan(&relay, &second, 1)).await
+    };
+    let (one, other) = tokio::join!(measure_and_tell(&long, &measuring), late);
+    assert_measured(&one);
+    assert_measured(&other);
+    assert_eq!((one.seconds.len(), other.seconds.len()), (3, 1));
+}
+
 #[tokio::test]
 async fn one_measurement_at_a_time() {
     let _alone = alone().await;
     let (first, second) = (fresh_key(), fresh_key());
     let relay = TestRelay::start(Setup::allowing(&[&first, &second]));
     let measuring = Notify::new();
-    let long = plan(&relay, &first, 2);
+    let long = plan(&relay, &first, 8);
     let interfering = async {
         measuring.notified().await;
         measure(&plan(&relay, &second, 1)).await
@@ -75,7 +93,7 @@ async fn one_measurement_at_a_time() {
     let (measured, refused) = tokio::join!(measure_and_tell(&long, &measuring), interfering);
     assert_refused(&refused, "busy");
     assert_measured(&measured);
-    assert_eq!(measured.seconds.len(), 2);
+    assert_eq!(measured.seconds.len(), 8);
     // The refusal did not count as one of the second coordinator's measurements.
     for _ in 0..2 {
         assert_measured(&measure(&plan(&relay, &second, 1)).await);

@@ -42,6 +42,11 @@ pub use crate::progress::Progress;
 
 /// How long the team may take to open its links: longer than the grant waits is in vain.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a relay may be busy with another measurement before that counts: so long one can overrun its slot, when its
+/// links open slowly.
+const BUSY_PATIENCE: Duration = Duration::from_secs(5);
+/// How long to wait before a busy relay is asked again.
+const BUSY_PAUSE: Duration = Duration::from_millis(500);
 /// Measurers' events that wait to be taken in.
 const EVENTS: usize = 64;
 
@@ -139,17 +144,38 @@ impl Run<'_> {
         watch: &mut impl FnMut(Progress<'_>),
     ) -> Result<(), MeasureError> {
         self.plan.params.validate()?;
-        watch(Progress::Step("connecting to the relay"));
-        let link = link::open(&self.plan.target, &self.plan.link).await?;
-        self.rsa_fingerprint = link.rsa_identity.and_then(|id| id.as_bytes().try_into().ok());
-        self.check_fingerprint()?;
-        let mut session = Session::ask(link, self.plan).await?;
-        let result = match self.run_team(&mut session, watch).await {
+        let (mut session, grant) = self.ask(watch).await?;
+        let result = match self.run_team(&mut session, &grant, watch).await {
             Ok(()) => Ok(()),
             Err(error) => Err(session.reason_for(error).await),
         };
         session.finish(result.as_ref().err()).await;
         result
+    }
+
+    /// Asks the relay, and again for a while if another coordinator's measurement, of the slot before, is not over yet.
+    async fn ask(
+        &mut self,
+        watch: &mut impl FnMut(Progress<'_>),
+    ) -> Result<(Session, MeasParamsOk), MeasureError> {
+        let late = Instant::now() + BUSY_PATIENCE;
+        loop {
+            watch(Progress::Step("connecting to the relay"));
+            let link = link::open(&self.plan.target, &self.plan.link).await?;
+            self.rsa_fingerprint = link.rsa_identity.and_then(|id| id.as_bytes().try_into().ok());
+            self.check_fingerprint()?;
+            let mut session = Session::ask(link, self.plan).await?;
+            let error = match session.wait_for_grant().await {
+                Ok(grant) => return Ok((session, grant)),
+                Err(error) => error,
+            };
+            session.finish(Some(&error)).await;
+            if !error.is_busy() || Instant::now() >= late {
+                return Err(error);
+            }
+            watch(Progress::Step("the relay is busy with another measurement; asking again"));
+            tokio::time::sleep(BUSY_PAUSE).await;
+        }
     }
 
     /// Compares the RSA identity with the one that is known, if one is.
@@ -166,13 +192,13 @@ impl Run<'_> {
     async fn run_team(
         &mut self,
         session: &mut Session,
+        grant: &MeasParamsOk,
         watch: &mut impl FnMut(Progress<'_>),
     ) -> Result<(), MeasureError> {
-        let grant = session.wait_for_grant().await?;
         self.samples.set_grant(grant.duration_secs, grant.ratio);
         self.grant = Some(Grant { secs: grant.duration_secs, crypto: grant.crypto });
         watch(Progress::Step("granted; opening the measurement links"));
-        let tasks = tasks(self.plan, &grant);
+        let tasks = tasks(self.plan, grant);
         let team = tokio::select! {
             team = tokio::time::timeout(PREPARE_TIMEOUT, prepare(&self.plan.team, &tasks)) => {
                 team.map_err(|_| SessionFailure::Timeout("the measurement links' handshakes"))??

@@ -83,6 +83,11 @@ impl From<PeerViolation> for MeasureError {
 }
 
 impl MeasureError {
+    /// Whether the relay has refused because another measurement goes on.
+    pub(super) fn is_busy(&self) -> bool {
+        matches!(self, Self::Session(SessionFailure::Refused(error)) if error.code == ErrCode::BUSY)
+    }
+
     /// Its kind.
     pub(super) fn kind(&self) -> FailureKind {
         match self {
