@@ -440,6 +440,7 @@ impl Core {
         let view = self.views.last()?;
         let mut publication = publication(&view.consensus, &view.described, now);
         publication.generator_started_unix_secs = Some(self.started);
+        publication.period_secs = Some(self.common.length_secs.into());
         let Some(course) = &self.course else { return Some(publication) };
         let (schedule, relays) = (course.timetable.schedule(), course.timetable.relays());
         let name = |relay: u32| relays[relay as usize].fingerprint;

@@ -47,6 +47,7 @@ pub(super) fn run(options: &ExplainArgs) -> Result<ExitCode> {
     let shelf = shelf(&config.publish_dir);
     let last = shelf.as_ref().and_then(Shelf::last);
     let mut network = publication_around(&consensus, descriptions.as_ref(), &relay, now);
+    network.period_secs = Some(config.period.length_secs.into());
     let newest = reader.history(&relay, 1, Seconds::Without)?.pop().map(|attempt| attempt.outcome);
     if is_too_fast(&consensus, &relay, newest.as_ref(), &config.team_capacities()) {
         network.not_scheduled.insert(relay, NotScheduled::TooFast);

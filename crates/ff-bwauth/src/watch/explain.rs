@@ -135,6 +135,7 @@ fn narrowed(network: &Publication, fingerprint: &Fingerprint) -> Publication {
     Publication {
         now_unix_secs: network.now_unix_secs,
         max_age_secs: network.max_age_secs,
+        period_secs: network.period_secs,
         generator_started_unix_secs: network.generator_started_unix_secs,
         consensus_relays: network.consensus_relays,
         consensus_valid_after_unix_secs: network.consensus_valid_after_unix_secs,

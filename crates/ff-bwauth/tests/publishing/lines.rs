@@ -64,6 +64,15 @@ fn an_inconclusive_measurement_shows_what_a_group_carries_and_a_short_one_does_n
 }
 
 #[test]
+fn the_lowest_draw_of_a_period_stands_however_long_that_is() {
+    let outcomes = [measured(1, 1, 80), measured(1, 5, 40), measured(1, 23, 20)];
+    let with = |period_secs| weights(&outcomes, &Publication { period_secs, ..network(1) });
+    assert_eq!(with(None), [(1, 2_500)]);
+    assert_eq!(with(Some(6 * 3600)), [(1, 5_000)]);
+    assert_eq!(with(Some(3600)), [(1, 10_000)]);
+}
+
+#[test]
 fn a_line_says_what_was_shared() {
     let publication = Publication { groups: vec![vec![[1; 20], [2; 20]]], ..network(2) };
     let outcomes = [measured(1, 5, 80), measured(2, 4, 40)];

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use ff_proto::aggregate::{Draw, Verdict};
+use ff_proto::params::PERIOD_SECS;
 use ff_proto::units::BytesPerSec;
 
 use super::draws::{draw, period_from};
@@ -92,9 +93,11 @@ impl<'a> Decision<'a> {
     ) -> Result<Self, OutOfRange> {
         attempts.recent.sort_by_key(|outcome| core::cmp::Reverse(outcome.started_unix_secs));
         let counts = attempts.counts();
-        let standing = stands(&attempts.recent);
+        let secs = publication.period_secs.unwrap_or(PERIOD_SECS);
+        let standing = stands(&attempts.recent, secs);
         let none = || {
-            NoNumber::of_attempts(&attempts.recent, attempts.newest_old_unix_secs, attempts.future)
+            let (newest_old, future) = (attempts.newest_old_unix_secs, attempts.future);
+            NoNumber::of_attempts(&attempts.recent, newest_old, future, secs)
         };
         let line = match &standing {
             None => Err(none()),
@@ -170,11 +173,11 @@ fn too_fast(attempts: &[&Outcome], publication: &Publication) -> Option<NoNumber
     (*why == NotScheduled::TooFast).then_some(NoNumber::NotScheduled(*why))
 }
 
-/// What stands of a relay's attempts, of which the newest come first.
-fn stands(attempts: &[&Outcome]) -> Option<Standing> {
+/// What stands of a relay's attempts, of which the newest come first, in periods of so many seconds.
+fn stands(attempts: &[&Outcome], period_secs: u64) -> Option<Standing> {
     let mut begin = 0;
     while let Some(newest) = attempts[begin..].iter().position(|outcome| draw(outcome).counts()) {
-        let period = period_from(attempts, begin + newest);
+        let period = period_from(attempts, begin + newest, period_secs);
         let mut of_period = attempts[period.clone()].iter();
         let value = Draw::lowest(of_period.clone().map(|outcome| draw(outcome))).value();
         let has_line = |outcome: &&Outcome| {

@@ -53,15 +53,16 @@ pub enum NotScheduled {
 }
 
 impl NoNumber {
-    /// Why nothing stands of these attempts, of which the newest come first.
+    /// Why nothing stands of these attempts, of which the newest come first, in periods of so many seconds.
     pub(super) fn of_attempts(
         attempts: &[&Outcome],
         newest_old_unix_secs: Option<u64>,
         future: u64,
+        period_secs: u64,
     ) -> Self {
         let counted = attempts.iter().position(|outcome| draw(outcome).counts());
         if let Some(newest) = counted {
-            return Self::of_period(&attempts[period_from(attempts, newest)]);
+            return Self::of_period(&attempts[period_from(attempts, newest, period_secs)]);
         }
         match (attempts.first(), newest_old_unix_secs) {
             (Some(newest), _) => Self::of_outcome(newest),

@@ -64,6 +64,7 @@ fn stored(
     let reader = Store::open_read_only(path)?;
     if let Some(period) = reader.last_period()? {
         publication.groups = reader.groups(period.number)?;
+        publication.period_secs = Some(period.length_secs.into());
     }
     let now = publication.now_unix_secs;
     Ok(reader.outcomes(now.saturating_sub(rules.max_age_secs)..now.saturating_add(1))?)
