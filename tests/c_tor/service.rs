@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tornet::{Network, RelayConfig, RelayStatus, relay_statuses};
 
 use self::processes::{Coordinator, PERIOD_SECS};
-use crate::support::{alone, ff_tor};
+use crate::support::{among_others, ff_tor};
 
 /// What the relays are limited to, in Mbit/s; the last one is the exit.
 const RELAYS_MBIT: [(&str, u64); 5] = [("m2", 2), ("m4", 4), ("m6", 6), ("m8", 8), ("exit10", 10)];
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(240);
 #[test]
 #[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
 fn authorities_vote_with_what_a_service_of_many_processes_publishes() {
-    let _alone = alone();
+    let _traffic = among_others();
     let dir = tempfile::tempdir().expect("a directory");
     let one = Coordinator::new(dir.path().join("one"), None);
     let two = Coordinator::new(dir.path().join("two"), Some(&one.dir.join("schedule.secret")));

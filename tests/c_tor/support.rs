@@ -3,7 +3,7 @@
 pub(crate) mod meter;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
@@ -48,11 +48,16 @@ pub(crate) fn number(variable: &str) -> Option<u64> {
 }
 
 /// Keeps the tests apart in time.
-static TRAFFIC: Mutex<()> = Mutex::new(());
+static TRAFFIC: RwLock<()> = RwLock::new(());
 
 /// Waits until no other test moves traffic.
-pub(crate) fn alone() -> MutexGuard<'static, ()> {
-    TRAFFIC.lock().unwrap_or_else(PoisonError::into_inner)
+pub(crate) fn alone() -> RwLockWriteGuard<'static, ()> {
+    TRAFFIC.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until no other test moves traffic but such as this: those that move little, and wait for most of the time.
+pub(crate) fn among_others() -> RwLockReadGuard<'static, ()> {
+    TRAFFIC.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A fresh coordinator.

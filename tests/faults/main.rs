@@ -33,7 +33,7 @@ use crate::world::{PERIOD, TARGETS, World};
 /// that it has started ends with it.
 const INSIDE: &str = "FF_FAULTS_INSIDE";
 /// So many faults where nobody says how many.
-const FEW: usize = 8;
+const FEW: usize = 5;
 
 /// A number from the environment.
 fn number(name: &str) -> Option<u64> {

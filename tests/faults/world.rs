@@ -12,6 +12,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ff_measurer::{key, measurer_id};
@@ -63,6 +64,8 @@ pub(crate) struct World {
     pub(crate) disks: Option<[Disk; 2]>,
     /// Whether consensuses are still to be written.
     is_over: Arc<AtomicBool>,
+    /// What writes them.
+    writer: Option<JoinHandle<()>>,
     /// What proxies run on.
     runtime: tokio::runtime::Runtime,
     /// Everything's files; the last, because it must be there as long as anything else.
@@ -130,6 +133,7 @@ impl World {
             page: free(Ipv4Addr::LOCALHOST),
             disks,
             is_over: Arc::default(),
+            writer: None,
             runtime,
             dir,
         };
@@ -164,12 +168,12 @@ impl World {
         let documents = Documents::new(self.dir.path(), &described);
         documents.write();
         let is_over = self.is_over.clone();
-        std::thread::spawn(move || {
+        self.writer = Some(std::thread::spawn(move || {
             while !is_over.load(Ordering::Relaxed) {
                 documents.write();
-                std::thread::sleep(Duration::from_secs(1));
+                std::thread::park_timeout(Duration::from_secs(1));
             }
-        });
+        }));
     }
 
     /// Starts a target.
@@ -277,5 +281,10 @@ impl Drop for World {
             }
         }
         self.coordinator.kill();
+        // What it writes while the folder is being removed would be left behind.
+        if let Some(writer) = self.writer.take() {
+            writer.thread().unpark();
+            let _ = writer.join();
+        }
     }
 }

@@ -20,7 +20,7 @@ use sha2::{Digest, Sha256};
 use tornet::{Network, NetworkBuilder, RelayConfig, relay_statuses};
 
 use super::processes::{Coordinator, PERIOD_SECS, Running};
-use crate::support::{alone, ff_tor, number};
+use crate::support::{among_others, ff_tor, number};
 
 /// What the relays are limited to, in Mbit/s; the last one is the exit.
 const TORS_MBIT: [(&str, u64); 8] = [
@@ -51,7 +51,7 @@ const TOLERANCE: f64 = 0.15;
 #[test]
 #[ignore = "needs FF_TEST_TOR: a tor that build-tor has built; FF_TEST_PERIODS=3 runs three periods"]
 fn every_relay_has_a_result_of_both_coordinators_in_every_period() {
-    let _alone = alone();
+    let _traffic = among_others();
     let periods = number("FF_TEST_PERIODS").unwrap_or(1);
     let dir = tempfile::tempdir().expect("a directory");
     let one = Coordinator::new(dir.path().join("one"), None);
@@ -78,13 +78,15 @@ fn every_relay_has_a_result_of_both_coordinators_in_every_period() {
     let known = |text: &str| !measured(text).is_empty();
     let consensus = network.wait_for_consensus(known, PATIENCE).unwrap_or_else(|error| {
         panic!(
-            "{error}; relays that authorities have no measured weight of: {:?}",
-            lacking(&network)
+            "{error}; relays that authorities have no measured weight of: {:?}; not conclusive: {:#?}",
+            lacking(&network),
+            both.map(failed),
         )
     });
     for relay in relay_statuses(&consensus).iter().filter(|relay| !relay.has_flag("Authority")) {
         eprintln!("{:>7}: weight {} in the consensus", relay.nickname, relay.weights["Bandwidth"]);
     }
+    eprintln!("not conclusive: {:#?}", both.map(failed));
     drop(arti);
     assert_votes(&network, &both);
 }
@@ -181,6 +183,18 @@ fn measured(consensus: &str) -> BTreeSet<String> {
     relays.retain(|relay| !relay.has_flag("Authority"));
     let all = relays.iter().all(|relay| !relay.weights.contains_key("Unmeasured"));
     relays.into_iter().filter(|_| all).map(|relay| relay.fingerprint).collect()
+}
+
+/// A coordinator's attempts that were not conclusive: the period and slot, the relay's address, and why.
+fn failed(coordinator: &Coordinator) -> Vec<String> {
+    let mut attempts = coordinator.attempts();
+    attempts.retain(|one| one.outcome.publishable().is_none());
+    let line = |one: &ff_bwauth::store::Attempt| {
+        let why = one.outcome.result.as_ref().err().map_or("", |failure| &failure.message);
+        let (name, addr) = (one.outcome.verdict_name(), &one.outcome.target.address);
+        format!("{:?} {addr}: {name} {why}", one.slot)
+    };
+    attempts.iter().map(line).collect()
 }
 
 /// Relays that an authority votes for without a measured weight, by authority.

@@ -77,7 +77,7 @@ async fn every_page_answers_with_its_headers_and_without_foreign_markup() {
         failures.contains("connection_refused")
             && failures.contains("Nothing listens at its port.")
     );
-    drop(served.dir);
+    drop(served);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

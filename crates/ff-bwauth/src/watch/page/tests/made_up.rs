@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ff_proto::aggregate::{Draw, SecondSample, Verdict, estimate};
 use ff_proto::failure::FailureKind;
@@ -91,6 +92,19 @@ impl Served {
                 Arc::make_mut(status).now_unix_secs = now();
             }
         });
+    }
+}
+
+/// An answer for which nobody waits any more may still be made, and SQLite makes files for that.
+impl Drop for Served {
+    fn drop(&mut self) {
+        let late = Instant::now() + Duration::from_secs(10);
+        let path = self.dir.path();
+        while path.exists() && Instant::now() < late {
+            if std::fs::remove_dir_all(path).is_err() {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
     }
 }
 
