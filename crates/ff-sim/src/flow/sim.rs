@@ -15,7 +15,7 @@
 //! keep away from relays with queues.
 //!
 //! Limits: relays have no CPU and links lose nothing; circuits are built before they are needed. What users have waited
-//! for longer than ten minutes they give up, and what has stood still for 30 s, as TGen's streams do.
+//! for longer than a minute they give up, and what has stood still for 30 s, as TGen's streams do.
 
 mod circuits;
 mod config;

@@ -1,10 +1,10 @@
 //! What the command `flow` writes: each simulation, means over them, relays, rounds of closed loops.
 
-use std::fmt::Write as _;
+mod text;
 
 use serde::Serialize;
 
-use crate::cli::FlowArgs;
+pub(super) use self::text::text;
 use crate::flow::trial::Found;
 use crate::network::{Network, Position};
 use crate::run::Table;
@@ -170,7 +170,7 @@ fn number(value: f64) -> String {
 }
 
 /// A mean over simulations of the same weights and load.
-pub(super) struct Mean {
+struct Mean {
     /// Of this network, or of all.
     network: Option<String>,
     /// The weights.
@@ -184,7 +184,7 @@ pub(super) struct Mean {
 }
 
 /// Means over the seeds of each network, and over networks of these means.
-pub(super) fn means(runs: &[Run]) -> Vec<Mean> {
+fn means(runs: &[Run]) -> Vec<Mean> {
     let mut groups: Vec<(&str, f64)> = Vec::new();
     for run in runs {
         let is_new = |(weights, load): &(&str, f64)| {
@@ -301,61 +301,6 @@ pub(super) fn round_rows(runs: &[Run]) -> Table {
     const HEADER: &[&str] =
         &["network", "weights", "load", "seed", "round", "hours", "weight_error_part"];
     ("rounds.csv", HEADER, runs.iter().flat_map(of_run).collect())
-}
-
-/// Simulations, for people.
-pub(super) fn text(args: &FlowArgs, runs: &[Run]) -> String {
-    let mut text = String::from(
-        "weights       load  seed  first byte  50 KiB   1 MiB   5 MiB  timeouts      throughput  weight error  network\n",
-    );
-    for run in runs {
-        let [small, middle, large] = run.last_byte_secs;
-        let error = run.weight_error.map_or("-".to_owned(), |e| format!("{:.1} %", e * 100.0));
-        let _ = writeln!(
-            text,
-            "{:<13} {:>4} {:>5} {:>9.2} s {small:>5.2} s {middle:>5.2} s {large:>5.2} s {:>7.2} % {:>8.2} Gbit/s {error:>13}  {}",
-            run.weights,
-            run.load,
-            run.seed,
-            run.first_byte_secs,
-            run.timeouts * 100.0,
-            run.throughput_gbit_per_sec,
-            run.network
-        );
-    }
-    let over = means(runs).into_iter().filter(|mean| mean.count > 1);
-    for (at, mean) in over.enumerate() {
-        if at == 0 {
-            text.push_str("\nmeans with 95 % intervals (Student's t): over the seeds of a network; over networks, of their means\n");
-        }
-        let network = mean.network.as_deref().unwrap_or("all networks");
-        let figure = |at: usize, scale: f64| {
-            let (value, half) = mean.figures[at];
-            let half = half.map_or("?".to_owned(), |half| format!("{:.2}", half * scale));
-            format!("{:.2} ± {half}", value * scale)
-        };
-        let _ = writeln!(
-            text,
-            "{:<13} {:>4}  {} of {network}: first byte {} s, 50 KiB {} s, 1 MiB {} s, 5 MiB {} s, timeouts {} %, {} Gbit/s",
-            mean.weights,
-            mean.load,
-            mean.count,
-            figure(0, 1.0),
-            figure(1, 1.0),
-            figure(2, 1.0),
-            figure(3, 1.0),
-            figure(7, 100.0),
-            figure(11, 1.0)
-        );
-    }
-    if runs.iter().any(|run| !run.loop_weight_errors.is_empty()) {
-        let _ = writeln!(
-            text,
-            "\nclosed loops: time is compressed, {} rounds of {} min stand for 18 h each",
-            args.loop_rounds, args.loop_minutes
-        );
-    }
-    text
 }
 
 #[cfg(test)]
