@@ -180,5 +180,6 @@ fn who_looks_on_sees_seconds_and_measures_relays() {
     // Two at a time share a relay of 100 kB/s.
     let mean = eyes.2.iter().sum::<f64>() / f64::from(u32::try_from(eyes.2.len()).expect("few"));
     assert!((30_000.0..60_000.0).contains(&mean), "{mean}: {:?}", eyes.2);
-    assert!(eyes.1 > 60.0 * 150_000.0 && eyes.1 < 60.0 * 200_000.0, "{}", eyes.1);
+    // Both relays carry all of it, but for the round trips before first bytes, in which they rest.
+    assert!(eyes.1 > 60.0 * 100_000.0 && eyes.1 < 60.0 * 200_000.0, "{}", eyes.1);
 }
