@@ -1,5 +1,7 @@
 //! The command line.
 
+mod flow;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -7,6 +9,7 @@ use ff_bwauth::period::Measurer;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 
+pub use self::flow::{FlowArgs, FlowRule, FlowWeights, FlowWindow, Shard};
 use crate::analysis::window::{ParseWindowError, Window};
 use crate::attack::System;
 use crate::schedule::units;
@@ -221,67 +224,6 @@ fn system(text: &str) -> Result<Attacked, String> {
         None if text != "all" => Err(format!("it is one of all, {}", names())),
         system => Ok(system),
     }
-}
-
-/// Options of `flow`.
-#[derive(Args, Clone, Debug)]
-pub struct FlowArgs {
-    /// Networks: tables of an experiment's relays (name, position, address, country, capacity, weight).
-    #[arg(long, value_name = "SRC,...", value_delimiter = ',', required = true)]
-    pub network: Vec<PathBuf>,
-    /// A folder with tmodel-stream.json and tmodel-packet.json: how users' circuits, streams and packets follow each
-    /// other.
-    #[arg(long, value_name = "DIR")]
-    pub model: PathBuf,
-    /// By which weights clients choose relays.
-    #[arg(
-        long,
-        value_name = "NAME,...",
-        value_delimiter = ',',
-        default_value = "consensus,flashflow"
-    )]
-    pub weights: Vec<FlowWeights>,
-    /// How much users ask for, as parts of what they did in January 2019.
-    #[arg(long, value_name = "PART,...", value_delimiter = ',', default_value = "1.0")]
-    pub load: Vec<f64>,
-    /// Circuits that users open in ten minutes at load 1.0: those of a ten-percent network.
-    #[arg(long, value_name = "NUMBER", default_value_t = 148_896.0)]
-    pub circuits: f64,
-    /// How relays divide what they have: equally (max-min), or the circuits first that were quiet of late.
-    #[arg(long, value_name = "RULE", default_value = "max-min")]
-    pub rule: FlowRule,
-    /// How often, with another seed each.
-    #[arg(long, value_name = "NUMBER", default_value_t = 1,
-          value_parser = clap::value_parser!(u64).range(1..=1000))]
-    pub seeds: u64,
-    /// Minutes that count, behind 20 in which the network fills.
-    #[arg(long, value_name = "MINUTES", default_value_t = 40,
-          value_parser = clap::value_parser!(u32).range(1..=1440))]
-    pub minutes: u32,
-    /// Fail if anything of the input had to be left out.
-    #[arg(long)]
-    pub strict: bool,
-    /// Where results go.
-    #[command(flatten)]
-    pub out: OutArgs,
-}
-
-/// Weights by which clients choose relays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum FlowWeights {
-    /// Those of the network's table.
-    Consensus,
-    /// Capacities, with errors between 0.84 and 1.01 (paper §6, Fig. 16).
-    Flashflow,
-}
-
-/// How relays divide what they have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum FlowRule {
-    /// Equally among circuits.
-    MaxMin,
-    /// To those first that carried least of late.
-    QuietFirst,
 }
 
 /// Options of `ledger`.

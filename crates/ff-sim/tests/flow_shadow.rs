@@ -71,7 +71,7 @@ fn hour(
     share: &mut dyn Share,
     load: f64,
 ) -> Outcome {
-    let paths = Paths::new(network, weights, &Factors::of_scarce_exits(network, weights));
+    let paths = Paths::new(network, weights, &Factors::of(network, weights));
     let config = Config { circuits_per_10_min: CIRCUITS * load, ..Config::default() };
     sim::run(network, &paths, library, share, &config).expect("it runs")
 }

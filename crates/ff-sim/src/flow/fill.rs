@@ -41,6 +41,12 @@ impl Flows {
         self.spent.push(finite(spent));
     }
 
+    /// Whether a relay gives a flow less than it could take.
+    #[must_use]
+    pub fn is_held(&self, flow: usize, rate: f64) -> bool {
+        self.caps.get(flow).is_some_and(|&cap| rate < cap * (1.0 - 1e-9))
+    }
+
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -64,6 +70,11 @@ impl Flows {
 pub trait Share {
     /// Writes each flow's rate into `rates`, which gets as long as there are flows.
     fn fill(&mut self, flows: &Flows, capacities: &[f64], rates: &mut Vec<f64>);
+
+    /// How many relays and hops of flows it has looked at since it was made; 0 from rules that do not count.
+    fn work(&self) -> u64 {
+        0
+    }
 }
 
 /// Equal shares: max-min.
@@ -77,6 +88,10 @@ impl Share for MaxMin {
     fn fill(&mut self, flows: &Flows, capacities: &[f64], rates: &mut Vec<f64>) {
         self.filling.weights.clear();
         self.filling.run(flows, capacities, rates);
+    }
+
+    fn work(&self) -> u64 {
+        self.filling.work
     }
 }
 
@@ -152,6 +167,8 @@ struct Room {
     weight: f64,
     /// How many those are: a sum of weights alone does not come back to 0.
     waiting: u32,
+    /// Where its flows begin in the list of all, and where they end.
+    members: (u32, u32),
 }
 
 impl Room {
@@ -173,10 +190,10 @@ impl Room {
 struct Filling {
     /// Each flow's weight; none at all if all are 1.
     weights: Vec<f64>,
-    /// Each relay's room.
+    /// Each relay's room; of those that no flow goes through, an empty one.
     rooms: Vec<Room>,
-    /// Where each relay's flows begin in `members`; one more than there are relays.
-    starts: Vec<u32>,
+    /// The relays that flows go through: only their rooms are touched.
+    used: Vec<u32>,
     /// Flows by relay.
     members: Vec<u32>,
     /// Flows by cap over weight.
@@ -185,6 +202,8 @@ struct Filling {
     heap: BinaryHeap<Reverse<(u64, u32)>>,
     /// Whether a flow has its rate.
     is_frozen: Vec<bool>,
+    /// How many relays and hops of flows have been looked at.
+    work: u64,
 }
 
 impl Filling {
@@ -213,22 +232,11 @@ impl Filling {
         self.freeze_capped(flows, rates, next_cap, u64::MAX);
     }
 
-    /// Fills the buffers for a run.
+    /// Fills the buffers for a run. What it costs grows with the flows, not with the relays that are there.
     fn prepare(&mut self, flows: &Flows, capacities: &[f64]) {
-        let weights = &self.weights;
-        let weight = |flow: usize| weights.get(flow).copied().unwrap_or(1.0);
-        self.rooms.clear();
-        self.rooms
-            .extend(capacities.iter().map(|&left| Room { left: finite(left), ..Room::default() }));
-        for (flow, path) in flows.paths.iter().enumerate() {
-            for &hop in path {
-                if let Some(room) = self.rooms.get_mut(hop as usize) {
-                    room.weight += weight(flow);
-                    room.waiting += 1;
-                }
-            }
-        }
+        self.count_by_relay(flows, capacities);
         self.sort_by_relay(flows);
+        self.work += (self.used.len() + self.members.len()) as u64;
         let weights = &self.weights;
         let weight = |flow: usize| weights.get(flow).copied().unwrap_or(1.0);
         self.by_cap.clear();
@@ -238,33 +246,54 @@ impl Filling {
         self.is_frozen.clear();
         self.is_frozen.resize(flows.len(), false);
         self.heap.clear();
-        let rooms = self.rooms.iter().zip(0..).filter(|(room, _)| room.waiting > 0);
+        let rooms = self.used.iter().map(|&relay| (self.rooms[relay as usize], relay));
         self.heap.extend(rooms.map(|(room, relay)| Reverse((key(room.share()), relay))));
+    }
+
+    /// Makes the rooms of the relays that flows go through.
+    fn count_by_relay(&mut self, flows: &Flows, capacities: &[f64]) {
+        if self.rooms.len() == capacities.len() {
+            for &relay in &self.used {
+                self.rooms[relay as usize] = Room::default();
+            }
+        } else {
+            self.rooms.clear();
+            self.rooms.resize(capacities.len(), Room::default());
+        }
+        self.used.clear();
+        for (flow, path) in flows.paths.iter().enumerate() {
+            let weight = self.weights.get(flow).copied().unwrap_or(1.0);
+            for &hop in path {
+                if let Some(room) = self.rooms.get_mut(hop as usize) {
+                    if room.waiting == 0 {
+                        self.used.push(hop);
+                        room.left = finite(capacities[hop as usize]);
+                    }
+                    room.weight += weight;
+                    room.waiting += 1;
+                }
+            }
+        }
     }
 
     /// Sorts flows by relay, by counting.
     fn sort_by_relay(&mut self, flows: &Flows) {
-        self.starts.clear();
         let mut sum = 0;
-        for room in &self.rooms {
-            self.starts.push(sum);
+        for &relay in &self.used {
+            let room = &mut self.rooms[relay as usize];
+            room.members = (sum, sum);
             sum += room.waiting;
         }
-        self.starts.push(sum);
         self.members.clear();
         self.members.resize(sum as usize, 0);
         for (path, flow) in flows.paths.iter().zip(0..) {
             for &hop in path {
-                if (hop as usize) < self.rooms.len() {
-                    let at = &mut self.starts[hop as usize];
-                    self.members[*at as usize] = flow;
-                    *at += 1;
+                if let Some(room) = self.rooms.get_mut(hop as usize) {
+                    self.members[room.members.1 as usize] = flow;
+                    room.members.1 += 1;
                 }
             }
         }
-        // Each start has moved to its relay's end, which is where the next one begins.
-        self.starts.rotate_right(1);
-        self.starts[0] = 0;
     }
 
     /// Gives flows whose caps lie at or below a level their caps, from the one at `next` on; returns the next.
@@ -288,7 +317,7 @@ impl Filling {
 
     /// Gives all flows of a relay that have none their rates: the relay is full then.
     fn freeze_relay(&mut self, flows: &Flows, rates: &mut [f64], relay: u32, share: f64) {
-        let (start, end) = (self.starts[relay as usize], self.starts[relay as usize + 1]);
+        let (start, end) = self.rooms[relay as usize].members;
         for at in start..end {
             let flow = self.members[at as usize] as usize;
             if !self.is_frozen[flow] {

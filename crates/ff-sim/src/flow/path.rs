@@ -9,13 +9,11 @@ use std::collections::HashMap;
 use rand::{Rng, RngExt as _};
 
 use crate::network::{Network, Position, Relay};
+use crate::weights::{METHOD, Place, SCALE, Sums, Weights};
 
 /// After so many draws that break a rule the rest is searched instead: in real networks not one in 1,000 needs
 /// more than a few.
 const MOST_DRAWS: u32 = 32;
-
-/// How many guards a client holds: it goes to the first that a circuit's exit allows.
-const GUARDS: usize = 3;
 
 /// How much of a relay's weight counts, from 0 to 1, by its class in the order of [`Position::ALL`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,23 +38,34 @@ impl Factors {
         Self { guard: [gg, gm, 0.0, gd], middle: [mg, mm, me, md], exit: [eg, em, ee, ed] }
     }
 
-    /// Those of networks in which exits are scarce and guards are not, as they have been for many years (dir-spec
-    /// 3.8.3, case 3a): whatever can be an exit is one, and guards help in the middle until both carry the same.
+    /// Those that authorities would write for these weights (dir-spec 3.8.3); where the specification has no solution
+    /// all weight counts wherever a relay may be, as clients do without a footer.
     #[must_use]
-    pub fn of_scarce_exits(network: &Network, weights: &[f64]) -> Self {
-        let mut sums = [0.0; 4];
+    pub fn of(network: &Network, weights: &[f64]) -> Self {
+        let total: f64 = weights.iter().map(|weight| length(*weight, 1.0)).sum();
+        let mut sums = Sums::start(METHOD);
         for (relay, weight) in network.relays.iter().zip(weights) {
-            sums[class(relay)] += length(*weight, 1.0);
+            // Weights are whole numbers there: so large that rounding them does not matter.
+            sums.add(
+                relay.position(),
+                whole(length(*weight, WHOLE / total.max(f64::MIN_POSITIVE))),
+            );
         }
-        let [guards, middles, ..] = sums;
-        let shared = if guards > middles { (guards - middles) / (2.0 * guards) } else { 0.0 };
-        let kept = 1.0 - shared;
-        Self {
-            guard: [kept, kept, 0.0, 0.0],
-            middle: [shared, 1.0, 0.0, 0.0],
-            exit: [0.0, 0.0, 1.0, 1.0],
-        }
+        let Ok(found) = Weights::of(&sums, SCALE) else {
+            return Self { guard: [1.0, 1.0, 0.0, 1.0], middle: [1.0; 4], exit: [1.0; 4] };
+        };
+        let place = |place| Position::ALL.map(|class| found.factor(place, class));
+        Self { guard: place(Place::Guard), middle: place(Place::Middle), exit: place(Place::Exit) }
     }
+}
+
+/// What all weights come to when factors are computed.
+const WHOLE: f64 = 1e12;
+
+/// A weight as a whole number; casts saturate.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is not negative")]
+fn whole(weight: f64) -> u64 {
+    weight.round() as u64
 }
 
 /// A relay's class as an index into [`Position::ALL`].
@@ -121,10 +130,8 @@ impl Line {
 /// Draws paths through a network.
 #[derive(Clone, Debug)]
 pub struct Paths {
-    /// First relays of clients that hold guards: those with the flag only.
+    /// First relays, of clients with guards and without: those with the flag (path-spec 2.2).
     guards: Line,
-    /// First relays of clients that hold none.
-    entries: Line,
     /// Second relays.
     middles: Line,
     /// Last relays.
@@ -135,8 +142,8 @@ pub struct Paths {
     families: Vec<Vec<u32>>,
 }
 
-/// The guards that a client holds.
-pub type Guards = [u32; GUARDS];
+/// The guards that a client holds: it goes to the first that a circuit's exit allows.
+pub type Guards = Vec<u32>;
 
 impl Paths {
     /// Paths through a network by these weights, one for each relay; a relay without one is never drawn.
@@ -151,7 +158,6 @@ impl Paths {
             };
         Self {
             guards: line(&factors.guard, |relay| relay.flags.guard),
-            entries: line(&factors.guard, |_| true),
             middles: line(&factors.middle, |_| true),
             exits: line(&factors.exit, |relay| relay.flags.exit && !relay.flags.bad_exit),
             subnets: network.relays.iter().zip(0..).map(subnet).collect(),
@@ -159,23 +165,27 @@ impl Paths {
         }
     }
 
-    /// Guards for a client, not two of a family or a subnet; none where there are not enough.
+    /// So many guards for a client, not two of a family or a subnet; fewer where there are not enough.
     #[must_use]
-    pub fn draw_guards(&self, rng: &mut impl Rng) -> Option<Guards> {
-        let first = self.guards.draw(rng)?;
-        let second = self.guards.draw_allowed(rng, |one| self.can_meet(one, first))?;
-        let is_third = |one| self.can_meet(one, first) && self.can_meet(one, second);
-        Some([first, second, self.guards.draw_allowed(rng, is_third)?])
+    pub fn draw_guards(&self, rng: &mut impl Rng, count: usize) -> Guards {
+        let mut guards = Guards::new();
+        while guards.len() < count {
+            let is_allowed = |one| guards.iter().all(|&other| self.can_meet(one, other));
+            let Some(next) = self.guards.draw_allowed(rng, is_allowed) else { break };
+            guards.push(next);
+        }
+        guards
     }
 
-    /// A path from a client to an exit; none where rules leave none.
+    /// A path from a client to an exit, by the guards that it holds or by a fresh one if it holds none; none where
+    /// rules leave none.
     #[must_use]
-    pub fn draw(&self, rng: &mut impl Rng, guards: Option<&Guards>) -> Option<[u32; 3]> {
+    pub fn draw(&self, rng: &mut impl Rng, guards: &[u32]) -> Option<[u32; 3]> {
         let exit = self.exits.draw(rng)?;
         let is_entry = |one| self.can_meet(one, exit);
         let entry = match guards {
-            Some(guards) => guards.iter().copied().find(|&one| is_entry(one))?,
-            None => self.entries.draw_allowed(rng, is_entry)?,
+            [] => self.guards.draw_allowed(rng, is_entry)?,
+            held => held.iter().copied().find(|&one| is_entry(one))?,
         };
         let is_middle = |one| self.can_meet(one, exit) && self.can_meet(one, entry);
         Some([entry, self.middles.draw_allowed(rng, is_middle)?, exit])
@@ -257,7 +267,7 @@ mod tests {
         let mut rng = ChaCha12Rng::seed_from_u64(7);
         let (mut exits, mut entries) = ([0_u32; 40], [0_u32; 40]);
         for _ in 0..200_000 {
-            let [entry, middle, exit] = paths.draw(&mut rng, None).expect("a path");
+            let [entry, middle, exit] = paths.draw(&mut rng, &[]).expect("a path");
             assert!(network.relays[exit as usize].flags.exit && middle % 4 != 1 && middle % 4 != 2);
             exits[exit as usize] += 1;
             entries[entry as usize] += 1;
@@ -267,11 +277,11 @@ mod tests {
             let (found, expected) = (f64::from(exits[relay]) / 2e5, weights[relay] / sum);
             assert!((found - expected).abs() < 0.003, "seed 7, {relay}: {found}, {expected}");
         }
-        assert!(entries[3] > 0 && entries[1] == 0, "without guards the flag does not matter");
+        assert!(entries[0] > 0 && entries[1] == 0 && entries[3] == 0, "the first has the flag");
         for _ in 0..1_000 {
-            let guards = paths.draw_guards(&mut rng).expect("guards");
-            assert!(guards.iter().all(|guard| guard % 4 == 0), "{guards:?}");
-            let path = paths.draw(&mut rng, Some(&guards)).expect("a path");
+            let guards = paths.draw_guards(&mut rng, 3);
+            assert!(guards.len() == 3 && guards.iter().all(|guard| guard % 4 == 0), "{guards:?}");
+            let path = paths.draw(&mut rng, &guards).expect("a path");
             assert_eq!(path[0], guards[0], "no exit is its neighbour");
         }
     }
@@ -289,7 +299,7 @@ mod tests {
         let mut rng = ChaCha12Rng::seed_from_u64(8);
         let mut with_both = 0;
         for _ in 0..20_000 {
-            let path = paths.draw(&mut rng, None).expect("a path");
+            let path = paths.draw(&mut rng, &[]).expect("a path");
             let has = |relay: u32| path.contains(&relay);
             assert!(!(has(0) && has(1)), "seed 8, a subnet: {path:?}");
             assert!(!(has(2) && has(3)), "seed 8, a family: {path:?}");
@@ -306,12 +316,30 @@ mod tests {
         let factors = Factors { guard: [1.0; 4], middle: [1.0; 4], exit: [1.0; 4] };
         for (network, weight) in [(&same, 1.0), (&same, 0.0), (&Network::default(), 1.0)] {
             let paths = Paths::new(network, &[weight; 5], &factors);
-            assert_eq!(paths.draw(&mut rng, None), None);
-            assert_eq!(paths.draw_guards(&mut rng), None);
+            assert_eq!(paths.draw(&mut rng, &[]), None);
+            assert!(paths.draw_guards(&mut rng, 3).len() < 2);
         }
         let paths = Paths::new(&same, &[f64::NAN, f64::INFINITY, -1.0], &factors);
-        assert_eq!(paths.draw(&mut rng, None), None);
-        let factors = Factors::of_scarce_exits(&same, &[1.0; 5]);
+        assert_eq!(paths.draw(&mut rng, &[]), None);
+        let factors = Factors::of(&same, &[1.0; 5]);
         assert!(factors.middle.iter().chain(&factors.guard).all(|factor| factor.is_finite()));
+    }
+
+    #[test]
+    fn factors_are_those_of_the_specification() {
+        // G = 6, M = 3, E = 0, D = 2 of 11 in parts of 10^12: exits are scarce, also with D (case 3a).
+        let relays = (0..11).map(|i| relay(i, i, i < 8, (6..8).contains(&i)));
+        let network = network(relays.collect());
+        let factors = Factors::of(&network, &[1.0; 11]);
+        assert!((factors.middle[0] - 0.25).abs() < 1e-3, "{factors:?}");
+        assert!((factors.guard[0] - 0.75).abs() < 1e-3, "{factors:?}");
+        assert_eq!((factors.guard[3], factors.exit[3]), (0.0, 1.0));
+        // With other weights they are others: now there is more than enough to exit by.
+        let weights: Vec<f64> = (0..11).map(|i| if i < 6 { 1.0 } else { 9.0 }).collect();
+        assert_ne!(Factors::of(&network, &weights), factors);
+        for odd in [f64::NAN, f64::INFINITY, -1.0, 0.0] {
+            let found = Factors::of(&network, &[odd; 11]);
+            assert!(found.exit.iter().chain(&found.guard).all(|one| (0.0..=1.0).contains(one)));
+        }
     }
 }

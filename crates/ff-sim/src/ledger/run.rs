@@ -1,5 +1,7 @@
 //! Computes the ledger's figures.
 
+mod flows;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -95,7 +97,7 @@ type Value = (&'static str, String, f64);
 type Part = (&'static str, &'static [&'static str], fn(&mut Data<'_>) -> Result<Vec<Value>>);
 
 /// All parts, with the rows that they are for.
-const PARTS: [Part; 8] = [
+const PARTS: [Part; 9] = [
     ("schedules", &["B1", "B2", "B3", "B7"], schedules),
     ("the network of May 2024", &["A4", "A5", "B4-2024"], may),
     ("descriptors of February 2020", &["A10"], february),
@@ -104,6 +106,7 @@ const PARTS: [Part; 8] = [
     ("deviations of weights", &["A7"], weights),
     ("the speed test of 2019", &["A8"], test_of_2019),
     ("attacks", &["E1", "E2", "E3", "E4", "E5", "E6", "E7", "E8", "E9", "E10", "E11"], attacks),
+    ("flows", &flows::IDS, flows::figures),
 ];
 
 /// Computes all figures that can be, telling what comes next.

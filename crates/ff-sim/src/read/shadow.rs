@@ -69,13 +69,20 @@ impl Results {
 /// # Errors
 /// When the file cannot be read, or is no such document, or has a time that is not finite or below 0.
 pub fn read_results(path: &Path) -> anyhow::Result<Results> {
-    let bytes = read_all(path)?;
-    let results: Results = serde_json::from_slice(&bytes)
-        .with_context(|| format!("{} is no result of Shadow", path.display()))?;
+    parse_results(&read_all(path)?).with_context(|| format!("{} cannot be used", path.display()))
+}
+
+/// The same of a document that has been read and unpacked.
+///
+/// # Errors
+/// When it is no such document, or has a time that is not finite or below 0.
+pub fn parse_results(bytes: &[u8]) -> anyhow::Result<Results> {
+    let results: Results =
+        serde_json::from_slice(bytes).context("this is no result of Shadow's")?;
     let times = [&results.time_to_first_byte_recv, &results.time_to_last_byte_recv];
     let is_odd = |time: &f64| !time.is_finite() || *time < 0.0;
     if times.into_iter().any(|by_size| by_size.values().flatten().any(is_odd)) {
-        bail!("{} has times that cannot be", path.display());
+        bail!("it has times that cannot be");
     }
     Ok(results)
 }

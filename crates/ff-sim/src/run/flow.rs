@@ -1,27 +1,38 @@
 //! The command `flow`.
 
+mod tables;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::{Context, Result};
-use clap::ValueEnum as _;
-use rand_chacha::ChaCha12Rng;
-use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
-use serde::Serialize;
+use anyhow::{Context, Result, anyhow, bail};
+use ff_bwauth::publish::v3bw::read as v3bw;
 
-use super::{Reading, Table, tell};
-use crate::cli::{FlowArgs, FlowRule, FlowWeights};
-use crate::flow::fill::{MaxMin, QuietFirst, Share};
-use crate::flow::path::{Factors, Paths};
-use crate::flow::sim::{self, Config, Summary};
+use self::tables::{Run, mean_rows, position_rows, relay_rows, round_rows, run_rows, text};
+use super::{Reading, tell};
+use crate::cli::{FlowArgs, FlowRule, FlowWeights, FlowWindow};
+use crate::flow::closed::{Rounds, System};
+use crate::flow::sim::{Config, Window};
 use crate::flow::tmodel::{Library, Model};
-use crate::network::Network;
-use crate::schedule::errors::{Attempt, Errors};
+use crate::flow::trial::{self, Choice, Setting};
+use crate::network::{CapacitySource, Network};
 use crate::source;
 
-/// Circuits that users' traffic is drawn from.
-const TEMPLATES: usize = 4_000;
-/// Seconds of a tick.
-const TICK_SECS: f64 = 0.1;
+/// Which simulation: a network, weights and a load by their places in the arguments, and a seed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Case {
+    /// The network.
+    network: usize,
+    /// The seed.
+    seed: u64,
+    /// The load.
+    load: usize,
+    /// The weights.
+    weights: usize,
+}
 
 /// Carries `flow` out.
 ///
@@ -29,170 +40,176 @@ const TICK_SECS: f64 = 0.1;
 /// When a file cannot be read or an option makes no sense.
 pub(super) fn flow(args: &FlowArgs) -> Result<ExitCode> {
     let mut reading = Reading::default();
-    let mut runs = Vec::new();
     let [streams, packets] = ["tmodel-stream.json", "tmodel-packet.json"].map(|name| {
         let path = args.model.join(name);
         let bytes = reading.inputs.read(&path)?;
         Model::read(&bytes).with_context(|| format!("{} cannot be used", path.display()))
     });
     let (streams, packets) = (streams?, packets?);
-    let all = args.network.len() * args.load.len() * args.weights.len();
+    let mut networks = Vec::new();
     for path in &args.network {
         let (network, skips) = source::network(path, &mut reading.inputs)?;
+        if network.capacities == CapacitySource::Weights {
+            eprintln!("ff-sim: {}: capacities are from weights", path.display());
+        }
         reading.skips.extend(skips);
+        networks.push(network);
+    }
+    let files = read_weights(args, &mut reading)?;
+    if let Some(load) = args.load.iter().find(|load| !(0.0..=100.0).contains(*load)) {
+        bail!("--load {load}: it is a part of what users did, from 0 to 100");
+    }
+    let mut runs = Vec::new();
+    let cases = cases(args);
+    for seed in 0..args.seeds {
+        let these: Vec<Case> = cases.iter().copied().filter(|case| case.seed == seed).collect();
+        if these.is_empty() {
+            continue;
+        }
+        let library = trial::library(&streams, &packets, seed);
+        let all = (runs.len(), cases.len());
+        runs.extend(simulate_all(args, &these, &networks, &files, &library, all)?);
+    }
+    runs.sort_by_key(|(case, _)| *case);
+    let runs: Vec<Run> = runs.into_iter().map(|(_, run)| run).collect();
+    let tables = [
+        run_rows(&runs),
+        mean_rows(&runs),
+        position_rows(&runs),
+        relay_rows(&runs),
+        round_rows(&runs),
+    ];
+    tell("flow", &args.out, &reading, Some(0), &runs, &text(args, &runs), &tables)?;
+    Ok(reading.status(args.strict))
+}
+
+/// All simulations of this shard.
+fn cases(args: &FlowArgs) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for network in 0..args.network.len() {
         for seed in 0..args.seeds {
-            let mut rng = ChaCha12Rng::seed_from_u64(seed);
-            let library = Library::sample(&streams, &packets, TEMPLATES, TICK_SECS, &mut rng);
-            for &load in &args.load {
-                for &weights in &args.weights {
-                    let name = path.display().to_string();
-                    eprintln!(
-                        "ff-sim: {} of {}: {name}, {} at load {load}",
-                        runs.len() + 1,
-                        all as u64 * args.seeds,
-                        named(weights)
-                    );
-                    let found = simulate(args, &network, &library, weights, load, seed)?;
-                    runs.push(Run::new(name, weights, load, seed, &found));
+            for load in 0..args.load.len() {
+                for weights in 0..args.weights.len() {
+                    cases.push(Case { network, seed, load, weights });
                 }
             }
         }
     }
-    let (text, tables) = (text(&runs), [table(&runs)]);
-    tell("flow", &args.out, &reading, Some(0), &runs, &text, &tables)?;
-    Ok(reading.status(args.strict))
+    let numbered = cases.into_iter().enumerate();
+    numbered.filter(|(number, _)| args.shard.has(*number)).map(|(_, case)| case).collect()
 }
 
-/// The name of weights.
-fn named(weights: FlowWeights) -> String {
-    weights.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
-}
+/// Bandwidth files by their paths.
+type Files = BTreeMap<PathBuf, v3bw::Reading>;
 
-/// An hour of a network.
-fn simulate(
-    args: &FlowArgs,
-    network: &Network,
-    library: &Library,
-    weights: FlowWeights,
-    load: f64,
-    seed: u64,
-) -> Result<Summary> {
-    let weights: Vec<f64> = match weights {
-        FlowWeights::Consensus => network.relays.iter().map(|relay| relay.weight).collect(),
-        FlowWeights::Flashflow => measured(network, seed),
-    };
-    let paths = Paths::new(network, &weights, &Factors::of_scarce_exits(network, &weights));
-    let config = Config {
-        circuits_per_10_min: args.circuits * load,
-        secs: args.minutes.saturating_mul(60),
-        seed,
-        ..Config::default()
-    };
-    let mut share: Box<dyn Share> = match args.rule {
-        FlowRule::MaxMin => Box::<MaxMin>::default(),
-        FlowRule::QuietFirst => Box::<QuietFirst>::default(),
-    };
-    Ok(sim::run(network, &paths, library, &mut *share, &config)?.summary())
-}
-
-/// What FlashFlow would measure.
-fn measured(network: &Network, seed: u64) -> Vec<f64> {
-    let mut key = [0; 32];
-    ChaCha12Rng::seed_from_u64(seed).fill_bytes(&mut key);
-    let weight = |relay: &crate::network::Relay| {
-        let attempt = Attempt { relay: relay.fingerprint, coordinator: 0, earlier: 0 };
-        relay.usable().map_or(0.0, |rate| rate.mbit()) * Errors::PAPER.ratio(&key, &attempt)
-    };
-    network.relays.iter().map(weight).collect()
-}
-
-/// What came out of one simulation. Times are medians.
-#[derive(Serialize)]
-struct Run {
-    /// The network.
-    network: String,
-    /// The weights.
-    weights: String,
-    /// How much users asked for.
-    load: f64,
-    /// The seed.
-    seed: u64,
-    /// Seconds to the first byte.
-    first_byte_secs: f64,
-    /// Seconds to the last byte of 50 KiB, 1 MiB and 5 MiB.
-    last_byte_secs: [f64; 3],
-    /// The part of downloads that timed out.
-    timeouts: f64,
-    /// The same by size.
-    timeouts_by_size: [f64; 3],
-    /// What relays carried, in Gbit/s.
-    throughput_gbit_per_sec: f64,
-}
-
-impl Run {
-    /// Of these figures.
-    fn new(network: String, weights: FlowWeights, load: f64, seed: u64, found: &Summary) -> Self {
-        let [timeouts, small, middle, large] = found.timeouts;
-        Self {
-            network,
-            weights: named(weights),
-            load,
-            seed,
-            first_byte_secs: found.first_secs,
-            last_byte_secs: found.last_secs,
-            timeouts,
-            timeouts_by_size: [small, middle, large],
-            throughput_gbit_per_sec: found.gbit,
+/// Reads the bandwidth files among the weights.
+fn read_weights(args: &FlowArgs, reading: &mut Reading) -> Result<Files> {
+    let mut files = Files::new();
+    for weights in &args.weights {
+        if let FlowWeights::File(path) = weights {
+            let bytes = reading.inputs.read(path)?;
+            // Its age does not matter here: it is read as of its own time.
+            let first = String::from_utf8_lossy(&bytes);
+            let own = first.lines().find_map(|line| line.parse().ok()).unwrap_or_default();
+            let file = v3bw::Reading::of(&bytes, own);
+            if file.votes().is_empty() {
+                bail!("{} has no relay that an authority would vote with", path.display());
+            }
+            files.insert(path.clone(), file);
         }
     }
+    Ok(files)
 }
 
-/// Simulations, for people.
-fn text(runs: &[Run]) -> String {
-    let mut text = String::from(
-        "weights     load  seed  first byte  50 KiB   1 MiB   5 MiB  timeouts  throughput  network\n",
-    );
-    for run in runs {
-        let [small, middle, large] = run.last_byte_secs;
-        text.push_str(&format!(
-            "{:<10} {:>5} {:>5} {:>9.2} s {small:>5.2} s {middle:>5.2} s {large:>5.2} s {:>7.2} % {:>5.2} Gbit/s  {}\n",
-            run.weights,
-            run.load,
-            run.seed,
-            run.first_byte_secs,
-            run.timeouts * 100.0,
-            run.throughput_gbit_per_sec,
-            run.network
-        ));
-    }
-    text
-}
-
-/// Simulations, as a table.
-fn table(runs: &[Run]) -> Table {
-    let header = &[
-        "network",
-        "weights",
-        "load",
-        "seed",
-        "first_byte_secs",
-        "last_byte_50kib_secs",
-        "last_byte_1mib_secs",
-        "last_byte_5mib_secs",
-        "timeouts_part",
-        "timeouts_50kib_part",
-        "timeouts_1mib_part",
-        "timeouts_5mib_part",
-        "throughput_gbit_per_sec",
-    ];
-    let row = |run: &Run| {
-        let mut row = vec![run.network.clone(), run.weights.clone(), run.load.to_string()];
-        row.extend([run.seed.to_string(), run.first_byte_secs.to_string()]);
-        row.extend(run.last_byte_secs.map(|secs| secs.to_string()));
-        row.push(run.timeouts.to_string());
-        row.extend(run.timeouts_by_size.map(|part| part.to_string()));
-        row.push(run.throughput_gbit_per_sec.to_string());
-        row
+/// Simulates cases, as many at a time as there may be; `before` are done of `all`.
+fn simulate_all(
+    args: &FlowArgs,
+    cases: &[Case],
+    networks: &[Network],
+    files: &Files,
+    library: &Library,
+    (before, all): (usize, usize),
+) -> Result<Vec<(Case, Run)>> {
+    let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || -> Result<()> {
+        while let Some(&case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let run = simulate(args, case, networks, files, library)?;
+            let mut found = found.lock().map_err(|_| anyhow!("another simulation has failed"))?;
+            eprintln!("ff-sim: {} of {all}: {}", before + found.len() + 1, run.name());
+            found.push((case, run));
+        }
+        Ok(())
     };
-    ("flow.csv", header, runs.iter().map(row).collect())
+    let jobs = usize::try_from(args.jobs).unwrap_or(1).min(cases.len()).max(1);
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..jobs).map(|_| scope.spawn(work)).collect();
+        let mut result = work();
+        for other in others {
+            let other = other.join().unwrap_or_else(|_| Err(anyhow!("a simulation has failed")));
+            result = result.and(other);
+        }
+        result
+    })?;
+    found.into_inner().map_err(|_| anyhow!("a simulation has failed"))
+}
+
+/// Simulates a case.
+fn simulate(
+    args: &FlowArgs,
+    case: Case,
+    networks: &[Network],
+    files: &Files,
+    library: &Library,
+) -> Result<Run> {
+    let (network, named) = (&networks[case.network], &args.weights[case.weights]);
+    let rounds = Rounds { count: args.loop_rounds, secs: args.loop_minutes * 60 };
+    let choice = match named {
+        FlowWeights::Consensus => Choice::Consensus,
+        FlowWeights::Flashflow => Choice::Flashflow,
+        FlowWeights::TorflowLoop => Choice::Loop(System::Torflow, rounds),
+        FlowWeights::SbwsLoop => Choice::Loop(System::Sbws, rounds),
+        FlowWeights::File(path) => {
+            let file = files.get(path).context("a bandwidth file was not read")?;
+            Choice::Given(joined(network, file).with_context(|| format!("{}", path.display()))?)
+        }
+    };
+    let load = args.load[case.load];
+    let found = trial::simulate(network, library, &choice, &setting(args, load, case.seed))?;
+    let path = args.network[case.network].display().to_string();
+    Ok(Run::new(path, named.to_string(), load, case.seed, network, found))
+}
+
+/// The setting of the arguments at a load.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts saturate")]
+fn setting(args: &FlowArgs, load: f64, seed: u64) -> Setting {
+    let default = Config::default();
+    let scale = args.circuits / default.circuits_per_10_min;
+    let scaled = |clients: u32| ((f64::from(clients) * scale).round() as u32).max(1);
+    Setting {
+        circuits_per_10_min: args.circuits * load,
+        clients: [scaled(default.user_clients), scaled(default.perf_clients)],
+        warm_up_secs: args.warm_up.saturating_mul(60),
+        secs: args.minutes.saturating_mul(60),
+        guards: args.guards,
+        window: match args.window {
+            FlowWindow::Fixed => Window::Fixed,
+            FlowWindow::CongestionControl => Window::CongestionControl,
+        },
+        is_quiet_first: args.rule == FlowRule::QuietFirst,
+        seed,
+    }
+}
+
+/// The weights of a bandwidth file by fingerprint; relays without a line have none.
+#[expect(clippy::cast_precision_loss, reason = "weights lie far below 2^53, or are rounded")]
+fn joined(network: &Network, file: &v3bw::Reading) -> Result<Vec<f64>> {
+    let votes = file.votes();
+    let weight = |relay: &crate::network::Relay| {
+        votes.get(&relay.fingerprint).map_or(0.0, |line| line.bw as f64)
+    };
+    let weights: Vec<f64> = network.relays.iter().map(weight).collect();
+    if weights.iter().all(|weight| *weight <= 0.0) {
+        bail!("it has no line for any relay of {}", network.name);
+    }
+    Ok(weights)
 }

@@ -27,6 +27,8 @@ pub(super) struct Circuits {
     spent_ticks: Vec<u32>,
     /// When bytes last came, or were first waited for.
     served_ticks: Vec<u32>,
+    /// Since when they have waited without a break.
+    asked_ticks: Vec<u32>,
     /// Places of circuits that are closed.
     free: Vec<u32>,
     /// Bytes that were given up.
@@ -35,32 +37,18 @@ pub(super) struct Circuits {
 
 /// Whose a circuit is.
 #[derive(Clone, Copy, Debug)]
-enum Owner {
+pub(super) enum Owner {
     /// A user's: which circuit of the library it is, and which of its bursts comes next.
     User(usize, usize),
     /// A benchmark client's download.
     Download(usize),
+    /// A download that measures a relay.
+    Probe(usize),
 }
 
 impl Circuits {
-    /// Opens a user's circuit.
-    pub(super) fn open(&mut self, path: [u32; 3], trip: f64, template: usize, tick: u32) -> u32 {
-        self.put(path, trip, Owner::User(template, 0), tick)
-    }
-
-    /// Opens a circuit for a download.
-    pub(super) fn open_download(
-        &mut self,
-        path: [u32; 3],
-        trip: f64,
-        download: usize,
-        tick: u32,
-    ) -> u32 {
-        self.put(path, trip, Owner::Download(download), tick)
-    }
-
-    /// Puts a circuit into a free place, or a new one.
-    fn put(&mut self, path: [u32; 3], trip: f64, owner: Owner, tick: u32) -> u32 {
+    /// Opens a circuit, in a free place or a new one.
+    pub(super) fn open(&mut self, path: [u32; 3], trip: f64, owner: Owner, tick: u32) -> u32 {
         let place = self.free.pop().unwrap_or_else(|| {
             self.paths.push(path);
             self.trips.push(trip);
@@ -70,6 +58,7 @@ impl Circuits {
             self.spent.push(0.0);
             self.spent_ticks.push(tick);
             self.served_ticks.push(tick);
+            self.asked_ticks.push(tick);
             u32::try_from(self.paths.len() - 1).unwrap_or(u32::MAX)
         });
         let at = place as usize;
@@ -98,7 +87,7 @@ impl Circuits {
     pub(super) fn add(&mut self, at: usize, bytes: f64, tick: u32) -> bool {
         let is_new = self.backlogs[at] <= 0.0;
         if is_new {
-            self.served_ticks[at] = tick;
+            (self.served_ticks[at], self.asked_ticks[at]) = (tick, tick);
         }
         self.backlogs[at] += bytes;
         is_new && bytes > 0.0
@@ -125,15 +114,16 @@ impl Circuits {
         self.backlogs[at]
     }
 
-    /// Gives up what a circuit waits for if that has stood still for too long.
-    pub(super) fn give_up(&mut self, at: usize, tick: u32, tick_secs: f64) -> bool {
-        let stood = f64::from(tick.saturating_sub(self.served_ticks[at])) * tick_secs;
-        let is_stalled = stood > STALLED_SECS;
-        if is_stalled {
+    /// Gives up what a circuit waits for if that has stood still for too long, or has taken longer than `most_secs`.
+    pub(super) fn give_up(&mut self, at: usize, tick: u32, tick_secs: f64, most_secs: f64) -> bool {
+        let since = |then: u32| f64::from(tick.saturating_sub(then)) * tick_secs;
+        let is_over =
+            since(self.served_ticks[at]) > STALLED_SECS || since(self.asked_ticks[at]) > most_secs;
+        if is_over {
             self.given_up_bytes += self.backlogs[at];
             self.backlogs[at] = 0.0;
         }
-        is_stalled
+        is_over
     }
 
     /// Lets a circuit rest that waits for nothing; it is closed unless it will ask for more.
@@ -159,11 +149,8 @@ impl Circuits {
         self.backlogs[at]
     }
 
-    /// The download that it is for, if it is for one.
-    pub(super) fn download(&self, at: usize) -> Option<usize> {
-        match self.owners[at] {
-            Owner::User(..) => None,
-            Owner::Download(download) => Some(download),
-        }
+    /// Whose it is.
+    pub(super) fn owner(&self, at: usize) -> Owner {
+        self.owners[at]
     }
 }

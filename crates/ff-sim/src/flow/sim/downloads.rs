@@ -1,9 +1,11 @@
 //! Benchmark clients: each downloads a file a minute, on a new circuit, and looks at the time.
 
+use std::{cmp::Reverse, collections::BinaryHeap};
+
 use rand::RngExt as _;
 use rand_chacha::ChaCha12Rng;
 
-use super::{CELL, outcome::Download};
+use super::{config::CELL, outcome::Download};
 
 /// Sizes in bytes, how often each is chosen, and seconds after which a download is given up (paper §7). Shadow's
 /// clients finished 2,342, 398 and 226 of them: 12 to 2 to 1.
@@ -13,9 +15,6 @@ pub(super) const SIZES: [(u32, u32, f64); 3] =
 /// Seconds from one download of a client to its next: 40 of them in Shadow's 2,400 s.
 const EVERY_SECS: f64 = 60.0;
 
-/// Bytes that are on their way at first: ten packets of TCP.
-const FIRST_WINDOW: f64 = 14_480.0;
-
 /// When a download of this size is given up.
 pub(super) fn limit_secs(size: u32) -> f64 {
     SIZES.iter().find(|(one, ..)| *one == size).map_or(0.0, |(.., limit)| *limit)
@@ -24,8 +23,8 @@ pub(super) fn limit_secs(size: u32) -> f64 {
 /// The clients.
 #[derive(Debug)]
 pub(super) struct Clients {
-    /// When each starts its next download.
-    starts: Vec<f64>,
+    /// When each starts its next download, as bits that sort as the numbers do, the soonest on top.
+    starts: BinaryHeap<Reverse<u64>>,
     /// All downloads, with when their first byte can come.
     downloads: Vec<(Download, f64)>,
     /// What clients choose.
@@ -35,27 +34,33 @@ pub(super) struct Clients {
 impl Clients {
     /// So many clients, which start within the first minute.
     pub(super) fn new(count: u32, mut rng: ChaCha12Rng) -> Self {
-        let starts = (0..count).map(|_| rng.random_range(0.0..EVERY_SECS)).collect();
+        let start = |_| Reverse(f64::to_bits(rng.random_range(0.0..EVERY_SECS)));
+        let starts = (0..count).map(start).collect();
         Self { starts, downloads: Vec::new(), rng }
     }
 
-    /// The clients that start a download by now.
-    pub(super) fn due(&self, now: f64) -> Vec<usize> {
-        (0..self.starts.len()).filter(|&client| self.starts[client] <= now).collect()
+    /// The size of the next download that starts by now, and when it starts, if there is one.
+    pub(super) fn next_download(&mut self, now: f64) -> Option<(u32, f64)> {
+        let Reverse(soonest) = *self.starts.peek()?;
+        let start = f64::from_bits(soonest);
+        if start > now {
+            return None;
+        }
+        self.starts.pop();
+        self.starts.push(Reverse((start + EVERY_SECS).to_bits()));
+        Some((self.draw_size(), start))
     }
 
-    /// The size of a client's next download, and when it starts.
-    pub(super) fn next_download(&mut self, client: usize) -> (u32, f64) {
-        let start = self.starts[client];
-        self.starts[client] += EVERY_SECS;
+    /// A size.
+    fn draw_size(&mut self) -> u32 {
         let mut point = self.rng.random_range(0..SIZES.iter().map(|(_, often, _)| often).sum());
         for (size, often, _) in SIZES {
             if point < often {
-                return (size, start);
+                return size;
             }
             point -= often;
         }
-        (SIZES[0].0, start)
+        SIZES[0].0
     }
 
     /// Adds a download.
@@ -75,10 +80,9 @@ impl Clients {
         f64::from(self.downloads[download].0.size)
     }
 
-    /// What a download can have on its way: it doubles every `ramp` seconds.
-    pub(super) fn window(&self, download: usize, now: f64, ramp: f64) -> f64 {
-        let since = (now - self.downloads[download].1).max(0.0);
-        FIRST_WINDOW * CELL.0 / CELL.1 * (since / ramp).min(30.0).exp2()
+    /// When a download's first byte can come.
+    pub(super) fn ready(&self, download: usize) -> f64 {
+        self.downloads[download].1
     }
 
     /// Notes that a download has got bytes in a tick at this rate; whether it is over.

@@ -30,6 +30,8 @@ pub struct Outcome {
     pub most_waiting: usize,
     /// Bytes that users gave up waiting for.
     pub given_up_bytes: f64,
+    /// How many circuits, relays and hops of flows were looked at: what it has cost.
+    pub work: u64,
 }
 
 /// The figures that are compared, as medians where they are times.
@@ -57,20 +59,21 @@ impl Outcome {
             without_path: 0,
             most_waiting: 0,
             given_up_bytes: 0.0,
+            work: 0,
         }
     }
 
-    /// Counts what relays have carried in a tick.
+    /// Counts what a relay has carried in a tick.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts saturate")]
-    pub(super) fn count(&mut self, since: f64, carried: &[f64]) {
+    pub(super) fn count(&mut self, since: f64, relay: usize, carried: f64) {
         // A tick's time is a product that can lie just below its second.
         let second = (since + 1e-6) as usize;
         if self.throughput.len() <= second {
             self.throughput.resize(second + 1, 0.0);
         }
-        for (used, carried) in self.utilisation.iter_mut().zip(carried) {
+        self.throughput[second] += carried;
+        if let Some(used) = self.utilisation.get_mut(relay) {
             *used += carried;
-            self.throughput[second] += carried;
         }
     }
 

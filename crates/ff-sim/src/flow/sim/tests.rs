@@ -124,11 +124,62 @@ fn odd_configurations_are_errors_and_odd_networks_are_empty() {
 }
 
 #[test]
-fn clients_wait_as_long_as_most_circuits_take() {
-    let (mut patience, mut rng) = (Patience::default(), sequence(5, 5));
-    let mut draw = || rng.random::<f64>();
-    for _ in 0..20_000 {
-        patience.is_in_time(draw());
+fn a_step_costs_what_changes_and_not_what_exists() {
+    let (library, c) = (library(300), config(300.0));
+    let small = network(4, 20_000_000);
+    let weights = vec![1.0; small.relays.len()];
+    // The same relays, and two thousand that nobody chooses.
+    let mut large = small.clone();
+    large.relays.extend((0..2_000_u32).map(|index| {
+        let [.., a, b] = index.to_be_bytes();
+        Relay { fingerprint: [9, a, b].repeat(7)[..20].try_into().expect("20"), ..Relay::default() }
+    }));
+    let run = |network: &Network, circuits: f64, perf_clients: u32| {
+        let config = Config { circuits_per_10_min: circuits, perf_clients, ..c.clone() };
+        let paths = Paths::new(network, &weights, &Factors::of(network, &weights));
+        let mut share = MaxMin::default();
+        super::run(network, &paths, &library, &mut share, &config).expect("it runs")
+    };
+    let (few, many) = (run(&small, 300.0, 40), run(&large, 300.0, 40));
+    assert!(few.work > 100_000, "{}", few.work);
+    assert_eq!(few.work, many.work, "relays at rest cost nothing");
+    assert_eq!(few.downloads, many.downloads);
+    assert_eq!(run(&large, 0.0, 0).work, 0, "a network that nobody uses costs nothing");
+}
+
+#[test]
+fn who_looks_on_sees_seconds_and_measures_relays() {
+    /// Sees bytes, and measures the same two relays again and again.
+    #[derive(Default)]
+    struct Eyes(u32, f64, Vec<f64>);
+    impl Watch for Eyes {
+        fn second(&mut self, second: u32, carried: &[f64]) -> Option<Paths> {
+            assert_eq!(second, self.0);
+            self.0 += 1;
+            self.1 += carried.iter().sum::<f64>();
+            None
+        }
+
+        fn next_probe(&mut self) -> Option<Pair> {
+            Some(Pair { relays: [0, 2], measured: 2 })
+        }
+
+        fn probed(&mut self, pair: Pair, bytes_per_sec: f64) {
+            assert_eq!(pair.relays, [0, 2]);
+            self.2.push(bytes_per_sec);
+        }
     }
-    assert!((patience.secs - 0.8).abs() < 0.03, "seed 5: {}", patience.secs);
+    let network = network(4, 100_000);
+    let weights = vec![1.0; network.relays.len()];
+    let paths = Paths::new(&network, &weights, &Factors::of(&network, &weights));
+    let c = Config { probes: 2, perf_clients: 0, warm_up_secs: 0, secs: 60, ..config(0.0) };
+    let (mut eyes, library, mut share) = (Eyes::default(), library(1), MaxMin::default());
+    run_watched(&network, &paths, &library, &mut share, &c, &mut eyes).expect("it runs");
+    assert_eq!(eyes.0, 60);
+    assert!(eyes.2.len() > 12, "{}", eyes.2.len());
+    // Two at a time share a relay of 100 kB/s.
+    let mean = eyes.2.iter().sum::<f64>() / f64::from(u32::try_from(eyes.2.len()).expect("few"));
+    assert!((30_000.0..60_000.0).contains(&mean), "{mean}: {:?}", eyes.2);
+    // Both relays carry all of it, but for the round trips before first bytes, in which they rest.
+    assert!(eyes.1 > 60.0 * 100_000.0 && eyes.1 < 60.0 * 200_000.0, "{}", eyes.1);
 }

@@ -1,0 +1,201 @@
+//! The options of `flow`.
+
+use std::{fmt, path::PathBuf, str::FromStr};
+
+use clap::Args;
+
+use super::OutArgs;
+
+/// Options of `flow`.
+#[derive(Args, Clone, Debug)]
+pub struct FlowArgs {
+    /// Networks: tables of an experiment's relays (name, position, address, country, capacity, weight), or whatever
+    /// has capacities.
+    #[arg(long, value_name = "SRC,...", value_delimiter = ',', required = true)]
+    pub network: Vec<PathBuf>,
+    /// A folder with tmodel-stream.json and tmodel-packet.json: how users' circuits, streams and packets follow each
+    /// other.
+    #[arg(long, value_name = "DIR")]
+    pub model: PathBuf,
+    /// By which weights clients choose relays: consensus (those of the network's file), flashflow (capacities, with
+    /// errors between 0.84 and 1.01), torflow-loop, sbws-loop (closed loops that start with the consensus), or a
+    /// bandwidth file.
+    #[arg(
+        long,
+        value_name = "NAME,...",
+        value_delimiter = ',',
+        default_value = "consensus,flashflow"
+    )]
+    pub weights: Vec<FlowWeights>,
+    /// How much users ask for, as parts of what they did in January 2019.
+    #[arg(long, value_name = "PART,...", value_delimiter = ',', default_value = "1.0")]
+    pub load: Vec<f64>,
+    /// Circuits that users open in ten minutes at load 1.0: those of a ten-percent network. Clients grow with it.
+    #[arg(long, value_name = "NUMBER", default_value_t = 148_896.0)]
+    pub circuits: f64,
+    /// How relays divide what they have: equally (max-min), or the circuits first that were quiet of late.
+    #[arg(long, value_name = "RULE", default_value = "max-min")]
+    pub rule: FlowRule,
+    /// How much may be on its way: fixed windows of 500 cells, as in 2019, or congestion control, as today.
+    #[arg(long, value_name = "KIND", default_value = "fixed")]
+    pub window: FlowWindow,
+    /// Guards that each client of users holds; with 0 every circuit gets a fresh one, as in Shadow's experiments.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0,
+          value_parser = clap::value_parser!(u8).range(0..=20))]
+    pub guards: u8,
+    /// How often, with another seed each.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1,
+          value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub seeds: u64,
+    /// Minutes that count.
+    #[arg(long, value_name = "MINUTES", default_value_t = 40,
+          value_parser = clap::value_parser!(u32).range(1..=1440))]
+    pub minutes: u32,
+    /// Minutes before those, in which the network fills.
+    #[arg(long, value_name = "MINUTES", default_value_t = 20,
+          value_parser = clap::value_parser!(u32).range(0..=1440))]
+    pub warm_up: u32,
+    /// Rounds of a closed loop, each of 18 hours; seven are five days.
+    #[arg(long, value_name = "NUMBER", default_value_t = 7,
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub loop_rounds: u32,
+    /// Minutes of the simulation that a round of a closed loop takes.
+    #[arg(long, value_name = "MINUTES", default_value_t = 5,
+          value_parser = clap::value_parser!(u32).range(1..=1080))]
+    pub loop_minutes: u32,
+    /// Simulations that run at a time; what comes out does not depend on it.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub jobs: u32,
+    /// Only each N-th simulation, from the I-th on: networks, seeds, loads and weights are counted through.
+    #[arg(long, value_name = "I/N", default_value = "1/1")]
+    pub shard: Shard,
+    /// Fail if anything of the input had to be left out.
+    #[arg(long)]
+    pub strict: bool,
+    /// Where results go.
+    #[command(flatten)]
+    pub out: OutArgs,
+}
+
+/// Weights by which clients choose relays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FlowWeights {
+    /// Those of the network's file.
+    Consensus,
+    /// Capacities, with errors between 0.84 and 1.01 (paper §6, Fig. 16).
+    Flashflow,
+    /// Those at which TorFlow ends.
+    TorflowLoop,
+    /// Those at which sbws ends.
+    SbwsLoop,
+    /// Those of a bandwidth file.
+    File(PathBuf),
+}
+
+impl FromStr for FlowWeights {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "consensus" => Ok(Self::Consensus),
+            "flashflow" => Ok(Self::Flashflow),
+            "torflow-loop" => Ok(Self::TorflowLoop),
+            "sbws-loop" => Ok(Self::SbwsLoop),
+            _ if text.contains(['.', '/']) => Ok(Self::File(text.into())),
+            _ => {
+                Err("it is one of consensus, flashflow, torflow-loop, sbws-loop, or a file (with \
+                      a dot or a slash in its name)"
+                    .to_owned())
+            }
+        }
+    }
+}
+
+impl fmt::Display for FlowWeights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Consensus => f.write_str("consensus"),
+            Self::Flashflow => f.write_str("flashflow"),
+            Self::TorflowLoop => f.write_str("torflow-loop"),
+            Self::SbwsLoop => f.write_str("sbws-loop"),
+            Self::File(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// How relays divide what they have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum FlowRule {
+    /// Equally among circuits.
+    MaxMin,
+    /// To those first that carried least of late.
+    QuietFirst,
+}
+
+/// How much may be on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum FlowWindow {
+    /// 500 cells for a stream, 1,000 for a circuit.
+    Fixed,
+    /// As much as the path takes.
+    CongestionControl,
+}
+
+/// Which of all simulations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shard {
+    /// Counted from 0.
+    index: usize,
+    /// Of so many.
+    count: usize,
+}
+
+impl Shard {
+    /// Whether the simulation of this number, from 0, is one of its.
+    #[must_use]
+    pub const fn has(self, number: usize) -> bool {
+        number % self.count == self.index
+    }
+}
+
+impl FromStr for Shard {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let both = text.split_once('/').and_then(|(index, count)| {
+            Some((index.parse::<usize>().ok()?, count.parse::<usize>().ok()?))
+        });
+        match both {
+            Some((index, count)) if (1..=count).contains(&index) => {
+                Ok(Self { index: index - 1, count })
+            }
+            _ => Err("it is I/N with I from 1 to N".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_share_all_among_them() {
+        let shards: Vec<Shard> =
+            ["1/3", "2/3", "3/3"].map(|text| text.parse().expect(text)).to_vec();
+        for number in 0..10 {
+            assert_eq!(shards.iter().filter(|shard| shard.has(number)).count(), 1);
+        }
+        for bad in ["0/3", "4/3", "1", "1/0", "a/b", "-1/2", ""] {
+            bad.parse::<Shard>().expect_err(bad);
+        }
+    }
+
+    #[test]
+    fn weights_have_names_and_files() {
+        for name in ["consensus", "flashflow", "torflow-loop", "sbws-loop", "a/b.v3bw"] {
+            assert_eq!(name.parse::<FlowWeights>().expect(name).to_string(), name);
+        }
+        "torflow".parse::<FlowWeights>().expect_err("no such weights");
+    }
+}

@@ -1,0 +1,182 @@
+//! What is simulated: how much traffic, for how long, by which windows, and constants.
+
+use anyhow::bail;
+
+/// Bytes of a cell on a link, and of those what it carries of a stream (tor-spec).
+pub(super) const CELL: (f64, f64) = (514.0, 498.0);
+
+/// Cells that are on their way at first: ten packets of TCP.
+const FIRST_CELLS: f64 = 14_480.0 / CELL.1;
+
+/// How much may be on its way before it is acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Window {
+    /// 1,000 cells for a circuit, 500 for a stream (tor-spec 7.4): Tor of 2019.
+    #[default]
+    Fixed,
+    /// As much as the path takes (proposal 324): 124 cells at first, twice as many each round trip up to 600, 31
+    /// more each round trip behind that; nothing else limits a stream. Tor of today.
+    CongestionControl,
+}
+
+impl Window {
+    /// Cells of a circuit of users.
+    pub(super) fn circuit_cells(self) -> f64 {
+        match self {
+            Self::Fixed => 1_000.0,
+            Self::CongestionControl => f64::INFINITY,
+        }
+    }
+
+    /// Cells of a circuit that wait for a relay which cannot carry them: the window of its stream, or what
+    /// congestion control lets stand in queues (six times 31 cells).
+    pub(super) fn held_cells(self) -> f64 {
+        match self {
+            Self::Fixed => 500.0,
+            Self::CongestionControl => 186.0,
+        }
+    }
+
+    /// Cells of a stream so many round trips after its first byte.
+    pub(super) fn stream_cells(self, trips: f64) -> f64 {
+        match self {
+            Self::Fixed => (FIRST_CELLS * trips.min(30.0).exp2()).min(500.0),
+            Self::CongestionControl => {
+                let (first, slow, more) = (124.0_f64, 600.0_f64, 31.0);
+                let until = (slow / first).log2();
+                first * trips.min(until).exp2() + more * (trips - until).max(0.0)
+            }
+        }
+    }
+}
+
+/// What nobody knows well enough, for all networks alike.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Constants {
+    /// A hop's round trip in seconds: the median.
+    pub hop_median_secs: f64,
+    /// A hop's round trip in seconds: the 5th percentile.
+    pub hop_p5_secs: f64,
+    /// By how much circuits' hops are shorter than those of all the Internet: relays stand close together.
+    pub hop_scale: f64,
+    /// The part of a relay's capacity that is left for cells: headers of TCP, IP and TLS take the rest.
+    pub for_cells: f64,
+    /// Seconds that a queue adds at a relay that is half utilised.
+    pub queue_secs: f64,
+    /// The part of what waits for a relay that is served before a circuit that has just come: 1 in a queue, 0 if
+    /// quiet circuits always come first.
+    pub in_turn: f64,
+    /// Round trips in which a download doubles what it has on its way.
+    pub ramp: f64,
+    /// Seconds after which users give up what they have asked for.
+    pub give_up_secs: f64,
+}
+
+impl Default for Constants {
+    /// Hops by the paper's dataset (App. D); the rest as Shadow's networks 1-4 have it at load 1.0. At 1.2 no value
+    /// of `in_turn` and `give_up_secs` that was tried gives Shadow's medians and its timeouts at once.
+    fn default() -> Self {
+        Self {
+            hop_median_secs: 0.118,
+            hop_p5_secs: 0.0274,
+            hop_scale: 0.5,
+            for_cells: 0.96,
+            queue_secs: 0.003,
+            in_turn: 0.0,
+            ramp: 0.9,
+            give_up_secs: 60.0,
+        }
+    }
+}
+
+/// What is simulated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Circuits that users open in ten minutes.
+    pub circuits_per_10_min: f64,
+    /// How many clients they have: each holds its own guards, if any.
+    pub user_clients: u32,
+    /// How many guards each of users' clients holds; with none every circuit gets a fresh one.
+    pub guards: u8,
+    /// Clients that download files to see how long it takes; they hold no guards.
+    pub perf_clients: u32,
+    /// Relays that are measured at a time, if somebody asks for that.
+    pub probes: u32,
+    /// Seconds before anything is counted.
+    pub warm_up_secs: u32,
+    /// Seconds in which things are counted.
+    pub secs: u32,
+    /// How much may be on its way.
+    pub window: Window,
+    /// What nobody knows well enough.
+    pub constants: Constants,
+    /// The seed of all that is random.
+    pub seed: u64,
+}
+
+impl Default for Config {
+    /// Shadow's ten-percent networks at load 1.0: an hour, of which the last 40 minutes count. No client of
+    /// theirs held guards (tornettools writes `UseEntryGuards 0`).
+    fn default() -> Self {
+        Self {
+            circuits_per_10_min: 148_896.0,
+            user_clients: 792,
+            guards: 0,
+            perf_clients: 79,
+            probes: 0,
+            warm_up_secs: 1_200,
+            secs: 2_400,
+            window: Window::default(),
+            constants: Constants::default(),
+            seed: 1,
+        }
+    }
+}
+
+impl Config {
+    /// Says what is wrong with it.
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        let constants = &self.constants;
+        let positive = [
+            constants.hop_p5_secs,
+            constants.hop_median_secs,
+            constants.hop_scale,
+            constants.for_cells,
+            constants.ramp,
+            constants.give_up_secs / 1e3,
+        ];
+        let is_positive = |value: &f64| (1e-6..=1e3).contains(value);
+        let parts = [constants.queue_secs / 10.0, constants.in_turn];
+        let is_part = |value: &f64| (0.0..=1.0).contains(value);
+        if !positive.iter().all(is_positive) || !parts.iter().all(is_part) {
+            bail!("constants of a simulation have to lie within 1e-6 and 1000: {constants:?}");
+        }
+        if !(0.0..=1e9).contains(&self.circuits_per_10_min) {
+            bail!("{} circuits in ten minutes cannot be simulated", self.circuits_per_10_min);
+        }
+        if self.secs.saturating_add(self.warm_up_secs) > 10_000_000 || self.secs == 0 {
+            bail!("a simulation lasts from 1 to 10,000,000 s");
+        }
+        if self.perf_clients.max(self.probes) > 1_000_000 || self.user_clients > 10_000_000 {
+            bail!("there are too many clients");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_grow_up_to_their_limits() {
+        let fixed = |trips| Window::Fixed.stream_cells(trips);
+        assert!((fixed(1.0) / fixed(0.0) - 2.0).abs() < 1e-9);
+        assert_eq!(fixed(20.0).to_bits(), 500_f64.to_bits());
+        let today = |trips| Window::CongestionControl.stream_cells(trips);
+        assert_eq!(today(0.0).to_bits(), 124_f64.to_bits());
+        assert!((today(1.0) - 248.0).abs() < 1e-9);
+        // By hand: 600 cells after log2(600 / 124) = 2.2746 trips.
+        assert!((today(12.2746) - 910.0).abs() < 0.1, "{}", today(12.2746));
+    }
+}

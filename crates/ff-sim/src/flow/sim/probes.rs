@@ -1,0 +1,101 @@
+//! Downloads over two hops by which others measure relays, inside the simulation; and who asks for them.
+
+use crate::flow::path::Paths;
+
+/// Seconds of such a download: sbws wants 5 to 10 of them.
+pub(super) const PROBE_SECS: f64 = 5.0;
+
+/// A download that measures a relay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// The relays that it goes through.
+    pub relays: [u32; 2],
+    /// The one that it is for.
+    pub measured: u32,
+}
+
+/// Whoever looks on while a simulation goes, measures relays in it, and changes how clients choose them.
+pub trait Watch {
+    /// A second is over, the one of this number; each relay carried so many bytes in it. Circuits that are opened from
+    /// now on take the paths that come back.
+    fn second(&mut self, second: u32, carried: &[f64]) -> Option<Paths>;
+
+    /// The two relays that are to be downloaded through next, if any.
+    fn next_probe(&mut self) -> Option<Pair>;
+
+    /// What a download through these two came to, in bytes a second of a stream.
+    fn probed(&mut self, pair: Pair, bytes_per_sec: f64);
+}
+
+/// Nobody looks on.
+#[derive(Clone, Copy, Debug)]
+pub struct Unwatched;
+
+impl Watch for Unwatched {
+    fn second(&mut self, _: u32, _: &[f64]) -> Option<Paths> {
+        None
+    }
+
+    fn next_probe(&mut self) -> Option<Pair> {
+        None
+    }
+
+    fn probed(&mut self, _: Pair, _: f64) {}
+}
+
+/// A download over two hops.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Probe {
+    /// The relays.
+    pub(super) pair: Pair,
+    /// When its first byte can come, in seconds.
+    pub(super) ready: f64,
+    /// Bytes of cells that have come.
+    pub(super) bytes: f64,
+}
+
+/// Those that are under way.
+#[derive(Debug, Default)]
+pub(super) struct Probes {
+    /// By their places.
+    all: Vec<Probe>,
+    /// Places that are free.
+    free: Vec<usize>,
+    /// How many more may be under way.
+    pub(super) left: u32,
+}
+
+impl Probes {
+    /// So many at a time.
+    pub(super) fn new(most: u32) -> Self {
+        Self { left: most, ..Self::default() }
+    }
+
+    /// Begins one; its place.
+    pub(super) fn begin(&mut self, probe: Probe) -> usize {
+        self.left = self.left.saturating_sub(1);
+        let place = self.free.pop().unwrap_or(self.all.len());
+        match self.all.get_mut(place) {
+            Some(one) => *one = probe,
+            None => self.all.push(probe),
+        }
+        place
+    }
+
+    /// The one in a place.
+    pub(super) fn get(&self, place: usize) -> &Probe {
+        &self.all[place]
+    }
+
+    /// Adds bytes of cells by this time; the probe, if that was its end.
+    pub(super) fn serve(&mut self, place: usize, bytes: f64, now: f64) -> Option<Probe> {
+        let probe = self.all.get_mut(place)?;
+        probe.bytes += bytes;
+        let is_over = now - probe.ready >= PROBE_SECS;
+        if is_over {
+            self.free.push(place);
+            self.left += 1;
+        }
+        is_over.then_some(*probe)
+    }
+}

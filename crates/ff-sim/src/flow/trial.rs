@@ -1,0 +1,187 @@
+//! One simulation of a network by some weights, as the command and the ledger want it.
+
+use anyhow::Result;
+use rand_chacha::{
+    ChaCha12Rng,
+    rand_core::{Rng as _, SeedableRng as _},
+};
+
+use super::{
+    closed::{Loop, Rounds, System},
+    fill::{MaxMin, QuietFirst, Share},
+    path::{Factors, Paths},
+    sim::{self, Config, Constants, Summary, Window},
+    tmodel::{Library, Model},
+};
+use crate::{
+    analysis::moment::{Capacity, Scale, weight_error},
+    network::{Network, Relay},
+    schedule::errors::{Attempt, Errors},
+};
+
+/// Circuits that users' traffic is drawn from.
+const TEMPLATES: usize = 4_000;
+/// Seconds of a tick.
+const TICK_SECS: f64 = 0.1;
+/// Seconds between the last round of a closed loop and what counts: its last weights have to reach all circuits.
+const SETTLE_SECS: u32 = 300;
+
+/// By which weights clients choose relays.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Choice {
+    /// The network's own.
+    Consensus,
+    /// What FlashFlow would measure.
+    Flashflow,
+    /// Those at which a closed loop ends.
+    Loop(System, Rounds),
+    /// These, one for each relay.
+    Given(Vec<f64>),
+}
+
+/// How a network is simulated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Setting {
+    /// Circuits that users open in ten minutes.
+    pub circuits_per_10_min: f64,
+    /// Clients of users, and such that download files: Shadow's ten-percent networks had 792 and 79.
+    pub clients: [u32; 2],
+    /// Seconds before anything is counted.
+    pub warm_up_secs: u32,
+    /// Seconds that are counted.
+    pub secs: u32,
+    /// Guards that each client of users holds.
+    pub guards: u8,
+    /// How much may be on its way.
+    pub window: Window,
+    /// Whether relays serve the circuits first that were quiet of late, and not all alike.
+    pub is_quiet_first: bool,
+    /// The seed.
+    pub seed: u64,
+}
+
+impl Default for Setting {
+    /// [`Config`]'s.
+    fn default() -> Self {
+        let config = Config::default();
+        Self {
+            circuits_per_10_min: config.circuits_per_10_min,
+            clients: [config.user_clients, config.perf_clients],
+            warm_up_secs: config.warm_up_secs,
+            secs: config.secs,
+            guards: config.guards,
+            window: config.window,
+            is_quiet_first: false,
+            seed: 0,
+        }
+    }
+}
+
+/// What comes out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Found {
+    /// The figures that are compared.
+    pub summary: Summary,
+    /// The part of its capacity that each relay used in the mean.
+    pub utilisation: Vec<f64>,
+    /// By which weights clients chose relays at the end.
+    pub weights: Vec<f64>,
+    /// Their network weight error (Eq. 6), if there is one.
+    pub weight_error: Option<f64>,
+    /// The same at the beginning of a closed loop and after each of its rounds.
+    pub loop_errors: Vec<f64>,
+    /// The most circuits that waited for bytes at a time.
+    pub most_waiting: usize,
+    /// Bytes that users gave up waiting for.
+    pub given_up_bytes: f64,
+}
+
+/// The circuits that users open by this seed.
+#[must_use]
+pub fn library(streams: &Model, packets: &Model, seed: u64) -> Library {
+    let mut rng = ChaCha12Rng::seed_from_u64(seed);
+    Library::sample(streams, packets, TEMPLATES, TICK_SECS, &mut rng)
+}
+
+/// Simulates a network.
+///
+/// # Errors
+/// When the setting makes no sense.
+pub fn simulate(
+    network: &Network,
+    library: &Library,
+    choice: &Choice,
+    setting: &Setting,
+) -> Result<Found> {
+    let own = || network.relays.iter().map(|relay| relay.weight).collect();
+    let mut weights: Vec<f64> = match choice {
+        Choice::Consensus | Choice::Loop(..) => own(),
+        Choice::Flashflow => flashflow(network, setting.seed),
+        Choice::Given(weights) => weights.clone(),
+    };
+    let paths = Paths::new(network, &weights, &Factors::of(network, &weights));
+    let mut config = config(setting);
+    let mut share: Box<dyn Share> = match setting.is_quiet_first {
+        false => Box::<MaxMin>::default(),
+        true => Box::<QuietFirst>::default(),
+    };
+    let mut loop_errors = Vec::new();
+    let outcome = if let Choice::Loop(system, rounds) = *choice {
+        let mut closed = Loop::new(network, system, rounds, setting.seed);
+        config.probes = closed.probes();
+        let loops = rounds.all_secs().saturating_add(SETTLE_SECS);
+        config.warm_up_secs = config.warm_up_secs.max(loops);
+        let found = sim::run_watched(network, &paths, library, &mut *share, &config, &mut closed)?;
+        weights = closed.weights();
+        loop_errors = closed.errors().to_vec();
+        found
+    } else {
+        sim::run(network, &paths, library, &mut *share, &config)?
+    };
+    Ok(Found {
+        summary: outcome.summary(),
+        weight_error: error_of(network, &weights),
+        utilisation: outcome.utilisation,
+        weights,
+        loop_errors,
+        most_waiting: outcome.most_waiting,
+        given_up_bytes: outcome.given_up_bytes,
+    })
+}
+
+/// The same as the simulation has it.
+fn config(setting: &Setting) -> Config {
+    let [user_clients, perf_clients] = setting.clients;
+    Config {
+        circuits_per_10_min: setting.circuits_per_10_min,
+        user_clients,
+        guards: setting.guards,
+        perf_clients,
+        probes: 0,
+        warm_up_secs: setting.warm_up_secs,
+        secs: setting.secs,
+        window: setting.window,
+        constants: Constants::default(),
+        seed: setting.seed,
+    }
+}
+
+/// The network weight error (Eq. 6) of weights.
+fn error_of(network: &Network, weights: &[f64]) -> Option<f64> {
+    let relay = |(relay, weight): (&Relay, &f64)| Relay { weight: *weight, ..relay.clone() };
+    let relays = network.relays.iter().zip(weights).map(relay).collect();
+    let network = Network { relays, ..Network::default() };
+    weight_error(&network, Capacity::Usable, Scale::None, |_| true).weight_error
+}
+
+/// What FlashFlow would measure, in Mbit/s: capacities, with the paper's errors.
+#[must_use]
+pub fn flashflow(network: &Network, seed: u64) -> Vec<f64> {
+    let mut key = [0; 32];
+    ChaCha12Rng::seed_from_u64(seed).fill_bytes(&mut key);
+    let weight = |relay: &Relay| {
+        let attempt = Attempt { relay: relay.fingerprint, coordinator: 0, earlier: 0 };
+        relay.usable().map_or(0.0, |rate| rate.mbit()) * Errors::PAPER.ratio(&key, &attempt)
+    };
+    network.relays.iter().map(weight).collect()
+}

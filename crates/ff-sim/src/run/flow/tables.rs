@@ -1,0 +1,349 @@
+//! What the command `flow` writes: each simulation, means over them, relays, rounds of closed loops.
+
+mod text;
+
+use serde::Serialize;
+
+pub(super) use self::text::text;
+use crate::flow::trial::Found;
+use crate::network::{Network, Position};
+use crate::run::Table;
+use crate::stats;
+
+/// What came out of one simulation. Times are medians.
+#[derive(Serialize)]
+pub(super) struct Run {
+    /// The network.
+    network: String,
+    /// The weights.
+    weights: String,
+    /// How much users asked for.
+    load: f64,
+    /// The seed.
+    seed: u64,
+    /// Seconds to the first byte.
+    first_byte_secs: f64,
+    /// Seconds to the last byte of 50 KiB, 1 MiB and 5 MiB.
+    last_byte_secs: [f64; 3],
+    /// Their standard deviations.
+    last_byte_deviation_secs: [f64; 3],
+    /// The part of downloads that timed out.
+    timeouts: f64,
+    /// The same by size.
+    timeouts_by_size: [f64; 3],
+    /// What relays carried, in Gbit/s.
+    throughput_gbit_per_sec: f64,
+    /// The network weight error (Eq. 6) of the weights at the end; `null` without capacities.
+    weight_error: Option<f64>,
+    /// The same at the beginning of a closed loop and after each of its rounds.
+    loop_weight_errors: Vec<f64>,
+    /// The part of their capacity that relays used, by class: guard, middle, exit, both.
+    utilisation_by_position: [f64; 4],
+    /// The most circuits that waited for bytes at a time.
+    most_waiting_circuits: usize,
+    /// Bytes that users gave up waiting for.
+    given_up_bytes: f64,
+    /// Relays: name, class, capacity in bytes a second, weight, utilisation.
+    #[serde(skip)]
+    relays: Vec<(String, &'static str, u64, f64, f64)>,
+}
+
+impl Run {
+    /// Of what was found.
+    pub(super) fn new(
+        path: String,
+        weights: String,
+        load: f64,
+        seed: u64,
+        network: &Network,
+        found: Found,
+    ) -> Self {
+        let [timeouts, small, middle, large] = found.summary.timeouts;
+        let relays = network.relays.iter().zip(found.weights.iter().zip(&found.utilisation));
+        Self {
+            network: path,
+            weights,
+            load,
+            seed,
+            first_byte_secs: found.summary.first_secs,
+            last_byte_secs: found.summary.last_secs,
+            last_byte_deviation_secs: found.summary.deviations,
+            timeouts,
+            timeouts_by_size: [small, middle, large],
+            throughput_gbit_per_sec: found.summary.gbit,
+            weight_error: found.weight_error,
+            loop_weight_errors: found.loop_errors,
+            utilisation_by_position: by_position(network, &found.utilisation),
+            most_waiting_circuits: found.most_waiting,
+            given_up_bytes: found.given_up_bytes,
+            relays: relays
+                .map(|(relay, (weight, used))| {
+                    let capacity = relay.usable().map_or(0, |rate| rate.get());
+                    (relay.nickname.clone(), relay.position().name(), capacity, *weight, *used)
+                })
+                .collect(),
+        }
+    }
+
+    /// Which one it is.
+    pub(super) fn name(&self) -> String {
+        let Self { network, weights, load, seed, .. } = self;
+        format!("{network}, {weights} at load {load}, seed {seed}")
+    }
+
+    /// The figures of which means are taken.
+    fn figures(&self) -> [f64; 15] {
+        let [a, b, c] = self.last_byte_secs;
+        let [da, db, dc] = self.last_byte_deviation_secs;
+        let [ta, tb, tc] = self.timeouts_by_size;
+        let error = self.weight_error.unwrap_or(f64::NAN);
+        let (first, gbit) = (self.first_byte_secs, self.throughput_gbit_per_sec);
+        let used = self.utilisation_by_position.iter().copied().fold(0.0, f64::max);
+        let given_up = self.given_up_bytes;
+        [first, a, b, c, da, db, dc, self.timeouts, ta, tb, tc, gbit, error, used, given_up]
+    }
+}
+
+/// The names of [`Run::figures`], with their units.
+const FIGURES: [&str; 15] = [
+    "first_byte_secs",
+    "last_byte_50kib_secs",
+    "last_byte_1mib_secs",
+    "last_byte_5mib_secs",
+    "last_byte_50kib_deviation_secs",
+    "last_byte_1mib_deviation_secs",
+    "last_byte_5mib_deviation_secs",
+    "timeouts_part",
+    "timeouts_50kib_part",
+    "timeouts_1mib_part",
+    "timeouts_5mib_part",
+    "throughput_gbit_per_sec",
+    "weight_error_part",
+    "utilisation_of_busiest_position_part",
+    "given_up_bytes",
+];
+
+/// The part of capacity that is used, by class.
+#[expect(clippy::cast_precision_loss, reason = "rates lie far below 2^53")]
+fn by_position(network: &Network, utilisation: &[f64]) -> [f64; 4] {
+    Position::ALL.map(|position| {
+        let (mut carried, mut all) = (0.0, 0.0);
+        for (relay, used) in network.relays.iter().zip(utilisation) {
+            if relay.position() == position {
+                let capacity = relay.usable().map_or(0.0, |rate| rate.get() as f64);
+                carried += capacity * used;
+                all += capacity;
+            }
+        }
+        if all > 0.0 { carried / all } else { 0.0 }
+    })
+}
+
+/// Each simulation, as a table.
+pub(super) fn run_rows(runs: &[Run]) -> Table {
+    const HEADER: [&str; 19] = {
+        let mut header = [""; 19];
+        (header[0], header[1], header[2], header[3]) = ("network", "weights", "load", "seed");
+        let mut at = 0;
+        while at < FIGURES.len() {
+            header[at + 4] = FIGURES[at];
+            at += 1;
+        }
+        header
+    };
+    let row = |run: &Run| {
+        let mut row = key(run);
+        row.extend(run.figures().map(number));
+        row
+    };
+    ("flow.csv", &HEADER, runs.iter().map(row).collect())
+}
+
+/// What says which simulation it is.
+fn key(run: &Run) -> Vec<String> {
+    vec![run.network.clone(), run.weights.clone(), run.load.to_string(), run.seed.to_string()]
+}
+
+/// A number; nothing for what is none.
+fn number(value: f64) -> String {
+    if value.is_finite() { value.to_string() } else { String::new() }
+}
+
+/// A mean over simulations of the same weights and load.
+struct Mean {
+    /// Of this network, or of all.
+    network: Option<String>,
+    /// The weights.
+    weights: String,
+    /// The load.
+    load: f64,
+    /// Over so many: seeds of a network, or networks.
+    count: usize,
+    /// The means, with half the width of their 95 % intervals.
+    figures: [(f64, Option<f64>); 15],
+}
+
+/// Means over the seeds of each network, and over networks of these means.
+fn means(runs: &[Run]) -> Vec<Mean> {
+    let mut groups: Vec<(&str, f64)> = Vec::new();
+    for run in runs {
+        let is_new = |(weights, load): &(&str, f64)| {
+            *weights != run.weights || load.to_bits() != run.load.to_bits()
+        };
+        if groups.iter().all(is_new) {
+            groups.push((&run.weights, run.load));
+        }
+    }
+    let mut found = Vec::new();
+    for (weights, load) in groups {
+        let of_group = |run: &&Run| run.weights == weights && run.load.to_bits() == load.to_bits();
+        let these: Vec<&Run> = runs.iter().filter(of_group).collect();
+        let mut networks: Vec<&str> = these.iter().map(|run| run.network.as_str()).collect();
+        networks.dedup();
+        let mut of_networks = Vec::new();
+        for &network in &networks {
+            let figures: Vec<[f64; 15]> = these
+                .iter()
+                .filter(|run| run.network == network)
+                .map(|run| run.figures())
+                .collect();
+            let mean = mean_of(Some(network.to_owned()), weights, load, &figures);
+            of_networks.push(mean.figures.map(|(mean, _)| mean));
+            found.push(mean);
+        }
+        if networks.len() > 1 {
+            found.push(mean_of(None, weights, load, &of_networks));
+        }
+    }
+    found
+}
+
+/// A mean of figures.
+fn mean_of(network: Option<String>, weights: &str, load: f64, all: &[[f64; 15]]) -> Mean {
+    let figures = std::array::from_fn(|at| {
+        let values: Vec<f64> = all.iter().map(|one| one[at]).collect();
+        (stats::mean(&values).unwrap_or(f64::NAN), stats::half_width_95(&values))
+    });
+    Mean { network, weights: weights.to_owned(), load, count: all.len(), figures }
+}
+
+/// Means, as a table.
+pub(super) fn mean_rows(runs: &[Run]) -> Table {
+    let mut rows = Vec::new();
+    for mean in means(runs) {
+        let network = mean.network.unwrap_or_else(|| "all".to_owned());
+        for (name, (value, half)) in FIGURES.iter().zip(mean.figures) {
+            let key = [network.clone(), mean.weights.clone(), mean.load.to_string()];
+            let mut row = key.to_vec();
+            row.extend([mean.count.to_string(), (*name).to_owned(), number(value)]);
+            row.push(half.map_or_else(String::new, |half| number(value - half)));
+            row.push(half.map_or_else(String::new, |half| number(value + half)));
+            rows.push(row);
+        }
+    }
+    const HEADER: &[&str] =
+        &["network", "weights", "load", "count", "figure", "mean", "low_95", "high_95"];
+    ("means.csv", HEADER, rows)
+}
+
+/// Utilisation by position, as a table.
+pub(super) fn position_rows(runs: &[Run]) -> Table {
+    let of_run = |run: &Run| -> Vec<Vec<String>> {
+        let all = Position::ALL.iter().zip(run.utilisation_by_position);
+        let row = |(position, used): (&Position, f64)| {
+            let mut row = key(run);
+            row.extend([position.name().to_owned(), number(used)]);
+            row
+        };
+        all.map(row).collect()
+    };
+    const HEADER: &[&str] = &["network", "weights", "load", "seed", "position", "utilisation_part"];
+    ("positions.csv", HEADER, runs.iter().flat_map(of_run).collect())
+}
+
+/// Utilisation by relay, as a table.
+pub(super) fn relay_rows(runs: &[Run]) -> Table {
+    let of_run = |run: &Run| -> Vec<Vec<String>> {
+        let total: f64 = run.relays.iter().map(|(.., weight, _)| weight).sum();
+        let row = |(name, position, capacity, weight, used): &(String, &str, u64, f64, f64)| {
+            let mut row = key(run);
+            row.extend([name.clone(), (*position).to_owned(), capacity.to_string()]);
+            row.extend([number(weight / total), number(*used)]);
+            row
+        };
+        run.relays.iter().map(row).collect()
+    };
+    const HEADER: &[&str] = &[
+        "network",
+        "weights",
+        "load",
+        "seed",
+        "relay",
+        "position",
+        "capacity_bytes_per_sec",
+        "weight_part",
+        "utilisation_part",
+    ];
+    ("relays.csv", HEADER, runs.iter().flat_map(of_run).collect())
+}
+
+/// Rounds of closed loops, as a table.
+pub(super) fn round_rows(runs: &[Run]) -> Table {
+    let of_run = |run: &Run| -> Vec<Vec<String>> {
+        let rounds = (0..).zip(&run.loop_weight_errors);
+        let row = |(round, error): (u32, &f64)| {
+            let mut row = key(run);
+            row.extend([round.to_string(), (round * 18).to_string(), number(*error)]);
+            row
+        };
+        rounds.map(row).collect()
+    };
+    const HEADER: &[&str] =
+        &["network", "weights", "load", "seed", "round", "hours", "weight_error_part"];
+    ("rounds.csv", HEADER, runs.iter().flat_map(of_run).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A simulation with this first byte.
+    fn run(network: &str, seed: u64, first: f64) -> Run {
+        let summary = crate::flow::sim::Summary { first_secs: first, ..Default::default() };
+        let found = Found {
+            summary,
+            utilisation: Vec::new(),
+            weights: Vec::new(),
+            weight_error: None,
+            loop_errors: vec![0.5, 0.25],
+            most_waiting: 0,
+            given_up_bytes: 0.0,
+        };
+        let network = network.to_owned();
+        Run::new(network, "consensus".into(), 1.0, seed, &Network::default(), found)
+    }
+
+    #[test]
+    fn means_are_over_seeds_and_then_over_networks() {
+        let runs = [run("a", 0, 1.0), run("a", 1, 3.0), run("b", 0, 6.0)];
+        let means = means(&runs);
+        let firsts: Vec<f64> = means.iter().map(|mean| mean.figures[0].0).collect();
+        assert_eq!(firsts, [2.0, 6.0, 4.0]);
+        assert_eq!(means.iter().map(|mean| mean.count).collect::<Vec<_>>(), [2, 1, 2]);
+        // By hand: the deviation of 2 and 6 is 2.828, over the root of 2 is 2, times t = 12.706.
+        let half = means[2].figures[0].1.expect("two networks");
+        assert!((half - 25.412).abs() < 1e-3, "{half}");
+        assert_eq!(means[1].figures[0].1, None, "one simulation has no interval");
+    }
+
+    #[test]
+    fn tables_are_as_wide_as_their_headers() {
+        let runs = [run("a", 0, 1.0)];
+        for (name, header, rows) in
+            [run_rows(&runs), mean_rows(&runs), position_rows(&runs), round_rows(&runs)]
+        {
+            assert!(!rows.is_empty() && rows.iter().all(|row| row.len() == header.len()), "{name}");
+        }
+        assert_eq!(round_rows(&runs).2[1][4..], ["1", "18", "0.25"]);
+    }
+}

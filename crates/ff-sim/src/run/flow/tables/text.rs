@@ -1,0 +1,61 @@
+//! Simulations and their means, for people.
+
+use std::fmt::Write as _;
+
+use super::{Run, means};
+use crate::cli::FlowArgs;
+
+/// Simulations, for people.
+pub(in crate::run::flow) fn text(args: &FlowArgs, runs: &[Run]) -> String {
+    let mut text = String::from(
+        "weights       load  seed  first byte  50 KiB   1 MiB   5 MiB  timeouts      throughput  weight error  network\n",
+    );
+    for run in runs {
+        let [small, middle, large] = run.last_byte_secs;
+        let error = run.weight_error.map_or("-".to_owned(), |e| format!("{:.1} %", e * 100.0));
+        let _ = writeln!(
+            text,
+            "{:<13} {:>4} {:>5} {:>9.2} s {small:>5.2} s {middle:>5.2} s {large:>5.2} s {:>7.2} % {:>8.2} Gbit/s {error:>13}  {}",
+            run.weights,
+            run.load,
+            run.seed,
+            run.first_byte_secs,
+            run.timeouts * 100.0,
+            run.throughput_gbit_per_sec,
+            run.network
+        );
+    }
+    let over = means(runs).into_iter().filter(|mean| mean.count > 1);
+    for (at, mean) in over.enumerate() {
+        if at == 0 {
+            text.push_str("\nmeans with 95 % intervals (Student's t): over the seeds of a network; over networks, of their means\n");
+        }
+        let network = mean.network.as_deref().unwrap_or("all networks");
+        let figure = |at: usize, scale: f64| {
+            let (value, half) = mean.figures[at];
+            let half = half.map_or("?".to_owned(), |half| format!("{:.2}", half * scale));
+            format!("{:.2} ± {half}", value * scale)
+        };
+        let _ = writeln!(
+            text,
+            "{:<13} {:>4}  {} of {network}: first byte {} s, 50 KiB {} s, 1 MiB {} s, 5 MiB {} s, timeouts {} %, {} Gbit/s",
+            mean.weights,
+            mean.load,
+            mean.count,
+            figure(0, 1.0),
+            figure(1, 1.0),
+            figure(2, 1.0),
+            figure(3, 1.0),
+            figure(7, 100.0),
+            figure(11, 1.0)
+        );
+    }
+    if runs.iter().any(|run| !run.loop_weight_errors.is_empty()) {
+        let _ = writeln!(
+            text,
+            "\nclosed loops: time is compressed, {} rounds of {} min stand for 18 h each",
+            args.loop_rounds, args.loop_minutes
+        );
+    }
+    text
+}
