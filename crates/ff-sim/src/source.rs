@@ -11,7 +11,7 @@ use crate::skipped::Skips;
 use crate::store::month::Month;
 use crate::store::place::Store;
 use crate::store::plan::Documents;
-use crate::store::{StoreError, history};
+use crate::store::{StoreError, hour};
 
 /// How a table of an experiment's relays begins.
 const TABLE: &[u8] = b"name,position,";
@@ -86,7 +86,7 @@ fn stored_network(dir: &Path, time: &str, inputs: &mut Inputs) -> Result<Network
     let unix_secs =
         unix_secs(time).ok_or_else(|| bad("this is no hour, as in @2019-01-07T12:00"))?;
     let store = Store::open(dir)?;
-    let network = history::network(&store, unix_secs)?;
+    let network = hour::network(&store, unix_secs)?;
     let month = Month::of(unix_secs).ok_or_else(|| bad("it lies before 2007"))?;
     let manifests = [
         (Documents::Consensuses, month),

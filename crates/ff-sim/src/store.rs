@@ -6,7 +6,7 @@
 //!                                                └─▶ manifest, as the last file
 //!   stores of several machines ─▶ merge ─▶ a store
 //!   store ─▶ history ─▶ hours: who was listed, with what weight, and what it advertised
-//!                   └─▶ Network of one hour
+//!         └─▶ hour ─▶ Network
 //! ```
 //!
 //! [`place::Store`] is the folder. A partition is written beside its place and renamed, and its manifest comes last,
@@ -16,6 +16,7 @@
 //! There is no query engine here: `doc/sim-store.md` says what the columns mean and what reads them.
 
 pub mod history;
+pub mod hour;
 pub mod ingest;
 pub mod manifest;
 pub mod merge;
@@ -25,8 +26,10 @@ pub mod plan;
 pub mod schema;
 
 mod batch;
+mod described;
 mod error;
 mod fill;
+mod listed;
 mod load;
 mod partition;
 

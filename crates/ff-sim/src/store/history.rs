@@ -6,51 +6,18 @@
 //! by fingerprint then, the newest of each relay.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 use ff_bwauth::period::Fingerprint;
-use ff_proto::units::BytesPerSec;
 
+use super::described::{ByDigest, Said, descriptors, newest};
 use super::error::StoreError;
-use super::load::{Loaded, PartFile};
+use super::listed::{Relays, consensuses};
+use super::load::Loaded;
 use super::month::Month;
 use super::place::Store;
 use super::plan::Documents;
-use super::schema::{CONSENSUS_RELAYS, CONSENSUSES, DESCRIPTORS};
 use crate::analysis::engine::Reading;
-use crate::network::{CapacitySource, Network, Relay};
-use crate::read::consensus::FlagBits;
-
-/// A relay of one hour cannot have a number above all relays there can be.
-const NO_NUMBER: u32 = u32::MAX;
-
-/// What a descriptor says of a relay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Said {
-    /// Whose it is.
-    fingerprint: Fingerprint,
-    /// When it was made.
-    published: u64,
-    /// The lesser of rate and burst.
-    limit: u64,
-    /// What the relay has observed.
-    observed: u64,
-}
-
-/// Descriptors of a month, by digest.
-type ByDigest = HashMap<[u8; 20], Said>;
-
-/// A consensus of a partition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Listed {
-    /// Its time.
-    time: u64,
-    /// Its first row among the relays.
-    first_row: u64,
-    /// How many rows there are.
-    rows: u64,
-}
 
 /// Hours of a store, one after the other.
 pub struct History<'a> {
@@ -179,7 +146,7 @@ impl<'a> History<'a> {
         let found = found.or(other);
         self.joined += u64::from(found.is_some());
         let advertised = found.map(|found| found.limit.min(found.observed));
-        let next = u32::try_from(self.relays.len()).unwrap_or(NO_NUMBER);
+        let next = u32::try_from(self.relays.len()).unwrap_or(u32::MAX);
         let relay = *self.numbers.entry(fingerprint).or_insert_with(|| {
             self.relays.push(fingerprint);
             next
@@ -198,232 +165,4 @@ impl<'a> History<'a> {
     pub const fn joined(&self) -> u64 {
         self.joined
     }
-}
-
-/// The relays of a month's consensuses, a group of rows at a time.
-struct Relays {
-    /// The partition.
-    part: PartFile,
-    /// The first row of each group, and behind them the number of all.
-    starts: Vec<u64>,
-    /// The group that was read last.
-    group: Option<(usize, [Loaded; 3])>,
-}
-
-impl Relays {
-    /// Those of a month.
-    fn open(store: &Store, month: Month) -> Result<Self, StoreError> {
-        let part = PartFile::open(&store.part(&CONSENSUS_RELAYS, month), &CONSENSUS_RELAYS)?;
-        let mut starts = vec![0];
-        for rows in part.groups() {
-            starts.push(starts.last().map_or(0, |last: &u64| last.saturating_add(rows)));
-        }
-        Ok(Self { part, starts, group: None })
-    }
-
-    /// The group that a consensus is in, and where in it the consensus begins.
-    fn group_index(&self, listed: Listed) -> Option<(usize, usize)> {
-        let index =
-            self.starts.partition_point(|&start| start <= listed.first_row).checked_sub(1)?;
-        let (start, end) = (*self.starts.get(index)?, *self.starts.get(index + 1)?);
-        (listed.first_row.checked_add(listed.rows)? <= end).then_some(())?;
-        Some((index, usize::try_from(listed.first_row - start).ok()?))
-    }
-
-    /// The group that a consensus is in, read, and where in it the consensus begins.
-    fn group_of(&mut self, listed: Listed) -> Result<(&[Loaded; 3], usize), StoreError> {
-        let broken =
-            || StoreError::broken(std::path::Path::new(CONSENSUS_RELAYS.name), "rows are missing");
-        if listed.rows == 0 {
-            let none = || Loaded::Int(Vec::new());
-            let (_, group) = self.group.insert((usize::MAX, [none(), none(), none()]));
-            return Ok((group, 0));
-        }
-        let (index, first) = self.group_index(listed).ok_or_else(broken)?;
-        if self.group.as_ref().is_none_or(|(last, _)| *last != index) {
-            let names = ["fingerprint", "digest", "weight"];
-            self.group = Some((index, self.part.columns(index, names)?));
-        }
-        let (_, group) = self.group.as_ref().ok_or_else(broken)?;
-        Ok((group, first))
-    }
-}
-
-/// The consensuses of a month whose relays are listed with their descriptors, by time.
-fn consensuses(store: &Store, month: Month) -> Result<Vec<Listed>, StoreError> {
-    let part = PartFile::open(&store.part(&CONSENSUSES, month), &CONSENSUSES)?;
-    let mut all = Vec::new();
-    for (group, rows) in part.groups().into_iter().enumerate() {
-        let names = ["valid_after", "flavour", "first_row", "relays"];
-        let [times, flavours, first_rows, relays] = part.columns(group, names)?;
-        for row in 0..usize::try_from(rows).unwrap_or(0) {
-            let listed = || {
-                let (time, first_row) = (times.int(row)?, first_rows.int(row)?);
-                Some(Listed { time, first_row, rows: relays.int(row)? })
-            };
-            all.extend(
-                Some(flavours.text(row)).filter(|name| *name == "ns").and_then(|_| listed()),
-            );
-        }
-    }
-    all.sort_unstable();
-    Ok(all)
-}
-
-/// The descriptors of a month; none if the store has none.
-fn descriptors(store: &Store, month: Month) -> Result<ByDigest, StoreError> {
-    let mut all = ByDigest::new();
-    each_descriptor(store, month, |digest, said| {
-        all.insert(digest, said);
-    })?;
-    Ok(all)
-}
-
-/// The newest descriptor of each relay in these months.
-fn newest(store: &Store, months: &[Month]) -> Result<HashMap<Fingerprint, Said>, StoreError> {
-    let mut all: HashMap<Fingerprint, Said> = HashMap::new();
-    for &month in months {
-        each_descriptor(store, month, |_, said| {
-            let known = all.entry(said.fingerprint).or_insert(said);
-            if known.published < said.published {
-                *known = said;
-            }
-        })?;
-    }
-    Ok(all)
-}
-
-/// Goes through the descriptors of a month.
-fn each_descriptor(
-    store: &Store,
-    month: Month,
-    mut take: impl FnMut([u8; 20], Said),
-) -> Result<(), StoreError> {
-    if store.manifest(Documents::Descriptors, month)?.is_none() {
-        return Ok(());
-    }
-    let part = PartFile::open(&store.part(&DESCRIPTORS, month), &DESCRIPTORS)?;
-    for (group, rows) in part.groups().into_iter().enumerate() {
-        let names = [
-            "digest",
-            "fingerprint",
-            "published",
-            "rate_bytes_per_sec",
-            "burst_bytes_per_sec",
-            "observed_bytes_per_sec",
-        ];
-        let [digests, fingerprints, published, rates, bursts, observed] =
-            part.columns(group, names)?;
-        for row in 0..usize::try_from(rows).unwrap_or(0) {
-            let said = || {
-                Some(Said {
-                    fingerprint: fingerprints.id(row)?,
-                    published: published.int(row)?,
-                    limit: rates.int(row)?.min(bursts.int(row)?),
-                    observed: observed.int(row)?,
-                })
-            };
-            if let (Some(digest), Some(said)) = (digests.id(row), said()) {
-                take(digest, said);
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The network of the consensus of this time, its relays with what their descriptors say. In a store without
-/// descriptors weights stand for capacities, as in a consensus alone.
-///
-/// # Errors
-/// [`StoreError`] if there is no consensus of this very time.
-pub fn network(store: &Store, unix_secs: u64) -> Result<Network, StoreError> {
-    let month = Month::of(unix_secs);
-    let month = month.filter(|&month| {
-        store.manifest(Documents::Consensuses, month).is_ok_and(|found| found.is_some())
-    });
-    let none = |reason: String| StoreError::broken(store.dir(), reason);
-    let month =
-        month.ok_or_else(|| none("there are no consensuses of this month in it".to_owned()))?;
-    let all = consensuses(store, month)?;
-    let Some(&listed) = all.iter().find(|listed| listed.time == unix_secs) else {
-        let near = all.iter().min_by_key(|listed| listed.time.abs_diff(unix_secs));
-        let near = near.map(|near| format!("; the nearest is of {} s since 1970", near.time));
-        let reason =
-            format!("there is no consensus of this time in it{}", near.unwrap_or_default());
-        return Err(none(reason));
-    };
-    let relays = Relays::open(store, month)?;
-    let has_descriptors = !store.months(Documents::Descriptors)?.is_empty();
-    let (index, first) = match relays.group_index(listed) {
-        Some(place) => place,
-        None if listed.rows == 0 => return Err(none("this consensus has no relays".to_owned())),
-        None => return Err(none("rows of this consensus are missing".to_owned())),
-    };
-    let mut said = [ByDigest::new(), ByDigest::new()];
-    if has_descriptors {
-        said = [descriptors(store, month)?, descriptors(store, month.before())?];
-    }
-    let names = [
-        "fingerprint",
-        "digest",
-        "nickname",
-        "address",
-        "other_addresses",
-        "flags",
-        "weight",
-        "is_unmeasured",
-    ];
-    let columns = relays.part.columns(index, names)?;
-    let rows = first..first + usize::try_from(listed.rows).unwrap_or(0);
-    let mut found: Vec<Relay> = rows.filter_map(|row| relay(&columns, row, &said)).collect();
-    if !has_descriptors {
-        for relay in found.iter_mut().filter(|relay| !relay.is_unmeasured && relay.weight > 0.0) {
-            relay.capacity = Some(BytesPerSec::new(kilobytes(relay.weight)));
-        }
-    }
-    Ok(Network {
-        name: format!("{}@{unix_secs}", store.dir().display()),
-        unix_secs: Some(unix_secs),
-        capacities: if has_descriptors {
-            CapacitySource::Observed
-        } else {
-            CapacitySource::Weights
-        },
-        relays: found,
-    })
-}
-
-/// A weight as bytes a second.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "weights are whole numbers between 0 and 2^53"
-)]
-const fn kilobytes(weight: f64) -> u64 {
-    (weight as u64).saturating_mul(1000)
-}
-
-/// A relay of a network.
-#[expect(clippy::cast_precision_loss, reason = "weights do not lie above 2^53")]
-fn relay(columns: &[Loaded; 8], row: usize, said: &[ByDigest; 2]) -> Option<Relay> {
-    let [fingerprints, digests, nicknames, addresses, others, flags, weights, unmeasured] = columns;
-    let fingerprint = fingerprints.id(row)?;
-    let digest = digests.id(row);
-    let said = digest.and_then(|digest| said.iter().find_map(|said| said.get(&digest)));
-    let said = said.filter(|said| said.fingerprint == fingerprint);
-    let words = std::iter::once(addresses.text(row)).chain(others.text(row).split(' '));
-    let addresses = words.filter_map(|word| word.parse::<IpAddr>().ok()).collect();
-    let bits = flags.int(row).and_then(|bits| bits.try_into().ok()).unwrap_or(0);
-    Some(Relay {
-        fingerprint,
-        nickname: nicknames.text(row).to_owned(),
-        addresses,
-        flags: FlagBits::from_bits(bits).into(),
-        capacity: said.map(|said| BytesPerSec::new(said.observed)),
-        rate: said.map(|said| BytesPerSec::new(said.limit)),
-        weight: weights.int(row).map_or(0.0, |weight| weight as f64),
-        is_unmeasured: unmeasured.is_true(row),
-        running: 1.0,
-        ..Relay::default()
-    })
 }
