@@ -100,9 +100,15 @@ fn ingest_unit(
     if let Some(manifest) = before.filter(|manifest| is_there(store, unit, &sources, manifest)) {
         return Ok(done(manifest, true));
     }
-    let (filled, skips) = read(store, unit, now, progress)?;
-    let manifest = commit(store, unit, sources, filled, skips)?;
-    Ok(done(manifest, false))
+    let read = read(store, unit, now, progress);
+    let written = read.and_then(|(filled, skips)| commit(store, unit, sources, filled, skips));
+    if written.is_err() {
+        for table in unit.documents.tables() {
+            // On a full disk they would take the room of what comes next; if they stay, they are replaced.
+            let _ = fs::remove_file(place::beside(&store.part(table, unit.month)));
+        }
+    }
+    Ok(done(written?, false))
 }
 
 /// Whether a unit is there, as these files give it.

@@ -159,7 +159,7 @@ fn duckdb_finds_the_same_weight_error() {
         .replace("'store/", &format!("'{}/", dir.join("store").display()))
         .replace("month = '2019-01'", "month = '2020-03'")
         .replace("2019-01-07 12:00:00", "2020-03-01 12:00:00");
-    let script = "import duckdb, sys; print(duckdb.sql(sys.argv[1]).fetchone()[0])";
+    let script = "import duckdb, sys; print(duckdb.sql(sys.argv[1]).fetchall()[0][0])";
     let python = std::env::var_os("FF_TEST_PYTHON").expect("as above");
     let output = Command::new(python).args(["-c", script, &sql]).output().expect("python");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

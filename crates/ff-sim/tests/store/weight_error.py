@@ -8,8 +8,8 @@ QUERY = """
 WITH advertised AS (
   SELECT epoch(valid_after)::BIGINT AS time, fingerprint, weight,
     least(rate_bytes_per_sec, burst_bytes_per_sec, observed_bytes_per_sec) AS advertised
-  FROM read_parquet('{store}/consensus_relays/*/part.parquet')
-  LEFT JOIN read_parquet('{store}/descriptors/*/part.parquet') USING (digest, fingerprint)
+  FROM read_parquet('{store}/consensus_relays/*/part.parquet') AS listed
+  LEFT JOIN read_parquet('{store}/descriptors/*/part.parquet') AS described USING (digest, fingerprint)
   WHERE flavour = 'ns'),
 seen AS (
   SELECT now.time, now.fingerprint, any_value(now.weight) AS weight, max(past.advertised) AS capacity
