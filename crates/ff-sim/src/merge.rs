@@ -299,7 +299,7 @@ mod tests {
         let ragged = folder(dir, "ragged", "flow", "network,seed,secs\nb,1\n");
         assert!(fails(&[ragged], &dir.join("none")).contains("ragged/flow.csv"));
         assert!(!dir.join("none").exists(), "nothing is written of what cannot be merged");
-        assert!(fails(&[one.clone()], &one).contains("into itself"));
+        assert!(fails(std::slice::from_ref(&one), &one).contains("into itself"));
         assert!(fails(&[dir.join("absent")], &out).contains("summary.json cannot be read"));
     }
 }

@@ -146,10 +146,10 @@ pub(crate) fn port(digits: &[u8]) -> Option<u16> {
 /// The value of each of base64's characters; 64 for all others.
 const BASE64: [u8; 256] = {
     let characters = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let (mut values, mut at) = ([64; 256], 0);
-    while at < characters.len() {
-        values[characters[at] as usize] = at as u8;
-        at += 1;
+    let (mut values, mut value) = ([64; 256], 0_u8);
+    while value < 64 {
+        values[characters[value as usize] as usize] = value;
+        value += 1;
     }
     values
 };
@@ -311,10 +311,10 @@ mod tests {
             for byte in &mut word {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let odd = round.is_multiple_of(3) && state >> 60 == 0;
-                let place = (state >> 33) as usize % 64;
+                let place = usize::from(state.to_be_bytes()[3]) % 64;
                 let characters =
                     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-                *byte = if odd { (state >> 40) as u8 } else { characters[place] };
+                *byte = if odd { state.to_be_bytes()[2] } else { characters[place] };
             }
             let mut bytes = [0; 20];
             let expected = Base64Unpadded::decode(word, &mut bytes).ok().map(<[u8]>::to_vec);
