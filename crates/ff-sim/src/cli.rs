@@ -1,6 +1,7 @@
 //! The command line.
 
 mod flow;
+pub mod store;
 
 use std::path::PathBuf;
 
@@ -10,6 +11,7 @@ use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 
 pub use self::flow::{FlowArgs, FlowRule, FlowWeights, FlowWindow, Shard};
+use self::store::{IngestArgs, MergeArgs, StoredArgs};
 use crate::analysis::window::{ParseWindowError, Window};
 use crate::attack::System;
 use crate::schedule::units;
@@ -18,7 +20,7 @@ use crate::schedule::units;
 /// gains.
 ///
 /// Nothing of it opens a socket. A network (SRC) is a file, plain or packed by xz: a consensus of either flavour, tornettools'
-/// relayinfo JSON, or a table of an experiment's relays. A consensus alone has weights and no capacities, and where weights stand for capacities
+/// relayinfo JSON, or a table of an experiment's relays; or an hour of a store, as in DIR@2019-01-07T12:00. A consensus alone has weights and no capacities, and where weights stand for capacities
 /// the output says so.
 #[derive(Debug, Parser)]
 #[command(name = "ff-sim", version, after_help = EXIT_STATUS)]
@@ -39,6 +41,10 @@ const EXIT_STATUS: &str = "Exit status:
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Take archives into a store: Parquet, a partition for each table and month.
+    Ingest(IngestArgs),
+    /// Put stores together that several machines have filled, or results that they have written.
+    Merge(MergeArgs),
     /// How long a team needs for a network, and whom it cannot measure.
     Schedule(ScheduleArgs),
     /// What a team comes to in hours and traffic, and what one more measurer would bring.
@@ -153,7 +159,8 @@ pub struct ScheduleArgs {
 
 /// Options of `analyse`.
 #[derive(Args, Clone, Debug)]
-#[command(group = clap::ArgGroup::new("source").required(true).args(["advertised", "network"]))]
+#[command(group = clap::ArgGroup::new("source").required(true)
+    .args(["advertised", "network", "store", "collector"]))]
 pub struct AnalyseArgs {
     /// A table of what relays advertised: CSV with a relay a row and a time a column, plain or .xz.
     #[arg(long, value_name = "CSV")]
@@ -164,6 +171,9 @@ pub struct AnalyseArgs {
     /// A network of one moment instead: errors of its weights (Eq. 5, 6).
     #[arg(long, value_name = "SRC", visible_alias = "relayinfo", conflicts_with = "advertised")]
     pub network: Option<PathBuf>,
+    /// All hours of a store or of archives instead.
+    #[command(flatten)]
+    pub stored: StoredArgs,
     /// How far back capacities look: 1d, 7d, 30d, 365d, 12h.
     #[arg(long, value_name = "LENGTH,...", default_value = "1d,7d,30d")]
     pub windows: WindowList,

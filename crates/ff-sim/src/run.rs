@@ -3,7 +3,9 @@
 mod analyse;
 mod attack;
 mod flow;
+mod ingest;
 mod ledger;
+mod merge;
 mod schedule;
 
 use std::io::{self, Write};
@@ -26,6 +28,8 @@ const TOO_MUCH_SKIPPED: u8 = 5;
 /// When something cannot be read or written, or cannot be.
 pub fn run(cli: &Cli) -> Result<ExitCode> {
     match &cli.command {
+        Command::Ingest(args) => ingest::ingest(args),
+        Command::Merge(args) => merge::merge(args),
         Command::Schedule(args) => schedule::schedule(args),
         Command::WhatIf(args) => schedule::what_if(args),
         Command::Analyse(args) => analyse::analyse(args),

@@ -2,8 +2,10 @@
 
 use std::io::{self, Write};
 
+use serde::{Deserialize, Serialize};
+
 /// A document, an entry or a line that was left out.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
     /// The file.
     pub file: String,

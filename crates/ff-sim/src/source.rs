@@ -1,12 +1,17 @@
 //! Networks, from whatever a file holds.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::input::{InputError, Inputs};
 use crate::network::Network;
 use crate::read::consensus::Consensus;
+use crate::read::consensus::scan;
 use crate::read::{january, relayinfo, shadow};
 use crate::skipped::Skips;
+use crate::store::month::Month;
+use crate::store::place::Store;
+use crate::store::plan::Documents;
+use crate::store::{StoreError, hour};
 
 /// How a table of an experiment's relays begins.
 const TABLE: &[u8] = b"name,position,";
@@ -20,6 +25,9 @@ pub enum SourceError {
     /// It cannot be read.
     #[error(transparent)]
     Input(#[from] InputError),
+    /// It is an hour of a store that cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// It is something else, or broken.
     #[error("{path}: {reason}")]
     Content {
@@ -30,11 +38,14 @@ pub enum SourceError {
     },
 }
 
-/// Reads the network of a file, and what of it had to be left out.
+/// Reads the network of a file or of an hour of a store, and what of it had to be left out.
 ///
 /// # Errors
 /// [`SourceError`] names the file.
 pub fn network(path: &Path, inputs: &mut Inputs) -> Result<(Network, Skips), SourceError> {
+    if let Some((dir, time)) = stored(path) {
+        return Ok((stored_network(&dir, &time, inputs)?, Skips::default()));
+    }
     let bytes = inputs.read(path)?;
     let name = path.display().to_string();
     let bad = |reason: String| SourceError::Content { path: name.clone(), reason };
@@ -57,4 +68,46 @@ pub fn network(path: &Path, inputs: &mut Inputs) -> Result<(Network, Skips), Sou
         return Err(bad(first.unwrap_or_else(|| "it has no relays".to_owned())));
     }
     Ok((network, skips))
+}
+
+/// The store and the time of `DIR@2019-01-07T12:00`; nothing of what is a file, or whose folder is no store.
+fn stored(path: &Path) -> Option<(PathBuf, String)> {
+    let (dir, time) = path.to_str()?.rsplit_once('@')?;
+    let dir = PathBuf::from(dir);
+    (!path.exists() && Store::is_at(&dir)).then(|| (dir, time.to_owned()))
+}
+
+/// The network of an hour of a store.
+fn stored_network(dir: &Path, time: &str, inputs: &mut Inputs) -> Result<Network, SourceError> {
+    let bad = |reason: &str| SourceError::Content {
+        path: format!("{}@{time}", dir.display()),
+        reason: reason.to_owned(),
+    };
+    let unix_secs =
+        unix_secs(time).ok_or_else(|| bad("this is no hour, as in @2019-01-07T12:00"))?;
+    let store = Store::open(dir)?;
+    let network = hour::network(&store, unix_secs)?;
+    let month = Month::of(unix_secs).ok_or_else(|| bad("it lies before 2007"))?;
+    let manifests = [
+        (Documents::Consensuses, month),
+        (Documents::Descriptors, month.before()),
+        (Documents::Descriptors, month),
+    ];
+    for (documents, month) in manifests {
+        let path = store.manifest_path(documents, month);
+        if path.is_file() {
+            inputs.read(&path)?;
+        }
+    }
+    if network.relays.is_empty() {
+        return Err(bad("it has no relays"));
+    }
+    Ok(network)
+}
+
+/// The seconds since 1970 of a time in UTC: `2019-01-07T12:00`, with seconds and a `Z` behind it or not.
+fn unix_secs(time: &str) -> Option<u64> {
+    let time = time.strip_suffix('Z').unwrap_or(time).replacen('T', " ", 1);
+    let secs = if time.len() == 16 { ":00" } else { "" };
+    scan::time(format!("{time}{secs}").as_bytes()).ok()
 }

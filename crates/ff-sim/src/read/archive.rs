@@ -6,6 +6,7 @@
 //! [`Skips`]: entries with `..`, absolute or odd names, links, what is over [`MOST_BYTES`], and whatever a broken or
 //! truncated file does not give; what came before stays. A file of which [`MOST_SKIPS`] are left out is given up.
 
+mod ahead;
 mod entries;
 mod split;
 
@@ -134,7 +135,7 @@ impl<T: Taker> Walk<'_, T> {
             return self.read_unpacked(path, file);
         }
         let stream = Stream::new_stream_decoder(XZ_MEMORY, CONCATENATED)?;
-        self.read_unpacked(path, XzDecoder::new_stream(file, stream))
+        self.read_unpacked(path, ahead::ReadAhead::new(XzDecoder::new_stream(file, stream))?)
     }
 
     /// Reads what is in a file.

@@ -69,6 +69,8 @@ pub struct Relay {
     pub address: Ipv4Addr,
     /// Its OR port there.
     pub or_port: u16,
+    /// Its directory port there; 0 if it has none.
+    pub dir_port: u16,
     /// What authorities say of it.
     pub flags: FlagBits,
     /// Its nickname, see [`Consensus::text`].
@@ -98,6 +100,8 @@ pub struct Consensus {
     pub relays: Vec<Relay>,
     /// The same time as it stands there.
     valid_after: Text,
+    /// The parameters of its header, as they stand there.
+    params: Text,
     /// The footer's bandwidth-weights.
     weights: Vec<(Text, i32)>,
     /// All texts, one behind the other.
@@ -245,6 +249,7 @@ impl Consensus {
                 self.valid_after_unix_secs = secs;
                 self.valid_after = self.keep(rest).ok_or("valid-after is no time")?;
             }
+            b"params" => self.params = self.keep(rest).ok_or("the parameters are no text")?,
             _ => {}
         }
         Ok(Part::Header)
@@ -275,12 +280,13 @@ impl Consensus {
             Flavour::Microdesc => Digest::None,
         };
         let (_date, _time, address) = (words.next()?, words.next()?, words.next()?);
-        let (or_port, _dir_port) = (scan::port(words.next()?)?, scan::port(words.next()?)?);
+        let (or_port, dir_port) = (scan::port(words.next()?)?, scan::port(words.next()?)?);
         Some(Relay {
             fingerprint,
             digest,
             address: scan::text(address)?.parse().ok()?,
             or_port,
+            dir_port,
             flags: FlagBits::default(),
             nickname: self.keep(nickname)?,
             version: Text::default(),
@@ -373,6 +379,12 @@ impl Consensus {
     #[must_use]
     pub fn valid_after(&self) -> &str {
         self.text(self.valid_after)
+    }
+
+    /// The parameters of its header, as they stand there; empty if it has no such line.
+    #[must_use]
+    pub fn params(&self) -> &str {
+        self.text(self.params)
     }
 
     /// The bandwidth-weights of its footer, as they stand there; none if it has no such line.

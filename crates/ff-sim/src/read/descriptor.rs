@@ -43,6 +43,8 @@ pub struct Descriptor {
     pub observed: u64,
     /// When it was last overloaded, if it says so, in seconds since 1970.
     pub overloaded_unix_secs: Option<u64>,
+    /// For how long the relay had been running then, in seconds, if it says so.
+    pub uptime_secs: Option<u64>,
     /// Where its nickname lies among all texts.
     nickname: Range<usize>,
     /// Where its platform does; empty if it names none.
@@ -77,6 +79,13 @@ pub struct Descriptors {
 }
 
 impl Descriptors {
+    /// Forgets them, but not the space for them.
+    pub fn clear(&mut self) {
+        self.all.clear();
+        self.texts.clear();
+        self.families.clear();
+    }
+
     /// Adds the descriptors of a file, which may be many, one behind the other. What it returns has those that cannot
     /// be read, each by the first line of the file that cannot.
     pub fn add(&mut self, file: &[u8]) -> Vec<DocumentError> {
@@ -197,6 +206,8 @@ struct Begun {
     bandwidth: Option<[u64; 3]>,
     /// When it was last overloaded.
     overloaded: Option<u64>,
+    /// For how long the relay had been running.
+    uptime: Option<u64>,
     /// Where its nickname lies.
     nickname: Range<usize>,
     /// Where its platform lies.
@@ -240,6 +251,12 @@ impl Begun {
                 self.overloaded = time;
                 Ok(())
             }
+            // Relays with a broken clock have written negative ones.
+            b"uptime" => {
+                let secs = scan::words(rest).next().and_then(scan::number);
+                self.uptime = secs.filter(|secs| *secs <= MOST_BANDWIDTH);
+                Ok(())
+            }
             b"platform" => {
                 self.platform = all.keep(rest).ok_or("the platform is no text")?;
                 Ok(())
@@ -267,6 +284,7 @@ impl Begun {
             burst,
             observed,
             overloaded_unix_secs: self.overloaded,
+            uptime_secs: self.uptime,
             nickname: self.nickname,
             platform: self.platform,
             family: self.family,

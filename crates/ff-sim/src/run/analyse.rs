@@ -1,9 +1,11 @@
 //! The command `analyse`.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use ff_bwauth::period::Fingerprint;
 use serde::Serialize;
 
 use super::{Reading, Table, rows, tell};
@@ -14,7 +16,12 @@ use crate::analysis::moment::{Capacity, Scale, weight_error};
 use crate::analysis::outcome::{Mean, Outcome, RelayWindow};
 use crate::analysis::ranks::under_weighted;
 use crate::cli::AnalyseArgs;
+use crate::progress::Progress;
 use crate::read::series::{Kind, Series};
+use crate::store::history::History;
+use crate::store::ingest;
+use crate::store::month::Month;
+use crate::store::place::Store;
 use crate::{source, stats};
 
 /// Carries `analyse` out.
@@ -23,10 +30,17 @@ use crate::{source, stats};
 /// When a file cannot be read, or has nothing in it.
 pub(super) fn analyse(args: &AnalyseArgs) -> Result<ExitCode> {
     let mut reading = Reading::default();
-    match (&args.advertised, &args.network) {
-        (Some(path), _) => series(path, args, &mut reading)?,
-        (None, Some(path)) => moment(path, args, &mut reading)?,
-        (None, None) => anyhow::bail!("there is nothing to analyse"),
+    let stored = &args.stored;
+    match (&args.advertised, &args.network, &stored.store, &stored.collector) {
+        (Some(path), ..) => series(path, args, &mut reading)?,
+        (_, Some(path), ..) => moment(path, args, &mut reading)?,
+        (_, _, Some(path), _) => {
+            let store = Store::open(path)?;
+            reading.skips.extend(ingest::skips(&store)?);
+            history(&store, args, &mut reading)?;
+        }
+        (_, _, _, Some(path)) => collector(path, args, &mut reading)?,
+        _ => anyhow::bail!("there is nothing to analyse"),
     }
     Ok(reading.status(args.strict))
 }
@@ -36,6 +50,15 @@ fn series(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> 
     let advertised = table(path, Kind::BytesPerSec, reading)?;
     let weights = args.weights.as_deref();
     let weights = weights.map(|path| table(path, Kind::Probability, reading)).transpose()?;
+    if let Some(weights) = weights.as_ref().filter(|_| !args.stored.allow_mixed) {
+        let months = |series: &Series| -> BTreeSet<Month> {
+            series.times.iter().filter_map(|&time| Month::of(time)).collect()
+        };
+        anyhow::ensure!(
+            !months(&advertised).is_disjoint(&months(weights)),
+            "the tables are of different months; --allow-mixed takes them all the same"
+        );
+    }
     let mut joined = Joined::new(&advertised, weights.as_ref());
     let windows = args.windows.0.clone();
     let (step_secs, least_share) = (args.gap * 3600, args.least_share);
@@ -44,10 +67,55 @@ fn series(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> 
     while let Some(time) = joined.next_into(&mut now) {
         engine.push(time, &now).context("Failed to take a time of the tables")?;
     }
-    let relays: Vec<String> = joined.relays().iter().map(hex::encode_upper).collect();
-    let outcome = engine.finish();
-    let found = Errors::of(&outcome, args.least_share);
-    let tables = [network_table(&outcome), relay_table(&outcome, &relays)];
+    report(&engine.finish(), joined.relays(), args, reading)
+}
+
+/// Analyses archives, by way of a store that is gone behind it.
+fn collector(dir: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> {
+    let temporary = tempfile::tempdir().context("Failed to make a temporary folder for a store")?;
+    let store = Store::create(&temporary.path().join("store"))?;
+    let done = super::ingest::take(&store, dir, &args.stored.span, None)?;
+    reading.skips.extend(ingest::skips_of(&done));
+    history(&store, args, reading)
+}
+
+/// Analyses all hours of a store.
+fn history(store: &Store, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> {
+    let span = &args.stored.span;
+    let mut history = History::new(store, span.since, span.until, args.stored.allow_mixed)?;
+    for manifest in history.manifests() {
+        reading.inputs.read(&manifest)?;
+    }
+    let windows = args.windows.0.clone();
+    let (step_secs, least_share) = (args.gap * 3600, args.least_share);
+    let mut engine = Engine::new(Settings { windows, step_secs, from: None, least_share });
+    let progress = Progress::on_stderr();
+    let mut times = 0_u64;
+    history.each(|time, now| {
+        times += 1;
+        progress.say(|| format!("{times} hours analysed"));
+        engine.push(time, now).context("Failed to take an hour of the store")?;
+        anyhow::Ok(())
+    })?;
+    anyhow::ensure!(times > 0, "{} has no consensus that names descriptors", store.dir().display());
+    anyhow::ensure!(
+        history.joined() > 0,
+        "no descriptor in {} is one that its consensuses list; --allow-mixed takes others of the same relays",
+        store.dir().display()
+    );
+    report(&engine.finish(), history.relays(), args, reading)
+}
+
+/// Tells what came out.
+fn report(
+    outcome: &Outcome,
+    relays: &[Fingerprint],
+    args: &AnalyseArgs,
+    reading: &Reading,
+) -> Result<()> {
+    let relays: Vec<String> = relays.iter().map(hex::encode_upper).collect();
+    let found = Errors::of(outcome, args.least_share);
+    let tables = [network_table(outcome), relay_table(outcome, &relays)];
     tell("analyse", &args.out, reading, None, &found, &text(&found), &tables)
 }
 

@@ -1,7 +1,5 @@
 //! Where one document ends and the next begins in a file of many.
 
-use std::io::BufRead;
-
 /// A document in a file of many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part<'a> {
@@ -89,9 +87,7 @@ impl Begin {
 
 /// The first line, with what ends it.
 fn first_line_of(bytes: &[u8]) -> &[u8] {
-    let mut behind = bytes;
-    // Reading from a slice cannot fail.
-    let len = behind.skip_until(b'\n').unwrap_or(bytes.len());
+    let len = memchr::memchr(b'\n', bytes).map_or(bytes.len(), |at| at + 1);
     bytes.get(..len).unwrap_or(bytes)
 }
 

@@ -95,6 +95,12 @@ impl FlagBits {
         self.0 & flags.0 == flags.0
     }
 
+    /// Those of a table's bits; bits that mean nothing are kept.
+    #[must_use]
+    pub const fn from_bits(bits: u32) -> Self {
+        Self(bits)
+    }
+
     /// The bits, for tables.
     #[must_use]
     pub const fn bits(self) -> u32 {

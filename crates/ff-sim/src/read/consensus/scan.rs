@@ -3,9 +3,6 @@
 //! Nothing here allocates, and nothing asks that a document is UTF-8 as a whole: only what is taken out of it is
 //! looked at. Objects between `-----BEGIN` and `-----END` are passed over, whatever stands in them.
 
-use std::io::BufRead;
-
-use base64ct::{Base64Unpadded, Encoding};
 use ff_bwauth::network::DocumentError;
 
 /// 2007-01-01 00:00:00 in UTC, in seconds since 1970: no document here is older.
@@ -67,9 +64,7 @@ impl<'a> Lines<'a> {
         if self.left.is_empty() {
             return None;
         }
-        let mut behind = self.left;
-        // A slice's own search for a byte is the system's memchr, and reading from a slice cannot fail.
-        let len = behind.skip_until(b'\n').unwrap_or(self.left.len());
+        let len = memchr::memchr(b'\n', self.left).map_or(self.left.len(), |at| at + 1);
         let (line, left) = self.left.split_at_checked(len)?;
         self.left = left;
         self.at += len;
@@ -148,11 +143,39 @@ pub(crate) fn port(digits: &[u8]) -> Option<u16> {
     number(digits)?.try_into().ok()
 }
 
-/// Twenty or 32 bytes in base64 without its padding.
+/// The value of each of base64's characters; 64 for all others.
+const BASE64: [u8; 256] = {
+    let characters = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let (mut values, mut value) = ([64; 256], 0_u8);
+    while value < 64 {
+        values[characters[value as usize] as usize] = value;
+        value += 1;
+    }
+    values
+};
+
+/// Twenty or 32 bytes in base64 without its padding. A table is four times as fast as a decoder that takes care of
+/// secrets, and there are ten million of these a month.
 pub(crate) fn base64<const N: usize>(word: &[u8]) -> Option<[u8; N]> {
+    if word.len() != (N * 8).div_ceil(6) {
+        return None;
+    }
     let mut bytes = [0; N];
-    let len = Base64Unpadded::decode(word, &mut bytes).ok()?.len();
-    (len == N).then_some(bytes)
+    let (mut groups, mut wrong) = (word.chunks(4), 0);
+    for (to, from) in bytes.chunks_mut(3).zip(groups.by_ref()) {
+        let mut bits = 0_u32;
+        for index in 0..4 {
+            let value = from.get(index).map_or(0, |byte| BASE64[usize::from(*byte)]);
+            wrong |= value & 64;
+            bits = bits << 6 | u32::from(value & 63);
+        }
+        let [_, decoded @ ..] = bits.to_be_bytes();
+        let (kept, left) = decoded.split_at_checked(to.len())?;
+        to.copy_from_slice(kept);
+        // Bits behind the last byte have to be none.
+        wrong |= left.iter().fold(0, |all, byte| all | byte);
+    }
+    (wrong == 0).then_some(bytes)
 }
 
 /// Twenty bytes in 40 hexadecimal digits.
@@ -207,6 +230,7 @@ fn days(year: u64, month: u64, day: u64) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use base64ct::{Base64Unpadded, Encoding};
     use time::{Date, Duration, Month};
 
     use super::*;
@@ -276,6 +300,25 @@ mod tests {
                 (true, is_whole),
                 "{text:?}"
             );
+        }
+    }
+
+    #[test]
+    fn base64_is_as_another_decoder_has_it() {
+        let mut state = 1_u64;
+        for round in 0..20_000_usize {
+            let mut word = [0; 27];
+            for byte in &mut word {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let odd = round.is_multiple_of(3) && state >> 60 == 0;
+                let place = usize::from(state.to_be_bytes()[3]) % 64;
+                let characters =
+                    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+                *byte = if odd { state.to_be_bytes()[2] } else { characters[place] };
+            }
+            let mut bytes = [0; 20];
+            let expected = Base64Unpadded::decode(word, &mut bytes).ok().map(<[u8]>::to_vec);
+            assert_eq!(base64::<20>(&word).map(|found| found.to_vec()), expected, "{word:?}");
         }
     }
 

@@ -1,0 +1,78 @@
+//! Options of `ingest` and `merge`, and of what reads a store.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::OutArgs;
+use crate::store::month::Month;
+use crate::store::plan::Shard;
+
+/// Which months, and how many of them at once.
+#[derive(Args, Clone, Debug)]
+pub struct SpanArgs {
+    /// The first month, as in 2019-01.
+    #[arg(long, value_name = "MONTH")]
+    pub since: Option<Month>,
+    /// The last month.
+    #[arg(long, value_name = "MONTH")]
+    pub until: Option<Month>,
+    /// Months that are read at once, which takes three threads and up to 150 MB each.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1,
+          value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub jobs: u16,
+}
+
+/// Options of `ingest`.
+#[derive(Args, Clone, Debug)]
+pub struct IngestArgs {
+    /// A folder of archives, as CollecTor gives them: monthly .tar.xz, or folders of files, plain or .xz.
+    #[arg(long, value_name = "DIR")]
+    pub collector: PathBuf,
+    /// The store: a folder that is one already, is empty, or not there yet.
+    #[arg(long, value_name = "DIR")]
+    pub store: PathBuf,
+    /// Which months.
+    #[command(flatten)]
+    pub span: SpanArgs,
+    /// Only the I-th of N shares of the months, so that N machines do all of them.
+    #[arg(long, value_name = "I/N")]
+    pub shard: Option<Shard>,
+    /// Fail if anything of the input had to be left out.
+    #[arg(long)]
+    pub strict: bool,
+    /// Where results go.
+    #[command(flatten)]
+    pub out: OutArgs,
+}
+
+/// Options of `merge`.
+#[derive(Args, Clone, Debug)]
+pub struct MergeArgs {
+    /// Stores, or folders of results of one command.
+    #[arg(value_name = "DIR", required = true)]
+    pub from: Vec<PathBuf>,
+    /// Where all of them go: a store, or a folder of results.
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// Print what was merged as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `analyse` takes of stores and archives.
+#[derive(Args, Clone, Debug)]
+pub struct StoredArgs {
+    /// A store, with all of its hours.
+    #[arg(long, value_name = "DIR")]
+    pub store: Option<PathBuf>,
+    /// A folder of archives, by way of a store that is removed afterwards.
+    #[arg(long, value_name = "DIR")]
+    pub collector: Option<PathBuf>,
+    /// Join data of different months too: descriptors with consensuses by fingerprint, tables as they are.
+    #[arg(long)]
+    pub allow_mixed: bool,
+    /// Which months of a store or of archives.
+    #[command(flatten)]
+    pub span: SpanArgs,
+}

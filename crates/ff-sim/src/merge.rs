@@ -1,0 +1,305 @@
+//! Results of several runs of one command as one: tables with the same header are put together.
+//!
+//! What tells rows apart is whatever stands in a table up to its column `seed`, or the whole row if it has none. Two
+//! folders with the same row have counted something twice, and are refused.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::input::{InputError, Inputs};
+use crate::output::{Folder, OutputError, SCHEMA, Summary};
+
+/// Results that cannot be put together.
+#[derive(Debug, thiserror::Error)]
+pub enum MergeError {
+    /// A file cannot be read.
+    #[error(transparent)]
+    Input(#[from] InputError),
+    /// The results cannot be written.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    /// A folder or file is not what it should be.
+    #[error("{}: {reason}", path.display())]
+    Bad {
+        /// The folder or file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Two files do not go together.
+    #[error("{} and {} {reason}", one.display(), other.display())]
+    Apart {
+        /// A file.
+        one: PathBuf,
+        /// The other one.
+        other: PathBuf,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What was put together.
+#[derive(Debug, Serialize)]
+pub struct Merged {
+    /// The command whose results they are.
+    pub command: String,
+    /// The folders.
+    pub folders: Vec<PathBuf>,
+    /// The tables, and how many rows each has.
+    pub tables: BTreeMap<String, usize>,
+    /// What the runs had read.
+    pub inputs: Vec<Value>,
+    /// Their seeds, `null` where nothing was drawn.
+    pub seeds: Vec<Value>,
+}
+
+/// A table that grows.
+struct Growing {
+    /// The file that it began with.
+    first: PathBuf,
+    /// Its header.
+    header: Vec<Vec<u8>>,
+    /// Its rows.
+    rows: Vec<Vec<Vec<u8>>>,
+    /// What tells rows apart, and the file that each is from.
+    keys: HashMap<Vec<Vec<u8>>, usize>,
+}
+
+/// Puts results of one command together, in a folder of its own.
+///
+/// # Errors
+/// [`MergeError`] names the files that do not go together; nothing has been written then.
+pub fn results(from: &[PathBuf], out: &Path) -> Result<Merged, MergeError> {
+    let mut inputs = Inputs::default();
+    let mut merged = Merged {
+        command: String::new(),
+        folders: from.to_vec(),
+        tables: BTreeMap::new(),
+        inputs: Vec::new(),
+        seeds: Vec::new(),
+    };
+    let mut tables: BTreeMap<String, Growing> = BTreeMap::new();
+    let mut errors = Vec::new();
+    for (number, dir) in from.iter().enumerate() {
+        if is_same(dir, out) {
+            let reason = "it cannot be merged into itself".to_owned();
+            return Err(MergeError::Bad { path: dir.clone(), reason });
+        }
+        merged.add_summary(from, dir, &mut inputs)?;
+        for name in table_names(dir)? {
+            let path = dir.join(&name);
+            let bytes = inputs.read(&path)?;
+            if name == "errors.csv" {
+                let rows = bytes.iter().position(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+                let start = if errors.is_empty() { 0 } else { rows };
+                errors.extend_from_slice(bytes.get(start..).unwrap_or_default());
+                continue;
+            }
+            let (header, rows) = parse(&path, &bytes)?;
+            let table = tables.entry(name.clone()).or_insert_with(|| Growing::new(&path, &header));
+            table.add(from, number, &path, &header, rows)?;
+        }
+    }
+    let folder = Folder::create(out)?;
+    for (name, mut table) in tables {
+        table.rows.sort_by(|one, other| compare(one, other));
+        merged.tables.insert(name.clone(), table.rows.len());
+        let header: Vec<_> =
+            table.header.iter().map(|cell| String::from_utf8_lossy(cell)).collect();
+        let header: Vec<&str> = header.iter().map(AsRef::as_ref).collect();
+        folder.table(&name, &header, &table.rows)?;
+    }
+    folder.write("errors.csv", &errors)?;
+    folder.finish(&Summary::new("merge", inputs.all(), None, &merged))?;
+    Ok(merged)
+}
+
+impl Merged {
+    /// Takes the summary of a folder over, which has to be of the same command.
+    fn add_summary(
+        &mut self,
+        from: &[PathBuf],
+        dir: &Path,
+        inputs: &mut Inputs,
+    ) -> Result<(), MergeError> {
+        let path = dir.join("summary.json");
+        let bad = |reason: String| MergeError::Bad { path: path.clone(), reason };
+        let summary: Value =
+            serde_json::from_slice(&inputs.read(&path)?).map_err(|error| bad(error.to_string()))?;
+        if summary["schema"] != SCHEMA {
+            return Err(bad(format!("its schema is {}, and not {SCHEMA}", summary["schema"])));
+        }
+        let command = summary["command"].as_str().unwrap_or_default();
+        if self.command.is_empty() {
+            command.clone_into(&mut self.command);
+        }
+        if self.command != command || command.is_empty() {
+            let one = from.first().map_or_else(PathBuf::new, |first| first.join("summary.json"));
+            let reason = format!("are of {:?} and {command:?}", self.command);
+            return Err(MergeError::Apart { one, other: path, reason });
+        }
+        for input in summary["inputs"].as_array().into_iter().flatten() {
+            if !self.inputs.contains(input) {
+                self.inputs.push(input.clone());
+            }
+        }
+        self.seeds.push(summary["seed"].clone());
+        Ok(())
+    }
+}
+
+impl Growing {
+    /// A table without rows.
+    fn new(path: &Path, header: &[Vec<u8>]) -> Self {
+        let (first, header) = (path.to_owned(), header.to_vec());
+        Self { first, header, rows: Vec::new(), keys: HashMap::new() }
+    }
+
+    /// Adds the rows of a folder's file.
+    fn add(
+        &mut self,
+        from: &[PathBuf],
+        number: usize,
+        path: &Path,
+        header: &[Vec<u8>],
+        rows: Vec<Vec<Vec<u8>>>,
+    ) -> Result<(), MergeError> {
+        let apart = |one: &Path, reason: String| MergeError::Apart {
+            one: one.to_owned(),
+            other: path.to_owned(),
+            reason,
+        };
+        if self.header != header {
+            return Err(apart(&self.first, "have other columns".to_owned()));
+        }
+        let key_len =
+            header.iter().position(|name| name == b"seed").map_or(header.len(), |at| at + 1);
+        for row in rows {
+            let key = row.get(..key_len).unwrap_or(&row).to_vec();
+            let text =
+                || -> Vec<_> { key.iter().map(|cell| String::from_utf8_lossy(cell)).collect() };
+            // A file may have many rows of one seed; another file may not have that seed's.
+            match self.keys.get(&key) {
+                Some(&other) if other != number => {
+                    let name = path.file_name().unwrap_or_default();
+                    let one = from.get(other).map(|dir| dir.join(name)).unwrap_or_default();
+                    return Err(apart(&one, format!("both have {}", text().join(","))));
+                }
+                _ => self.keys.insert(key, number),
+            };
+            self.rows.push(row);
+        }
+        Ok(())
+    }
+}
+
+/// Whether two paths are one folder.
+fn is_same(one: &Path, other: &Path) -> bool {
+    match (fs::canonicalize(one), fs::canonicalize(other)) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => one == other,
+    }
+}
+
+/// The tables of a folder, by name.
+fn table_names(dir: &Path) -> Result<Vec<String>, MergeError> {
+    let bad =
+        |error: std::io::Error| MergeError::Bad { path: dir.to_owned(), reason: error.to_string() };
+    let mut names = Vec::new();
+    for entry in fs::read_dir(dir).map_err(bad)? {
+        let name = entry.map_err(bad)?.file_name().to_string_lossy().into_owned();
+        names.extend(Path::new(&name).extension().is_some_and(|end| end == "csv").then_some(name));
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// Rows of cells.
+type Rows = Vec<Vec<Vec<u8>>>;
+
+/// Reads a table: its header and its rows.
+fn parse(path: &Path, bytes: &[u8]) -> Result<(Vec<Vec<u8>>, Rows), MergeError> {
+    let bad =
+        |error: csv::Error| MergeError::Bad { path: path.to_owned(), reason: error.to_string() };
+    let mut csv = csv::ReaderBuilder::new().has_headers(false).from_reader(bytes);
+    let cells = |record: csv::ByteRecord| record.iter().map(<[u8]>::to_vec).collect();
+    let records = csv.byte_records().map(|record| record.map(cells).map_err(bad));
+    let mut rows = records.collect::<Result<Rows, _>>()?.into_iter();
+    Ok((rows.next().unwrap_or_default(), rows.collect()))
+}
+
+/// The order of rows: cell by cell, numbers by what they are.
+fn compare(one: &[Vec<u8>], other: &[Vec<u8>]) -> Ordering {
+    let number = |cell: &Vec<u8>| std::str::from_utf8(cell).ok()?.parse::<f64>().ok();
+    let cell = |(one, other): (&Vec<u8>, &Vec<u8>)| match (number(one), number(other)) {
+        (Some(one_number), Some(other_number)) => {
+            one_number.total_cmp(&other_number).then_with(|| one.cmp(other))
+        }
+        (Some(_), None) => Ordering::Less,
+        (None, Some(_)) => Ordering::Greater,
+        (None, None) => one.cmp(other),
+    };
+    let cells = one.iter().zip(other).map(cell).find(|order| order.is_ne());
+    cells.unwrap_or_else(|| one.len().cmp(&other.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder of results.
+    fn folder(dir: &Path, name: &str, command: &'static str, table: &str) -> PathBuf {
+        let path = dir.join(name);
+        let folder = Folder::create(&path).expect("a folder");
+        folder.write("flow.csv", table.as_bytes()).expect("written");
+        folder
+            .write("errors.csv", format!("file,entry,line,reason\n{name},,,odd\n").as_bytes())
+            .expect("written");
+        folder.finish(&Summary::new(command, &[], Some(0), &[1])).expect("written");
+        path
+    }
+
+    #[test]
+    fn rows_of_other_seeds_go_together_and_those_of_the_same_do_not() {
+        let temporary = tempfile::tempdir().expect("a directory");
+        let dir = temporary.path();
+        let one = folder(dir, "one", "flow", "network,seed,secs\na,10,1.5\na,9,2\n");
+        let other = folder(dir, "other", "flow", "network,seed,secs\na,1,7\nb,10,3\n");
+        let out = dir.join("out");
+        let merged = results(&[one.clone(), other], &out).expect("merged");
+        assert_eq!(merged.tables["flow.csv"], 4);
+        let read = |name: &str| fs::read_to_string(out.join(name)).expect("a file");
+        assert_eq!(read("flow.csv"), "network,seed,secs\na,1,7\na,9,2\na,10,1.5\nb,10,3\n");
+        assert_eq!(read("errors.csv"), "file,entry,line,reason\none,,,odd\nother,,,odd\n");
+        let summary: Value = serde_json::from_str(&read("summary.json")).expect("JSON");
+        assert_eq!(
+            (&summary["command"], &summary["results"]["command"]),
+            (&"merge".into(), &"flow".into())
+        );
+        assert_eq!(summary["inputs"].as_array().map(Vec::len), Some(6));
+        let fails =
+            |from: &[PathBuf], to: &Path| results(from, to).expect_err("it fails").to_string();
+        for (name, command, table, reason) in [
+            ("twice", "flow", "network,seed,secs\nb,1,1\na,9,2.5\n", "both have a,9"),
+            ("header", "flow", "network,seed\nb,1\n", "have other columns"),
+            ("command", "attack", "network,seed,secs\nb,1,1\n", "are of \"flow\" and \"attack\""),
+        ] {
+            let odd = folder(dir, name, command, table);
+            let error = fails(&[one.clone(), odd], &dir.join("none"));
+            assert!(
+                error.contains(reason) && error.contains("one/") && error.contains(name),
+                "{error}"
+            );
+        }
+        let ragged = folder(dir, "ragged", "flow", "network,seed,secs\nb,1\n");
+        assert!(fails(&[ragged], &dir.join("none")).contains("ragged/flow.csv"));
+        assert!(!dir.join("none").exists(), "nothing is written of what cannot be merged");
+        assert!(fails(std::slice::from_ref(&one), &one).contains("into itself"));
+        assert!(fails(&[dir.join("absent")], &out).contains("summary.json cannot be read"));
+    }
+}

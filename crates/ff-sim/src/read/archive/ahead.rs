@@ -1,0 +1,91 @@
+//! Reading ahead: what unpacks works on a thread of its own, beside what scans.
+
+use std::io::{self, Read};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
+/// How much is handed over at once.
+const CHUNK: usize = 1 << 16;
+/// How many of these may wait.
+const WAITING: usize = 16;
+
+/// A reader whose content comes from another thread, which stops when this is dropped.
+#[derive(Debug)]
+pub(super) struct ReadAhead {
+    /// What comes; nothing more comes behind an error.
+    from: Receiver<io::Result<Vec<u8>>>,
+    /// What came last.
+    chunk: Vec<u8>,
+    /// How much of that has been read.
+    at: usize,
+}
+
+impl ReadAhead {
+    /// Begins to read.
+    ///
+    /// # Errors
+    /// When there can be no other thread.
+    pub(super) fn new(inner: impl Read + Send + 'static) -> io::Result<Self> {
+        let (to, from) = sync_channel(WAITING);
+        thread::Builder::new().name("unpack".to_owned()).spawn(move || hand_over(inner, &to))?;
+        Ok(Self { from, chunk: Vec::new(), at: 0 })
+    }
+}
+
+impl Read for ReadAhead {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        while self.at >= self.chunk.len() {
+            // Whoever hands over has gone at the end, and only there.
+            let Ok(chunk) = self.from.recv() else { return Ok(0) };
+            (self.chunk, self.at) = (chunk?, 0);
+        }
+        let mut left = self.chunk.get(self.at..).unwrap_or_default();
+        let len = left.read(to)?;
+        self.at += len;
+        Ok(len)
+    }
+}
+
+/// Hands everything over, until the end, an error, or nobody listens any more.
+fn hand_over(mut inner: impl Read, to: &SyncSender<io::Result<Vec<u8>>>) {
+    loop {
+        let mut chunk = Vec::with_capacity(CHUNK);
+        // What was read before an error is in the chunk.
+        let result = inner.by_ref().take(CHUNK as u64).read_to_end(&mut chunk);
+        let is_end = chunk.is_empty();
+        if (!is_end && to.send(Ok(chunk)).is_err()) || (result.is_ok() && is_end) {
+            return;
+        }
+        if let Err(error) = result {
+            // Nobody has to listen.
+            let _ = to.send(Err(error));
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_came_before_an_error_comes_and_then_the_error() {
+        struct Broken(usize);
+        impl Read for Broken {
+            fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+                let len = to.len().min(self.0).min(1000);
+                self.0 -= len;
+                to.get_mut(..len).into_iter().for_each(|part| part.fill(7));
+                if len == 0 { Err(io::Error::other("cut")) } else { Ok(len) }
+            }
+        }
+        let mut all = Vec::new();
+        let mut ahead = ReadAhead::new(Broken(3 * CHUNK + 5)).expect("a thread");
+        let error = ahead.read_to_end(&mut all).expect_err("it is cut");
+        assert_eq!((all.len(), error.to_string().as_str()), (3 * CHUNK + 5, "cut"));
+        let mut all = Vec::new();
+        let mut ahead = ReadAhead::new(io::repeat(3).take(200_001)).expect("a thread");
+        assert_eq!(ahead.read_to_end(&mut all).ok(), Some(200_001));
+        drop(ReadAhead::new(io::repeat(3)).expect("a thread"));
+    }
+}

@@ -1,0 +1,143 @@
+//! The command `ingest`.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use super::{Reading, Table, rows, tell};
+use crate::cli::store::{IngestArgs, SpanArgs};
+use crate::progress::Progress;
+use crate::store::ingest::{self, Done};
+use crate::store::month::Month;
+use crate::store::place::Store;
+use crate::store::plan::{Documents, Plan, Shard};
+
+/// Carries `ingest` out.
+///
+/// # Errors
+/// When the store is none of ours, or something cannot be read or written.
+pub(super) fn ingest(args: &IngestArgs) -> Result<ExitCode> {
+    let store = Store::create(&args.store)?;
+    let done = take(&store, &args.collector, &args.span, args.shard)?;
+    ingest::write_errors(&store)?;
+    let mut reading = Reading::default();
+    for one in &done {
+        reading.inputs.read(&store.manifest_path(one.documents, one.month))?;
+    }
+    reading.skips = ingest::skips_of(&done);
+    let found: Vec<Ingested> = done.iter().map(Ingested::of).collect();
+    let was_there = done.iter().filter(|one| one.was_there).count();
+    let sum = |of: fn(&Ingested) -> u64| found.iter().map(of).sum::<u64>().to_string();
+    let text = rows(&[
+        ("months of documents", done.len().to_string()),
+        ("there before", was_there.to_string()),
+        ("documents", sum(|one| one.read)),
+        ("left out", sum(|one| one.left_out)),
+        ("there twice", sum(|one| one.duplicates)),
+        ("hours missing", sum(|one| one.missing_hours)),
+        ("rows", sum(|one| one.rows)),
+        ("megabytes", sum(|one| one.bytes / 1_000_000)),
+    ]);
+    tell("ingest", &args.out, &reading, None, &found, &text, &[table(&found)])?;
+    Ok(reading.status(args.strict))
+}
+
+/// Takes a folder of archives into a store.
+///
+/// # Errors
+/// When something cannot be read or written, or there is nothing of ours in the folder.
+pub(super) fn take(
+    store: &Store,
+    collector: &Path,
+    span: &SpanArgs,
+    shard: Option<Shard>,
+) -> Result<Vec<Done>> {
+    let mut plan = Plan::of(collector)?;
+    anyhow::ensure!(
+        !plan.units.is_empty(),
+        "there are no consensuses, server descriptors or bandwidth files in {}",
+        collector.display()
+    );
+    if let Some(first) = plan.passed_over.first() {
+        eprintln!(
+            "ff-sim: passed over {} files of other kinds, as {first}",
+            plan.passed_over.len()
+        );
+    }
+    plan.keep(span.since, span.until, shard);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.context("Failed to get the time: the clock lies before 1970")?.as_secs();
+    let progress = Progress::on_stderr();
+    Ok(ingest::ingest(store, &plan.units, span.jobs.into(), now, &progress)?)
+}
+
+/// What came of a month's documents.
+#[derive(Serialize)]
+struct Ingested {
+    /// Which documents.
+    documents: Documents,
+    /// Of which month.
+    month: Month,
+    /// Whether they were there before.
+    was_there: bool,
+    /// How many files they were read from.
+    files: u64,
+    /// How many of them were read.
+    read: u64,
+    /// How many were left out.
+    left_out: u64,
+    /// How many of those because they were there twice.
+    duplicates: u64,
+    /// Hours between the first and the last that are not there.
+    missing_hours: u64,
+    /// Rows of all tables.
+    rows: u64,
+    /// Their bytes on the disk.
+    bytes: u64,
+}
+
+impl Ingested {
+    /// Of a unit.
+    fn of(done: &Done) -> Self {
+        let manifest = &done.manifest;
+        Self {
+            documents: done.documents,
+            month: done.month,
+            was_there: done.was_there,
+            files: manifest.sources.len() as u64,
+            read: manifest.read,
+            left_out: manifest.skipped.len() as u64,
+            duplicates: manifest.duplicates,
+            missing_hours: manifest.missing_hours,
+            rows: manifest.parts.iter().map(|part| part.rows).sum(),
+            bytes: manifest.parts.iter().map(|part| part.bytes).sum(),
+        }
+    }
+}
+
+/// Months, as a table.
+fn table(found: &[Ingested]) -> Table {
+    let header = &[
+        "documents",
+        "month",
+        "was_there",
+        "files",
+        "documents_read",
+        "documents_left_out",
+        "documents_twice",
+        "missing_hours",
+        "rows",
+        "size_bytes",
+    ];
+    let row = |one: &Ingested| {
+        let mut row = vec![one.documents.name().to_owned(), one.month.to_string()];
+        row.push(u8::from(one.was_there).to_string());
+        let counts = [one.files, one.read, one.left_out, one.duplicates, one.missing_hours];
+        row.extend(counts.into_iter().chain([one.rows, one.bytes]).map(|count| count.to_string()));
+        row
+    };
+    ("months.csv", header, found.iter().map(row).collect())
+}

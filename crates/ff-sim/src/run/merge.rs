@@ -1,0 +1,45 @@
+//! The command `merge`.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use crate::cli::store::MergeArgs;
+use crate::merge;
+use crate::store::place::Store;
+use crate::store::{ingest, merge as stores};
+
+/// Carries `merge` out.
+///
+/// # Errors
+/// When folders contradict each other, are of different sorts, or cannot be read or written.
+pub(super) fn merge(args: &MergeArgs) -> Result<ExitCode> {
+    let are_stores = args.from.iter().filter(|dir| Store::is_at(dir)).count();
+    if are_stores == args.from.len() {
+        let from = args.from.iter().map(|dir| Store::open(dir)).collect::<Result<Vec<_>, _>>()?;
+        let to = Store::create(&args.out)?;
+        let merged = stores::merge(&from, &to)?;
+        ingest::write_errors(&to)?;
+        let text = format!("{} months of documents from {} stores\n", merged.len(), from.len());
+        return tell(args.json, &merged, &text);
+    }
+    anyhow::ensure!(are_stores == 0, "some of the folders are stores, and others are not");
+    let merged = merge::results(&args.from, &args.out)?;
+    let text = format!("{} tables from {} folders\n", merged.tables.len(), merged.folders.len());
+    tell(args.json, &merged, &text)
+}
+
+/// Prints what was merged.
+fn tell(is_json: bool, merged: &impl Serialize, text: &str) -> Result<ExitCode> {
+    let json = || serde_json::to_string(merged).context("Failed to make the JSON");
+    let printed = if is_json { format!("{}\n", json()?) } else { text.to_owned() };
+    match io::stdout().lock().write_all(printed.as_bytes()) {
+        // Whoever reads may have enough already.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context("Failed to print the results")
+        }
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}

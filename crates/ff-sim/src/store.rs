@@ -1,0 +1,36 @@
+//! A store: archives as Parquet, a partition for each table and month.
+//!
+//! ```text
+//!   a folder of archives ─▶ plan: Unit (a kind of documents, a month)
+//!                             └─▶ ingest ─▶ fill ─▶ partition ─▶ part.parquet, part.parquet
+//!                                                └─▶ manifest, as the last file
+//!   stores of several machines ─▶ merge ─▶ a store
+//!   store ─▶ history ─▶ hours: who was listed, with what weight, and what it advertised
+//!         └─▶ hour ─▶ Network
+//! ```
+//!
+//! [`place::Store`] is the folder. A partition is written beside its place and renamed, and its manifest comes last,
+//! so what has a manifest is whole, and what has none is made again. A lock keeps two runs from one month.
+//! What was read is named in the manifest with its hash: as long as that is the same, there is nothing to do.
+//!
+//! There is no query engine here: `doc/sim-store.md` says what the columns mean and what reads them.
+
+pub mod history;
+pub mod hour;
+pub mod ingest;
+pub mod manifest;
+pub mod merge;
+pub mod month;
+pub mod place;
+pub mod plan;
+pub mod schema;
+
+mod batch;
+mod described;
+mod error;
+mod fill;
+mod listed;
+mod load;
+mod partition;
+
+pub use self::error::StoreError;

@@ -1,0 +1,117 @@
+//! Descriptors of a month, as consensuses ask for them.
+
+use std::collections::HashMap;
+
+use ff_bwauth::period::Fingerprint;
+
+use super::error::StoreError;
+use super::load::PartFile;
+use super::month::Month;
+use super::place::Store;
+use super::plan::Documents;
+use super::schema::DESCRIPTORS;
+use crate::read::consensus::scan;
+
+/// What a descriptor says of a relay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Said {
+    /// Whose it is.
+    pub(super) fingerprint: Fingerprint,
+    /// When it was made.
+    published: u64,
+    /// The lesser of rate and burst.
+    pub(super) limit: u64,
+    /// What the relay has observed.
+    pub(super) observed: u64,
+}
+
+/// Descriptors of a month, by digest.
+pub(super) type ByDigest = HashMap<[u8; 20], Said>;
+
+/// Families that descriptors name, by the descriptors' digests.
+pub(super) type Families = HashMap<[u8; 20], Vec<Fingerprint>>;
+
+/// The descriptors of a month; none if the store has none.
+pub(super) fn descriptors(store: &Store, month: Month) -> Result<ByDigest, StoreError> {
+    let mut all = ByDigest::new();
+    each_descriptor(store, month, |digest, said| {
+        all.insert(digest, said);
+    })?;
+    Ok(all)
+}
+
+/// The newest descriptor of each relay in these months.
+pub(super) fn newest(
+    store: &Store,
+    months: &[Month],
+) -> Result<HashMap<Fingerprint, Said>, StoreError> {
+    let mut all: HashMap<Fingerprint, Said> = HashMap::new();
+    for &month in months {
+        each_descriptor(store, month, |_, said| {
+            let known = all.entry(said.fingerprint).or_insert(said);
+            if known.published < said.published {
+                *known = said;
+            }
+        })?;
+    }
+    Ok(all)
+}
+
+/// Goes through the descriptors of a month.
+fn each_descriptor(
+    store: &Store,
+    month: Month,
+    mut take: impl FnMut([u8; 20], Said),
+) -> Result<(), StoreError> {
+    if store.manifest(Documents::Descriptors, month)?.is_none() {
+        return Ok(());
+    }
+    let part = PartFile::open(&store.part(&DESCRIPTORS, month), &DESCRIPTORS)?;
+    for (group, rows) in part.groups().into_iter().enumerate() {
+        let names = [
+            "digest",
+            "fingerprint",
+            "published",
+            "rate_bytes_per_sec",
+            "burst_bytes_per_sec",
+            "observed_bytes_per_sec",
+        ];
+        let [digests, fingerprints, published, rates, bursts, observed] =
+            part.columns(group, names)?;
+        for row in 0..usize::try_from(rows).unwrap_or(0) {
+            let said = || {
+                Some(Said {
+                    fingerprint: fingerprints.id(row)?,
+                    published: published.int(row)?,
+                    limit: rates.int(row)?.min(bursts.int(row)?),
+                    observed: observed.int(row)?,
+                })
+            };
+            if let (Some(digest), Some(said)) = (digests.id(row), said()) {
+                take(digest, said);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The families that descriptors of a month name, by the descriptors' digests.
+pub(super) fn families(store: &Store, month: Month) -> Result<Families, StoreError> {
+    let mut all = Families::new();
+    if store.manifest(Documents::Descriptors, month)?.is_none() {
+        return Ok(all);
+    }
+    let part = PartFile::open(&store.part(&DESCRIPTORS, month), &DESCRIPTORS)?;
+    for (group, rows) in part.groups().into_iter().enumerate() {
+        let [digests, families] = part.columns(group, ["digest", "family"])?;
+        for row in 0..usize::try_from(rows).unwrap_or(0) {
+            let words = families.text(row).split(' ');
+            let family: Vec<_> =
+                words.filter_map(|word| scan::hexadecimal(word.as_bytes())).collect();
+            all.extend(
+                digests.id(row).filter(|_| !family.is_empty()).map(|digest| (digest, family)),
+            );
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,91 @@
+//! Documents as rows of tables.
+
+mod bandwidth;
+mod consensus;
+mod descriptor;
+
+use ff_bwauth::network::DocumentError;
+
+use super::error::StoreError;
+use super::manifest::Counts;
+use super::month::Month;
+use super::partition::{Partition, Written};
+use super::plan::Documents;
+use super::schema::Table;
+use crate::read::archive::Document;
+
+/// A document may be so many seconds ahead of the time at which it is read.
+const AHEAD_SECS: u64 = 86_400;
+
+/// What takes the documents of a unit.
+pub(super) trait Fill {
+    /// Takes a document, or says why it cannot.
+    fn take(&mut self, document: Document<'_>) -> Result<(), DocumentError>;
+
+    /// What came of them.
+    fn finish(self: Box<Self>) -> Result<Filled, StoreError>;
+}
+
+/// What came of a unit's documents.
+#[derive(Debug, Default)]
+pub(super) struct Filled {
+    /// The partitions.
+    pub(super) parts: Vec<(&'static Table, Written)>,
+    /// How many documents of which sort there were; those that were read are counted elsewhere.
+    pub(super) counts: Counts,
+}
+
+/// What documents have to be like.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// The month that they are of.
+    pub(super) month: Month,
+    /// When they are read, in seconds since 1970.
+    pub(super) now: u64,
+}
+
+impl Bounds {
+    /// Whether a document may have this time.
+    fn check(&self, unix_secs: u64) -> Result<(), DocumentError> {
+        if unix_secs > self.now.saturating_add(AHEAD_SECS) {
+            return Err(wrong("it is of the future"));
+        }
+        Ok(())
+    }
+
+    /// Whether a document of this time is of the month.
+    fn check_month(&self, unix_secs: u64) -> Result<(), DocumentError> {
+        self.check(unix_secs)?;
+        if Month::of(unix_secs) != Some(self.month) {
+            return Err(wrong(format!("it is not of {}, as its file is", self.month)));
+        }
+        Ok(())
+    }
+}
+
+/// What takes these documents; its partitions are in the order of [`Documents::tables`].
+pub(super) fn fill(
+    documents: Documents,
+    bounds: Bounds,
+    parts: Vec<Partition>,
+) -> Option<Box<dyn Fill>> {
+    let mut parts = parts.into_iter();
+    let mut next = || parts.next();
+    Some(match documents {
+        Documents::Consensuses => Box::new(consensus::Consensuses::new(bounds, next()?, next()?)),
+        Documents::Descriptors => Box::new(descriptor::Servers::new(bounds, next()?)),
+        Documents::BandwidthFiles => Box::new(bandwidth::Files::new(bounds, next()?, next()?)),
+    })
+}
+
+/// What is wrong with a document as a whole.
+fn wrong(reason: impl Into<String>) -> DocumentError {
+    DocumentError { line: 1, reason: reason.into() }
+}
+
+/// Finishes partitions.
+fn finish(parts: impl IntoIterator<Item = Partition>) -> Result<Filled, StoreError> {
+    let finish = |part: Partition| Ok((part.table(), part.finish()?));
+    let parts = parts.into_iter().map(finish).collect::<Result<_, StoreError>>()?;
+    Ok(Filled { parts, counts: Counts::default() })
+}

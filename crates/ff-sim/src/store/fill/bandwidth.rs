@@ -1,0 +1,110 @@
+//! Bandwidth files as rows, by the reader that judges them as tor does.
+
+use std::collections::HashSet;
+
+use ff_bwauth::network::DocumentError;
+use ff_bwauth::publish::v3bw::read::{Reading, Severity};
+use sha2::{Digest, Sha256};
+
+use super::{Bounds, Fill, Filled, finish, wrong};
+use crate::read::archive::Document;
+use crate::read::consensus::MOST_BANDWIDTH;
+use crate::read::consensus::scan;
+use crate::store::batch::Cell;
+use crate::store::error::StoreError;
+use crate::store::partition::Partition;
+
+/// Takes bandwidth files.
+pub(super) struct Files {
+    /// What they have to be like.
+    bounds: Bounds,
+    /// A row for each.
+    files: Partition,
+    /// A row for each of their lines.
+    lines: Partition,
+    /// The hashes of all.
+    hashes: HashSet<[u8; 32]>,
+    /// How many were there twice.
+    duplicates: u64,
+}
+
+impl Files {
+    /// Before the first.
+    pub(super) fn new(bounds: Bounds, files: Partition, lines: Partition) -> Self {
+        Self { bounds, files, lines, hashes: HashSet::new(), duplicates: 0 }
+    }
+
+    /// Adds the rows of a file.
+    fn add(&mut self, document: Document<'_>, hash: [u8; 32], read: &Reading) {
+        let lines = || read.lines.iter().filter(|line| line.bw <= MOST_BANDWIDTH);
+        let header: Vec<String> =
+            read.header.iter().map(|line| format!("{}={}", line.key, line.value)).collect();
+        self.files.push(&[
+            Cell::Bytes(&hash),
+            Cell::Int(read.unix_secs),
+            read.header("version").into(),
+            read.header("software").into(),
+            Cell::Int(lines().count() as u64),
+            header.join("\n").as_str().into(),
+            document.file.into(),
+            document.entry.into(),
+        ]);
+        for line in lines() {
+            self.lines.push(&[
+                Cell::Bytes(&hash),
+                Cell::Int(read.unix_secs),
+                Cell::Int(line.line as u64),
+                Cell::Bytes(&line.fingerprint),
+                Cell::Int(line.bw),
+                Cell::Bool(line.votes),
+                line.nickname.as_deref().into(),
+            ]);
+        }
+        self.lines.end_document();
+    }
+}
+
+impl Fill for Files {
+    fn take(&mut self, document: Document<'_>) -> Result<(), DocumentError> {
+        if self.files.is_lost() || self.lines.is_lost() {
+            return Ok(());
+        }
+        // Its own time is when it is read at: how old it may be when it is voted with does not matter here.
+        let mut all = scan::Lines::of(document.bytes);
+        let first = all.find(|line| !line.keyword.starts_with(b"@"));
+        let time = first.and_then(|line| scan::number(line.keyword)).unwrap_or(0);
+        let read = Reading::of(document.bytes, time);
+        let refused = read.findings.iter().find(|finding| finding.severity == Severity::Refused);
+        if let Some(finding) = refused {
+            return Err(DocumentError { line: finding.line, reason: finding.text.clone() });
+        }
+        self.bounds.check(read.unix_secs)?;
+        let hash: [u8; 32] = Sha256::digest(document.bytes).into();
+        if !self.hashes.insert(hash) {
+            self.duplicates += 1;
+            return Err(wrong("the bandwidth file is there twice: the first stays"));
+        }
+        self.add(document, hash, &read);
+        // Lines that authorities skip are left out, and listed once for the file.
+        let skipped = read.findings.iter().filter(|one| one.severity == Severity::Skipped);
+        let skipped = skipped.map(|one| (one.line, one.text.as_str()));
+        let above = read.lines.iter().filter(|line| line.bw > MOST_BANDWIDTH);
+        let mut left_out = skipped.chain(above.map(|line| (line.line, "bw is above 2^53")));
+        match left_out.next() {
+            None => Ok(()),
+            Some((line, reason)) => {
+                let lines = left_out.count() + 1;
+                Err(DocumentError {
+                    line,
+                    reason: format!("{lines} lines left out, at first: {reason}"),
+                })
+            }
+        }
+    }
+
+    fn finish(self: Box<Self>) -> Result<Filled, StoreError> {
+        let mut filled = finish([self.files, self.lines])?;
+        filled.counts.duplicates = self.duplicates;
+        Ok(filled)
+    }
+}

@@ -1,0 +1,198 @@
+//! Consensuses as rows.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+use ff_bwauth::network::DocumentError;
+
+use super::{Bounds, Fill, Filled, finish, wrong};
+use crate::read::archive::Document;
+use crate::read::consensus::scan;
+use crate::read::consensus::{Consensus, Digest, Flavour, Relay};
+use crate::store::batch::Cell;
+use crate::store::error::StoreError;
+use crate::store::partition::Partition;
+
+/// Seconds of an hour.
+const HOUR: u64 = 3600;
+
+/// Takes consensuses.
+pub(super) struct Consensuses {
+    /// What they have to be like.
+    bounds: Bounds,
+    /// A row for each.
+    documents: Partition,
+    /// A row for each of its relays.
+    relays: Partition,
+    /// The one that is being read, whose space is used again.
+    now: Consensus,
+    /// The times of each flavour.
+    times: BTreeMap<&'static str, BTreeSet<u64>>,
+    /// How many were there twice.
+    duplicates: u64,
+    /// How many documents were none.
+    passed_over: u64,
+    /// What texts are made in.
+    texts: Texts,
+}
+
+/// Space for texts, used again for each relay.
+#[derive(Default)]
+struct Texts {
+    /// An address.
+    address: String,
+    /// Other addresses.
+    others: String,
+}
+
+impl Consensuses {
+    /// Before the first.
+    pub(super) fn new(bounds: Bounds, documents: Partition, relays: Partition) -> Self {
+        Self {
+            bounds,
+            documents,
+            relays,
+            now: Consensus::default(),
+            times: BTreeMap::new(),
+            duplicates: 0,
+            passed_over: 0,
+            texts: Texts::default(),
+        }
+    }
+
+    /// Adds the rows of the consensus that was read.
+    fn add(&mut self, document: Document<'_>) {
+        let consensus = &self.now;
+        let flavour = flavour_name(consensus.flavour);
+        let (time, first_row) = (consensus.valid_after_unix_secs, self.relays.rows());
+        let mut weight = 0_u64;
+        for relay in &consensus.relays {
+            weight = weight.saturating_add(relay.bandwidth.unwrap_or(0));
+            self.texts.read(consensus, relay);
+            push_relay(&mut self.relays, consensus, relay, &self.texts);
+        }
+        self.relays.end_document();
+        let mut weights = String::new();
+        for (key, value) in consensus.bandwidth_weights() {
+            let gap = if weights.is_empty() { "" } else { " " };
+            // Writing to a string cannot fail.
+            let _ = write!(weights, "{gap}{key}={value}");
+        }
+        self.documents.push(&[
+            Cell::Int(time),
+            flavour.into(),
+            Cell::Int(consensus.method.into()),
+            Cell::Int(consensus.relays.len() as u64),
+            Cell::Int(first_row),
+            Cell::Int(weight),
+            consensus.params().into(),
+            weights.as_str().into(),
+            Cell::Int(document.bytes.len() as u64),
+            document.file.into(),
+            document.entry.into(),
+        ]);
+    }
+}
+
+impl Texts {
+    /// Makes the addresses of a relay.
+    fn read(&mut self, consensus: &Consensus, relay: &Relay) {
+        self.address.clear();
+        for (index, byte) in relay.address.octets().into_iter().enumerate() {
+            if index > 0 {
+                self.address.push('.');
+            }
+            // Formatting by the library takes four times as long, five million times a month.
+            for (least, unit) in [(100, 100), (10, 10), (0, 1)] {
+                if byte >= least {
+                    self.address.push(char::from(b'0' + byte / unit % 10));
+                }
+            }
+        }
+        self.others.clear();
+        for address in consensus.addresses(relay).skip(1) {
+            let gap = if self.others.is_empty() { "" } else { " " };
+            // Writing to a string cannot fail.
+            let _ = write!(self.others, "{gap}{address}");
+        }
+    }
+}
+
+/// Adds a relay's row.
+fn push_relay(to: &mut Partition, consensus: &Consensus, relay: &Relay, texts: &Texts) {
+    let (digest, micro) = match &relay.digest {
+        Digest::None => (Cell::None, Cell::None),
+        Digest::Descriptor(digest) => (Cell::Bytes(digest), Cell::None),
+        Digest::Microdescriptor(digest) => (Cell::None, Cell::Bytes(digest)),
+    };
+    let others = Some(texts.others.as_str()).filter(|others| !others.is_empty());
+    to.push(&[
+        Cell::Int(consensus.valid_after_unix_secs),
+        flavour_name(consensus.flavour).into(),
+        Cell::Bytes(&relay.fingerprint),
+        digest,
+        micro,
+        consensus.text(relay.nickname).into(),
+        texts.address.as_str().into(),
+        Cell::Int(relay.or_port.into()),
+        Cell::Int(relay.dir_port.into()),
+        others.into(),
+        Cell::Int(relay.flags.bits().into()),
+        consensus.text(relay.version).into(),
+        relay.bandwidth.into(),
+        Cell::Bool(relay.is_unmeasured),
+    ]);
+}
+
+impl Fill for Consensuses {
+    fn take(&mut self, document: Document<'_>) -> Result<(), DocumentError> {
+        if self.documents.is_lost() || self.relays.is_lost() {
+            return Ok(());
+        }
+        if is_microdescriptor(document.bytes) {
+            self.passed_over += 1;
+            return Ok(());
+        }
+        self.now.read(document.bytes)?;
+        let time = self.now.valid_after_unix_secs;
+        self.bounds.check_month(time)?;
+        let times = self.times.entry(flavour_name(self.now.flavour)).or_default();
+        if !times.insert(time) {
+            self.duplicates += 1;
+            let time = self.now.valid_after();
+            return Err(wrong(format!("the consensus of {time} is there twice: the first stays")));
+        }
+        self.add(document);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<Filled, StoreError> {
+        let missing_hours = self.times.values().map(missing).sum();
+        let mut filled = finish([self.documents, self.relays])?;
+        filled.counts.duplicates = self.duplicates;
+        filled.counts.passed_over = self.passed_over;
+        filled.counts.missing_hours = missing_hours;
+        Ok(filled)
+    }
+}
+
+/// The name of a flavour.
+const fn flavour_name(flavour: Flavour) -> &'static str {
+    match flavour {
+        Flavour::Ns => "ns",
+        Flavour::Microdesc => "microdesc",
+    }
+}
+
+/// Whether a document is a microdescriptor, which lie among consensuses of that flavour.
+fn is_microdescriptor(document: &[u8]) -> bool {
+    let mut lines = scan::Lines::of(document);
+    let first = lines.find(|line| !matches!(line.keyword, [] | [b'@', ..]));
+    first.is_some_and(|line| line.keyword == b"onion-key")
+}
+
+/// How many hours between the first time and the last are not there.
+fn missing(times: &BTreeSet<u64>) -> u64 {
+    let gaps = times.iter().zip(times.iter().skip(1)).map(|(one, next)| next - one);
+    gaps.map(|gap| (gap / HOUR).saturating_sub(1)).sum()
+}

@@ -1,0 +1,75 @@
+//! Server descriptors as rows.
+
+use std::collections::HashSet;
+
+use ff_bwauth::network::DocumentError;
+
+use super::{Bounds, Fill, Filled, finish, wrong};
+use crate::read::archive::{Document, Part};
+use crate::read::descriptor::Descriptors;
+use crate::store::batch::Cell;
+use crate::store::error::StoreError;
+use crate::store::partition::Partition;
+
+/// Takes server descriptors.
+pub(super) struct Servers {
+    /// What they have to be like.
+    bounds: Bounds,
+    /// A row for each.
+    rows: Partition,
+    /// The one that is being read, whose space is used again.
+    now: Descriptors,
+    /// The digests of all: twenty bytes for each of a month's descriptors, which are less than a million.
+    digests: HashSet<[u8; 20]>,
+    /// How many were there twice.
+    duplicates: u64,
+}
+
+impl Servers {
+    /// Before the first.
+    pub(super) fn new(bounds: Bounds, rows: Partition) -> Self {
+        let (now, digests) = (Descriptors::default(), HashSet::new());
+        Self { bounds, rows, now, digests, duplicates: 0 }
+    }
+}
+
+impl Fill for Servers {
+    fn take(&mut self, document: Document<'_>) -> Result<(), DocumentError> {
+        if self.rows.is_lost() {
+            return Ok(());
+        }
+        self.now.clear();
+        self.now.add_one(Part { first_line: 1, bytes: document.bytes })?;
+        let Some(one) = self.now.all.last() else { return Ok(()) };
+        self.bounds.check(one.published_unix_secs)?;
+        if !self.digests.insert(one.digest) {
+            self.duplicates += 1;
+            return Err(wrong("the descriptor is there twice: the first stays"));
+        }
+        let family: Vec<String> = self.now.family(one).iter().map(hex::encode_upper).collect();
+        let (address, family) = (one.address.to_string(), family.join(" "));
+        self.rows.push(&[
+            Cell::Bytes(&one.digest),
+            Cell::Bytes(&one.fingerprint),
+            Cell::Int(one.published_unix_secs),
+            self.now.nickname(one).into(),
+            address.as_str().into(),
+            Cell::Int(one.or_port.into()),
+            Cell::Int(one.rate),
+            Cell::Int(one.burst),
+            Cell::Int(one.observed),
+            self.now.platform(one).into(),
+            one.uptime_secs.into(),
+            one.overloaded_unix_secs.into(),
+            family.as_str().into(),
+        ]);
+        self.rows.end_document();
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<Filled, StoreError> {
+        let mut filled = finish([self.rows])?;
+        filled.counts.duplicates = self.duplicates;
+        Ok(filled)
+    }
+}

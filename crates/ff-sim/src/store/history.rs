@@ -1,0 +1,168 @@
+//! What a store says of hours: who was listed, with what weight, and what it advertised.
+//!
+//! A relay's descriptor is the one whose digest its consensus lists. It is looked for among the descriptors of the
+//! consensus' month and of the month before, because a consensus of the first hours lists descriptors of the last
+//! day. Where a whole store has no such descriptors, but others, they are of other months, and joined only on demand:
+//! by fingerprint then, the newest of each relay.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use ff_bwauth::period::Fingerprint;
+
+use super::described::{ByDigest, Said, descriptors, newest};
+use super::error::StoreError;
+use super::listed::{Relays, consensuses};
+use super::load::Loaded;
+use super::month::Month;
+use super::place::Store;
+use super::plan::Documents;
+use crate::analysis::engine::Reading;
+
+/// Hours of a store, one after the other.
+pub struct History<'a> {
+    /// The store.
+    store: &'a Store,
+    /// The months with consensuses that are asked for, in order.
+    months: Vec<Month>,
+    /// Descriptors of all months by fingerprint, where such are wanted.
+    by_fingerprint: Option<HashMap<Fingerprint, Said>>,
+    /// The numbers of relays.
+    numbers: HashMap<Fingerprint, u32>,
+    /// The relays, by their numbers.
+    relays: Vec<Fingerprint>,
+    /// How many relays had a descriptor, in all hours.
+    joined: u64,
+}
+
+impl<'a> History<'a> {
+    /// The hours of these months, both included; every month without bounds.
+    ///
+    /// # Errors
+    /// [`StoreError`] if there are no consensuses, or no descriptors of the same months: with `allow_mixed`, those of
+    /// other months stand for those that are not there.
+    pub fn new(
+        store: &'a Store,
+        since: Option<Month>,
+        until: Option<Month>,
+        allow_mixed: bool,
+    ) -> Result<Self, StoreError> {
+        let mut months = store.months(Documents::Consensuses)?;
+        months.retain(|&month| {
+            since.is_none_or(|since| since <= month) && until.is_none_or(|until| month <= until)
+        });
+        let broken = |reason: &str| StoreError::broken(store.dir(), reason);
+        if months.is_empty() {
+            return Err(broken("there are no consensuses of these months in it"));
+        }
+        let described = store.months(Documents::Descriptors)?;
+        let near =
+            |month: &&Month| described.contains(month) || described.contains(&month.before());
+        if described.is_empty() {
+            return Err(broken(
+                "there are no server descriptors in it, so no relay has a capacity",
+            ));
+        }
+        if !allow_mixed && !months.iter().any(|month| near(&month)) {
+            return Err(broken(
+                "its consensuses and its descriptors are of different months; --allow-mixed joins them",
+            ));
+        }
+        let mut history = Self {
+            store,
+            months,
+            by_fingerprint: None,
+            numbers: HashMap::new(),
+            relays: Vec::new(),
+            joined: 0,
+        };
+        if allow_mixed {
+            history.by_fingerprint = Some(newest(store, &described)?);
+        }
+        Ok(history)
+    }
+
+    /// The manifests of all that is read.
+    #[must_use]
+    pub fn manifests(&self) -> Vec<PathBuf> {
+        let of = |documents, month| self.store.manifest_path(documents, month);
+        let mut all: Vec<_> =
+            self.months.iter().map(|&month| of(Documents::Consensuses, month)).collect();
+        let mut described: Vec<_> =
+            self.months.iter().flat_map(|month| [month.before(), *month]).collect();
+        described.dedup();
+        all.extend(described.iter().map(|&month| of(Documents::Descriptors, month)));
+        all.retain(|path| path.is_file());
+        all.dedup();
+        all
+    }
+
+    /// Goes through all hours in the order of time. A consensus of the flavour `microdesc` names no descriptors and
+    /// is passed over.
+    ///
+    /// # Errors
+    /// What the store or whoever takes the hours says.
+    pub fn each<E: From<StoreError>>(
+        &mut self,
+        mut take: impl FnMut(u64, &[Reading]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let (mut before, mut now) = (ByDigest::new(), ByDigest::new());
+        let mut loaded = None;
+        let mut readings = Vec::new();
+        for month in self.months.clone() {
+            before = match loaded {
+                Some(last) if last == month.before() => std::mem::take(&mut now),
+                _ => descriptors(self.store, month.before())?,
+            };
+            now = descriptors(self.store, month)?;
+            loaded = Some(month);
+            let mut relays = Relays::open(self.store, month)?;
+            for listed in consensuses(self.store, month)? {
+                readings.clear();
+                let (group, first) = relays.group_of(listed)?;
+                for row in first..first + usize::try_from(listed.rows).unwrap_or(0) {
+                    readings.extend(self.reading(group, row, [&now, &before]));
+                }
+                take(listed.time, &readings)?;
+            }
+        }
+        drop(before);
+        Ok(())
+    }
+
+    /// A relay of an hour.
+    fn reading(
+        &mut self,
+        group: &[Loaded; 3],
+        row: usize,
+        said: [&ByDigest; 2],
+    ) -> Option<Reading> {
+        let [fingerprints, digests, weights] = group;
+        let fingerprint = fingerprints.id(row)?;
+        let digest = digests.id(row);
+        let found = digest.and_then(|digest| said.iter().find_map(|said| said.get(&digest)));
+        let found = found.filter(|found| found.fingerprint == fingerprint);
+        let other = self.by_fingerprint.as_ref().and_then(|all| all.get(&fingerprint));
+        let found = found.or(other);
+        self.joined += u64::from(found.is_some());
+        let advertised = found.map(|found| found.limit.min(found.observed));
+        let next = u32::try_from(self.relays.len()).unwrap_or(u32::MAX);
+        let relay = *self.numbers.entry(fingerprint).or_insert_with(|| {
+            self.relays.push(fingerprint);
+            next
+        });
+        Some(Reading { relay, advertised, weight: weights.int(row) })
+    }
+
+    /// The relays, by the numbers that readings have.
+    #[must_use]
+    pub fn relays(&self) -> &[Fingerprint] {
+        &self.relays
+    }
+
+    /// How many relays had a descriptor, all hours together.
+    #[must_use]
+    pub const fn joined(&self) -> u64 {
+        self.joined
+    }
+}

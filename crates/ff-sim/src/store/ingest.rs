@@ -1,0 +1,237 @@
+//! A folder of archives into a store.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use super::error::StoreError;
+use super::fill::{Bounds, Filled, fill};
+use super::manifest::{self, Manifest, Part, SourceFile};
+use super::month::Month;
+use super::partition::Partition;
+use super::place::{self, Store};
+use super::plan::{Documents, Unit};
+use crate::progress::Progress;
+use crate::read::archive::{self, Document};
+use crate::skipped::{Skipped, Skips};
+
+/// A unit that is in the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// Which documents.
+    pub documents: Documents,
+    /// Of which month.
+    pub month: Month,
+    /// Whether it was there before.
+    pub was_there: bool,
+    /// What is said of it.
+    pub manifest: Manifest,
+}
+
+/// Takes units into a store, so many at once, each as a whole or not at all. What is there already, from the same
+/// files, is left as it is. The results are in the order of the units.
+///
+/// `now` is the time in seconds since 1970; documents of the future are left out.
+///
+/// # Errors
+/// The first [`StoreError`]: what a unit of this run has done before stays, others are not begun any more.
+pub fn ingest(
+    store: &Store,
+    units: &[Unit],
+    jobs: usize,
+    now: u64,
+    progress: &Progress,
+) -> Result<Vec<Done>, StoreError> {
+    let (queue, stop) = (Mutex::new(units.iter().enumerate()), AtomicBool::new(false));
+    let next = || {
+        let is_stopped = stop.load(Ordering::Relaxed);
+        queue.lock().ok().filter(|_| !is_stopped)?.next()
+    };
+    let work = || {
+        let mut done = Vec::new();
+        while let Some((index, unit)) = next() {
+            let result = ingest_unit(store, unit, now, progress);
+            stop.fetch_or(result.is_err(), Ordering::Relaxed);
+            done.push((index, result));
+        }
+        done
+    };
+    let mut all = thread::scope(|scope| {
+        let threads: Vec<_> = (1..jobs.max(1)).map(|_| scope.spawn(work)).collect();
+        let mut all = work();
+        for thread in threads {
+            match thread.join() {
+                Ok(done) => all.extend(done),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        all
+    });
+    all.sort_by_key(|(index, _)| *index);
+    all.into_iter().map(|(_, result)| result).collect()
+}
+
+/// Takes a unit.
+fn ingest_unit(
+    store: &Store,
+    unit: &Unit,
+    now: u64,
+    progress: &Progress,
+) -> Result<Done, StoreError> {
+    let _lock = store.lock(unit.documents, unit.month)?;
+    let sources = unit.sources.iter().map(|source| {
+        let (bytes, sha256) = manifest::hash(&source.path)?;
+        Ok(SourceFile { path: source.name.clone(), bytes, sha256 })
+    });
+    let sources = sources.collect::<Result<Vec<_>, StoreError>>()?;
+    let done = |manifest, was_there| Done {
+        documents: unit.documents,
+        month: unit.month,
+        was_there,
+        manifest,
+    };
+    // A manifest that cannot be read is made again; one of another schema is not ours to replace.
+    let before = match store.manifest(unit.documents, unit.month) {
+        Err(StoreError::Broken { .. }) => None,
+        before => before?,
+    };
+    if let Some(manifest) = before.filter(|manifest| is_there(store, unit, &sources, manifest)) {
+        return Ok(done(manifest, true));
+    }
+    let read = read(store, unit, now, progress);
+    let written = read.and_then(|(filled, skips)| commit(store, unit, sources, filled, skips));
+    if written.is_err() {
+        for table in unit.documents.tables() {
+            // On a full disk they would take the room of what comes next; if they stay, they are replaced.
+            let _ = fs::remove_file(place::beside(&store.part(table, unit.month)));
+        }
+    }
+    Ok(done(written?, false))
+}
+
+/// Whether a unit is there, as these files give it.
+fn is_there(store: &Store, unit: &Unit, sources: &[SourceFile], manifest: &Manifest) -> bool {
+    let has_part = |table: &&super::schema::Table| {
+        let part = manifest.parts.iter().find(|part| part.table == table.name);
+        part.is_some_and(|part| manifest::has_len(&store.part(table, unit.month), part.bytes))
+    };
+    manifest.sources == sources && unit.documents.tables().iter().all(has_part)
+}
+
+/// Reads a unit's documents into partitions beside their places.
+fn read(
+    store: &Store,
+    unit: &Unit,
+    now: u64,
+    progress: &Progress,
+) -> Result<(Filled, Skips), StoreError> {
+    let mut parts = Vec::new();
+    for table in unit.documents.tables() {
+        let path = store.part(table, unit.month);
+        let dir = path.parent().unwrap_or(store.dir());
+        fs::create_dir_all(dir).map_err(StoreError::io(dir, "made"))?;
+        parts.push(Partition::create(&place::beside(&path), table)?);
+    }
+    let bounds = Bounds { month: unit.month, now };
+    let broken = || StoreError::broken(store.dir(), "a table is missing");
+    let mut fill = fill(unit.documents, bounds, parts).ok_or_else(broken)?;
+    let (mut skips, mut documents) = (Skips::default(), 0_u64);
+    for source in &unit.sources {
+        let before = skips.all.len();
+        let walked = archive::walk(&source.path, &mut skips, |document: Document<'_>| {
+            documents += 1;
+            progress.say(|| {
+                format!("{} of {}: {documents} documents", unit.documents.name(), unit.month)
+            });
+            fill.take(Document { file: &source.name, ..document })
+        });
+        walked.map_err(StoreError::io(&source.path, "read"))?;
+        // Within the store, files are called as they are within their folder, wherever that is.
+        for skipped in skips.all.iter_mut().skip(before) {
+            skipped.file.clone_from(&source.name);
+        }
+    }
+    let mut filled = fill.finish()?;
+    filled.counts.read = skips.read.saturating_sub(filled.counts.passed_over);
+    Ok((filled, skips))
+}
+
+/// Puts partitions in their places, and behind them the manifest.
+fn commit(
+    store: &Store,
+    unit: &Unit,
+    sources: Vec<SourceFile>,
+    filled: Filled,
+    skips: Skips,
+) -> Result<Manifest, StoreError> {
+    let part = |(table, written): &(&super::schema::Table, super::partition::Written)| Part {
+        table: table.name.to_owned(),
+        rows: written.rows,
+        bytes: written.bytes,
+        sha256: written.sha256.clone(),
+    };
+    let parts: Vec<Part> = filled.parts.iter().map(part).collect();
+    let unit_name = (unit.documents.name(), unit.month);
+    let manifest = Manifest::new(unit_name, sources, parts, &filled.counts, skips.all);
+    let manifest_path = store.manifest_path(unit.documents, unit.month);
+    let dir = manifest_path.parent().unwrap_or(store.dir());
+    fs::create_dir_all(dir).map_err(StoreError::io(dir, "made"))?;
+    // From here on until the new manifest is there, none says that the partitions belong together.
+    remove(&manifest_path)?;
+    for (table, _) in &filled.parts {
+        let path = store.part(table, unit.month);
+        place::put_in_place(&place::beside(&path), &path)?;
+    }
+    place::write_json(&manifest_path, &beside_name(&manifest_path), &manifest)?;
+    Ok(manifest)
+}
+
+/// Removes a file, if it is there, and has that on the disk.
+fn remove(path: &PathBuf) -> Result<(), StoreError> {
+    match fs::remove_file(path) {
+        Ok(()) => place::sync_folder_of(path),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(StoreError::io(path, "removed")(error)),
+    }
+}
+
+/// The name of a file before it is in its place.
+fn beside_name(path: &std::path::Path) -> String {
+    place::beside(path).file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// What was left out of all that a store has, in the order of kinds and months, and how much was read.
+///
+/// # Errors
+/// [`StoreError`] if a manifest cannot be read.
+pub fn skips(store: &Store) -> Result<Skips, StoreError> {
+    let mut all = Skips::default();
+    for documents in Documents::ALL {
+        for month in store.months(documents)? {
+            let Some(manifest) = store.manifest(documents, month)? else { continue };
+            all.read += manifest.read;
+            all.all.extend(manifest.skipped);
+        }
+    }
+    Ok(all)
+}
+
+/// Writes `errors.csv` of all that a store has.
+///
+/// # Errors
+/// [`StoreError`] when something cannot be read or written.
+pub fn write_errors(store: &Store) -> Result<(), StoreError> {
+    let path = store.dir().join("errors.csv");
+    let mut bytes = Vec::new();
+    skips(store)?.write_csv(&mut bytes).map_err(StoreError::io(&path, "written"))?;
+    place::write_whole(&path, &format!(".store-errors-{}.tmp", std::process::id()), &bytes)
+}
+
+/// What was left out of units, and how much was read.
+#[must_use]
+pub fn skips_of(done: &[Done]) -> Skips {
+    let all: Vec<Skipped> = done.iter().flat_map(|one| one.manifest.skipped.clone()).collect();
+    Skips { all, read: done.iter().map(|one| one.manifest.read).sum() }
+}

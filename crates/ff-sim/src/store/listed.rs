@@ -1,0 +1,88 @@
+//! Which relays consensuses of a month list, and where their rows are.
+
+use super::error::StoreError;
+use super::load::{Loaded, PartFile};
+use super::month::Month;
+use super::place::Store;
+use super::schema::{CONSENSUS_RELAYS, CONSENSUSES};
+
+/// A consensus of a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Listed {
+    /// Its time.
+    pub(super) time: u64,
+    /// Its first row among the relays.
+    first_row: u64,
+    /// How many rows there are.
+    pub(super) rows: u64,
+}
+
+/// The relays of a month's consensuses, a group of rows at a time.
+pub(super) struct Relays {
+    /// The partition.
+    pub(super) part: PartFile,
+    /// The first row of each group, and behind them the number of all.
+    starts: Vec<u64>,
+    /// The group that was read last.
+    group: Option<(usize, [Loaded; 3])>,
+}
+
+impl Relays {
+    /// Those of a month.
+    pub(super) fn open(store: &Store, month: Month) -> Result<Self, StoreError> {
+        let part = PartFile::open(&store.part(&CONSENSUS_RELAYS, month), &CONSENSUS_RELAYS)?;
+        let mut starts = vec![0];
+        for rows in part.groups() {
+            starts.push(starts.last().map_or(0, |last: &u64| last.saturating_add(rows)));
+        }
+        Ok(Self { part, starts, group: None })
+    }
+
+    /// The group that a consensus is in, and where in it the consensus begins.
+    pub(super) fn group_index(&self, listed: Listed) -> Option<(usize, usize)> {
+        let index =
+            self.starts.partition_point(|&start| start <= listed.first_row).checked_sub(1)?;
+        let (start, end) = (*self.starts.get(index)?, *self.starts.get(index + 1)?);
+        (listed.first_row.checked_add(listed.rows)? <= end).then_some(())?;
+        Some((index, usize::try_from(listed.first_row - start).ok()?))
+    }
+
+    /// The group that a consensus is in, read, and where in it the consensus begins.
+    pub(super) fn group_of(&mut self, listed: Listed) -> Result<(&[Loaded; 3], usize), StoreError> {
+        let broken =
+            || StoreError::broken(std::path::Path::new(CONSENSUS_RELAYS.name), "rows are missing");
+        if listed.rows == 0 {
+            let none = || Loaded::Int(Vec::new());
+            let (_, group) = self.group.insert((usize::MAX, [none(), none(), none()]));
+            return Ok((group, 0));
+        }
+        let (index, first) = self.group_index(listed).ok_or_else(broken)?;
+        if self.group.as_ref().is_none_or(|(last, _)| *last != index) {
+            let names = ["fingerprint", "digest", "weight"];
+            self.group = Some((index, self.part.columns(index, names)?));
+        }
+        let (_, group) = self.group.as_ref().ok_or_else(broken)?;
+        Ok((group, first))
+    }
+}
+
+/// The consensuses of a month whose relays are listed with their descriptors, by time.
+pub(super) fn consensuses(store: &Store, month: Month) -> Result<Vec<Listed>, StoreError> {
+    let part = PartFile::open(&store.part(&CONSENSUSES, month), &CONSENSUSES)?;
+    let mut all = Vec::new();
+    for (group, rows) in part.groups().into_iter().enumerate() {
+        let names = ["valid_after", "flavour", "first_row", "relays"];
+        let [times, flavours, first_rows, relays] = part.columns(group, names)?;
+        for row in 0..usize::try_from(rows).unwrap_or(0) {
+            let listed = || {
+                let (time, first_row) = (times.int(row)?, first_rows.int(row)?);
+                Some(Listed { time, first_row, rows: relays.int(row)? })
+            };
+            all.extend(
+                Some(flavours.text(row)).filter(|name| *name == "ns").and_then(|_| listed()),
+            );
+        }
+    }
+    all.sort_unstable();
+    Ok(all)
+}

@@ -1,0 +1,153 @@
+//! Columns of a partition, a group of rows after the other.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::{ByteArray, DataType};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+
+use super::batch::parquet_schema;
+use super::error::StoreError;
+use super::schema::{Kind, Table};
+
+/// A partition.
+pub(super) struct PartFile {
+    /// Its path.
+    path: PathBuf,
+    /// Its table.
+    table: &'static Table,
+    /// What reads it.
+    reader: SerializedFileReader<File>,
+}
+
+/// A column of a group of rows.
+#[derive(Clone, Debug)]
+pub(super) enum Loaded {
+    /// Numbers; times in seconds since 1970.
+    Int(Vec<Option<u64>>),
+    /// True or false.
+    Bool(Vec<Option<bool>>),
+    /// Text or bytes.
+    Bytes(Vec<Option<ByteArray>>),
+}
+
+impl Loaded {
+    /// The number of a row.
+    pub(super) fn int(&self, row: usize) -> Option<u64> {
+        let Self::Int(values) = self else { return None };
+        values.get(row).copied().flatten()
+    }
+
+    /// Whether a row says yes.
+    pub(super) fn is_true(&self, row: usize) -> bool {
+        matches!(self, Self::Bool(values) if values.get(row) == Some(&Some(true)))
+    }
+
+    /// The bytes of a row.
+    pub(super) fn bytes(&self, row: usize) -> Option<&[u8]> {
+        let Self::Bytes(values) = self else { return None };
+        values.get(row)?.as_ref().map(ByteArray::data)
+    }
+
+    /// A fingerprint or digest of a row.
+    pub(super) fn id(&self, row: usize) -> Option<[u8; 20]> {
+        self.bytes(row)?.try_into().ok()
+    }
+
+    /// The text of a row; empty if it has none.
+    pub(super) fn text(&self, row: usize) -> &str {
+        self.bytes(row).and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or_default()
+    }
+}
+
+impl PartFile {
+    /// Opens the partition at this path, which has to have the table's columns.
+    pub(super) fn open(path: &Path, table: &'static Table) -> Result<Self, StoreError> {
+        let fail = || StoreError::parquet(path);
+        let file = File::open(path).map_err(StoreError::io(path, "read"))?;
+        let reader = SerializedFileReader::new(file).map_err(fail())?;
+        let expected = parquet_schema(table).map_err(fail())?;
+        if reader.metadata().file_metadata().schema() != &*expected {
+            return Err(StoreError::broken(
+                path,
+                format!("it has not the columns of {}", table.name),
+            ));
+        }
+        Ok(Self { path: path.to_owned(), table, reader })
+    }
+
+    /// How many rows each of its groups has.
+    pub(super) fn groups(&self) -> Vec<u64> {
+        let groups = self.reader.metadata().row_groups().iter();
+        groups.map(|group| u64::try_from(group.num_rows()).unwrap_or(0)).collect()
+    }
+
+    /// Columns of a group, by name.
+    pub(super) fn columns<const N: usize>(
+        &self,
+        group: usize,
+        names: [&str; N],
+    ) -> Result<[Loaded; N], StoreError> {
+        let mut all = Vec::with_capacity(N);
+        for name in names {
+            all.push(self.column(group, name)?);
+        }
+        let broken = |_| StoreError::broken(&self.path, "columns are missing");
+        all.try_into().map_err(broken)
+    }
+
+    /// A column of a group.
+    fn column(&self, group: usize, name: &str) -> Result<Loaded, StoreError> {
+        let fail = || StoreError::parquet(&self.path);
+        let broken = || StoreError::broken(&self.path, format!("column {name} cannot be read"));
+        let index = self.table.columns.iter().position(|column| column.name == name);
+        let index = index.ok_or_else(broken)?;
+        let kind = self.table.columns.get(index).map(|column| column.kind);
+        let group = self.reader.get_row_group(group).map_err(fail())?;
+        let rows = usize::try_from(group.metadata().num_rows()).map_err(|_| broken())?;
+        let divisor = if kind == Some(Kind::Time) { 1000 } else { 1 };
+        let int = |value: i64| u64::try_from(value).unwrap_or(0) / divisor;
+        let loaded = match group.get_column_reader(index).map_err(fail())? {
+            ColumnReader::Int64ColumnReader(from) => {
+                Loaded::Int(read(from, rows, int).map_err(fail())?)
+            }
+            ColumnReader::Int32ColumnReader(from) => {
+                Loaded::Int(read(from, rows, |value| int(value.into())).map_err(fail())?)
+            }
+            ColumnReader::BoolColumnReader(from) => {
+                Loaded::Bool(read(from, rows, |value| value).map_err(fail())?)
+            }
+            ColumnReader::ByteArrayColumnReader(from) => {
+                Loaded::Bytes(read(from, rows, |value| value).map_err(fail())?)
+            }
+            ColumnReader::FixedLenByteArrayColumnReader(from) => {
+                Loaded::Bytes(read(from, rows, ByteArray::from).map_err(fail())?)
+            }
+            _ => return Err(broken()),
+        };
+        Ok(loaded)
+    }
+}
+
+/// Reads all rows of a column.
+fn read<T: DataType, V>(
+    mut from: ColumnReaderImpl<T>,
+    rows: usize,
+    value: impl Fn(T::T) -> V,
+) -> parquet::errors::Result<Vec<Option<V>>> {
+    let (mut values, mut levels, mut done) = (Vec::new(), Vec::new(), 0);
+    while done < rows {
+        let (records, _, _) =
+            from.read_records(rows - done, Some(&mut levels), None, &mut values)?;
+        if records == 0 {
+            break;
+        }
+        done += records;
+    }
+    let mut values = values.into_iter();
+    if levels.is_empty() {
+        return Ok(values.map(|one| Some(value(one))).collect());
+    }
+    Ok(levels.iter().map(|level| (*level > 0).then(|| values.next().map(&value))?).collect())
+}

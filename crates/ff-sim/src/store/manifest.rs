@@ -1,0 +1,155 @@
+//! What a store says of a month's documents: what they were read from, and what came of it.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::error::StoreError;
+use super::month::Month;
+use super::schema::SCHEMA;
+use crate::skipped::Skipped;
+
+/// What a manifest says it is.
+const FORMAT: &str = "ff-sim manifest";
+/// How much of a file is hashed at once.
+const CHUNK: usize = 1 << 16;
+
+/// A file that was read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceFile {
+    /// Its path within the folder of archives, with `/` between its parts.
+    pub path: String,
+    /// Its length.
+    pub bytes: u64,
+    /// Its SHA-256, in hexadecimal digits.
+    pub sha256: String,
+}
+
+/// A partition that was written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// Its table.
+    pub table: String,
+    /// How many rows it has.
+    pub rows: u64,
+    /// Its length.
+    pub bytes: u64,
+    /// Its SHA-256, in hexadecimal digits.
+    pub sha256: String,
+}
+
+/// A manifest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// [`FORMAT`].
+    format: String,
+    /// [`SCHEMA`].
+    schema: u32,
+    /// Which documents.
+    pub documents: String,
+    /// Of which month.
+    pub month: Month,
+    /// What was read, in the order of reading.
+    pub sources: Vec<SourceFile>,
+    /// What was written.
+    pub parts: Vec<Part>,
+    /// How many documents were read.
+    pub read: u64,
+    /// How many of other kinds were passed over, which is no fault of theirs.
+    pub passed_over: u64,
+    /// How many were there twice.
+    pub duplicates: u64,
+    /// Hours between the first and the last of a flavour that are not there.
+    pub missing_hours: u64,
+    /// What was left out, those that were there twice among it.
+    pub skipped: Vec<Skipped>,
+}
+
+/// What came of a month's documents, for its manifest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    /// See [`Manifest::read`].
+    pub(super) read: u64,
+    /// See [`Manifest::passed_over`].
+    pub(super) passed_over: u64,
+    /// See [`Manifest::duplicates`].
+    pub(super) duplicates: u64,
+    /// See [`Manifest::missing_hours`].
+    pub(super) missing_hours: u64,
+}
+
+impl Manifest {
+    /// That of these documents.
+    pub(super) fn new(
+        (documents, month): (&str, Month),
+        sources: Vec<SourceFile>,
+        parts: Vec<Part>,
+        counts: &Counts,
+        skipped: Vec<Skipped>,
+    ) -> Self {
+        Self {
+            format: FORMAT.to_owned(),
+            schema: SCHEMA,
+            documents: documents.to_owned(),
+            month,
+            sources,
+            parts,
+            read: counts.read,
+            passed_over: counts.passed_over,
+            duplicates: counts.duplicates,
+            missing_hours: counts.missing_hours,
+            skipped,
+        }
+    }
+
+    /// Reads one.
+    ///
+    /// # Errors
+    /// [`StoreError`] names the file.
+    pub fn parse(path: &Path, text: &[u8]) -> Result<Self, StoreError> {
+        let broken = |error: serde_json::Error| StoreError::broken(path, error.to_string());
+        let head: Head = serde_json::from_slice(text).map_err(broken)?;
+        if head.format != FORMAT {
+            return Err(StoreError::broken(path, "it is no manifest"));
+        }
+        if head.schema != SCHEMA {
+            let found = head.schema;
+            return Err(StoreError::Schema { path: path.to_owned(), found, known: SCHEMA });
+        }
+        serde_json::from_slice(text).map_err(broken)
+    }
+}
+
+/// What every manifest has, of whatever schema.
+#[derive(Deserialize)]
+struct Head {
+    /// [`FORMAT`].
+    format: String,
+    /// [`SCHEMA`].
+    schema: u32,
+}
+
+/// The length of a file and its SHA-256, in hexadecimal digits.
+pub(super) fn hash(path: &Path) -> Result<(u64, String), StoreError> {
+    let read = || -> io::Result<(u64, String)> {
+        let (mut file, mut hash, mut chunk) = (File::open(path)?, Sha256::new(), vec![0; CHUNK]);
+        let mut bytes = 0;
+        loop {
+            let len = file.read(&mut chunk)?;
+            if len == 0 {
+                return Ok((bytes, hex::encode(hash.finalize())));
+            }
+            hash.update(chunk.get(..len).unwrap_or_default());
+            bytes += len as u64;
+        }
+    };
+    read().map_err(StoreError::io(path, "read"))
+}
+
+/// Whether a file has this length.
+pub(super) fn has_len(path: &Path, bytes: u64) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() == bytes)
+}

@@ -1,0 +1,120 @@
+//! Stores of several machines as one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::error::StoreError;
+use super::manifest::{self, Manifest};
+use super::month::Month;
+use super::place::{self, Store};
+use super::plan::Documents;
+use super::schema::Table;
+
+/// A month that was put into a store.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Merged {
+    /// Which documents.
+    pub documents: Documents,
+    /// Of which month.
+    pub month: Month,
+    /// The store that it was in.
+    pub from: PathBuf,
+}
+
+/// Puts all that stores have into another, by links where that is possible and as copies elsewhere.
+///
+/// # Errors
+/// [`StoreError::Contradiction`] if two have the same documents of a month and do not say the same; nothing has been
+/// written then. Partitions that are not as their manifests say are an error too.
+pub fn merge(from: &[Store], to: &Store) -> Result<Vec<Merged>, StoreError> {
+    let mut all: Vec<(Documents, Month, &Store, Manifest)> = Vec::new();
+    for store in std::iter::once(to).chain(from) {
+        for documents in Documents::ALL {
+            for month in store.months(documents)? {
+                let Some(manifest) = store.manifest(documents, month)? else { continue };
+                let same = all.iter().find(|one| (one.0, one.1) == (documents, month));
+                match same {
+                    None => all.push((documents, month, store, manifest)),
+                    Some(one) if one.3 == manifest => {}
+                    Some(one) => {
+                        return Err(StoreError::Contradiction {
+                            one: one.2.manifest_path(documents, month),
+                            other: store.manifest_path(documents, month),
+                        });
+                    }
+                }
+            }
+        }
+    }
+    all.retain(|one| one.2.dir() != to.dir());
+    for (documents, month, store, manifest) in &all {
+        check(store, *documents, *month, manifest)?;
+    }
+    let mut merged = Vec::new();
+    for (documents, month, store, manifest) in all {
+        take(store, to, documents, month, &manifest)?;
+        merged.push(Merged { documents, month, from: store.dir().to_owned() });
+    }
+    merged.sort_by_key(|one| (one.month, one.documents));
+    Ok(merged)
+}
+
+/// Whether partitions are as their manifest says.
+fn check(
+    store: &Store,
+    documents: Documents,
+    month: Month,
+    manifest: &Manifest,
+) -> Result<(), StoreError> {
+    let is_named = manifest.documents == documents.name() && manifest.month == month;
+    let names = || manifest.parts.iter().map(|part| part.table.as_str());
+    if !is_named || !names().eq(documents.tables().iter().map(|table| table.name)) {
+        let path = store.manifest_path(documents, month);
+        return Err(StoreError::broken(&path, "it is of other documents"));
+    }
+    for (table, part) in documents.tables().iter().zip(&manifest.parts) {
+        let path = store.part(table, month);
+        if manifest::hash(&path)? != (part.bytes, part.sha256.clone()) {
+            return Err(StoreError::broken(&path, "it is not as its manifest says"));
+        }
+    }
+    Ok(())
+}
+
+/// Takes a month over, its manifest last.
+fn take(
+    from: &Store,
+    to: &Store,
+    documents: Documents,
+    month: Month,
+    manifest: &Manifest,
+) -> Result<(), StoreError> {
+    let _lock = to.lock(documents, month)?;
+    for table in documents.tables() {
+        link(&from.part(table, month), to, table, month)?;
+    }
+    let path = to.manifest_path(documents, month);
+    let dir = path.parent().unwrap_or(to.dir());
+    fs::create_dir_all(dir).map_err(StoreError::io(dir, "made"))?;
+    let beside = place::beside(&path);
+    let name = beside.file_name().unwrap_or_default().to_string_lossy();
+    place::write_json(&path, &name, manifest)
+}
+
+/// Links a partition into a store, or copies it.
+fn link(from: &Path, to: &Store, table: &Table, month: Month) -> Result<(), StoreError> {
+    let path = to.part(table, month);
+    let dir = path.parent().unwrap_or(to.dir());
+    fs::create_dir_all(dir).map_err(StoreError::io(dir, "made"))?;
+    let beside = place::beside(&path);
+    // What a killed run has left.
+    let _ = fs::remove_file(&beside);
+    if fs::hard_link(from, &beside).is_err() {
+        let copied = fs::copy(from, &beside).and_then(|_| fs::File::open(&beside)?.sync_all());
+        if let Err(error) = copied {
+            let _ = fs::remove_file(&beside);
+            return Err(StoreError::io(&path, "written")(error));
+        }
+    }
+    place::put_in_place(&beside, &path)
+}

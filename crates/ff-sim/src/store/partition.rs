@@ -1,0 +1,203 @@
+//! A partition that is being written: rows are gathered here, and a thread of its own packs them.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::writer::SerializedFileWriter;
+use sha2::{Digest, Sha256};
+
+use super::batch::{Batch, Cell, parquet_schema};
+use super::error::StoreError;
+use super::schema::Table;
+
+/// A group of rows is closed when it has so many, at the end of a document: some 16 MB of consensuses.
+const GROUP_ROWS: usize = 1 << 17;
+
+/// What was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Written {
+    /// Rows.
+    pub(super) rows: u64,
+    /// Bytes on the disk.
+    pub(super) bytes: u64,
+    /// Their SHA-256, in hexadecimal digits.
+    pub(super) sha256: String,
+}
+
+/// A partition that is being written; what is not finished is removed.
+pub(super) struct Partition {
+    /// Its table.
+    table: &'static Table,
+    /// Where it is written.
+    path: PathBuf,
+    /// Rows that are not written yet.
+    batch: Batch,
+    /// How many rows went before.
+    rows: u64,
+    /// Where groups go; nothing once all went there.
+    to: Option<SyncSender<Batch>>,
+    /// What writes them; nothing once it has ended.
+    thread: Option<JoinHandle<Result<Written, StoreError>>>,
+    /// Whether that has given up.
+    is_lost: bool,
+}
+
+impl Partition {
+    /// Begins a file at this path, in place of what is there.
+    pub(super) fn create(path: &Path, table: &'static Table) -> Result<Self, StoreError> {
+        let file = File::create(path).map_err(StoreError::io(path, "made"))?;
+        let (to, from) = sync_channel(0);
+        let owned = path.to_owned();
+        let thread = thread::Builder::new()
+            .name(table.name.to_owned())
+            .spawn(move || write(&owned, file, table, &from))
+            .map_err(StoreError::io(path, "written by a thread of its own"))?;
+        Ok(Self {
+            table,
+            path: path.to_owned(),
+            batch: Batch::new(table),
+            rows: 0,
+            to: Some(to),
+            thread: Some(thread),
+            is_lost: false,
+        })
+    }
+
+    /// Its table.
+    pub(super) const fn table(&self) -> &'static Table {
+        self.table
+    }
+
+    /// How many rows it has.
+    pub(super) const fn rows(&self) -> u64 {
+        self.rows + self.batch.rows() as u64
+    }
+
+    /// Whether what writes it has given up: [`Self::finish`] says why.
+    pub(super) const fn is_lost(&self) -> bool {
+        self.is_lost
+    }
+
+    /// Adds a row.
+    pub(super) fn push(&mut self, cells: &[Cell<'_>]) {
+        self.batch.push(cells);
+    }
+
+    /// Says that a document ends here: groups of rows have whole documents.
+    pub(super) fn end_document(&mut self) {
+        if self.batch.rows() >= GROUP_ROWS {
+            self.flush();
+        }
+    }
+
+    /// Hands over what there is.
+    fn flush(&mut self) {
+        let batch = std::mem::replace(&mut self.batch, Batch::new(self.table));
+        self.rows += batch.rows() as u64;
+        if let Some(to) = self.to.as_ref().filter(|_| batch.rows() > 0) {
+            self.is_lost |= to.send(batch).is_err();
+        }
+    }
+
+    /// Writes the rest, and has it on the disk.
+    pub(super) fn finish(mut self) -> Result<Written, StoreError> {
+        self.flush();
+        self.to = None;
+        let ended = self.thread.take().and_then(|thread| thread.join().ok());
+        let written =
+            ended.unwrap_or_else(|| Err(StoreError::broken(&self.path, "it was given up")));
+        if written.is_ok() {
+            // Nothing is to be removed any more.
+            self.path = PathBuf::new();
+        }
+        written
+    }
+}
+
+impl Drop for Partition {
+    fn drop(&mut self) {
+        self.to = None;
+        if let Some(thread) = self.thread.take() {
+            // Why it failed does not matter any more.
+            let _ = thread.join();
+        }
+        if !self.path.as_os_str().is_empty() {
+            // If it stays, the next run puts another in its place.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Writes groups of rows as they come.
+fn write(
+    path: &Path,
+    file: File,
+    table: &Table,
+    from: &Receiver<Batch>,
+) -> Result<Written, StoreError> {
+    let fail = || StoreError::parquet(path);
+    let level = ZstdLevel::try_new(1).map_err(fail())?;
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(level))
+        .set_statistics_enabled(EnabledStatistics::Chunk)
+        .set_created_by(format!("ff-sim {}", env!("CARGO_PKG_VERSION")))
+        .build();
+    let out = Hashed { inner: BufWriter::new(file), hash: Sha256::new(), bytes: 0 };
+    let schema = parquet_schema(table).map_err(fail())?;
+    let mut to = SerializedFileWriter::new(out, schema, Arc::new(properties)).map_err(fail())?;
+    let mut rows = 0;
+    for batch in from {
+        rows += batch.rows() as u64;
+        write_group(&mut to, batch).map_err(fail())?;
+    }
+    let out = to.into_inner().map_err(fail())?;
+    let file = out.inner.into_inner().map_err(|error| error.into_error());
+    let synced = file.and_then(|file| file.sync_all());
+    synced.map_err(StoreError::io(path, "written"))?;
+    Ok(Written { rows, bytes: out.bytes, sha256: hex::encode(out.hash.finalize()) })
+}
+
+/// Writes a group of rows.
+fn write_group<W: Write + Send>(
+    to: &mut SerializedFileWriter<W>,
+    batch: Batch,
+) -> parquet::errors::Result<()> {
+    let mut group = to.next_row_group()?;
+    for held in batch.columns() {
+        if let Some(mut column) = group.next_column()? {
+            held.write(&mut column)?;
+            column.close()?;
+        }
+    }
+    group.close()?;
+    Ok(())
+}
+
+/// A writer that hashes and counts what passes through it.
+struct Hashed<W> {
+    /// Where it goes.
+    inner: W,
+    /// Its hash.
+    hash: Sha256,
+    /// Its length.
+    bytes: u64,
+}
+
+impl<W: Write> Write for Hashed<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let len = self.inner.write(bytes)?;
+        self.hash.update(bytes.get(..len).unwrap_or_default());
+        self.bytes += len as u64;
+        Ok(len)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}

@@ -1,0 +1,302 @@
+//! What there is to do in a folder of archives: for each kind of documents and each month, the files that have them.
+//!
+//! Names say it, as CollecTor gives them: `consensuses-2019-01.tar.xz`, `server-descriptors-2019-01.tar.xz`,
+//! `recent/consensuses/2019-01-07-12-00-00-consensus`. Where a name says nothing, the first document does. Files of
+//! other kinds are passed over.
+
+use std::fs::{self, File};
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use liblzma::read::XzDecoder;
+use serde::Serialize;
+
+use super::error::StoreError;
+use super::month::Month;
+use super::schema::{
+    BANDWIDTH_FILES, BANDWIDTH_LINES, CONSENSUS_RELAYS, CONSENSUSES, DESCRIPTORS, Table,
+};
+use crate::read::consensus::scan;
+
+/// So much of a file is looked at where its name does not say what it is.
+const HEAD_BYTES: u64 = 1 << 16;
+
+/// Kinds of documents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Documents {
+    /// Consensuses of either flavour.
+    Consensuses,
+    /// Server descriptors.
+    Descriptors,
+    /// Bandwidth files.
+    BandwidthFiles,
+}
+
+impl Documents {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Consensuses, Self::Descriptors, Self::BandwidthFiles];
+
+    /// Their name in files' names.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Consensuses => "consensuses",
+            Self::Descriptors => "descriptors",
+            Self::BandwidthFiles => "bandwidth_files",
+        }
+    }
+
+    /// The tables that they fill.
+    #[must_use]
+    pub fn tables(self) -> &'static [&'static Table] {
+        match self {
+            Self::Consensuses => &[&CONSENSUSES, &CONSENSUS_RELAYS],
+            Self::Descriptors => &[&DESCRIPTORS],
+            Self::BandwidthFiles => &[&BANDWIDTH_FILES, &BANDWIDTH_LINES],
+        }
+    }
+}
+
+/// A file of documents.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its path within the folder of archives, with `/` between its parts.
+    pub name: String,
+}
+
+/// What one run does as a whole, or not at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unit {
+    /// Which documents.
+    pub documents: Documents,
+    /// Of which month.
+    pub month: Month,
+    /// The files that have them, sorted by name.
+    pub sources: Vec<Source>,
+}
+
+/// What there is to do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// By month, and then by kind.
+    pub units: Vec<Unit>,
+    /// Files that have none of these documents, by name.
+    pub passed_over: Vec<String>,
+}
+
+/// A share of the months: the I-th of N.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shard {
+    /// Which, from 1.
+    index: u32,
+    /// Of how many.
+    count: u32,
+}
+
+impl Shard {
+    /// Whether a month is in it.
+    #[must_use]
+    pub const fn has(self, month: Month) -> bool {
+        month.number() % self.count == self.index - 1
+    }
+}
+
+impl FromStr for Shard {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let number = |digits: &str| scan::number(digits.as_bytes())?.try_into().ok();
+        let both = text.split_once('/').and_then(|(i, n)| Some((number(i)?, number(n)?)));
+        let (index, count) = both.ok_or("it is I/N, as in 1/3")?;
+        if index == 0 || index > count {
+            return Err("I of I/N is at least 1 and at most N");
+        }
+        Ok(Self { index, count })
+    }
+}
+
+impl Plan {
+    /// Looks for archives in a folder and all that are in it.
+    ///
+    /// # Errors
+    /// [`StoreError`] when a folder or a file cannot be read.
+    pub fn of(dir: &Path) -> Result<Self, StoreError> {
+        let mut files = Vec::new();
+        find(dir, "", &mut files)?;
+        files.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        let mut plan = Self::default();
+        for source in files {
+            match classify(&source)? {
+                Some((documents, month)) => plan.add(documents, month, source),
+                None => plan.passed_over.push(source.name),
+            }
+        }
+        plan.units.sort_by_key(|unit| (unit.month, unit.documents));
+        Ok(plan)
+    }
+
+    /// Adds a file.
+    fn add(&mut self, documents: Documents, month: Month, source: Source) {
+        let is_it = |unit: &&mut Unit| (unit.documents, unit.month) == (documents, month);
+        match self.units.iter_mut().find(is_it) {
+            Some(unit) => unit.sources.push(source),
+            None => self.units.push(Unit { documents, month, sources: vec![source] }),
+        }
+    }
+
+    /// Keeps months of these bounds, both included, and of a share.
+    pub fn keep(&mut self, since: Option<Month>, until: Option<Month>, shard: Option<Shard>) {
+        self.units.retain(|unit| {
+            since.is_none_or(|since| since <= unit.month)
+                && until.is_none_or(|until| unit.month <= until)
+                && shard.is_none_or(|shard| shard.has(unit.month))
+        });
+    }
+}
+
+/// Lists the files of a folder; links are not followed to folders, because they might lead back.
+fn find(dir: &Path, name: &str, files: &mut Vec<Source>) -> Result<(), StoreError> {
+    for entry in fs::read_dir(dir).map_err(StoreError::io(dir, "read"))? {
+        let entry = entry.map_err(StoreError::io(dir, "read"))?;
+        let (path, own) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+        let name = if name.is_empty() { own } else { format!("{name}/{own}") };
+        let kind = entry.file_type().map_err(StoreError::io(&path, "read"))?;
+        if kind.is_dir() {
+            find(&path, &name, files)?;
+        } else if path.is_file() {
+            files.push(Source { path, name });
+        }
+    }
+    Ok(())
+}
+
+/// What a file has, if it is anything of ours.
+fn classify(source: &Source) -> Result<Option<(Documents, Month)>, StoreError> {
+    let by_name = kind_by_name(&source.name);
+    if by_name == Some(None) {
+        return Ok(None);
+    }
+    let (kind, month) = (by_name.flatten(), Month::within(&source.name));
+    if let (Some(kind), Some(month)) = (kind, month) {
+        return Ok(Some((kind, month)));
+    }
+    let head = head(&source.path)?;
+    let found = look(&head);
+    let kind = kind.or_else(|| found.map(|(kind, _)| kind));
+    let month = month.or_else(|| found.and_then(|(_, secs)| Month::of(secs)));
+    Ok(kind.zip(month))
+}
+
+/// What a file's name says of it: `Some(None)` for what is none of ours.
+fn kind_by_name(name: &str) -> Option<Option<Documents>> {
+    const NAMES: [(&str, Option<Documents>); 14] = [
+        (".csv", None),
+        (".json", None),
+        (".md", None),
+        (".html", None),
+        ("extra-info", None),
+        ("votes", None),
+        ("-vote-", None),
+        ("torperf", None),
+        ("exit-list", None),
+        ("bridge", None),
+        ("server-descriptors", Some(Documents::Descriptors)),
+        ("consensus", Some(Documents::Consensuses)),
+        // CollecTor has the consensuses of that flavour among microdescriptors.
+        ("microdescs", Some(Documents::Consensuses)),
+        ("bandwidths-", Some(Documents::BandwidthFiles)),
+    ];
+    NAMES.iter().find(|(part, _)| name.contains(part)).map(|&(_, kind)| kind)
+}
+
+/// The beginning of a file, unpacked as far as that goes.
+fn head(path: &Path) -> Result<Vec<u8>, StoreError> {
+    let fail = || StoreError::io(path, "read");
+    let mut head = Vec::new();
+    let file = File::open(path).map_err(fail())?;
+    BufReader::new(file).take(HEAD_BYTES).read_to_end(&mut head).map_err(fail())?;
+    if head.starts_with(b"\xfd7zXZ\0") {
+        let mut unpacked = Vec::new();
+        // What is cut or broken gives what comes before that.
+        let _ = XzDecoder::new(&*head).take(HEAD_BYTES).read_to_end(&mut unpacked);
+        head = unpacked;
+    }
+    if head.get(257..262) == Some(b"ustar") {
+        let mut archive = tar::Archive::new(&*head);
+        let entries = archive.entries().into_iter().flatten().filter_map(Result::ok);
+        let mut content = Vec::new();
+        for mut entry in entries.filter(|entry| entry.header().entry_type().is_file()).take(1) {
+            let _ = entry.read_to_end(&mut content);
+        }
+        return Ok(content);
+    }
+    Ok(head)
+}
+
+/// What the first document of a file is, and its time.
+fn look(head: &[u8]) -> Option<(Documents, u64)> {
+    let mut lines = scan::Lines::of(head);
+    let first = lines.by_ref().find(|line| !matches!(line.keyword, [] | [b'@', ..]))?;
+    let (kind, keyword): (_, &[u8]) = match first.keyword {
+        b"network-status-version" => (Documents::Consensuses, b"valid-after"),
+        b"router" => (Documents::Descriptors, b"published"),
+        digits => return Some((Documents::BandwidthFiles, scan::number(digits)?)),
+    };
+    let line = lines.find(|line| line.keyword == keyword)?;
+    Some((kind, scan::time(line.rest).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_what_files_are_and_else_their_first_document_does() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let put = |name: &str, content: &str| {
+            let path = dir.path().join(name);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            fs::write(path, content).expect("written");
+        };
+        put("consensuses-2019-01.tar.xz", "");
+        put("recent/consensuses/2019-01-07-12-00-00-consensus", "");
+        put("server-descriptors-2018-12.tar.xz", "");
+        put("extra-infos-2019-01.tar.xz", "");
+        put("notes", "hello\n");
+        put("20190325.v3bw", "@type bandwidth-file 1.0\n1553519349\nversion=1.4.0\n");
+        put("cached", "network-status-version 3\nvalid-after 2019-02-01 00:00:00\n");
+        put("descriptors", "router a 1.2.3.4 1 0 0\npublished 2019-02-02 00:00:00\n");
+        let mut plan = Plan::of(dir.path()).expect("a plan");
+        let units = |plan: &Plan| -> Vec<(String, &str, usize)> {
+            let unit =
+                |unit: &Unit| (unit.month.to_string(), unit.documents.name(), unit.sources.len());
+            plan.units.iter().map(unit).collect()
+        };
+        let all = [
+            ("2018-12".to_owned(), "descriptors", 1),
+            ("2019-01".to_owned(), "consensuses", 2),
+            ("2019-02".to_owned(), "consensuses", 1),
+            ("2019-02".to_owned(), "descriptors", 1),
+            ("2019-03".to_owned(), "bandwidth_files", 1),
+        ];
+        assert_eq!(units(&plan), all);
+        assert_eq!(plan.passed_over, ["extra-infos-2019-01.tar.xz", "notes"]);
+        let mut seen = 0;
+        for shard in ["1/3", "2/3", "3/3"] {
+            let mut part = plan.clone();
+            part.keep(None, None, shard.parse().ok());
+            assert!(part.units.len() < all.len());
+            seen += part.units.len();
+        }
+        assert_eq!(seen, all.len(), "every month is in one shard");
+        plan.keep("2019-01".parse().ok(), "2019-02".parse().ok(), None);
+        assert_eq!(units(&plan), all[1..4]);
+        for odd in ["0/3", "4/3", "1", "1/", "a/b", "1/0", "-1/3"] {
+            odd.parse::<Shard>().expect_err(odd);
+        }
+    }
+}

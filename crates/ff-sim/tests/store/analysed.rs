@@ -1,0 +1,170 @@
+//! What a store says is what its archives say, also to DuckDB.
+
+use std::fs;
+use std::process::Command;
+
+use ff_sim::input::Inputs;
+use ff_sim::network::CapacitySource;
+use ff_sim::read::consensus::Consensus;
+use ff_sim::read::descriptor::{Descriptors, join};
+use ff_sim::source;
+use serde_json::Value;
+
+use super::made::{self, Archive, fails, month_of_consensuses, prints};
+
+/// Archives and a store of them: hours from the last of February on, where the descriptors of the samples are from.
+fn filled() -> tempfile::TempDir {
+    let temporary = tempfile::tempdir().expect("a directory");
+    let archives = temporary.path().join("archives");
+    month_of_consensuses(&archives, "2020-03", 40, true);
+    let hour = |clock: u32| {
+        let time = format!("2020-02-29 {clock:02}:00:00");
+        (format!("2020-02-29-{clock:02}-00-00-consensus"), made::consensus(&time, clock.into()))
+    };
+    let mut february = Archive::new(&archives.join("consensuses-2020-02.tar.xz"));
+    // Hours are not in their order, and some are missing.
+    for clock in [23, 11, 12, 20, 14] {
+        let (name, text) = hour(clock);
+        february = february.put(&name, text.as_bytes());
+    }
+    february.finish(true);
+    made::descriptors(&archives);
+    prints(temporary.path(), &["ingest", "--collector", "archives", "--store", "store"]);
+    temporary
+}
+
+#[test]
+fn an_hour_of_a_store_is_the_network_of_its_consensus_and_descriptors() {
+    let temporary = filled();
+    let dir = temporary.path();
+    let mut inputs = Inputs::default();
+    let path = dir.join("store@2020-02-29T12:00");
+    let (network, skips) = source::network(&path, &mut inputs).expect("a network");
+    let consensus = Consensus::parse(made::consensus("2020-02-29 12:00:00", 12).as_bytes());
+    let mut descriptors = Descriptors::default();
+    assert_eq!(descriptors.add(&made::sample_descriptors()), []);
+    let mut expected = join(&consensus.expect("a consensus"), &descriptors);
+    expected.name.clone_from(&network.name);
+    assert_eq!(network, expected);
+    assert_eq!(network.capacities, CapacitySource::Observed);
+    assert_eq!(network.relays.iter().filter(|relay| relay.capacity.is_some()).count(), 6);
+    assert_eq!((skips.all.len(), inputs.all().len()), (0, 2), "two manifests");
+    // The first hours of a month list descriptors of the month before.
+    let found = prints(dir, &["analyse", "--network", "store@2020-03-01T00:00:00Z", "--json"]);
+    let found: Value = serde_json::from_str(&found).expect("JSON");
+    assert!(found["network_weight_error"].as_f64().is_some_and(|error| error > 0.0), "{found}");
+    for (time, reason) in [
+        ("2020-02-29T13:00", "no consensus of this time"),
+        ("2021-02-28T13:00", "no consensuses of this month"),
+        ("2020-02-30T13:00", "this is no hour"),
+        ("", "this is no hour"),
+    ] {
+        let (status, text) = fails(dir, &["analyse", "--network", &format!("store@{time}")]);
+        assert!(status == Some(1) && text.contains(reason), "{text}");
+    }
+    let text = prints(dir, &["schedule", "--network", "store@2020-02-29T12:00", "--greedy"]);
+    assert!(!text.contains("from weights"), "{text}");
+}
+
+#[test]
+fn archives_and_their_store_are_analysed_alike() {
+    let temporary = filled();
+    let dir = temporary.path();
+    let analyse = |source: &[&str]| {
+        prints(dir, &[&["analyse", "--windows", "6h,1d", "--json"], source].concat())
+    };
+    let found = analyse(&["--store", "store"]);
+    assert_eq!(found, analyse(&["--collector", "archives"]));
+    let found: Value = serde_json::from_str(&found).expect("JSON");
+    assert_eq!(
+        (&found["times"], &found["gaps"]),
+        (&45.into(), &0.into()),
+        "twelve hours are no gap by default"
+    );
+    let march = analyse(&["--store", "store", "--since", "2020-03", "--gap", "1"]);
+    let march: Value = serde_json::from_str(&march).expect("JSON");
+    assert_eq!((&march["times"], &march["relays"]), (&40.into(), &22.into()));
+    let (status, text) = fails(dir, &["analyse", "--store", "store", "--since", "2020-04"]);
+    assert!(status == Some(1) && text.contains("no consensuses of these months"), "{text}");
+}
+
+#[test]
+fn other_months_are_joined_on_demand_only() {
+    let temporary = tempfile::tempdir().expect("a directory");
+    let dir = temporary.path();
+    month_of_consensuses(&dir.join("archives"), "2020-05", 3, true);
+    prints(dir, &["ingest", "--collector", "archives", "--store", "store"]);
+    let (status, text) = fails(dir, &["analyse", "--store", "store"]);
+    assert!(status == Some(1) && text.contains("no server descriptors"), "{text}");
+    made::descriptors(&dir.join("archives"));
+    prints(dir, &["ingest", "--collector", "archives", "--store", "store"]);
+    let (status, text) = fails(dir, &["analyse", "--store", "store"]);
+    assert!(status == Some(1) && text.contains("different months; --allow-mixed"), "{text}");
+    let found = prints(dir, &["analyse", "--store", "store", "--allow-mixed", "--json"]);
+    let found: Value = serde_json::from_str(&found).expect("JSON");
+    assert_eq!(found["times"], 3);
+    // Tables as well.
+    let table = |name: &str, month: &str, value: &str| {
+        let text = format!(
+            "relays,2025-{month}-01T00:00:00,2025-{month}-01T08:00:00\n{},{value},{value}\n",
+            "A".repeat(40)
+        );
+        fs::write(dir.join(name), text).expect("written");
+    };
+    table("advertised.csv", "08", "100");
+    table("weights.csv", "09", "0.5");
+    let tables = ["analyse", "--advertised", "advertised.csv", "--weights", "weights.csv"];
+    let (status, text) = fails(dir, &tables);
+    assert!(status == Some(1) && text.contains("different months"), "{text}");
+    prints(dir, &[&tables[..], &["--allow-mixed"]].concat());
+}
+
+#[test]
+fn duckdb_finds_the_same_weight_error() {
+    let Some(python) = std::env::var_os("FF_TEST_PYTHON") else {
+        println!("without FF_TEST_PYTHON there is no DuckDB: .ci/test installs it");
+        return;
+    };
+    let temporary = filled();
+    let dir = temporary.path();
+    prints(dir, &["analyse", "--store", "store", "--windows", "1h,1d", "--out", "out"]);
+    let script =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/store/weight_error.py");
+    let output = Command::new(python).arg(script).arg(dir.join("store")).output().expect("python");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let found: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let mut rows = csv::Reader::from_path(dir.join("out/network.csv")).expect("a table");
+    let header = rows.headers().expect("a header").clone();
+    let column = |name: &str| header.iter().position(|one| one == name).expect("a column");
+    let (time, window, error) =
+        (column("unix_secs"), column("window_secs"), column("weight_error"));
+    let mut compared = 0;
+    for row in rows.records() {
+        let row = row.expect("a row");
+        let ours: f64 = row[error].parse().expect("an error");
+        let key = format!("{}@{}", &row[window], &row[time]);
+        let theirs = found["errors"][&key].as_f64().expect("an error by DuckDB");
+        assert!(ours > 0.0 && (ours - theirs).abs() < 1e-12, "{key}: {ours} and {theirs}");
+        compared += 1;
+    }
+    assert_eq!(compared, 2 * 45);
+    // What the document says is what it says it is.
+    let text = fs::read_to_string(
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../doc/sim-store.md"),
+    );
+    let text = text.expect("the document");
+    let sql = text.split("```sql\n-- DuckDB").nth(1).and_then(|rest| rest.split("```").next());
+    let sql = sql.expect("an example").split_once('\n').expect("lines").1;
+    let sql = sql
+        .replace("'store/", &format!("'{}/", dir.join("store").display()))
+        .replace("month = '2019-01'", "month = '2020-03'")
+        .replace("2019-01-07 12:00:00", "2020-03-01 12:00:00");
+    let script = "import duckdb, sys; print(duckdb.sql(sys.argv[1]).fetchall()[0][0])";
+    let python = std::env::var_os("FF_TEST_PYTHON").expect("as above");
+    let output = Command::new(python).args(["-c", script, &sql]).output().expect("python");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let printed: f64 = String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number");
+    // 2020-03-01 12:00:00 in UTC; an hour's window has this hour alone.
+    let ours = found["errors"]["3600@1583064000"].as_f64().expect("an error");
+    assert!((printed - ours).abs() < 1e-12, "{printed} and {ours}");
+}

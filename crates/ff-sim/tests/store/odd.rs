@@ -1,0 +1,180 @@
+//! Archives, stores and disks that are not as they should be.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use super::made::{self, Archive, contents, fails, month_of_consensuses, prints, program, run};
+
+/// What `errors.csv` of a store lists, without its header.
+fn listed(store: &Path) -> Vec<String> {
+    let text = fs::read_to_string(store.join("errors.csv")).expect("a list");
+    text.lines().skip(1).map(str::to_owned).collect()
+}
+
+#[test]
+fn broken_archives_keep_what_came_before() {
+    let temporary = tempfile::tempdir().expect("a directory");
+    let dir = temporary.path();
+    let archives = dir.join("archives");
+    month_of_consensuses(&archives, "2020-02", 100, true);
+    let path = archives.join("consensuses-2020-02.tar.xz");
+    let packed = fs::read(&path).expect("read");
+    fs::write(&path, &packed[..packed.len() / 2]).expect("written");
+    // A tar that breaks off between its entries.
+    let hour = |at: &str, number| made::consensus(&format!("2020-03-01 {at}:00:00"), number);
+    let tar = Archive::new(&archives.join("consensuses-2020-03.tar"))
+        .put("a", hour("00", 1).as_bytes())
+        .put("../b", hour("01", 2).as_bytes())
+        .put("/c", hour("02", 3).as_bytes())
+        .put("d", hour("00", 4).as_bytes())
+        .put("e", hour("05", 5).as_bytes())
+        .put("f", hour("03", 6).as_bytes())
+        .put("g", made::consensus("2020-04-01 00:00:00", 7).as_bytes())
+        .put("h", made::consensus("2999-04-01 00:00:00", 7).as_bytes())
+        .put("i", b"\xff\xfe\n")
+        .put("j", hour("06", 8).split("directory-footer").next().expect("a part").as_bytes())
+        .bytes(false);
+    fs::write(archives.join("consensuses-2020-03.tar"), &tar[..tar.len() - 1024 - 100])
+        .expect("written");
+    let ingest =
+        ["ingest", "--collector", "archives", "--store", "store", "--out", "out", "--json"];
+    let output = run(dir, &ingest);
+    assert_eq!(output.status.code(), Some(5), "{}", String::from_utf8_lossy(&output.stderr));
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let february = found[0]["read"].as_u64().expect("a number");
+    assert!((5..95).contains(&february), "half of an archive has {february} of 100");
+    assert_eq!((&found[1]["read"], &found[1]["duplicates"]), (&3.into(), &1.into()));
+    assert_eq!(found[1]["missing_hours"], 3, "of 0 to 5, the hours 1, 2 and 4");
+    let lines = listed(&dir.join("store"));
+    let expected = [
+        ("consensuses-2020-02.tar.xz,", ""),
+        ("consensuses-2020-03.tar,../b,", "its name leads elsewhere"),
+        ("consensuses-2020-03.tar,/c,", "its name leads elsewhere"),
+        ("consensuses-2020-03.tar,d,1,", "is there twice: the first stays"),
+        ("consensuses-2020-03.tar,g,1,", "it is not of 2020-03"),
+        ("consensuses-2020-03.tar,h,1,", "it is of the future"),
+        ("consensuses-2020-03.tar,i,1,", "this is no consensus"),
+        ("consensuses-2020-03.tar,j,", "it has no footer"),
+        ("consensuses-2020-03.tar,,,", "it cannot be read further"),
+    ];
+    for (start, reason) in expected {
+        let is_there = lines.iter().any(|line| line.starts_with(start) && line.contains(reason));
+        assert!(is_there, "{start} {reason}: {lines:#?}");
+    }
+    let out = fs::read_to_string(dir.join("out/errors.csv")).expect("a list");
+    assert_eq!(out.lines().count(), lines.len() + 1);
+    // What is done says the same again.
+    assert_eq!(run(dir, &ingest).status.code(), Some(5));
+    let (status, _) = fails(dir, &[&ingest[..], &["--strict"]].concat());
+    assert_eq!(status, Some(1));
+}
+
+#[test]
+fn folders_that_are_no_stores_stay_as_they_are() {
+    let temporary = tempfile::tempdir().expect("a directory");
+    let dir = temporary.path();
+    month_of_consensuses(&dir.join("archives"), "2020-02", 2, true);
+    let ingest = |store: &str| fails(dir, &["ingest", "--collector", "archives", "--store", store]);
+    fs::create_dir(dir.join("foreign")).expect("made");
+    fs::write(dir.join("foreign/thesis.tex"), "x").expect("written");
+    let (status, text) = ingest("foreign");
+    assert!(
+        status == Some(1) && text.contains("foreign is no store of ff-sim, and not empty"),
+        "{text}"
+    );
+    assert_eq!(contents(&dir.join("foreign")).len(), 1);
+    let (_, text) = ingest("archives");
+    assert!(text.contains("archives is no store"), "{text}");
+    fs::write(dir.join("file"), "x").expect("written");
+    let (status, text) = ingest("file");
+    assert!(status == Some(1) && text.contains("file"), "{text}");
+    for (mark, reason) in [
+        (
+            r#"{"format": "ff-sim store", "schema": 2}"#,
+            "has schema 2, and this program knows 1 only",
+        ),
+        (r#"{"format": "other", "schema": 1}"#, "is no store of ff-sim"),
+        ("{", "store.json"),
+    ] {
+        fs::create_dir_all(dir.join("newer")).expect("made");
+        fs::write(dir.join("newer/store.json"), mark).expect("written");
+        let (status, text) = ingest("newer");
+        assert!(status == Some(1) && text.contains(reason), "{text}");
+        let (status, text) = fails(dir, &["analyse", "--store", "newer"]);
+        assert!(status == Some(1) && text.contains(reason), "{text}");
+        assert_eq!(contents(&dir.join("newer")).len(), 1);
+    }
+    // A month of a newer schema is not replaced, and one that is locked is left alone.
+    prints(dir, &["ingest", "--collector", "archives", "--store", "store"]);
+    let manifest = dir.join("store/manifests/consensuses-2020-02.json");
+    let text = fs::read_to_string(&manifest).expect("a manifest");
+    fs::write(&manifest, text.replace("\"schema\": 1", "\"schema\": 2")).expect("written");
+    let (status, text) = ingest("store");
+    assert!(status == Some(1) && text.contains("has schema 2"), "{text}");
+    let lock =
+        fs::File::options().write(true).open(dir.join("store/locks/consensuses-2020-02.lock"));
+    let lock = lock.expect("a lock");
+    lock.lock().expect("locked");
+    let (status, text) = ingest("store");
+    assert!(status == Some(1) && text.contains("another run is at this month"), "{text}");
+    drop(lock);
+    // A manifest that is broken is made again.
+    fs::write(&manifest, "{").expect("written");
+    prints(dir, &["ingest", "--collector", "archives", "--store", "store"]);
+}
+
+#[test]
+fn a_full_disk_fails_and_leaves_nothing_half_done() {
+    let temporary = tempfile::tempdir().expect("a directory");
+    let dir = temporary.path();
+    month_of_consensuses(&dir.join("archives"), "2020-02", 300, true);
+    prints(dir, &["ingest", "--collector", "archives", "--store", "whole"]);
+    let whole = contents(&dir.join("whole"));
+    let largest = whole.values().map(Vec::len).max().expect("files");
+    assert!(largest > 8 * 1024, "the partition is larger than any limit below: {largest}");
+    // The shell ignores the signal of a file that becomes too large, so that the program sees an error.
+    for kilobytes in [1, 2, 4, 8] {
+        let script = format!(
+            "trap '' XFSZ; ulimit -f {}; exec {} ingest --collector archives --store store",
+            kilobytes * 2,
+            program()
+        );
+        let output = Command::new("sh").current_dir(dir).args(["-c", &script]).output();
+        let output = output.expect("a shell");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.contains("part.parquet") && text.contains("File too large"), "{text}");
+        for (name, bytes) in contents(&dir.join("store")) {
+            assert!(whole.get(&name) == Some(&bytes), "{kilobytes}: {name} is left");
+            assert!(!name.ends_with("part.parquet"), "{name}");
+        }
+    }
+    prints(dir, &["ingest", "--collector", "archives", "--store", "store"]);
+    assert!(contents(&dir.join("store")) == whole);
+}
+
+#[test]
+fn what_cannot_be_read_or_written_is_named() {
+    let temporary = tempfile::tempdir().expect("a directory");
+    let dir = temporary.path();
+    let (status, text) = fails(dir, &["ingest", "--collector", "none", "--store", "store"]);
+    assert!(status == Some(1) && text.contains("none cannot be read"), "{text}");
+    fs::create_dir(dir.join("empty")).expect("made");
+    let (status, text) = fails(dir, &["ingest", "--collector", "empty", "--store", "store"]);
+    assert!(status == Some(1) && text.contains("no consensuses"), "{text}");
+    month_of_consensuses(&dir.join("archives"), "2020-02", 2, true);
+    // Where the folder of a table should be is a file: root may write everywhere else.
+    fs::write(dir.join("store/consensuses"), "x").expect("written");
+    let (status, text) = fails(dir, &["ingest", "--collector", "archives", "--store", "store"]);
+    assert!(
+        status == Some(1) && text.contains("store/consensuses/month=2020-02 cannot be made"),
+        "{text}"
+    );
+    for odd in [&["--since", "2019"][..], &["--shard", "0/3"], &["--jobs", "0"]] {
+        let args = [&["ingest", "--collector", "archives", "--store", "store"], odd].concat();
+        assert_eq!(fails(dir, &args).0, Some(2), "{odd:?}");
+    }
+    let (status, _) = fails(dir, &["analyse", "--store", "store", "--collector", "archives"]);
+    assert_eq!(status, Some(2));
+}
