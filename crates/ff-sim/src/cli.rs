@@ -150,7 +150,7 @@ pub struct ScheduleArgs {
 
 /// Options of `analyse`.
 #[derive(Args, Clone, Debug)]
-#[command(group = clap::ArgGroup::new("source").required(true).args(["advertised", "network"]))]
+#[command(group = clap::ArgGroup::new("source").required(true).args(["advertised", "network", "days"]))]
 pub struct AnalyseArgs {
     /// A table of what relays advertised: CSV with a relay a row and a time a column, plain or .xz.
     #[arg(long, value_name = "CSV")]
@@ -161,6 +161,10 @@ pub struct AnalyseArgs {
     /// A network of one moment instead: errors of its weights (Eq. 5, 6).
     #[arg(long, value_name = "SRC", visible_alias = "relayinfo", conflicts_with = "advertised")]
     pub network: Option<PathBuf>,
+    /// A table of the network's days instead (date, advbw, bwhist, in Gbit/s, as Tor Metrics has it): what the speed test
+    /// of August 2019 brought to light (Fig. 5).
+    #[arg(long, value_name = "CSV")]
+    pub days: Option<PathBuf>,
     /// How far back capacities look: 1d, 7d, 30d, 365d, 12h.
     #[arg(long, value_name = "LENGTH,...", default_value = "1d,7d,30d")]
     pub windows: WindowList,

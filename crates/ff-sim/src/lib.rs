@@ -15,6 +15,7 @@
 pub mod analysis;
 pub mod attack;
 pub mod cli;
+pub mod figure;
 pub mod flow;
 pub mod input;
 pub mod ledger;
@@ -22,6 +23,7 @@ pub mod network;
 pub mod others;
 pub mod output;
 pub mod read;
+pub mod report;
 pub mod run;
 pub mod schedule;
 pub mod skipped;
