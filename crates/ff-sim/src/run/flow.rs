@@ -8,14 +8,13 @@ use rand_chacha::ChaCha12Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use serde::Serialize;
 
-use super::{Reading, tell};
+use super::{Reading, Table, tell};
 use crate::cli::{FlowArgs, FlowRule, FlowWeights};
 use crate::flow::fill::{MaxMin, QuietFirst, Share};
 use crate::flow::path::{Factors, Paths};
 use crate::flow::sim::{self, Config, Summary};
 use crate::flow::tmodel::{Library, Model};
 use crate::network::Network;
-use crate::output::Table;
 use crate::schedule::errors::{Attempt, Errors};
 use crate::source;
 
