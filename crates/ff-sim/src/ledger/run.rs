@@ -119,7 +119,7 @@ const PARTS: [Part; 14] = [
     ("new relays", &["B6", "B8"], models::newcomers),
     ("relays whose capacity is known", &["B9"], models::known),
     ("relays on one host", &["C2"], models::at_once),
-    ("weights of Shadow's networks", &["C3", "C4"], models::shadow),
+    ("weights of Shadow's networks", &["C4"], models::shadow),
     ("schedules", &["B1", "B2", "B3", "B7"], schedules),
     ("two more consensuses of July 2019", &["B3-later"], later),
     ("weights of January 2019", &["A4", "A5"], relays_of_january),

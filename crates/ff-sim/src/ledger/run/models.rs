@@ -139,14 +139,12 @@ pub(super) fn at_once(data: &mut Data<'_>) -> Result<Vec<Value>> {
     Ok(values)
 }
 
-/// C3 and C4: errors of the weights that FlashFlow would give to Shadow's networks, and of those of the consensus.
+/// C4: errors of the weights that FlashFlow would give to Shadow's networks, and of those of the consensus.
 pub(super) fn shadow(data: &mut Data<'_>) -> Result<Vec<Value>> {
     let (mut flashflow, mut consensus, mut under) = (Vec::new(), Vec::new(), Vec::new());
-    let mut errors = Vec::new();
     for number in NETWORKS {
         let network = data.network(&format!("d-2019/shadow-10pct/{number}/relays.csv"))?;
-        let (measured, ratios) = measured(&network, data.seed);
-        errors.extend(ratios.into_iter().map(|ratio| (1.0 - ratio).abs() * 100.0));
+        let measured = measured(&network, data.seed);
         let of = |network: &Network| weight_error(network, Capacity::Usable, Scale::None, |_| true);
         let (ours, theirs) = (of(&measured), of(&network));
         flashflow.push(ours.weight_error.context("no weight error")? * 100.0);
@@ -155,29 +153,24 @@ pub(super) fn shadow(data: &mut Data<'_>) -> Result<Vec<Value>> {
         let below = crate::analysis::ranks::under_weighted(&stats::sorted(relays));
         under.push(below.context("no weight error")? * 100.0);
     }
-    let errors = stats::sorted(errors);
-    let at = |p| stats::percentile(&errors, p).context("no relay has a capacity");
     let mean = |values: &[f64]| stats::mean(values).context("there is no network");
     let (flashflow, consensus) = (mean(&flashflow)?, mean(&consensus)?);
     Ok(vec![
-        value("C3", "relay error, median", at(50.0)?),
-        value("C3", "relay error, interquartile range", at(75.0)? - at(25.0)?),
         value("C4", "FlashFlow", flashflow),
         value("C4", "consensus", consensus),
         value("C4", "under-weighted by the consensus", mean(&under)?),
     ])
 }
 
-/// The network with the weights that FlashFlow would measure, and the ratios of estimates to truths.
-fn measured(network: &Network, seed: u64) -> (Network, Vec<f64>) {
+/// The network with the weights that FlashFlow would measure.
+fn measured(network: &Network, seed: u64) -> Network {
     let mut key = [0; 32];
     key[..8].copy_from_slice(&seed.to_be_bytes());
-    let (mut measured, mut ratios) = (network.clone(), Vec::new());
+    let mut measured = network.clone();
     for relay in &mut measured.relays {
         let attempt = Attempt { relay: relay.fingerprint, coordinator: 0, earlier: 0 };
         let ratio = Errors::PAPER.ratio(&key, &attempt);
         relay.weight = relay.usable().map_or(0.0, |rate| rate.mbit()) * ratio;
-        ratios.extend(relay.usable().map(|_| ratio));
     }
-    (measured, ratios)
+    measured
 }
