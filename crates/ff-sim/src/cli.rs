@@ -1,5 +1,7 @@
 //! The command line.
 
+pub mod compare;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -46,6 +48,8 @@ pub enum Command {
     Attack(AttackArgs),
     /// What clients see of a network, by the weights of its consensus and by what FlashFlow would measure.
     Flow(FlowArgs),
+    /// Two bandwidth files beside each other: who gains and loses, how even and how true weights are, what downloads come to.
+    Compare(compare::CompareArgs),
     /// All that the paper says beside what comes out here.
     Ledger(LedgerArgs),
 }

@@ -15,6 +15,7 @@
 pub mod analysis;
 pub mod attack;
 pub mod cli;
+pub mod compare;
 pub mod figure;
 pub mod flow;
 pub mod input;

@@ -2,6 +2,7 @@
 
 mod analyse;
 mod attack;
+mod compare;
 mod flow;
 mod ledger;
 mod schedule;
@@ -33,6 +34,7 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
         Command::Analyse(args) => analyse::analyse(args),
         Command::Attack(args) => attack::attack(args),
         Command::Flow(args) => flow::flow(args),
+        Command::Compare(args) => compare::compare(args),
         Command::Ledger(args) => ledger::ledger(args),
     }
 }
