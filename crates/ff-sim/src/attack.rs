@@ -9,7 +9,7 @@
 //!   crate::others ───────▶ descriptors, views, traffic: the systems of Table 2      ┘
 //! ```
 //!
-//! [`all`] runs every attack on one network. What an [`Attack`] says of itself ([`Basis`]) is whether the program
+//! [`all`] runs every attack on one network, [`against`] those against some systems. What an [`Attack`] says of itself ([`Basis`]) is whether the program
 //! that measures relays decided, or a model of somebody else's, or whether a number is only cited. Random ones say
 //! how often they were tried, and [`Point::agrees`] holds them to three standard deviations.
 //!
@@ -33,6 +33,9 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use crate::network::Network;
+
+/// The name of the curves of all systems together.
+pub const TABLE2: &str = "Table 2";
 
 /// Whose weights are attacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -210,39 +213,50 @@ impl Attack {
     }
 }
 
-/// Every attack, on this network. The same seed gives the same numbers.
+/// An attack to be run on a network with a seed.
+type Run = fn(&Network, u64) -> Attack;
+
+/// All attacks in the order of the ledger's rows, with the systems that they are against. What one of them says of two systems
+/// is run for both.
+const ATTACKS: [(&[System], Run); 17] = [
+    (&[System::FlashFlow], |_, _| lies::false_background()),
+    (&[System::FlashFlow], |_, seed| forged::forged_cells(seed)),
+    (&[System::FlashFlow], |_, seed| slots::part_time(seed)),
+    (&[System::FlashFlow], |_, seed| slots::second_draws(seed)),
+    (&[System::FlashFlow], |_, seed| slots::denial_of_service(seed)),
+    (&[System::FlashFlow], |_, _| lies::denied_seconds()),
+    (&[System::FlashFlow], flood::flood),
+    (&[System::FlashFlow], |_, seed| machines::one_machine(seed)),
+    (&[System::TorFlow, System::Sbws], |network, _| descriptors::one_step(network)),
+    (&[System::TorFlow, System::Sbws], descriptors::loops),
+    (&[System::EigenSpeed], views::liars),
+    (&[System::EigenSpeed], views::framing),
+    (&[System::EigenSpeed], views::sybils),
+    (&[System::PeerFlow], traffic::concentrated),
+    (&[System::FlashFlow], |network, _| table2::speed(network)),
+    (&[System::FlashFlow], |_, _| lies::bursts()),
+    (&[System::FlashFlow], |_, _| lies::held_back()),
+];
+
+/// Every attack, on this network, and Table 2. The same seed gives the same numbers.
 ///
 /// Capacities are scaled to what the paper's network had where a figure is of that network.
 #[must_use]
 pub fn all(network: &Network, seed: u64) -> Vec<Attack> {
-    let mut all = vec![
-        lies::false_background(),
-        forged::forged_cells(seed),
-        slots::part_time(seed),
-        slots::second_draws(seed),
-        slots::denial_of_service(seed),
-        lies::denied_seconds(),
-        flood::flood(network, seed),
-        machines::one_machine(seed),
-        descriptors::one_step(network),
-        descriptors::loops(network, seed),
-        views::liars(network, seed),
-        views::framing(network, seed),
-        views::sybils(network, seed),
-        traffic::concentrated(network, seed),
-    ];
-    all.extend(traffic::cited());
-    all.push(table2::speed(network));
-    all.push(lies::bursts());
-    all.push(lies::held_back());
-    all.push(table2::table2(&all));
-    all
+    against(&System::ALL, network, seed)
 }
 
-/// Those against one system.
+/// The attacks against some systems, and their part of Table 2; nothing else is computed.
 #[must_use]
-pub fn against(system: System, attacks: &[Attack]) -> Vec<&Attack> {
-    attacks.iter().filter(|attack| attack.system == system).collect()
+pub fn against(systems: &[System], network: &Network, seed: u64) -> Vec<Attack> {
+    let is_wanted = |those: &[System]| those.iter().any(|system| systems.contains(system));
+    let wanted = ATTACKS.iter().filter(|(those, _)| is_wanted(those));
+    let mut all: Vec<Attack> = wanted.map(|(_, run)| run(network, seed)).collect();
+    if systems.contains(&System::PeerFlow) {
+        all.extend(traffic::cited());
+    }
+    all.push(table2::table2(systems, &all));
+    all
 }
 
 /// Writes a line for each attack.

@@ -1,5 +1,6 @@
 //! The command line.
 
+pub mod compare;
 mod flow;
 pub mod store;
 
@@ -55,6 +56,8 @@ pub enum Command {
     Attack(AttackArgs),
     /// What clients see of a network, by the weights of its consensus and by what FlashFlow would measure.
     Flow(FlowArgs),
+    /// Two bandwidth files beside each other: who gains and loses, how even and how true weights are, what downloads come to.
+    Compare(compare::CompareArgs),
     /// All that the paper says beside what comes out here.
     Ledger(LedgerArgs),
 }
@@ -160,7 +163,7 @@ pub struct ScheduleArgs {
 /// Options of `analyse`.
 #[derive(Args, Clone, Debug)]
 #[command(group = clap::ArgGroup::new("source").required(true)
-    .args(["advertised", "network", "store", "collector"]))]
+    .args(["advertised", "network", "days", "store", "collector"]))]
 pub struct AnalyseArgs {
     /// A table of what relays advertised: CSV with a relay a row and a time a column, plain or .xz.
     #[arg(long, value_name = "CSV")]
@@ -174,6 +177,10 @@ pub struct AnalyseArgs {
     /// All hours of a store or of archives instead.
     #[command(flatten)]
     pub stored: StoredArgs,
+    /// A table of the network's days instead (date, advbw, bwhist, in Gbit/s, as Tor Metrics has it): what the speed test
+    /// of August 2019 brought to light (Fig. 5).
+    #[arg(long, value_name = "CSV")]
+    pub days: Option<PathBuf>,
     /// How far back capacities look: 1d, 7d, 30d, 365d, 12h.
     #[arg(long, value_name = "LENGTH,...", default_value = "1d,7d,30d")]
     pub windows: WindowList,

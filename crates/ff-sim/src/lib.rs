@@ -15,6 +15,8 @@
 pub mod analysis;
 pub mod attack;
 pub mod cli;
+pub mod compare;
+pub mod figure;
 pub mod flow;
 pub mod input;
 pub mod ledger;
@@ -24,6 +26,7 @@ pub mod others;
 pub mod output;
 pub mod progress;
 pub mod read;
+pub mod report;
 pub mod run;
 pub mod schedule;
 pub mod skipped;

@@ -1,4 +1,4 @@
-//! A command's results: a folder with `summary.json`, tables and figures.
+//! A command's results: a folder with `summary.json`, tables, figures and `report.html`.
 //!
 //! Each file is written under another name and renamed, so whoever opens one reads all of it. `summary.json` comes
 //! last: where it is, all else is.
@@ -54,6 +54,9 @@ impl<'a, T: Serialize> Summary<'a, T> {
         Self { schema: SCHEMA, command, version: env!("CARGO_PKG_VERSION"), inputs, seed, results }
     }
 }
+
+/// A table: its name, its header, in which every column names its unit, and its rows.
+pub type Table = (&'static str, &'static [&'static str], Vec<Vec<String>>);
 
 /// A folder of results.
 #[derive(Debug)]

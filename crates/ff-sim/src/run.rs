@@ -2,6 +2,7 @@
 
 mod analyse;
 mod attack;
+mod compare;
 mod flow;
 mod ingest;
 mod ledger;
@@ -15,8 +16,10 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use crate::cli::{Cli, Command, OutArgs};
+use crate::figure::Figure;
 use crate::input::Inputs;
-use crate::output::{Folder, Summary};
+use crate::output::{Folder, Summary, Table};
+use crate::report::Page;
 use crate::skipped::Skips;
 
 /// The exit status when too much of the input was left out.
@@ -35,6 +38,7 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
         Command::Analyse(args) => analyse::analyse(args),
         Command::Attack(args) => attack::attack(args),
         Command::Flow(args) => flow::flow(args),
+        Command::Compare(args) => compare::compare(args),
         Command::Ledger(args) => ledger::ledger(args),
     }
 }
@@ -68,10 +72,7 @@ impl Reading {
     }
 }
 
-/// A table: its name, its header and its rows.
-type Table = (&'static str, &'static [&'static str], Vec<Vec<String>>);
-
-/// Prints results, and writes their folder if one is wanted.
+/// Prints results, and writes their folder without figures if one is wanted.
 fn tell<T: Serialize>(
     command: &'static str,
     out: &OutArgs,
@@ -81,6 +82,21 @@ fn tell<T: Serialize>(
     text: &str,
     tables: &[Table],
 ) -> Result<()> {
+    tell_drawn(command, out, reading, seed, results, text, tables, Vec::new)
+}
+
+/// Prints results, and writes their folder with these figures if one is wanted.
+#[expect(clippy::too_many_arguments, reason = "those of `tell`, and the figures")]
+fn tell_drawn<T: Serialize>(
+    command: &'static str,
+    out: &OutArgs,
+    reading: &Reading,
+    seed: Option<u64>,
+    results: &T,
+    text: &str,
+    tables: &[Table],
+    figures: impl FnOnce() -> Vec<Figure>,
+) -> Result<()> {
     if let Some(dir) = &out.out {
         let folder = Folder::create(dir)?;
         for (name, header, rows) in tables {
@@ -89,6 +105,12 @@ fn tell<T: Serialize>(
         let mut errors = Vec::new();
         reading.skips.write_csv(&mut errors).context("Failed to make errors.csv")?;
         folder.write("errors.csv", &errors)?;
+        let (figures, inputs, skips) = (figures(), reading.inputs.all(), &reading.skips);
+        for figure in &figures {
+            folder.write(&format!("{}.svg", figure.name), figure.svg().as_bytes())?;
+        }
+        let page = Page { command, inputs, skips, seed, text, figures: &figures, tables };
+        folder.write("report.html", page.html().as_bytes())?;
         folder.finish(&Summary::new(command, reading.inputs.all(), seed, results))?;
     }
     let printed = if out.json {

@@ -95,7 +95,7 @@ fn a_made_up_network_comes_to_the_papers_figures() {
         assert!(rows.contains(id), "{id}");
     }
     for system in System::ALL {
-        assert!(!attack::against(system, &attacks).is_empty(), "{system:?}");
+        assert!(attacks.iter().any(|attack| attack.system == system), "{system:?}");
     }
     assert_eq!(attacks.iter().filter(|attack| attack.basis == Basis::Cited).count(), 3);
     let (mut summary, mut points) = (Vec::new(), Vec::new());
@@ -106,6 +106,24 @@ fn a_made_up_network_comes_to_the_papers_figures() {
     let count: usize = attacks.iter().map(|attack| attack.points.len()).sum();
     assert_eq!(lines(points), count + 1);
     assert!(serde_json::to_string(&attacks).expect("JSON").contains("\"real_code\""));
+}
+
+#[test]
+fn attacks_on_one_system_are_the_same_without_the_others() {
+    let network = made_up(SEED, 200, PAPERS_TOTAL, PAPERS_MOST);
+    let of = |systems: &[System]| attack::against(systems, &network, SEED);
+    let [both, one] = [of(&[System::TorFlow, System::PeerFlow]), of(&[System::PeerFlow])];
+    let (table, others) = one.split_last().expect("some");
+    assert!(others.iter().all(|attack| attack.system == System::PeerFlow && both.contains(attack)));
+    assert_eq!(others.len(), 4, "one that is computed and three that are cited");
+    assert_eq!(table.id, attack::TABLE2);
+    let of_peerflow = |point: &&attack::Point| point.curve.starts_with("peerflow");
+    assert!(!table.points.is_empty() && table.points.iter().all(|point| of_peerflow(&point)));
+    let whole = both.last().expect("some");
+    let part: Vec<_> = whole.points.iter().filter(of_peerflow).collect();
+    assert_eq!(part, table.points.iter().collect::<Vec<_>>());
+    assert!(whole.points.iter().any(|point| point.curve.starts_with("torflow")));
+    assert!(!whole.points.iter().any(|point| point.curve.starts_with("sbws")));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
 
 use crate::network::{CapacitySource, Flags, Network, Relay};
+use crate::schedule::scaling::scale;
 
 /// What the relays of the paper's network carried: 608 Gbit/s (paper §7).
 pub const PAPERS_TOTAL: BytesPerSec = BytesPerSec::from_mbit(608_000);
@@ -19,12 +20,15 @@ pub const PAPERS_RELAYS: u32 = 6419;
 /// The exponent of the Pareto distribution: four fifths of relays have a fifth of all at 1.16.
 const PARETO: f64 = 1.16;
 
+/// What the least relay has before all are scaled: so much that rounding to bytes is seen nowhere.
+const GRAIN: BytesPerSec = BytesPerSec::new(1_000_000);
+
 /// A made-up network: capacities as Pareto's, none above `most`, `total` in all.
 #[must_use]
 pub fn made_up(seed: u64, relays: u32, total: BytesPerSec, most: BytesPerSec) -> Network {
     let mut random = ChaCha12Rng::seed_from_u64(seed);
-    let raw: Vec<f64> =
-        (0..relays).map(|_| (1.0 - random.random::<f64>()).powf(-1.0 / PARETO)).collect();
+    let one = |_| GRAIN.scale((1.0 - random.random::<f64>()).powf(-1.0 / PARETO));
+    let raw: Vec<BytesPerSec> = (0..relays).map(one).collect();
     let relay = |(number, capacity): (u32, BytesPerSec)| {
         let (guard, exit) = (random.random_bool(0.4), random.random_bool(0.15));
         Relay {
@@ -43,29 +47,17 @@ pub fn made_up(seed: u64, relays: u32, total: BytesPerSec, most: BytesPerSec) ->
     Network { name, unix_secs: None, capacities: CapacitySource::Given, relays }
 }
 
-/// Capacities as these, but none above `most` and `total` in all, as far as that goes.
-#[must_use]
-pub fn scaled(raw: &[f64], total: BytesPerSec, most: BytesPerSec) -> Vec<BytesPerSec> {
-    let (whole, most) = (bytes(total), bytes(most));
-    let good = |one: f64| if one.is_finite() { one.clamp(0.0, 1e15) } else { 0.0 };
-    let raw: Vec<f64> = raw.iter().copied().map(good).collect();
-    // What is cut off is given to the others, until it is next to nothing.
-    let mut factor = whole / raw.iter().sum::<f64>().max(1.0);
-    for _ in 0..200 {
-        let sum: f64 = raw.iter().map(|one| (one * factor).min(most)).sum();
-        if sum <= 0.0 {
-            break;
-        }
-        factor *= whole / sum;
-    }
-    raw.into_iter().map(|one| BytesPerSec::new(1).scale((one * factor).min(most))).collect()
+/// Capacities as these, but none above `most` and `total` in all; if they are too few for that, all that have any are
+/// at `most`.
+fn scaled(raw: &[BytesPerSec], total: BytesPerSec, most: BytesPerSec) -> Vec<BytesPerSec> {
+    let brim = |one: &BytesPerSec| if one.get() > 0 { most } else { BytesPerSec::new(0) };
+    scale(raw, Some(total), Some(most)).unwrap_or_else(|_| raw.iter().map(brim).collect())
 }
 
 /// The capacities of a network's relays, scaled to the paper's total; relays without one are left out.
 #[must_use]
 pub fn papers_capacities(network: &Network) -> Vec<BytesPerSec> {
-    let raw: Vec<f64> =
-        network.relays.iter().filter_map(|relay| relay.usable().map(bytes)).collect();
+    let raw: Vec<BytesPerSec> = network.relays.iter().filter_map(Relay::usable).collect();
     scaled(&raw, PAPERS_TOTAL, PAPERS_MOST)
 }
 
@@ -140,11 +132,13 @@ mod tests {
     }
 
     #[test]
-    fn odd_capacities_are_scaled_to_something() {
-        let one = BytesPerSec::new(1000);
-        assert!(scaled(&[], one, one).is_empty());
-        assert_eq!(scaled(&[f64::NAN, 0.0, -1.0], one, one), [BytesPerSec::new(0); 3]);
-        assert_eq!(scaled(&[f64::INFINITY, 7.0], one, one), [BytesPerSec::new(0), one]);
-        assert_eq!(scaled(&[1e300, 1e300], one, one), [BytesPerSec::new(500); 2]);
+    fn too_few_relays_have_as_much_as_they_may() {
+        let rates = |all: &[u64]| all.iter().copied().map(BytesPerSec::new).collect::<Vec<_>>();
+        let scaled =
+            |raw: &[u64]| scaled(&rates(raw), BytesPerSec::new(1000), BytesPerSec::new(400));
+        assert_eq!(scaled(&[]), []);
+        assert_eq!(scaled(&[0, 0]), rates(&[0, 0]));
+        assert_eq!(scaled(&[u64::MAX, 0, 7]), rates(&[400, 0, 400]));
+        assert_eq!(scaled(&[20, 20, 10]), rates(&[400, 400, 200]));
     }
 }

@@ -54,20 +54,35 @@ pub fn speed(network: &Network) -> Attack {
     }
 }
 
-/// All curves of the table, from the attacks that have been run.
+/// All curves of the table that are of these systems, from the attacks that have been run.
 #[must_use]
-pub fn table2(attacks: &[Attack]) -> Attack {
+pub fn table2(systems: &[System], attacks: &[Attack]) -> Attack {
     let mut points = Vec::new();
     let flashflow = lies::false_background().ours;
+    let has = |system| systems.contains(&system);
     for mbit in SIZES {
         let (x, attacker) =
             (f64::from(u32::try_from(mbit).unwrap_or(0)), BytesPerSec::from_mbit(mbit));
-        points.push(
-            Point::new("flashflow", x, flashflow).beside(Params::default().ratio.inflation()),
-        );
-        points.push(Point::new("torflow, 5 % limit", x, formula(attacker)));
-        for trusted in traffic::TRUSTED {
-            points.push(Point::new("peerflow, bound", x, bound(trusted)).trusting(trusted));
+        if has(System::FlashFlow) {
+            let formula = Params::default().ratio.inflation();
+            points.push(Point::new("flashflow", x, flashflow).beside(formula));
+        }
+        if has(System::TorFlow) {
+            points.push(Point::new("torflow, 5 % limit", x, formula(attacker)));
+        }
+    }
+    for trusted in traffic::TRUSTED {
+        // Nobody is trusted in these: what they lose does not depend on it.
+        if has(System::FlashFlow) {
+            points.push(Point::new("flashflow", NAMED.mbit(), flashflow).trusting(trusted));
+        }
+        if has(System::TorFlow) {
+            let limit = Point::new("torflow, 5 % limit, 172 Mbit/s", NAMED.mbit(), formula(NAMED));
+            points.push(limit.trusting(trusted));
+        }
+        if has(System::PeerFlow) {
+            let bound = Point::new("peerflow, bound", NAMED.mbit(), bound(trusted));
+            points.push(bound.trusting(trusted));
         }
     }
     let of = |id: &'static str, name: &'static str| {
@@ -78,14 +93,16 @@ pub fn table2(attacks: &[Attack]) -> Attack {
         curve: format!("{name}, {}", point.curve),
         ..point.clone()
     };
-    points.extend(of("E6", "a false descriptor, in one step").cloned());
+    let of_system =
+        |point: &&Point| systems.iter().any(|system| point.curve.starts_with(system.name()));
+    points.extend(of("E6", "a false descriptor, in one step").filter(of_system).cloned());
     points.extend(of("E7", "liars who praise each other").map(|point| named(point, "eigenspeed")));
     points.extend(
         of("E8", "traffic with half of the trusted relays only")
             .map(|point| named(point, "peerflow")),
     );
     Attack {
-        id: "Table 2",
+        id: super::TABLE2,
         name: "all systems",
         system: System::FlashFlow,
         formula: "1/(1-r); 0.05 / true share; 2/tau",

@@ -34,6 +34,8 @@ const MARKED: f64 = 0.01;
 pub const TRUSTED: [f64; 5] = [0.05, 0.1, 0.2, 0.3, 0.5];
 /// The shares of relays that attack, by number.
 pub const ATTACKERS: [f64; 2] = [0.02, 0.05];
+/// The same for the curve over the attackers' share.
+const CURVE: [f64; 4] = [0.01, 0.02, 0.05, 0.1];
 /// Networks that are looked at: their median counts.
 const NETWORKS: u64 = 3;
 
@@ -210,7 +212,7 @@ fn median_of(network: &Network, seed: u64, one: impl Fn(&Crowd) -> f64) -> f64 {
 }
 
 /// The curve of a gang that also gives all that it has to trusted relays.
-const COURTING: &str = "praise, and service to trusted relays";
+pub const COURTING: &str = "praise, and service to trusted relays";
 
 /// E7: a gang whose members praise each other.
 #[must_use]
@@ -222,7 +224,8 @@ pub fn liars(network: &Network, seed: u64) -> Attack {
         ("the same, thresholds that mark no honest relay", true, 0.0),
     ];
     for (curve, courts, marked_share) in curves {
-        for attackers in ATTACKERS {
+        let shares: &[f64] = if curve == COURTING { &CURVE } else { &ATTACKERS };
+        for &attackers in shares {
             for trusted in TRUSTED {
                 let gain =
                     |crowd: &Crowd| liars_gain(crowd, [trusted, attackers], courts, marked_share);

@@ -8,16 +8,19 @@ use anyhow::{Context, Result};
 use ff_bwauth::period::Fingerprint;
 use serde::Serialize;
 
-use super::{Reading, Table, rows, tell};
+use super::{Reading, rows, tell_drawn};
 use crate::analysis::engine::{Engine, Settings};
 use crate::analysis::groups::Distribution;
 use crate::analysis::joined::Joined;
 use crate::analysis::moment::{Capacity, Scale, weight_error};
 use crate::analysis::outcome::{Mean, Outcome, RelayWindow};
 use crate::analysis::ranks::under_weighted;
+use crate::analysis::speed_test::{BEGIN_2019, speed_test};
 use crate::cli::AnalyseArgs;
+use crate::figure::errors::{of_outcome, relay_weights, speed_test as days_figure};
+use crate::output::Table;
 use crate::progress::Progress;
-use crate::read::series::{Kind, Series};
+use crate::read::series::{Kind, Series, daily};
 use crate::store::history::History;
 use crate::store::ingest;
 use crate::store::month::Month;
@@ -31,15 +34,16 @@ use crate::{source, stats};
 pub(super) fn analyse(args: &AnalyseArgs) -> Result<ExitCode> {
     let mut reading = Reading::default();
     let stored = &args.stored;
-    match (&args.advertised, &args.network, &stored.store, &stored.collector) {
+    match (&args.advertised, &args.network, &args.days, &stored.store, &stored.collector) {
         (Some(path), ..) => series(path, args, &mut reading)?,
         (_, Some(path), ..) => moment(path, args, &mut reading)?,
-        (_, _, Some(path), _) => {
+        (_, _, Some(path), ..) => days(path, args, &mut reading)?,
+        (.., Some(path), _) => {
             let store = Store::open(path)?;
             reading.skips.extend(ingest::skips(&store)?);
             history(&store, args, &mut reading)?;
         }
-        (_, _, _, Some(path)) => collector(path, args, &mut reading)?,
+        (.., Some(path)) => collector(path, args, &mut reading)?,
         _ => anyhow::bail!("there is nothing to analyse"),
     }
     Ok(reading.status(args.strict))
@@ -116,7 +120,8 @@ fn report(
     let relays: Vec<String> = relays.iter().map(hex::encode_upper).collect();
     let found = Errors::of(outcome, args.least_share);
     let tables = [network_table(outcome), relay_table(outcome, &relays)];
-    tell("analyse", &args.out, reading, None, &found, &text(&found), &tables)
+    let figures = || of_outcome(outcome, args.least_share);
+    tell_drawn("analyse", &args.out, reading, None, &found, &text(&found), &tables, figures)
 }
 
 /// Reads a table.
@@ -384,5 +389,56 @@ fn moment(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> 
     };
     let header: &[&str] = &["fingerprint", "capacity_bytes_per_sec", "weight", "weight_error"];
     let relays = network.relays.iter().zip(&now.relay_errors).map(row).collect();
-    tell("analyse", &args.out, reading, None, &found, &text, &[("relays.csv", header, relays)])
+    let tables = [("relays.csv", header, relays)];
+    let by_weights = [("weights of the network".to_owned(), errors)];
+    let figures = || {
+        vec![relay_weights(
+            "fig3",
+            "Relays' weights over capacities (Fig. 3, one moment)",
+            &by_weights,
+        )]
+    };
+    tell_drawn("analyse", &args.out, reading, None, &found, &text, &tables, figures)
+}
+
+/// What a speed test brought to light, as results.
+#[derive(Serialize)]
+struct Test {
+    /// Days of the table.
+    days: usize,
+    /// What the network advertised when the test of 2019 began, in Gbit/s.
+    before_gbit_per_sec: Option<f64>,
+    /// How much more it advertised at most within ten days.
+    gain_gbit_per_sec: Option<f64>,
+    /// The same as a part of what it was.
+    gain_part: Option<f64>,
+}
+
+/// Looks for the speed test of August 2019 in a table of the network's days.
+fn days(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> {
+    let bytes = reading.inputs.read(path)?;
+    let name = path.display().to_string();
+    let read = daily::read(&name, &*bytes);
+    let (days, skips) = read.with_context(|| format!("{name} cannot be read as a table"))?;
+    reading.skips.extend(skips);
+    anyhow::ensure!(!days.is_empty(), "{name} has no days");
+    let test = speed_test(&days, BEGIN_2019);
+    let found = Test {
+        days: days.len(),
+        before_gbit_per_sec: test.map(|test| test.before),
+        gain_gbit_per_sec: test.map(|test| test.gain()),
+        gain_part: test.map(|test| test.part()),
+    };
+    let told = test.map_or("its days are not in the table".to_owned(), |test| {
+        let (before, gain, part) = (test.before, test.gain(), test.part() * 100.0);
+        format!("{gain:.1} Gbit/s, {part:.1} % of {before:.1} Gbit/s")
+    });
+    let text = rows(&[("days", found.days.to_string()), ("speed test of 2019", told)]);
+    let row = |day: &daily::Day| {
+        vec![day.unix_secs.to_string(), optional(day.advertised), optional(day.used)]
+    };
+    let header: &[&str] = &["unix_secs", "advertised_gbit_per_sec", "used_gbit_per_sec"];
+    let tables = [("days.csv", header, days.iter().map(row).collect())];
+    let figures = || vec![days_figure(&days)];
+    tell_drawn("analyse", &args.out, reading, None, &found, &text, &tables, figures)
 }

@@ -4,10 +4,12 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use super::{Reading, Table, tell};
+use super::{Reading, tell_drawn};
 use crate::attack::sample::{PAPERS_MOST, PAPERS_RELAYS, PAPERS_TOTAL, made_up};
-use crate::attack::{Attack, Point, against, all};
+use crate::attack::{Attack, Point, System, against};
 use crate::cli::AttackArgs;
+use crate::figure::attacks::table2;
+use crate::output::Table;
 use crate::source;
 
 /// Carries `attack` out.
@@ -24,18 +26,16 @@ pub(super) fn attack(args: &AttackArgs) -> Result<ExitCode> {
             network
         }
     };
-    let attacks = all(&network, args.seed);
-    let chosen: Vec<&Attack> = match args.system {
-        None => attacks.iter().collect(),
-        Some(system) => against(system, &attacks),
-    };
+    let systems = args.system.map_or(System::ALL.to_vec(), |system| vec![system]);
+    let chosen = against(&systems, &network, args.seed);
     let tables = [summary_table(&chosen), point_table(&chosen)];
-    tell("attack", &args.out, &reading, Some(args.seed), &chosen, &text(&chosen), &tables)?;
+    let (seed, text, figures) = (Some(args.seed), text(&chosen), || table2(&chosen));
+    tell_drawn("attack", &args.out, &reading, seed, &chosen, &text, &tables, figures)?;
     Ok(reading.status(args.strict))
 }
 
 /// Attacks, for people.
-fn text(attacks: &[&Attack]) -> String {
+fn text(attacks: &[Attack]) -> String {
     let mut text = String::from("id    system      paper      ours  unit         attack\n");
     for one in attacks {
         let paper = one.paper.map_or("-".to_owned(), |paper| format!("{paper:.3}"));
@@ -53,11 +53,11 @@ fn text(attacks: &[&Attack]) -> String {
 }
 
 /// A line for each attack.
-fn summary_table(attacks: &[&Attack]) -> Table {
+fn summary_table(attacks: &[Attack]) -> Table {
     let header = &[
         "id", "name", "system", "formula", "unit", "paper", "ours", "low", "high", "basis", "note",
     ];
-    let row = |one: &&Attack| {
+    let row = |one: &Attack| {
         let end = |end: usize| optional(one.interval.map(|ends| ends[end]));
         let names = [one.id, one.name, one.system.name(), one.formula, one.unit];
         let mut row: Vec<String> = names.map(str::to_owned).into();
@@ -69,7 +69,7 @@ fn summary_table(attacks: &[&Attack]) -> Table {
 }
 
 /// A line for each point of each curve.
-fn point_table(attacks: &[&Attack]) -> Table {
+fn point_table(attacks: &[Attack]) -> Table {
     let header =
         &["id", "name", "unit", "curve", "axis", "x", "trusted", "formula", "ours", "trials"];
     let row = |one: &Attack, point: &Point| {

@@ -10,8 +10,10 @@ use rand_chacha::ChaCha12Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use serde::Serialize;
 
-use super::{Reading, Table, rows, tell};
+use super::{Reading, rows, tell, tell_drawn};
 use crate::cli::{NetworkArgs, ScheduleArgs, TeamArgs, WhatIfArgs};
+use crate::figure::{errors::relay_capacities, schedule as drawn};
+use crate::output::Table;
 use crate::schedule::arrivals::nobody;
 use crate::schedule::errors::Errors;
 use crate::schedule::greedy::{Greedy, Unmeasurable, greedy, hours};
@@ -32,14 +34,22 @@ pub(super) fn schedule(args: &ScheduleArgs) -> Result<ExitCode> {
     if args.greedy {
         let found = greedy(&subjects, &setup)?;
         let text = greedy_text(&found);
-        let tables = [unmeasurable_table(&found.unmeasurable)];
-        tell("schedule", &args.out, &reading, Some(args.seed), &found, &text, &tables)?;
+        let (late, unmeasurable) = (&found.behind_period, &found.unmeasurable);
+        let tables = [
+            unmeasurable_table("unmeasurable.csv", unmeasurable),
+            unmeasurable_table("late.csv", late),
+        ];
+        let figures = || vec![drawn::greedy(&found.filled, args.team.slot)];
+        let seed = Some(args.seed);
+        tell_drawn("schedule", &args.out, &reading, seed, &found, &text, &tables, figures)?;
     } else {
         let errors = errors(&args.errors, &mut reading)?;
         let outcome = replay(&subjects.all, &setup, &World::new(errors), &mut nobody)?;
         let found = Replayed::of(&outcome, &subjects);
         let (text, tables) = (replayed_text(&found), [unmeasured_table(&outcome)]);
-        tell("schedule", &args.out, &reading, Some(args.seed), &found, &text, &tables)?;
+        let figures = || vec![drawn::replayed(&outcome, found.relays), measured(&outcome)];
+        let seed = Some(args.seed);
+        tell_drawn("schedule", &args.out, &reading, seed, &found, &text, &tables, figures)?;
     }
     Ok(reading.status(args.network.strict))
 }
@@ -116,6 +126,14 @@ fn greedy_text(found: &Greedy) -> String {
         ("spare slots", spare),
         ("unmeasurable", format!("{} relays", found.unmeasurable.len())),
     ]);
+    if found.missing_slots > 0 {
+        let needs = found.behind_period.iter().map(|one| one.needs_bytes_per_sec);
+        let needs = BytesPerSec::new(needs.fold(0, u64::saturating_add));
+        let late = found.behind_period.len();
+        text.push_str(&format!(
+            "  {late} relays lie behind the period's end and need {needs} together\n"
+        ));
+    }
     for one in &found.unmeasurable {
         let [needs, given] =
             [one.needs_bytes_per_sec, one.given_bytes_per_sec].map(BytesPerSec::new);
@@ -124,14 +142,23 @@ fn greedy_text(found: &Greedy) -> String {
     text
 }
 
-/// Relays that need more than a team has, as a table.
-fn unmeasurable_table(all: &[Unmeasurable]) -> Table {
+/// How far estimates are off, as the paper's figure 8a shows it.
+fn measured(outcome: &Outcome) -> crate::figure::Figure {
+    let error =
+        |one: &crate::schedule::outcome::Estimate| (1.0 - one.rate.mbit() / one.truth.mbit()).abs();
+    let known = outcome.estimates.iter().filter(|one| one.truth.get() > 0);
+    let errors = crate::stats::sorted(known.map(error).collect());
+    relay_capacities(&[("estimates of this schedule".to_owned(), errors)])
+}
+
+/// Relays that need more than a team has, or than a period has room for, as a table.
+fn unmeasurable_table(name: &'static str, all: &[Unmeasurable]) -> Table {
     let row = |one: &Unmeasurable| {
         let [needs, given] = [one.needs_bytes_per_sec, one.given_bytes_per_sec];
         vec![one.fingerprint.clone(), needs.to_string(), given.to_string()]
     };
     let header = &["fingerprint", "needs_bytes_per_sec", "given_bytes_per_sec"];
-    ("unmeasurable.csv", header, all.iter().map(row).collect())
+    (name, header, all.iter().map(row).collect())
 }
 
 /// A period as it went, in figures.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{Setup, SetupError, Subjects};
 
 /// How long it takes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Greedy {
     /// Slots until all have been measured by every coordinator.
     pub slots: u32,
@@ -36,6 +36,9 @@ pub struct Greedy {
     pub unmeasurable: Vec<Unmeasurable>,
     /// Relays whose slots lie behind the end of the period.
     pub behind_period: Vec<Unmeasurable>,
+    /// Of each slot, the part of the greatest team's capacity that its relays take, and how many they are.
+    #[serde(skip)]
+    pub filled: Vec<(f64, usize)>,
 }
 
 /// A relay for which a team has too little.
@@ -79,6 +82,7 @@ pub fn greedy(subjects: &Subjects, setup: &Setup) -> Result<Greedy, SetupError> 
         missing_slots: slots.saturating_sub(period_slots),
         unmeasurable: unmeasurable(&schedule, &relays),
         behind_period: behind(&schedule, &relays, period_slots),
+        filled: filled(&schedule, setup.greatest_team()),
     })
 }
 
@@ -117,6 +121,20 @@ fn behind(schedule: &Schedule, relays: &[Relay], slots: u32) -> Vec<Unmeasurable
         }
     }
     all
+}
+
+/// How full each slot of the first coordinator is, and with how many relays.
+fn filled(schedule: &Schedule, team: BytesPerSec) -> Vec<(f64, usize)> {
+    if schedule.teams().is_empty() {
+        return Vec::new();
+    }
+    let of_slot = |groups: Vec<usize>| {
+        let groups = || groups.iter().filter_map(|&group| schedule.groups().get(group));
+        let needs: BytesPerSec = groups().flat_map(|group| group.demands.iter().copied()).sum();
+        let relays = groups().map(|group| group.members.len()).sum();
+        (needs.mbit() / team.mbit().max(f64::MIN_POSITIVE), relays)
+    };
+    schedule.by_slot(0).into_iter().map(of_slot).collect()
 }
 
 /// Hours of so many seconds.

@@ -19,7 +19,7 @@ use crate::read::shadow::{Results, parse_results};
 use crate::stats;
 
 /// The rows that are computed here.
-pub(super) const IDS: [&str; 7] = ["C4", "D2", "D3", "D4", "D5", "D6", "D7"];
+pub(super) const IDS: [&str; 7] = ["C4-loop", "D2", "D3", "D4", "D5", "D6", "D7"];
 
 /// Networks that gave no constants.
 const NETWORKS: [u8; 3] = [5, 6, 7];
@@ -159,17 +159,11 @@ fn percent(ours: f64, theirs: f64) -> f64 {
     (ours / theirs - 1.0) * 100.0
 }
 
-/// C4: errors of weights.
+/// C4-loop: the error of weights at which TorFlow ends.
 fn weight_errors(found: &BTreeMap<Case, Found>) -> Result<Vec<Value>> {
-    let of = |kind| {
-        let error = found[&(NETWORKS[0], LOADS[0], kind)].weight_error;
-        error.map(|error| error * 100.0).context("no relay has a capacity")
-    };
-    Ok(vec![
-        value("C4", "FlashFlow", of(Kind::Flashflow)?),
-        value("C4", "TorFlow, the consensus", of(Kind::Consensus)?),
-        value("C4", "TorFlow, closed loop", of(Kind::Loop)?),
-    ])
+    let error = found[&(NETWORKS[0], LOADS[0], Kind::Loop)].weight_error;
+    let error = error.context("no relay has a capacity")?;
+    Ok(vec![value("C4-loop", "TorFlow, closed loop", error * 100.0)])
 }
 
 /// D2, D3, D4: how much faster downloads are.

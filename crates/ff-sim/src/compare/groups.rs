@@ -1,0 +1,121 @@
+//! Shares of weight by position, country and family.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::Compared;
+use crate::network::{Network, Relay};
+
+/// What relays are put together by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// Their flags Guard and Exit.
+    Position,
+    /// Where they are.
+    Country,
+    /// Who runs them, as they say of each other.
+    Family,
+}
+
+/// Relays that have something in common.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Group {
+    /// What that is; of a family its first relay by fingerprint.
+    pub name: String,
+    /// How many they are.
+    pub relays: usize,
+    /// Their share of all weight in the old file.
+    pub old_share: f64,
+    /// And in the new one.
+    pub new_share: f64,
+}
+
+/// The groups of a network, those with the greatest new shares first.
+pub(super) fn of(network: &Network, compared: &[Compared], by: By) -> Vec<Group> {
+    let families = if by == By::Family { families(network) } else { Vec::new() };
+    let mut groups: BTreeMap<String, Group> = BTreeMap::new();
+    for one in compared {
+        let Some(relay) = network.relays.get(one.relay) else { continue };
+        let name = match by {
+            By::Position => relay.position().name().to_owned(),
+            By::Country => country(relay),
+            By::Family => {
+                match families.get(one.relay).and_then(|first| network.relays.get(*first)) {
+                    Some(first) => hex::encode_upper(first.fingerprint),
+                    None => continue,
+                }
+            }
+        };
+        let new = || Group { name: name.clone(), relays: 0, old_share: 0.0, new_share: 0.0 };
+        let group = groups.entry(name.clone()).or_insert_with(new);
+        group.relays += 1;
+        group.old_share += one.shares[0];
+        group.new_share += one.shares[1];
+    }
+    let mut groups: Vec<Group> = groups.into_values().collect();
+    groups.retain(|group| by != By::Family || group.relays > 1);
+    groups.sort_by(|one, other| other.new_share.total_cmp(&one.new_share));
+    groups
+}
+
+/// Where a relay is.
+fn country(relay: &Relay) -> String {
+    relay.country.map_or("not known".to_owned(), |code| String::from_utf8_lossy(&code).into_owned())
+}
+
+/// The first member of each relay's family; relays belong together if each names the other, and so do those that
+/// belong with the same one.
+fn families(network: &Network) -> Vec<usize> {
+    let places: BTreeMap<_, usize> = network
+        .relays
+        .iter()
+        .enumerate()
+        .map(|(place, relay)| (relay.fingerprint, place))
+        .collect();
+    let named: Vec<BTreeSet<usize>> = network
+        .relays
+        .iter()
+        .map(|relay| relay.family.iter().filter_map(|name| places.get(name).copied()).collect())
+        .collect();
+    let mut first: Vec<usize> = (0..network.relays.len()).collect();
+    for (one, others) in named.iter().enumerate() {
+        for &other in others.iter().filter(|other| named[**other].contains(&one)) {
+            let [one, other] = [one, other].map(|place| root(&first, place));
+            first[one.max(other)] = one.min(other);
+        }
+    }
+    (0..first.len()).map(|place| root(&first, place)).collect()
+}
+
+/// The first of those that belong with this one.
+fn root(first: &[usize], mut place: usize) -> usize {
+    while first[place] != place {
+        place = first[place];
+    }
+    place
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_family_is_who_names_each_other() {
+        let relay = |number: u8, family: &[u8]| Relay {
+            fingerprint: [number; 20],
+            family: family.iter().map(|&other| [other; 20]).collect(),
+            ..Relay::default()
+        };
+        // 3 names 0, which does not name it; 9 is not there.
+        let relays = vec![relay(0, &[1, 9]), relay(1, &[0, 2]), relay(2, &[1]), relay(3, &[0])];
+        let network = Network { relays, ..Network::default() };
+        assert_eq!(families(&network), [0, 0, 0, 3]);
+        let compared: Vec<_> =
+            (0..4).map(|relay| Compared { relay, shares: [0.25, 0.25] }).collect();
+        let found = of(&network, &compared, By::Family);
+        assert_eq!((found.len(), found[0].relays), (1, 3));
+        assert!(found[0].name.starts_with("0000") && (found[0].new_share - 0.75).abs() < 1e-12);
+        assert_eq!(of(&network, &compared, By::Country)[0].name, "not known");
+    }
+}

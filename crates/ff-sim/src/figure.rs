@@ -1,0 +1,146 @@
+//! Figures: curves over two axes, drawn as SVG that needs nothing from elsewhere.
+//!
+//! ```text
+//!   tables in memory ─▶ errors, network, attacks, transfers ─▶ Figure ─▶ svg ─▶ fig1.svg, report.html
+//! ```
+//!
+//! What is drawn depends on the figure alone, so the same results give the same bytes. Curves differ in their dashes
+//! and marks, and not in colour alone.
+//!
+//! Limits: a curve has some hundred points; where there are more values, [`thinned`] and [`distribution`] say which
+//! of them are left.
+
+pub mod attacks;
+mod axis;
+pub mod errors;
+pub mod schedule;
+mod svg;
+pub mod transfers;
+
+pub use axis::{Axis, Scale};
+
+/// No curve has more points than about this.
+const MOST_POINTS: usize = 500;
+
+/// A figure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// The name of its file, without the ending.
+    pub name: &'static str,
+    /// What it shows.
+    pub title: String,
+    /// The axis from left to right.
+    pub x: Axis,
+    /// The axis from bottom to top.
+    pub y: Axis,
+    /// From the back to the front.
+    pub curves: Vec<Curve>,
+    /// A part of the x-axis that is shaded, and what it is.
+    pub band: Option<(f64, f64, &'static str)>,
+    /// What there is to know of it.
+    pub note: String,
+}
+
+/// A curve.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Curve {
+    /// What it is.
+    pub label: String,
+    /// Its points; one that is not finite interrupts it.
+    pub points: Vec<(f64, f64)>,
+    /// Whether each point has a mark.
+    pub has_marks: bool,
+}
+
+impl Figure {
+    /// A figure without curves.
+    #[must_use]
+    pub fn new(name: &'static str, title: impl Into<String>, x: Axis, y: Axis) -> Self {
+        let (title, curves) = (title.into(), Vec::new());
+        Self { name, title, x, y, curves, band: None, note: String::new() }
+    }
+
+    /// The same with another curve in front; one without points is left out.
+    #[must_use]
+    pub fn with(mut self, label: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
+        self.add(label, points, false);
+        self
+    }
+
+    /// The same with a curve of few points, each of which has a mark.
+    #[must_use]
+    pub fn with_marks(mut self, label: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
+        self.add(label, points, true);
+        self
+    }
+
+    /// The same with something to know of it.
+    #[must_use]
+    pub fn noting(self, note: impl Into<String>) -> Self {
+        Self { note: note.into(), ..self }
+    }
+
+    /// Adds a curve.
+    fn add(&mut self, label: impl Into<String>, points: Vec<(f64, f64)>, has_marks: bool) {
+        if !points.is_empty() {
+            self.curves.push(Curve { label: label.into(), points, has_marks });
+        }
+    }
+
+    /// The drawing.
+    #[must_use]
+    pub fn svg(&self) -> String {
+        svg::draw(self)
+    }
+}
+
+/// The distribution function of sorted values: of many equal parts of them the greatest value each.
+#[must_use]
+pub fn distribution(sorted: &[f64]) -> Vec<(f64, f64)> {
+    let all = crate::analysis::outcome::cdf(sorted);
+    let every = all.len().div_ceil(MOST_POINTS).max(1);
+    let last = all.len().saturating_sub(1);
+    let is_kept = |index: usize| index.is_multiple_of(every) || index == last;
+    let points = all.into_iter().enumerate().filter(|(index, _)| is_kept(*index));
+    points.map(|(_, point)| point).collect()
+}
+
+/// A series with few enough points: means of as many neighbours as it takes. Where it is interrupted, it stays so.
+#[must_use]
+#[expect(clippy::cast_precision_loss, reason = "hundreds")]
+pub fn thinned(series: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let every = series.len().div_ceil(MOST_POINTS).max(1);
+    let mut points = Vec::new();
+    for part in series.split_inclusive(|(_, y)| !y.is_finite()) {
+        for some in part.chunks(every) {
+            let good: Vec<f64> = some.iter().map(|(_, y)| *y).filter(|y| y.is_finite()).collect();
+            if let (Some(&(x, _)), false) = (some.first(), good.is_empty()) {
+                points.push((x, good.iter().sum::<f64>() / good.len() as f64));
+            }
+            points.extend(some.last().filter(|(_, y)| !y.is_finite()));
+        }
+    }
+    points
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn curves_are_thinned_and_stay_true() {
+        let values: Vec<f64> = (0..10_000).map(f64::from).collect();
+        let points = distribution(&values);
+        assert!(points.len() <= MOST_POINTS + 1, "{}", points.len());
+        assert_eq!(points.last(), Some(&(9999.0, 1.0)));
+        let half = points.iter().find(|(_, part)| *part >= 0.5).expect("there is one");
+        assert!((half.0 - 5000.0).abs() < 20.0, "{half:?}");
+        let mut series: Vec<(f64, f64)> = values.iter().map(|&x| (x, 3.0)).collect();
+        series[5000].1 = f64::NAN;
+        let thin = thinned(&series);
+        assert!(thin.len() < 2 * MOST_POINTS, "{}", thin.len());
+        assert_eq!(thin.iter().filter(|(_, y)| y.is_nan()).count(), 1, "the gap is still there");
+        assert!(thin.iter().all(|(_, y)| y.is_nan() || (y - 3.0).abs() < 1e-12));
+        assert!(distribution(&[]).is_empty() && thinned(&[]).is_empty());
+    }
+}

@@ -1,0 +1,72 @@
+//! Figures of schedules: how far a team has come after so many hours.
+
+use super::{Axis, Figure, thinned};
+use crate::schedule::greedy::hours;
+use crate::schedule::outcome::Outcome;
+
+/// The greedy schedule: how full its slots are, and which part of the relays and of what they need has been measured. Of
+/// each slot the part of the team that is taken, and how many relays.
+#[must_use]
+pub fn greedy(filled: &[(f64, usize)], slot_secs: u32) -> Figure {
+    let relays: usize = filled.iter().map(|(_, relays)| relays).sum();
+    let needs: f64 = filled.iter().map(|(part, _)| part).sum();
+    let (mut relays_so_far, mut needs_so_far) = (0, 0.0);
+    let (mut full, mut measured, mut met) = (Vec::new(), vec![(0.0, 0.0)], vec![(0.0, 0.0)]);
+    for (slot, (part, count)) in (0_u64..).zip(filled) {
+        let [begin, end] = [slot, slot + 1].map(|slots| hours(slots * u64::from(slot_secs)));
+        relays_so_far += count;
+        needs_so_far += part;
+        full.push((begin, *part));
+        measured.push((end, ratio(relays_so_far, relays)));
+        met.push((end, if needs > 0.0 { needs_so_far / needs } else { 0.0 }));
+    }
+    Figure::new(
+        "schedule",
+        "How long the team needs",
+        Axis::linear("time, h"),
+        Axis::linear("part, as a share of 1"),
+    )
+    .with("of the relays, measured", thinned(&measured))
+    .with("of what they need, measured", thinned(&met))
+    .with("of the team, in use in a slot", thinned(&full))
+}
+
+/// A period as it went: which part of the relays each coordinator had measured when.
+#[must_use]
+pub fn replayed(outcome: &Outcome, relays: usize) -> Figure {
+    let figure = Figure::new(
+        "schedule",
+        "Relays measured in the period",
+        Axis::linear("time, h"),
+        Axis::linear("relays with a conclusive estimate, as a share of 1").from_to(0.0, 1.0),
+    );
+    (0..outcome.coordinators.len()).fold(figure, |figure, coordinator| {
+        let those = outcome.estimates.iter().filter(|one| one.coordinator == coordinator);
+        let mut slots: Vec<u32> = those.map(|one| one.slot).collect();
+        slots.sort_unstable();
+        let time = |slot: u32| hours((u64::from(slot) + 1) * u64::from(outcome.slot_secs));
+        let points = (1..).zip(slots).map(|(count, slot)| (time(slot), ratio(count, relays)));
+        let points: Vec<_> = points.collect();
+        figure.with(format!("coordinator {coordinator}"), thinned(&points))
+    })
+}
+
+/// A part of a whole; 0 of nothing.
+#[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
+fn ratio(part: usize, whole: usize) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schedule_ends_with_all_relays() {
+        let figure = greedy(&[(1.0, 3), (0.5, 7)], 1800);
+        let curve = |number: usize| figure.curves[number].points.clone();
+        assert_eq!(curve(0), [(0.0, 0.0), (0.5, 0.3), (1.0, 1.0)]);
+        assert_eq!(curve(2), [(0.0, 1.0), (0.5, 0.5)]);
+        assert!(greedy(&[], 30).svg().ends_with("</svg>\n"));
+    }
+}

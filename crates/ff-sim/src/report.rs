@@ -1,0 +1,242 @@
+//! `report.html`: one page with a command's results, figures, tables and inputs.
+//!
+//! It has no script and loads nothing, which its content security policy forbids anyway; so it can be kept, mailed
+//! and opened anywhere. Whatever comes from an input is escaped.
+
+use std::fmt::{self, Write as _};
+
+use crate::figure::Figure;
+use crate::input::Input;
+use crate::skipped::Skips;
+
+/// No table shows more rows than this; all of them are in its file.
+const MOST_ROWS: usize = 40;
+/// No more documents that were left out are listed.
+const MOST_SKIPS: usize = 100;
+
+/// What stands on a page.
+#[derive(Clone, Copy, Debug)]
+pub struct Page<'a> {
+    /// The command.
+    pub command: &'a str,
+    /// What was read.
+    pub inputs: &'a [Input],
+    /// What of it was left out.
+    pub skips: &'a Skips,
+    /// The seed of all that was drawn.
+    pub seed: Option<u64>,
+    /// The results as they are printed.
+    pub text: &'a str,
+    /// The figures.
+    pub figures: &'a [Figure],
+    /// Tables: names of their files, headers, rows.
+    pub tables: &'a [crate::output::Table],
+}
+
+impl Page<'_> {
+    /// The page.
+    #[must_use]
+    pub fn html(&self) -> String {
+        let mut page = String::new();
+        // Writing to a string does not fail.
+        let _ = self.write(&mut page);
+        page
+    }
+
+    /// Writes the page.
+    fn write(&self, page: &mut String) -> fmt::Result {
+        let title = format!("ff-sim {}", self.command);
+        writeln!(
+            page,
+            "{HEAD}<title>{0}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>{0}</h1>",
+            Escaped(&title)
+        )?;
+        let seed = self.seed.map_or("nothing was drawn".to_owned(), |seed| format!("seed {seed}"));
+        writeln!(page, "<p>Version {}, {seed}.</p>", env!("CARGO_PKG_VERSION"))?;
+        writeln!(page, "<h2>Results</h2>\n<pre>{}</pre>", Escaped(self.text))?;
+        for figure in self.figures {
+            writeln!(page, "<figure id=\"{}\">\n{}", figure.name, figure.svg())?;
+            if !figure.note.is_empty() {
+                writeln!(page, "<figcaption>{}</figcaption>", Escaped(&figure.note))?;
+            }
+            page.push_str("</figure>\n");
+        }
+        for (name, header, rows) in self.tables {
+            write_table(page, name, header, rows)?;
+        }
+        self.write_inputs(page)?;
+        self.write_skips(page)?;
+        page.push_str("</body>\n</html>\n");
+        Ok(())
+    }
+
+    /// Writes what was read.
+    fn write_inputs(&self, page: &mut String) -> fmt::Result {
+        page.push_str("<h2>Inputs</h2>\n");
+        if self.inputs.is_empty() {
+            page.push_str("<p>No file was read.</p>\n");
+            return Ok(());
+        }
+        page.push_str("<table>\n<tr><th>file</th><th>bytes</th><th>SHA-256</th></tr>\n");
+        for Input { path, bytes, sha256 } in self.inputs {
+            let (path, sha256) = (Escaped(path), Escaped(sha256));
+            writeln!(
+                page,
+                "<tr><td>{path}</td><td>{bytes}</td><td><code>{sha256}</code></td></tr>"
+            )?;
+        }
+        page.push_str("</table>\n");
+        Ok(())
+    }
+
+    /// Writes what was left out.
+    fn write_skips(&self, page: &mut String) -> fmt::Result {
+        let (all, read) = (&self.skips.all, self.skips.read);
+        writeln!(
+            page,
+            "<h2>Left out</h2>\n<p>{} left out beside {read} documents or rows that were read.</p>",
+            all.len()
+        )?;
+        if all.is_empty() {
+            return Ok(());
+        }
+        page.push_str(
+            "<table>\n<tr><th>file</th><th>entry</th><th>line</th><th>reason</th></tr>\n",
+        );
+        for one in all.iter().take(MOST_SKIPS) {
+            let line = one.line.map(|line| line.to_string()).unwrap_or_default();
+            let entry = Escaped(one.entry.as_deref().unwrap_or_default());
+            let (file, reason) = (Escaped(&one.file), Escaped(&one.reason));
+            writeln!(
+                page,
+                "<tr><td>{file}</td><td>{entry}</td><td>{line}</td><td>{reason}</td></tr>"
+            )?;
+        }
+        page.push_str("</table>\n");
+        if all.len() > MOST_SKIPS {
+            writeln!(page, "<p>{} more are in errors.csv.</p>", all.len() - MOST_SKIPS)?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes a table, or its first rows.
+fn write_table(
+    page: &mut String,
+    name: &str,
+    header: &[&str],
+    rows: &[Vec<String>],
+) -> fmt::Result {
+    writeln!(page, "<h2>{}</h2>", Escaped(name))?;
+    if rows.is_empty() {
+        page.push_str("<p>It has no rows.</p>\n");
+        return Ok(());
+    }
+    page.push_str("<div class=\"wide\"><table>\n<tr>");
+    for name in header {
+        write!(page, "<th>{}</th>", Escaped(name))?;
+    }
+    page.push_str("</tr>\n");
+    for row in rows.iter().take(MOST_ROWS) {
+        page.push_str("<tr>");
+        for value in row {
+            write!(page, "<td>{}</td>", Escaped(value))?;
+        }
+        page.push_str("</tr>\n");
+    }
+    page.push_str("</table></div>\n");
+    if rows.len() > MOST_ROWS {
+        writeln!(page, "<p>{} more rows are in {}.</p>", rows.len() - MOST_ROWS, Escaped(name))?;
+    }
+    Ok(())
+}
+
+/// Shows a text as it is in HTML and SVG, in content and in quoted attributes; characters that nobody sees, and those
+/// that change the order of others, are shown by their numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct Escaped<'a>(pub &'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for one in self.0.chars() {
+            let is_hidden = (one.is_control() && one != '\n')
+                || matches!(one, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+            match one {
+                '<' => to.write_str("&lt;")?,
+                '>' => to.write_str("&gt;")?,
+                '&' => to.write_str("&amp;")?,
+                '"' => to.write_str("&quot;")?,
+                '\'' => to.write_str("&#39;")?,
+                _ if is_hidden => write!(to, "{}", one.escape_unicode())?,
+                _ => to.write_char(one)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Everything above the title.
+const HEAD: &str = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+    <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
+    <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
+
+/// The look of the page.
+const STYLE: &str = "
+body { max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #111; background: #fff; font: 15px/1.45 sans-serif; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
+pre { overflow-x: auto; padding: .8rem; border: 1px solid #ccc; font-size: .85rem; }
+figure { margin: 1.5rem 0; overflow-x: auto; } figure svg { max-width: 100%; height: auto; }
+figcaption { color: #444; font-size: .9rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .85rem; }
+th, td { padding: .2rem .6rem; border-bottom: 1px solid #ddd; text-align: left; vertical-align: top; overflow-wrap: anywhere; }
+.wide td, .wide th { overflow-wrap: normal; }
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figure::Axis;
+
+    #[test]
+    fn a_page_needs_no_network_and_escapes_what_it_is_given() {
+        let hostile = "<script>alert('1')</script>\u{202e}\u{1b}[2J";
+        let mut skips = Skips { read: 9, ..Skips::default() };
+        skips.add(hostile, Some(hostile), Some(3), hostile);
+        let inputs = [Input { path: hostile.to_owned(), bytes: 7, sha256: "ab".to_owned() }];
+        let figure = Figure::new("fig1", hostile, Axis::linear("x"), Axis::linear("y"))
+            .with(hostile, vec![(0.0, 1.0), (1.0, 2.0)])
+            .noting(hostile);
+        let rows: Vec<Vec<String>> =
+            (0..50).map(|row| vec![row.to_string(), hostile.to_owned()]).collect();
+        let tables: [crate::output::Table; 1] = [("odd.csv", &["row", "what_secs"], rows)];
+        let (figures, text) = (std::slice::from_ref(&figure), hostile);
+        let page = Page {
+            command: "test",
+            inputs: &inputs,
+            skips: &skips,
+            seed: Some(7),
+            text,
+            figures,
+            tables: &tables,
+        };
+        let html = page.html();
+        assert_eq!(html, page.html());
+        assert!(
+            !html.contains("<script") && !html.contains('\u{202e}') && !html.contains('\u{1b}')
+        );
+        for part in [
+            "default-src 'none'",
+            "seed 7",
+            "<svg",
+            "10 more rows are in odd.csv",
+            "what_secs",
+            "1 left out",
+        ] {
+            assert!(html.contains(part), "{part}");
+        }
+        // Nothing but the name of SVG's elements looks like an address.
+        let rest = html.replace("http://www.w3.org/2000/svg", "");
+        assert!(!rest.contains("http://") && !rest.contains("https://") && !rest.contains("url("));
+    }
+}

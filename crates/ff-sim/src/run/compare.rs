@@ -1,0 +1,180 @@
+//! The command `compare`.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use ff_bwauth::publish::v3bw::read::{Reading as File, Severity};
+
+use super::{Reading, rows, tell_drawn};
+use crate::cli::compare::CompareArgs;
+use crate::compare::{Comparison, Group, Side, Weights};
+use crate::figure::errors::relay_weights;
+use crate::figure::{Axis, Figure, distribution};
+use crate::network::Network;
+use crate::output::Table;
+use crate::{source, stats};
+
+/// Carries `compare` out.
+///
+/// # Errors
+/// When a file cannot be read, or an authority would refuse it.
+pub(super) fn compare(args: &CompareArgs) -> Result<ExitCode> {
+    let mut reading = Reading::default();
+    anyhow::ensure!(
+        (0.0..=10.0).contains(&args.load),
+        "--load {}: a part of all capacity, 0 to 10",
+        args.load
+    );
+    let old = file(&args.old, &mut reading)?;
+    let new = file(&args.new, &mut reading)?;
+    let (network, skips) = source::network(&args.network, &mut reading.inputs)?;
+    reading.skips.extend(skips);
+    let found = Comparison::of(&network, &old, &new, args.load);
+    let text = text(&found);
+    let tables = [
+        relay_table(&network, &found),
+        group_table(
+            "positions.csv",
+            &["position", "relays", "old_share", "new_share"],
+            &found.positions,
+        ),
+        group_table(
+            "countries.csv",
+            &["country", "relays", "old_share", "new_share"],
+            &found.countries,
+        ),
+        group_table(
+            "families.csv",
+            &["first_fingerprint", "relays", "old_share", "new_share"],
+            &found.families,
+        ),
+    ];
+    tell_drawn("compare", &args.out, &reading, None, &found, &text, &tables, || figures(&found))?;
+    Ok(reading.status(args.strict))
+}
+
+/// Reads a bandwidth file, as old as it may be.
+fn file(path: &Path, reading: &mut Reading) -> Result<Weights> {
+    let bytes = reading.inputs.read(path)?;
+    let name = path.display().to_string();
+    // It is read as of its own time.
+    let first = bytes.split(|&byte| byte == b'\n').find(|line| !line.starts_with(b"@"));
+    let now = first.and_then(|line| std::str::from_utf8(line).ok()?.trim().parse().ok());
+    let file = File::of(&bytes, now.unwrap_or(0));
+    for finding in &file.findings {
+        anyhow::ensure!(
+            finding.severity != Severity::Refused,
+            "{name}, line {}: {}",
+            finding.line,
+            finding.text
+        );
+        if finding.severity == Severity::Skipped {
+            reading.skips.add(&name, None, Some(finding.line), &finding.text);
+        }
+    }
+    let weights: Weights = file.votes().into_iter().map(|(relay, line)| (relay, line.bw)).collect();
+    anyhow::ensure!(!weights.is_empty(), "{name} has no relay that authorities would vote with");
+    reading.skips.read += file.lines.len() as u64;
+    Ok(weights)
+}
+
+/// The comparison, for people.
+fn text(found: &Comparison) -> String {
+    let Comparison { old, new, .. } = found;
+    let both = |of: fn(&Side) -> String| format!("{:>12}  {:>12}", of(old), of(new));
+    let mut all = vec![
+        ("", format!("{:>12}  {:>12}", "old", "new")),
+        ("relays in the file", both(|side| side.relays.to_string())),
+        ("not in the network", both(|side| side.not_in_network.to_string())),
+        ("Gini coefficient", both(|side| format!("{:.3}", side.gini))),
+        ("share of ten relays", both(|side| percent(Some(side.top_10_share)))),
+        ("weight error", both(|side| percent(side.weight_error))),
+        ("under-weighted", both(|side| percent(side.under_weighted))),
+    ];
+    let sizes = ["50 KiB, predicted", "1 MiB, predicted", "5 MiB, predicted"];
+    for (size, name) in sizes.into_iter().enumerate() {
+        let [old, new] = [secs(old, size), secs(new, size)];
+        all.push((name, format!("{old:>12}  {new:>12}")));
+    }
+    for group in found.positions.iter().chain(&found.countries).take(14) {
+        let shares = [group.old_share, group.new_share].map(|share| percent(Some(share)));
+        all.push((&group.name, format!("{:>12}  {:>12}", shares[0], shares[1])));
+    }
+    let mut text = rows(&all);
+    if !found.has_capacities {
+        text.push_str("the network has weights and no capacities, so nothing can be said of errors and times\n");
+    }
+    text.push_str(&format!(
+        "{} of {} relays are in both, {} came, {} went; {} of those in both have changed more than 2x; {} of all weight has moved\n",
+        found.in_both, found.relays, found.came, found.went, found.changed_much, percent(Some(found.moved))
+    ));
+    text
+}
+
+/// The predicted seconds of a download.
+fn secs(side: &Side, size: usize) -> String {
+    side.prediction.as_ref().map_or("-".to_owned(), |found| format!("{:.2} s", found.seconds[size]))
+}
+
+/// A part of 1 in percent, if it is known.
+fn percent(part: Option<f64>) -> String {
+    part.map_or("-".to_owned(), |part| format!("{:.1} %", part * 100.0))
+}
+
+/// A line for each relay of the network that is in one of the files.
+fn relay_table(network: &Network, found: &Comparison) -> Table {
+    let header = &[
+        "fingerprint",
+        "nickname",
+        "position",
+        "country",
+        "capacity_bytes_per_sec",
+        "old_share",
+        "new_share",
+        "new_over_old",
+        "has_changed_much",
+    ];
+    let those = found.compared.iter().filter(|one| one.shares.iter().any(|share| *share > 0.0));
+    let row = |one: &crate::compare::Compared| {
+        let relay = network.relays.get(one.relay)?;
+        let country = relay.country.map(|code| String::from_utf8_lossy(&code).into_owned());
+        let capacity = relay.usable().map(|rate| rate.get().to_string());
+        let mut row = vec![hex::encode_upper(relay.fingerprint), relay.nickname.clone()];
+        row.extend([relay.position().name().to_owned(), country.unwrap_or_default()]);
+        row.push(capacity.filter(|_| found.has_capacities).unwrap_or_default());
+        row.extend(one.shares.map(|share| share.to_string()));
+        row.push(one.factor().map(|factor| factor.to_string()).unwrap_or_default());
+        row.push(u8::from(one.has_changed_much()).to_string());
+        Some(row)
+    };
+    ("relays.csv", header, those.filter_map(row).collect())
+}
+
+/// A line for each group.
+fn group_table(name: &'static str, header: &'static [&'static str], groups: &[Group]) -> Table {
+    let row = |group: &Group| {
+        let shares = [group.old_share, group.new_share].map(|share| share.to_string());
+        let [old, new] = shares;
+        vec![group.name.clone(), group.relays.to_string(), old, new]
+    };
+    (name, header, groups.iter().map(row).collect())
+}
+
+/// How relays' shares have changed, and how far both files are from capacities (Fig. 8b).
+fn figures(found: &Comparison) -> Vec<Figure> {
+    let factors = found.compared.iter().filter_map(crate::compare::Compared::factor);
+    let factors = stats::sorted(factors.filter(|factor| *factor > 0.0).collect());
+    let x = Axis::log("new share of weight over old share");
+    let changes = Figure::new(
+        "changes",
+        "How relays' weights have changed",
+        x,
+        Axis::parts("relays in both files"),
+    )
+    .with("all relays in both", distribution(&factors));
+    let errors = [("old", &found.old), ("new", &found.new)]
+        .map(|(name, side)| (name.to_owned(), side.relay_errors.clone()));
+    let title = "Relays' weights over capacities (Fig. 8b)";
+    vec![changes, relay_weights("fig8b", title, &errors)]
+}
