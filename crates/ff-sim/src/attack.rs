@@ -28,8 +28,6 @@ pub mod table2;
 pub mod traffic;
 pub mod views;
 
-use std::io::{self, Write};
-
 use serde::Serialize;
 
 use crate::network::Network;
@@ -257,65 +255,4 @@ pub fn against(systems: &[System], network: &Network, seed: u64) -> Vec<Attack> 
     }
     all.push(table2::table2(systems, &all));
     all
-}
-
-/// Writes a line for each attack.
-///
-/// # Errors
-/// When that fails.
-pub fn write_summary(attacks: &[Attack], to: impl Write) -> io::Result<()> {
-    let mut csv = csv::Writer::from_writer(to);
-    csv.write_record([
-        "id", "name", "system", "formula", "unit", "paper", "ours", "low", "high", "basis", "note",
-    ])?;
-    for attack in attacks {
-        let end = |end: usize| text(attack.interval.map(|ends| ends[end]));
-        csv.write_record([
-            attack.id,
-            attack.name,
-            attack.system.name(),
-            attack.formula,
-            attack.unit,
-            &text(attack.paper),
-            &attack.ours.to_string(),
-            &end(0),
-            &end(1),
-            attack.basis.name(),
-            &attack.note,
-        ])?;
-    }
-    csv.flush()
-}
-
-/// Writes a line for each point of each curve.
-///
-/// # Errors
-/// When that fails.
-pub fn write_points(attacks: &[Attack], to: impl Write) -> io::Result<()> {
-    let mut csv = csv::Writer::from_writer(to);
-    csv.write_record([
-        "id", "name", "unit", "curve", "axis", "x", "trusted", "formula", "ours", "trials",
-    ])?;
-    for attack in attacks {
-        for point in &attack.points {
-            csv.write_record([
-                attack.id,
-                attack.name,
-                attack.unit,
-                &point.curve,
-                attack.axis,
-                &point.x.to_string(),
-                &text(point.trusted),
-                &text(point.formula),
-                &point.ours.to_string(),
-                &point.trials.map(|trials| trials.to_string()).unwrap_or_default(),
-            ])?;
-        }
-    }
-    csv.flush()
-}
-
-/// A number, or nothing.
-fn text(number: Option<f64>) -> String {
-    number.map(|number| number.to_string()).unwrap_or_default()
 }
