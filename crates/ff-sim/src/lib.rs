@@ -20,6 +20,7 @@ pub mod figure;
 pub mod flow;
 pub mod input;
 pub mod ledger;
+pub mod markup;
 pub mod merge;
 pub mod network;
 pub mod others;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Axis, Curve, Figure};
-use crate::report::Escaped;
+use crate::markup::Escaped;
 
 /// Width of the drawing.
 const WIDTH: f64 = 720.0;

@@ -5,6 +5,11 @@ use anyhow::bail;
 /// Bytes of a cell on a link, and of those what it carries of a stream (tor-spec).
 pub(super) const CELL: (f64, f64) = (514.0, 498.0);
 
+/// Sizes in bytes, how often each is chosen, and seconds after which a download is given up (paper §7). Shadow's
+/// clients finished 2,342, 398 and 226 of them: 12 to 2 to 1.
+pub(super) const SIZES: [(u32, u32, f64); 3] =
+    [(51_200, 12, 15.0), (1_048_576, 2, 60.0), (5_242_880, 1, 120.0)];
+
 /// Cells that are on their way at first: ten packets of TCP.
 const FIRST_CELLS: f64 = 14_480.0 / CELL.1;
 

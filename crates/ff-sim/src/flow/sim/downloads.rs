@@ -5,12 +5,8 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 use rand::RngExt as _;
 use rand_chacha::ChaCha12Rng;
 
-use super::{config::CELL, outcome::Download};
-
-/// Sizes in bytes, how often each is chosen, and seconds after which a download is given up (paper §7). Shadow's
-/// clients finished 2,342, 398 and 226 of them: 12 to 2 to 1.
-pub(super) const SIZES: [(u32, u32, f64); 3] =
-    [(51_200, 12, 15.0), (1_048_576, 2, 60.0), (5_242_880, 1, 120.0)];
+use super::config::{CELL, SIZES};
+use super::outcome::Download;
 
 /// Seconds from one download of a client to its next: 40 of them in Shadow's 2,400 s.
 const EVERY_SECS: f64 = 60.0;

@@ -80,7 +80,7 @@ impl Outcome {
     /// The figures that are compared.
     #[must_use]
     pub fn summary(&self) -> Summary {
-        let sizes = super::downloads::SIZES.map(|(size, ..)| size);
+        let sizes = super::config::SIZES.map(|(size, ..)| size);
         let last = |size: u32| -> Vec<f64> {
             let of_size = self.downloads.iter().filter(|one| one.size == size);
             of_size.filter_map(|one| one.last_secs).collect()
