@@ -27,8 +27,12 @@ fn the_same_seed_gives_the_same_bytes_on_one_thread_and_on_two() {
     let run = |out: &str, more: &[&str]| {
         let args = [&loops[..], &weights, &["--seeds", "2", "--out", out], more].concat();
         flow(dir.path(), &args).expect("it runs");
-        let names = ["summary.json", "flow.csv", "means.csv", "relays.csv", "rounds.csv"];
-        names.map(|name| fs::read_to_string(dir.path().join(out).join(name)).expect("a result"))
+        let names =
+            ["summary.json", "flow.csv", "means.csv", "relays.csv", "rounds.csv"].into_iter();
+        let names =
+            names.chain(["report.html", "fig8b.svg", "fig9a.svg", "fig9b.svg", "fig9c.svg"]);
+        let read = |name| fs::read_to_string(dir.path().join(out).join(name)).expect("a result");
+        names.map(read).collect::<Vec<_>>()
     };
     let one = run("one", &["--jobs", "1"]);
     assert_eq!(one, run("two", &["--jobs", "2"]));

@@ -11,8 +11,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context, Result, anyhow, bail};
 use ff_bwauth::publish::v3bw::read as v3bw;
 
-use self::tables::{Run, mean_rows, position_rows, relay_rows, round_rows, run_rows, text};
-use super::{Reading, tell};
+use self::tables::{
+    Run, figures, mean_rows, position_rows, relay_rows, round_rows, run_rows, text,
+};
+use super::{Reading, tell_drawn};
 use crate::cli::{FlowArgs, FlowRule, FlowWeights, FlowWindow};
 use crate::flow::closed::{Rounds, System};
 use crate::flow::sim::{Config, Window};
@@ -79,7 +81,8 @@ pub(super) fn flow(args: &FlowArgs) -> Result<ExitCode> {
         relay_rows(&runs),
         round_rows(&runs),
     ];
-    tell("flow", &args.out, &reading, Some(0), &runs, &text(args, &runs), &tables)?;
+    let (text, figures) = (text(args, &runs), || figures(&runs));
+    tell_drawn("flow", &args.out, &reading, Some(0), &runs, &text, &tables, figures)?;
     Ok(reading.status(args.strict))
 }
 

@@ -1,9 +1,11 @@
 //! What the command `flow` writes: each simulation, means over them, relays, rounds of closed loops.
 
+mod drawn;
 mod text;
 
 use serde::Serialize;
 
+pub(super) use self::drawn::figures;
 pub(super) use self::text::text;
 use crate::flow::trial::Found;
 use crate::network::{Network, Position};

@@ -1,0 +1,53 @@
+//! Figures of what was simulated: 8b and 9a to 9c of the paper.
+
+use super::Run;
+use crate::figure::transfers::{self, Row};
+use crate::figure::{Figure, errors};
+
+/// All figures. Weights are those of the first simulation by them: only closed loops end elsewhere in others.
+pub(in crate::run::flow) fn figures(runs: &[Run]) -> Vec<Figure> {
+    let rows: Vec<Row> = runs.iter().map(row).collect();
+    let mut figures = transfers::figures(&rows);
+    let mut by_weights: Vec<(String, Vec<f64>)> = Vec::new();
+    for run in runs {
+        if !by_weights.iter().any(|(name, _)| *name == run.weights) {
+            by_weights.push((run.weights.clone(), ratios(run)));
+        }
+    }
+    by_weights.retain(|(_, ratios)| !ratios.is_empty());
+    if !by_weights.is_empty() {
+        figures.push(errors::relay_weights(
+            "fig8b",
+            "Errors of relays' weights (Fig. 8b)",
+            &by_weights,
+        ));
+    }
+    figures
+}
+
+/// What of a simulation is drawn.
+fn row(run: &Run) -> Row {
+    Row {
+        weights: run.weights.clone(),
+        load: run.load,
+        first_secs: run.first_byte_secs,
+        last_secs: run.last_byte_secs,
+        timeouts: run.timeouts,
+        gbit: run.throughput_gbit_per_sec,
+    }
+}
+
+/// Each relay's share of weight over its share of capacity (Eq. 5), sorted; relays without a capacity have none.
+#[expect(clippy::cast_precision_loss, reason = "rates lie far below 2^53")]
+fn ratios(run: &Run) -> Vec<f64> {
+    let known = || run.relays.iter().filter(|(_, _, capacity, ..)| *capacity > 0);
+    let capacity: f64 = known().map(|(_, _, capacity, ..)| *capacity as f64).sum();
+    let weight: f64 = known().map(|(.., weight, _)| *weight).sum();
+    if weight <= 0.0 {
+        return Vec::new();
+    }
+    let ratio = |own: u64, given: f64| (given / weight) / (own as f64 / capacity);
+    let mut all: Vec<f64> = known().map(|(_, _, own, given, _)| ratio(*own, *given)).collect();
+    all.sort_by(f64::total_cmp);
+    all
+}
