@@ -1,0 +1,123 @@
+//! `analyse` of one moment, and of the days of a speed test.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use super::errors::{Summary, optional};
+use crate::analysis::moment::{Capacity, Scale, weight_error};
+use crate::analysis::ranks::under_weighted;
+use crate::analysis::speed_test::{BEGIN_2019, speed_test};
+use crate::cli::AnalyseArgs;
+use crate::figure::errors::{relay_weights, speed_test as days_figure};
+use crate::read::series::daily;
+use crate::run::{Reading, rows, tell_drawn};
+use crate::{source, stats};
+
+/// Errors of the weights of one moment.
+#[derive(Serialize)]
+struct OfMoment {
+    /// Relays in all.
+    relays: usize,
+    /// Eq. 6.
+    network_weight_error: Option<f64>,
+    /// The same with capacities and weights scaled by the part of the time in which relays were running.
+    network_weight_error_by_running: Option<f64>,
+    /// Eq. 5: weight over capacity, as shares.
+    relay_weight_error: Option<Summary>,
+    /// Which part of relays has too small a weight.
+    under_weighted: Option<f64>,
+    /// Which part of all weight relays have whose capacity nobody knows.
+    weight_left_out: f64,
+}
+
+/// Analyses a network of one moment.
+pub(super) fn moment(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> {
+    let (network, skips) = source::network(path, &mut reading.inputs)?;
+    reading.skips.extend(skips);
+    anyhow::ensure!(
+        network.capacities != crate::network::CapacitySource::Weights,
+        "{} has weights and no capacities, so weights cannot be wrong by it",
+        path.display()
+    );
+    let now = weight_error(&network, Capacity::Known, Scale::None, |_| true);
+    let by_running = weight_error(&network, Capacity::Known, Scale::Running, |_| true);
+    let errors = stats::sorted(now.relay_errors.iter().flatten().copied().collect());
+    let found = OfMoment {
+        relays: network.relays.len(),
+        network_weight_error: now.weight_error,
+        network_weight_error_by_running: by_running.weight_error,
+        under_weighted: under_weighted(&errors),
+        relay_weight_error: Summary::of(&errors),
+        weight_left_out: now.weight_left_out,
+    };
+    let percent =
+        |part: Option<f64>| part.map_or("-".to_owned(), |part| format!("{:.1} %", part * 100.0));
+    let text = rows(&[
+        ("relays", found.relays.to_string()),
+        ("network weight error", percent(found.network_weight_error)),
+        ("by time of running", percent(found.network_weight_error_by_running)),
+        ("under-weighted relays", percent(found.under_weighted)),
+        ("weight without capacity", percent(Some(found.weight_left_out))),
+    ]);
+    let row = |(relay, error): (&crate::network::Relay, &Option<f64>)| {
+        let capacity = relay.capacity.map(|capacity| capacity.get().to_string());
+        let name = hex::encode_upper(relay.fingerprint);
+        vec![name, capacity.unwrap_or_default(), relay.weight.to_string(), optional(*error)]
+    };
+    let header: &[&str] = &["fingerprint", "capacity_bytes_per_sec", "weight", "weight_error"];
+    let relays = network.relays.iter().zip(&now.relay_errors).map(row).collect();
+    let tables = [("relays.csv", header, relays)];
+    let by_weights = [("weights of the network".to_owned(), errors)];
+    let figures = || {
+        vec![relay_weights(
+            "fig3",
+            "Relays' weights over capacities (Fig. 3, one moment)",
+            &by_weights,
+        )]
+    };
+    tell_drawn("analyse", &args.out, reading, None, &found, &text, &tables, figures)
+}
+
+/// What a speed test brought to light, as results.
+#[derive(Serialize)]
+struct Test {
+    /// Days of the table.
+    days: usize,
+    /// What the network advertised when the test of 2019 began, in Gbit/s.
+    before_gbit_per_sec: Option<f64>,
+    /// How much more it advertised at most within ten days.
+    gain_gbit_per_sec: Option<f64>,
+    /// The same as a part of what it was.
+    gain_part: Option<f64>,
+}
+
+/// Looks for the speed test of August 2019 in a table of the network's days.
+pub(super) fn days(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> {
+    let bytes = reading.inputs.read(path)?;
+    let name = path.display().to_string();
+    let read = daily::read(&name, &*bytes);
+    let (days, skips) = read.with_context(|| format!("{name} cannot be read as a table"))?;
+    reading.skips.extend(skips);
+    anyhow::ensure!(!days.is_empty(), "{name} has no days");
+    let test = speed_test(&days, BEGIN_2019);
+    let found = Test {
+        days: days.len(),
+        before_gbit_per_sec: test.map(|test| test.before),
+        gain_gbit_per_sec: test.map(|test| test.gain()),
+        gain_part: test.map(|test| test.part()),
+    };
+    let told = test.map_or("its days are not in the table".to_owned(), |test| {
+        let (before, gain, part) = (test.before, test.gain(), test.part() * 100.0);
+        format!("{gain:.1} Gbit/s, {part:.1} % of {before:.1} Gbit/s")
+    });
+    let text = rows(&[("days", found.days.to_string()), ("speed test of 2019", told)]);
+    let row = |day: &daily::Day| {
+        vec![day.unix_secs.to_string(), optional(day.advertised), optional(day.used)]
+    };
+    let header: &[&str] = &["unix_secs", "advertised_gbit_per_sec", "used_gbit_per_sec"];
+    let tables = [("days.csv", header, days.iter().map(row).collect())];
+    let figures = || vec![days_figure(&days)];
+    tell_drawn("analyse", &args.out, reading, None, &found, &text, &tables, figures)
+}

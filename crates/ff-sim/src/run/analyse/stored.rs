@@ -1,0 +1,50 @@
+//! `analyse` of a store's hours, and of archives.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::errors::report;
+use crate::analysis::engine::{Engine, Settings};
+use crate::cli::AnalyseArgs;
+use crate::progress::Progress;
+use crate::run::Reading;
+use crate::store::history::History;
+use crate::store::ingest;
+use crate::store::place::Store;
+
+/// Analyses archives, by way of a store that is gone behind it.
+pub(super) fn collector(dir: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> {
+    let temporary = tempfile::tempdir().context("Failed to make a temporary folder for a store")?;
+    let store = Store::create(&temporary.path().join("store"))?;
+    let done = crate::run::ingest::take(&store, dir, &args.stored.span, None)?;
+    reading.skips.extend(ingest::skips_of(&done));
+    history(&store, args, reading)
+}
+
+/// Analyses all hours of a store.
+pub(super) fn history(store: &Store, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> {
+    let span = &args.stored.span;
+    let mut history = History::new(store, span.since, span.until, args.stored.allow_mixed)?;
+    for manifest in history.manifests() {
+        reading.inputs.read(&manifest)?;
+    }
+    let windows = args.windows.0.clone();
+    let (step_secs, least_share) = (args.gap * 3600, args.least_share);
+    let mut engine = Engine::new(Settings { windows, step_secs, from: None, least_share });
+    let progress = Progress::on_stderr();
+    let mut times = 0_u64;
+    history.each(|time, now| {
+        times += 1;
+        progress.say(|| format!("{times} hours analysed"));
+        engine.push(time, now).context("Failed to take an hour of the store")?;
+        anyhow::Ok(())
+    })?;
+    anyhow::ensure!(times > 0, "{} has no consensus that names descriptors", store.dir().display());
+    anyhow::ensure!(
+        history.joined() > 0,
+        "no descriptor in {} is one that its consensuses list; --allow-mixed takes others of the same relays",
+        store.dir().display()
+    );
+    report(&engine.finish(), history.relays(), args, reading)
+}
