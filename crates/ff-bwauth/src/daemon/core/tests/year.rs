@@ -186,13 +186,21 @@ fn memory_is_flat_over_a_year_of_ten_thousand_relays() {
         }
     }
     assert!(memory("VmHWM") < MOST_BYTES, "{} bytes", memory("VmHWM"));
-    // From then on no file has more days in it than the one before.
-    let settled = sizes.iter().skip(7).take(7).copied().max().unwrap_or(u64::MAX);
-    let last = sizes.iter().rev().take(7).copied().max().unwrap_or(0);
+    // From then on no file has more days in it than the one before. Single days are up to a fifth larger, whenever
+    // the allocator has not given back yet what writing a file took.
+    let settled = median(sizes.get(7..).unwrap_or(&sizes).iter().take(30));
+    let last = median(sizes.iter().rev().take(30));
     assert!(
-        last <= settled.saturating_add(settled / 100 * MOST_GROWTH_PERCENT),
-        "{} MB after a week, {} MB at the end",
+        last <= settled + settled / 100 * MOST_GROWTH_PERCENT,
+        "{} MB in the month after the first week, {} MB in the last one",
         settled / 1_000_000,
         last / 1_000_000
     );
+}
+
+/// The middle one; 0 of none.
+fn median<'a>(sizes: impl Iterator<Item = &'a u64>) -> u64 {
+    let mut sizes: Vec<u64> = sizes.copied().collect();
+    sizes.sort_unstable();
+    sizes.get(sizes.len() / 2).copied().unwrap_or_default()
 }
