@@ -152,6 +152,11 @@ pub struct ScheduleArgs {
     /// of ratios, as our ground truth writes it.
     #[arg(long, value_name = "MODEL", default_value = "exact", conflicts_with = "greedy")]
     pub errors: String,
+    /// Relays that come during the period, a row each: CSV with the columns hour (how many after the period's
+    /// beginning, from 1), fingerprint, and bytes_per_sec, which is what it truly can. With --greedy those of an hour
+    /// get empty slots at once.
+    #[arg(long, value_name = "FILE")]
+    pub new_relays: Option<PathBuf>,
     /// What slots and errors are drawn by.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub seed: u64,

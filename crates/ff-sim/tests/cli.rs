@@ -204,3 +204,40 @@ fn attacks_on_one_system_are_those_of_it() {
     assert_eq!(status, Some(2), "{said}");
     assert!(said.contains("eigenspeed"), "{said}");
 }
+
+#[test]
+fn new_relays_are_measured_hour_by_hour() {
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::write(dir.path().join("consensus"), consensus(&[12_500; 100])).expect("written");
+    // Of 100 Mbit/s as all others, of 250 Mbit/s, which nobody would guess, and of little.
+    let row = |hour: u32, name: &str, rate: u32| format!("{hour},{},{rate}\n", name.repeat(40));
+    let rows = [row(2, "a", 12_500_000), row(2, "b", 31_250_000), row(5, "c", 1_000_000)];
+    let list = format!("hour,fingerprint,bytes_per_sec\n{}", rows.concat());
+    fs::write(dir.path().join("new.csv"), &list).expect("written");
+    let args = ["schedule", "--network", "consensus", "--new-relays", "new.csv", "--json"];
+    let greedy = [&args[..], &["--greedy", "--out", "greedy"]].concat();
+    let found = json(dir.path(), &greedy);
+    assert_eq!((&found["slots"], &found["new_relays"]["relays"]), (&10.into(), &3.into()));
+    assert_eq!(found["new_relays"]["measured_at_once"], 2, "{found}");
+    let table = fs::read_to_string(dir.path().join("greedy/new_relays.csv")).expect("a table");
+    assert!(table.starts_with("hour,relays,slots,measured_at_once,too_fast\n2,2,"), "{table}");
+    let found = json(dir.path(), &[&args[..], &["--out", "seeded"]].concat());
+    let waits = &found["new_relays"];
+    assert_eq!((&waits["relays"], &waits["measured"]), (&3.into(), &3.into()), "{found}");
+    let table = fs::read_to_string(dir.path().join("seeded/new_relays.csv")).expect("a table");
+    assert_eq!(table.lines().count(), 4, "{table}");
+    // Without such a list nothing is said of new relays.
+    assert!(
+        json(dir.path(), &["schedule", "--network", "consensus", "--json"])["new_relays"].is_null()
+    );
+    let short = [&args[..], &["--period", "4"]].concat();
+    let (status, says) = fails(dir.path(), &short);
+    assert!(
+        status == Some(1) && says.contains("hour 5, but the period is over after 4 hours"),
+        "{says}"
+    );
+    fs::write(dir.path().join("new.csv"), "hour,fingerprint,bytes_per_sec\n1,xyz,5\n")
+        .expect("written");
+    let (status, says) = fails(dir.path(), &args);
+    assert!(status == Some(1) && says.contains("\"xyz\" is no fingerprint"), "{says}");
+}

@@ -1,5 +1,7 @@
 //! The commands `schedule` and `what-if`.
 
+mod new_relays;
+
 use std::fs::File;
 use std::process::ExitCode;
 
@@ -10,11 +12,11 @@ use rand_chacha::ChaCha12Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use serde::Serialize;
 
+use self::new_relays::Packed;
 use super::{Reading, rows, tell, tell_drawn};
 use crate::cli::{NetworkArgs, ScheduleArgs, TeamArgs, WhatIfArgs};
 use crate::figure::{errors::relay_capacities, schedule as drawn};
 use crate::output::Table;
-use crate::schedule::arrivals::nobody;
 use crate::schedule::errors::Errors;
 use crate::schedule::greedy::{Greedy, Unmeasurable, greedy, hours};
 use crate::schedule::outcome::Outcome;
@@ -31,23 +33,34 @@ pub(super) fn schedule(args: &ScheduleArgs) -> Result<ExitCode> {
     let mut reading = Reading::default();
     let subjects = subjects(&args.network, args.team.together, &mut reading)?;
     let setup = setup(&args.team, args.seed);
+    let mut listed = new_relays::listed(args, &mut reading)?;
     if args.greedy {
         let found = greedy(&subjects, &setup)?;
-        let text = greedy_text(&found);
+        let new = Packed::of(listed, &subjects, &setup);
+        let mut text = greedy_text(&found);
+        text.push_str(&new.as_ref().map(Packed::text).unwrap_or_default());
         let (late, unmeasurable) = (&found.behind_period, &found.unmeasurable);
-        let tables = [
+        let mut tables = vec![
             unmeasurable_table("unmeasurable.csv", unmeasurable),
             unmeasurable_table("late.csv", late),
         ];
+        tables.extend(new.as_ref().map(Packed::table));
         let figures = || vec![drawn::greedy(&found.filled, args.team.slot)];
+        let found = WithNew { found: &found, new_relays: new };
         let seed = Some(args.seed);
         tell_drawn("schedule", &args.out, &reading, seed, &found, &text, &tables, figures)?;
     } else {
         let errors = errors(&args.errors, &mut reading)?;
-        let outcome = replay(&subjects.all, &setup, &World::new(errors), &mut nobody)?;
+        let outcome = replay(&subjects.all, &setup, &World::new(errors), &mut listed)?;
         let found = Replayed::of(&outcome, &subjects);
-        let (text, tables) = (replayed_text(&found), [unmeasured_table(&outcome)]);
+        let new = args.new_relays.is_some().then(|| outcome.waits());
+        let (mut text, mut tables) = (replayed_text(&found), vec![unmeasured_table(&outcome)]);
+        if let Some(waits) = &new {
+            text.push_str(&new_relays::waits_text(waits));
+            tables.push(new_relays::table(&outcome));
+        }
         let figures = || vec![drawn::replayed(&outcome, found.relays), measured(&outcome)];
+        let found = WithNew { found: &found, new_relays: new };
         let seed = Some(args.seed);
         tell_drawn("schedule", &args.out, &reading, seed, &found, &text, &tables, figures)?;
     }
@@ -159,6 +172,17 @@ fn unmeasurable_table(name: &'static str, all: &[Unmeasurable]) -> Table {
     };
     let header = &["fingerprint", "needs_bytes_per_sec", "given_bytes_per_sec"];
     (name, header, all.iter().map(row).collect())
+}
+
+/// A schedule, with relays that come during the period if there are such.
+#[derive(Serialize)]
+struct WithNew<'a, T: Serialize, N: Serialize> {
+    /// The schedule.
+    #[serde(flatten)]
+    found: &'a T,
+    /// What became of who came.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    new_relays: Option<N>,
 }
 
 /// A period as it went, in figures.

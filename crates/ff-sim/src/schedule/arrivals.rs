@@ -90,6 +90,12 @@ impl Listed {
         (listed, skips)
     }
 
+    /// The last hour in which some come; 0 if none do.
+    #[must_use]
+    pub fn last_hour(&self) -> u32 {
+        self.by_hour.keys().last().copied().unwrap_or(0)
+    }
+
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -122,7 +128,7 @@ mod tests {
         );
         let (mut listed, skips) = Listed::read_csv("new.csv", text.as_bytes());
         assert_eq!((listed.len(), skips.read, skips.all.len()), (3, 3, 6), "{skips:?}");
-        assert_eq!(skips.all[0].line, Some(5));
+        assert_eq!((skips.all[0].line, listed.last_hour()), (Some(5), 3));
         assert_eq!(listed.at(3).len(), 2);
         let first = listed.at(1);
         assert_eq!((first[0].truth, first[0].relay.estimate), (BytesPerSec::new(200), None));
