@@ -186,6 +186,9 @@ pub struct AnalyseArgs {
     /// of August 2019 brought to light (Fig. 5).
     #[arg(long, value_name = "CSV")]
     pub days: Option<PathBuf>,
+    /// Put relays together too, each kind in rows of groups.csv.
+    #[arg(long, value_name = "KIND,...", value_enum, value_delimiter = ',')]
+    pub by: Vec<By>,
     /// How far back capacities look: 1d, 7d, 30d, 365d, 12h.
     #[arg(long, value_name = "LENGTH,...", default_value = "1d,7d,30d")]
     pub windows: WindowList,
@@ -202,6 +205,35 @@ pub struct AnalyseArgs {
     /// Where results go.
     #[command(flatten)]
     pub out: OutArgs,
+}
+
+/// What relays are put together by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum By {
+    /// The flags Guard and Exit, in a store as last listed.
+    Flag,
+    /// Where they are, if the network's source says so.
+    Country,
+    /// Who runs them, as they say of each other.
+    Family,
+    /// Tor's series, as in 0.4.8, as last listed.
+    Version,
+    /// How long they were seen.
+    Age,
+}
+
+impl By {
+    /// Its name in tables and on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Flag => "flag",
+            Self::Country => "country",
+            Self::Family => "family",
+            Self::Version => "version",
+            Self::Age => "age",
+        }
+    }
 }
 
 /// Windows, as an argument.

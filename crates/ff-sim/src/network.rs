@@ -1,5 +1,6 @@
 //! A network at one moment: its relays with what they can carry and how they are weighted.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ff_bwauth::network::consensus::Consensus;
@@ -68,15 +69,17 @@ impl Relay {
         Some(self.rate.map_or(capacity, |rate| capacity.min(rate)))
     }
 
+    /// Where it is, for tables.
+    #[must_use]
+    pub fn country_name(&self) -> String {
+        let name = |code: [u8; 2]| String::from_utf8_lossy(&code).into_owned();
+        self.country.map_or("not known".to_owned(), name)
+    }
+
     /// Which positions of a circuit it is for.
     #[must_use]
-    pub fn position(&self) -> Position {
-        match (self.flags.guard, self.flags.exit && !self.flags.bad_exit) {
-            (true, true) => Position::GuardExit,
-            (true, false) => Position::Guard,
-            (false, true) => Position::Exit,
-            (false, false) => Position::Middle,
-        }
+    pub const fn position(&self) -> Position {
+        self.flags.position()
     }
 }
 
@@ -100,6 +103,19 @@ pub struct Flags {
     pub authority: bool,
     /// It answers to what directory clients ask.
     pub v2dir: bool,
+}
+
+impl Flags {
+    /// Which positions of a circuit a relay with them is for.
+    #[must_use]
+    pub const fn position(self) -> Position {
+        match (self.guard, self.exit && !self.bad_exit) {
+            (true, true) => Position::GuardExit,
+            (true, false) => Position::Guard,
+            (false, true) => Position::Exit,
+            (false, false) => Position::Middle,
+        }
+    }
 }
 
 /// A class of relays, by the flags Guard and Exit (dir-spec 3.8.3).
@@ -143,6 +159,34 @@ impl Network {
     pub fn total_capacity(&self) -> BytesPerSec {
         self.relays.iter().filter_map(|relay| relay.capacity).sum()
     }
+
+    /// The first member of each relay's family; relays belong together if each names the other, and so do those that
+    /// belong with the same one.
+    #[must_use]
+    pub fn families(&self) -> Vec<usize> {
+        let relays = || self.relays.iter().enumerate();
+        let places: BTreeMap<_, usize> =
+            relays().map(|(place, relay)| (relay.fingerprint, place)).collect();
+        let place = |name| places.get(name).copied();
+        let named: Vec<BTreeSet<usize>> =
+            relays().map(|(_, relay)| relay.family.iter().filter_map(place).collect()).collect();
+        let mut first: Vec<usize> = (0..named.len()).collect();
+        for (one, others) in named.iter().enumerate() {
+            for &other in others.iter().filter(|other| named[**other].contains(&one)) {
+                let [one, other] = [one, other].map(|place| root(&first, place));
+                first[one.max(other)] = one.min(other);
+            }
+        }
+        (0..first.len()).map(|place| root(&first, place)).collect()
+    }
+}
+
+/// The first of those that belong with this one.
+fn root(first: &[usize], mut place: usize) -> usize {
+    while first[place] != place {
+        place = first[place];
+    }
+    place
 }
 
 impl From<&Consensus> for Network {

@@ -241,3 +241,26 @@ fn new_relays_are_measured_hour_by_hour() {
     let (status, says) = fails(dir.path(), &args);
     assert!(status == Some(1) && says.contains("\"xyz\" is no fingerprint"), "{says}");
 }
+
+#[test]
+fn relays_of_a_moment_are_put_together() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let sample =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/relayinfo-2024-05-sample.json.xz");
+    let sample = sample.to_str().expect("UTF-8");
+    let args = ["analyse", "--network", sample, "--json", "--by"];
+    let found = json(dir.path(), &[&args[..], &["flag,country,family"]].concat());
+    let groups = found["groups"].as_array().expect("groups");
+    for by in ["flag", "country", "family"] {
+        let sum = |field: &str| -> f64 {
+            let of_kind = groups.iter().filter(|group| group["by"] == by);
+            of_kind.filter_map(|group| group[field].as_f64()).sum()
+        };
+        for share in ["weight_share", "capacity_share"] {
+            assert!((sum(share) - 1.0).abs() < 1e-9, "{by} {share}: {}", sum(share));
+        }
+        assert!(sum("relays") >= 2.0, "{by}");
+    }
+    let (status, says) = fails(dir.path(), &[&args[..], &["age"]].concat());
+    assert!(status == Some(1) && says.contains("--by can be flag, country, family"), "{says}");
+}

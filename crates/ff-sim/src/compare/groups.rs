@@ -1,11 +1,11 @@
 //! Shares of weight by position, country and family.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use super::Compared;
-use crate::network::{Network, Relay};
+use crate::network::Network;
 
 /// What relays are put together by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,13 +33,13 @@ pub struct Group {
 
 /// The groups of a network, those with the greatest new shares first.
 pub(super) fn of(network: &Network, compared: &[Compared], by: By) -> Vec<Group> {
-    let families = if by == By::Family { families(network) } else { Vec::new() };
+    let families = if by == By::Family { network.families() } else { Vec::new() };
     let mut groups: BTreeMap<String, Group> = BTreeMap::new();
     for one in compared {
         let Some(relay) = network.relays.get(one.relay) else { continue };
         let name = match by {
             By::Position => relay.position().name().to_owned(),
-            By::Country => country(relay),
+            By::Country => relay.country_name(),
             By::Family => {
                 match families.get(one.relay).and_then(|first| network.relays.get(*first)) {
                     Some(first) => hex::encode_upper(first.fingerprint),
@@ -59,46 +59,10 @@ pub(super) fn of(network: &Network, compared: &[Compared], by: By) -> Vec<Group>
     groups
 }
 
-/// Where a relay is.
-fn country(relay: &Relay) -> String {
-    relay.country.map_or("not known".to_owned(), |code| String::from_utf8_lossy(&code).into_owned())
-}
-
-/// The first member of each relay's family; relays belong together if each names the other, and so do those that
-/// belong with the same one.
-fn families(network: &Network) -> Vec<usize> {
-    let places: BTreeMap<_, usize> = network
-        .relays
-        .iter()
-        .enumerate()
-        .map(|(place, relay)| (relay.fingerprint, place))
-        .collect();
-    let named: Vec<BTreeSet<usize>> = network
-        .relays
-        .iter()
-        .map(|relay| relay.family.iter().filter_map(|name| places.get(name).copied()).collect())
-        .collect();
-    let mut first: Vec<usize> = (0..network.relays.len()).collect();
-    for (one, others) in named.iter().enumerate() {
-        for &other in others.iter().filter(|other| named[**other].contains(&one)) {
-            let [one, other] = [one, other].map(|place| root(&first, place));
-            first[one.max(other)] = one.min(other);
-        }
-    }
-    (0..first.len()).map(|place| root(&first, place)).collect()
-}
-
-/// The first of those that belong with this one.
-fn root(first: &[usize], mut place: usize) -> usize {
-    while first[place] != place {
-        place = first[place];
-    }
-    place
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::network::Relay;
 
     #[test]
     fn a_family_is_who_names_each_other() {
@@ -110,7 +74,7 @@ mod tests {
         // 3 names 0, which does not name it; 9 is not there.
         let relays = vec![relay(0, &[1, 9]), relay(1, &[0, 2]), relay(2, &[1]), relay(3, &[0])];
         let network = Network { relays, ..Network::default() };
-        assert_eq!(families(&network), [0, 0, 0, 3]);
+        assert_eq!(network.families(), [0, 0, 0, 3]);
         let compared: Vec<_> =
             (0..4).map(|relay| Compared { relay, shares: [0.25, 0.25] }).collect();
         let found = of(&network, &compared, By::Family);

@@ -1,5 +1,6 @@
 //! The command `analyse`.
 
+mod by;
 mod errors;
 mod moment;
 mod stored;
@@ -16,7 +17,7 @@ use self::stored::{collector, history};
 use super::Reading;
 use crate::analysis::engine::{Engine, Settings};
 use crate::analysis::joined::Joined;
-use crate::cli::AnalyseArgs;
+use crate::cli::{AnalyseArgs, By};
 use crate::read::series::{Kind, Series};
 use crate::store::ingest;
 use crate::store::month::Month;
@@ -46,6 +47,7 @@ pub(super) fn analyse(args: &AnalyseArgs) -> Result<ExitCode> {
 
 /// Analyses tables of many times.
 fn series(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> {
+    by::check(&args.by, "a table of advertised bandwidths", &[By::Age])?;
     let advertised = table(path, Kind::BytesPerSec, reading)?;
     let weights = args.weights.as_deref();
     let weights = weights.map(|path| table(path, Kind::Probability, reading)).transpose()?;
@@ -66,7 +68,9 @@ fn series(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> 
     while let Some(time) = joined.next_into(&mut now) {
         engine.push(time, &now).context("Failed to take a time of the tables")?;
     }
-    report(&engine.finish(), joined.relays(), args, reading)
+    let outcome = engine.finish();
+    let groups = by::of_outcome(&outcome, &args.by, |_, _| None);
+    report(&outcome, joined.relays(), groups, args, reading)
 }
 
 /// Reads a table.

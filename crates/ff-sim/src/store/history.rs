@@ -18,6 +18,7 @@ use super::month::Month;
 use super::place::Store;
 use super::plan::Documents;
 use crate::analysis::engine::Reading;
+use crate::read::consensus::FlagBits;
 
 /// Hours of a store, one after the other.
 pub struct History<'a> {
@@ -31,8 +32,32 @@ pub struct History<'a> {
     numbers: HashMap<Fingerprint, u32>,
     /// The relays, by their numbers.
     relays: Vec<Fingerprint>,
+    /// What they were listed with last, by the same numbers.
+    labels: Vec<Label>,
     /// How many relays had a descriptor, in all hours.
     joined: u64,
+}
+
+/// What a relay was listed with last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Label {
+    /// What authorities say of it.
+    pub flags: FlagBits,
+    /// The series of its version, as in 0.4.8; empty if it says none.
+    pub series: String,
+}
+
+impl Label {
+    /// Takes the series of a version.
+    fn set_version(&mut self, version: &str) {
+        let number = version.split([' ', '-']).next().unwrap_or_default();
+        let end = number.match_indices('.').nth(2).map_or(number.len(), |(end, _)| end);
+        let series = number.get(..end).unwrap_or_default();
+        // Hour after hour it is the same.
+        if self.series != series {
+            series.clone_into(&mut self.series);
+        }
+    }
 }
 
 impl<'a> History<'a> {
@@ -74,6 +99,7 @@ impl<'a> History<'a> {
             by_fingerprint: None,
             numbers: HashMap::new(),
             relays: Vec::new(),
+            labels: Vec::new(),
             joined: 0,
         };
         if allow_mixed {
@@ -133,11 +159,11 @@ impl<'a> History<'a> {
     /// A relay of an hour.
     fn reading(
         &mut self,
-        group: &[Loaded; 3],
+        group: &[Loaded; 5],
         row: usize,
         said: [&ByDigest; 2],
     ) -> Option<Reading> {
-        let [fingerprints, digests, weights] = group;
+        let [fingerprints, digests, weights, flags, versions] = group;
         let fingerprint = fingerprints.id(row)?;
         let digest = digests.id(row);
         let found = digest.and_then(|digest| said.iter().find_map(|said| said.get(&digest)));
@@ -149,8 +175,14 @@ impl<'a> History<'a> {
         let next = u32::try_from(self.relays.len()).unwrap_or(u32::MAX);
         let relay = *self.numbers.entry(fingerprint).or_insert_with(|| {
             self.relays.push(fingerprint);
+            self.labels.push(Label::default());
             next
         });
+        if let Some(label) = self.labels.get_mut(relay as usize) {
+            let bits = flags.int(row).and_then(|bits| bits.try_into().ok()).unwrap_or(0);
+            label.flags = FlagBits::from_bits(bits);
+            label.set_version(versions.text(row));
+        }
         Some(Reading { relay, advertised, weight: weights.int(row) })
     }
 
@@ -158,6 +190,12 @@ impl<'a> History<'a> {
     #[must_use]
     pub fn relays(&self) -> &[Fingerprint] {
         &self.relays
+    }
+
+    /// What they were listed with last, by the same numbers.
+    #[must_use]
+    pub fn labels(&self) -> &[Label] {
+        &self.labels
     }
 
     /// How many relays had a descriptor, all hours together.

@@ -24,7 +24,7 @@ pub(super) struct Relays {
     /// The first row of each group, and behind them the number of all.
     starts: Vec<u64>,
     /// The group that was read last.
-    group: Option<(usize, [Loaded; 3])>,
+    group: Option<(usize, [Loaded; 5])>,
 }
 
 impl Relays {
@@ -48,17 +48,17 @@ impl Relays {
     }
 
     /// The group that a consensus is in, read, and where in it the consensus begins.
-    pub(super) fn group_of(&mut self, listed: Listed) -> Result<(&[Loaded; 3], usize), StoreError> {
+    pub(super) fn group_of(&mut self, listed: Listed) -> Result<(&[Loaded; 5], usize), StoreError> {
         let broken =
             || StoreError::broken(std::path::Path::new(CONSENSUS_RELAYS.name), "rows are missing");
         if listed.rows == 0 {
             let none = || Loaded::Int(Vec::new());
-            let (_, group) = self.group.insert((usize::MAX, [none(), none(), none()]));
+            let (_, group) = self.group.insert((usize::MAX, std::array::from_fn(|_| none())));
             return Ok((group, 0));
         }
         let (index, first) = self.group_index(listed).ok_or_else(broken)?;
         if self.group.as_ref().is_none_or(|(last, _)| *last != index) {
-            let names = ["fingerprint", "digest", "weight"];
+            let names = ["fingerprint", "digest", "weight", "flags", "version"];
             self.group = Some((index, self.part.columns(index, names)?));
         }
         let (_, group) = self.group.as_ref().ok_or_else(broken)?;

@@ -89,6 +89,32 @@ fn archives_and_their_store_are_analysed_alike() {
 }
 
 #[test]
+fn relays_of_a_store_are_put_together() {
+    let temporary = filled();
+    let dir = temporary.path();
+    let args = ["analyse", "--store", "store", "--windows", "1d", "--json", "--out", "out"];
+    let found = prints(dir, &[&args[..], &["--by", "flag,version,age"]].concat());
+    let found: Value = serde_json::from_str(&found).expect("JSON");
+    let groups = found["groups"].as_array().expect("groups");
+    for by in ["flag", "version", "age"] {
+        let of_kind = || groups.iter().filter(|group| group["by"] == by);
+        let relays: u64 = of_kind().filter_map(|group| group["relays"].as_u64()).sum();
+        assert_eq!(Some(relays), found["relays"].as_u64(), "{by}: {found}");
+        let share: f64 = of_kind().filter_map(|group| group["capacity_share"].as_f64()).sum();
+        assert!((share - 1.0).abs() < 1e-9, "{by}: {share}");
+    }
+    let labels: Vec<_> = groups.iter().filter_map(|group| group["label"].as_str()).collect();
+    assert!(labels.contains(&"guard") && labels.contains(&"0.4.2"), "{labels:?}");
+    let table = fs::read_to_string(dir.join("out/groups.csv")).expect("a table");
+    assert_eq!(table.lines().count(), groups.len() + 1);
+    let (status, text) = fails(dir, &[&args[..], &["--by", "country"]].concat());
+    assert!(
+        status == Some(1) && text.contains("a store does not say the country of relays"),
+        "{text}"
+    );
+}
+
+#[test]
 fn other_months_are_joined_on_demand_only() {
     let temporary = tempfile::tempdir().expect("a directory");
     let dir = temporary.path();

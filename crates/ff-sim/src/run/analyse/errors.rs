@@ -4,6 +4,7 @@ use anyhow::Result;
 use ff_bwauth::period::Fingerprint;
 use serde::Serialize;
 
+use super::by;
 use crate::analysis::groups::Distribution;
 use crate::analysis::outcome::{Mean, Outcome, RelayWindow};
 use crate::analysis::ranks::under_weighted;
@@ -16,14 +17,20 @@ use crate::run::{Reading, rows, tell_drawn};
 pub(super) fn report(
     outcome: &Outcome,
     relays: &[Fingerprint],
+    groups: Vec<by::Row>,
     args: &AnalyseArgs,
     reading: &Reading,
 ) -> Result<()> {
     let relays: Vec<String> = relays.iter().map(hex::encode_upper).collect();
-    let found = Errors::of(outcome, args.least_share);
-    let tables = [network_table(outcome), relay_table(outcome, &relays)];
+    let mut tables = vec![network_table(outcome), relay_table(outcome, &relays)];
+    let grouped = by::text(&groups);
+    if !groups.is_empty() {
+        tables.push(by::table(&groups));
+    }
+    let found = Errors { groups, ..Errors::of(outcome, args.least_share) };
+    let text = text(&found) + &grouped;
     let figures = || of_outcome(outcome, args.least_share);
-    tell_drawn("analyse", &args.out, reading, None, &found, &text(&found), &tables, figures)
+    tell_drawn("analyse", &args.out, reading, None, &found, &text, &tables, figures)
 }
 
 /// What errors come to.
@@ -37,6 +44,9 @@ struct Errors {
     gaps: usize,
     /// By window.
     windows: Vec<Window>,
+    /// Relays put together, where that is wanted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    groups: Vec<by::Row>,
 }
 
 /// What errors come to, as one window sees them. Errors are parts of one: 0.1 is 10 %.
@@ -119,6 +129,7 @@ impl Errors {
             relays: outcome.relays.iter().filter(|relay| relay.listed > 0).count(),
             gaps: outcome.steps.iter().filter(|step| step.is_after_gap).count(),
             windows: outcome.windows.iter().enumerate().map(window).collect(),
+            groups: Vec::new(),
         }
     }
 }

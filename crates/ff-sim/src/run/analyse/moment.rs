@@ -5,11 +5,12 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
+use super::by;
 use super::errors::{Summary, optional};
 use crate::analysis::moment::{Capacity, Scale, weight_error};
 use crate::analysis::ranks::under_weighted;
 use crate::analysis::speed_test::{BEGIN_2019, speed_test};
-use crate::cli::AnalyseArgs;
+use crate::cli::{AnalyseArgs, By};
 use crate::figure::errors::{relay_weights, speed_test as days_figure};
 use crate::read::series::daily;
 use crate::run::{Reading, rows, tell_drawn};
@@ -30,6 +31,9 @@ struct OfMoment {
     under_weighted: Option<f64>,
     /// Which part of all weight relays have whose capacity nobody knows.
     weight_left_out: f64,
+    /// Relays put together, where that is wanted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    groups: Vec<by::Row>,
 }
 
 /// Analyses a network of one moment.
@@ -41,6 +45,7 @@ pub(super) fn moment(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> 
         "{} has weights and no capacities, so weights cannot be wrong by it",
         path.display()
     );
+    by::check(&args.by, "a network of one moment", &[By::Flag, By::Country, By::Family])?;
     let now = weight_error(&network, Capacity::Known, Scale::None, |_| true);
     let by_running = weight_error(&network, Capacity::Known, Scale::Running, |_| true);
     let errors = stats::sorted(now.relay_errors.iter().flatten().copied().collect());
@@ -51,6 +56,7 @@ pub(super) fn moment(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> 
         under_weighted: under_weighted(&errors),
         relay_weight_error: Summary::of(&errors),
         weight_left_out: now.weight_left_out,
+        groups: by::of_moment(&network, &now, &args.by),
     };
     let percent =
         |part: Option<f64>| part.map_or("-".to_owned(), |part| format!("{:.1} %", part * 100.0));
@@ -60,7 +66,7 @@ pub(super) fn moment(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> 
         ("by time of running", percent(found.network_weight_error_by_running)),
         ("under-weighted relays", percent(found.under_weighted)),
         ("weight without capacity", percent(Some(found.weight_left_out))),
-    ]);
+    ]) + &by::text(&found.groups);
     let row = |(relay, error): (&crate::network::Relay, &Option<f64>)| {
         let capacity = relay.capacity.map(|capacity| capacity.get().to_string());
         let name = hex::encode_upper(relay.fingerprint);
@@ -68,7 +74,8 @@ pub(super) fn moment(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> 
     };
     let header: &[&str] = &["fingerprint", "capacity_bytes_per_sec", "weight", "weight_error"];
     let relays = network.relays.iter().zip(&now.relay_errors).map(row).collect();
-    let tables = [("relays.csv", header, relays)];
+    let mut tables = vec![("relays.csv", header, relays)];
+    tables.extend((!found.groups.is_empty()).then(|| by::table(&found.groups)));
     let by_weights = [("weights of the network".to_owned(), errors)];
     let figures = || {
         vec![relay_weights(

@@ -4,9 +4,11 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use super::by;
 use super::errors::report;
 use crate::analysis::engine::{Engine, Settings};
-use crate::cli::AnalyseArgs;
+use crate::cli::{AnalyseArgs, By};
+use crate::network::Flags;
 use crate::progress::Progress;
 use crate::run::Reading;
 use crate::store::history::History;
@@ -24,6 +26,7 @@ pub(super) fn collector(dir: &Path, args: &AnalyseArgs, reading: &mut Reading) -
 
 /// Analyses all hours of a store.
 pub(super) fn history(store: &Store, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> {
+    by::check(&args.by, "a store", &[By::Flag, By::Version, By::Age])?;
     let span = &args.stored.span;
     let mut history = History::new(store, span.since, span.until, args.stored.allow_mixed)?;
     for manifest in history.manifests() {
@@ -46,5 +49,16 @@ pub(super) fn history(store: &Store, args: &AnalyseArgs, reading: &mut Reading) 
         "no descriptor in {} is one that its consensuses list; --allow-mixed takes others of the same relays",
         store.dir().display()
     );
-    report(&engine.finish(), history.relays(), args, reading)
+    let outcome = engine.finish();
+    let label = |by, relay: u32| {
+        let label = history.labels().get(relay as usize)?;
+        match by {
+            By::Flag => Some(Flags::from(label.flags).position().name().to_owned()),
+            By::Version if label.series.is_empty() => Some("not known".to_owned()),
+            By::Version => Some(label.series.clone()),
+            By::Age | By::Country | By::Family => None,
+        }
+    };
+    let groups = by::of_outcome(&outcome, &args.by, label);
+    report(&outcome, history.relays(), groups, args, reading)
 }
