@@ -17,6 +17,9 @@ use crate::skipped::Skips;
 /// No capacity is above this, in bytes a second.
 const MOST_CAPACITY: u64 = 1 << 53;
 
+/// Hours of all relays take no more bytes than this: a short row stands for as many as a long one.
+const MOST_LISTED: usize = 1 << 28;
+
 /// Reads the relays of a table; `file` stands beside what is left out.
 #[must_use]
 pub fn relays(file: &str, bytes: &[u8], skips: &mut Skips) -> Network {
@@ -110,6 +113,9 @@ impl Presence {
 
     /// Adds a relay's row, if it can be read.
     fn add(&mut self, row: &[u8]) -> Option<()> {
+        if self.listed.len() + self.hours / 8 > MOST_LISTED {
+            return None;
+        }
         let at = row.iter().position(|&byte| byte == b',')?;
         let mut fingerprint = [0; 20];
         hex::decode_to_slice(&row[..at], &mut fingerprint).ok()?;

@@ -71,6 +71,83 @@ fn broken_archives_keep_what_came_before() {
 }
 
 #[test]
+fn every_bad_document_is_listed_by_file_entry_and_line() {
+    let temporary = tempfile::tempdir().expect("a directory");
+    let dir = temporary.path();
+    let good = |hour: u64| made::consensus(&format!("2020-02-01 {hour:02}:00:00"), hour);
+    let line_of =
+        |text: &str, part: &str| 1 + text[..text.find(part).expect(part)].matches('\n').count();
+    let text = good(1);
+    let relays: Vec<&str> =
+        text.split_inclusive('\n').filter(|line| line.starts_with("r ")).collect();
+    let weight = text.lines().find(|line| line.starts_with("w Bandwidth=")).expect("a weight");
+    let second = line_of(&text, relays[1]);
+    let broken = |from: &str, to: &str| text.replacen(from, to, 1).into_bytes();
+    let mut odd_name = text.clone().into_bytes();
+    let at = text.find("\nr ").expect("a relay") + 3;
+    odd_name[at] = 0xff;
+    let cases: [(&str, Vec<u8>, usize, &str); 9] = [
+        (
+            "flavour",
+            broken("network-status-version 3", "network-status-version 3 odd"),
+            2,
+            "of another flavour",
+        ),
+        ("twice", broken(relays[1], relays[0]), second, "is there twice"),
+        ("unsorted", broken(relays[0], relays[2]), second, "not in their order"),
+        (
+            "2^53",
+            broken(weight, "w Bandwidth=9007199254740993"),
+            line_of(&text, weight),
+            "above 2^53",
+        ),
+        (
+            "2006",
+            broken("valid-after 2020", "valid-after 2006"),
+            line_of(&text, "valid-after"),
+            "before 2007",
+        ),
+        ("2999", broken("valid-after 2020", "valid-after 2999"), 1, "of the future"),
+        ("bytes", odd_name, line_of(&text, relays[0]), "the relay cannot be read"),
+        (
+            "footer",
+            broken("directory-footer\n", ""),
+            line_of(&text, "directory-signature") - 1,
+            "no footer",
+        ),
+        ("large", vec![b'\n'; (64 << 20) + 1], 0, "more than 64 MiB"),
+    ];
+    let mut archive = Archive::new(&dir.join("archives/consensuses-2020-02.tar.xz"));
+    archive = archive.put("first", good(0).as_bytes());
+    for (name, bytes, ..) in &cases {
+        archive = archive.put(name, bytes);
+    }
+    archive.put("last", good(23).as_bytes()).finish(true);
+    let descriptors = String::from_utf8(made::sample_descriptors()).expect("UTF-8");
+    let odd = descriptors.replacen("bandwidth ", "bandwidth -", 1);
+    let line = line_of(&odd, "bandwidth -");
+    Archive::new(&dir.join("archives/server-descriptors-2020-02.tar"))
+        .put("all", odd.as_bytes())
+        .finish(false);
+    let (status, text) = fails(dir, &["ingest", "--collector", "archives", "--store", "store"]);
+    assert_eq!(status, Some(5), "{text}");
+    let lines = listed(&dir.join("store"));
+    for (name, _, line, reason) in &cases {
+        let line = if *line == 0 { String::new() } else { line.to_string() };
+        let start = format!("consensuses-2020-02.tar.xz,{name},{line},");
+        let found = lines.iter().any(|line| line.starts_with(&start) && line.contains(reason));
+        assert!(found, "{start} {reason}: {lines:#?}");
+    }
+    let start = format!("server-descriptors-2020-02.tar,all,{line},");
+    assert!(lines.iter().any(|line| line.starts_with(&start)), "{start}: {lines:#?}");
+    assert_eq!(lines.len(), cases.len() + 1, "{lines:#?}");
+    let manifest = fs::read_to_string(dir.join("store/manifests/consensuses-2020-02.json"));
+    let manifest: serde_json::Value =
+        serde_json::from_str(&manifest.expect("a manifest")).expect("JSON");
+    assert_eq!((&manifest["read"], &manifest["missing_hours"]), (&2.into(), &22.into()));
+}
+
+#[test]
 fn folders_that_are_no_stores_stay_as_they_are() {
     let temporary = tempfile::tempdir().expect("a directory");
     let dir = temporary.path();
