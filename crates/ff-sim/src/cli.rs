@@ -62,12 +62,25 @@ pub enum Command {
     Ledger(LedgerArgs),
 }
 
+/// What else is known of a network.
+#[derive(Args, Clone, Debug, Default)]
+pub struct DescribedArgs {
+    /// Server descriptors of a consensus' relays, which join it by their digests: a file, an archive, or a folder of
+    /// those, packed by xz or not. Then capacities are what relays have observed.
+    #[arg(long, value_name = "PATH", requires = "network")]
+    pub descriptors: Option<PathBuf>,
+}
+
 /// Which network.
 #[derive(Args, Clone, Debug)]
 pub struct NetworkArgs {
-    /// The network: a file.
+    /// The network: a consensus (alone it has weights and no capacities), a relayinfo JSON, a table of relays, or an
+    /// hour of a store, as in DIR@2019-01-07T12:00.
     #[arg(long, value_name = "SRC")]
     pub network: PathBuf,
+    /// What else is known of it.
+    #[command(flatten)]
+    pub described: DescribedArgs,
     /// Scale capacities so that they come to this in bits a second, as in 608G.
     #[arg(long, value_name = "RATE", value_parser = units::bits_per_sec)]
     pub total: Option<BytesPerSec>,
@@ -179,6 +192,9 @@ pub struct AnalyseArgs {
     /// A network of one moment instead: errors of its weights (Eq. 5, 6).
     #[arg(long, value_name = "SRC", visible_alias = "relayinfo", conflicts_with = "advertised")]
     pub network: Option<PathBuf>,
+    /// What else is known of it.
+    #[command(flatten)]
+    pub described: DescribedArgs,
     /// All hours of a store or of archives instead.
     #[command(flatten)]
     pub stored: StoredArgs,
@@ -257,6 +273,9 @@ pub struct AttackArgs {
     /// The network; without one it is made up: 6,419 relays of 608 Gbit/s, 998 Mbit/s at most.
     #[arg(long, value_name = "SRC")]
     pub network: Option<PathBuf>,
+    /// What else is known of it.
+    #[command(flatten)]
+    pub described: DescribedArgs,
     /// What random trials are drawn by.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub seed: u64,

@@ -76,6 +76,19 @@ impl Inputs {
         Ok(content)
     }
 
+    /// Remembers a file that something else reads.
+    ///
+    /// # Errors
+    /// [`InputError`] names the file.
+    pub fn note(&mut self, path: &Path) -> Result<(), InputError> {
+        let mut hash = Sha256::new();
+        let bytes = File::open(path).and_then(|mut file| io::copy(&mut file, &mut hash));
+        let bytes = bytes.map_err(|source| InputError::Read { path: path.to_owned(), source })?;
+        let sha256 = hex::encode(hash.finalize());
+        self.0.push(Input { path: path.display().to_string(), bytes, sha256 });
+        Ok(())
+    }
+
     /// All that was read.
     #[must_use]
     pub fn all(&self) -> &[Input] {
@@ -108,12 +121,14 @@ mod tests {
         let hash = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!((one.sha256.as_str(), one.bytes), (hash, 3));
         assert!(other.sha256 != one.sha256 && other.bytes > 3);
+        inputs.note(&packed).expect("read");
+        assert_eq!(inputs.all()[1], inputs.all()[2]);
         let cut = std::fs::read(&packed).expect("read");
         std::fs::write(&packed, &cut[..cut.len() - 9]).expect("written");
         let error = inputs.read(&packed).expect_err("it is cut");
         assert!(error.to_string().contains("packed cannot be read"), "{error}");
         let error = inputs.read(&dir.path().join("none")).expect_err("it is not there");
         assert!(error.to_string().contains("none cannot be read"), "{error}");
-        assert_eq!(inputs.all().len(), 2, "what failed is no input");
+        assert_eq!(inputs.all().len(), 3, "what failed is no input");
     }
 }

@@ -8,6 +8,7 @@ mod ingest;
 mod ledger;
 mod merge;
 mod schedule;
+mod weights;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

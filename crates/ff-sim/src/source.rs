@@ -1,11 +1,14 @@
 //! Networks, from whatever a file holds.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::input::{InputError, Inputs};
 use crate::network::Network;
+use crate::read::archive::{self, Document, Part};
 use crate::read::consensus::Consensus;
 use crate::read::consensus::scan;
+use crate::read::descriptor::{Descriptors, join};
 use crate::read::{january, relayinfo, shadow};
 use crate::skipped::Skips;
 use crate::store::month::Month;
@@ -68,6 +71,55 @@ pub fn network(path: &Path, inputs: &mut Inputs) -> Result<(Network, Skips), Sou
         return Err(bad(first.unwrap_or_else(|| "it has no relays".to_owned())));
     }
     Ok((network, skips))
+}
+
+/// The same; with descriptors the network of a consensus whose relays have what their descriptors say.
+///
+/// # Errors
+/// [`SourceError`] names the file; descriptors join consensuses of the flavour ns only, and one of them has to.
+pub fn described(
+    path: &Path,
+    descriptors: Option<&Path>,
+    inputs: &mut Inputs,
+) -> Result<(Network, Skips), SourceError> {
+    let Some(from) = descriptors else { return network(path, inputs) };
+    let bad = |path: &Path, reason: String| SourceError::Content {
+        path: path.display().to_string(),
+        reason,
+    };
+    let consensus = Consensus::parse(&inputs.read(path)?);
+    let consensus = consensus.map_err(|error| {
+        bad(path, format!("descriptors join a consensus, and it is none: {error}"))
+    })?;
+    let (descriptors, mut skips) = read_descriptors(from, inputs)?;
+    let network = join(&consensus, &descriptors);
+    if network.relays.iter().all(|relay| relay.capacity.is_none()) {
+        let reason = format!(
+            "none of its {} descriptors is listed in {} by its digest",
+            descriptors.all.len(),
+            path.display()
+        );
+        return Err(bad(from, reason));
+    }
+    skips.read += consensus.relays.len() as u64;
+    Ok((network, skips))
+}
+
+/// The descriptors of a file, an archive or a folder.
+fn read_descriptors(from: &Path, inputs: &mut Inputs) -> Result<(Descriptors, Skips), SourceError> {
+    let (mut descriptors, mut skips) = (Descriptors::default(), Skips::default());
+    let mut files = BTreeSet::new();
+    let walked = archive::walk(from, &mut skips, |document: Document<'_>| {
+        if !files.contains(document.file) {
+            files.insert(document.file.to_owned());
+        }
+        descriptors.add_one(Part { first_line: 1, bytes: document.bytes })
+    });
+    walked.map_err(|source| InputError::Read { path: from.to_owned(), source })?;
+    for file in files {
+        inputs.note(Path::new(&file))?;
+    }
+    Ok((descriptors, skips))
 }
 
 /// The store and the time of `DIR@2019-01-07T12:00`; nothing of what is a file, or whose folder is no store.

@@ -264,3 +264,44 @@ fn relays_of_a_moment_are_put_together() {
     let (status, says) = fails(dir.path(), &[&args[..], &["age"]].concat());
     assert!(status == Some(1) && says.contains("--by can be flag, country, family"), "{says}");
 }
+
+#[test]
+fn descriptors_join_the_consensus_that_lists_them() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    for name in ["read-2020-02-29-consensus", "read-2020-02-29-descriptors.xz"] {
+        fs::copy(samples.join(name), dir.path().join(name)).expect("copied");
+    }
+    let network = ["--network", "read-2020-02-29-consensus", "--json"];
+    let both = [&network[..], &["--descriptors", "read-2020-02-29-descriptors.xz"]].concat();
+    // The figures of `tests/read.rs`: six of 22 relays have a descriptor.
+    let found = json(dir.path(), &[&["analyse", "--out", "out"], &both[..]].concat());
+    let error = found["network_weight_error"].as_f64().expect("an error");
+    assert!((error - 0.046_785).abs() < 1e-6, "{found}");
+    let left_out = found["weight_left_out"].as_f64().expect("a part");
+    assert!((left_out - (1.0 - 0.392_542)).abs() < 1e-6, "{found}");
+    let summary = fs::read_to_string(dir.path().join("out/summary.json")).expect("a summary");
+    let summary: serde_json::Value = serde_json::from_str(&summary).expect("JSON");
+    assert_eq!(summary["inputs"][1]["path"], "read-2020-02-29-descriptors.xz");
+    let schedule = [&["schedule", "--greedy"], &both[..]].concat();
+    assert_eq!(json(dir.path(), &schedule)["from_weights"], false);
+    // Of one moment, and of nobody in this consensus.
+    let folder = dir.path().join("descriptors");
+    fs::create_dir(&folder).expect("made");
+    fs::rename(dir.path().join("read-2020-02-29-descriptors.xz"), folder.join("a.xz"))
+        .expect("moved");
+    let folder = [&network[..], &["--descriptors", "descriptors"]].concat();
+    assert_eq!(json(dir.path(), &[&["analyse"], &folder[..]].concat())["relays"], 22);
+    fs::write(dir.path().join("none"), consensus(&[1, 2])).expect("written");
+    for (network, descriptors, what) in [
+        ("none", "descriptors", "none of its 9 descriptors is listed in none"),
+        ("descriptors/a.xz", "descriptors", "it is none"),
+        ("none", "nowhere", "nowhere cannot be read"),
+    ] {
+        let args = ["analyse", "--network", network, "--descriptors", descriptors];
+        let (status, said) = fails(dir.path(), &args);
+        assert!(status == Some(1) && said.contains(what), "{said}");
+    }
+    let (status, said) = fails(dir.path(), &["analyse", "--advertised", "x", "--descriptors", "y"]);
+    assert!(status == Some(1) && said.contains("--descriptors goes with --network"), "{said}");
+}

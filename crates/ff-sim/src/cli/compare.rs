@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::OutArgs;
+use super::{DescribedArgs, OutArgs};
 
 /// Options of `compare`.
 #[derive(Args, Clone, Debug)]
@@ -19,10 +19,30 @@ pub struct CompareArgs {
     /// nowhere; how many that are is in the results.
     #[arg(long, value_name = "SRC")]
     pub network: PathBuf,
-    /// What clients want, as a part of all capacity, for the predicted times of downloads. These are a model, in which a relay
-    /// serves all streams at once: good for comparing, and no forecast.
+    /// What else is known of it.
+    #[command(flatten)]
+    pub described: DescribedArgs,
+    /// What clients want, as a part of all capacity, for the times of downloads. Predicted times are a model, in which
+    /// a relay serves all streams at once: good for comparing, and no forecast.
     #[arg(long, value_name = "PART", default_value_t = 0.5)]
     pub load: f64,
+    /// Also simulate downloads by both files' weights, as the command flow does, at that load.
+    #[arg(long, requires = "model")]
+    pub flow: bool,
+    /// A folder with tmodel-stream.json and tmodel-packet.json, by which users' traffic is simulated.
+    #[arg(long, value_name = "DIR", requires = "flow")]
+    pub model: Option<PathBuf>,
+    /// Minutes that are simulated and count.
+    #[arg(long, value_name = "MINUTES", default_value_t = 10, requires = "flow",
+          value_parser = clap::value_parser!(u32).range(1..=1440))]
+    pub minutes: u32,
+    /// Minutes before those, in which the network fills.
+    #[arg(long, value_name = "MINUTES", default_value_t = 10, requires = "flow",
+          value_parser = clap::value_parser!(u32).range(0..=1440))]
+    pub warm_up: u32,
+    /// What circuits and downloads are drawn by.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, requires = "flow")]
+    pub seed: u64,
     /// Fail if anything of the input had to be left out.
     #[arg(long)]
     pub strict: bool,

@@ -28,7 +28,7 @@ mod route;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
 
-use self::config::CELL;
+pub(super) use self::config::CELL;
 pub use self::config::{Config, Constants, Window};
 pub use self::outcome::{Download, Outcome, Summary};
 pub use self::probes::{Pair, Unwatched, Watch};

@@ -10,7 +10,7 @@ use super::{
     closed::{Loop, Rounds, System},
     fill::{MaxMin, QuietFirst, Share},
     path::{Factors, Paths},
-    sim::{self, Config, Constants, Summary, Window},
+    sim::{self, CELL, Config, Constants, Summary, Window},
     tmodel::{Library, Model},
 };
 use crate::{
@@ -25,6 +25,9 @@ const TEMPLATES: usize = 4_000;
 const TICK_SECS: f64 = 0.1;
 /// Seconds between the last round of a closed loop and what counts: its last weights have to reach all circuits.
 const SETTLE_SECS: u32 = 300;
+
+/// Seconds in which users open as many circuits as [`Setting::circuits_per_10_min`].
+const TEN_MINUTES_SECS: f64 = 600.0;
 
 /// By which weights clients choose relays.
 #[derive(Clone, Debug, PartialEq)]
@@ -75,6 +78,30 @@ impl Default for Setting {
             seed: 0,
         }
     }
+}
+
+impl Setting {
+    /// So many circuits in ten minutes, and as many clients to a circuit as by default.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts saturate")]
+    pub fn of_circuits(circuits_per_10_min: f64) -> Self {
+        let default = Self::default();
+        let scale = circuits_per_10_min / default.circuits_per_10_min;
+        let clients =
+            default.clients.map(|clients| ((f64::from(clients) * scale).round() as u32).max(1));
+        Self { circuits_per_10_min, clients, ..default }
+    }
+}
+
+/// How many circuits ask for this part of all that a network's relays can do, in ten minutes: each byte passes three
+/// relays.
+#[must_use]
+#[expect(clippy::cast_precision_loss, reason = "rates lie far below 2^53")]
+pub fn circuits_for(network: &Network, part: f64, library: &Library) -> f64 {
+    let rates = network.relays.iter().filter_map(Relay::usable);
+    let all: f64 = rates.map(|rate| rate.get() as f64).sum();
+    let of_one = 3.0 * library.mean_bytes() * CELL.0 / CELL.1;
+    part * all * TEN_MINUTES_SECS / of_one.max(1.0)
 }
 
 /// What comes out.

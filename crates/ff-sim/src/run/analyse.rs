@@ -30,6 +30,11 @@ use crate::store::place::Store;
 pub(super) fn analyse(args: &AnalyseArgs) -> Result<ExitCode> {
     let mut reading = Reading::default();
     let stored = &args.stored;
+    // clap does not ask for an option that another one rules out.
+    anyhow::ensure!(
+        args.network.is_some() || args.described.descriptors.is_none(),
+        "--descriptors goes with --network"
+    );
     match (&args.advertised, &args.network, &args.days, &stored.store, &stored.collector) {
         (Some(path), ..) => series(path, args, &mut reading)?,
         (_, Some(path), ..) => moment(path, args, &mut reading)?,

@@ -21,7 +21,11 @@ pub(super) fn attack(args: &AttackArgs) -> Result<ExitCode> {
     let network = match &args.network {
         None => made_up(args.seed, PAPERS_RELAYS, PAPERS_TOTAL, PAPERS_MOST),
         Some(path) => {
-            let (network, skips) = source::network(path, &mut reading.inputs)?;
+            let (network, skips) = source::described(
+                path,
+                args.described.descriptors.as_deref(),
+                &mut reading.inputs,
+            )?;
             reading.skips.extend(skips);
             network
         }

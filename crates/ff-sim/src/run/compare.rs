@@ -1,19 +1,31 @@
 //! The command `compare`.
 
-use std::path::Path;
+mod simulated;
+
 use std::process::ExitCode;
 
 use anyhow::Result;
-use ff_bwauth::publish::v3bw::read::{Reading as File, Severity};
+use serde::Serialize;
 
-use super::{Reading, rows, tell_drawn};
+use self::simulated::Simulated;
+use super::{Reading, rows, tell_drawn, weights};
 use crate::cli::compare::CompareArgs;
-use crate::compare::{Comparison, Group, Side, Weights};
+use crate::compare::{Comparison, Group, Side};
 use crate::figure::errors::relay_weights;
 use crate::figure::{Axis, Figure, distribution};
 use crate::network::Network;
 use crate::output::Table;
 use crate::{source, stats};
+
+/// What `summary.json` has.
+#[derive(Serialize)]
+struct Results<'a> {
+    /// The comparison.
+    #[serde(flatten)]
+    comparison: &'a Comparison,
+    /// Simulated downloads by the old file's weights and by the new one's, if that was wanted.
+    flow: &'a Option<[Simulated; 2]>,
+}
 
 /// Carries `compare` out.
 ///
@@ -26,13 +38,18 @@ pub(super) fn compare(args: &CompareArgs) -> Result<ExitCode> {
         "--load {}: a part of all capacity, 0 to 10",
         args.load
     );
-    let old = file(&args.old, &mut reading)?;
-    let new = file(&args.new, &mut reading)?;
-    let (network, skips) = source::network(&args.network, &mut reading.inputs)?;
+    let old = weights::read(&args.old, &mut reading)?;
+    let new = weights::read(&args.new, &mut reading)?;
+    let (network, skips) = source::described(
+        &args.network,
+        args.described.descriptors.as_deref(),
+        &mut reading.inputs,
+    )?;
     reading.skips.extend(skips);
     let found = Comparison::of(&network, &old, &new, args.load);
-    let text = text(&found);
-    let tables = [
+    let simulated = simulated::both(args, &network, [&old, &new], &mut reading)?;
+    let (text, seed) = (text(&found, &simulated), args.flow.then_some(args.seed));
+    let mut tables = vec![
         relay_table(&network, &found),
         group_table(
             "positions.csv",
@@ -50,37 +67,14 @@ pub(super) fn compare(args: &CompareArgs) -> Result<ExitCode> {
             &found.families,
         ),
     ];
-    tell_drawn("compare", &args.out, &reading, None, &found, &text, &tables, || figures(&found))?;
+    tables.extend(simulated::table(&simulated));
+    let results = Results { comparison: &found, flow: &simulated };
+    tell_drawn("compare", &args.out, &reading, seed, &results, &text, &tables, || figures(&found))?;
     Ok(reading.status(args.strict))
 }
 
-/// Reads a bandwidth file, as old as it may be.
-fn file(path: &Path, reading: &mut Reading) -> Result<Weights> {
-    let bytes = reading.inputs.read(path)?;
-    let name = path.display().to_string();
-    // It is read as of its own time.
-    let first = bytes.split(|&byte| byte == b'\n').find(|line| !line.starts_with(b"@"));
-    let now = first.and_then(|line| std::str::from_utf8(line).ok()?.trim().parse().ok());
-    let file = File::of(&bytes, now.unwrap_or(0));
-    for finding in &file.findings {
-        anyhow::ensure!(
-            finding.severity != Severity::Refused,
-            "{name}, line {}: {}",
-            finding.line,
-            finding.text
-        );
-        if finding.severity == Severity::Skipped {
-            reading.skips.add(&name, None, Some(finding.line), &finding.text);
-        }
-    }
-    let weights: Weights = file.votes().into_iter().map(|(relay, line)| (relay, line.bw)).collect();
-    anyhow::ensure!(!weights.is_empty(), "{name} has no relay that authorities would vote with");
-    reading.skips.read += file.lines.len() as u64;
-    Ok(weights)
-}
-
 /// The comparison, for people.
-fn text(found: &Comparison) -> String {
+fn text(found: &Comparison, simulated: &Option<[Simulated; 2]>) -> String {
     let Comparison { old, new, .. } = found;
     let both = |of: fn(&Side) -> String| format!("{:>12}  {:>12}", of(old), of(new));
     let mut all = vec![
@@ -97,6 +91,8 @@ fn text(found: &Comparison) -> String {
         let [old, new] = [secs(old, size), secs(new, size)];
         all.push((name, format!("{old:>12}  {new:>12}")));
     }
+    let simulated = simulated.as_ref().map(simulated::text).unwrap_or_default();
+    all.extend(simulated.iter().map(|(name, both)| (*name, both.clone())));
     for group in found.positions.iter().chain(&found.countries).take(14) {
         let shares = [group.old_share, group.new_share].map(|share| percent(Some(share)));
         all.push((&group.name, format!("{:>12}  {:>12}", shares[0], shares[1])));

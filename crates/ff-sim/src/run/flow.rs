@@ -3,21 +3,20 @@
 mod tables;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, anyhow, bail};
-use ff_bwauth::publish::v3bw::read as v3bw;
 
 use self::tables::{
     Run, figures, mean_rows, position_rows, relay_rows, round_rows, run_rows, text,
 };
-use super::{Reading, tell_drawn};
+use super::{Reading, tell_drawn, weights};
 use crate::cli::{FlowArgs, FlowRule, FlowWeights, FlowWindow};
 use crate::flow::closed::{Rounds, System};
-use crate::flow::sim::{Config, Window};
+use crate::flow::sim::Window;
 use crate::flow::tmodel::{Library, Model};
 use crate::flow::trial::{self, Choice, Setting};
 use crate::network::{CapacitySource, Network};
@@ -42,12 +41,7 @@ struct Case {
 /// When a file cannot be read or an option makes no sense.
 pub(super) fn flow(args: &FlowArgs) -> Result<ExitCode> {
     let mut reading = Reading::default();
-    let [streams, packets] = ["tmodel-stream.json", "tmodel-packet.json"].map(|name| {
-        let path = args.model.join(name);
-        let bytes = reading.inputs.read(&path)?;
-        Model::read(&bytes).with_context(|| format!("{} cannot be used", path.display()))
-    });
-    let (streams, packets) = (streams?, packets?);
+    let (streams, packets) = models(&args.model, &mut reading)?;
     let mut networks = Vec::new();
     for path in &args.network {
         let (network, skips) = source::network(path, &mut reading.inputs)?;
@@ -86,6 +80,16 @@ pub(super) fn flow(args: &FlowArgs) -> Result<ExitCode> {
     Ok(reading.status(args.strict))
 }
 
+/// The models of streams and of packets of a folder.
+pub(super) fn models(dir: &Path, reading: &mut Reading) -> Result<(Model, Model)> {
+    let [streams, packets] = ["tmodel-stream.json", "tmodel-packet.json"].map(|name| {
+        let path = dir.join(name);
+        let bytes = reading.inputs.read(&path)?;
+        Model::read(&bytes).with_context(|| format!("{} cannot be used", path.display()))
+    });
+    Ok((streams?, packets?))
+}
+
 /// All simulations of this shard.
 fn cases(args: &FlowArgs) -> Vec<Case> {
     let mut cases = Vec::new();
@@ -102,23 +106,15 @@ fn cases(args: &FlowArgs) -> Vec<Case> {
     numbered.filter(|(number, _)| args.shard.has(*number)).map(|(_, case)| case).collect()
 }
 
-/// Bandwidth files by their paths.
-type Files = BTreeMap<PathBuf, v3bw::Reading>;
+/// Weights of bandwidth files by their paths.
+type Files = BTreeMap<PathBuf, weights::Weights>;
 
 /// Reads the bandwidth files among the weights.
 fn read_weights(args: &FlowArgs, reading: &mut Reading) -> Result<Files> {
     let mut files = Files::new();
-    for weights in &args.weights {
-        if let FlowWeights::File(path) = weights {
-            let bytes = reading.inputs.read(path)?;
-            // Its age does not matter here: it is read as of its own time.
-            let first = String::from_utf8_lossy(&bytes);
-            let own = first.lines().find_map(|line| line.parse().ok()).unwrap_or_default();
-            let file = v3bw::Reading::of(&bytes, own);
-            if file.votes().is_empty() {
-                bail!("{} has no relay that an authority would vote with", path.display());
-            }
-            files.insert(path.clone(), file);
+    for named in &args.weights {
+        if let FlowWeights::File(path) = named {
+            files.insert(path.clone(), weights::read(path, reading)?);
         }
     }
     Ok(files)
@@ -173,7 +169,9 @@ fn simulate(
         FlowWeights::SbwsLoop => Choice::Loop(System::Sbws, rounds),
         FlowWeights::File(path) => {
             let file = files.get(path).context("a bandwidth file was not read")?;
-            Choice::Given(joined(network, file).with_context(|| format!("{}", path.display()))?)
+            Choice::Given(
+                weights::joined(network, file).with_context(|| format!("{}", path.display()))?,
+            )
         }
     };
     let load = args.load[case.load];
@@ -183,14 +181,10 @@ fn simulate(
 }
 
 /// The setting of the arguments at a load.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts saturate")]
 fn setting(args: &FlowArgs, load: f64, seed: u64) -> Setting {
-    let default = Config::default();
-    let scale = args.circuits / default.circuits_per_10_min;
-    let scaled = |clients: u32| ((f64::from(clients) * scale).round() as u32).max(1);
+    let at_full_load = Setting::of_circuits(args.circuits);
     Setting {
         circuits_per_10_min: args.circuits * load,
-        clients: [scaled(default.user_clients), scaled(default.perf_clients)],
         warm_up_secs: args.warm_up.saturating_mul(60),
         secs: args.minutes.saturating_mul(60),
         guards: args.guards,
@@ -200,19 +194,6 @@ fn setting(args: &FlowArgs, load: f64, seed: u64) -> Setting {
         },
         is_quiet_first: args.rule == FlowRule::QuietFirst,
         seed,
+        ..at_full_load
     }
-}
-
-/// The weights of a bandwidth file by fingerprint; relays without a line have none.
-#[expect(clippy::cast_precision_loss, reason = "weights lie far below 2^53, or are rounded")]
-fn joined(network: &Network, file: &v3bw::Reading) -> Result<Vec<f64>> {
-    let votes = file.votes();
-    let weight = |relay: &crate::network::Relay| {
-        votes.get(&relay.fingerprint).map_or(0.0, |line| line.bw as f64)
-    };
-    let weights: Vec<f64> = network.relays.iter().map(weight).collect();
-    if weights.iter().all(|weight| *weight <= 0.0) {
-        bail!("it has no line for any relay of {}", network.name);
-    }
-    Ok(weights)
 }

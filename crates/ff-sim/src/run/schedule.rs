@@ -81,7 +81,11 @@ pub(super) fn what_if(args: &WhatIfArgs) -> Result<ExitCode> {
 
 /// The relays of a network, with the capacities that are wanted.
 fn subjects(args: &NetworkArgs, grouped: bool, reading: &mut Reading) -> Result<Subjects> {
-    let (network, skips) = source::network(&args.network, &mut reading.inputs)?;
+    let (network, skips) = source::described(
+        &args.network,
+        args.described.descriptors.as_deref(),
+        &mut reading.inputs,
+    )?;
     reading.skips.extend(skips);
     let mut subjects = Subjects::of(&network, grouped);
     if args.total.is_some() || args.max_relay.is_some() {

@@ -3,7 +3,7 @@
 use anyhow::bail;
 
 /// Bytes of a cell on a link, and of those what it carries of a stream (tor-spec).
-pub(super) const CELL: (f64, f64) = (514.0, 498.0);
+pub(in crate::flow) const CELL: (f64, f64) = (514.0, 498.0);
 
 /// Sizes in bytes, how often each is chosen, and seconds after which a download is given up (paper §7). Shadow's
 /// clients finished 2,342, 398 and 226 of them: 12 to 2 to 1.

@@ -38,7 +38,8 @@ struct OfMoment {
 
 /// Analyses a network of one moment.
 pub(super) fn moment(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> {
-    let (network, skips) = source::network(path, &mut reading.inputs)?;
+    let (network, skips) =
+        source::described(path, args.described.descriptors.as_deref(), &mut reading.inputs)?;
     reading.skips.extend(skips);
     anyhow::ensure!(
         network.capacities != crate::network::CapacitySource::Weights,

@@ -1,0 +1,100 @@
+//! `compare --flow`: downloads by both files' weights, simulated.
+
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+
+use crate::cli::compare::CompareArgs;
+use crate::flow::trial::{self, Choice, Setting};
+use crate::network::{CapacitySource, Network};
+use crate::output::Table;
+use crate::run::{Reading, weights};
+
+/// What clients see by one file's weights.
+#[derive(Serialize)]
+pub(super) struct Simulated {
+    /// Median seconds to the first byte.
+    first_byte_secs: f64,
+    /// Median seconds to the last byte of 50 KiB, 1 MiB and 5 MiB.
+    last_byte_secs: [f64; 3],
+    /// The part of downloads that timed out.
+    timeouts: f64,
+    /// What relays carried, in Gbit/s.
+    throughput_gbit_per_sec: f64,
+}
+
+/// Simulates both files, if that is wanted.
+pub(super) fn both(
+    args: &CompareArgs,
+    network: &Network,
+    files: [&weights::Weights; 2],
+    reading: &mut Reading,
+) -> Result<Option<[Simulated; 2]>> {
+    let Some(model) = args.model.as_ref().filter(|_| args.flow) else { return Ok(None) };
+    ensure!(
+        !matches!(network.capacities, CapacitySource::None | CapacitySource::Weights),
+        "{} has weights and no capacities, so no downloads can be simulated",
+        args.network.display()
+    );
+    let (streams, packets) = crate::run::flow::models(model, reading)?;
+    let library = trial::library(&streams, &packets, args.seed);
+    let setting = Setting {
+        warm_up_secs: args.warm_up.saturating_mul(60),
+        secs: args.minutes.saturating_mul(60),
+        seed: args.seed,
+        ..Setting::of_circuits(trial::circuits_for(network, args.load, &library))
+    };
+    let one = |file: &weights::Weights, path: &std::path::Path| -> Result<Simulated> {
+        let joined = weights::joined(network, file);
+        let choice = Choice::Given(joined.with_context(|| format!("{}", path.display()))?);
+        eprintln!(
+            "ff-sim: simulating {} minutes by {}",
+            args.warm_up + args.minutes,
+            path.display()
+        );
+        let found = trial::simulate(network, &library, &choice, &setting)?.summary;
+        Ok(Simulated {
+            first_byte_secs: found.first_secs,
+            last_byte_secs: found.last_secs,
+            timeouts: found.timeouts[0],
+            throughput_gbit_per_sec: found.gbit,
+        })
+    };
+    Ok(Some([one(files[0], &args.old)?, one(files[1], &args.new)?]))
+}
+
+/// Rows for people: what it is, and both values.
+pub(super) fn text(both: &[Simulated; 2]) -> Vec<(&'static str, String)> {
+    let row =
+        |of: &dyn Fn(&Simulated) -> String| format!("{:>12}  {:>12}", of(&both[0]), of(&both[1]));
+    let secs = |size: usize| row(&move |one| format!("{:.2} s", one.last_byte_secs[size]));
+    vec![
+        ("first byte, simulated", row(&|one| format!("{:.2} s", one.first_byte_secs))),
+        ("50 KiB, simulated", secs(0)),
+        ("1 MiB, simulated", secs(1)),
+        ("5 MiB, simulated", secs(2)),
+        ("timeouts, simulated", row(&|one| format!("{:.2} %", one.timeouts * 100.0))),
+        ("carried, simulated", row(&|one| format!("{:.2} Gbit/s", one.throughput_gbit_per_sec))),
+    ]
+}
+
+/// A line for each file, if anything was simulated.
+pub(super) fn table(both: &Option<[Simulated; 2]>) -> Option<Table> {
+    let header = &[
+        "weights",
+        "first_byte_secs",
+        "last_byte_50kib_secs",
+        "last_byte_1mib_secs",
+        "last_byte_5mib_secs",
+        "timeouts_part",
+        "throughput_gbit_per_sec",
+    ];
+    let row = |(name, one): (&str, &Simulated)| {
+        let [a, b, c] = one.last_byte_secs;
+        let numbers = [one.first_byte_secs, a, b, c, one.timeouts, one.throughput_gbit_per_sec];
+        let numbers = numbers
+            .map(|number| if number.is_finite() { number.to_string() } else { String::new() });
+        [vec![name.to_owned()], numbers.to_vec()].concat()
+    };
+    let both = both.as_ref()?;
+    Some(("flow.csv", header, ["old", "new"].into_iter().zip(both).map(row).collect()))
+}
