@@ -1,7 +1,7 @@
 //! The fields of a consensus that matter here, scanned as bytes (dir-spec 3.4.1).
 //!
 //! Both flavours of any method since 2008. [`Consensus::read`] walks over the lines once, and puts relays into one
-//! vector and texts into one string, which are used again for the next document: nothing is allocated per relay.
+//! vector and texts into another, which are used again for the next document: nothing is allocated per relay.
 //! Signatures are not checked. Arguments behind those that are known are passed over, as the specification wants it,
 //! and so are keywords that nobody here needs.
 //!
@@ -104,8 +104,8 @@ pub struct Consensus {
     params: Text,
     /// The footer's bandwidth-weights.
     weights: Vec<(Text, i32)>,
-    /// All texts, one behind the other.
-    texts: String,
+    /// All texts, one behind the other; each is UTF-8.
+    texts: Vec<u8>,
     /// The other addresses of all relays, one relay's behind the other's.
     others: Vec<IpAddr>,
 }
@@ -193,12 +193,15 @@ impl Consensus {
     /// Reads a line, and says in which part of the document the next one stands.
     fn read_line(&mut self, part: Part, line: Line<'_>) -> Result<Part, Wrong> {
         match (part, line.keyword) {
+            // Nearly all lines are of relays, and of one letter.
+            (Part::Relays, b"r") => self.read_relay(line.rest),
+            (Part::Relays, [_]) => self.read_of_relay(line.keyword, line.rest),
             (_, b"network-status-version") => self.read_flavour(part, line.rest),
             (Part::Nothing, keyword) => match keyword {
                 [] | [b'@', ..] => Ok(part),
                 _ => Err("this is no consensus".to_owned()),
             },
-            (Part::Header | Part::Relays, b"r") => self.read_relay(line.rest),
+            (Part::Header, b"r") => self.read_relay(line.rest),
             (Part::Header, keyword) if !is_footer(keyword) => self.read_header(keyword, line.rest),
             (Part::Relays, keyword) if !is_footer(keyword) => {
                 self.read_of_relay(keyword, line.rest)
@@ -257,21 +260,17 @@ impl Consensus {
 
     /// `r`: a relay begins.
     fn read_relay(&mut self, rest: &[u8]) -> Result<Part, Wrong> {
-        let relay = self.relay(rest).ok_or("the relay cannot be read")?;
-        if let Some(before) = self.relays.last().map(|relay| relay.fingerprint) {
-            if before == relay.fingerprint {
-                return Err("the relay is there twice".to_owned());
-            }
-            if before > relay.fingerprint {
-                return Err("relays are not in their order".to_owned());
-            }
+        let before = self.relays.last().map(|relay| relay.fingerprint);
+        let now = self.push_relay(rest).ok_or("the relay cannot be read")?;
+        match before {
+            Some(before) if before == now => Err("the relay is there twice".to_owned()),
+            Some(before) if before > now => Err("relays are not in their order".to_owned()),
+            _ => Ok(Part::Relays),
         }
-        self.relays.push(relay);
-        Ok(Part::Relays)
     }
 
-    /// What stands behind `r`; the microdesc flavour has no digest there.
-    fn relay(&mut self, rest: &[u8]) -> Option<Relay> {
+    /// Adds the relay of what stands behind `r`; the microdesc flavour has no digest there. Its fingerprint.
+    fn push_relay(&mut self, rest: &[u8]) -> Option<Fingerprint> {
         let mut words = scan::words(rest);
         let nickname = words.next().filter(|word| scan::is_nickname(word))?;
         let fingerprint = scan::base64(words.next()?)?;
@@ -281,20 +280,23 @@ impl Consensus {
         };
         let (_date, _time, address) = (words.next()?, words.next()?, words.next()?);
         let (or_port, dir_port) = (scan::port(words.next()?)?, scan::port(words.next()?)?);
-        Some(Relay {
+        let (address, nickname) = (scan::ipv4(address)?, self.keep(nickname)?);
+        let others_start = self.others.len().try_into().ok()?;
+        self.relays.push(Relay {
             fingerprint,
             digest,
-            address: scan::text(address)?.parse().ok()?,
+            address,
             or_port,
             dir_port,
             flags: FlagBits::default(),
-            nickname: self.keep(nickname)?,
+            nickname,
             version: Text::default(),
             bandwidth: None,
             is_unmeasured: false,
-            others_start: self.others.len().try_into().ok()?,
+            others_start,
             others_len: 0,
-        })
+        });
+        Some(fingerprint)
     }
 
     /// Another line about the last relay.
@@ -362,7 +364,9 @@ impl Consensus {
     /// Keeps a text, if it is one.
     fn keep(&mut self, bytes: &[u8]) -> Option<Text> {
         let start = self.texts.len().try_into().ok()?;
-        self.texts.push_str(scan::text(bytes)?);
+        // Nearly all are, and seeing that takes a fraction of the time.
+        let is_text = bytes.is_ascii() || scan::text(bytes).is_some();
+        self.texts.extend_from_slice(is_text.then_some(bytes)?);
         Some(Text { start, end: self.texts.len().try_into().ok()? })
     }
 }
@@ -372,7 +376,8 @@ impl Consensus {
     #[must_use]
     pub fn text(&self, text: Text) -> &str {
         let place = |index: u32| usize::try_from(index).unwrap_or(usize::MAX);
-        self.texts.get(place(text.start)..place(text.end)).unwrap_or_default()
+        let text = self.texts.get(place(text.start)..place(text.end));
+        text.and_then(scan::text).unwrap_or_default()
     }
 
     /// When it became valid, as it stands there: `2019-07-14 00:00:00`, in UTC.

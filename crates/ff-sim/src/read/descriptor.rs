@@ -222,7 +222,7 @@ impl Begun {
         let mut words = scan::words(rest);
         let mut read = || {
             let nickname = words.next().filter(|word| scan::is_nickname(word))?;
-            let address = scan::text(words.next()?)?.parse().ok()?;
+            let address = scan::ipv4(words.next()?)?;
             Some((all.keep(nickname)?, (address, scan::port(words.next()?)?)))
         };
         let (nickname, router) = read().ok_or("the router cannot be read")?;

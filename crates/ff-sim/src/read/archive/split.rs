@@ -13,39 +13,68 @@ pub struct Part<'a> {
 /// keyword that the first document begins with. What has no such keyword in its first line is one document.
 #[must_use]
 pub fn documents(bytes: &[u8]) -> Documents<'_> {
-    Documents { left: bytes, next_line: 1, begin: Begin::default() }
+    let (annotation, keyword) = (0, 0);
+    Documents { bytes, at: 0, next_line: 1, begin: Begin::default(), annotation, keyword }
 }
 
 /// See [`documents`].
 #[derive(Clone, Debug)]
 pub struct Documents<'a> {
-    /// What has not been looked at.
-    left: &'a [u8],
+    /// The file.
+    bytes: &'a [u8],
+    /// Where the next document begins.
+    at: usize,
     /// The number of its first line.
     next_line: usize,
     /// What a document begins with.
     begin: Begin,
+    /// Where the next line is that begins as annotations do, as far as that is known.
+    annotation: usize,
+    /// The same of the keyword of the first document.
+    keyword: usize,
+}
+
+impl Documents<'_> {
+    /// From the beginning of a line on, where the next one begins that could be the first of a document. Lines
+    /// between are not looked at, and nothing is searched twice.
+    fn candidate(&mut self, from: usize) -> usize {
+        let find = |begin: &[u8]| {
+            let lines = self.bytes.get(from.saturating_sub(1)..).unwrap_or_default();
+            memchr::memmem::find(lines, begin).map_or(self.bytes.len(), |at| from + at)
+        };
+        let annotation = if self.annotation < from { find(b"\n@") } else { self.annotation };
+        let keyword = match &*self.begin.keyword {
+            [] => self.bytes.len(),
+            keyword if self.keyword < from => find(&[b"\n", keyword].concat()),
+            _ => self.keyword,
+        };
+        (self.annotation, self.keyword) = (annotation, keyword);
+        annotation.min(keyword)
+    }
 }
 
 impl<'a> Iterator for Documents<'a> {
     type Item = Part<'a>;
 
     fn next(&mut self) -> Option<Part<'a>> {
-        if self.left.is_empty() {
-            return None;
-        }
-        let (first_line, mut end) = (self.next_line, 0);
-        while let Some(left) = self.left.get(end..).filter(|left| !left.is_empty()) {
+        let (first_line, start, mut end) = (self.next_line, self.at, self.at);
+        while let Some(left) = self.bytes.get(end..).filter(|left| !left.is_empty()) {
             let line = first_line_of(left);
             // The first line was the one that ended the document before, and is known already.
-            if (end > 0 || first_line == 1) && self.begin.is_next(line) {
+            if (end > start || first_line == 1) && self.begin.is_next(line) {
                 break;
             }
             end += line.len();
             self.next_line += 1;
+            if self.begin.is_within && line.ends_with(b"\n") {
+                let next = self.candidate(end);
+                let passed = self.bytes.get(end..next).unwrap_or_default();
+                self.next_line += memchr::memchr_iter(b'\n', passed).count();
+                end = next;
+            }
         }
-        let (bytes, left) = self.left.split_at_checked(end)?;
-        self.left = left;
+        self.at = end;
+        let bytes = self.bytes.get(start..end).filter(|bytes| !bytes.is_empty())?;
         Some(Part { first_line, bytes })
     }
 }
@@ -130,6 +159,36 @@ mod tests {
         // Annotations in front of one of two.
         let mixed = "router a\n@type x\nrouter b\nrouter c";
         assert_eq!(parts(mixed), [(1, "router a\n"), (2, "@type x\nrouter b\n"), (4, "router c")]);
+    }
+
+    /// The documents of a file, looked at line by line.
+    fn by_lines(file: &[u8]) -> Vec<Part<'_>> {
+        let (mut begin, mut all, mut number) = (Begin::default(), Vec::new(), 1);
+        let (mut at, mut start, mut first_line) = (0, 0, 1);
+        while at < file.len() {
+            let line = first_line_of(&file[at..]);
+            if begin.is_next(line) {
+                all.push(Part { first_line, bytes: &file[start..at] });
+                (start, first_line) = (at, number);
+            }
+            (at, number) = (at + line.len(), number + 1);
+        }
+        all.extend((start < at).then(|| Part { first_line, bytes: &file[start..] }));
+        all
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn lines_that_are_passed_over_begin_no_document(
+            lines in proptest::collection::vec(proptest::sample::select(vec![
+                "@a", "@", "router x", "router", "router-signature", "routerx", "", " ", "x", "1", "\r", "r",
+            ]), 0..24),
+            ends in proptest::bool::ANY,
+        ) {
+            let file = lines.join("\n") + if ends { "\n" } else { "" };
+            let found: Vec<_> = documents(file.as_bytes()).collect();
+            proptest::prop_assert_eq!(found, by_lines(file.as_bytes()), "{:?}", file);
+        }
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! Nothing here allocates, and nothing asks that a document is UTF-8 as a whole: only what is taken out of it is
 //! looked at. Objects between `-----BEGIN` and `-----END` are passed over, whatever stands in them.
 
+use std::net::Ipv4Addr;
+
 use ff_bwauth::network::DocumentError;
 
 /// 2007-01-01 00:00:00 in UTC, in seconds since 1970: no document here is older.
@@ -90,6 +92,7 @@ impl<'a> Lines<'a> {
 impl<'a> Iterator for Lines<'a> {
     type Item = Line<'a>;
 
+    #[inline]
     fn next(&mut self) -> Option<Line<'a>> {
         loop {
             let start = self.at;
@@ -143,6 +146,20 @@ pub(crate) fn port(digits: &[u8]) -> Option<u16> {
     number(digits)?.try_into().ok()
 }
 
+/// An IPv4 address, as the standard library reads it, in a fraction of the time.
+pub(crate) fn ipv4(word: &[u8]) -> Option<Ipv4Addr> {
+    let octet = |digits: &[u8]| match digits {
+        [b'0'] => Some(0),
+        [b'1'..=b'9', more @ ..] if more.len() < 3 => number(digits)?.try_into().ok(),
+        _ => None,
+    };
+    let (mut octets, mut parts) = ([0; 4], word.split(|byte| *byte == b'.'));
+    for to in &mut octets {
+        *to = octet(parts.next()?)?;
+    }
+    parts.next().is_none().then(|| octets.into())
+}
+
 /// The value of each of base64's characters; 64 for all others.
 const BASE64: [u8; 256] = {
     let characters = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -161,21 +178,25 @@ pub(crate) fn base64<const N: usize>(word: &[u8]) -> Option<[u8; N]> {
         return None;
     }
     let mut bytes = [0; N];
-    let (mut groups, mut wrong) = (word.chunks(4), 0);
-    for (to, from) in bytes.chunks_mut(3).zip(groups.by_ref()) {
-        let mut bits = 0_u32;
-        for index in 0..4 {
-            let value = from.get(index).map_or(0, |byte| BASE64[usize::from(*byte)]);
-            wrong |= value & 64;
-            bits = bits << 6 | u32::from(value & 63);
-        }
-        let [_, decoded @ ..] = bits.to_be_bytes();
-        let (kept, left) = decoded.split_at_checked(to.len())?;
-        to.copy_from_slice(kept);
-        // Bits behind the last byte have to be none.
-        wrong |= left.iter().fold(0, |all, byte| all | byte);
+    let ((groups, tail), (whole, rest)) = (word.as_chunks::<4>(), bytes.as_chunks_mut::<3>());
+    let mut wrong = 0;
+    let mut decode = |group: [u8; 4]| {
+        let [a, b, c, d] = group.map(|byte| BASE64[usize::from(byte)]);
+        wrong |= a | b | c | d;
+        (u32::from(a) << 18 | u32::from(b) << 12 | u32::from(c) << 6 | u32::from(d)).to_be_bytes()
+    };
+    for (to, from) in whole.iter_mut().zip(groups) {
+        [_, to[0], to[1], to[2]] = decode(*from);
     }
-    (wrong == 0).then_some(bytes)
+    // `A` stands for no bits.
+    let mut last = [b'A'; 4];
+    last.get_mut(..tail.len())?.copy_from_slice(tail);
+    let [_, decoded @ ..] = decode(last);
+    let (kept, left) = decoded.split_at_checked(rest.len())?;
+    rest.copy_from_slice(kept);
+    // Bits behind the last byte have to be none, and no character may be another.
+    let is_right = wrong & 64 == 0 && left.iter().all(|byte| *byte == 0);
+    is_right.then_some(bytes)
 }
 
 /// Twenty bytes in 40 hexadecimal digits.
@@ -300,6 +321,14 @@ mod tests {
                 (true, is_whole),
                 "{text:?}"
             );
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn addresses_are_as_the_standard_library_has_them(word in "[0-3]?[0-9]{0,3}(\\.[0-2]?[0-9]{0,2}){2,4}[. x]?") {
+            let wanted: Option<Ipv4Addr> = word.parse().ok();
+            proptest::prop_assert_eq!(ipv4(word.as_bytes()), wanted, "{:?}", word);
         }
     }
 
