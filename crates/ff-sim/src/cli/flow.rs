@@ -5,6 +5,7 @@ use std::{fmt, path::PathBuf, str::FromStr};
 use clap::Args;
 
 use super::OutArgs;
+use crate::flow::trial::TICK_SECS;
 
 /// Options of `flow`.
 #[derive(Args, Clone, Debug)]
@@ -55,6 +56,10 @@ pub struct FlowArgs {
     #[arg(long, value_name = "MINUTES", default_value_t = 20,
           value_parser = clap::value_parser!(u32).range(0..=1440))]
     pub warm_up: u32,
+    /// Seconds of a tick: parts of one, or whole ones up to 10. A longer tick makes a simulation cheaper: relays carry
+    /// the same, but no time of a download is told finer than that.
+    #[arg(long, value_name = "SECONDS", default_value_t = Tick(TICK_SECS))]
+    pub tick: Tick,
     /// Rounds of a closed loop, each of 18 hours; seven are five days.
     #[arg(long, value_name = "NUMBER", default_value_t = 7,
           value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -142,6 +147,29 @@ pub enum FlowWindow {
     CongestionControl,
 }
 
+/// How long a tick is, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tick(pub f64);
+
+impl FromStr for Tick {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let is_one = |secs: &f64| {
+            (0.01..=1.0).contains(secs) || ((1.0..=10.0).contains(secs) && secs.fract() == 0.0)
+        };
+        let secs = text.parse().ok().filter(is_one);
+        secs.map(Self)
+            .ok_or_else(|| "it is a time from 0.01 to 1, or whole seconds up to 10".to_owned())
+    }
+}
+
+impl fmt::Display for Tick {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// Which of all simulations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
@@ -188,6 +216,16 @@ mod tests {
         }
         for bad in ["0/3", "4/3", "1", "1/0", "a/b", "-1/2", ""] {
             bad.parse::<Shard>().expect_err(bad);
+        }
+    }
+
+    #[test]
+    fn ticks_are_parts_of_a_second_or_whole_ones() {
+        for good in ["0.01", "0.1", "1", "5", "10"] {
+            assert_eq!(good.parse::<Tick>().expect(good).to_string(), good);
+        }
+        for bad in ["0", "-1", "0.001", "1.5", "11", "NaN", "inf", "", "s"] {
+            bad.parse::<Tick>().expect_err(bad);
         }
     }
 

@@ -352,23 +352,31 @@ impl<'a> Simulation<'a> {
     fn count(&mut self, now: f64, watch: &mut dyn Watch) {
         let since = now - f64::from(self.config.warm_up_secs);
         let outcome = &mut self.outcome;
-        let queue_secs = self.config.constants.queue_secs;
-        let in_turn = self.config.constants.in_turn;
-        let looked_at = self.loads.settle(self.tick_secs, queue_secs, in_turn, |relay, carried| {
+        let (queue_secs, in_turn) =
+            (self.config.constants.queue_secs, self.config.constants.in_turn);
+        let tick_secs = self.tick_secs;
+        let looked_at = self.loads.settle(tick_secs, queue_secs, in_turn, |relay, carried| {
             if since >= 0.0 {
-                outcome.count(since, relay, carried);
+                outcome.count(since, tick_secs, relay, carried);
             }
         });
         outcome.work += looked_at;
         outcome.most_waiting = outcome.most_waiting.max(self.waiting.len());
         // A tick's time is a product that can lie just below its second.
-        if now + self.tick_secs + 1e-6 >= f64::from(self.seconds + 1) {
+        let end = now + tick_secs + 1e-6;
+        if end < f64::from(self.seconds + 1) {
+            return;
+        }
+        if tick_secs > 1.0 {
+            self.loads.second.iter_mut().for_each(|carried| *carried /= tick_secs);
+        }
+        while end >= f64::from(self.seconds + 1) {
             if let Some(paths) = watch.second(self.seconds, &self.loads.second) {
                 self.paths = paths;
             }
             self.seconds += 1;
-            self.loads.second.fill(0.0);
         }
+        self.loads.second.fill(0.0);
     }
 
     /// What has come out.

@@ -21,8 +21,8 @@ use crate::{
 
 /// Circuits that users' traffic is drawn from.
 const TEMPLATES: usize = 4_000;
-/// Seconds of a tick.
-const TICK_SECS: f64 = 0.1;
+/// Seconds of a tick, if nobody says otherwise.
+pub const TICK_SECS: f64 = 0.1;
 /// Seconds between the last round of a closed loop and what counts: its last weights have to reach all circuits.
 const SETTLE_SECS: u32 = 300;
 
@@ -123,11 +123,11 @@ pub struct Found {
     pub given_up_bytes: f64,
 }
 
-/// The circuits that users open by this seed.
+/// The circuits that users open by this seed, in ticks of so many seconds: parts of one, or whole ones up to ten.
 #[must_use]
-pub fn library(streams: &Model, packets: &Model, seed: u64) -> Library {
+pub fn library(streams: &Model, packets: &Model, seed: u64, tick_secs: f64) -> Library {
     let mut rng = ChaCha12Rng::seed_from_u64(seed);
-    Library::sample(streams, packets, TEMPLATES, TICK_SECS, &mut rng)
+    Library::sample(streams, packets, TEMPLATES, tick_secs, &mut rng)
 }
 
 /// Simulates a network.

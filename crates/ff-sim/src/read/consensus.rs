@@ -9,6 +9,7 @@
 //! object's last line. What is cut at the end of a line of its signatures' part is not noticed if no object is open
 //! there; all that is read has been read then.
 
+mod fields;
 mod flags;
 pub(crate) mod scan;
 
@@ -16,11 +17,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use ff_bwauth::network::DocumentError;
 use ff_bwauth::period::Fingerprint;
-use ff_proto::units::BytesPerSec;
 
 pub use self::flags::FlagBits;
 use self::scan::{Line, Lines};
-use crate::network::{self, CapacitySource, Network};
 
 /// The greatest weight that is believed: 2^53.
 pub const MOST_BANDWIDTH: u64 = 1 << 53;
@@ -368,70 +367,6 @@ impl Consensus {
         let is_text = bytes.is_ascii() || scan::text(bytes).is_some();
         self.texts.extend_from_slice(is_text.then_some(bytes)?);
         Some(Text { start, end: self.texts.len().try_into().ok()? })
-    }
-}
-
-impl Consensus {
-    /// A text of it: a relay's nickname or version.
-    #[must_use]
-    pub fn text(&self, text: Text) -> &str {
-        let place = |index: u32| usize::try_from(index).unwrap_or(usize::MAX);
-        let text = self.texts.get(place(text.start)..place(text.end));
-        text.and_then(scan::text).unwrap_or_default()
-    }
-
-    /// When it became valid, as it stands there: `2019-07-14 00:00:00`, in UTC.
-    #[must_use]
-    pub fn valid_after(&self) -> &str {
-        self.text(self.valid_after)
-    }
-
-    /// The parameters of its header, as they stand there; empty if it has no such line.
-    #[must_use]
-    pub fn params(&self) -> &str {
-        self.text(self.params)
-    }
-
-    /// The bandwidth-weights of its footer, as they stand there; none if it has no such line.
-    pub fn bandwidth_weights(&self) -> impl ExactSizeIterator<Item = (&str, i32)> {
-        self.weights.iter().map(|(key, value)| (self.text(*key), *value))
-    }
-
-    /// A relay's addresses, the IPv4 address of its line `r` first.
-    pub fn addresses(&self, relay: &Relay) -> impl Iterator<Item = IpAddr> {
-        let place = |index: u32| usize::try_from(index).unwrap_or(usize::MAX);
-        let (start, len) = (place(relay.others_start), place(relay.others_len));
-        let others = self.others.get(start..start.saturating_add(len)).unwrap_or_default();
-        std::iter::once(IpAddr::V4(relay.address)).chain(others.iter().copied())
-    }
-
-    /// The network that it describes, as [`Network::from`] has it from `ff_bwauth`'s reader: weights stand in for
-    /// capacities where relays have been measured.
-    #[must_use]
-    pub fn to_network(&self) -> Network {
-        Network {
-            name: self.valid_after().to_owned(),
-            unix_secs: Some(self.valid_after_unix_secs),
-            capacities: CapacitySource::Weights,
-            relays: self.relays.iter().map(|relay| self.network_relay(relay)).collect(),
-        }
-    }
-
-    /// A relay of the network.
-    #[expect(clippy::cast_precision_loss, reason = "weights do not lie above 2^53")]
-    fn network_relay(&self, relay: &Relay) -> network::Relay {
-        let measured = relay.bandwidth.filter(|_| !relay.is_unmeasured);
-        network::Relay {
-            fingerprint: relay.fingerprint,
-            nickname: self.text(relay.nickname).to_owned(),
-            addresses: self.addresses(relay).collect(),
-            flags: relay.flags.into(),
-            capacity: measured.map(|kilobytes| BytesPerSec::new(kilobytes.saturating_mul(1000))),
-            weight: relay.bandwidth.map_or(0.0, |bandwidth| bandwidth as f64),
-            is_unmeasured: relay.is_unmeasured,
-            running: 1.0,
-            ..network::Relay::default()
-        }
     }
 }
 

@@ -62,7 +62,7 @@ pub(super) fn flow(args: &FlowArgs) -> Result<ExitCode> {
         if these.is_empty() {
             continue;
         }
-        let library = trial::library(&streams, &packets, seed);
+        let library = trial::library(&streams, &packets, seed, args.tick.0);
         let all = (runs.len(), cases.len());
         runs.extend(simulate_all(args, &these, &networks, &files, &library, all)?);
     }

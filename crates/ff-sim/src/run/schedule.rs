@@ -75,7 +75,8 @@ pub(super) fn what_if(args: &WhatIfArgs) -> Result<ExitCode> {
     let mut reading = Reading::default();
     let subjects = subjects(&args.network, args.team.together, &mut reading)?;
     let found = compare(&subjects, &setup(&args.team, 0), &args.add)?;
-    tell("what-if", &args.out, &reading, None, &found, &what_if_text(&found, &subjects), &[])?;
+    let (text, tables) = (what_if_text(&found, &subjects), [what_if_table(&found)]);
+    tell("what-if", &args.out, &reading, None, &found, &text, &tables)?;
     Ok(reading.status(args.network.strict))
 }
 
@@ -280,7 +281,13 @@ fn what_if_text(found: &WhatIf, subjects: &Subjects) -> String {
     let mut text = rows(&[
         ("capacities", capacities(subjects.total().get(), subjects.from_weights)),
         ("time", time(now)),
-        ("largest relay", format!("{:.0} Mbit/s", now.largest_planned_mbit_per_sec)),
+        (
+            "largest relay",
+            format!(
+                "{:.0} Mbit/s if it is known before, estimates up to {:.0} Mbit/s are conclusive",
+                now.largest_planned_mbit_per_sec, now.largest_conclusive_mbit_per_sec
+            ),
+        ),
         (
             "new relays",
             format!(
@@ -311,11 +318,47 @@ fn what_if_text(found: &WhatIf, subjects: &Subjects) -> String {
     text
 }
 
+/// How things are, and with each measurer more, as a table.
+fn what_if_table(found: &WhatIf) -> Table {
+    let header = &[
+        "coordinator",
+        "added_gbit_per_sec",
+        "hours",
+        "slots",
+        "spare_slots",
+        "missing_slots",
+        "largest_planned_mbit_per_sec",
+        "largest_conclusive_mbit_per_sec",
+        "new_relays_a_day",
+        "sent_tb_a_month",
+        "unmeasurable",
+        "unmeasurable_gbit_per_sec",
+    ];
+    let row = |who: [String; 2], one: &Figures| {
+        let mut row = Vec::from(who);
+        row.push(one.hours.to_string());
+        row.extend([one.slots, one.spare_slots, one.missing_slots].map(|slots| slots.to_string()));
+        let rates = [one.largest_planned_mbit_per_sec, one.largest_conclusive_mbit_per_sec];
+        let floats = rates.into_iter().chain([one.new_relays_a_day, one.sent_tb_a_month]);
+        row.extend(floats.map(|value| value.to_string()));
+        row.extend([one.unmeasurable.to_string(), one.unmeasurable_gbit_per_sec.to_string()]);
+        row
+    };
+    let mut all = vec![row([String::new(), "0".to_owned()], &found.now)];
+    all.extend(
+        found
+            .additions
+            .iter()
+            .map(|one| row([one.coordinator.to_string(), one.gbit_per_sec.to_string()], &one.then)),
+    );
+    ("what-if.csv", header, all)
+}
+
 /// How long it takes, for people.
 fn time(figures: &Figures) -> String {
-    let Figures { hours, slots, period_slots, missing_slots, .. } = figures;
+    let Figures { hours, slots, period_slots, spare_slots, missing_slots, .. } = figures;
     match missing_slots {
-        0 => format!("{hours:.2} h: {slots} of {period_slots} slots"),
+        0 => format!("{hours:.2} h: {slots} of {period_slots} slots, {spare_slots} to spare"),
         _ => format!("{hours:.2} h: {slots} slots, but a period has {period_slots}"),
     }
 }

@@ -63,15 +63,18 @@ impl Outcome {
         }
     }
 
-    /// Counts what a relay has carried in a tick.
+    /// Counts what a relay has carried in a tick, which can last for some seconds.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts saturate")]
-    pub(super) fn count(&mut self, since: f64, relay: usize, carried: f64) {
+    pub(super) fn count(&mut self, since: f64, tick_secs: f64, relay: usize, carried: f64) {
         // A tick's time is a product that can lie just below its second.
-        let second = (since + 1e-6) as usize;
-        if self.throughput.len() <= second {
-            self.throughput.resize(second + 1, 0.0);
+        let (second, lasts) = ((since + 1e-6) as usize, tick_secs.max(1.0));
+        let seconds = second..second + lasts as usize;
+        if self.throughput.len() < seconds.end {
+            self.throughput.resize(seconds.end, 0.0);
         }
-        self.throughput[second] += carried;
+        for in_second in &mut self.throughput[seconds] {
+            *in_second += carried / lasts;
+        }
         if let Some(used) = self.utilisation.get_mut(relay) {
             *used += carried;
         }

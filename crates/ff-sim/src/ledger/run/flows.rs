@@ -112,7 +112,7 @@ fn cases() -> Vec<Case> {
 /// Simulates all cases, some at a time.
 fn simulate_all(inputs: &Inputs, seed: u64) -> Result<BTreeMap<Case, Found>> {
     let [streams, packets] = &inputs.models;
-    let library = trial::library(streams, packets, seed);
+    let library = trial::library(streams, packets, seed, trial::TICK_SECS);
     let (cases, next, found) = (cases(), AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     let work = || -> Result<()> {
         while let Some(&case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {

@@ -36,7 +36,7 @@ pub(super) fn both(
         args.network.display()
     );
     let (streams, packets) = crate::run::flow::models(model, reading)?;
-    let library = trial::library(&streams, &packets, args.seed);
+    let library = trial::library(&streams, &packets, args.seed, trial::TICK_SECS);
     let setting = Setting {
         warm_up_secs: args.warm_up.saturating_mul(60),
         secs: args.minutes.saturating_mul(60),
