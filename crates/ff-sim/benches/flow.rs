@@ -29,7 +29,7 @@ fn fills(criterion: &mut Criterion) {
     let ((flows, capacities), mut rates) = (network(), Vec::new());
     let mut group = criterion.benchmark_group("fill 100,000 flows through 6,500 relays");
     group.sample_size(20);
-    let (mut max_min, mut weighted) = (MaxMin::default(), Weighted::new(1e6));
+    let (mut max_min, mut weighted) = (MaxMin::default(), Weighted::default());
     let mut quiet = QuietFirst::default();
     let rules: [(&str, &mut dyn Share); 3] =
         [("max-min", &mut max_min), ("weighted", &mut weighted), ("quiet first", &mut quiet)];

@@ -34,8 +34,9 @@ pub struct FlowArgs {
     /// Circuits that users open in ten minutes at load 1.0: those of a ten-percent network. Clients grow with it.
     #[arg(long, value_name = "NUMBER", default_value_t = 148_896.0)]
     pub circuits: f64,
-    /// How relays divide what they have: equally (max-min), or the circuits first that were quiet of late.
-    #[arg(long, value_name = "RULE", default_value = "max-min")]
+    /// How relays divide what they have: the more to a circuit the less it has had of late (weighted, nearest to
+    /// what Shadow measured), equally (max-min), or to one circuit after the other, the quietest first.
+    #[arg(long, value_name = "RULE", default_value = "weighted")]
     pub rule: FlowRule,
     /// How much may be on its way: fixed windows of 500 cells, as in 2019, or congestion control, as today.
     #[arg(long, value_name = "KIND", default_value = "fixed")]
@@ -132,6 +133,8 @@ impl fmt::Display for FlowWeights {
 /// How relays divide what they have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum FlowRule {
+    /// Max-min by weights that fall with what a circuit has had.
+    Weighted,
     /// Equally among circuits.
     MaxMin,
     /// To those first that carried least of late.

@@ -41,12 +41,6 @@ impl Flows {
         self.spent.push(finite(spent));
     }
 
-    /// Whether a relay gives a flow less than it could take.
-    #[must_use]
-    pub fn is_held(&self, flow: usize, rate: f64) -> bool {
-        self.caps.get(flow).is_some_and(|&cap| rate < cap * (1.0 - 1e-9))
-    }
-
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -113,6 +107,13 @@ impl Weighted {
     #[must_use]
     pub fn new(quiet: f64) -> Self {
         Self { quiet: finite(quiet).max(1.0), filling: Filling::default() }
+    }
+}
+
+impl Default for Weighted {
+    /// 30 kB: with so much Shadow's networks 1-4 have their medians, and change with the load as theirs do.
+    fn default() -> Self {
+        Self::new(3e4)
     }
 }
 

@@ -8,11 +8,13 @@
 //!
 //! A flow is a circuit, since tor schedules circuits; its cap is a window over the time of a round trip, and that
 //! is the sum of its hops (lognormal) and of what queues at its relays add. A queue grows with the utilisation u
-//! of a relay as u / (1 - u), and with what waits for a relay that cannot carry it: a part of that is served first. A download sees its first byte after two round trips (the stream is connected, then
-//! the request is sent) and starts slowly, doubling what it has on its way with each of them.
+//! of a relay as u / (1 - u); what waits for a relay that cannot carry it does not add to that, because a circuit
+//! that has just come is served before those that have had much. A download sees its first byte after two round
+//! trips (the stream is connected, then the request is sent) and starts slowly, doubling what it has on its way
+//! within each of them.
 //!
-//! A client gives a circuit up that takes longer to be built than 80 % do, as tor's clients do: that is how they
-//! keep away from relays with queues.
+//! A client gives a circuit up that takes longer to be built than 80 % should by the distribution that tor's clients
+//! fit: that is how they keep away from relays with queues.
 //!
 //! Limits: relays have no CPU and links lose nothing; circuits are built before they are needed. What users have waited
 //! for longer than a minute they give up, and what has stood still for 30 s, as TGen's streams do.
@@ -157,7 +159,7 @@ impl<'a> Simulation<'a> {
             ticks,
             loads: Loads::new(network.relays.iter().map(capacity).collect()),
             seconds: 0,
-            patience: Patience::default(),
+            patience: Patience::new(config.constants.least_build_secs),
             guards: guards.collect(),
             next_arrival: 0.0,
             arrivals: sequence(config.seed, 0),
@@ -314,10 +316,6 @@ impl<'a> Simulation<'a> {
                 self.loads.add(hop, bytes);
             }
             let left = self.circuits.serve(at, bytes, tick);
-            if self.flows.is_held(index, rate) {
-                let held = left.min(self.config.window.held_cells() * CELL.0);
-                self.loads.hold(self.circuits.path(at), held);
-            }
             let is_over = match self.circuits.owner(at) {
                 Owner::Download(one) => self.clients.serve(one, now, rate, left, self.tick_secs),
                 Owner::User(..) => left <= 0.0 || self.give_up(at, tick),
@@ -352,10 +350,8 @@ impl<'a> Simulation<'a> {
     fn count(&mut self, now: f64, watch: &mut dyn Watch) {
         let since = now - f64::from(self.config.warm_up_secs);
         let outcome = &mut self.outcome;
-        let (queue_secs, in_turn) =
-            (self.config.constants.queue_secs, self.config.constants.in_turn);
-        let tick_secs = self.tick_secs;
-        let looked_at = self.loads.settle(tick_secs, queue_secs, in_turn, |relay, carried| {
+        let (tick_secs, queue_secs) = (self.tick_secs, self.config.constants.queue_secs);
+        let looked_at = self.loads.settle(tick_secs, queue_secs, |relay, carried| {
             if since >= 0.0 {
                 outcome.count(since, tick_secs, relay, carried);
             }

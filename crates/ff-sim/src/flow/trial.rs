@@ -8,7 +8,7 @@ use rand_chacha::{
 
 use super::{
     closed::{Loop, Rounds, System},
-    fill::{MaxMin, QuietFirst, Share},
+    fill::{MaxMin, QuietFirst, Share, Weighted},
     path::{Factors, Paths},
     sim::{self, CELL, Config, Constants, Summary, Window},
     tmodel::{Library, Model},
@@ -42,6 +42,18 @@ pub enum Choice {
     Given(Vec<f64>),
 }
 
+/// How relays divide what they have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rule {
+    /// [`MaxMin`].
+    MaxMin,
+    /// [`Weighted`].
+    #[default]
+    Weighted,
+    /// [`QuietFirst`].
+    QuietFirst,
+}
+
 /// How a network is simulated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
@@ -57,8 +69,8 @@ pub struct Setting {
     pub guards: u8,
     /// How much may be on its way.
     pub window: Window,
-    /// Whether relays serve the circuits first that were quiet of late, and not all alike.
-    pub is_quiet_first: bool,
+    /// How relays divide what they have.
+    pub rule: Rule,
     /// The seed.
     pub seed: u64,
 }
@@ -74,7 +86,7 @@ impl Default for Setting {
             secs: config.secs,
             guards: config.guards,
             window: config.window,
-            is_quiet_first: false,
+            rule: Rule::default(),
             seed: 0,
         }
     }
@@ -148,9 +160,10 @@ pub fn simulate(
     };
     let paths = Paths::new(network, &weights, &Factors::of(network, &weights));
     let mut config = config(setting);
-    let mut share: Box<dyn Share> = match setting.is_quiet_first {
-        false => Box::<MaxMin>::default(),
-        true => Box::<QuietFirst>::default(),
+    let mut share: Box<dyn Share> = match setting.rule {
+        Rule::MaxMin => Box::<MaxMin>::default(),
+        Rule::Weighted => Box::<Weighted>::default(),
+        Rule::QuietFirst => Box::<QuietFirst>::default(),
     };
     let mut loop_errors = Vec::new();
     let outcome = if let Choice::Loop(system, rounds) = *choice {

@@ -18,7 +18,7 @@ use crate::cli::{FlowArgs, FlowRule, FlowWeights, FlowWindow};
 use crate::flow::closed::{Rounds, System};
 use crate::flow::sim::Window;
 use crate::flow::tmodel::{Library, Model};
-use crate::flow::trial::{self, Choice, Setting};
+use crate::flow::trial::{self, Choice, Rule, Setting};
 use crate::network::{CapacitySource, Network};
 use crate::source;
 
@@ -192,7 +192,11 @@ fn setting(args: &FlowArgs, load: f64, seed: u64) -> Setting {
             FlowWindow::Fixed => Window::Fixed,
             FlowWindow::CongestionControl => Window::CongestionControl,
         },
-        is_quiet_first: args.rule == FlowRule::QuietFirst,
+        rule: match args.rule {
+            FlowRule::Weighted => Rule::Weighted,
+            FlowRule::MaxMin => Rule::MaxMin,
+            FlowRule::QuietFirst => Rule::QuietFirst,
+        },
         seed,
         ..at_full_load
     }

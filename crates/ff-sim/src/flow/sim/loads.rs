@@ -3,9 +3,6 @@
 /// Queues end at what this utilisation makes of them: windows bound what can wait.
 const MOST_UTILISED: f64 = 0.995;
 
-/// No queue is longer than this, in seconds.
-const LONGEST_SECS: f64 = 120.0;
-
 /// Below this utilisation a relay is at rest.
 const AT_REST: f64 = 1e-4;
 
@@ -20,10 +17,6 @@ pub(super) struct Loads {
     pub(super) second: Vec<f64>,
     /// Each relay's utilisation of late.
     utilised: Vec<f64>,
-    /// Bytes that wait for each relay in this tick.
-    held: Vec<f64>,
-    /// The same of late, in seconds of its capacity.
-    behind: Vec<f64>,
     /// What each relay's queue adds, in seconds.
     queues: Vec<f64>,
     /// Whether a relay is listed in `busy`.
@@ -40,8 +33,6 @@ impl Loads {
             carried: zeros.clone(),
             second: zeros.clone(),
             utilised: zeros.clone(),
-            held: zeros.clone(),
-            behind: zeros.clone(),
             queues: zeros,
             is_busy: vec![false; capacities.len()],
             busy: Vec::new(),
@@ -60,22 +51,11 @@ impl Loads {
         }
     }
 
-    /// Notes bytes that could not go on: they wait for the busiest relay of their path.
-    pub(super) fn hold(&mut self, path: [u32; 3], bytes: f64) {
-        let used = |relay: u32| self.utilised.get(relay as usize).copied();
-        let busiest = path.iter().copied().filter_map(|relay| Some((used(relay)?, relay)));
-        if let Some((_, relay)) = busiest.max_by(|a, b| a.0.total_cmp(&b.0)) {
-            self.held[relay as usize] += bytes;
-        }
-    }
-
-    /// Ends a tick: queues follow what was carried, which `on` is told of, and what waits; `in_turn` is the part of
-    /// that which is served before a circuit that has just come. How many relays it looked at.
+    /// Ends a tick: queues follow what was carried, which `on` is told of. How many relays it looked at.
     pub(super) fn settle(
         &mut self,
         tick_secs: f64,
         queue_secs: f64,
-        in_turn: f64,
         mut on: impl FnMut(usize, f64),
     ) -> u64 {
         // Queues follow the last second or so, not a single tick.
@@ -95,12 +75,8 @@ impl Loads {
                 self.busy[kept] = self.busy[index];
                 kept += 1;
             }
-            let behind = if most > 0.0 { self.held[at] / self.capacities[at] } else { 0.0 };
-            self.behind[at] += (behind.min(LONGEST_SECS) - self.behind[at]) * part;
-            self.held[at] = 0.0;
             let bounded = self.utilised[at].min(MOST_UTILISED);
-            let served = queue_secs * bounded / (1.0 - bounded);
-            self.queues[at] = served + in_turn * self.behind[at];
+            self.queues[at] = queue_secs * bounded / (1.0 - bounded);
         }
         self.busy.truncate(kept);
         looked_at as u64
@@ -127,31 +103,16 @@ mod tests {
         for _ in 0..200 {
             loads.add(0, 5.0);
             loads.add(9, 5.0);
-            assert_eq!(loads.settle(0.1, 0.01, 0.5, |_, _| ()), 1, "one relay carries something");
+            assert_eq!(loads.settle(0.1, 0.01, |_, _| ()), 1, "one relay carries something");
         }
         // Half utilised: the queue is the constant.
         assert!((loads.queue(0) - 0.01).abs() < 1e-6, "{}", loads.queue(0));
         assert_eq!(loads.queue_secs([0, 1, u32::MAX]).to_bits(), loads.queue(0).to_bits());
         assert!((loads.second[0] - 1_000.0).abs() < 1e-6);
         for _ in 0..200 {
-            loads.settle(0.1, 0.01, 0.5, |_, _| ());
+            loads.settle(0.1, 0.01, |_, _| ());
         }
-        assert_eq!(loads.settle(0.1, 0.01, 0.5, |_, _| ()), 0);
+        assert_eq!(loads.settle(0.1, 0.01, |_, _| ()), 0);
         assert!(loads.queue(0).abs() < 1e-6);
-    }
-
-    #[test]
-    fn what_waits_does_so_at_the_busiest_relay() {
-        let mut loads = Loads::new(vec![100.0, 100.0]);
-        for _ in 0..200 {
-            loads.add(0, 5.0);
-            loads.add(1, 10.0);
-            loads.hold([0, 1, u32::MAX], 300.0);
-            loads.settle(0.1, 0.0, 0.5, |_, _| ());
-        }
-        // Half of three seconds.
-        assert!((loads.queue(1) - 1.5).abs() < 1e-6, "{}", loads.queue(1));
-        assert!(loads.queue(0).abs() < 1e-6);
-        loads.hold([u32::MAX; 3], 1.0);
     }
 }

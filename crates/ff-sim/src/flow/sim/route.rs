@@ -36,33 +36,83 @@ pub(super) fn route(
     found
 }
 
-/// How long clients wait for a circuit to be built: as long as 80 % of circuits take, as tor does.
-#[derive(Clone, Copy, Debug, Default)]
+/// How long clients wait for a circuit to be built (path-spec 2.4): a Pareto distribution is fitted to the last build
+/// times, and clients wait as long as it says that 80 % of circuits take.
+#[derive(Clone, Debug)]
 pub(super) struct Patience {
-    /// Seconds; 0 before the first circuit.
+    /// How long clients wait, in seconds.
     secs: f64,
-    /// How many circuits there were, up to [`Self::MOST`].
-    seen: u32,
+    /// They wait at least so long, in seconds.
+    least_secs: f64,
+    /// The last build times, in seconds.
+    times: Vec<f64>,
+    /// How many there were in all.
+    seen: usize,
 }
 
 impl Patience {
-    /// The part of circuits that is built in time (path-spec 2.4.1).
+    /// The part of circuits that should be built in time: `cbtquantile`.
     const PART: f64 = 0.8;
 
-    /// After so many circuits an old one counts no less than a new one.
-    const MOST: u32 = 10_000;
+    /// So many build times are kept.
+    const KEPT: usize = 1_000;
 
-    /// Whether a circuit that takes so long is built in time; it moves the quantile by a small step.
+    /// Before so many nobody gives up: `cbtmincircs`. And after each so many the fit is made anew: clients make it
+    /// after each circuit, but all of them are one here.
+    const LEAST_SEEN: usize = 100;
+
+    /// So many of the fullest bins give the distribution's mode: `cbtnummodes`.
+    const MODES: usize = 10;
+
+    /// Bins of a second, and seconds that have bins.
+    const BINS: (f64, usize) = (100.0, 60);
+
+    /// Of clients that have built no circuit.
+    pub(super) const fn new(least_secs: f64) -> Self {
+        Self { secs: f64::INFINITY, least_secs, times: Vec::new(), seen: 0 }
+    }
+
+    /// Whether a circuit that takes so long is built in time.
     fn is_in_time(&mut self, build_secs: f64) -> bool {
-        if self.seen == 0 {
-            self.secs = build_secs;
+        match self.times.get_mut(self.seen % Self::KEPT) {
+            Some(oldest) => *oldest = build_secs,
+            None => self.times.push(build_secs),
         }
-        self.seen = (self.seen + 1).min(Self::MOST);
-        let is_in_time = build_secs <= self.secs;
-        // Robbins and Monro: the quantile stands still where both steps weigh the same.
-        let step = 5.0 * self.secs / f64::from(self.seen + 50);
-        self.secs += step * if is_in_time { Self::PART - 1.0 } else { Self::PART };
-        is_in_time
+        self.seen += 1;
+        if self.seen.is_multiple_of(Self::LEAST_SEEN) {
+            self.secs = self.fitted().max(self.least_secs);
+        }
+        build_secs <= self.secs
+    }
+
+    /// What the fitted distribution says (path-spec 2.4.3).
+    #[expect(clippy::cast_precision_loss, reason = "there are a thousand times")]
+    fn fitted(&self) -> f64 {
+        let mode = self.mode();
+        let logs: f64 = self.times.iter().map(|time| (time.max(mode) / mode).ln()).sum();
+        let alpha = self.times.len() as f64 / logs.max(1e-9);
+        let longest = self.times.iter().copied().fold(0.0, f64::max);
+        (mode / (1.0 - Self::PART).powf(1.0 / alpha)).min(longest)
+    }
+
+    /// The mean of the middles of the fullest bins; of bins as full the earlier one counts.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts saturate")]
+    #[expect(clippy::cast_precision_loss, reason = "there are six thousand bins")]
+    fn mode(&self) -> f64 {
+        let (per_sec, secs) = Self::BINS;
+        let mut bins = vec![0_u32; secs * per_sec as usize];
+        for time in &self.times {
+            let bin = ((time * per_sec) as usize).min(bins.len() - 1);
+            bins[bin] += 1;
+        }
+        let mut fullest: Vec<(u32, usize)> =
+            bins.into_iter().zip(0..).filter(|(count, _)| *count > 0).collect();
+        fullest.sort_unstable_by_key(|&(count, bin)| (std::cmp::Reverse(count), bin));
+        fullest.truncate(Self::MODES);
+        let count: u32 = fullest.iter().map(|(count, _)| count).sum();
+        let middle = |bin: usize| (bin as f64 + 0.5) / per_sec;
+        let sum: f64 = fullest.iter().map(|&(count, bin)| f64::from(count) * middle(bin)).sum();
+        sum / f64::from(count.max(1))
     }
 }
 
@@ -82,12 +132,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_wait_as_long_as_most_circuits_take() {
-        let (mut patience, mut rng) = (Patience::default(), ChaCha12Rng::seed_from_u64(5));
-        let mut draw = || rng.random::<f64>();
+    fn clients_wait_as_a_pareto_distribution_says() {
+        let (mut patience, mut rng) = (Patience::new(0.01), ChaCha12Rng::seed_from_u64(5));
+        assert!(patience.is_in_time(50.0), "nobody gives up before there is something to go by");
+        // A Pareto distribution with mode 0.2 s and alpha 2: 80 % take less than 0.2 / 0.2^(1/2) s.
+        let mut draw = || 0.2 / (1.0 - rng.random::<f64>()).sqrt();
         for _ in 0..20_000 {
             patience.is_in_time(draw());
         }
-        assert!((patience.secs - 0.8).abs() < 0.03, "seed 5: {}", patience.secs);
+        let expected = 0.2 / 0.2_f64.sqrt();
+        // Modes are taken from bins, which lie above the least time.
+        assert!((patience.secs / expected - 1.0).abs() < 0.15, "seed 5: {}", patience.secs);
+        let mut patience = Patience::new(1.5);
+        let all_in_time = (0..1_000).all(|_| patience.is_in_time(0.3));
+        assert!(
+            all_in_time && patience.is_in_time(1.5) && !patience.is_in_time(1.6),
+            "{patience:?}"
+        );
     }
 }
