@@ -6,7 +6,7 @@ use std::path::Path;
 
 use ff_sim::flow::tmodel::Model;
 use ff_sim::read::archive::{self, Document};
-use ff_sim::read::consensus::Consensus;
+use ff_sim::read::consensus::{Consensus, Sequence};
 use ff_sim::read::descriptor::{Descriptors, join};
 use ff_sim::read::january::{self, Presence};
 use ff_sim::read::series::{Kind, Series, daily};
@@ -123,6 +123,18 @@ proptest! {
         change in change(),
     ) {
         read_all(&mutated(sample(which, true), &change));
+    }
+
+    #[test]
+    fn a_consensus_after_others_is_read_as_it_is_alone(
+        which in prop::sample::select(SAMPLES[..2].to_vec()),
+        changes in prop::collection::vec(prop::option::of(change()), 1..6),
+    ) {
+        let (whole, mut sequence) = (sample(which, true), Sequence::new());
+        for change in changes {
+            let document = change.map_or_else(|| whole.clone(), |change| mutated(whole.clone(), &change));
+            prop_assert_eq!(sequence.read(&document).cloned(), Consensus::parse(&document));
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! object's last line. What is cut at the end of a line of its signatures' part is not noticed if no object is open
 //! there; all that is read has been read then.
 
+mod again;
 mod fields;
 mod flags;
 pub(crate) mod scan;
@@ -18,6 +19,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use ff_bwauth::network::DocumentError;
 use ff_bwauth::period::Fingerprint;
 
+use self::again::Known;
+pub use self::again::Sequence;
 pub use self::flags::FlagBits;
 use self::scan::{Line, Lines};
 
@@ -103,8 +106,8 @@ pub struct Consensus {
     params: Text,
     /// The footer's bandwidth-weights.
     weights: Vec<(Text, i32)>,
-    /// All texts, one behind the other; each is UTF-8.
-    texts: Vec<u8>,
+    /// All texts, one behind the other.
+    texts: String,
     /// The other addresses of all relays, one relay's behind the other's.
     others: Vec<IpAddr>,
 }
@@ -145,8 +148,17 @@ impl Consensus {
     /// [`DocumentError`] for what is no consensus or of another flavour, is cut or has no footer, lists relays twice
     /// or not in their order, dates from before 2007, or has a line that cannot be read.
     pub fn read(&mut self, document: &[u8]) -> Result<(), DocumentError> {
+        self.read_with(document, None)
+    }
+
+    /// Reads a document, of which some relays may be known.
+    fn read_with(
+        &mut self,
+        document: &[u8],
+        known: Option<&mut Known<'_>>,
+    ) -> Result<(), DocumentError> {
         self.clear();
-        let result = self.read_all(document);
+        let result = self.read_all(document, known);
         if result.is_err() {
             self.clear();
         }
@@ -164,14 +176,29 @@ impl Consensus {
     }
 
     /// Reads all lines.
-    fn read_all(&mut self, document: &[u8]) -> Result<(), DocumentError> {
+    fn read_all(
+        &mut self,
+        document: &[u8],
+        mut known: Option<&mut Known<'_>>,
+    ) -> Result<(), DocumentError> {
         if u32::try_from(document.len()).is_err() {
             return Err(scan::error(1, "the document has more than 4 GiB"));
         }
         let mut lines = Lines::of(document);
         let mut part = Part::Nothing;
-        for line in lines.by_ref() {
+        while let Some(line) = lines.next() {
+            let mut known = known.as_deref_mut().filter(|_| line.keyword == b"r");
+            let is_known =
+                |known: &mut &mut Known<'_>| known.take(self, document, line, &mut lines);
+            let is_relay = matches!(part, Part::Header | Part::Relays);
+            if is_relay && known.as_mut().is_some_and(is_known) {
+                part = Part::Relays;
+                continue;
+            }
             part = self.read_line(part, line).map_err(|wrong| scan::error(line.number, wrong))?;
+            if let (Some(known), Some(relay)) = (known, self.relays.last()) {
+                known.pass(&relay.fingerprint);
+            }
         }
         let last = lines.number().max(1);
         match part {
@@ -363,9 +390,7 @@ impl Consensus {
     /// Keeps a text, if it is one.
     fn keep(&mut self, bytes: &[u8]) -> Option<Text> {
         let start = self.texts.len().try_into().ok()?;
-        // Nearly all are, and seeing that takes a fraction of the time.
-        let is_text = bytes.is_ascii() || scan::text(bytes).is_some();
-        self.texts.extend_from_slice(is_text.then_some(bytes)?);
+        self.texts.push_str(scan::text(bytes)?);
         Some(Text { start, end: self.texts.len().try_into().ok()? })
     }
 }

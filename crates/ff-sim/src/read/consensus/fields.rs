@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ff_proto::units::BytesPerSec;
 
-use super::{Consensus, Relay, Text, scan};
+use super::{Consensus, Relay, Text};
 use crate::network::{self, CapacitySource, Network};
 
 impl Consensus {
@@ -12,8 +12,7 @@ impl Consensus {
     #[must_use]
     pub fn text(&self, text: Text) -> &str {
         let place = |index: u32| usize::try_from(index).unwrap_or(usize::MAX);
-        let text = self.texts.get(place(text.start)..place(text.end));
-        text.and_then(scan::text).unwrap_or_default()
+        self.texts.get(place(text.start)..place(text.end)).unwrap_or_default()
     }
 
     /// When it became valid, as it stands there: `2019-07-14 00:00:00`, in UTC.

@@ -77,6 +77,14 @@ impl<'a> Lines<'a> {
         Some(line.strip_suffix(b"\r").unwrap_or(line))
     }
 
+    /// Passes over whole lines that are known: so many bytes, so many lines.
+    pub(crate) fn pass(&mut self, bytes: usize, lines: usize) {
+        self.left = self.left.get(bytes..).unwrap_or_default();
+        self.at += bytes;
+        self.number += lines;
+        self.is_whole = true;
+    }
+
     /// Passes over the rest of an object.
     fn pass_object(&mut self) {
         while let Some(line) = self.line() {

@@ -8,7 +8,7 @@ use ff_bwauth::network::DocumentError;
 use super::{Bounds, Fill, Filled, finish, wrong};
 use crate::read::archive::Document;
 use crate::read::consensus::scan;
-use crate::read::consensus::{Consensus, Digest, Flavour, Relay};
+use crate::read::consensus::{Consensus, Digest, Flavour, Relay, Sequence};
 use crate::store::batch::Cell;
 use crate::store::error::StoreError;
 use crate::store::partition::Partition;
@@ -24,8 +24,8 @@ pub(super) struct Consensuses {
     documents: Partition,
     /// A row for each of its relays.
     relays: Partition,
-    /// The one that is being read, whose space is used again.
-    now: Consensus,
+    /// What reads them.
+    sequence: Sequence,
     /// The times of each flavour.
     times: BTreeMap<&'static str, BTreeSet<u64>>,
     /// How many were there twice.
@@ -52,7 +52,7 @@ impl Consensuses {
             bounds,
             documents,
             relays,
-            now: Consensus::default(),
+            sequence: Sequence::new(),
             times: BTreeMap::new(),
             duplicates: 0,
             passed_over: 0,
@@ -62,7 +62,7 @@ impl Consensuses {
 
     /// Adds the rows of the consensus that was read.
     fn add(&mut self, document: Document<'_>) {
-        let consensus = &self.now;
+        let consensus = self.sequence.now();
         let flavour = flavour_name(consensus.flavour);
         let (time, first_row) = (consensus.valid_after_unix_secs, self.relays.rows());
         let mut weight = 0_u64;
@@ -153,13 +153,13 @@ impl Fill for Consensuses {
             self.passed_over += 1;
             return Ok(());
         }
-        self.now.read(document.bytes)?;
-        let time = self.now.valid_after_unix_secs;
+        let consensus = self.sequence.read(document.bytes)?;
+        let time = consensus.valid_after_unix_secs;
         self.bounds.check_month(time)?;
-        let times = self.times.entry(flavour_name(self.now.flavour)).or_default();
+        let times = self.times.entry(flavour_name(consensus.flavour)).or_default();
         if !times.insert(time) {
             self.duplicates += 1;
-            let time = self.now.valid_after();
+            let time = consensus.valid_after();
             return Err(wrong(format!("the consensus of {time} is there twice: the first stays")));
         }
         self.add(document);
