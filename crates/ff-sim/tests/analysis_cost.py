@@ -1,0 +1,98 @@
+"""What the analysis of a series of advertised capacities costs beside a numpy script that computes the same.
+
+    analysis_cost.py FF_SIM SERIES FOLDER [--rounds 3]
+
+SERIES is a table as `ff-sim analyse --advertised` takes it, packed by xz or not. Both take turns, each as a process of
+its own that reads the file; times are CPU time, the least of all rounds. Their figures have to agree to 1e-9.
+Needs numpy.
+"""
+
+import argparse, datetime, json, lzma, os, subprocess, sys
+
+WINDOWS = (1, 7, 30)
+
+
+def read(path):
+    """Fingerprints, times and values; NaN where a relay is not listed."""
+    import numpy as np
+
+    times, rows = None, []
+    with (lzma.open if path.endswith(".xz") else open)(path, "rt") as lines:
+        for line in lines:
+            first, *cells = line.rstrip("\n").split(",")
+            if line.startswith("#"):
+                continue
+            if len(first) != 40:
+                times = times if times is not None else np.array([datetime.datetime.fromisoformat(cell + "+00:00").timestamp() for cell in cells])
+                continue
+            row, last = np.full(len(times), np.nan), np.nan
+            for index, cell in enumerate(cells):
+                if cell:
+                    last = last if cell == "=" else float(cell)
+                    row[index] = last
+            rows.append(row)
+    return times, np.array(rows)
+
+
+def analyse(path):
+    """Eq. 1 to 3 and 7 with numpy: for each window the network's mean error, the relays' median error and deviation."""
+    import numpy as np
+
+    np.seterr(all="ignore")
+    times, advertised = read(path)
+    listed = ~np.isnan(advertised)
+    filled, found = np.where(listed, advertised, 0.0), []
+    for days in WINDOWS:
+        capacity, deviation = np.full_like(advertised, np.nan), np.full_like(advertised, np.nan)
+        for at, time in enumerate(times):
+            first = np.searchsorted(times, time - days * 86400, side="right")
+            values, there = filled[:, first : at + 1], listed[:, first : at + 1]
+            count = there.sum(1)
+            mean = values.sum(1) / count
+            spread = np.sqrt((np.where(there, values - mean[:, None], 0) ** 2).sum(1) / count)
+            now = listed[:, at]
+            capacity[now, at], deviation[now, at] = values.max(1)[now], (spread / mean)[now]
+        network = 1 - np.nansum(advertised, 0) / np.nansum(capacity, 0)
+        medians = [np.nanmedian(np.nanmean(all, 1)[listed.any(1)]) for all in (1 - advertised / capacity, deviation)]
+        found.append([float(np.mean(network)), *map(float, medians)])
+    return found
+
+
+def timed(command):
+    """CPU seconds of a command, and what it prints."""
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    printed = child.stdout.read()
+    _, status, usage = os.wait4(child.pid, 0)
+    assert status == 0, (command, status)
+    return usage.ru_utime + usage.ru_stime, printed
+
+
+def main():
+    arguments = argparse.ArgumentParser()
+    for name in ("ff_sim", "series", "folder"):
+        arguments.add_argument(name)
+    arguments.add_argument("--rounds", type=int, default=3)
+    given = arguments.parse_args()
+    out = os.path.join(given.folder, "analysis")
+    ours = [given.ff_sim, "analyse", "--advertised", given.series, "--windows", ",".join(f"{days}d" for days in WINDOWS), "--out", out]
+    theirs = [sys.executable, __file__, "--numpy", given.series]
+    times = {"numpy": [], "ff-sim": []}
+    for _ in range(given.rounds):
+        secs, printed = timed(theirs)
+        times["numpy"].append(secs)
+        times["ff-sim"].append(timed(ours)[0])
+    with open(os.path.join(out, "summary.json")) as file:
+        windows = json.load(file)["results"]["windows"]
+    for days, expected, window in zip(WINDOWS, json.loads(printed), windows):
+        found = [window["network_capacity_error"]["mean"], window["relay_capacity_error"]["median"], window["advertised_deviation"]["median"]]
+        print(f"{days} d:", *(f"{value:.12f}" for value in found))
+        assert all(abs(one - other) < 1e-9 for one, other in zip(expected, found)), (expected, found)
+    for name, secs in times.items():
+        print(f"{name}:", *(f"{value:.2f}" for value in secs), "s of CPU")
+    print(f"ratio {min(times['numpy']) / min(times['ff-sim']):.1f}")
+
+
+if sys.argv[1:2] == ["--numpy"]:
+    print(json.dumps(analyse(sys.argv[2])))
+else:
+    main()
