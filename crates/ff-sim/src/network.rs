@@ -164,21 +164,28 @@ impl Network {
     /// belong with the same one.
     #[must_use]
     pub fn families(&self) -> Vec<usize> {
-        let relays = || self.relays.iter().enumerate();
-        let places: BTreeMap<_, usize> =
-            relays().map(|(place, relay)| (relay.fingerprint, place)).collect();
-        let place = |name| places.get(name).copied();
-        let named: Vec<BTreeSet<usize>> =
-            relays().map(|(_, relay)| relay.family.iter().filter_map(place).collect()).collect();
-        let mut first: Vec<usize> = (0..named.len()).collect();
-        for (one, others) in named.iter().enumerate() {
-            for &other in others.iter().filter(|other| named[**other].contains(&one)) {
-                let [one, other] = [one, other].map(|place| root(&first, place));
-                first[one.max(other)] = one.min(other);
-            }
-        }
-        (0..first.len()).map(|place| root(&first, place)).collect()
+        families(self.relays.iter().map(|relay| (relay.fingerprint, &*relay.family)))
     }
+}
+
+/// As [`Network::families`], of relays and whom each of them names.
+#[must_use]
+pub fn families<'a>(
+    relays: impl Iterator<Item = (Fingerprint, &'a [Fingerprint])> + Clone,
+) -> Vec<usize> {
+    let places: BTreeMap<_, usize> =
+        relays.clone().enumerate().map(|(place, (fingerprint, _))| (fingerprint, place)).collect();
+    let place = |name| places.get(name).copied();
+    let named: Vec<BTreeSet<usize>> =
+        relays.map(|(_, family)| family.iter().filter_map(place).collect()).collect();
+    let mut first: Vec<usize> = (0..named.len()).collect();
+    for (one, others) in named.iter().enumerate() {
+        for &other in others.iter().filter(|other| named[**other].contains(&one)) {
+            let [one, other] = [one, other].map(|place| root(&first, place));
+            first[one.max(other)] = one.min(other);
+        }
+    }
+    (0..first.len()).map(|place| root(&first, place)).collect()
 }
 
 /// The first of those that belong with this one.

@@ -93,6 +93,11 @@ pub fn age_label(outcome: &Outcome, relay: u32) -> Option<&'static str> {
     })
 }
 
+/// A sum that is 0 of nothing, where the library's is -0.
+fn sum(values: &[f64]) -> f64 {
+    values.iter().fold(0.0, |sum, value| sum + value)
+}
+
 /// A group of relays.
 fn group(relays: &[RelayWindow]) -> Group {
     let means = |of: fn(&RelayWindow) -> Mean| {
@@ -107,8 +112,8 @@ fn group(relays: &[RelayWindow]) -> Group {
         joint_capacity_error: super::engine::quotient(advertised, capacity).map(|part| 1.0 - part),
         weight_error: distribution(|relay| relay.weight_error),
         shares: (
-            means(|relay| relay.weight_share).iter().sum(),
-            means(|relay| relay.capacity_share).iter().sum(),
+            sum(&means(|relay| relay.weight_share)),
+            sum(&means(|relay| relay.capacity_share)),
         ),
         advertised_deviation: distribution(|relay| relay.advertised_deviation),
         weight_deviation: distribution(|relay| relay.weight_deviation),

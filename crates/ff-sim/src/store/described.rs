@@ -115,3 +115,21 @@ pub(super) fn families(store: &Store, month: Month) -> Result<Families, StoreErr
     }
     Ok(all)
 }
+
+/// Whom each relay names as its family in the newest of its descriptors of these months.
+pub(super) fn newest_families(
+    store: &Store,
+    months: &[Month],
+) -> Result<HashMap<Fingerprint, Vec<Fingerprint>>, StoreError> {
+    let mut published: HashMap<Fingerprint, (u64, [u8; 20])> = HashMap::new();
+    let mut all = Families::new();
+    for &month in months {
+        each_descriptor(store, month, |digest, said| {
+            let newest = published.entry(said.fingerprint).or_insert((said.published, digest));
+            *newest = (*newest).max((said.published, digest));
+        })?;
+        all.extend(families(store, month)?);
+    }
+    let family = |(relay, (_, digest))| (relay, all.get(&digest).cloned().unwrap_or_default());
+    Ok(published.into_iter().map(family).collect())
+}

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use ff_bwauth::period::Fingerprint;
 
-use super::described::{ByDigest, Said, descriptors, newest};
+use super::described::{ByDigest, Said, descriptors, newest, newest_families};
 use super::error::StoreError;
 use super::listed::{Relays, consensuses};
 use super::load::Loaded;
@@ -18,6 +18,7 @@ use super::month::Month;
 use super::place::Store;
 use super::plan::Documents;
 use crate::analysis::engine::Reading;
+use crate::network;
 use crate::read::consensus::FlagBits;
 
 /// Hours of a store, one after the other.
@@ -196,6 +197,20 @@ impl<'a> History<'a> {
     #[must_use]
     pub fn labels(&self) -> &[Label] {
         &self.labels
+    }
+
+    /// For each relay, by its number, the first of its family: relays that name each other in their newest
+    /// descriptors of these months and the month before, in however many steps. Who has none is alone.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub fn families(&self) -> Result<Vec<usize>, StoreError> {
+        let mut months: Vec<_> =
+            self.months.iter().flat_map(|month| [month.before(), *month]).collect();
+        months.dedup();
+        let named = newest_families(self.store, &months)?;
+        let family = |relay| named.get(relay).map_or(&[][..], Vec::as_slice);
+        Ok(network::families(self.relays.iter().map(|relay| (*relay, family(relay)))))
     }
 
     /// How many relays had a descriptor, all hours together.

@@ -93,10 +93,10 @@ fn relays_of_a_store_are_put_together() {
     let temporary = filled();
     let dir = temporary.path();
     let args = ["analyse", "--store", "store", "--windows", "1d", "--json", "--out", "out"];
-    let found = prints(dir, &[&args[..], &["--by", "flag,version,age"]].concat());
+    let found = prints(dir, &[&args[..], &["--by", "flag,family,version,age"]].concat());
     let found: Value = serde_json::from_str(&found).expect("JSON");
     let groups = found["groups"].as_array().expect("groups");
-    for by in ["flag", "version", "age"] {
+    for by in ["flag", "family", "version", "age"] {
         let of_kind = || groups.iter().filter(|group| group["by"] == by);
         let relays: u64 = of_kind().filter_map(|group| group["relays"].as_u64()).sum();
         assert_eq!(Some(relays), found["relays"].as_u64(), "{by}: {found}");
@@ -193,4 +193,39 @@ fn duckdb_finds_the_same_weight_error() {
     // 2020-03-01 12:00:00 in UTC; an hour's window has this hour alone.
     let ours = found["errors"]["3600@1583064000"].as_f64().expect("an error");
     assert!((printed - ours).abs() < 1e-12, "{printed} and {ours}");
+}
+
+#[test]
+fn relays_of_a_store_that_name_each_other_are_one_family() {
+    let temporary = tempfile::tempdir().expect("a directory");
+    let (dir, archives) = (temporary.path(), temporary.path().join("archives"));
+    month_of_consensuses(&archives, "2020-03", 3, true);
+    let text = String::from_utf8(made::sample_descriptors()).expect("text");
+    let is_alone = |one: &&str| one.contains("\nfingerprint ") && !one.contains("\nfamily ");
+    let alone: Vec<_> = text.split("\nrouter ").filter(is_alone).collect();
+    let line = |of: &str| {
+        let line = of.lines().find(|line| line.starts_with("fingerprint ")).expect("a fingerprint");
+        (line.to_owned(), line.trim_start_matches("fingerprint").replace(' ', ""))
+    };
+    let ([one, other, third], mut text) = ([0, 1, 2].map(|at| line(alone[at])), text);
+    // The third names the first, which does not name it.
+    for (of, named) in [(&one, &other.1), (&other, &one.1), (&third, &one.1)] {
+        text = text.replace(&of.0, &format!("{}\nfamily ${named}", of.0));
+    }
+    made::Archive::new(&archives.join("server-descriptors-2020-02.tar.xz"))
+        .put("server-descriptors-2020-02/all", text.as_bytes())
+        .finish(true);
+    prints(dir, &["ingest", "--collector", "archives", "--store", "store"]);
+    let args = ["analyse", "--store", "store", "--allow-mixed", "--json", "--by", "family"];
+    let found: Value = serde_json::from_str(&prints(dir, &args)).expect("JSON");
+    let groups = found["groups"].as_array().expect("groups");
+    let of = |label: &str| {
+        let group =
+            groups.iter().find(|group| group["label"] == label && group["window_secs"] == 86400);
+        group.map(|group| group["relays"].as_u64().expect("a number"))
+    };
+    let (first, second) = (one.1.clone().min(other.1.clone()), one.1.max(other.1));
+    assert_eq!((of(&first), of(&second)), (Some(2), None));
+    let most = groups.iter().filter_map(|group| group["relays"].as_u64()).max();
+    assert_eq!(most, Some(2), "nobody else belongs to a family");
 }

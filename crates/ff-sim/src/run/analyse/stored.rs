@@ -26,7 +26,7 @@ pub(super) fn collector(dir: &Path, args: &AnalyseArgs, reading: &mut Reading) -
 
 /// Analyses all hours of a store.
 pub(super) fn history(store: &Store, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> {
-    by::check(&args.by, "a store", &[By::Flag, By::Version, By::Age])?;
+    by::check(&args.by, "a store", &[By::Flag, By::Family, By::Version, By::Age])?;
     let span = &args.stored.span;
     let mut history = History::new(store, span.since, span.until, args.stored.allow_mixed)?;
     for manifest in history.manifests() {
@@ -50,13 +50,20 @@ pub(super) fn history(store: &Store, args: &AnalyseArgs, reading: &mut Reading) 
         store.dir().display()
     );
     let outcome = engine.finish();
+    let has_families = args.by.contains(&By::Family);
+    let families = if has_families { history.families()? } else { Vec::new() };
     let label = |by, relay: u32| {
         let label = history.labels().get(relay as usize)?;
         match by {
             By::Flag => Some(Flags::from(label.flags).position().name().to_owned()),
             By::Version if label.series.is_empty() => Some("not known".to_owned()),
             By::Version => Some(label.series.clone()),
-            By::Age | By::Country | By::Family => None,
+            By::Family => {
+                let first =
+                    families.get(relay as usize).and_then(|&first| history.relays().get(first));
+                first.map(hex::encode_upper)
+            }
+            By::Age | By::Country => None,
         }
     };
     let groups = by::of_outcome(&outcome, &args.by, label);
