@@ -1,4 +1,4 @@
-//! The circuits of a simulation, as columns; closed ones leave their places to new ones.
+//! The circuits of a simulation; closed ones leave their places to new ones.
 
 use crate::flow::tmodel::Library;
 
@@ -11,29 +11,57 @@ const STALLED_SECS: f64 = 30.0;
 /// The circuits.
 #[derive(Debug, Default)]
 pub(super) struct Circuits {
-    /// Their relays.
-    paths: Vec<[u32; 3]>,
-    /// Their round trips in seconds, without queues.
-    trips: Vec<f64>,
-    /// Whose they are.
-    owners: Vec<Owner>,
-    /// When they were opened, as a tick.
-    starts: Vec<u32>,
-    /// What they wait for, in bytes of cells.
-    backlogs: Vec<f64>,
-    /// What they have had of late, in bytes of cells.
-    spent: Vec<f64>,
-    /// Up to which tick that has decayed.
-    spent_ticks: Vec<u32>,
-    /// When bytes last came, or were first waited for.
-    served_ticks: Vec<u32>,
-    /// Since when they have waited without a break.
-    asked_ticks: Vec<u32>,
+    /// All of them, the closed ones as well.
+    all: Vec<Circuit>,
     /// Places of circuits that are closed.
     free: Vec<u32>,
     /// Bytes that were given up.
     pub(super) given_up_bytes: f64,
 }
+
+/// A circuit, on one cache line: there are hundreds of thousands, in no order.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Circuit {
+    /// Its relays.
+    path: [u32; 3],
+    /// When it was opened, as a tick.
+    start: u32,
+    /// Its round trip in seconds, without queues.
+    trip: f64,
+    /// What it waits for, in bytes of cells.
+    backlog: f64,
+    /// What it has had of late, in bytes of cells.
+    spent: f64,
+    /// Up to which tick that has decayed.
+    spent_tick: u32,
+    /// When bytes last came, or were first waited for.
+    served_tick: u32,
+    /// Since when it has waited without a break.
+    asked_tick: u32,
+    /// Whose it is: a number of its kind.
+    number: u32,
+    /// The next burst of a user's, or another kind.
+    next: u32,
+}
+
+impl Circuit {
+    /// The kind of downloads, where a user's has its next burst.
+    const DOWNLOAD: u32 = u32::MAX;
+    /// The kind of probes.
+    const PROBE: u32 = u32::MAX - 1;
+
+    /// Whose it is.
+    const fn owner(&self) -> Owner {
+        match (self.number as usize, self.next) {
+            (number, Self::DOWNLOAD) => Owner::Download(number),
+            (number, Self::PROBE) => Owner::Probe(number),
+            (number, next) => Owner::User(number, next as usize),
+        }
+    }
+}
+
+const _: () = assert!(size_of::<Circuit>() == 64);
 
 /// Whose a circuit is.
 #[derive(Clone, Copy, Debug)]
@@ -49,86 +77,92 @@ pub(super) enum Owner {
 impl Circuits {
     /// Opens a circuit, in a free place or a new one.
     pub(super) fn open(&mut self, path: [u32; 3], trip: f64, owner: Owner, tick: u32) -> u32 {
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.paths.push(path);
-            self.trips.push(trip);
-            self.owners.push(owner);
-            self.starts.push(tick);
-            self.backlogs.push(0.0);
-            self.spent.push(0.0);
-            self.spent_ticks.push(tick);
-            self.served_ticks.push(tick);
-            self.asked_ticks.push(tick);
-            u32::try_from(self.paths.len() - 1).unwrap_or(u32::MAX)
-        });
-        let at = place as usize;
-        (self.paths[at], self.trips[at], self.owners[at]) = (path, trip, owner);
-        (self.starts[at], self.spent_ticks[at], self.served_ticks[at]) = (tick, tick, tick);
-        (self.backlogs[at], self.spent[at]) = (0.0, 0.0);
-        place
+        let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let (number, next) = match owner {
+            Owner::User(template, next) => (small(template), small(next)),
+            Owner::Download(download) => (small(download), Circuit::DOWNLOAD),
+            Owner::Probe(probe) => (small(probe), Circuit::PROBE),
+        };
+        let circuit = Circuit {
+            path,
+            start: tick,
+            trip,
+            backlog: 0.0,
+            spent: 0.0,
+            spent_tick: tick,
+            served_tick: tick,
+            asked_tick: tick,
+            number,
+            next,
+        };
+        if let Some(place) = self.free.pop() {
+            self.all[place as usize] = circuit;
+            return place;
+        }
+        self.all.push(circuit);
+        u32::try_from(self.all.len() - 1).unwrap_or(u32::MAX)
     }
 
     /// Takes a user's next burst, in bytes of a stream.
     pub(super) fn take_burst(&mut self, at: usize, library: &Library) -> f64 {
-        let Owner::User(template, next) = &mut self.owners[at] else { return 0.0 };
-        let bytes = library.circuit(*template).get(*next).map_or(0, |burst| burst.bytes);
-        *next += 1;
-        f64::from(bytes)
+        let Owner::User(template, next) = self.owner(at) else { return 0.0 };
+        self.all[at].next += 1;
+        f64::from(library.circuit(template).get(next).map_or(0, |burst| burst.bytes))
     }
 
     /// When a user's next burst is due, if there is one.
     pub(super) fn next_tick(&self, at: usize, library: &Library) -> Option<u32> {
-        let Owner::User(template, next) = self.owners[at] else { return None };
+        let Owner::User(template, next) = self.owner(at) else { return None };
         let burst = library.circuit(template).get(next)?;
-        Some(self.starts[at].saturating_add(burst.slot))
+        Some(self.all[at].start.saturating_add(burst.slot))
     }
 
     /// Adds to what a circuit waits for; whether it waited for nothing before.
     pub(super) fn add(&mut self, at: usize, bytes: f64, tick: u32) -> bool {
-        let is_new = self.backlogs[at] <= 0.0;
+        let is_new = self.all[at].backlog <= 0.0;
         if is_new {
-            (self.served_ticks[at], self.asked_ticks[at]) = (tick, tick);
+            (self.all[at].served_tick, self.all[at].asked_tick) = (tick, tick);
         }
-        self.backlogs[at] += bytes;
+        self.all[at].backlog += bytes;
         is_new && bytes > 0.0
     }
 
     /// What a circuit has had of late.
     pub(super) fn spent(&mut self, at: usize, tick: u32, tick_secs: f64) -> f64 {
-        let ticks = tick.saturating_sub(self.spent_ticks[at]);
+        let ticks = tick.saturating_sub(self.all[at].spent_tick);
         if ticks > 0 {
-            self.spent[at] *= (-f64::from(ticks) * tick_secs / HALF_LIFE_SECS).exp2();
-            self.spent_ticks[at] = tick;
+            self.all[at].spent *= (-f64::from(ticks) * tick_secs / HALF_LIFE_SECS).exp2();
+            self.all[at].spent_tick = tick;
         }
-        self.spent[at]
+        self.all[at].spent
     }
 
     /// Gives a circuit bytes; what it still waits for. Less than a byte is nothing.
     pub(super) fn serve(&mut self, at: usize, bytes: f64, tick: u32) -> f64 {
-        self.spent[at] += bytes;
+        self.all[at].spent += bytes;
         if bytes >= 1.0 {
-            self.served_ticks[at] = tick;
+            self.all[at].served_tick = tick;
         }
-        let left = self.backlogs[at] - bytes;
-        self.backlogs[at] = if left < 1.0 { 0.0 } else { left };
-        self.backlogs[at]
+        let left = self.all[at].backlog - bytes;
+        self.all[at].backlog = if left < 1.0 { 0.0 } else { left };
+        self.all[at].backlog
     }
 
     /// Gives up what a circuit waits for if that has stood still for too long, or has taken longer than `most_secs`.
     pub(super) fn give_up(&mut self, at: usize, tick: u32, tick_secs: f64, most_secs: f64) -> bool {
         let since = |then: u32| f64::from(tick.saturating_sub(then)) * tick_secs;
-        let is_over =
-            since(self.served_ticks[at]) > STALLED_SECS || since(self.asked_ticks[at]) > most_secs;
+        let is_over = since(self.all[at].served_tick) > STALLED_SECS
+            || since(self.all[at].asked_tick) > most_secs;
         if is_over {
-            self.given_up_bytes += self.backlogs[at];
-            self.backlogs[at] = 0.0;
+            self.given_up_bytes += self.all[at].backlog;
+            self.all[at].backlog = 0.0;
         }
         is_over
     }
 
     /// Lets a circuit rest that waits for nothing; it is closed unless it will ask for more.
     pub(super) fn rest(&mut self, circuit: u32, library: &Library) {
-        self.backlogs[circuit as usize] = 0.0;
+        self.all[circuit as usize].backlog = 0.0;
         if self.next_tick(circuit as usize, library).is_none() {
             self.free.push(circuit);
         }
@@ -136,21 +170,21 @@ impl Circuits {
 
     /// Its relays.
     pub(super) fn path(&self, at: usize) -> [u32; 3] {
-        self.paths[at]
+        self.all[at].path
     }
 
     /// Its round trip, without queues.
     pub(super) fn trip_secs(&self, at: usize) -> f64 {
-        self.trips[at]
+        self.all[at].trip
     }
 
     /// What it waits for.
     pub(super) fn backlog(&self, at: usize) -> f64 {
-        self.backlogs[at]
+        self.all[at].backlog
     }
 
     /// Whose it is.
     pub(super) fn owner(&self, at: usize) -> Owner {
-        self.owners[at]
+        self.all[at].owner()
     }
 }

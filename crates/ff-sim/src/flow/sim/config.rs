@@ -74,10 +74,10 @@ impl Default for Constants {
         Self {
             hop_median_secs: 0.118,
             hop_p5_secs: 0.0274,
-            hop_scale: 0.7,
+            hop_scale: 0.65,
             for_cells: 0.96,
             queue_secs: 0.0008,
-            ramp: 0.6,
+            ramp: 0.5,
             give_up_secs: 60.0,
             least_build_secs: 1.5,
         }
