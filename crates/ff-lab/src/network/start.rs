@@ -32,10 +32,10 @@ impl Network {
     pub(crate) fn start(plan: &NetworkBuilder) -> Result<Self> {
         let begin = Instant::now();
         let mut dir = tempfile::Builder::new()
-            .prefix("tornet-")
+            .prefix("ff-lab-")
             .tempdir_in(&plan.temp_dir)
             .map_err(Error::io("create a temporary directory"))?;
-        if plan.keeps_dir || std::env::var_os("TORNET_KEEP").is_some() {
+        if plan.keeps_dir || std::env::var_os("FF_LAB_KEEP").is_some() {
             dir.disable_cleanup(true);
             tracing::info!("the network's directory is {}", dir.path().display());
         }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tornet::{
+use ff_lab::{
     BwSecond, BwWatch, DownloadPlan, Error, Network, RelayConfig, Result, Role, relay_statuses,
 };
 

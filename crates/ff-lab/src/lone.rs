@@ -34,7 +34,7 @@ impl LoneRelay {
     /// # Errors
     /// When there is no tor, and [`Error::Exited`] with the end of its log.
     pub fn start() -> Result<Self> {
-        let made = tempfile::Builder::new().prefix("tornet-").tempdir();
+        let made = tempfile::Builder::new().prefix("ff-lab-").tempdir();
         let made = made.map_err(Error::io("create a temporary directory"))?;
         let (name, role, dir) = ("lone".to_owned(), Role::Middle, made.path().join("lone"));
         private_dir(&dir)?;

@@ -61,7 +61,7 @@ impl CpuQuota {
         let home = hierarchy.home_of(pid)?;
         let cpu_before = cpu_time(pid).map_err(|error| Error::Quota(error.to_string()))?;
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let dir = hierarchy.root().join(format!("tornet-{}-{number}", std::process::id()));
+        let dir = hierarchy.root().join(format!("ff-lab-{}-{number}", std::process::id()));
         fs::create_dir(&dir).map_err(|error| failed("make", &dir, &error))?;
         let quota = Self { hierarchy, dir, home, pid, period, cpu_before };
         quota.change(Some(percent))?;

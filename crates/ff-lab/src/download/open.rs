@@ -68,7 +68,7 @@ fn open_on(
     let mut pending = Vec::with_capacity(plan.streams);
     let mut attaching = Attaching::default();
     for stream in 0..plan.streams {
-        let connection = Pending::connect(client.socks_addr(), server, &format!("tornet{stream}"))
+        let connection = Pending::connect(client.socks_addr(), server, &format!("ff_lab{stream}"))
             .map_err(|error| failed(stream, error.to_string()))?;
         let from = connection.local_addr().map_err(Error::io("get a socket's address"))?;
         attaching.by_source.insert(from.to_string(), stream);

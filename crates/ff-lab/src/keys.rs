@@ -88,7 +88,7 @@ pub(crate) fn private_dir(path: &Path) -> Result<()> {
 fn make_certificate(keys: &Path, dirport: SocketAddr) -> Result<()> {
     let program = Path::new("tor-gencert");
     let passphrase = keys.join("passphrase");
-    fs::write(&passphrase, "tornet\n").map_err(Error::io("write a passphrase"))?;
+    fs::write(&passphrase, "ff-lab\n").map_err(Error::io("write a passphrase"))?;
     let input = File::open(&passphrase).map_err(Error::io("open a passphrase"))?;
     let mut command = Command::new(program);
     command.args(["--create-identity-key", "--passphrase-fd", "0", "-m", "12"]);

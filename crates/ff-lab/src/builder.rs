@@ -211,7 +211,7 @@ impl NetworkBuilder {
 
     /// Leaves the network's directory behind, to look at the logs.
     ///
-    /// So does the environment variable `TORNET_KEEP`.
+    /// So does the environment variable `FF_LAB_KEEP`.
     pub fn keep_dir(self, keeps_dir: bool) -> Self {
         Self { keeps_dir, ..self }
     }

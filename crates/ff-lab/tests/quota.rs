@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use tornet::{CpuQuota, QuotaStats};
+use ff_lab::{CpuQuota, QuotaStats};
 
 /// A process that does nothing but use CPU time; dropping it ends it.
 struct Busy(Child);
@@ -69,7 +69,7 @@ fn a_quota_outlives_its_process_and_still_goes() {
     let busy = Busy::start();
     let quota = CpuQuota::set(busy.0.id(), 50.0, Duration::from_millis(100)).unwrap();
     let text = fs::read_to_string(format!("/proc/{}/cgroup", busy.0.id())).unwrap();
-    let name = text.split('/').find(|part| part.starts_with("tornet-")).unwrap();
+    let name = text.split('/').find(|part| part.starts_with("ff-lab-")).unwrap();
     let name = name.lines().next().unwrap();
     let dirs = ["/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct"];
     let exists = || dirs.iter().any(|dir| Path::new(dir).join(name).exists());
