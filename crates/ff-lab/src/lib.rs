@@ -18,6 +18,7 @@ mod directory;
 mod download;
 mod error;
 mod keys;
+pub mod link;
 mod lone;
 mod network;
 mod node;
