@@ -41,6 +41,23 @@ pub enum Error {
         /// The path.
         path: PathBuf,
     },
+    /// The system allows no network namespaces to who asks.
+    #[error("network namespaces and TUN devices need root (CAP_SYS_ADMIN and CAP_NET_ADMIN)")]
+    NotRoot,
+    /// A device of this name is there already.
+    #[error("a network device {device} is there already; does another lab run?")]
+    DeviceInUse {
+        /// Its name.
+        device: String,
+    },
+    /// A description of links cannot be used.
+    #[error("{file}: {what}")]
+    Profile {
+        /// The file, or the name of a built-in profile.
+        file: String,
+        /// What is wrong, with the line or the key.
+        what: String,
+    },
     /// The network was described in a way that cannot work.
     #[error("{0}")]
     Misuse(String),

@@ -9,10 +9,15 @@
 //!                              ├──▶ Downloads ◀── Source             (download, source)
 //!                              └──▶ consensus, votes                 (directory)
 //!  LoneRelay ──▶ Node, without a network                             (lone)
+//!
+//!  Profile ──▶ net::Plan ──▶ net::Emulation ──▶ link::Switch, a TUN in each namespace (profile, net, link)
+//!  ff-lab link run | profiles | check                                (cli, run, check)
 //! ```
 
 mod bandwidth;
 mod builder;
+pub mod check;
+pub mod cli;
 mod control;
 mod directory;
 mod download;
@@ -20,11 +25,14 @@ mod error;
 mod keys;
 pub mod link;
 mod lone;
+pub mod net;
 mod network;
 mod node;
 mod ports;
 mod process;
+pub mod profile;
 mod quota;
+pub mod run;
 mod socks;
 mod source;
 mod torrc;
