@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use ff_lab::LoneRelay;
 use ff_measurer::link::TargetAddr;
 use ff_measurer::transit::{Transit, TransitEvent, TransitOrder};
 use ff_proto::units::BytesPerSec;
-use tornet::LoneRelay;
 
 use crate::counting::ThreadCounts;
 use crate::running::{

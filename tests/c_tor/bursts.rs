@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
+use ff_lab::{Network, RelayConfig};
 use ff_proto::params::Params;
-use tornet::{Network, RelayConfig};
 
 use crate::support::meter::as_f64;
 use crate::support::{alone, coordinator, estimate, measurable, measure, plan};

@@ -21,10 +21,10 @@ use std::time::{Duration, Instant};
 use ed25519_dalek::SigningKey;
 use ff_bwauth::measure::Progress;
 use ff_bwauth::outcome::Outcome;
+use ff_lab::{DownloadPlan, Downloads, Network};
 use ff_proto::aggregate::Verdict;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
-use tornet::{DownloadPlan, Downloads, Network};
 
 use crate::support::meter::{Record, as_f64, metered};
 use crate::support::{

@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ed25519_dalek::SigningKey;
+use ff_lab::{Network, Node, RelayConfig};
 use ff_measurer::link::TargetAddr;
 use ff_measurer::link::control::ControlLink;
 use ff_proto::cell::{CMD_MEASUREMENT, Cell, fixed_cell};
@@ -32,7 +33,6 @@ use futures::future::join_all;
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use tokio::time::timeout;
-use tornet::{Network, Node, RelayConfig};
 
 use crate::rules::session::{Member, control_cell, request, try_open};
 use crate::support::{alone, coordinator, ff_tor, identity, number};

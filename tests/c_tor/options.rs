@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use ed25519_dalek::SigningKey;
-use tornet::{Control, Error, Network};
+use ff_lab::{Control, Error, Network};
 
 use crate::rules::{Coordinator, Lab, Member, Relay, SharedLab, assert_failed, measure, silent};
 use crate::support::{coordinator, ff_tor, identity};

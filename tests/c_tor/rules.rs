@@ -20,7 +20,7 @@ mod turns;
 pub(crate) use lab::{Lab, Relay, SharedLab, assert_failed, measure};
 pub(crate) use session::{Coordinator, Member};
 
-use tornet::{Network, RelayConfig};
+use ff_lab::{Network, RelayConfig};
 
 use crate::support::ff_tor;
 

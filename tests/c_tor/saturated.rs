@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 use ed25519_dalek::SigningKey;
 use ff_bwauth::measure::Progress;
+use ff_lab::{CpuQuota, DownloadPlan, Downloads, Network, Node};
 use ff_proto::params::Params;
 use ff_proto::units::Ratio;
-use tornet::{CpuQuota, DownloadPlan, Downloads, Network, Node};
 
 use crate::support::meter::{as_f64, median, metered};
 use crate::support::{

@@ -11,7 +11,7 @@ mod processes;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use tornet::{Network, RelayConfig, RelayStatus, relay_statuses};
+use ff_lab::{Network, RelayConfig, RelayStatus, relay_statuses};
 
 use self::processes::{Coordinator, PERIOD_SECS};
 use crate::support::{among_others, ff_tor};
@@ -80,7 +80,7 @@ fn start_network(coordinators: &[&Coordinator; 2], dir: &Path) -> Network {
         let exit = name.starts_with("exit");
         RelayConfig { exit, ..RelayConfig::middle(name) }.bandwidth_rate(mbit * 125_000)
     };
-    let network = RELAYS_MBIT.iter().map(relay).fold(builder, tornet::NetworkBuilder::relay);
+    let network = RELAYS_MBIT.iter().map(relay).fold(builder, ff_lab::NetworkBuilder::relay);
     let network = network.start().expect("a network");
     eprintln!("the network in {} was ready after {:.1?}", dir.display(), network.start_time());
     network

@@ -10,12 +10,12 @@ use ed25519_dalek::SigningKey;
 use ff_bwauth::measure::{self, Plan, Progress};
 use ff_bwauth::outcome::Outcome;
 use ff_bwauth::team::{LocalMeasurer, TeamMember};
+use ff_lab::{NetworkBuilder, Node, RelayConfig};
 use ff_measurer::link::{LinkOptions, TargetAddr};
 use ff_measurer::measurer_id;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 use rustix::thread::{CpuSet, sched_setaffinity};
-use tornet::{NetworkBuilder, Node, RelayConfig};
 
 /// Why the tests are ignored by default.
 ///

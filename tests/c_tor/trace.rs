@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use ed25519_dalek::SigningKey;
 use ff_bwauth::outcome::Outcome;
+use ff_lab::{BwSecond, BwWatch, DownloadPlan, Downloads, Network, Node};
 use ff_proto::params::Params;
-use tornet::{BwSecond, BwWatch, DownloadPlan, Downloads, Network, Node};
 
 use crate::support::meter::{Record, as_f64, median, metered};
 use crate::support::{alone, coordinator, estimate, measurable, measure, on_two_cores, plan};

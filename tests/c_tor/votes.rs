@@ -16,10 +16,10 @@ use ed25519_dalek::SigningKey;
 use ff_bwauth::outcome::Outcome;
 use ff_bwauth::publish::v3bw::{BandwidthFile, DirectoryFacts, MAX_FILE_AGE_SECS, Publication};
 use ff_bwauth::publish::{LATEST, Shelf};
+use ff_lab::{Network, Node, RelayConfig, RelayStatus, relay_statuses};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 use sha2::{Digest, Sha256};
-use tornet::{Network, Node, RelayConfig, RelayStatus, relay_statuses};
 
 use crate::support::meter::as_f64;
 use crate::support::{alone, coordinator, estimate, ff_tor, identity, measure, plan};
@@ -88,7 +88,7 @@ fn start(key: &SigningKey, dir: &Path) -> Network {
         let exit = name.starts_with("exit");
         RelayConfig { exit, ..RelayConfig::middle(name) }.bandwidth_rate(mbit * 125_000)
     };
-    let network = RELAYS_MBIT.iter().map(relay).fold(builder, tornet::NetworkBuilder::relay);
+    let network = RELAYS_MBIT.iter().map(relay).fold(builder, ff_lab::NetworkBuilder::relay);
     let network = network.start().expect("a network");
     eprintln!("the network was ready after {:.1?}", network.start_time());
     network

@@ -339,7 +339,7 @@ impl Demo {
             return Ok(());
         } else if self.background.is_some_and(|background| background.0.is_some()) {
             "--background must be none with --tor: clients of a tor need a network of relays, \
-             and the demo has only one; the tests in tests/tornet start whole networks"
+             and the demo has only one; the tests in crates/ff-lab start whole networks"
         } else if !self.limit.0.is_none_or(is_tors) {
             "with --tor, --limit must be from 615kbit to 17Gbit, or none: a tor relay does not \
              accept another BandwidthRate"

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use base64ct::{Base64Unpadded, Encoding};
 use ff_bwauth::host::RelayHost;
+use ff_lab::LoneRelay;
 use ff_measurer::key::load_or_make;
 use ff_measurer::measurer_id;
 use ff_proto::units::BytesPerSec;
@@ -22,7 +23,6 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ServerConfig, ServerConnection, Stream};
 use serde_json::Value;
 use tempfile::TempDir;
-use tornet::LoneRelay;
 
 /// Base64 of an identity that no relay has.
 const NOBODY: &str = "AwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwM";

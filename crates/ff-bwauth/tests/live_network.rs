@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 use ff_bwauth::network::consensus::Consensus;
 use ff_bwauth::network::descriptors::Descriptors;
 use ff_bwauth::network::live::{DirectoryClient, DirectoryError, Documents, LiveConfig, runtime};
+use ff_lab::Network;
 use tokio::time::Instant;
-use tornet::Network;
 
 /// How long a refresh may take that should succeed.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -157,7 +157,7 @@ async fn another_networks_authorities_are_not_content(network: &Network, dir: &P
 /// Without the network, what was fetched is there, and says how old it is.
 async fn what_was_fetched_outlives_the_network(network: Network, cache: &Path, newest: &Documents) {
     let mut client = client(&network, cache);
-    network.nodes().for_each(tornet::Node::stop);
+    network.nodes().for_each(ff_lab::Node::stop);
     let begin = Instant::now();
     let refreshed = client.refresh(begin + IMPATIENCE).await;
     assert!(begin.elapsed() < IMPATIENCE + Duration::from_secs(1), "{:?}", begin.elapsed());

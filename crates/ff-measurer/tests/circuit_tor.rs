@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use ff_lab::LoneRelay;
 use ff_measurer::link::control::{ControlLink, OwnedCell};
 use ff_measurer::link::{LinkIdentity, LinkOptions, TargetAddr, accept, open};
 use ff_proto::cell::{BODY_LEN, CELL_LEN, Cell, CellRef, fixed_cell};
@@ -16,7 +17,6 @@ use ff_proto::onion::extend::{
 use ff_proto::onion::ntor::{HANDSHAKE_TYPE, OnionKey, Server};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
-use tornet::LoneRelay;
 
 /// How long anything here may take.
 const PATIENCE: Duration = Duration::from_secs(10);

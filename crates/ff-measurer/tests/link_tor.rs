@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use ff_lab::LoneRelay;
 use ff_measurer::link::control::{ControlError, ControlLink, OwnedCell};
 use ff_measurer::link::handshake::{LinkOptions, TargetAddr, open};
 use ff_measurer::link::{Link, LinkError, Stage};
@@ -20,7 +21,6 @@ use rustls::{
     ServerConnection, SignatureScheme,
 };
 use tor_llcrypto::pk::ed25519::Ed25519Identity;
-use tornet::LoneRelay;
 
 /// An identity that no relay has.
 const NOBODY: [u8; 32] = [3; 32];

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use ff_lab::LoneRelay;
 use ff_measurer::link::control::ControlLink;
 use ff_measurer::link::{LinkError, LinkOptions, TargetAddr, open};
 use ff_measurer::transit::{Direction, Transit, TransitEvent, TransitOrder, TransitSecond};
@@ -13,7 +14,6 @@ use ff_proto::onion::ntor::HANDSHAKE_TYPE;
 use ff_proto::units::BytesPerSec;
 use tokio::net::TcpSocket;
 use tokio::time::sleep;
-use tornet::LoneRelay;
 
 /// Through this relay, over two links and four circuits to two sinks, for two seconds.
 fn order(tor: &LoneRelay, crypto: CryptoKind, direction: Direction) -> TransitOrder {

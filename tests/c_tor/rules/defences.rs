@@ -4,6 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use ff_lab::RelayConfig;
 use ff_measurer::link::TargetAddr;
 use ff_measurer::link::control::ControlLink;
 use ff_proto::cell::{CMD_CREATE_FAST, CMD_CREATED_FAST, Cell, fixed_cell};
@@ -11,7 +12,6 @@ use ff_proto::params::Params;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::time::timeout;
-use tornet::RelayConfig;
 
 use super::LAB;
 use super::lab::{Relay, measure};

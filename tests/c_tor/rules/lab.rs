@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use ed25519_dalek::SigningKey;
 use ff_bwauth::measure::{self, Plan, Progress};
 use ff_bwauth::outcome::Outcome;
+use ff_lab::{Network, NetworkBuilder, Node, RelayConfig};
 use ff_measurer::link::TargetAddr;
 use ff_proto::params::Params;
-use tornet::{Network, NetworkBuilder, Node, RelayConfig};
 
 use crate::support::{alone, coordinator, identity, plan};
 

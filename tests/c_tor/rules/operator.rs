@@ -6,8 +6,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use ff_bwauth::outcome::Outcome;
+use ff_lab::{BwWatch, Control};
 use ff_proto::msg::ErrCode;
-use tornet::{BwWatch, Control};
 
 use super::LAB;
 use super::lab::{Relay, assert_measured, measure};

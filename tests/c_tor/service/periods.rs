@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use base64ct::{Base64Unpadded, Encoding};
 use ff_bwauth::host::RelayHost;
 use ff_bwauth::watch::client;
+use ff_lab::{Network, NetworkBuilder, RelayConfig, relay_statuses};
 use ff_measurer::key;
 use ff_proto::session::target::Policy;
 use ff_proto::units::{BytesPerSec, Ratio};
 use ff_relay_ext::arti::descriptor::Facts;
 use sha2::{Digest, Sha256};
-use tornet::{Network, NetworkBuilder, RelayConfig, relay_statuses};
 
 use super::processes::{Coordinator, PERIOD_SECS, Running};
 use crate::support::{among_others, ff_tor, number};
@@ -216,7 +216,7 @@ fn limits(consensus: &str) -> BTreeMap<String, (String, u64)> {
         let all = || TORS_MBIT.iter().chain([&ARTI_MBIT]);
         all().find(|(other, _)| *other == name).expect("a relay of this network").1
     };
-    let relay = |relay: tornet::RelayStatus| {
+    let relay = |relay: ff_lab::RelayStatus| {
         let mbit = limit(&relay.nickname);
         (relay.fingerprint, (relay.nickname, mbit))
     };

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use ff_bwauth::store::{Attempt, Planned, Seconds, Store, StoreError};
+use ff_lab::Network;
 use ff_measurer::{key, measurer_id};
-use tornet::Network;
 
 /// The length of a period in seconds.
 pub(super) const PERIOD_SECS: u64 = 60;

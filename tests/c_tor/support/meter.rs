@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tornet::{Control, Downloads, Node};
+use ff_lab::{Control, Downloads, Node};
 
 /// How often the counters are looked at: more than tor's bandwidth buckets are refilled by default
 /// (100 ms).

@@ -14,8 +14,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
+use ff_lab::{CpuQuota, DownloadPlan, Downloads, Network, Node, RelayConfig};
 use ff_measurer::measurer_id;
-use tornet::{CpuQuota, DownloadPlan, Downloads, Network, Node, RelayConfig};
 
 use crate::case::{Limit, Position};
 use crate::cli::Cli;

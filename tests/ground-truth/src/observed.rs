@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
-use tornet::{BwSecond, BwWatch, CpuQuota, Node};
+use ff_lab::{BwSecond, BwWatch, CpuQuota, Node};
 
 use crate::case::{Case, Limit};
 use crate::lab::{Lab, Subject};

@@ -143,9 +143,9 @@ fn logs<'a>(samples: impl Iterator<Item = &'a Sample>, what: fn(&Sample) -> f64)
 mod tests {
     use std::iter::repeat_n;
 
+    use ff_lab::QuotaStats;
     use ff_measurer::transit::Direction;
     use ff_proto::ids::CryptoKind;
-    use tornet::QuotaStats;
 
     use super::*;
     use crate::case::{Case, Limit, Position, Transits, Witness};

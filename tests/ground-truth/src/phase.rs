@@ -10,10 +10,10 @@ use ed25519_dalek::SigningKey;
 use ff_bwauth::measure::{self, Plan, Progress};
 use ff_bwauth::outcome::Outcome;
 use ff_bwauth::team::{LocalMeasurer, TeamMember};
+use ff_lab::{Downloads, Node};
 use ff_measurer::link::{LinkOptions, TargetAddr};
 use ff_proto::aggregate;
 use ff_proto::params::Params;
-use tornet::{Downloads, Node};
 
 use crate::case::{Case, Witness};
 use crate::lab::{Lab, OTHER_CORE, Subject};

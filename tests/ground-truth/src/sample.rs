@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tornet::{BwSecond, QuotaStats};
+use ff_lab::{BwSecond, QuotaStats};
 
 use crate::case::{Case, Limit};
 

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use ff_lab::Node;
 use ff_measurer::START_LEAD;
 use ff_measurer::link::TargetAddr;
 use ff_measurer::transit::{Transit, TransitEvent, TransitOrder};
 use ff_proto::units::Cells;
-use tornet::Node;
 
 use crate::case::{Case, Transits};
 use crate::lab::OTHER_CORE;

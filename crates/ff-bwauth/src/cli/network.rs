@@ -10,7 +10,7 @@ pub struct NetworkArgs {
     /// A configuration in TOML, whose table `network` says which network it is; Tor's if this is not given.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["private_network", "cache"])]
     pub config: Option<PathBuf>,
-    /// A private network's directory, of chutney's or tornet's kind: its authorities are asked.
+    /// A private network's directory, of chutney's or ff-lab's kind: its authorities are asked.
     #[arg(long, value_name = "DIR")]
     pub private_network: Option<PathBuf>,
     /// Where documents are kept from one time to the next; with --config, that says it.

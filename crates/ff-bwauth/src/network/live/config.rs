@@ -32,7 +32,7 @@ pub struct LiveConfig {
     /// are none here.
     #[serde(default, rename = "fallback")]
     pub fallbacks: Vec<Fallback>,
-    /// A private network's directory, of chutney's or tornet's kind: its authorities are used.
+    /// A private network's directory, of chutney's or ff-lab's kind: its authorities are used.
     #[serde(default)]
     pub private_network: Option<PathBuf>,
     /// Whether to ask servers at addresses that are nobody's on the Internet, 127.0.0.1 for instance. A

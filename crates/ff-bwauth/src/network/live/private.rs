@@ -1,6 +1,6 @@
 //! The authorities of a private network, from its nodes' directories.
 //!
-//! chutney's and tornet's networks have a directory for each node, with tor's own files in it. A node with an
+//! chutney's and ff-lab's networks have a directory for each node, with tor's own files in it. A node with an
 //! authority's certificate is an authority.
 
 use std::fs;
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn tornets_and_chutneys_nodes_are_read_by_name() {
+    fn labs_and_chutneys_nodes_are_read_by_name() {
         let dir = tempfile::tempdir().expect("a directory");
         node(dir.path(), "b", "Address 192.0.2.7\nOrPort 5001\n");
         node(dir.path(), "a", "ORPort 127.0.0.1:5000 IPv4Only\n");

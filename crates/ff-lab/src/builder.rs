@@ -1,0 +1,324 @@
+//! Describes a network before it starts.
+
+use std::collections::{BTreeMap, HashSet};
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::keys;
+use crate::network::Network;
+use crate::torrc::is_valid_interval;
+
+/// Describes one relay.
+#[derive(Clone, Debug, Default)]
+pub struct RelayConfig {
+    /// Its nickname, 1 to 19 letters and digits.
+    pub nickname: String,
+    /// The program; the network's if not said.
+    pub tor: Option<PathBuf>,
+    /// Its `BandwidthRate` and `BandwidthBurst` in bytes per second; tor wants 75 kB/s or more.
+    pub bandwidth_rate: Option<u64>,
+    /// Whether it is an exit.
+    pub exit: bool,
+    /// Its address, of 127.0.0.0/8; 127.0.0.1 if not said.
+    pub address: Option<Ipv4Addr>,
+    /// Further lines for its torrc.
+    pub torrc: Vec<String>,
+}
+
+impl RelayConfig {
+    /// A relay that is no exit.
+    #[must_use]
+    pub fn middle(nickname: impl Into<String>) -> Self {
+        Self { nickname: nickname.into(), ..Self::default() }
+    }
+
+    /// An exit.
+    #[must_use]
+    pub fn exit(nickname: impl Into<String>) -> Self {
+        Self { exit: true, ..Self::middle(nickname) }
+    }
+
+    /// Runs this program instead of the network's tor, a patched one for instance.
+    #[must_use]
+    pub fn tor(mut self, program: impl Into<PathBuf>) -> Self {
+        self.tor = Some(program.into());
+        self
+    }
+
+    /// Limits it to this many bytes per second in each direction.
+    #[must_use]
+    pub fn bandwidth_rate(mut self, bytes_per_sec: u64) -> Self {
+        self.bandwidth_rate = Some(bytes_per_sec);
+        self
+    }
+
+    /// Has it at an address of its own, of 127.0.0.0/8.
+    #[must_use]
+    pub fn address(mut self, address: Ipv4Addr) -> Self {
+        self.address = Some(address);
+        self
+    }
+
+    /// Adds a line to its torrc.
+    #[must_use]
+    pub fn torrc(mut self, line: impl Into<String>) -> Self {
+        self.torrc.push(line.into());
+        self
+    }
+}
+
+/// Describes a network; [`NetworkBuilder::start`] starts it.
+///
+/// Nodes are called `auth0`, `middle0`, `exit0`, `client0` and so on, or as [`RelayConfig`] says.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct NetworkBuilder {
+    /// The program of all nodes without one of their own.
+    pub(crate) tor: PathBuf,
+    /// How many authorities.
+    pub(crate) authorities: usize,
+    /// The relays.
+    pub(crate) relays: Vec<RelayConfig>,
+    /// How many clients.
+    pub(crate) clients: usize,
+    /// Lines for all nodes.
+    pub(crate) torrc: Vec<String>,
+    /// Lines for authorities.
+    pub(crate) authority_torrc: Vec<String>,
+    /// Lines for one authority, by its number.
+    pub(crate) lines_of_authority: Vec<(usize, String)>,
+    /// Lines for clients.
+    pub(crate) client_torrc: Vec<String>,
+    /// Parameters of the consensus.
+    pub(crate) params: Vec<(String, i64)>,
+    /// Time from one consensus to the next.
+    pub(crate) voting_interval: Duration,
+    /// The core of nodes that are not in `cores`.
+    core: Option<usize>,
+    /// The core of some nodes, by name.
+    cores: BTreeMap<String, usize>,
+    /// Whether the directory stays.
+    pub(crate) keeps_dir: bool,
+    /// Where the directory is made.
+    pub(crate) temp_dir: PathBuf,
+}
+
+impl Default for NetworkBuilder {
+    fn default() -> Self {
+        Self {
+            tor: keys::find_tor(),
+            authorities: 1,
+            relays: Vec::new(),
+            clients: 0,
+            torrc: Vec::new(),
+            authority_torrc: Vec::new(),
+            lines_of_authority: Vec::new(),
+            client_torrc: Vec::new(),
+            params: Vec::new(),
+            voting_interval: Duration::from_secs(10),
+            core: None,
+            cores: BTreeMap::new(),
+            keeps_dir: false,
+            temp_dir: std::env::temp_dir(),
+        }
+    }
+}
+
+impl NetworkBuilder {
+    /// Has this many authorities, 1 to 3; 1 if not said.
+    pub fn authorities(self, authorities: usize) -> Self {
+        Self { authorities, ..self }
+    }
+
+    /// Adds a relay.
+    pub fn relay(mut self, relay: RelayConfig) -> Self {
+        self.relays.push(relay);
+        self
+    }
+
+    /// Adds relays `middle0`, `middle1` and so on, which are no exits.
+    pub fn middles(mut self, count: usize) -> Self {
+        self.relays.extend((0..count).map(|n| RelayConfig::middle(format!("middle{n}"))));
+        self
+    }
+
+    /// Adds relays `exit0`, `exit1` and so on, which are exits.
+    pub fn exits(mut self, count: usize) -> Self {
+        self.relays.extend((0..count).map(|n| RelayConfig::exit(format!("exit{n}"))));
+        self
+    }
+
+    /// Has this many clients, `client0` and so on; none if not said.
+    pub fn clients(self, clients: usize) -> Self {
+        Self { clients, ..self }
+    }
+
+    /// Runs this tor in all nodes that have no program of their own.
+    pub fn tor(mut self, program: impl Into<PathBuf>) -> Self {
+        self.tor = program.into();
+        self
+    }
+
+    /// Adds a line to the torrc of all nodes. It wins over the network's own lines.
+    pub fn torrc(mut self, line: impl Into<String>) -> Self {
+        self.torrc.push(line.into());
+        self
+    }
+
+    /// Adds a line to the torrc of all authorities.
+    pub fn authority_torrc(mut self, line: impl Into<String>) -> Self {
+        self.authority_torrc.push(line.into());
+        self
+    }
+
+    /// Adds a line to the torrc of the authority with this number, from 0.
+    pub fn torrc_of_authority(mut self, number: usize, line: impl Into<String>) -> Self {
+        self.lines_of_authority.push((number, line.into()));
+        self
+    }
+
+    /// Adds a line to the torrc of all clients.
+    pub fn client_torrc(mut self, line: impl Into<String>) -> Self {
+        self.client_torrc.push(line.into());
+        self
+    }
+
+    /// Sets a parameter of the consensus.
+    pub fn consensus_param(mut self, name: impl Into<String>, value: i64) -> Self {
+        self.params.push((name.into(), value));
+        self
+    }
+
+    /// Time from one consensus to the next, 10 s if not said.
+    ///
+    /// Whole seconds from 10 to 1800 that divide 1800; the first consensus does not wait for it.
+    pub fn voting_interval(self, voting_interval: Duration) -> Self {
+        Self { voting_interval, ..self }
+    }
+
+    /// Lets all nodes run on this core only.
+    pub fn core(self, core: usize) -> Self {
+        Self { core: Some(core), ..self }
+    }
+
+    /// Lets the node of this name run on this core only.
+    pub fn core_of(mut self, name: impl Into<String>, core: usize) -> Self {
+        self.cores.insert(name.into(), core);
+        self
+    }
+
+    /// Leaves the network's directory behind, to look at the logs.
+    ///
+    /// So does the environment variable `FF_LAB_KEEP`.
+    pub fn keep_dir(self, keeps_dir: bool) -> Self {
+        Self { keeps_dir, ..self }
+    }
+
+    /// Makes the network's directory below this one instead of `TMPDIR`.
+    pub fn temp_dir(self, temp_dir: impl Into<PathBuf>) -> Self {
+        Self { temp_dir: temp_dir.into(), ..self }
+    }
+
+    /// Starts the network and waits until clients can use it.
+    ///
+    /// Every node then has a consensus with every relay in it, and every client has built a
+    /// circuit. With one authority this takes about 10 s.
+    ///
+    /// # Errors
+    /// With the end of the log of the node that failed. Nothing is left behind then.
+    pub fn start(self) -> Result<Network> {
+        self.check()?;
+        let mut attempts_left = 2;
+        loop {
+            match Network::start(&self) {
+                // Somebody took a port between our looking and tor's binding it.
+                Err(Error::Exited { log, node, .. })
+                    if attempts_left > 0 && log.contains("Address already in use") =>
+                {
+                    tracing::warn!("a port of {node} was taken; starting again");
+                    attempts_left -= 1;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// The core for the node of this name.
+    pub(crate) fn core_for(&self, name: &str) -> Option<usize> {
+        self.cores.get(name).copied().or(self.core)
+    }
+
+    /// The voting interval in seconds.
+    pub(crate) fn interval_secs(&self) -> u64 {
+        self.voting_interval.as_secs()
+    }
+
+    /// Finds what cannot work before anything is started.
+    fn check(&self) -> Result<()> {
+        let mut names = HashSet::new();
+        for name in self.relays.iter().map(|relay| relay.nickname.as_str()) {
+            let is_valid =
+                (1..=19).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric());
+            if !is_valid {
+                return misuse(format!("{name:?} is no nickname: 1 to 19 letters and digits"));
+            }
+            let is_ours = ["auth", "client"].iter().any(|prefix| name.starts_with(prefix));
+            if is_ours || !names.insert(name) {
+                return misuse(format!("the nickname {name} is taken"));
+            }
+        }
+        if !(1..=3).contains(&self.authorities) {
+            return misuse(format!("{} authorities; 1 to 3 are possible", self.authorities));
+        }
+        if let Some((number, _)) =
+            self.lines_of_authority.iter().find(|(number, _)| *number >= self.authorities)
+        {
+            return misuse(format!("there is no authority {number}"));
+        }
+        let mut addresses = self.relays.iter().filter_map(|relay| relay.address);
+        if let Some(address) = addresses.find(|address| !address.is_loopback()) {
+            return misuse(format!("{address} is not of 127.0.0.0/8"));
+        }
+        // Authorities are relays as well, so that 2 others make a path of 3.
+        if self.clients > 0
+            && (self.authorities + self.relays.len() < 3 || !self.relays.iter().any(|r| r.exit))
+        {
+            return misuse("clients need 3 relays, authorities included, and an exit".to_owned());
+        }
+        let is_whole = self.voting_interval.subsec_nanos() == 0;
+        if !is_whole || !is_valid_interval(self.interval_secs()) {
+            return misuse(format!("tor refuses to vote every {:?}", self.voting_interval));
+        }
+        Ok(())
+    }
+}
+
+/// The error of a network that cannot work.
+fn misuse(why: String) -> Result<()> {
+    Err(Error::Misuse(why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(builder: NetworkBuilder) -> String {
+        builder.start().map(drop).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_at_once() {
+        let network = || NetworkBuilder::default().exits(2).middles(2).clients(1);
+        assert!(error(network().authorities(4)).contains("4 authorities"));
+        assert!(error(network().exits(1)).contains("exit0 is taken"));
+        assert!(error(network().relay(RelayConfig::middle("auth0"))).contains("auth0"));
+        assert!(error(network().relay(RelayConfig::middle("no_good"))).contains("no_good"));
+        let abroad = RelayConfig::middle("far").address(Ipv4Addr::new(192, 0, 2, 1));
+        assert!(error(network().relay(abroad)).contains("192.0.2.1"));
+        assert!(error(network().torrc_of_authority(1, "")).contains("no authority 1"));
+        assert!(error(network().voting_interval(Duration::from_secs(7))).contains("7s"));
+        assert!(error(NetworkBuilder::default().middles(3).clients(1)).contains("exit"));
+    }
+}

@@ -1,0 +1,240 @@
+//! What is set, what is measured of it, and the bounds.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use ff_proto::units::BytesPerSec;
+
+use super::probe;
+use crate::error::Result;
+use crate::link::{Delay, Direction, Loss, PairDelays, QueueLimit, Rate};
+use crate::net::{Emulation, HostPlan, Place, Plan, Report};
+
+/// The two hosts of a run.
+pub(super) const LEFT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+pub(super) const RIGHT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+
+/// What a median may be off by, in ms.
+const RTT_P50_OFF_MS: f64 = 0.3;
+
+/// What the slowest of a hundred round trips may be off by, in ms.
+const RTT_P99_OFF_MS: f64 = 2.0;
+
+/// What a rate may be off by.
+const RATE_OFF: f64 = 0.01;
+
+/// Deviations on each side within which a normal number is 99 times in 100.
+const DEVIATIONS_99: f64 = 2.5758;
+
+/// The share of a link that one CUBIC stream gets at least, from its third second on.
+const STREAM_SHARE: f64 = 0.95;
+
+/// Who receives the stream of which the cost is taken looks so seldom: to wake a receiver for each packet is not the
+/// emulator's work, but would be counted as its time.
+const COST_READS_EVERY: Duration = Duration::from_millis(1);
+
+/// CPU seconds for 10^9 bytes in packets of 1,500.
+const CPU_S_PER_GB: f64 = 4.0;
+
+/// One run of the emulator.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Case {
+    /// Round trips over a link with so many ms each way.
+    Delay { ms: u32, probes: u32 },
+    /// A link that is offered more than it carries, for so many seconds.
+    Rate { kbit: u32, secs: u32 },
+    /// A link that loses so many of a thousand packets.
+    Loss { per_mille: u32, packets: u32 },
+    /// One TCP stream over 50 Mbit/s and 100 ms.
+    Stream { secs: u32 },
+    /// What a stream of many packets costs.
+    Cost { secs: u32 },
+}
+
+/// One thing that was measured.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub(super) what: String,
+    pub(super) set: f64,
+    pub(super) measured: f64,
+    pub(super) at_least: f64,
+    pub(super) at_most: f64,
+}
+
+impl Case {
+    /// All runs, in their order.
+    pub(super) fn all(short: bool) -> Vec<Self> {
+        if short {
+            return vec![
+                Self::Delay { ms: 50, probes: 1000 },
+                Self::Rate { kbit: 200, secs: 4 },
+                Self::Rate { kbit: 50_000, secs: 3 },
+                Self::Loss { per_mille: 20, packets: 100_000 },
+                Self::Stream { secs: 8 },
+                Self::Cost { secs: 4 },
+            ];
+        }
+        let mut all = [5, 50, 200].map(|ms| Self::Delay { ms, probes: 3000 }).to_vec();
+        all.extend([200, 1000, 5000, 20_000, 50_000].map(|kbit| Self::Rate { kbit, secs: 6 }));
+        let loss = |per_mille| Self::Loss { per_mille, packets: 100_000 };
+        all.extend([1, 20, 200].map(loss));
+        all.extend([Self::Stream { secs: 15 }, Self::Cost { secs: 8 }]);
+        all
+    }
+
+    /// Runs it once.
+    pub(super) fn run(self, seed: u64) -> Result<(Report, Vec<Found>)> {
+        let emulation = Emulation::start(&self.plan(seed))?;
+        match self {
+            Self::Delay { ms, probes } => {
+                let rtt_ms = probe::round_trips_ms(&emulation, probes, Duration::from_millis(4))?;
+                Ok((emulation.stop()?, delays(f64::from(ms) * 2.0, &rtt_ms)))
+            }
+            Self::Rate { kbit, secs } => {
+                let bytes_per_sec = f64::from(kbit) * 125.0;
+                let time = Duration::from_secs(secs.into());
+                let measured = probe::flood(&emulation, bytes_per_sec * 1.25, time)?;
+                let off = format!("rate of {kbit} kbit/s, Mbit/s");
+                let found = around(off, bytes_per_sec * 8e-6, measured * 8e-6, RATE_OFF);
+                Ok((emulation.stop()?, vec![found]))
+            }
+            Self::Loss { per_mille, packets } => {
+                let arrived = probe::count(&emulation, packets)?;
+                Ok((emulation.stop()?, vec![losses(per_mille, packets, arrived)]))
+            }
+            Self::Stream { secs } => {
+                let rate = probe::stream(
+                    &emulation,
+                    Duration::from_secs(secs.into()),
+                    2.0,
+                    Duration::ZERO,
+                )?;
+                let share = rate / self.rate_bytes_per_sec();
+                let what = "CUBIC over 50 Mbit/s and 100 ms, share from second 3".to_owned();
+                let (at_least, at_most) = (STREAM_SHARE, 1.001);
+                let found = Found { what, set: 1.0, measured: share, at_least, at_most };
+                Ok((emulation.stop()?, vec![found]))
+            }
+            Self::Cost { secs } => {
+                let time = Duration::from_secs(secs.into());
+                let rate = probe::stream(&emulation, time, 0.5, COST_READS_EVERY)?;
+                let report = emulation.stop()?;
+                let found = Found {
+                    what: format!("CPU of a stream of {:.0} Mbit/s, s per GB", rate * 8e-6),
+                    set: 0.0,
+                    measured: report.cpu_s_per_gb().unwrap_or(f64::INFINITY),
+                    at_least: 0.0,
+                    at_most: CPU_S_PER_GB,
+                };
+                Ok((report, vec![found]))
+            }
+        }
+    }
+
+    /// The rate that is set, in bytes per second; 0 for none.
+    fn rate_bytes_per_sec(self) -> f64 {
+        match self {
+            Self::Rate { kbit, .. } => f64::from(kbit) * 125.0,
+            Self::Stream { .. } => 50e6 / 8.0,
+            Self::Cost { .. } => 1e9 / 8.0,
+            _ => 0.0,
+        }
+    }
+
+    /// The link from the left host to the right one; the way back is free of all but delay.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small numbers")]
+    fn plan(self, seed: u64) -> Plan {
+        let (delay_ms, loss) = match self {
+            Self::Delay { ms, .. } => (ms, Loss::None),
+            Self::Loss { per_mille, .. } => (10, Loss::Independent(f64::from(per_mille) / 1e3)),
+            Self::Stream { .. } => (50, Loss::None),
+            Self::Rate { .. } | Self::Cost { .. } => (10, Loss::None),
+        };
+        let rate = match self.rate_bytes_per_sec() {
+            0.0 => Rate::Unlimited,
+            rate => Rate::Constant(BytesPerSec::new(rate as u64)),
+        };
+        // A round trip's worth, as is usual for a stream; more for a slow link, whose packets take long.
+        let queue = QueueLimit::Time(Duration::from_millis(100));
+        let delay = Delay::constant(Duration::from_millis(delay_ms.into()));
+        let there = Direction { rate, queue, loss, delay: delay.clone(), ..Direction::default() };
+        let back = Direction { delay, ..Direction::default() };
+        let host = |name: &str, address, up, down| HostPlan {
+            name: name.to_owned(),
+            place: Place::Namespace,
+            address,
+            up,
+            down,
+        };
+        Plan {
+            hosts: vec![
+                host("left", LEFT, there, back),
+                host("right", RIGHT, Direction::default(), Direction::default()),
+            ],
+            pairs: PairDelays::uniform(2, Duration::ZERO),
+            prefix_bits: 24,
+            congestion_control: "cubic".to_owned(),
+            seed,
+        }
+    }
+}
+
+/// Median and p99 of round trips.
+fn delays(set_ms: f64, rtt_ms: &[f64]) -> Vec<Found> {
+    let row = |share: f64, name: &str, off: f64| Found {
+        what: format!("RTT of {set_ms} ms, {name}, ms"),
+        set: set_ms,
+        measured: quantile(rtt_ms, share),
+        at_least: set_ms - off,
+        at_most: set_ms + off,
+    };
+    vec![row(0.5, "median", RTT_P50_OFF_MS), row(0.99, "p99", RTT_P99_OFF_MS)]
+}
+
+/// Within a share of what was set.
+fn around(what: String, set: f64, measured: f64, share: f64) -> Found {
+    Found { what, set, measured, at_least: set * (1.0 - share), at_most: set * (1.0 + share) }
+}
+
+/// Within the interval in which a binomial number is 99 times in 100.
+fn losses(per_mille: u32, packets: u32, arrived: u32) -> Found {
+    let (set, packets) = (f64::from(per_mille) / 1e3, f64::from(packets));
+    let off = DEVIATIONS_99 * (set * (1.0 - set) / packets).sqrt();
+    Found {
+        what: format!("loss of {packets} packets"),
+        set,
+        measured: 1.0 - f64::from(arrived) / packets,
+        at_least: set - off,
+        at_most: set + off,
+    }
+}
+
+/// A quantile of unsorted numbers; NaN of none.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "an index below the length"
+)]
+fn quantile(values: &[f64], share: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let index = (share * sorted.len() as f64) as usize;
+    sorted.get(index.min(sorted.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_are_those_of_the_formulas() {
+        let found = losses(20, 100_000, 98_000);
+        assert!((found.measured - 0.02).abs() < 1e-12);
+        // 2.5758 * sqrt(0.02 * 0.98 / 1e5) = 0.00114.
+        assert!((found.at_most - 0.02114).abs() < 1e-5 && (found.at_least - 0.01886).abs() < 1e-5);
+        let [median, p99] = &delays(100.0, &[100.0, 100.1, 100.2, 103.0])[..] else { panic!() };
+        assert_eq!((median.measured, p99.measured), (100.2, 103.0));
+        assert!(quantile(&[], 0.5).is_nan());
+    }
+}

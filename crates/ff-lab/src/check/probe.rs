@@ -1,0 +1,265 @@
+//! Real traffic from the left host to the right one.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::set_tcp_congestion;
+
+use super::case::{LEFT, RIGHT};
+use crate::error::{Error, Result};
+use crate::net::{Emulation, Priority, become_real_time};
+
+/// Bytes of UDP in a packet of 1,500.
+const FULL_PAYLOAD: usize = 1472;
+
+/// Bytes of TCP in a packet of 1,500, with timestamps.
+const TCP_PAYLOAD: f64 = 1448.0;
+
+/// A packet of IP when it is full.
+const FULL_PACKET: f64 = 1500.0;
+
+/// After so long without a packet nothing more is expected; longer than any queue and delay of a check.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// Round trips in ms, of probes that a kernel's stack on both sides and a thread on the right one return.
+pub(super) fn round_trips_ms(
+    emulation: &Emulation,
+    probes: u32,
+    gap: Duration,
+) -> Result<Vec<f64>> {
+    let (left, right) = udp_pair(emulation)?;
+    let done = AtomicBool::new(false);
+    let start = Instant::now();
+    let found = thread::scope(|scope| {
+        scope.spawn(|| echo(&right, &done));
+        let receiver = scope.spawn(|| receive_echoes(&left, start, probes));
+        send_stamped(&left, start, probes, gap)?;
+        let found = receiver.join().unwrap_or_else(|_| Err(panicked()));
+        done.store(true, Ordering::Relaxed);
+        found
+    });
+    found.map_err(Error::io("measure round trips"))
+}
+
+/// Bytes of IP that arrive in a second while more are offered.
+pub(super) fn flood(emulation: &Emulation, bytes_per_sec: f64, time: Duration) -> Result<f64> {
+    let (left, right) = udp_pair(emulation)?;
+    let gap = Duration::from_secs_f64(FULL_PACKET / bytes_per_sec);
+    let found = thread::scope(|scope| {
+        let receiver = scope.spawn(|| arrival_rate(&right));
+        send_paced(&left, &[0; FULL_PAYLOAD], gap, |_, elapsed| elapsed < time)?;
+        receiver.join().unwrap_or_else(|_| Err(panicked()))
+    });
+    found.map_err(Error::io("measure a rate"))
+}
+
+/// How many of so many packets arrive.
+pub(super) fn count(emulation: &Emulation, packets: u32) -> Result<u32> {
+    let (left, right) = udp_pair(emulation)?;
+    let found = thread::scope(|scope| {
+        let receiver = scope.spawn(|| count_arrivals(&right));
+        let gap = Duration::from_micros(40);
+        send_paced(&left, &[0; 72], gap, |sent, _| sent < packets)?;
+        receiver.join().unwrap_or_else(|_| Err(panicked()))
+    });
+    found.map_err(Error::io("count packets"))
+}
+
+/// What a TCP stream carries in a second after its first `skip_secs`, in bytes of IP, to one who sleeps after each read.
+pub(super) fn stream(
+    emulation: &Emulation,
+    time: Duration,
+    skip_secs: f64,
+    sleeps: Duration,
+) -> Result<f64> {
+    let listen = || TcpListener::bind((RIGHT, 0));
+    let connected = emulation.namespace(1).run(listen)?.and_then(|listener| {
+        let address = listener.local_addr()?;
+        let connect = || TcpStream::connect_timeout(&address, Duration::from_secs(5));
+        let sender = emulation.namespace(0).run(connect).map_err(io::Error::other)??;
+        Ok((sender, listener.accept()?.0))
+    });
+    let (sender, receiver) = connected.map_err(Error::io("open a TCP connection"))?;
+    let found = thread::scope(|scope| {
+        let receiver = scope.spawn(|| read_rate(receiver, skip_secs, sleeps));
+        write_for(sender, time)?;
+        receiver.join().unwrap_or_else(|_| Err(panicked()))
+    });
+    found.map_err(Error::io("measure a TCP stream"))
+}
+
+/// A socket on each host; the left one sends to the right one.
+fn udp_pair(emulation: &Emulation) -> Result<(UdpSocket, UdpSocket)> {
+    let bind = |host: usize, address: Ipv4Addr| {
+        let socket = emulation.namespace(host).run(|| UdpSocket::bind((address, 0)))?;
+        socket.map_err(Error::io(format!("open a UDP socket at {address}")))
+    };
+    let (left, right) = (bind(0, LEFT)?, bind(1, RIGHT)?);
+    let connect = || {
+        left.connect(right.local_addr()?)?;
+        right.set_read_timeout(Some(SILENCE))?;
+        left.set_read_timeout(Some(SILENCE))
+    };
+    connect().map_err(Error::io("connect UDP sockets"))?;
+    Ok((left, right))
+}
+
+/// Asks that the measuring thread is not what is late. What it does not get the figures show.
+fn as_probe() {
+    let _ = become_real_time(Priority::Probe);
+}
+
+/// Returns what comes until it is told to end.
+fn echo(socket: &UdpSocket, done: &AtomicBool) -> io::Result<()> {
+    as_probe();
+    let mut buffer = [0; FULL_PAYLOAD];
+    while !done.load(Ordering::Relaxed) {
+        match socket.recv_from(&mut buffer) {
+            Ok((length, from)) => drop(socket.send_to(&buffer[..length], from)?),
+            Err(error) if is_silence(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Sends packets with the time in them.
+fn send_stamped(socket: &UdpSocket, start: Instant, probes: u32, gap: Duration) -> io::Result<()> {
+    as_probe();
+    for probe in 0..probes {
+        sleep_until(start + gap * probe);
+        let now = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        socket.send(&now.to_be_bytes())?;
+    }
+    Ok(())
+}
+
+/// Round trips in ms of what comes back, until all have or nothing comes any more.
+fn receive_echoes(socket: &UdpSocket, start: Instant, probes: u32) -> io::Result<Vec<f64>> {
+    as_probe();
+    let mut found = Vec::new();
+    let mut sent = [0; 8];
+    for _ in 0..probes {
+        match socket.recv(&mut sent) {
+            Ok(_) => {
+                let sent = Duration::from_nanos(u64::from_be_bytes(sent));
+                found.push(start.elapsed().saturating_sub(sent).as_secs_f64() * 1e3);
+            }
+            Err(error) if is_silence(&error) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+/// Sends packets at even distances, or several at once after a sleep that was too long, while `goes_on` says so of their
+/// number and the time.
+fn send_paced(
+    socket: &UdpSocket,
+    payload: &[u8],
+    gap: Duration,
+    goes_on: impl Fn(u32, Duration) -> bool,
+) -> io::Result<()> {
+    as_probe();
+    let start = Instant::now();
+    let mut sent = 0;
+    while goes_on(sent, start.elapsed()) {
+        socket.send(payload)?;
+        sent += 1;
+        let next = start + gap * sent;
+        if next > Instant::now() + Duration::from_millis(1) || gap > Duration::from_millis(1) {
+            sleep_until(next);
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of IP a second, between the first packet and the last.
+fn arrival_rate(socket: &UdpSocket) -> io::Result<f64> {
+    let mut times: Option<(Instant, Instant)> = None;
+    let mut bytes = 0.0;
+    each_arrival(socket, |length| {
+        let now = Instant::now();
+        match &mut times {
+            None => times = Some((now, now)),
+            Some((_, last)) => {
+                *last = now;
+                // Twenty bytes of IP, eight of UDP.
+                bytes += length as f64 + 28.0;
+            }
+        }
+    })?;
+    let (first, last) = times.ok_or_else(|| io::Error::other("nothing arrived"))?;
+    Ok(bytes / (last - first).as_secs_f64())
+}
+
+/// How many packets come until there are none any more.
+fn count_arrivals(socket: &UdpSocket) -> io::Result<u32> {
+    let mut count = 0;
+    each_arrival(socket, |_| count += 1)?;
+    Ok(count)
+}
+
+/// Calls with the length of each packet until there are none any more.
+fn each_arrival(socket: &UdpSocket, mut on_packet: impl FnMut(usize)) -> io::Result<()> {
+    as_probe();
+    let mut buffer = [0; FULL_PAYLOAD];
+    loop {
+        match socket.recv(&mut buffer) {
+            Ok(length) => on_packet(length),
+            Err(error) if is_silence(&error) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Writes as much as the stream takes.
+fn write_for(mut stream: TcpStream, time: Duration) -> io::Result<()> {
+    set_tcp_congestion(&stream, "cubic")?;
+    stream.set_write_timeout(Some(Duration::from_secs(5)))?;
+    let start = Instant::now();
+    while start.elapsed() < time {
+        stream.write_all(&[0; 16_384])?;
+    }
+    Ok(())
+}
+
+/// Bytes of IP a second that come after the first `skip_secs`.
+///
+/// Not as a probe: that would be woken for each packet, and to wake it would be counted as the emulator's CPU time.
+fn read_rate(mut stream: TcpStream, skip_secs: f64, sleeps: Duration) -> io::Result<f64> {
+    let mut buffer = vec![0; 1 << 18];
+    let (start, mut bytes, mut last) = (Instant::now(), 0.0, skip_secs);
+    loop {
+        let length = stream.read(&mut buffer)?;
+        let now = start.elapsed().as_secs_f64();
+        if length == 0 {
+            return Ok(bytes / (last - skip_secs) * FULL_PACKET / TCP_PAYLOAD);
+        }
+        if now > skip_secs {
+            bytes += length as f64;
+            last = now;
+        }
+        if !sleeps.is_zero() {
+            thread::sleep(sleeps);
+        }
+    }
+}
+
+/// Sleeps until a moment.
+fn sleep_until(moment: Instant) {
+    thread::sleep(moment.saturating_duration_since(Instant::now()));
+}
+
+/// Whether nothing came in time.
+fn is_silence(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+/// What is said of a thread that panicked.
+fn panicked() -> io::Error {
+    io::Error::other("a measuring thread panicked")
+}

@@ -1,0 +1,96 @@
+//! The arguments of `ff-lab link`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+/// `ff-lab link`.
+#[derive(Debug, Args)]
+pub struct LinkArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: LinkCommand,
+}
+
+/// What to do with links.
+#[derive(Debug, Subcommand)]
+pub enum LinkCommand {
+    /// Run a command behind a link; the other end is this machine.
+    Run(RunArgs),
+    /// List the built-in profiles.
+    Profiles(ProfilesArgs),
+    /// Set delays, rates and losses on this machine and measure them with real UDP and TCP.
+    Check(CheckArgs),
+    /// Start a program that ends with this process; `link run` does that by itself.
+    #[command(hide = true)]
+    Guarded(GuardedArgs),
+}
+
+/// `ff-lab link run`.
+///
+/// The command finds this machine at $FF_LAB_PEER and is itself at $FF_LAB_ADDRESS. It reaches nothing else. Its exit
+/// status is that of ff-lab; what the link did is written to standard error at the end.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// A built-in profile (see `ff-lab link profiles`) or the TOML file of one.
+    #[arg(long, value_name = "NAME|FILE", default_value = "none")]
+    pub profile: String,
+    /// Rate from the command to this machine instead of the profile's: 200kbit, 5Mbit, unlimited, or a trace's file in Mahimahi's format (a line is the time in ms of one 1,500-byte opportunity).
+    #[arg(long, value_name = "RATE|TRACE")]
+    pub up: Option<String>,
+    /// Rate from this machine to the command instead of the profile's; as with --up.
+    #[arg(long, value_name = "RATE|TRACE")]
+    pub down: Option<String>,
+    /// One-way delay in ms that is added in both directions.
+    #[arg(long, value_name = "MS", default_value_t = 0.0)]
+    pub delay_ms: f64,
+    /// Where all chance comes from: with the same seed the same packets are lost, if they are sent alike.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// TCP's congestion control behind the link.
+    #[arg(long, value_name = "NAME", default_value = "cubic")]
+    pub congestion_control: String,
+    /// Also write what the link did to this file, as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// The command and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+/// `ff-lab link profiles`.
+#[derive(Debug, Args)]
+pub struct ProfilesArgs {
+    /// One JSON array instead of a table.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `ff-lab link check`.
+///
+/// A run in which the emulator was too late (p99 above 1 ms and above 2 % of the one-way delay) is done again, three
+/// times at most. Exit status: 0 if all is within its bounds, 1 if not.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// Fewer and shorter runs: about 40 seconds instead of two minutes.
+    #[arg(long)]
+    pub short: bool,
+    /// One JSON object instead of a table.
+    #[arg(long)]
+    pub json: bool,
+    /// Do not keep all cores busy beside it.
+    #[arg(long)]
+    pub idle: bool,
+    /// Where all chance comes from.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// `ff-lab link guarded`.
+#[derive(Debug, Args)]
+pub struct GuardedArgs {
+    /// The program and its arguments.
+    #[arg(last = true, required = true)]
+    pub command: Vec<OsString>,
+}

@@ -1,0 +1,145 @@
+//! Programs of the tor package, authorities' keys, and relays' identities.
+
+use std::env;
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use base64ct::{Base64Unpadded, Encoding};
+
+use crate::error::{Error, Result};
+use crate::torrc::EMPTY_FILE;
+
+/// What other nodes must know of an authority.
+#[derive(Clone, Debug)]
+pub(crate) struct AuthorityKeys {
+    /// RSA fingerprint of the relay that it also is.
+    pub(crate) fingerprint: String,
+    /// Fingerprint of the key that its votes hang on.
+    pub(crate) v3ident: String,
+    /// Its certificate, which has that key sign another one.
+    pub(crate) certificate: String,
+}
+
+impl AuthorityKeys {
+    /// Makes the keys of an authority in its directory, before its first start.
+    pub(crate) fn make(
+        tor: &Path,
+        dir: &Path,
+        or: SocketAddr,
+        dirport: SocketAddr,
+    ) -> Result<Self> {
+        let keys = dir.join("keys");
+        private_dir(&keys)?;
+        make_certificate(&keys, dirport)?;
+        let certificate = read(&keys.join("authority_certificate"))?;
+        let v3ident = certificate.lines().find_map(|line| line.strip_prefix("fingerprint "));
+        let v3ident = v3ident.ok_or_else(|| Error::Misuse("no fingerprint line".to_owned()))?;
+        let empty = dir.join(EMPTY_FILE);
+        File::create(&empty).map_err(Error::io("create an empty torrc"))?;
+        let mut command = Command::new(tor);
+        command.arg("--quiet").arg("-f").arg(&empty).arg("--defaults-torrc").arg(&empty);
+        command.arg("--DataDirectory").arg(dir).args(["--Address", "127.0.0.1"]);
+        command.args(["--ORPort", &or.to_string(), "--list-fingerprint"]);
+        run(tor, command.stdin(Stdio::null()))?;
+        let (fingerprint, v3ident) = (Identity::read(dir)?.rsa_fingerprint, v3ident.to_owned());
+        Ok(Self { fingerprint, v3ident, certificate })
+    }
+}
+
+/// The identity of a relay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// SHA-1 of the RSA identity key, 40 upper-case hex digits.
+    pub(crate) rsa_fingerprint: String,
+    /// The Ed25519 identity key.
+    pub(crate) ed25519: [u8; 32],
+}
+
+impl Identity {
+    /// Reads the files in which a relay writes down who it is.
+    pub(crate) fn read(dir: &Path) -> Result<Self> {
+        let (rsa, ed25519) = (dir.join("fingerprint"), dir.join("fingerprint-ed25519"));
+        let strange = |path: &Path| Error::Misuse(format!("strange {}", path.display()));
+        let rsa_fingerprint = second_word(&read(&rsa)?).ok_or_else(|| strange(&rsa))?;
+        let key = second_word(&read(&ed25519)?).and_then(|text| decode_ed25519(&text));
+        Ok(Self { rsa_fingerprint, ed25519: key.ok_or_else(|| strange(&ed25519))? })
+    }
+}
+
+/// Where tor is: on PATH, or where Debian has it, which is often not on PATH.
+pub(crate) fn find_tor() -> PathBuf {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let dirs = env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/bin".into()]);
+    let mut candidates = dirs.map(|dir| dir.join("tor")).filter(|path| path.is_file());
+    candidates.next().unwrap_or_else(|| "/usr/sbin/tor".into())
+}
+
+/// Makes a directory that only its owner can enter, which tor insists on.
+pub(crate) fn private_dir(path: &Path) -> Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+
+    let made = fs::DirBuilder::new().mode(0o700).create(path);
+    made.map_err(Error::io(format!("create {}", path.display())))
+}
+
+/// Makes an authority's identity key (3072 bits), signing key and certificate.
+fn make_certificate(keys: &Path, dirport: SocketAddr) -> Result<()> {
+    let program = Path::new("tor-gencert");
+    let passphrase = keys.join("passphrase");
+    fs::write(&passphrase, "ff-lab\n").map_err(Error::io("write a passphrase"))?;
+    let input = File::open(&passphrase).map_err(Error::io("open a passphrase"))?;
+    let mut command = Command::new(program);
+    command.args(["--create-identity-key", "--passphrase-fd", "0", "-m", "12"]);
+    command.arg("-a").arg(dirport.to_string());
+    command.arg("-i").arg(keys.join("authority_identity_key"));
+    command.arg("-s").arg(keys.join("authority_signing_key"));
+    command.arg("-c").arg(keys.join("authority_certificate"));
+    run(program, command.stdin(input))
+}
+
+/// Runs a program to its end.
+fn run(program: &Path, command: &mut Command) -> Result<()> {
+    let named = |source| Error::Program { program: program.to_owned(), source };
+    let output = command.output().map_err(named)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = [output.stdout, output.stderr].concat();
+    let output = String::from_utf8_lossy(&text).into_owned();
+    Err(Error::Keys { program: program.to_owned(), output })
+}
+
+/// Reads a file.
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).map_err(Error::io(format!("read {}", path.display())))
+}
+
+/// The second word of `nickname identity`.
+fn second_word(text: &str) -> Option<String> {
+    text.split_whitespace().nth(1).map(str::to_owned)
+}
+
+/// Decodes an Ed25519 key.
+fn decode_ed25519(text: &str) -> Option<[u8; 32]> {
+    Base64Unpadded::decode_vec(text).ok()?.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_is_read_from_both_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let rsa = "1FF7605A6EF06E44AF9D924DDAFC6D3B8F1845F3";
+        fs::write(dir.path().join("fingerprint"), format!("exit0 {rsa}\n")).unwrap();
+        let ed25519 = dir.path().join("fingerprint-ed25519");
+        fs::write(&ed25519, format!("exit0 {}\n", "A".repeat(43))).unwrap();
+        let identity = Identity::read(dir.path()).unwrap();
+        assert_eq!(identity, Identity { rsa_fingerprint: rsa.to_owned(), ed25519: [0; 32] });
+        fs::write(&ed25519, "exit0 AAAA\n").unwrap();
+        assert!(Identity::read(dir.path()).unwrap_err().to_string().contains("ed25519"));
+    }
+}

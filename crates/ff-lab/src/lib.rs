@@ -1,0 +1,50 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # Where things are
+//!
+//! ```text
+//!  NetworkBuilder ──start──▶ Network ──▶ Node ──▶ process of tor     (builder, network, node, process)
+//!                              │          ├──▶ Control, BwWatch      (control, bandwidth)
+//!                              │          └──▶ CpuQuota, by pid      (quota)
+//!                              ├──▶ Downloads ◀── Source             (download, source)
+//!                              └──▶ consensus, votes                 (directory)
+//!  LoneRelay ──▶ Node, without a network                             (lone)
+//!
+//!  Profile ──▶ net::Plan ──▶ net::Emulation ──▶ link::Switch, a TUN in each namespace (profile, net, link)
+//!  ff-lab link run | profiles | check                                (cli, run, check)
+//! ```
+
+mod bandwidth;
+mod builder;
+pub mod check;
+pub mod cli;
+mod control;
+mod directory;
+mod download;
+mod error;
+mod keys;
+pub mod link;
+mod lone;
+pub mod net;
+mod network;
+mod node;
+mod ports;
+mod process;
+pub mod profile;
+mod quota;
+pub mod run;
+mod socks;
+mod source;
+mod torrc;
+
+pub use bandwidth::{BwSecond, BwWatch};
+pub use builder::{NetworkBuilder, RelayConfig};
+pub use control::{CircuitId, Control, Event, Reply, ReplyLine};
+pub use directory::{RelayStatus, relay_statuses};
+pub use download::{DownloadPlan, Downloads};
+pub use error::{Error, Result};
+pub use lone::LoneRelay;
+pub use network::Network;
+pub use node::{Node, Role};
+pub use quota::{CpuQuota, QuotaStats};
+pub use source::Source;

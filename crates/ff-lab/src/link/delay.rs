@@ -1,0 +1,220 @@
+//! How long packets are under way.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::{Rng, RngExt};
+
+/// No packet is longer under way: a heavy tail ends here.
+pub const MAX_DELAY: Duration = Duration::from_secs(60);
+
+/// The delay of a link in one direction, behind its queue.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Delay {
+    /// What every packet takes.
+    pub base: Duration,
+    /// What is added to it, by chance. The sum is at least 0 and at most [`MAX_DELAY`].
+    pub jitter: Jitter,
+    /// Whether a packet may overtake those before it. If not, it arrives no earlier than they do.
+    pub overtaking: bool,
+}
+
+/// What chance adds to a delay. Each packet has a number of its own.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Jitter {
+    /// Nothing.
+    #[default]
+    None,
+    /// A normal number with mean 0: half of the packets are faster than the base.
+    Normal {
+        /// The standard deviation.
+        sigma: Duration,
+    },
+    /// Pareto's second kind, from 0 on: P(more than x) = (1 + x/scale)^-shape. Its mean is scale/(shape-1).
+    Pareto {
+        /// The scale.
+        scale: Duration,
+        /// The shape; above 1 there is a mean, above 2 a variance.
+        shape: f64,
+    },
+    /// As measured.
+    Table(Arc<DelayTable>),
+}
+
+/// Measured additions to a delay.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DelayTable {
+    /// In ms, sorted, finite; at least one.
+    sorted_ms: Vec<f64>,
+}
+
+/// Why numbers are no table.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DelayTableError {
+    /// One is not a number, or longer than [`MAX_DELAY`].
+    #[error("line {line}: {text:?} is no number of milliseconds from -60000 to 60000")]
+    NotADelay {
+        /// Which line, from 1.
+        line: usize,
+        /// The beginning of it.
+        text: String,
+    },
+    /// There are none.
+    #[error("there is no number in it; a line is one measured addition to the delay, in ms")]
+    Empty,
+}
+
+impl DelayTable {
+    /// Reads a table: a line is one measured addition to the base, in ms; it may be negative. Empty lines and lines that
+    /// begin with `#` are left out.
+    pub fn parse(text: &str) -> Result<Self, DelayTableError> {
+        let max_ms = MAX_DELAY.as_secs_f64() * 1e3;
+        let mut sorted_ms = Vec::new();
+        for (index, text) in text.lines().enumerate() {
+            let text = text.trim();
+            if text.is_empty() || text.starts_with('#') {
+                continue;
+            }
+            let number = text.parse::<f64>().ok().filter(|ms| ms.abs() <= max_ms);
+            let text = || text.chars().take(40).collect();
+            let number = number
+                .ok_or_else(|| DelayTableError::NotADelay { line: index + 1, text: text() })?;
+            sorted_ms.push(number);
+        }
+        if sorted_ms.is_empty() {
+            return Err(DelayTableError::Empty);
+        }
+        sorted_ms.sort_by(f64::total_cmp);
+        Ok(Self { sorted_ms })
+    }
+
+    /// The quantile of a share from 0 to 1, in ms; straight lines between measured ones.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "an index below the length"
+    )]
+    fn quantile_ms(&self, share: f64) -> f64 {
+        let at = share * (self.sorted_ms.len() - 1) as f64;
+        let low = self.sorted_ms[at as usize];
+        let high = *self.sorted_ms.get(at as usize + 1).unwrap_or(&low);
+        low + (high - low) * at.fract()
+    }
+}
+
+impl Delay {
+    /// The same for every packet.
+    pub fn constant(base: Duration) -> Self {
+        Self { base, ..Self::default() }
+    }
+
+    /// How long the next packet is under way.
+    pub(super) fn next(&self, rng: &mut impl Rng) -> Duration {
+        let base = self.base.as_secs_f64();
+        let secs = match &self.jitter {
+            Jitter::None => return self.base.min(MAX_DELAY),
+            Jitter::Normal { sigma } => base + sigma.as_secs_f64() * normal(rng),
+            Jitter::Pareto { scale, shape } => {
+                let above = (1.0 - rng.random::<f64>()).powf(-1.0 / shape) - 1.0;
+                base + scale.as_secs_f64() * above
+            }
+            Jitter::Table(table) => base + table.quantile_ms(rng.random()) / 1e3,
+        };
+        // What is not a number has become one of the bounds.
+        Duration::from_secs_f64(secs.max(0.0).min(MAX_DELAY.as_secs_f64()))
+    }
+}
+
+/// A normal number with mean 0 and deviation 1, by Box and Muller.
+fn normal(rng: &mut impl Rng) -> f64 {
+    let (radius, angle) = (1.0 - rng.random::<f64>(), rng.random::<f64>());
+    (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+    use rand_chacha::ChaCha12Rng;
+
+    use super::*;
+
+    const PACKETS: usize = 200_000;
+
+    /// Sorted delays in ms of a base of 100 ms.
+    fn delays(jitter: Jitter, seed: u64) -> Vec<f64> {
+        println!("seed {seed}");
+        let mut rng = ChaCha12Rng::seed_from_u64(seed);
+        let delay = Delay { base: Duration::from_millis(100), jitter, overtaking: true };
+        let next = |_| delay.next(&mut rng).as_secs_f64() * 1e3;
+        let mut found = (0..PACKETS).map(next).collect::<Vec<_>>();
+        found.sort_by(f64::total_cmp);
+        found
+    }
+
+    /// Kolmogorov's and Smirnov's distance to a distribution function.
+    fn distance(sorted: &[f64], cdf: impl Fn(f64) -> f64) -> f64 {
+        let count = sorted.len() as f64;
+        let gap = |(index, &value): (usize, &f64)| {
+            let (low, high) = (index as f64 / count, (index + 1) as f64 / count);
+            (cdf(value) - low).abs().max((cdf(value) - high).abs())
+        };
+        sorted.iter().enumerate().map(gap).fold(0.0, f64::max)
+    }
+
+    /// The distance that one sample in a thousand exceeds.
+    fn critical() -> f64 {
+        1.95 / (PACKETS as f64).sqrt()
+    }
+
+    #[test]
+    fn pareto_is_pareto() {
+        let scale = Duration::from_millis(4);
+        let found = delays(Jitter::Pareto { scale, shape: 2.5 }, 1);
+        let cdf = |ms: f64| 1.0 - (1.0 + (ms - 100.0) / 4.0).powf(-2.5);
+        let distance = distance(&found, cdf);
+        assert!(distance < critical(), "{distance}");
+    }
+
+    #[test]
+    fn normal_is_normal() {
+        let found = delays(Jitter::Normal { sigma: Duration::from_millis(10) }, 2);
+        // Quantiles of the normal distribution: 0.1587 is at -1, 0.5 at 0, 0.97725 at 2 deviations.
+        for (share, at) in [(0.158_655, 90.0), (0.5, 100.0), (0.841_345, 110.0), (0.977_25, 120.0)]
+        {
+            let below = found.partition_point(|ms| *ms < at) as f64 / PACKETS as f64;
+            let deviation = (share * (1.0 - share) / PACKETS as f64).sqrt();
+            assert!((below - share).abs() < 3.3 * deviation, "{below} below {at}, not {share}");
+        }
+    }
+
+    #[test]
+    fn a_table_has_its_quantiles() {
+        let table = DelayTable::parse("# ms\n10\n0\n-5\n\n20\n").unwrap();
+        assert_eq!([0.0, 0.5, 1.0].map(|share| table.quantile_ms(share)), [-5.0, 5.0, 20.0]);
+        let found = delays(Jitter::Table(Arc::new(table)), 3);
+        let cdf = |ms: f64| match ms - 100.0 {
+            x if x < 0.0 => (x + 5.0) / 15.0,
+            x if x < 10.0 => 1.0 / 3.0 + x / 30.0,
+            x => 2.0 / 3.0 + (x - 10.0) / 30.0,
+        };
+        assert!(distance(&found, cdf) < critical());
+    }
+
+    #[test]
+    fn delays_have_bounds() {
+        let jitter = Jitter::Pareto { scale: Duration::from_secs(50), shape: 0.1 };
+        let found = delays(jitter, 4);
+        assert!(found[0] >= 100.0 && found[PACKETS - 1] <= 60_000.0);
+        let found = delays(Jitter::Normal { sigma: Duration::from_secs(1) }, 5);
+        assert_eq!(found[0], 0.0);
+    }
+
+    #[test]
+    fn bad_tables_are_named_by_line() {
+        let error = |text| DelayTable::parse(text).unwrap_err().to_string();
+        assert!(error("1\nNaN\n").contains("line 2: \"NaN\""));
+        assert!(error("1e9\n").contains("line 1"));
+        assert_eq!(DelayTable::parse("# nothing\n"), Err(DelayTableError::Empty));
+    }
+}

@@ -1,0 +1,342 @@
+//! One direction of a link.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use rand::{Rng, RngExt, SeedableRng};
+use rand_chacha::ChaCha12Rng;
+
+use super::codel::CoDel;
+use super::delay::Delay;
+use super::loss::{Loss, Losses};
+use super::queue::{Queue, QueueLimit, Waiting};
+use super::rate::{Rate, Sender};
+use super::timetable::{Change, Cut, Timetable};
+
+/// What one direction of a link is like.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Direction {
+    /// How fast packets leave.
+    pub rate: Rate,
+    /// How much may wait.
+    pub queue: QueueLimit,
+    /// Whether long waits are held short by drops at the queue's head.
+    pub codel: Option<CoDel>,
+    /// What is lost behind the queue.
+    pub loss: Loss,
+    /// How long packets are under way behind the queue.
+    pub delay: Delay,
+    /// The chance that a packet arrives twice, each time with a delay of its own; 0 to 1.
+    pub duplicate: f64,
+    /// Which packets come late.
+    pub reorder: Reorder,
+    /// What changes when.
+    pub timetable: Timetable,
+}
+
+/// Packets that are held back, so that later ones come before them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Reorder {
+    /// The chance to be held back, 0 to 1.
+    pub share: f64,
+    /// For how long, in addition to the delay.
+    pub by: Duration,
+}
+
+/// What became of a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output<P> {
+    /// It arrives at a time that is not before it left.
+    Arrives {
+        /// The packet, or a copy of it.
+        packet: P,
+        /// When.
+        at: Duration,
+    },
+    /// It does not arrive.
+    Dropped {
+        /// The packet.
+        packet: P,
+        /// Why.
+        cause: Cause,
+    },
+}
+
+/// Why a packet does not arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The queue was full.
+    QueueFull,
+    /// It had waited too long.
+    CoDel,
+    /// It was lost by chance.
+    Loss,
+    /// It waited when the link was cut.
+    Cut,
+}
+
+/// Packets by what became of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Counts {
+    /// Came in.
+    pub packets: u64,
+    /// Copies that were made.
+    pub duplicated: u64,
+    /// Held back.
+    pub held_back: u64,
+    /// Dropped because the queue was full.
+    pub queue_full: u64,
+    /// Dropped by CoDel.
+    pub codel: u64,
+    /// Lost by chance.
+    pub lost: u64,
+    /// Dropped because the link was cut.
+    pub cut: u64,
+}
+
+/// One direction of a link at work.
+///
+/// Call [`Link::handle_packet`] for each packet and [`Link::handle_timeout`] when the time of [`Link::poll_timeout`] has
+/// come, with times that never fall, and after each of them [`Link::poll_output`] until it has nothing. Who calls late
+/// passes the time that was due: then what comes out is the same.
+#[derive(Debug)]
+pub struct Link<P> {
+    /// Who waits.
+    queue: Queue<P>,
+    /// How much may wait, as it was said.
+    limit: QueueLimit,
+    /// Who is leaving, and when it has left.
+    leaving: Option<(Duration, Waiting<P>)>,
+    /// When who leaves has left.
+    sender: Sender,
+    /// Nothing begins to leave before.
+    cut_until: Duration,
+    /// What is lost.
+    losses: Losses,
+    /// How long packets are under way.
+    delay: Delay,
+    /// When the last packet arrives that was not held back.
+    last_arrival: Duration,
+    /// The chance of a copy.
+    duplicate: f64,
+    /// Who is held back.
+    reorder: Reorder,
+    /// What changes.
+    timetable: Timetable,
+    /// The next change.
+    next_change: usize,
+    /// Random numbers.
+    chance: Chance,
+    /// What is to be said.
+    output: VecDeque<Output<P>>,
+    /// What was.
+    counts: Counts,
+}
+
+/// Random numbers for each purpose apart: another jitter loses the same packets.
+#[derive(Debug)]
+struct Chance {
+    /// For losses.
+    loss: ChaCha12Rng,
+    /// For delays.
+    delay: ChaCha12Rng,
+    /// For copies.
+    duplicate: ChaCha12Rng,
+    /// For who is held back.
+    reorder: ChaCha12Rng,
+}
+
+impl Chance {
+    /// All from one seed.
+    fn new(seed: u64) -> Self {
+        let [loss, delay, duplicate, reorder] = [0, 1, 2, 3].map(|stream| {
+            let mut rng = ChaCha12Rng::seed_from_u64(seed);
+            rng.set_stream(stream);
+            rng
+        });
+        Self { loss, delay, duplicate, reorder }
+    }
+}
+
+impl<P: Clone> Link<P> {
+    /// A link that begins at time 0 with an empty queue.
+    pub fn new(direction: &Direction, seed: u64) -> Self {
+        let Direction { rate, queue, codel, loss, delay, duplicate, reorder, timetable } =
+            direction.clone();
+        Self {
+            queue: Queue::new(queue.bytes(&rate), codel),
+            limit: queue,
+            leaving: None,
+            sender: Sender::new(rate, Duration::ZERO),
+            cut_until: Duration::ZERO,
+            losses: Losses::new(loss),
+            delay,
+            last_arrival: Duration::ZERO,
+            duplicate,
+            reorder,
+            timetable,
+            next_change: 0,
+            chance: Chance::new(seed),
+            output: VecDeque::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// A packet of `bytes` comes to the link.
+    pub fn handle_packet(&mut self, packet: P, bytes: u32, now: Duration) {
+        self.handle_timeout(now);
+        self.counts.packets += 1;
+        match self.queue.push(Waiting { packet, bytes, since: now }) {
+            Ok(()) => self.next_leaves(now),
+            Err(packet) => self.drop_packet(packet, Cause::QueueFull),
+        }
+        // At no rate it has left already.
+        self.handle_timeout(now);
+    }
+
+    /// Does what is due up to `now`.
+    pub fn handle_timeout(&mut self, now: Duration) {
+        while let Some(due) = self.poll_timeout().filter(|due| *due <= now) {
+            match self.timetable.change(self.next_change) {
+                // Who leaves at the moment of a change is before it.
+                Some((at, change)) if at == due && !self.is_leaving_at(due) => {
+                    let change = change.clone();
+                    self.next_change += 1;
+                    self.change(at, change);
+                }
+                _ => self.leave(due),
+            }
+        }
+    }
+
+    /// When there is something to do next.
+    pub fn poll_timeout(&self) -> Option<Duration> {
+        let left = self.leaving.as_ref().map(|(at, _)| *at);
+        let change = self.timetable.change(self.next_change).map(|(at, _)| at);
+        match (left, change) {
+            (Some(left), Some(change)) => Some(left.min(change)),
+            (left, change) => left.or(change),
+        }
+    }
+
+    /// What became of packets.
+    pub fn poll_output(&mut self) -> Option<Output<P>> {
+        self.output.pop_front()
+    }
+
+    /// Packets so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// How many packets wait, the one that is leaving among them.
+    pub fn waiting(&self) -> usize {
+        self.queue.len() + usize::from(self.leaving.is_some())
+    }
+
+    /// The shortest time from entering an empty link to arriving, for a packet without length.
+    pub fn base_delay(&self) -> Duration {
+        self.delay.base
+    }
+
+    /// Whether the packet that leaves has left at `due`.
+    fn is_leaving_at(&self, due: Duration) -> bool {
+        self.leaving.as_ref().is_some_and(|(at, _)| *at <= due)
+    }
+
+    /// Lets the next packet leave, if none does and the link is there.
+    fn next_leaves(&mut self, now: Duration) {
+        if self.leaving.is_some() {
+            return;
+        }
+        let (output, counts) = (&mut self.output, &mut self.counts);
+        let next = self.queue.pop(now, |packet| {
+            counts.codel += 1;
+            output.push_back(Output::Dropped { packet, cause: Cause::CoDel });
+        });
+        if let Some(next) = next {
+            let start = now.max(self.cut_until);
+            self.leaving = Some((self.sender.finish(start, next.bytes), next));
+        }
+    }
+
+    /// A packet has left: it is lost, or it arrives some time later.
+    fn leave(&mut self, now: Duration) {
+        let Some((_, Waiting { packet, .. })) = self.leaving.take() else { return };
+        if self.losses.next(&mut self.chance.loss) {
+            self.drop_packet(packet, Cause::Loss);
+        } else {
+            if happens(self.duplicate, &mut self.chance.duplicate) {
+                self.counts.duplicated += 1;
+                self.arrive(packet.clone(), now);
+            }
+            self.arrive(packet, now);
+        }
+        self.next_leaves(now);
+    }
+
+    /// Says when a packet arrives that leaves now.
+    fn arrive(&mut self, packet: P, now: Duration) {
+        let mut at = now + self.delay.next(&mut self.chance.delay);
+        if happens(self.reorder.share, &mut self.chance.reorder) {
+            self.counts.held_back += 1;
+            at += self.reorder.by;
+        } else if !self.delay.overtaking {
+            at = at.max(self.last_arrival);
+            self.last_arrival = at;
+        }
+        self.output.push_back(Output::Arrives { packet, at });
+    }
+
+    /// Becomes another link.
+    fn change(&mut self, now: Duration, change: Change) {
+        if let Some(rate) = change.rate {
+            self.queue.set_limit(self.limit.bytes(&rate));
+            self.sender = Sender::new(rate, now);
+        }
+        if let Some(loss) = change.loss {
+            self.losses = Losses::new(loss);
+        }
+        if let Some(delay) = change.delay {
+            self.delay = delay;
+        }
+        if let Some(cut) = change.cut {
+            self.cut(now, cut);
+        }
+    }
+
+    /// For some time nothing leaves.
+    fn cut(&mut self, now: Duration, cut: Cut) {
+        self.cut_until = self.cut_until.max(now + cut.gap);
+        if let Some((_, interrupted)) = self.leaving.take() {
+            self.queue.push_front(interrupted);
+        }
+        if !cut.keeps_queue {
+            let lost = self.queue.clear();
+            let dropped = lost.map(|packet| Output::Dropped { packet, cause: Cause::Cut });
+            let before = self.output.len();
+            self.output.extend(dropped);
+            self.counts.cut += (self.output.len() - before) as u64;
+        }
+        self.next_leaves(now);
+    }
+
+    /// Says that a packet does not arrive.
+    fn drop_packet(&mut self, packet: P, cause: Cause) {
+        match cause {
+            Cause::QueueFull => self.counts.queue_full += 1,
+            Cause::CoDel => self.counts.codel += 1,
+            Cause::Loss => self.counts.lost += 1,
+            Cause::Cut => self.counts.cut += 1,
+        }
+        self.output.push_back(Output::Dropped { packet, cause });
+    }
+}
+
+/// Whether something with a chance happens. What never happens costs no random number.
+fn happens(chance: f64, rng: &mut impl Rng) -> bool {
+    chance > 0.0 && rng.random::<f64>() < chance
+}
+
+#[cfg(test)]
+mod tests;

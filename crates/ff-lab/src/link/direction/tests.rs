@@ -1,0 +1,250 @@
+use std::sync::Arc;
+
+use ff_proto::units::BytesPerSec;
+use proptest::prelude::*;
+
+use super::super::delay::Jitter;
+use super::super::trace::Trace;
+use super::*;
+
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn mbit(rate: u64) -> Rate {
+    Rate::Constant(BytesPerSec::from_mbit(rate))
+}
+
+/// What comes out of a link up to a time.
+fn outputs(link: &mut Link<u32>, until: Duration) -> Vec<Output<u32>> {
+    link.handle_timeout(until);
+    std::iter::from_fn(|| link.poll_output()).collect()
+}
+
+fn arrivals(outputs: &[Output<u32>]) -> Vec<(u32, Duration)> {
+    let arrival = |output: &Output<u32>| match *output {
+        Output::Arrives { packet, at } => Some((packet, at)),
+        Output::Dropped { .. } => None,
+    };
+    outputs.iter().filter_map(arrival).collect()
+}
+
+fn dropped(outputs: &[Output<u32>], cause: Cause) -> Vec<u32> {
+    let drop = |output: &Output<u32>| match *output {
+        Output::Dropped { packet, cause: found } if found == cause => Some(packet),
+        _ => None,
+    };
+    outputs.iter().filter_map(drop).collect()
+}
+
+#[test]
+fn a_packet_takes_its_time_on_the_wire_and_the_delay() {
+    let delay = Delay::constant(ms(50));
+    let mut link = Link::new(&Direction { rate: mbit(12), delay, ..Direction::default() }, 1);
+    link.handle_packet(0, 1500, ms(10));
+    link.handle_packet(1, 1500, ms(10));
+    link.handle_packet(2, 750, ms(40));
+    assert_eq!(link.waiting(), 1);
+    let found = arrivals(&outputs(&mut link, ms(100)));
+    assert_eq!(found, [(0, ms(61)), (1, ms(62)), (2, ms(90) + Duration::from_micros(500))]);
+}
+
+#[test]
+fn a_link_that_limits_nothing_takes_nothing() {
+    let mut link = Link::new(&Direction::default(), 1);
+    link.handle_packet(7, 1500, ms(10));
+    assert_eq!(link.poll_output(), Some(Output::Arrives { packet: 7, at: ms(10) }));
+    assert_eq!((link.poll_output(), link.poll_timeout()), (None, None));
+}
+
+/// D/D/1: packets at 2 Mbit/s into 1 Mbit/s with room for 10 packets. Half of them arrive, and each of those waits for
+/// the whole queue.
+#[test]
+fn too_much_fills_the_queue() {
+    let queue = QueueLimit::Bytes(10 * 1250);
+    let mut link = Link::new(&Direction { rate: mbit(1), queue, ..Direction::default() }, 1);
+    (0..1000).for_each(|packet| link.handle_packet(packet, 1250, ms(5 * u64::from(packet))));
+    let found = outputs(&mut link, ms(100_000));
+    let arrived = arrivals(&found);
+    let expected = 1000 / 2 + 10;
+    assert!(arrived.len().abs_diff(expected) <= 1, "{} of {expected}", arrived.len());
+    assert_eq!(dropped(&found, Cause::QueueFull).len(), 1000 - arrived.len());
+    let steady = &arrived[100..arrived.len() - 20];
+    for &(packet, at) in steady {
+        let waited = at - ms(5 * u64::from(packet));
+        assert!((ms(100)..=ms(110)).contains(&waited), "{packet}: {waited:?}");
+    }
+}
+
+/// M/D/1 at half load: by Pollaczek and Khinchine a packet waits rho/(2(1-rho)) = 0.5 service times on the average.
+#[test]
+fn random_packets_wait_as_the_formula_says() {
+    let seed = 11;
+    println!("seed {seed}");
+    let mut rng = ChaCha12Rng::seed_from_u64(seed);
+    let mut link = Link::new(&Direction { rate: mbit(12), ..Direction::default() }, 1);
+    let (mut now, mut came) = (Duration::ZERO, Vec::new());
+    for packet in 0..200_000 {
+        now += ms(2).mul_f64(-(1.0 - rng.random::<f64>()).ln());
+        link.handle_packet(packet, 1500, now);
+        came.push(now);
+    }
+    let waits = arrivals(&outputs(&mut link, now + ms(1000)));
+    let sum: f64 =
+        waits.iter().map(|(packet, at)| (*at - came[*packet as usize]).as_secs_f64()).sum();
+    let mean_ms = sum / waits.len() as f64 * 1e3 - 1.0;
+    assert!((mean_ms - 0.5).abs() < 0.02, "{mean_ms} ms");
+}
+
+#[test]
+fn without_overtaking_the_order_stays() {
+    let jitter = Jitter::Normal { sigma: ms(20) };
+    let arrive = |overtaking| {
+        let delay = Delay { base: ms(100), jitter: jitter.clone(), overtaking };
+        let mut link = Link::new(&Direction { delay, ..Direction::default() }, 3);
+        (0..1000).for_each(|packet| link.handle_packet(packet, 100, ms(u64::from(packet))));
+        arrivals(&outputs(&mut link, ms(1000)))
+    };
+    assert!(arrive(false).windows(2).all(|pair| pair[0].1 <= pair[1].1));
+    let swapped = arrive(true).windows(2).filter(|pair| pair[0].1 > pair[1].1).count();
+    assert!(swapped > 300, "{swapped} of 999");
+}
+
+#[test]
+fn copies_and_late_packets_have_their_shares() {
+    let direction = Direction {
+        duplicate: 0.1,
+        reorder: Reorder { share: 0.2, by: ms(5) },
+        delay: Delay::constant(ms(1)),
+        ..Direction::default()
+    };
+    let mut link = Link::new(&direction, 5);
+    (0..10_000).for_each(|packet| link.handle_packet(packet, 100, ms(10 * u64::from(packet))));
+    let found = arrivals(&outputs(&mut link, ms(200_000)));
+    let counts = link.counts();
+    assert_eq!(found.len() as u64, 10_000 + counts.duplicated);
+    assert!(counts.duplicated.abs_diff(1000) < 100, "{counts:?}");
+    assert!(counts.held_back.abs_diff(2200) < 150, "{counts:?}");
+    let late = found.iter().filter(|(packet, at)| *at == ms(10 * u64::from(*packet) + 6)).count();
+    assert_eq!(late as u64, counts.held_back);
+}
+
+/// A link of 1 Mbit/s with ten packets of 10 ms, which at 25 ms is cut for 100 ms.
+fn handover(keeps_queue: bool) -> (Vec<(u32, Duration)>, Counts) {
+    let change = Change {
+        at: ms(25),
+        rate: Some(mbit(2)),
+        delay: Some(Delay::constant(ms(7))),
+        cut: Some(Cut { gap: ms(100), keeps_queue }),
+        ..Change::default()
+    };
+    let timetable = Timetable::new(vec![change], None).unwrap();
+    let delay = Delay::constant(ms(40));
+    let direction = Direction { rate: mbit(1), delay, timetable, ..Direction::default() };
+    let mut link = Link::new(&direction, 1);
+    (0..10).for_each(|packet| link.handle_packet(packet, 1250, ms(0)));
+    link.handle_packet(10, 1250, ms(60));
+    let found = arrivals(&outputs(&mut link, ms(1000)));
+    (found, link.counts())
+}
+
+#[test]
+fn a_handover_keeps_the_queue_or_loses_it() {
+    let (kept, counts) = handover(true);
+    // What is under way arrives with the old delay; the packet that was leaving begins again.
+    assert_eq!(kept[..3], [(0, ms(50)), (1, ms(60)), (2, ms(137))]);
+    assert_eq!((kept.len(), kept[10], counts.cut), (11, (10, ms(177)), 0));
+    let (lost, counts) = handover(false);
+    assert_eq!(lost, [(0, ms(50)), (1, ms(60)), (10, ms(137))]);
+    assert_eq!(counts.cut, 8);
+}
+
+#[test]
+fn another_jitter_loses_the_same_packets() {
+    let lost = |jitter| {
+        let delay = Delay { base: ms(10), jitter, overtaking: true };
+        let loss = Loss::Independent(0.1);
+        let mut link = Link::new(&Direction { loss, delay, ..Direction::default() }, 9);
+        (0..1000).for_each(|packet| link.handle_packet(packet, 100, ms(u64::from(packet))));
+        dropped(&outputs(&mut link, ms(2000)), Cause::Loss)
+    };
+    let calm = lost(Jitter::None);
+    assert!(!calm.is_empty());
+    assert_eq!(calm, lost(Jitter::Normal { sigma: ms(3) }));
+}
+
+/// Any link that may be.
+fn any_direction() -> impl Strategy<Value = Direction> {
+    let rate = prop_oneof![
+        Just(Rate::Unlimited),
+        (1u64..20_000_000).prop_map(|rate| Rate::Constant(BytesPerSec::new(rate))),
+        Just(Rate::Trace(Arc::new(Trace::parse("1\n1\n4\n9\n").unwrap()))),
+    ];
+    let queue = prop_oneof![
+        (0u64..100_000).prop_map(QueueLimit::Bytes),
+        (0u64..500).prop_map(|time| QueueLimit::Time(ms(time))),
+    ];
+    let loss = prop_oneof![
+        Just(Loss::None),
+        (0.0..1.0).prop_map(Loss::Independent),
+        (0.0..1.0, 0.0..1.0).prop_map(|(to_bad, to_good)| Loss::GilbertElliott {
+            to_bad,
+            to_good,
+            lost_in_bad: 0.9,
+            lost_in_good: 0.1
+        }),
+    ];
+    let cut = (any::<bool>(), 0u64..100, 1u64..300).prop_map(|(keeps_queue, gap, at)| {
+        let cut = Some(Cut { gap: ms(gap), keeps_queue });
+        let change = Change { at: ms(at), cut, rate: Some(mbit(1)), ..Change::default() };
+        Timetable::new(vec![change], Some(ms(400))).unwrap()
+    });
+    let share = 0.0..0.5;
+    let parts = (rate, queue, any::<bool>(), loss, 0u64..100, any::<bool>(), share, cut);
+    parts.prop_map(|(rate, queue, codel, loss, base, overtaking, share, timetable)| Direction {
+        rate,
+        queue,
+        codel: codel.then(CoDel::default),
+        loss,
+        delay: Delay { base: ms(base), jitter: Jitter::Normal { sigma: ms(9) }, overtaking },
+        duplicate: share,
+        reorder: Reorder { share, by: ms(20) },
+        timetable,
+    })
+}
+
+proptest! {
+    /// Nothing vanishes, nothing arrives before it came, and the same seed does the same.
+    #[test]
+    fn packets_are_accounted_for(
+        direction in any_direction(),
+        packets in proptest::collection::vec((0u64..20, 1u32..9000), 0..200),
+        seed in any::<u64>(),
+    ) {
+        let run = || {
+            let mut link = Link::new(&direction, seed);
+            let (mut now, mut came) = (Duration::ZERO, Vec::new());
+            for (packet, (gap, bytes)) in (0..).zip(&packets) {
+                now += ms(*gap);
+                link.handle_packet(packet, *bytes, now);
+                came.push(now);
+            }
+            let mut found = Vec::new();
+            while link.waiting() > 0 {
+                now = link.poll_timeout().unwrap();
+                found.extend(outputs(&mut link, now));
+            }
+            found.extend(outputs(&mut link, now));
+            (found, came, link.counts())
+        };
+        let (found, came, counts) = run();
+        let arrived = arrivals(&found);
+        for (packet, at) in &arrived {
+            prop_assert!(*at >= came[*packet as usize]);
+        }
+        let drops = counts.queue_full + counts.codel + counts.lost + counts.cut;
+        prop_assert_eq!(counts.packets, packets.len() as u64);
+        prop_assert_eq!(arrived.len() as u64 + drops, counts.packets + counts.duplicated);
+        prop_assert_eq!(run().0, found);
+    }
+}

@@ -1,0 +1,130 @@
+//! How fast packets leave a link.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ff_proto::units::BytesPerSec;
+
+use super::trace::{OPPORTUNITY_BYTES, Trace};
+
+/// How many bytes of IP packets pass a link when.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Rate {
+    /// A packet leaves when it comes.
+    #[default]
+    Unlimited,
+    /// The same at all times; above zero.
+    Constant(BytesPerSec),
+    /// As a trace has it, from the moment on that the rate is set.
+    Trace(Arc<Trace>),
+}
+
+impl Rate {
+    /// Bytes per second, of a trace over a whole period; `None` if there is no limit.
+    pub fn mean(&self) -> Option<BytesPerSec> {
+        match self {
+            Self::Unlimited => None,
+            Self::Constant(rate) => Some(*rate),
+            Self::Trace(trace) => Some(trace.mean_rate()),
+        }
+    }
+}
+
+/// Says of each packet when it has left.
+#[derive(Debug)]
+pub(super) struct Sender {
+    /// The rate.
+    rate: Rate,
+    /// When the rate was set: a trace begins then.
+    since: Duration,
+    /// The next opportunity that nothing has used.
+    next: u64,
+    /// What the packet before has left of its last opportunity, and when that was.
+    left: (Duration, u32),
+}
+
+impl Sender {
+    /// Sends at a rate from `since` on.
+    pub(super) fn new(rate: Rate, since: Duration) -> Self {
+        Self { rate, since, next: 0, left: (Duration::ZERO, 0) }
+    }
+
+    /// When the last byte of a packet has left whose first may leave at `start`.
+    pub(super) fn finish(&mut self, start: Duration, bytes: u32) -> Duration {
+        match &self.rate {
+            Rate::Unlimited => start,
+            Rate::Constant(rate) => {
+                let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate.get().max(1));
+                start + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX / 4))
+            }
+            Rate::Trace(trace) => {
+                let trace = Arc::clone(trace);
+                self.since + self.by_trace(&trace, start.saturating_sub(self.since), bytes)
+            }
+        }
+    }
+
+    /// The same by a trace, with times since its beginning.
+    ///
+    /// What is left of an opportunity is for packets that wait at that moment; afterwards it is lost.
+    fn by_trace(&mut self, trace: &Trace, start: Duration, bytes: u32) -> Duration {
+        let (mut at, mut left) = self.left;
+        if at < start {
+            (at, left) = (start, 0);
+            self.next = self.next.max(trace.first_at(start));
+        }
+        while left < bytes {
+            at = trace.time_of(self.next);
+            left = left.saturating_add(OPPORTUNITY_BYTES);
+            self.next += 1;
+        }
+        self.left = (at, left - bytes);
+        at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn a_constant_rate_takes_bytes_over_rate() {
+        let mut sender = Sender::new(Rate::Constant(BytesPerSec::from_mbit(12)), ms(0));
+        assert_eq!(sender.finish(ms(7), 1500), ms(8));
+        assert_eq!(sender.finish(ms(8), 150), Duration::from_micros(8100));
+        let mut sender = Sender::new(Rate::Unlimited, ms(0));
+        assert_eq!(sender.finish(ms(7), 1500), ms(7));
+    }
+
+    #[test]
+    fn a_trace_gives_its_opportunities_to_who_waits() {
+        let trace = Arc::new(Trace::parse("2\n4\n4\n10\n").unwrap());
+        let mut sender = Sender::new(Rate::Trace(trace), ms(100));
+        // Two small packets share an opportunity, and the third needs a part of the next.
+        assert_eq!(sender.finish(ms(100), 700), ms(102));
+        assert_eq!(sender.finish(ms(102), 700), ms(102));
+        assert_eq!(sender.finish(ms(102), 700), ms(104));
+        // Nobody waited for the second one at 104, so it is lost; 110 is followed by 112.
+        assert_eq!(sender.finish(ms(105), 1500), ms(110));
+        assert_eq!(sender.finish(ms(110), 1500), ms(112));
+        assert_eq!(sender.finish(ms(112), 3000), ms(114));
+    }
+
+    #[test]
+    fn a_busy_trace_carries_its_mean_rate() {
+        let trace = Arc::new(Trace::parse("1\n1\n3\n7\n").unwrap());
+        let mean = trace.mean_rate();
+        let mut sender = Sender::new(Rate::Trace(trace), ms(0));
+        let (mut now, mut bytes) = (ms(0), 0u64);
+        while now < ms(7000) {
+            now = sender.finish(now, 1000);
+            bytes += 1000;
+        }
+        let expected = mean.bytes_in(now);
+        assert!(bytes.abs_diff(expected) <= 3000, "{bytes} of {expected}");
+    }
+}

@@ -1,0 +1,65 @@
+//! A relay without a network: it accepts links and answers what comes over them, at once.
+//!
+//! The only authority it knows is at a port where nobody listens. So it never bootstraps and sends
+//! nothing to anybody.
+
+use std::fs;
+use std::ops::Deref;
+
+use tempfile::TempDir;
+
+use crate::error::{Error, Result};
+use crate::keys::{find_tor, private_dir};
+use crate::node::{Node, NodeParts, Role};
+use crate::ports::Port;
+use crate::torrc::{self, Common};
+
+/// The authority that does not exist.
+const NOBODY: &str = "DirAuthority nobody orport=1 no-v2 \
+    v3ident=0123456789ABCDEF0123456789ABCDEF01234567 127.0.0.1:1 \
+    0123456789ABCDEF0123456789ABCDEF01234567\n";
+
+/// A running relay; dropping it ends the process.
+#[derive(Debug)]
+pub struct LoneRelay {
+    /// The relay; its process ends before its directory goes.
+    node: Node,
+    /// Its directory.
+    _dir: TempDir,
+}
+
+impl LoneRelay {
+    /// Starts Debian's tor and waits until it accepts links, about half a second.
+    ///
+    /// # Errors
+    /// When there is no tor, and [`Error::Exited`] with the end of its log.
+    pub fn start() -> Result<Self> {
+        let made = tempfile::Builder::new().prefix("ff-lab-").tempdir();
+        let made = made.map_err(Error::io("create a temporary directory"))?;
+        let (name, role, dir) = ("lone".to_owned(), Role::Middle, made.path().join("lone"));
+        private_dir(&dir)?;
+        let (tor, port) = (find_tor(), Port::reserve()?);
+        let node = NodeParts { name, role, tor, dir, port, dir_port: None, core: None };
+        let node = Node::new(node);
+        let common = Common {
+            authorities: NOBODY.to_owned(),
+            certificates: String::new(),
+            extra: Vec::new(),
+        };
+        let text = torrc::common(node.name(), node.ip(), node.data_dir(), &common)
+            + &torrc::relay(node.or_addr(), false, None)
+            + "PublishServerDescriptor 0\n";
+        fs::write(node.torrc(), text).map_err(Error::io("write a torrc"))?;
+        node.spawn()?;
+        node.wait_until_controllable()?;
+        Ok(Self { node, _dir: made })
+    }
+}
+
+impl Deref for LoneRelay {
+    type Target = Node;
+
+    fn deref(&self) -> &Node {
+        &self.node
+    }
+}

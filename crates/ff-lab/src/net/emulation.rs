@@ -1,0 +1,123 @@
+//! Namespaces and the emulator between them, from a plan.
+
+use std::io;
+use std::net::Ipv4Addr;
+
+use super::driver::{Report, Running};
+use super::leftovers::remove_leftovers;
+use super::namespace::Namespace;
+use super::tun::Tun;
+use crate::error::{Error, Result};
+use crate::link::{Direction, PairDelays, Switch};
+
+/// The device in each namespace.
+const DEVICE: &str = "lab0";
+
+/// The device of a host that is this machine itself: this and the third number of its address.
+const OUTER_DEVICE: &str = "fflab";
+
+/// Where a host is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Place {
+    /// In a network namespace of its own.
+    #[default]
+    Namespace,
+    /// Where this process is. Other labs may be there too, so the third number of the address must differ.
+    Here,
+}
+
+/// A host of a lab.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostPlan {
+    /// What it is called in messages.
+    pub name: String,
+    /// Where it is.
+    pub place: Place,
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// From the host to the others.
+    pub up: Direction,
+    /// From the others to the host.
+    pub down: Direction,
+}
+
+/// A lab's hosts and what is between them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The hosts.
+    pub hosts: Vec<HostPlan>,
+    /// One-way delays between their access links.
+    pub pairs: PairDelays,
+    /// All hosts have their first so many bits in common, and reach each other by that.
+    pub prefix_bits: u8,
+    /// TCP's congestion control inside, such as "cubic".
+    pub congestion_control: String,
+    /// Where all chance comes from.
+    pub seed: u64,
+}
+
+/// Hosts that are joined, until this value ends.
+#[derive(Debug)]
+pub struct Emulation {
+    /// A namespace a host and its device, in their order.
+    namespaces: Vec<(Namespace, String)>,
+    /// The emulator.
+    running: Running,
+}
+
+impl Emulation {
+    /// Makes a namespace for each host and starts the emulator. Needs root.
+    pub fn start(plan: &Plan) -> Result<Self> {
+        remove_leftovers();
+        let mut namespaces = Vec::new();
+        let mut tuns = Vec::new();
+        for host in &plan.hosts {
+            let (namespace, device) = match host.place {
+                Place::Namespace => {
+                    (Namespace::new(&host.name, &plan.congestion_control)?, DEVICE.to_owned())
+                }
+                Place::Here => (Namespace::here(&host.name)?, outer_device(host.address)),
+            };
+            let open = || Tun::open(&device, host.address, plan.prefix_bits);
+            tuns.push(namespace.run(open)?.map_err(|error| no_device(&host.name, &device, error))?);
+            namespaces.push((namespace, device));
+        }
+        let links = plan.hosts.iter().map(|host| (host.up.clone(), host.down.clone()));
+        let switch = Switch::new(&links.collect::<Vec<_>>(), plan.pairs.clone(), plan.seed);
+        let running = Running::start(switch, tuns).map_err(Error::io("start the emulator"))?;
+        Ok(Self { namespaces, running })
+    }
+
+    /// The namespace of a host, by its place in the plan.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such host.
+    pub fn namespace(&self, host: usize) -> &Namespace {
+        &self.namespaces[host].0
+    }
+
+    /// Ends the emulator and says what it came to.
+    pub fn stop(self) -> Result<Report> {
+        let hosts = self.namespaces.iter();
+        let dropped = hosts.map(|(namespace, device)| namespace.send_drops(device));
+        let overflowed = dropped.sum::<Result<u64>>()?;
+        let mut report = self.running.stop().map_err(Error::io("run the emulator"))?;
+        report.drops.device_overflowed = overflowed;
+        Ok(report)
+    }
+}
+
+/// The name of the device of a host that is this machine itself.
+fn outer_device(address: Ipv4Addr) -> String {
+    format!("{OUTER_DEVICE}{}", address.octets()[2])
+}
+
+/// Why there is no device.
+fn no_device(host: &str, device: &str, error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Error::NotRoot,
+        io::ErrorKind::ResourceBusy => Error::DeviceInUse { device: device.to_owned() },
+        _ => Error::io(format!("open TUN device {device} of host {host} (/dev/net/tun)"))(error),
+    }
+}

@@ -1,0 +1,94 @@
+//! Processes of labs that were killed.
+
+use std::fs;
+use std::process::Command;
+
+use procfs::process::{Process, all_processes};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::error::{Error, Result};
+
+/// Where a process says whose it is: `PID:START`, the owner's id and its start in clock ticks since boot.
+const OWNER: &str = "FF_LAB_OWNER";
+
+/// Marks a process that is about to be started as this one's.
+pub(super) fn mark(command: &mut Command) -> Result<()> {
+    let stat = Process::myself().and_then(|own| own.stat());
+    let stat = stat.map_err(std::io::Error::other).map_err(Error::io("read /proc/self/stat"))?;
+    command.env(OWNER, format!("{}:{}", stat.pid, stat.starttime));
+    Ok(())
+}
+
+/// Ends all processes that a lab has started which is no longer there, and says how many these were.
+///
+/// A lab is known by its process id and the time at which that began, so a new process with an old id is none.
+pub fn remove_leftovers() -> usize {
+    let Ok(processes) = all_processes() else { return 0 };
+    // What cannot be read has ended, or belongs to somebody else.
+    let ended = processes.filter_map(|process| end_if_left(process.ok()?.pid()));
+    ended.count()
+}
+
+/// Ends a process if its owner is gone.
+fn end_if_left(pid: i32) -> Option<()> {
+    let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let owner = owner_in(&environ)?;
+    if is_alive(owner) {
+        return None;
+    }
+    kill_process(Pid::from_raw(pid)?, Signal::KILL).ok()
+}
+
+/// The owner that a process's environment names.
+fn owner_in(environ: &[u8]) -> Option<(i32, u64)> {
+    let prefix = format!("{OWNER}=");
+    let value =
+        environ.split(|byte| *byte == 0).find_map(|entry| entry.strip_prefix(prefix.as_bytes()))?;
+    let (pid, start) = std::str::from_utf8(value).ok()?.split_once(':')?;
+    Some((pid.parse().ok()?, start.parse().ok()?))
+}
+
+/// Whether a process is still the one that began then.
+fn is_alive((pid, start): (i32, u64)) -> bool {
+    let stat = Process::new(pid).and_then(|process| process.stat());
+    stat.is_ok_and(|stat| stat.starttime == start && !matches!(stat.state, 'Z' | 'X'))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Stdio;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn only_what_nobody_owns_is_ended() {
+        let sleep = || {
+            let mut command = Command::new("sleep");
+            command.arg("60").stdin(Stdio::null());
+            command
+        };
+        // No process has this id: it is above the greatest that Linux gives.
+        let mut left = sleep().env(OWNER, "4194999:1").spawn().unwrap();
+        let mut owned = sleep();
+        mark(&mut owned).unwrap();
+        let mut owned = owned.spawn().unwrap();
+        assert!(remove_leftovers() >= 1);
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while left.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < deadline, "it still runs");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(owned.try_wait().unwrap().is_none());
+        owned.kill().unwrap();
+        owned.wait().unwrap();
+    }
+
+    #[test]
+    fn an_owner_is_read_or_not() {
+        assert_eq!(owner_in(b"A=1\0FF_LAB_OWNER=7:99\0B=2\0"), Some((7, 99)));
+        assert_eq!(owner_in(b"XFF_LAB_OWNER=7:99\0"), None);
+        assert_eq!(owner_in(b"FF_LAB_OWNER=7\0"), None);
+        assert_eq!(owner_in(b""), None);
+    }
+}

@@ -1,0 +1,139 @@
+//! One network namespace.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd;
+use std::process::{Child, Command};
+use std::thread;
+
+use nix::sched::{CloneFlags, unshare};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use super::leftovers;
+use crate::error::{Error, Result};
+
+/// The network namespace of the calling thread.
+const OF_THIS_THREAD: &str = "/proc/thread-self/ns/net";
+
+/// A network namespace with a loopback device; it ends with this value and the last process in it.
+#[derive(Debug)]
+pub struct Namespace {
+    /// What it is called in messages.
+    name: String,
+    /// Keeps it.
+    file: File,
+}
+
+impl Namespace {
+    /// Makes a namespace whose TCP uses a congestion control ("cubic"), instead of what this machine happens to have.
+    pub fn new(name: &str, congestion_control: &str) -> Result<Self> {
+        let made = in_a_thread(|| {
+            unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| match errno {
+                nix::errno::Errno::EPERM => Error::NotRoot,
+                errno => failed(name, "make")(errno.into()),
+            })?;
+            set_up(congestion_control).map_err(failed(name, "set up"))?;
+            File::open(OF_THIS_THREAD).map_err(failed(name, "keep"))
+        });
+        Ok(Self { name: name.to_owned(), file: made?? })
+    }
+
+    /// The namespace that the calling thread is in.
+    pub fn here(name: &str) -> Result<Self> {
+        let file = File::open(OF_THIS_THREAD).map_err(failed(name, "keep"))?;
+        Ok(Self { name: name.to_owned(), file })
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Does something in a thread inside. Sockets that it opens stay in the namespace, whoever uses them.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
+        in_a_thread(|| {
+            self.enter()?;
+            Ok(work())
+        })?
+    }
+
+    /// Moves the calling thread inside, for good.
+    pub fn enter(&self) -> Result<()> {
+        move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network))
+            .map_err(|errno| failed(&self.name, "enter")(errno.into()))
+    }
+
+    /// Starts a process from the calling thread, which is inside, with a mark by which it is ended if this process cannot
+    /// do that.
+    pub fn start(&self, command: &mut Command) -> Result<Child> {
+        leftovers::mark(command)?;
+        let program = command.get_program().display();
+        let what = format!("start {program} in network namespace {}", self.name);
+        command.spawn().map_err(Error::io(what))
+    }
+
+    /// Starts a process inside; otherwise as [`Self::start`].
+    pub fn spawn(&self, command: &mut Command) -> Result<Child> {
+        self.run(|| self.start(command))?
+    }
+
+    /// A number of the kernel about a device inside: `/proc/net/dev` in the column for packets that could not be sent.
+    pub(super) fn send_drops(&self, device: &str) -> Result<u64> {
+        let read = || fs::read_to_string("/proc/thread-self/net/dev");
+        let text = self.run(read)?.map_err(failed(&self.name, "read the devices of"))?;
+        Ok(parse_send_drops(&text, device).unwrap_or(0))
+    }
+}
+
+/// The twelfth number behind a device's name.
+fn parse_send_drops(text: &str, device: &str) -> Option<u64> {
+    let is_device = |line: &&str| line.trim_start().starts_with(&format!("{device}:"));
+    let (_, numbers) = text.lines().find(is_device)?.split_once(':')?;
+    numbers.split_whitespace().nth(11)?.parse().ok()
+}
+
+/// Sets up the namespace of the calling thread.
+fn set_up(congestion_control: &str) -> io::Result<()> {
+    let sysctl = |name: &str, value: &str| {
+        let path = format!("/proc/sys/net/{name}");
+        fs::write(&path, value).map_err(|error| io::Error::other(format!("{path}: {error}")))
+    };
+    sysctl("ipv4/tcp_congestion_control", congestion_control)?;
+    // What one connection learns of a path must not change how the next begins.
+    sysctl("ipv4/tcp_no_metrics_save", "1")?;
+    // The emulator knows IPv4 only; a kernel without IPv6 has nothing to switch off.
+    let _ = sysctl("ipv6/conf/all/disable_ipv6", "1");
+    let output = Command::new("ip").args(["link", "set", "lo", "up"]).output();
+    let output = output
+        .map_err(|error| io::Error::other(format!("ip (Debian package iproute2): {error}")))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned())),
+    }
+}
+
+/// Namespaces belong to threads, so what changes one is done in a thread that ends with it.
+fn in_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
+    thread::scope(|scope| scope.spawn(work).join())
+        .map_err(|_| Error::Misuse("a thread inside a network namespace panicked".to_owned()))
+}
+
+/// Names what was being done with the namespace; for `map_err`.
+fn failed(name: &str, what: &str) -> impl FnOnce(io::Error) -> Error {
+    Error::io(format!("{what} network namespace {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drops_are_read_from_the_kernels_table() {
+        let text = "Inter-|   Receive                                                |  Transmit\n \
+            face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo\n    \
+            lo: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n  \
+            lab0: 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36\n";
+        assert_eq!(parse_send_drops(text, "lab0"), Some(32));
+        assert_eq!(parse_send_drops(text, "lab"), None);
+    }
+}

@@ -1,0 +1,91 @@
+//! TUN devices: what a namespace sends comes out here, and what is put in here arrives there.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use tappers::{AddAddressV4, DeviceState, Interface, linux};
+
+/// The greatest IP packet, in bytes.
+pub(super) const MTU_BYTES: usize = 1500;
+
+/// A device with one address, in the namespace of the thread that opened it.
+pub(super) struct Tun {
+    /// The device.
+    device: linux::Tun,
+    /// Its address.
+    address: Ipv4Addr,
+}
+
+impl Tun {
+    /// Opens a device of a name that is free, gives it an address whose neighbours are within `prefix_bits`, and
+    /// switches it on. It ends with this value.
+    pub(super) fn open(name: &str, address: Ipv4Addr, prefix_bits: u8) -> io::Result<Self> {
+        let device = linux::Tun::create_named(Interface::new(name)?)?;
+        let mut request = AddAddressV4::new(address);
+        request.set_netmask(prefix_bits);
+        device.add_addr(request)?;
+        device.set_mtu(MTU_BYTES)?;
+        device.set_state(DeviceState::Up)?;
+        device.set_nonblocking(true)?;
+        Ok(Self { device, address })
+    }
+
+    /// Its address.
+    pub(super) fn address(&self) -> Ipv4Addr {
+        self.address
+    }
+
+    /// A packet that was sent, if there is one; its length.
+    pub(super) fn recv(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        match self.device.recv(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    /// Lets a packet arrive.
+    pub(super) fn send(&self, packet: &[u8]) -> io::Result<()> {
+        self.device.send(packet).map(|_| ())
+    }
+}
+
+impl AsFd for Tun {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.device.as_fd()
+    }
+}
+
+/// Where an IPv4 packet is to go; `None` if it is none.
+pub(super) fn destination(packet: &[u8]) -> Option<Ipv4Addr> {
+    // RFC 791 §3.1: the version is in the first four bits, the destination in bytes 16 to 19.
+    if packet.first()? >> 4 != 4 {
+        return None;
+    }
+    let octets: [u8; 4] = packet.get(16..20)?.try_into().ok()?;
+    Some(octets.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_destination_is_where_rfc_791_has_it() {
+        let mut packet = [0; 20];
+        packet[0] = 0x45;
+        packet[16..].copy_from_slice(&[10, 1, 2, 3]);
+        assert_eq!(destination(&packet), Some(Ipv4Addr::new(10, 1, 2, 3)));
+        packet[0] = 0x60;
+        assert_eq!(destination(&packet), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_have_a_destination_or_none(packet in proptest::collection::vec(any::<u8>(), 0..40)) {
+            let _ = destination(&packet);
+        }
+    }
+}

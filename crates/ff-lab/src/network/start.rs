@@ -1,0 +1,275 @@
+//! Starting a network, one step after the other.
+//!
+//! A consensus needs votes, and votes need the relays' descriptors, which come about 2 s after the
+//! relays' start, or later on a busy machine. So the authorities wait until they have all of them,
+//! and then their schedule is changed so that they vote at once.
+//!
+//! A tor that looks for a consensus when there is none yet tries again after a time that triples
+//! with each failure, up to half a minute here. So the relays get a SIGHUP when there is one,
+//! which has them start over, and the clients start only then, with the authority's copies of it
+//! and of the microdescriptors.
+
+use std::fmt::Write;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use super::Network;
+use crate::builder::{NetworkBuilder, RelayConfig};
+use crate::directory::{RelayStatus, relay_statuses};
+use crate::error::{Error, Result};
+use crate::keys::{AuthorityKeys, private_dir};
+use crate::node::{Node, NodeParts, Role};
+use crate::ports::Port;
+use crate::torrc::{self, Common};
+
+impl Network {
+    /// Starts a network and waits until it is of use.
+    pub(crate) fn start(plan: &NetworkBuilder) -> Result<Self> {
+        let begin = Instant::now();
+        let mut dir = tempfile::Builder::new()
+            .prefix("ff-lab-")
+            .tempdir_in(&plan.temp_dir)
+            .map_err(Error::io("create a temporary directory"))?;
+        if plan.keeps_dir || std::env::var_os("FF_LAB_KEEP").is_some() {
+            dir.disable_cleanup(true);
+            tracing::info!("the network's directory is {}", dir.path().display());
+        }
+        // From here on, what fails drops the network and with it the processes.
+        let mut network =
+            Self { nodes: Vec::new(), source: Default::default(), start_time: Duration::ZERO, dir };
+        network.add_nodes(plan)?;
+        network.start_relays()?;
+        network.wait_for_descriptors()?;
+        network.have_authorities_vote(plan)?;
+        network.wait_until_all_relays_are_listed()?;
+        network.have_relays_fetch_it()?;
+        network.start_clients()?;
+        network.wait_until_all_nodes_know_all_relays()?;
+        network.start_time = begin.elapsed();
+        tracing::info!("{} nodes ready after {:?}", network.nodes.len(), network.start_time);
+        Ok(network)
+    }
+
+    /// Makes directories, keys and torrcs.
+    fn add_nodes(&mut self, plan: &NetworkBuilder) -> Result<()> {
+        let authorities = make_authorities(plan, self.dir.path())?;
+        let (mut lines, mut certificates) = (String::new(), String::new());
+        for (node, keys) in &authorities {
+            let AuthorityKeys { fingerprint, v3ident, certificate } = keys;
+            certificates.push_str(certificate);
+            let (name, or) = (node.name(), node.or_addr().port());
+            let dir_addr = node.dir_addr().expect("an authority has a DirPort");
+            let _ = writeln!(
+                lines,
+                "DirAuthority {name} orport={or} no-v2 v3ident={v3ident} {dir_addr} {fingerprint}"
+            );
+        }
+        let common = Common { authorities: lines, certificates, extra: plan.torrc.clone() };
+        for (node, _) in authorities {
+            self.nodes.push(node);
+            self.configure_last(authority_lines(plan, &self.nodes), &common)?;
+        }
+        for relay in &plan.relays {
+            self.add_relay(plan, relay, &common)?;
+        }
+        for number in 0..plan.clients {
+            let name = format!("client{number}");
+            let (dir, address) = (self.dir.path(), Ipv4Addr::LOCALHOST);
+            self.nodes.push(new_node(plan, dir, name, Role::Client, None, address)?);
+            let lines = torrc::client(self.nodes[self.nodes.len() - 1].socks_addr());
+            self.configure_last(lines + &joined(&plan.client_torrc), &common)?;
+        }
+        Ok(())
+    }
+
+    /// Adds one relay.
+    fn add_relay(
+        &mut self,
+        plan: &NetworkBuilder,
+        relay: &RelayConfig,
+        common: &Common,
+    ) -> Result<()> {
+        let role = if relay.exit { Role::Exit } else { Role::Middle };
+        let name = relay.nickname.clone();
+        let address = relay.address.unwrap_or(Ipv4Addr::LOCALHOST);
+        let node = new_node(plan, self.dir.path(), name, role, relay.tor.as_deref(), address)?;
+        let lines = torrc::relay(node.or_addr(), relay.exit, relay.bandwidth_rate);
+        self.nodes.push(node);
+        self.configure_last(lines + &joined(&relay.torrc), common)
+    }
+
+    /// Writes the torrc of the node that was added last.
+    fn configure_last(&self, lines: String, common: &Common) -> Result<()> {
+        let Some(node) = self.nodes.last() else { return Ok(()) };
+        let text = torrc::common(node.name(), node.ip(), node.data_dir(), common) + &lines;
+        let written = fs::write(node.torrc(), text + &joined(&common.extra))
+            // A node that has to ask for these may do so 10 s after it got the consensus.
+            .and_then(|()| fs::write(node.data_dir().join("cached-certs"), &common.certificates));
+        written.map_err(Error::io(format!("configure {}", node.name())))
+    }
+
+    /// Starts authorities and relays.
+    fn start_relays(&self) -> Result<()> {
+        let nodes = || self.nodes.iter().filter(|node| node.role() != Role::Client);
+        nodes().try_for_each(Node::spawn)?;
+        nodes().try_for_each(Node::wait_until_controllable)
+    }
+
+    /// Waits until every authority has every relay's descriptor.
+    fn wait_for_descriptors(&self) -> Result<()> {
+        for authority in self.authorities() {
+            let mut control = authority.control()?;
+            let what = format!("{} did not get all descriptors", authority.name());
+            let keys: Vec<_> =
+                self.wanted().map(|node| format!("desc/id/{}", node.rsa_fingerprint())).collect();
+            authority.wait_until(&what, CONSENSUS_TIMEOUT, || {
+                self.check_processes()?;
+                Ok(keys.iter().all(|key| control.getinfo(key).is_ok()).then_some(()))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Has the authorities vote in some seconds instead of half an hour.
+    fn have_authorities_vote(&self, plan: &NetworkBuilder) -> Result<()> {
+        let lines = torrc::vote_soon(plan.interval_secs());
+        for authority in self.authorities() {
+            lines.iter().try_for_each(|line| authority.append_torrc(line))?;
+            authority.signal(Signal::HUP)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for a consensus with all relays, at every authority.
+    fn wait_until_all_relays_are_listed(&self) -> Result<()> {
+        for authority in self.authorities() {
+            let what = format!("{} had no consensus with all relays", authority.name());
+            authority.wait_until(&what, CONSENSUS_TIMEOUT, || {
+                self.check_processes()?;
+                let text = self.document(authority, "consensus").unwrap_or_default();
+                let relays = relay_statuses(&text);
+                let are_all_listed = self.wanted().all(|node| is_listed(node, &relays));
+                Ok(are_all_listed.then_some(()).or_else(super::nap))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Has relays fetch the consensus at once: a SIGHUP makes tor forget that it failed before.
+    fn have_relays_fetch_it(&self) -> Result<()> {
+        self.relays().try_for_each(|relay| relay.signal(Signal::HUP))
+    }
+
+    /// Starts the clients and waits until they can build circuits.
+    fn start_clients(&self) -> Result<()> {
+        for client in self.clients() {
+            copy_documents(self.nodes[0].data_dir(), client.data_dir())?;
+            client.spawn()?;
+        }
+        self.clients().try_for_each(Node::wait_until_controllable)?;
+        self.clients().try_for_each(Node::wait_until_bootstrapped)
+    }
+
+    /// Waits until every node has a consensus with all relays: relays follow its parameters.
+    fn wait_until_all_nodes_know_all_relays(&self) -> Result<()> {
+        for node in &self.nodes {
+            let mut control = node.control()?;
+            let what = format!("{} had no consensus with all relays", node.name());
+            node.wait_until(&what, CONSENSUS_TIMEOUT, || {
+                // A relay that has none yet refuses to answer.
+                let relays = relay_statuses(&control.getinfo("ns/all").unwrap_or_default());
+                Ok(self.wanted().all(|wanted| is_listed(wanted, &relays)).then_some(()))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The nodes that must be in a consensus.
+    fn wanted(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().filter(|node| node.role() != Role::Client)
+    }
+
+    /// Fails if an authority or a relay has ended.
+    fn check_processes(&self) -> Result<()> {
+        self.wanted().try_for_each(Node::check_running)
+    }
+}
+
+/// How long it may take until all relays are in a consensus and every node has it.
+const CONSENSUS_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Makes the authorities and their keys, at the same time: an RSA key of 3072 bits takes about
+/// half a second.
+fn make_authorities(plan: &NetworkBuilder, dir: &Path) -> Result<Vec<(Node, AuthorityKeys)>> {
+    let make = |number: usize| {
+        let (name, address) = (format!("auth{number}"), Ipv4Addr::LOCALHOST);
+        let node = new_node(plan, dir, name, Role::Authority, None, address)?;
+        let dir_addr = node.dir_addr().expect("an authority has a DirPort");
+        let keys = AuthorityKeys::make(&plan.tor, node.data_dir(), node.or_addr(), dir_addr)?;
+        Ok((node, keys))
+    };
+    thread::scope(|scope| {
+        let made: Vec<_> =
+            (0..plan.authorities).map(|number| scope.spawn(move || make(number))).collect();
+        made.into_iter().map(|thread| thread.join().expect("making keys does not panic")).collect()
+    })
+}
+
+/// Makes a node and its directory.
+fn new_node(
+    plan: &NetworkBuilder,
+    network: &Path,
+    name: String,
+    role: Role,
+    tor: Option<&Path>,
+    address: Ipv4Addr,
+) -> Result<Node> {
+    let dir = network.join(&name);
+    private_dir(&dir)?;
+    let dir_port = if role == Role::Authority { Some(Port::reserve()?) } else { None };
+    let core = plan.core_for(&name);
+    let tor = tor.unwrap_or(&plan.tor).to_owned();
+    let port = Port::reserve_at(address)?;
+    Ok(Node::new(NodeParts { name, role, tor, dir, port, dir_port, core }))
+}
+
+/// The lines of the authority that was added last.
+fn authority_lines(plan: &NetworkBuilder, nodes: &[Node]) -> String {
+    let number = nodes.len() - 1;
+    let node = &nodes[number];
+    let its_own = plan.lines_of_authority.iter().filter(|(of, _)| *of == number);
+    let dir_addr = node.dir_addr().expect("an authority has a DirPort");
+    torrc::authority(node.or_addr(), dir_addr, plan.interval_secs(), &plan.params)
+        + &joined(&plan.authority_torrc)
+        + &joined(its_own.map(|(_, line)| line))
+}
+
+/// Lines as text.
+fn joined<'a>(lines: impl IntoIterator<Item = &'a String>) -> String {
+    lines.into_iter().map(|line| format!("{line}\n")).collect()
+}
+
+/// Whether a consensus has this node in it as clients need it.
+fn is_listed(node: &Node, relays: &[RelayStatus]) -> bool {
+    let fingerprint = node.rsa_fingerprint();
+    relays.iter().any(|relay| {
+        relay.fingerprint == fingerprint
+            && relay.has_flag("Running")
+            && relay.has_flag("Valid")
+            && (node.role() != Role::Exit || relay.has_flag("Exit"))
+    })
+}
+
+/// Gives a client the consensus and the microdescriptors of an authority.
+fn copy_documents(authority: &Path, client: &Path) -> Result<()> {
+    for name in ["cached-microdesc-consensus", "cached-microdescs.new"] {
+        let copied = fs::copy(authority.join(name), client.join(name));
+        copied.map_err(Error::io(format!("copy {name} of {}", authority.display())))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,135 @@
+//! What links are like, by name: built-in profiles and TOML files of the same form.
+//!
+//! A profile has two directions, `up` (from a host) and `down` (to it). Its numbers carry their units in their keys.
+//! The built-in ones are round numbers for trying things out, not measurements of a network.
+
+mod read;
+
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::link::Direction;
+
+/// Both directions of an access link.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    /// Its name, or its file.
+    pub name: String,
+    /// What it stands for.
+    pub description: String,
+    /// From the host.
+    pub up: Direction,
+    /// To the host.
+    pub down: Direction,
+}
+
+/// The built-in profiles by name.
+const BUILT_IN: [(&str, &str); 9] = [
+    ("cable", include_str!("../profiles/cable.toml")),
+    ("dsl", include_str!("../profiles/dsl.toml")),
+    ("fibre", include_str!("../profiles/fibre.toml")),
+    ("geo", include_str!("../profiles/geo.toml")),
+    ("leo", include_str!("../profiles/leo.toml")),
+    ("lossy", include_str!("../profiles/lossy.toml")),
+    ("lte", include_str!("../profiles/lte.toml")),
+    ("lte-moving", include_str!("../profiles/lte-moving.toml")),
+    ("none", include_str!("../profiles/none.toml")),
+];
+
+impl Profile {
+    /// A built-in profile by its name, or else one from a file.
+    pub fn find(name: &str) -> Result<Self> {
+        if let Some((name, text)) = BUILT_IN.iter().find(|(found, _)| *found == name) {
+            return read::profile(name, text, Path::new("."));
+        }
+        let path = Path::new(name);
+        if !path.exists() {
+            let names = BUILT_IN.map(|(name, _)| name).join(", ");
+            let what =
+                format!("there is neither such a file nor such a profile; there are {names}");
+            return Err(Error::Profile { file: name.to_owned(), what });
+        }
+        let text = read::text(path)?;
+        read::profile(name, &text, path.parent().unwrap_or(Path::new(".")))
+    }
+
+    /// All built-in profiles.
+    pub fn built_in() -> Result<Vec<Self>> {
+        BUILT_IN.iter().map(|(name, text)| read::profile(name, text, Path::new("."))).collect()
+    }
+}
+
+pub use read::rate;
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::link::{Jitter, Rate};
+
+    #[test]
+    fn all_built_in_profiles_are_read() {
+        let all = Profile::built_in().unwrap();
+        assert_eq!(all.len(), BUILT_IN.len());
+        for profile in all {
+            assert!(!profile.description.is_empty(), "{}", profile.name);
+            assert!(profile.down.delay.base <= Duration::from_millis(400), "{}", profile.name);
+        }
+        let lte = Profile::find("lte").unwrap();
+        assert!(matches!(lte.down.delay.jitter, Jitter::Pareto { .. }));
+        assert!(!Profile::find("lte-moving").unwrap().down.timetable.is_empty());
+    }
+
+    #[test]
+    fn a_file_has_its_trace_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("up.trace"), "1\n2\n").unwrap();
+        let file = dir.path().join("mine.toml");
+        fs::write(&file, "description = 'x'\n[up]\ntrace = 'up.trace'\n[down]\n").unwrap();
+        let profile = Profile::find(file.to_str().unwrap()).unwrap();
+        assert_eq!(profile.up.rate.mean().unwrap().get(), 1_500_000);
+        assert_eq!(profile.down, Direction::default());
+    }
+
+    /// What a profile with such a direction is refused for.
+    fn refused(direction: &str) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("falls.trace"), "5\n3\n").unwrap();
+        let file = dir.path().join("bad.toml");
+        fs::write(&file, format!("description = 'x'\n[up]\n{direction}\n[down]\n")).unwrap();
+        Profile::find(file.to_str().unwrap()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (direction, expected) in [
+            ("rate = '0Mbit'", "up.rate"),
+            ("rate = '1Mbit'\ntrace = 'falls.trace'", "up: rate and trace"),
+            ("trace = 'falls.trace'", "falls.trace: line 2: 3 ms comes after 5 ms"),
+            ("trace = 'missing.trace'", "missing.trace"),
+            ("loss = 1.5", "up.loss: 1.5 is no share from 0 to 1"),
+            ("loss = nan", "up.loss"),
+            ("delay_ms = -1", "up.delay_ms"),
+            ("delay_ms = 1e9", "up.delay_ms"),
+            ("queue_ms = 5\nqueue_bytes = 5", "up: queue_ms and queue_bytes"),
+            ("jitter = { pareto_ms = 3, shape = 0 }", "up.jitter"),
+            ("speed = 3", "line 3: unknown field `speed`"),
+            ("change = [{ at_ms = 5 }]\nrepeat_ms = 4", "up.repeat_ms"),
+        ] {
+            let found = refused(direction);
+            assert!(found.contains(expected), "{direction}: {found}");
+            assert!(found.contains("bad.toml") || found.contains(".trace"), "{found}");
+        }
+    }
+
+    #[test]
+    fn rates_are_numbers_or_traces() {
+        assert!(
+            matches!(rate("--up", "5Mbit").unwrap(), Rate::Constant(rate) if rate.get() == 625_000)
+        );
+        assert_eq!(rate("--up", "unlimited").unwrap(), Rate::Unlimited);
+        assert!(rate("--up", "0").unwrap_err().to_string().contains("--up"));
+    }
+}

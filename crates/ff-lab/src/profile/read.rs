@@ -1,0 +1,305 @@
+//! Profiles as they stand in files, and the checks on them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ff_proto::units::BytesPerSec;
+use serde::Deserialize;
+
+use super::Profile;
+use crate::error::{Error, Result};
+use crate::link::{
+    Change, CoDel, Cut, Delay, DelayTable, Direction, Jitter, Loss, MAX_DELAY, QueueLimit, Rate,
+    Reorder, Timetable, Trace,
+};
+
+/// The greatest file that is read, in bytes: a trace of a day at 300 Mbit/s has 15 MB.
+const MAX_FILE_BYTES: u64 = 256 << 20;
+
+/// A profile's file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProfileFile {
+    description: String,
+    up: DirectionFile,
+    down: DirectionFile,
+}
+
+/// One direction.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct DirectionFile {
+    rate: Option<String>,
+    trace: Option<PathBuf>,
+    queue_ms: Option<f64>,
+    queue_bytes: Option<u64>,
+    codel: bool,
+    loss: Option<f64>,
+    bursts: Option<BurstsFile>,
+    delay_ms: Option<f64>,
+    jitter: Option<JitterFile>,
+    overtaking: bool,
+    duplicate: f64,
+    reorder: Option<ReorderFile>,
+    change: Vec<ChangeFile>,
+    repeat_ms: Option<f64>,
+}
+
+/// Loss in bursts, as shares of packets.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BurstsFile {
+    to_bad: f64,
+    to_good: f64,
+    lost_in_bad: f64,
+    #[serde(default)]
+    lost_in_good: f64,
+}
+
+/// One kind of jitter.
+#[derive(Deserialize)]
+#[serde(untagged, deny_unknown_fields)]
+enum JitterFile {
+    Normal { normal_ms: f64 },
+    Pareto { pareto_ms: f64, shape: f64 },
+    Table { table: PathBuf },
+}
+
+/// Packets that are held back.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReorderFile {
+    share: f64,
+    by_ms: f64,
+}
+
+/// What changes; delays keep their jitter.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ChangeFile {
+    at_ms: f64,
+    rate: Option<String>,
+    trace: Option<PathBuf>,
+    loss: Option<f64>,
+    delay_ms: Option<f64>,
+    gap_ms: Option<f64>,
+    #[serde(default = "keeps")]
+    keeps_queue: bool,
+}
+
+/// A gap keeps the queue if nothing else is said.
+fn keeps() -> bool {
+    true
+}
+
+/// Where something stands: the file and the key of the direction.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    file: &'a str,
+    dir: &'a Path,
+    key: &'a str,
+}
+
+/// Reads a profile; its other files are below `dir`.
+pub(super) fn profile(file: &str, text: &str, dir: &Path) -> Result<Profile> {
+    let wrong = |what: String| Error::Profile { file: file.to_owned(), what };
+    let found: ProfileFile =
+        toml::from_str(text).map_err(|error| wrong(in_a_line(text, &error)))?;
+    let direction = |key, found| Place { file, dir, key }.direction(found);
+    Ok(Profile {
+        name: file.to_owned(),
+        description: found.description,
+        up: direction("up", found.up)?,
+        down: direction("down", found.down)?,
+    })
+}
+
+/// What is wrong with a TOML file and in which line.
+fn in_a_line(text: &str, error: &toml::de::Error) -> String {
+    let message = error.message().replace('\n', " ");
+    let begin = error.span().and_then(|span| text.get(..span.start));
+    match begin {
+        Some(begin) => format!("line {}: {message}", begin.matches('\n').count() + 1),
+        None => message,
+    }
+}
+
+/// A rate such as `5Mbit`, `unlimited`, or the name of a trace's file.
+pub fn rate(key: &str, text: &str) -> Result<Rate> {
+    let path = Path::new(text);
+    match path.is_file() {
+        true => trace(path),
+        false => Place { file: key, dir: Path::new("."), key: "" }.constant_rate(text),
+    }
+}
+
+/// The text of a file that is not too long.
+pub(super) fn text(path: &Path) -> Result<String> {
+    let name = || path.display().to_string();
+    let bytes = fs::metadata(path).map_err(Error::io(format!("read {}", name())))?.len();
+    if bytes > MAX_FILE_BYTES {
+        let what = format!("it has {bytes} bytes; {MAX_FILE_BYTES} are the most that is read");
+        return Err(Error::Profile { file: name(), what });
+    }
+    fs::read_to_string(path).map_err(Error::io(format!("read {}", name())))
+}
+
+/// A trace from its file.
+fn trace(path: &Path) -> Result<Rate> {
+    let trace = Trace::parse(&text(path)?);
+    let file = path.display().to_string();
+    let trace = trace.map_err(|error| Error::Profile { file, what: error.to_string() })?;
+    Ok(Rate::Trace(Arc::new(trace)))
+}
+
+impl Place<'_> {
+    /// What is wrong with a key of the direction.
+    fn wrong(&self, key: &str, what: &str) -> Error {
+        let dot = if key.is_empty() || self.key.is_empty() { "" } else { "." };
+        let key = format!("{}{dot}{key}", self.key);
+        let colon = if key.is_empty() { "" } else { ": " };
+        Error::Profile { file: self.file.to_owned(), what: format!("{key}{colon}{what}") }
+    }
+
+    /// Checks a direction.
+    fn direction(&self, found: DirectionFile) -> Result<Direction> {
+        let delay = self.delay(&found)?;
+        let changes = found.change.iter().map(|change| self.change(change, &delay));
+        let changes = changes.collect::<Result<Vec<_>>>()?;
+        let period = found.repeat_ms.map(|ms| self.long_time("repeat_ms", ms)).transpose()?;
+        let timetable = Timetable::new(changes, period);
+        let never = "it must be above the time of the last change, and above 0";
+        Ok(Direction {
+            rate: self.rate(found.rate.as_deref(), found.trace.as_deref())?.unwrap_or_default(),
+            queue: self.queue(&found)?,
+            codel: found.codel.then(CoDel::default),
+            loss: self.loss(&found)?,
+            delay,
+            duplicate: self.share("duplicate", found.duplicate)?,
+            reorder: self.reorder(found.reorder.as_ref())?,
+            timetable: timetable.ok_or_else(|| self.wrong("repeat_ms", never))?,
+        })
+    }
+
+    /// A rate from either of its keys.
+    fn rate(&self, rate: Option<&str>, file: Option<&Path>) -> Result<Option<Rate>> {
+        match (rate, file) {
+            (Some(_), Some(_)) => Err(self.wrong("", "rate and trace exclude each other")),
+            (Some(rate), None) => self.constant_rate(rate).map(Some),
+            (None, Some(file)) => trace(&self.dir.join(file)).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// A rate in words.
+    fn constant_rate(&self, text: &str) -> Result<Rate> {
+        if text == "unlimited" {
+            return Ok(Rate::Unlimited);
+        }
+        let rate = text.parse::<BytesPerSec>();
+        let form =
+            "is neither a rate above 0 such as 200kbit or 5Mbit, nor unlimited, nor a trace's file";
+        rate.map(Rate::Constant).map_err(|_| self.wrong("rate", &format!("{text:?} {form}")))
+    }
+
+    /// The queue's limit from either of its keys.
+    fn queue(&self, found: &DirectionFile) -> Result<QueueLimit> {
+        match (found.queue_ms, found.queue_bytes) {
+            (Some(_), Some(_)) => {
+                Err(self.wrong("", "queue_ms and queue_bytes exclude each other"))
+            }
+            (Some(ms), None) => Ok(QueueLimit::Time(self.time("queue_ms", ms)?)),
+            (None, Some(bytes)) => Ok(QueueLimit::Bytes(bytes)),
+            (None, None) => Ok(QueueLimit::default()),
+        }
+    }
+
+    /// Loss from either of its keys.
+    fn loss(&self, found: &DirectionFile) -> Result<Loss> {
+        match (found.loss, &found.bursts) {
+            (Some(_), Some(_)) => Err(self.wrong("", "loss and bursts exclude each other")),
+            (Some(loss), None) => Ok(Loss::Independent(self.share("loss", loss)?)),
+            (None, Some(bursts)) => Ok(Loss::GilbertElliott {
+                to_bad: self.share("bursts.to_bad", bursts.to_bad)?,
+                to_good: self.share("bursts.to_good", bursts.to_good)?,
+                lost_in_bad: self.share("bursts.lost_in_bad", bursts.lost_in_bad)?,
+                lost_in_good: self.share("bursts.lost_in_good", bursts.lost_in_good)?,
+            }),
+            (None, None) => Ok(Loss::None),
+        }
+    }
+
+    /// The delay with its jitter.
+    fn delay(&self, found: &DirectionFile) -> Result<Delay> {
+        let base = self.time("delay_ms", found.delay_ms.unwrap_or(0.0))?;
+        let jitter = match &found.jitter {
+            None => Jitter::None,
+            Some(JitterFile::Normal { normal_ms }) => {
+                Jitter::Normal { sigma: self.time("jitter.normal_ms", *normal_ms)? }
+            }
+            Some(JitterFile::Pareto { pareto_ms, shape }) => {
+                let scale = self.time("jitter.pareto_ms", *pareto_ms)?;
+                if !(shape.is_finite() && *shape > 0.0) {
+                    return Err(self.wrong("jitter.shape", &format!("{shape} is not above 0")));
+                }
+                Jitter::Pareto { scale, shape: *shape }
+            }
+            Some(JitterFile::Table { table }) => Jitter::Table(Arc::new(self.table(table)?)),
+        };
+        Ok(Delay { base, jitter, overtaking: found.overtaking })
+    }
+
+    /// A table of delays from its file.
+    fn table(&self, file: &Path) -> Result<DelayTable> {
+        let path = self.dir.join(file);
+        let file = path.display().to_string();
+        DelayTable::parse(&text(&path)?)
+            .map_err(|error| Error::Profile { file, what: error.to_string() })
+    }
+
+    /// Who is held back.
+    fn reorder(&self, found: Option<&ReorderFile>) -> Result<Reorder> {
+        let Some(found) = found else { return Ok(Reorder::default()) };
+        let share = self.share("reorder.share", found.share)?;
+        Ok(Reorder { share, by: self.time("reorder.by_ms", found.by_ms)? })
+    }
+
+    /// One change of a direction with a delay.
+    fn change(&self, found: &ChangeFile, delay: &Delay) -> Result<Change> {
+        let base = found.delay_ms.map(|ms| self.time("change.delay_ms", ms)).transpose()?;
+        let loss = found.loss.map(|loss| self.share("change.loss", loss)).transpose()?;
+        let gap = found.gap_ms.map(|ms| self.time("change.gap_ms", ms)).transpose()?;
+        Ok(Change {
+            at: self.long_time("change.at_ms", found.at_ms)?,
+            rate: self.rate(found.rate.as_deref(), found.trace.as_deref())?,
+            loss: loss.map(Loss::Independent),
+            delay: base.map(|base| Delay { base, ..delay.clone() }),
+            cut: gap.map(|gap| Cut { gap, keeps_queue: found.keeps_queue }),
+        })
+    }
+
+    /// A share from 0 to 1.
+    fn share(&self, key: &str, share: f64) -> Result<f64> {
+        let form = || self.wrong(key, &format!("{share} is no share from 0 to 1"));
+        if (0.0..=1.0).contains(&share) { Ok(share) } else { Err(form()) }
+    }
+
+    /// A time that a packet may be under way.
+    fn time(&self, key: &str, ms: f64) -> Result<Duration> {
+        let max_ms = MAX_DELAY.as_secs_f64() * 1e3;
+        let form = || self.wrong(key, &format!("{ms} is no time from 0 to {max_ms} ms"));
+        if (0.0..=max_ms).contains(&ms) { self.long_time(key, ms) } else { Err(form()) }
+    }
+
+    /// A time of a timetable: at most a month.
+    fn long_time(&self, key: &str, ms: f64) -> Result<Duration> {
+        let max_ms = 31.0 * 86_400e3;
+        let form = || self.wrong(key, &format!("{ms} is no time from 0 to {max_ms} ms"));
+        match (0.0..=max_ms).contains(&ms) {
+            true => Ok(Duration::from_secs_f64(ms / 1e3)),
+            false => Err(form()),
+        }
+    }
+}

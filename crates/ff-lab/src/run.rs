@@ -1,0 +1,21 @@
+//! What the commands do.
+
+mod check;
+mod link;
+
+use std::process::ExitCode;
+
+use crate::cli::link::LinkCommand;
+use crate::cli::{Cli, Command};
+
+/// Does what the command line says.
+pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
+    match &cli.command {
+        Command::Link(args) => match &args.command {
+            LinkCommand::Run(args) => link::run(args),
+            LinkCommand::Profiles(args) => link::profiles(args),
+            LinkCommand::Check(args) => check::run(args),
+            LinkCommand::Guarded(args) => link::guarded(args),
+        },
+    }
+}

@@ -1,0 +1,64 @@
+//! `ff-lab link check`.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use crate::check::{Plan, Row, check};
+use crate::cli::link::CheckArgs;
+
+/// Checks the emulator on this machine.
+pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
+    let plan = Plan { short: args.short, busy: !args.idle, seed: args.seed };
+    let mut failed = None;
+    if !args.json {
+        line(["", "set", "measured", "from", "to", "late p50 µs", "p99 µs", ""])?;
+    }
+    let found = check(plan, |row| {
+        if !args.json {
+            failed = failed.take().or(print(row).err());
+        }
+    })?;
+    if let Some(error) = failed {
+        return Err(error.into());
+    }
+    let mut out = io::stdout().lock();
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&found)?)?;
+    } else {
+        let real_time = if found.is_real_time { "with" } else { "WITHOUT" };
+        let busy = found.busy_threads;
+        writeln!(out, "the emulator ran {real_time} SCHED_FIFO beside {busy} busy threads")?;
+    }
+    Ok(if found.is_within { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Prints a row.
+fn print(row: &Row) -> io::Result<()> {
+    let number = |value: f64| format!("{value:.4}");
+    let verdict = match (row.is_within, row.lateness.is_too_late) {
+        (true, _) => "",
+        (false, true) => "TOO LATE TO COUNT",
+        (false, false) => "OUT OF BOUNDS",
+    };
+    let late = [row.lateness.p50_us, row.lateness.p99_us].map(|value| format!("{value:.0}"));
+    line([
+        &row.what,
+        &number(row.set),
+        &number(row.measured),
+        &number(row.at_least),
+        &number(row.at_most),
+        &late[0],
+        &late[1],
+        verdict,
+    ])
+}
+
+/// Prints a line of the table.
+fn line(cells: [&str; 8]) -> io::Result<()> {
+    let [what, set, measured, from, to, p50, p99, verdict] = cells;
+    let mut out = io::stdout().lock();
+    let text = format!(
+        "{what:52} {set:>10} {measured:>10} {from:>10} {to:>10} {p50:>12} {p99:>8} {verdict}"
+    );
+    writeln!(out, "{}", text.trim_end())
+}

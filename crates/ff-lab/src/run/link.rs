@@ -1,0 +1,185 @@
+//! `ff-lab link run` and `ff-lab link profiles`.
+
+use std::io::{self, Write};
+use std::net::Ipv4Addr;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Command, ExitCode, ExitStatus};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+use crate::cli::link::{GuardedArgs, ProfilesArgs, RunArgs};
+use crate::error::Error;
+use crate::link::{Direction, HostId, MAX_DELAY, PairDelays};
+use crate::net::{Emulation, HostPlan, Place, Plan, Report};
+use crate::profile::{self, Profile};
+
+/// So many commands can run behind links at a time: the third number of their addresses, 198.18.N.0/30. The network
+/// is set aside for tests of devices (RFC 2544), so no real one has it.
+const RUNS: u8 = 255;
+
+/// Runs a command behind a link.
+pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
+    let mut profile = Profile::find(&args.profile)?;
+    for (key, rate, direction) in
+        [("--up", &args.up, &mut profile.up), ("--down", &args.down, &mut profile.down)]
+    {
+        if let Some(rate) = rate {
+            direction.rate = profile::rate(key, rate)?;
+        }
+    }
+    if !(0.0..=MAX_DELAY.as_secs_f64() * 1e3).contains(&args.delay_ms) {
+        bail!("--delay-ms: {} is no time from 0 to 60000 ms", args.delay_ms);
+    }
+    let (emulation, number) = start(args, &profile)?;
+    // This thread goes inside for good, and lives as long as the command does.
+    let mut command = Command::new(std::env::current_exe().context("Failed to find ff-lab")?);
+    command.args(["link", "guarded", "--"]).args(&args.command);
+    command.env("FF_LAB_PEER", here(number).to_string());
+    command.env("FF_LAB_ADDRESS", inside(number).to_string());
+    emulation.namespace(0).enter()?;
+    let status = emulation.namespace(0).start(&mut command)?.wait();
+    let status = status.context("Failed to wait for the command")?;
+    let report = emulation.stop()?;
+    say(&report)?;
+    if let Some(path) = &args.json {
+        write(path, &serde_json::to_string_pretty(&report)?)?;
+    }
+    Ok(exit_code(status))
+}
+
+/// Becomes a program that is killed when the process that started this one ends.
+pub(super) fn guarded(args: &GuardedArgs) -> anyhow::Result<ExitCode> {
+    set_parent_process_death_signal(Some(Signal::KILL)).context("Failed to bind to ff-lab")?;
+    let [program, arguments @ ..] = &args.command[..] else { bail!("there is no command") };
+    let error = Command::new(program).args(arguments).exec();
+    Err(error).with_context(|| format!("Failed to run {}", program.display()))
+}
+
+/// Lists the built-in profiles.
+pub(super) fn profiles(args: &ProfilesArgs) -> anyhow::Result<ExitCode> {
+    let mut out = io::stdout().lock();
+    let profiles = Profile::built_in()?;
+    if args.json {
+        let row = |profile: &Profile| {
+            serde_json::json!({
+                "name": profile.name,
+                "description": profile.description,
+                "up_bytes_per_sec": profile.up.rate.mean().map(|rate| rate.get()),
+                "down_bytes_per_sec": profile.down.rate.mean().map(|rate| rate.get()),
+                "up_delay_ms": profile.up.delay.base.as_secs_f64() * 1e3,
+                "down_delay_ms": profile.down.delay.base.as_secs_f64() * 1e3,
+                "up_loss": profile.up.loss.mean(),
+                "down_loss": profile.down.loss.mean(),
+            })
+        };
+        let rows = profiles.iter().map(row).collect::<Vec<_>>();
+        writeln!(out, "{}", serde_json::to_string_pretty(&rows)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for Profile { name, description, .. } in profiles {
+        writeln!(out, "{name:12} {description}")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Starts the link under the first number that is free.
+fn start(args: &RunArgs, profile: &Profile) -> anyhow::Result<(Emulation, u8)> {
+    for number in 0..RUNS {
+        match Emulation::start(&plan(args, profile, number)) {
+            Err(Error::DeviceInUse { .. }) => {}
+            Ok(emulation) => return Ok((emulation, number)),
+            Err(error) => return Err(chain(error)),
+        }
+    }
+    bail!("{RUNS} commands run behind links already")
+}
+
+/// An error with what is behind it.
+fn chain(error: Error) -> anyhow::Error {
+    anyhow::Error::new(error)
+}
+
+/// The command's host, and this machine.
+fn plan(args: &RunArgs, profile: &Profile, number: u8) -> Plan {
+    let mut pairs = PairDelays::uniform(2, Duration::from_secs_f64(args.delay_ms / 1e3));
+    pairs.set(HostId(0), HostId(0), Duration::ZERO);
+    let command = HostPlan {
+        name: "command".to_owned(),
+        place: Place::Namespace,
+        address: inside(number),
+        up: profile.up.clone(),
+        down: profile.down.clone(),
+    };
+    let peer = HostPlan {
+        name: "here".to_owned(),
+        place: Place::Here,
+        address: here(number),
+        up: Direction::default(),
+        down: Direction::default(),
+    };
+    Plan {
+        hosts: vec![command, peer],
+        pairs,
+        prefix_bits: 30,
+        congestion_control: args.congestion_control.clone(),
+        seed: args.seed,
+    }
+}
+
+/// The command's address.
+fn inside(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(198, 18, number, 2)
+}
+
+/// This machine's address.
+fn here(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(198, 18, number, 1)
+}
+
+/// Says in few lines what the link did.
+fn say(report: &Report) -> io::Result<()> {
+    let mut err = io::stderr().lock();
+    let (late, drops) = (report.lateness, report.drops);
+    writeln!(
+        err,
+        "ff-lab: {} packets ({} bytes) arrived; late by {:.0} µs at the median, {:.0} at p99, {:.0} at most",
+        report.delivered_packets, report.delivered_bytes, late.p50_us, late.p99_us, late.max_us,
+    )?;
+    writeln!(
+        err,
+        "ff-lab: dropped: queue {}, CoDel {}, loss {}, cut {}, no such host {}, device {}",
+        drops.queue_full,
+        drops.codel,
+        drops.lost,
+        drops.cut,
+        drops.no_such_host,
+        drops.device_refused + drops.device_overflowed,
+    )?;
+    if let Some(why) = &report.not_real_time_because {
+        writeln!(err, "ff-lab: the emulator ran without real-time priority ({why})")?;
+    }
+    if late.is_too_late {
+        let bound = late.bound_us;
+        writeln!(err, "ff-lab: DO NOT COUNT THIS RUN: p99 of lateness is above {bound:.0} µs")?;
+    }
+    Ok(())
+}
+
+/// Writes a file whole or not at all.
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let failed = || format!("Failed to write {}", path.display());
+    let mut file = tempfile::NamedTempFile::new_in(dir).with_context(failed)?;
+    file.write_all(text.as_bytes()).with_context(failed)?;
+    file.persist(path).with_context(failed)?;
+    Ok(())
+}
+
+/// The command's exit status as ours; a signal counts 128 more, as in shells.
+fn exit_code(status: ExitStatus) -> ExitCode {
+    let code = status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(1);
+    ExitCode::from(u8::try_from(code).unwrap_or(1))
+}

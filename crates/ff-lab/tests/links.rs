@@ -1,0 +1,200 @@
+//! Emulated links with real packets, and the command. These need root.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ff_lab::link::{Delay, Direction, Jitter, Loss, PairDelays, Reorder};
+use ff_lab::net::{Emulation, HostPlan, Place, Plan};
+
+const LEFT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+const RIGHT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+
+/// Two hosts; `link` is from the left one to the right one.
+fn two_hosts(link: Direction, pair_ms: u64) -> Emulation {
+    let host = |name: &str, address, up| HostPlan {
+        name: name.to_owned(),
+        place: Place::Namespace,
+        address,
+        up,
+        down: Direction::default(),
+    };
+    let plan = Plan {
+        hosts: vec![host("left", LEFT, link), host("right", RIGHT, Direction::default())],
+        pairs: PairDelays::uniform(2, Duration::from_millis(pair_ms)),
+        prefix_bits: 24,
+        congestion_control: "cubic".to_owned(),
+        seed: 1,
+    };
+    Emulation::start(&plan).expect("network namespaces and TUN devices, which need root")
+}
+
+fn ff_lab(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_ff-lab")).args(arguments).output().expect("ff-lab starts")
+}
+
+/// What is refused, in one line.
+fn refused(arguments: &[&str]) -> String {
+    let output = ff_lab(arguments);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}: {error}");
+    error
+}
+
+#[test]
+fn a_round_trip_takes_both_delays() {
+    let emulation = two_hosts(Direction::default(), 20);
+    let bind = |address| move || UdpSocket::bind((address, 0)).unwrap();
+    let left = emulation.namespace(0).run(bind(LEFT)).unwrap();
+    let right = emulation.namespace(1).run(bind(RIGHT)).unwrap();
+    let start = Instant::now();
+    left.send_to(b"there", right.local_addr().unwrap()).unwrap();
+    let mut buffer = [0; 8];
+    let (_, from) = right.recv_from(&mut buffer).unwrap();
+    right.send_to(b"back", from).unwrap();
+    left.recv(&mut buffer).unwrap();
+    let took = start.elapsed();
+    assert!(took >= Duration::from_millis(40), "{took:?}");
+    let report = emulation.stop().unwrap();
+    assert_eq!(report.delivered_packets, 2);
+    assert_eq!(report.hosts[0].up.packets, 1);
+}
+
+/// TCP's data comes whole over a link that does everything to it.
+#[test]
+fn a_stream_survives_a_bad_link() {
+    let link = Direction {
+        loss: Loss::GilbertElliott {
+            to_bad: 0.01,
+            to_good: 0.3,
+            lost_in_bad: 0.5,
+            lost_in_good: 0.0,
+        },
+        delay: Delay {
+            base: Duration::from_millis(2),
+            jitter: Jitter::Normal { sigma: Duration::from_millis(1) },
+            overtaking: true,
+        },
+        duplicate: 0.05,
+        reorder: Reorder { share: 0.05, by: Duration::from_millis(3) },
+        ..Direction::default()
+    };
+    let emulation = two_hosts(link, 1);
+    let data = (0..300_000u32).flat_map(u32::to_be_bytes).collect::<Vec<_>>();
+    let listener = emulation.namespace(1).run(|| TcpListener::bind((RIGHT, 0)).unwrap()).unwrap();
+    let address = listener.local_addr().unwrap();
+    let connect = || TcpStream::connect(address).unwrap();
+    let mut sender = emulation.namespace(0).run(connect).unwrap();
+    let mut receiver = listener.accept().unwrap().0;
+    let mut found = Vec::new();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            sender.write_all(&data).unwrap();
+            drop(sender);
+        });
+        receiver.read_to_end(&mut found).unwrap();
+    });
+    assert!(found == data, "{} of {} bytes", found.len(), data.len());
+    let report = emulation.stop().unwrap();
+    let up = report.hosts[0].up;
+    assert!(up.duplicated > 0 && up.held_back > 0 && report.drops.lost > 0, "{report:?}");
+}
+
+#[test]
+fn hosts_reach_nothing_else() {
+    let emulation = two_hosts(Direction::default(), 0);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let outside = move || {
+        let ours = TcpStream::connect(address);
+        let internet = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
+            .and_then(|socket| socket.send_to(b"x", (Ipv4Addr::new(192, 0, 2, 1), 9)));
+        (ours.is_err(), internet.is_err())
+    };
+    assert_eq!(emulation.namespace(0).run(outside).unwrap(), (true, true));
+}
+
+#[test]
+fn a_command_runs_behind_a_link() {
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("report.json");
+    let script = "test \"$FF_LAB_ADDRESS\" && test \"$FF_LAB_PEER\" && \
+                  grep -q cubic /proc/sys/net/ipv4/tcp_congestion_control && exit 7";
+    let json_argument = json.to_str().unwrap();
+    let arguments = ["link", "run", "--profile", "lte", "--up", "1Mbit", "--json", json_argument];
+    let output = ff_lab(&[&arguments[..], &["--", "sh", "-c", script]].concat());
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(7), "{error}");
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
+    assert_eq!(report["is_real_time"], true, "{error}");
+    assert_eq!(report["lateness"]["is_too_late"], false, "{error}");
+}
+
+#[test]
+fn nothing_is_left_of_a_killed_run() {
+    let lab = Command::new(env!("CARGO_BIN_EXE_ff-lab"))
+        .args(["link", "run", "--", "sh", "-c", "echo $$; sleep 7357 & echo $!; wait"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn();
+    let mut lab = lab.unwrap();
+    let mut found = String::new();
+    let mut out = lab.stdout.take().unwrap();
+    while found.lines().count() < 2 || !found.ends_with('\n') {
+        let mut byte = [0];
+        assert_eq!(out.read(&mut byte).unwrap(), 1, "it ended: {found}");
+        found.push(char::from(byte[0]));
+    }
+    let [shell, sleep] = found.lines().collect::<Vec<_>>()[..] else { panic!("{found}") };
+    lab.kill().unwrap();
+    lab.wait().unwrap();
+    let is_there = |pid: &str| {
+        let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        !(state.is_empty() || state.contains(") Z "))
+    };
+    let wait = |pid| {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while is_there(pid) {
+            assert!(Instant::now() < deadline, "process {pid} is left");
+            thread::sleep(Duration::from_millis(10));
+        }
+    };
+    // The command ends with the lab, what it has started with the next.
+    wait(shell);
+    drop(two_hosts(Direction::default(), 0));
+    wait(sleep);
+}
+
+#[test]
+fn what_cannot_be_done_is_said_in_a_sentence() {
+    let found = refused(&["link", "run", "--profile", "no-such", "--", "true"]);
+    assert!(found.contains("no-such") && found.contains("lte-moving"), "{found}");
+    let found = refused(&["link", "run", "--up", "0", "--", "true"]);
+    assert!(found.contains("--up"), "{found}");
+    let found = refused(&["link", "run", "--delay-ms=-4", "--", "true"]);
+    assert!(found.contains("--delay-ms"), "{found}");
+    let found = refused(&["link", "run", "--congestion-control", "none-such", "--", "true"]);
+    assert!(found.contains("tcp_congestion_control"), "{found}");
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("falls.trace");
+    fs::write(&trace, "7\n8\n3\n").unwrap();
+    let found = refused(&["link", "run", "--down", trace.to_str().unwrap(), "--", "true"]);
+    assert!(found.contains("falls.trace: line 3"), "{found}");
+    let found = refused(&["link", "run", "--", "/no/such/program"]);
+    assert!(found.contains("/no/such/program"), "{found}");
+}
+
+#[test]
+fn without_root_it_says_so() {
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", "--"]);
+    command.arg(env!("CARGO_BIN_EXE_ff-lab")).args(["link", "run", "--", "true"]);
+    let output = command.output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+    assert!(error.contains("need root"), "{error}");
+}

@@ -1,0 +1,90 @@
+//! A CPU quota on a process that would use a whole core.
+//!
+//! Needs root and a writable `cpu` cgroup, and fails where there is none: the error says so.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use ff_lab::{CpuQuota, QuotaStats};
+
+/// A process that does nothing but use CPU time; dropping it ends it.
+struct Busy(Child);
+
+impl Busy {
+    fn start() -> Self {
+        Self(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("sh"))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The part of a core that was used over some time, and what else the quota says of it.
+fn watch(quota: &CpuQuota, time: Duration) -> (f64, QuotaStats) {
+    let stats = || quota.stats().expect("the process is there");
+    let (begin, before) = (Instant::now(), stats());
+    std::thread::sleep(time);
+    let after = stats();
+    let used = (after.usage - before.usage).as_secs_f64() / begin.elapsed().as_secs_f64();
+    eprintln!("used {used:.3} of a core: {after:?}");
+    (used, after)
+}
+
+#[test]
+fn a_quota_holds_changes_and_goes() {
+    let busy = Busy::start();
+    let pid = busy.0.id();
+    let cgroup = || fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    let before = cgroup();
+
+    let quota = CpuQuota::set(pid, 20.0, Duration::from_millis(50)).unwrap();
+    assert_ne!(cgroup(), before);
+    let (used, stats) = watch(&quota, Duration::from_secs(2));
+    // Only the upper bound is the quota's; the lower one is that other work leaves it its time.
+    assert!((0.15..0.23).contains(&used), "{used}");
+    assert!(stats.periods >= 30 && stats.throttled_periods >= 20, "{stats:?}");
+    assert!(stats.throttled_time > Duration::from_millis(500), "{stats:?}");
+
+    quota.change(Some(50.0)).unwrap();
+    let (used, _) = watch(&quota, Duration::from_secs(1));
+    assert!((0.35..0.58).contains(&used), "{used}");
+
+    quota.change(None).unwrap();
+    let throttled = quota.stats().unwrap().throttled_periods;
+    let (_, stats) = watch(&quota, Duration::from_millis(300));
+    assert!(stats.throttled_periods <= throttled + 1, "{stats:?}");
+
+    drop(quota);
+    assert_eq!(cgroup(), before);
+}
+
+#[test]
+fn a_quota_outlives_its_process_and_still_goes() {
+    let busy = Busy::start();
+    let quota = CpuQuota::set(busy.0.id(), 50.0, Duration::from_millis(100)).unwrap();
+    let text = fs::read_to_string(format!("/proc/{}/cgroup", busy.0.id())).unwrap();
+    let name = text.split('/').find(|part| part.starts_with("ff-lab-")).unwrap();
+    let name = name.lines().next().unwrap();
+    let dirs = ["/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct"];
+    let exists = || dirs.iter().any(|dir| Path::new(dir).join(name).exists());
+    assert!(exists());
+    drop(busy);
+    assert!(quota.stats().is_err());
+    drop(quota);
+    assert!(!exists());
+}
+
+#[test]
+fn a_process_that_is_not_there_has_no_quota() {
+    let busy = Busy::start();
+    let pid = busy.0.id();
+    drop(busy);
+    let error = CpuQuota::set(pid, 50.0, Duration::from_millis(100)).unwrap_err();
+    assert!(error.to_string().contains("needs root"), "{error}");
+}
