@@ -32,17 +32,8 @@ const RATE_BYTES_PER_SEC: u64 = 5_000_000;
 
 /// Starts the network.
 fn start() -> Lab {
-    let relays = [
-        "grants",
-        "gone",
-        "cap",
-        "busy",
-        "period",
-        "damaged",
-        "unwritable",
-        "garbage",
-        "order",
-    ];
+    let relays =
+        ["grants", "gone", "cap", "busy", "period", "damaged", "unwritable", "garbage", "order"];
     let plain = relays.map(measurable).into_iter();
     let special = [
         measurable("sandbox").torrc("Sandbox 1"),
