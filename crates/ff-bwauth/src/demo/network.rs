@@ -15,7 +15,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use ed25519_dalek::SigningKey;
@@ -45,6 +45,10 @@ const CAPACITY: &str = "400Mbit";
 const LIMIT_STEP: BytesPerSec = BytesPerSec::new(500_000);
 /// A slot has so many seconds beside the measurement.
 const SLOT_MARGIN_SECS: u32 = 3;
+/// Between two bandwidth files.
+const PUBLISH_SECS: u64 = 10;
+/// How long after a whole period its last file is waited for: one may be refused.
+const LAST_FILE: Duration = Duration::from_secs(PUBLISH_SECS + 5);
 
 /// A relay of the network.
 struct Relay {
@@ -148,7 +152,7 @@ impl Network {
     /// Shows how it goes, and ends when it is told to, or when a period is over.
     async fn watch(mut self, options: &NetworkDemo) -> Result<ExitCode> {
         let mut ticks = tokio::time::interval(Duration::from_secs(1));
-        let (mut first, mut shown) = (None, String::new());
+        let (mut first, mut over, mut shown) = (None, None, String::new());
         let mut of_whole: Vec<Option<Arc<Status>>> = vec![None; self.members.len()];
         loop {
             tokio::select! {
@@ -173,7 +177,12 @@ impl Network {
             }
             self.take_over()?;
             if options.once && number.zip(first).is_some_and(|(now, first)| now > first + 1) {
-                break;
+                let since = over.get_or_insert_with(Instant::now);
+                if of_whole.iter().zip(self.statuses()).all(has_published_whole)
+                    || since.elapsed() > LAST_FILE
+                {
+                    break;
+                }
             }
         }
         let whole = first.map(|first| first + 1);
@@ -247,6 +256,13 @@ impl Network {
         }
         Ok(results)
     }
+}
+
+/// Whether a coordinator has written a bandwidth file since the whole period ended, by its status then and now.
+fn has_published_whole((whole, now): (&Option<Arc<Status>>, Option<Arc<Status>>)) -> bool {
+    let end = whole.as_ref().and_then(|status| status.period.as_ref());
+    let written = now.as_ref().and_then(|status| status.published.as_ref()?.unix_secs);
+    end.zip(written).is_some_and(|(period, written)| written >= period.end_unix_secs)
 }
 
 /// Says how the coordinators are, if that has changed.
@@ -350,7 +366,8 @@ fn config(
          [watch]\nlisten = \"127.0.0.1:0\"\n[network]\nconsensus = {consensus:?}\ndescriptors = [{descriptors:?}]\n\
          [period]\nsecret = \"schedule.secret\"\nlength_secs = {period_secs}\nmeasure_secs = {duration}\n\
          slot_secs = {slot_secs}\nconsensus_lead_secs = 5\nrefresh_secs = 2\n\
-         [exchange]\nby_itself = false\n[publish]\nevery_secs = 10\nmax_total_factor = 100.0\nmax_relay_factor = 100.0\n"
+         [exchange]\nby_itself = false\n[publish]\nevery_secs = {PUBLISH_SECS}\nmax_total_factor = 100.0\n\
+         max_relay_factor = 100.0\n"
     );
     for (number, (addr, id)) in measurers.iter().enumerate() {
         let identity = key::identity_text(id);
