@@ -115,6 +115,12 @@ fn fingerprint_base64(text: &str) -> Option<Fingerprint> {
     Base64Unpadded::decode_vec(text).ok()?.try_into().ok()
 }
 
+/// A key of 32 bytes in base64, padded or not (dir-spec 2.1.1, `ntor-onion-key`).
+fn x25519_key(rest: &str) -> Option<[u8; 32]> {
+    let text = words(rest).next()?.trim_end_matches('=');
+    Base64Unpadded::decode_vec(text).ok()?.try_into().ok()
+}
+
 /// A fingerprint in 40 hex digits, with `$` before it or not, and perhaps with a nickname behind it.
 pub(crate) fn fingerprint_hex(text: &str) -> Option<Fingerprint> {
     let text = text.strip_prefix('$').unwrap_or(text);

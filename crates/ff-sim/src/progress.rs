@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 /// Says how far work has come: every second at a terminal, every ten seconds elsewhere.
 #[derive(Debug)]
 pub struct Progress {
+    /// Who speaks.
+    program: &'static str,
     /// How long it keeps silent.
     every: Duration,
     /// When it spoke last, or began.
@@ -14,11 +16,17 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Speaks to standard error.
+    /// Speaks to standard error for `ff-sim`.
     #[must_use]
     pub fn on_stderr() -> Self {
+        Self::of("ff-sim")
+    }
+
+    /// Speaks to standard error for this program.
+    #[must_use]
+    pub fn of(program: &'static str) -> Self {
         let secs = if io::stderr().is_terminal() { 1 } else { 10 };
-        Self { every: Duration::from_secs(secs), last: Mutex::new(Instant::now()) }
+        Self { program, every: Duration::from_secs(secs), last: Mutex::new(Instant::now()) }
     }
 
     /// Says a line, unless it spoke a moment ago.
@@ -29,6 +37,6 @@ impl Progress {
         }
         *last = Instant::now();
         // Whoever does not listen does not stop the work.
-        let _ = writeln!(io::stderr().lock(), "ff-sim: {}", line());
+        let _ = writeln!(io::stderr().lock(), "{}: {}", self.program, line());
     }
 }

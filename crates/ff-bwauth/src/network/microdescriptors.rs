@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use sha2::{Digest, Sha256};
 
 use super::consensus::Entry;
-use super::{DocumentError, Item, Items, ed25519_id, fingerprint_hex, words};
+use super::{DocumentError, Item, Items, ed25519_id, fingerprint_hex, words, x25519_key};
 use crate::period::Fingerprint;
 
 /// What is read of a microdescriptor.
@@ -17,6 +17,8 @@ use crate::period::Fingerprint;
 pub struct Microdescriptor {
     /// The relay's Ed25519 identity.
     pub ed25519: Option<[u8; 32]>,
+    /// The X25519 key that clients' circuit handshakes are made with.
+    pub ntor: Option<[u8; 32]>,
     /// The relays that it declares as its family; authorities put itself among them.
     pub family: Vec<Fingerprint>,
     /// The families whose keys have signed its identity: `ed25519:` and a key, or what may come later.
@@ -53,6 +55,8 @@ impl Begun {
         let said = &mut self.microdescriptor;
         match item.keyword {
             "family" => said.family = words(item.rest).filter_map(fingerprint_hex).collect(),
+            // One that cannot be read is one that no circuit can be built with, and no more than that.
+            "ntor-onion-key" => said.ntor = x25519_key(item.rest),
             "family-ids" => said.family_ids = words(item.rest).map(str::to_owned).collect(),
             "id" => match ed25519_id(item.rest) {
                 // There may be lines for other kinds of keys.

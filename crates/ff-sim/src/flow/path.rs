@@ -191,6 +191,39 @@ impl Paths {
         Some([entry, self.middles.draw_allowed(rng, is_middle)?, exit])
     }
 
+    /// A path of any length by the same rules: one relay is an exit, two are a guard and an exit, more have further relays
+    /// in between; none where rules leave none.
+    #[must_use]
+    pub fn draw_of_length(
+        &self,
+        rng: &mut impl Rng,
+        guards: &[u32],
+        length: usize,
+    ) -> Option<Vec<u32>> {
+        let mut path = Vec::with_capacity(length);
+        for place in 0..length {
+            let is_allowed = |one| path.iter().all(|&other| self.can_meet(one, other));
+            let relay = match (place, guards) {
+                (0, _) => self.exits.draw(rng)?,
+                (1, []) => self.guards.draw_allowed(rng, is_allowed)?,
+                (1, held) => held.iter().copied().find(|&one| is_allowed(one))?,
+                _ => self.middles.draw_allowed(rng, is_allowed)?,
+            };
+            path.push(relay);
+        }
+        // The exit was drawn first and comes last.
+        let first = path.len().min(1);
+        path.rotate_left(first);
+        (!path.is_empty()).then_some(path)
+    }
+
+    /// The same without the rule of /16s, which older clients did not have.
+    #[must_use]
+    pub fn with_any_subnets(mut self) -> Self {
+        self.subnets = (0..).map(|index| NO_SUBNET | index).take(self.subnets.len()).collect();
+        self
+    }
+
     /// Whether two relays may lie in one circuit.
     fn can_meet(&self, one: u32, other: u32) -> bool {
         let (a, b) = (one as usize, other as usize);
@@ -200,6 +233,9 @@ impl Paths {
     }
 }
 
+/// What the subnet of a relay begins with that has one of its own.
+const NO_SUBNET: u64 = 1 << 40;
+
 /// A relay's subnet; a relay without an address has one of its own.
 fn subnet((relay, index): (&Relay, u64)) -> u64 {
     match relay.addresses.first() {
@@ -208,7 +244,7 @@ fn subnet((relay, index): (&Relay, u64)) -> u64 {
             let [first, second, ..] = address.segments();
             1 << 32 | u64::from(first) << 16 | u64::from(second)
         }
-        None => 1 << 40 | index,
+        None => NO_SUBNET | index,
     }
 }
 
@@ -284,6 +320,37 @@ mod tests {
             let path = paths.draw(&mut rng, &guards).expect("a path");
             assert_eq!(path[0], guards[0], "no exit is its neighbour");
         }
+    }
+
+    #[test]
+    fn paths_of_any_length_follow_the_same_rules() {
+        let relays = (0..20).map(|i| relay(i, i / 2, i % 2 == 0, i % 5 == 0));
+        let network = network(relays.collect());
+        let factors = Factors { guard: [1.0; 4], middle: [1.0; 4], exit: [1.0; 4] };
+        let paths = Paths::new(&network, &[1.0; 20], &factors);
+        let mut rng = ChaCha12Rng::seed_from_u64(10);
+        for _ in 0..2_000 {
+            for length in 1..=8 {
+                let path = paths.draw_of_length(&mut rng, &[], length).expect("a path");
+                assert_eq!(path.len(), length);
+                let flags = |relay: u32| network.relays[relay as usize].flags;
+                assert!(flags(path[length - 1]).exit && (length < 2 || flags(path[0]).guard));
+                let mut nets: Vec<_> = path.iter().map(|relay| relay / 2).collect();
+                nets.sort_unstable();
+                nets.dedup();
+                assert_eq!(nets.len(), length, "seed 10: {path:?}");
+            }
+        }
+        let same_net = |paths: &Paths, rng: &mut ChaCha12Rng| {
+            let path = paths.draw_of_length(rng, &[2], 3).expect("a path");
+            assert_eq!(path[0], 2, "it is the guard that the client holds");
+            path[1] / 2 == path[2] / 2
+        };
+        assert!(!(0..2_000).any(|_| same_net(&paths, &mut rng)));
+        let free = paths.clone().with_any_subnets();
+        assert!((0..2_000).any(|_| same_net(&free, &mut rng)));
+        assert_eq!(paths.draw_of_length(&mut rng, &[], 0), None);
+        assert_eq!(paths.draw_of_length(&mut rng, &[], 11), None, "there are ten subnets");
     }
 
     #[test]
