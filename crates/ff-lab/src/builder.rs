@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::hosts::HostsPlan;
 use crate::keys;
 use crate::network::Network;
 use crate::torrc::is_valid_interval;
@@ -103,6 +104,8 @@ pub struct NetworkBuilder {
     pub(crate) keeps_dir: bool,
     /// Where the directory is made.
     pub(crate) temp_dir: PathBuf,
+    /// What is between nodes, if not this machine's loopback.
+    pub(crate) hosts: Option<HostsPlan>,
 }
 
 impl Default for NetworkBuilder {
@@ -122,6 +125,7 @@ impl Default for NetworkBuilder {
             cores: BTreeMap::new(),
             keeps_dir: false,
             temp_dir: std::env::temp_dir(),
+            hosts: None,
         }
     }
 }
@@ -221,6 +225,11 @@ impl NetworkBuilder {
         Self { temp_dir: temp_dir.into(), ..self }
     }
 
+    /// Has each node in a network namespace with an address of its own, joined by emulated links. Needs root.
+    pub fn hosts(self, plan: HostsPlan) -> Self {
+        Self { hosts: Some(plan), ..self }
+    }
+
     /// Starts the network and waits until clients can use it.
     ///
     /// Every node then has a consensus with every relay in it, and every client has built a
@@ -278,6 +287,9 @@ impl NetworkBuilder {
             return misuse(format!("there is no authority {number}"));
         }
         let mut addresses = self.relays.iter().filter_map(|relay| relay.address);
+        if let Some(address) = addresses.clone().next().filter(|_| self.hosts.is_some()) {
+            return misuse(format!("{address}: hosts have addresses of their own"));
+        }
         if let Some(address) = addresses.find(|address| !address.is_loopback()) {
             return misuse(format!("{address} is not of 127.0.0.0/8"));
         }

@@ -39,7 +39,10 @@ pub struct Control {
 
 impl Control {
     /// Connects to the control socket in this directory, and authenticates.
-    pub(crate) fn open(dir: &Path) -> Result<Self> {
+    ///
+    /// # Errors
+    /// When there is no such socket, or tor does not let us in.
+    pub fn open(dir: &Path) -> Result<Self> {
         let path = dir.join(SOCKET);
         let socket = UnixStream::connect(&path)
             .map_err(Error::io(format!("connect to {}", path.display())))?;

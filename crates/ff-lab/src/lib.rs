@@ -4,6 +4,7 @@
 //!
 //! ```text
 //!  NetworkBuilder ──start──▶ Network ──▶ Node ──▶ process of tor     (builder, network, node, process)
+//!                              ├──▶ Hosts, a namespace a node        (hosts)
 //!                              │          ├──▶ Control, BwWatch      (control, bandwidth)
 //!                              │          └──▶ CpuQuota, by pid      (quota)
 //!                              ├──▶ Downloads ◀── Source             (download, source)
@@ -22,6 +23,7 @@ mod control;
 mod directory;
 mod download;
 mod error;
+mod hosts;
 mod keys;
 pub mod link;
 mod lone;
@@ -43,6 +45,7 @@ pub use control::{CircuitId, Control, Event, Reply, ReplyLine};
 pub use directory::{RelayStatus, relay_statuses};
 pub use download::{DownloadPlan, Downloads};
 pub use error::{Error, Result};
+pub use hosts::{Delays, Host, HostsPlan};
 pub use lone::LoneRelay;
 pub use network::Network;
 pub use node::{Node, Role};

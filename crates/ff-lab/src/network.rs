@@ -16,6 +16,9 @@ use crate::builder::NetworkBuilder;
 use crate::directory;
 use crate::download::{DownloadPlan, Downloads};
 use crate::error::{Error, Result};
+use crate::hosts::{Host, Hosts, SOURCE, inside};
+use crate::link::PairDelays;
+use crate::net::Report;
 use crate::node::{Node, Role};
 use crate::source::Source;
 
@@ -28,6 +31,8 @@ pub struct Network {
     source: OnceLock<Source>,
     /// How long the start took.
     start_time: Duration,
+    /// What is between nodes, if not this machine's loopback.
+    hosts: Option<Hosts>,
     /// The directory with all nodes' directories; the last to go.
     dir: TempDir,
 }
@@ -74,6 +79,36 @@ impl Network {
         self.dir.path()
     }
 
+    /// The host of this name, if nodes have hosts: a node's, `source`, or one that was planned further.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if there is none.
+    pub fn host(&self, name: &str) -> Result<Host> {
+        self.hosts()?.host(name)
+    }
+
+    /// The one-way delays between hosts' access links, by [`Host::id`].
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if nodes have no hosts.
+    pub fn delays(&self) -> Result<&PairDelays> {
+        Ok(self.hosts()?.pairs())
+    }
+
+    /// Ends the emulator and says what it came to; from then on no node reaches another.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if nodes have no hosts, or it has been ended before.
+    pub fn stop_links(&self) -> Result<Report> {
+        self.hosts()?.emulation().stop()
+    }
+
+    /// The hosts.
+    fn hosts(&self) -> Result<&Hosts> {
+        let none = || Error::Misuse("the nodes of this network have no hosts".to_owned());
+        self.hosts.as_ref().ok_or_else(none)
+    }
+
     /// How long the start took.
     #[must_use]
     pub fn start_time(&self) -> Duration {
@@ -110,7 +145,8 @@ impl Network {
         if let Some(source) = self.source.get() {
             return Ok(source);
         }
-        let source = Source::start()?;
+        let host = self.hosts.as_ref().map(|hosts| hosts.host(SOURCE)).transpose()?;
+        let source = Source::start_at(host)?;
         Ok(self.source.get_or_init(|| source))
     }
 
@@ -152,7 +188,8 @@ impl Network {
     /// [`Error::Directory`] with what the authority says of it.
     pub fn upload(&self, descriptor: &str) -> Result<()> {
         for authority in self.authorities() {
-            let taken = directory::upload(dir_addr(authority)?, descriptor);
+            let address = dir_addr(authority)?;
+            let taken = inside(authority.host(), || directory::upload(address, descriptor))?;
             let (node, path) = (authority.name().to_owned(), "/tor/".to_owned());
             taken.map_err(|reason| Error::Directory { node, path, reason })?;
         }
@@ -195,7 +232,8 @@ impl Network {
     /// A current document from an authority.
     fn document(&self, authority: &Node, name: &str) -> Result<String> {
         let path = format!("/tor/status-vote/current/{name}");
-        directory::get(dir_addr(authority)?, &path).map_err(|reason| {
+        let address = dir_addr(authority)?;
+        inside(authority.host(), || directory::get(address, &path))?.map_err(|reason| {
             let node = authority.name().to_owned();
             Error::Directory { node, path, reason }
         })

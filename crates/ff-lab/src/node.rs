@@ -14,7 +14,9 @@ use rustix::process::Signal;
 
 use crate::control::{Control, SOCKET};
 use crate::error::{Error, Result};
+use crate::hosts::{Host, inside};
 use crate::keys::Identity;
+use crate::net;
 use crate::ports::Port;
 use crate::process::{self, Connection, Process};
 use crate::torrc::EMPTY_FILE;
@@ -52,6 +54,8 @@ pub struct Node {
     dir_port: Option<Port>,
     /// The core it may run on.
     core: Option<usize>,
+    /// Its host, if it is not this machine.
+    host: Option<Host>,
     /// The process, while there is one.
     running: Mutex<Option<Running>>,
     /// Who it is, known once it has run.
@@ -86,14 +90,16 @@ pub(crate) struct NodeParts {
     pub(crate) dir_port: Option<Port>,
     /// The core it may run on.
     pub(crate) core: Option<usize>,
+    /// Its host, if it is not this machine.
+    pub(crate) host: Option<Host>,
 }
 
 impl Node {
     /// A node that has not been started.
     pub(crate) fn new(parts: NodeParts) -> Self {
-        let NodeParts { name, role, tor, dir, port, dir_port, core } = parts;
+        let NodeParts { name, role, tor, dir, port, dir_port, core, host } = parts;
         let (running, identity, attaching) = Default::default();
-        Self { name, role, tor, dir, port, dir_port, core, running, identity, attaching }
+        Self { name, role, tor, dir, port, dir_port, core, host, running, identity, attaching }
     }
 
     /// Its nickname.
@@ -143,6 +149,12 @@ impl Node {
     #[must_use]
     pub fn dir_addr(&self) -> Option<SocketAddr> {
         self.dir_port.as_ref().map(Port::addr)
+    }
+
+    /// Its host, if the network has any.
+    #[must_use]
+    pub fn host(&self) -> Option<&Host> {
+        self.host.as_ref()
     }
 
     /// Its Ed25519 identity.
@@ -311,7 +323,11 @@ impl Node {
         // The machine's own defaults are none of this network's business.
         command.arg("--defaults-torrc").arg(self.dir.join(EMPTY_FILE));
         File::create(self.dir.join(EMPTY_FILE)).map_err(Error::io("create an empty file"))?;
-        let process = Process::spawn(&mut command, &self.dir.join("out"), self.core)
+        if self.host.is_some() {
+            net::mark(&mut command)?;
+        }
+        let spawn = || Process::spawn(&mut command, &self.dir.join("out"), self.core);
+        let process = inside(self.host(), spawn)?
             .map_err(|source| Error::Program { program: self.tor.clone(), source })?;
         *self.running() = Some(Running { process, owner: None });
         Ok(())

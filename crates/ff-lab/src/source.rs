@@ -13,12 +13,15 @@ use std::thread::{self, JoinHandle};
 use rustix::net::sockopt;
 
 use crate::error::{Error, Result};
+use crate::hosts::{Host, inside};
 
 /// A running server; dropping it closes all its connections.
 #[derive(Debug)]
 pub struct Source {
     /// Where it listens.
     addr: SocketAddr,
+    /// Its host, if it is not this machine.
+    host: Option<Host>,
     /// What its threads share.
     shared: Arc<Shared>,
     /// The thread that accepts connections.
@@ -46,8 +49,15 @@ impl Source {
     /// # Errors
     /// When there is no port or no thread.
     pub fn start() -> Result<Self> {
+        Self::start_at(None)
+    }
+
+    /// Starts a server on a host, or as [`Self::start`].
+    pub(crate) fn start_at(host: Option<Host>) -> Result<Self> {
         let failed = || Error::io("start a source of bytes");
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed())?;
+        let address = host.as_ref().map_or(Ipv4Addr::LOCALHOST, Host::address);
+        let bind = || TcpListener::bind((address, 0));
+        let listener = inside(host.as_ref(), bind)?.map_err(failed())?;
         let addr = listener.local_addr().map_err(failed())?;
         let shared = Arc::new(Shared::default());
         let accepting = shared.clone();
@@ -55,7 +65,7 @@ impl Source {
             .name("source".to_owned())
             .spawn(move || accept(&listener, &accepting))
             .map_err(failed())?;
-        Ok(Self { addr, shared, acceptor: Some(acceptor) })
+        Ok(Self { addr, host, shared, acceptor: Some(acceptor) })
     }
 
     /// Where it listens.
@@ -87,8 +97,8 @@ impl Drop for Source {
         self.shared.is_ending.store(true, Ordering::Relaxed);
         self.resume();
         // One more connection ends the wait for one.
-        let woken = TcpStream::connect(self.addr);
-        if let (Ok(_), Some(acceptor)) = (woken, self.acceptor.take()) {
+        let woken = inside(self.host.as_ref(), || TcpStream::connect(self.addr).is_ok());
+        if let (Ok(true), Some(acceptor)) = (woken, self.acceptor.take()) {
             let _ = acceptor.join();
         }
         for (_, connection) in &*self.shared.lock() {

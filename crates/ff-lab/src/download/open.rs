@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::DownloadPlan;
 use crate::control::{CircuitId, Control, Event};
 use crate::error::{Error, Result};
+use crate::hosts::inside;
 use crate::node::Node;
 use crate::socks::Pending;
 
@@ -68,8 +69,10 @@ fn open_on(
     let mut pending = Vec::with_capacity(plan.streams);
     let mut attaching = Attaching::default();
     for stream in 0..plan.streams {
-        let connection = Pending::connect(client.socks_addr(), server, &format!("ff_lab{stream}"))
-            .map_err(|error| failed(stream, error.to_string()))?;
+        let (socks, isolation) = (client.socks_addr(), format!("ff-lab{stream}"));
+        let connect = || Pending::connect(socks, server, &isolation);
+        let connection =
+            inside(client.host(), connect)?.map_err(|error| failed(stream, error.to_string()))?;
         let from = connection.local_addr().map_err(Error::io("get a socket's address"))?;
         attaching.by_source.insert(from.to_string(), stream);
         pending.push(connection);

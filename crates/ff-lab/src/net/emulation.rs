@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::Ipv4Addr;
+use std::sync::{Mutex, PoisonError};
 
 use super::driver::{Report, Running};
 use super::leftovers::remove_leftovers;
@@ -62,7 +63,7 @@ pub struct Emulation {
     /// A namespace a host and its device, in their order.
     namespaces: Vec<(Namespace, String)>,
     /// The emulator.
-    running: Running,
+    running: Mutex<Option<Running>>,
 }
 
 impl Emulation {
@@ -85,7 +86,7 @@ impl Emulation {
         let links = plan.hosts.iter().map(|host| (host.up.clone(), host.down.clone()));
         let switch = Switch::new(&links.collect::<Vec<_>>(), plan.pairs.clone(), plan.seed);
         let running = Running::start(switch, tuns).map_err(Error::io("start the emulator"))?;
-        Ok(Self { namespaces, running })
+        Ok(Self { namespaces, running: Mutex::new(Some(running)) })
     }
 
     /// The namespace of a host, by its place in the plan.
@@ -98,11 +99,17 @@ impl Emulation {
     }
 
     /// Ends the emulator and says what it came to.
-    pub fn stop(self) -> Result<Report> {
+    ///
+    /// # Errors
+    /// When it has been ended before, or failed.
+    pub fn stop(&self) -> Result<Report> {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let ended = || Error::Misuse("the emulator has been ended before".to_owned());
+        let running = running.ok_or_else(ended)?;
         let hosts = self.namespaces.iter();
         let dropped = hosts.map(|(namespace, device)| namespace.send_drops(device));
         let overflowed = dropped.sum::<Result<u64>>()?;
-        let mut report = self.running.stop().map_err(Error::io("run the emulator"))?;
+        let mut report = running.stop().map_err(Error::io("run the emulator"))?;
         report.drops.device_overflowed = overflowed;
         Ok(report)
     }

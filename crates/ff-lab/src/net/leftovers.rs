@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 const OWNER: &str = "FF_LAB_OWNER";
 
 /// Marks a process that is about to be started as this one's.
-pub(super) fn mark(command: &mut Command) -> Result<()> {
+pub(crate) fn mark(command: &mut Command) -> Result<()> {
     let stat = Process::myself().and_then(|own| own.stat());
     let stat = stat.map_err(std::io::Error::other).map_err(Error::io("read /proc/self/stat"))?;
     command.env(OWNER, format!("{}:{}", stat.pid, stat.starttime));

@@ -22,6 +22,7 @@ use super::Network;
 use crate::builder::{NetworkBuilder, RelayConfig};
 use crate::directory::{RelayStatus, relay_statuses};
 use crate::error::{Error, Result};
+use crate::hosts::{Host, Hosts, inside};
 use crate::keys::{AuthorityKeys, private_dir};
 use crate::node::{Node, NodeParts, Role};
 use crate::ports::Port;
@@ -40,8 +41,13 @@ impl Network {
             tracing::info!("the network's directory is {}", dir.path().display());
         }
         // From here on, what fails drops the network and with it the processes.
-        let mut network =
-            Self { nodes: Vec::new(), source: Default::default(), start_time: Duration::ZERO, dir };
+        let mut network = Self {
+            nodes: Vec::new(),
+            source: Default::default(),
+            start_time: Duration::ZERO,
+            hosts: start_hosts(plan)?,
+            dir,
+        };
         network.add_nodes(plan)?;
         network.start_relays()?;
         network.wait_for_descriptors()?;
@@ -57,7 +63,9 @@ impl Network {
 
     /// Makes directories, keys and torrcs.
     fn add_nodes(&mut self, plan: &NetworkBuilder) -> Result<()> {
-        let authorities = make_authorities(plan, self.dir.path())?;
+        let hosts = self.hosts.clone();
+        let hosts = hosts.as_ref();
+        let authorities = make_authorities(plan, self.dir.path(), hosts)?;
         let (mut lines, mut certificates) = (String::new(), String::new());
         for (node, keys) in &authorities {
             let AuthorityKeys { fingerprint, v3ident, certificate } = keys;
@@ -79,8 +87,8 @@ impl Network {
         }
         for number in 0..plan.clients {
             let name = format!("client{number}");
-            let (dir, address) = (self.dir.path(), Ipv4Addr::LOCALHOST);
-            self.nodes.push(new_node(plan, dir, name, Role::Client, None, address)?);
+            let (dir, place) = (self.dir.path(), Place::find(hosts, &name, None)?);
+            self.nodes.push(new_node(plan, dir, name, Role::Client, None, place)?);
             let lines = torrc::client(self.nodes[self.nodes.len() - 1].socks_addr());
             self.configure_last(lines + &joined(&plan.client_torrc), &common)?;
         }
@@ -96,8 +104,8 @@ impl Network {
     ) -> Result<()> {
         let role = if relay.exit { Role::Exit } else { Role::Middle };
         let name = relay.nickname.clone();
-        let address = relay.address.unwrap_or(Ipv4Addr::LOCALHOST);
-        let node = new_node(plan, self.dir.path(), name, role, relay.tor.as_deref(), address)?;
+        let place = Place::find(self.hosts.as_ref(), &name, relay.address)?;
+        let node = new_node(plan, self.dir.path(), name, role, relay.tor.as_deref(), place)?;
         let lines = torrc::relay(node.or_addr(), relay.exit, relay.bandwidth_rate);
         self.nodes.push(node);
         self.configure_last(lines + &joined(&relay.torrc), common)
@@ -205,10 +213,15 @@ const CONSENSUS_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Makes the authorities and their keys, at the same time: an RSA key of 3072 bits takes about
 /// half a second.
-fn make_authorities(plan: &NetworkBuilder, dir: &Path) -> Result<Vec<(Node, AuthorityKeys)>> {
+fn make_authorities(
+    plan: &NetworkBuilder,
+    dir: &Path,
+    hosts: Option<&Hosts>,
+) -> Result<Vec<(Node, AuthorityKeys)>> {
     let make = |number: usize| {
-        let (name, address) = (format!("auth{number}"), Ipv4Addr::LOCALHOST);
-        let node = new_node(plan, dir, name, Role::Authority, None, address)?;
+        let name = format!("auth{number}");
+        let place = Place::find(hosts, &name, None)?;
+        let node = new_node(plan, dir, name, Role::Authority, None, place)?;
         let dir_addr = node.dir_addr().expect("an authority has a DirPort");
         let keys = AuthorityKeys::make(&plan.tor, node.data_dir(), node.or_addr(), dir_addr)?;
         Ok((node, keys))
@@ -220,6 +233,32 @@ fn make_authorities(plan: &NetworkBuilder, dir: &Path) -> Result<Vec<(Node, Auth
     })
 }
 
+/// Where a node is.
+struct Place {
+    /// Its address.
+    address: Ipv4Addr,
+    /// Its host, if it is not this machine.
+    host: Option<Host>,
+}
+
+impl Place {
+    /// The place of a node of this name, at an address if one is asked for.
+    fn find(hosts: Option<&Hosts>, name: &str, address: Option<Ipv4Addr>) -> Result<Self> {
+        let host = hosts.map(|hosts| hosts.host(name)).transpose()?;
+        let own = host.as_ref().map_or(Ipv4Addr::LOCALHOST, Host::address);
+        Ok(Self { address: address.unwrap_or(own), host })
+    }
+}
+
+/// Makes the hosts, if nodes are to have any.
+fn start_hosts(plan: &NetworkBuilder) -> Result<Option<Hosts>> {
+    let Some(hosts) = &plan.hosts else { return Ok(None) };
+    let authorities = (0..plan.authorities).map(|number| format!("auth{number}"));
+    let relays = plan.relays.iter().map(|relay| relay.nickname.clone());
+    let clients = (0..plan.clients).map(|number| format!("client{number}"));
+    Hosts::start(hosts, authorities.chain(relays).chain(clients)).map(Some)
+}
+
 /// Makes a node and its directory.
 fn new_node(
     plan: &NetworkBuilder,
@@ -227,15 +266,17 @@ fn new_node(
     name: String,
     role: Role,
     tor: Option<&Path>,
-    address: Ipv4Addr,
+    place: Place,
 ) -> Result<Node> {
     let dir = network.join(&name);
     private_dir(&dir)?;
-    let dir_port = if role == Role::Authority { Some(Port::reserve()?) } else { None };
+    let Place { address, host } = place;
+    let reserve = || inside(host.as_ref(), || Port::reserve_at(address))?;
+    let dir_port = if role == Role::Authority { Some(reserve()?) } else { None };
     let core = plan.core_for(&name);
     let tor = tor.unwrap_or(&plan.tor).to_owned();
-    let port = Port::reserve_at(address)?;
-    Ok(Node::new(NodeParts { name, role, tor, dir, port, dir_port, core }))
+    let port = reserve()?;
+    Ok(Node::new(NodeParts { name, role, tor, dir, port, dir_port, core, host }))
 }
 
 /// The lines of the authority that was added last.

@@ -1,0 +1,175 @@
+//! Nodes of a network in namespaces of their own, joined by emulated links.
+
+mod delays;
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::link::{Direction, HostId, PairDelays};
+use crate::net::{Emulation, HostPlan, Namespace, Place, Plan};
+use crate::profile::Profile;
+
+pub use delays::Delays;
+
+/// The host that downloads come from.
+pub(crate) const SOURCE: &str = "source";
+
+/// So many hosts a lab may have: each has a /16 of 10.0.0.0/8 for itself, as relays of different operators do.
+const MAX_HOSTS: usize = 250;
+
+/// What is between a network's nodes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostsPlan {
+    /// Access links by node name (`auth0`, a relay's nickname, `client0`, `source`).
+    pub links: BTreeMap<String, Profile>,
+    /// The access link of all other nodes; none has limits if not said.
+    pub link: Option<Profile>,
+    /// One-way delays between access links.
+    pub delays: Delays,
+    /// Further hosts without a node, for programs that are to reach the network from a place of their own.
+    pub extra: Vec<String>,
+    /// TCP's congestion control on all hosts.
+    pub congestion_control: String,
+    /// Where all chance comes from.
+    pub seed: u64,
+}
+
+impl Default for HostsPlan {
+    /// Links without limits, no delays, CUBIC.
+    fn default() -> Self {
+        Self {
+            links: BTreeMap::new(),
+            link: None,
+            delays: Delays::Uniform(Duration::ZERO),
+            extra: Vec::new(),
+            congestion_control: "cubic".to_owned(),
+            seed: 1,
+        }
+    }
+}
+
+impl HostsPlan {
+    /// The emulator's plan for hosts of these names.
+    fn plan(&self, names: &[String]) -> Result<Plan> {
+        if names.len() > MAX_HOSTS {
+            let what = format!("{} hosts; {MAX_HOSTS} are possible", names.len());
+            return Err(Error::Misuse(what));
+        }
+        if let Some(name) = self.links.keys().find(|name| !names.contains(name)) {
+            return Err(Error::Misuse(format!("there is a link for {name}, and no such host")));
+        }
+        let host = |(number, name): (u8, &String)| {
+            let link = self.links.get(name).or(self.link.as_ref());
+            let free = || (Direction::default(), Direction::default());
+            let (up, down) = link.map_or_else(free, |link| (link.up.clone(), link.down.clone()));
+            // The first /16 is left free, so that no host has the address 10.0.0.1 of so many other networks.
+            let address = Ipv4Addr::new(10, number, 0, 1);
+            HostPlan { name: name.clone(), place: Place::Namespace, address, up, down }
+        };
+        Ok(Plan {
+            hosts: (1..).zip(names).map(host).collect(),
+            pairs: self.delays.pairs(names, self.seed)?,
+            prefix_bits: 8,
+            congestion_control: self.congestion_control.clone(),
+            seed: self.seed,
+        })
+    }
+}
+
+/// The hosts of a network at work.
+#[derive(Clone, Debug)]
+pub(crate) struct Hosts {
+    /// The emulator.
+    emulation: Arc<Emulation>,
+    /// What was planned.
+    plan: Arc<Plan>,
+}
+
+impl Hosts {
+    /// Makes a namespace for each node of these names, for the source of downloads, and for what is further planned.
+    pub(crate) fn start(plan: &HostsPlan, nodes: impl Iterator<Item = String>) -> Result<Self> {
+        let further = [SOURCE.to_owned()].into_iter().chain(plan.extra.iter().cloned());
+        let names = nodes.chain(further).collect::<Vec<_>>();
+        let plan = plan.plan(&names)?;
+        Ok(Self { emulation: Arc::new(Emulation::start(&plan)?), plan: Arc::new(plan) })
+    }
+
+    /// The host of this name.
+    pub(crate) fn host(&self, name: &str) -> Result<Host> {
+        let index = self.plan.hosts.iter().position(|host| host.name == name);
+        let index = index.ok_or_else(|| Error::Misuse(format!("there is no host {name}")))?;
+        Ok(Host { hosts: self.clone(), index })
+    }
+
+    /// One-way delays between access links.
+    pub(crate) fn pairs(&self) -> &PairDelays {
+        &self.plan.pairs
+    }
+
+    /// The emulator.
+    pub(crate) fn emulation(&self) -> &Emulation {
+        &self.emulation
+    }
+}
+
+/// One host of a network at work; the lab lasts as long as any of them.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// The lab.
+    hosts: Hosts,
+    /// Which host.
+    index: usize,
+}
+
+impl Host {
+    /// Its address, which the other hosts reach it at.
+    pub fn address(&self) -> Ipv4Addr {
+        self.hosts.plan.hosts[self.index].address
+    }
+
+    /// Its network namespace.
+    pub fn namespace(&self) -> &Namespace {
+        self.hosts.emulation.namespace(self.index)
+    }
+
+    /// Its place among the lab's hosts.
+    pub fn id(&self) -> HostId {
+        HostId(self.index)
+    }
+}
+
+/// Does something where a node is: in its host's namespace, or here if it has none.
+pub(crate) fn inside<T: Send>(host: Option<&Host>, work: impl FnOnce() -> T + Send) -> Result<T> {
+    match host {
+        Some(host) => host.namespace().run(work),
+        None => Ok(work()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_host_has_a_network_of_its_own() {
+        let names = ["auth0", "exit0", "source"].map(str::to_owned);
+        let lte = Profile::find("lte").unwrap();
+        let links = BTreeMap::from([("exit0".to_owned(), lte.clone())]);
+        let plan = HostsPlan { links, ..HostsPlan::default() }.plan(&names).unwrap();
+        let octets = plan.hosts.iter().map(|host| host.address.octets()[1]).collect::<Vec<_>>();
+        assert_eq!(octets, [1, 2, 3]);
+        assert_eq!((&plan.hosts[1].up, &plan.hosts[2].up), (&lte.up, &Direction::default()));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let links = BTreeMap::from([("no".to_owned(), Profile::find("lte").unwrap())]);
+        let plan = HostsPlan { links, ..HostsPlan::default() };
+        assert!(plan.plan(&["a".to_owned()]).unwrap_err().to_string().contains("link for no"));
+        let names = (0..251).map(|number| number.to_string()).collect::<Vec<_>>();
+        assert!(HostsPlan::default().plan(&names).unwrap_err().to_string().contains("251 hosts"));
+    }
+}
