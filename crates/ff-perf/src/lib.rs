@@ -3,5 +3,35 @@
 //!
 //! [`record::Circuit`] is what is known of one measured circuit: one JSON line. Everything else writes those or
 //! reads them.
+//!
+//! ```text
+//!  circuits run: network, path ─▶ schedule::Scheduler ─▶ course ─▶ probe::measure × circuits ─▶ store::Store
+//!                                 (which, when; no IO)              └─▶ client::Client: Arti, or a tor process
+//!  circuits analyze: read ─▶ fit, replay, rank, anonymity ─▶ analysis ─▶ tables, figures, JSON
+//!  bound: capacities ─▶ bound; paths: ff-sim's rules ─▶ paths; lab: ff-lab's networks ─▶ both of the above
+//! ```
 
+pub mod analysis;
+pub mod anonymity;
+pub mod bound;
+pub mod capacities;
+pub mod check;
+pub mod cli;
+pub mod client;
+pub mod course;
+pub mod fit;
+pub mod guards;
+pub mod lab;
+pub mod network;
+pub mod pairs;
+pub mod path;
+pub mod paths;
+pub mod probe;
+pub mod rank;
+pub mod read;
 pub mod record;
+pub mod replay;
+pub mod run;
+pub mod schedule;
+pub mod store;
+pub mod target;

@@ -1,0 +1,47 @@
+//! What a path costs in a network of 6,528 relays, as in July 2019, and in one of 10^6.
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use ff_perf::paths::{Generator, Lengths, Rules};
+use ff_sim::network::{Flags, Network, Relay};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha12Rng;
+
+/// Relays with flags, weights and /16s by chance.
+fn network(relays: u32) -> Network {
+    let mut rng = ChaCha12Rng::seed_from_u64(1);
+    let one = |number: u32| {
+        let mut fingerprint = [0; 20];
+        fingerprint[..4].copy_from_slice(&number.to_be_bytes());
+        Relay {
+            fingerprint,
+            addresses: vec![rng.random::<[u8; 4]>().into()],
+            flags: Flags {
+                running: true,
+                guard: rng.random_bool(0.4),
+                exit: rng.random_bool(0.15),
+                ..Flags::default()
+            },
+            weight: 10_f64.powf(rng.random_range(0.0..5.0)).round(),
+            ..Relay::default()
+        }
+    };
+    Network { relays: (0..relays).map(one).collect(), ..Network::default() }
+}
+
+fn bench(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("a path of three, drawn as Tor does");
+    group.throughput(Throughput::Elements(1));
+    for relays in [6_528, 1_000_000] {
+        let network = network(relays);
+        let mut rng = ChaCha12Rng::seed_from_u64(2);
+        let lengths = Lengths::new(&[(3, 1.0)]).expect("a length");
+        let generator = Generator::new(&network, Rules::Tor, lengths, 0, false, &mut rng);
+        group.bench_function(format!("{relays} relays"), |bencher| {
+            bencher.iter(|| generator.draw(&mut rng));
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, bench);
+criterion_main!(benches);

@@ -1,0 +1,231 @@
+//! Everything that is said of measured circuits (002, section 7): fits, correlations, selections, anonymity.
+//!
+//! ```text
+//!   Circuits ─┬─▶ fit      Fits: build, rtt, congestion, ttfb
+//!             ├─▶ rank     Spearman's rho with TTFB
+//!             └─▶ replay ─▶ selected ─┬─▶ performance: TTFB, throughput, latency   tables 1, 3, 4, 5
+//!                                     └─▶ anonymity: published, thinned, corrected, attackers   table 2
+//! ```
+//!
+//! [`Report`] is the result; `text`, `tables` and `figures` show it. Circuits of [`Options::hops`] relays count; others
+//! are counted and left out, because a build time grows with the number of hops.
+
+pub mod figures;
+pub mod paper;
+pub mod performance;
+pub mod selected;
+pub mod tables;
+pub mod text;
+
+use std::collections::BTreeMap;
+
+use ff_sim::network::Network;
+use serde::Serialize;
+
+use self::selected::{Kruskal, Selection};
+use crate::fit::{Fits, GevFit};
+use crate::rank::{Spearman, spearman};
+use crate::read::{Circuits, Seen};
+use crate::replay::{Measure, Timeout};
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// How many relays circuits have that count.
+    pub hops: u8,
+    /// The length of the window.
+    pub window: usize,
+    /// Shares of circuits that selections accept, between 0 and 1.
+    pub shares: Vec<f64>,
+    /// Where timeouts come from.
+    pub timeout: Timeout,
+    /// What is random is drawn by this.
+    pub seed: u64,
+}
+
+/// What came out.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// Circuits that were built, of the number of hops that counts.
+    pub circuits: u64,
+    /// That number of hops.
+    pub hops: u8,
+    /// What else was read.
+    pub read: Counts,
+    /// Who measured.
+    pub hosts: Vec<Host>,
+    /// Fits: `build`, `build_with_timeouts` (given-up circuits are right-censored), `build_without_link`, `rtt`,
+    /// `congestion`, `ttfb`.
+    pub fits: BTreeMap<&'static str, Fits>,
+    /// Spearman's rho of each measure with time to first byte.
+    pub spearman_with_ttfb: BTreeMap<&'static str, Spearman>,
+    /// The length of the window by which selections decide.
+    pub window: u64,
+    /// Why nothing is decided, if that is so.
+    pub not_decided: Option<String>,
+    /// Selections, all circuits first.
+    pub selections: Vec<Selection>,
+    /// Whether times to first byte with both measures differ, for each host and share.
+    pub kruskal_wallis: Vec<Kruskal>,
+    /// What was random was drawn by this.
+    pub seed: u64,
+}
+
+/// What was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Counts {
+    /// Circuits.
+    pub all: u64,
+    /// Those that were built, of any length.
+    pub built: u64,
+    /// Those that were built and have another number of hops.
+    pub other_hops: u64,
+    /// Those that were waited for in vain and may have been to have this number of hops.
+    pub given_up: u64,
+    /// Those that failed otherwise.
+    pub failed: u64,
+    /// Lines that were cut off at the end of a file.
+    pub half_lines: u64,
+    /// Circuits beside all these: those that OnionPerf filters out, and those that tor launched for onion services.
+    pub left_out: u64,
+    /// Relays of all circuits.
+    pub relays: u64,
+    /// How many of them the network has, if it is given.
+    pub relays_in_network: Option<u64>,
+}
+
+/// Who measured.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Host {
+    /// A directory, or the name in OnionPerf's files.
+    pub name: String,
+    /// Circuits that count.
+    pub circuits: u64,
+    /// The GEV distribution of its build times alone: hosts differ in its parameters (002, section 7.2).
+    pub build_gev: Option<GevFit>,
+    /// The same of its round trips.
+    pub rtt_gev: Option<GevFit>,
+}
+
+/// The circuits that count, for each host.
+type Hosts<'a> = Vec<(usize, Vec<&'a Seen>)>;
+
+impl Report {
+    /// Of circuits; with a network, attackers have families, /16s and countries too.
+    #[must_use]
+    pub fn of(circuits: &Circuits, network: Option<&Network>, options: &Options) -> Self {
+        let hosts = hosts(circuits, options.hops);
+        let whole: Vec<&Seen> = hosts.iter().flat_map(|(_, all)| all.iter().copied()).collect();
+        let (fits, of_hosts) = std::thread::scope(|scope| {
+            let of_hosts = scope.spawn(|| described(circuits, &hosts));
+            (fits(circuits, &whole, options.hops), of_hosts.join().unwrap_or_default())
+        });
+        let (selections, kruskal_wallis, not_decided) =
+            selected::all(circuits, &hosts, network, options);
+        Self {
+            circuits: whole.len() as u64,
+            hops: options.hops,
+            read: counts(circuits, network, whole.len(), options.hops),
+            hosts: of_hosts,
+            fits,
+            spearman_with_ttfb: correlations(&whole),
+            window: options.window as u64,
+            not_decided,
+            selections,
+            kruskal_wallis,
+            seed: options.seed,
+        }
+    }
+}
+
+/// The circuits that count, for each host, in the order in which they were read.
+fn hosts(circuits: &Circuits, hops: u8) -> Hosts<'_> {
+    let mut hosts: Hosts<'_> = (0..circuits.hosts.len()).map(|host| (host, Vec::new())).collect();
+    let counts = |seen: &&Seen| seen.build_ms.is_some() && seen.hops == Some(hops);
+    for seen in circuits.all.iter().filter(counts) {
+        if let Some((_, all)) = hosts.get_mut(seen.host as usize) {
+            all.push(seen);
+        }
+    }
+    hosts.retain(|(_, all)| !all.is_empty());
+    hosts
+}
+
+/// Whether a circuit was given up that may have been to have so many hops.
+fn was_given_up(seen: &Seen, hops: u8) -> bool {
+    // Where the number is not known, one that had reached so many relays was to have more.
+    let may_be = seen.hops.map_or(seen.path.len() < usize::from(hops), |known| known == hops);
+    seen.given_up_ms.is_some() && may_be
+}
+
+/// What was read.
+fn counts(circuits: &Circuits, network: Option<&Network>, whole: usize, hops: u8) -> Counts {
+    let count =
+        |is: &dyn Fn(&Seen) -> bool| circuits.all.iter().filter(|seen| is(seen)).count() as u64;
+    let built = count(&|seen| seen.build_ms.is_some());
+    let given_up = count(&|seen| was_given_up(seen, hops));
+    let all = circuits.all.len() as u64;
+    Counts {
+        all,
+        built,
+        other_hops: built - whole as u64,
+        given_up,
+        failed: all - built - given_up,
+        half_lines: circuits.half_lines,
+        left_out: circuits.left_out,
+        relays: circuits.relays.len() as u64,
+        relays_in_network: network.map(|network| circuits.known(network)),
+    }
+}
+
+/// Each host with fits of its own.
+fn described(circuits: &Circuits, hosts: &Hosts<'_>) -> Vec<Host> {
+    let host = |(host, all): &(usize, Vec<&Seen>)| Host {
+        name: circuits.hosts.get(*host).cloned().unwrap_or_default(),
+        circuits: all.len() as u64,
+        build_gev: GevFit::of(&values(all, |seen| seen.build_ms)),
+        rtt_gev: GevFit::of(&values(all, |seen| seen.rtt_ms)),
+    };
+    hosts.iter().map(host).collect()
+}
+
+/// The fits of all that was measured.
+fn fits(circuits: &Circuits, whole: &[&Seen], hops: u8) -> BTreeMap<&'static str, Fits> {
+    let mut all = BTreeMap::new();
+    let mut add = |name, values: &[f64], given_up: &[f64]| {
+        if !values.is_empty() {
+            all.insert(name, Fits::of(values, given_up));
+        }
+    };
+    let build = values(whole, |seen| seen.build_ms);
+    let given_up: Vec<f64> = circuits
+        .all
+        .iter()
+        .filter(|seen| was_given_up(seen, hops))
+        .filter_map(|seen| seen.given_up_ms)
+        .collect();
+    add("build", &build, &[]);
+    if !given_up.is_empty() {
+        add("build_with_timeouts", &build, &given_up);
+    }
+    add("build_without_link", &values(whole, |seen| seen.build_without_link_ms), &[]);
+    add("rtt", &values(whole, |seen| seen.rtt_ms), &[]);
+    add("congestion", &values(whole, |seen| seen.congestion_ms), &[]);
+    add("ttfb", &values(whole, |seen| seen.ttfb_ms), &[]);
+    all
+}
+
+/// The values that circuits have.
+pub(crate) fn values(all: &[&Seen], of: impl Fn(&Seen) -> Option<f64>) -> Vec<f64> {
+    all.iter().filter_map(|seen| of(seen)).collect()
+}
+
+/// How each measure goes with time to first byte.
+fn correlations(whole: &[&Seen]) -> BTreeMap<&'static str, Spearman> {
+    let of = |measure: Measure| {
+        let pairs: Vec<(f64, f64)> =
+            whole.iter().filter_map(|seen| Some((measure.of(seen)?, seen.ttfb_ms?))).collect();
+        Some((measure.name(), spearman(&pairs)?))
+    };
+    Measure::ALL.into_iter().filter_map(of).collect()
+}

@@ -1,0 +1,177 @@
+//! Tables as CSV: fits, and tables 1 to 5 of 002 with our circuits.
+
+use ff_sim::output::Table;
+
+use super::Report;
+use super::performance::Performance;
+use super::selected::Selection;
+use crate::fit::{Fits, LawFit};
+
+/// All tables.
+#[must_use]
+pub fn tables(report: &Report) -> Vec<Table> {
+    vec![fits(report), by_host(report), selections(report), attackers(report), tests(report)]
+}
+
+/// A row for each distribution.
+fn fits(report: &Report) -> Table {
+    let header = &[
+        "values",
+        "distribution",
+        "count",
+        "given_up",
+        "xi_or_shape",
+        "mu_or_scale_ms",
+        "sigma_or_shift_ms",
+        "log_likelihood",
+        "ks",
+        "ks_p",
+        "anderson_darling",
+        "anderson_darling_p",
+        "chi_square",
+        "chi_square_df",
+        "chi_square_p",
+    ];
+    let rows = report.fits.iter().flat_map(|(name, fits)| rows(name, fits)).collect();
+    ("fits.csv", header, rows)
+}
+
+/// The rows of one kind of values.
+fn rows(name: &str, fits: &Fits) -> Vec<Vec<String>> {
+    let mut rows = Vec::new();
+    let mut add = |family: &str, parameters: [f64; 4], good: &crate::fit::good::Goodness| {
+        let mut row = vec![name.to_owned(), family.to_owned()];
+        row.extend([fits.values, fits.given_up].map(|count| count.to_string()));
+        row.extend(parameters.map(|value| value.to_string()));
+        row.extend(
+            [good.ks, good.ks_p, good.anderson_darling, good.anderson_darling_p, good.chi_square]
+                .map(|value| value.to_string()),
+        );
+        row.extend([good.chi_square_df.to_string(), good.chi_square_p.to_string()]);
+        rows.push(row);
+    };
+    if let Some(gev) = &fits.gev {
+        add("gev", [gev.xi, gev.mu_ms, gev.sigma_ms, gev.log_likelihood], &gev.good);
+    }
+    for (family, law) in laws(fits) {
+        add(family, [law.shape, law.scale_ms, law.shift_ms, law.log_likelihood], &law.good);
+    }
+    rows
+}
+
+/// The distributions of shape, scale and shift that were fitted.
+pub(super) fn laws(fits: &Fits) -> impl Iterator<Item = (&'static str, LawFit)> {
+    let all = [
+        ("frechet", fits.frechet),
+        ("weibull", fits.weibull),
+        ("pareto", fits.pareto),
+        ("lognormal", fits.lognormal),
+    ];
+    all.into_iter().filter_map(|(name, law)| Some((name, law?)))
+}
+
+/// What users get, a row for each host and selection: tables 1, 3 and 5.
+fn by_host(report: &Report) -> Table {
+    let header = &[
+        "host",
+        "selection",
+        "accepted_circuits",
+        "ttfb_median_ms",
+        "ttfb_p90_ms",
+        "throughput_median_mbit_per_sec",
+        "throughput_p10_mbit_per_sec",
+        "throughput_p90_mbit_per_sec",
+        "latency_mean_ms",
+        "latency_deviation_ms",
+    ];
+    let row = |host: &str, selection: &Selection, one: &Performance| {
+        let mut row = vec![host.to_owned(), selection.name.clone(), one.circuits.to_string()];
+        let cells = [
+            one.ttfb_median_ms,
+            one.ttfb_p90_ms,
+            one.throughput_median_mbit_per_sec,
+            one.throughput_p10_mbit_per_sec,
+            one.throughput_p90_mbit_per_sec,
+            one.latency_mean_ms,
+            one.latency_deviation_ms,
+        ];
+        row.extend(cells.map(|value| value.map(|value| value.to_string()).unwrap_or_default()));
+        row
+    };
+    let mut rows = Vec::new();
+    for selection in &report.selections {
+        rows.extend(selection.hosts.iter().map(|(host, one)| row(host, selection, one)));
+        rows.push(row("average", selection, &selection.performance));
+    }
+    ("performance.csv", header, rows)
+}
+
+/// What selections accept and what they take from anonymity: tables 2 and 4.
+fn selections(report: &Report) -> Table {
+    let header = &[
+        "selection",
+        "asked_share",
+        "accepted_share",
+        "published_entropy",
+        "published_entropy_at_random",
+        "published_gini",
+        "published_gini_at_random",
+        "pair_entropy_bits",
+        "first_entropy_bits",
+        "last_entropy_bits",
+        "gini",
+    ];
+    let row = |one: &Selection| {
+        let anonymity = &one.anonymity;
+        let (published, random) = (anonymity.published, anonymity.at_random);
+        let corrected = anonymity.corrected;
+        let asked = one.asked_share.map(|share| share.to_string()).unwrap_or_default();
+        let mut row = vec![one.name.clone(), asked, one.accepted_share.to_string()];
+        row.extend(
+            [
+                published.entropy,
+                random.entropy,
+                published.gini,
+                random.gini,
+                corrected.pair_entropy_bits,
+                corrected.first_entropy_bits,
+                corrected.last_entropy_bits,
+                corrected.gini,
+            ]
+            .map(|value| value.to_string()),
+        );
+        row
+    };
+    ("selections.csv", header, report.selections.iter().map(row).collect())
+}
+
+/// How often both ends are an attacker's.
+fn attackers(report: &Report) -> Table {
+    let header = &["selection", "attacker", "chance", "low_95", "high_95"];
+    let of = |one: &Selection| {
+        let name = one.name.clone();
+        let row = move |gain: &crate::anonymity::attacker::Gain| {
+            let mut row = vec![name.clone(), gain.attacker.clone()];
+            row.extend([gain.chance, gain.low, gain.high].map(|value| value.to_string()));
+            row
+        };
+        one.anonymity.attackers.iter().map(row).collect::<Vec<_>>()
+    };
+    ("attackers.csv", header, report.selections.iter().flat_map(of).collect())
+}
+
+/// Kruskal and Wallis' tests.
+fn tests(report: &Report) -> Table {
+    let header = &["host", "share", "h", "df", "p"];
+    let row = |one: &super::selected::Kruskal| {
+        let test = one.test;
+        vec![
+            one.host.clone(),
+            one.share.to_string(),
+            test.h.to_string(),
+            test.df.to_string(),
+            test.p.to_string(),
+        ]
+    };
+    ("kruskal_wallis.csv", header, report.kruskal_wallis.iter().map(row).collect())
+}

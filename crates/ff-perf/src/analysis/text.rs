@@ -1,0 +1,282 @@
+//! The report for people: our numbers with the paper's beside them.
+
+use std::fmt::Write as _;
+
+use super::paper::{RHO, TABLE4, printed};
+use super::tables::laws;
+use super::{Report, selected::Selection};
+use crate::fit::Fits;
+
+/// The whole report.
+#[must_use]
+pub fn text(report: &Report) -> String {
+    let mut text = String::new();
+    head(&mut text, report);
+    for (name, fits) in &report.fits {
+        fitted(&mut text, name, fits);
+    }
+    correlations(&mut text, report);
+    if let Some(reason) = &report.not_decided {
+        line(&mut text, format_args!("\n{reason}"));
+    }
+    performance(&mut text, report);
+    table4(&mut text, report);
+    anonymity(&mut text, report);
+    attackers(&mut text, report);
+    text
+}
+
+/// What was read.
+fn head(text: &mut String, report: &Report) {
+    let read = report.read;
+    line(
+        text,
+        format_args!(
+            "{} circuits of {} hops; read {}: {} were built with other numbers of hops, {} given up, {} failed otherwise",
+            report.circuits, report.hops, read.all, read.other_hops, read.given_up, read.failed
+        ),
+    );
+    if read.half_lines > 0 {
+        let files = read.half_lines;
+        line(text, format_args!("{files} files end in the middle of a line, which is left out"));
+    }
+    if let Some(known) = read.relays_in_network {
+        line(text, format_args!("of the circuits' {} relays the network has {known}", read.relays));
+    }
+    if read.left_out > 0 {
+        let count = read.left_out;
+        line(
+            text,
+            format_args!("{count} more were for onion services or filtered out by OnionPerf"),
+        );
+    }
+    for host in report.hosts.iter().filter(|_| report.hosts.len() > 1) {
+        let gev = host
+            .build_gev
+            .map(|gev| format!(", build times xi {:.3}, D {:.3}", gev.xi, gev.good.ks));
+        line(text, format_args!("  {}: {}{}", host.name, host.circuits, gev.unwrap_or_default()));
+    }
+}
+
+/// The distributions of one kind of values.
+fn fitted(text: &mut String, name: &str, fits: &Fits) {
+    let given_up = match fits.given_up {
+        0 => String::new(),
+        count => format!(" and {count} given up, which count as greater than when that was"),
+    };
+    line(text, format_args!("\n{name}: {} values{given_up}", fits.values));
+    let header = [
+        "distribution",
+        "xi|shape",
+        "mu|scale ms",
+        "sigma|shift ms",
+        "ln likelihood",
+        "D",
+        "A2",
+        "chi2 p",
+    ];
+    line(
+        text,
+        format_args!(
+            "  {:<12}{:>10}{:>13}{:>15}{:>15}{:>8}{:>9}{:>10}",
+            header[0], header[1], header[2], header[3], header[4], header[5], header[6], header[7]
+        ),
+    );
+    let gev = fits
+        .gev
+        .map(|gev| ("gev", [gev.xi, gev.mu_ms, gev.sigma_ms], gev.log_likelihood, gev.good));
+    let others = laws(fits).map(|(name, law)| {
+        (name, [law.shape, law.scale_ms, law.shift_ms], law.log_likelihood, law.good)
+    });
+    for (name, [one, two, three], likelihood, good) in gev.into_iter().chain(others) {
+        line(
+            text,
+            format_args!(
+                "  {name:<12}{one:>10.3}{two:>13.1}{three:>15.1}{likelihood:>15.2}{:>8.3}{:>9.2}{:>10.2e}",
+                good.ks, good.anderson_darling, good.chi_square_p
+            ),
+        );
+    }
+    if let Some(tor) = &fits.tor {
+        line(
+            text,
+            format_args!(
+                "  tor's estimator: Xm {:.0} ms, alpha {:.2}, timeout {:.0} ms, which accepts {:.1} % (it means 80)",
+                tor.estimate.xm_ms,
+                tor.estimate.alpha,
+                tor.timeout_ms,
+                100.0 * tor.accepted_share
+            ),
+        );
+    }
+}
+
+/// Spearman's rho.
+fn correlations(text: &mut String, report: &Report) {
+    for (name, paper) in RHO {
+        if let Some(found) = report.spearman_with_ttfb.get(name) {
+            line(
+                text,
+                format_args!(
+                    "\nrho of {name} with time to first byte: {:.3} ({} pairs, p {:.1e}); 002: {paper}",
+                    found.rho, found.pairs, found.p
+                ),
+            );
+        }
+    }
+}
+
+/// Tables 1, 3 and 5.
+fn performance(text: &mut String, report: &Report) {
+    line(
+        text,
+        format_args!(
+            "\ntables 1, 3, 5: means over hosts (002's behind the bar). Throughput's p10 is what 002 calls the 90th percentile.\n  \
+             {:<22}{:>9}{:>17}{:>17}{:>15}{:>8}{:>24}",
+            "selection",
+            "accepted",
+            "TTFB p50 ms",
+            "TTFB p90 ms",
+            "Mbit/s p50",
+            "p10",
+            "latency mean, sd ms"
+        ),
+    );
+    for one in &report.selections {
+        let (found, paper) = (&one.performance, printed(&one.name));
+        let latency = format!(
+            "{}, {} | {}",
+            cell(found.latency_mean_ms, 0),
+            cell(found.latency_deviation_ms, 0),
+            paper
+                .and_then(|row| row.latency_ms)
+                .map_or("-".to_owned(), |(mean, sd)| format!("{mean}, {sd}"))
+        );
+        line(
+            text,
+            format_args!(
+                "  {:<22}{:>7.1} %{:>17}{:>17}{:>15}{:>8}{latency:>24}",
+                one.name,
+                100.0 * one.accepted_share,
+                pair(found.ttfb_median_ms, paper.and_then(|row| row.ttfb_median_ms), 0),
+                pair(found.ttfb_p90_ms, paper.and_then(|row| row.ttfb_p90_ms), 0),
+                pair(found.throughput_median_mbit_per_sec, paper.and_then(|row| row.mbit), 2),
+                cell(found.throughput_p10_mbit_per_sec, 2),
+            ),
+        );
+    }
+    for one in &report.kruskal_wallis {
+        line(
+            text,
+            format_args!(
+                "  Kruskal-Wallis, rtt{0:.0} against build{0:.0} at {1}: H {2:.2}, p {3:.1e} (002's 68.76 is the quantile at 2^-53)",
+                100.0 * one.share,
+                one.host,
+                one.test.h,
+                one.test.p
+            ),
+        );
+    }
+}
+
+/// Table 4.
+fn table4(text: &mut String, report: &Report) {
+    line(
+        text,
+        format_args!("\ntable 4: TTFB p50 ms, Mbit/s p50, \"entropy\" (002's behind the bar)"),
+    );
+    for (name, ttfb, mbit, entropy) in TABLE4 {
+        if let Some(one) = find(report, name) {
+            line(
+                text,
+                format_args!(
+                    "  {name:<22}{:>17}{:>15}{:>17}",
+                    pair(one.performance.ttfb_median_ms, Some(ttfb), 0),
+                    pair(one.performance.throughput_median_mbit_per_sec, Some(mbit), 2),
+                    pair(Some(one.anonymity.published.entropy), Some(entropy), 3),
+                ),
+            );
+        }
+    }
+}
+
+/// Table 2, and what it would be at random.
+fn anonymity(text: &mut String, report: &Report) {
+    line(
+        text,
+        format_args!(
+            "\ntable 2: the published \"entropy\" and \"Gini\" (002's behind the bar), the same if as many circuits are kept at random,\n\
+             and entropies and Gini that do not depend on how many are kept\n  {:<22}{:>15}{:>10}{:>15}{:>10}{:>11}{:>11}{:>11}{:>7}",
+            "selection",
+            "entropy",
+            "random",
+            "Gini",
+            "random",
+            "pair bits",
+            "first bits",
+            "last bits",
+            "Gini"
+        ),
+    );
+    for one in &report.selections {
+        let (found, paper) = (&one.anonymity, printed(&one.name));
+        line(
+            text,
+            format_args!(
+                "  {:<22}{:>15}{:>10.3}{:>15}{:>10.3}{:>11.2}{:>11.2}{:>11.2}{:>7.3}",
+                one.name,
+                pair(Some(found.published.entropy), paper.and_then(|row| row.entropy), 3),
+                found.at_random.entropy,
+                pair(Some(found.published.gini), paper.and_then(|row| row.gini), 3),
+                found.at_random.gini,
+                found.corrected.pair_entropy_bits,
+                found.corrected.first_entropy_bits,
+                found.corrected.last_entropy_bits,
+                found.corrected.gini,
+            ),
+        );
+    }
+}
+
+/// What attackers gain.
+fn attackers(text: &mut String, report: &Report) {
+    line(
+        text,
+        format_args!(
+            "\nboth ends are an attacker's, % of accepted circuits (95 % interval, bootstrap, seed {})",
+            report.seed
+        ),
+    );
+    for one in &report.selections {
+        let gains = one.anonymity.attackers.iter().map(|gain| {
+            let [chance, low, high] = [gain.chance, gain.low, gain.high].map(|part| 100.0 * part);
+            format!("{} {chance:.2} ({low:.2}-{high:.2})", gain.attacker)
+        });
+        let gains: Vec<String> = gains.collect();
+        line(text, format_args!("  {:<22}{}", one.name, gains.join(", ")));
+    }
+}
+
+/// A selection by its name.
+fn find<'a>(report: &'a Report, name: &str) -> Option<&'a Selection> {
+    report.selections.iter().find(|one| one.name == name)
+}
+
+/// A value, if there is one.
+fn cell(value: Option<f64>, digits: usize) -> String {
+    value.map_or("-".to_owned(), |value| format!("{value:.digits$}"))
+}
+
+/// Our value and the paper's.
+fn pair(ours: Option<f64>, paper: Option<f64>, digits: usize) -> String {
+    match paper {
+        Some(_) => format!("{} | {}", cell(ours, digits), cell(paper, digits)),
+        None => cell(ours, digits),
+    }
+}
+
+/// Adds a line.
+fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "{line}");
+}

@@ -1,0 +1,54 @@
+//! The command line.
+
+pub mod analyze;
+pub mod bound;
+pub mod compared;
+pub mod lab;
+pub mod measure;
+pub mod paths;
+
+use clap::{Parser, Subcommand};
+
+/// What Tor's clients see: how long circuits take, which selection of paths would serve users better, and what it would
+/// take from their anonymity.
+#[derive(Debug, Parser)]
+#[command(name = "ff-perf", version, after_help = EXIT_STATUS)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What exit statuses mean.
+const EXIT_STATUS: &str = "Exit status:
+  0  it is done
+  1  it failed
+  2  the command line is wrong";
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Circuits: what they say of the network.
+    #[command(subcommand)]
+    Circuits(Circuits),
+    /// How much random paths can carry: the mean of their slowest relays' capacities, and which relays cost users most.
+    Bound(bound::BoundArgs),
+    /// Draw paths through a network, for `circuits run --path-file`.
+    Paths(paths::PathsArgs),
+    /// The papers' experiments in private networks on this machine.
+    #[command(subcommand)]
+    Lab(lab::LabCommand),
+}
+
+/// What to do with circuits.
+#[derive(Debug, Subcommand)]
+pub enum Circuits {
+    /// Build circuits through given relays and measure how long they take and how good they are.
+    Run(measure::MeasureArgs),
+    /// Fit distributions to measured circuits, replay selections over them, and say what these gain and cost.
+    Analyze(analyze::AnalyzeArgs),
+    /// Guards beside each other: what circuits get that begin with each of them.
+    Guards(compared::GuardsArgs),
+    /// Round trips between two relays, from circuits that share the rest.
+    Pairs(compared::PairsArgs),
+}

@@ -1,0 +1,91 @@
+//! Options of `circuits analyze`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use crate::replay::{Timeout, WINDOW};
+
+/// Options of `circuits analyze`.
+#[derive(Args, Clone, Debug)]
+pub struct AnalyzeArgs {
+    /// Where circuits are: directories with circuits-*.jsonl of ff-perf or *.onionperf.analysis.json of OnionPerf
+    /// (versions 1.0 to 5.0), or such files; packed by xz or not. Each directory of ours is a host of its own.
+    #[arg(value_name = "DIR", required = true)]
+    pub paths: Vec<PathBuf>,
+    /// Write figures (SVG), tables (CSV) and summary.json into this folder.
+    #[arg(long, value_name = "DIR")]
+    pub figures: Option<PathBuf>,
+    /// Print the results as JSON. Times are in ms, throughput in Mbit/s; scipy's `c` of a GEV distribution is -xi.
+    #[arg(long)]
+    pub json: bool,
+    /// Circuits of so many relays count; others are counted and left out.
+    #[arg(long, value_name = "NUMBER", default_value_t = 3,
+          value_parser = clap::value_parser!(u8).range(1..=8))]
+    pub hops: u8,
+    /// Timeouts come from so many circuits before (002: 1,000). Until there are as many, nothing is decided.
+    #[arg(long, value_name = "CIRCUITS", default_value_t = WINDOW as u64,
+          value_parser = clap::value_parser!(u64).range(3..=1_000_000))]
+    pub window: u64,
+    /// Shares of circuits that selections accept, in percent.
+    #[arg(long, value_name = "PERCENT,...", value_delimiter = ',', default_value = "80,50",
+          value_parser = percent)]
+    pub shares: Vec<f64>,
+    /// Where timeouts come from: the window's own percentile, the quantile of a GEV distribution fitted to it with each
+    /// new value (002, algorithm 2), or tor's estimator (path-spec 2.4).
+    #[arg(long, value_name = "KIND", value_enum, default_value_t = TimeoutKind::Percentile)]
+    pub timeout: TimeoutKind,
+    /// A network (consensus or relayinfo JSON, packed or not): attackers then have /16s, families and countries too, as
+    /// far as it knows them.
+    #[arg(long, value_name = "FILE")]
+    pub network: Option<PathBuf>,
+    /// Descriptors of the relays of --network, which is a consensus then: a file, an archive or a folder. They know the
+    /// families.
+    #[arg(long, value_name = "PATH", requires = "network")]
+    pub descriptors: Option<PathBuf>,
+    /// What is random is drawn by this: circuits thrown away at random, and bootstrap samples.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub seed: u64,
+}
+
+/// Where timeouts come from, as an argument.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum TimeoutKind {
+    /// The window's own percentile.
+    Percentile,
+    /// The quantile of a fitted GEV distribution.
+    Gev,
+    /// tor's estimator.
+    Tor,
+}
+
+impl From<TimeoutKind> for Timeout {
+    fn from(kind: TimeoutKind) -> Self {
+        match kind {
+            TimeoutKind::Percentile => Self::Percentile,
+            TimeoutKind::Gev => Self::Gev,
+            TimeoutKind::Tor => Self::Tor,
+        }
+    }
+}
+
+/// Reads a share in percent, as a part of 1.
+fn percent(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(percent) if percent > 0.0 && percent < 100.0 => Ok(percent / 100.0),
+        _ => Err("it is a share in percent, above 0 and below 100".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_lie_between_none_and_all() {
+        assert_eq!(percent("33"), Ok(0.33));
+        for odd in ["0", "100", "-5", "nan", "x", "inf"] {
+            assert!(percent(odd).is_err(), "{odd}");
+        }
+    }
+}

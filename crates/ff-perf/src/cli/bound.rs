@@ -1,0 +1,94 @@
+//! Options of `bound`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+/// Options of `bound`.
+///
+/// The bound is the mean, over random paths of a length, of the slowest relay's capacity: no path carries more. By a consensus
+/// alone, capacities are its weights, in kilobytes a second. Relays without a capacity are counted and left out.
+///
+/// One relay of a path of `tor` is an exit, two are a guard and an exit, more have further relays in between, by the consensus'
+/// bandwidth-weights and with families and /16s apart.
+#[derive(Args, Clone, Debug)]
+pub struct BoundArgs {
+    /// A consensus of either flavour, packed by xz or not: its weights are the capacities.
+    #[arg(long, value_name = "FILE", required_unless_present = "capacities")]
+    pub consensus: Option<PathBuf>,
+    /// Capacities: results files of ff-bwauth (.jsonl), its export of results (CSV), a bandwidth file, relayinfo JSON, a
+    /// table of an experiment's relays, or an hour of a store (DIR@2019-01-07T12:00).
+    #[arg(long, value_name = "FILE", conflicts_with = "consensus")]
+    pub capacities: Option<PathBuf>,
+    /// Lengths of paths: 3, 1..6 or 1,2,3.
+    #[arg(long, value_name = "LENGTHS", default_value = "1..8", value_parser = lengths)]
+    pub lengths: Lengths,
+    /// How relays are drawn.
+    #[arg(long, value_enum, default_value_t = Select::Uniform)]
+    pub select: Select,
+    /// Relays, families and classes that cost users most are listed for paths of this length.
+    #[arg(long, value_name = "LENGTH", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=8))]
+    pub losses_at: u8,
+    /// How many of each are listed.
+    #[arg(long, value_name = "NUMBER", default_value_t = 10)]
+    pub worst: usize,
+    /// How many paths are drawn where there is no formula.
+    #[arg(long, value_name = "PATHS", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(100..=100_000_000))]
+    pub samples: u64,
+    /// What is random is drawn by this.
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Write figures: into this file figure 7 (the bound by length) if it ends in .svg; otherwise into this folder figures
+    /// 4 (capacities), 5 (shares of all capacity) and 7, and bound.csv.
+    #[arg(long, value_name = "FILE|DIR")]
+    pub figure: Option<PathBuf>,
+    /// Print JSON; the bound is in kB/s.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How relays of a path are drawn.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum Select {
+    /// Each with the same chance, none twice (Lemma 1): exactly.
+    Uniform,
+    /// By weight: exactly if a relay may come twice, and by drawn paths if none does.
+    Weighted,
+    /// As Tor's clients do today: by drawn paths.
+    Tor,
+}
+
+/// Lengths of paths.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Lengths(pub Vec<u8>);
+
+/// Reads lengths.
+fn lengths(text: &str) -> Result<Lengths, String> {
+    let number = |text: &str| text.trim().parse::<u8>().ok().filter(|one| (1..=8).contains(one));
+    let all = match text.split_once("..") {
+        Some((from, to)) => {
+            let to = to.strip_prefix('=').unwrap_or(to);
+            number(from).zip(number(to)).map(|(from, to)| (from..=to).collect::<Vec<_>>())
+        }
+        None => text.split(',').map(number).collect(),
+    };
+    match all {
+        Some(all) if !all.is_empty() => Ok(Lengths(all)),
+        _ => Err("lengths are numbers from 1 to 8, as in 3, 1..6 or 1,2,3".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_understood() {
+        for (text, all) in [("3", vec![3]), ("1..4", vec![1, 2, 3, 4]), ("2,8", vec![2, 8])] {
+            assert_eq!(lengths(text), Ok(Lengths(all)), "{text}");
+        }
+        for odd in ["", "0", "9", "4..2", "1..9", "a", "1,,2"] {
+            lengths(odd).expect_err(odd);
+        }
+    }
+}

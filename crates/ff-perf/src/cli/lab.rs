@@ -1,0 +1,94 @@
+//! `ff-perf lab`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+/// Which experiment.
+#[derive(Debug, Subcommand)]
+pub enum LabCommand {
+    /// Are paths as fast as their slowest relay, and is B(n, m) what random paths carry (003, figures 6 and 7)?
+    Bound(LabBoundArgs),
+    /// Which of build time, round trip and congestion says how good a circuit is (002, sections 6 and 7)?
+    Navigator(LabNavigatorArgs),
+}
+
+/// `ff-perf lab bound`.
+///
+/// A private network on this machine has relays that are limited to 76.8 kB/s (tor takes no less) up to 4 MB/s and an exit that is not. Each
+/// relay is measured alone, three times, of which the median counts; then paths of one to six of them, and the exit, carry downloads of the paper's 458,752
+/// bytes and downloads of some seconds, none of which share a limited relay at a time. Each length's mean over random paths, uniform or weighted by
+/// capacity, stands beside B of the capacities that were measured. The paths are drawn by the relay that is their
+/// slowest, and what they carry is weighed by the exact chances of that.
+///
+/// Exit status: 0 if the means of the long downloads are within 10 % of B for every length, fall with the length, and
+/// fall most from one relay to two, and if the slow relay decides; 1 if not.
+#[derive(Debug, Args)]
+pub struct LabBoundArgs {
+    /// How many limited relays.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u8).range(8..=16))]
+    pub relays: u8,
+    /// Which tor the relays are: the system's if not said. Debian's does not fill its token buckets wholly; what
+    /// `build-tor` makes does.
+    #[arg(long, value_name = "PROGRAM")]
+    pub tor: Option<PathBuf>,
+    /// Paths have up to so many of them, and an exit: tor builds circuits of eight hops at most.
+    #[arg(long, value_name = "NUMBER", default_value_t = 6, value_parser = clap::value_parser!(u8).range(2..=6))]
+    pub lengths: u8,
+    /// Paths for each length and slowest relay.
+    #[arg(long, value_name = "NUMBER", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..))]
+    pub paths: u8,
+    /// How long a long download takes, in seconds, once its rate has settled.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=120))]
+    pub secs: u8,
+    /// One path each, 4 seconds each, four downloads for figure 6: four minutes instead of twelve.
+    #[arg(long)]
+    pub short: bool,
+    /// Where paths are drawn from.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// A folder for the results: bound.json, downloads.csv, fig6.csv, fig7.svg.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// One JSON object instead of tables.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `ff-perf lab navigator`.
+///
+/// A private network on this machine, whose relays are hosts of their own as far apart as regions of the Earth are, has relays of
+/// 300 kB/s to 8 MB/s, some of them short of CPU, and downloads in the background. Circuits are measured from a host of their own
+/// (`circuits run`) and analyzed (`circuits analyze`); 002's numbers stand beside ours. Needs root.
+#[derive(Debug, Args)]
+pub struct LabNavigatorArgs {
+    /// How many relays: a third are exits.
+    #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u8).range(9..=100))]
+    pub relays: u8,
+    /// How many circuits. A relay is in one measurement at a time, so 24 relays give about 100 circuits a minute, and
+    /// more relays more.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
+    pub circuits: u64,
+    /// 200 circuits, whatever else is said: about two minutes.
+    #[arg(long)]
+    pub short: bool,
+    /// Which tor the relays are: the system's if not said.
+    #[arg(long, value_name = "PROGRAM")]
+    pub tor: Option<PathBuf>,
+    /// Where the network and the paths are drawn from.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// A folder for the circuits, tables, figures and summary.json.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// One JSON object instead of tables.
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl LabNavigatorArgs {
+    /// How many circuits.
+    pub fn circuits(&self) -> u64 {
+        if self.short { 200 } else { self.circuits }
+    }
+}

@@ -1,0 +1,148 @@
+//! Options of `circuits run`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use crate::target::Target;
+
+/// Options of `circuits run`.
+#[derive(Args, Clone, Debug)]
+pub struct MeasureArgs {
+    /// The network: the data directory of a tor that is in it (chutney's and ff-lab's directories with several such are
+    /// fine, too). Its consensus and microdescriptors say which relays there are.
+    #[arg(long, value_name = "DIR")]
+    pub network: PathBuf,
+    /// The network has relays on the Internet, and you have read ETHICS.md and mean it.
+    #[arg(long)]
+    pub public: bool,
+    /// How many circuits.
+    #[arg(long, value_name = "NUMBER", default_value_t = 100,
+          value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub count: u64,
+    /// How many circuits at once, at most. A relay is in one at a time, so a small network has fewer.
+    #[arg(long, value_name = "NUMBER", default_value_t = 10,
+          value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub in_flight: u64,
+    /// Let relays be in several circuits that are being built or wait; they still are in one measurement at a time.
+    #[arg(long)]
+    pub share_builds: bool,
+    /// Who builds the circuits.
+    #[arg(long, value_enum, default_value_t = ClientKind::Arti)]
+    pub client: ClientKind,
+    /// Build through these paths, again and again: one a line, fingerprints with commas or spaces between them, `#`
+    /// before remarks. Without it paths are drawn: Guard first, Exit last, all fitting relays alike.
+    #[arg(long, value_name = "FILE")]
+    pub path_file: Option<PathBuf>,
+    /// How many relays drawn paths have.
+    #[arg(long, value_name = "RELAYS", default_value_t = 3,
+          value_parser = clap::value_parser!(u8).range(1..=8))]
+    pub hops: u8,
+    /// What draws the paths.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub seed: u64,
+    /// How many round trips by a stream that the exit refuses; of five comes a congestion delay.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pub rtt: u32,
+    /// How many round trips by resolving a literal address, as a check of the others.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0,
+          value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pub resolve: u32,
+    /// How many times to first byte.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0,
+          value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pub ttfb: u32,
+    /// How much to download: bytes, or with KiB, MiB, kB, MB.
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = bytes)]
+    pub download: u64,
+    /// On what share of the circuits to download, from 0 to 1.
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = share)]
+    pub download_share: f64,
+    /// What streams lead to: http://HOST[:PORT]/PATH, or bytes://HOST:PORT for a source of ff-lab's. Without it a
+    /// private network gets such a source on loopback.
+    #[arg(long, value_name = "URL")]
+    pub target: Option<Target>,
+    /// How many new circuits a second at one first relay, at most. tor's relays mark who has more than 3.
+    #[arg(long, value_name = "PER-SECOND", default_value_t = 2.0, value_parser = rate)]
+    pub per_guard: f64,
+    /// How many new circuits a second, at most: 100, on the Internet 1.
+    #[arg(long, value_name = "PER-SECOND", value_parser = rate)]
+    pub rate: Option<f64>,
+    /// Stop when more than this share of the last 100 circuits failed, from 0 to 1.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.5, value_parser = share)]
+    pub failures: f64,
+    /// How long a circuit may take to be built, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60,
+          value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub build_time: u64,
+    /// How long a round trip or a first byte may take, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 15,
+          value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub trip_time: u64,
+    /// Where lines go: circuits-000.jsonl in this folder.
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// Go on with the run in --out.
+    #[arg(long)]
+    pub resume: bool,
+    /// Print what it came to as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Who builds circuits, as an argument.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum ClientKind {
+    /// Arti, in this process.
+    Arti,
+    /// The tor in --network that has a SocksPort, by its control socket.
+    Tor,
+}
+
+/// Reads a number of bytes.
+fn bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "" | "B" => 1,
+        "kB" => 1000,
+        "KiB" => 1024,
+        "MB" => 1_000_000,
+        "MiB" => 1_048_576,
+        _ => return Err("its unit is B, kB, KiB, MB or MiB".to_owned()),
+    };
+    let number: u64 = digits.parse().map_err(|_| "it is a whole number of bytes".to_owned())?;
+    number.checked_mul(unit).ok_or_else(|| "it is too much".to_owned())
+}
+
+/// Reads a share.
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "it is a share from 0 to 1".to_owned())
+}
+
+/// Reads a rate.
+fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok().filter(|rate| (1e-3..=1e5).contains(rate));
+    rate.ok_or_else(|| "it is a number a second, from 0.001 to 100000".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_shares_and_rates_are_read() {
+        assert_eq!((bytes("5MiB"), bytes("12")), (Ok(5_242_880), Ok(12)));
+        for odd in ["", "MiB", "1GiB", "-1", "1.5MB", "99999999999999MiB"] {
+            assert!(bytes(odd).is_err(), "{odd}");
+        }
+        assert_eq!((share("0.05"), rate("2")), (Ok(0.05), Ok(2.0)));
+        for odd in ["nan", "-1", "2", "x"] {
+            assert!(share(odd).is_err(), "{odd}");
+        }
+        for odd in ["0", "nan", "inf", "-2"] {
+            assert!(rate(odd).is_err(), "{odd}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Who builds circuits: one interface, and what answers to it.
+//!
+//! A client does one thing at a time with a circuit and says how long it took; what is done when, and what is kept of it,
+//! is decided elsewhere. A future that is dropped ends what it was doing.
+
+pub mod arti;
+pub mod tor;
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::network::Relay;
+use crate::record::{Probe, Whose};
+
+/// Builds circuits through given relays.
+pub trait Client: Send + Sync + 'static {
+    /// A circuit; it ends when it is dropped.
+    type Circuit: Send + Sync + 'static;
+    /// A stream on it.
+    type Stream: AsyncRead + AsyncWrite + Send + Unpin;
+
+    /// As lines name it.
+    const NAME: crate::record::Client;
+
+    /// Builds a circuit, hop by hop. What has been built by when is in `progress`, also if it fails or is given up.
+    fn build(
+        &self,
+        path: &[Arc<Relay>],
+        progress: &mut Progress,
+    ) -> impl Future<Output = Result<Self::Circuit, Fault>> + Send;
+
+    /// Sends one cell to the last relay and waits for the one that comes back.
+    fn probe(
+        &self,
+        circuit: &Self::Circuit,
+        probe: Probe,
+        address: Ipv4Addr,
+    ) -> impl Future<Output = Result<Answer, Fault>> + Send;
+
+    /// Opens a stream to a host: asks for it, and waits until the exit says that it is connected.
+    fn open(
+        &self,
+        circuit: &Self::Circuit,
+        host: &str,
+        port: u16,
+    ) -> impl Future<Output = Result<Self::Stream, Fault>> + Send;
+}
+
+/// How far the building of a circuit has come. Times count from its beginning, in µs.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// When it began.
+    pub began: Instant,
+    /// How long the link took to open, if it was not open.
+    pub link_us: Option<u64>,
+    /// Whether there is a link.
+    pub has_link: bool,
+    /// When each hop stood.
+    pub hops_us: Vec<u64>,
+}
+
+impl Progress {
+    /// Begins now.
+    pub fn new() -> Self {
+        Self { began: Instant::now(), link_us: None, has_link: false, hops_us: Vec::new() }
+    }
+
+    /// How long it has been going on, in µs.
+    pub fn us(&self) -> u64 {
+        us_since(self.began)
+    }
+
+    /// A hop stands.
+    pub fn hop(&mut self) {
+        self.hops_us.push(self.us());
+    }
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What came back from the last relay.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Answer {
+    /// After how long, in µs.
+    pub us: u64,
+    /// With which reason it refused, in lower case as tor-spec 6.3 names it; empty for a resolved address.
+    pub reason: String,
+}
+
+/// Why something failed.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Fault {
+    /// What is said of it.
+    pub reason: String,
+    /// Whose fault it is.
+    pub whose: Whose,
+}
+
+impl Fault {
+    /// A relay's, or of the network between relays.
+    pub fn relay(reason: impl ToString) -> Self {
+        Self { reason: reason.to_string(), whose: Whose::Relay }
+    }
+
+    /// Ours.
+    pub fn client(reason: impl ToString) -> Self {
+        Self { reason: reason.to_string(), whose: Whose::Client }
+    }
+
+    /// The target's.
+    pub fn target(reason: impl ToString) -> Self {
+        Self { reason: reason.to_string(), whose: Whose::Target }
+    }
+}
+
+/// The time since then, in µs.
+pub(crate) fn us_since(then: Instant) -> u64 {
+    u64::try_from(then.elapsed().as_micros()).unwrap_or(u64::MAX)
+}
+
+/// The port that probes ask for; nothing listens there.
+pub(crate) const PROBE_PORT: u16 = 1;

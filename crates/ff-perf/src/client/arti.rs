@@ -1,0 +1,200 @@
+//! Arti, in this process: its channels and circuits, without its choice of paths and its timeouts.
+//!
+//! All use of Arti's crates, whose interfaces are not stable, is in this module. `TunnelBuilder` is not used: it hides
+//! when hops stand, and gives circuits up by a timeout that it learns, which cuts off what is to be measured.
+
+mod params;
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt as _};
+use tor_chanmgr::{ChanMgr, ChanMgrConfig, ChanProvenance, ChannelUsage, Dormancy};
+use tor_linkspec::OwnedCircTarget;
+use tor_memquota::MemoryQuotaTracker;
+use tor_netdir::params::NetParameters;
+use tor_proto::circuit::CircParameters;
+use tor_proto::client::circuit::TimeoutEstimator;
+use tor_proto::client::stream::DataStream;
+use tor_proto::{ClientTunnel, Error as ProtoError};
+use tor_rtcompat::{PreferredRuntime, SpawnExt as _};
+
+use super::{Answer, Client, Fault, PROBE_PORT, Progress, us_since};
+use crate::network::{Network, Relay};
+use crate::record::Probe;
+
+/// How long Arti keeps halves of closed streams: as long as tor's circuits may take.
+const HALF_STREAMS: Duration = Duration::from_secs(60);
+
+/// Arti's part of a client.
+pub struct Arti {
+    /// Runs what goes on beside.
+    runtime: PreferredRuntime,
+    /// Makes channels, and keeps them open for the next circuit.
+    channels: Arc<ChanMgr<PreferredRuntime>>,
+    /// Parameters of circuits to exits.
+    params: CircParameters,
+}
+
+/// A circuit of Arti's.
+pub struct Circuit(Arc<ClientTunnel>);
+
+impl Drop for Circuit {
+    fn drop(&mut self) {
+        self.0.terminate();
+    }
+}
+
+impl Arti {
+    /// For a network. Call it within a runtime of tokio's.
+    ///
+    /// # Errors
+    /// With what Arti says.
+    pub fn new(network: &Network) -> Result<Self, String> {
+        // An error only says that the program has chosen its cryptography already.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let runtime = PreferredRuntime::current().map_err(|error| error.to_string())?;
+        let known = network.params.parse().map_err(|error| format!("{error}"))?;
+        let net = NetParameters::from_map(&known);
+        let channels = ChanMgr::new(
+            runtime.clone(),
+            ChanMgrConfig::default(),
+            Dormancy::Active,
+            &net,
+            MemoryQuotaTracker::new_noop(),
+        );
+        let channels = Arc::new(channels.map_err(|error| error.to_string())?);
+        let params = params::exit(&net).map_err(|error| error.to_string())?;
+        Ok(Self { runtime, channels, params })
+    }
+
+    /// The first hop, on a channel that is open or opened for it.
+    async fn first(
+        &self,
+        target: &OwnedCircTarget,
+        progress: &mut Progress,
+    ) -> Result<Circuit, Fault> {
+        let channel = self.channels.get_or_launch(target, ChannelUsage::UserTraffic).await;
+        let (channel, provenance) = channel.map_err(|error| Fault::relay(reason(&error)))?;
+        progress.has_link = true;
+        if matches!(provenance, ChanProvenance::NewlyCreated) {
+            progress.link_us = Some(progress.us());
+        }
+        let pending = channel.new_tunnel(Arc::new(NoTimeout)).await;
+        let (pending, reactor) = pending.map_err(|error| fault(&error))?;
+        let running = self.runtime.spawn(async move {
+            // It ends with the circuit; whoever uses that learns why.
+            let _ = reactor.run().await;
+        });
+        running.map_err(Fault::client)?;
+        let tunnel = pending.create_firsthop(target, self.params.clone()).await;
+        Ok(Circuit(Arc::new(tunnel.map_err(|error| fault(&error))?)))
+    }
+}
+
+impl Client for Arti {
+    type Circuit = Circuit;
+    type Stream = Compat<DataStream>;
+
+    const NAME: crate::record::Client = crate::record::Client::Arti;
+
+    async fn build(
+        &self,
+        path: &[Arc<Relay>],
+        progress: &mut Progress,
+    ) -> Result<Self::Circuit, Fault> {
+        let (first, rest) =
+            path.split_first().ok_or_else(|| Fault::client("a path of 0 relays"))?;
+        let circuit = self.first(&target(first)?, progress).await?;
+        progress.hop();
+        for relay in rest {
+            let target = target(relay)?;
+            let circ = circuit.0.as_single_circ().map_err(|error| fault(&error))?;
+            circ.extend(&target, self.params.clone()).await.map_err(|error| fault(&error))?;
+            progress.hop();
+        }
+        Ok(circuit)
+    }
+
+    async fn probe(
+        &self,
+        circuit: &Self::Circuit,
+        probe: Probe,
+        address: Ipv4Addr,
+    ) -> Result<Answer, Fault> {
+        let (address, began) = (address.to_string(), Instant::now());
+        let reason = match probe {
+            Probe::Refused => match circuit.0.begin_stream(&address, PROBE_PORT, None).await {
+                Ok(_) => return Err(Fault::relay(format!("the exit accepted {address}"))),
+                Err(ProtoError::EndReceived(reason)) => reason.to_string().to_lowercase(),
+                Err(error) => return Err(fault(&error)),
+            },
+            Probe::Resolve => match circuit.0.resolve(&address).await {
+                Ok(_) => String::new(),
+                // An answer, too, in one cell.
+                Err(ProtoError::ResolveError(_)) => "error".to_owned(),
+                Err(error) => return Err(fault(&error)),
+            },
+        };
+        Ok(Answer { us: us_since(began), reason })
+    }
+
+    async fn open(
+        &self,
+        circuit: &Self::Circuit,
+        host: &str,
+        port: u16,
+    ) -> Result<Self::Stream, Fault> {
+        let stream = circuit.0.begin_stream(host, port, None).await;
+        stream.map(DataStream::compat).map_err(|error| match error {
+            ProtoError::EndReceived(reason) => Fault::target(reason.to_string().to_lowercase()),
+            error => fault(&error),
+        })
+    }
+}
+
+/// Gives nothing up: who measures has a time of his own.
+struct NoTimeout;
+
+impl TimeoutEstimator for NoTimeout {
+    fn circuit_build_timeout(&self, _length: usize) -> Duration {
+        HALF_STREAMS
+    }
+}
+
+/// A relay as Arti wants it.
+fn target(relay: &Relay) -> Result<OwnedCircTarget, Fault> {
+    let odd = |what: &dyn std::fmt::Display| Fault::client(format!("relay {}: {what}", relay.id));
+    let mut builder = OwnedCircTarget::builder();
+    builder
+        .chan_target()
+        .ed_identity(relay.ed25519.into())
+        .rsa_identity(relay.rsa.into())
+        .addrs(relay.addrs.clone());
+    builder.ntor_onion_key(relay.ntor.into());
+    builder.protocols(relay.protocols.parse().map_err(|error| odd(&error))?);
+    builder.build().map_err(|error| odd(&error))
+}
+
+/// What an error of a circuit says, and whose fault that is.
+fn fault(error: &ProtoError) -> Fault {
+    match error {
+        ProtoError::Bug(_) | ProtoError::IdRangeFull | ProtoError::Spawn { .. } => {
+            Fault::client(reason(error))
+        }
+        ProtoError::CircuitClosed => Fault::relay("destroyed"),
+        error => Fault::relay(reason(error)),
+    }
+}
+
+/// What an error says, with what lies beneath.
+fn reason(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(error) = next {
+        text = format!("{text}: {error}");
+        next = error.source();
+    }
+    text
+}

@@ -1,0 +1,149 @@
+//! What tor tells of circuits, streams and links (control-spec 4.1), taken apart and handed on.
+
+use std::io;
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ff_lab::{Control, Event};
+
+use super::table::{CircuitState, StreamState, Table};
+
+/// How long to wait for an event before looking whether anybody is there still.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Starts the thread that reads events; it ends with the table's last user, or with tor.
+pub(super) fn start(mut control: Control, table: Arc<Table>) -> io::Result<()> {
+    let table: Weak<Table> = Arc::downgrade(&table);
+    let run = move || {
+        loop {
+            let event = control.next_event(LOOK);
+            let at = Instant::now();
+            let Some(table) = table.upgrade() else { return };
+            match event {
+                Ok(Some(event)) => hand_on(&table, &event, at),
+                Ok(None) => {}
+                Err(error) => return table.lost(&error.to_string()),
+            }
+        }
+    };
+    thread::Builder::new().name("tor events".to_owned()).spawn(run).map(drop)
+}
+
+/// Hands an event to whom it concerns.
+fn hand_on(table: &Table, event: &Event, at: Instant) {
+    let words: Vec<&str> = event.words().take(3).collect();
+    match (event.kind.as_str(), &words[..]) {
+        ("CIRC", [id, status, rest @ ..]) => {
+            let state = match *status {
+                "EXTENDED" => CircuitState::Hops(hops(rest.first().copied().unwrap_or_default())),
+                "BUILT" => CircuitState::Built,
+                "FAILED" | "CLOSED" => CircuitState::Ended(reason(event)),
+                _ => return,
+            };
+            table.circuit(id, at, state);
+        }
+        ("STREAM", [id, status, ..]) => match *status {
+            "NEW" | "NEWRESOLVE" => {
+                if let Some(source) = event.get("SOURCE_ADDR").and_then(|text| text.parse().ok()) {
+                    table.new_stream(id, source, at);
+                }
+            }
+            "SENTCONNECT" => table.stream(id, at, StreamState::Sent),
+            "SUCCEEDED" => table.stream(id, at, StreamState::Connected),
+            "DETACHED" | "FAILED" | "CLOSED" => {
+                table.stream(id, at, StreamState::Ended(reason(event)));
+            }
+            _ => {}
+        },
+        ("ORCONN", [relay, status, ..]) => {
+            let id = relay.trim_start_matches('$').split(['~', '=']).next().unwrap_or_default();
+            match *status {
+                "CONNECTED" => table.link_is(id, true, at),
+                "LAUNCHED" | "FAILED" | "CLOSED" => table.link_is(id, false, at),
+                _ => {}
+            }
+        }
+        _ => {}
+    }
+}
+
+/// How many relays a path has; tor leaves it out as long as there is none.
+fn hops(path: &str) -> usize {
+    if path.starts_with('$') { path.split(',').count() } else { 0 }
+}
+
+/// Why something ended: what the other end says, if it says something.
+fn reason(event: &Event) -> String {
+    let reason = event.get("REMOTE_REASON").or_else(|| event.get("REASON")).unwrap_or("closed");
+    reason.to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An event of this text.
+    fn event(kind: &str, text: &str) -> Event {
+        Event { kind: kind.to_owned(), text: text.to_owned() }
+    }
+
+    #[tokio::test]
+    async fn events_reach_whom_they_concern() {
+        let table = Arc::new(Table::default());
+        let at = Instant::now();
+        // It may be told of before we know its number.
+        hand_on(&table, &event("CIRC", "7 EXTENDED $AA~a BUILD_FLAGS=x"), at);
+        let mut circuit = table.expect_circuit("7");
+        hand_on(&table, &event("CIRC", "8 BUILT $AA~a"), at);
+        hand_on(&table, &event("CIRC", "7 EXTENDED $AA~a,$BB~b"), at);
+        hand_on(
+            &table,
+            &event("CIRC", "7 FAILED $AA~a REASON=DESTROYED REMOTE_REASON=CONNECTFAILED"),
+            at,
+        );
+        for expected in [
+            CircuitState::Hops(1),
+            CircuitState::Hops(2),
+            CircuitState::Ended("connectfailed".to_owned()),
+        ] {
+            assert_eq!(circuit.next().await, Ok((at, expected)));
+        }
+
+        let source = "127.0.0.1:5".parse().expect("an address");
+        let mut stream = table.expect_stream(source);
+        hand_on(
+            &table,
+            &event("STREAM", "4 NEW 0 127.3.2.1:1 SOURCE_ADDR=127.0.0.1:5 PURPOSE=USER"),
+            at,
+        );
+        hand_on(&table, &event("STREAM", "4 SENTCONNECT 7 127.3.2.1:1"), at);
+        hand_on(
+            &table,
+            &event("STREAM", "4 DETACHED 7 127.3.2.1:1 REASON=END REMOTE_REASON=EXITPOLICY"),
+            at,
+        );
+        for expected in [
+            StreamState::New("4".to_owned()),
+            StreamState::Sent,
+            StreamState::Ended("exitpolicy".to_owned()),
+        ] {
+            assert_eq!(stream.next().await, Ok((at, expected)));
+        }
+        table.lost("tor has ended");
+        assert!(stream.next().await.is_err() && circuit.next().await.is_err());
+    }
+
+    #[test]
+    fn links_are_remembered() {
+        let table = Table::default();
+        let began = Instant::now();
+        assert!(table.link("AA", began).is_open, "of which nothing is told, it was there before");
+        hand_on(&table, &event("ORCONN", "$AA~a LAUNCHED ID=1"), began);
+        assert!(!table.link("AA", began).is_open);
+        let opened = began + Duration::from_millis(3);
+        hand_on(&table, &event("ORCONN", "$AA~a CONNECTED ID=1"), opened);
+        assert_eq!(table.link("AA", began).opened, Some(opened));
+        assert_eq!(table.link("AA", opened + LOOK).opened, None, "before that circuit began");
+    }
+}

@@ -1,0 +1,189 @@
+//! Who waits for what tor tells.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::client::Fault;
+
+/// How many events of circuits are kept that nobody knows yet: a new circuit's number comes after its first events.
+const EARLY: usize = 256;
+
+/// What is told of a circuit.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum CircuitState {
+    /// So many hops stand.
+    Hops(usize),
+    /// It can be used.
+    Built,
+    /// It has ended, and why.
+    Ended(String),
+}
+
+/// What is told of a stream.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum StreamState {
+    /// It wants a circuit; its number.
+    New(String),
+    /// The exit has been asked for it.
+    Sent,
+    /// The exit says that it is connected.
+    Connected,
+    /// It has ended, or left its circuit, and why.
+    Ended(String),
+}
+
+/// What is known of a link.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Link {
+    /// Whether it is open.
+    pub(super) is_open: bool,
+    /// When it was opened, if that was since the circuit began.
+    pub(super) opened: Option<Instant>,
+}
+
+/// Who waits for what.
+#[derive(Debug, Default)]
+pub(super) struct Table(Mutex<Waiting>);
+
+/// As above.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Circuits by number.
+    circuits: HashMap<String, UnboundedSender<(Instant, CircuitState)>>,
+    /// What was told of circuits that nobody knows.
+    early: VecDeque<(String, Instant, CircuitState)>,
+    /// Streams that have no number yet, by where they come from.
+    sources: HashMap<SocketAddr, UnboundedSender<(Instant, StreamState)>>,
+    /// Streams by number.
+    streams: HashMap<String, UnboundedSender<(Instant, StreamState)>>,
+    /// Links by relay: whether open, and since when.
+    links: HashMap<String, (bool, Instant)>,
+    /// Why nothing more is told.
+    lost: Option<String>,
+}
+
+/// Where news come.
+pub(super) struct Slot<T> {
+    /// They.
+    news: UnboundedReceiver<(Instant, T)>,
+    /// Where this is known, to tell of the reason if there are no more.
+    table: Arc<Table>,
+    /// What is to be forgotten with it.
+    source: Option<SocketAddr>,
+}
+
+impl<T> Slot<T> {
+    /// The next one, and when it came.
+    pub(super) async fn next(&mut self) -> Result<(Instant, T), Fault> {
+        let lost = || {
+            let lost = self.table.lock().lost.clone();
+            Fault::client(lost.unwrap_or_else(|| "tor tells nothing of it any more".to_owned()))
+        };
+        self.news.recv().await.ok_or_else(lost)
+    }
+}
+
+impl<T> Drop for Slot<T> {
+    fn drop(&mut self) {
+        if let Some(source) = self.source {
+            self.table.lock().sources.remove(&source);
+        }
+    }
+}
+
+impl Table {
+    /// From now on, what is told of this circuit comes to a slot.
+    pub(super) fn expect_circuit(self: &Arc<Self>, id: &str) -> Slot<CircuitState> {
+        let (sender, news) = unbounded_channel();
+        let mut waiting = self.lock();
+        waiting.early.retain(|(other, at, state)| {
+            if other == id {
+                let _ = sender.send((*at, state.clone()));
+            }
+            other != id
+        });
+        if waiting.lost.is_none() {
+            waiting.circuits.insert(id.to_owned(), sender);
+        }
+        Slot { news, table: Arc::clone(self), source: None }
+    }
+
+    /// From now on, what is told of the stream from this address comes to a slot.
+    pub(super) fn expect_stream(self: &Arc<Self>, source: SocketAddr) -> Slot<StreamState> {
+        let (sender, news) = unbounded_channel();
+        let mut waiting = self.lock();
+        if waiting.lost.is_none() {
+            waiting.sources.insert(source, sender);
+        }
+        Slot { news, table: Arc::clone(self), source: Some(source) }
+    }
+
+    /// Nobody waits for this circuit any more.
+    pub(super) fn forget_circuit(&self, id: &str) {
+        self.lock().circuits.remove(id);
+    }
+
+    /// Something is told of a circuit.
+    pub(super) fn circuit(&self, id: &str, at: Instant, state: CircuitState) {
+        let mut waiting = self.lock();
+        if let Some(sender) = waiting.circuits.get(id) {
+            // Whoever does not listen has given up.
+            let _ = sender.send((at, state));
+            return;
+        }
+        waiting.early.push_back((id.to_owned(), at, state));
+        if waiting.early.len() > EARLY {
+            waiting.early.pop_front();
+        }
+    }
+
+    /// There is a new stream.
+    pub(super) fn new_stream(&self, id: &str, source: SocketAddr, at: Instant) {
+        let mut waiting = self.lock();
+        if let Some(sender) = waiting.sources.remove(&source) {
+            let _ = sender.send((at, StreamState::New(id.to_owned())));
+            waiting.streams.insert(id.to_owned(), sender);
+        }
+    }
+
+    /// Something is told of a stream.
+    pub(super) fn stream(&self, id: &str, at: Instant, state: StreamState) {
+        let mut waiting = self.lock();
+        let has_ended = matches!(state, StreamState::Ended(_));
+        if let Some(sender) = waiting.streams.get(id) {
+            let _ = sender.send((at, state));
+        }
+        if has_ended {
+            waiting.streams.remove(id);
+        }
+    }
+
+    /// A link to a relay is open now, or not.
+    pub(super) fn link_is(&self, id: &str, is_open: bool, at: Instant) {
+        self.lock().links.insert(id.to_owned(), (is_open, at));
+    }
+
+    /// What is known of a relay's link; one of which nothing was told was open before.
+    pub(super) fn link(&self, id: &str, began: Instant) -> Link {
+        match self.lock().links.get(id) {
+            Some((true, at)) => Link { is_open: true, opened: (*at >= began).then_some(*at) },
+            Some((false, _)) => Link::default(),
+            None => Link { is_open: true, opened: None },
+        }
+    }
+
+    /// Nothing more is told, for this reason.
+    pub(super) fn lost(&self, reason: &str) {
+        let mut waiting = self.lock();
+        *waiting = Waiting { lost: Some(reason.to_owned()), ..Waiting::default() };
+    }
+
+    /// Who waits.
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,161 @@
+//! Distributions fitted to the times of circuits by maximum likelihood (002, section 7.2).
+//!
+//! ```text
+//!   times, given up ─▶ Sample ─┬─▶ gev        Newton's method, exact derivatives
+//!                              ├─▶ family     Fréchet, Weibull, Pareto, lognormal: Nelder and Mead (search)
+//!                              ├─▶ estimator  tor's own (path-spec 2.4)
+//!                              └─▶ good       how far each is from the values
+//! ```
+//!
+//! A value that was given up counts as one that lies above its bound. [`Fits`] has all of it, in ms.
+
+pub mod estimator;
+pub mod family;
+pub mod gev;
+pub mod good;
+pub mod sample;
+mod search;
+
+use serde::Serialize;
+
+use self::estimator::Estimate;
+use self::family::{Family, Law};
+use self::gev::Gev;
+use self::good::{Goodness, goodness};
+use self::sample::Sample;
+
+/// All that is fitted to one kind of values.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Fits {
+    /// How many values there are.
+    pub values: u64,
+    /// How many more were given up, and are only known to be greater than a bound.
+    pub given_up: u64,
+    /// The generalised extreme value distribution.
+    pub gev: Option<GevFit>,
+    /// The Fréchet distribution.
+    pub frechet: Option<LawFit>,
+    /// The Weibull distribution.
+    pub weibull: Option<LawFit>,
+    /// The Pareto distribution.
+    pub pareto: Option<LawFit>,
+    /// The lognormal distribution.
+    pub lognormal: Option<LawFit>,
+    /// tor's estimator, which takes no values that were given up.
+    pub tor: Option<TorFit>,
+}
+
+/// A fitted generalised extreme value distribution.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct GevFit {
+    /// The shape: above 0 it is a Fréchet distribution. scipy's `c` is -xi.
+    pub xi: f64,
+    /// The location.
+    pub mu_ms: f64,
+    /// The scale.
+    pub sigma_ms: f64,
+    /// The logarithm of the likelihood, of values in ms.
+    pub log_likelihood: f64,
+    /// How good it is.
+    #[serde(flatten)]
+    pub good: Goodness,
+}
+
+/// A fitted distribution of shape, scale and shift.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct LawFit {
+    /// The shape; of the lognormal distribution the deviation of logarithms.
+    pub shape: f64,
+    /// The scale.
+    pub scale_ms: f64,
+    /// What is taken off each value before.
+    pub shift_ms: f64,
+    /// The logarithm of the likelihood, of values in ms.
+    pub log_likelihood: f64,
+    /// How good it is.
+    #[serde(flatten)]
+    pub good: Goodness,
+}
+
+/// What tor's estimator makes of values.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct TorFit {
+    /// The curve.
+    #[serde(flatten)]
+    pub estimate: Estimate,
+    /// When it stops waiting for circuits, of which it means to accept 80 %.
+    pub timeout_ms: f64,
+    /// When it closes them.
+    pub close_ms: f64,
+    /// The share of values that the timeout accepts.
+    pub accepted_share: f64,
+    /// The greatest distance from the values above the curve's beginning, which alone it is for.
+    pub tail_ks: f64,
+}
+
+impl GevFit {
+    /// Of values in ms; none of fewer than three that differ.
+    #[must_use]
+    pub fn of(values_ms: &[f64]) -> Option<Self> {
+        gev_fit(&Sample::new(values_ms, &[]))
+    }
+}
+
+impl Fits {
+    /// Of values in ms and of bounds of those that were given up.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
+    pub fn of(values_ms: &[f64], given_up_ms: &[f64]) -> Self {
+        let sample = Sample::new(values_ms, given_up_ms);
+        let [frechet, weibull, pareto, lognormal] =
+            Family::ALL.map(|family| law_fit(family, &sample));
+        let given_up = sample.beyond().iter().map(|(_, times)| times).sum::<f64>() as u64;
+        Self {
+            values: sample.count() as u64,
+            given_up,
+            gev: gev_fit(&sample),
+            frechet,
+            weibull,
+            pareto,
+            lognormal,
+            tor: tor_fit(values_ms),
+        }
+    }
+}
+
+/// The generalised extreme value distribution of a sample.
+fn gev_fit(sample: &Sample) -> Option<GevFit> {
+    let gev = Gev::fit(sample)?;
+    let good = goodness(sample, 3, |x| gev.below(x));
+    let log_likelihood = gev.ln_likelihood(sample);
+    Some(GevFit { xi: gev.xi, mu_ms: gev.mu, sigma_ms: gev.sigma, log_likelihood, good })
+}
+
+/// Another distribution of a sample.
+fn law_fit(family: Family, sample: &Sample) -> Option<LawFit> {
+    let law = Law::fit(family, sample)?;
+    let good = goodness(sample, 3, |x| law.below(x));
+    let log_likelihood = law.ln_likelihood(sample);
+    Some(LawFit {
+        shape: law.shape,
+        scale_ms: law.scale,
+        shift_ms: law.shift,
+        log_likelihood,
+        good,
+    })
+}
+
+/// tor's estimator of values.
+fn tor_fit(values_ms: &[f64]) -> Option<TorFit> {
+    let estimate = Estimate::of(values_ms)?;
+    let timeout_ms = estimate.timeout_ms(0.8);
+    let part = |is: &dyn Fn(f64) -> bool| {
+        values_ms.iter().filter(|value| is(**value)).count() as f64 / values_ms.len() as f64
+    };
+    let tail: Vec<f64> =
+        values_ms.iter().copied().filter(|value| *value >= estimate.xm_ms).collect();
+    let tail_ks = goodness(&Sample::new(&tail, &[]), 2, |x| estimate.below(x)).ks;
+    let accepted_share = part(&|value| value <= timeout_ms);
+    let close_ms = estimate.close_ms();
+    Some(TorFit { estimate, timeout_ms, close_ms, accepted_share, tail_ks })
+}

@@ -1,0 +1,266 @@
+//! The relays of a network: from the directory of a tor, or of a lab with several.
+//!
+//! A tor keeps the consensus of the microdesc flavour, which it has verified, and the microdescriptors beside it. Nothing
+//! is fetched and no signature is checked here: whoever can write into a tor's directory decides about its network.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use ff_bwauth::network::consensus::{Consensus, Flags};
+use ff_bwauth::network::microdescriptors::Microdescriptors;
+
+/// The consensus in a tor's directory.
+const CONSENSUS: &str = "cached-microdesc-consensus";
+/// The microdescriptors beside it: the second file has what came last.
+const MICRODESCRIPTORS: [&str; 2] = ["cached-microdescs", "cached-microdescs.new"];
+/// How long after its end tor takes a consensus for usable still (dir-spec 5.1): a day.
+const USABLE_SECS: u64 = 24 * 3600;
+
+/// A relay, with all that a circuit through it needs.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Relay {
+    /// The fingerprint of its RSA identity: 40 upper-case hexadecimal digits.
+    pub id: String,
+    /// Its nickname.
+    pub nick: String,
+    /// Its RSA identity.
+    pub rsa: [u8; 20],
+    /// Its Ed25519 identity.
+    pub ed25519: [u8; 32],
+    /// The key that circuit handshakes are made with.
+    pub ntor: [u8; 32],
+    /// Where it listens.
+    pub addrs: Vec<SocketAddr>,
+    /// The protocols that it knows, as the consensus says.
+    pub protocols: String,
+    /// What the authorities say of it.
+    pub flags: Flags,
+}
+
+/// The relays of a network that circuits can be built through.
+#[derive(Clone, Debug, Default)]
+pub struct Network {
+    /// Them, in the order of their fingerprints.
+    pub relays: Vec<Relay>,
+    /// Where they stand, by fingerprint.
+    by_id: HashMap<String, usize>,
+    /// The parameters of the consensus: `name=value`, with spaces between them.
+    pub params: String,
+    /// Relays of the consensus that lack an Ed25519 identity or a key.
+    pub incomplete: usize,
+}
+
+/// A network that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum NetworkError {
+    /// There is nothing there.
+    #[error(
+        "{} has no {CONSENSUS}, nor has a directory in it: give the data directory of a tor that is in the network, \
+         or a directory with such directories",
+        .0.display()
+    )]
+    Nothing(PathBuf),
+    /// A file cannot be read.
+    #[error("{}: {error}", .path.display())]
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The consensus is none.
+    #[error("{}: {reason}", .path.display())]
+    Bad {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+}
+
+impl Network {
+    /// Reads the network of a tor's directory, or of the tor with the newest consensus below a directory.
+    ///
+    /// # Errors
+    /// [`NetworkError`], which names the file.
+    pub fn read(dir: &Path, now_unix_secs: u64) -> Result<Self, NetworkError> {
+        let mut newest: Option<(u64, PathBuf, String, Consensus)> = None;
+        let mut bad = None;
+        for path in directories(dir) {
+            let file = path.join(CONSENSUS);
+            let text = match fs::read_to_string(&file) {
+                Ok(text) => text,
+                Err(error) if is_absent(&error) => continue,
+                Err(error) => return Err(NetworkError::Unreadable { path: file, error }),
+            };
+            match Consensus::parse(&text) {
+                Ok(consensus) => {
+                    let until = consensus.valid_until_unix_secs().unwrap_or(0);
+                    if newest.as_ref().is_none_or(|(best, ..)| until > *best) {
+                        newest = Some((until, path, text, consensus));
+                    }
+                }
+                Err(error) => {
+                    bad = Some(NetworkError::Bad { path: file, reason: error.to_string() })
+                }
+            }
+        }
+        let nothing = || bad.unwrap_or_else(|| NetworkError::Nothing(dir.to_owned()));
+        let (until, path, text, consensus) = newest.ok_or_else(nothing)?;
+        let failed = |reason| NetworkError::Bad { path: path.join(CONSENSUS), reason };
+        if until + USABLE_SECS < now_unix_secs {
+            let reason = format!(
+                "this consensus is too old, it was valid until {}: is the network running?",
+                consensus.valid_until
+            );
+            return Err(failed(reason));
+        }
+        let network = Self::of(&text, &consensus, &microdescriptors(&path)?);
+        if network.relays.is_empty() {
+            let reason = format!(
+                "of its {} relays none has keys in {} beside it",
+                consensus.relays.len(),
+                MICRODESCRIPTORS[0]
+            );
+            return Err(failed(reason));
+        }
+        Ok(network)
+    }
+
+    /// Of the documents.
+    fn of(text: &str, consensus: &Consensus, micros: &Microdescriptors) -> Self {
+        let protocols = protocols(text);
+        let mut network = Self { params: params(text), ..Self::default() };
+        for (at, entry) in consensus.relays.iter().enumerate() {
+            let micro = micros.of(entry);
+            let keys = micro.and_then(|micro| Some((micro.ed25519?, micro.ntor?)));
+            let Some((ed25519, ntor)) = keys.filter(|_| entry.flags.is_running) else {
+                network.incomplete += 1;
+                continue;
+            };
+            let id = hex::encode_upper(entry.fingerprint);
+            network.by_id.insert(id.clone(), network.relays.len());
+            network.relays.push(Relay {
+                id,
+                nick: entry.nickname.clone(),
+                rsa: entry.fingerprint,
+                ed25519,
+                ntor,
+                addrs: entry.or_ports.clone(),
+                protocols: protocols.get(at).copied().unwrap_or_default().to_owned(),
+                flags: entry.flags,
+            });
+        }
+        network
+    }
+
+    /// Where the relay with this fingerprint stands: 40 hexadecimal digits, with `$` before them or not.
+    pub fn find(&self, id: &str) -> Option<usize> {
+        let id = id.strip_prefix('$').unwrap_or(id).to_ascii_uppercase();
+        self.by_id.get(&id).copied()
+    }
+
+    /// Whether a relay of it is on the Internet: then it is not a private network.
+    pub fn is_public(&self) -> bool {
+        self.relays.iter().flat_map(|relay| &relay.addrs).any(|addr| !is_private(addr.ip()))
+    }
+}
+
+/// This directory, those in it, and those in its `nodes` (as chutney has it).
+fn directories(dir: &Path) -> Vec<PathBuf> {
+    let mut all = vec![dir.to_owned()];
+    for parent in [dir.to_owned(), dir.join("nodes")] {
+        let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+        all.extend(entries.map(|entry| entry.path()).filter(|path| path.is_dir()));
+    }
+    all.sort();
+    all
+}
+
+/// Reads the microdescriptors in a tor's directory.
+fn microdescriptors(dir: &Path) -> Result<Microdescriptors, NetworkError> {
+    let mut all = Microdescriptors::default();
+    for name in MICRODESCRIPTORS {
+        let path = dir.join(name);
+        match fs::read(&path) {
+            Ok(bytes) => {
+                let text = String::from_utf8_lossy(&bytes);
+                all.by_digest.extend(Microdescriptors::parse(&text).by_digest);
+            }
+            Err(error) if is_absent(&error) => {}
+            Err(error) => return Err(NetworkError::Unreadable { path, error }),
+        }
+    }
+    Ok(all)
+}
+
+/// The `pr` lines of a consensus, one for each `r` line (dir-spec 3.4.1).
+fn protocols(text: &str) -> Vec<&str> {
+    let mut all = Vec::new();
+    for line in text.lines() {
+        if line.starts_with("r ") {
+            all.push("");
+        } else if let (Some(known), Some(last)) = (line.strip_prefix("pr "), all.last_mut()) {
+            *last = known;
+        }
+    }
+    all
+}
+
+/// The parameters of a consensus, without words that are none.
+fn params(text: &str) -> String {
+    let head = text.lines().take_while(|line| !line.starts_with("r "));
+    let line = head.filter_map(|line| line.strip_prefix("params ")).next().unwrap_or_default();
+    let is_one = |word: &&str| {
+        let pair = word.split_once('=');
+        pair.is_some_and(|(name, value)| !name.is_empty() && value.parse::<i32>().is_ok())
+    };
+    line.split_whitespace().filter(is_one).collect::<Vec<_>>().join(" ")
+}
+
+/// Whether a file is not there, or what should hold it is none.
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// Whether an address is of this machine or of a network of one's own.
+fn is_private(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_private() || ip.is_loopback() || ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn protocols_belong_to_their_relays_and_parameters_are_read() {
+        let text = "params a=1 b=x c=-2\nr one\npr Link=5\nr two\nr three\npr Relay=1-4\n";
+        assert_eq!(protocols(text), ["Link=5", "", "Relay=1-4"]);
+        assert_eq!(params(text), "a=1 c=-2");
+    }
+
+    #[test]
+    fn an_address_of_ones_own_is_not_public() {
+        for (text, private) in
+            [("127.3.2.1", true), ("10.0.0.1", true), ("192.0.2.1", false), ("::1", true)]
+        {
+            assert_eq!(is_private(text.parse().expect("an address")), private, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_directory_without_a_consensus_is_named() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let error = Network::read(dir.path(), 0).expect_err("nothing there").to_string();
+        assert!(error.contains(&dir.path().display().to_string()), "{error}");
+        fs::write(dir.path().join(CONSENSUS), "not one").expect("a file");
+        let error = Network::read(dir.path(), 0).expect_err("no consensus").to_string();
+        assert!(error.contains(CONSENSUS), "{error}");
+    }
+}

@@ -1,0 +1,197 @@
+//! What is measured of one circuit, in which order (002, algorithm 1): building, round trips, first bytes, a download.
+
+use std::future::Future;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tokio::time::{sleep_until, timeout};
+
+use crate::client::{Client, Fault, Progress};
+use crate::network::Relay;
+use crate::record::{Circuit, Failure, Probe, RoundTrip, SCHEMA, Stage, Whose};
+use crate::target::Target;
+
+/// The time between two streams of a circuit: 50 a second.
+const STREAMS: Duration = Duration::from_millis(20);
+/// How much a download reads at once.
+const BUFFER: usize = 16_384;
+/// An address that nobody has, for RESOLVE (RFC 5737).
+const LITERAL: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// How many round trips by BEGIN.
+    pub rtt: u32,
+    /// How many round trips by RESOLVE.
+    pub resolve: u32,
+    /// How many first bytes.
+    pub ttfb: u32,
+    /// How much to download, in bytes; nothing if 0.
+    pub download_bytes: u64,
+    /// Where streams lead.
+    pub target: Option<Target>,
+    /// How long a circuit may take to be built.
+    pub build_time: Duration,
+    /// How long a round trip or a first byte may take.
+    pub trip_time: Duration,
+    /// How long a download may take.
+    pub download_time: Duration,
+}
+
+/// One circuit that is measured.
+pub struct Measured<'a, C> {
+    /// Who builds it.
+    pub client: &'a C,
+    /// What to measure.
+    pub program: &'a Program,
+    /// Its number.
+    pub number: u64,
+    /// Its relays.
+    pub path: Vec<Arc<Relay>>,
+    /// When the run began.
+    pub run_began: Instant,
+}
+
+impl<C: Client> Measured<'_, C> {
+    /// Measures it; when it is built, waits for its turn.
+    pub async fn measure<T: Future<Output = ()>>(self, turn: impl FnOnce() -> T) -> Circuit {
+        let mut progress = Progress::new();
+        let mut line = self.line(progress.began);
+        let built = self.client.build(&self.path, &mut progress);
+        let built = within(self.program.build_time, built).await;
+        let has_link = progress.has_link;
+        (line.link_us, line.hops_us) = (progress.link_us, std::mem::take(&mut progress.hops_us));
+        match built {
+            Ok(circuit) => {
+                turn().await;
+                if let Err((stage, fault)) = self.use_circuit(&circuit, &mut line).await {
+                    line.failure = Some(Failure {
+                        stage,
+                        // What the target does is no hop's fault.
+                        hop: u8::try_from(self.path.len())
+                            .ok()
+                            .filter(|_| fault.whose != Whose::Target),
+                        reason: fault.reason,
+                        whose: fault.whose,
+                    });
+                }
+            }
+            Err(fault) => {
+                line.failure = Some(Failure {
+                    stage: if has_link { Stage::Build } else { Stage::Link },
+                    hop: u8::try_from(line.hops_us.len() + 1).ok(),
+                    reason: fault.reason,
+                    whose: fault.whose,
+                });
+            }
+        }
+        line.congestion_us = congestion_us(&line.rtt);
+        line.ended_us = progress.us();
+        line
+    }
+
+    /// Everything after the building.
+    async fn use_circuit(
+        &self,
+        circuit: &C::Circuit,
+        line: &mut Circuit,
+    ) -> Result<(), (Stage, Fault)> {
+        let program = self.program;
+        let probes = (0..program.rtt).map(|_| Probe::Refused);
+        for probe in probes.chain((0..program.resolve).map(|_| Probe::Resolve)) {
+            let next = tokio::time::Instant::now() + STREAMS;
+            let address =
+                if probe == Probe::Refused { self.address(line.rtt.len()) } else { LITERAL };
+            let answer =
+                within(program.trip_time, self.client.probe(circuit, probe, address)).await;
+            let answer = answer.map_err(|fault| (Stage::Rtt, fault))?;
+            line.rtt.push(RoundTrip { us: answer.us, probe, reason: answer.reason });
+            sleep_until(next).await;
+        }
+        let Some(target) = &program.target else { return Ok(()) };
+        for _ in 0..program.ttfb {
+            let next = tokio::time::Instant::now() + STREAMS;
+            let first = within(program.trip_time, target.first_byte(self.client, circuit)).await;
+            line.first_bytes.push(first.map_err(|fault| (Stage::FirstByte, fault))?);
+            sleep_until(next).await;
+        }
+        if program.download_bytes > 0 {
+            let mut buffer = vec![0; BUFFER];
+            let bytes = program.download_bytes;
+            let download = target.download(self.client, circuit, bytes, &mut buffer);
+            let download = within(program.download_time, download).await;
+            line.download = Some(download.map_err(|fault| (Stage::Download, fault))?);
+        }
+        Ok(())
+    }
+
+    /// A line that says nothing yet.
+    fn line(&self, began: Instant) -> Circuit {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since = began.saturating_duration_since(self.run_began).as_micros();
+        let relay = |relay: &Arc<Relay>| crate::record::Relay {
+            id: relay.id.clone(),
+            nick: relay.nick.clone(),
+        };
+        Circuit {
+            schema: SCHEMA,
+            number: self.number,
+            client: C::NAME,
+            began_unix_secs: unix.as_secs_f64(),
+            began_us: u64::try_from(since).unwrap_or(u64::MAX),
+            path: self.path.iter().map(relay).collect(),
+            link_us: None,
+            hops_us: Vec::new(),
+            rtt: Vec::new(),
+            first_bytes: Vec::new(),
+            download: None,
+            congestion_us: None,
+            failure: None,
+            ended_us: 0,
+        }
+    }
+
+    /// The address of a probe: another one each time, because exits and clients remember what was refused.
+    fn address(&self, nth: usize) -> Ipv4Addr {
+        let at = self.number.wrapping_mul(37).wrapping_add(nth as u64);
+        // 127.0.0.1 is where things listen, and the last octet of a network's own address is not 0.
+        let [a, b, c] = [at % 254 + 1, at / 254 % 254 + 1, at / 64_516 % 254 + 1]
+            .map(|octet| u8::try_from(octet).unwrap_or(1));
+        Ipv4Addr::new(127, c, b, a)
+    }
+}
+
+/// Waits for something so long; `timeout` is the reason if it takes longer.
+async fn within<T>(
+    time: Duration,
+    what: impl Future<Output = Result<T, Fault>>,
+) -> Result<T, Fault> {
+    timeout(time, what).await.unwrap_or_else(|_| Err(Fault::relay("timeout")))
+}
+
+/// By how much the refused probes took longer in the mean than the fastest of them; of two or more.
+fn congestion_us(trips: &[RoundTrip]) -> Option<u64> {
+    let of = trips.iter().filter(|trip| trip.probe == Probe::Refused).map(|trip| trip.us);
+    let (least, count) = (of.clone().min()?, of.clone().count() as u64);
+    (count > 1).then(|| of.sum::<u64>() / count - least)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn congestion_is_what_exceeds_the_fastest_probe() {
+        let trip = |us, probe| RoundTrip { us, probe, reason: String::new() };
+        let trips = [
+            trip(100, Probe::Refused),
+            trip(130, Probe::Refused),
+            trip(160, Probe::Refused),
+            trip(1, Probe::Resolve),
+        ];
+        assert_eq!(congestion_us(&trips), Some(30));
+        assert_eq!(congestion_us(&trips[..1]), None);
+    }
+}

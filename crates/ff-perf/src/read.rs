@@ -1,0 +1,209 @@
+//! Circuits to analyse, whoever has measured them.
+//!
+//! ```text
+//!   DIR/circuits-*.jsonl           ─▶ lines     ─┐
+//!   DIR/*.onionperf.analysis.json  ─▶ onionperf ─┴▶ Circuits: hosts, relays, one Seen a circuit
+//! ```
+//!
+//! Files may be packed by xz. A directory is one host's with our lines, an OnionPerf file names its host itself.
+
+pub mod lines;
+pub mod onionperf;
+
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use ff_sim::input::{InputError, Inputs};
+use ff_sim::network::{Network, Relay};
+
+/// What is known of a circuit, as far as it is analysed. Times are in ms.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Seen {
+    /// Who measured it: a place in [`Circuits::hosts`].
+    pub host: u32,
+    /// When it began, in seconds of its host's clock.
+    pub began_secs: f64,
+    /// Its relays: places in [`Circuits::relays`].
+    pub path: Vec<u32>,
+    /// How many relays it was to have, if that is known.
+    pub hops: Option<u8>,
+    /// How long it took to build, the opening of the link included.
+    pub build_ms: Option<f64>,
+    /// How long it took on an open link, where that is kept apart.
+    pub build_without_link_ms: Option<f64>,
+    /// How long it was waited for in vain, if it was given up because of that.
+    pub given_up_ms: Option<f64>,
+    /// The median of its round trips.
+    pub rtt_ms: Option<f64>,
+    /// The least of its round trips.
+    pub rtt_least_ms: Option<f64>,
+    /// How many round trips these are.
+    pub rtt_probes: u32,
+    /// Its congestion delay.
+    pub congestion_ms: Option<f64>,
+    /// Time to first byte.
+    pub ttfb_ms: Option<f64>,
+    /// Throughput of its download.
+    pub mbit_per_sec: Option<f64>,
+    /// Mean and deviation of all its times to first byte, and how many there are, if there are several.
+    pub latency: Option<Latency>,
+}
+
+/// Times to first byte on one circuit (002, section 7.7).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Latency {
+    /// Their mean.
+    pub mean_ms: f64,
+    /// Their standard deviation.
+    pub deviation_ms: f64,
+    /// How many there are.
+    pub probes: u32,
+}
+
+/// All circuits that were read.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Circuits {
+    /// Who measured: directories, or the names in OnionPerf's files.
+    pub hosts: Vec<String>,
+    /// Fingerprints of relays: 40 upper-case hexadecimal digits.
+    pub relays: Vec<String>,
+    /// The circuits, in the order of their files.
+    pub all: Vec<Seen>,
+    /// Files that ended in the middle of a line.
+    pub half_lines: u64,
+    /// Circuits that OnionPerf filters out, and those that tor launched for onion services.
+    pub left_out: u64,
+    /// Where relays stand.
+    places: HashMap<String, u32>,
+}
+
+/// Circuits cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// A file cannot.
+    #[error(transparent)]
+    Input(#[from] InputError),
+    /// A directory cannot.
+    #[error("{} cannot be read", path.display())]
+    Dir {
+        /// The directory.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A directory has no circuits.
+    #[error("{} has neither circuits-*.jsonl nor *.onionperf.analysis.json: name a directory that `ff-perf circuits run` or OnionPerf has written", .0.display())]
+    Nothing(PathBuf),
+    /// A line is none of ours.
+    #[error("{file}, line {line}: {reason}")]
+    Line {
+        /// The file.
+        file: String,
+        /// Which line of it, from 1.
+        line: usize,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+    /// A file is not what it is called.
+    #[error("{file}: {reason}")]
+    Content {
+        /// The file.
+        file: String,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+}
+
+impl Circuits {
+    /// Reads files and all such files of directories.
+    ///
+    /// # Errors
+    /// [`ReadError`] names the file and the line.
+    pub fn read(paths: &[PathBuf], inputs: &mut Inputs) -> Result<Self, ReadError> {
+        let mut circuits = Self::default();
+        let mut before = BTreeSet::new();
+        for path in paths {
+            let files = if path.is_dir() { files(path)? } else { vec![path.clone()] };
+            for file in files {
+                // What cannot be found is an error of the reading below.
+                if !before.insert(file.canonicalize().unwrap_or_else(|_| file.clone())) {
+                    let file = file.display().to_string();
+                    let reason = "its circuits would count twice: name it once".to_owned();
+                    return Err(ReadError::Content { file, reason });
+                }
+                circuits.read_file(&file, inputs)?;
+            }
+        }
+        Ok(circuits)
+    }
+
+    /// How many of the circuits' relays a network has.
+    #[must_use]
+    pub fn known(&self, network: &Network) -> u64 {
+        let is_known = |relay: &&Relay| self.places.contains_key(&hex(&relay.fingerprint));
+        network.relays.iter().filter(is_known).count() as u64
+    }
+
+    /// Reads a file: our lines if it is called `….jsonl`, OnionPerf's otherwise.
+    fn read_file(&mut self, path: &Path, inputs: &mut Inputs) -> Result<(), ReadError> {
+        let bytes = inputs.read(path)?;
+        if name(path).contains(".jsonl") {
+            let dir = path.parent().unwrap_or(path).display().to_string();
+            let host = self.host(&dir);
+            lines::read(&path.display().to_string(), &bytes, host, self)
+        } else {
+            onionperf::read(&path.display().to_string(), &bytes, self)
+        }
+    }
+
+    /// A host's place.
+    pub(crate) fn host(&mut self, name: &str) -> u32 {
+        let place = self.hosts.iter().position(|host| host == name).unwrap_or(self.hosts.len());
+        if place == self.hosts.len() {
+            self.hosts.push(name.to_owned());
+        }
+        u32::try_from(place).unwrap_or(u32::MAX)
+    }
+
+    /// A relay's place.
+    pub(crate) fn relay(&mut self, id: &str) -> u32 {
+        if let Some(place) = self.places.get(id) {
+            return *place;
+        }
+        let place = u32::try_from(self.relays.len()).unwrap_or(u32::MAX);
+        self.relays.push(id.to_owned());
+        self.places.insert(id.to_owned(), place);
+        place
+    }
+}
+
+/// The files of a directory that have circuits, by name.
+fn files(dir: &Path) -> Result<Vec<PathBuf>, ReadError> {
+    let fail = |source| ReadError::Dir { path: dir.to_owned(), source };
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).map_err(fail)? {
+        let path = entry.map_err(fail)?.path();
+        let name = name(&path);
+        let ours = name.starts_with("circuits-")
+            && [".jsonl", ".jsonl.xz"].iter().any(|end| name.ends_with(end));
+        let theirs = [".json", ".json.xz"]
+            .iter()
+            .any(|end| name.ends_with(&format!("onionperf.analysis{end}")));
+        if ours || theirs {
+            found.push(path);
+        }
+    }
+    found.sort();
+    if found.is_empty() { Err(ReadError::Nothing(dir.to_owned())) } else { Ok(found) }
+}
+
+/// A fingerprint as circuits have it.
+pub(crate) fn hex(fingerprint: &[u8]) -> String {
+    fingerprint.iter().map(|byte| format!("{byte:02X}")).collect()
+}
+
+/// A file's name.
+fn name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}

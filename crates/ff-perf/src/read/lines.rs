@@ -1,0 +1,156 @@
+//! Our own lines: a [`Circuit`] each.
+//!
+//! A run that was killed may leave half a line at the end of a file. It is counted and is no error; anything else that
+//! is no circuit is one.
+
+use super::{Circuits, Latency, ReadError, Seen};
+use crate::record::{Circuit, SCHEMA, Stage};
+
+/// What is said of a circuit that was waited for in vain.
+const TIMEOUT: &str = "timeout";
+
+/// Adds the circuits of a file.
+///
+/// # Errors
+/// [`ReadError::Line`] names the file and the line.
+pub fn read(file: &str, bytes: &[u8], host: u32, into: &mut Circuits) -> Result<(), ReadError> {
+    for (index, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        let fail =
+            |reason: String| ReadError::Line { file: file.to_owned(), line: index + 1, reason };
+        match serde_json::from_slice::<Circuit>(line) {
+            Ok(circuit) if circuit.schema > SCHEMA => {
+                let schema = circuit.schema;
+                return Err(fail(format!(
+                    "schema {schema} is newer than {SCHEMA}, which this ff-perf reads: take a newer one"
+                )));
+            }
+            Ok(circuit) => {
+                let seen = seen(&circuit, host, into);
+                into.all.push(seen);
+            }
+            Err(_) if !line.ends_with(b"\n") => into.half_lines += 1,
+            Err(error) => {
+                return Err(fail(format!("this is no circuit ({error}): delete the line")));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What is analysed of a circuit.
+fn seen(circuit: &Circuit, host: u32, into: &mut Circuits) -> Seen {
+    let is_built = circuit.build_us().is_some();
+    let timed_out = |failure: &&crate::record::Failure| {
+        matches!(failure.stage, Stage::Build | Stage::Link) && failure.reason == TIMEOUT
+    };
+    let given_up = circuit.failure.as_ref().filter(timed_out).filter(|_| !is_built);
+    let all: Vec<f64> = circuit.first_bytes.iter().map(|first| ms(first.us)).collect();
+    let download = circuit.download.filter(|download| download.bytes_per_sec() > 0.0);
+    let first = circuit.download.map(|download| ms(download.first_byte_us));
+    Seen {
+        host,
+        began_secs: circuit.began_us as f64 / 1e6,
+        path: circuit.path.iter().map(|relay| into.relay(&relay.id)).collect(),
+        hops: u8::try_from(circuit.path.len()).ok(),
+        build_ms: circuit.build_us().map(ms),
+        build_without_link_ms: circuit
+            .link_us
+            .and_then(|_| circuit.build_without_link_us())
+            .map(ms),
+        given_up_ms: given_up.map(|_| ms(circuit.ended_us)),
+        rtt_ms: circuit.rtt_us().map(ms),
+        rtt_least_ms: circuit.rtt.iter().map(|trip| trip.us).min().map(ms),
+        rtt_probes: u32::try_from(circuit.rtt.len()).unwrap_or(u32::MAX),
+        congestion_ms: circuit.congestion_us.map(ms),
+        ttfb_ms: all.first().copied().or(first),
+        mbit_per_sec: download.map(|download| download.bytes_per_sec() * 8.0 / 1e6),
+        latency: latency(&all),
+    }
+}
+
+/// Mean and deviation of several times to first byte.
+fn latency(all_ms: &[f64]) -> Option<Latency> {
+    let several = all_ms.len() > 1;
+    let (mean_ms, deviation_ms) = (ff_sim::stats::mean(all_ms)?, ff_sim::stats::deviation(all_ms)?);
+    let probes = u32::try_from(all_ms.len()).ok()?;
+    several.then_some(Latency { mean_ms, deviation_ms, probes })
+}
+
+/// Microseconds in ms.
+fn ms(us: u64) -> f64 {
+    us as f64 / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A circuit that was built, and one that was given up.
+    const LINES: &str = concat!(
+        r#"{"schema":1,"number":0,"client":"arti","began_unix_secs":1.5,"began_us":2000000,"path":[{"id":"AA"},{"id":"BB"},{"id":"CC"}],"link_us":5000,"hops_us":[20000,45000,90000],"rtt":[{"us":30000,"probe":"refused"}],"first_bytes":[{"open_us":1,"us":40000},{"open_us":1,"us":60000}],"download":{"bytes":1000000,"first_byte_us":50000,"us":1050000},"congestion_us":4000,"ended_us":99,"later":1}"#,
+        "\n",
+        r#"{"schema":1,"number":1,"client":"tor","began_unix_secs":1.5,"began_us":3,"path":[{"id":"CC"},{"id":"BB"},{"id":"AA"}],"hops_us":[7],"failure":{"stage":"build","hop":2,"reason":"timeout","whose":"relay"},"ended_us":60000000}"#,
+        "\n"
+    );
+
+    /// What comes of text.
+    fn read_text(text: &[u8]) -> Result<Circuits, ReadError> {
+        let mut circuits = Circuits::default();
+        read("f.jsonl", text, 0, &mut circuits).map(|()| circuits)
+    }
+
+    #[test]
+    fn what_was_measured_arrives_in_ms() {
+        let found = read_text(LINES.as_bytes()).expect("circuits");
+        let [built, given_up] = &found.all[..] else { panic!("two: {found:?}") };
+        assert_eq!((built.build_ms, built.build_without_link_ms), (Some(90.0), Some(85.0)));
+        assert_eq!(
+            (built.rtt_ms, built.ttfb_ms, built.congestion_ms),
+            (Some(30.0), Some(40.0), Some(4.0))
+        );
+        assert_eq!((built.mbit_per_sec, built.given_up_ms), (Some(8.0), None));
+        let latency = Latency { mean_ms: 50.0, deviation_ms: 10.0, probes: 2 };
+        assert_eq!(built.latency, Some(latency));
+        assert_eq!((given_up.build_ms, given_up.given_up_ms), (None, Some(60_000.0)));
+        assert_eq!(
+            (built.path.as_slice(), given_up.path.as_slice()),
+            (&[0, 1, 2][..], &[2, 1, 0][..])
+        );
+        assert_eq!(found.relays, ["AA", "BB", "CC"]);
+    }
+
+    #[test]
+    fn half_a_line_at_the_end_is_counted_and_elsewhere_an_error() {
+        for cut in LINES.find('\n').expect("a line") + 2..LINES.len() - 1 {
+            let found = read_text(&LINES.as_bytes()[..cut]).expect("circuits");
+            let whole = u64::from(cut == LINES.len() - 1);
+            assert_eq!((found.all.len(), found.half_lines), (1, 1 - whole), "{cut}");
+        }
+        let error = read_text(format!("{}\n{LINES}", &LINES[..50]).as_bytes()).expect_err("half");
+        assert!(error.to_string().starts_with("f.jsonl, line 1: this is no circuit"), "{error}");
+        let newer = LINES.replace("\"schema\":1", "\"schema\":2");
+        let error = read_text(newer.as_bytes()).expect_err("newer");
+        assert!(error.to_string().contains("line 1: schema 2 is newer than 1"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_circuits_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = read_text(&bytes);
+        }
+
+        #[test]
+        fn changed_lines_are_circuits_or_an_error(at in 0..LINES.len(), byte in any::<u8>()) {
+            let mut bytes = LINES.as_bytes().to_vec();
+            bytes[at] = byte;
+            if let Ok(found) = read_text(&bytes) {
+                prop_assert!(found.all.len() as u64 + found.half_lines <= 4);
+            }
+        }
+    }
+}

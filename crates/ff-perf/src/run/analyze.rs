@@ -1,0 +1,73 @@
+//! The command `circuits analyze`.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, ensure};
+use ff_sim::input::Inputs;
+use ff_sim::network::Network;
+use ff_sim::output::{Folder, Summary};
+
+use super::print;
+use crate::analysis::{Options, Report, figures, tables, text};
+use crate::cli::analyze::AnalyzeArgs;
+use crate::read::Circuits;
+
+/// Carries `circuits analyze` out.
+///
+/// # Errors
+/// When a file cannot be read or is none, when no circuit counts, or when results cannot be written.
+pub(super) fn run(args: &AnalyzeArgs) -> Result<ExitCode> {
+    let mut inputs = Inputs::default();
+    let circuits = Circuits::read(&args.paths, &mut inputs)?;
+    let network = network(args, &circuits, &mut inputs)?;
+    let options = Options {
+        hops: args.hops,
+        window: usize::try_from(args.window).context("--window is too long")?,
+        shares: args.shares.clone(),
+        timeout: args.timeout.into(),
+        seed: args.seed,
+    };
+    let report = Report::of(&circuits, network.as_ref(), &options);
+    ensure!(
+        report.circuits > 0,
+        "none of {} circuits was built with {} hops: {} were built with other numbers of them, see --hops",
+        report.read.all,
+        args.hops,
+        report.read.other_hops
+    );
+    if let Some(dir) = &args.figures {
+        write(dir, &circuits, &report, &inputs)?;
+    }
+    print(args.json, &report, text::text)
+}
+
+/// The network that the circuits were measured in, if it is given.
+fn network(
+    args: &AnalyzeArgs,
+    circuits: &Circuits,
+    inputs: &mut Inputs,
+) -> Result<Option<Network>> {
+    let Some(path) = &args.network else { return Ok(None) };
+    let (network, _) = ff_sim::source::described(path, args.descriptors.as_deref(), inputs)?;
+    ensure!(
+        circuits.known(&network) > 0,
+        "{} has none of the {} relays of the circuits: take a network of the time when they were measured",
+        path.display(),
+        circuits.relays.len()
+    );
+    Ok(Some(network))
+}
+
+/// Writes figures, tables and the summary.
+fn write(dir: &Path, circuits: &Circuits, report: &Report, inputs: &Inputs) -> Result<()> {
+    let folder = Folder::create(dir)?;
+    for figure in figures::figures(circuits, report) {
+        folder.write(&format!("{}.svg", figure.name), figure.svg().as_bytes())?;
+    }
+    for (name, header, rows) in tables::tables(report) {
+        folder.table(name, header, rows)?;
+    }
+    folder.finish(&Summary::new("circuits analyze", inputs.all(), Some(report.seed), report))?;
+    Ok(())
+}

@@ -1,0 +1,336 @@
+//! The command `bound`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, ensure};
+use ff_sim::figure::{Axis, Figure, distribution};
+use ff_sim::flow::path::{Factors, Paths};
+use ff_sim::input::{Input, Inputs};
+use ff_sim::network::Network;
+use ff_sim::output::Folder;
+use rand::SeedableRng;
+use rand_chacha::ChaCha12Rng;
+use serde::Serialize;
+
+use super::print;
+use crate::bound::Capacities as Bounds;
+use crate::bound::losses::{Group, Loss, losses};
+use crate::bound::sampled::{Sampled, sampled};
+use crate::capacities::Capacities;
+use crate::cli::bound::{BoundArgs, Select};
+
+/// What is found.
+#[derive(Debug, Serialize)]
+struct Found {
+    /// The version of this document.
+    schema: u32,
+    /// What was read.
+    inputs: Vec<Input>,
+    /// What the capacities are.
+    capacities: &'static str,
+    /// How many relays have one.
+    relays: usize,
+    /// How many have none.
+    relays_without_capacity: u64,
+    /// How relays are drawn.
+    select: &'static str,
+    /// Lengths of paths.
+    lengths: Vec<u8>,
+    /// The bound for each, in kB/s; none where there is no such path.
+    bound: Vec<Option<f64>>,
+    /// What it is in.
+    bound_unit: &'static str,
+    /// By drawn paths: for `tor`, and for `weighted` without replacement.
+    sampled: Vec<Option<Sampled>>,
+    /// Where they are drawn from.
+    seed: u64,
+    /// Who costs users most.
+    losses: Losses,
+}
+
+/// Who costs users most, by paths of one length.
+#[derive(Debug, Serialize)]
+struct Losses {
+    /// The length.
+    length: u8,
+    /// Relays.
+    relays: Vec<Loss>,
+    /// Families, by the fingerprint that comes first of those with a capacity.
+    families: Vec<Loss>,
+    /// Classes by the flags Guard and Exit.
+    classes: Vec<Loss>,
+}
+
+/// Carries `bound` out.
+///
+/// # Errors
+/// When the capacities cannot be read, or a file cannot be written.
+pub(super) fn run(args: &BoundArgs) -> Result<ExitCode> {
+    let mut inputs = Inputs::default();
+    let path = args.consensus.as_ref().or(args.capacities.as_ref()).context("no capacities")?;
+    let mut all = Capacities::read(path, &mut inputs)?;
+    ensure!(
+        args.consensus.is_none() || all.kind == "weights",
+        "{} is no consensus: name it with --capacities",
+        path.display()
+    );
+    sort(&mut all);
+    let bounds = Bounds::new(pairs(&all));
+    let found = find(args, &all, &bounds, &inputs)?;
+    if let Some(figure) = &args.figure {
+        draw(figure, &found, &bounds)?;
+    }
+    print(args.json, &found, text)
+}
+
+/// Sorts relays, the fastest first: what is sorted once is not sorted anew for each relay that is left out.
+fn sort(all: &mut Capacities) {
+    let mut order: Vec<usize> = (0..all.relays.len()).collect();
+    let capacity = |relay: &usize| all.relays[*relay].kbytes_per_sec;
+    order.sort_by(|one, other| capacity(other).total_cmp(&capacity(one)));
+    all.relays = order.iter().map(|&relay| all.relays[relay].clone()).collect();
+    if let Some(network) = &mut all.network {
+        network.relays = order.iter().map(|&relay| network.relays[relay].clone()).collect();
+    }
+}
+
+/// Capacities and weights.
+fn pairs(all: &Capacities) -> Vec<(f64, f64)> {
+    all.relays.iter().map(|relay| (relay.kbytes_per_sec, relay.weight)).collect()
+}
+
+/// Computes it.
+fn find(args: &BoundArgs, all: &Capacities, bounds: &Bounds, inputs: &Inputs) -> Result<Found> {
+    let lengths = args.lengths.0.clone();
+    let each = |of: &dyn Fn(usize) -> Option<f64>| {
+        lengths.iter().map(|length| of((*length).into())).collect::<Vec<_>>()
+    };
+    let mut rng = ChaCha12Rng::seed_from_u64(args.seed);
+    let (bound, sampled) = match args.select {
+        Select::Uniform => (each(&|length| bounds.uniform(length)), Vec::new()),
+        Select::Weighted => {
+            let paths = Drawn::by_weight(all);
+            let drawn = lengths.iter().map(|length| paths.sampled(args.samples, *length, &mut rng));
+            (each(&|length| bounds.weighted(length)), drawn.collect())
+        }
+        Select::Tor => {
+            let paths = Drawn::by_tor(all)?;
+            let drawn = lengths.iter().map(|length| paths.sampled(args.samples, *length, &mut rng));
+            let drawn: Vec<_> = drawn.collect();
+            (drawn.iter().map(|one| one.map(|one| one.kbytes_per_sec)).collect(), drawn)
+        }
+    };
+    Ok(Found {
+        schema: 1,
+        inputs: inputs.all().to_vec(),
+        capacities: all.kind,
+        relays: bounds.len(),
+        relays_without_capacity: all.without,
+        select: match args.select {
+            Select::Uniform => "uniform",
+            Select::Weighted => "weighted",
+            Select::Tor => "tor",
+        },
+        lengths,
+        bound,
+        bound_unit: "kB/s",
+        sampled,
+        seed: args.seed,
+        losses: lost(args, all),
+    })
+}
+
+/// Paths that are drawn.
+struct Drawn {
+    /// By these rules.
+    paths: Paths,
+    /// Capacities of the relays, in kB/s.
+    capacities: Vec<f64>,
+}
+
+impl Drawn {
+    /// By weight alone, no relay twice.
+    fn by_weight(all: &Capacities) -> Self {
+        let relay = |relay: &crate::capacities::Capacity| ff_sim::network::Relay {
+            weight: relay.weight,
+            flags: ff_sim::network::Flags { guard: true, exit: true, ..Default::default() },
+            ..Default::default()
+        };
+        let relays = all.relays.iter().map(relay).collect();
+        let network = Network { relays, ..Network::default() };
+        let factors = Factors { guard: [1.0; 4], middle: [1.0; 4], exit: [1.0; 4] };
+        Self::of(all, &network, &factors)
+    }
+
+    /// As Tor's clients do.
+    fn by_tor(all: &Capacities) -> Result<Self> {
+        let network = all.network.as_ref();
+        let network = network.context("--select tor needs flags and weights: take a consensus")?;
+        let weights: Vec<f64> = network.relays.iter().map(|relay| relay.weight).collect();
+        Ok(Self::of(all, network, &Factors::of(network, &weights)))
+    }
+
+    /// By these factors.
+    fn of(all: &Capacities, network: &Network, factors: &Factors) -> Self {
+        let weights: Vec<f64> = all.relays.iter().map(|relay| relay.weight).collect();
+        let capacities = all.relays.iter().map(|relay| relay.kbytes_per_sec).collect();
+        Self { paths: Paths::new(network, &weights, factors), capacities }
+    }
+
+    /// The mean of paths of a length.
+    fn sampled(&self, samples: u64, length: u8, rng: &mut ChaCha12Rng) -> Option<Sampled> {
+        sampled(samples, rng, |rng| {
+            let path = self.paths.draw_of_length(rng, &[], length.into())?;
+            let capacity = |relay: &u32| self.capacities[*relay as usize];
+            path.iter().map(capacity).min_by(f64::total_cmp)
+        })
+    }
+}
+
+/// Who costs users most, by uniform paths or by weighted ones.
+fn lost(args: &BoundArgs, all: &Capacities) -> Losses {
+    let relays = pairs(all);
+    let length = usize::from(args.losses_at);
+    let bound = |left: &Bounds| match args.select {
+        Select::Uniform => left.uniform(length),
+        Select::Weighted | Select::Tor => left.weighted(length),
+    };
+    let worst = |groups: Vec<Group>| {
+        let mut all = losses(&relays, groups, bound);
+        all.truncate(args.worst);
+        all
+    };
+    let relay = |(place, relay): (usize, &crate::capacities::Capacity)| Group {
+        who: format!("{} {}", relay.id, relay.nick).trim().to_owned(),
+        relays: vec![place],
+    };
+    let each = all.relays.iter().enumerate().map(relay).collect();
+    let (families, classes) = all.network.as_ref().map_or_else(Default::default, groups);
+    Losses {
+        length: args.losses_at,
+        relays: worst(each),
+        families: worst(families),
+        classes: worst(classes),
+    }
+}
+
+/// The families of a network with more than one relay, and its classes.
+fn groups(network: &Network) -> (Vec<Group>, Vec<Group>) {
+    let mut classes: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+    for (place, relay) in network.relays.iter().enumerate() {
+        classes.entry(relay.position()).or_default().push(place);
+    }
+    let class = |(class, relays): (ff_sim::network::Position, Vec<usize>)| {
+        let who = class.name().to_owned();
+        Group { who, relays }
+    };
+    let mut families: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for (place, family) in network.families().into_iter().enumerate() {
+        families.entry(family).or_default().push(place);
+    }
+    families.retain(|_, relays| relays.len() > 1);
+    let family = |relays: Vec<usize>| {
+        let first = relays.iter().map(|&place| network.relays[place].fingerprint).min();
+        let who = format!(
+            "{} and {} more",
+            hex::encode_upper(first.unwrap_or_default()),
+            relays.len() - 1
+        );
+        Group { who, relays }
+    };
+    (families.into_values().map(family).collect(), classes.into_iter().map(class).collect())
+}
+
+/// Writes figures.
+fn draw(path: &Path, found: &Found, bounds: &Bounds) -> Result<()> {
+    let points = found.lengths.iter().zip(&found.bound);
+    let points =
+        points.filter_map(|(length, bound)| Some((f64::from(*length), (*bound)?))).collect();
+    let x = Axis::linear("relays of a path");
+    let fig7 = Figure::new("fig7", "What a random path can carry", x, Axis::log("B, kB/s"))
+        .with_marks(found.select, points);
+    if path.extension().is_some_and(|extension| extension == "svg") {
+        return super::paths::write(path, &fig7.svg());
+    }
+    let folder = Folder::create(path)?;
+    let sorted: Vec<f64> = bounds.all().rev().collect();
+    let x = || Axis::log("capacity, kB/s");
+    let fig4 = Figure::new("fig4", "Capacities of relays", x(), Axis::parts("relays"))
+        .with("at most this", distribution(&sorted));
+    let fig5 = Figure::new("fig5", "Where capacity lies", x(), Axis::parts("all capacity"))
+        .with("in relays of at most this", shares(&sorted));
+    for figure in [fig4, fig5, fig7] {
+        folder.write(&format!("{}.svg", figure.name), figure.svg().as_bytes())?;
+    }
+    let row = |(length, bound): (&u8, &Option<f64>)| {
+        [length.to_string(), bound.map(|bound| bound.to_string()).unwrap_or_default()]
+    };
+    let rows = found.lengths.iter().zip(&found.bound).map(row);
+    folder.table("bound.csv", &["relays_of_a_path", "bound_kbytes_per_s"], rows)?;
+    Ok(())
+}
+
+/// Formula 7 over sorted capacities, at some hundred of them.
+fn shares(sorted: &[f64]) -> Vec<(f64, f64)> {
+    let total: f64 = sorted.iter().sum();
+    let mut sum = 0.0;
+    let every = sorted.len().div_ceil(500).max(1);
+    let mut points = Vec::new();
+    for (place, capacity) in sorted.iter().enumerate() {
+        sum += capacity;
+        if place.is_multiple_of(every) || place + 1 == sorted.len() {
+            points.push((*capacity, sum / total));
+        }
+    }
+    points
+}
+
+/// A table for people.
+fn text(found: &Found) -> String {
+    let mut text = format!(
+        "{} relays with capacities ({}), {} without; drawn: {}\n{:>7} {:>12}\n",
+        found.relays,
+        found.capacities,
+        found.relays_without_capacity,
+        found.select,
+        "length",
+        "B, kB/s"
+    );
+    let number =
+        |number: Option<f64>| number.map_or("no path".to_owned(), |one| format!("{one:.2}"));
+    for (place, (length, bound)) in found.lengths.iter().zip(&found.bound).enumerate() {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{length:>7} {:>12}", number(*bound));
+        let drawn = found.sampled.get(place).filter(|_| found.select == "weighted");
+        if let Some(Some(Sampled { kbytes_per_sec, standard_error_kbytes_per_sec, paths })) = drawn
+        {
+            let _ = write!(
+                text,
+                "   no relay twice: {kbytes_per_sec:.2} +- {standard_error_kbytes_per_sec:.2} by {paths} paths"
+            );
+        }
+        text.push('\n');
+    }
+    let losses = &found.losses;
+    for (what, all) in
+        [("relay", &losses.relays), ("family", &losses.families), ("class", &losses.classes)]
+    {
+        if all.is_empty() {
+            continue;
+        }
+        let length = losses.length;
+        let _ =
+            writeln!(text, "without this {what} B of {length} relays would be higher by, kB/s:");
+        for loss in all {
+            let _ = writeln!(
+                text,
+                "{:>12.4}  {} ({} relays, {:.0} kB/s)",
+                loss.loss_kbytes_per_sec, loss.who, loss.relays, loss.capacity_kbytes_per_sec
+            );
+        }
+    }
+    text
+}

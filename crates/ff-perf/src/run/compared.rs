@@ -1,0 +1,115 @@
+//! The commands `circuits guards` and `circuits pairs`.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, ensure};
+use ff_sim::input::Inputs;
+
+use super::print;
+use crate::cli::compared::{GuardsArgs, PairsArgs};
+use crate::guards::{Guards, Interval};
+use crate::pairs::{Pair, pairs};
+use crate::rank::KruskalWallis;
+use crate::read::Circuits;
+
+/// Carries `circuits guards` out.
+pub(super) fn guards(args: &GuardsArgs) -> Result<ExitCode> {
+    let found = Guards::of(&read(&args.paths)?, args.least);
+    ensure!(
+        !found.guards.is_empty(),
+        "none of {} guards has {} circuits: measure more, or lower --least",
+        found.with_too_few_circuits,
+        args.least
+    );
+    print(args.json, &found, guards_text)
+}
+
+/// Carries `circuits pairs` out.
+pub(super) fn pairs_of(args: &PairsArgs) -> Result<ExitCode> {
+    let found = pairs(&read(&args.paths)?, args.least);
+    ensure!(
+        !found.is_empty(),
+        "no two paths with {} round trips each differ by one relay at the end: see `ff-perf circuits pairs --help`",
+        args.least
+    );
+    print(args.json, &found, |pairs| pairs_text(pairs))
+}
+
+/// Reads circuits.
+fn read(paths: &[PathBuf]) -> Result<Circuits> {
+    Ok(Circuits::read(paths, &mut Inputs::default())?)
+}
+
+/// A table of guards.
+fn guards_text(found: &Guards) -> String {
+    let mut text = format!(
+        "{:<40} {:>8} {:>20} {:>24} {:>24} {:>24} {:>22}\n",
+        "guard", "circuits", "built, %", "build, ms", "round trip, ms", "first byte, ms", "Mbit/s"
+    );
+    for guard in &found.guards {
+        let percent = |part: f64| part * 100.0;
+        let built = Interval {
+            value: percent(guard.built.value),
+            low: guard.built.low.map(percent),
+            high: guard.built.high.map(percent),
+        };
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "{:<40} {:>8} {:>20} {:>24} {:>24} {:>24} {:>22}",
+            guard.id,
+            guard.circuits,
+            interval(Some(built)),
+            interval(guard.build_ms),
+            interval(guard.rtt_ms),
+            interval(guard.ttfb_ms),
+            interval(guard.throughput_mbit_per_sec)
+        );
+    }
+    let _ = writeln!(
+        text,
+        "medians with 95 % intervals; {} guards had fewer circuits",
+        found.with_too_few_circuits
+    );
+    let differ = &found.differ;
+    for (what, test) in [
+        ("build times", differ.build),
+        ("round trips", differ.rtt),
+        ("times to first byte", differ.ttfb),
+        ("throughput", differ.throughput),
+    ] {
+        if let Some(KruskalWallis { h, df, p }) = test {
+            let _ = writeln!(text, "{what} differ between guards: H = {h:.2}, df {df}, p {p:.2e}");
+        }
+    }
+    text
+}
+
+/// A value and its interval.
+fn interval(found: Option<Interval>) -> String {
+    match found {
+        Some(Interval { value, low: Some(low), high: Some(high) }) => {
+            format!("{value:.1} ({low:.1} to {high:.1})")
+        }
+        Some(Interval { value, .. }) => format!("{value:.1}"),
+        None => "-".to_owned(),
+    }
+}
+
+/// A table of pairs.
+fn pairs_text(found: &[Pair]) -> String {
+    let mut text = format!(
+        "{:<40} {:<40} {:>14} {:>9} {:>12} {:>6}\n",
+        "one relay", "the other", "round trip, ms", "least, ms", "greatest, ms", "ways"
+    );
+    for Pair { one, other, rtt_ms, least_ms, greatest_ms, ways } in found {
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "{one:<40} {other:<40} {rtt_ms:>14.2} {least_ms:>9.2} {greatest_ms:>12.2} {ways:>6}"
+        );
+    }
+    text
+}

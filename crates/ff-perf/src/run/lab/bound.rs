@@ -1,0 +1,183 @@
+//! `ff-perf lab bound`: 003's experiments, section IV, with relays whose limits are set.
+
+mod measure;
+mod queue;
+mod report;
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use ff_lab::{Network, NetworkBuilder, RelayConfig};
+use ff_sim::output::Folder;
+use ff_sim::stats;
+use rand::SeedableRng;
+use rand_chacha::ChaCha12Rng;
+
+use self::measure::{Bench, Job, Size};
+use self::report::{Length, Means, PathMean, Report, SlowRelay};
+use crate::cli::lab::LabBoundArgs;
+use crate::lab::strata::{Selection, Strata, mean};
+use crate::run::print;
+
+/// The slowest relay, in bytes a second: the least limit that tor takes.
+const LEAST_RATE: f64 = 76_800.0;
+/// The fastest limited relay, in bytes a second.
+const MOST_RATE: f64 = 4e6;
+/// How often a relay is measured alone: the median counts, because one run now and then meets a relay that is busy with
+/// the directory.
+const ALONE: usize = 3;
+
+/// How much is done.
+struct Scale {
+    /// Paths for each length and slowest relay.
+    paths: usize,
+    /// Seconds of a long download.
+    secs: u8,
+    /// Downloads of each of figure 6's paths.
+    slow_runs: usize,
+}
+
+impl Scale {
+    /// What was asked for.
+    fn of(args: &LabBoundArgs) -> Self {
+        if args.short {
+            return Self { paths: 1, secs: 4, slow_runs: 4 };
+        }
+        Self { paths: args.paths.into(), secs: args.secs, slow_runs: 20 }
+    }
+}
+
+/// Runs it.
+pub(super) fn run(args: &LabBoundArgs) -> Result<ExitCode> {
+    let folder = args.out.as_deref().map(Folder::create).transpose()?;
+    let rates = rates(args.relays.into());
+    let network = start(args, &rates).context("the private network does not start")?;
+    let report = experiment(args, &rates, &network)?;
+    if let Some(folder) = &folder {
+        report.write(folder)?;
+    }
+    print(args.json, &report, Report::text)?;
+    Ok(if report.is_as_published { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Limits, the least first, each greater than the one before by the same factor.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "4 million at most")]
+fn rates(relays: u32) -> Vec<u64> {
+    let step = (MOST_RATE / LEAST_RATE).powf(1.0 / f64::from(relays - 1));
+    (0..relays).map(|relay| (LEAST_RATE * step.powf(relay.into())).round() as u64).collect()
+}
+
+/// Starts the network.
+fn start(args: &LabBoundArgs, rates: &[u64]) -> ff_lab::Result<Network> {
+    let limited = |(relay, &rate): (usize, &u64)| {
+        RelayConfig::middle(format!("limited{relay}")).bandwidth_rate(rate)
+    };
+    let relays = rates.iter().enumerate().map(limited);
+    let builder = Network::builder().exits(1).clients(1);
+    let builder = match &args.tor {
+        Some(tor) => builder.tor(tor),
+        None => builder,
+    };
+    relays.fold(builder, NetworkBuilder::relay).start()
+}
+
+/// Measures relays and paths.
+fn experiment(args: &LabBoundArgs, rates: &[u64], network: &Network) -> Result<Report> {
+    let scale = Scale::of(args);
+    let mut rng = ChaCha12Rng::seed_from_u64(args.seed);
+    let mut bench = Bench::new(network, rates.len(), scale.secs);
+    let capacities = alone(&mut bench)?;
+    let strata = Strata::new(capacities.clone())?;
+    let paths = Paths::drawn(&strata, args.lengths.into(), scale.paths, &mut rng);
+    let long = bench.run(&paths.jobs(Size::Long))?;
+    let published = bench.run(&paths.jobs(Size::Published))?;
+    let lengths = 1..=usize::from(args.lengths);
+    let lengths = lengths.map(|length| paths.of_length(&strata, length, &long, &published));
+    let lengths = lengths.collect::<Result<Vec<_>>>()?;
+    let slow = slow(&mut bench, &strata, scale.slow_runs)?;
+    Ok(Report::new(args.seed, scale.secs, rates, capacities, lengths, slow, bench.done))
+}
+
+/// What each relay carries alone, in bytes a second.
+fn alone(bench: &mut Bench<'_>) -> Result<Vec<f64>> {
+    let job = |relay| Job { what: "alone", path: vec![relay], size: Size::Long };
+    let jobs: Vec<_> = (0..bench.relays()).flat_map(|relay| vec![job(relay); ALONE]).collect();
+    let carried = bench.run(&jobs)?;
+    let median = |of_relay: &[f64]| stats::median(of_relay.to_vec()).context("not measured alone");
+    carried.chunks(ALONE).map(median).collect()
+}
+
+/// Paths of all lengths, with their slowest relays.
+struct Paths(Vec<(usize, Vec<usize>)>);
+
+impl Paths {
+    /// So many of each length and slowest relay.
+    fn drawn(strata: &Strata, lengths: usize, paths: usize, rng: &mut ChaCha12Rng) -> Self {
+        let relays = strata.fastest_first().len();
+        let kinds =
+            (1..=lengths).flat_map(|length| (0..relays).map(move |slowest| (length, slowest)));
+        let mut drawn = Vec::new();
+        for (length, slowest) in kinds {
+            let of_kind = (0..paths).filter_map(|_| strata.path(slowest, length, rng));
+            drawn.extend(of_kind.map(|path| (slowest, path)));
+        }
+        Self(drawn)
+    }
+
+    /// A download through each.
+    fn jobs(&self, size: Size) -> Vec<Job> {
+        let job = |(_, path): &(usize, Vec<usize>)| Job { what: "path", path: path.clone(), size };
+        self.0.iter().map(job).collect()
+    }
+
+    /// What those of a length carried.
+    fn of_length(
+        &self,
+        strata: &Strata,
+        length: usize,
+        long: &[f64],
+        published: &[f64],
+    ) -> Result<Length> {
+        let by = |selection| {
+            let chances = strata.chances(length, selection);
+            let found = |rates: &[f64]| {
+                let carried = self.by_slowest(chances.len(), length, rates);
+                mean(&chances, &carried).context("a path is missing")
+            };
+            anyhow::Ok(Means {
+                bound_bytes_per_sec: strata.mean_of_slowest(length, selection),
+                long: found(long)?.into(),
+                published: found(published)?.into(),
+            })
+        };
+        let (uniform, weighted) = (by(Selection::Uniform)?, by(Selection::Weighted)?);
+        Ok(Length { limited_relays: length, uniform, weighted })
+    }
+
+    /// The rates of paths of a length, for each relay those that have it as their slowest.
+    fn by_slowest(&self, relays: usize, length: usize, rates: &[f64]) -> Vec<Vec<f64>> {
+        let mut carried = vec![Vec::new(); relays];
+        for ((slowest, path), &rate) in self.0.iter().zip(rates) {
+            if path.len() == length {
+                carried[*slowest].push(rate);
+            }
+        }
+        carried
+    }
+}
+
+/// Figure 6: a short path with the slowest relay, in either place, and a longer one of the fastest.
+fn slow(bench: &mut Bench<'_>, strata: &Strata, runs: usize) -> Result<SlowRelay> {
+    let order = strata.fastest_first();
+    let (&slowest, fast_path) = (order.last().context("no relay")?, order[..3].to_vec());
+    let slow_path = vec![fast_path[0], slowest];
+    let job = |what, path| Job { what, path, size: Size::Published };
+    let both = |run: usize| {
+        let mut path = slow_path.clone();
+        path.rotate_left(run % 2);
+        [job("slow", path), job("fast", fast_path.clone())]
+    };
+    let carried = bench.run(&(0..runs).flat_map(both).collect::<Vec<_>>())?;
+    let of = |first: usize| carried.iter().copied().skip(first).step_by(2).collect::<Vec<_>>();
+    Ok(SlowRelay::of(PathMean::of(&slow_path, &of(0)), PathMean::of(&fast_path, &of(1))))
+}

@@ -1,0 +1,282 @@
+//! What came of it, as tables, figures and JSON.
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+use ff_sim::figure::{Axis, Figure};
+use ff_sim::output::Folder;
+use ff_sim::stats;
+use serde::Serialize;
+
+use super::measure::Done;
+use crate::lab::strata::Mean;
+
+/// Means of long downloads may be off B by this share (ledger row Q13).
+const MOST_OFF: f64 = 0.1;
+
+/// All that was found.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    /// The version of this document.
+    schema: u32,
+    /// Where paths came from.
+    seed: u64,
+    /// Seconds of a long download.
+    long_secs: u8,
+    /// The limits that were set.
+    limits_bytes_per_sec: Vec<u64>,
+    /// What relays carried alone.
+    capacities_bytes_per_sec: Vec<f64>,
+    /// By the number of limited relays.
+    lengths: Vec<Length>,
+    /// Figure 6.
+    slow_relay: SlowRelay,
+    /// What was checked.
+    checks: Vec<Check>,
+    /// Whether all checks hold.
+    pub(super) is_as_published: bool,
+    /// All downloads.
+    #[serde(skip)]
+    done: Vec<Done>,
+}
+
+/// Paths of one length.
+#[derive(Debug, Serialize)]
+pub(super) struct Length {
+    /// How many limited relays a path has; an exit follows.
+    pub(super) limited_relays: usize,
+    /// Each relay with the same chance.
+    pub(super) uniform: Means,
+    /// By capacity.
+    pub(super) weighted: Means,
+}
+
+/// Bytes a second of random paths.
+#[derive(Debug, Serialize)]
+pub(super) struct Means {
+    /// By the capacities.
+    pub(super) bound_bytes_per_sec: f64,
+    /// By long downloads.
+    pub(super) long: Measured,
+    /// By downloads of 458,752 bytes.
+    pub(super) published: Measured,
+}
+
+/// A mean that was measured.
+#[derive(Debug, Serialize)]
+pub(super) struct Measured {
+    /// The mean.
+    bytes_per_sec: f64,
+    /// Its standard error, if a path of each kind was taken twice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    standard_error_bytes_per_sec: Option<f64>,
+}
+
+impl From<Mean> for Measured {
+    fn from(mean: Mean) -> Self {
+        Self { bytes_per_sec: mean.value, standard_error_bytes_per_sec: mean.error }
+    }
+}
+
+impl Means {
+    /// Long downloads, beside B.
+    fn ratio(&self) -> f64 {
+        self.long.bytes_per_sec / self.bound_bytes_per_sec
+    }
+}
+
+/// Figure 6: a short path with a slow relay beside a longer one without.
+#[derive(Debug, Serialize)]
+pub(super) struct SlowRelay {
+    /// The slow relay's path.
+    slow: PathMean,
+    /// The other.
+    fast: PathMean,
+    /// What 003 found, KB/s: three hops with a slow relay, and four without.
+    paper_kbytes_per_sec: [f64; 2],
+}
+
+impl SlowRelay {
+    /// Beside the paper's.
+    pub(super) fn of(slow: PathMean, fast: PathMean) -> Self {
+        Self { slow, fast, paper_kbytes_per_sec: [19.61, 42.22] }
+    }
+}
+
+/// The mean of a path's downloads.
+#[derive(Debug, Serialize)]
+pub(super) struct PathMean {
+    /// Its hops, the exit included.
+    hops: usize,
+    /// Its limited relays.
+    limited_relays: Vec<usize>,
+    /// How many downloads.
+    downloads: usize,
+    /// The mean.
+    bytes_per_sec: f64,
+    /// Half the width of its 95 % interval.
+    half_width_bytes_per_sec: f64,
+}
+
+impl PathMean {
+    /// Of these downloads.
+    pub(super) fn of(path: &[usize], carried: &[f64]) -> Self {
+        Self {
+            hops: path.len() + 1,
+            limited_relays: path.to_vec(),
+            downloads: carried.len(),
+            bytes_per_sec: stats::mean(carried).unwrap_or(f64::NAN),
+            half_width_bytes_per_sec: stats::half_width_95(carried).unwrap_or(f64::NAN),
+        }
+    }
+}
+
+/// Something that has to hold.
+#[derive(Debug, Serialize)]
+struct Check {
+    /// What.
+    what: String,
+    /// Whether it does.
+    holds: bool,
+}
+
+impl Report {
+    /// Of what was measured.
+    pub(super) fn new(
+        seed: u64,
+        long_secs: u8,
+        limits: &[u64],
+        capacities: Vec<f64>,
+        lengths: Vec<Length>,
+        slow_relay: SlowRelay,
+        done: Vec<Done>,
+    ) -> Self {
+        let checks = checks(&lengths, &slow_relay);
+        Self {
+            schema: 1,
+            seed,
+            long_secs,
+            limits_bytes_per_sec: limits.to_vec(),
+            capacities_bytes_per_sec: capacities,
+            is_as_published: checks.iter().all(|check| check.holds),
+            lengths,
+            slow_relay,
+            checks,
+            done,
+        }
+    }
+
+    /// Writes the folder.
+    pub(super) fn write(&self, folder: &Folder) -> Result<()> {
+        let header = ["download", "what", "limited_relays", "bytes", "time_s", "rate_bytes_per_s"];
+        let row = |(number, done): (usize, &Done)| {
+            let path: Vec<_> = done.path.iter().map(usize::to_string).collect();
+            let (bytes, secs) = (done.bytes.to_string(), format!("{:.6}", done.secs));
+            let rate = format!("{:.0}", done.rate());
+            [(number + 1).to_string(), done.what.to_owned(), path.join(" "), bytes, secs, rate]
+        };
+        folder.table("downloads.csv", &header, self.done.iter().enumerate().map(row))?;
+        folder.write("fig7.svg", self.figure().svg().as_bytes())?;
+        folder
+            .write("bound.json", format!("{}\n", serde_json::to_string_pretty(self)?).as_bytes())?;
+        Ok(())
+    }
+
+    /// Figure 7.
+    fn figure(&self) -> Figure {
+        let x = Axis::linear("limited relays of a path");
+        let y = Axis::log("mean throughput, kB/s");
+        let curve = |of: fn(&Length) -> f64| {
+            let point = |length: &Length| (length.limited_relays as f64, of(length) / 1e3);
+            self.lengths.iter().map(point).collect::<Vec<_>>()
+        };
+        Figure::new("fig7", "Throughput of random paths, and B(n, m)", x, y)
+            .with("B, uniform", curve(|length| length.uniform.bound_bytes_per_sec))
+            .with("B, weighted", curve(|length| length.weighted.bound_bytes_per_sec))
+            .with_marks("measured, uniform", curve(|length| length.uniform.long.bytes_per_sec))
+            .with_marks("measured, weighted", curve(|length| length.weighted.long.bytes_per_sec))
+    }
+
+    /// Tables for people.
+    pub(super) fn text(&self) -> String {
+        let mut text = format!(
+            "Mean throughput of random paths, kB/s: B of capacities that were measured, downloads of {} s, and of 458,752 bytes\n\
+             {:>7} | {:>8} {:>8} {:>6} {:>8} | {:>8} {:>8} {:>6} {:>8}\n",
+            self.long_secs,
+            "limited",
+            "uniform",
+            "long",
+            "ratio",
+            "short",
+            "weighted",
+            "long",
+            "ratio",
+            "short"
+        );
+        for length in &self.lengths {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "{:>7}", length.limited_relays);
+            for means in [&length.uniform, &length.weighted] {
+                let (bound, long) = (means.bound_bytes_per_sec, means.long.bytes_per_sec);
+                let short = means.published.bytes_per_sec / 1e3;
+                let _ = write!(
+                    text,
+                    " | {:>8.1} {:>8.1} {:>6.3} {short:>8.1}",
+                    bound / 1e3,
+                    long / 1e3,
+                    means.ratio()
+                );
+            }
+            text.push('\n');
+        }
+        let slow = &self.slow_relay;
+        for (path, paper) in [&slow.slow, &slow.fast].into_iter().zip(slow.paper_kbytes_per_sec) {
+            let (mean, width) = (path.bytes_per_sec / 1e3, path.half_width_bytes_per_sec / 1e3);
+            let (hops, downloads) = (path.hops, path.downloads);
+            let _ = writeln!(
+                text,
+                "{hops} hops: {mean:.1} +- {width:.1} kB/s by {downloads} downloads (in the paper {paper})"
+            );
+        }
+        for check in &self.checks {
+            let verdict = if check.holds { "holds" } else { "DOES NOT HOLD" };
+            let _ = writeln!(text, "{verdict}: {}", check.what);
+        }
+        text
+    }
+}
+
+/// What has to hold by 003.
+fn checks(lengths: &[Length], slow: &SlowRelay) -> Vec<Check> {
+    let mut checks = Vec::new();
+    let uniform: Vec<_> = lengths.iter().map(|length| &length.uniform).collect();
+    let weighted: Vec<_> = lengths.iter().map(|length| &length.weighted).collect();
+    for (name, means) in [("uniform", uniform), ("weighted", weighted)] {
+        let worst = means.iter().map(|means| (means.ratio() - 1.0).abs());
+        let worst = worst.fold(0.0, f64::max);
+        checks.push(Check {
+            what: format!(
+                "{name}: within 10 % of B for each length (at most {:.1} %)",
+                worst * 100.0
+            ),
+            holds: worst <= MOST_OFF,
+        });
+        let rates: Vec<f64> = means.iter().map(|means| means.long.bytes_per_sec).collect();
+        let falls: Vec<f64> = rates.windows(2).map(|pair| pair[0] - pair[1]).collect();
+        checks.push(Check {
+            what: format!("{name}: the more relays, the slower"),
+            holds: falls.iter().all(|fall| *fall > 0.0),
+        });
+        checks.push(Check {
+            what: format!("{name}: the largest fall is that from one relay to two"),
+            holds: falls.iter().skip(1).all(|fall| fall < &falls[0]),
+        });
+    }
+    let upper = slow.slow.bytes_per_sec + slow.slow.half_width_bytes_per_sec;
+    let lower = slow.fast.bytes_per_sec - slow.fast.half_width_bytes_per_sec;
+    checks.push(Check {
+        what: "a slow relay decides: the short path's interval lies below the long one's".into(),
+        holds: upper < lower,
+    });
+    checks
+}

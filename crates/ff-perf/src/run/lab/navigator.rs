@@ -1,0 +1,198 @@
+//! `ff-perf lab navigator`: 002's measurements, sections 5 and 6, in a network whose truth is set.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use ff_lab::{CpuQuota, Delays, DownloadPlan, Downloads, HostsPlan, Network, Node, RelayConfig};
+use ff_sim::input::Inputs;
+use ff_sim::output::{Folder, Summary};
+use rand::SeedableRng;
+use rand::seq::{IndexedRandom, SliceRandom};
+use rand_chacha::ChaCha12Rng;
+use serde::Serialize;
+
+use crate::analysis::{Options, Report, figures, tables, text};
+use crate::cli::lab::LabNavigatorArgs;
+use crate::read::Circuits;
+use crate::replay::Timeout;
+use crate::run::print;
+
+/// The slowest and the fastest relay, in bytes a second.
+const RATES: [f64; 2] = [300e3, 8e6];
+/// Every so many-th relay is short of CPU.
+const SHORT_OF_CPU: usize = 8;
+/// What of a core such a relay has, in percent.
+const CPU_PERCENT: f64 = 5.0;
+/// CPU is given out in slices of this period.
+const CPU_PERIOD: Duration = Duration::from_millis(100);
+/// One background download for so many relays.
+const RELAYS_PER_DOWNLOAD: usize = 4;
+/// The host that measures.
+const PROBE: &str = "probe";
+/// How many circuits may be there at once: relays measure one after the other, so more of them only wait.
+const IN_FLIGHT: &str = "64";
+/// Selections with these shares are replayed, as in 002.
+const SHARES: [f64; 2] = [0.8, 0.5];
+
+/// What it came to.
+#[derive(Serialize)]
+struct Found {
+    /// The version of this document.
+    schema: u32,
+    /// Relays of the network.
+    relays: u8,
+    /// Where it comes from.
+    seed: u64,
+    /// How long the circuits took, in seconds.
+    circuits_secs: f64,
+    /// Whether the emulator was in time: if not, nothing here counts.
+    emulator_is_in_time: bool,
+    /// How late packets left, 99th percentile, in µs.
+    emulator_late_p99_us: f64,
+    /// What circuits say.
+    analysis: Report,
+}
+
+/// Runs it.
+pub(super) fn run(args: &LabNavigatorArgs) -> Result<ExitCode> {
+    let scratch = tempfile::tempdir().context("no folder for the circuits")?;
+    let dir = args.out.clone().unwrap_or_else(|| scratch.path().join("circuits"));
+    let mut rng = ChaCha12Rng::seed_from_u64(args.seed);
+    eprintln!("ff-perf: a private network of {} relays starts", args.relays);
+    let network = start(args, &mut rng).context("the private network does not start")?;
+    let quotas = short_of_cpu(&network)?;
+    let background = background(&network, &mut rng)?;
+    let began = Instant::now();
+    measure(args, &network, &dir)?;
+    let circuits_secs = began.elapsed().as_secs_f64();
+    drop(background);
+    drop(quotas);
+    let links = network.stop_links()?;
+    drop(network);
+    let mut inputs = Inputs::default();
+    let circuits = Circuits::read(std::slice::from_ref(&dir), &mut inputs)?;
+    let window = usize::try_from(args.circuits().clamp(20, 20_000) / 20).unwrap_or(1000);
+    let options = Options {
+        hops: 3,
+        window,
+        shares: SHARES.to_vec(),
+        timeout: Timeout::Percentile,
+        seed: args.seed,
+    };
+    let analysis = Report::of(&circuits, None, &options);
+    let found = Found {
+        schema: 1,
+        relays: args.relays,
+        seed: args.seed,
+        circuits_secs,
+        emulator_is_in_time: links.is_real_time && !links.lateness.is_too_late,
+        emulator_late_p99_us: links.lateness.p99_us,
+        analysis,
+    };
+    if let Some(out) = &args.out {
+        write(out, &circuits, &found, &inputs)?;
+    }
+    print(args.json, &found, whole_text)
+}
+
+/// Starts the network: regions, unequal rates, a host that measures.
+fn start(args: &LabNavigatorArgs, rng: &mut ChaCha12Rng) -> ff_lab::Result<Network> {
+    let relays = usize::from(args.relays);
+    let mut rates: Vec<u64> = rates(relays);
+    rates.shuffle(rng);
+    let plan = HostsPlan {
+        delays: Delays::Regions,
+        extra: vec![PROBE.to_owned()],
+        seed: args.seed,
+        ..HostsPlan::default()
+    };
+    let mut builder = Network::builder().clients(1).hosts(plan);
+    if let Some(tor) = &args.tor {
+        builder = builder.tor(tor);
+    }
+    for (relay, rate) in rates.into_iter().enumerate() {
+        let config = if relay < relays / 3 {
+            RelayConfig::exit(format!("exit{relay}"))
+        } else {
+            RelayConfig::middle(format!("relay{relay}"))
+        };
+        builder = builder.relay(config.bandwidth_rate(rate));
+    }
+    builder.start()
+}
+
+/// Limits in bytes a second, each greater than the one before by the same factor.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "8 million at most")]
+fn rates(relays: usize) -> Vec<u64> {
+    let [least, most] = RATES;
+    let steps = relays.saturating_sub(1).max(1) as f64;
+    (0..relays).map(|step| (least * (most / least).powf(step as f64 / steps)) as u64).collect()
+}
+
+/// Takes CPU time away from some relays.
+fn short_of_cpu(network: &Network) -> Result<Vec<CpuQuota>> {
+    let some = network.relays().step_by(SHORT_OF_CPU);
+    some.map(|relay| Ok(CpuQuota::set(relay.pid()?, CPU_PERCENT, CPU_PERIOD)?)).collect()
+}
+
+/// Downloads that go on beside.
+fn background(network: &Network, rng: &mut ChaCha12Rng) -> Result<Vec<Downloads>> {
+    let all: Vec<&Node> = network.relays().collect();
+    let (exits, others): (Vec<&Node>, Vec<&Node>) =
+        all.iter().partition(|node| node.name().starts_with("exit"));
+    let client = network.node("client0");
+    let one = |_| {
+        let mut path: Vec<&Node> = others.sample(rng, 2).copied().collect();
+        path.extend(exits.choose(rng));
+        Ok(network.download(client, &DownloadPlan::through(&path))?)
+    };
+    (0..all.len() / RELAYS_PER_DOWNLOAD).map(one).collect()
+}
+
+/// Has circuits measured, by this program inside of the network.
+fn measure(args: &LabNavigatorArgs, network: &Network, out: &Path) -> Result<()> {
+    let probe = network.host(PROBE)?;
+    let source = network.source()?.addr();
+    let program = std::env::current_exe().context("this program's own file is not known")?;
+    let mut command = Command::new(program);
+    command.args(["circuits", "run", "--share-builds", "--in-flight", IN_FLIGHT]);
+    command.args(["--rtt", "5", "--ttfb", "1", "--download", "5MiB", "--download-share", "0.05"]);
+    command.args(["--per-guard", "100", "--rate", "1000", "--count", &args.circuits().to_string()]);
+    command.args(["--seed", &args.seed.to_string(), "--target", &format!("bytes://{source}")]);
+    command.arg("--network").arg(network.dir()).arg("--out").arg(out);
+    command.stdout(std::process::Stdio::null());
+    let mut running = probe.namespace().spawn(&mut command)?;
+    let status = running.wait().context("circuits are not measured")?;
+    ensure!(status.success(), "circuits were not measured to the end: {status}; see above");
+    Ok(())
+}
+
+/// Writes tables, figures and the summary beside the circuits.
+fn write(dir: &Path, circuits: &Circuits, found: &Found, inputs: &Inputs) -> Result<()> {
+    let folder = Folder::create(dir)?;
+    for figure in figures::figures(circuits, &found.analysis) {
+        folder.write(&format!("{}.svg", figure.name), figure.svg().as_bytes())?;
+    }
+    for (name, header, rows) in tables::tables(&found.analysis) {
+        folder.table(name, header, rows)?;
+    }
+    folder.finish(&Summary::new("lab navigator", inputs.all(), Some(found.seed), found))?;
+    Ok(())
+}
+
+/// The tables, and whether the emulator was in time.
+fn whole_text(found: &Found) -> String {
+    let mut text = text::text(&found.analysis);
+    let verdict =
+        if found.emulator_is_in_time { "in time" } else { "TOO LATE: nothing here counts" };
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        text,
+        "\n{} relays, seed {}; circuits took {:.0} s; the emulator was {verdict} (p99 {:.0} µs late)",
+        found.relays, found.seed, found.circuits_secs, found.emulator_late_p99_us
+    );
+    text
+}

@@ -1,0 +1,185 @@
+//! `ff-perf bound` and `ff-perf paths` as their users run them, on samples of ff-sim's tests (their provenance stands beside
+//! them: `crates/ff-sim/tests/data/read.md`).
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// A file of ff-sim's tests.
+fn sample(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../ff-sim/tests/data").join(name)
+}
+
+/// Runs ff-perf.
+fn ff_perf(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_ff-perf")).args(args).output().expect("ff-perf runs")
+}
+
+/// What it prints as JSON.
+fn json(args: &[&str]) -> Value {
+    let output = ff_perf(args);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{args:?}: {errors}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+/// What it says when it fails.
+fn fails(args: &[&str]) -> String {
+    let output = ff_perf(args);
+    assert_eq!(output.status.code(), Some(1), "{args:?}");
+    assert!(output.stdout.is_empty());
+    String::from_utf8(output.stderr).expect("text")
+}
+
+#[test]
+fn a_consensus_has_bounds_that_fall_with_the_length() {
+    let consensus = sample("read-2020-02-29-consensus");
+    let consensus = consensus.to_str().expect("a path");
+    let dir = tempfile::tempdir().expect("a folder");
+    let figures = dir.path().join("figures");
+    for select in ["uniform", "weighted", "tor"] {
+        let figures = figures.to_str().expect("a path");
+        let found = json(&[
+            "bound",
+            "--consensus",
+            consensus,
+            "--select",
+            select,
+            "--lengths",
+            "1..3",
+            "--samples",
+            "2000",
+            "--figure",
+            figures,
+            "--json",
+        ]);
+        assert_eq!(
+            (&found["capacities"], &found["lengths"]),
+            (&"weights".into(), &serde_json::json!([1, 2, 3]))
+        );
+        let bound: Vec<f64> =
+            found["bound"].as_array().expect("a list").iter().filter_map(Value::as_f64).collect();
+        assert!(
+            bound.len() == 3 && bound[0] > bound[1] && bound[1] > bound[2],
+            "{select}: {bound:?}"
+        );
+        if select == "weighted" {
+            let sampled = &found["sampled"][0];
+            let (mean, error) =
+                (&sampled["kbytes_per_sec"], &sampled["standard_error_kbytes_per_sec"]);
+            let off = mean.as_f64().expect("a mean") - bound[0];
+            assert!(
+                off.abs() < 5.0 * error.as_f64().expect("an error"),
+                "of one relay both are the same: {off}"
+            );
+        }
+    }
+    for name in ["fig4.svg", "fig5.svg", "fig7.svg", "bound.csv"] {
+        assert!(figures.join(name).is_file(), "{name}");
+    }
+    let again = |seed: &str| {
+        ff_perf(&[
+            "bound",
+            "--consensus",
+            consensus,
+            "--select",
+            "tor",
+            "--samples",
+            "500",
+            "--seed",
+            seed,
+            "--json",
+        ])
+        .stdout
+    };
+    assert_eq!(again("7"), again("7"));
+    assert_ne!(again("7"), again("8"));
+}
+
+#[test]
+fn capacities_are_read_from_what_ff_bwauth_writes() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        path.to_str().expect("a path").to_owned()
+    };
+    let id = |digit: &str| digit.repeat(40);
+    let export = write(
+        "results.csv",
+        &format!(
+            "started,fingerprint,verdict,estimate_bytes_per_sec\n1,{},conclusive,1000\n2,{},conclusive,9000000\n3,{},failed,\n4,{},conclusive,4000000\n",
+            id("a"),
+            id("B"),
+            id("C"),
+            id("A"),
+        ),
+    );
+    let found = json(&["bound", "--capacities", &export, "--lengths", "1,2,3", "--json"]);
+    assert_eq!(
+        found["bound"],
+        serde_json::json!([6500.0, 4000.0, null]),
+        "a later row of a relay counts"
+    );
+    assert_eq!((&found["relays"], &found["relays_without_capacity"]), (&2.into(), &1.into()));
+    assert_eq!(found["capacities"], "measured");
+    let v3bw = write(
+        "latest.v3bw",
+        &format!(
+            "1582974600\nversion=1.4.0\n=====\nbw=30 node_id=${}\nbw=10 node_id=${}\n",
+            id("A"),
+            id("B")
+        ),
+    );
+    let found = json(&["bound", "--capacities", &v3bw, "--lengths", "1..2", "--json"]);
+    assert_eq!(found["bound"], serde_json::json!([20.0, 10.0]));
+
+    let odd = write("odd.csv", &format!("fingerprint,estimate_bytes_per_sec\n{},fast\n", id("A")));
+    assert!(
+        fails(&["bound", "--capacities", &odd]).contains("odd.csv, line 2: the estimate \"fast\"")
+    );
+    let none = write("none.csv", "fingerprint,estimate_bytes_per_sec\n");
+    assert!(fails(&["bound", "--capacities", &none]).contains("no relay of 0 has a capacity"));
+    let cut = write("cut", "network-status-version 3\nvote-status consensus\n");
+    assert!(fails(&["bound", "--consensus", &cut]).contains("cut"));
+    assert!(
+        fails(&["bound", "--consensus", &export])
+            .contains("is no consensus: name it with --capacities")
+    );
+    assert!(fails(&["bound", "--consensus", "/no/such"]).contains("/no/such"));
+}
+
+#[test]
+fn paths_are_drawn_and_written_whole() {
+    let consensus = sample("read-2020-02-29-consensus");
+    let consensus = consensus.to_str().expect("a path");
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("paths.txt");
+    let file = file.to_str().expect("a path");
+    for select in ["tor", "old", "uniform"] {
+        let output = ff_perf(&[
+            "paths",
+            "--network",
+            consensus,
+            "--select",
+            select,
+            "--count",
+            "50",
+            "--lengths",
+            "2=0.5,3=0.5",
+            "--any-subnet",
+            "--out",
+            file,
+        ]);
+        assert!(output.status.success(), "{select}: {}", String::from_utf8_lossy(&output.stderr));
+        let text = std::fs::read_to_string(file).expect("the file");
+        let paths = ff_perf::paths::file::parse(file, &text).expect("paths");
+        assert_eq!(paths.len(), 50);
+        assert!(paths.iter().all(|path| path.len() == 2 || path.len() == 3));
+    }
+    let weights = sample("2019-07-14-weights.csv.xz");
+    fails(&["paths", "--network", weights.to_str().expect("a path")]);
+    let error = fails(&["paths", "--network", consensus, "--out", "/no/such/folder/paths"]);
+    assert!(error.contains("/no/such/folder/paths cannot be written"), "{error}");
+}

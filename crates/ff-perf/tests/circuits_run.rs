@@ -1,0 +1,185 @@
+//! `ff-perf circuits run` on a private network, as people run it.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use ff_lab::Network;
+use ff_perf::record::{Circuit, Client, Probe, Stage};
+
+/// Runs it; its options are words with spaces between them.
+fn run(network: &Path, out: &Path, options: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
+    command.args(["circuits", "run", "--network"]).arg(network).arg("--out").arg(out);
+    command.args(options.split_whitespace()).output().expect("the program")
+}
+
+/// Its lines.
+fn lines(out: &Path) -> Vec<Circuit> {
+    let text = fs::read_to_string(out.join("circuits-000.jsonl")).expect("lines");
+    text.lines().map(|line| serde_json::from_str(line).expect("a circuit")).collect()
+}
+
+/// What it says of an error.
+fn error(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// No relay is in two measurements at a time.
+fn no_overlaps(circuits: &[Circuit]) {
+    for (at, one) in circuits.iter().enumerate() {
+        for other in &circuits[..at] {
+            let at_once = one.began_us < other.began_us + other.ended_us
+                && other.began_us < one.began_us + one.ended_us;
+            let shared = one.path.iter().find(|relay| other.path.contains(relay));
+            assert!(
+                !(at_once && shared.is_some()),
+                "{} and {}: {shared:?}",
+                one.number,
+                other.number
+            );
+        }
+    }
+}
+
+/// Everything of a whole circuit is there, and in order.
+fn is_whole(circuit: &Circuit) {
+    assert_eq!(circuit.failure, None, "{circuit:?}");
+    assert!(circuit.hops_us.len() == 3 && circuit.hops_us.is_sorted(), "{circuit:?}");
+    let of = |probe| circuit.rtt.iter().filter(|trip| trip.probe == probe).count();
+    let resolves = usize::from(circuit.client == Client::Arti);
+    assert_eq!((of(Probe::Refused), of(Probe::Resolve)), (5, resolves), "{circuit:?}");
+    assert!(circuit.rtt.iter().all(|trip| trip.us > 0 && trip.us < 1_000_000), "{circuit:?}");
+    let first = circuit.first_bytes.first().expect("a first byte");
+    assert!(first.open_us < first.us, "{circuit:?}");
+    assert!(circuit.congestion_us.is_some());
+}
+
+#[test]
+fn circuits_are_measured_and_what_is_wrong_is_named() {
+    let network = Network::builder().middles(5).exits(4).clients(1).start().expect("a network");
+    for client in ["arti", "tor"] {
+        measures(&network, client);
+        names_dead_relays(&network, client);
+    }
+    goes_on(&network);
+    refuses(&network);
+    asks_before_it_measures_the_internet(&network);
+    says_when_everything_fails(&network);
+}
+
+/// Whole circuits, by this client.
+fn measures(network: &Network, client: &str) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let resolves = u8::from(client == "arti");
+    let options = format!(
+        "--client {client} --count 12 --in-flight 3 --rtt 5 --resolve {resolves} --ttfb 1 --download 100kB --download-share 0.5"
+    );
+    let output = run(network.dir(), dir.path(), &options);
+    assert!(output.status.success(), "{output:?}");
+    let circuits = lines(dir.path());
+    circuits.iter().for_each(is_whole);
+    no_overlaps(&circuits);
+    let numbers: HashSet<u64> = circuits.iter().map(|circuit| circuit.number).collect();
+    assert_eq!(numbers, (0..12).collect());
+    let downloads: Vec<_> = circuits.iter().filter_map(|circuit| circuit.download).collect();
+    assert_eq!(downloads.len(), 6);
+    assert!(downloads.iter().all(|download| download.bytes == 100_000));
+}
+
+/// A relay that does not run is the failing hop.
+fn names_dead_relays(network: &Network, client: &str) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let ids = ["middle0", "middle1", "exit0"].map(|name| network.node(name).rsa_fingerprint());
+    let paths = dir.path().join("paths");
+    fs::write(&paths, format!("# one\n{}\n", ids.join(", "))).expect("a file");
+    network.node("middle1").stop();
+    let options = format!("--client {client} --count 1 --path-file {}", paths.display());
+    let text = error(&run(network.dir(), &dir.path().join("out"), &options));
+    assert!(text.contains("middle1") && text.contains(ids[1]), "{text}");
+    let circuits = lines(&dir.path().join("out"));
+    let failure = circuits[0].failure.clone().expect("a failure");
+    assert_eq!((failure.stage, failure.hop), (Stage::Build, Some(2)), "{failure:?}");
+    assert_eq!(circuits[0].hops_us.len(), 1);
+    network.node("middle1").restart().expect("it starts again");
+}
+
+/// A run goes on, and has each number once.
+fn goes_on(network: &Network) {
+    let dir = tempfile::tempdir().expect("a directory");
+    assert!(run(network.dir(), dir.path(), "--count 4").status.success());
+    let before = lines(dir.path());
+    let text = error(&run(network.dir(), dir.path(), "--count 8"));
+    assert!(text.contains("--resume"), "{text}");
+    let text = error(&run(network.dir(), dir.path(), "--count 8 --resume --seed 5"));
+    assert!(text.contains("run.json"), "{text}");
+    assert!(run(network.dir(), dir.path(), "--count 8 --resume").status.success());
+    let after = lines(dir.path());
+    assert_eq!(before[..], after[..before.len()]);
+    let numbers: HashSet<u64> = after.iter().map(|circuit| circuit.number).collect();
+    assert_eq!((numbers.len(), after.len()), (8, 8));
+}
+
+/// What cannot be done is said before anything is.
+fn refuses(network: &Network) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (out, paths) = (dir.path().join("out"), dir.path().join("paths"));
+    let known = network.node("middle0").rsa_fingerprint();
+    let unknown = "0".repeat(40);
+    let cases = [
+        (format!("{known} {unknown}"), "line 2: hop 2"),
+        (format!("{known},{known}"), "already"),
+        (",".to_owned(), "1 to 8"),
+        ([known; 9].join(" "), "already"),
+    ];
+    for (line, expected) in cases {
+        fs::write(&paths, format!("# nothing\n{line}\n")).expect("a file");
+        let options = format!("--path-file {}", paths.display());
+        let text = error(&run(network.dir(), &out, &options));
+        assert!(text.contains(expected) && text.contains("paths"), "{text}");
+    }
+    let text = error(&run(dir.path(), &out, ""));
+    assert!(text.contains("cached-microdesc-consensus"), "{text}");
+    assert!(!out.exists(), "nothing is left");
+}
+
+/// Relays with addresses on the Internet are not measured by mistake. Their addresses are for documents (RFC 5737), so
+/// nobody is asked, whatever happens.
+fn asks_before_it_measures_the_internet(network: &Network) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let client = network.node("client0").data_dir();
+    for file in fs::read_dir(client).expect("its files").flatten() {
+        let name = file.file_name().into_string().expect("a name");
+        if name.starts_with("cached-microdesc") {
+            let text = fs::read_to_string(file.path()).expect("a text");
+            let text = text.replace(" 127.0.0.1 ", " 192.0.2.1 ");
+            fs::write(dir.path().join(name), text).expect("a file");
+        }
+    }
+    let out = dir.path().join("out");
+    let text = error(&run(dir.path(), &out, ""));
+    assert!(text.contains("ETHICS.md") && text.contains("--public"), "{text}");
+    for options in ["--per-guard 5", "--in-flight 1000", "--rate 50", "--share-builds", "--ttfb 1"]
+    {
+        let text = error(&run(dir.path(), &out, &format!("--public {options}")));
+        assert!(text.contains(options.split(' ').next().expect("a word")), "{text}");
+    }
+    assert!(!out.exists(), "nothing is left");
+}
+
+/// A target that is not there.
+fn says_when_everything_fails(network: &Network) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let text =
+        error(&run(network.dir(), dir.path(), "--count 3 --ttfb 1 --target bytes://127.0.0.1:1"));
+    assert!(text.contains("all 3 circuits failed"), "{text}");
+    let circuits = lines(dir.path());
+    assert_eq!(circuits.len(), 3);
+    for circuit in circuits {
+        let failure = circuit.failure.expect("a failure");
+        assert_eq!((failure.stage, failure.hop), (Stage::FirstByte, None), "{failure:?}");
+        assert_eq!(circuit.hops_us.len(), 3, "what was measured is kept");
+    }
+}

@@ -1,0 +1,282 @@
+//! Fits, tests and the moving window against scipy, which computes the same from the same values
+//! (`scipy_figures.py`). `FF_TEST_SCIPY=1` says that the Python of `FF_TEST_PYTHON` has scipy; `.ci/test` sets both.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use ff_perf::fit::gev::Gev;
+use ff_perf::fit::{Fits, LawFit};
+use ff_perf::rank::{kruskal_wallis, spearman};
+use ff_perf::read::Circuits;
+use ff_perf::replay::window::{GevWindow, Window};
+use ff_sim::input::Inputs;
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha12Rng;
+use serde_json::{Value, json};
+
+/// The window's length.
+const LENGTH: usize = 1000;
+/// Steps of it that scipy takes too.
+const STEPS: usize = 40;
+/// The share that its timeout is to accept.
+const SHARE: f64 = 0.8;
+
+/// A sample to fit.
+struct Case {
+    /// What is said of it in failures.
+    name: String,
+    /// Values that were seen, in ms.
+    values: Vec<f64>,
+    /// Bounds of those that were given up.
+    beyond: Vec<f64>,
+}
+
+/// The seed of what is random.
+fn seed() -> u64 {
+    let seed = std::env::var("FF_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(15);
+    eprintln!("FF_TEST_SEED={seed}");
+    seed
+}
+
+/// Values of a GEV distribution.
+fn drawn(gev: Gev, count: usize, rng: &mut ChaCha12Rng) -> Vec<f64> {
+    (0..count).map(|_| gev.quantile(rng.random_range(1e-9..1.0))).collect()
+}
+
+/// Build times of OnionPerf's day.
+fn day() -> Vec<f64> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/onionperf");
+    let circuits = Circuits::read(&[dir], &mut Inputs::default()).expect("the sample");
+    let is_whole = |seen: &&ff_perf::read::Seen| seen.hops == Some(3);
+    circuits.all.iter().filter(is_whole).filter_map(|seen| seen.build_ms).collect()
+}
+
+/// Real build times, and samples of several shapes, lengths and grids, some of them cut off.
+fn cases(rng: &mut ChaCha12Rng) -> Vec<Case> {
+    let case =
+        |name: &str, values: Vec<f64>| Case { name: name.to_owned(), values, beyond: Vec::new() };
+    let mut all = vec![case("OnionPerf's day", day())];
+    for (xi, count) in [(-0.3, 400), (0.0, 1000), (0.1, 60), (0.3, 2000), (0.7, 300)] {
+        let values = drawn(Gev { xi, mu: 350.0, sigma: 90.0 }, count, rng);
+        all.push(case(&format!("GEV, xi {xi}, {count} values"), values));
+    }
+    let mixed: Vec<f64> = [(120.0, 15.0, 700), (400.0, 60.0, 300)]
+        .iter()
+        .flat_map(|&(mu, sigma, count)| drawn(Gev { xi: 0.2, mu, sigma }, count, rng))
+        .collect();
+    all.push(case("two kinds of circuits", mixed.clone()));
+    let round = mixed.iter().map(|value| (value / 10.0).ceil() * 10.0).collect();
+    all.push(case("in steps of 10 ms", round));
+    for part in [0.6, 0.9] {
+        let truth = Gev { xi: 0.15, mu: 500.0, sigma: 120.0 };
+        let bound = truth.quantile(part);
+        let (values, cut): (Vec<f64>, Vec<f64>) =
+            drawn(truth, 800, rng).into_iter().partition(|value| *value <= bound);
+        let beyond = vec![bound; cut.len()];
+        all.push(Case { name: format!("given up beyond {part}"), values, beyond });
+    }
+    all
+}
+
+/// What was fitted to a sample: parameters in scipy's order and signs, the likelihood and the distances.
+fn ours(fits: &Fits) -> Vec<(&'static str, [f64; 3], f64, ff_perf::fit::good::Goodness)> {
+    let gev = fits.gev.expect("a fit");
+    let laws = [
+        ("frechet", fits.frechet),
+        ("weibull", fits.weibull),
+        ("pareto", fits.pareto),
+        ("lognormal", fits.lognormal),
+    ];
+    let law = |(name, law): (&'static str, Option<LawFit>)| {
+        let law = law.expect("a fit");
+        (name, [law.shape, law.shift_ms, law.scale_ms], law.log_likelihood, law.good)
+    };
+    let gev = ("gev", [-gev.xi, gev.mu_ms, gev.sigma_ms], gev.log_likelihood, gev.good);
+    [gev].into_iter().chain(laws.map(law)).collect()
+}
+
+/// All that goes to scipy, as it was drawn.
+struct Asked {
+    /// Samples to fit, and what we make of them.
+    fits: Vec<(Case, Fits)>,
+    /// Pairs and groups, with ties.
+    ranks: Vec<(Vec<f64>, Vec<f64>)>,
+    /// Values that move through a window.
+    window: Vec<f64>,
+}
+
+/// What was asked and what scipy says; both are made once. None without scipy.
+fn scipy() -> Option<&'static (Asked, Value)> {
+    static FOUND: OnceLock<Option<(Asked, Value)>> = OnceLock::new();
+    let ask = || {
+        if std::env::var_os("FF_TEST_SCIPY").is_none_or(|value| value != "1") {
+            eprintln!("nothing compared: FF_TEST_SCIPY=1 says that scipy is there");
+            return None;
+        }
+        let mut rng = ChaCha12Rng::seed_from_u64(seed());
+        let fits = cases(&mut rng)
+            .into_iter()
+            .map(|case| {
+                let fits = Fits::of(&case.values, &case.beyond);
+                (case, fits)
+            })
+            .collect();
+        let grid = |rng: &mut ChaCha12Rng| f64::from(rng.random_range(0..40_u32));
+        let ranks = [8, 50, 400].map(|count: usize| {
+            let one: Vec<f64> = (0..count).map(|_| grid(&mut rng)).collect();
+            let other = one.iter().map(|value| value / 2.0 + grid(&mut rng)).collect();
+            (one, other)
+        });
+        let truth = Gev { xi: 0.2, mu: 300.0, sigma: 80.0 };
+        let window = drawn(truth, LENGTH + STEPS - 1, &mut rng);
+        let asked = Asked { fits, ranks: ranks.into(), window };
+        let said = run(&asked);
+        Some((asked, said))
+    };
+    FOUND.get_or_init(ask).as_ref()
+}
+
+/// Runs the script.
+fn run(asked: &Asked) -> Value {
+    let fit = |(case, fits): &(Case, Fits)| {
+        let ours: serde_json::Map<String, Value> =
+            ours(fits).into_iter().map(|(name, at, ..)| (name.to_owned(), json!(at))).collect();
+        json!({"values": case.values, "beyond": case.beyond, "ours": ours})
+    };
+    let rank = |(one, other): &(Vec<f64>, Vec<f64>)| json!({"one": one, "other": other, "groups": [one, other]});
+    let input = json!({
+        "fits": asked.fits.iter().map(fit).collect::<Vec<_>>(),
+        "ranks": asked.ranks.iter().map(rank).collect::<Vec<_>>(),
+        "window": {"values": asked.window, "length": LENGTH, "share": SHARE},
+    });
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scipy_figures.py");
+    let python = std::env::var_os("FF_TEST_PYTHON").unwrap_or_else(|| "python3".into());
+    let mut child = Command::new(python)
+        .arg(script)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    stdin.write_all(input.to_string().as_bytes()).expect("written");
+    drop(stdin);
+    let output = child.wait_with_output().expect("python");
+    assert!(output.status.success(), "the script has failed");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+/// A number of scipy's.
+fn number(said: &Value, key: &str) -> f64 {
+    said[key].as_f64().unwrap_or_else(|| panic!("{key} in {said}"))
+}
+
+/// Whether two numbers are the same but for rounding.
+fn near(one: f64, other: f64, relative: f64) -> bool {
+    (one - other).abs() <= relative * one.abs().max(other.abs()).max(1.0)
+}
+
+#[test]
+fn no_fit_of_scipys_is_better() {
+    let Some((asked, said)) = scipy() else { return };
+    let mut compared = 0;
+    for ((case, fits), said) in asked.fits.iter().zip(said["fits"].as_array().expect("a list")) {
+        for (name, at, likelihood, _) in ours(fits) {
+            let (what, said) = (&case.name, &said[name]);
+            let same = number(said, "log_likelihood");
+            assert!(
+                near(likelihood, same, 1e-8),
+                "{what}, {name} {at:?}: {likelihood}, by scipy {same}"
+            );
+            if let Some(best) = said["best"].as_f64() {
+                assert!(
+                    likelihood >= best - 0.01,
+                    "{what}, {name} {at:?}: {likelihood}, scipy's best {best}"
+                );
+                compared += 1;
+            }
+        }
+    }
+    eprintln!("{compared} fits compared");
+    assert!(compared >= 40, "{compared}: of 10 samples and 5 distributions some have no bound");
+}
+
+#[test]
+fn distances_are_scipys() {
+    let Some((asked, said)) = scipy() else { return };
+    for ((case, fits), said) in asked.fits.iter().zip(said["fits"].as_array().expect("a list")) {
+        for (name, at, _, good) in ours(fits) {
+            let said = &said[name];
+            for (key, ours, relative) in [
+                ("ks", good.ks, 1e-6),
+                ("ks_p", good.ks_p, 1e-6),
+                ("chi_square", good.chi_square, 1e-6),
+                ("chi_square_p", good.chi_square_p, 1e-6),
+                ("anderson_darling", good.anderson_darling, 1e-6),
+            ] {
+                let theirs = number(said, key);
+                // A Pareto distribution's least value has a part of 0, or what rounding leaves of that.
+                let is_unbound = name == "pareto" && key == "anderson_darling";
+                assert!(
+                    is_unbound || near(ours, theirs, relative),
+                    "{}, {name} {at:?}, {key}: {ours}, by scipy {theirs}",
+                    case.name
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn ranks_are_scipys() {
+    let Some((asked, said)) = scipy() else { return };
+    for ((one, other), said) in asked.ranks.iter().zip(said["ranks"].as_array().expect("a list")) {
+        let pairs: Vec<(f64, f64)> = one.iter().copied().zip(other.iter().copied()).collect();
+        let rho = spearman(&pairs).expect("pairs");
+        let test = kruskal_wallis(&[one, other]).expect("groups");
+        for (key, ours) in [("rho", rho.rho), ("p", rho.p), ("h", test.h), ("h_p", test.p)] {
+            let theirs = number(said, key);
+            assert!(near(ours, theirs, 1e-9), "{} pairs, {key}: {ours}, {theirs}", pairs.len());
+        }
+    }
+}
+
+#[test]
+fn the_window_gives_scipys_timeouts_at_a_fiftieth_of_its_cost() {
+    let Some((asked, said)) = scipy() else { return };
+    let said = &said["window"];
+    let (mut window, mut fitted) = (Window::new(LENGTH), GevWindow::new(LENGTH));
+    let mut least_secs = f64::INFINITY;
+    for (place, value) in asked.window.iter().enumerate() {
+        let is_full = window.push(*value);
+        let began = Instant::now();
+        let gev = fitted.push(*value);
+        // The first fit begins from nothing; so does none of scipy's that count.
+        if place >= LENGTH {
+            least_secs = least_secs.min(began.elapsed().as_secs_f64());
+        }
+        assert_eq!(gev.is_some(), is_full);
+        let Some(gev) = gev else { continue };
+        let step = place + 1 - LENGTH;
+        let quantile = said["quantiles"][step].as_f64().expect("a quantile");
+        let percentile = said["percentiles"][step].as_f64().expect("a percentile");
+        // scipy's search ends where its parameters move by less than 1e-4 of a second.
+        assert!(
+            near(gev.quantile(SHARE), quantile, 1e-3),
+            "{step}: {}, {quantile}",
+            gev.quantile(SHARE)
+        );
+        let ours = window.percentile(100.0 * SHARE).expect("values");
+        assert!(near(ours, percentile, 1e-12), "{step}: {ours}, {percentile}");
+    }
+    let scipys = number(said, "step_cpu_secs");
+    eprintln!(
+        "a step: {:.1} us; scipy {:.1} us: 1/{:.0}",
+        1e6 * least_secs,
+        1e6 * scipys,
+        scipys / least_secs
+    );
+    assert!(50.0 * least_secs <= scipys, "{least_secs} s, scipy {scipys} s");
+}

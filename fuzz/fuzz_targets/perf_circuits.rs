@@ -1,0 +1,33 @@
+//! Any bytes as circuits: our own lines and OnionPerf's files; whatever is read can be analysed and shown.
+#![no_main]
+
+use ff_perf::analysis::{Options, Report, figures, tables, text};
+use ff_perf::read::{Circuits, lines, onionperf};
+use ff_perf::replay::Timeout;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: &[u8]| {
+    let mut ours = Circuits::default();
+    ours.hosts.push("ours".to_owned());
+    let mut theirs = Circuits::default();
+    let read = [
+        lines::read("f.jsonl", input, 0, &mut ours),
+        onionperf::read("f.json", input, &mut theirs),
+    ];
+    for (circuits, result) in [ours, theirs].into_iter().zip(read) {
+        if let Err(error) = result {
+            assert!(error.to_string().starts_with("f.json"), "{error}");
+            continue;
+        }
+        for seen in &circuits.all {
+            assert!((seen.host as usize) < circuits.hosts.len());
+            assert!(seen.path.iter().all(|place| (*place as usize) < circuits.relays.len()));
+        }
+        for timeout in [Timeout::Percentile, Timeout::Gev, Timeout::Tor] {
+            let options = Options { hops: 3, window: 4, shares: vec![0.8], timeout, seed: 0 };
+            let report = Report::of(&circuits, None, &options);
+            assert!(!text::text(&report).is_empty());
+            let _ = (figures::figures(&circuits, &report), tables::tables(&report));
+        }
+    }
+});
