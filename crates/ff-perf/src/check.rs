@@ -11,6 +11,7 @@
 //! downloads with a chance of `1 - (1 - s)^k` ([`found`]); but downloads fail and are slow without anybody's intent, so
 //! the verdict compares the share with that of all other relays.
 
+pub mod history;
 pub mod plan;
 
 use ff_sim::stats;

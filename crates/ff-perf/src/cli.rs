@@ -2,6 +2,7 @@
 
 pub mod analyze;
 pub mod bound;
+pub mod check;
 pub mod compared;
 pub mod lab;
 pub mod measure;
@@ -23,7 +24,8 @@ pub struct Cli {
 const EXIT_STATUS: &str = "Exit status:
   0  it is done
   1  it failed
-  2  the command line is wrong";
+  2  the command line is wrong
+  3  check: a relay starves clients";
 
 /// What to do.
 #[derive(Debug, Subcommand)]
@@ -35,6 +37,8 @@ pub enum Command {
     Bound(bound::BoundArgs),
     /// Draw paths through a network, for `circuits run --path-file`.
     Paths(paths::PathsArgs),
+    /// Does the capacity reach clients? Downloads through relays as a client's, beside what these were measured at.
+    Check(check::CheckArgs),
     /// The papers' experiments in private networks on this machine.
     #[command(subcommand)]
     Lab(lab::LabCommand),

@@ -51,6 +51,8 @@ pub struct Network {
     pub params: String,
     /// Relays of the consensus that lack an Ed25519 identity or a key.
     pub incomplete: usize,
+    /// Where the consensus is.
+    pub consensus: PathBuf,
 }
 
 /// A network that cannot be read.
@@ -110,7 +112,8 @@ impl Network {
         }
         let nothing = || bad.unwrap_or_else(|| NetworkError::Nothing(dir.to_owned()));
         let (until, path, text, consensus) = newest.ok_or_else(nothing)?;
-        let failed = |reason| NetworkError::Bad { path: path.join(CONSENSUS), reason };
+        let file = path.join(CONSENSUS);
+        let failed = |reason| NetworkError::Bad { path: file.clone(), reason };
         if until + USABLE_SECS < now_unix_secs {
             let reason = format!(
                 "this consensus is too old, it was valid until {}: is the network running?",
@@ -118,7 +121,8 @@ impl Network {
             );
             return Err(failed(reason));
         }
-        let network = Self::of(&text, &consensus, &microdescriptors(&path)?);
+        let mut network = Self::of(&text, &consensus, &microdescriptors(&path)?);
+        network.consensus.clone_from(&file);
         if network.relays.is_empty() {
             let reason = format!(
                 "of its {} relays none has keys in {} beside it",

@@ -2,6 +2,8 @@
 
 mod analyze;
 mod bound;
+mod check;
+mod client;
 mod compared;
 mod lab;
 mod measure;
@@ -27,6 +29,7 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
         Command::Circuits(Circuits::Run(args)) => measure::run(args),
         Command::Bound(args) => bound::run(args),
         Command::Paths(args) => paths::run(args),
+        Command::Check(args) => check::run(args),
         Command::Lab(command) => lab::run(command),
     }
 }

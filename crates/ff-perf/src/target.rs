@@ -49,6 +49,13 @@ impl FromStr for Target {
 }
 
 impl Target {
+    /// A source of ff-lab's.
+    #[must_use]
+    pub fn of_source(source: &ff_lab::Source) -> Self {
+        let addr = source.addr();
+        Self { host: addr.ip().to_string(), port: addr.port(), path: None }
+    }
+
     /// What is asked for the first byte: HEAD of a web server (002), one byte of a source.
     fn first_byte_request(&self) -> String {
         match &self.path {

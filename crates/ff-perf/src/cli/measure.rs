@@ -100,8 +100,17 @@ pub enum ClientKind {
     Tor,
 }
 
+impl From<ClientKind> for crate::record::Client {
+    fn from(kind: ClientKind) -> Self {
+        match kind {
+            ClientKind::Arti => Self::Arti,
+            ClientKind::Tor => Self::Tor,
+        }
+    }
+}
+
 /// Reads a number of bytes.
-fn bytes(text: &str) -> Result<u64, String> {
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {
         "" | "B" => 1,
@@ -116,7 +125,7 @@ fn bytes(text: &str) -> Result<u64, String> {
 }
 
 /// Reads a share.
-fn share(text: &str) -> Result<f64, String> {
+pub(super) fn share(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
     share.ok_or_else(|| "it is a share from 0 to 1".to_owned())
 }

@@ -10,15 +10,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, Result, bail};
 use ff_lab::Source;
 
+use super::client::{Job, check_internet, with_client};
 use crate::cli::measure::{ClientKind, MeasureArgs};
 use crate::client::Client;
-use crate::client::arti::Arti;
-use crate::client::tor::Tor;
 use crate::course::{Counts, Course};
 use crate::network::Network;
 use crate::path::{self, Plan};
 use crate::probe::Program;
-use crate::record;
 use crate::schedule::Limits;
 use crate::store::{Options, Store};
 use crate::target::Target;
@@ -50,28 +48,9 @@ pub(super) fn run(args: &MeasureArgs) -> Result<ExitCode> {
     let given = paths(args, &network)?;
     // Lives as long as the run: streams lead to it.
     let source = source(args, &network)?;
-    let target = args.target.clone().or_else(|| source.as_ref().map(of_source));
-    // One thread: to wake another one for each cell would cost more than the cells do.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("Failed to start the runtime")?;
-    let counts: Result<Counts> = runtime.block_on(async {
-        match args.client {
-            ClientKind::Arti => {
-                let client = Arti::new(&network).map_err(anyhow::Error::msg);
-                let client = client.context("Failed to start Arti")?;
-                measure(args, client, &network, given, target).await
-            }
-            ClientKind::Tor => {
-                let client = Tor::new(&args.network).map_err(anyhow::Error::msg)?;
-                measure(args, client, &network, given, target).await
-            }
-        }
-    });
-    // What is left of tasks has nothing to say any more.
-    runtime.shutdown_timeout(Duration::from_secs(1));
-    let counts = counts?;
+    let target = args.target.clone().or_else(|| source.as_ref().map(Target::of_source));
+    let job = Run { args, network: &network, given, target };
+    let counts = with_client(args.client, &args.network, &network, job)?;
     say(args, &counts)?;
     if counts.all > 0 && counts.failed == counts.all {
         bail!("all {} circuits failed; the last one: {}", counts.all, counts.last_failure);
@@ -79,34 +58,39 @@ pub(super) fn run(args: &MeasureArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The run itself. Its folder is made only now that everything else is there.
-async fn measure<C: Client>(
-    args: &MeasureArgs,
-    client: C,
-    network: &Network,
+/// The run itself.
+struct Run<'a> {
+    /// Its options.
+    args: &'a MeasureArgs,
+    /// Its network.
+    network: &'a Network,
+    /// The paths of the file, if there is one.
     given: Option<Vec<Vec<usize>>>,
+    /// Where streams lead.
     target: Option<Target>,
-) -> Result<Counts> {
-    if given.is_none() {
-        plan(args, network, None, HashSet::new())?;
+}
+
+impl Job for Run<'_> {
+    type Done = Counts;
+
+    /// Measures. Its folder is made only now that everything else is there.
+    async fn run<C: Client>(self, client: C) -> Result<Counts> {
+        let Self { args, network, given, target } = self;
+        if given.is_none() {
+            plan(args, network, None, HashSet::new())?;
+        }
+        let (mut store, done) = Store::open(&args.out, &options(args), args.resume)?;
+        let plan = plan(args, network, given, done)?;
+        let ended = course(args, client, network, target).run(plan, &mut store).await;
+        store.finish()?;
+        Ok(ended?)
     }
-    let (mut store, done) = Store::open(&args.out, &options(args), args.resume)?;
-    let plan = plan(args, network, given, done)?;
-    let ended = course(args, client, network, target).run(plan, &mut store).await;
-    store.finish()?;
-    Ok(ended?)
 }
 
 /// Refuses the Internet's relays to those who have not asked for them, and to those who ask for too much.
 fn check_public(args: &MeasureArgs, network: &Network) -> Result<()> {
-    if !network.is_public() {
+    if !check_internet(&args.network, network, args.public)? {
         return Ok(());
-    }
-    if !args.public {
-        bail!(
-            "{}: this network has relays on the Internet; read ETHICS.md, and give --public if you mean it",
-            args.network.display()
-        );
     }
     if args.per_guard > PUBLIC_PER_GUARD {
         bail!(
@@ -149,19 +133,10 @@ fn source(args: &MeasureArgs, network: &Network) -> Result<Option<Source>> {
     Ok(Some(Source::start()?))
 }
 
-/// The target that a source is.
-fn of_source(source: &Source) -> Target {
-    let addr = source.addr();
-    Target { host: addr.ip().to_string(), port: addr.port(), path: None }
-}
-
 /// What two parts of a run have in common.
 fn options(args: &MeasureArgs) -> Options {
     Options {
-        client: match args.client {
-            ClientKind::Arti => record::Client::Arti,
-            ClientKind::Tor => record::Client::Tor,
-        },
+        client: args.client.into(),
         seed: args.seed,
         path_file: args.path_file.clone(),
         hops: usize::from(args.hops),

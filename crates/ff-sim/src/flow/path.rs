@@ -217,6 +217,27 @@ impl Paths {
         (!path.is_empty()).then_some(path)
     }
 
+    /// A path of three with this relay in a place (0 is the guard's, 2 the exit's), the others drawn by the same rules;
+    /// none where rules leave none.
+    #[must_use]
+    pub fn draw_through(&self, rng: &mut impl Rng, relay: u32, place: usize) -> Option<[u32; 3]> {
+        let with = |all: &[u32], one: u32| all.iter().all(|&other| self.can_meet(one, other));
+        let exit = match place {
+            2 => relay,
+            _ => self.exits.draw_allowed(rng, |one| with(&[relay], one))?,
+        };
+        let entry = match place {
+            0 => relay,
+            1 => self.guards.draw_allowed(rng, |one| with(&[relay, exit], one))?,
+            _ => self.guards.draw_allowed(rng, |one| with(&[exit], one))?,
+        };
+        let middle = match place {
+            1 => relay,
+            _ => self.middles.draw_allowed(rng, |one| with(&[exit, entry], one))?,
+        };
+        Some([entry, middle, exit])
+    }
+
     /// The same without the rule of /16s, which older clients did not have.
     #[must_use]
     pub fn with_any_subnets(mut self) -> Self {
@@ -349,6 +370,14 @@ mod tests {
         assert!(!(0..2_000).any(|_| same_net(&paths, &mut rng)));
         let free = paths.clone().with_any_subnets();
         assert!((0..2_000).any(|_| same_net(&free, &mut rng)));
+        for (relay, place) in (0..2_000).map(|draw| (draw % 20, draw as usize % 3)) {
+            let path = paths.draw_through(&mut rng, relay, place).expect("a path");
+            assert_eq!(path[place], relay);
+            let flags = |at: usize| network.relays[path[at] as usize].flags;
+            assert!((place == 0 || flags(0).guard) && (place == 2 || flags(2).exit));
+            let [a, b, c] = path.map(|relay| relay / 2);
+            assert!(a != b && b != c && a != c, "seed 10: {path:?}");
+        }
         assert_eq!(paths.draw_of_length(&mut rng, &[], 0), None);
         assert_eq!(paths.draw_of_length(&mut rng, &[], 11), None, "there are ten subnets");
     }

@@ -1,0 +1,103 @@
+//! `check`.
+
+mod inputs;
+mod probing;
+mod report;
+
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Result, bail};
+use ff_lab::Source;
+
+use super::client::{Job, check_internet, with_client};
+use crate::check::{Probe, judge};
+use crate::cli::check::CheckArgs;
+use crate::client::Client;
+use crate::network::Network;
+use crate::store::{Options, Store};
+use crate::target::Target;
+use inputs::Told;
+use probing::{Drawer, Probing};
+
+/// The exit status if a relay starves clients.
+pub(crate) const STARVES: u8 = 3;
+/// Seconds between two downloads if nobody says how many: in private networks, and on the Internet.
+const GAPS_SECS: [f64; 2] = [1.0, 60.0];
+/// There may be no less on the Internet.
+const PUBLIC_LEAST_GAP_SECS: f64 = 10.0;
+/// So much may be asked of the Internet's relays at once.
+const PUBLIC_AT_ONCE: u8 = 4;
+
+/// Downloads through relays, and judges them.
+///
+/// # Errors
+/// When something cannot be read or written, or no download arrived.
+pub(super) fn run(args: &CheckArgs) -> Result<ExitCode> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let network = Network::read(&args.network, now)?;
+    let is_public = check_internet(&args.network, &network, args.public)?;
+    let gap_secs = args.gap.unwrap_or(GAPS_SECS[usize::from(is_public)]);
+    if is_public && gap_secs < PUBLIC_LEAST_GAP_SECS {
+        bail!("--gap {gap_secs}: on the Internet at least {PUBLIC_LEAST_GAP_SECS} (ETHICS.md)");
+    }
+    if is_public && args.at_once > PUBLIC_AT_ONCE {
+        bail!("--at-once {}: on the Internet at most {PUBLIC_AT_ONCE} (ETHICS.md)", args.at_once);
+    }
+    if is_public && args.target.is_none() {
+        bail!("check needs a --target on the Internet, a server of your own");
+    }
+    let told = Told::read(args, &network)?;
+    let seed = args.seed.unwrap_or_else(rand::random);
+    let drawer = Drawer::new(&network, !is_public, seed)?;
+    // Lives as long as the downloads do.
+    let source = if args.target.is_none() { Some(Source::start()?) } else { None };
+    let Some(target) = args.target.clone().or_else(|| source.as_ref().map(Target::of_source))
+    else {
+        bail!("there is no target");
+    };
+    let job = Download { args, network: &network, told: &told, target, gap_secs, drawer };
+    let probes = with_client(args.client, &args.network, &network, job)?;
+    let known: Vec<_> = told.checked.iter().filter_map(|&relay| told.of(relay)).collect();
+    let findings = judge(&known, &probes, args.most);
+    report::print(args, &network, &told, &findings, seed)
+}
+
+/// All downloads.
+struct Download<'a> {
+    /// The options.
+    args: &'a CheckArgs,
+    /// The network.
+    network: &'a Network,
+    /// Who is checked, and what is known.
+    told: &'a Told,
+    /// What is downloaded.
+    target: Target,
+    /// Seconds between two downloads, on average.
+    gap_secs: f64,
+    /// Draws everything.
+    drawer: Drawer,
+}
+
+impl Job for Download<'_> {
+    type Done = Vec<Probe>;
+
+    async fn run<C: Client>(self, client: C) -> Result<Vec<Probe>> {
+        let Self { args, network, told, target, gap_secs, drawer } = self;
+        let options = Options {
+            client: args.client.into(),
+            seed: drawer.seed(),
+            path_file: None,
+            hops: 3,
+            rtt: 0,
+            ttfb: 0,
+            download_bytes: 0,
+            download_share: 1.0,
+        };
+        let (mut store, _) = Store::open(&args.out, &options, false)?;
+        let probing = Probing::new(args, client, network, told, target, gap_secs);
+        let probes = probing.run(drawer, &mut store).await;
+        store.finish()?;
+        probes
+    }
+}

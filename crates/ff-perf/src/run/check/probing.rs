@@ -1,0 +1,270 @@
+//! The downloads of `check`: when, through whom, and what came of them.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use ff_sim::flow::path::{Factors, Paths};
+use ff_sim::input::Inputs;
+use ff_sim::progress::Progress;
+use rand::SeedableRng as _;
+use rand_chacha::ChaCha20Rng;
+use tokio::task::JoinSet;
+use tokio::time::sleep_until;
+
+use super::inputs::Told;
+use crate::check::plan::{Planned, plan};
+use crate::check::{Outcome, Probe};
+use crate::cli::check::CheckArgs;
+use crate::client::Client;
+use crate::network::{Network, Relay};
+use crate::probe::{Measured, Program};
+use crate::record::{Circuit, Stage, Whose};
+use crate::store::Store;
+use crate::target::Target;
+
+/// How long a circuit may take to be built.
+const BUILD_TIME: Duration = Duration::from_secs(60);
+/// How often a path is drawn anew because one of its relays is in another download, or cannot be used.
+const DRAWS: usize = 256;
+
+/// Draws times and paths.
+pub(super) struct Drawer {
+    /// By which all of it is drawn.
+    seed: u64,
+    /// What draws.
+    rng: ChaCha20Rng,
+    /// Who is drawn, as clients do.
+    paths: Paths,
+    /// The relays of `paths`, by their places in the network; none that no circuit can be built through.
+    places: Vec<Option<usize>>,
+    /// In which place of a path a relay of the network is looked at: 0 is the guard's, 2 the exit's.
+    at: Vec<usize>,
+}
+
+impl Drawer {
+    /// Of a network's consensus; relays of a private network may be of one subnet.
+    pub(super) fn new(network: &Network, any_subnet: bool, seed: u64) -> Result<Self> {
+        let mut inputs = Inputs::default();
+        let (consensus, _) = ff_sim::source::described(&network.consensus, None, &mut inputs)?;
+        let places: Vec<Option<usize>> = consensus
+            .relays
+            .iter()
+            .map(|relay| network.find(&hex::encode_upper(relay.fingerprint)))
+            .collect();
+        let weight =
+            |usable: &Option<usize>, weight: f64| if usable.is_some() { weight } else { 0.0 };
+        let mut weights: Vec<f64> = places
+            .iter()
+            .zip(&consensus.relays)
+            .map(|(is, relay)| weight(is, relay.weight))
+            .collect();
+        if weights.iter().sum::<f64>() <= 0.0 {
+            // A young private network has no weights yet.
+            weights = places.iter().map(|is| weight(is, 1.0)).collect();
+        }
+        let paths = Paths::new(&consensus, &weights, &Factors::of(&consensus, &weights));
+        let paths = if any_subnet { paths.with_any_subnets() } else { paths };
+        let at = network.relays.iter().map(place_of).collect();
+        Ok(Self { seed, rng: ChaCha20Rng::seed_from_u64(seed), paths, places, at })
+    }
+
+    /// By which all is drawn.
+    pub(super) const fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// A path through a relay, none of whose relays is busy; none if there seems to be none.
+    fn path(&mut self, relay: usize, busy: &HashSet<usize>) -> Option<Vec<usize>> {
+        let id = self.places.iter().position(|place| *place == Some(relay))?;
+        let id = u32::try_from(id).ok()?;
+        (0..DRAWS).find_map(|_| {
+            let path = self.paths.draw_through(&mut self.rng, id, self.at[relay])?;
+            let path: Option<Vec<usize>> =
+                path.iter().map(|id| self.places[*id as usize]).collect();
+            path.filter(|path| path.iter().all(|relay| !busy.contains(relay)))
+        })
+    }
+}
+
+/// Where in a path a relay is most of the time: exits are last, guards first.
+const fn place_of(relay: &Relay) -> usize {
+    match (relay.flags.is_exit && !relay.flags.is_bad_exit, relay.flags.is_guard) {
+        (true, _) => 2,
+        (false, true) => 0,
+        (false, false) => 1,
+    }
+}
+
+/// What downloads.
+pub(super) struct Probing<'a, C> {
+    /// The options.
+    args: &'a CheckArgs,
+    /// Who builds circuits.
+    client: Arc<C>,
+    /// The network's relays.
+    relays: Vec<Arc<Relay>>,
+    /// Who is checked.
+    told: &'a Told,
+    /// What is downloaded.
+    target: Target,
+    /// Seconds between two downloads, on average.
+    gap_secs: f64,
+}
+
+/// A download that has ended.
+type Ended = (Planned, Vec<usize>, Circuit);
+
+impl<'a, C: Client> Probing<'a, C> {
+    /// Through these relays.
+    pub(super) fn new(
+        args: &'a CheckArgs,
+        client: C,
+        network: &Network,
+        told: &'a Told,
+        target: Target,
+        gap_secs: f64,
+    ) -> Self {
+        let relays = network.relays.iter().cloned().map(Arc::new).collect();
+        Self { args, client: Arc::new(client), relays, told, target, gap_secs }
+    }
+
+    /// Makes all downloads.
+    pub(super) async fn run(self, mut drawer: Drawer, store: &mut Store) -> Result<Vec<Probe>> {
+        let gap = Duration::from_secs_f64(self.gap_secs);
+        let relays = self.told.checked.len();
+        let planned = plan(relays, self.args.each, gap, &self.args.sizes, &mut drawer.rng);
+        let (began, progress) = (Instant::now(), Progress::of("ff-perf"));
+        let (mut tasks, mut busy): (JoinSet<Ended>, _) = (JoinSet::new(), HashSet::new());
+        let (mut probes, all) = (Vec::new(), planned.len());
+        let mut signal = std::pin::pin!(tokio::signal::ctrl_c());
+        for (number, planned) in (0..).zip(planned) {
+            let mut is_time = false;
+            let path = loop {
+                let has_room = is_time && tasks.len() < usize::from(self.args.at_once);
+                let path = if has_room {
+                    drawer.path(self.told.checked[planned.relay], &busy)
+                } else {
+                    None
+                };
+                match path {
+                    Some(path) => break path,
+                    None if has_room && tasks.is_empty() => return Err(self.no_path(planned.relay)),
+                    None => {}
+                }
+                tokio::select! {
+                    () = sleep_until((began + planned.at).into()), if !is_time => is_time = true,
+                    Some(ended) = tasks.join_next() => {
+                        probes.push(self.keep(ended?, &mut busy, store)?);
+                        progress.say(|| format!("{} of {all} downloads", probes.len()));
+                    }
+                    _ = &mut signal => bail!("stopped by a signal; what was measured is in {}", self.args.out.display()),
+                }
+            };
+            busy.extend(&path);
+            tasks.spawn(self.download(number, planned, path, began));
+        }
+        while let Some(ended) = tasks.join_next().await {
+            probes.push(self.keep(ended?, &mut busy, store)?);
+            progress.say(|| format!("{} of {all} downloads", probes.len()));
+        }
+        let arrived = |probe: &Probe| matches!(probe.outcome, Outcome::Arrived(_));
+        if !probes.iter().any(arrived) {
+            bail!("none of {all} downloads arrived; {} says why", self.args.out.display());
+        }
+        Ok(probes)
+    }
+
+    /// That no path can be drawn.
+    fn no_path(&self, relay: usize) -> anyhow::Error {
+        let relay = &self.relays[self.told.checked[relay]];
+        anyhow::anyhow!("no path can be drawn through {} ({})", relay.nick, relay.id)
+    }
+
+    /// A download.
+    fn download(
+        &self,
+        number: u64,
+        planned: Planned,
+        path: Vec<usize>,
+        run_began: Instant,
+    ) -> impl Future<Output = Ended> + Send + use<C> {
+        let client = Arc::clone(&self.client);
+        let program = Program {
+            rtt: 0,
+            resolve: 0,
+            ttfb: 0,
+            download_bytes: planned.size,
+            target: Some(self.target.clone()),
+            build_time: BUILD_TIME,
+            trip_time: BUILD_TIME,
+            download_time: Duration::from_secs(self.args.download_time),
+        };
+        let relays = path.iter().map(|relay| Arc::clone(&self.relays[*relay])).collect();
+        async move {
+            let measured =
+                Measured { client: &*client, program: &program, number, path: relays, run_began };
+            let circuit = measured.measure(|| std::future::ready(())).await;
+            (planned, path, circuit)
+        }
+    }
+
+    /// Keeps what came of a download.
+    fn keep(&self, ended: Ended, busy: &mut HashSet<usize>, store: &mut Store) -> Result<Probe> {
+        let (planned, path, circuit) = ended;
+        path.iter().for_each(|relay| _ = busy.remove(relay));
+        store.add(&circuit).context("a download is not kept")?;
+        let relay = self.told.checked[planned.relay];
+        let others = path.iter().filter(|other| **other != relay);
+        let spare = others.filter_map(|other| self.told.of(*other)).map(|known| known.spare());
+        let at = path.iter().position(|other| *other == relay).unwrap_or(0);
+        Ok(Probe {
+            relay: planned.relay,
+            size: planned.size,
+            others_spare: spare.fold(f64::INFINITY, f64::min),
+            outcome: outcome(&circuit, at),
+        })
+    }
+}
+
+/// What came of a circuit, of which the relay at this place is looked at.
+fn outcome(circuit: &Circuit, at: usize) -> Outcome {
+    if let Some(download) = circuit.download {
+        // The first byte's time counts, too: who has clients wait starves them.
+        return Outcome::Arrived(download.bytes as f64 * 1e6 / download.us.max(1) as f64);
+    }
+    let Some(failure) = &circuit.failure else { return Outcome::FailedElsewhere };
+    let is_here = match failure.stage {
+        _ if failure.whose != Whose::Relay => false,
+        Stage::Link | Stage::Build => failure.hop.map(usize::from) == Some(at + 1),
+        // On a circuit that stands any of its relays may have been it, so it counts against the one that is looked at:
+        // the others come to as much through everybody.
+        Stage::Rtt | Stage::FirstByte | Stage::Download => true,
+    };
+    if is_here { Outcome::FailedHere } else { Outcome::FailedElsewhere }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A circuit that failed.
+    fn failed(stage: &str, hop: u8, whose: &str) -> Circuit {
+        let line = format!(
+            r#"{{"schema":1,"number":0,"client":"arti","began_unix_secs":0,"began_us":0,"path":[],"ended_us":9,
+                "failure":{{"stage":"{stage}","hop":{hop},"reason":"timeout","whose":"{whose}"}}}}"#
+        );
+        serde_json::from_str(&line).expect("a circuit")
+    }
+
+    #[test]
+    fn failures_count_where_they_happen() {
+        assert_eq!(outcome(&failed("build", 2, "relay"), 1), Outcome::FailedHere);
+        assert_eq!(outcome(&failed("build", 3, "relay"), 1), Outcome::FailedElsewhere);
+        assert_eq!(outcome(&failed("link", 1, "relay"), 0), Outcome::FailedHere);
+        assert_eq!(outcome(&failed("download", 3, "relay"), 0), Outcome::FailedHere);
+        assert_eq!(outcome(&failed("download", 3, "target"), 0), Outcome::FailedElsewhere);
+        assert_eq!(outcome(&failed("build", 2, "client"), 1), Outcome::FailedElsewhere);
+    }
+}

@@ -1,0 +1,117 @@
+//! What `check` prints.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::STARVES;
+use super::inputs::Told;
+use crate::check::{Finding, Verdict, found};
+use crate::cli::check::CheckArgs;
+use crate::network::Network;
+use crate::run::print as print_results;
+
+/// The shares of clients that the report says the chances of.
+const SHARES: [f64; 3] = [0.05, 0.1, 0.3];
+
+/// What is printed.
+#[derive(Serialize)]
+struct Report<'a> {
+    /// The version of this document.
+    schema: u32,
+    /// By which everything was drawn.
+    seed: u64,
+    /// A relay serves if it surely starves less than this share.
+    most: f64,
+    /// The relays.
+    relays: Vec<Row<'a>>,
+}
+
+/// A relay.
+#[derive(Serialize)]
+struct Row<'a> {
+    /// Its fingerprint.
+    id: &'a str,
+    /// Its nickname.
+    nick: &'a str,
+    /// What it was measured at, in bytes a second.
+    capacity_bytes_per_sec: f64,
+    /// The part of it that it says is in use.
+    busy: f64,
+    /// What was found.
+    #[serde(flatten)]
+    finding: Finding,
+}
+
+/// Prints what was found.
+pub(super) fn print(
+    args: &CheckArgs,
+    network: &Network,
+    told: &Told,
+    findings: &[Finding],
+    seed: u64,
+) -> Result<ExitCode> {
+    let row = |(&relay, &finding): (&usize, &Finding)| {
+        let known = told.of(relay)?;
+        let relay = &network.relays[relay];
+        let (id, nick) = (relay.id.as_str(), relay.nick.as_str());
+        Some(Row { id, nick, capacity_bytes_per_sec: known.capacity, busy: known.busy, finding })
+    };
+    let relays = told.checked.iter().zip(findings).filter_map(row).collect();
+    let report = Report { schema: 1, seed, most: args.most, relays };
+    let code = print_results(args.json, &report, text)?;
+    let starves = findings.iter().any(|finding| finding.verdict == Verdict::Starves);
+    Ok(if starves { ExitCode::from(STARVES) } else { code })
+}
+
+/// As text.
+fn text(report: &Report<'_>) -> String {
+    let mut text = format!(
+        "{:<20} {:>10} {:>6} {:>9} {:>8} {:>17} {:>11}  verdict\n",
+        "relay", "capacity", "busy", "downloads", "starved", "95 % interval", "median"
+    );
+    text.push_str(&format!(
+        "{:<20} {:>10} {:>6} {:>9} {:>8} {:>17} {:>11}\n",
+        "", "MB/s", "%", "", "%", "%", "MB/s"
+    ));
+    for Row { nick, capacity_bytes_per_sec, busy, finding, .. } in &report.relays {
+        let share = finding.share.map_or_else(|| "-".to_owned(), |share| percent(share));
+        let interval = format!("{} to {}", percent(finding.share_from), percent(finding.share_to));
+        let median = finding.median_bytes_per_sec;
+        let median = median.map_or_else(|| "-".to_owned(), |rate| format!("{:.3}", rate / 1e6));
+        let _ = writeln!(
+            text,
+            "{nick:<20} {:>10.3} {:>6} {:>9} {share:>8} {interval:>17} {median:>11}  {}",
+            capacity_bytes_per_sec / 1e6,
+            percent(*busy),
+            finding.probes,
+            verdict(finding.verdict)
+        );
+    }
+    let least = report.relays.iter().map(|row| row.finding.probes).min().unwrap_or(0);
+    let chances =
+        SHARES.map(|share| format!("{} % with {} %", percent(share), percent(found(share, least))));
+    let _ = writeln!(
+        text,
+        "\nBy {least} downloads or more, a relay that starves so many clients is caught at least once: {}.",
+        chances.join(", ")
+    );
+    text
+}
+
+/// A share in percent.
+fn percent(share: f64) -> String {
+    format!("{:.1}", share * 100.0)
+}
+
+/// A verdict in words.
+const fn verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Starves => "starves clients",
+        Verdict::Serves => "serves clients",
+        Verdict::Undecided => "undecided: more downloads would tell",
+        Verdict::TooBusy => "too busy to be judged",
+    }
+}

@@ -1,0 +1,58 @@
+//! What commands that build circuits share: whose network it may be, and who builds.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::cli::measure::ClientKind;
+use crate::client::Client;
+use crate::client::arti::Arti;
+use crate::client::tor::Tor;
+use crate::network::Network;
+
+/// What is done with a client, whichever it is.
+pub(super) trait Job {
+    /// What comes of it.
+    type Done;
+
+    /// Does it.
+    async fn run<C: Client>(self, client: C) -> Result<Self::Done>;
+}
+
+/// Starts a client for the network in a directory, and has it do something.
+pub(super) fn with_client<J: Job>(
+    kind: ClientKind,
+    dir: &Path,
+    network: &Network,
+    job: J,
+) -> Result<J::Done> {
+    // One thread: to wake another one for each cell would cost more than the cells do.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("Failed to start the runtime")?;
+    let done = runtime.block_on(async {
+        match kind {
+            ClientKind::Arti => {
+                let client = Arti::new(network).map_err(anyhow::Error::msg);
+                job.run(client.context("Failed to start Arti")?).await
+            }
+            ClientKind::Tor => job.run(Tor::new(dir).map_err(anyhow::Error::msg)?).await,
+        }
+    });
+    // What is left of tasks has nothing to say any more.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    done
+}
+
+/// Refuses the Internet's relays to those who have not asked for them; whether it is the Internet.
+pub(super) fn check_internet(dir: &Path, network: &Network, is_meant: bool) -> Result<bool> {
+    if network.is_public() && !is_meant {
+        bail!(
+            "{}: this network has relays on the Internet; read ETHICS.md, and give --public if you mean it",
+            dir.display()
+        );
+    }
+    Ok(network.is_public())
+}
