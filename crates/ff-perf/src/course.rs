@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
 use crate::client::Client;
+use crate::congestion::Congestion;
 use crate::network::Relay;
 use crate::probe::{Measured, Program};
 use crate::record::Circuit;
@@ -96,7 +97,7 @@ impl<C: Client> Course<C> {
         let mut scheduler = Scheduler::new(self.limits, plan);
         let (tell, mut news) = mpsc::unbounded_channel();
         let (mut turns, mut tasks) = (HashMap::new(), JoinSet::new());
-        let mut counts = Counts::default();
+        let (mut counts, mut congestion) = (Counts::default(), Congestion::default());
         let mut row = tokio::time::interval(Duration::from_secs(1));
         let mut signal = std::pin::pin!(tokio::signal::ctrl_c());
         loop {
@@ -125,7 +126,8 @@ impl<C: Client> Course<C> {
                         turns.insert(number, turn);
                         scheduler.built(number);
                     }
-                    News::Ended(circuit) => {
+                    News::Ended(mut circuit) => {
+                        circuit.relay_congestion_us = congestion.learn(&circuit);
                         scheduler.ended(circuit.number, circuit.failure.is_some());
                         counts.note(&circuit);
                         store.add(&circuit)?;

@@ -18,6 +18,7 @@ pub mod capacities;
 pub mod check;
 pub mod cli;
 pub mod client;
+pub mod congestion;
 pub mod course;
 pub mod fit;
 pub mod guards;

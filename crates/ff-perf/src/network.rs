@@ -84,15 +84,15 @@ pub enum NetworkError {
 }
 
 impl Network {
-    /// Reads the network of a tor's directory, or of the tor with the newest consensus below a directory.
+    /// Reads the network of a tor's directory, of the tor with the newest consensus below a directory, or of a consensus
+    /// of the microdesc flavour that has the microdescriptors beside it.
     ///
     /// # Errors
     /// [`NetworkError`], which names the file.
     pub fn read(dir: &Path, now_unix_secs: u64) -> Result<Self, NetworkError> {
         let mut newest: Option<(u64, PathBuf, String, Consensus)> = None;
         let mut bad = None;
-        for path in directories(dir) {
-            let file = path.join(CONSENSUS);
+        for file in consensuses(dir) {
             let text = match fs::read_to_string(&file) {
                 Ok(text) => text,
                 Err(error) if is_absent(&error) => continue,
@@ -102,7 +102,7 @@ impl Network {
                 Ok(consensus) => {
                     let until = consensus.valid_until_unix_secs().unwrap_or(0);
                     if newest.as_ref().is_none_or(|(best, ..)| until > *best) {
-                        newest = Some((until, path, text, consensus));
+                        newest = Some((until, file, text, consensus));
                     }
                 }
                 Err(error) => {
@@ -111,8 +111,8 @@ impl Network {
             }
         }
         let nothing = || bad.unwrap_or_else(|| NetworkError::Nothing(dir.to_owned()));
-        let (until, path, text, consensus) = newest.ok_or_else(nothing)?;
-        let file = path.join(CONSENSUS);
+        let (until, file, text, consensus) = newest.ok_or_else(nothing)?;
+        let beside = file.parent().unwrap_or(Path::new("."));
         let failed = |reason| NetworkError::Bad { path: file.clone(), reason };
         if until + USABLE_SECS < now_unix_secs {
             let reason = format!(
@@ -121,7 +121,7 @@ impl Network {
             );
             return Err(failed(reason));
         }
-        let mut network = Self::of(&text, &consensus, &microdescriptors(&path)?);
+        let mut network = Self::of(&text, &consensus, &microdescriptors(beside)?);
         network.consensus.clone_from(&file);
         if network.relays.is_empty() {
             let reason = format!(
@@ -171,6 +171,29 @@ impl Network {
     pub fn is_public(&self) -> bool {
         self.relays.iter().flat_map(|relay| &relay.addrs).any(|addr| !is_private(addr.ip()))
     }
+}
+
+/// What `--network` calls the Internet's Tor network.
+pub const PUBLIC: &str = "public";
+
+/// The directory that `--network` means: of the system's tor or the user's if it says [`PUBLIC`].
+#[must_use]
+pub fn directory(named: &Path) -> PathBuf {
+    if named != Path::new(PUBLIC) || named.is_dir() {
+        return named.to_owned();
+    }
+    let own = std::env::home_dir().map(|home| home.join(".tor"));
+    let all = [Some(PathBuf::from("/var/lib/tor")), own].into_iter().flatten();
+    let has_one = |dir: &PathBuf| dir.join(CONSENSUS).is_file();
+    all.into_iter().find(has_one).unwrap_or_else(|| PathBuf::from("/var/lib/tor"))
+}
+
+/// The files that may be a network's consensus: this one, or those in this directory and below.
+fn consensuses(path: &Path) -> Vec<PathBuf> {
+    if path.is_file() {
+        return vec![path.to_owned()];
+    }
+    directories(path).into_iter().map(|dir| dir.join(CONSENSUS)).collect()
 }
 
 /// This directory, those in it, and those in its `nodes` (as chutney has it).
@@ -256,6 +279,19 @@ mod tests {
         {
             assert_eq!(is_private(text.parse().expect("an address")), private, "{text}");
         }
+    }
+
+    #[test]
+    fn a_file_is_taken_for_itself_and_public_for_the_systems_tor() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("old");
+        fs::write(&file, "not one").expect("a file");
+        assert_eq!(consensuses(&file), std::slice::from_ref(&file));
+        let error = Network::read(&file, 0).expect_err("no consensus").to_string();
+        assert!(error.contains(&file.display().to_string()), "{error}");
+        assert_eq!(directory(&file), file);
+        let system = directory(Path::new(PUBLIC));
+        assert!(system.ends_with("tor") || system.ends_with(".tor"), "{}", system.display());
     }
 
     #[test]

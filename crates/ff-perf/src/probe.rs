@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::time::{sleep_until, timeout};
 
-use crate::client::{Client, Fault, Progress};
+use crate::client::{Client, Fault, Progress, us_since};
 use crate::network::Relay;
 use crate::record::{Circuit, Failure, Probe, RoundTrip, SCHEMA, Stage, Whose};
 use crate::target::Target;
@@ -66,7 +66,9 @@ impl<C: Client> Measured<'_, C> {
         match built {
             Ok(circuit) => {
                 turn().await;
-                if let Err((stage, fault)) = self.use_circuit(&circuit, &mut line).await {
+                if let Err((stage, fault)) =
+                    self.use_circuit(&circuit, progress.began, &mut line).await
+                {
                     line.failure = Some(Failure {
                         stage,
                         // What the target does is no hop's fault.
@@ -96,6 +98,7 @@ impl<C: Client> Measured<'_, C> {
     async fn use_circuit(
         &self,
         circuit: &C::Circuit,
+        began: Instant,
         line: &mut Circuit,
     ) -> Result<(), (Stage, Fault)> {
         let program = self.program;
@@ -104,10 +107,11 @@ impl<C: Client> Measured<'_, C> {
             let next = tokio::time::Instant::now() + STREAMS;
             let address =
                 if probe == Probe::Refused { self.address(line.rtt.len()) } else { LITERAL };
+            let at_us = Some(us_since(began));
             let answer =
                 within(program.trip_time, self.client.probe(circuit, probe, address)).await;
             let answer = answer.map_err(|fault| (Stage::Rtt, fault))?;
-            line.rtt.push(RoundTrip { us: answer.us, probe, reason: answer.reason });
+            line.rtt.push(RoundTrip { us: answer.us, at_us, probe, reason: answer.reason });
             sleep_until(next).await;
         }
         let Some(target) = &program.target else { return Ok(()) };
@@ -148,6 +152,7 @@ impl<C: Client> Measured<'_, C> {
             first_bytes: Vec::new(),
             download: None,
             congestion_us: None,
+            relay_congestion_us: Vec::new(),
             failure: None,
             ended_us: 0,
         }
@@ -184,7 +189,7 @@ mod tests {
 
     #[test]
     fn congestion_is_what_exceeds_the_fastest_probe() {
-        let trip = |us, probe| RoundTrip { us, probe, reason: String::new() };
+        let trip = |us, probe| RoundTrip { us, at_us: None, probe, reason: String::new() };
         let trips = [
             trip(100, Probe::Refused),
             trip(130, Probe::Refused),

@@ -41,6 +41,9 @@ pub struct Circuit {
     /// Congestion: by how much its round trips exceed what its relays' least ones come to (002, section 4.3).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion_us: Option<u64>,
+    /// The congestion of each of its relays, as the circuits of the run until then tell ([`crate::congestion`]).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub relay_congestion_us: Vec<u64>,
     /// Why it is not whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
@@ -95,6 +98,9 @@ pub struct Relay {
 pub struct RoundTrip {
     /// How long it took.
     pub us: u64,
+    /// When it began, since the circuit did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_us: Option<u64>,
     /// What was sent.
     pub probe: Probe,
     /// The reason with which the exit refused, as tor-spec 6.3 names it: `exitpolicy`, `connectrefused`, …

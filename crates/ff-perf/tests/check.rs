@@ -15,7 +15,7 @@ const RATES: [u64; 2] = [4_000_000, 76_800];
 /// How long a relay starves its clients at a time.
 const SPELL: Duration = Duration::from_millis(800);
 /// The share of its clients that it starves.
-const SHARE: f64 = 0.5;
+const SHARE: f64 = 0.7;
 /// Downloads through each relay.
 const EACH: u64 = 24;
 
@@ -35,8 +35,14 @@ fn error(output: &Output) -> String {
 /// Sets a relay's limit.
 fn limit(relay: &Node, rate: u64) {
     let mut control = relay.control().expect("a control connection");
-    control.setconf("BandwidthRate", &rate.to_string()).expect("a rate");
-    control.setconf("BandwidthBurst", &rate.to_string()).expect("a burst");
+    let mut options = ["BandwidthRate", "BandwidthBurst"];
+    // The burst may never be below the rate.
+    if rate == RATES[0] {
+        options.reverse();
+    }
+    for option in options {
+        control.setconf(option, &rate.to_string()).expect("a limit");
+    }
 }
 
 /// Starves clients in spells, until it is told to end.
@@ -89,11 +95,12 @@ fn a_relay_that_starves_clients_is_found_and_no_other() {
         let (starved, probes) = (starved.expect("a number"), probes.expect("a number"));
         if number == 1 {
             assert_eq!(relay["verdict"], "starves", "seed {seed}: {report}");
-            // In 24 draws of one half 4 to 20 come with 99.9 %; a download that begins in a spell may end behind it.
-            assert!(probes >= 20 && (4..=20).contains(&starved), "seed {seed}: {report}");
+            // 9 or more of 24 come with 99.9 %.
+            assert!(probes >= 20 && starved >= 9, "seed {seed}: {report}");
         } else {
             assert_ne!(relay["verdict"], "starves", "seed {seed}: {report}");
-            assert!(starved <= probes / 8, "seed {seed}: {report}");
+            // The one that starves is on a sixth of their paths, too.
+            assert!(starved <= probes / 2, "seed {seed}: {report}");
         }
     }
 }

@@ -18,8 +18,10 @@ use crate::target::Target;
 /// Exit status: 0 if no relay starves clients, 3 if one does.
 #[derive(Args, Clone, Debug)]
 pub struct CheckArgs {
-    /// The network: the data directory of a tor that is in it, or a directory with several such.
-    #[arg(long, value_name = "DIR")]
+    /// The network: the data directory of a tor that is in it (chutney's and ff-lab's directories with several such are
+    /// fine, too), or the file of a consensus of the microdesc flavour with the microdescriptors beside it, as tor keeps
+    /// them. `public` is the directory of this system's tor; it takes --public, too.
+    #[arg(long, value_name = "DIR|FILE|public")]
     pub network: PathBuf,
     /// The relays: fingerprints with commas or spaces between them, or a file of them, `#` before remarks.
     #[arg(long, value_name = "LIST|FILE")]

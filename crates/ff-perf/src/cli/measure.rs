@@ -10,8 +10,9 @@ use crate::target::Target;
 #[derive(Args, Clone, Debug)]
 pub struct MeasureArgs {
     /// The network: the data directory of a tor that is in it (chutney's and ff-lab's directories with several such are
-    /// fine, too). Its consensus and microdescriptors say which relays there are.
-    #[arg(long, value_name = "DIR")]
+    /// fine, too), or the file of a consensus of the microdesc flavour with the microdescriptors beside it, as tor keeps
+    /// them. `public` is the directory of this system's tor; it takes --public, too.
+    #[arg(long, value_name = "DIR|FILE|public")]
     pub network: PathBuf,
     /// The network has relays on the Internet, and you have read ETHICS.md and mean it.
     #[arg(long)]

@@ -220,6 +220,8 @@ impl Client for Tor {
 
 /// The directory of a tor with a control socket and a SocksPort: this one, or one in it.
 fn find(dir: &Path) -> Result<PathBuf, String> {
+    // A consensus' file stands in the directory of the tor that has it.
+    let dir = if dir.is_file() { dir.parent().unwrap_or(dir) } else { dir };
     let entries = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut all: Vec<PathBuf> = entries.filter(|path| path.is_dir()).collect();
     all.sort();

@@ -14,7 +14,7 @@ use super::client::{Job, check_internet, with_client};
 use crate::check::{Probe, judge};
 use crate::cli::check::CheckArgs;
 use crate::client::Client;
-use crate::network::Network;
+use crate::network::{self, Network};
 use crate::store::{Options, Store};
 use crate::target::Target;
 use inputs::Told;
@@ -35,7 +35,8 @@ const PUBLIC_AT_ONCE: u8 = 4;
 /// When something cannot be read or written, or no download arrived.
 pub(super) fn run(args: &CheckArgs) -> Result<ExitCode> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let network = Network::read(&args.network, now)?;
+    let dir = network::directory(&args.network);
+    let network = Network::read(&dir, now)?;
     let is_public = check_internet(&args.network, &network, args.public)?;
     let gap_secs = args.gap.unwrap_or(GAPS_SECS[usize::from(is_public)]);
     if is_public && gap_secs < PUBLIC_LEAST_GAP_SECS {
@@ -57,7 +58,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<ExitCode> {
         bail!("there is no target");
     };
     let job = Download { args, network: &network, told: &told, target, gap_secs, drawer };
-    let probes = with_client(args.client, &args.network, &network, job)?;
+    let probes = with_client(args.client, &dir, &network, job)?;
     let known: Vec<_> = told.checked.iter().filter_map(|&relay| told.of(relay)).collect();
     let findings = judge(&known, &probes, args.most);
     report::print(args, &network, &told, &findings, seed)

@@ -14,7 +14,7 @@ use super::client::{Job, check_internet, with_client};
 use crate::cli::measure::{ClientKind, MeasureArgs};
 use crate::client::Client;
 use crate::course::{Counts, Course};
-use crate::network::Network;
+use crate::network::{self, Network};
 use crate::path::{self, Plan};
 use crate::probe::Program;
 use crate::schedule::Limits;
@@ -38,7 +38,8 @@ const DOWNLOAD_TIME: Duration = Duration::from_secs(300);
 /// When something cannot be read or written, and when too many circuits fail.
 pub(super) fn run(args: &MeasureArgs) -> Result<ExitCode> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let network = Network::read(&args.network, now)?;
+    let dir = network::directory(&args.network);
+    let network = Network::read(&dir, now)?;
     check_public(args, &network)?;
     if args.client == ClientKind::Tor && args.resolve > 0 {
         bail!(
@@ -50,7 +51,7 @@ pub(super) fn run(args: &MeasureArgs) -> Result<ExitCode> {
     let source = source(args, &network)?;
     let target = args.target.clone().or_else(|| source.as_ref().map(Target::of_source));
     let job = Run { args, network: &network, given, target };
-    let counts = with_client(args.client, &args.network, &network, job)?;
+    let counts = with_client(args.client, &dir, &network, job)?;
     say(args, &counts)?;
     if counts.all > 0 && counts.failed == counts.all {
         bail!("all {} circuits failed; the last one: {}", counts.all, counts.last_failure);

@@ -77,7 +77,7 @@ fn text(report: &Report<'_>) -> String {
         "", "MB/s", "%", "", "%", "%", "MB/s"
     ));
     for Row { nick, capacity_bytes_per_sec, busy, finding, .. } in &report.relays {
-        let share = finding.share.map_or_else(|| "-".to_owned(), |share| percent(share));
+        let share = finding.share.map_or_else(|| "-".to_owned(), percent);
         let interval = format!("{} to {}", percent(finding.share_from), percent(finding.share_to));
         let median = finding.median_bytes_per_sec;
         let median = median.map_or_else(|| "-".to_owned(), |rate| format!("{:.3}", rate / 1e6));
