@@ -1,15 +1,17 @@
 //! The command line.
 
 pub mod link;
+pub mod up;
 
 use clap::{Parser, Subcommand};
 
 use self::link::LinkArgs;
+use self::up::UpArgs;
 
-/// Links like those of real networks, on this machine alone.
+/// Private Tor networks, and links like those of real networks, on this machine alone.
 ///
-/// Nothing leaves the machine: hosts are network namespaces, and what is between them is a thread of this program.
-/// It needs root, and leaves nothing behind.
+/// Nothing leaves the machine: a network is on loopback; hosts behind links are network namespaces, and what is between
+/// them is a thread of this program. Links need root. Nothing is left behind.
 #[derive(Debug, Parser)]
 #[command(name = "ff-lab", version)]
 pub struct Cli {
@@ -21,6 +23,8 @@ pub struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Start a private Tor network, and keep it until Ctrl-C.
+    Up(UpArgs),
     /// Emulated links: run a command behind one, list them, check them.
     Link(LinkArgs),
 }

@@ -12,7 +12,7 @@
 //!  LoneRelay ──▶ Node, without a network                             (lone)
 //!
 //!  Profile ──▶ net::Plan ──▶ net::Emulation ──▶ link::Switch, a TUN in each namespace (profile, net, link)
-//!  ff-lab link run | profiles | check                                (cli, run, check)
+//!  ff-lab up, link run | profiles | check                            (cli, run, check)
 //! ```
 
 mod bandwidth;
@@ -30,6 +30,7 @@ mod lone;
 pub mod net;
 mod network;
 mod node;
+mod own_dir;
 mod ports;
 mod process;
 pub mod profile;

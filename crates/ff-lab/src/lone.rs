@@ -6,11 +6,10 @@
 use std::fs;
 use std::ops::Deref;
 
-use tempfile::TempDir;
-
 use crate::error::{Error, Result};
 use crate::keys::{find_tor, private_dir};
 use crate::node::{Node, NodeParts, Role};
+use crate::own_dir::OwnDir;
 use crate::ports::Port;
 use crate::torrc::{self, Common};
 
@@ -25,7 +24,7 @@ pub struct LoneRelay {
     /// The relay; its process ends before its directory goes.
     node: Node,
     /// Its directory.
-    _dir: TempDir,
+    _dir: OwnDir,
 }
 
 impl LoneRelay {
@@ -34,8 +33,7 @@ impl LoneRelay {
     /// # Errors
     /// When there is no tor, and [`Error::Exited`] with the end of its log.
     pub fn start() -> Result<Self> {
-        let made = tempfile::Builder::new().prefix("ff-lab-").tempdir();
-        let made = made.map_err(Error::io("create a temporary directory"))?;
+        let made = OwnDir::new_in(&std::env::temp_dir())?;
         let (name, role, dir) = ("lone".to_owned(), Role::Middle, made.path().join("lone"));
         private_dir(&dir)?;
         let (tor, port) = (find_tor(), Port::reserve()?);

@@ -10,7 +10,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use tempfile::TempDir;
 
 use crate::builder::NetworkBuilder;
 use crate::directory;
@@ -20,6 +19,7 @@ use crate::hosts::{Host, Hosts, SOURCE, inside};
 use crate::link::PairDelays;
 use crate::net::Report;
 use crate::node::{Node, Role};
+use crate::own_dir::OwnDir;
 use crate::source::Source;
 
 /// A running private network; dropping it ends every process and removes its directory.
@@ -34,7 +34,7 @@ pub struct Network {
     /// What is between nodes, if not this machine's loopback.
     hosts: Option<Hosts>,
     /// The directory with all nodes' directories; the last to go.
-    dir: TempDir,
+    dir: OwnDir,
 }
 
 impl Network {

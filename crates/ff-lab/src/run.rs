@@ -2,6 +2,7 @@
 
 mod check;
 mod link;
+mod up;
 
 use std::process::ExitCode;
 
@@ -11,6 +12,7 @@ use crate::cli::{Cli, Command};
 /// Does what the command line says.
 pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     match &cli.command {
+        Command::Up(args) => up::run(args),
         Command::Link(args) => match &args.command {
             LinkCommand::Run(args) => link::run(args),
             LinkCommand::Profiles(args) => link::profiles(args),

@@ -25,6 +25,7 @@ use crate::error::{Error, Result};
 use crate::hosts::{Host, Hosts, inside};
 use crate::keys::{AuthorityKeys, private_dir};
 use crate::node::{Node, NodeParts, Role};
+use crate::own_dir::OwnDir;
 use crate::ports::Port;
 use crate::torrc::{self, Common};
 
@@ -32,12 +33,9 @@ impl Network {
     /// Starts a network and waits until it is of use.
     pub(crate) fn start(plan: &NetworkBuilder) -> Result<Self> {
         let begin = Instant::now();
-        let mut dir = tempfile::Builder::new()
-            .prefix("ff-lab-")
-            .tempdir_in(&plan.temp_dir)
-            .map_err(Error::io("create a temporary directory"))?;
+        let mut dir = OwnDir::new_in(&plan.temp_dir)?;
         if plan.keeps_dir || std::env::var_os("FF_LAB_KEEP").is_some() {
-            dir.disable_cleanup(true);
+            dir.keep();
             tracing::info!("the network's directory is {}", dir.path().display());
         }
         // From here on, what fails drops the network and with it the processes.

@@ -1,0 +1,49 @@
+//! The arguments of `ff-lab up`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// `ff-lab up`.
+///
+/// Starts a private Tor network on this machine, says where its nodes are, and ends it with Ctrl-C. Nothing of it leaves
+/// the machine: everything is bound to loopback. It takes some 10 seconds, and needs Debian's package `tor`.
+///
+/// The directory it names is what `ff-perf circuits run --network` takes. Each node has a directory there with its torrc,
+/// its log and its control socket.
+///
+/// Exit status: 0 if it was ended by Ctrl-C (or SIGTERM, SIGHUP), 1 if it did not start or a node ended by itself.
+#[derive(Args, Clone, Debug)]
+pub struct UpArgs {
+    /// How many relays that are no exits.
+    #[arg(long, value_name = "NUMBER", default_value_t = 3, value_parser = clap::value_parser!(u16).range(0..=200))]
+    pub relays: u16,
+    /// How many exits. They let clients connect to loopback.
+    #[arg(long, value_name = "NUMBER", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=200))]
+    pub exits: u16,
+    /// How many clients: tors with a SocksPort.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=50))]
+    pub clients: u16,
+    /// How many directory authorities.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=3))]
+    pub authorities: u8,
+    /// What every relay forwards at most: 8Mbit, 1MB and so on; tor takes 76.8 kB/s or more.
+    #[arg(long, value_name = "RATE")]
+    pub limit: Option<String>,
+    /// The tor that all nodes run instead of the system's.
+    #[arg(long, value_name = "PROGRAM")]
+    pub tor: Option<PathBuf>,
+    /// Relays let themselves be measured. It takes a --tor that knows FlashFlow: crates/ff-relay-ext/tor/build-tor makes
+    /// one.
+    #[arg(long, requires = "tor")]
+    pub flashflow: bool,
+    /// With --flashflow, a coordinator that may measure: its identity, 43 letters of base64.
+    #[arg(long, value_name = "IDENTITY", requires = "flashflow")]
+    pub coordinator: Vec<String>,
+    /// Leave the directory behind, with all logs.
+    #[arg(long)]
+    pub keep: bool,
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
+    pub json: bool,
+}
