@@ -1,7 +1,7 @@
 //! One network namespace.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
 use std::process::{Child, Command};
 use std::thread;
@@ -28,6 +28,7 @@ impl Namespace {
     /// Makes a namespace whose TCP uses a congestion control ("cubic"), instead of what this machine happens to have.
     pub fn new(name: &str, congestion_control: &str) -> Result<Self> {
         let made = in_a_thread(|| {
+            allow(congestion_control).map_err(failed(name, "set up"))?;
             unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| match errno {
                 nix::errno::Errno::EPERM => Error::NotRoot,
                 errno => failed(name, "make")(errno.into()),
@@ -91,6 +92,25 @@ fn parse_send_drops(text: &str, device: &str) -> Option<u64> {
     let (_, numbers) = text.lines().find(is_device)?.split_once(':')?;
     numbers.split_whitespace().nth(11)?.parse().ok()
 }
+
+/// Has the kernel let namespaces have a congestion control of their own: one that it restricts may be the default of the
+/// machine alone. That changes no connection; programs without root may choose it for a socket from then on.
+fn allow(congestion_control: &str) -> io::Result<()> {
+    let list = fs::read_to_string(ALLOWED).unwrap_or_default();
+    if list.is_empty() || list.split_whitespace().any(|one| one == congestion_control) {
+        return Ok(());
+    }
+    match fs::write(ALLOWED, format!("{} {congestion_control}", list.trim())) {
+        // Whoever is not root, or asks for one that the kernel does not have, hears it in the next step.
+        Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::NotFound) => {
+            Ok(())
+        }
+        written => written.map_err(|error| io::Error::other(format!("{ALLOWED}: {error}"))),
+    }
+}
+
+/// Which congestion controls the kernel lets everybody have.
+const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 
 /// Sets up the namespace of the calling thread.
 fn set_up(congestion_control: &str) -> io::Result<()> {
