@@ -14,8 +14,8 @@ pub enum Delays {
     /// The same between all hosts.
     Uniform(Duration),
     /// By where hosts are: each is somewhere in one of six regions, by chance, most in Europe and North America as Tor's
-    /// relays are. Light in glass takes 5 µs a km, cables are [`DETOUR`] times as long as the shortest way, and every
-    /// way has [`NEAR`] more. A model for labs, not a map of the Internet.
+    /// relays are. Light in glass takes 5 µs a km, cables are `DETOUR` times as long as the shortest way, and every
+    /// way has `NEAR` more. A model for labs, not a map of the Internet.
     Regions,
     /// As a table has them; see [`Delays::table`].
     Table(Vec<(String, String, Duration)>),

@@ -58,7 +58,7 @@ pub struct CheckArgs {
     /// Who builds the circuits.
     #[arg(long, value_enum, default_value_t = ClientKind::Arti)]
     pub client: ClientKind,
-    /// What is downloaded: http://HOST[:PORT]/PATH, or bytes://HOST:PORT for a source of ff-lab's. Without it a private
+    /// What is downloaded: http://HOST:PORT/PATH, or bytes://HOST:PORT for a source of ff-lab's. Without it a private
     /// network gets such a source on loopback.
     #[arg(long, value_name = "URL")]
     pub target: Option<Target>,

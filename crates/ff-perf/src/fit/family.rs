@@ -1,7 +1,7 @@
 //! Distributions of a shape, a scale and a shift: Fréchet, Weibull, Pareto and lognormal.
 //!
 //! A value minus the shift is what is distributed. The shift is fitted with the rest: what no circuit can be faster
-//! than. Near the least value the likelihood of some of them has no bound, so the shift stays [`NEAREST`] away.
+//! than. Near the least value the likelihood of some of them has no bound, so the shift stays `NEAREST` away.
 
 use serde::Serialize;
 use statrs::function::erf::{erfc, erfc_inv};
