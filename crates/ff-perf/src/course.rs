@@ -94,6 +94,8 @@ impl<C: Client> Course<C> {
         store: &mut Store,
     ) -> Result<Counts, Ended> {
         let began = Instant::now();
+        let alone = |number| !self.limits.probes_share || self.downloads(number);
+        let plan = plan.map(|task| Task { is_alone: alone(task.number), ..task });
         let mut scheduler = Scheduler::new(self.limits, plan);
         let (tell, mut news) = mpsc::unbounded_channel();
         let (mut turns, mut tasks) = (HashMap::new(), JoinSet::new());
@@ -146,6 +148,11 @@ impl<C: Client> Course<C> {
         }
     }
 
+    /// Whether something is downloaded on the circuit with this number.
+    fn downloads(&self, number: u64) -> bool {
+        self.program.download_bytes > 0 && has_part(number, self.download_share)
+    }
+
     /// A measurement.
     fn measure(
         &self,
@@ -155,7 +162,7 @@ impl<C: Client> Course<C> {
     ) -> impl Future<Output = ()> + Send + use<C> {
         let client = Arc::clone(&self.client);
         let mut program = Arc::clone(&self.program);
-        if program.download_bytes > 0 && !has_part(task.number, self.download_share) {
+        if !self.downloads(task.number) {
             Arc::make_mut(&mut program).download_bytes = 0;
         }
         let path = task.path.iter().filter_map(|at| self.relays.get(*at).cloned()).collect();

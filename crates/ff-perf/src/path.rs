@@ -122,7 +122,7 @@ impl Iterator for Plan {
                 Source::Drawn(choice, rng) => choice.draw(rng),
             };
             if !(self.is_left_out)(number) {
-                return Some(Task { number, path });
+                return Some(Task { number, path, is_alone: true });
             }
         }
         None

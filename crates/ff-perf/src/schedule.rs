@@ -8,7 +8,8 @@
 //!
 //! A relay is in one measurement at a time (002, section 4). Building counts as measuring, because each hop's time is
 //! measured; with [`Limits::builds_share`] relays may be in several circuits that are being built or wait for their
-//! turn, as they must be for many circuits at once in a small network.
+//! turn, as they must be for many circuits at once in a small network; and with [`Limits::probes_share`] also in several
+//! that are measured by single cells, while who downloads something still is alone ([`Task::is_alone`]).
 //! Whose relays are busy lets others pass: of a window of paths the first one goes whose relays are free.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -32,6 +33,8 @@ pub struct Limits {
     pub per_sec: f64,
     /// Whether relays may be in several circuits that are being built.
     pub builds_share: bool,
+    /// Whether relays may be in several circuits that are measured by single cells.
+    pub probes_share: bool,
     /// The share of the last 100 circuits that may fail; more stop the run.
     pub failures: f64,
 }
@@ -43,6 +46,8 @@ pub struct Task {
     pub number: u64,
     /// Its relays, first hop first.
     pub path: Vec<usize>,
+    /// Whether its relays are in no other such measurement meanwhile.
+    pub is_alone: bool,
 }
 
 /// What to do now.
@@ -177,13 +182,14 @@ impl<P: Iterator<Item = Task>> Scheduler<P> {
     /// The first circuit that is built and whose relays are free; they are not free any more then.
     fn next_turn(&mut self) -> Option<u64> {
         let is_free = |number: &u64| {
-            self.begun.get(number).is_some_and(|(task, _)| self.is_free(task, *number))
+            let begun = self.begun.get(number);
+            begun.is_some_and(|(task, _)| !task.is_alone || self.is_free(task, *number))
         };
         let at = self.turns.iter().position(is_free)?;
         let number = self.turns.remove(at)?;
         let (task, stage) = self.begun.get_mut(&number)?;
         *stage = Stage::Measuring;
-        for relay in &task.path {
+        for relay in task.path.iter().filter(|_| task.is_alone) {
             self.busy.insert(*relay, number);
         }
         Some(number)

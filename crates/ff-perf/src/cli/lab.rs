@@ -65,8 +65,7 @@ pub struct LabNavigatorArgs {
     /// How many relays: a third are exits.
     #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u8).range(9..=100))]
     pub relays: u8,
-    /// How many circuits. A relay is in one measurement at a time, so 24 relays give about 100 circuits a minute, and
-    /// more relays more.
+    /// How many circuits. A twentieth of them downloads something, and relays are in one download at a time.
     #[arg(long, value_name = "NUMBER", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
     pub circuits: u64,
     /// 200 circuits, whatever else is said: about two minutes.

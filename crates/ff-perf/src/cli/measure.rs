@@ -28,6 +28,10 @@ pub struct MeasureArgs {
     /// Let relays be in several circuits that are being built or wait; they still are in one measurement at a time.
     #[arg(long)]
     pub share_builds: bool,
+    /// Let relays also be in several circuits that are measured by single cells; who downloads something is alone still. For
+    /// private networks.
+    #[arg(long, requires = "share_builds")]
+    pub share_probes: bool,
     /// Who builds the circuits.
     #[arg(long, value_enum, default_value_t = ClientKind::Arti)]
     pub client: ClientKind,
@@ -60,7 +64,7 @@ pub struct MeasureArgs {
     /// On what share of the circuits to download, from 0 to 1.
     #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = share)]
     pub download_share: f64,
-    /// What streams lead to: http://HOST[:PORT]/PATH, or bytes://HOST:PORT for a source of ff-lab's. Without it a
+    /// What streams lead to: http://HOST:PORT/PATH, or bytes://HOST:PORT for a source of ff-lab's. Without it a
     /// private network gets such a source on loopback.
     #[arg(long, value_name = "URL")]
     pub target: Option<Target>,

@@ -185,6 +185,7 @@ fn course<C: Client>(
         per_guard_per_sec: args.per_guard,
         per_sec: args.rate.unwrap_or(RATES[usize::from(network.is_public())]),
         builds_share: args.share_builds,
+        probes_share: args.share_probes,
         failures: args.failures,
     };
     Course {

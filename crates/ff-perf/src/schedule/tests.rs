@@ -13,12 +13,16 @@ const LIMITS: Limits = Limits {
     per_guard_per_sec: 2.0,
     per_sec: 100.0,
     builds_share: false,
+    probes_share: false,
     failures: 0.5,
 };
 
 /// Circuits through these relays.
 fn tasks(paths: &[[usize; 3]]) -> Vec<Task> {
-    (0..).zip(paths).map(|(number, path)| Task { number, path: path.to_vec() }).collect()
+    (0..)
+        .zip(paths)
+        .map(|(number, path)| Task { number, path: path.to_vec(), is_alone: true })
+        .collect()
 }
 
 fn ms(ms: u64) -> Duration {
@@ -61,6 +65,27 @@ fn a_guard_has_two_circuits_a_second() {
 }
 
 #[test]
+fn who_need_not_be_alone_shares_relays_and_who_must_waits_for_its_like() {
+    let mut paths = tasks(&[[0, 1, 2]; 4]);
+    paths[0].is_alone = false;
+    paths[1].is_alone = false;
+    let limits = Limits { per_guard_per_sec: 1e6, per_sec: 1e6, builds_share: true, ..LIMITS };
+    let mut scheduler = Scheduler::new(limits, paths.into_iter());
+    for at in 0..4 {
+        assert_eq!(begins(scheduler.next(ms(at + 1))), at);
+        scheduler.built(at);
+        let next = scheduler.next(ms(at + 1));
+        if at < 3 {
+            assert_eq!(next, Next::Measure(at));
+        } else {
+            assert_eq!(next, Next::Wait(None), "relays are with circuit 2");
+        }
+    }
+    scheduler.ended(2, false);
+    assert_eq!(scheduler.next(ms(9)), Next::Measure(3));
+}
+
+#[test]
 fn failures_stop_the_run() {
     let paths = tasks(&[[0, 1, 2]; 200]);
     let limits = Limits { per_guard_per_sec: 1e6, ..LIMITS };
@@ -93,6 +118,7 @@ fn simulate(seed: u64, limits: Limits) {
             Task {
                 number,
                 path: vec![first, 8 + rng.random_range(0..8), 16 + rng.random_range(0..8)],
+                is_alone: true,
             }
         })
         .collect();

@@ -32,8 +32,10 @@ const CPU_PERIOD: Duration = Duration::from_millis(100);
 const RELAYS_PER_DOWNLOAD: usize = 4;
 /// The host that measures.
 const PROBE: &str = "probe";
-/// How many circuits may be there at once: relays measure one after the other, so more of them only wait.
-const IN_FLIGHT: &str = "64";
+/// How many circuits may be there at once.
+const IN_FLIGHT: &str = "160";
+/// What is downloaded on one circuit of twenty; relays are in one download at a time.
+const DOWNLOAD: &str = "1MiB";
 /// Selections with these shares are replayed, as in 002.
 const SHARES: [f64; 2] = [0.8, 0.5];
 
@@ -158,8 +160,8 @@ fn measure(args: &LabNavigatorArgs, network: &Network, out: &Path) -> Result<()>
     let source = network.source()?.addr();
     let program = std::env::current_exe().context("this program's own file is not known")?;
     let mut command = Command::new(program);
-    command.args(["circuits", "run", "--share-builds", "--in-flight", IN_FLIGHT]);
-    command.args(["--rtt", "5", "--ttfb", "1", "--download", "5MiB", "--download-share", "0.05"]);
+    command.args(["circuits", "run", "--share-builds", "--share-probes", "--in-flight", IN_FLIGHT]);
+    command.args(["--rtt", "5", "--ttfb", "1", "--download", DOWNLOAD, "--download-share", "0.05"]);
     command.args(["--per-guard", "100", "--rate", "1000", "--count", &args.circuits().to_string()]);
     command.args(["--seed", &args.seed.to_string(), "--target", &format!("bytes://{source}")]);
     command.arg("--network").arg(network.dir()).arg("--out").arg(out);
