@@ -242,6 +242,17 @@ impl Node {
         if self.role == Role::Client { self.wait_until_bootstrapped() } else { Ok(()) }
     }
 
+    /// Asks it to read its torrc again (SIGHUP), and does not wait until it has.
+    ///
+    /// For a relay at its `BandwidthRate`: with `CountPrivateBandwidth`, its control connections
+    /// wait for their share of that, too, and may do so for longer than [`Self::reload`] waits.
+    ///
+    /// # Errors
+    /// When the signal cannot be sent.
+    pub fn ask_to_reload(&self) -> Result<()> {
+        self.signal(Signal::HUP)
+    }
+
     /// Has it read its torrc again (SIGHUP), and waits until it has.
     ///
     /// # Errors
@@ -249,7 +260,7 @@ impl Node {
     pub fn reload(&self) -> Result<()> {
         let mut control = self.control()?;
         control.subscribe(&["SIGNAL"])?;
-        self.signal(Signal::HUP)?;
+        self.ask_to_reload()?;
         let what = format!("{} did not reload", self.name);
         self.wait_until(&what, PATIENCE, || match control.next_event(Duration::from_millis(100)) {
             Ok(event) => Ok(event.filter(|event| event.text == "RELOAD").map(drop)),

@@ -32,17 +32,10 @@ fn error(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Sets a relay's limit.
+/// Sets a relay's limit: by a signal, as what starves its clients starves its control port.
 fn limit(relay: &Node, rate: u64) {
-    let mut control = relay.control().expect("a control connection");
-    let mut options = ["BandwidthRate", "BandwidthBurst"];
-    // The burst may never be below the rate.
-    if rate == RATES[0] {
-        options.reverse();
-    }
-    for option in options {
-        control.setconf(option, &rate.to_string()).expect("a limit");
-    }
+    let lines = format!("BandwidthRate {rate}\nBandwidthBurst {rate}");
+    relay.append_torrc(&lines).and_then(|()| relay.ask_to_reload()).expect("a limit");
 }
 
 /// Starves clients in spells, until it is told to end.

@@ -73,7 +73,8 @@ mod tests {
         let mut owned = sleep();
         mark(&mut owned).unwrap();
         let mut owned = owned.spawn().unwrap();
-        assert!(remove_leftovers() >= 1);
+        // A lab that another test starts at this moment may have been first.
+        remove_leftovers();
         let deadline = Instant::now() + Duration::from_secs(5);
         while left.try_wait().unwrap().is_none() {
             assert!(Instant::now() < deadline, "it still runs");
