@@ -5,16 +5,17 @@
 //! has weights, which stand for capacities and are called so.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use ff_bwauth::publish::results::read::outcomes;
 use ff_bwauth::publish::v3bw::read::{Reading, Severity};
+use ff_proto::aggregate::Verdict;
 use ff_sim::input::Inputs;
 use ff_sim::network::{CapacitySource, Network, Relay};
 
 /// The columns of `ff-bwauth export --what results` that are read.
-const COLUMNS: [&str; 2] = ["fingerprint", "estimate_bytes_per_sec"];
+const COLUMNS: [&str; 3] = ["fingerprint", "estimate_bytes_per_sec", "verdict"];
 
 /// A relay and what it can carry.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,7 +50,7 @@ impl Capacities {
     /// Names the file and the line, or says that no relay has a capacity.
     pub fn read(path: &Path, inputs: &mut Inputs) -> Result<Self> {
         let found = match kind(path)? {
-            Kind::Results => results(&[path.to_owned()])?,
+            Kind::Results => results(path, inputs)?,
             Kind::Export => export(path, inputs)?,
             Kind::BandwidthFile => bandwidth_file(path, inputs)?,
             Kind::Network => network(path, inputs)?,
@@ -117,11 +118,12 @@ fn first_bytes(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Newest results of each relay.
-fn results(paths: &[PathBuf]) -> Result<Capacities> {
+/// Newest results of each relay that are its capacity, and no bound of it.
+fn results(path: &Path, inputs: &mut Inputs) -> Result<Capacities> {
+    inputs.note(path)?;
     let (mut newest, mut without) = (BTreeMap::new(), 0);
-    for outcome in outcomes(paths)? {
-        match outcome.estimate {
+    for outcome in outcomes(&[path.to_owned()])? {
+        match outcome.publishable() {
             Some(estimate) => {
                 // Who has shown no RSA identity is known by the other.
                 let ed = &outcome.target.ed_identity;
@@ -140,21 +142,21 @@ fn results(paths: &[PathBuf]) -> Result<Capacities> {
     Ok(Capacities::measured(by_id, without))
 }
 
-/// The last row of each relay.
+/// The last row of each relay that is its capacity.
 fn export(path: &Path, inputs: &mut Inputs) -> Result<Capacities> {
     let bytes = inputs.read(path)?;
     let mut csv = csv::ReaderBuilder::new().flexible(true).from_reader(&*bytes);
     let named = |line: u64| format!("{}, line {line}", path.display());
     let header = csv.headers().with_context(|| named(1))?.clone();
     let place = |name: &str| header.iter().position(|column| column == name).context(named(1));
-    let [id, estimate] = [place(COLUMNS[0])?, place(COLUMNS[1])?];
+    let [id, estimate, verdict] = [place(COLUMNS[0])?, place(COLUMNS[1])?, place(COLUMNS[2])?];
     let (mut by_id, mut without) = (BTreeMap::new(), 0);
     for (line, row) in (2..).zip(csv.records()) {
         let row = row.with_context(|| named(line))?;
         let (id, text) = (row.get(id).unwrap_or_default(), row.get(estimate).unwrap_or_default());
         let is_id = id.len() == 40 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
         ensure!(is_id, "{}: {id:?} is no fingerprint of 40 hexadecimal digits", named(line));
-        if text.is_empty() {
+        if text.is_empty() || row.get(verdict) != Some(Verdict::Conclusive.name()) {
             without += 1;
             continue;
         }

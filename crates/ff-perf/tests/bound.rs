@@ -109,20 +109,21 @@ fn capacities_are_read_from_what_ff_bwauth_writes() {
     let export = write(
         "results.csv",
         &format!(
-            "started,fingerprint,verdict,estimate_bytes_per_sec\n1,{},conclusive,1000\n2,{},conclusive,9000000\n3,{},failed,\n4,{},conclusive,4000000\n",
+            "started,fingerprint,verdict,estimate_bytes_per_sec\n1,{},conclusive,1000\n2,{},conclusive,9000000\n3,{},failed,\n4,{},conclusive,4000000\n5,{},measurer_limited,5000\n",
             id("a"),
             id("B"),
             id("C"),
             id("A"),
+            id("B"),
         ),
     );
     let found = json(&["bound", "--capacities", &export, "--lengths", "1,2,3", "--json"]);
     assert_eq!(
         found["bound"],
         serde_json::json!([6500.0, 4000.0, null]),
-        "a later row of a relay counts"
+        "a later row of a relay counts, if it is its capacity"
     );
-    assert_eq!((&found["relays"], &found["relays_without_capacity"]), (&2.into(), &1.into()));
+    assert_eq!((&found["relays"], &found["relays_without_capacity"]), (&2.into(), &2.into()));
     assert_eq!(found["capacities"], "measured");
     let v3bw = write(
         "latest.v3bw",
@@ -135,11 +136,12 @@ fn capacities_are_read_from_what_ff_bwauth_writes() {
     let found = json(&["bound", "--capacities", &v3bw, "--lengths", "1..2", "--json"]);
     assert_eq!(found["bound"], serde_json::json!([20.0, 10.0]));
 
-    let odd = write("odd.csv", &format!("fingerprint,estimate_bytes_per_sec\n{},fast\n", id("A")));
+    let header = "fingerprint,estimate_bytes_per_sec,verdict";
+    let odd = write("odd.csv", &format!("{header}\n{},fast,conclusive\n", id("A")));
     assert!(
         fails(&["bound", "--capacities", &odd]).contains("odd.csv, line 2: the estimate \"fast\"")
     );
-    let none = write("none.csv", "fingerprint,estimate_bytes_per_sec\n");
+    let none = write("none.csv", &format!("{header}\n"));
     assert!(fails(&["bound", "--capacities", &none]).contains("no relay of 0 has a capacity"));
     let cut = write("cut", "network-status-version 3\nvote-status consensus\n");
     assert!(fails(&["bound", "--consensus", &cut]).contains("cut"));

@@ -1,8 +1,12 @@
 //! Which relays cost users most: by how much B would be higher without them.
+//!
+//! Of groups ([`losses`]) each takes a pass over all relays. Of all relays one by one ([`each`]) two passes are enough: without
+//! the relay of rank `r`, those before it keep their ranks and those behind it move up by one, so its bound is a sum over the
+//! former and another over the latter.
 
 use serde::Serialize;
 
-use super::Capacities;
+use super::{Capacities, Chances};
 
 /// What leaving relays out changes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -24,6 +28,116 @@ pub struct Group {
     pub who: String,
     /// Places in the list of relays.
     pub relays: Vec<usize>,
+}
+
+/// How paths are drawn, where there is a formula.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drawn {
+    /// Each relay with the same chance, none twice.
+    Uniform,
+    /// By weight, each time from all.
+    ByWeight,
+}
+
+impl Drawn {
+    /// The bound of paths of this length.
+    #[must_use]
+    pub fn bound(self, of: &Capacities, length: usize) -> Option<f64> {
+        match self {
+            Self::Uniform => of.uniform(length),
+            Self::ByWeight => of.weighted(length),
+        }
+    }
+}
+
+/// A relay with more than this share of all weight is left out by a pass of its own: the powers of [`by_weight`] would cancel
+/// each other. There are at most four.
+const GREAT_SHARE: f64 = 0.2;
+
+/// For each relay, in the order of [`Capacities::all`], the bound without it; none where there is no path without it.
+#[must_use]
+pub fn each(of: &Capacities, drawn: Drawn, length: usize) -> Vec<Option<f64>> {
+    match drawn {
+        Drawn::Uniform => uniform(of, length),
+        Drawn::ByWeight => by_weight(of, length),
+    }
+}
+
+/// The same of uniform paths.
+fn uniform(of: &Capacities, length: usize) -> Vec<Option<f64>> {
+    let Some(chances) = of.len().checked_sub(1).and_then(|left| Chances::new(left, length)) else {
+        return vec![None; of.len()];
+    };
+    // By rank, the fastest relay's first; ranks below the length are never the slowest.
+    let mut by_rank = vec![0.0; length - 1];
+    let mut slowest_first: Vec<f64> = chances.collect();
+    slowest_first.reverse();
+    by_rank.append(&mut slowest_first);
+    let behind = of.0.iter().skip(1).zip(&by_rank).map(|((capacity, _), chance)| capacity * chance);
+    let mut behind = sums_behind(behind.collect());
+    behind.push(0.0);
+    let (mut before, chances) = (0.0, by_rank.iter().chain([&0.0]));
+    let each = of.0.iter().zip(&behind).zip(chances).map(|(((capacity, _), behind), chance)| {
+        let without = before + behind;
+        before += capacity * chance;
+        Some(without)
+    });
+    each.collect()
+}
+
+/// The same of paths by weight: `(S_k - w)^m`, which those behind the relay have without it, by powers of `S_k`.
+fn by_weight(of: &Capacities, length: usize) -> Vec<Option<f64>> {
+    let total: f64 = of.0.iter().map(|(_, weight)| weight).sum();
+    let Some(power) = i32::try_from(length).ok().filter(|power| *power > 0 && total > 0.0) else {
+        return vec![None; of.len()];
+    };
+    let ranks: Vec<(f64, f64, f64)> = {
+        let mut share = 0.0;
+        let rank = |&(capacity, weight): &(f64, f64)| {
+            let before = share;
+            share += weight / total;
+            (capacity, before, share)
+        };
+        of.0.iter().map(rank).collect()
+    };
+    let step = |power: i32, (capacity, before, share): (f64, f64, f64)| {
+        capacity * (share.powi(power) - before.powi(power))
+    };
+    let behind: Vec<Vec<f64>> = (1..=power)
+        .map(|power| sums_behind(ranks.iter().map(|rank| step(power, *rank)).collect()))
+        .collect();
+    let mut sum = 0.0;
+    let one = |(place, rank): (usize, &(f64, f64, f64))| {
+        let (weight, before) = (of.0[place].1 / total, sum);
+        sum += step(power, *rank);
+        if weight > GREAT_SHARE {
+            let left = of.0.iter().enumerate().filter(|(other, _)| *other != place);
+            return Capacities(left.map(|(_, relay)| *relay).collect()).weighted(length);
+        }
+        let term = |(power, behind): (usize, &Vec<f64>)| {
+            let behind = behind.get(place + 1).copied().unwrap_or(0.0);
+            let rest = i32::try_from(length - power).unwrap_or(0);
+            binomial(length, power) * (-weight).powi(rest) * behind
+        };
+        let behind: f64 = (1..).zip(&behind).map(term).sum();
+        Some((before + behind) / (1.0 - weight).powi(power))
+    };
+    ranks.iter().enumerate().map(one).collect()
+}
+
+/// n over k.
+fn binomial(n: usize, k: usize) -> f64 {
+    (0..k).fold(1.0, |product, i| product * (n - i) as f64 / (i + 1) as f64)
+}
+
+/// For each place the sum from there to the end.
+fn sums_behind(mut all: Vec<f64>) -> Vec<f64> {
+    let mut sum = 0.0;
+    for one in all.iter_mut().rev() {
+        sum += *one;
+        *one = sum;
+    }
+    all
 }
 
 /// What each group costs, the worst first; groups without which there would be no path are left out.
@@ -75,5 +189,33 @@ mod tests {
         assert!((found[1].loss_kbytes_per_sec - (17.0 / 3.0 - 20.0 / 6.0)).abs() < 1e-12);
         assert_eq!((found[0].relays, found[0].capacity_kbytes_per_sec), (2, 5.0));
         assert!(found[2].loss_kbytes_per_sec < 0.0);
+    }
+
+    proptest::proptest! {
+        /// One by one they are what a pass for each comes to, also beside a relay that has nearly all weight.
+        #[test]
+        fn one_by_one_is_a_pass_for_each(
+            relays in proptest::collection::vec((0_u32..1000, 0_u32..1000), 0..40),
+            great in proptest::option::of(1_u32..1_000_000),
+            length in 1_usize..9,
+        ) {
+            let relays: Vec<_> = relays.into_iter().chain(great.map(|weight| (500, weight)))
+                .map(|(capacity, weight)| (f64::from(capacity), f64::from(weight))).collect();
+            let sorted = Capacities::new(relays);
+            for drawn in [Drawn::Uniform, Drawn::ByWeight] {
+                let found = each(&sorted, drawn, length);
+                proptest::prop_assert_eq!(found.len(), sorted.len());
+                for (place, found) in found.into_iter().enumerate() {
+                    let left = sorted.0.iter().enumerate().filter(|(other, _)| *other != place);
+                    let naive = drawn.bound(&Capacities::new(left.map(|(_, relay)| *relay)), length);
+                    match (found, naive) {
+                        (Some(found), Some(naive)) => {
+                            proptest::prop_assert!((found - naive).abs() < 1e-9 * naive.max(1.0), "{found} {naive}");
+                        }
+                        (found, naive) => proptest::prop_assert_eq!(found, naive),
+                    }
+                }
+            }
+        }
     }
 }

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use super::print;
 use crate::bound::Capacities as Bounds;
-use crate::bound::losses::{Group, Loss, losses};
+use crate::bound::losses::{self, Drawn, Group, Loss, losses};
 use crate::bound::sampled::{Sampled, sampled};
 use crate::capacities::Capacities;
 use crate::cli::bound::{BoundArgs, Select};
@@ -56,6 +56,8 @@ struct Found {
 struct Losses {
     /// The length.
     length: u8,
+    /// How paths are drawn for them: of Tor's rules there is no formula, and weighted paths stand for them.
+    by: &'static str,
     /// Relays.
     relays: Vec<Loss>,
     /// Families, by the fingerprint that comes first of those with a capacity.
@@ -79,6 +81,11 @@ pub(super) fn run(args: &BoundArgs) -> Result<ExitCode> {
     );
     sort(&mut all);
     let bounds = Bounds::new(pairs(&all));
+    ensure!(
+        bounds.len() == all.relays.len(),
+        "{}: a capacity is no number from 0",
+        path.display()
+    );
     let found = find(args, &all, &bounds, &inputs)?;
     if let Some(figure) = &args.figure {
         draw(figure, &found, &bounds)?;
@@ -86,11 +93,14 @@ pub(super) fn run(args: &BoundArgs) -> Result<ExitCode> {
     print(args.json, &found, text)
 }
 
-/// Sorts relays, the fastest first: what is sorted once is not sorted anew for each relay that is left out.
+/// Sorts relays as [`Bounds`] has them, the fastest first, so that a place in either is one in the other.
 fn sort(all: &mut Capacities) {
     let mut order: Vec<usize> = (0..all.relays.len()).collect();
-    let capacity = |relay: &usize| all.relays[*relay].kbytes_per_sec;
-    order.sort_by(|one, other| capacity(other).total_cmp(&capacity(one)));
+    let of = |relay: &usize| (all.relays[*relay].kbytes_per_sec, all.relays[*relay].weight);
+    order.sort_by(|one, other| {
+        let (one, other) = (of(one), of(other));
+        other.0.total_cmp(&one.0).then(other.1.total_cmp(&one.1))
+    });
     all.relays = order.iter().map(|&relay| all.relays[relay].clone()).collect();
     if let Some(network) = &mut all.network {
         network.relays = order.iter().map(|&relay| network.relays[relay].clone()).collect();
@@ -112,12 +122,12 @@ fn find(args: &BoundArgs, all: &Capacities, bounds: &Bounds, inputs: &Inputs) ->
     let (bound, sampled) = match args.select {
         Select::Uniform => (each(&|length| bounds.uniform(length)), Vec::new()),
         Select::Weighted => {
-            let paths = Drawn::by_weight(all);
+            let paths = DrawnPaths::by_weight(all);
             let drawn = lengths.iter().map(|length| paths.sampled(args.samples, *length, &mut rng));
             (each(&|length| bounds.weighted(length)), drawn.collect())
         }
         Select::Tor => {
-            let paths = Drawn::by_tor(all)?;
+            let paths = DrawnPaths::by_tor(all)?;
             let drawn = lengths.iter().map(|length| paths.sampled(args.samples, *length, &mut rng));
             let drawn: Vec<_> = drawn.collect();
             (drawn.iter().map(|one| one.map(|one| one.kbytes_per_sec)).collect(), drawn)
@@ -139,19 +149,19 @@ fn find(args: &BoundArgs, all: &Capacities, bounds: &Bounds, inputs: &Inputs) ->
         bound_unit: "kB/s",
         sampled,
         seed: args.seed,
-        losses: lost(args, all),
+        losses: lost(args, all, bounds),
     })
 }
 
 /// Paths that are drawn.
-struct Drawn {
+struct DrawnPaths {
     /// By these rules.
     paths: Paths,
     /// Capacities of the relays, in kB/s.
     capacities: Vec<f64>,
 }
 
-impl Drawn {
+impl DrawnPaths {
     /// By weight alone, no relay twice.
     fn by_weight(all: &Capacities) -> Self {
         let relay = |relay: &crate::capacities::Capacity| ff_sim::network::Relay {
@@ -191,30 +201,47 @@ impl Drawn {
 }
 
 /// Who costs users most, by uniform paths or by weighted ones.
-fn lost(args: &BoundArgs, all: &Capacities) -> Losses {
-    let relays = pairs(all);
+fn lost(args: &BoundArgs, all: &Capacities, bounds: &Bounds) -> Losses {
     let length = usize::from(args.losses_at);
-    let bound = |left: &Bounds| match args.select {
-        Select::Uniform => left.uniform(length),
-        Select::Weighted | Select::Tor => left.weighted(length),
+    let (by, drawn) = match args.select {
+        Select::Uniform => ("uniform", Drawn::Uniform),
+        Select::Weighted | Select::Tor => ("weighted, a relay may come twice", Drawn::ByWeight),
     };
+    let relays = pairs(all);
     let worst = |groups: Vec<Group>| {
-        let mut all = losses(&relays, groups, bound);
+        let mut all = losses(&relays, groups, |left| drawn.bound(left, length));
         all.truncate(args.worst);
         all
     };
-    let relay = |(place, relay): (usize, &crate::capacities::Capacity)| Group {
-        who: format!("{} {}", relay.id, relay.nick).trim().to_owned(),
-        relays: vec![place],
-    };
-    let each = all.relays.iter().enumerate().map(relay).collect();
     let (families, classes) = all.network.as_ref().map_or_else(Default::default, groups);
     Losses {
         length: args.losses_at,
-        relays: worst(each),
+        by,
+        relays: lost_relays(args.worst, all, bounds, (drawn, length)),
         families: worst(families),
         classes: worst(classes),
     }
+}
+
+/// The relays that cost users most; those of `bounds` are in the order of `all`.
+fn lost_relays(
+    worst: usize,
+    all: &Capacities,
+    bounds: &Bounds,
+    (drawn, length): (Drawn, usize),
+) -> Vec<Loss> {
+    let Some(with) = drawn.bound(bounds, length) else { return Vec::new() };
+    let without = losses::each(bounds, drawn, length).into_iter().enumerate();
+    let mut found: Vec<(usize, f64)> =
+        without.filter_map(|(place, without)| Some((place, without? - with))).collect();
+    found.sort_by(|(_, one), (_, other)| other.total_cmp(one));
+    let loss = |&(place, loss_kbytes_per_sec): &(usize, f64)| {
+        let relay = &all.relays[place];
+        let who = format!("{} {}", relay.id, relay.nick).trim().to_owned();
+        let capacity_kbytes_per_sec = relay.kbytes_per_sec;
+        Loss { who, relays: 1, capacity_kbytes_per_sec, loss_kbytes_per_sec }
+    };
+    found.iter().take(worst).map(loss).collect()
 }
 
 /// The families of a network with more than one relay, and its classes.
@@ -321,9 +348,11 @@ fn text(found: &Found) -> String {
         if all.is_empty() {
             continue;
         }
-        let length = losses.length;
-        let _ =
-            writeln!(text, "without this {what} B of {length} relays would be higher by, kB/s:");
+        let (length, by) = (losses.length, losses.by);
+        let _ = writeln!(
+            text,
+            "without this {what} B of {length} relays ({by}) would be higher by, kB/s:"
+        );
         for loss in all {
             let _ = writeln!(
                 text,
