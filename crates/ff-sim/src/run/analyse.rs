@@ -3,6 +3,8 @@
 mod by;
 mod errors;
 mod moment;
+mod new_relays;
+mod ranks;
 mod stored;
 
 use std::collections::BTreeSet;
@@ -11,12 +13,13 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 
-use self::errors::report;
+use self::errors::{Beside, report};
 use self::moment::{days, moment};
 use self::stored::{collector, history};
 use super::Reading;
 use crate::analysis::engine::{Engine, Settings};
 use crate::analysis::joined::Joined;
+use crate::analysis::new_relays::NewRelays;
 use crate::cli::{AnalyseArgs, By};
 use crate::read::series::{Kind, Series};
 use crate::store::ingest;
@@ -69,13 +72,27 @@ fn series(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> 
     let windows = args.windows.0.clone();
     let (step_secs, least_share) = (args.gap * 3600, args.least_share);
     let mut engine = Engine::new(Settings { windows, step_secs, from: None, least_share });
+    let (mut new, window) = (NewRelays::default(), new_relays::window(&args.windows.0));
     let mut now = Vec::new();
     while let Some(time) = joined.next_into(&mut now) {
-        engine.push(time, &now).context("Failed to take a time of the tables")?;
+        let step = engine.push(time, &now).context("Failed to take a time of the tables")?;
+        new.push(step, window, &now);
     }
     let outcome = engine.finish();
     let groups = by::of_outcome(&outcome, &args.by, |_, _| None);
-    report(&outcome, joined.relays(), groups, args, reading)
+    let beside = Beside {
+        relays: joined.relays(),
+        groups,
+        new: &new,
+        is_overloaded: Err(
+            "tables do not say which relays are overloaded, as server descriptors do",
+        ),
+        without_weights: match weights {
+            Some(_) => "the table of weights has no time of what was advertised",
+            None => "there are no weights, which --weights gives",
+        },
+    };
+    report(&outcome, beside, args, reading)
 }
 
 /// Reads a table.
