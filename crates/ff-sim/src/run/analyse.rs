@@ -1,6 +1,7 @@
 //! The command `analyse`.
 
 mod by;
+mod cdf;
 mod errors;
 mod moment;
 mod new_relays;
@@ -44,7 +45,8 @@ pub(super) fn analyse(args: &AnalyseArgs) -> Result<ExitCode> {
         (_, _, Some(path), ..) => days(path, args, &mut reading)?,
         (.., Some(path), _) => {
             let store = Store::open(path)?;
-            reading.skips.extend(ingest::skips(&store)?);
+            let span = &stored.span;
+            reading.skips.extend(ingest::skips(&store, span.since, span.until)?);
             history(&store, args, &mut reading)?;
         }
         (.., Some(path)) => collector(path, args, &mut reading)?,
@@ -56,9 +58,9 @@ pub(super) fn analyse(args: &AnalyseArgs) -> Result<ExitCode> {
 /// Analyses tables of many times.
 fn series(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> {
     by::check(&args.by, "a table of advertised bandwidths", &[By::Age])?;
-    let advertised = table(path, Kind::BytesPerSec, reading)?;
+    let advertised = table(path, Some(Kind::BytesPerSec), reading)?;
     let weights = args.weights.as_deref();
-    let weights = weights.map(|path| table(path, Kind::Probability, reading)).transpose()?;
+    let weights = weights.map(|path| table(path, None, reading)).transpose()?;
     if let Some(weights) = weights.as_ref().filter(|_| !args.stored.allow_mixed) {
         let months = |series: &Series| -> BTreeSet<Month> {
             series.times.iter().filter_map(|&time| Month::of(time)).collect()
@@ -70,7 +72,7 @@ fn series(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> 
     }
     let mut joined = Joined::new(&advertised, weights.as_ref());
     let windows = args.windows.0.clone();
-    let (step_secs, least_share) = (args.gap * 3600, args.least_share);
+    let (step_secs, least_share) = (args.gap_hours() * 3600, args.least_share);
     let mut engine = Engine::new(Settings { windows, step_secs, from: None, least_share });
     let (mut new, window) = (NewRelays::default(), new_relays::window(&args.windows.0));
     let mut now = Vec::new();
@@ -95,9 +97,10 @@ fn series(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> 
     report(&outcome, beside, args, reading)
 }
 
-/// Reads a table.
-fn table(path: &Path, kind: Kind, reading: &mut Reading) -> Result<Series> {
+/// Reads a table; without a kind it is one of weights, and its first number says of which.
+fn table(path: &Path, kind: Option<Kind>, reading: &mut Reading) -> Result<Series> {
     let bytes = reading.inputs.read(path)?;
+    let kind = kind.unwrap_or_else(|| Kind::of_weights(&bytes));
     let name = path.display().to_string();
     let (series, skips) = Series::read(&name, kind, &*bytes)
         .with_context(|| format!("{name} cannot be read as a table"))?;

@@ -4,10 +4,10 @@ use anyhow::Result;
 use ff_bwauth::period::Fingerprint;
 use serde::Serialize;
 
-use super::{by, new_relays, ranks};
+use super::{by, cdf, new_relays, ranks};
 use crate::analysis::groups::Distribution;
 use crate::analysis::new_relays::NewRelays;
-use crate::analysis::outcome::{Mean, Outcome, RelayWindow};
+use crate::analysis::outcome::{Mean, NetworkWindow, Outcome, RelayWindow};
 use crate::analysis::ranks::under_weighted;
 use crate::cli::AnalyseArgs;
 use crate::figure::errors::of_outcome;
@@ -36,9 +36,10 @@ pub(super) fn report(
     reading: &Reading,
 ) -> Result<()> {
     let relays: Vec<String> = beside.relays.iter().map(hex::encode_upper).collect();
-    let found = Errors::of(outcome, beside, &relays, args.least_share);
+    let found = Errors::of(outcome, beside, &relays, args);
     let mut tables = vec![network_table(outcome), relay_table(outcome, &relays)];
     tables.extend((!found.groups.is_empty()).then(|| by::table(&found.groups)));
+    tables.push(cdf::table(outcome, args.least_share));
     tables.extend(found.new_relays.known().map(|waits| new_relays::table(waits, &relays)));
     tables.extend(found.ranks.known().map(|ranked| ranks::rankings_table(ranked, &relays)));
     tables.extend(found.overload.known().map(|windows| ranks::overloads_table(windows)));
@@ -83,6 +84,8 @@ struct Errors {
     relays: usize,
     /// Places where the data have a gap.
     gaps: usize,
+    /// Two times further apart than so many hours have a gap between them.
+    gap_hours: u64,
     /// By window.
     windows: Vec<Window>,
     /// Relays put together, where that is wanted.
@@ -113,6 +116,8 @@ struct Window {
     under_weighted: Option<f64>,
     /// The network's (Eq. 6, Fig. 4).
     network_weight_error: Option<Summary>,
+    /// Which part of all weight relays have whose capacity is unknown or 0, at each time: they are in no sum of weights.
+    weight_left_out: Option<Summary>,
     /// Relays' mean relative deviation of what they advertised (Eq. 7, Fig. 10a).
     advertised_deviation: Option<Summary>,
     /// And of their weights (Fig. 10b).
@@ -136,20 +141,26 @@ pub(super) struct Spread {
     pub(super) count: usize,
     /// Their mean.
     mean: f64,
+    /// The least.
+    min: f64,
+    /// Their 5th percentile.
+    p5: f64,
     /// Their quartiles.
     pub(super) p25: f64,
     /// See there.
     pub(super) median: f64,
     /// See there.
     pub(super) p75: f64,
+    /// Their 95th percentile.
+    p95: f64,
     /// The greatest.
     max: f64,
 }
 
 impl From<Distribution> for Spread {
     fn from(Distribution { count, mean, percentiles }: Distribution) -> Self {
-        let [_, _, p25, median, p75, _, max] = percentiles;
-        Self { count, mean, p25, median, p75, max }
+        let [min, p5, p25, median, p75, p95, max] = percentiles;
+        Self { count, mean, min, p5, p25, median, p75, p95, max }
     }
 }
 
@@ -172,11 +183,12 @@ impl Summary {
 
 impl Errors {
     /// Of an analysis.
-    fn of(outcome: &Outcome, beside: Beside<'_>, names: &[String], least_share: f64) -> Self {
+    fn of(outcome: &Outcome, beside: Beside<'_>, names: &[String], args: &AnalyseArgs) -> Self {
+        let least_share = args.least_share;
         let window = |(index, window): (usize, &crate::analysis::window::Window)| {
             let relays = |of: fn(&RelayWindow) -> Mean| outcome.means(index, of);
             let weight_errors = relays(|one| one.weight_error);
-            let network = |of: fn(&crate::analysis::outcome::NetworkWindow) -> Option<f64>| {
+            let network = |of: fn(&NetworkWindow) -> Option<f64>| {
                 Summary::of(&outcome.network(index, least_share, of))
             };
             Window {
@@ -187,6 +199,7 @@ impl Errors {
                 under_weighted: under_weighted(&weight_errors),
                 relay_weight_error: Summary::of(&weight_errors),
                 network_weight_error: network(|one| one.weight_error),
+                weight_left_out: Summary::of(&outcome.weight_left_out(index, least_share)),
                 advertised_deviation: Summary::of(&relays(|one| one.advertised_deviation)),
                 weight_deviation: Summary::of(&relays(|one| one.weight_deviation)),
             }
@@ -196,6 +209,7 @@ impl Errors {
             times: outcome.steps.len(),
             relays: outcome.relays.iter().filter(|relay| relay.listed > 0).count(),
             gaps: outcome.steps.iter().filter(|step| step.is_after_gap).count(),
+            gap_hours: args.gap_hours(),
             windows: outcome.windows.iter().enumerate().map(window).collect(),
             groups: beside.groups,
             new_relays: new_relays::waits(outcome, beside.new, lacks),
@@ -220,7 +234,10 @@ fn lacks<'a>(outcome: &Outcome, without_weights: &'a str) -> Option<&'a str> {
 /// Errors for people, in percent.
 fn text(found: &Errors) -> String {
     let mut text = rows(&[
-        ("times", format!("{} ({} gaps)", found.times, found.gaps)),
+        (
+            "times",
+            format!("{} ({} gaps of more than {} h)", found.times, found.gaps, found.gap_hours),
+        ),
         ("relays", found.relays.to_string()),
     ]);
     text.push_str("errors in %           window    median     p75      max  not 0\n");
@@ -241,6 +258,12 @@ fn text(found: &Errors) -> String {
                     .map(|part| part * 100.0);
             text.push_str(&format!(
                 "{name:<20} {hours:>6} h  {median:>7.2}  {p75:>7.2}  {max:>7.1}  {non_zero:>5.1}\n"
+            ));
+        }
+        if let Some(Summary { spread, .. }) = &window.weight_left_out {
+            let [mean, max] = [spread.mean, spread.max].map(|part| part * 100.0);
+            text.push_str(&format!(
+                "  relays without a capacity leave the sums, and {mean:.2} % of weight with them, {max:.2} % at most\n"
             ));
         }
         if window.whole_times == 0 {

@@ -98,12 +98,8 @@ pub(super) fn rankings_text(found: &Said<Vec<Ranking>>) -> String {
     let Some(last) = found.iter().rev().find(|ranking| ranking.by == "points") else {
         return String::new();
     };
-    let mut text = format!(
-        "of {} relays, {:<5} {:>5} h              weight %  capacity %   ratio\n",
-        last.relays,
-        "",
-        last.window_secs / 3600
-    );
+    let title = format!("weights of {} relays, {} h", last.relays, last.window_secs / 3600);
+    let mut text = format!("{title:<48} weight %  capacity %   ratio\n");
     for (name, places) in [("under", &last.under), ("over", &last.over)] {
         for place in places.iter().take(MOST_SHOWN) {
             let [weight, capacity] =

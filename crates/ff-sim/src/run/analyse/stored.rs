@@ -34,7 +34,7 @@ pub(super) fn history(store: &Store, args: &AnalyseArgs, reading: &mut Reading) 
         reading.inputs.read(&manifest)?;
     }
     let windows = args.windows.0.clone();
-    let (step_secs, least_share) = (args.gap * 3600, args.least_share);
+    let (step_secs, least_share) = (args.gap_hours() * 3600, args.least_share);
     let mut engine = Engine::new(Settings { windows, step_secs, from: None, least_share });
     let (mut new, window) = (NewRelays::default(), new_relays::window(&args.windows.0));
     let progress = Progress::on_stderr();
