@@ -5,7 +5,7 @@ use ff_sim::read::series::{Kind, Series, daily};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
-    for kind in [Kind::BytesPerSec, Kind::Probability] {
+    for kind in [Kind::BytesPerSec, Kind::Probability, Kind::of_weights(input)] {
         let (series, _) = Series::read("series.csv", kind, input).expect("bytes can be read");
         let (mut cursor, mut listed, mut time) = (series.cursor(), Vec::new(), 0);
         while let Some(at) = cursor.next_into(&mut listed) {

@@ -186,7 +186,8 @@ pub struct AnalyseArgs {
     /// A table of what relays advertised: CSV with a relay a row and a time a column, plain or .xz.
     #[arg(long, value_name = "CSV")]
     pub advertised: Option<PathBuf>,
-    /// A table of their weights, in the same form; a weight counts where both tables have that very second.
+    /// A table of their weights, in the same form, either parts of all weight (0.0012) or whole weights (1200); a weight
+    /// counts where both tables have that very second.
     #[arg(long, value_name = "CSV", requires = "advertised")]
     pub weights: Option<PathBuf>,
     /// A network of one moment instead: errors of its weights (Eq. 5, 6).
@@ -208,10 +209,10 @@ pub struct AnalyseArgs {
     /// How far back capacities look: 1d, 7d, 30d, 365d, 12h.
     #[arg(long, value_name = "LENGTH,...", default_value = "1d,7d,30d")]
     pub windows: WindowList,
-    /// Where two times are further apart than so many hours, there is a gap between them.
-    #[arg(long, value_name = "HOURS", default_value_t = 12,
-          value_parser = clap::value_parser!(u64).range(1..=8760))]
-    pub gap: u64,
+    /// Where two times are further apart than so many hours, there is a gap between them [default: 1 for a store or
+    /// archives, which have every hour; 12 for tables, which have every eighth].
+    #[arg(long, value_name = "HOURS", value_parser = clap::value_parser!(u64).range(1..=8760))]
+    pub gap: Option<u64>,
     /// Means take windows of which data cover this part at least; 1 takes whole windows alone.
     #[arg(long, value_name = "PART", default_value_t = 0.0)]
     pub least_share: f64,
@@ -221,6 +222,18 @@ pub struct AnalyseArgs {
     /// Where results go.
     #[command(flatten)]
     pub out: OutArgs,
+}
+
+impl AnalyseArgs {
+    /// How many hours two times may be apart before there is a gap between them.
+    #[must_use]
+    pub const fn gap_hours(&self) -> u64 {
+        match (self.gap, &self.advertised) {
+            (Some(hours), _) => hours,
+            (None, Some(_)) => 12,
+            (None, None) => 1,
+        }
+    }
 }
 
 /// What relays are put together by.

@@ -129,6 +129,18 @@ fn a_table_of_what_relays_advertised_is_analysed() {
     // (0 + 1/2 + 1/2) / 3 and (0 + 1/2) / 2.
     let max = window["relay_capacity_error"]["max"].as_f64().expect("a number");
     assert!((max - 1.0 / 3.0).abs() < 1e-12, "{found}");
+    let least = window["relay_capacity_error"]["min"].as_f64().expect("a number");
+    let p5 = window["relay_capacity_error"]["p5"].as_f64().expect("a number");
+    assert!((least - 0.25).abs() < 1e-12 && (p5 - least - 1.0 / 240.0).abs() < 1e-12, "{found}");
+    let curves = fs::read_to_string(dir.path().join("out/cdf.csv")).expect("a table");
+    let header = "figure,quantity,of,window_secs,value,share_no_greater\n";
+    let first = format!(
+        "{header}fig1,capacity_error,relays,86400,0.25,0.5\nfig1,capacity_error,relays,86400,0.3"
+    );
+    assert!(
+        curves.starts_with(&first) && curves.contains("\nfig2,capacity_error,times,"),
+        "{curves}"
+    );
     let relays = fs::read_to_string(dir.path().join("out/relays.csv")).expect("a table");
     assert!(
         relays.starts_with("fingerprint,window_secs,") && relays.lines().count() == 3,
@@ -144,6 +156,102 @@ fn a_table_of_what_relays_advertised_is_analysed() {
     assert!(errors.contains("odd.csv,,3,"), "{errors}");
     let strict = ["analyse", "--advertised", "odd.csv", "--strict"];
     assert_eq!(fails(dir.path(), &strict).0, Some(1));
+}
+
+/// A table of forty days, with a row for each relay: what it has on its first days, and on all others.
+fn days(rows: &[(char, usize, &[&str], &str)]) -> String {
+    let date = |day: usize| format!("2025-{:02}-{:02}", 8 + day / 31, day % 31 + 1);
+    let header: Vec<String> = (0..40).map(date).collect();
+    let row = |(name, from, first, other): &(char, usize, &[&str], &str)| {
+        let cell = |day: usize| match day.checked_sub(*from) {
+            None => "",
+            Some(since) => first.get(since).unwrap_or(other),
+        };
+        let cells: Vec<&str> = (0..40).map(cell).collect();
+        format!("{},{}\n", name.to_string().repeat(40), cells.join(","))
+    };
+    format!("t,{}\n{}", header.join(","), rows.iter().map(row).collect::<String>())
+}
+
+#[test]
+fn tables_say_who_is_weighted_wrongly() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).expect("written");
+    let read = |name: &str| fs::read_to_string(dir.path().join(name));
+    let advertised =
+        [('A', 0, &[][..], "800"), ('B', 0, &[], "200"), ('C', 31, &["10", "10"], "100")];
+    write("advertised.csv", &days(&advertised));
+    // The third has its share from its fifth day on.
+    let wholes = [
+        ('A', 0, &[][..], "9000"),
+        ('B', 0, &[], "1000"),
+        ('C', 31, &["1", "1", "1", "1"], "1000"),
+        ('D', 0, &[], "0"),
+    ];
+    write("wholes.csv", &days(&wholes));
+    let args = ["analyse", "--advertised", "advertised.csv", "--windows", "1d,7d", "--gap", "24"];
+    let of = |weights: &str| {
+        json(dir.path(), &[&args[..], &["--weights", weights, "--json", "--out", "out"]].concat())
+    };
+    let found = of("wholes.csv");
+    let new = &found["new_relays"];
+    assert_eq!(
+        (&new["relays"], &new["reached"], &new["median_days"], &new["window_secs"]),
+        (&1.into(), &1.into(), &4.0.into(), &604_800.into()),
+        "{new}"
+    );
+    let table = read("out/new_relays.csv").expect("a table");
+    let row = table.lines().nth(1).expect("a row");
+    assert!(row.starts_with("CCCC") && row.ends_with(",100,8,4"), "{table}");
+    let ranks = &found["ranks"][1];
+    assert_eq!((&ranks["by"], &ranks["relays"]), (&"points".into(), &3.into()), "{ranks}");
+    let name =
+        |place: &serde_json::Value| place["fingerprint"].as_str().map(|name| name[..1].to_owned());
+    assert_eq!(name(&ranks["under"][0]).as_deref(), Some("B"), "{ranks}");
+    assert_eq!(name(&ranks["over"][0]).as_deref(), Some("A"), "{ranks}");
+    let table = read("out/ranks.csv").expect("a table");
+    assert_eq!(table.lines().count(), 1 + 2 * 2 * 3, "{table}");
+    // Nothing says who is overloaded, and that is said.
+    let why = found["overload"]["not_known"].as_str().expect("a reason");
+    assert!(why.contains("tables do not say"), "{why}");
+    assert!(read("out/overload.csv").is_err());
+    let left_out = &found["windows"][0]["weight_left_out"];
+    assert_eq!((&left_out["max"], &left_out["count"]), (&0.0.into(), &40.into()), "{left_out}");
+    // Parts of all weight say the same, but for their rounding.
+    let parts = [
+        ('A', 0, &[][..], "0.9"),
+        ('B', 0, &[], "1e-1"),
+        ('C', 31, &["0.0001", "0.0001", "0.0001", "0.0001"], "0.1"),
+        ('D', 0, &[], "0"),
+    ];
+    write("parts.csv", &days(&parts));
+    let error = |found: &serde_json::Value| {
+        found["windows"][1]["network_weight_error"]["mean"].as_f64().expect("an error")
+    };
+    assert!((error(&found) - error(&of("parts.csv"))).abs() < 1e-12);
+    // What is of neither is refused, with its line.
+    let mixed = [('A', 0, &["1"][..], "9000"), ('B', 0, &[], "0.5"), ('D', 0, &[], "0")];
+    for (kinds, why) in [(mixed, "is a part of one, and the table began with whole weights"), {
+        let [whole, part, zero] = mixed;
+        ([part, whole, zero], "is a whole weight, and the table began with parts of one")
+    }] {
+        write("mixed.csv", &days(&kinds));
+        let mixed = [&args[..], &["--weights", "mixed.csv", "--out", "mixed"]].concat();
+        let (status, said) = fails(dir.path(), &mixed);
+        assert_eq!(status, Some(5), "{said}");
+        let errors = read("mixed/errors.csv").expect("a table");
+        assert!(errors.contains("mixed.csv,,") && errors.contains(why), "{errors}");
+    }
+    let none = [&args[..], &["--json", "--out", "none"]].concat();
+    let found = json(dir.path(), &none);
+    for what in ["new_relays", "ranks"] {
+        let why = found[what]["not_known"].as_str().expect("a reason");
+        assert!(why.contains("--weights"), "{why}");
+    }
+    assert!(read("none/ranks.csv").is_err() && read("none/new_relays.csv").is_err());
+    assert!(found["windows"][0]["weight_left_out"].is_null());
+    let text = prints(dir.path(), &args);
+    assert!(text.contains("new relays: not known: there are no weights"), "{text}");
 }
 
 #[test]

@@ -99,7 +99,7 @@ fn read_all(bytes: &[u8]) {
     }
     let (network, skips) = relayinfo::parse("x", bytes);
     assert_eq!(network.relays.len() as u64, skips.read);
-    for kind in [Kind::BytesPerSec, Kind::Probability] {
+    for kind in [Kind::BytesPerSec, Kind::Probability, Kind::of_weights(bytes)] {
         let (series, _) = Series::read("x", kind, bytes).expect("bytes can be read");
         let (mut cursor, mut listed) = (series.cursor(), Vec::new());
         while let Some(time) = cursor.next_into(&mut listed) {

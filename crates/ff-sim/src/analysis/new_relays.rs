@@ -4,8 +4,9 @@
 //! capacity is only known later, as the most that it advertises while it is followed. So for each time the capacity
 //! that its weight would be right for is W(r, t) times the sum of all capacities, and what matters is when that first
 //! reaches 90 % of its own. Only records of it are kept, which is all that can be a first time: memory stays small.
-
-use std::collections::BTreeMap;
+//!
+//! Nobody knows since when a relay is there that is first listed behind a gap, or at a time without weights, so it is
+//! not followed. A gap of more than a day begins everything anew: relays may have come and gone in it.
 
 use super::engine::Reading;
 use super::outcome::NetworkStep;
@@ -14,7 +15,7 @@ use super::outcome::NetworkStep;
 pub const ENOUGH: f64 = 0.9;
 
 /// A day, in seconds.
-const DAY: f64 = 86_400.0;
+const DAY: u64 = 86_400;
 
 /// Follows new relays.
 #[derive(Clone, Debug)]
@@ -23,10 +24,26 @@ pub struct NewRelays {
     quiet_secs: u64,
     /// They are followed for so many seconds.
     follow_secs: u64,
-    /// The first time.
+    /// The first time, of all or behind the last long gap.
     begin: Option<u64>,
-    /// Every relay, and what is known of it if it is new.
-    relays: BTreeMap<u32, Option<Followed>>,
+    /// The last time.
+    last: u64,
+    /// The first time at which a relay could have been new.
+    since: Option<u64>,
+    /// What is known of every relay, by its number.
+    relays: Vec<State>,
+}
+
+/// What is known of a relay.
+#[derive(Clone, Debug, Default)]
+enum State {
+    /// It was never listed.
+    #[default]
+    Unseen,
+    /// It was there before, or may have been.
+    Old,
+    /// It is new.
+    New(Followed),
 }
 
 /// A new relay.
@@ -61,22 +78,33 @@ impl NewRelays {
     /// Before the first time; times as in [`NewRelays::default`].
     #[must_use]
     pub const fn new(quiet_secs: u64, follow_secs: u64) -> Self {
-        Self { quiet_secs, follow_secs, begin: None, relays: BTreeMap::new() }
+        Self { quiet_secs, follow_secs, begin: None, last: 0, since: None, relays: Vec::new() }
     }
 
     /// Takes a time that the engine has taken; `window` says which window's capacities make the shares.
     pub fn push(&mut self, step: &NetworkStep, window: usize, readings: &[Reading]) {
-        let begin = *self.begin.get_or_insert(step.time);
+        let is_long = step.is_after_gap && step.time.saturating_sub(self.last) > DAY;
+        let begin = self.begin.filter(|_| !is_long).unwrap_or(step.time);
+        (self.begin, self.last) = (Some(begin), step.time);
         let is_quiet = step.time.saturating_sub(begin) < self.quiet_secs;
+        let can_be_new = !is_quiet && !step.is_after_gap && step.weight > 0;
+        if can_be_new {
+            self.since.get_or_insert(step.time);
+        }
         let capacity = step.windows.get(window).map_or(0, |window| window.capacity);
         for reading in readings {
-            let followed = self.relays.entry(reading.relay).or_insert_with(|| {
-                let (first_seen, last_seen) = (step.time, step.time);
-                let new = Followed { first_seen, last_seen, capacity: 0, records: Vec::new() };
-                (!is_quiet).then_some(new)
-            });
-            let Some(followed) = followed else { continue };
-            if step.time.saturating_sub(followed.first_seen) > self.follow_secs {
+            let number = reading.relay as usize;
+            if number >= self.relays.len() {
+                self.relays.resize_with(number + 1, State::default);
+            }
+            let Some(state) = self.relays.get_mut(number) else { continue };
+            if matches!(state, State::Unseen) {
+                let new = || State::New(Followed::new(step.time));
+                *state = if can_be_new { new() } else { State::Old };
+            }
+            let State::New(followed) = state else { continue };
+            let is_over = step.time.saturating_sub(followed.first_seen) > self.follow_secs;
+            if is_over || followed.first_seen < begin {
                 continue;
             }
             followed.last_seen = step.time;
@@ -88,11 +116,20 @@ impl NewRelays {
         }
     }
 
+    /// The first time at which a relay could have been new, in seconds since 1970; nothing if the data are too short,
+    /// or have no weights.
+    #[must_use]
+    pub const fn since(&self) -> Option<u64> {
+        self.since
+    }
+
     /// What became of the new relays that ever advertised anything, by number.
     #[must_use]
     pub fn finish(&self) -> Vec<NewRelay> {
-        let new =
-            self.relays.iter().filter_map(|(relay, followed)| Some((*relay, followed.as_ref()?)));
+        let new = (0..).zip(&self.relays).filter_map(|(relay, state)| match state {
+            State::New(followed) => Some((relay, followed)),
+            State::Unseen | State::Old => None,
+        });
         new.filter(|(_, followed)| followed.capacity > 0).map(outcome).collect()
     }
 }
@@ -100,7 +137,14 @@ impl NewRelays {
 impl Default for NewRelays {
     /// A month without them makes relays new; they are followed for 68 days, as their operators are told.
     fn default() -> Self {
-        Self::new(30 * 86_400, 68 * 86_400)
+        Self::new(30 * DAY, 68 * DAY)
+    }
+}
+
+impl Followed {
+    /// A relay that is listed first.
+    const fn new(time: u64) -> Self {
+        Self { first_seen: time, last_seen: time, capacity: 0, records: Vec::new() }
     }
 }
 
@@ -124,7 +168,7 @@ fn worth(weight: Option<u64>, all_weight: u128, all_capacity: u128) -> f64 {
 /// What became of a new relay.
 #[expect(clippy::cast_precision_loss, reason = "capacities and seconds lie below 2^53")]
 fn outcome((relay, followed): (u32, &Followed)) -> NewRelay {
-    let days = |time: u64| time.saturating_sub(followed.first_seen) as f64 / DAY;
+    let days = |time: u64| time.saturating_sub(followed.first_seen) as f64 / DAY as f64;
     let enough = ENOUGH * followed.capacity as f64;
     let reached = followed.records.iter().find(|(_, record)| *record >= enough);
     NewRelay {

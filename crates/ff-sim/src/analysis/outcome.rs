@@ -151,6 +151,16 @@ impl Outcome {
         let covered = windows.filter(|window| window.share >= least_share);
         crate::stats::sorted(covered.filter_map(of).collect())
     }
+
+    /// Which part of all weight relays without a capacity have, at all times that have weights and at which a part
+    /// `least_share` of the window is covered, sorted.
+    #[must_use]
+    pub fn weight_left_out(&self, window: usize, least_share: f64) -> Vec<f64> {
+        let steps = self.steps.iter().filter(|step| step.weight > 0);
+        let windows = steps.filter_map(|step| step.windows.get(window));
+        let covered = windows.filter(|window| window.share >= least_share);
+        crate::stats::sorted(covered.map(|window| window.weight_left_out).collect())
+    }
 }
 
 /// The points of a distribution function: each distinct value with the part of all values that are no greater.

@@ -111,6 +111,32 @@ fn a_new_relay_waits_until_its_weight_is_nearly_its_share() {
 }
 
 #[test]
+fn relays_that_come_in_a_gap_or_without_weights_are_not_new() {
+    let windows = Window::parse_list("2d").expect("a window");
+    let mut engine =
+        Engine::new(Settings { windows, step_secs: DAY, from: None, least_share: 0.0 });
+    let mut new = NewRelays::new(2 * DAY, 9 * DAY);
+    let mut push = |day: u64, relays: &[u32], weight: u64| {
+        let reading = |&relay: &u32| Reading { relay, advertised: Some(9), weight: Some(weight) };
+        let readings: Vec<Reading> = relays.iter().map(reading).collect();
+        let step = engine.push((1_000 + day) * DAY, &readings).expect("days come in order");
+        new.push(step, 0, &readings);
+        (new.since(), new.finish().iter().map(|new| new.relay).collect::<Vec<_>>())
+    };
+    push(0, &[0], 1);
+    assert_eq!(push(1, &[0], 1), (None, vec![]));
+    // Without weights nothing says how long the second waits.
+    assert_eq!(push(2, &[0, 1], 0), (None, vec![]));
+    let since = Some(1_003 * DAY);
+    assert_eq!(push(3, &[0, 1, 2], 1), (since, vec![2]));
+    // Two days are missing: all is quiet again for two days.
+    assert_eq!(push(6, &[0, 3], 1), (since, vec![2]));
+    assert_eq!(push(7, &[0, 2, 3, 4], 1), (since, vec![2]));
+    assert_eq!(push(8, &[0, 2, 5], 1), (since, vec![2, 5]));
+    assert_eq!(new.finish()[0].followed_days, 0.0, "nobody follows it behind the gap");
+}
+
+#[test]
 fn a_speed_test_needs_the_day_on_which_it_began() {
     let day = |day: u64, advertised| Day { unix_secs: day * DAY, advertised, used: None };
     let mut days = vec![day(1, Some(9.0)), day(2, Some(4.0)), day(3, None), day(4, Some(6.0))];

@@ -48,6 +48,39 @@ pub enum Kind {
     BytesPerSec,
     /// Decimal fractions from 0 to 1, kept in units of 10^-18 ([`ONE`]).
     Probability,
+    /// Whole weights of any unit, at most [`MOST_VALUE`].
+    Weight,
+}
+
+impl Kind {
+    /// What kind of weights a table that is not packed has: its first number above 1, or with a point in it, says so.
+    /// Where none does, they are parts, which comes to the same.
+    #[must_use]
+    pub fn of_weights(table: &[u8]) -> Self {
+        let relays = table.split(|&byte| byte == b'\n').filter_map(|line| {
+            let mut cells = line.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+            fingerprint(cells.next()?).map(|_| cells)
+        });
+        let kind = |cell: &[u8]| match number(Self::Weight, cell) {
+            Some(0 | 1) => None,
+            Some(_) => Some(Self::Weight),
+            None => number(Self::Probability, cell).map(|_| Self::Probability),
+        };
+        relays.flatten().find_map(kind).unwrap_or(Self::Probability)
+    }
+
+    /// Why a cell has no number of this kind.
+    fn wrong(self, cell: &[u8]) -> &'static str {
+        match self {
+            Self::Probability if whole(cell).is_some() => {
+                "is a whole weight, and the table began with parts of one"
+            }
+            Self::Weight if number(Self::Probability, cell).is_some() => {
+                "is a part of one, and the table began with whole weights"
+            }
+            _ => "is no number that may be",
+        }
+    }
 }
 
 /// One number per relay and time.
@@ -281,8 +314,9 @@ impl<'a> Reader<'a> {
             let value = match cell {
                 b"" => continue,
                 b"=" => last.ok_or("a = without a value before it")?,
-                digits => number(self.series.kind, digits)
-                    .ok_or_else(|| format!("column {} is no number that may be", index + 2))?,
+                digits => number(self.series.kind, digits).ok_or_else(|| {
+                    format!("column {} {}", index + 2, self.series.kind.wrong(digits))
+                })?,
             };
             last = Some(value);
             let Some(first) = column else { continue };
@@ -321,7 +355,7 @@ fn time(text: &[u8]) -> Option<u64> {
 /// A cell's number.
 fn number(kind: Kind, digits: &[u8]) -> Option<u64> {
     match kind {
-        Kind::BytesPerSec => whole(digits).filter(|&value| value <= MOST_VALUE),
+        Kind::BytesPerSec | Kind::Weight => whole(digits).filter(|&value| value <= MOST_VALUE),
         Kind::Probability => fraction(digits).filter(|&value| value <= ONE),
     }
 }

@@ -1,8 +1,11 @@
 //! The command `analyse`.
 
 mod by;
+mod cdf;
 mod errors;
 mod moment;
+mod new_relays;
+mod ranks;
 mod stored;
 
 use std::collections::BTreeSet;
@@ -11,12 +14,13 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 
-use self::errors::report;
+use self::errors::{Beside, report};
 use self::moment::{days, moment};
 use self::stored::{collector, history};
 use super::Reading;
 use crate::analysis::engine::{Engine, Settings};
 use crate::analysis::joined::Joined;
+use crate::analysis::new_relays::NewRelays;
 use crate::cli::{AnalyseArgs, By};
 use crate::read::series::{Kind, Series};
 use crate::store::ingest;
@@ -41,7 +45,8 @@ pub(super) fn analyse(args: &AnalyseArgs) -> Result<ExitCode> {
         (_, _, Some(path), ..) => days(path, args, &mut reading)?,
         (.., Some(path), _) => {
             let store = Store::open(path)?;
-            reading.skips.extend(ingest::skips(&store)?);
+            let span = &stored.span;
+            reading.skips.extend(ingest::skips(&store, span.since, span.until)?);
             history(&store, args, &mut reading)?;
         }
         (.., Some(path)) => collector(path, args, &mut reading)?,
@@ -53,9 +58,9 @@ pub(super) fn analyse(args: &AnalyseArgs) -> Result<ExitCode> {
 /// Analyses tables of many times.
 fn series(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> {
     by::check(&args.by, "a table of advertised bandwidths", &[By::Age])?;
-    let advertised = table(path, Kind::BytesPerSec, reading)?;
+    let advertised = table(path, Some(Kind::BytesPerSec), reading)?;
     let weights = args.weights.as_deref();
-    let weights = weights.map(|path| table(path, Kind::Probability, reading)).transpose()?;
+    let weights = weights.map(|path| table(path, None, reading)).transpose()?;
     if let Some(weights) = weights.as_ref().filter(|_| !args.stored.allow_mixed) {
         let months = |series: &Series| -> BTreeSet<Month> {
             series.times.iter().filter_map(|&time| Month::of(time)).collect()
@@ -67,20 +72,35 @@ fn series(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> 
     }
     let mut joined = Joined::new(&advertised, weights.as_ref());
     let windows = args.windows.0.clone();
-    let (step_secs, least_share) = (args.gap * 3600, args.least_share);
+    let (step_secs, least_share) = (args.gap_hours() * 3600, args.least_share);
     let mut engine = Engine::new(Settings { windows, step_secs, from: None, least_share });
+    let (mut new, window) = (NewRelays::default(), new_relays::window(&args.windows.0));
     let mut now = Vec::new();
     while let Some(time) = joined.next_into(&mut now) {
-        engine.push(time, &now).context("Failed to take a time of the tables")?;
+        let step = engine.push(time, &now).context("Failed to take a time of the tables")?;
+        new.push(step, window, &now);
     }
     let outcome = engine.finish();
     let groups = by::of_outcome(&outcome, &args.by, |_, _| None);
-    report(&outcome, joined.relays(), groups, args, reading)
+    let beside = Beside {
+        relays: joined.relays(),
+        groups,
+        new: &new,
+        is_overloaded: Err(
+            "tables do not say which relays are overloaded, as server descriptors do",
+        ),
+        without_weights: match weights {
+            Some(_) => "the table of weights has no time of what was advertised",
+            None => "there are no weights, which --weights gives",
+        },
+    };
+    report(&outcome, beside, args, reading)
 }
 
-/// Reads a table.
-fn table(path: &Path, kind: Kind, reading: &mut Reading) -> Result<Series> {
+/// Reads a table; without a kind it is one of weights, and its first number says of which.
+fn table(path: &Path, kind: Option<Kind>, reading: &mut Reading) -> Result<Series> {
     let bytes = reading.inputs.read(path)?;
+    let kind = kind.unwrap_or_else(|| Kind::of_weights(&bytes));
     let name = path.display().to_string();
     let (series, skips) = Series::read(&name, kind, &*bytes)
         .with_context(|| format!("{name} cannot be read as a table"))?;

@@ -23,6 +23,8 @@ pub(super) struct Said {
     pub(super) limit: u64,
     /// What the relay has observed.
     pub(super) observed: u64,
+    /// Whether the relay said in it that it was overloaded in the last three days.
+    pub(super) is_overloaded: bool,
 }
 
 /// Descriptors of a month, by digest.
@@ -75,8 +77,9 @@ fn each_descriptor(
             "rate_bytes_per_sec",
             "burst_bytes_per_sec",
             "observed_bytes_per_sec",
+            "overloaded",
         ];
-        let [digests, fingerprints, published, rates, bursts, observed] =
+        let [digests, fingerprints, published, rates, bursts, observed, overloaded] =
             part.columns(group, names)?;
         for row in 0..usize::try_from(rows).unwrap_or(0) {
             let said = || {
@@ -85,6 +88,7 @@ fn each_descriptor(
                     published: published.int(row)?,
                     limit: rates.int(row)?.min(bursts.int(row)?),
                     observed: observed.int(row)?,
+                    is_overloaded: overloaded.int(row).is_some(),
                 })
             };
             if let (Some(digest), Some(said)) = (digests.id(row), said()) {

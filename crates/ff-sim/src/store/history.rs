@@ -39,16 +39,27 @@ pub struct History<'a> {
     joined: u64,
 }
 
-/// What a relay was listed with last.
+/// What a relay was listed with last, and what its descriptors said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Label {
     /// What authorities say of it.
     pub flags: FlagBits,
     /// The series of its version, as in 0.4.8; empty if it says none.
     pub series: String,
+    /// Whether any descriptor that it was listed with said that it was overloaded; nothing if there was no descriptor.
+    pub overloaded: Option<bool>,
 }
 
 impl Label {
+    /// Whether it was overloaded, if it could have said so: tor does since 0.4.6.
+    #[must_use]
+    pub fn is_overloaded(&self) -> Option<bool> {
+        let mut numbers = self.series.split('.').map(str::parse::<u32>);
+        let mut next = || numbers.next()?.ok();
+        let says_so = next().zip(next()).zip(next()).is_some_and(|number| number >= ((0, 4), 6));
+        self.overloaded.filter(|&is_overloaded| is_overloaded || says_so)
+    }
+
     /// Takes the series of a version.
     fn set_version(&mut self, version: &str) {
         let number = version.split([' ', '-']).next().unwrap_or_default();
@@ -183,6 +194,10 @@ impl<'a> History<'a> {
             let bits = flags.int(row).and_then(|bits| bits.try_into().ok()).unwrap_or(0);
             label.flags = FlagBits::from_bits(bits);
             label.set_version(versions.text(row));
+            if let Some(found) = found {
+                let before = label.overloaded.unwrap_or(false);
+                label.overloaded = Some(before || found.is_overloaded);
+            }
         }
         Some(Reading { relay, advertised, weight: weights.int(row) })
     }

@@ -202,14 +202,22 @@ fn beside_name(path: &std::path::Path) -> String {
     place::beside(path).file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// What was left out of all that a store has, in the order of kinds and months, and how much was read.
+/// What was left out of these months of a store, both included, or of all without bounds, in the order of kinds and
+/// months, and how much was read.
 ///
 /// # Errors
 /// [`StoreError`] if a manifest cannot be read.
-pub fn skips(store: &Store) -> Result<Skips, StoreError> {
+pub fn skips(
+    store: &Store,
+    since: Option<Month>,
+    until: Option<Month>,
+) -> Result<Skips, StoreError> {
+    let is_wanted = |month: &Month| {
+        since.is_none_or(|since| since <= *month) && until.is_none_or(|until| *month <= until)
+    };
     let mut all = Skips::default();
     for documents in Documents::ALL {
-        for month in store.months(documents)? {
+        for month in store.months(documents)?.into_iter().filter(is_wanted) {
             let Some(manifest) = store.manifest(documents, month)? else { continue };
             all.read += manifest.read;
             all.all.extend(manifest.skipped);
@@ -225,7 +233,7 @@ pub fn skips(store: &Store) -> Result<Skips, StoreError> {
 pub fn write_errors(store: &Store) -> Result<(), StoreError> {
     let path = store.dir().join("errors.csv");
     let mut bytes = Vec::new();
-    skips(store)?.write_csv(&mut bytes).map_err(StoreError::io(&path, "written"))?;
+    skips(store, None, None)?.write_csv(&mut bytes).map_err(StoreError::io(&path, "written"))?;
     place::write_whole(&path, &format!(".store-errors-{}.tmp", std::process::id()), &bytes)
 }
 

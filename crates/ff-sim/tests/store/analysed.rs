@@ -3,6 +3,7 @@
 use std::fs;
 use std::process::Command;
 
+use base64ct::{Base64Unpadded, Encoding};
 use ff_sim::input::Inputs;
 use ff_sim::network::CapacitySource;
 use ff_sim::read::consensus::Consensus;
@@ -78,14 +79,130 @@ fn archives_and_their_store_are_analysed_alike() {
     let found: Value = serde_json::from_str(&found).expect("JSON");
     assert_eq!(
         (&found["times"], &found["gaps"]),
-        (&45.into(), &0.into()),
-        "twelve hours are no gap by default"
+        (&45.into(), &3.into()),
+        "a store has every hour, so what is missing is a gap"
     );
-    let march = analyse(&["--store", "store", "--since", "2020-03", "--gap", "1"]);
+    let wide: Value =
+        serde_json::from_str(&analyse(&["--store", "store", "--gap", "12"])).expect("JSON");
+    assert_eq!((&wide["gaps"], &wide["gap_hours"]), (&0.into(), &12.into()));
+    let march = analyse(&["--store", "store", "--since", "2020-03"]);
     let march: Value = serde_json::from_str(&march).expect("JSON");
     assert_eq!((&march["times"], &march["relays"]), (&40.into(), &22.into()));
     let (status, text) = fails(dir, &["analyse", "--store", "store", "--since", "2020-04"]);
     assert!(status == Some(1) && text.contains("no consensuses of these months"), "{text}");
+}
+
+#[test]
+fn weight_without_a_capacity_is_told() {
+    let temporary = filled();
+    let dir = temporary.path();
+    let args = ["analyse", "--store", "store", "--windows", "6h", "--out", "out"];
+    let text = prints(dir, &args);
+    let found: Value =
+        serde_json::from_str(&prints(dir, &[&args[..], &["--json"]].concat())).expect("JSON");
+    let mut rows = csv::Reader::from_path(dir.join("out/network.csv")).expect("a table");
+    let column = rows.headers().expect("a header").iter().position(|one| one == "weight_left_out");
+    let column = column.expect("a column");
+    let parts: Vec<f64> =
+        rows.records().map(|row| row.expect("a row")[column].parse().expect("a number")).collect();
+    let (sum, max) = (parts.iter().sum::<f64>(), parts.iter().copied().fold(0.0, f64::max));
+    let mean = sum / 45.0;
+    assert!(parts.len() == 45 && max > mean && mean > 0.1, "{parts:?}");
+    let said = &found["windows"][0]["weight_left_out"];
+    assert!((said["mean"].as_f64().expect("a number") - mean).abs() < 1e-12, "{said}");
+    assert_eq!(said["max"].as_f64(), Some(max));
+    let line = format!("{:.2} % of weight with them, {:.2} % at most", mean * 100.0, max * 100.0);
+    assert!(text.contains(&line), "{text}");
+}
+
+#[test]
+fn what_was_left_out_of_other_months_does_not_count() {
+    let temporary = tempfile::tempdir().expect("a directory");
+    let (dir, archives) = (temporary.path(), temporary.path().join("archives"));
+    month_of_consensuses(&archives, "2020-03", 3, true);
+    made::descriptors(&archives);
+    Archive::new(&archives.join("consensuses-2020-01.tar.xz"))
+        .put("cut", &made::consensus("2020-01-01 00:00:00", 1).as_bytes()[..2_000])
+        .put("whole", made::consensus("2020-01-01 01:00:00", 1).as_bytes())
+        .finish(true);
+    made::run(dir, &["ingest", "--collector", "archives", "--store", "store"]);
+    let all = ["analyse", "--store", "store", "--json"];
+    let (status, text) = fails(dir, &all);
+    assert!(status == Some(5) && text.contains("consensuses-2020-01.tar.xz"), "{text}");
+    let (status, _) = fails(dir, &[&all[..], &["--until", "2020-03"]].concat());
+    assert_eq!(status, Some(5));
+    prints(dir, &[&all[..], &["--since", "2020-02", "--strict"]].concat());
+}
+
+#[test]
+fn a_store_says_who_is_new_and_who_is_overloaded() {
+    let temporary = tempfile::tempdir().expect("a directory");
+    let (dir, archives) = (temporary.path(), temporary.path().join("archives"));
+    let descriptors = String::from_utf8(made::sample_descriptors()).expect("text");
+    let names: Vec<[u8; 20]> = descriptors
+        .lines()
+        .filter_map(|line| line.strip_prefix("fingerprint "))
+        .map(|name| hex::decode(name.replace(' ', "")).expect("digits").try_into().expect("20"))
+        .collect();
+    let text = made::consensus("2020-03-01 00:00:00", 0);
+    // Two relays of the consensus with descriptors: one comes late, the other is overloaded.
+    let is_listed =
+        |name: &&[u8; 20]| text.contains(&format!(" {} ", Base64Unpadded::encode_string(*name)));
+    let listed: Vec<_> = names.iter().filter(is_listed).collect();
+    let (late, overloaded) = (Base64Unpadded::encode_string(listed[0]), listed[1]);
+    for month in ["2020-03", "2020-04"] {
+        let mut archive = Archive::new(&archives.join(format!("consensuses-{month}.tar.xz")));
+        for day in 1..=if month == "2020-03" { 31 } else { 9 } {
+            let text = made::consensus(&format!("{month}-{day:02} 00:00:00"), 0);
+            let is_there = |block: &&str| {
+                (month, day) > ("2020-04", 4) || !block.contains(&format!(" {late} "))
+            };
+            let blocks: Vec<&str> = text.split("\nr ").filter(is_there).collect();
+            let line = |line: &str| match line.starts_with("v Tor ") {
+                true => "v Tor 0.4.7.10\n".to_owned(),
+                false => format!("{line}\n"),
+            };
+            let text: String = blocks.join("\nr ").lines().map(line).collect();
+            archive = archive.put(&format!("{month}-{day:02}"), text.as_bytes());
+        }
+        archive.finish(true);
+    }
+    let described = |overload: &str| {
+        let line = |line: &str| {
+            let name = line.strip_prefix("fingerprint ").map(|name| name.replace(' ', ""));
+            let is_it = name.is_some_and(|name| name == hex::encode_upper(overloaded));
+            if is_it { format!("{line}\n{overload}") } else { format!("{line}\n") }
+        };
+        let text: String = descriptors.lines().map(line).collect();
+        Archive::new(&archives.join("server-descriptors-2020-03.tar.xz"))
+            .put("all", text.as_bytes())
+            .finish(true);
+        let source = ["analyse", "--collector", "archives", "--allow-mixed", "--gap", "24"];
+        let args = ["--windows", "7d", "--json", "--out", "out"];
+        let found = prints(dir, &[&source[..], &args].concat());
+        serde_json::from_str::<Value>(&found).expect("JSON")
+    };
+    let found = described("");
+    let why = found["overload"]["not_known"].as_str().expect("a reason");
+    assert!(why.contains("relays says that it was overloaded"), "{why}");
+    let found = described("overload-general 1 2020-02-29 09:00:00\n");
+    let new = &found["new_relays"];
+    assert_eq!((&new["relays"], &new["since_unix_secs"]), (&1.into(), &1_585_612_800.into()));
+    let table = fs::read_to_string(dir.join("out/new_relays.csv")).expect("a table");
+    let first = format!("{},1586044800,", hex::encode_upper(listed[0]));
+    assert!(table.lines().nth(1).is_some_and(|row| row.starts_with(&first)), "{table}");
+    let overload = &found["overload"][0];
+    assert_eq!(overload["overloaded"]["count"], 1, "{overload}");
+    // One of them has observed nothing yet, so it has no error.
+    let ranked = listed.len() - 1;
+    assert_eq!(overload["others"]["count"], ranked - 1, "{overload}");
+    let table = fs::read_to_string(dir.join("out/overload.csv")).expect("a table");
+    let header = "window_secs,tenth,weight_error_at_most,relays,overloaded_relays\n";
+    let tenths = table.lines().skip(1).filter_map(|row| row.rsplit(',').next());
+    let overloaded: u32 = tenths.filter_map(|count| count.parse::<u32>().ok()).sum();
+    assert!(table.starts_with(header) && overloaded == 1, "{table}");
+    let ranks = fs::read_to_string(dir.join("out/ranks.csv")).expect("a table");
+    assert_eq!(ranks.lines().count(), 1 + 2 * ranked, "{ranks}");
 }
 
 #[test]

@@ -128,6 +128,24 @@ fn probabilities_are_exact() {
 }
 
 #[test]
+fn a_table_of_weights_says_itself_of_which_kind_it_is() {
+    let (one, other) = (relay(b'A'), relay(b'B'));
+    for (cells, kind) in [
+        ("0,1,20", Kind::Weight),
+        ("0,1,=,,0.5,20", Kind::Probability),
+        ("x,99999999999999999999,1e-05", Kind::Probability),
+        ("1.0", Kind::Probability),
+        ("1,0,=", Kind::Probability),
+        ("", Kind::Probability),
+    ] {
+        let table = format!("t,2025-08-01\r\ncommits,7\n#{one},9\n{one},{cells}\r\n{other},");
+        assert_eq!(Kind::of_weights(table.as_bytes()), kind, "{cells}");
+    }
+    assert_eq!(number(Kind::Weight, b"9007199254740993"), None);
+    assert_eq!(number(Kind::Weight, b"9007199254740992"), Some(1 << 53));
+}
+
+#[test]
 fn what_came_before_a_cut_stays() {
     let mut text = b"t,2025-08-01,2025-08-02\n".to_vec();
     for number in 0..20_000_u64 {
@@ -164,7 +182,7 @@ proptest::proptest! {
     ) {
         let head = format!("t,2025-08-01,2025-08-02\n{},", relay(b'A'));
         let text = [head.into_bytes(), cells.join(",").into_bytes(), tail].concat();
-        for kind in [Kind::BytesPerSec, Kind::Probability] {
+        for kind in [Kind::BytesPerSec, Kind::Probability, Kind::of_weights(&text)] {
             let (series, _) = Series::read("t.csv", kind, text.as_slice()).expect("a slice");
             let (mut cursor, mut listed) = (series.cursor(), Vec::new());
             while cursor.next_into(&mut listed).is_some() {}

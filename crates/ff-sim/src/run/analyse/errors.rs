@@ -4,33 +4,75 @@ use anyhow::Result;
 use ff_bwauth::period::Fingerprint;
 use serde::Serialize;
 
-use super::by;
+use super::{by, cdf, new_relays, ranks};
 use crate::analysis::groups::Distribution;
-use crate::analysis::outcome::{Mean, Outcome, RelayWindow};
+use crate::analysis::new_relays::NewRelays;
+use crate::analysis::outcome::{Mean, NetworkWindow, Outcome, RelayWindow};
 use crate::analysis::ranks::under_weighted;
 use crate::cli::AnalyseArgs;
 use crate::figure::errors::of_outcome;
 use crate::output::Table;
 use crate::run::{Reading, rows, tell_drawn};
 
+/// What else is known beside the outcome.
+pub(super) struct Beside<'a> {
+    /// The relays, by their numbers.
+    pub(super) relays: &'a [Fingerprint],
+    /// Relays put together.
+    pub(super) groups: Vec<by::Row>,
+    /// New relays.
+    pub(super) new: &'a NewRelays,
+    /// Whether relays were overloaded, or why nobody knows.
+    pub(super) is_overloaded: Result<&'a dyn Fn(u32) -> Option<bool>, &'a str>,
+    /// What is said where there are no weights.
+    pub(super) without_weights: &'a str,
+}
+
 /// Tells what came out.
 pub(super) fn report(
     outcome: &Outcome,
-    relays: &[Fingerprint],
-    groups: Vec<by::Row>,
+    beside: Beside<'_>,
     args: &AnalyseArgs,
     reading: &Reading,
 ) -> Result<()> {
-    let relays: Vec<String> = relays.iter().map(hex::encode_upper).collect();
+    let relays: Vec<String> = beside.relays.iter().map(hex::encode_upper).collect();
+    let found = Errors::of(outcome, beside, &relays, args);
     let mut tables = vec![network_table(outcome), relay_table(outcome, &relays)];
-    let grouped = by::text(&groups);
-    if !groups.is_empty() {
-        tables.push(by::table(&groups));
-    }
-    let found = Errors { groups, ..Errors::of(outcome, args.least_share) };
-    let text = text(&found) + &grouped;
+    tables.extend((!found.groups.is_empty()).then(|| by::table(&found.groups)));
+    tables.push(cdf::table(outcome, args.least_share));
+    tables.extend(found.new_relays.known().map(|waits| new_relays::table(waits, &relays)));
+    tables.extend(found.ranks.known().map(|ranked| ranks::rankings_table(ranked, &relays)));
+    tables.extend(found.overload.known().map(|windows| ranks::overloads_table(windows)));
     let figures = || of_outcome(outcome, args.least_share);
-    tell_drawn("analyse", &args.out, reading, None, &found, &text, &tables, figures)
+    tell_drawn("analyse", &args.out, reading, None, &found, &text(&found), &tables, figures)
+}
+
+/// Something that not every source says.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(super) enum Said<T> {
+    /// It.
+    Known(T),
+    /// It is not known.
+    Unknown {
+        /// Why.
+        not_known: String,
+    },
+}
+
+impl<T> Said<T> {
+    /// It is not known, and why.
+    pub(super) fn unknown(reason: &str) -> Self {
+        Self::Unknown { not_known: reason.to_owned() }
+    }
+
+    /// It, if it is known.
+    const fn known(&self) -> Option<&T> {
+        match self {
+            Self::Known(found) => Some(found),
+            Self::Unknown { .. } => None,
+        }
+    }
 }
 
 /// What errors come to.
@@ -42,11 +84,19 @@ struct Errors {
     relays: usize,
     /// Places where the data have a gap.
     gaps: usize,
+    /// Two times further apart than so many hours have a gap between them.
+    gap_hours: u64,
     /// By window.
     windows: Vec<Window>,
     /// Relays put together, where that is wanted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     groups: Vec<by::Row>,
+    /// How long new relays wait for their weight.
+    new_relays: Said<new_relays::Waits>,
+    /// The most over- and under-weighted relays, by window.
+    ranks: Said<Vec<ranks::Ranking>>,
+    /// Overloaded relays against weight error, by window.
+    overload: Said<Vec<ranks::Overloaded>>,
 }
 
 /// What errors come to, as one window sees them. Errors are parts of one: 0.1 is 10 %.
@@ -66,6 +116,8 @@ struct Window {
     under_weighted: Option<f64>,
     /// The network's (Eq. 6, Fig. 4).
     network_weight_error: Option<Summary>,
+    /// Which part of all weight relays have whose capacity is unknown or 0, at each time: they are in no sum of weights.
+    weight_left_out: Option<Summary>,
     /// Relays' mean relative deviation of what they advertised (Eq. 7, Fig. 10a).
     advertised_deviation: Option<Summary>,
     /// And of their weights (Fig. 10b).
@@ -75,41 +127,68 @@ struct Window {
 /// Some values.
 #[derive(Serialize)]
 pub(super) struct Summary {
-    /// How many.
-    count: usize,
     /// Which part of them is not zero.
     non_zero: f64,
+    /// How they are spread.
+    #[serde(flatten)]
+    spread: Spread,
+}
+
+/// How values are spread.
+#[derive(Serialize)]
+pub(super) struct Spread {
+    /// How many there are.
+    pub(super) count: usize,
     /// Their mean.
     mean: f64,
+    /// The least.
+    min: f64,
+    /// Their 5th percentile.
+    p5: f64,
     /// Their quartiles.
-    p25: f64,
+    pub(super) p25: f64,
     /// See there.
-    median: f64,
+    pub(super) median: f64,
     /// See there.
-    p75: f64,
+    pub(super) p75: f64,
+    /// Their 95th percentile.
+    p95: f64,
     /// The greatest.
     max: f64,
+}
+
+impl From<Distribution> for Spread {
+    fn from(Distribution { count, mean, percentiles }: Distribution) -> Self {
+        let [min, p5, p25, median, p75, p95, max] = percentiles;
+        Self { count, mean, min, p5, p25, median, p75, p95, max }
+    }
+}
+
+impl Spread {
+    /// Of sorted values; nothing of none.
+    pub(super) fn of(sorted: &[f64]) -> Option<Self> {
+        Distribution::of(sorted).map(Self::from)
+    }
 }
 
 impl Summary {
     /// Of sorted values; nothing of none.
     #[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
     pub(super) fn of(sorted: &[f64]) -> Option<Self> {
-        let Distribution { count, mean, percentiles } = Distribution::of(sorted)?;
-        let [_, _, p25, median, p75, _, max] = percentiles;
+        let spread = Spread::of(sorted)?;
         let non_zero = sorted.iter().filter(|value| **value != 0.0).count();
-        let non_zero = non_zero as f64 / count as f64;
-        Some(Self { count, non_zero, mean, p25, median, p75, max })
+        Some(Self { non_zero: non_zero as f64 / spread.count as f64, spread })
     }
 }
 
 impl Errors {
     /// Of an analysis.
-    fn of(outcome: &Outcome, least_share: f64) -> Self {
+    fn of(outcome: &Outcome, beside: Beside<'_>, names: &[String], args: &AnalyseArgs) -> Self {
+        let least_share = args.least_share;
         let window = |(index, window): (usize, &crate::analysis::window::Window)| {
             let relays = |of: fn(&RelayWindow) -> Mean| outcome.means(index, of);
             let weight_errors = relays(|one| one.weight_error);
-            let network = |of: fn(&crate::analysis::outcome::NetworkWindow) -> Option<f64>| {
+            let network = |of: fn(&NetworkWindow) -> Option<f64>| {
                 Summary::of(&outcome.network(index, least_share, of))
             };
             Window {
@@ -120,24 +199,45 @@ impl Errors {
                 under_weighted: under_weighted(&weight_errors),
                 relay_weight_error: Summary::of(&weight_errors),
                 network_weight_error: network(|one| one.weight_error),
+                weight_left_out: Summary::of(&outcome.weight_left_out(index, least_share)),
                 advertised_deviation: Summary::of(&relays(|one| one.advertised_deviation)),
                 weight_deviation: Summary::of(&relays(|one| one.weight_deviation)),
             }
         };
+        let lacks = lacks(outcome, beside.without_weights);
         Self {
             times: outcome.steps.len(),
             relays: outcome.relays.iter().filter(|relay| relay.listed > 0).count(),
             gaps: outcome.steps.iter().filter(|step| step.is_after_gap).count(),
+            gap_hours: args.gap_hours(),
             windows: outcome.windows.iter().enumerate().map(window).collect(),
-            groups: Vec::new(),
+            groups: beside.groups,
+            new_relays: new_relays::waits(outcome, beside.new, lacks),
+            ranks: ranks::rankings(outcome, least_share, names, lacks),
+            overload: ranks::overloads(outcome, beside.is_overloaded, lacks),
         }
+    }
+}
+
+/// Why nobody can say how wrong weights are, if nobody can.
+fn lacks<'a>(outcome: &Outcome, without_weights: &'a str) -> Option<&'a str> {
+    let is_known = |one: &RelayWindow| one.weight_error.count() > 0;
+    if outcome.steps.iter().all(|step| step.weight == 0) {
+        Some(without_weights)
+    } else if !outcome.relays.iter().flat_map(|relay| &relay.windows).any(is_known) {
+        Some("no relay has a weight and a capacity at the same time")
+    } else {
+        None
     }
 }
 
 /// Errors for people, in percent.
 fn text(found: &Errors) -> String {
     let mut text = rows(&[
-        ("times", format!("{} ({} gaps)", found.times, found.gaps)),
+        (
+            "times",
+            format!("{} ({} gaps of more than {} h)", found.times, found.gaps, found.gap_hours),
+        ),
         ("relays", found.relays.to_string()),
     ]);
     text.push_str("errors in %           window    median     p75      max  not 0\n");
@@ -154,15 +254,26 @@ fn text(found: &Errors) -> String {
         for (name, summary) in lines {
             let Some(one) = summary else { continue };
             let [median, p75, max, non_zero] =
-                [one.median, one.p75, one.max, one.non_zero].map(|part| part * 100.0);
+                [one.spread.median, one.spread.p75, one.spread.max, one.non_zero]
+                    .map(|part| part * 100.0);
             text.push_str(&format!(
                 "{name:<20} {hours:>6} h  {median:>7.2}  {p75:>7.2}  {max:>7.1}  {non_zero:>5.1}\n"
+            ));
+        }
+        if let Some(Summary { spread, .. }) = &window.weight_left_out {
+            let [mean, max] = [spread.mean, spread.max].map(|part| part * 100.0);
+            text.push_str(&format!(
+                "  relays without a capacity leave the sums, and {mean:.2} % of weight with them, {max:.2} % at most\n"
             ));
         }
         if window.whole_times == 0 {
             text.push_str(&format!("  the data are shorter than {hours} h: no window is whole\n"));
         }
     }
+    text.push_str(&new_relays::text(&found.new_relays));
+    text.push_str(&ranks::rankings_text(&found.ranks));
+    text.push_str(&ranks::overloads_text(&found.overload));
+    text.push_str(&by::text(&found.groups));
     text
 }
 

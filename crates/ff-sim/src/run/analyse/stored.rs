@@ -4,9 +4,10 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::by;
-use super::errors::report;
+use super::errors::{Beside, report};
+use super::{by, new_relays};
 use crate::analysis::engine::{Engine, Settings};
+use crate::analysis::new_relays::NewRelays;
 use crate::cli::{AnalyseArgs, By};
 use crate::network::Flags;
 use crate::progress::Progress;
@@ -33,14 +34,16 @@ pub(super) fn history(store: &Store, args: &AnalyseArgs, reading: &mut Reading) 
         reading.inputs.read(&manifest)?;
     }
     let windows = args.windows.0.clone();
-    let (step_secs, least_share) = (args.gap * 3600, args.least_share);
+    let (step_secs, least_share) = (args.gap_hours() * 3600, args.least_share);
     let mut engine = Engine::new(Settings { windows, step_secs, from: None, least_share });
+    let (mut new, window) = (NewRelays::default(), new_relays::window(&args.windows.0));
     let progress = Progress::on_stderr();
     let mut times = 0_u64;
     history.each(|time, now| {
         times += 1;
         progress.say(|| format!("{times} hours analysed"));
-        engine.push(time, now).context("Failed to take an hour of the store")?;
+        let step = engine.push(time, now).context("Failed to take an hour of the store")?;
+        new.push(step, window, now);
         anyhow::Ok(())
     })?;
     anyhow::ensure!(times > 0, "{} has no consensus that names descriptors", store.dir().display());
@@ -67,5 +70,13 @@ pub(super) fn history(store: &Store, args: &AnalyseArgs, reading: &mut Reading) 
         }
     };
     let groups = by::of_outcome(&outcome, &args.by, label);
-    report(&outcome, history.relays(), groups, args, reading)
+    let is_overloaded = |relay: u32| history.labels().get(relay as usize)?.is_overloaded();
+    let beside = Beside {
+        relays: history.relays(),
+        groups,
+        new: &new,
+        is_overloaded: Ok(&is_overloaded),
+        without_weights: "its consensuses have no weights",
+    };
+    report(&outcome, beside, args, reading)
 }

@@ -1,0 +1,33 @@
+//! `analyse`: the distributions behind figures, whole where curves are thinned.
+
+use crate::analysis::outcome::{Mean, NetworkWindow, Outcome, RelayWindow, cdf};
+use crate::output::Table;
+
+/// The distributions, as a table: each distinct value, with the part of all that are no greater. Those of relays are
+/// the curves of figures; those of times have the values that figures 2 and 4 show over time.
+pub(super) fn table(outcome: &Outcome, least_share: f64) -> Table {
+    let header = &["figure", "quantity", "of", "window_secs", "value", "share_no_greater"];
+    let mut table = Vec::new();
+    for (index, window) in outcome.windows.iter().enumerate() {
+        let mut add = |name: [&str; 3], sorted: &[f64]| {
+            table.extend(cdf(sorted).into_iter().map(|(value, share)| {
+                let mut row: Vec<String> = name.map(str::to_owned).into();
+                row.extend([window.secs().to_string(), value.to_string(), share.to_string()]);
+                row
+            }));
+        };
+        let mut relays = |figure, quantity, of: fn(&RelayWindow) -> Mean| {
+            add([figure, quantity, "relays"], &outcome.means(index, of));
+        };
+        relays("fig1", "capacity_error", |one| one.capacity_error);
+        relays("fig3", "weight_error", |one| one.weight_error);
+        relays("fig10a", "advertised_deviation", |one| one.advertised_deviation);
+        relays("fig10b", "weight_deviation", |one| one.weight_deviation);
+        let mut network = |figure, quantity, of: fn(&NetworkWindow) -> Option<f64>| {
+            add([figure, quantity, "times"], &outcome.network(index, least_share, of));
+        };
+        network("fig2", "capacity_error", |one| one.capacity_error);
+        network("fig4", "weight_error", |one| one.weight_error);
+    }
+    ("cdf.csv", header, table)
+}

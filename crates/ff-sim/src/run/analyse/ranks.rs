@@ -1,0 +1,250 @@
+//! `analyse`: the most over- and under-weighted relays, and whether overloaded ones are among them.
+
+use serde::Serialize;
+
+use super::errors::{Said, Spread};
+use crate::analysis::outcome::Outcome;
+use crate::analysis::ranks::{By, Ranked, by_weight_error, overload};
+use crate::output::Table;
+
+/// So many relays of each end are in a summary; the table has all.
+const MOST_TOLD: usize = 10;
+/// So many are shown to people.
+const MOST_SHOWN: usize = 5;
+/// Relays are ranked if they have an error at this part of the times at least: a tenth.
+const LEAST_TIMES_DIVISOR: usize = 10;
+
+/// The relays with the most wrong weights, as one window sees them.
+#[derive(Serialize)]
+pub(super) struct Ranking {
+    /// The window in seconds.
+    window_secs: u64,
+    /// By what relays are ranked: `ratio` (Eq. 5: weight over capacity, as shares) or `points` (share of weight less
+    /// share of capacity).
+    by: &'static str,
+    /// At how many times a relay must have an error to be ranked.
+    least_times: u32,
+    /// How many relays are ranked.
+    relays: usize,
+    /// The most under-weighted, the worst first.
+    under: Vec<Place>,
+    /// The most over-weighted, the worst first.
+    over: Vec<Place>,
+    /// All of them, the most under-weighted first.
+    #[serde(skip)]
+    all: Vec<Ranked>,
+}
+
+/// A relay in a ranking. Errors and shares are parts of one.
+#[derive(Serialize)]
+struct Place {
+    /// Its fingerprint.
+    fingerprint: String,
+    /// The mean of its weight error (Eq. 5).
+    weight_error: f64,
+    /// Its mean part of all weight.
+    weight_share: f64,
+    /// Its mean part of all capacity.
+    capacity_share: f64,
+    /// Over how many times these are means.
+    times: u32,
+}
+
+/// Ranks relays in each window, by ratio and by points.
+pub(super) fn rankings(
+    outcome: &Outcome,
+    least_share: f64,
+    names: &[String],
+    lacks: Option<&str>,
+) -> Said<Vec<Ranking>> {
+    if let Some(reason) = lacks {
+        return Said::unknown(reason);
+    }
+    let place = |one: &Ranked| Place {
+        fingerprint: names.get(one.relay as usize).cloned().unwrap_or_default(),
+        weight_error: one.weight_error,
+        weight_share: one.weight_share,
+        capacity_share: one.capacity_share,
+        times: one.times,
+    };
+    let mut rankings = Vec::new();
+    for (index, window) in outcome.windows.iter().enumerate() {
+        let times = outcome.network(index, least_share, |one| one.weight_error).len();
+        let least_times = u32::try_from(times / LEAST_TIMES_DIVISOR).unwrap_or(u32::MAX).max(1);
+        for (name, by) in [("ratio", By::Ratio), ("points", By::Points)] {
+            let all = by_weight_error(outcome, index, least_times, by);
+            rankings.push(Ranking {
+                window_secs: window.secs(),
+                by: name,
+                least_times,
+                relays: all.len(),
+                under: all.iter().take(MOST_TOLD).map(place).collect(),
+                over: all.iter().rev().take(MOST_TOLD).map(place).collect(),
+                all,
+            });
+        }
+    }
+    Said::Known(rankings)
+}
+
+/// The worst of the last window, for people.
+pub(super) fn rankings_text(found: &Said<Vec<Ranking>>) -> String {
+    let found = match found {
+        Said::Known(found) => found,
+        Said::Unknown { not_known } => {
+            return format!("over- and under-weighted relays: not known: {not_known}\n");
+        }
+    };
+    let Some(last) = found.iter().rev().find(|ranking| ranking.by == "points") else {
+        return String::new();
+    };
+    let title = format!("weights of {} relays, {} h", last.relays, last.window_secs / 3600);
+    let mut text = format!("{title:<48} weight %  capacity %   ratio\n");
+    for (name, places) in [("under", &last.under), ("over", &last.over)] {
+        for place in places.iter().take(MOST_SHOWN) {
+            let [weight, capacity] =
+                [place.weight_share, place.capacity_share].map(|part| part * 100.0);
+            text.push_str(&format!(
+                "  {name:<5} {:<40} {weight:>8.4}  {capacity:>10.4}  {:>6.3}\n",
+                place.fingerprint, place.weight_error
+            ));
+        }
+    }
+    text
+}
+
+/// All that are ranked, as a table.
+pub(super) fn rankings_table(found: &[Ranking], names: &[String]) -> Table {
+    let header = &[
+        "window_secs",
+        "ranked_by",
+        "rank_from_under_weighted",
+        "fingerprint",
+        "weight_error",
+        "weight_share",
+        "capacity_share",
+        "times",
+    ];
+    let mut table = Vec::new();
+    for ranking in found {
+        for (rank, one) in (1_usize..).zip(&ranking.all) {
+            table.push(vec![
+                ranking.window_secs.to_string(),
+                ranking.by.to_owned(),
+                rank.to_string(),
+                names.get(one.relay as usize).cloned().unwrap_or_default(),
+                one.weight_error.to_string(),
+                one.weight_share.to_string(),
+                one.capacity_share.to_string(),
+                one.times.to_string(),
+            ]);
+        }
+    }
+    ("ranks.csv", header, table)
+}
+
+/// Overloaded relays beside the others, as one window sees them.
+#[derive(Serialize)]
+pub(super) struct Overloaded {
+    /// The window in seconds.
+    window_secs: u64,
+    /// Weight errors (Eq. 5) of relays that said at any time that they were overloaded.
+    overloaded: Option<Spread>,
+    /// Weight errors of relays that never said so, and could.
+    others: Option<Spread>,
+    /// How likely an overloaded relay has a greater error than another one: 0.5 if they have nothing to do with each
+    /// other.
+    likely_greater: Option<f64>,
+    /// Tenths of the relays by weight error, from the most under-weighted on.
+    tenths: Vec<Tenth>,
+}
+
+/// A tenth of the relays.
+#[derive(Serialize)]
+struct Tenth {
+    /// The greatest weight error in it.
+    weight_error_at_most: f64,
+    /// How many relays it has.
+    relays: usize,
+    /// How many of them are overloaded.
+    overloaded: usize,
+}
+
+/// Sets overloaded relays beside the others in each window; `is_overloaded` is an error where the source cannot say.
+pub(super) fn overloads(
+    outcome: &Outcome,
+    is_overloaded: Result<&dyn Fn(u32) -> Option<bool>, &str>,
+    lacks: Option<&str>,
+) -> Said<Vec<Overloaded>> {
+    let is_overloaded = match (is_overloaded, lacks) {
+        (Err(reason), _) | (Ok(_), Some(reason)) => return Said::unknown(reason),
+        (Ok(is_overloaded), None) => is_overloaded,
+    };
+    let count = u32::try_from(outcome.relays.len()).unwrap_or(u32::MAX);
+    let can_say = (0..count).filter_map(is_overloaded).count();
+    if can_say == 0 {
+        return Said::unknown("no relay says when it is overloaded: tor does so since 0.4.6");
+    }
+    if !(0..count).any(|relay| is_overloaded(relay) == Some(true)) {
+        return Said::unknown(&format!("none of {can_say} relays says that it was overloaded"));
+    }
+    let windows = outcome.windows.iter().enumerate().map(|(index, window)| {
+        let found = overload(outcome, index, is_overloaded);
+        let tenth = |(weight_error_at_most, relays, overloaded)| Tenth {
+            weight_error_at_most,
+            relays,
+            overloaded,
+        };
+        Overloaded {
+            window_secs: window.secs(),
+            overloaded: found.overloaded.map(Spread::from),
+            others: found.others.map(Spread::from),
+            likely_greater: found.likely_greater,
+            tenths: found.tenths.into_iter().map(tenth).collect(),
+        }
+    });
+    Said::Known(windows.collect())
+}
+
+/// The same for people, by the last window.
+pub(super) fn overloads_text(found: &Said<Vec<Overloaded>>) -> String {
+    let last = match found {
+        Said::Known(found) => found.last(),
+        Said::Unknown { not_known } => {
+            return format!("overloaded relays: not known: {not_known}\n");
+        }
+    };
+    let Some(last) = last else { return String::new() };
+    let of = |spread: &Option<Spread>| {
+        spread.as_ref().map_or("0".to_owned(), |one| {
+            format!("{}, median weight error {:.3}", one.count, one.median)
+        })
+    };
+    let likely = last.likely_greater.map_or(String::new(), |part| {
+        format!("; an overloaded one has the greater error in {:.1} % of pairs", part * 100.0)
+    });
+    format!(
+        "overloaded relays: {}; others: {}, {} h{likely}\n",
+        of(&last.overloaded),
+        of(&last.others),
+        last.window_secs / 3600
+    )
+}
+
+/// Tenths of the relays, as a table.
+pub(super) fn overloads_table(found: &[Overloaded]) -> Table {
+    let header = &["window_secs", "tenth", "weight_error_at_most", "relays", "overloaded_relays"];
+    let mut table = Vec::new();
+    for one in found {
+        for (number, tenth) in (1_usize..).zip(&one.tenths) {
+            table.push(vec![
+                one.window_secs.to_string(),
+                number.to_string(),
+                tenth.weight_error_at_most.to_string(),
+                tenth.relays.to_string(),
+                tenth.overloaded.to_string(),
+            ]);
+        }
+    }
+    ("overload.csv", header, table)
+}
