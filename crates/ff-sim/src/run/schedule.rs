@@ -1,6 +1,7 @@
 //! The commands `schedule` and `what-if`.
 
 mod new_relays;
+mod what_if;
 
 use std::fs::File;
 use std::process::ExitCode;
@@ -13,16 +14,16 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use serde::Serialize;
 
 use self::new_relays::Packed;
-use super::{Reading, rows, tell, tell_drawn};
-use crate::cli::{NetworkArgs, ScheduleArgs, TeamArgs, WhatIfArgs};
+pub(super) use self::what_if::what_if;
+use super::{Reading, rows, tell_drawn};
+use crate::cli::{NetworkArgs, ScheduleArgs, TeamArgs};
 use crate::figure::{errors::relay_capacities, schedule as drawn};
 use crate::output::Table;
 use crate::schedule::errors::Errors;
 use crate::schedule::greedy::{Greedy, Unmeasurable, greedy, hours};
-use crate::schedule::outcome::Outcome;
+use crate::schedule::outcome::{Estimate, Outcome, Reason, Unmeasured};
 use crate::schedule::replay::{World, replay};
-use crate::schedule::what_if::{Figures, WhatIf, what_if as compare};
-use crate::schedule::{Setup, Subjects};
+use crate::schedule::{LeftOut, Setup, Subjects};
 use crate::source;
 
 /// Carries `schedule` out.
@@ -64,19 +65,6 @@ pub(super) fn schedule(args: &ScheduleArgs) -> Result<ExitCode> {
         let seed = Some(args.seed);
         tell_drawn("schedule", &args.out, &reading, seed, &found, &text, &tables, figures)?;
     }
-    Ok(reading.status(args.network.strict))
-}
-
-/// Carries `what-if` out.
-///
-/// # Errors
-/// When the network cannot be read, or there can be no schedule.
-pub(super) fn what_if(args: &WhatIfArgs) -> Result<ExitCode> {
-    let mut reading = Reading::default();
-    let subjects = subjects(&args.network, args.team.together, &mut reading)?;
-    let found = compare(&subjects, &setup(&args.team, 0), &args.add)?;
-    let (text, tables) = (what_if_text(&found, &subjects), [what_if_table(&found)]);
-    tell("what-if", &args.out, &reading, None, &found, &text, &tables)?;
     Ok(reading.status(args.network.strict))
 }
 
@@ -128,6 +116,17 @@ fn capacities(total: u64, from_weights: bool) -> String {
     if from_weights { format!("{total} in all, from weights") } else { format!("{total} in all") }
 }
 
+/// Who is not scheduled, for people.
+fn left_out(found: &LeftOut) -> String {
+    format!(
+        "{} without capacity ({:.2} % of weight), {} that ran less than half the time ({:.2} % of weight)",
+        found.without_capacity,
+        found.without_capacity_weight_share * 100.0,
+        found.seldom_running,
+        found.seldom_running_weight_share * 100.0
+    )
+}
+
 /// The greedy schedule, for people.
 fn greedy_text(found: &Greedy) -> String {
     let largest = BytesPerSec::new(found.largest_bytes_per_sec);
@@ -136,7 +135,8 @@ fn greedy_text(found: &Greedy) -> String {
         missing => format!("none: the period lacks {missing} slots"),
     };
     let mut text = rows(&[
-        ("relays", format!("{} ({} without capacity)", found.relays, found.without_capacity)),
+        ("relays", found.relays.to_string()),
+        ("left out", left_out(&found.left_out)),
         ("capacities", capacities(found.total_bytes_per_sec, found.from_weights)),
         ("largest", largest.to_string()),
         ("slots", format!("{} ({} at least)", found.slots, found.least_slots)),
@@ -162,8 +162,7 @@ fn greedy_text(found: &Greedy) -> String {
 
 /// How far estimates are off, as the paper's figure 8a shows it.
 fn measured(outcome: &Outcome) -> crate::figure::Figure {
-    let error =
-        |one: &crate::schedule::outcome::Estimate| (1.0 - one.rate.mbit() / one.truth.mbit()).abs();
+    let error = |one: &Estimate| (1.0 - one.rate.mbit() / one.truth.mbit()).abs();
     let known = outcome.estimates.iter().filter(|one| one.truth.get() > 0);
     let errors = crate::stats::sorted(known.map(error).collect());
     relay_capacities(&[("estimates of this schedule".to_owned(), errors)])
@@ -199,14 +198,17 @@ struct Replayed<'a> {
     seconds: u64,
     /// Relays to be measured.
     relays: usize,
+    /// Relays that were left out.
+    #[serde(flatten)]
+    left_out: &'a LeftOut,
     /// Whether capacities are made from weights.
     from_weights: bool,
     /// What the relays can do together.
     total_bytes_per_sec: u64,
     /// Middle of estimates over truths; `null` if nothing was measured.
     median_ratio: Option<f64>,
-    /// Relays without a conclusive estimate.
-    unmeasurable: usize,
+    /// Of the relays without a conclusive estimate those that need more than a team has.
+    unmeasurable: Vec<&'a Unmeasured>,
     /// The rest.
     #[serde(flatten)]
     outcome: &'a Outcome,
@@ -214,8 +216,8 @@ struct Replayed<'a> {
 
 impl<'a> Replayed<'a> {
     /// Those of a period.
-    fn of(outcome: &'a Outcome, subjects: &Subjects) -> Self {
-        let ratio = |one: &crate::schedule::outcome::Estimate| one.rate.mbit() / one.truth.mbit();
+    fn of(outcome: &'a Outcome, subjects: &'a Subjects) -> Self {
+        let ratio = |one: &Estimate| one.rate.mbit() / one.truth.mbit();
         let ratios =
             outcome.estimates.iter().filter(|one| one.truth.get() > 0).map(ratio).collect();
         let seconds = outcome.seconds();
@@ -223,10 +225,11 @@ impl<'a> Replayed<'a> {
             slots: seconds / u64::from(outcome.slot_secs).max(1),
             seconds,
             relays: subjects.all.len(),
+            left_out: &subjects.left_out,
             from_weights: subjects.from_weights,
             total_bytes_per_sec: subjects.total().get(),
             median_ratio: crate::stats::median(ratios),
-            unmeasurable: outcome.unmeasured.len(),
+            unmeasurable: outcome.because(Reason::TooFast).collect(),
             outcome,
         }
     }
@@ -236,14 +239,16 @@ impl<'a> Replayed<'a> {
 fn replayed_text(found: &Replayed<'_>) -> String {
     let mut text = rows(&[
         ("relays", found.relays.to_string()),
+        ("left out", left_out(found.left_out)),
         ("capacities", capacities(found.total_bytes_per_sec, found.from_weights)),
-        ("slots", format!("{} of {}", found.slots, found.outcome.slots)),
+        ("slots", format!("{} of {}", found.slots, found.outcome.period_slots)),
         ("time", format!("{:.2} h", hours(found.seconds))),
         (
             "estimate / truth",
             found.median_ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.3} (median)")),
         ),
-        ("not measured", format!("{} (unmeasured.csv says why)", found.unmeasurable)),
+        ("unmeasurable", format!("{} (more than a team has)", found.unmeasurable.len())),
+        ("not measured", format!("{} (unmeasured.csv says why)", found.outcome.unmeasured.len())),
     ]);
     for (number, used) in found.outcome.coordinators.iter().enumerate() {
         text.push_str(&format!(
@@ -256,7 +261,7 @@ fn replayed_text(found: &Replayed<'_>) -> String {
 
 /// Relays without a conclusive estimate, as a table.
 fn unmeasured_table(outcome: &Outcome) -> Table {
-    let row = |one: &crate::schedule::outcome::Unmeasured| {
+    let row = |one: &Unmeasured| {
         let reason = serde_json::to_value(one.reason).ok();
         let reason = reason.and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default();
         let mut row = vec![one.fingerprint.clone(), one.coordinator.to_string(), reason];
@@ -273,92 +278,4 @@ fn unmeasured_table(outcome: &Outcome) -> Table {
         "at_least_bytes_per_sec",
     ];
     ("unmeasured.csv", header, outcome.unmeasured.iter().map(row).collect())
-}
-
-/// What a team comes to, for people.
-fn what_if_text(found: &WhatIf, subjects: &Subjects) -> String {
-    let now = &found.now;
-    let mut text = rows(&[
-        ("capacities", capacities(subjects.total().get(), subjects.from_weights)),
-        ("time", time(now)),
-        (
-            "largest relay",
-            format!(
-                "{:.0} Mbit/s if it is known before, estimates up to {:.0} Mbit/s are conclusive",
-                now.largest_planned_mbit_per_sec, now.largest_conclusive_mbit_per_sec
-            ),
-        ),
-        (
-            "new relays",
-            format!(
-                "{:.0} a day, taken for {:.0} Mbit/s each",
-                now.new_relays_a_day, now.new_guess_mbit_per_sec
-            ),
-        ),
-        (
-            "traffic",
-            format!("{:.1} TB in 30 days to relays, and as much back", now.sent_tb_a_month),
-        ),
-        (
-            "unmeasurable",
-            format!("{} relays of {:.1} Gbit/s", now.unmeasurable, now.unmeasurable_gbit_per_sec),
-        ),
-    ]);
-    for (number, one) in found.additions.iter().enumerate() {
-        let best = if found.best == Some(number) { ", which buys most" } else { "" };
-        text.push_str(&format!(
-            "with {} Gbit/s more for coordinator {}: {}, {:.2} h less, {} unmeasurable{best}\n",
-            one.gbit_per_sec,
-            one.coordinator,
-            time(&one.then),
-            one.hours_saved,
-            one.then.unmeasurable
-        ));
-    }
-    text
-}
-
-/// How things are, and with each measurer more, as a table.
-fn what_if_table(found: &WhatIf) -> Table {
-    let header = &[
-        "coordinator",
-        "added_gbit_per_sec",
-        "hours",
-        "slots",
-        "spare_slots",
-        "missing_slots",
-        "largest_planned_mbit_per_sec",
-        "largest_conclusive_mbit_per_sec",
-        "new_relays_a_day",
-        "sent_tb_a_month",
-        "unmeasurable",
-        "unmeasurable_gbit_per_sec",
-    ];
-    let row = |who: [String; 2], one: &Figures| {
-        let mut row = Vec::from(who);
-        row.push(one.hours.to_string());
-        row.extend([one.slots, one.spare_slots, one.missing_slots].map(|slots| slots.to_string()));
-        let rates = [one.largest_planned_mbit_per_sec, one.largest_conclusive_mbit_per_sec];
-        let floats = rates.into_iter().chain([one.new_relays_a_day, one.sent_tb_a_month]);
-        row.extend(floats.map(|value| value.to_string()));
-        row.extend([one.unmeasurable.to_string(), one.unmeasurable_gbit_per_sec.to_string()]);
-        row
-    };
-    let mut all = vec![row([String::new(), "0".to_owned()], &found.now)];
-    all.extend(
-        found
-            .additions
-            .iter()
-            .map(|one| row([one.coordinator.to_string(), one.gbit_per_sec.to_string()], &one.then)),
-    );
-    ("what-if.csv", header, all)
-}
-
-/// How long it takes, for people.
-fn time(figures: &Figures) -> String {
-    let Figures { hours, slots, period_slots, spare_slots, missing_slots, .. } = figures;
-    match missing_slots {
-        0 => format!("{hours:.2} h: {slots} of {period_slots} slots, {spare_slots} to spare"),
-        _ => format!("{hours:.2} h: {slots} slots, but a period has {period_slots}"),
-    }
 }

@@ -5,7 +5,7 @@ use ff_bwauth::period::{Relay, demand, guess};
 use ff_proto::units::BytesPerSec;
 use serde::Serialize;
 
-use super::{Setup, SetupError, Subjects};
+use super::{LeftOut, Setup, SetupError, Subjects};
 
 /// How long it takes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -16,8 +16,9 @@ pub struct Greedy {
     pub seconds: u64,
     /// Relays that were scheduled.
     pub relays: usize,
-    /// Relays that were left out because nobody knows what they can do.
-    pub without_capacity: usize,
+    /// Relays that were left out.
+    #[serde(flatten)]
+    pub left_out: LeftOut,
     /// Whether capacities are made from weights.
     pub from_weights: bool,
     /// What the scheduled ones can do together.
@@ -72,7 +73,7 @@ pub fn greedy(subjects: &Subjects, setup: &Setup) -> Result<Greedy, SetupError> 
         slots,
         seconds: u64::from(slots) * u64::from(setup.slot_secs),
         relays: relays.len(),
-        without_capacity: subjects.without_capacity,
+        left_out: subjects.left_out.clone(),
         from_weights: subjects.from_weights,
         total_bytes_per_sec: subjects.total().get(),
         largest_bytes_per_sec: subjects.largest().get(),

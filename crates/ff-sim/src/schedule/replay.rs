@@ -278,7 +278,7 @@ impl<'a> Period<'a> {
             }
         }
         Outcome {
-            slots,
+            period_slots: slots,
             slot_secs: self.setup.slot_secs,
             new_guess_bytes_per_sec: self.new_guess.get(),
             coordinators: self.used,
