@@ -101,6 +101,14 @@ impl Setup {
         self
     }
 
+    /// The same with a coordinator for each of these teams.
+    #[must_use]
+    pub fn with_teams(mut self, teams: Vec<Vec<Measurer>>) -> Self {
+        let team = |(id, measurers)| Team { coordinator: [id; 32], measurers };
+        self.teams = (1..=u8::MAX).zip(teams).map(team).collect();
+        self
+    }
+
     /// How many slots the period has.
     ///
     /// # Errors

@@ -2,24 +2,25 @@
 
 mod new_relays;
 mod what_if;
+mod world;
 
-use std::fs::File;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 use rand_chacha::ChaCha12Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use serde::Serialize;
 
-use self::new_relays::Packed;
+use self::new_relays::{Came, Coming};
 pub(super) use self::what_if::what_if;
+use self::world::OnLinks;
 use super::{Reading, rows, tell_drawn};
 use crate::cli::{NetworkArgs, ScheduleArgs, TeamArgs};
 use crate::figure::{errors::relay_capacities, schedule as drawn};
+use crate::network::Network;
 use crate::output::Table;
-use crate::schedule::errors::Errors;
 use crate::schedule::greedy::{Greedy, Unmeasurable, greedy, hours};
 use crate::schedule::outcome::{Estimate, Outcome, Reason, Unmeasured};
 use crate::schedule::replay::{World, replay};
@@ -32,44 +33,78 @@ use crate::source;
 /// When the network cannot be read, or there can be no schedule.
 pub(super) fn schedule(args: &ScheduleArgs) -> Result<ExitCode> {
     let mut reading = Reading::default();
-    let subjects = subjects(&args.network, args.team.together, &mut reading)?;
-    let setup = setup(&args.team, args.seed);
-    let mut listed = new_relays::listed(args, &mut reading)?;
+    let (subjects, network) = subjects(&args.network, args.team.together, &mut reading)?;
+    let setup = setup(&args.team, args.seed)?;
+    let coming = Coming::read(args, &subjects, &setup, &mut reading)?;
     if args.greedy {
-        let found = greedy(&subjects, &setup)?;
-        let new = Packed::of(listed, &subjects, &setup);
-        let mut text = greedy_text(&found);
-        text.push_str(&new.as_ref().map(Packed::text).unwrap_or_default());
-        let (late, unmeasurable) = (&found.behind_period, &found.unmeasurable);
-        let mut tables = vec![
-            unmeasurable_table("unmeasurable.csv", unmeasurable),
-            unmeasurable_table("late.csv", late),
-        ];
-        tables.extend(new.as_ref().map(Packed::table));
-        let figures = || vec![drawn::greedy(&found.filled, args.team.slot)];
-        let found = WithNew { found: &found, new_relays: new };
-        let seed = Some(args.seed);
-        tell_drawn("schedule", &args.out, &reading, seed, &found, &text, &tables, figures)?;
+        packed(args, &subjects, &setup, coming, &mut reading)?;
     } else {
-        let errors = errors(&args.errors, &mut reading)?;
-        let outcome = replay(&subjects.all, &setup, &World::new(errors), &mut listed)?;
-        let found = Replayed::of(&outcome, &subjects);
-        let new = args.new_relays.is_some().then(|| outcome.waits());
-        let (mut text, mut tables) = (replayed_text(&found), vec![unmeasured_table(&outcome)]);
-        if let Some(waits) = &new {
-            text.push_str(&new_relays::waits_text(waits));
-            tables.push(new_relays::table(&outcome));
-        }
-        let figures = || vec![drawn::replayed(&outcome, found.relays), measured(&outcome)];
-        let found = WithNew { found: &found, new_relays: new };
-        let seed = Some(args.seed);
-        tell_drawn("schedule", &args.out, &reading, seed, &found, &text, &tables, figures)?;
+        let world = world::read(args, &network, &mut reading)?;
+        drop(network);
+        period(args, &subjects, &setup, &world, coming, &reading)?;
     }
     Ok(reading.status(args.network.strict))
 }
 
-/// The relays of a network, with the capacities that are wanted.
-fn subjects(args: &NetworkArgs, grouped: bool, reading: &mut Reading) -> Result<Subjects> {
+/// All of them as soon as can be.
+fn packed(
+    args: &ScheduleArgs,
+    subjects: &Subjects,
+    setup: &Setup,
+    coming: Option<Coming>,
+    reading: &mut Reading,
+) -> Result<()> {
+    anyhow::ensure!(
+        args.errors == "exact" || coming.is_some(),
+        "with --greedy only new relays are measured, so --errors goes with --new-relays there"
+    );
+    let errors = world::errors(&args.errors, reading)?;
+    let found = greedy(subjects, setup)?;
+    let new = coming.and_then(|coming| coming.packed(subjects, setup, &errors));
+    let mut text = greedy_text(&found);
+    text.push_str(&new.as_ref().map(|(came, new)| came.text() + &new.text()).unwrap_or_default());
+    let mut tables = vec![
+        unmeasurable_table("unmeasurable.csv", &found.unmeasurable),
+        unmeasurable_table("late.csv", &found.behind_period),
+    ];
+    tables.extend(new.as_ref().map(|(_, new)| new.table()));
+    let figures = || vec![drawn::greedy(&found.filled, args.team.slot)];
+    let found = Told { found: &found, links: None, new_relays: new.map(Both::from) };
+    tell_drawn("schedule", &args.out, reading, Some(args.seed), &found, &text, &tables, figures)
+}
+
+/// A period slot by slot.
+fn period(
+    args: &ScheduleArgs,
+    subjects: &Subjects,
+    setup: &Setup,
+    world: &World,
+    coming: Option<Coming>,
+    reading: &Reading,
+) -> Result<()> {
+    let (came, mut listed) = coming.map_or_else(Default::default, Coming::parts);
+    let outcome = replay(&subjects.all, setup, world, &mut listed)?;
+    let found = Replayed::of(&outcome, subjects);
+    let links = args.links.is_some().then(|| OnLinks::of(world, subjects));
+    let mut text = replayed_text(&found);
+    text.push_str(&links.as_ref().map(OnLinks::text).unwrap_or_default());
+    let mut tables = vec![unmeasured_table(&outcome)];
+    let new = came.map(|came| (came, outcome.waits()));
+    if let Some((came, waits)) = &new {
+        text.push_str(&(came.text() + &new_relays::waits_text(waits)));
+        tables.push(new_relays::table(&outcome));
+    }
+    let figures = || vec![drawn::replayed(&outcome, found.relays), measured(&outcome)];
+    let found = Told { found: &found, links, new_relays: new.map(Both::from) };
+    tell_drawn("schedule", &args.out, reading, Some(args.seed), &found, &text, &tables, figures)
+}
+
+/// The relays of a network, with the capacities that are wanted, and the network.
+fn subjects(
+    args: &NetworkArgs,
+    grouped: bool,
+    reading: &mut Reading,
+) -> Result<(Subjects, Network)> {
     let (network, skips) = source::described(
         &args.network,
         args.described.descriptors.as_deref(),
@@ -80,34 +115,27 @@ fn subjects(args: &NetworkArgs, grouped: bool, reading: &mut Reading) -> Result<
     if args.total.is_some() || args.max_relay.is_some() {
         subjects.scale(args.total, args.max_relay)?;
     }
-    Ok(subjects)
+    Ok((subjects, network))
 }
 
 /// Who measures, as the arguments have it.
-fn setup(args: &TeamArgs, seed: u64) -> Setup {
-    let mut setup = Setup::new(args.team.0.clone()).with_coordinators(args.coordinators);
+fn setup(args: &TeamArgs, seed: u64) -> Result<Setup> {
+    let mut teams: Vec<_> = args.teams.iter().map(|team| team.0.clone()).collect();
+    if let (Some(count), [one]) = (args.coordinators, &*teams) {
+        teams = vec![one.clone(); count.into()];
+    }
+    let count = args.coordinators.map_or(teams.len(), usize::from);
+    anyhow::ensure!(
+        count == teams.len(),
+        "--coordinators is {count}, but there are {} --team: give one for all, or one for each",
+        teams.len()
+    );
+    let mut setup = Setup::new(Vec::new()).with_teams(teams);
     (setup.slot_secs, setup.period_secs) = (args.slot, args.period.saturating_mul(3600));
     setup.params =
         Params { multiplier: args.m, epsilon1: args.e1, epsilon2: args.e2, ..setup.params };
     ChaCha12Rng::seed_from_u64(seed).fill_bytes(&mut setup.seed);
-    setup
-}
-
-/// How far measurements are off.
-fn errors(model: &str, reading: &mut Reading) -> Result<Errors> {
-    match model {
-        "exact" => Ok(Errors::Exact),
-        "paper" => Ok(Errors::PAPER),
-        path => {
-            let file = File::open(path).with_context(|| {
-                format!("{path:?} is neither exact nor paper, and cannot be read as a file")
-            })?;
-            let (errors, skips) = Errors::read_csv(path, file);
-            anyhow::ensure!(errors != Errors::Exact, "{path} has no ratios");
-            reading.skips.extend(skips);
-            Ok(errors)
-        }
-    }
+    Ok(setup)
 }
 
 /// Where capacities come from, for people.
@@ -168,25 +196,47 @@ fn measured(outcome: &Outcome) -> crate::figure::Figure {
     relay_capacities(&[("estimates of this schedule".to_owned(), errors)])
 }
 
-/// Relays that need more than a team has, or than a period has room for, as a table.
+/// Relays that need more than a team has, or than a period has room for, as a table. Where all teams have too little,
+/// no coordinator is named.
 fn unmeasurable_table(name: &'static str, all: &[Unmeasurable]) -> Table {
     let row = |one: &Unmeasurable| {
         let [needs, given] = [one.needs_bytes_per_sec, one.given_bytes_per_sec];
-        vec![one.fingerprint.clone(), needs.to_string(), given.to_string()]
+        let coordinator = one.coordinator.map(|one| one.to_string()).unwrap_or_default();
+        vec![one.fingerprint.clone(), coordinator, needs.to_string(), given.to_string()]
     };
-    let header = &["fingerprint", "needs_bytes_per_sec", "given_bytes_per_sec"];
+    let header = &["fingerprint", "coordinator", "needs_bytes_per_sec", "given_bytes_per_sec"];
     (name, header, all.iter().map(row).collect())
 }
 
-/// A schedule, with relays that come during the period if there are such.
+/// A schedule, with what else there is to tell.
 #[derive(Serialize)]
-struct WithNew<'a, T: Serialize, N: Serialize> {
+struct Told<'a, T: Serialize, N: Serialize> {
     /// The schedule.
     #[serde(flatten)]
     found: &'a T,
-    /// What became of who came.
+    /// Who is on links, if such are given.
     #[serde(skip_serializing_if = "Option::is_none")]
-    new_relays: Option<N>,
+    links: Option<OnLinks>,
+    /// Who came during the period, and what became of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    new_relays: Option<Both<N>>,
+}
+
+/// Who came, and what became of them.
+#[derive(Serialize)]
+struct Both<N: Serialize> {
+    /// Who came.
+    #[serde(flatten)]
+    came: Came,
+    /// What became of them.
+    #[serde(flatten)]
+    then: N,
+}
+
+impl<N: Serialize> From<(Came, N)> for Both<N> {
+    fn from((came, then): (Came, N)) -> Self {
+        Self { came, then }
+    }
 }
 
 /// A period as it went, in figures.

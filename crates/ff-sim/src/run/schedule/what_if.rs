@@ -17,8 +17,8 @@ use crate::schedule::what_if::{Figures, WhatIf, what_if as compare};
 /// When the network cannot be read, or there can be no schedule.
 pub(in crate::run) fn what_if(args: &WhatIfArgs) -> Result<ExitCode> {
     let mut reading = Reading::default();
-    let subjects = subjects(&args.network, args.team.together, &mut reading)?;
-    let found = compare(&subjects, &setup(&args.team, 0), &args.add)?;
+    let (subjects, _) = subjects(&args.network, args.team.together, &mut reading)?;
+    let found = compare(&subjects, &setup(&args.team, 0)?, &args.add)?;
     let (text, tables) = (what_if_text(&found, &subjects), [what_if_table(&found)]);
     tell("what-if", &args.out, &reading, None, &found, &text, &tables)?;
     Ok(reading.status(args.network.strict))
