@@ -85,7 +85,7 @@ fn period(
     let (came, mut listed) = coming.map_or_else(Default::default, Coming::parts);
     let outcome = replay(&subjects.all, setup, world, &mut listed)?;
     let found = Replayed::of(&outcome, subjects);
-    let links = args.links.is_some().then(|| OnLinks::of(world, subjects));
+    let links = args.links.is_some().then(|| OnLinks::of(world, subjects, &outcome));
     let mut text = replayed_text(&found);
     text.push_str(&links.as_ref().map(OnLinks::text).unwrap_or_default());
     let mut tables = vec![unmeasured_table(&outcome)];
@@ -183,16 +183,17 @@ fn greedy_text(found: &Greedy) -> String {
     for one in &found.unmeasurable {
         let [needs, given] =
             [one.needs_bytes_per_sec, one.given_bytes_per_sec].map(BytesPerSec::new);
-        text.push_str(&format!("  {} needs {needs}, has {given}\n", one.fingerprint));
+        let whose = one.coordinator.map(|one| format!(" of coordinator {one}"));
+        let whose = whose.unwrap_or_default();
+        text.push_str(&format!("  {} needs {needs}, has {given}{whose}\n", one.fingerprint));
     }
     text
 }
 
 /// How far estimates are off, as the paper's figure 8a shows it.
 fn measured(outcome: &Outcome) -> crate::figure::Figure {
-    let error = |one: &Estimate| (1.0 - one.rate.mbit() / one.truth.mbit()).abs();
-    let known = outcome.estimates.iter().filter(|one| one.truth.get() > 0);
-    let errors = crate::stats::sorted(known.map(error).collect());
+    let ratios = outcome.estimates.iter().filter_map(Estimate::ratio);
+    let errors = crate::stats::sorted(ratios.map(|ratio| (1.0 - ratio).abs()).collect());
     relay_capacities(&[("estimates of this schedule".to_owned(), errors)])
 }
 
@@ -267,9 +268,7 @@ struct Replayed<'a> {
 impl<'a> Replayed<'a> {
     /// Those of a period.
     fn of(outcome: &'a Outcome, subjects: &'a Subjects) -> Self {
-        let ratio = |one: &Estimate| one.rate.mbit() / one.truth.mbit();
-        let ratios =
-            outcome.estimates.iter().filter(|one| one.truth.get() > 0).map(ratio).collect();
+        let ratios = outcome.estimates.iter().filter_map(Estimate::ratio).collect();
         let seconds = outcome.seconds();
         Self {
             slots: seconds / u64::from(outcome.slot_secs).max(1),

@@ -1,7 +1,7 @@
 //! The schedule that is over soonest: each slot gets the largest relays that still fit (paper §7).
 
 use ff_bwauth::period::schedule::{Schedule, Shortage};
-use ff_bwauth::period::{Relay, demand, guess};
+use ff_bwauth::period::{Relay, Team, demand, guess};
 use ff_proto::units::BytesPerSec;
 use serde::Serialize;
 
@@ -37,7 +37,7 @@ pub struct Greedy {
     pub unmeasurable: Vec<Unmeasurable>,
     /// Relays whose slots lie behind the end of the period.
     pub behind_period: Vec<Unmeasurable>,
-    /// Of each slot, the part of the greatest team's capacity that its relays take, and how many they are.
+    /// Of each slot, the part of the first team's capacity that its relays take, and how many they are.
     #[serde(skip)]
     pub filled: Vec<(f64, usize)>,
 }
@@ -83,7 +83,7 @@ pub fn greedy(subjects: &Subjects, setup: &Setup) -> Result<Greedy, SetupError> 
         missing_slots: slots.saturating_sub(period_slots),
         unmeasurable: unmeasurable(&schedule, &relays),
         behind_period: behind(&schedule, &relays, period_slots),
-        filled: filled(&schedule, setup.greatest_team()),
+        filled: filled(&schedule),
     })
 }
 
@@ -125,10 +125,8 @@ fn behind(schedule: &Schedule, relays: &[Relay], slots: u32) -> Vec<Unmeasurable
 }
 
 /// How full each slot of the first coordinator is, and with how many relays.
-fn filled(schedule: &Schedule, team: BytesPerSec) -> Vec<(f64, usize)> {
-    if schedule.teams().is_empty() {
-        return Vec::new();
-    }
+fn filled(schedule: &Schedule) -> Vec<(f64, usize)> {
+    let Some(team) = schedule.teams().first().map(Team::capacity) else { return Vec::new() };
     let of_slot = |groups: Vec<usize>| {
         let groups = || groups.iter().filter_map(|&group| schedule.groups().get(group));
         let needs: BytesPerSec = groups().flat_map(|group| group.demands.iter().copied()).sum();

@@ -78,6 +78,14 @@ pub struct Estimate {
     pub slot: u32,
 }
 
+impl Estimate {
+    /// The estimate over the truth; nothing where that is 0.
+    #[must_use]
+    pub fn ratio(&self) -> Option<f64> {
+        (self.truth.get() > 0).then(|| self.rate.mbit() / self.truth.mbit())
+    }
+}
+
 /// Why a relay was not measured conclusively.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]

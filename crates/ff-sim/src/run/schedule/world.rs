@@ -9,8 +9,9 @@ use crate::cli::ScheduleArgs;
 use crate::network::Network;
 use crate::run::{Reading, rows};
 use crate::schedule::errors::Errors;
+use crate::schedule::outcome::{Estimate, Outcome};
 use crate::schedule::replay::World;
-use crate::schedule::{Subjects, link};
+use crate::schedule::{Subject, Subjects, link};
 
 /// The world in which a period passes.
 pub(super) fn read(args: &ScheduleArgs, network: &Network, reading: &mut Reading) -> Result<World> {
@@ -61,18 +62,29 @@ pub(super) struct OnLinks {
     hosts: usize,
     /// Relays on them that are to be measured.
     relays: usize,
+    /// Middle of these relays' estimates over truths; `null` if none of them was measured.
+    median_ratio: Option<f64>,
 }
 
 impl OnLinks {
     /// Those of a world.
-    pub(super) fn of(world: &World, subjects: &Subjects) -> Self {
-        let is_on =
-            |one: &&crate::schedule::Subject| world.hosts.contains_key(&one.relay.fingerprint);
-        Self { hosts: world.links.len(), relays: subjects.all.iter().filter(is_on).count() }
+    pub(super) fn of(world: &World, subjects: &Subjects, outcome: &Outcome) -> Self {
+        let is_on = |one: &&Subject| world.hosts.contains_key(&one.relay.fingerprint);
+        let measured = outcome.estimates.iter();
+        let measured = measured.filter(|one| world.hosts.contains_key(&one.relay));
+        Self {
+            hosts: world.links.len(),
+            relays: subjects.all.iter().filter(is_on).count(),
+            median_ratio: crate::stats::median(measured.filter_map(Estimate::ratio).collect()),
+        }
     }
 
     /// For people.
     pub(super) fn text(&self) -> String {
-        rows(&[("links", format!("of {} hosts, with {} relays on them", self.hosts, self.relays))])
+        let ratio = self.median_ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.3}"));
+        let Self { hosts, relays, .. } = self;
+        let links =
+            format!("of {hosts} hosts, {relays} relays on them at {ratio} of the truth (median)");
+        rows(&[("links", links)])
     }
 }
