@@ -95,13 +95,13 @@ pub struct NetworkArgs {
 /// Who measures, and by which rules.
 #[derive(Args, Clone, Debug)]
 pub struct TeamArgs {
-    /// What each measurer of a team carries both ways at once, in bits a second.
-    #[arg(long, value_name = "RATE,...", default_value = "1G,1G,1G")]
-    pub team: TeamList,
-    /// Coordinators, each with such a team.
-    #[arg(long, value_name = "NUMBER", default_value_t = 1,
-          value_parser = clap::value_parser!(u8).range(1..=9))]
-    pub coordinators: u8,
+    /// What each measurer of a team carries both ways at once, in bits a second. Given several times, each is the team
+    /// of a coordinator of its own.
+    #[arg(long = "team", value_name = "RATE,...", default_value = "1G,1G,1G")]
+    pub teams: Vec<TeamList>,
+    /// So many coordinators, each with the same team; 1 if nothing is said.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub coordinators: Option<u8>,
     /// The length of a slot in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 30,
           value_parser = clap::value_parser!(u32).range(1..=3600))]
@@ -162,14 +162,23 @@ pub struct ScheduleArgs {
     #[arg(long)]
     pub greedy: bool,
     /// How far measurements are off: exact, paper (all between 0.84 and 1.01 of the truth are as likely), or a CSV file
-    /// of ratios, as our ground truth writes it.
-    #[arg(long, value_name = "MODEL", default_value = "exact", conflicts_with = "greedy")]
+    /// of ratios, as our ground truth writes it. With --greedy those of new relays alone.
+    #[arg(long, value_name = "MODEL", default_value = "exact")]
     pub errors: String,
-    /// Relays that come during the period, a row each: CSV with the columns hour (how many after the period's
-    /// beginning, from 1), fingerprint, and bytes_per_sec, which is what it truly can. With --greedy those of an hour
-    /// get empty slots at once.
-    #[arg(long, value_name = "FILE")]
+    /// What hosts' links carry, however much the relays on them can do that are measured at once: CSV with the columns
+    /// address and rate (bits a second, as in 954M), or address and bytes_per_sec.
+    #[arg(long, value_name = "FILE", conflicts_with = "greedy")]
+    pub links: Option<PathBuf>,
+    /// Relays that come during the period: CSV with the columns hour (how many after the period's beginning, from 1),
+    /// fingerprint, and bytes_per_sec, which is what it truly can; a table of who was listed in which hours, as of
+    /// January 2019; or hours of a store, as in DIR@2019-01-07T00:00..2019-01-07T23:00, with who was in none of its
+    /// consensuses before. With --greedy those of an hour get empty slots at once.
+    #[arg(long, value_name = "SRC")]
     pub new_relays: Option<PathBuf>,
+    /// What new relays can do of which only the hours are known is drawn from this table, CSV with the column
+    /// bytes_per_sec; without one from what the network's relays can.
+    #[arg(long, value_name = "FILE", requires = "new_relays")]
+    pub capacities: Option<PathBuf>,
     /// What slots and errors are drawn by.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub seed: u64,

@@ -28,6 +28,7 @@ use ff_bwauth::period::schedule::Rules;
 use ff_bwauth::period::{Measurer, Relay, Team, guess_for_new};
 use ff_proto::params::{PERIOD_SECS, ParamError, Params};
 use ff_proto::units::BytesPerSec;
+use serde::Serialize;
 
 use self::scaling::ScaleError;
 use crate::network::{CapacitySource, Network};
@@ -100,6 +101,14 @@ impl Setup {
         self
     }
 
+    /// The same with a coordinator for each of these teams.
+    #[must_use]
+    pub fn with_teams(mut self, teams: Vec<Vec<Measurer>>) -> Self {
+        let team = |(id, measurers)| Team { coordinator: [id; 32], measurers };
+        self.teams = (1..=u8::MAX).zip(teams).map(team).collect();
+        self
+    }
+
     /// How many slots the period has.
     ///
     /// # Errors
@@ -150,12 +159,23 @@ pub struct Subject {
 pub struct Subjects {
     /// Those with a capacity. Their estimates are right.
     pub all: Vec<Subject>,
-    /// How many have no capacity.
-    pub without_capacity: usize,
-    /// How many ran for too small a part of the time.
-    pub seldom_running: usize,
+    /// Those that are not scheduled.
+    pub left_out: LeftOut,
     /// Whether weights stand for capacities.
     pub from_weights: bool,
+}
+
+/// Relays of a network that are not scheduled.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct LeftOut {
+    /// How many have no capacity.
+    pub without_capacity: usize,
+    /// Their share of the network's weight, from 0 to 1.
+    pub without_capacity_weight_share: f64,
+    /// How many ran for too small a part of the time ([`LEAST_RUNNING`]).
+    pub seldom_running: usize,
+    /// Their share of the network's weight, from 0 to 1.
+    pub seldom_running_weight_share: f64,
 }
 
 impl Subjects {
@@ -165,15 +185,19 @@ impl Subjects {
     pub fn of(network: &Network, grouped: bool) -> Self {
         let from_weights = network.capacities == CapacitySource::Weights;
         let mut subjects = Self { from_weights, ..Self::default() };
-        let mut seen = BTreeSet::new();
+        let (mut seen, mut left_out) = (BTreeSet::new(), LeftOut::default());
+        let all_weight = network.total_weight();
+        let share = |weight: f64| if all_weight > 0.0 { weight / all_weight } else { 0.0 };
         for one in &network.relays {
             if one.running < LEAST_RUNNING {
-                subjects.seldom_running += 1;
+                left_out.seldom_running += 1;
+                left_out.seldom_running_weight_share += share(one.weight);
                 continue;
             }
             let by_weight = from_weights.then(|| BytesPerSec::new(1000).scale(one.weight));
             let Some(truth) = one.usable().or(by_weight) else {
-                subjects.without_capacity += 1;
+                left_out.without_capacity += 1;
+                left_out.without_capacity_weight_share += share(one.weight);
                 continue;
             };
             if !seen.insert(one.fingerprint) {
@@ -187,7 +211,7 @@ impl Subjects {
             }
             subjects.all.push(Subject { relay, truth });
         }
-        subjects
+        Self { left_out, ..subjects }
     }
 
     /// What they can do together.

@@ -48,6 +48,14 @@ impl Skips {
         self.read += other.read;
     }
 
+    /// What was left out first, behind a colon and with its line; nothing if nothing was.
+    #[must_use]
+    pub fn first(&self) -> String {
+        let Some(first) = self.all.first() else { return String::new() };
+        let line = first.line.map(|line| format!("line {line}: ")).unwrap_or_default();
+        format!(": {line}{}", first.reason)
+    }
+
     /// Which part of all was left out; 0 of nothing.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]

@@ -122,6 +122,21 @@ fn read_descriptors(from: &Path, inputs: &mut Inputs) -> Result<(Descriptors, Sk
     Ok((descriptors, skips))
 }
 
+/// The store and the first and last hour, in seconds since 1970, of `DIR@2019-01-07T00:00..2019-01-07T23:00`; nothing
+/// of what is a file, or whose folder is no store.
+///
+/// # Errors
+/// [`SourceError`] if these are no hours.
+pub fn stored_hours(path: &Path) -> Result<Option<(Store, u64, u64)>, SourceError> {
+    let Some((dir, span)) = stored(path) else { return Ok(None) };
+    let hours = span.split_once("..").and_then(|(from, to)| unix_secs(from).zip(unix_secs(to)));
+    let (from, to) = hours.filter(|(from, to)| from <= to).ok_or_else(|| SourceError::Content {
+        path: path.display().to_string(),
+        reason: "these are no hours, as in @2019-01-07T00:00..2019-01-07T23:00".to_owned(),
+    })?;
+    Ok(Some((Store::open(&dir)?, from, to)))
+}
+
 /// The store and the time of `DIR@2019-01-07T12:00`; nothing of what is a file, or whose folder is no store.
 fn stored(path: &Path) -> Option<(PathBuf, String)> {
     let (dir, time) = path.to_str()?.rsplit_once('@')?;

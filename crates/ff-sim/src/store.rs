@@ -6,7 +6,8 @@
 //!                                                └─▶ manifest, as the last file
 //!   stores of several machines ─▶ merge ─▶ a store
 //!   store ─▶ history ─▶ hours: who was listed, with what weight, and what it advertised
-//!         └─▶ hour ─▶ Network
+//!         ├─▶ hour ─▶ Network
+//!         └─▶ newcomers: who is listed for the first time, hour by hour
 //! ```
 //!
 //! [`place::Store`] is the folder. A partition is written beside its place and renamed, and its manifest comes last,
@@ -21,6 +22,7 @@ pub mod ingest;
 pub mod manifest;
 pub mod merge;
 pub mod month;
+pub mod newcomers;
 pub mod place;
 pub mod plan;
 pub mod schema;

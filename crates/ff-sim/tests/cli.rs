@@ -277,7 +277,7 @@ fn what_cannot_be_read_is_named() {
         (&["--team", "1X"][..], "1X"),
         (&["--slot", "0"], "--slot"),
         (&["--period", "0"], "--period"),
-        (&["--errors", "paper"], "--greedy"),
+        (&["--links", "good"], "--greedy"),
     ] {
         let args = [&["schedule", "--greedy", "--network", "good"][..], args].concat();
         let (status, said) = fails(dir.path(), &args);
@@ -288,6 +288,10 @@ fn what_cannot_be_read_is_named() {
         fails(dir.path(), &["schedule", "--network", "good", "--greedy", "--m", "nan"]);
     assert_eq!(status, Some(1), "{said}");
     assert!(said.contains("multiplier"), "{said}");
+    let args = ["schedule", "--network", "good", "--greedy", "--errors", "paper"];
+    let (status, said) = fails(dir.path(), &args);
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("--errors goes with --new-relays"), "{said}");
     let (status, said) = fails(dir.path(), &["schedule", "--network", "good", "--errors", "none"]);
     assert_eq!(status, Some(1), "{said}");
     assert!(said.contains("neither exact nor paper"), "{said}");

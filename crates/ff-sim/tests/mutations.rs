@@ -11,8 +11,9 @@ use ff_sim::read::descriptor::{Descriptors, join};
 use ff_sim::read::january::{self, Presence};
 use ff_sim::read::series::{Kind, Series, daily};
 use ff_sim::read::{relayinfo, shadow};
-use ff_sim::schedule::arrivals::Listed;
+use ff_sim::schedule::arrivals::{Listed, capacities};
 use ff_sim::schedule::errors::Errors;
+use ff_sim::schedule::link;
 use ff_sim::skipped::Skips;
 use proptest::prelude::*;
 
@@ -112,6 +113,7 @@ fn read_all(bytes: &[u8]) {
     let _ = Presence::read("x", bytes, &mut skips);
     let _ = (shadow::parse_network("x", bytes, &mut skips), shadow::parse_results(bytes));
     let _ = (Model::read(bytes), Listed::read_csv("x", bytes), Errors::read_csv("x", bytes));
+    let _ = (capacities("x", bytes), link::read_csv("x", bytes));
 }
 
 proptest! {

@@ -92,7 +92,7 @@ proptest! {
         let setup = Setup { slot_secs: 300, period_secs: slots * 300, seed, ..setup(1) }
             .with_coordinators(teams);
         let links = (0..10).map(|last| (address(last), mbit(500))).collect();
-        let world = World { errors: Errors::PAPER, links };
+        let world = World { links, ..World::new(Errors::PAPER) };
         let run = || {
             let mut arrivals = |hour: u32| -> Vec<Subject> {
                 (0..come).map(|n| make((1000 + hour * 10 + n, &(None, 100, 5)))).collect()
@@ -184,7 +184,7 @@ fn what_has_no_room_is_counted() {
 fn relays_on_one_link_show_what_it_carries_and_no_more() {
     // Four relays say 400 Mbit/s each; their host's link has 800.
     let links = BTreeMap::from([(address(1), mbit(800))]);
-    let world = World { errors: Errors::Exact, links };
+    let world = World { links, ..World::new(Errors::Exact) };
     let subjects: Vec<_> = (0..4).map(|number| on_host(number, 1, mbit(250))).collect();
     let found = replay(&subjects, &setup(2880), &world, &mut nobody).expect("a period");
     let rates: Vec<_> = found.estimates.iter().map(|one| one.rate.mbit()).collect();
@@ -211,7 +211,7 @@ fn table_4_relays_measured_at_once_on_one_host() {
             })
             .collect();
         let world =
-            World { errors: Errors::PAPER, links: BTreeMap::from([(address(1), mbit(954))]) };
+            World { links: BTreeMap::from([(address(1), mbit(954))]), ..World::new(Errors::PAPER) };
         let (mut low, mut high) = (f64::MAX, 0.0_f64);
         for seed in 0..50 {
             let setup =

@@ -4,6 +4,7 @@
 //! address, and identify nobody elsewhere. `jan2019-presence.csv.xz` has fingerprints, and a bit for each hour.
 //! A row that cannot be read is left out and listed.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use ff_bwauth::period::Fingerprint;
@@ -11,6 +12,7 @@ use ff_proto::units::BytesPerSec;
 use sha2::{Digest, Sha256};
 
 use super::consensus::scan;
+use super::table::line;
 use crate::network::{CapacitySource, Flags, Network, Relay};
 use crate::skipped::Skips;
 
@@ -30,12 +32,16 @@ pub fn relays(file: &str, bytes: &[u8], skips: &mut Skips) -> Network {
         ..Network::default()
     };
     for (row, record) in table.byte_records().enumerate() {
+        let at = match &record {
+            Ok(record) => line(bytes, record.position()),
+            Err(error) => line(bytes, error.position()),
+        };
         match record.ok().and_then(|record| relay(row, &record)) {
             Some(relay) => {
                 network.relays.push(relay);
                 skips.read += 1;
             }
-            None => skips.add(file, None, Some(row + 2), "the row cannot be read"),
+            None => skips.add(file, None, at, "the row cannot be read"),
         }
     }
     network
@@ -102,17 +108,26 @@ impl Presence {
         let mut lines = bytes.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii_end).zip(1..);
         let (hours, start_unix_secs) = lines.next().and_then(|(line, _)| head(line))?;
         let mut found = Self { start_unix_secs, hours, ..Self::default() };
+        let mut seen = HashSet::new();
         for (line, number) in lines.filter(|(line, _)| !line.is_empty()) {
-            match found.add(line) {
-                Some(()) => skips.read += 1,
+            match found.row(line) {
+                Some((relay, _)) if seen.contains(&relay) => {
+                    skips.add(file, None, Some(number), "a second row of this relay");
+                }
+                Some((relay, mut listed)) => {
+                    skips.read += 1;
+                    seen.insert(relay);
+                    found.relays.push(relay);
+                    found.listed.append(&mut listed);
+                }
                 None => skips.add(file, None, Some(number), "the row cannot be read"),
             }
         }
         Some(found)
     }
 
-    /// Adds a relay's row, if it can be read.
-    fn add(&mut self, row: &[u8]) -> Option<()> {
+    /// Reads a relay's row: who it is, and its hours.
+    fn row(&self, row: &[u8]) -> Option<(Fingerprint, Vec<u8>)> {
         if self.listed.len() + self.hours / 8 > MOST_LISTED {
             return None;
         }
@@ -125,9 +140,7 @@ impl Presence {
         padded.extend_from_slice(digits);
         let mut bytes = hex::decode(padded).ok()?;
         bytes.reverse();
-        self.relays.push(fingerprint);
-        self.listed.append(&mut bytes);
-        Some(())
+        Some((fingerprint, bytes))
     }
 
     /// Whether the relay of this index was listed in this hour, from 0.
@@ -161,6 +174,16 @@ impl Presence {
         }
         new.into_iter().skip(1).collect()
     }
+
+    /// Relays that were listed for the first time in an hour behind the first one that lists any, with that hour.
+    #[must_use]
+    pub fn new_relays(&self) -> Vec<(u32, Fingerprint)> {
+        let first = |relay| Some((self.first_hour(relay)?, self.relays[relay]));
+        let all: Vec<_> = (0..self.relays.len()).filter_map(first).collect();
+        let begin = all.iter().map(|(hour, _)| *hour).min().unwrap_or(0);
+        let new = all.into_iter().filter(|(hour, _)| *hour > begin);
+        new.filter_map(|(hour, relay)| Some((u32::try_from(hour).ok()?, relay))).collect()
+    }
 }
 
 /// Takes the number of hours and the first one from `... of 744 hourly consensuses from unix time 1546318800 ...`.
@@ -180,13 +203,13 @@ mod tests {
     fn rows_are_relays_and_ragged_ones_are_listed() {
         let text = "position,address,country,capacity_bytes_s,rate_bytes_s,burst_bytes_s,relative_weight\n\
                     ge,178.32.181.96,FR,72714240,1073741824,1000,0.25\nm,1.2.3.4,??,5,6,7,0\n\
-                    g,1.2.3.4,FR,5,6,7\nx,1.2.3.4,FR,5,6,7,0.1\ng,1.2.3.4,FR,5,6,7,NaN\n\
+                    g,1.2.3.4,FR,5,6,7\n\n\r\nx,1.2.3.4,FR,5,6,7,0.1\ng,1.2.3.4,FR,5,6,7,NaN\n\
                     g,1.2.3.4,FR,-5,6,7,0.1\ng,1.2.3.4,FR,9007199254740993,6,7,0.1\n";
         let mut skips = Skips::default();
         let network = relays("relays.csv", text.as_bytes(), &mut skips);
         assert_eq!((network.relays.len(), skips.read), (2, 2));
         let lines: Vec<_> = skips.all.iter().filter_map(|skipped| skipped.line).collect();
-        assert_eq!(lines, [4, 5, 6, 7, 8]);
+        assert_eq!(lines, [4, 7, 8, 9, 10]);
         let first = &network.relays[0];
         assert!(first.flags.guard && first.flags.exit && first.country == Some(*b"FR"));
         assert_eq!(first.usable(), Some(BytesPerSec::new(1000)));
@@ -198,16 +221,23 @@ mod tests {
         let text = "# relays in each of 16 hourly consensuses from unix time 3600 on; x\n\
                     000A10D43011EA4928A35F610405F92B4433B4DC,8001\n\
                     000C1F7CD2FEA073B911DC94A1600EC2F117DF0B,100\n\
-                    000C1F7CD2FEA073B911DC94A1600EC2F117DF0B,00100\nx,0100\n\
+                    000C1F7CD2FEA073B911DC94A1600EC2F117DF0C,00100\nx,0100\n\
+                    000C1F7CD2FEA073B911DC94A1600EC2F117DF0B,1\n\
                     000CFDEC3727B4CB82A48D4EBC493103BF3A934E,0000\n";
         let mut skips = Skips::default();
         let presence = Presence::read("p.csv", text.as_bytes(), &mut skips).expect("it has hours");
         assert_eq!((presence.hours, presence.start_unix_secs), (16, 3600));
-        assert_eq!((presence.relays.len(), skips.read, skips.all.len()), (3, 3, 2));
+        // The second row of a relay is listed, and so is what is no row.
+        let left_out: Vec<_> =
+            skips.all.iter().map(|one| (one.line.expect("a line"), &*one.reason)).collect();
+        let odd = "the row cannot be read";
+        assert_eq!(left_out, [(4, odd), (5, odd), (6, "a second row of this relay")]);
+        assert_eq!((presence.relays.len(), skips.read), (3, 3));
         assert_eq!([presence.first_hour(0), presence.first_hour(1)], [Some(0), Some(8)]);
         assert!(presence.is_listed(0, 15) && !presence.is_listed(0, 16));
         assert!(!presence.is_listed(3, 0) && !presence.is_listed(usize::MAX, 0));
         assert_eq!(presence.first_hour(2), None);
+        assert_eq!(presence.new_relays(), [(8, presence.relays[1])]);
         let new = presence.new_per_hour();
         assert_eq!((new.len(), new[7], new.iter().sum::<usize>()), (15, 1, 1));
         assert_eq!(presence.listed_per_hour()[..2], [1, 0]);

@@ -1,28 +1,30 @@
 //! The commands `schedule` and `what-if`.
 
 mod new_relays;
+mod what_if;
+mod world;
 
-use std::fs::File;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 use rand_chacha::ChaCha12Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use serde::Serialize;
 
-use self::new_relays::Packed;
-use super::{Reading, rows, tell, tell_drawn};
-use crate::cli::{NetworkArgs, ScheduleArgs, TeamArgs, WhatIfArgs};
+use self::new_relays::{Came, Coming};
+pub(super) use self::what_if::what_if;
+use self::world::OnLinks;
+use super::{Reading, rows, tell_drawn};
+use crate::cli::{NetworkArgs, ScheduleArgs, TeamArgs};
 use crate::figure::{errors::relay_capacities, schedule as drawn};
+use crate::network::Network;
 use crate::output::Table;
-use crate::schedule::errors::Errors;
 use crate::schedule::greedy::{Greedy, Unmeasurable, greedy, hours};
-use crate::schedule::outcome::Outcome;
+use crate::schedule::outcome::{Estimate, Outcome, Reason, Unmeasured};
 use crate::schedule::replay::{World, replay};
-use crate::schedule::what_if::{Figures, WhatIf, what_if as compare};
-use crate::schedule::{Setup, Subjects};
+use crate::schedule::{LeftOut, Setup, Subjects};
 use crate::source;
 
 /// Carries `schedule` out.
@@ -31,57 +33,78 @@ use crate::source;
 /// When the network cannot be read, or there can be no schedule.
 pub(super) fn schedule(args: &ScheduleArgs) -> Result<ExitCode> {
     let mut reading = Reading::default();
-    let subjects = subjects(&args.network, args.team.together, &mut reading)?;
-    let setup = setup(&args.team, args.seed);
-    let mut listed = new_relays::listed(args, &mut reading)?;
+    let (subjects, network) = subjects(&args.network, args.team.together, &mut reading)?;
+    let setup = setup(&args.team, args.seed)?;
+    let coming = Coming::read(args, &subjects, &setup, &mut reading)?;
     if args.greedy {
-        let found = greedy(&subjects, &setup)?;
-        let new = Packed::of(listed, &subjects, &setup);
-        let mut text = greedy_text(&found);
-        text.push_str(&new.as_ref().map(Packed::text).unwrap_or_default());
-        let (late, unmeasurable) = (&found.behind_period, &found.unmeasurable);
-        let mut tables = vec![
-            unmeasurable_table("unmeasurable.csv", unmeasurable),
-            unmeasurable_table("late.csv", late),
-        ];
-        tables.extend(new.as_ref().map(Packed::table));
-        let figures = || vec![drawn::greedy(&found.filled, args.team.slot)];
-        let found = WithNew { found: &found, new_relays: new };
-        let seed = Some(args.seed);
-        tell_drawn("schedule", &args.out, &reading, seed, &found, &text, &tables, figures)?;
+        packed(args, &subjects, &setup, coming, &mut reading)?;
     } else {
-        let errors = errors(&args.errors, &mut reading)?;
-        let outcome = replay(&subjects.all, &setup, &World::new(errors), &mut listed)?;
-        let found = Replayed::of(&outcome, &subjects);
-        let new = args.new_relays.is_some().then(|| outcome.waits());
-        let (mut text, mut tables) = (replayed_text(&found), vec![unmeasured_table(&outcome)]);
-        if let Some(waits) = &new {
-            text.push_str(&new_relays::waits_text(waits));
-            tables.push(new_relays::table(&outcome));
-        }
-        let figures = || vec![drawn::replayed(&outcome, found.relays), measured(&outcome)];
-        let found = WithNew { found: &found, new_relays: new };
-        let seed = Some(args.seed);
-        tell_drawn("schedule", &args.out, &reading, seed, &found, &text, &tables, figures)?;
+        let world = world::read(args, &network, &mut reading)?;
+        drop(network);
+        period(args, &subjects, &setup, &world, coming, &reading)?;
     }
     Ok(reading.status(args.network.strict))
 }
 
-/// Carries `what-if` out.
-///
-/// # Errors
-/// When the network cannot be read, or there can be no schedule.
-pub(super) fn what_if(args: &WhatIfArgs) -> Result<ExitCode> {
-    let mut reading = Reading::default();
-    let subjects = subjects(&args.network, args.team.together, &mut reading)?;
-    let found = compare(&subjects, &setup(&args.team, 0), &args.add)?;
-    let (text, tables) = (what_if_text(&found, &subjects), [what_if_table(&found)]);
-    tell("what-if", &args.out, &reading, None, &found, &text, &tables)?;
-    Ok(reading.status(args.network.strict))
+/// All of them as soon as can be.
+fn packed(
+    args: &ScheduleArgs,
+    subjects: &Subjects,
+    setup: &Setup,
+    coming: Option<Coming>,
+    reading: &mut Reading,
+) -> Result<()> {
+    anyhow::ensure!(
+        args.errors == "exact" || coming.is_some(),
+        "with --greedy only new relays are measured, so --errors goes with --new-relays there"
+    );
+    let errors = world::errors(&args.errors, reading)?;
+    let found = greedy(subjects, setup)?;
+    let new = coming.and_then(|coming| coming.packed(subjects, setup, &errors));
+    let mut text = greedy_text(&found);
+    text.push_str(&new.as_ref().map(|(came, new)| came.text() + &new.text()).unwrap_or_default());
+    let mut tables = vec![
+        unmeasurable_table("unmeasurable.csv", &found.unmeasurable),
+        unmeasurable_table("late.csv", &found.behind_period),
+    ];
+    tables.extend(new.as_ref().map(|(_, new)| new.table()));
+    let figures = || vec![drawn::greedy(&found.filled, args.team.slot)];
+    let found = Told { found: &found, links: None, new_relays: new.map(Both::from) };
+    tell_drawn("schedule", &args.out, reading, Some(args.seed), &found, &text, &tables, figures)
 }
 
-/// The relays of a network, with the capacities that are wanted.
-fn subjects(args: &NetworkArgs, grouped: bool, reading: &mut Reading) -> Result<Subjects> {
+/// A period slot by slot.
+fn period(
+    args: &ScheduleArgs,
+    subjects: &Subjects,
+    setup: &Setup,
+    world: &World,
+    coming: Option<Coming>,
+    reading: &Reading,
+) -> Result<()> {
+    let (came, mut listed) = coming.map_or_else(Default::default, Coming::parts);
+    let outcome = replay(&subjects.all, setup, world, &mut listed)?;
+    let found = Replayed::of(&outcome, subjects);
+    let links = args.links.is_some().then(|| OnLinks::of(world, subjects, &outcome));
+    let mut text = replayed_text(&found);
+    text.push_str(&links.as_ref().map(OnLinks::text).unwrap_or_default());
+    let mut tables = vec![unmeasured_table(&outcome)];
+    let new = came.map(|came| (came, outcome.waits()));
+    if let Some((came, waits)) = &new {
+        text.push_str(&(came.text() + &new_relays::waits_text(waits)));
+        tables.push(new_relays::table(&outcome));
+    }
+    let figures = || vec![drawn::replayed(&outcome, found.relays), measured(&outcome)];
+    let found = Told { found: &found, links, new_relays: new.map(Both::from) };
+    tell_drawn("schedule", &args.out, reading, Some(args.seed), &found, &text, &tables, figures)
+}
+
+/// The relays of a network, with the capacities that are wanted, and the network.
+fn subjects(
+    args: &NetworkArgs,
+    grouped: bool,
+    reading: &mut Reading,
+) -> Result<(Subjects, Network)> {
     let (network, skips) = source::described(
         &args.network,
         args.described.descriptors.as_deref(),
@@ -92,40 +115,44 @@ fn subjects(args: &NetworkArgs, grouped: bool, reading: &mut Reading) -> Result<
     if args.total.is_some() || args.max_relay.is_some() {
         subjects.scale(args.total, args.max_relay)?;
     }
-    Ok(subjects)
+    Ok((subjects, network))
 }
 
 /// Who measures, as the arguments have it.
-fn setup(args: &TeamArgs, seed: u64) -> Setup {
-    let mut setup = Setup::new(args.team.0.clone()).with_coordinators(args.coordinators);
+fn setup(args: &TeamArgs, seed: u64) -> Result<Setup> {
+    let mut teams: Vec<_> = args.teams.iter().map(|team| team.0.clone()).collect();
+    if let (Some(count), [one]) = (args.coordinators, &*teams) {
+        teams = vec![one.clone(); count.into()];
+    }
+    let count = args.coordinators.map_or(teams.len(), usize::from);
+    anyhow::ensure!(
+        count == teams.len(),
+        "--coordinators is {count}, but there are {} --team: give one for all, or one for each",
+        teams.len()
+    );
+    let mut setup = Setup::new(Vec::new()).with_teams(teams);
     (setup.slot_secs, setup.period_secs) = (args.slot, args.period.saturating_mul(3600));
     setup.params =
         Params { multiplier: args.m, epsilon1: args.e1, epsilon2: args.e2, ..setup.params };
     ChaCha12Rng::seed_from_u64(seed).fill_bytes(&mut setup.seed);
-    setup
-}
-
-/// How far measurements are off.
-fn errors(model: &str, reading: &mut Reading) -> Result<Errors> {
-    match model {
-        "exact" => Ok(Errors::Exact),
-        "paper" => Ok(Errors::PAPER),
-        path => {
-            let file = File::open(path).with_context(|| {
-                format!("{path:?} is neither exact nor paper, and cannot be read as a file")
-            })?;
-            let (errors, skips) = Errors::read_csv(path, file);
-            anyhow::ensure!(errors != Errors::Exact, "{path} has no ratios");
-            reading.skips.extend(skips);
-            Ok(errors)
-        }
-    }
+    Ok(setup)
 }
 
 /// Where capacities come from, for people.
 fn capacities(total: u64, from_weights: bool) -> String {
     let total = BytesPerSec::new(total);
     if from_weights { format!("{total} in all, from weights") } else { format!("{total} in all") }
+}
+
+/// Who is not scheduled, for people.
+fn left_out(found: &LeftOut) -> String {
+    format!(
+        "{} without capacity ({:.2} % of weight), {} that ran less than half the time ({:.2} % of weight)",
+        found.without_capacity,
+        found.without_capacity_weight_share * 100.0,
+        found.seldom_running,
+        found.seldom_running_weight_share * 100.0
+    )
 }
 
 /// The greedy schedule, for people.
@@ -136,7 +163,8 @@ fn greedy_text(found: &Greedy) -> String {
         missing => format!("none: the period lacks {missing} slots"),
     };
     let mut text = rows(&[
-        ("relays", format!("{} ({} without capacity)", found.relays, found.without_capacity)),
+        ("relays", found.relays.to_string()),
+        ("left out", left_out(&found.left_out)),
         ("capacities", capacities(found.total_bytes_per_sec, found.from_weights)),
         ("largest", largest.to_string()),
         ("slots", format!("{} ({} at least)", found.slots, found.least_slots)),
@@ -155,39 +183,61 @@ fn greedy_text(found: &Greedy) -> String {
     for one in &found.unmeasurable {
         let [needs, given] =
             [one.needs_bytes_per_sec, one.given_bytes_per_sec].map(BytesPerSec::new);
-        text.push_str(&format!("  {} needs {needs}, has {given}\n", one.fingerprint));
+        let whose = one.coordinator.map(|one| format!(" of coordinator {one}"));
+        let whose = whose.unwrap_or_default();
+        text.push_str(&format!("  {} needs {needs}, has {given}{whose}\n", one.fingerprint));
     }
     text
 }
 
 /// How far estimates are off, as the paper's figure 8a shows it.
 fn measured(outcome: &Outcome) -> crate::figure::Figure {
-    let error =
-        |one: &crate::schedule::outcome::Estimate| (1.0 - one.rate.mbit() / one.truth.mbit()).abs();
-    let known = outcome.estimates.iter().filter(|one| one.truth.get() > 0);
-    let errors = crate::stats::sorted(known.map(error).collect());
+    let ratios = outcome.estimates.iter().filter_map(Estimate::ratio);
+    let errors = crate::stats::sorted(ratios.map(|ratio| (1.0 - ratio).abs()).collect());
     relay_capacities(&[("estimates of this schedule".to_owned(), errors)])
 }
 
-/// Relays that need more than a team has, or than a period has room for, as a table.
+/// Relays that need more than a team has, or than a period has room for, as a table. Where all teams have too little,
+/// no coordinator is named.
 fn unmeasurable_table(name: &'static str, all: &[Unmeasurable]) -> Table {
     let row = |one: &Unmeasurable| {
         let [needs, given] = [one.needs_bytes_per_sec, one.given_bytes_per_sec];
-        vec![one.fingerprint.clone(), needs.to_string(), given.to_string()]
+        let coordinator = one.coordinator.map(|one| one.to_string()).unwrap_or_default();
+        vec![one.fingerprint.clone(), coordinator, needs.to_string(), given.to_string()]
     };
-    let header = &["fingerprint", "needs_bytes_per_sec", "given_bytes_per_sec"];
+    let header = &["fingerprint", "coordinator", "needs_bytes_per_sec", "given_bytes_per_sec"];
     (name, header, all.iter().map(row).collect())
 }
 
-/// A schedule, with relays that come during the period if there are such.
+/// A schedule, with what else there is to tell.
 #[derive(Serialize)]
-struct WithNew<'a, T: Serialize, N: Serialize> {
+struct Told<'a, T: Serialize, N: Serialize> {
     /// The schedule.
     #[serde(flatten)]
     found: &'a T,
-    /// What became of who came.
+    /// Who is on links, if such are given.
     #[serde(skip_serializing_if = "Option::is_none")]
-    new_relays: Option<N>,
+    links: Option<OnLinks>,
+    /// Who came during the period, and what became of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    new_relays: Option<Both<N>>,
+}
+
+/// Who came, and what became of them.
+#[derive(Serialize)]
+struct Both<N: Serialize> {
+    /// Who came.
+    #[serde(flatten)]
+    came: Came,
+    /// What became of them.
+    #[serde(flatten)]
+    then: N,
+}
+
+impl<N: Serialize> From<(Came, N)> for Both<N> {
+    fn from((came, then): (Came, N)) -> Self {
+        Self { came, then }
+    }
 }
 
 /// A period as it went, in figures.
@@ -199,14 +249,17 @@ struct Replayed<'a> {
     seconds: u64,
     /// Relays to be measured.
     relays: usize,
+    /// Relays that were left out.
+    #[serde(flatten)]
+    left_out: &'a LeftOut,
     /// Whether capacities are made from weights.
     from_weights: bool,
     /// What the relays can do together.
     total_bytes_per_sec: u64,
     /// Middle of estimates over truths; `null` if nothing was measured.
     median_ratio: Option<f64>,
-    /// Relays without a conclusive estimate.
-    unmeasurable: usize,
+    /// Of the relays without a conclusive estimate those that need more than a team has.
+    unmeasurable: Vec<&'a Unmeasured>,
     /// The rest.
     #[serde(flatten)]
     outcome: &'a Outcome,
@@ -214,19 +267,18 @@ struct Replayed<'a> {
 
 impl<'a> Replayed<'a> {
     /// Those of a period.
-    fn of(outcome: &'a Outcome, subjects: &Subjects) -> Self {
-        let ratio = |one: &crate::schedule::outcome::Estimate| one.rate.mbit() / one.truth.mbit();
-        let ratios =
-            outcome.estimates.iter().filter(|one| one.truth.get() > 0).map(ratio).collect();
+    fn of(outcome: &'a Outcome, subjects: &'a Subjects) -> Self {
+        let ratios = outcome.estimates.iter().filter_map(Estimate::ratio).collect();
         let seconds = outcome.seconds();
         Self {
             slots: seconds / u64::from(outcome.slot_secs).max(1),
             seconds,
             relays: subjects.all.len(),
+            left_out: &subjects.left_out,
             from_weights: subjects.from_weights,
             total_bytes_per_sec: subjects.total().get(),
             median_ratio: crate::stats::median(ratios),
-            unmeasurable: outcome.unmeasured.len(),
+            unmeasurable: outcome.because(Reason::TooFast).collect(),
             outcome,
         }
     }
@@ -236,14 +288,16 @@ impl<'a> Replayed<'a> {
 fn replayed_text(found: &Replayed<'_>) -> String {
     let mut text = rows(&[
         ("relays", found.relays.to_string()),
+        ("left out", left_out(found.left_out)),
         ("capacities", capacities(found.total_bytes_per_sec, found.from_weights)),
-        ("slots", format!("{} of {}", found.slots, found.outcome.slots)),
+        ("slots", format!("{} of {}", found.slots, found.outcome.period_slots)),
         ("time", format!("{:.2} h", hours(found.seconds))),
         (
             "estimate / truth",
             found.median_ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.3} (median)")),
         ),
-        ("not measured", format!("{} (unmeasured.csv says why)", found.unmeasurable)),
+        ("unmeasurable", format!("{} (more than a team has)", found.unmeasurable.len())),
+        ("not measured", format!("{} (unmeasured.csv says why)", found.outcome.unmeasured.len())),
     ]);
     for (number, used) in found.outcome.coordinators.iter().enumerate() {
         text.push_str(&format!(
@@ -256,7 +310,7 @@ fn replayed_text(found: &Replayed<'_>) -> String {
 
 /// Relays without a conclusive estimate, as a table.
 fn unmeasured_table(outcome: &Outcome) -> Table {
-    let row = |one: &crate::schedule::outcome::Unmeasured| {
+    let row = |one: &Unmeasured| {
         let reason = serde_json::to_value(one.reason).ok();
         let reason = reason.and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default();
         let mut row = vec![one.fingerprint.clone(), one.coordinator.to_string(), reason];
@@ -273,92 +327,4 @@ fn unmeasured_table(outcome: &Outcome) -> Table {
         "at_least_bytes_per_sec",
     ];
     ("unmeasured.csv", header, outcome.unmeasured.iter().map(row).collect())
-}
-
-/// What a team comes to, for people.
-fn what_if_text(found: &WhatIf, subjects: &Subjects) -> String {
-    let now = &found.now;
-    let mut text = rows(&[
-        ("capacities", capacities(subjects.total().get(), subjects.from_weights)),
-        ("time", time(now)),
-        (
-            "largest relay",
-            format!(
-                "{:.0} Mbit/s if it is known before, estimates up to {:.0} Mbit/s are conclusive",
-                now.largest_planned_mbit_per_sec, now.largest_conclusive_mbit_per_sec
-            ),
-        ),
-        (
-            "new relays",
-            format!(
-                "{:.0} a day, taken for {:.0} Mbit/s each",
-                now.new_relays_a_day, now.new_guess_mbit_per_sec
-            ),
-        ),
-        (
-            "traffic",
-            format!("{:.1} TB in 30 days to relays, and as much back", now.sent_tb_a_month),
-        ),
-        (
-            "unmeasurable",
-            format!("{} relays of {:.1} Gbit/s", now.unmeasurable, now.unmeasurable_gbit_per_sec),
-        ),
-    ]);
-    for (number, one) in found.additions.iter().enumerate() {
-        let best = if found.best == Some(number) { ", which buys most" } else { "" };
-        text.push_str(&format!(
-            "with {} Gbit/s more for coordinator {}: {}, {:.2} h less, {} unmeasurable{best}\n",
-            one.gbit_per_sec,
-            one.coordinator,
-            time(&one.then),
-            one.hours_saved,
-            one.then.unmeasurable
-        ));
-    }
-    text
-}
-
-/// How things are, and with each measurer more, as a table.
-fn what_if_table(found: &WhatIf) -> Table {
-    let header = &[
-        "coordinator",
-        "added_gbit_per_sec",
-        "hours",
-        "slots",
-        "spare_slots",
-        "missing_slots",
-        "largest_planned_mbit_per_sec",
-        "largest_conclusive_mbit_per_sec",
-        "new_relays_a_day",
-        "sent_tb_a_month",
-        "unmeasurable",
-        "unmeasurable_gbit_per_sec",
-    ];
-    let row = |who: [String; 2], one: &Figures| {
-        let mut row = Vec::from(who);
-        row.push(one.hours.to_string());
-        row.extend([one.slots, one.spare_slots, one.missing_slots].map(|slots| slots.to_string()));
-        let rates = [one.largest_planned_mbit_per_sec, one.largest_conclusive_mbit_per_sec];
-        let floats = rates.into_iter().chain([one.new_relays_a_day, one.sent_tb_a_month]);
-        row.extend(floats.map(|value| value.to_string()));
-        row.extend([one.unmeasurable.to_string(), one.unmeasurable_gbit_per_sec.to_string()]);
-        row
-    };
-    let mut all = vec![row([String::new(), "0".to_owned()], &found.now)];
-    all.extend(
-        found
-            .additions
-            .iter()
-            .map(|one| row([one.coordinator.to_string(), one.gbit_per_sec.to_string()], &one.then)),
-    );
-    ("what-if.csv", header, all)
-}
-
-/// How long it takes, for people.
-fn time(figures: &Figures) -> String {
-    let Figures { hours, slots, period_slots, spare_slots, missing_slots, .. } = figures;
-    match missing_slots {
-        0 => format!("{hours:.2} h: {slots} of {period_slots} slots, {spare_slots} to spare"),
-        _ => format!("{hours:.2} h: {slots} slots, but a period has {period_slots}"),
-    }
 }

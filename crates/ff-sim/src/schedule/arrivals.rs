@@ -1,17 +1,20 @@
 //! Relays that come during a period, hour by hour.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::Read;
 
-use ff_bwauth::period::Relay;
+use ff_bwauth::period::{Fingerprint, Relay};
 use ff_proto::units::BytesPerSec;
+use rand::SeedableRng as _;
+use rand::seq::IndexedRandom as _;
+use rand_chacha::ChaCha12Rng;
 use serde::Deserialize;
+use sha2::{Digest, Sha256};
 
 use super::Subject;
+use crate::read::table;
 use crate::skipped::Skips;
 
-/// A list has no more bytes than this.
-pub const MOST_BYTES: u64 = 64 << 20;
 /// Relays faster than this, 2^53 bytes a second, are not believed.
 const MOST_RATE: u64 = 1 << 53;
 
@@ -63,31 +66,91 @@ impl Row {
         let mut fingerprint = [0; 20];
         hex::decode_to_slice(&self.fingerprint, &mut fingerprint)
             .map_err(|_| format!("{:?} is no fingerprint", self.fingerprint))?;
-        if self.hour == 0 || !(1..=MOST_RATE).contains(&self.bytes_per_sec) {
-            return Err(format!("hour {}, {} bytes/s", self.hour, self.bytes_per_sec));
+        if self.hour == 0 {
+            return Err("hour 0: hours are counted from 1".to_owned());
         }
-        let relay = Relay { fingerprint, ..Relay::default() };
-        Ok((self.hour, Subject { relay, truth: BytesPerSec::new(self.bytes_per_sec) }))
+        let (truth, relay) =
+            (believed(self.bytes_per_sec)?, Relay { fingerprint, ..Relay::default() });
+        Ok((self.hour, Subject { relay, truth }))
     }
 }
 
+/// Reads a table of capacities, with the column `bytes_per_sec`.
+#[must_use]
+pub fn capacities(name: &str, from: impl Read) -> (Vec<BytesPerSec>, Skips) {
+    /// A row of it.
+    #[derive(Deserialize)]
+    struct Row {
+        /// What a relay can do.
+        bytes_per_sec: u64,
+    }
+    let (mut all, mut skips) = (Vec::new(), Skips::default());
+    table::rows(name, from, &mut skips, |row: Row| {
+        all.push(believed(row.bytes_per_sec)?);
+        Ok(())
+    });
+    (all, skips)
+}
+
+/// A rate, if it is one that a relay or a host can have.
+pub(super) fn believed(bytes_per_sec: u64) -> Result<BytesPerSec, String> {
+    let is_rate = (1..=MOST_RATE).contains(&bytes_per_sec);
+    is_rate.then(|| BytesPerSec::new(bytes_per_sec)).ok_or(format!("{bytes_per_sec} bytes/s"))
+}
+
 impl Listed {
-    /// Reads a table with the columns `hour`, `fingerprint` and `bytes_per_sec`; rows need no order.
+    /// Reads a table with the columns `hour`, `fingerprint` and `bytes_per_sec`; rows need no order. Of several rows of
+    /// a relay the first counts.
     #[must_use]
     pub fn read_csv(name: &str, from: impl Read) -> (Self, Skips) {
-        let mut reader = csv::Reader::from_reader(from.take(MOST_BYTES));
         let (mut listed, mut skips) = (Self::default(), Skips::default());
-        for (line, row) in (2..).zip(reader.deserialize()) {
-            let row = row.map_err(|error| error.to_string());
-            match row.and_then(Row::subject) {
-                Ok((hour, subject)) => {
-                    skips.read += 1;
-                    listed.by_hour.entry(hour).or_default().push(subject);
-                }
-                Err(reason) => skips.add(name, None, Some(line), reason),
+        let mut seen = HashSet::new();
+        table::rows(name, from, &mut skips, |row: Row| {
+            let (hour, subject) = row.subject()?;
+            if !seen.insert(subject.relay.fingerprint) {
+                return Err("a second row of this relay".to_owned());
             }
-        }
+            listed.by_hour.entry(hour).or_default().push(subject);
+            Ok(())
+        });
         (listed, skips)
+    }
+
+    /// Relays of which only the hours are known, from 1 on. What each can do is drawn from these capacities, of which
+    /// each is as likely; a relay's follows from the seed and its fingerprint alone.
+    #[must_use]
+    pub fn drawn(
+        relays: impl IntoIterator<Item = (u32, Fingerprint)>,
+        capacities: &[BytesPerSec],
+        seed: &[u8; 32],
+    ) -> Self {
+        let mut listed = Self::default();
+        for (hour, fingerprint) in relays {
+            let key = Sha256::new()
+                .chain_update(b"flashflow-sim-capacity")
+                .chain_update(seed)
+                .chain_update(fingerprint);
+            let capacity = capacities.choose(&mut ChaCha12Rng::from_seed(key.finalize().into()));
+            let (truth, relay) =
+                (capacity.copied().unwrap_or_default(), Relay { fingerprint, ..Relay::default() });
+            listed.by_hour.entry(hour).or_default().push(Subject { relay, truth });
+        }
+        listed
+    }
+
+    /// Takes out who is known already; how many that were.
+    pub fn leave_out(&mut self, is_known: impl Fn(&Fingerprint) -> bool) -> usize {
+        let before = self.len();
+        for relays in self.by_hour.values_mut() {
+            relays.retain(|one| !is_known(&one.relay.fingerprint));
+        }
+        self.by_hour.retain(|_, relays| !relays.is_empty());
+        before - self.len()
+    }
+
+    /// Takes out who comes in this hour or later; how many that were.
+    pub fn end_before(&mut self, hour: u32) -> usize {
+        self.by_hour.split_off(&hour).values().map(Vec::len).sum()
     }
 
     /// The last hour in which some come; 0 if none do.
@@ -114,6 +177,42 @@ mod tests {
     use super::*;
 
     #[test]
+    fn of_several_rows_of_a_relay_the_first_counts_and_the_others_are_named() {
+        let (a, b) = ("a".repeat(40), "b".repeat(40));
+        // Behind an empty line, and in other letters.
+        let text = format!(
+            "hour,fingerprint,bytes_per_sec\r\n3,{a},100\r\n\r\n1,{},200\r\n1,{b},300\r\n",
+            a.to_uppercase()
+        );
+        let (mut listed, skips) = Listed::read_csv("new.csv", text.as_bytes());
+        assert_eq!((listed.len(), listed.at(3)[0].truth), (2, BytesPerSec::new(100)));
+        assert_eq!((skips.read, skips.all.len(), skips.all[0].line), (2, 1, Some(4)));
+        assert_eq!(skips.all[0].reason, "a second row of this relay");
+    }
+
+    #[test]
+    fn what_is_drawn_depends_on_the_relay_and_the_seed_alone() {
+        let relays = || (0..200_u8).map(|id| (u32::from(id) % 7 + 1, [id; 20]));
+        let rates = [10, 20, 30].map(BytesPerSec::new);
+        let all = |mut listed: Listed| -> BTreeMap<Fingerprint, BytesPerSec> {
+            let hours = (1..8).flat_map(|hour| listed.at(hour));
+            hours.map(|one| (one.relay.fingerprint, one.truth)).collect()
+        };
+        let one = all(Listed::drawn(relays(), &rates, &[1; 32]));
+        let reversed: Vec<_> = relays().rev().collect();
+        assert_eq!(one, all(Listed::drawn(reversed, &rates, &[1; 32])));
+        assert_ne!(one, all(Listed::drawn(relays(), &rates, &[2; 32])));
+        for rate in rates {
+            let count = one.values().filter(|&&one| one == rate).count();
+            assert!((40..95).contains(&count), "{count} of {rate}");
+        }
+        let mut listed = Listed::drawn(relays(), &rates, &[1; 32]);
+        assert_eq!((listed.leave_out(|name| name[0] < 50), listed.len()), (50, 150));
+        let late = listed.end_before(7);
+        assert_eq!((late + listed.len(), listed.last_hour()), (150, 6));
+    }
+
+    #[test]
     fn a_list_is_read_and_what_is_odd_is_named() {
         let name = |digit: char| digit.to_string().repeat(40);
         let text = format!(
@@ -129,6 +228,7 @@ mod tests {
         let (mut listed, skips) = Listed::read_csv("new.csv", text.as_bytes());
         assert_eq!((listed.len(), skips.read, skips.all.len()), (3, 3, 6), "{skips:?}");
         assert_eq!((skips.all[0].line, listed.last_hour()), (Some(5), 3));
+        assert_eq!(skips.all[4].reason, "it has 1 cells instead of 3");
         assert_eq!(listed.at(3).len(), 2);
         let first = listed.at(1);
         assert_eq!((first[0].truth, first[0].relay.estimate), (BytesPerSec::new(200), None));

@@ -16,10 +16,9 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
 use sha2::{Digest, Sha256};
 
+use crate::read::table::{MOST_BYTES, line, lines, reason};
 use crate::skipped::Skips;
 
-/// A table has no more bytes than this.
-pub const MOST_BYTES: u64 = 64 << 20;
 /// The ratios that are believed of a table.
 const BELIEVED: std::ops::RangeInclusive<f64> = 0.001..=1000.0;
 
@@ -71,18 +70,21 @@ impl Errors {
     /// and round, without what was rejected; where several forward, their mean.
     #[must_use]
     pub fn read_csv(name: &str, from: impl Read) -> (Self, Skips) {
-        let mut reader =
-            csv::ReaderBuilder::new().flexible(true).from_reader(from.take(MOST_BYTES));
         let mut table = Table::default();
+        let bytes = lines(name, from, MOST_BYTES, &mut table.skips);
+        let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(&*bytes);
         match reader.headers() {
             Ok(header) => table.columns = header.iter().map(str::to_owned).collect(),
-            Err(error) => table.skips.add(name, None, Some(1), error.to_string()),
+            Err(error) => table.skips.add(name, None, Some(1), reason(&error)),
         }
-        for (line, record) in (2..).zip(reader.records()) {
-            let read = record.map_err(|error| error.to_string()).and_then(|row| table.read(&row));
+        for record in reader.records() {
+            let (at, read) = match record {
+                Ok(row) => (line(&bytes, row.position()), table.read(&row)),
+                Err(error) => (line(&bytes, error.position()), Err(reason(&error))),
+            };
             match read {
                 Ok(()) => table.skips.read += 1,
-                Err(reason) => table.skips.add(name, None, Some(line), reason),
+                Err(reason) => table.skips.add(name, None, at, reason),
             }
         }
         table.finish(name)
@@ -227,6 +229,9 @@ mod tests {
         assert_eq!(errors, Errors::Seen(vec![0.9, 1.1]));
         assert_eq!((skips.read, skips.all.len()), (2, 3), "{skips:?}");
         assert_eq!(skips.all[0].line, Some(4));
+        // Behind an empty line and a line's end in quotes.
+        let (_, skips) = Errors::read_csv("a", "id,ratio\n\n\"a\n\",0.9\nc,NaN\n".as_bytes());
+        assert_eq!((skips.all.len(), skips.all[0].line), (1, Some(5)), "{skips:?}");
         let truth = "position,limit,work,round,bytes_per_sec,rejected\nmiddle,50,forward,0,100,\n\
             middle,50,echo,0,98,\nmiddle,50,forward,0,96,\nmiddle,50,echo,0,9,yes\nguard,50,echo,0,98,\n\
             middle,50,transit,0,3,\n";

@@ -1,11 +1,11 @@
 //! The schedule that is over soonest: each slot gets the largest relays that still fit (paper §7).
 
 use ff_bwauth::period::schedule::{Schedule, Shortage};
-use ff_bwauth::period::{Relay, demand, guess};
+use ff_bwauth::period::{Relay, Team, demand, guess};
 use ff_proto::units::BytesPerSec;
 use serde::Serialize;
 
-use super::{Setup, SetupError, Subjects};
+use super::{LeftOut, Setup, SetupError, Subjects};
 
 /// How long it takes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -16,8 +16,9 @@ pub struct Greedy {
     pub seconds: u64,
     /// Relays that were scheduled.
     pub relays: usize,
-    /// Relays that were left out because nobody knows what they can do.
-    pub without_capacity: usize,
+    /// Relays that were left out.
+    #[serde(flatten)]
+    pub left_out: LeftOut,
     /// Whether capacities are made from weights.
     pub from_weights: bool,
     /// What the scheduled ones can do together.
@@ -36,7 +37,7 @@ pub struct Greedy {
     pub unmeasurable: Vec<Unmeasurable>,
     /// Relays whose slots lie behind the end of the period.
     pub behind_period: Vec<Unmeasurable>,
-    /// Of each slot, the part of the greatest team's capacity that its relays take, and how many they are.
+    /// Of each slot, the part of the first team's capacity that its relays take, and how many they are.
     #[serde(skip)]
     pub filled: Vec<(f64, usize)>,
 }
@@ -72,7 +73,7 @@ pub fn greedy(subjects: &Subjects, setup: &Setup) -> Result<Greedy, SetupError> 
         slots,
         seconds: u64::from(slots) * u64::from(setup.slot_secs),
         relays: relays.len(),
-        without_capacity: subjects.without_capacity,
+        left_out: subjects.left_out.clone(),
         from_weights: subjects.from_weights,
         total_bytes_per_sec: subjects.total().get(),
         largest_bytes_per_sec: subjects.largest().get(),
@@ -82,7 +83,7 @@ pub fn greedy(subjects: &Subjects, setup: &Setup) -> Result<Greedy, SetupError> 
         missing_slots: slots.saturating_sub(period_slots),
         unmeasurable: unmeasurable(&schedule, &relays),
         behind_period: behind(&schedule, &relays, period_slots),
-        filled: filled(&schedule, setup.greatest_team()),
+        filled: filled(&schedule),
     })
 }
 
@@ -124,10 +125,8 @@ fn behind(schedule: &Schedule, relays: &[Relay], slots: u32) -> Vec<Unmeasurable
 }
 
 /// How full each slot of the first coordinator is, and with how many relays.
-fn filled(schedule: &Schedule, team: BytesPerSec) -> Vec<(f64, usize)> {
-    if schedule.teams().is_empty() {
-        return Vec::new();
-    }
+fn filled(schedule: &Schedule) -> Vec<(f64, usize)> {
+    let Some(team) = schedule.teams().first().map(Team::capacity) else { return Vec::new() };
     let of_slot = |groups: Vec<usize>| {
         let groups = || groups.iter().filter_map(|&group| schedule.groups().get(group));
         let needs: BytesPerSec = groups().flat_map(|group| group.demands.iter().copied()).sum();

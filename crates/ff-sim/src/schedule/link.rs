@@ -4,7 +4,60 @@
 //! much in all the same share of the link as the others that would have more (max-min). The link's packets, losses
 //! and round trips are not modelled: that is in the ratios of [`super::errors`].
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::io::Read;
+use std::net::IpAddr;
+
 use ff_proto::units::BytesPerSec;
+use serde::Deserialize;
+
+use super::arrivals::believed;
+use super::units::bits_per_sec;
+use crate::read::table;
+use crate::skipped::Skips;
+
+/// A row of a table of links.
+#[derive(Deserialize)]
+struct Row {
+    /// The host's address.
+    address: String,
+    /// What its link carries, as in `954M`.
+    rate: Option<String>,
+    /// The same in bytes a second.
+    bytes_per_sec: Option<u64>,
+}
+
+impl Row {
+    /// The host, and what its link carries.
+    fn link(self) -> Result<(IpAddr, BytesPerSec), String> {
+        let address = self.address.trim();
+        let address = address.parse().map_err(|_| format!("{address:?} is no address"))?;
+        let rate = match (self.rate, self.bytes_per_sec) {
+            (Some(rate), None) => bits_per_sec(&rate).map_err(|error| error.to_string())?,
+            (None, Some(bytes)) => believed(bytes)?,
+            (None, None) => return Err("there is neither a rate nor bytes_per_sec".to_owned()),
+            (Some(_), Some(_)) => return Err("there are a rate and bytes_per_sec".to_owned()),
+        };
+        Ok((address, rate))
+    }
+}
+
+/// Reads a table of links with the columns `address` and either `rate`, in bits a second as on the command line, or
+/// `bytes_per_sec`. Of several rows of a host the first counts.
+#[must_use]
+pub fn read_csv(name: &str, from: impl Read) -> (BTreeMap<IpAddr, BytesPerSec>, Skips) {
+    let (mut links, mut skips) = (BTreeMap::new(), Skips::default());
+    table::rows(name, from, &mut skips, |row: Row| {
+        let (address, rate) = row.link()?;
+        let Entry::Vacant(new) = links.entry(address) else {
+            return Err("a second row of this host".to_owned());
+        };
+        new.insert(rate);
+        Ok(())
+    });
+    (links, skips)
+}
 
 /// What each gets of a link of those that could move so much.
 #[must_use]
@@ -35,7 +88,37 @@ mod tests {
         assert_eq!(share(BytesPerSec::new(9), &[]), []);
     }
 
+    #[test]
+    fn links_are_read_and_what_is_odd_is_listed_with_its_line() {
+        let text = "address,rate\n192.0.2.1,954M\n\n192.0.2.1,1G\n2001:db8::1,31250kB\n192.0.2,1G\n192.0.2.3,5\n\
+                    192.0.2.4\n192.0.2.5,\n";
+        let (links, skips) = read_csv("l.csv", text.as_bytes());
+        let found: Vec<_> =
+            links.iter().map(|(host, link)| (host.to_string(), link.get())).collect();
+        let expected = [("192.0.2.1", 119_250_000), ("2001:db8::1", 31_250_000)];
+        assert_eq!(found, expected.map(|(host, link)| (host.to_owned(), link)));
+        let lines: Vec<_> = skips.all.iter().filter_map(|one| one.line).collect();
+        assert_eq!((lines, skips.read), (vec![4, 6, 7, 8, 9], 2), "{skips:?}");
+        let (links, skips) =
+            read_csv("l.csv", &b"bytes_per_sec,address\n5,192.0.2.1\n0,192.0.2.2\n"[..]);
+        assert_eq!((links.len(), skips.all.len()), (1, 1), "{skips:?}");
+        for odd in [
+            "",
+            "address\n192.0.2.1\n",
+            "address,rate,bytes_per_sec\n192.0.2.1,1G,5\n",
+            "\u{0}\"\n\u{0}",
+        ] {
+            assert!(read_csv("odd", odd.as_bytes()).0.is_empty(), "{odd:?}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn no_table_panics(text: String) {
+            let _ = read_csv("odd", text.as_bytes());
+            let _ = read_csv("odd", format!("address,rate\n{text}").as_bytes());
+        }
+
         #[test]
         fn the_link_is_full_or_everybody_has_enough(
             link in any::<u64>(), wants in proptest::collection::vec(any::<u64>(), 0..20),

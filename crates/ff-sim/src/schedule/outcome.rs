@@ -25,7 +25,7 @@ pub(super) fn is_conclusive(z: BytesPerSec, allocated: BytesPerSec, params: &Par
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
     /// Slots of the period.
-    pub slots: u32,
+    pub period_slots: u32,
     /// Seconds of a slot.
     pub slot_secs: u32,
     /// z0 of new relays.
@@ -76,6 +76,14 @@ pub struct Estimate {
     pub measurements: u32,
     /// In which slot the last was.
     pub slot: u32,
+}
+
+impl Estimate {
+    /// The estimate over the truth; nothing where that is 0.
+    #[must_use]
+    pub fn ratio(&self) -> Option<f64> {
+        (self.truth.get() > 0).then(|| self.rate.mbit() / self.truth.mbit())
+    }
 }
 
 /// Why a relay was not measured conclusively.
@@ -193,10 +201,15 @@ impl Outcome {
         u64::from(last) * u64::from(self.slot_secs)
     }
 
-    /// How many relays one coordinator or another did not measure for this reason.
+    /// Relays that one coordinator or another did not measure for this reason.
+    pub fn because(&self, reason: Reason) -> impl Iterator<Item = &Unmeasured> {
+        self.unmeasured.iter().filter(move |one| one.reason == reason)
+    }
+
+    /// How many these are.
     #[must_use]
     pub fn count(&self, reason: Reason) -> usize {
-        self.unmeasured.iter().filter(|one| one.reason == reason).count()
+        self.because(reason).count()
     }
 }
 

@@ -33,13 +33,15 @@ pub struct World {
     pub errors: Errors,
     /// What hosts' links carry; who has none here is held back by nothing else.
     pub links: BTreeMap<IpAddr, BytesPerSec>,
+    /// On which of these links relays are of which coordinators know no address, because each is measured by itself.
+    pub hosts: BTreeMap<Fingerprint, IpAddr>,
 }
 
 impl World {
     /// One without links that matter.
     #[must_use]
     pub const fn new(errors: Errors) -> Self {
-        Self { errors, links: BTreeMap::new() }
+        Self { errors, links: BTreeMap::new(), hosts: BTreeMap::new() }
     }
 }
 
@@ -203,9 +205,10 @@ impl<'a> Period<'a> {
         let mut on_link: BTreeMap<IpAddr, Vec<usize>> = BTreeMap::new();
         if !self.world.links.is_empty() {
             for (place, task) in tasks.iter().enumerate() {
-                let addresses = &self.timetable.relays()[task.relay as usize].addresses;
+                let relay = &self.timetable.relays()[task.relay as usize];
                 let has_link = |address: &&IpAddr| self.world.links.contains_key(*address);
-                if let Some(address) = addresses.iter().find(has_link) {
+                let host = self.world.hosts.get(&relay.fingerprint);
+                if let Some(address) = relay.addresses.iter().chain(host).find(has_link) {
                     on_link.entry(*address).or_default().push(place);
                 }
             }
@@ -278,7 +281,7 @@ impl<'a> Period<'a> {
             }
         }
         Outcome {
-            slots,
+            period_slots: slots,
             slot_secs: self.setup.slot_secs,
             new_guess_bytes_per_sec: self.new_guess.get(),
             coordinators: self.used,

@@ -8,7 +8,7 @@ use ff_proto::units::BytesPerSec;
 use serde::Serialize;
 
 use super::greedy::{Greedy, greedy, hours};
-use super::{Setup, SetupError, Subjects};
+use super::{LeftOut, Setup, SetupError, Subjects};
 
 /// Seconds of a day.
 const DAY_SECS: f64 = 86_400.0;
@@ -66,6 +66,11 @@ pub struct Addition {
 /// A setup, and what each measurer more would bring.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WhatIf {
+    /// Relays that are to be measured.
+    pub relays: usize,
+    /// Relays that were left out.
+    #[serde(flatten)]
+    pub left_out: LeftOut,
     /// How things are.
     pub now: Figures,
     /// Each measurer at each coordinator.
@@ -144,7 +149,8 @@ pub fn what_if(
         }
     }
     let best = best(&additions);
-    Ok(WhatIf { now, additions, best })
+    let (relays, left_out) = (subjects.all.len(), subjects.left_out.clone());
+    Ok(WhatIf { relays, left_out, now, additions, best })
 }
 
 /// Which one buys most; of equal ones the first.

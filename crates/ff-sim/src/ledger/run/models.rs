@@ -123,7 +123,8 @@ pub(super) fn at_once(data: &mut Data<'_>) -> Result<Vec<Value>> {
         };
         let subjects: Vec<_> =
             (0..count).map(|number| Subject { relay: relay(number), truth }).collect();
-        let world = World { errors: Errors::PAPER, links: BTreeMap::from([(host, LINK)]) };
+        let links = BTreeMap::from([(host, LINK)]);
+        let world = World { links, ..World::new(Errors::PAPER) };
         let mut ratios = Vec::new();
         for trial in 0..50_u64 {
             let mut setup = Setup::new(units::team("941M,1611M")?);

@@ -1,34 +1,186 @@
 //! `--new-relays`: relays that come hour by hour, and how long they wait to be measured.
 
-use anyhow::Result;
+use std::collections::HashSet;
+use std::path::Path;
+
+use anyhow::{Context, Result};
 use ff_bwauth::period::guess_for_new;
+use ff_proto::units::BytesPerSec;
 use serde::Serialize;
 
 use crate::cli::ScheduleArgs;
 use crate::output::Table;
+use crate::progress::Progress;
+use crate::read::january::Presence;
 use crate::run::{Reading, rows};
-use crate::schedule::arrivals::{Arrivals, Listed};
+use crate::schedule::arrivals::{self, Arrivals, Listed};
 use crate::schedule::errors::Errors;
 use crate::schedule::newcomers::Newcomers;
 use crate::schedule::outcome::{Outcome, Waits};
 use crate::schedule::{Setup, Subjects};
+use crate::source::stored_hours;
 use crate::stats;
+use crate::store::newcomers::first_listed;
 
-/// Those of the file that is given; nobody without one.
-pub(super) fn listed(args: &ScheduleArgs, reading: &mut Reading) -> Result<Listed> {
-    let Some(path) = &args.new_relays else { return Ok(Listed::default()) };
-    let bytes = reading.inputs.read(path)?;
-    let name = path.display().to_string();
-    let (listed, skips) = Listed::read_csv(&name, &*bytes);
-    let first = skips.all.first().map(|one| format!(": {}", one.reason)).unwrap_or_default();
+/// Relays that are to come.
+pub(super) struct Coming {
+    /// Who they are, by hour.
+    listed: Listed,
+    /// Where they are from.
+    came: Came,
+}
+
+/// Where new relays are from, and who of them does not come.
+#[derive(Debug, Serialize)]
+pub(super) struct Came {
+    /// Where it is from what they can do.
+    capacities: &'static str,
+    /// Relays that are in the network from the beginning on.
+    already_known: usize,
+    /// Relays that come behind the period's end.
+    after_period: usize,
+    /// Hours of which there is no list, so that who came in them comes later.
+    hours_without_list: u64,
+}
+
+/// What a source of new relays says.
+struct Source {
+    /// Who comes, by hour.
+    listed: Listed,
+    /// Where it is from what they can do.
+    capacities: &'static str,
+    /// Hours of which there is no list.
+    hours_without_list: u64,
+}
+
+impl Coming {
+    /// Those that are given; nothing if nothing is.
+    pub(super) fn read(
+        args: &ScheduleArgs,
+        subjects: &Subjects,
+        setup: &Setup,
+        reading: &mut Reading,
+    ) -> Result<Option<Self>> {
+        let Some(path) = &args.new_relays else { return Ok(None) };
+        let source = source(path, args, subjects, setup, reading)?;
+        let Source { mut listed, capacities, hours_without_list } = source;
+        let known: HashSet<_> = subjects.all.iter().map(|one| one.relay.fingerprint).collect();
+        let already_known = listed.leave_out(|relay| known.contains(relay));
+        // Packed ones have empty slots to themselves, in no period.
+        let end = if args.greedy { u64::MAX } else { args.team.period };
+        let after_period = u32::try_from(end).map_or(0, |end| listed.end_before(end));
+        anyhow::ensure!(
+            !listed.is_empty(),
+            "nobody of {} comes: {already_known} are in the network already, {after_period} behind the period",
+            path.display()
+        );
+        let came = Came { capacities, already_known, after_period, hours_without_list };
+        Ok(Some(Self { listed, came }))
+    }
+
+    /// Where they are from, and the relays.
+    pub(super) fn parts(self) -> (Option<Came>, Listed) {
+        (Some(self.came), self.listed)
+    }
+
+    /// How they are measured that have empty slots to themselves; nothing if nobody comes.
+    pub(super) fn packed(
+        self,
+        subjects: &Subjects,
+        setup: &Setup,
+        errors: &Errors,
+    ) -> Option<(Came, Packed)> {
+        Some((self.came, Packed::of(self.listed, subjects, setup, errors)?))
+    }
+}
+
+impl Came {
+    /// For people.
+    pub(super) fn text(&self) -> String {
+        let Self { capacities, already_known, after_period, hours_without_list } = self;
+        rows(&[
+            ("their capacities", (*capacities).to_owned()),
+            (
+                "do not come",
+                format!("{already_known} in the network already, {after_period} behind the period"),
+            ),
+            ("hours without list", hours_without_list.to_string()),
+        ])
+    }
+}
+
+/// Reads a source: hours of a store, a table of who was listed when, or one of who comes when.
+fn source(
+    path: &Path,
+    args: &ScheduleArgs,
+    subjects: &Subjects,
+    setup: &Setup,
+    reading: &mut Reading,
+) -> Result<Source> {
+    let name = path.display();
+    let (relays, hours_without_list) = if let Some((store, from, to)) = stored_hours(path)? {
+        let (progress, mut read) = (Progress::on_stderr(), 0_u64);
+        let found = first_listed(&store, from, to, || {
+            read += 1;
+            progress.say(|| format!("{read} consensuses read"));
+        })?;
+        for manifest in &found.manifests {
+            reading.inputs.read(manifest)?;
+        }
+        (found.relays, found.missing_hours)
+    } else {
+        let bytes = reading.inputs.read(path)?;
+        if !bytes.starts_with(b"#") {
+            return own(&name.to_string(), &bytes, args, reading);
+        }
+        let found = Presence::read(&name.to_string(), &bytes, &mut reading.skips);
+        let found = found.with_context(|| {
+            format!("{name}: line 1 does not say how many hours there are from when on")
+        })?;
+        let missing = found.listed_per_hour().iter().filter(|&&listed| listed == 0).count();
+        (found.new_relays(), missing as u64)
+    };
+    anyhow::ensure!(!relays.is_empty(), "{name} has no new relays");
+    let (all, capacities) = drawn_from(args, subjects, reading)?;
+    let listed = Listed::drawn(relays, &all, &setup.seed);
+    Ok(Source { listed, capacities, hours_without_list })
+}
+
+/// Reads a table of who comes when and what each can do.
+fn own(name: &str, bytes: &[u8], args: &ScheduleArgs, reading: &mut Reading) -> Result<Source> {
+    anyhow::ensure!(
+        args.capacities.is_none(),
+        "{name} says what its relays can do, so --capacities does not go with it"
+    );
+    let (listed, skips) = Listed::read_csv(name, bytes);
+    let first = skips.first();
     anyhow::ensure!(!listed.is_empty(), "{name} has no relays that can be read{first}");
     let (last, hours) = (listed.last_hour(), args.team.period);
     anyhow::ensure!(
-        u64::from(last) < hours,
+        args.greedy || u64::from(last) < hours,
         "{name} has relays of hour {last}, but the period is over after {hours} hours; --period makes it longer"
     );
     reading.skips.extend(skips);
-    Ok(listed)
+    Ok(Source { listed, capacities: "as listed", hours_without_list: 0 })
+}
+
+/// What capacities of new relays are drawn from, and what that is.
+fn drawn_from(
+    args: &ScheduleArgs,
+    subjects: &Subjects,
+    reading: &mut Reading,
+) -> Result<(Vec<BytesPerSec>, &'static str)> {
+    let Some(path) = &args.capacities else {
+        let all = subjects.all.iter().map(|one| one.truth).filter(|one| one.get() > 0).collect();
+        return Ok((all, "drawn from the network's"));
+    };
+    let bytes = reading.inputs.read(path)?;
+    let name = path.display().to_string();
+    let (all, skips) = arrivals::capacities(&name, &*bytes);
+    let first = skips.first();
+    anyhow::ensure!(!all.is_empty(), "{name} has no capacities that can be read{first}");
+    reading.skips.extend(skips);
+    Ok((all, "drawn from --capacities"))
 }
 
 /// How new relays were measured that had empty slots to themselves, each hour's as soon as can be (paper §7).
@@ -68,11 +220,11 @@ pub(super) struct Hour {
 
 impl Packed {
     /// Of all who are listed; nothing of nobody.
-    pub(super) fn of(mut listed: Listed, subjects: &Subjects, setup: &Setup) -> Option<Self> {
+    fn of(mut listed: Listed, subjects: &Subjects, setup: &Setup, errors: &Errors) -> Option<Self> {
         let estimates = subjects.all.iter().filter_map(|one| one.relay.estimate).collect();
         let guess = setup.new_guess.unwrap_or_else(|| guess_for_new(estimates));
         let team = setup.greatest_team();
-        let (params, errors, seed) = (setup.params, &Errors::Exact, setup.seed);
+        let (params, seed) = (setup.params, setup.seed);
         let newcomers = Newcomers { guess, team, params, errors, seed };
         let last = listed.last_hour();
         let hour = |hour| {

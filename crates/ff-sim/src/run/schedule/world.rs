@@ -1,0 +1,90 @@
+//! What the arguments say of the world: how far measurements are off, and what hosts' links carry.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use crate::cli::ScheduleArgs;
+use crate::network::Network;
+use crate::run::{Reading, rows};
+use crate::schedule::errors::Errors;
+use crate::schedule::outcome::{Estimate, Outcome};
+use crate::schedule::replay::World;
+use crate::schedule::{Subject, Subjects, link};
+
+/// The world in which a period passes.
+pub(super) fn read(args: &ScheduleArgs, network: &Network, reading: &mut Reading) -> Result<World> {
+    let mut world = World::new(errors(&args.errors, reading)?);
+    let Some(path) = &args.links else { return Ok(world) };
+    let bytes = reading.inputs.read(path)?;
+    let name = path.display().to_string();
+    let (links, skips) = link::read_csv(&name, &*bytes);
+    let first = skips.first();
+    anyhow::ensure!(!links.is_empty(), "{name} has no links that can be read{first}");
+    reading.skips.extend(skips);
+    world.links = links;
+    // Coordinators that take each relay by itself are told no addresses, and links hold relays back all the same.
+    for relay in &network.relays {
+        let host = relay.addresses.iter().find(|address| world.links.contains_key(*address));
+        world.hosts.extend(host.map(|host| (relay.fingerprint, *host)));
+    }
+    anyhow::ensure!(
+        !world.hosts.is_empty(),
+        "none of the {} hosts in {name} has a relay of {}",
+        world.links.len(),
+        args.network.network.display()
+    );
+    Ok(world)
+}
+
+/// How far measurements are off.
+pub(super) fn errors(model: &str, reading: &mut Reading) -> Result<Errors> {
+    match model {
+        "exact" => Ok(Errors::Exact),
+        "paper" => Ok(Errors::PAPER),
+        path => {
+            let bytes = reading.inputs.read(Path::new(path)).with_context(|| {
+                format!("{path:?} is neither exact nor paper, and cannot be read as a file")
+            })?;
+            let (errors, skips) = Errors::read_csv(path, &*bytes);
+            anyhow::ensure!(errors != Errors::Exact, "{path} has no ratios");
+            reading.skips.extend(skips);
+            Ok(errors)
+        }
+    }
+}
+
+/// Who is on the links that are given.
+#[derive(Serialize)]
+pub(super) struct OnLinks {
+    /// Hosts whose links are given.
+    hosts: usize,
+    /// Relays on them that are to be measured.
+    relays: usize,
+    /// Middle of these relays' estimates over truths; `null` if none of them was measured.
+    median_ratio: Option<f64>,
+}
+
+impl OnLinks {
+    /// Those of a world.
+    pub(super) fn of(world: &World, subjects: &Subjects, outcome: &Outcome) -> Self {
+        let is_on = |one: &&Subject| world.hosts.contains_key(&one.relay.fingerprint);
+        let measured = outcome.estimates.iter();
+        let measured = measured.filter(|one| world.hosts.contains_key(&one.relay));
+        Self {
+            hosts: world.links.len(),
+            relays: subjects.all.iter().filter(is_on).count(),
+            median_ratio: crate::stats::median(measured.filter_map(Estimate::ratio).collect()),
+        }
+    }
+
+    /// For people.
+    pub(super) fn text(&self) -> String {
+        let ratio = self.median_ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.3}"));
+        let Self { hosts, relays, .. } = self;
+        let links =
+            format!("of {hosts} hosts, {relays} relays on them at {ratio} of the truth (median)");
+        rows(&[("links", links)])
+    }
+}

@@ -1,0 +1,96 @@
+//! Which relays a store's consensuses list for the first time, hour by hour.
+//!
+//! Who was in any earlier consensus of the store is not new, however long ago that was; so the relays of its first
+//! consensus never are. Relays that came in hours without a consensus come with the next one.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use ff_bwauth::period::Fingerprint;
+
+use super::error::StoreError;
+use super::listed::{Listed, Relays, consensuses};
+use super::load::Loaded;
+use super::month::Month;
+use super::place::Store;
+use super::plan::Documents;
+use super::schema::CONSENSUS_RELAYS;
+
+/// Seconds between two consensuses.
+const HOUR_SECS: u64 = 3600;
+
+/// Relays that consensuses of a span list for the first time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FirstListed {
+    /// The relays, and how many hours behind the span's beginning they were listed, from 1; in order.
+    pub relays: Vec<(u32, Fingerprint)>,
+    /// Hours of the span without a consensus.
+    pub missing_hours: u64,
+    /// The manifests of what was read.
+    pub manifests: Vec<PathBuf>,
+}
+
+/// Those of the hours behind `from` up to `to`, in seconds since 1970. `read` is told of each consensus.
+///
+/// # Errors
+/// [`StoreError`] if the store cannot be read, or has no consensus in these hours.
+pub fn first_listed(
+    store: &Store,
+    from: u64,
+    to: u64,
+    mut read: impl FnMut(),
+) -> Result<FirstListed, StoreError> {
+    let (mut found, mut seen, mut hours) = (FirstListed::default(), HashSet::new(), HashSet::new());
+    let mut is_first = true;
+    let months = store.months(Documents::Consensuses)?;
+    for month in months.into_iter().filter(|&month| Month::of(to).is_some_and(|to| month <= to)) {
+        found.manifests.push(store.manifest_path(Documents::Consensuses, month));
+        let mut names = Names { relays: Relays::open(store, month)?, group: None };
+        for listed in consensuses(store, month)?.into_iter().filter(|one| one.time <= to) {
+            read();
+            let behind = listed.time.saturating_sub(from).div_ceil(HOUR_SECS);
+            let hour = u32::try_from(behind).unwrap_or(u32::MAX);
+            if listed.time >= from {
+                hours.insert(hour);
+            }
+            for relay in names.of(listed)? {
+                if seen.insert(relay) && hour > 0 && !is_first {
+                    found.relays.push((hour, relay));
+                }
+            }
+            is_first = false;
+        }
+    }
+    if hours.is_empty() {
+        return Err(StoreError::broken(store.dir(), "there is no consensus of these hours in it"));
+    }
+    let all = to.saturating_sub(from) / HOUR_SECS + 1;
+    found.missing_hours = all.saturating_sub(hours.len() as u64);
+    Ok(found)
+}
+
+/// Who is listed in a month's consensuses.
+struct Names {
+    /// Their rows.
+    relays: Relays,
+    /// The fingerprints of the group that was read last.
+    group: Option<(usize, Loaded)>,
+}
+
+impl Names {
+    /// Those of a consensus.
+    fn of(&mut self, listed: Listed) -> Result<Vec<Fingerprint>, StoreError> {
+        let broken = || StoreError::broken(Path::new(CONSENSUS_RELAYS.name), "rows are missing");
+        if listed.rows == 0 {
+            return Ok(Vec::new());
+        }
+        let (index, first) = self.relays.group_index(listed).ok_or_else(broken)?;
+        if self.group.as_ref().is_none_or(|(last, _)| *last != index) {
+            let [column] = self.relays.part.columns(index, ["fingerprint"])?;
+            self.group = Some((index, column));
+        }
+        let (_, column) = self.group.as_ref().ok_or_else(broken)?;
+        let rows = first..first + usize::try_from(listed.rows).unwrap_or(0);
+        Ok(rows.filter_map(|row| column.id(row)).collect())
+    }
+}
