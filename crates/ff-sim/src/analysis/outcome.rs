@@ -104,6 +104,11 @@ impl Mean {
         self.count += 1;
     }
 
+    /// Takes so many values of 0.
+    pub(super) const fn add_zeros(&mut self, count: u32) {
+        self.count += count;
+    }
+
     /// How many values there were.
     #[must_use]
     pub const fn count(&self) -> u32 {

@@ -19,29 +19,54 @@ pub(super) struct Within {
 }
 
 impl Within {
-    /// Lets go of what lies before the time `first`; `scale` says what a stored value counts for.
-    pub(super) fn slide(&mut self, trail: &Trail, first: u32, scale: impl Fn(u32, u64) -> u64) {
-        while self.count > 0 && self.oldest.step < first {
-            let value = u128::from(scale(self.oldest.step, self.oldest.value));
-            self.count -= 1;
-            self.sum = self.sum.wrapping_sub(value);
-            self.squares = self.squares.wrapping_sub(value * value);
-            match trail.after(self.oldest) {
-                Some(next) => self.oldest = next,
-                None => *self = Self::default(),
-            }
-        }
+    /// Takes a value of so many times, which stand in the trail.
+    #[inline]
+    pub(super) fn add(&mut self, value: u64, times: u32) {
+        let (sum, squares) = sums(value, times);
+        self.count += times;
+        self.sum = self.sum.wrapping_add(sum);
+        self.squares = self.squares.wrapping_add(squares);
     }
 
-    /// Takes a new value that stands at a place of the trail.
-    pub(super) fn add(&mut self, place: Place, value: u64) {
-        if self.count == 0 {
-            self.oldest = place;
+    /// Lets go of what lies before the time `first`.
+    #[inline]
+    pub(super) fn slide(&mut self, trail: &Trail, first: u32) {
+        self.leave(trail, first, |place, times| sums(place.value, times));
+    }
+
+    /// The same; `scale` says what a stored value counts for.
+    #[inline]
+    pub(super) fn slide_scaled(
+        &mut self,
+        trail: &Trail,
+        first: u32,
+        scale: impl Fn(u32, u64) -> u64,
+    ) {
+        self.leave(trail, first, |place, times| {
+            let all = (place.step..place.step + times).map(|step| scale(step, place.value));
+            all.map(|value| sums(value, 1)).fold((0, 0), |all: (u128, u128), one| {
+                (all.0.wrapping_add(one.0), all.1.wrapping_add(one.1))
+            })
+        });
+    }
+
+    /// Lets go of what lies before the time `first`; `sums` says what a place's value comes to at so many times.
+    #[inline]
+    fn leave(&mut self, trail: &Trail, first: u32, sums: impl Fn(Place, u32) -> (u128, u128)) {
+        while self.oldest.step < first {
+            let times = self.oldest.end.min(first) - self.oldest.step;
+            if times == 0 {
+                match trail.advance(&mut self.oldest) {
+                    Some(()) => continue,
+                    None => return,
+                }
+            }
+            let (sum, squares) = sums(self.oldest, times);
+            self.count -= times;
+            self.sum = self.sum.wrapping_sub(sum);
+            self.squares = self.squares.wrapping_sub(squares);
+            self.oldest.step += times;
         }
-        let value = u128::from(value);
-        self.count += 1;
-        self.sum = self.sum.wrapping_add(value);
-        self.squares = self.squares.wrapping_add(value * value);
     }
 
     /// The oldest value, before which the trail may be forgotten if no window is longer.
@@ -76,6 +101,14 @@ impl Within {
     }
 }
 
+/// The sum of a value at so many times, and of its squares.
+#[inline]
+fn sums(value: u64, times: u32) -> (u128, u128) {
+    let value = u128::from(value);
+    let sum = value * u128::from(times);
+    (sum, sum.wrapping_mul(value))
+}
+
 /// A number, rounded to one part in 2^52: by halves, because most have an upper half of 0.
 #[expect(
     clippy::cast_precision_loss,
@@ -90,8 +123,14 @@ fn float(number: u128) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::batch::Run;
     use super::*;
     use crate::stats;
+
+    /// A value at one time.
+    fn run(step: u32, value: u64) -> Run {
+        Run { slot: 0, step, times: 1, value }
+    }
 
     proptest::proptest! {
         /// Sums are the naive ones at every time; deviations are those of plain statistics.
@@ -104,9 +143,9 @@ mod tests {
             for (step, value) in values.iter().enumerate() {
                 let Some(value) = *value else { continue };
                 let first = (step + 1).saturating_sub(length);
-                within.slide(&trail, u32::try_from(first).expect("few"), |_, value| value);
-                let place = trail.push(u32::try_from(step).expect("few"), value);
-                within.add(place, value);
+                trail.push(&run(u32::try_from(step).expect("few"), value));
+                within.add(value, 1);
+                within.slide(&trail, u32::try_from(first).expect("few"));
                 trail.forget(within.oldest());
                 let naive: Vec<u64> = values[first..=step].iter().flatten().copied().collect();
                 proptest::prop_assert_eq!(within.count as usize, naive.len());
@@ -130,8 +169,8 @@ mod tests {
         let (mut trail, mut within) = (Trail::default(), Within::default());
         for step in 0..10_000 {
             let value = (1 << 53) - u64::from(step % 2);
-            let place = trail.push(step, value);
-            within.add(place, value);
+            trail.push(&run(step, value));
+            within.add(value, 1);
         }
         let found = within.relative_deviation().expect("not all are 0");
         assert!((0.0..1e-6).contains(&found), "{found}");

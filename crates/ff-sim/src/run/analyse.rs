@@ -71,7 +71,7 @@ fn series(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> 
     let mut engine = Engine::new(Settings { windows, step_secs, from: None, least_share });
     let mut now = Vec::new();
     while let Some(time) = joined.next_into(&mut now) {
-        engine.push(time, &now).context("Failed to take a time of the tables")?;
+        engine.take(time, &now).context("Failed to take a time of the tables")?;
     }
     let outcome = engine.finish();
     let groups = by::of_outcome(&outcome, &args.by, |_, _| None);

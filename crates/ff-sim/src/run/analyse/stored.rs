@@ -40,7 +40,7 @@ pub(super) fn history(store: &Store, args: &AnalyseArgs, reading: &mut Reading) 
     history.each(|time, now| {
         times += 1;
         progress.say(|| format!("{times} hours analysed"));
-        engine.push(time, now).context("Failed to take an hour of the store")?;
+        engine.take(time, now).context("Failed to take an hour of the store")?;
         anyhow::Ok(())
     })?;
     anyhow::ensure!(times > 0, "{} has no consensus that names descriptors", store.dir().display());
