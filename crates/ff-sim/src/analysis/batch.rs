@@ -136,16 +136,19 @@ impl Batch {
         readings: &[Reading],
         step: &mut NetworkStep,
     ) -> Result<(), StepError> {
-        for (index, reading) in readings.iter().enumerate() {
+        let (mut all, mut known, mut advertised, mut weight) = (0, 0, 0_u128, 0_u128);
+        for reading in readings {
             if let Err(error) = self.list_one(reading) {
-                self.unlist(readings.get(..index).unwrap_or_default());
+                self.unlist(readings.get(..all as usize).unwrap_or_default());
                 return Err(error);
             }
-            step.relays += 1;
-            step.without_advertised += u32::from(reading.advertised.is_none());
-            step.advertised += u128::from(reading.advertised.unwrap_or(0));
-            step.weight += u128::from(reading.weight.unwrap_or(0));
+            all += 1;
+            known += u32::from(reading.advertised.is_some());
+            advertised += u128::from(reading.advertised.unwrap_or(0));
+            weight += u128::from(reading.weight.unwrap_or(0));
         }
+        (step.relays, step.without_advertised) = (all, all - known);
+        (step.advertised, step.weight) = (advertised, weight);
         Ok(())
     }
 
@@ -153,30 +156,42 @@ impl Batch {
     #[inline]
     fn list_one(&mut self, reading: &Reading) -> Result<(), StepError> {
         let (index, bit) = (reading.relay as usize, 1 << self.count);
-        let (advertised, weight) = (reading.advertised.unwrap_or(0), reading.weight.unwrap_or(0));
-        if reading.relay >= MOST_RELAYS || advertised > MOST_VALUE || weight > MOST_WEIGHT {
-            return Err(StepError::TooGreat(reading.relay));
-        }
         if index >= self.relays.len() {
-            self.relays.resize(index + 1, Listed::default());
-            self.advertised.resize(index + 1, Each::default());
+            self.make_room(reading.relay)?;
         }
         let Some(listed) = self.relays.get_mut(index) else { return Ok(()) };
         if listed.all & bit != 0 {
             return Err(StepError::Twice(reading.relay));
         }
-        listed.all |= bit;
-        if reading.advertised.is_some() {
-            listed.advertised |= bit;
+        if let Some(advertised) = reading.advertised {
+            if advertised > MOST_VALUE {
+                return Err(StepError::TooGreat(reading.relay));
+            }
             set(&mut self.advertised, index, self.count, advertised);
         }
-        if reading.weight.is_some() {
-            listed.weighted |= bit;
+        if let Some(weight) = reading.weight {
+            if weight > MOST_WEIGHT {
+                return Err(StepError::TooGreat(reading.relay));
+            }
             if index >= self.weights.len() {
-                self.weights.resize(self.relays.len(), Each::default());
+                self.weights.resize(index + 1, Each::default());
             }
             set(&mut self.weights, index, self.count, weight);
         }
+        listed.all |= bit;
+        listed.advertised |= if reading.advertised.is_some() { bit } else { 0 };
+        listed.weighted |= if reading.weight.is_some() { bit } else { 0 };
+        Ok(())
+    }
+
+    /// Makes room for a relay.
+    #[cold]
+    fn make_room(&mut self, relay: u32) -> Result<(), StepError> {
+        if relay >= MOST_RELAYS {
+            return Err(StepError::TooGreat(relay));
+        }
+        self.relays.resize(relay as usize + 1, Listed::default());
+        self.advertised.resize(relay as usize + 1, Each::default());
         Ok(())
     }
 

@@ -97,6 +97,7 @@ impl Relay {
         let (mut advertised, mut capacity) = (0_u64, 0_u64);
         // A division takes its time, and the maximum is mostly the same as before.
         let (mut divided_by, mut error) = (0, 0.0);
+        let square = u128::from(run.value) * u128::from(run.value);
         let mut done = 0;
         for (&first, of_window) in seen.firsts.iter().zip(capacities) {
             if first >= self.same_since {
@@ -105,7 +106,7 @@ impl Relay {
             done += 1;
             self.maxima.update(&mut most, first);
             *of_window = most.value;
-            within.add(run.value, 1);
+            within.add_one(run.value, square);
             within.slide(&self.advertised, first);
             let is_in_means = in_means & 1 != 0 && most.value > 0;
             in_means >>= 1;

@@ -28,6 +28,14 @@ impl Within {
         self.squares = self.squares.wrapping_add(squares);
     }
 
+    /// Takes a value, whose square is known, once.
+    #[inline]
+    pub(super) fn add_one(&mut self, value: u64, square: u128) {
+        self.count += 1;
+        self.sum = self.sum.wrapping_add(value.into());
+        self.squares = self.squares.wrapping_add(square);
+    }
+
     /// Lets go of what lies before the time `first`.
     #[inline]
     pub(super) fn slide(&mut self, trail: &Trail, first: u32) {
@@ -81,10 +89,10 @@ impl Within {
         }
         let (count, sum) = (f64::from(self.count), float(self.sum));
         let spread = match u64::try_from(self.sum) {
-            // Nothing of this can overflow: there are fewer times than 2^21.
+            // Nothing of this can overflow: there are fewer times than 2^21. Nor is it ever below 0.
             Ok(whole) if self.squares < 1 << 96 => {
                 let square = u128::from(whole) * u128::from(whole);
-                float((u128::from(self.count) * self.squares).saturating_sub(square))
+                float((u128::from(self.count) * self.squares).wrapping_sub(square))
             }
             _ => self.great_spread().unwrap_or_else(|| {
                 // Only numbers near 2^53 through hundreds of hours come here.
@@ -104,9 +112,9 @@ impl Within {
 /// The sum of a value at so many times, and of its squares.
 #[inline]
 fn sums(value: u64, times: u32) -> (u128, u128) {
-    let value = u128::from(value);
-    let sum = value * u128::from(times);
-    (sum, sum.wrapping_mul(value))
+    // A run is no longer than a batch: 2^53 and 2^56 times that fit 64 bits.
+    let sum = value.wrapping_mul(times.into());
+    (sum.into(), u128::from(sum) * u128::from(value))
 }
 
 /// A number, rounded to one part in 2^52: by halves, because most have an upper half of 0.
@@ -118,7 +126,11 @@ fn sums(value: u64, times: u32) -> (u128, u128) {
 fn float(number: u128) -> f64 {
     const HALF: f64 = 18_446_744_073_709_551_616.0;
     let (high, low) = ((number >> 64) as u64, number as u64);
-    if high == 0 { low as f64 } else { high as f64 * HALF + low as f64 }
+    match i64::try_from(number) {
+        // A processor has an instruction for these; both ways round alike.
+        Ok(small) => small as f64,
+        Err(_) => high as f64 * HALF + low as f64,
+    }
 }
 
 #[cfg(test)]

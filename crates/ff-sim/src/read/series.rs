@@ -109,8 +109,13 @@ impl Series {
     /// Goes through the table by time.
     #[must_use]
     pub fn cursor(&self) -> Cursor<'_> {
-        let starts = (0..self.relays.len()).map(|relay| self.start(relay)).collect();
-        Cursor { series: self, next: 0, at: starts }
+        let mut cursor = Cursor { series: self, next: 0, now: Vec::new(), behind: Vec::new() };
+        for relay in 0..self.relays.len() {
+            let runs = self.runs_of(relay).unwrap_or_default();
+            cursor.now.push(runs.first().copied().unwrap_or(NO_RUN));
+            cursor.behind.push(self.start(relay) + 1);
+        }
+        cursor
     }
 
     /// The runs of a relay.
@@ -131,9 +136,14 @@ pub struct Cursor<'a> {
     series: &'a Series,
     /// The index of the next time.
     next: usize,
-    /// For each relay, the run that holds now or is the next to come.
-    at: Vec<usize>,
+    /// For each relay, the run that holds now or is the next to come: side by side, because each time needs all.
+    now: Vec<Run>,
+    /// For each relay, where the run behind that one is.
+    behind: Vec<usize>,
 }
+
+/// What comes behind the last run: no time has its index.
+const NO_RUN: Run = Run { first: u32::MAX, times: 0, value: 0 };
 
 impl Cursor<'_> {
     /// The time that comes next.
@@ -145,15 +155,24 @@ impl Cursor<'_> {
     /// The next time, with every relay that is listed then and its value; relays by their indexes, in order.
     pub fn next_into(&mut self, listed: &mut Vec<(u32, u64)>) -> Option<u64> {
         listed.clear();
+        self.next_each(|relay, value| listed.push((relay, value)))
+    }
+
+    /// The next time; `take` gets every relay that is listed then and its value.
+    #[inline]
+    pub(crate) fn next_each(&mut self, mut take: impl FnMut(u32, u64)) -> Option<u64> {
         let time = *self.series.times.get(self.next)?;
-        for ((relay, at), end) in (0_u32..).zip(&mut self.at).zip(&self.series.ends) {
-            let Some(run) = self.series.runs.get(*at).filter(|_| *at < *end) else { continue };
-            if (run.first as usize) > self.next {
+        let next = u32::try_from(self.next).ok()?;
+        let relays = self.now.iter_mut().zip(&mut self.behind).zip(&self.series.ends);
+        for (relay, ((run, behind), end)) in (0..).zip(relays) {
+            if run.first > next {
                 continue;
             }
-            listed.push((relay, run.value));
-            if run.first as usize + run.times as usize == self.next + 1 {
-                *at += 1;
+            take(relay, run.value);
+            if run.first + run.times == next + 1 {
+                let other = self.series.runs.get(*behind).filter(|_| *behind < *end);
+                *run = other.copied().unwrap_or(NO_RUN);
+                *behind += 1;
             }
         }
         self.next += 1;
@@ -197,7 +216,7 @@ impl<'a> Reader<'a> {
         if line.is_empty() || line.starts_with(b"#") {
             return;
         }
-        let mut cells = line.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+        let mut cells = Cells(Some(line));
         let first = cells.next().unwrap_or_default();
         let done = match (fingerprint(first), &self.columns) {
             (Some(relay), Some(_)) => self.row(relay, cells),
@@ -256,14 +275,14 @@ impl<'a> Reader<'a> {
             self.is_full = true;
             return Err("the table ends here: more relays or values than may be read".to_owned());
         }
-        if self.known.contains(&relay) {
+        if !self.known.insert(relay) {
             return Err("the relay has a row already".to_owned());
         }
         if let Err(why) = self.cells(cells) {
             self.series.runs.truncate(before);
+            self.known.remove(&relay);
             return Err(why);
         }
-        self.known.insert(relay);
         self.series.relays.push(relay);
         self.series.ends.push(self.series.runs.len());
         Ok(())
@@ -272,8 +291,7 @@ impl<'a> Reader<'a> {
     /// Appends the runs of a row.
     fn cells<'b>(&mut self, cells: impl Iterator<Item = &'b [u8]>) -> Result<(), String> {
         let columns = self.columns.as_deref().unwrap_or_default();
-        let from = self.series.runs.len();
-        let mut last = None;
+        let (mut run, mut last) = (NO_RUN, None);
         for (index, cell) in cells.enumerate() {
             let Some(&column) = columns.get(index) else {
                 return Err(format!("more than {} cells", columns.len() + 1));
@@ -286,10 +304,17 @@ impl<'a> Reader<'a> {
             };
             last = Some(value);
             let Some(first) = column else { continue };
-            match self.series.runs.get_mut(from..).and_then(<[Run]>::last_mut) {
-                Some(run) if run.value == value && run.first + run.times == first => run.times += 1,
-                _ => self.series.runs.push(Run { first, times: 1, value }),
+            if run.times > 0 && run.value == value && run.first + run.times == first {
+                run.times += 1;
+                continue;
             }
+            if run.times > 0 {
+                self.series.runs.push(run);
+            }
+            run = Run { first, times: 1, value };
+        }
+        if run.times > 0 {
+            self.series.runs.push(run);
         }
         Ok(())
     }
@@ -297,6 +322,28 @@ impl<'a> Reader<'a> {
     /// Notes a line that is left out.
     fn skip(&mut self, line: usize, why: &str) {
         self.skips.add(self.name, None, Some(line), why);
+    }
+}
+
+/// The cells of a line that are left, without spaces around them.
+struct Cells<'a>(Option<&'a [u8]>);
+
+impl<'a> Iterator for Cells<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        // Most are blank or a sign.
+        let (cell, rest) = match self.0? {
+            [b',', rest @ ..] => (&[][..], Some(rest)),
+            [b'=', b',', rest @ ..] => (&b"="[..], Some(rest)),
+            cells => match cells.iter().position(|&byte| byte == b',') {
+                Some(at) => (cells.get(..at)?.trim_ascii(), cells.get(at + 1..)),
+                None => (cells.trim_ascii(), None),
+            },
+        };
+        self.0 = rest;
+        Some(cell)
     }
 }
 
@@ -328,8 +375,11 @@ fn number(kind: Kind, digits: &[u8]) -> Option<u64> {
 
 /// A whole number, digits alone.
 fn whole(digits: &[u8]) -> Option<u64> {
-    let is_digits = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
-    if is_digits { str::from_utf8(digits).ok()?.parse().ok() } else { None }
+    let more = |all: u64, byte: &u8| {
+        let digit = byte.wrapping_sub(b'0');
+        if digit < 10 { all.checked_mul(10)?.checked_add(digit.into()) } else { None }
+    };
+    if digits.is_empty() { None } else { digits.iter().try_fold(0, more) }
 }
 
 /// A decimal number such as `1.5612843e-05`, in units of 10^-18; digits behind that are cut off.
