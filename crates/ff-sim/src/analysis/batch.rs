@@ -29,6 +29,26 @@ pub(super) struct Run {
     pub(super) times: u32,
     /// The value.
     pub(super) value: u64,
+    /// Since when, without a gap, it has been the same; not known before [`super::relay`] says it.
+    pub(super) since: u32,
+}
+
+impl Run {
+    /// Its times.
+    pub(super) const fn mask(&self) -> Mask {
+        self.mask_of_last(self.times)
+    }
+
+    /// So many of its times, the last ones.
+    pub(super) const fn mask_of_last(&self, times: u32) -> Mask {
+        let first = self.slot + self.times as usize - times as usize;
+        if times == 0 { 0 } else { (Mask::MAX >> (Mask::BITS - times)) << first }
+    }
+
+    /// Where the last of its times stands in the batch.
+    pub(super) const fn last_slot(&self) -> usize {
+        self.slot + self.times as usize - 1
+    }
 }
 
 /// At which times of a batch a relay is listed.
@@ -117,7 +137,7 @@ impl Times {
                 {
                     run.times += 1;
                 }
-                _ => runs.push(Run { slot, step, times: 1, value }),
+                _ => runs.push(Run { slot, step, times: 1, value, since: step }),
             }
         }
     }
@@ -136,62 +156,55 @@ impl Batch {
         readings: &[Reading],
         step: &mut NetworkStep,
     ) -> Result<(), StepError> {
+        self.make_room(readings)?;
         let (mut all, mut known, mut advertised, mut weight) = (0, 0, 0_u128, 0_u128);
+        let (slot, bit) = (self.count, 1 << self.count);
+        let relays = &mut *self.relays;
+        let (of_advertised, of_weights) = (&mut *self.advertised, &mut *self.weights);
         for reading in readings {
-            if let Err(error) = self.list_one(reading) {
+            let index = reading.relay as usize;
+            let Some(listed) = relays.get_mut(index) else { continue };
+            if listed.all & bit != 0 {
                 self.unlist(readings.get(..all as usize).unwrap_or_default());
-                return Err(error);
+                return Err(StepError::Twice(reading.relay));
             }
             all += 1;
-            known += u32::from(reading.advertised.is_some());
-            advertised += u128::from(reading.advertised.unwrap_or(0));
-            weight += u128::from(reading.weight.unwrap_or(0));
+            listed.all |= bit;
+            if let Some(value) = reading.advertised {
+                listed.advertised |= bit;
+                set(of_advertised, index, slot, value);
+                known += 1;
+                advertised += u128::from(value);
+            }
+            if let Some(value) = reading.weight {
+                listed.weighted |= bit;
+                set(of_weights, index, slot, value);
+                weight += u128::from(value);
+            }
         }
         (step.relays, step.without_advertised) = (all, all - known);
         (step.advertised, step.weight) = (advertised, weight);
         Ok(())
     }
 
-    /// Takes a reading.
-    #[inline]
-    fn list_one(&mut self, reading: &Reading) -> Result<(), StepError> {
-        let (index, bit) = (reading.relay as usize, 1 << self.count);
-        if index >= self.relays.len() {
-            self.make_room(reading.relay)?;
-        }
-        let Some(listed) = self.relays.get_mut(index) else { return Ok(()) };
-        if listed.all & bit != 0 {
-            return Err(StepError::Twice(reading.relay));
-        }
-        if let Some(advertised) = reading.advertised {
-            if advertised > MOST_VALUE {
+    /// Makes room for the relays of some readings, if these are within bounds.
+    fn make_room(&mut self, readings: &[Reading]) -> Result<(), StepError> {
+        let (mut count, mut has_weights) = (self.relays.len(), false);
+        for reading in readings {
+            let is_great = reading.relay >= MOST_RELAYS
+                || reading.advertised.is_some_and(|value| value > MOST_VALUE)
+                || reading.weight.is_some_and(|value| value > MOST_WEIGHT);
+            if is_great {
                 return Err(StepError::TooGreat(reading.relay));
             }
-            set(&mut self.advertised, index, self.count, advertised);
+            count = count.max(reading.relay as usize + 1);
+            has_weights |= reading.weight.is_some();
         }
-        if let Some(weight) = reading.weight {
-            if weight > MOST_WEIGHT {
-                return Err(StepError::TooGreat(reading.relay));
-            }
-            if index >= self.weights.len() {
-                self.weights.resize(index + 1, Each::default());
-            }
-            set(&mut self.weights, index, self.count, weight);
+        self.relays.resize(count, Listed::default());
+        self.advertised.resize(count, Each::default());
+        if has_weights {
+            self.weights.resize(count, Each::default());
         }
-        listed.all |= bit;
-        listed.advertised |= if reading.advertised.is_some() { bit } else { 0 };
-        listed.weighted |= if reading.weight.is_some() { bit } else { 0 };
-        Ok(())
-    }
-
-    /// Makes room for a relay.
-    #[cold]
-    fn make_room(&mut self, relay: u32) -> Result<(), StepError> {
-        if relay >= MOST_RELAYS {
-            return Err(StepError::TooGreat(relay));
-        }
-        self.relays.resize(relay as usize + 1, Listed::default());
-        self.advertised.resize(relay as usize + 1, Each::default());
         Ok(())
     }
 

@@ -206,7 +206,6 @@ impl Engine {
         let windows = self.settings.windows.len();
         self.relays.resize_with(count, Relay::default);
         self.windows.resize(count * windows, RelayInWindow::default());
-        self.weights.resize(count * windows, Within::default());
         let none =
             RelayMeans { windows: vec![RelayWindow::default(); windows], ..RelayMeans::default() };
         self.outcome.relays.resize(count, none);
@@ -214,6 +213,7 @@ impl Engine {
         self.capacities.resize(kept * windows, Each::default());
         if self.batch.with_weights != 0 {
             self.batch.weights.resize(count, Each::default());
+            self.weights.resize(count * windows, Within::default());
         }
     }
 
@@ -242,15 +242,15 @@ impl Engine {
             }
             let range = index * count..(index + 1) * count;
             let of_capacities = if batch.with_weights == 0 { 0..count } else { range.clone() };
-            let (Some(relay), Some(means), Some(kept), Some(weights), Some(capacities)) = (
+            let (Some(relay), Some(means), Some(kept), Some(capacities)) = (
                 self.relays.get_mut(index).filter(|_| listed.all != 0),
                 self.outcome.relays.get_mut(index),
                 self.windows.get_mut(range.clone()),
-                self.weights.get_mut(range),
                 self.capacities.get_mut(of_capacities),
             ) else {
                 continue;
             };
+            let weights = self.weights.get_mut(range).unwrap_or_default();
             batch.take_listing(listed, means);
             let weighted = listed.weighted & batch.with_weights;
             if let Some(of_relay) = batch.weights.get(index).filter(|_| weighted != 0) {
@@ -266,7 +266,7 @@ impl Engine {
                 times.runs(of_relay, listed.advertised, &mut runs);
                 let most = runs.iter().map(|run| run.value).max();
                 means.most_advertised = means.most_advertised.max(most.unwrap_or(0));
-                relay.take_advertised(&runs, times, kept, &mut means.windows, capacities);
+                relay.take_advertised(&mut runs, times, kept, &mut means.windows, capacities);
             }
             let of_relay = batch.weights.get(index).filter(|_| batch.with_weights != 0);
             for (sums, capacities) in self.sums.iter_mut().zip(capacities) {

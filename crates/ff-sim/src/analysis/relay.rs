@@ -3,7 +3,7 @@
 use super::batch::{Each, Mask, Run, Times, slots};
 use super::maxima::{Maxima, Most};
 use super::outcome::RelayWindow;
-use super::spread::Within;
+use super::spread::{Spread, Within};
 use super::trail::Trail;
 
 /// What W(r, t) = 1 counts for in the sums of its deviation: squares of it, a year of them, stay below 2^128, and of
@@ -32,138 +32,62 @@ pub(super) struct RelayInWindow {
     advertised: Within,
 }
 
-/// The times of a run, as one window sees them.
-#[derive(Clone, Copy, Debug)]
-struct Seen<'a> {
-    /// For each, where the window begins.
-    firsts: &'a [u32],
-    /// Which of them are in the means, the first in the lowest bit.
-    in_means: Mask,
-}
-
 impl Relay {
     /// Takes what it advertises at some of the times; its capacities in each window (Eq. 1) go to `capacities`.
     pub(super) fn take_advertised(
         &mut self,
-        runs: &[Run],
+        runs: &mut [Run],
         times: &Times,
         kept: &mut [RelayInWindow],
         means: &mut [RelayWindow],
         capacities: &mut [Each<u64>],
     ) {
-        for run in runs {
+        for run in &mut *runs {
             if !self.advertised.is_continued_by(run) {
                 self.same_since = run.step;
             }
+            run.since = self.same_since;
             self.advertised.push(run);
-            self.maxima.push(run.step + run.times - 1, run.value);
-            let range = run.slot..run.slot + run.times as usize;
-            let windows = kept.iter_mut().zip(&mut *means).zip(&mut *capacities);
-            for (((kept, means), capacities), (firsts, in_means)) in
-                windows.zip(times.firsts.iter().zip(&times.in_means))
-            {
-                let (Some(firsts), Some(capacities)) =
-                    (firsts.get(range.clone()), capacities.get_mut(range.clone()))
-                else {
-                    continue;
-                };
-                let seen = Seen { firsts, in_means: in_means >> run.slot };
-                let changing = self.take_changing(run, seen, kept, means, capacities);
-                self.take_same(run, changing, seen, kept, means, capacities);
-            }
+            self.take_maxima(run, times, kept, capacities);
+        }
+        for ((kept, means), (capacities, (firsts, &in_means))) in kept
+            .iter_mut()
+            .zip(means)
+            .zip(capacities.iter().zip(times.firsts.iter().zip(&times.in_means)))
+        {
+            let trail = &self.advertised;
+            take_window(runs, trail, firsts, in_means, capacities, &mut kept.advertised, means);
         }
         if let (Some(kept), Some(firsts), Some(last)) =
             (kept.get(times.longest), times.firsts.get(times.longest), runs.last())
         {
-            let last = last.slot + last.times as usize - 1;
-            self.maxima.forget(firsts.get(last).copied().unwrap_or(0));
+            self.maxima.forget(firsts.get(last.last_slot()).copied().unwrap_or(0));
             self.advertised.forget(kept.advertised.oldest());
         }
     }
 
-    /// Takes the times of a run at which the window has other values too; says how many those are.
-    #[inline]
-    fn take_changing(
-        &self,
+    /// Its capacity in each window at the times of a run.
+    fn take_maxima(
+        &mut self,
         run: &Run,
-        seen: Seen<'_>,
-        kept: &mut RelayInWindow,
-        means: &mut RelayWindow,
-        capacities: &mut [u64],
-    ) -> usize {
-        let (RelayInWindow { mut most, advertised: mut within }, mut in_means) =
-            (*kept, seen.in_means);
-        let (mut errors, mut deviations) = (means.capacity_error, means.advertised_deviation);
-        let (mut advertised, mut capacity) = (0_u64, 0_u64);
-        // A division takes its time, and the maximum is mostly the same as before.
-        let (mut divided_by, mut error) = (0, 0.0);
-        let square = u128::from(run.value) * u128::from(run.value);
-        let mut done = 0;
-        for (&first, of_window) in seen.firsts.iter().zip(capacities) {
-            if first >= self.same_since {
-                break;
-            }
-            done += 1;
-            self.maxima.update(&mut most, first);
-            *of_window = most.value;
-            within.add_one(run.value, square);
-            within.slide(&self.advertised, first);
-            let is_in_means = in_means & 1 != 0 && most.value > 0;
-            in_means >>= 1;
-            if !is_in_means {
-                continue;
-            }
-            if most.value != divided_by {
-                (divided_by, error) = (most.value, 1.0 - part(run.value, most.value));
-            }
-            errors.add(error);
-            // Below 2^53 each, they cannot overflow within a batch.
-            advertised += run.value;
-            capacity += most.value;
-            if let Some(deviation) = within.relative_deviation() {
-                deviations.add(deviation);
-            }
-        }
-        if done > 0 {
-            *kept = RelayInWindow { most, advertised: within };
-            (means.capacity_error, means.advertised_deviation) = (errors, deviations);
-            means.advertised += u128::from(advertised);
-            means.capacity += u128::from(capacity);
-        }
-        done
-    }
-
-    /// Takes the times of a run, but for some, at which the window has this value alone: its errors are 0.
-    #[inline]
-    fn take_same(
-        &self,
-        run: &Run,
-        done: usize,
-        seen: Seen<'_>,
-        kept: &mut RelayInWindow,
-        means: &mut RelayWindow,
-        capacities: &mut [u64],
+        times: &Times,
+        kept: &mut [RelayInWindow],
+        capacities: &mut [Each<u64>],
     ) {
-        let (Some(firsts), Some(capacities)) =
-            (seen.firsts.get(done..), capacities.get_mut(done..))
-        else {
-            return;
-        };
-        let (Some(&first), Ok(times)) = (firsts.last(), u32::try_from(firsts.len())) else {
-            return;
-        };
-        self.maxima.update(&mut kept.most, first);
-        capacities.fill(run.value);
-        kept.advertised.add(run.value, times);
-        kept.advertised.slide(&self.advertised, first);
-        if run.value > 0 {
-            let of_run = Mask::MAX >> (Mask::BITS - times);
-            let times = ((seen.in_means >> done) & of_run).count_ones();
-            let all = u128::from(run.value) * u128::from(times);
-            means.advertised += all;
-            means.capacity += all;
-            means.capacity_error.add_zeros(times);
-            means.advertised_deviation.add_zeros(times);
+        self.maxima.push(run.step + run.times - 1, run.value);
+        let range = run.slot..run.slot + run.times as usize;
+        for ((kept, capacities), firsts) in kept.iter_mut().zip(capacities).zip(&times.firsts) {
+            let (Some(firsts), Some(capacities)) =
+                (firsts.get(range.clone()), capacities.get_mut(range.clone()))
+            else {
+                continue;
+            };
+            let mut most = kept.most;
+            for (capacity, &first) in capacities.iter_mut().zip(firsts) {
+                self.maxima.update(&mut most, first);
+                *capacity = most.value;
+            }
+            kept.most = most;
         }
     }
 
@@ -212,6 +136,83 @@ impl Relay {
             self.weights.forget(kept.oldest());
         }
     }
+}
+
+/// Takes the runs of a relay into the means of one window: Eq. 2, and 7 of what it advertises.
+fn take_window(
+    runs: &[Run],
+    trail: &Trail,
+    firsts: &Each<u32>,
+    in_means: Mask,
+    capacities: &Each<u64>,
+    kept: &mut Within,
+    means: &mut RelayWindow,
+) {
+    let (mut within, mut spreads) = (*kept, Each::<(u64, Spread)>::default());
+    let mut changing: Mask = 0;
+    for run in runs {
+        let range = run.slot..run.slot + run.times as usize;
+        let (Some(firsts), Some(spreads)) = (firsts.get(range.clone()), spreads.get_mut(range))
+        else {
+            continue;
+        };
+        let square = u128::from(run.value) * u128::from(run.value);
+        let mut left = run.times;
+        for (&first, spread) in firsts.iter().zip(spreads) {
+            // From here on the window has this value alone, and its errors are 0.
+            if first >= run.since {
+                break;
+            }
+            left -= 1;
+            within.add_one(run.value, square);
+            within.slide(trail, first);
+            *spread = (run.value, within.spread());
+        }
+        changing |= run.mask() & !run.mask_of_last(left);
+        if left > 0 {
+            within.add(run.value, left);
+            within.slide(trail, firsts.last().copied().unwrap_or(0));
+        }
+        if left > 0 && run.value > 0 {
+            means.add_same(run.value, (in_means & run.mask_of_last(left)).count_ones());
+        }
+    }
+    *kept = within;
+    take_changing(changing & in_means, &spreads, capacities, means);
+}
+
+/// Takes the times at which a window has several values into its means.
+fn take_changing(
+    at: Mask,
+    spreads: &Each<(u64, Spread)>,
+    capacities: &Each<u64>,
+    means: &mut RelayWindow,
+) {
+    let (mut errors, mut deviations) = (means.capacity_error, means.advertised_deviation);
+    let (mut all_advertised, mut all_capacity) = (0_u64, 0_u64);
+    // A division takes its time, and mostly both are the same as before.
+    let (mut divided, mut error) = ((0, 0), 0.0);
+    for slot in slots(at) {
+        let (Some(&(advertised, spread)), Some(&capacity)) =
+            (spreads.get(slot), capacities.get(slot))
+        else {
+            continue;
+        };
+        if capacity == 0 {
+            continue;
+        }
+        // Below 2^53 each, they cannot overflow within a batch.
+        all_advertised += advertised;
+        all_capacity += capacity;
+        if divided != (advertised, capacity) {
+            (divided, error) = ((advertised, capacity), 1.0 - part(advertised, capacity));
+        }
+        errors.add(error);
+        deviations.add(spread.of_mean());
+    }
+    (means.capacity_error, means.advertised_deviation) = (errors, deviations);
+    means.advertised += u128::from(all_advertised);
+    means.capacity += u128::from(all_capacity);
 }
 
 /// Which part of its capacity a relay advertises.

@@ -18,6 +18,23 @@ pub(super) struct Within {
     squares: u128,
 }
 
+/// What the deviation of some values comes from.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Spread {
+    /// Their sum.
+    sum: f64,
+    /// n Σv² - (Σv)².
+    spread: f64,
+}
+
+impl Spread {
+    /// Their deviation in parts of their mean, if they are not all 0.
+    #[inline]
+    pub(super) fn of_mean(self) -> f64 {
+        self.spread.sqrt() / self.sum
+    }
+}
+
 impl Within {
     /// Takes a value of so many times, which stand in the trail.
     #[inline]
@@ -64,10 +81,9 @@ impl Within {
         while self.oldest.step < first {
             let times = self.oldest.end.min(first) - self.oldest.step;
             if times == 0 {
-                match trail.advance(&mut self.oldest) {
-                    Some(()) => continue,
-                    None => return,
-                }
+                let Some(next) = trail.after(self.oldest) else { return };
+                self.oldest = next;
+                continue;
             }
             let (sum, squares) = sums(self.oldest, times);
             self.count -= times;
@@ -83,11 +99,15 @@ impl Within {
     }
 
     /// Their deviation in parts of their mean (Eq. 7); nothing if all are 0.
+    #[inline]
     pub(super) fn relative_deviation(&self) -> Option<f64> {
-        if self.sum == 0 {
-            return None;
-        }
-        let (count, sum) = (f64::from(self.count), float(self.sum));
+        (self.sum > 0).then(|| self.spread().of_mean())
+    }
+
+    /// What their deviation comes from.
+    #[inline]
+    pub(super) fn spread(&self) -> Spread {
+        let sum = float(self.sum);
         let spread = match u64::try_from(self.sum) {
             // Nothing of this can overflow: there are fewer times than 2^21. Nor is it ever below 0.
             Ok(whole) if self.squares < 1 << 96 => {
@@ -96,13 +116,14 @@ impl Within {
             }
             _ => self.great_spread().unwrap_or_else(|| {
                 // Only numbers near 2^53 through hundreds of hours come here.
-                (count * float(self.squares) - sum * sum).max(0.0)
+                (f64::from(self.count) * float(self.squares) - sum * sum).max(0.0)
             }),
         };
-        Some(spread.sqrt() / sum)
+        Spread { sum, spread }
     }
 
     /// n Σv² - (Σv)², if it fits.
+    #[cold]
     fn great_spread(&self) -> Option<f64> {
         let scaled = u128::from(self.count).checked_mul(self.squares)?;
         Some(float(scaled.saturating_sub(self.sum.checked_mul(self.sum)?)))
@@ -141,7 +162,7 @@ mod tests {
 
     /// A value at one time.
     fn run(step: u32, value: u64) -> Run {
-        Run { slot: 0, step, times: 1, value }
+        Run { slot: 0, step, times: 1, value, since: 0 }
     }
 
     proptest::proptest! {

@@ -58,20 +58,22 @@ impl Trail {
         (self.end, self.last_value) = (run.step + run.times, run.value);
     }
 
-    /// Moves a place that has not been dropped to the next run, if there is one.
-    #[inline]
-    pub(super) fn advance(&self, place: &mut Place) -> Option<()> {
+    /// The run behind a place that has not been dropped.
+    #[inline(never)]
+    pub(super) fn after(&self, place: Place) -> Option<Place> {
         let mut at = usize::try_from(place.next.checked_sub(self.dropped)?).ok()?;
         let token = read(&self.bytes, &mut at)?;
         let gap = if token & 1 == 0 { 0 } else { read(&self.bytes, &mut at)? };
         let times = if token & 2 == 0 { 1 } else { read(&self.bytes, &mut at)? };
         let folded = token >> 2;
         let difference = (folded >> 1) ^ (folded & 1).wrapping_neg();
-        place.next = self.dropped + at as u64;
-        place.step = place.end.wrapping_add(u32::try_from(gap).ok()?);
-        place.end = place.step.wrapping_add(u32::try_from(times).ok()?);
-        place.value = place.value.wrapping_add(difference);
-        Some(())
+        let step = place.end.wrapping_add(u32::try_from(gap).ok()?);
+        Some(Place {
+            next: self.dropped + at as u64,
+            step,
+            end: step.wrapping_add(u32::try_from(times).ok()?),
+            value: place.value.wrapping_add(difference),
+        })
     }
 
     /// Drops all before a place, once that is worth the while.
@@ -134,7 +136,7 @@ mod tests {
             let (mut trail, mut end) = (Trail::default(), 0);
             let (mut places, mut written) = (vec![Place::default()], Vec::new());
             for (gap, times, value) in great.into_iter().chain(small) {
-                let run = Run { slot: 0, step: end + gap, times, value };
+                let run = Run { slot: 0, step: end + gap, times, value, since: 0 };
                 proptest::prop_assert_eq!(trail.is_continued_by(&run), gap == 0 && value == trail.last_value);
                 trail.push(&run);
                 end = run.step + times;
@@ -143,12 +145,12 @@ mod tests {
                 trail.forget(places[from]);
                 let mut place = places[from];
                 for run in &written[from..] {
-                    proptest::prop_assert!(trail.advance(&mut place).is_some());
+                    place = trail.after(place).expect("it was written");
                     proptest::prop_assert_eq!((place.step, place.end), (run.step, run.step + run.times));
                     proptest::prop_assert_eq!(place.value, run.value);
                 }
                 places.push(place);
-                proptest::prop_assert!(trail.advance(&mut place).is_none());
+                proptest::prop_assert!(trail.after(place).is_none());
             }
         }
     }

@@ -109,13 +109,13 @@ impl Series {
     /// Goes through the table by time.
     #[must_use]
     pub fn cursor(&self) -> Cursor<'_> {
-        let mut cursor = Cursor { series: self, next: 0, now: Vec::new(), behind: Vec::new() };
-        for relay in 0..self.relays.len() {
+        let relay = |relay: usize| {
             let runs = self.runs_of(relay).unwrap_or_default();
-            cursor.now.push(runs.first().copied().unwrap_or(NO_RUN));
-            cursor.behind.push(self.start(relay) + 1);
-        }
-        cursor
+            let behind = self.start(relay) + 1;
+            let run = runs.first().copied().unwrap_or(NO_RUN);
+            Now { run, behind, end: behind - 1 + runs.len() }
+        };
+        Cursor { series: self, next: 0, relays: (0..self.relays.len()).map(relay).collect() }
     }
 
     /// The runs of a relay.
@@ -136,10 +136,19 @@ pub struct Cursor<'a> {
     series: &'a Series,
     /// The index of the next time.
     next: usize,
-    /// For each relay, the run that holds now or is the next to come: side by side, because each time needs all.
-    now: Vec<Run>,
-    /// For each relay, where the run behind that one is.
-    behind: Vec<usize>,
+    /// The relays.
+    relays: Vec<Now>,
+}
+
+/// A relay at a time: all that the next one needs, side by side.
+#[derive(Clone, Copy, Debug)]
+struct Now {
+    /// The run that holds or is the next to come.
+    run: Run,
+    /// Where the run behind that one is.
+    behind: usize,
+    /// Where its runs end.
+    end: usize,
 }
 
 /// What comes behind the last run: no time has its index.
@@ -163,16 +172,16 @@ impl Cursor<'_> {
     pub(crate) fn next_each(&mut self, mut take: impl FnMut(u32, u64)) -> Option<u64> {
         let time = *self.series.times.get(self.next)?;
         let next = u32::try_from(self.next).ok()?;
-        let relays = self.now.iter_mut().zip(&mut self.behind).zip(&self.series.ends);
-        for (relay, ((run, behind), end)) in (0..).zip(relays) {
+        for (number, relay) in (0..).zip(&mut self.relays) {
+            let run = relay.run;
             if run.first > next {
                 continue;
             }
-            take(relay, run.value);
+            take(number, run.value);
             if run.first + run.times == next + 1 {
-                let other = self.series.runs.get(*behind).filter(|_| *behind < *end);
-                *run = other.copied().unwrap_or(NO_RUN);
-                *behind += 1;
+                let behind = self.series.runs.get(relay.behind);
+                relay.run = *behind.filter(|_| relay.behind < relay.end).unwrap_or(&NO_RUN);
+                relay.behind += 1;
             }
         }
         self.next += 1;
