@@ -234,7 +234,8 @@ impl Engine {
     /// Eq. 1, 2 and 7 for each relay, and the sums over relays.
     fn take_relays(&mut self) {
         let (batch, count) = (&self.batch, self.settings.windows.len());
-        let mut runs = Vec::with_capacity(SLOTS);
+        let (mut runs, mut spreads) = (Vec::with_capacity(SLOTS), Each::default());
+        let all = batch.all();
         self.sums.fill(Sums::default());
         for (index, &listed) in batch.relays.iter().enumerate() {
             if index % sums::MOST_AT_ONCE == 0 {
@@ -258,7 +259,7 @@ impl Engine {
                 times.runs(of_relay, weighted, &mut runs);
                 relay.take_weights(weighted, &runs, times, units, weights, &mut means.windows);
             }
-            if listed.advertised != batch.all() {
+            if listed.advertised != all {
                 capacities.fill(Each::default());
             }
             if let Some(of_relay) = batch.advertised.get(index).filter(|_| listed.advertised != 0) {
@@ -266,7 +267,8 @@ impl Engine {
                 times.runs(of_relay, listed.advertised, &mut runs);
                 let most = runs.iter().map(|run| run.value).max();
                 means.most_advertised = means.most_advertised.max(most.unwrap_or(0));
-                relay.take_advertised(&mut runs, times, kept, &mut means.windows, capacities);
+                let means = &mut means.windows;
+                relay.take_advertised(&mut runs, times, kept, means, capacities, &mut spreads);
             }
             let of_relay = batch.weights.get(index).filter(|_| batch.with_weights != 0);
             for (sums, capacities) in self.sums.iter_mut().zip(capacities) {

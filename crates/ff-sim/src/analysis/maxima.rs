@@ -21,7 +21,7 @@ pub(super) struct Most {
     /// The last time at which it was there.
     step: u32,
     /// It; 0 of nothing.
-    pub(super) value: u64,
+    value: u64,
 }
 
 impl Maxima {
@@ -39,14 +39,22 @@ impl Maxima {
         self.newest = Some((last, value));
     }
 
-    /// Brings the maximum of a window up to the newest value; the window begins with the time `first`.
+    /// Brings the maximum of a window up to the newest value, at some times in a row; the window begins with each of
+    /// `firsts`.
     #[inline]
-    pub(super) fn update(&self, most: &mut Most, first: u32) {
+    pub(super) fn update(&self, most: &mut Most, firsts: &[u32], maxima: &mut [u64]) {
         let Some((step, value)) = self.newest else { return };
+        let newest = Most { step, value };
         if value >= most.value {
-            *most = Most { step, value };
-        } else if most.step < first {
-            *most = self.search(first).unwrap_or(Most { step, value });
+            *most = newest;
+            maxima.fill(value);
+            return;
+        }
+        for (to, &first) in maxima.iter_mut().zip(firsts) {
+            if most.step < first {
+                *most = self.search(first).unwrap_or(newest);
+            }
+            *to = most.value;
         }
     }
 
@@ -84,8 +92,9 @@ mod tests {
                 for (most, length) in found.iter_mut().zip(&lengths) {
                     let first = (step + 1).saturating_sub(*length);
                     let naive = values[first..=step].iter().flatten().max();
-                    maxima.update(most, u32::try_from(first).expect("few"));
-                    proptest::prop_assert_eq!(Some(&most.value), naive);
+                    let mut found = [0];
+                    maxima.update(most, &[u32::try_from(first).expect("few")], &mut found);
+                    proptest::prop_assert_eq!(found.first(), naive);
                 }
                 maxima.forget(u32::try_from((step + 1).saturating_sub(longest)).expect("few"));
             }

@@ -33,7 +33,8 @@ pub(super) struct RelayInWindow {
 }
 
 impl Relay {
-    /// Takes what it advertises at some of the times; its capacities in each window (Eq. 1) go to `capacities`.
+    /// Takes what it advertises at some of the times; its capacities in each window (Eq. 1) go to `capacities`. What
+    /// is in `spreads` does not matter.
     pub(super) fn take_advertised(
         &mut self,
         runs: &mut [Run],
@@ -41,6 +42,7 @@ impl Relay {
         kept: &mut [RelayInWindow],
         means: &mut [RelayWindow],
         capacities: &mut [Each<u64>],
+        spreads: &mut Each<(u64, Spread)>,
     ) {
         for run in &mut *runs {
             if !self.advertised.is_continued_by(run) {
@@ -50,13 +52,13 @@ impl Relay {
             self.advertised.push(run);
             self.take_maxima(run, times, kept, capacities);
         }
-        for ((kept, means), (capacities, (firsts, &in_means))) in kept
-            .iter_mut()
-            .zip(means)
-            .zip(capacities.iter().zip(times.firsts.iter().zip(&times.in_means)))
+        let windows = kept.iter_mut().zip(means).zip(&*capacities);
+        for (((kept, means), capacities), (firsts, &in_means)) in
+            windows.zip(times.firsts.iter().zip(&times.in_means))
         {
-            let trail = &self.advertised;
-            take_window(runs, trail, firsts, in_means, capacities, &mut kept.advertised, means);
+            let (trail, kept) = (&self.advertised, &mut kept.advertised);
+            let changing = take_window(runs, trail, firsts, in_means, kept, spreads, means);
+            take_changing(changing & in_means, spreads, capacities, means);
         }
         if let (Some(kept), Some(firsts), Some(last)) =
             (kept.get(times.longest), times.firsts.get(times.longest), runs.last())
@@ -82,12 +84,7 @@ impl Relay {
             else {
                 continue;
             };
-            let mut most = kept.most;
-            for (capacity, &first) in capacities.iter_mut().zip(firsts) {
-                self.maxima.update(&mut most, first);
-                *capacity = most.value;
-            }
-            kept.most = most;
+            self.maxima.update(&mut kept.most, firsts, capacities);
         }
     }
 
@@ -138,18 +135,18 @@ impl Relay {
     }
 }
 
-/// Takes the runs of a relay into the means of one window: Eq. 2, and 7 of what it advertises.
+/// Takes the runs of a relay into one window, and into its means where the window has one value alone. Says at which
+/// times it has several; then each with the newest goes to `spreads`.
 fn take_window(
     runs: &[Run],
     trail: &Trail,
     firsts: &Each<u32>,
     in_means: Mask,
-    capacities: &Each<u64>,
     kept: &mut Within,
+    spreads: &mut Each<(u64, Spread)>,
     means: &mut RelayWindow,
-) {
-    let (mut within, mut spreads) = (*kept, Each::<(u64, Spread)>::default());
-    let mut changing: Mask = 0;
+) -> Mask {
+    let (mut within, mut changing) = (*kept, 0);
     for run in runs {
         let range = run.slot..run.slot + run.times as usize;
         let (Some(firsts), Some(spreads)) = (firsts.get(range.clone()), spreads.get_mut(range))
@@ -178,10 +175,10 @@ fn take_window(
         }
     }
     *kept = within;
-    take_changing(changing & in_means, &spreads, capacities, means);
+    changing
 }
 
-/// Takes the times at which a window has several values into its means.
+/// Takes the times at which a window has several values into its means: Eq. 2, and 7 of what the relay advertises.
 fn take_changing(
     at: Mask,
     spreads: &Each<(u64, Spread)>,

@@ -59,20 +59,27 @@ impl Trail {
     }
 
     /// The run behind a place that has not been dropped.
-    #[inline(never)]
+    #[inline]
     pub(super) fn after(&self, place: Place) -> Option<Place> {
-        let mut at = usize::try_from(place.next.checked_sub(self.dropped)?).ok()?;
+        self.read_run(place.next, place.end, place.value)
+    }
+
+    /// Reads the run that is written at a place, behind a run that ends so and has this value. It takes no
+    /// [`Place`], which would have to be in memory for that.
+    #[inline(never)]
+    fn read_run(&self, place: u64, end: u32, value: u64) -> Option<Place> {
+        let mut at = usize::try_from(place.checked_sub(self.dropped)?).ok()?;
         let token = read(&self.bytes, &mut at)?;
         let gap = if token & 1 == 0 { 0 } else { read(&self.bytes, &mut at)? };
         let times = if token & 2 == 0 { 1 } else { read(&self.bytes, &mut at)? };
         let folded = token >> 2;
         let difference = (folded >> 1) ^ (folded & 1).wrapping_neg();
-        let step = place.end.wrapping_add(u32::try_from(gap).ok()?);
+        let step = end.wrapping_add(u32::try_from(gap).ok()?);
         Some(Place {
             next: self.dropped + at as u64,
             step,
             end: step.wrapping_add(u32::try_from(times).ok()?),
-            value: place.value.wrapping_add(difference),
+            value: value.wrapping_add(difference),
         })
     }
 
