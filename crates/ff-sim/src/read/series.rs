@@ -19,9 +19,11 @@ use ff_bwauth::utc::Utc;
 
 use crate::skipped::Skips;
 
+mod cursor;
 pub mod daily;
 mod lines;
 
+pub use cursor::Cursor;
 pub use lines::MOST_LINE_BYTES;
 use lines::{Line, Lines};
 
@@ -76,6 +78,9 @@ struct Run {
     value: u64,
 }
 
+/// What comes behind the last run: no time has its index.
+const NO_RUN: Run = Run { first: u32::MAX, times: 0, value: 0 };
+
 impl Series {
     /// Reads a table; `name` stands beside what was left out.
     ///
@@ -106,18 +111,6 @@ impl Series {
         (time < run.first as usize + run.times as usize).then_some(run.value)
     }
 
-    /// Goes through the table by time.
-    #[must_use]
-    pub fn cursor(&self) -> Cursor<'_> {
-        let relay = |relay: usize| {
-            let runs = self.runs_of(relay).unwrap_or_default();
-            let behind = self.start(relay) + 1;
-            let run = runs.first().copied().unwrap_or(NO_RUN);
-            Now { run, behind, end: behind - 1 + runs.len() }
-        };
-        Cursor { series: self, next: 0, relays: (0..self.relays.len()).map(relay).collect() }
-    }
-
     /// The runs of a relay.
     fn runs_of(&self, relay: usize) -> Option<&[Run]> {
         self.runs.get(self.start(relay)..*self.ends.get(relay)?)
@@ -126,66 +119,6 @@ impl Series {
     /// Where the runs of a relay begin.
     fn start(&self, relay: usize) -> usize {
         relay.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0)
-    }
-}
-
-/// Goes through a table by time.
-#[derive(Clone, Debug)]
-pub struct Cursor<'a> {
-    /// The table.
-    series: &'a Series,
-    /// The index of the next time.
-    next: usize,
-    /// The relays.
-    relays: Vec<Now>,
-}
-
-/// A relay at a time: all that the next one needs, side by side.
-#[derive(Clone, Copy, Debug)]
-struct Now {
-    /// The run that holds or is the next to come.
-    run: Run,
-    /// Where the run behind that one is.
-    behind: usize,
-    /// Where its runs end.
-    end: usize,
-}
-
-/// What comes behind the last run: no time has its index.
-const NO_RUN: Run = Run { first: u32::MAX, times: 0, value: 0 };
-
-impl Cursor<'_> {
-    /// The time that comes next.
-    #[must_use]
-    pub fn next_time(&self) -> Option<u64> {
-        self.series.times.get(self.next).copied()
-    }
-
-    /// The next time, with every relay that is listed then and its value; relays by their indexes, in order.
-    pub fn next_into(&mut self, listed: &mut Vec<(u32, u64)>) -> Option<u64> {
-        listed.clear();
-        self.next_each(|relay, value| listed.push((relay, value)))
-    }
-
-    /// The next time; `take` gets every relay that is listed then and its value.
-    #[inline]
-    pub(crate) fn next_each(&mut self, mut take: impl FnMut(u32, u64)) -> Option<u64> {
-        let time = *self.series.times.get(self.next)?;
-        let next = u32::try_from(self.next).ok()?;
-        for (number, relay) in (0..).zip(&mut self.relays) {
-            let run = relay.run;
-            if run.first > next {
-                continue;
-            }
-            take(number, run.value);
-            if run.first + run.times == next + 1 {
-                let behind = self.series.runs.get(relay.behind);
-                relay.run = *behind.filter(|_| relay.behind < relay.end).unwrap_or(&NO_RUN);
-                relay.behind += 1;
-            }
-        }
-        self.next += 1;
-        Some(time)
     }
 }
 
