@@ -35,7 +35,7 @@ fn engine(criterion: &mut Criterion) {
         for _ in 0..hours {
             hour(&mut random, &mut readings);
             now += 3_600;
-            engine.push(now, &readings).expect("hours come in order");
+            engine.take(now, &readings).expect("hours come in order");
         }
     };
     go(30 * 24, &mut engine);

@@ -1,7 +1,7 @@
 //! Errors of capacities and weights over time (paper §3, Eq. 1-7, App. A).
 //!
 //! ```text
-//!   Reading: relay, advertised, weight ─▶ Engine::push, a time after the other ─▶ Outcome
+//!   Reading: relay, advertised, weight ─▶ Engine::take, a time after the other ─▶ Outcome
 //!                                           │                                       ├─▶ NetworkStep  Eq. 3, 6
 //!                                           └─▶ NewRelays                           ├─▶ RelayMeans   Eq. 2, 5, 7
 //!                                                                                   └─▶ groups, ranks
@@ -39,6 +39,7 @@ pub mod ranks;
 pub mod speed_test;
 pub mod window;
 
+mod batch;
 mod coverage;
 mod maxima;
 mod relay;

@@ -53,7 +53,7 @@ fn analyse(
     let mut joined = Joined::new(advertised, weights);
     let mut readings = Vec::new();
     while let Some(time) = joined.next_into(&mut readings) {
-        engine.push(time, &readings).expect("a table is sorted");
+        engine.take(time, &readings).expect("a table is sorted");
     }
     assert_eq!(joined.passed_over(), 0);
     let names = joined.relays().iter().map(hex::encode_upper).collect();

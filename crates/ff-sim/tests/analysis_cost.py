@@ -3,11 +3,11 @@
     analysis_cost.py FF_SIM SERIES FOLDER [--rounds 3]
 
 SERIES is a table as `ff-sim analyse --advertised` takes it, packed by xz or not. Both take turns, each as a process of
-its own that reads the file; times are CPU time, the least of all rounds. Their figures have to agree to 1e-9.
-Needs numpy.
+its own that reads the file and writes a table of the network and one of the relays (ours also draws figures); times
+are CPU time, the least of all rounds. Their figures have to agree to 1e-9. Needs numpy.
 """
 
-import argparse, datetime, json, lzma, os, subprocess, sys
+import argparse, csv, datetime, json, lzma, os, subprocess, sys
 
 WINDOWS = (1, 7, 30)
 
@@ -16,7 +16,7 @@ def read(path):
     """Fingerprints, times and values; NaN where a relay is not listed."""
     import numpy as np
 
-    times, rows = None, []
+    times, names, rows = None, [], []
     with (lzma.open if path.endswith(".xz") else open)(path, "rt") as lines:
         for line in lines:
             first, *cells = line.rstrip("\n").split(",")
@@ -30,18 +30,28 @@ def read(path):
                 if cell:
                     last = last if cell == "=" else float(cell)
                     row[index] = last
+            names.append(first)
             rows.append(row)
-    return times, np.array(rows)
+    return names, times, np.array(rows)
 
 
-def analyse(path):
+def write(path, header, rows):
+    """Writes a table; what is not known is blank."""
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(["" if value != value else value for value in row] for row in rows)
+
+
+def analyse(path, folder):
     """Eq. 1 to 3 and 7 with numpy: for each window the network's mean error, the relays' median error and deviation."""
     import numpy as np
 
     np.seterr(all="ignore")
-    times, advertised = read(path)
+    names, times, advertised = read(path)
     listed = ~np.isnan(advertised)
-    filled, found = np.where(listed, advertised, 0.0), []
+    filled, found, of_network, of_relays = np.where(listed, advertised, 0.0), [], [], []
+    counts, most = listed.sum(1).tolist(), filled.max(1).tolist()
     for days in WINDOWS:
         capacity, deviation = np.full_like(advertised, np.nan), np.full_like(advertised, np.nan)
         for at, time in enumerate(times):
@@ -52,9 +62,15 @@ def analyse(path):
             spread = np.sqrt((np.where(there, values - mean[:, None], 0) ** 2).sum(1) / count)
             now = listed[:, at]
             capacity[now, at], deviation[now, at] = values.max(1)[now], (spread / mean)[now]
-        network = 1 - np.nansum(advertised, 0) / np.nansum(capacity, 0)
-        medians = [np.nanmedian(np.nanmean(all, 1)[listed.any(1)]) for all in (1 - advertised / capacity, deviation)]
-        found.append([float(np.mean(network)), *map(float, medians)])
+        sums = np.nansum(advertised, 0), np.nansum(capacity, 0)
+        network = 1 - sums[0] / sums[1]
+        means = [np.nanmean(all, 1) for all in (1 - advertised / capacity, deviation)]
+        found.append([float(np.mean(network)), *(float(np.nanmedian(mean[listed.any(1)])) for mean in means)])
+        secs = [days * 86400]
+        of_network += zip(times.tolist(), secs * len(times), listed.sum(0).tolist(), *(all.tolist() for all in (*sums, network)))
+        of_relays += zip(names, secs * len(names), counts, most, *(mean.tolist() for mean in means))
+    write(os.path.join(folder, "network.csv"), ("unix_secs", "window_secs", "relays", "advertised_bytes_per_sec", "capacity_bytes_per_sec", "capacity_error"), of_network)
+    write(os.path.join(folder, "relays.csv"), ("fingerprint", "window_secs", "listed_times", "most_advertised_bytes_per_sec", "capacity_error", "advertised_deviation"), of_relays)
     return found
 
 
@@ -75,7 +91,7 @@ def main():
     given = arguments.parse_args()
     out = os.path.join(given.folder, "analysis")
     ours = [given.ff_sim, "analyse", "--advertised", given.series, "--windows", ",".join(f"{days}d" for days in WINDOWS), "--out", out]
-    theirs = [sys.executable, __file__, "--numpy", given.series]
+    theirs = [sys.executable, __file__, "--numpy", given.series, given.folder]
     times = {"numpy": [], "ff-sim": []}
     for _ in range(given.rounds):
         secs, printed = timed(theirs)
@@ -93,6 +109,6 @@ def main():
 
 
 if sys.argv[1:2] == ["--numpy"]:
-    print(json.dumps(analyse(sys.argv[2])))
+    print(json.dumps(analyse(*sys.argv[2:])))
 else:
     main()

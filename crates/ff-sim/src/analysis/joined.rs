@@ -19,8 +19,6 @@ pub struct Joined<'a> {
     weights: Option<Weights<'a>>,
     /// The relays of both.
     relays: Vec<Fingerprint>,
-    /// What one table lists at a time.
-    listed: Vec<(u32, u64)>,
     /// For each relay its weight at this time.
     now: Vec<Option<u64>>,
     /// How many times of the weights were passed over.
@@ -57,19 +55,19 @@ impl<'a> Joined<'a> {
             Weights { cursor: weights.cursor(), times: &weights.times, next: 0, numbers }
         });
         let now = vec![None; relays.len()];
-        let (advertised, listed) = (advertised.cursor(), Vec::new());
-        Self { advertised, weights, relays, listed, now, passed_over: 0 }
+        Self { advertised: advertised.cursor(), weights, relays, now, passed_over: 0 }
     }
 
     /// The next time and its relays.
     pub fn next_into(&mut self, readings: &mut Vec<Reading>) -> Option<u64> {
         readings.clear();
         let has_weights = self.take_weights();
-        let time = self.advertised.next_into(&mut self.listed)?;
-        for &(relay, advertised) in &self.listed {
-            let weight = self.now.get_mut(relay as usize).and_then(Option::take);
-            readings.push(Reading { relay, advertised: Some(advertised), weight });
-        }
+        let now = &mut self.now;
+        let time = self.advertised.next_each(|relay, advertised| {
+            let weight = now.get_mut(relay as usize).filter(|_| has_weights);
+            let (advertised, weight) = (Some(advertised), weight.and_then(Option::take));
+            readings.push(Reading { relay, advertised, weight });
+        })?;
         if has_weights {
             for (relay, weight) in (0..).zip(&mut self.now) {
                 let Some(weight) = weight.take() else { continue };
@@ -97,18 +95,19 @@ impl<'a> Joined<'a> {
             return false;
         };
         while let Some(&at) = weights.times.get(weights.next).filter(|at| **at <= time) {
-            weights.cursor.next_into(&mut self.listed);
             weights.next += 1;
             if at < time {
+                weights.cursor.next_each(|_, _| {});
                 self.passed_over += 1;
                 continue;
             }
-            for &(relay, weight) in &self.listed {
-                let number = weights.numbers.get(relay as usize).copied().unwrap_or(u32::MAX);
-                if let Some(now) = self.now.get_mut(number as usize) {
+            let (numbers, now) = (&weights.numbers, &mut self.now);
+            weights.cursor.next_each(|relay, weight| {
+                let number = numbers.get(relay as usize).copied().unwrap_or(u32::MAX);
+                if let Some(now) = now.get_mut(number as usize) {
                     *now = Some(weight);
                 }
-            }
+            });
             return true;
         }
         false

@@ -1,30 +1,32 @@
 //! The greatest value of several sliding windows, by one monotone deque.
 //!
 //! The deque holds what can still become a maximum: each value is below the ones before it, and older. The maximum
-//! of a window is its oldest entry within the window; a shorter window looks from further back, so each window has a
-//! head of its own into the same deque. Every value enters and leaves once and heads only move on, so a step costs
-//! the same on the average, however long the windows are.
+//! of a window is its oldest entry within the window. A window keeps the maximum that it found until that is too old
+//! or a greater value comes, and only then searches the deque: that happens at most once for each entry and window.
 
 use std::collections::VecDeque;
 
 /// The deque of one relay.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Maxima {
-    /// Times and values, the oldest and greatest first, but for the newest.
+    /// The values and the last times at which they were there, the oldest and greatest first, but for the newest.
     older: VecDeque<(u32, u64)>,
     /// The newest, by itself: a relay that advertises what it did before costs no look into the deque.
     newest: Option<(u32, u64)>,
-    /// How many entries were dropped at the front.
-    dropped: u64,
 }
 
-/// Where a window's maximum is, counted from the first entry that there ever was.
+/// The maximum of a window.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Head(u64);
+pub(super) struct Most {
+    /// The last time at which it was there.
+    step: u32,
+    /// It; 0 of nothing.
+    value: u64,
+}
 
 impl Maxima {
-    /// Takes the value of a time, which is later than all before it.
-    pub(super) fn push(&mut self, step: u32, value: u64) {
+    /// Takes a value that is there until the time `last`, which is later than all before it.
+    pub(super) fn push(&mut self, last: u32, value: u64) {
         match self.newest {
             Some(before) if before.1 > value => self.older.push_back(before),
             Some(before) if before.1 < value => {
@@ -34,30 +36,38 @@ impl Maxima {
             }
             _ => {}
         }
-        self.newest = Some((step, value));
+        self.newest = Some((last, value));
     }
 
-    /// The maximum of the window that begins with the time `first`, of which the newest value is a part; 0 of nothing.
-    pub(super) fn maximum(&self, head: &mut Head, first: u32) -> u64 {
-        // What a head stood at may have given way to a greater value behind it.
-        let mut at = head.0.saturating_sub(self.dropped).min(self.older.len() as u64);
-        while let Some(&(step, value)) = usize::try_from(at).ok().and_then(|at| self.older.get(at))
-        {
-            if step >= first {
-                head.0 = self.dropped + at;
-                return value;
-            }
-            at += 1;
+    /// Brings the maximum of a window up to the newest value, at some times in a row; the window begins with each of
+    /// `firsts`.
+    #[inline]
+    pub(super) fn update(&self, most: &mut Most, firsts: &[u32], maxima: &mut [u64]) {
+        let Some((step, value)) = self.newest else { return };
+        let newest = Most { step, value };
+        if value >= most.value {
+            *most = newest;
+            maxima.fill(value);
+            return;
         }
-        head.0 = self.dropped + at;
-        self.newest.map_or(0, |(_, value)| value)
+        for (to, &first) in maxima.iter_mut().zip(firsts) {
+            if most.step < first {
+                *most = self.search(first).unwrap_or(newest);
+            }
+            *to = most.value;
+        }
+    }
+
+    /// The oldest entry from a time on, but for the newest.
+    fn search(&self, first: u32) -> Option<Most> {
+        let at = self.older.partition_point(|&(step, _)| step < first);
+        self.older.get(at).map(|&(step, value)| Most { step, value })
     }
 
     /// Drops what lies before the time `first`, where the longest window begins.
     pub(super) fn forget(&mut self, first: u32) {
         while self.older.front().is_some_and(|&(step, _)| step < first) {
             self.older.pop_front();
-            self.dropped += 1;
         }
     }
 }
@@ -75,15 +85,16 @@ mod tests {
         ) {
             let longest = *lengths.iter().max().expect("one at least");
             let mut maxima = Maxima::default();
-            let mut heads = vec![Head::default(); lengths.len()];
+            let mut found = vec![Most::default(); lengths.len()];
             for (step, value) in values.iter().enumerate() {
                 let Some(value) = *value else { continue };
                 maxima.push(u32::try_from(step).expect("few"), value);
-                for (head, length) in heads.iter_mut().zip(&lengths) {
+                for (most, length) in found.iter_mut().zip(&lengths) {
                     let first = (step + 1).saturating_sub(*length);
                     let naive = values[first..=step].iter().flatten().max();
-                    let found = maxima.maximum(head, u32::try_from(first).expect("few"));
-                    proptest::prop_assert_eq!(Some(&found), naive);
+                    let mut found = [0];
+                    maxima.update(most, &[u32::try_from(first).expect("few")], &mut found);
+                    proptest::prop_assert_eq!(found.first(), naive);
                 }
                 maxima.forget(u32::try_from((step + 1).saturating_sub(longest)).expect("few"));
             }

@@ -88,6 +88,17 @@ pub struct RelayWindow {
     pub weight_deviation: Mean,
 }
 
+impl RelayWindow {
+    /// Takes so many times at which the relay always advertised this in the window: errors are 0.
+    pub(super) fn add_same(&mut self, advertised: u64, times: u32) {
+        let all = u128::from(advertised) * u128::from(times);
+        self.advertised += all;
+        self.capacity += all;
+        self.capacity_error.add_zeros(times);
+        self.advertised_deviation.add_zeros(times);
+    }
+}
+
 /// A mean of values that come one by one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Mean {
@@ -102,6 +113,11 @@ impl Mean {
     pub fn add(&mut self, value: f64) {
         self.sum += value;
         self.count += 1;
+    }
+
+    /// Takes so many values of 0.
+    pub(super) const fn add_zeros(&mut self, count: u32) {
+        self.count += count;
     }
 
     /// How many values there were.

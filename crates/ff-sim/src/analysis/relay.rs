@@ -1,9 +1,9 @@
-//! What is kept of one relay, and what a time says of it alone: Eq. 1, 2 and 7.
+//! What is kept of one relay, and what the times of a batch say of it alone: Eq. 1, 2 and 7.
 
-use super::coverage::Covered;
-use super::maxima::{Head, Maxima};
+use super::batch::{Each, Mask, Run, Times, slots};
+use super::maxima::{Maxima, Most};
 use super::outcome::RelayWindow;
-use super::spread::Within;
+use super::spread::{Spread, Within};
 use super::trail::Trail;
 
 /// What W(r, t) = 1 counts for in the sums of its deviation: squares of it, a year of them, stay below 2^128, and of
@@ -13,12 +13,12 @@ pub(super) const WEIGHT_ONE: f64 = (1_u64 << 56) as f64;
 /// What is kept of a relay for all windows.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Relay {
-    /// The last attempt in which it stood.
-    pub(super) attempt: u64,
     /// What may still become a maximum.
     maxima: Maxima,
     /// What it advertised.
     advertised: Trail,
+    /// Since when, without a gap, it has advertised the same.
+    same_since: u32,
     /// Its weights.
     weights: Trail,
 }
@@ -26,86 +26,190 @@ pub(super) struct Relay {
 /// What is kept of a relay for one window.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RelayInWindow {
-    /// Where its maximum is.
-    head: Head,
+    /// Its maximum.
+    most: Most,
     /// What it advertised.
     advertised: Within,
 }
 
-/// A time, as all relays see it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Now<'a> {
-    /// Its index among the times at which there are such values.
-    pub(super) step: u32,
-    /// The windows.
-    pub(super) covered: &'a [Covered],
-    /// Which of them is the longest.
-    pub(super) longest: usize,
-    /// Windows of which data cover a smaller part than this are not in the means.
-    pub(super) least_share: f64,
-}
-
 impl Relay {
-    /// Takes what it advertises; its capacity in each window (Eq. 1) is appended.
+    /// Takes what it advertises at some of the times; its capacities in each window (Eq. 1) go to `capacities`. What
+    /// is in `spreads` does not matter.
     pub(super) fn take_advertised(
         &mut self,
-        advertised: u64,
-        now: Now<'_>,
+        runs: &mut [Run],
+        times: &Times,
         kept: &mut [RelayInWindow],
         means: &mut [RelayWindow],
-        capacities: &mut Vec<u64>,
+        capacities: &mut [Each<u64>],
+        spreads: &mut Each<(u64, Spread)>,
     ) {
-        self.maxima.push(now.step, advertised);
-        let place = self.advertised.push(now.step, advertised);
-        for ((kept, means), covered) in kept.iter_mut().zip(means).zip(now.covered) {
-            let capacity = self.maxima.maximum(&mut kept.head, covered.first);
-            capacities.push(capacity);
-            kept.advertised.slide(&self.advertised, covered.first, |_, value| value);
-            kept.advertised.add(place, advertised);
-            if capacity == 0 || covered.share < now.least_share {
-                continue;
+        for run in &mut *runs {
+            if !self.advertised.is_continued_by(run) {
+                self.same_since = run.step;
             }
-            means.advertised += u128::from(advertised);
-            means.capacity += u128::from(capacity);
-            means.capacity_error.add(1.0 - part(advertised, capacity));
-            if let Some(deviation) = kept.advertised.relative_deviation() {
-                means.advertised_deviation.add(deviation);
-            }
+            run.since = self.same_since;
+            self.advertised.push(run);
+            self.take_maxima(run, times, kept, capacities);
         }
-        if let (Some(kept), Some(covered)) = (kept.get(now.longest), now.covered.get(now.longest)) {
-            self.maxima.forget(covered.first);
+        let windows = kept.iter_mut().zip(means).zip(&*capacities);
+        for (((kept, means), capacities), (firsts, &in_means)) in
+            windows.zip(times.firsts.iter().zip(&times.in_means))
+        {
+            let (trail, kept) = (&self.advertised, &mut kept.advertised);
+            let changing = take_window(runs, trail, firsts, in_means, kept, spreads, means);
+            take_changing(changing & in_means, spreads, capacities, means);
+        }
+        if let (Some(kept), Some(firsts), Some(last)) =
+            (kept.get(times.longest), times.firsts.get(times.longest), runs.last())
+        {
+            self.maxima.forget(firsts.get(last.last_slot()).copied().unwrap_or(0));
             self.advertised.forget(kept.advertised.oldest());
         }
     }
 
-    /// Takes its weight; `units` says for each time with weights until now what a unit counts for.
-    pub(super) fn take_weight(
+    /// Its capacity in each window at the times of a run.
+    fn take_maxima(
         &mut self,
-        weight: u64,
+        run: &Run,
+        times: &Times,
+        kept: &mut [RelayInWindow],
+        capacities: &mut [Each<u64>],
+    ) {
+        self.maxima.push(run.step + run.times - 1, run.value);
+        let range = run.slot..run.slot + run.times as usize;
+        for ((kept, capacities), firsts) in kept.iter_mut().zip(capacities).zip(&times.firsts) {
+            let (Some(firsts), Some(capacities)) =
+                (firsts.get(range.clone()), capacities.get_mut(range.clone()))
+            else {
+                continue;
+            };
+            self.maxima.update(&mut kept.most, firsts, capacities);
+        }
+    }
+
+    /// Takes its weights at some of the times; `units` says for each time with weights what a unit counts for.
+    pub(super) fn take_weights(
+        &mut self,
+        at: Mask,
+        runs: &[Run],
+        times: &Times,
         units: &[f64],
-        now: Now<'_>,
         kept: &mut [Within],
         means: &mut [RelayWindow],
     ) {
         let share = |step: u32, weight: u64| {
             fixed(weight, units.get(step as usize).copied().unwrap_or(0.0))
         };
-        let place = self.weights.push(now.step, weight);
-        let share_now = share(now.step, weight);
-        for ((kept, means), covered) in kept.iter_mut().zip(means).zip(now.covered) {
-            kept.slide(&self.weights, covered.first, share);
-            kept.add(place, share_now);
-            if covered.share < now.least_share {
-                continue;
-            }
-            if let Some(deviation) = kept.relative_deviation() {
-                means.weight_deviation.add(deviation);
+        for run in runs {
+            self.weights.push(run);
+        }
+        let mut shares: Each<u64> = Each::default();
+        for run in runs {
+            let to = shares.get_mut(run.slot..).unwrap_or_default();
+            for (to, step) in to.iter_mut().zip(run.step..run.step + run.times) {
+                *to = share(step, run.value);
             }
         }
-        if let Some(kept) = kept.get(now.longest) {
+        let windows = kept.iter_mut().zip(means).zip(times.firsts.iter().zip(&times.in_means));
+        for ((kept, means), (firsts, in_means)) in windows {
+            let (mut within, mut deviations) = (*kept, means.weight_deviation);
+            for slot in slots(at) {
+                let (Some(&share_now), Some(&first)) = (shares.get(slot), firsts.get(slot)) else {
+                    continue;
+                };
+                within.add(share_now, 1);
+                within.slide_scaled(&self.weights, first, share);
+                if in_means >> slot & 1 == 0 {
+                    continue;
+                }
+                if let Some(deviation) = within.relative_deviation() {
+                    deviations.add(deviation);
+                }
+            }
+            (*kept, means.weight_deviation) = (within, deviations);
+        }
+        if let Some(kept) = kept.get(times.longest) {
             self.weights.forget(kept.oldest());
         }
     }
+}
+
+/// Takes the runs of a relay into one window, and into its means where the window has one value alone. Says at which
+/// times it has several; then each with the newest goes to `spreads`.
+fn take_window(
+    runs: &[Run],
+    trail: &Trail,
+    firsts: &Each<u32>,
+    in_means: Mask,
+    kept: &mut Within,
+    spreads: &mut Each<(u64, Spread)>,
+    means: &mut RelayWindow,
+) -> Mask {
+    let (mut within, mut changing) = (*kept, 0);
+    for run in runs {
+        let range = run.slot..run.slot + run.times as usize;
+        let (Some(firsts), Some(spreads)) = (firsts.get(range.clone()), spreads.get_mut(range))
+        else {
+            continue;
+        };
+        let square = u128::from(run.value) * u128::from(run.value);
+        let mut left = run.times;
+        for (&first, spread) in firsts.iter().zip(spreads) {
+            // From here on the window has this value alone, and its errors are 0.
+            if first >= run.since {
+                break;
+            }
+            left -= 1;
+            within.add_one(run.value, square);
+            within.slide(trail, first);
+            *spread = (run.value, within.spread());
+        }
+        changing |= run.mask() & !run.mask_of_last(left);
+        if left > 0 {
+            within.add(run.value, left);
+            within.slide(trail, firsts.last().copied().unwrap_or(0));
+        }
+        if left > 0 && run.value > 0 {
+            means.add_same(run.value, (in_means & run.mask_of_last(left)).count_ones());
+        }
+    }
+    *kept = within;
+    changing
+}
+
+/// Takes the times at which a window has several values into its means: Eq. 2, and 7 of what the relay advertises.
+fn take_changing(
+    at: Mask,
+    spreads: &Each<(u64, Spread)>,
+    capacities: &Each<u64>,
+    means: &mut RelayWindow,
+) {
+    let (mut errors, mut deviations) = (means.capacity_error, means.advertised_deviation);
+    let (mut all_advertised, mut all_capacity) = (0_u64, 0_u64);
+    // A division takes its time, and mostly both are the same as before.
+    let (mut divided, mut error) = ((0, 0), 0.0);
+    for slot in slots(at) {
+        let (Some(&(advertised, spread)), Some(&capacity)) =
+            (spreads.get(slot), capacities.get(slot))
+        else {
+            continue;
+        };
+        if capacity == 0 {
+            continue;
+        }
+        // Below 2^53 each, they cannot overflow within a batch.
+        all_advertised += advertised;
+        all_capacity += capacity;
+        if divided != (advertised, capacity) {
+            (divided, error) = ((advertised, capacity), 1.0 - part(advertised, capacity));
+        }
+        errors.add(error);
+        deviations.add(spread.of_mean());
+    }
+    (means.capacity_error, means.advertised_deviation) = (errors, deviations);
+    means.advertised += u128::from(all_advertised);
+    means.capacity += u128::from(all_capacity);
 }
 
 /// Which part of its capacity a relay advertises.

@@ -18,30 +18,79 @@ pub(super) struct Within {
     squares: u128,
 }
 
+/// What the deviation of some values comes from.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Spread {
+    /// Their sum.
+    sum: f64,
+    /// n Σv² - (Σv)².
+    spread: f64,
+}
+
+impl Spread {
+    /// Their deviation in parts of their mean, if they are not all 0.
+    #[inline]
+    pub(super) fn of_mean(self) -> f64 {
+        self.spread.sqrt() / self.sum
+    }
+}
+
 impl Within {
-    /// Lets go of what lies before the time `first`; `scale` says what a stored value counts for.
-    pub(super) fn slide(&mut self, trail: &Trail, first: u32, scale: impl Fn(u32, u64) -> u64) {
-        while self.count > 0 && self.oldest.step < first {
-            let value = u128::from(scale(self.oldest.step, self.oldest.value));
-            self.count -= 1;
-            self.sum = self.sum.wrapping_sub(value);
-            self.squares = self.squares.wrapping_sub(value * value);
-            match trail.after(self.oldest) {
-                Some(next) => self.oldest = next,
-                None => *self = Self::default(),
-            }
-        }
+    /// Takes a value of so many times, which stand in the trail.
+    #[inline]
+    pub(super) fn add(&mut self, value: u64, times: u32) {
+        let (sum, squares) = sums(value, times);
+        self.count += times;
+        self.sum = self.sum.wrapping_add(sum);
+        self.squares = self.squares.wrapping_add(squares);
     }
 
-    /// Takes a new value that stands at a place of the trail.
-    pub(super) fn add(&mut self, place: Place, value: u64) {
-        if self.count == 0 {
-            self.oldest = place;
-        }
-        let value = u128::from(value);
+    /// Takes a value, whose square is known, once.
+    #[inline]
+    pub(super) fn add_one(&mut self, value: u64, square: u128) {
         self.count += 1;
-        self.sum = self.sum.wrapping_add(value);
-        self.squares = self.squares.wrapping_add(value * value);
+        self.sum = self.sum.wrapping_add(value.into());
+        self.squares = self.squares.wrapping_add(square);
+    }
+
+    /// Lets go of what lies before the time `first`.
+    #[inline]
+    pub(super) fn slide(&mut self, trail: &Trail, first: u32) {
+        self.leave(trail, first, |place, times| sums(place.value, times));
+    }
+
+    /// The same; `scale` says what a stored value counts for.
+    #[inline]
+    pub(super) fn slide_scaled(
+        &mut self,
+        trail: &Trail,
+        first: u32,
+        scale: impl Fn(u32, u64) -> u64,
+    ) {
+        self.leave(trail, first, |place, times| {
+            let all = (place.step..place.step + times).map(|step| scale(step, place.value));
+            all.map(|value| sums(value, 1)).fold((0, 0), |all: (u128, u128), one| {
+                (all.0.wrapping_add(one.0), all.1.wrapping_add(one.1))
+            })
+        });
+    }
+
+    /// Lets go of what lies before the time `first`; `sums` says what a place's value comes to at so many times.
+    #[inline]
+    fn leave(&mut self, trail: &Trail, first: u32, sums: impl Fn(Place, u32) -> (u128, u128)) {
+        while self.oldest.step < first {
+            let times = self.oldest.end.min(first) - self.oldest.step;
+            if times == 0 {
+                let Some(next) = trail.after(self.oldest) else { return };
+                self.oldest = next;
+                continue;
+            }
+            let (sum, squares) = sums(self.oldest, times);
+            self.count -= times;
+            self.sum = self.sum.wrapping_sub(sum);
+            self.squares = self.squares.wrapping_sub(squares);
+            self.oldest.step += times;
+        }
     }
 
     /// The oldest value, before which the trail may be forgotten if no window is longer.
@@ -50,30 +99,43 @@ impl Within {
     }
 
     /// Their deviation in parts of their mean (Eq. 7); nothing if all are 0.
+    #[inline]
     pub(super) fn relative_deviation(&self) -> Option<f64> {
-        if self.sum == 0 {
-            return None;
-        }
-        let (count, sum) = (f64::from(self.count), float(self.sum));
+        (self.sum > 0).then(|| self.spread().of_mean())
+    }
+
+    /// What their deviation comes from.
+    #[inline]
+    pub(super) fn spread(&self) -> Spread {
+        let sum = float(self.sum);
         let spread = match u64::try_from(self.sum) {
-            // Nothing of this can overflow: there are fewer times than 2^21.
+            // Nothing of this can overflow: there are fewer times than 2^21. Nor is it ever below 0.
             Ok(whole) if self.squares < 1 << 96 => {
                 let square = u128::from(whole) * u128::from(whole);
-                float((u128::from(self.count) * self.squares).saturating_sub(square))
+                float((u128::from(self.count) * self.squares).wrapping_sub(square))
             }
             _ => self.great_spread().unwrap_or_else(|| {
                 // Only numbers near 2^53 through hundreds of hours come here.
-                (count * float(self.squares) - sum * sum).max(0.0)
+                (f64::from(self.count) * float(self.squares) - sum * sum).max(0.0)
             }),
         };
-        Some(spread.sqrt() / sum)
+        Spread { sum, spread }
     }
 
     /// n Σv² - (Σv)², if it fits.
+    #[cold]
     fn great_spread(&self) -> Option<f64> {
         let scaled = u128::from(self.count).checked_mul(self.squares)?;
         Some(float(scaled.saturating_sub(self.sum.checked_mul(self.sum)?)))
     }
+}
+
+/// The sum of a value at so many times, and of its squares.
+#[inline]
+fn sums(value: u64, times: u32) -> (u128, u128) {
+    // A run is no longer than a batch: 2^53 and 2^56 times that fit 64 bits.
+    let sum = value.wrapping_mul(times.into());
+    (sum.into(), u128::from(sum) * u128::from(value))
 }
 
 /// A number, rounded to one part in 2^52: by halves, because most have an upper half of 0.
@@ -85,13 +147,23 @@ impl Within {
 fn float(number: u128) -> f64 {
     const HALF: f64 = 18_446_744_073_709_551_616.0;
     let (high, low) = ((number >> 64) as u64, number as u64);
-    if high == 0 { low as f64 } else { high as f64 * HALF + low as f64 }
+    match i64::try_from(number) {
+        // A processor has an instruction for these; both ways round alike.
+        Ok(small) => small as f64,
+        Err(_) => high as f64 * HALF + low as f64,
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::batch::Run;
     use super::*;
     use crate::stats;
+
+    /// A value at one time.
+    fn run(step: u32, value: u64) -> Run {
+        Run { slot: 0, step, times: 1, value, since: 0 }
+    }
 
     proptest::proptest! {
         /// Sums are the naive ones at every time; deviations are those of plain statistics.
@@ -104,9 +176,9 @@ mod tests {
             for (step, value) in values.iter().enumerate() {
                 let Some(value) = *value else { continue };
                 let first = (step + 1).saturating_sub(length);
-                within.slide(&trail, u32::try_from(first).expect("few"), |_, value| value);
-                let place = trail.push(u32::try_from(step).expect("few"), value);
-                within.add(place, value);
+                trail.push(&run(u32::try_from(step).expect("few"), value));
+                within.add(value, 1);
+                within.slide(&trail, u32::try_from(first).expect("few"));
                 trail.forget(within.oldest());
                 let naive: Vec<u64> = values[first..=step].iter().flatten().copied().collect();
                 proptest::prop_assert_eq!(within.count as usize, naive.len());
@@ -130,8 +202,8 @@ mod tests {
         let (mut trail, mut within) = (Trail::default(), Within::default());
         for step in 0..10_000 {
             let value = (1 << 53) - u64::from(step % 2);
-            let place = trail.push(step, value);
-            within.add(place, value);
+            trail.push(&run(step, value));
+            within.add(value, 1);
         }
         let found = within.relative_deviation().expect("not all are 0");
         assert!((0.0..1e-6).contains(&found), "{found}");

@@ -1,8 +1,10 @@
 //! What a relay had at earlier times, in a byte or two each.
 //!
-//! A window that slides needs to know the values that leave it. A trail keeps each as its difference from the one
-//! before it, in base 128, and drops the bytes that every window has left. Of 8,760 hours of a relay whose weight
-//! changes each hour by little that is some 20 KB, where plain numbers were 70.
+//! A window that slides needs to know the values that leave it. A trail keeps runs of equal values: each as its
+//! difference from the one before it and its length, in base 128, and drops the bytes that every window has left. Of
+//! 8,760 hours of a relay whose weight changes each hour by little that is some 20 KB, where plain numbers were 70.
+
+use super::batch::Run;
 
 /// Bytes that every window has left are dropped once there are so many, or as many as are needed.
 const DROP_BYTES: u64 = 512;
@@ -10,53 +12,74 @@ const DROP_BYTES: u64 = 512;
 /// The values of one relay, in the order of time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Trail {
-    /// Differences, as [`Trail::push`] writes them.
+    /// Runs, as [`Trail::push`] writes them.
     bytes: Vec<u8>,
     /// How many bytes were dropped before these.
     dropped: u64,
-    /// The last time.
-    last_step: u32,
+    /// The time behind the last run.
+    end: u32,
     /// The last value.
     last_value: u64,
 }
 
-/// A place in a trail: an entry, and where the next one begins.
+/// A place in a trail: what is left of a run, and where the next one begins.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Place {
-    /// Where the next entry begins, counted from the first byte that there ever was.
+    /// Where the next run begins, counted from the first byte that there ever was.
     next: u64,
-    /// The entry's time.
+    /// The first time that is left.
     pub(super) step: u32,
-    /// Its value.
+    /// The time behind the last: the same if nothing is left.
+    pub(super) end: u32,
+    /// The value of the run.
     pub(super) value: u64,
 }
 
 impl Trail {
-    /// Appends a value, below 2^61, and says where it is; times only grow.
-    pub(super) fn push(&mut self, step: u32, value: u64) -> Place {
-        let ahead = step.wrapping_sub(self.last_step);
-        let difference = value.wrapping_sub(self.last_value).cast_signed();
-        // Small differences of either sign become small numbers; the lowest bit says that a time follows.
-        let folded = ((difference << 1) ^ (difference >> 63)).cast_unsigned();
-        write(&mut self.bytes, (folded << 1) | u64::from(ahead != 1));
-        if ahead != 1 {
-            write(&mut self.bytes, ahead.into());
-        }
-        (self.last_step, self.last_value) = (step, value);
-        Place { next: self.dropped + self.bytes.len() as u64, step, value }
+    /// Whether a run goes on with the last value, at the very next time.
+    pub(super) const fn is_continued_by(&self, run: &Run) -> bool {
+        run.value == self.last_value && run.step == self.end
     }
 
-    /// The entry behind a place that has not been dropped.
+    /// Appends a run of a value up to 2^60; times only grow.
+    pub(super) fn push(&mut self, run: &Run) {
+        let gap = run.step.wrapping_sub(self.end);
+        let difference = run.value.wrapping_sub(self.last_value).cast_signed();
+        // Small differences of either sign become small numbers; the lowest bits say what else follows.
+        let folded = ((difference << 1) ^ (difference >> 63)).cast_unsigned();
+        let (is_long, is_apart) = (run.times != 1, gap != 0);
+        write(&mut self.bytes, folded << 2 | u64::from(is_long) << 1 | u64::from(is_apart));
+        if is_apart {
+            write(&mut self.bytes, gap.into());
+        }
+        if is_long {
+            write(&mut self.bytes, run.times.into());
+        }
+        (self.end, self.last_value) = (run.step + run.times, run.value);
+    }
+
+    /// The run behind a place that has not been dropped.
+    #[inline]
     pub(super) fn after(&self, place: Place) -> Option<Place> {
-        let mut at = usize::try_from(place.next.checked_sub(self.dropped)?).ok()?;
+        self.read_run(place.next, place.end, place.value)
+    }
+
+    /// Reads the run that is written at a place, behind a run that ends so and has this value. It takes no
+    /// [`Place`], which would have to be in memory for that.
+    #[inline(never)]
+    fn read_run(&self, place: u64, end: u32, value: u64) -> Option<Place> {
+        let mut at = usize::try_from(place.checked_sub(self.dropped)?).ok()?;
         let token = read(&self.bytes, &mut at)?;
-        let ahead = if token & 1 == 1 { read(&self.bytes, &mut at)? } else { 1 };
-        let folded = token >> 1;
+        let gap = if token & 1 == 0 { 0 } else { read(&self.bytes, &mut at)? };
+        let times = if token & 2 == 0 { 1 } else { read(&self.bytes, &mut at)? };
+        let folded = token >> 2;
         let difference = (folded >> 1) ^ (folded & 1).wrapping_neg();
+        let step = end.wrapping_add(u32::try_from(gap).ok()?);
         Some(Place {
             next: self.dropped + at as u64,
-            step: place.step.wrapping_add(u32::try_from(ahead).ok()?),
-            value: place.value.wrapping_add(difference),
+            step,
+            end: step.wrapping_add(u32::try_from(times).ok()?),
+            value: value.wrapping_add(difference),
         })
     }
 
@@ -113,22 +136,27 @@ mod tests {
         /// What was written comes back, from any place that is kept.
         #[test]
         fn what_was_written_comes_back(
-            entries in proptest::collection::vec((1_u32..5_000, 0_u64..1 << 61), 1..300),
-            small in proptest::collection::vec((1_u32..3, 0_u64..300), 1..2_000),
+            great in proptest::collection::vec((0_u32..5_000, 1_u32..500, 0_u64..=1 << 60), 1..300),
+            small in proptest::collection::vec((0_u32..2, 1_u32..3, 0_u64..300), 1..2_000),
             kept in 1_usize..50,
         ) {
-            let (mut trail, mut step) = (Trail::default(), 0);
-            let mut written: Vec<Place> = Vec::new();
-            for (ahead, value) in entries.into_iter().chain(small) {
-                step += ahead;
-                written.push(trail.push(step, value));
+            let (mut trail, mut end) = (Trail::default(), 0);
+            let (mut places, mut written) = (vec![Place::default()], Vec::new());
+            for (gap, times, value) in great.into_iter().chain(small) {
+                let run = Run { slot: 0, step: end + gap, times, value, since: 0 };
+                proptest::prop_assert_eq!(trail.is_continued_by(&run), gap == 0 && value == trail.last_value);
+                trail.push(&run);
+                end = run.step + times;
+                written.push(run);
                 let from = written.len().saturating_sub(kept);
-                trail.forget(written[from]);
-                let mut place = written[from];
-                for expected in &written[from + 1..] {
+                trail.forget(places[from]);
+                let mut place = places[from];
+                for run in &written[from..] {
                     place = trail.after(place).expect("it was written");
-                    proptest::prop_assert_eq!((place.step, place.value), (expected.step, expected.value));
+                    proptest::prop_assert_eq!((place.step, place.end), (run.step, run.step + run.times));
+                    proptest::prop_assert_eq!(place.value, run.value);
                 }
+                places.push(place);
                 proptest::prop_assert!(trail.after(place).is_none());
             }
         }

@@ -293,7 +293,7 @@ fn analyse(advertised: &Series, weights: Option<&Series>) -> Result<Outcome> {
     let (mut engine, mut joined) = (Engine::new(settings), Joined::new(advertised, weights));
     let mut now = Vec::new();
     while let Some(time) = joined.next_into(&mut now) {
-        engine.push(time, &now)?;
+        engine.take(time, &now)?;
     }
     Ok(engine.finish())
 }

@@ -19,9 +19,11 @@ use ff_bwauth::utc::Utc;
 
 use crate::skipped::Skips;
 
+mod cursor;
 pub mod daily;
 mod lines;
 
+pub use cursor::Cursor;
 pub use lines::MOST_LINE_BYTES;
 use lines::{Line, Lines};
 
@@ -109,6 +111,9 @@ struct Run {
     value: u64,
 }
 
+/// What comes behind the last run: no time has its index.
+const NO_RUN: Run = Run { first: u32::MAX, times: 0, value: 0 };
+
 impl Series {
     /// Reads a table; `name` stands beside what was left out.
     ///
@@ -139,13 +144,6 @@ impl Series {
         (time < run.first as usize + run.times as usize).then_some(run.value)
     }
 
-    /// Goes through the table by time.
-    #[must_use]
-    pub fn cursor(&self) -> Cursor<'_> {
-        let starts = (0..self.relays.len()).map(|relay| self.start(relay)).collect();
-        Cursor { series: self, next: 0, at: starts }
-    }
-
     /// The runs of a relay.
     fn runs_of(&self, relay: usize) -> Option<&[Run]> {
         self.runs.get(self.start(relay)..*self.ends.get(relay)?)
@@ -154,43 +152,6 @@ impl Series {
     /// Where the runs of a relay begin.
     fn start(&self, relay: usize) -> usize {
         relay.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0)
-    }
-}
-
-/// Goes through a table by time.
-#[derive(Clone, Debug)]
-pub struct Cursor<'a> {
-    /// The table.
-    series: &'a Series,
-    /// The index of the next time.
-    next: usize,
-    /// For each relay, the run that holds now or is the next to come.
-    at: Vec<usize>,
-}
-
-impl Cursor<'_> {
-    /// The time that comes next.
-    #[must_use]
-    pub fn next_time(&self) -> Option<u64> {
-        self.series.times.get(self.next).copied()
-    }
-
-    /// The next time, with every relay that is listed then and its value; relays by their indexes, in order.
-    pub fn next_into(&mut self, listed: &mut Vec<(u32, u64)>) -> Option<u64> {
-        listed.clear();
-        let time = *self.series.times.get(self.next)?;
-        for ((relay, at), end) in (0_u32..).zip(&mut self.at).zip(&self.series.ends) {
-            let Some(run) = self.series.runs.get(*at).filter(|_| *at < *end) else { continue };
-            if (run.first as usize) > self.next {
-                continue;
-            }
-            listed.push((relay, run.value));
-            if run.first as usize + run.times as usize == self.next + 1 {
-                *at += 1;
-            }
-        }
-        self.next += 1;
-        Some(time)
     }
 }
 
@@ -230,7 +191,7 @@ impl<'a> Reader<'a> {
         if line.is_empty() || line.starts_with(b"#") {
             return;
         }
-        let mut cells = line.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+        let mut cells = Cells(Some(line));
         let first = cells.next().unwrap_or_default();
         let done = match (fingerprint(first), &self.columns) {
             (Some(relay), Some(_)) => self.row(relay, cells),
@@ -289,14 +250,14 @@ impl<'a> Reader<'a> {
             self.is_full = true;
             return Err("the table ends here: more relays or values than may be read".to_owned());
         }
-        if self.known.contains(&relay) {
+        if !self.known.insert(relay) {
             return Err("the relay has a row already".to_owned());
         }
         if let Err(why) = self.cells(cells) {
             self.series.runs.truncate(before);
+            self.known.remove(&relay);
             return Err(why);
         }
-        self.known.insert(relay);
         self.series.relays.push(relay);
         self.series.ends.push(self.series.runs.len());
         Ok(())
@@ -305,8 +266,7 @@ impl<'a> Reader<'a> {
     /// Appends the runs of a row.
     fn cells<'b>(&mut self, cells: impl Iterator<Item = &'b [u8]>) -> Result<(), String> {
         let columns = self.columns.as_deref().unwrap_or_default();
-        let from = self.series.runs.len();
-        let mut last = None;
+        let (mut run, mut last) = (NO_RUN, None);
         for (index, cell) in cells.enumerate() {
             let Some(&column) = columns.get(index) else {
                 return Err(format!("more than {} cells", columns.len() + 1));
@@ -320,10 +280,17 @@ impl<'a> Reader<'a> {
             };
             last = Some(value);
             let Some(first) = column else { continue };
-            match self.series.runs.get_mut(from..).and_then(<[Run]>::last_mut) {
-                Some(run) if run.value == value && run.first + run.times == first => run.times += 1,
-                _ => self.series.runs.push(Run { first, times: 1, value }),
+            if run.times > 0 && run.value == value && run.first + run.times == first {
+                run.times += 1;
+                continue;
             }
+            if run.times > 0 {
+                self.series.runs.push(run);
+            }
+            run = Run { first, times: 1, value };
+        }
+        if run.times > 0 {
+            self.series.runs.push(run);
         }
         Ok(())
     }
@@ -331,6 +298,28 @@ impl<'a> Reader<'a> {
     /// Notes a line that is left out.
     fn skip(&mut self, line: usize, why: &str) {
         self.skips.add(self.name, None, Some(line), why);
+    }
+}
+
+/// The cells of a line that are left, without spaces around them.
+struct Cells<'a>(Option<&'a [u8]>);
+
+impl<'a> Iterator for Cells<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        // Most are blank or a sign.
+        let (cell, rest) = match self.0? {
+            [b',', rest @ ..] => (&[][..], Some(rest)),
+            [b'=', b',', rest @ ..] => (&b"="[..], Some(rest)),
+            cells => match cells.iter().position(|&byte| byte == b',') {
+                Some(at) => (cells.get(..at)?.trim_ascii(), cells.get(at + 1..)),
+                None => (cells.trim_ascii(), None),
+            },
+        };
+        self.0 = rest;
+        Some(cell)
     }
 }
 
@@ -362,8 +351,11 @@ fn number(kind: Kind, digits: &[u8]) -> Option<u64> {
 
 /// A whole number, digits alone.
 fn whole(digits: &[u8]) -> Option<u64> {
-    let is_digits = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
-    if is_digits { str::from_utf8(digits).ok()?.parse().ok() } else { None }
+    let more = |all: u64, byte: &u8| {
+        let digit = byte.wrapping_sub(b'0');
+        if digit < 10 { all.checked_mul(10)?.checked_add(digit.into()) } else { None }
+    };
+    if digits.is_empty() { None } else { digits.iter().try_fold(0, more) }
 }
 
 /// A decimal number such as `1.5612843e-05`, in units of 10^-18; digits behind that are cut off.

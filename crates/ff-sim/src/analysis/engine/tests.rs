@@ -251,4 +251,37 @@ proptest! {
             }
         }
     }
+
+    /// Times that are reckoned with together come to the same bits as each alone, also if some cannot be taken.
+    #[test]
+    fn times_that_are_reckoned_with_together_come_to_the_same_bits(
+        data in data(),
+        alone in proptest::collection::vec(proptest::bool::weighted(0.1), 60),
+        lengths in proptest::sample::subsequence(vec![1_u64, 3, 24, 40], 1..4),
+    ) {
+        let [mut together, mut each, mut mixed] = [(); 3].map(|()| Engine::new(settings(&lengths)));
+        for ((time, relays), alone) in data.iter().zip(alone) {
+            let readings: Vec<Reading> = (0..).zip(relays)
+                .filter_map(|(relay, values)| values.map(|(advertised, weight)| Reading {
+                    relay,
+                    advertised: (advertised % 5 > 0).then_some(advertised),
+                    weight: (weight % 7 > 0).then_some(weight),
+                }))
+                .collect();
+            if let Some(&first) = readings.first() {
+                let twice = [&*readings, &[first]].concat();
+                prop_assert_eq!(together.take(*time, &twice), Err(StepError::Twice(first.relay)));
+            }
+            together.take(*time, &readings).expect("sorted");
+            each.push(*time, &readings).expect("sorted");
+            if alone {
+                mixed.push(*time, &readings).expect("sorted");
+            } else {
+                mixed.take(*time, &readings).expect("sorted");
+            }
+        }
+        let outcome = each.finish();
+        prop_assert_eq!(&outcome, &together.finish());
+        prop_assert_eq!(outcome, mixed.finish());
+    }
 }

@@ -70,7 +70,7 @@ impl<'a> Lines<'a> {
                 self.is_over = true;
                 return self.last(is_too_long);
             }
-            let end = buffer.iter().position(|&byte| byte == b'\n');
+            let end = memchr::memchr(b'\n', buffer);
             let part = buffer.get(..end.unwrap_or(buffer.len())).unwrap_or_default();
             is_too_long |= self.line.len() + part.len() > MOST_LINE_BYTES;
             if !is_too_long {
