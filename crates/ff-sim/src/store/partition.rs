@@ -5,7 +5,6 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::{self, JoinHandle};
 
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
@@ -15,6 +14,7 @@ use super::batch::{Batch, Cell, parquet_schema};
 use super::chunk::Chunks;
 use super::error::StoreError;
 use super::schema::Table;
+use crate::workers;
 
 /// A group of rows is closed when it has so many, at the end of a document: some 16 MB of consensuses.
 const GROUP_ROWS: usize = 1 << 17;
@@ -45,7 +45,7 @@ pub(super) struct Partition {
     /// Where their space comes back from.
     back: Receiver<Vec<u32>>,
     /// What writes them; nothing once it has ended.
-    thread: Option<JoinHandle<Result<Written, StoreError>>>,
+    thread: Option<Receiver<Result<Written, StoreError>>>,
     /// Whether that has given up.
     is_lost: bool,
 }
@@ -57,9 +57,7 @@ impl Partition {
         let (to, from) = sync_channel(0);
         let (empty, back) = sync_channel(2);
         let owned = path.to_owned();
-        let thread = thread::Builder::new()
-            .name(table.name.to_owned())
-            .spawn(move || write(&owned, file, table, &from, &empty))
+        let thread = workers::run(table.name, move || write(&owned, file, table, &from, &empty))
             .map_err(StoreError::io(path, "written by a thread of its own"))?;
         Ok(Self {
             table,
@@ -128,7 +126,7 @@ impl Partition {
     pub(super) fn finish(mut self) -> Result<Written, StoreError> {
         self.flush();
         self.to = None;
-        let ended = self.thread.take().and_then(|thread| thread.join().ok());
+        let ended = self.thread.take().and_then(|thread| thread.recv().ok());
         let written =
             ended.unwrap_or_else(|| Err(StoreError::broken(&self.path, "it was given up")));
         if written.is_ok() {
@@ -144,7 +142,7 @@ impl Drop for Partition {
         self.to = None;
         if let Some(thread) = self.thread.take() {
             // Why it failed does not matter any more.
-            let _ = thread.join();
+            let _ = thread.recv();
         }
         if !self.path.as_os_str().is_empty() {
             // If it stays, the next run puts another in its place.

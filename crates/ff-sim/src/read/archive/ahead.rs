@@ -2,7 +2,8 @@
 
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread;
+
+use crate::workers;
 
 /// How much is handed over at once.
 const CHUNK: usize = 1 << 16;
@@ -20,6 +21,8 @@ pub(super) struct ReadAhead {
     at: usize,
     /// Where chunks go that have been read.
     back: SyncSender<Vec<u8>>,
+    /// Says that the thread has done its work.
+    done: Receiver<()>,
 }
 
 /// A part of the content, in a buffer that is used again.
@@ -40,8 +43,8 @@ impl ReadAhead {
         let (to, from) = sync_channel(WAITING);
         let (back, empty) = sync_channel(WAITING);
         let work = move || hand_over(inner, &to, &empty);
-        thread::Builder::new().name("unpack".to_owned()).spawn(work)?;
-        Ok(Self { from, chunk: Chunk::default(), at: 0, back })
+        let done = workers::run("unpack", work)?;
+        Ok(Self { from, chunk: Chunk::default(), at: 0, back, done })
     }
 }
 
@@ -49,7 +52,11 @@ impl Read for ReadAhead {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         while self.at >= self.chunk.len {
             // Whoever hands over has gone at the end, and only there.
-            let Ok(chunk) = self.from.recv() else { return Ok(0) };
+            let Ok(chunk) = self.from.recv() else {
+                // The next file finds it idle.
+                let _ = self.done.recv();
+                return Ok(0);
+            };
             let read = std::mem::replace(&mut self.chunk, chunk?);
             self.at = 0;
             // It is freed if nobody waits for it.
