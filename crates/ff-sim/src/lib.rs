@@ -35,3 +35,5 @@ pub mod source;
 pub mod stats;
 pub mod store;
 pub mod weights;
+
+mod workers;

@@ -28,6 +28,7 @@ pub mod plan;
 pub mod schema;
 
 mod batch;
+mod chunk;
 mod described;
 mod error;
 mod fill;

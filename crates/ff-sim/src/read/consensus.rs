@@ -20,7 +20,7 @@ use ff_bwauth::network::DocumentError;
 use ff_bwauth::period::Fingerprint;
 
 use self::again::Known;
-pub use self::again::Sequence;
+pub use self::again::{Again, Sequence};
 pub use self::flags::FlagBits;
 use self::scan::{Line, Lines};
 
@@ -187,17 +187,19 @@ impl Consensus {
         let mut lines = Lines::of(document);
         let mut part = Part::Nothing;
         while let Some(line) = lines.next() {
-            let mut known = known.as_deref_mut().filter(|_| line.keyword == b"r");
+            let is_relay = line.keyword == b"r" && matches!(part, Part::Header | Part::Relays);
+            let mut known = known.as_deref_mut();
             let is_known =
                 |known: &mut &mut Known<'_>| known.take(self, document, line, &mut lines);
-            let is_relay = matches!(part, Part::Header | Part::Relays);
             if is_relay && known.as_mut().is_some_and(is_known) {
                 part = Part::Relays;
                 continue;
             }
             part = self.read_line(part, line).map_err(|wrong| scan::error(line.number, wrong))?;
-            if let (Some(known), Some(relay)) = (known, self.relays.last()) {
-                known.pass(&relay.fingerprint);
+            match (known, line.keyword, self.relays.last()) {
+                (Some(known), b"r", Some(relay)) => known.pass(&relay.fingerprint),
+                (Some(known), b"w", _) => known.weight(document, line),
+                _ => {}
             }
         }
         let last = lines.number().max(1);

@@ -1,21 +1,22 @@
-//! Rows that are held by columns until they are written as a group.
+//! Rows that are held until they are written as a group.
+//!
+//! Each column has its values once, and each row has the numbers of its values: that is what Parquet's dictionaries are
+//! on the disk. A relay's row of one hour is nearly that of the hour before, so that most rows are numbers copied.
 
+mod values;
+
+use std::ops::Range;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use parquet::basic::{LogicalType, Repetition, TimeUnit, Type as Physical};
-use parquet::data_type::{
-    BoolType, ByteArray, ByteArrayType, DataType, FixedLenByteArray, FixedLenByteArrayType,
-    Int32Type, Int64Type,
-};
 use parquet::errors::Result;
-use parquet::file::writer::SerializedColumnWriter;
 use parquet::schema::types::{Type, TypePtr};
 
+pub(super) use self::values::{NONE, Values};
 use super::schema::{Column, Kind, Table};
 
 /// What a row has in a column.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cell<'a> {
     /// Nothing.
     None,
@@ -25,6 +26,8 @@ pub(super) enum Cell<'a> {
     Bool(bool),
     /// Text or bytes.
     Bytes(&'a [u8]),
+    /// A value of this number, see [`Batch::known`].
+    Known(u32),
 }
 
 impl<'a> From<&'a str> for Cell<'a> {
@@ -74,15 +77,52 @@ fn field(column: &Column) -> Result<Type> {
 /// Rows of a table.
 pub(super) struct Batch {
     /// What the columns have.
-    columns: Vec<Held>,
+    columns: Vec<Values>,
+    /// The numbers of their values, row after row.
+    keys: Vec<u32>,
     /// How many rows these are.
     rows: usize,
+    /// The rows of the document that was added last.
+    document: Range<usize>,
+    /// The keys of those rows if they are no longer here.
+    before: Vec<u32>,
 }
 
 impl Batch {
     /// None yet.
     pub(super) fn new(table: &Table) -> Self {
-        Self { columns: table.columns.iter().map(Held::new).collect(), rows: 0 }
+        let columns = table.columns.iter().map(Values::new).collect();
+        Self { columns, keys: Vec::new(), rows: 0, document: 0..0, before: Vec::new() }
+    }
+
+    /// Takes all rows out; those of the last document are still known. This is the space for those that come.
+    pub(super) fn take(&mut self, mut keys: Vec<u32>) -> Self {
+        let width = self.columns.len();
+        let columns = self.columns.iter().map(Values::like).collect();
+        keys.clear();
+        let last = self.document.start * width..self.document.end * width;
+        let before = self.keys.get(last).unwrap_or_default().to_vec();
+        let mut next = Self { columns, keys, rows: 0, document: 0..0, before };
+        for (index, (to, from)) in next.columns.iter_mut().zip(&self.columns).enumerate() {
+            let mut moved = vec![NONE; from.len()];
+            for key in next.before.iter_mut().skip(index).step_by(width) {
+                let Some(place) = usize::try_from(*key).ok().and_then(|at| moved.get_mut(at))
+                else {
+                    continue;
+                };
+                if *place == NONE {
+                    *place = to.add(from.get(*key));
+                }
+                *key = *place;
+            }
+        }
+        std::mem::replace(self, next)
+    }
+
+    /// A value of a column, to be added to more than one row before [`Self::take`] is called.
+    pub(super) fn known(&mut self, column: usize, cell: Cell<'_>) -> Cell<'static> {
+        let column = self.columns.get_mut(column);
+        Cell::Known(column.map_or(NONE, |column| column.key(cell)))
     }
 
     /// How many rows there are.
@@ -90,127 +130,59 @@ impl Batch {
         self.rows
     }
 
-    /// The columns, to be written.
-    pub(super) fn columns(self) -> impl Iterator<Item = Held> {
-        self.columns.into_iter()
+    /// What the columns have.
+    pub(super) fn columns(&self) -> &[Values] {
+        &self.columns
+    }
+
+    /// The rows, each of which has for each column the number of a value.
+    pub(super) fn keys(&self) -> &[u32] {
+        &self.keys
+    }
+
+    /// The space of the rows.
+    pub(super) fn into_keys(self) -> Vec<u32> {
+        self.keys
     }
 
     /// Adds a row, which has a cell for each column.
     pub(super) fn push(&mut self, cells: &[Cell<'_>]) {
         debug_assert_eq!(cells.len(), self.columns.len(), "a cell for each column");
         for (column, &cell) in self.columns.iter_mut().zip(cells) {
-            column.push(cell);
+            self.keys.push(column.key(cell));
         }
         self.rows += 1;
     }
-}
 
-/// What a column has.
-pub(super) struct Held {
-    /// Its values, without those that are not there.
-    values: Values,
-    /// For each row 1 if there is a value; `None` where there always is.
-    levels: Option<Vec<i16>>,
-}
-
-/// Values of one type.
-enum Values {
-    /// Times, in milliseconds.
-    Time(Vec<i64>),
-    /// Numbers.
-    Int(Vec<i64>),
-    /// Small numbers.
-    Small(Vec<i32>),
-    /// True or false.
-    Bool(Vec<bool>),
-    /// Texts, and where each ends.
-    Text(Vec<u8>, Vec<usize>),
-    /// Bytes, and where each ends.
-    Bytes(Vec<u8>, Vec<usize>),
-}
-
-impl Held {
-    /// Nothing yet.
-    fn new(column: &Column) -> Self {
-        let values = match column.kind {
-            Kind::Time => Values::Time(Vec::new()),
-            Kind::Int => Values::Int(Vec::new()),
-            Kind::Small => Values::Small(Vec::new()),
-            Kind::Bool => Values::Bool(Vec::new()),
-            Kind::Text => Values::Text(Vec::new(), Vec::new()),
-            Kind::Bytes(_) => Values::Bytes(Vec::new(), Vec::new()),
-        };
-        Self { values, levels: column.is_nullable.then(Vec::new) }
-    }
-
-    /// Adds a cell; one of another type counts as none.
-    fn push(&mut self, cell: Cell<'_>) {
-        let is_there = match (&mut self.values, cell) {
-            (Values::Time(values), Cell::Int(secs)) => {
-                values.push(whole(secs).saturating_mul(1000));
-                true
-            }
-            (Values::Int(values), Cell::Int(number)) => {
-                values.push(whole(number));
-                true
-            }
-            (Values::Small(values), Cell::Int(number)) => {
-                values.push(i32::try_from(number).unwrap_or(i32::MAX));
-                true
-            }
-            (Values::Bool(values), Cell::Bool(is_true)) => {
-                values.push(is_true);
-                true
-            }
-            (Values::Text(all, ends) | Values::Bytes(all, ends), Cell::Bytes(bytes)) => {
-                all.extend_from_slice(bytes);
-                ends.push(all.len());
-                true
-            }
-            _ => false,
-        };
-        if let Some(levels) = &mut self.levels {
-            levels.push(is_there.into());
+    /// Adds a row of the last document again, with other cells in some columns; `false` if it is not here.
+    pub(super) fn push_again<'a>(
+        &mut self,
+        row: usize,
+        changes: impl IntoIterator<Item = (usize, Cell<'a>)>,
+    ) -> bool {
+        let (at, width) = (self.keys.len(), self.columns.len());
+        if let Some(known) = self.before.get(row * width..(row + 1) * width) {
+            self.keys.extend_from_slice(known);
+        } else if self.document.contains(&(self.document.start + row)) {
+            let row = self.document.start + row;
+            self.keys.extend_from_within(row * width..(row + 1) * width);
+        } else {
+            return false;
         }
-    }
-
-    /// Writes what is held.
-    pub(super) fn write(self, column: &mut SerializedColumnWriter<'_>) -> Result<()> {
-        let levels = self.levels.as_deref();
-        match self.values {
-            Values::Time(values) | Values::Int(values) => put::<Int64Type>(column, &values, levels),
-            Values::Small(values) => put::<Int32Type>(column, &values, levels),
-            Values::Bool(values) => put::<BoolType>(column, &values, levels),
-            Values::Text(all, ends) => {
-                let values: Vec<ByteArray> = slices(all, &ends).map(ByteArray::from).collect();
-                put::<ByteArrayType>(column, &values, levels)
-            }
-            Values::Bytes(all, ends) => {
-                let values = slices(all, &ends).map(ByteArray::from).map(FixedLenByteArray::from);
-                put::<FixedLenByteArrayType>(column, &values.collect::<Vec<_>>(), levels)
+        for (index, cell) in changes {
+            if let (Some(key), Some(column)) =
+                (self.keys.get_mut(at + index), self.columns.get_mut(index))
+            {
+                *key = column.key(cell);
             }
         }
+        self.rows += 1;
+        true
     }
-}
 
-/// A number as tables have it.
-fn whole(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-/// Parts of bytes, which share them.
-fn slices(all: Vec<u8>, ends: &[usize]) -> impl Iterator<Item = Bytes> {
-    let all = Bytes::from(all);
-    let mut start = 0;
-    ends.iter().map(move |&end| all.slice(std::mem::replace(&mut start, end)..end))
-}
-
-/// Writes values of one type.
-fn put<T: DataType>(
-    column: &mut SerializedColumnWriter<'_>,
-    values: &[T::T],
-    levels: Option<&[i16]>,
-) -> Result<()> {
-    column.typed::<T>().write_batch(values, levels, None)?;
-    Ok(())
+    /// Says that a document ends here, so that the next one begins.
+    pub(super) fn end_document(&mut self) {
+        self.document = self.document.end..self.rows;
+        self.before.clear();
+    }
 }

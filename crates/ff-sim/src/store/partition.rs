@@ -5,16 +5,16 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::{self, JoinHandle};
 
-use parquet::basic::{Compression, ZstdLevel};
-use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use sha2::{Digest, Sha256};
 
 use super::batch::{Batch, Cell, parquet_schema};
+use super::chunk::Chunks;
 use super::error::StoreError;
 use super::schema::Table;
+use crate::workers;
 
 /// A group of rows is closed when it has so many, at the end of a document: some 16 MB of consensuses.
 const GROUP_ROWS: usize = 1 << 17;
@@ -42,8 +42,10 @@ pub(super) struct Partition {
     rows: u64,
     /// Where groups go; nothing once all went there.
     to: Option<SyncSender<Batch>>,
+    /// Where their space comes back from.
+    back: Receiver<Vec<u32>>,
     /// What writes them; nothing once it has ended.
-    thread: Option<JoinHandle<Result<Written, StoreError>>>,
+    thread: Option<Receiver<Result<Written, StoreError>>>,
     /// Whether that has given up.
     is_lost: bool,
 }
@@ -53,10 +55,9 @@ impl Partition {
     pub(super) fn create(path: &Path, table: &'static Table) -> Result<Self, StoreError> {
         let file = File::create(path).map_err(StoreError::io(path, "made"))?;
         let (to, from) = sync_channel(0);
+        let (empty, back) = sync_channel(2);
         let owned = path.to_owned();
-        let thread = thread::Builder::new()
-            .name(table.name.to_owned())
-            .spawn(move || write(&owned, file, table, &from))
+        let thread = workers::run(table.name, move || write(&owned, file, table, &from, &empty))
             .map_err(StoreError::io(path, "written by a thread of its own"))?;
         Ok(Self {
             table,
@@ -64,6 +65,7 @@ impl Partition {
             batch: Batch::new(table),
             rows: 0,
             to: Some(to),
+            back,
             thread: Some(thread),
             is_lost: false,
         })
@@ -89,8 +91,23 @@ impl Partition {
         self.batch.push(cells);
     }
 
+    /// A value of a column, to be added to more than one row of a document.
+    pub(super) fn known(&mut self, column: usize, cell: Cell<'_>) -> Cell<'static> {
+        self.batch.known(column, cell)
+    }
+
+    /// Adds a row of the last document again, with other cells in some columns; `false` if it is not at hand.
+    pub(super) fn push_again<'a>(
+        &mut self,
+        row: usize,
+        changes: impl IntoIterator<Item = (usize, Cell<'a>)>,
+    ) -> bool {
+        self.batch.push_again(row, changes)
+    }
+
     /// Says that a document ends here: groups of rows have whole documents.
     pub(super) fn end_document(&mut self) {
+        self.batch.end_document();
         if self.batch.rows() >= GROUP_ROWS {
             self.flush();
         }
@@ -98,7 +115,7 @@ impl Partition {
 
     /// Hands over what there is.
     fn flush(&mut self) {
-        let batch = std::mem::replace(&mut self.batch, Batch::new(self.table));
+        let batch = self.batch.take(self.back.try_recv().unwrap_or_default());
         self.rows += batch.rows() as u64;
         if let Some(to) = self.to.as_ref().filter(|_| batch.rows() > 0) {
             self.is_lost |= to.send(batch).is_err();
@@ -109,7 +126,7 @@ impl Partition {
     pub(super) fn finish(mut self) -> Result<Written, StoreError> {
         self.flush();
         self.to = None;
-        let ended = self.thread.take().and_then(|thread| thread.join().ok());
+        let ended = self.thread.take().and_then(|thread| thread.recv().ok());
         let written =
             ended.unwrap_or_else(|| Err(StoreError::broken(&self.path, "it was given up")));
         if written.is_ok() {
@@ -125,7 +142,7 @@ impl Drop for Partition {
         self.to = None;
         if let Some(thread) = self.thread.take() {
             // Why it failed does not matter any more.
-            let _ = thread.join();
+            let _ = thread.recv();
         }
         if !self.path.as_os_str().is_empty() {
             // If it stays, the next run puts another in its place.
@@ -140,43 +157,29 @@ fn write(
     file: File,
     table: &Table,
     from: &Receiver<Batch>,
+    empty: &SyncSender<Vec<u32>>,
 ) -> Result<Written, StoreError> {
     let fail = || StoreError::parquet(path);
-    let level = ZstdLevel::try_new(1).map_err(fail())?;
     let properties = WriterProperties::builder()
-        .set_compression(Compression::ZSTD(level))
-        .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_created_by(format!("ff-sim {}", env!("CARGO_PKG_VERSION")))
         .build();
     let out = Hashed { inner: BufWriter::new(file), hash: Sha256::new(), bytes: 0 };
     let schema = parquet_schema(table).map_err(fail())?;
     let mut to = SerializedFileWriter::new(out, schema, Arc::new(properties)).map_err(fail())?;
-    let mut rows = 0;
+    let columns = to.schema_descr().columns().to_vec();
+    let (mut rows, mut chunks) = (0, Chunks::new().map_err(fail())?);
     for batch in from {
         rows += batch.rows() as u64;
-        write_group(&mut to, batch).map_err(fail())?;
+        let group = to.next_row_group().map_err(fail())?;
+        chunks.write(&batch, &columns, group).map_err(fail())?;
+        // It is freed if nobody waits for it.
+        let _ = empty.try_send(batch.into_keys());
     }
     let out = to.into_inner().map_err(fail())?;
     let file = out.inner.into_inner().map_err(|error| error.into_error());
     let synced = file.and_then(|file| file.sync_all());
     synced.map_err(StoreError::io(path, "written"))?;
     Ok(Written { rows, bytes: out.bytes, sha256: hex::encode(out.hash.finalize()) })
-}
-
-/// Writes a group of rows.
-fn write_group<W: Write + Send>(
-    to: &mut SerializedFileWriter<W>,
-    batch: Batch,
-) -> parquet::errors::Result<()> {
-    let mut group = to.next_row_group()?;
-    for held in batch.columns() {
-        if let Some(mut column) = group.next_column()? {
-            held.write(&mut column)?;
-            column.close()?;
-        }
-    }
-    group.close()?;
-    Ok(())
 }
 
 /// A writer that hashes and counts what passes through it.
@@ -201,3 +204,6 @@ impl<W: Write> Write for Hashed<W> {
         self.inner.flush()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -44,6 +44,26 @@ impl Table {
     /// All of them.
     pub const ALL: [&'static Self; 5] =
         [&CONSENSUSES, &CONSENSUS_RELAYS, &DESCRIPTORS, &BANDWIDTH_FILES, &BANDWIDTH_LINES];
+
+    /// The place of a column among all; for constants, because it panics if there is none.
+    pub(super) const fn place(&self, name: &str) -> usize {
+        let mut at = 0;
+        while !is_same(self.columns[at].name.as_bytes(), name.as_bytes()) {
+            at += 1;
+        }
+        at
+    }
+}
+
+/// Whether two texts are the same.
+const fn is_same(mut one: &[u8], mut other: &[u8]) -> bool {
+    while let ([first, left @ ..], [second, right @ ..]) = (one, other) {
+        if *first != *second {
+            return false;
+        }
+        (one, other) = (left, right);
+    }
+    one.is_empty() && other.is_empty()
 }
 
 /// A column that always has something.

@@ -2,7 +2,8 @@
 
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread;
+
+use crate::workers;
 
 /// How much is handed over at once.
 const CHUNK: usize = 1 << 16;
@@ -13,11 +14,24 @@ const WAITING: usize = 16;
 #[derive(Debug)]
 pub(super) struct ReadAhead {
     /// What comes; nothing more comes behind an error.
-    from: Receiver<io::Result<Vec<u8>>>,
+    from: Receiver<io::Result<Chunk>>,
     /// What came last.
-    chunk: Vec<u8>,
+    chunk: Chunk,
     /// How much of that has been read.
     at: usize,
+    /// Where chunks go that have been read.
+    back: SyncSender<Vec<u8>>,
+    /// Says that the thread has done its work.
+    done: Receiver<()>,
+}
+
+/// A part of the content, in a buffer that is used again.
+#[derive(Debug, Default)]
+struct Chunk {
+    /// The buffer.
+    bytes: Vec<u8>,
+    /// How much of it is content.
+    len: usize,
 }
 
 impl ReadAhead {
@@ -27,19 +41,28 @@ impl ReadAhead {
     /// When there can be no other thread.
     pub(super) fn new(inner: impl Read + Send + 'static) -> io::Result<Self> {
         let (to, from) = sync_channel(WAITING);
-        thread::Builder::new().name("unpack".to_owned()).spawn(move || hand_over(inner, &to))?;
-        Ok(Self { from, chunk: Vec::new(), at: 0 })
+        let (back, empty) = sync_channel(WAITING);
+        let work = move || hand_over(inner, &to, &empty);
+        let done = workers::run("unpack", work)?;
+        Ok(Self { from, chunk: Chunk::default(), at: 0, back, done })
     }
 }
 
 impl Read for ReadAhead {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        while self.at >= self.chunk.len() {
+        while self.at >= self.chunk.len {
             // Whoever hands over has gone at the end, and only there.
-            let Ok(chunk) = self.from.recv() else { return Ok(0) };
-            (self.chunk, self.at) = (chunk?, 0);
+            let Ok(chunk) = self.from.recv() else {
+                // The next file finds it idle.
+                let _ = self.done.recv();
+                return Ok(0);
+            };
+            let read = std::mem::replace(&mut self.chunk, chunk?);
+            self.at = 0;
+            // It is freed if nobody waits for it.
+            let _ = self.back.try_send(read.bytes);
         }
-        let mut left = self.chunk.get(self.at..).unwrap_or_default();
+        let mut left = self.chunk.bytes.get(self.at..self.chunk.len).unwrap_or_default();
         let len = left.read(to)?;
         self.at += len;
         Ok(len)
@@ -47,13 +70,14 @@ impl Read for ReadAhead {
 }
 
 /// Hands everything over, until the end, an error, or nobody listens any more.
-fn hand_over(mut inner: impl Read, to: &SyncSender<io::Result<Vec<u8>>>) {
+fn hand_over(mut inner: impl Read, to: &SyncSender<io::Result<Chunk>>, empty: &Receiver<Vec<u8>>) {
     loop {
-        let mut chunk = Vec::with_capacity(CHUNK);
+        let mut bytes = empty.try_recv().unwrap_or_default();
+        bytes.resize(CHUNK, 0);
+        let (len, result) = fill(&mut inner, &mut bytes);
         // What was read before an error is in the chunk.
-        let result = inner.by_ref().take(CHUNK as u64).read_to_end(&mut chunk);
-        let is_end = chunk.is_empty();
-        if (!is_end && to.send(Ok(chunk)).is_err()) || (result.is_ok() && is_end) {
+        let is_end = len == 0;
+        if (!is_end && to.send(Ok(Chunk { bytes, len })).is_err()) || (result.is_ok() && is_end) {
             return;
         }
         if let Err(error) = result {
@@ -62,6 +86,20 @@ fn hand_over(mut inner: impl Read, to: &SyncSender<io::Result<Vec<u8>>>) {
             return;
         }
     }
+}
+
+/// Reads until a buffer is full, the end or an error: how much that was.
+fn fill(inner: &mut impl Read, bytes: &mut [u8]) -> (usize, io::Result<()>) {
+    let mut len = 0;
+    while let Some(left) = bytes.get_mut(len..).filter(|left| !left.is_empty()) {
+        match inner.read(left) {
+            Ok(0) => break,
+            Ok(read) => len += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return (len, Err(error)),
+        }
+    }
+    (len, Ok(()))
 }
 
 #[cfg(test)]

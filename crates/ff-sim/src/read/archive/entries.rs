@@ -11,6 +11,8 @@ use super::{MOST_BYTES, TOO_LONG, Taker, Walk, documents};
 
 /// A name has no more than this; the greatest of a pax header with it.
 const MOST_NAME: u64 = 1 << 16;
+/// So much room is made for an entry before any of it has come.
+const FIRST_BYTES: usize = 1 << 16;
 /// So much may stand behind an archive's end: tars are filled up to blocks of 10 KiB or more.
 const MOST_BEHIND: u64 = 64 << 20;
 
@@ -86,17 +88,39 @@ impl<T: Taker> Walk<'_, T> {
     /// Reads an entry's documents.
     fn read_content(&mut self, name: &str, mut entry: Entry<'_, impl Read>) -> io::Result<()> {
         let mut buffer = std::mem::take(&mut self.buffer);
-        buffer.clear();
-        let result = entry.read_to_end(&mut buffer);
-        match result {
-            Ok(len) if len as u64 == entry.size() => {
-                documents(&buffer).for_each(|part| self.take(Some(name), part));
-            }
-            Ok(_) | Err(_) => self.skip(Some(name), None, "it is cut"),
+        let result = read_whole(&mut entry, &mut buffer);
+        match &result {
+            Ok(Some(bytes)) => documents(bytes).for_each(|part| self.take(Some(name), part)),
+            Ok(None) | Err(_) => self.skip(Some(name), None, "it is cut"),
         }
+        let result = result.map(|_| ());
         self.buffer = buffer;
-        result.map(|_| ())
+        result
     }
+}
+
+/// Reads an entry into the beginning of a buffer, which never gets shorter: filling up what is read into would take as
+/// long as reading. Nothing if it ends too early.
+fn read_whole<'a>(
+    entry: &mut Entry<'_, impl Read>,
+    buffer: &'a mut Vec<u8>,
+) -> io::Result<Option<&'a [u8]>> {
+    let size = usize::try_from(entry.size()).unwrap_or(MOST_BYTES).min(MOST_BYTES);
+    let mut len = 0;
+    while len < size {
+        if len == buffer.len() {
+            // What headers say of their sizes may not be there.
+            buffer.resize(size.min((len * 2).max(FIRST_BYTES)), 0);
+        }
+        let room = size.min(buffer.len());
+        match entry.read(buffer.get_mut(len..room).unwrap_or_default()) {
+            Ok(0) => return Ok(None),
+            Ok(read) => len += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(buffer.get(..size))
 }
 
 /// A long name, or what has one among others.

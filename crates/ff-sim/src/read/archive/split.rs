@@ -1,5 +1,12 @@
 //! Where one document ends and the next begins in a file of many.
 
+use memchr::memmem::Finder;
+
+/// So many bytes are searched at once at first, for all that a document may begin with.
+const FIRST_BLOCK: usize = 1 << 10;
+/// And at most: they stay in the processor's nearest memory in between.
+const MOST_BLOCK: usize = 1 << 15;
+
 /// A document in a file of many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part<'a> {
@@ -13,8 +20,7 @@ pub struct Part<'a> {
 /// keyword that the first document begins with. What has no such keyword in its first line is one document.
 #[must_use]
 pub fn documents(bytes: &[u8]) -> Documents<'_> {
-    let (annotation, keyword) = (0, 0);
-    Documents { bytes, at: 0, next_line: 1, begin: Begin::default(), annotation, keyword }
+    Documents { bytes, at: 0, next_line: 1, begin: Begin::default() }
 }
 
 /// See [`documents`].
@@ -28,28 +34,29 @@ pub struct Documents<'a> {
     next_line: usize,
     /// What a document begins with.
     begin: Begin,
-    /// Where the next line is that begins as annotations do, as far as that is known.
-    annotation: usize,
-    /// The same of the keyword of the first document.
-    keyword: usize,
 }
 
 impl Documents<'_> {
     /// From the beginning of a line on, where the next one begins that could be the first of a document. Lines
-    /// between are not looked at, and nothing is searched twice.
-    fn candidate(&mut self, from: usize) -> usize {
-        let find = |begin: &[u8]| {
-            let lines = self.bytes.get(from.saturating_sub(1)..).unwrap_or_default();
-            memchr::memmem::find(lines, begin).map_or(self.bytes.len(), |at| from + at)
-        };
-        let annotation = if self.annotation < from { find(b"\n@") } else { self.annotation };
-        let keyword = match &*self.begin.keyword {
-            [] => self.bytes.len(),
-            keyword if self.keyword < from => find(&[b"\n", keyword].concat()),
-            _ => self.keyword,
-        };
-        (self.annotation, self.keyword) = (annotation, keyword);
-        annotation.min(keyword)
+    /// between are not looked at.
+    fn candidate(&self, from: usize) -> usize {
+        let keyword = [b"\n", &*self.begin.keyword].concat();
+        let (keyword, annotation) = (Finder::new(&keyword), Finder::new(b"\n@"));
+        let (mut start, mut len) = (from.saturating_sub(1), FIRST_BLOCK);
+        while start < self.bytes.len() {
+            let end = self.bytes.len().min(start + len);
+            // What begins before `end` may end behind it.
+            let find = |what: &Finder<'_>, end: usize| {
+                let end = self.bytes.len().min(end + what.needle().len() - 1);
+                Some(start + what.find(self.bytes.get(start..end)?)?)
+            };
+            let next = find(&keyword, end).filter(|_| !self.begin.keyword.is_empty());
+            if let Some(at) = find(&annotation, next.unwrap_or(end)).or(next) {
+                return at + 1;
+            }
+            (start, len) = (end, MOST_BLOCK.min(len * 2));
+        }
+        self.bytes.len()
     }
 }
 
@@ -68,8 +75,11 @@ impl<'a> Iterator for Documents<'a> {
             self.next_line += 1;
             if self.begin.is_within && line.ends_with(b"\n") {
                 let next = self.candidate(end);
-                let passed = self.bytes.get(end..next).unwrap_or_default();
-                self.next_line += memchr::memchr_iter(b'\n', passed).count();
+                // Behind the last document nobody asks for a line's number.
+                if next < self.bytes.len() {
+                    let passed = self.bytes.get(end..next).unwrap_or_default();
+                    self.next_line += memchr::memchr_iter(b'\n', passed).count();
+                }
                 end = next;
             }
         }

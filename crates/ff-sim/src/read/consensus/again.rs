@@ -1,14 +1,20 @@
 //! Consensuses one after the other, of which each has most of its relays just as the one before it has them.
 //!
 //! A relay's entry is compared, byte for byte, with the entry that follows in the last document what was found there
-//! last; if they are the same, what was read of it then is taken over. Both documents have their relays in the same
-//! order, so that one pass over both finds them all.
+//! last; if they are the same, what was read of it then is taken over, and so it is if they differ in the weight alone,
+//! which is read. Both documents have their relays in the same order, so that one pass over both finds them all. Of a
+//! document only those entries are kept that the one before it has not.
+
+use std::ops::Range;
 
 use ff_bwauth::network::DocumentError;
 use ff_bwauth::period::Fingerprint;
 
 use super::scan::{Line, Lines};
 use super::{Consensus, Text};
+
+/// What is kept of documents is put together again once it is so many times as long as what is needed of it.
+const MOST_KEPT: usize = 2;
 
 /// Reads one consensus after the other.
 #[derive(Debug, Default)]
@@ -17,30 +23,60 @@ pub struct Sequence {
     now: Read,
     /// The one before it.
     before: Read,
+    /// The entries of both.
+    kept: Vec<u8>,
+    /// Where they are put together.
+    spare: Vec<u8>,
     /// Whether the last reading went well.
     is_read: bool,
 }
 
-/// A document and what was read of it.
+/// What the consensus before has of a relay, and where it stands there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Again {
+    /// Nothing.
+    New,
+    /// The relay, but something of it may have changed.
+    Changed(usize),
+    /// All of it.
+    Same(usize),
+}
+
+/// What was read of a document.
 #[derive(Debug, Default)]
 struct Read {
-    /// The document.
-    document: Vec<u8>,
     /// What it says.
     consensus: Consensus,
-    /// The entry of each relay.
+    /// The entry of each relay, but for the last: what stands behind that one ends elsewhere.
     entries: Vec<Entry>,
-    /// How many relays were taken over from the document before.
+    /// What the document before has of each relay.
+    again: Vec<Again>,
+    /// How many relays were taken over from there.
     taken: usize,
 }
 
-/// Where a relay's entry stands.
-#[derive(Clone, Copy, Debug)]
+/// A relay's entry.
+#[derive(Clone, Debug)]
 struct Entry {
-    /// Its first byte.
+    /// Where it is kept.
+    at: Range<usize>,
+    /// How many lines it has.
+    lines: usize,
+    /// Where in it its weight is, if that is one whole line; empty if not.
+    weight: Range<usize>,
+}
+
+/// The entry whose lines are being read.
+#[derive(Clone, Debug)]
+struct Open {
+    /// Where in the document it begins.
     start: usize,
-    /// The number of its first line, from 1.
+    /// The number of its first line.
     line: usize,
+    /// How many of its lines are weights.
+    weights: usize,
+    /// Where in it the last of them is.
+    weight: Range<usize>,
 }
 
 impl Sequence {
@@ -56,6 +92,18 @@ impl Sequence {
         &self.now.consensus
     }
 
+    /// The consensus before it.
+    #[must_use]
+    pub const fn before(&self) -> &Consensus {
+        &self.before.consensus
+    }
+
+    /// What the one before has of a relay of the last.
+    #[must_use]
+    pub fn again(&self, index: usize) -> Again {
+        self.now.again.get(index).copied().unwrap_or(Again::New)
+    }
+
     /// Reads the next document.
     ///
     /// # Errors
@@ -64,16 +112,36 @@ impl Sequence {
         if self.is_read {
             std::mem::swap(&mut self.now, &mut self.before);
         }
-        let Read { document: kept, consensus, entries, taken } = &mut self.now;
+        let Read { consensus, entries, again, taken } = &mut self.now;
         entries.clear();
+        again.clear();
         *taken = 0;
-        let mut known = Known { before: &self.before, next: 0, entries, taken };
+        let kept_before = self.kept.len();
+        let (before, kept) = (&self.before, &mut self.kept);
+        let mut known = Known { before, next: 0, open: None, kept, entries, again, taken };
         let result = consensus.read_with(document, Some(&mut known));
         self.is_read = result.is_ok();
+        if result.is_err() {
+            self.kept.truncate(kept_before);
+        }
         result?;
-        kept.clear();
-        kept.extend_from_slice(document);
-        Ok(consensus)
+        self.put_together();
+        Ok(&self.now.consensus)
+    }
+
+    /// Forgets entries of earlier documents, if they take too much room.
+    fn put_together(&mut self) {
+        let needed: usize = self.now.entries.iter().map(|entry| entry.at.len()).sum();
+        if self.kept.len() <= needed.saturating_mul(MOST_KEPT) {
+            return;
+        }
+        self.spare.clear();
+        for entry in &mut self.now.entries {
+            let start = self.spare.len();
+            self.spare.extend_from_slice(self.kept.get(entry.at.clone()).unwrap_or_default());
+            entry.at = start..self.spare.len();
+        }
+        std::mem::swap(&mut self.kept, &mut self.spare);
     }
 }
 
@@ -83,8 +151,14 @@ pub(super) struct Known<'a> {
     before: &'a Read,
     /// The first of its relays that has not been passed.
     next: usize,
+    /// The entry whose lines are being read.
+    open: Option<Open>,
+    /// Entries that are kept.
+    kept: &'a mut Vec<u8>,
     /// The entries of the document that is being read.
     entries: &'a mut Vec<Entry>,
+    /// What the document before has of its relays.
+    again: &'a mut Vec<Again>,
     /// How many of its relays were taken over.
     taken: &'a mut usize,
 }
@@ -98,41 +172,88 @@ impl Known<'_> {
         line: Line<'_>,
         lines: &mut Lines<'_>,
     ) -> bool {
-        self.entries.push(Entry { start: line.start, line: line.number });
-        let known = &self.before.consensus;
-        let Some((entry, line_count)) = self.candidate() else { return false };
+        self.close(document, line);
         let left = document.get(line.start..).unwrap_or_default();
-        let Some(behind) = left.strip_prefix(entry) else { return false };
-        // Otherwise there is another line about it.
-        let ends = behind.starts_with(b"r ") || behind.starts_with(b"directory-");
-        if !ends || known.flavour != to.flavour || to.take_over(known, self.next).is_none() {
+        let Some((entry, again)) = self.take_next(to, left) else {
+            let (start, number) = (line.start, line.number);
+            self.open = Some(Open { start, line: number, weights: 0, weight: 0..0 });
             return false;
-        }
-        lines.pass(entry.len() - (line.end - line.start), line_count - 1);
+        };
+        lines.pass(entry.at.len() - (line.end - line.start), entry.lines - 1);
+        self.entries.push(entry);
+        self.again.push(again);
         self.next += 1;
         *self.taken += 1;
         true
     }
 
-    /// The entry of the next relay, with how many lines it has. That of the last relay is left out: what stands behind
-    /// it ends elsewhere.
-    fn candidate(&self) -> Option<(&[u8], usize)> {
-        let (entry, next) =
-            (self.before.entries.get(self.next)?, self.before.entries.get(self.next + 1)?);
-        Some((self.before.document.get(entry.start..next.start)?, next.line - entry.line))
+    /// Takes over the next relay, if its entry comes now, or one with another weight.
+    fn take_next(&mut self, to: &mut Consensus, left: &[u8]) -> Option<(Entry, Again)> {
+        let entry = self.before.entries.get(self.next)?;
+        let text = self.kept.get(entry.at.clone())?;
+        let (head, rest) = text.split_at_checked(entry.weight.start)?;
+        let behind = left.strip_prefix(head)?;
+        if behind.strip_prefix(rest).is_some_and(is_end) {
+            to.take_over(&self.before.consensus, self.next)?;
+            return Some((entry.clone(), Again::Same(self.next)));
+        }
+        let tail = rest.get(entry.weight.len()..).filter(|_| !entry.weight.is_empty())?;
+        let (line, behind) = behind.split_at_checked(memchr::memchr(b'\n', behind)? + 1)?;
+        if !line.starts_with(b"w ") || !behind.strip_prefix(tail).is_some_and(is_end) {
+            return None;
+        }
+        to.take_over(&self.before.consensus, self.next)?;
+        if to.read_weight_again(line).is_none() {
+            // Whoever reads it says what is wrong.
+            to.relays.pop();
+            return None;
+        }
+        let weight = head.len()..head.len() + line.len();
+        let (start, len) = (self.kept.len(), weight.end + tail.len());
+        self.kept.extend_from_slice(left.get(..len)?);
+        let entry = Entry { at: start..start + len, lines: entry.lines, weight };
+        Some((entry, Again::Changed(self.next)))
+    }
+
+    /// Keeps the entry that has been read, whose lines end before this one.
+    fn close(&mut self, document: &[u8], line: Line<'_>) {
+        let Some(open) = self.open.take() else { return };
+        let start = self.kept.len();
+        self.kept.extend_from_slice(document.get(open.start..line.start).unwrap_or_default());
+        let weight = if open.weights == 1 { open.weight } else { 0..0 };
+        let lines = line.number - open.line;
+        self.entries.push(Entry { at: start..self.kept.len(), lines, weight });
+    }
+
+    /// Notes a line `w` of a relay that is being read.
+    pub(super) fn weight(&mut self, document: &[u8], line: Line<'_>) {
+        let Some(open) = &mut self.open else { return };
+        let is_plain = document.get(line.start..).is_some_and(|left| left.starts_with(b"w "));
+        open.weights += 1;
+        open.weight = if is_plain { line.start - open.start..line.end - open.start } else { 0..0 };
     }
 
     /// Passes all relays up to one that was read.
     pub(super) fn pass(&mut self, fingerprint: &Fingerprint) {
         let left = self.before.consensus.relays.get(self.next..).unwrap_or_default();
         self.next += left.iter().take_while(|relay| relay.fingerprint <= *fingerprint).count();
+        let last = self.next.checked_sub(1).filter(|last| {
+            let relay = self.before.consensus.relays.get(*last);
+            relay.is_some_and(|relay| relay.fingerprint == *fingerprint)
+        });
+        self.again.push(last.map_or(Again::New, Again::Changed));
     }
+}
+
+/// Whether an entry ends before this: otherwise there is another line about the relay.
+fn is_end(behind: &[u8]) -> bool {
+    behind.starts_with(b"r ") || behind.starts_with(b"directory-")
 }
 
 impl Consensus {
     /// Adds a relay of another consensus, if it may stand behind those that are there.
     fn take_over(&mut self, from: &Self, index: usize) -> Option<()> {
-        let mut relay = *from.relays.get(index)?;
+        let mut relay = *from.relays.get(index).filter(|_| self.flavour == from.flavour)?;
         if self.relays.last().is_some_and(|last| last.fingerprint >= relay.fingerprint) {
             return None;
         }
@@ -153,6 +274,15 @@ impl Consensus {
         self.others.extend_from_slice(others);
         self.relays.push(relay);
         Some(())
+    }
+
+    /// Reads the weight of the last relay from its only line `w`, in place of another.
+    fn read_weight_again(&mut self, line: &[u8]) -> Option<()> {
+        let relay = self.relays.last_mut()?;
+        (relay.bandwidth, relay.is_unmeasured) = (None, false);
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        self.read_bandwidth(line.get(2..)?).ok()
     }
 }
 
@@ -181,7 +311,7 @@ mod tests {
         let entry = SAMPLE.find("\nr ").expect("a relay") + 1;
         // What stands behind the last relay is another thing in the next document.
         assert_eq!(taken(SAMPLE), relays - 1);
-        assert_eq!(taken(&format!("{before}w Bandwidth=77\n{behind}")), relays - 2);
+        assert_eq!(taken(&format!("{before}w Bandwidth=77\n{behind}")), relays - 1);
         assert_eq!(taken(&format!("{before}{line}\nw Unmeasured=1\n{behind}")), relays - 2);
         let second = SAMPLE[entry + 1..].find("\nr ").expect("a relay") + entry + 2;
         let without = format!("{}{}", &SAMPLE[..entry], &SAMPLE[second..]);
@@ -190,5 +320,53 @@ mod tests {
         let third = SAMPLE[second + 1..].find("\nr ").expect("a relay") + second + 2;
         let more = format!("{}v none\n{}", &SAMPLE[..third], &SAMPLE[third..]);
         assert_eq!(taken(&more), relays - 2);
+    }
+
+    #[test]
+    fn a_weight_is_read_in_any_form_and_the_next_hour_knows_it() {
+        let relays = SAMPLE.matches("\nr ").count();
+        let w = SAMPLE.find("\nw Bandwidth=").expect("a weight") + 1;
+        let (before, from) = SAMPLE.split_at(w);
+        let (line, behind) = from.split_once('\n').expect("lines");
+        let two = format!("{line}\nw Bandwidth=9");
+        for (weight, is_taken, is_taken_back) in [
+            (line, true, true),
+            ("w Bandwidth=77", true, true),
+            ("w Bandwidth=77 Unmeasured=1", true, true),
+            ("w Unmeasured=1", true, true),
+            ("w x", true, true),
+            ("w Bandwidth=77\r", true, true),
+            ("w", false, false),
+            ("w\tBandwidth=77", false, false),
+            ("opt w Bandwidth=77", false, false),
+            ("v none", false, false),
+            ("-----BEGIN X-----\nw Bandwidth=1\n-----END X-----", false, false),
+            (&two, false, false),
+            ("w Bandwidth=-1", false, true),
+        ] {
+            let mut sequence = Sequence::new();
+            let changed = format!("{before}{weight}\n{behind}");
+            for (document, is_taken) in
+                [(SAMPLE, None), (&changed, Some(is_taken)), (SAMPLE, Some(is_taken_back))]
+            {
+                let read = sequence.read(document.as_bytes()).cloned();
+                assert_eq!(read, Consensus::parse(document.as_bytes()), "{weight:?}");
+                let wanted = is_taken.map_or(0, |is_taken| relays - 2 + usize::from(is_taken));
+                assert!(read.is_err() || sequence.now.taken == wanted, "{weight:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_kept_does_not_grow_with_the_number_of_documents() {
+        let mut sequence = Sequence::new();
+        for round in 0..20 {
+            let text =
+                SAMPLE.replace("\nw Bandwidth=", &format!("\nw Bandwidth={}", 1 + round % 2));
+            let read = sequence.read(text.as_bytes()).cloned();
+            assert_eq!(read, Consensus::parse(text.as_bytes()));
+            assert!(sequence.now.taken + 1 >= sequence.now.consensus.relays.len() || round == 0);
+            assert!(sequence.kept.len() <= MOST_KEPT * SAMPLE.len(), "{}", sequence.kept.len());
+        }
     }
 }

@@ -8,13 +8,21 @@ use ff_bwauth::network::DocumentError;
 use super::{Bounds, Fill, Filled, finish, wrong};
 use crate::read::archive::Document;
 use crate::read::consensus::scan;
-use crate::read::consensus::{Consensus, Digest, Flavour, Relay, Sequence};
+use crate::read::consensus::{Again, Consensus, Digest, Flavour, Relay, Sequence};
 use crate::store::batch::Cell;
 use crate::store::error::StoreError;
 use crate::store::partition::Partition;
+use crate::store::schema::CONSENSUS_RELAYS;
 
 /// Seconds of an hour.
 const HOUR: u64 = 3600;
+/// Columns of a relay's row that are not as they were the hour before, or may be not.
+const VALID_AFTER: usize = CONSENSUS_RELAYS.place("valid_after");
+const DIGEST: usize = CONSENSUS_RELAYS.place("digest");
+const MICRODESCRIPTOR_DIGEST: usize = CONSENSUS_RELAYS.place("microdescriptor_digest");
+const FLAGS: usize = CONSENSUS_RELAYS.place("flags");
+const WEIGHT: usize = CONSENSUS_RELAYS.place("weight");
+const IS_UNMEASURED: usize = CONSENSUS_RELAYS.place("is_unmeasured");
 
 /// Takes consensuses.
 pub(super) struct Consensuses {
@@ -26,6 +34,8 @@ pub(super) struct Consensuses {
     relays: Partition,
     /// What reads them.
     sequence: Sequence,
+    /// Whether the one that was read last has its rows in the table.
+    is_added: bool,
     /// The times of each flavour.
     times: BTreeMap<&'static str, BTreeSet<u64>>,
     /// How many were there twice.
@@ -53,6 +63,7 @@ impl Consensuses {
             documents,
             relays,
             sequence: Sequence::new(),
+            is_added: false,
             times: BTreeMap::new(),
             duplicates: 0,
             passed_over: 0,
@@ -60,14 +71,19 @@ impl Consensuses {
         }
     }
 
-    /// Adds the rows of the consensus that was read.
-    fn add(&mut self, document: Document<'_>) {
+    /// Adds the rows of the consensus that was read, which may have the rows of the one before it.
+    fn add(&mut self, document: Document<'_>, has_before: bool) {
         let consensus = self.sequence.now();
         let flavour = flavour_name(consensus.flavour);
         let (time, first_row) = (consensus.valid_after_unix_secs, self.relays.rows());
         let mut weight = 0_u64;
-        for relay in &consensus.relays {
+        let has_before = has_before && self.sequence.before().flavour == consensus.flavour;
+        let known = self.relays.known(VALID_AFTER, Cell::Int(time));
+        for (index, relay) in consensus.relays.iter().enumerate() {
             weight = weight.saturating_add(relay.bandwidth.unwrap_or(0));
+            if has_before && push_again(&mut self.relays, &self.sequence, index, relay, known) {
+                continue;
+            }
             self.texts.read(consensus, relay);
             push_relay(&mut self.relays, consensus, relay, &self.texts);
         }
@@ -120,11 +136,7 @@ impl Texts {
 
 /// Adds a relay's row.
 fn push_relay(to: &mut Partition, consensus: &Consensus, relay: &Relay, texts: &Texts) {
-    let (digest, micro) = match &relay.digest {
-        Digest::None => (Cell::None, Cell::None),
-        Digest::Descriptor(digest) => (Cell::Bytes(digest), Cell::None),
-        Digest::Microdescriptor(digest) => (Cell::None, Cell::Bytes(digest)),
-    };
+    let (digest, micro) = digests(relay);
     let others = Some(texts.others.as_str()).filter(|others| !others.is_empty());
     to.push(&[
         Cell::Int(consensus.valid_after_unix_secs),
@@ -144,6 +156,58 @@ fn push_relay(to: &mut Partition, consensus: &Consensus, relay: &Relay, texts: &
     ]);
 }
 
+/// Adds a relay's row as the one that the consensus before has of it, as far as that has not changed; `false` if there
+/// is none, or what has changed is not what changes from hour to hour.
+fn push_again(
+    to: &mut Partition,
+    sequence: &Sequence,
+    index: usize,
+    relay: &Relay,
+    time: Cell<'static>,
+) -> bool {
+    let (now, before, time) = (sequence.now(), sequence.before(), (VALID_AFTER, time));
+    let at = match sequence.again(index) {
+        Again::New => return false,
+        Again::Same(at) => return to.push_again(at, [time]),
+        Again::Changed(at) => at,
+    };
+    let Some(old) = before.relays.get(at) else { return false };
+    let is_where_it_was =
+        (relay.address, relay.or_port, relay.dir_port) == (old.address, old.or_port, old.dir_port);
+    if !is_where_it_was
+        || now.text(relay.nickname) != before.text(old.nickname)
+        || now.text(relay.version) != before.text(old.version)
+        || !now.addresses(relay).eq(before.addresses(old))
+    {
+        return false;
+    }
+    let (digest, micro) = digests(relay);
+    let changes = [
+        (true, time),
+        (relay.digest != old.digest, (DIGEST, digest)),
+        (relay.digest != old.digest, (MICRODESCRIPTOR_DIGEST, micro)),
+        (relay.flags != old.flags, (FLAGS, Cell::Int(relay.flags.bits().into()))),
+        (relay.bandwidth != old.bandwidth, (WEIGHT, relay.bandwidth.into())),
+        (
+            relay.is_unmeasured != old.is_unmeasured,
+            (IS_UNMEASURED, Cell::Bool(relay.is_unmeasured)),
+        ),
+    ];
+    to.push_again(
+        at,
+        changes.into_iter().filter_map(|(has_changed, cell)| has_changed.then_some(cell)),
+    )
+}
+
+/// The digests of a relay's descriptor and microdescriptor.
+const fn digests(relay: &Relay) -> (Cell<'_>, Cell<'_>) {
+    match &relay.digest {
+        Digest::None => (Cell::None, Cell::None),
+        Digest::Descriptor(digest) => (Cell::Bytes(digest), Cell::None),
+        Digest::Microdescriptor(digest) => (Cell::None, Cell::Bytes(digest)),
+    }
+}
+
 impl Fill for Consensuses {
     fn take(&mut self, document: Document<'_>) -> Result<(), DocumentError> {
         if self.documents.is_lost() || self.relays.is_lost() {
@@ -154,6 +218,7 @@ impl Fill for Consensuses {
             return Ok(());
         }
         let consensus = self.sequence.read(document.bytes)?;
+        let has_before = std::mem::replace(&mut self.is_added, false);
         let time = consensus.valid_after_unix_secs;
         self.bounds.check_month(time)?;
         let times = self.times.entry(flavour_name(consensus.flavour)).or_default();
@@ -162,7 +227,8 @@ impl Fill for Consensuses {
             let time = consensus.valid_after();
             return Err(wrong(format!("the consensus of {time} is there twice: the first stays")));
         }
-        self.add(document);
+        self.add(document, has_before);
+        self.is_added = true;
         Ok(())
     }
 

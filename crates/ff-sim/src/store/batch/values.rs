@@ -1,0 +1,202 @@
+//! The values of a column, each of them once.
+
+use std::hash::{BuildHasher, RandomState};
+
+use super::Cell;
+use crate::store::schema::{Column, Kind};
+
+/// What a row has in place of a value's number where there is no value.
+pub(in crate::store) const NONE: u32 = u32::MAX;
+/// So many places there are for values at first.
+const FIRST_SLOTS: usize = 64;
+
+/// The values of a column, by numbers from 0.
+pub(in crate::store) struct Values {
+    /// What sort of values these are.
+    kind: Kind,
+    /// Whether there may be none in a row.
+    is_nullable: bool,
+    /// The values one behind the other, as Parquet's plain encoding has them; each truth in a byte of its own.
+    plain: Vec<u8>,
+    /// Where each of them ends.
+    ends: Vec<usize>,
+    /// Numbers of values, found by their hashes: at that place, or behind it before the next empty one.
+    slots: Vec<Slot>,
+    /// What hashes them.
+    hasher: RandomState,
+    /// The number of the last value that was asked for.
+    last: u32,
+}
+
+/// A place for a value.
+#[derive(Clone, Copy)]
+struct Slot {
+    /// Its hash.
+    hash: u32,
+    /// Its number.
+    key: u32,
+}
+
+impl Slot {
+    /// One without a value.
+    const EMPTY: Self = Self { hash: 0, key: NONE };
+
+    /// Where a hash has its place, if so many bits count.
+    const fn place(hash: u32, mask: usize) -> usize {
+        hash as usize & mask
+    }
+}
+
+impl Values {
+    /// None yet.
+    pub(super) fn new(column: &Column) -> Self {
+        Self {
+            kind: column.kind,
+            is_nullable: column.is_nullable,
+            plain: Vec::new(),
+            ends: Vec::new(),
+            slots: vec![Slot::EMPTY; FIRST_SLOTS],
+            hasher: RandomState::new(),
+            last: NONE,
+        }
+    }
+
+    /// None yet, of the same column.
+    pub(super) fn like(other: &Self) -> Self {
+        Self {
+            kind: other.kind,
+            is_nullable: other.is_nullable,
+            plain: Vec::with_capacity(other.plain.len()),
+            ends: Vec::with_capacity(other.ends.len()),
+            slots: vec![Slot::EMPTY; other.slots.len()],
+            hasher: other.hasher.clone(),
+            last: NONE,
+        }
+    }
+
+    /// Adds a value in its plain encoding: its number.
+    pub(super) fn add(&mut self, plain: &[u8]) -> u32 {
+        let start = self.plain.len();
+        self.plain.extend_from_slice(plain);
+        self.key_of_end(start)
+    }
+
+    /// What sort of values these are.
+    pub(in crate::store) const fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Whether there may be none in a row.
+    pub(in crate::store) const fn is_nullable(&self) -> bool {
+        self.is_nullable
+    }
+
+    /// How many there are.
+    pub(in crate::store) const fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// All of them, one behind the other.
+    pub(in crate::store) fn plain(&self) -> &[u8] {
+        &self.plain
+    }
+
+    /// A value, as the plain encoding has it; nothing if there is none of this number.
+    pub(in crate::store) fn get(&self, key: u32) -> &[u8] {
+        let value = || {
+            let key = usize::try_from(key).ok()?;
+            let start = if key == 0 { 0 } else { *self.ends.get(key - 1)? };
+            self.plain.get(start..*self.ends.get(key)?)
+        };
+        value().unwrap_or_default()
+    }
+
+    /// The number of a cell's value; one of another type counts as none.
+    pub(super) fn key(&mut self, cell: Cell<'_>) -> u32 {
+        let start = self.plain.len();
+        match (self.kind, cell) {
+            (Kind::Time, Cell::Int(secs)) => {
+                self.plain.extend(whole(secs).saturating_mul(1000).to_le_bytes());
+            }
+            (Kind::Int, Cell::Int(number)) => self.plain.extend(whole(number).to_le_bytes()),
+            (Kind::Small, Cell::Int(number)) => {
+                self.plain.extend(i32::try_from(number).unwrap_or(i32::MAX).to_le_bytes());
+            }
+            (Kind::Bool, Cell::Bool(is_true)) => self.plain.push(is_true.into()),
+            (Kind::Text, Cell::Bytes(text)) => {
+                let Ok(len) = u32::try_from(text.len()) else { return NONE };
+                self.plain.extend(len.to_le_bytes());
+                self.plain.extend_from_slice(text);
+            }
+            (Kind::Bytes(len), Cell::Bytes(bytes)) if len == bytes.len() => {
+                self.plain.extend_from_slice(bytes);
+            }
+            (_, Cell::Known(key)) => return key,
+            _ => return NONE,
+        }
+        self.last = self.key_of_end(start);
+        self.last
+    }
+
+    /// The number of the value that stands at the end from here on; if it is there before, it goes.
+    fn key_of_end(&mut self, start: usize) -> u32 {
+        let (known, value) = self.plain.split_at(start);
+        let ends = &self.ends;
+        let is_here = |key: u32| {
+            let Ok(key) = usize::try_from(key) else { return false };
+            let before = key.checked_sub(1).and_then(|before| ends.get(before)).unwrap_or(&0);
+            ends.get(key).and_then(|end| known.get(*before..*end)) == Some(value)
+        };
+        if is_here(self.last) {
+            self.plain.truncate(start);
+            return self.last;
+        }
+        let hash = folded(self.hasher.hash_one(value));
+        let mask = self.slots.len() - 1;
+        let mut at = Slot::place(hash, mask);
+        while let Some(slot) = self.slots.get(at).filter(|slot| slot.key != NONE) {
+            if slot.hash == hash && is_here(slot.key) {
+                self.plain.truncate(start);
+                return slot.key;
+            }
+            at = (at + 1) & mask;
+        }
+        // Rows of a group are far fewer.
+        let key = u32::try_from(self.ends.len()).unwrap_or(NONE);
+        self.ends.push(self.plain.len());
+        if let Some(slot) = self.slots.get_mut(at) {
+            *slot = Slot { hash, key };
+        }
+        if self.ends.len() * 2 > self.slots.len() {
+            self.widen();
+        }
+        key
+    }
+
+    /// Makes room for more values.
+    fn widen(&mut self) {
+        let mask = self.slots.len() * 2 - 1;
+        let mut slots = vec![Slot::EMPTY; mask + 1];
+        for slot in self.slots.iter().filter(|slot| slot.key != NONE) {
+            let mut at = Slot::place(slot.hash, mask);
+            while slots.get(at).is_some_and(|other| other.key != NONE) {
+                at = (at + 1) & mask;
+            }
+            if let Some(place) = slots.get_mut(at) {
+                *place = *slot;
+            }
+        }
+        self.slots = slots;
+    }
+}
+
+/// Half of a hash.
+#[expect(clippy::cast_possible_truncation, reason = "the lower bits are what is wanted")]
+const fn folded(hash: u64) -> u32 {
+    hash as u32
+}
+
+/// A number as tables have it.
+fn whole(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,357 @@
+//! Columns of a group of rows as Parquet has them on the disk.
+//!
+//! Where values come more than once, a page has them all, and others have the numbers of the rows' values, by so many
+//! whole bytes that the greatest fits: what packs pages then finds again what the document before had, wherever its
+//! rows lie. Where most values come once, pages have the values themselves. The `parquet` crate writes everything
+//! around the pages; its own writer of values takes five times as long, because it hashes and compares each of them.
+
+use bytes::Bytes;
+use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::column::page::{CompressedPage, Page, PageWriter};
+use parquet::column::writer::ColumnCloseResult;
+use parquet::data_type::{ByteArray, FixedLenByteArray};
+use parquet::errors::{ParquetError, Result};
+use parquet::file::metadata::ColumnChunkMetaData;
+use parquet::file::statistics::Statistics;
+use parquet::file::writer::{SerializedPageWriter, SerializedRowGroupWriter, TrackedWrite};
+use parquet::schema::types::ColumnDescPtr;
+use zstd::bulk::Compressor;
+
+use super::batch::{Batch, NONE, Values};
+use super::schema::Kind;
+
+/// The level by which pages are packed.
+const LEVEL: i32 = 1;
+/// A page of values has so many bytes, and no more than one value above it.
+const PAGE_BYTES: usize = 1 << 20;
+/// A page with all values has no more than this.
+const MOST_DICTIONARY_BYTES: usize = 16 << 20;
+/// Columns are taken out of so many rows at once, which fit into the processor's nearest memory.
+const ROWS_AT_ONCE: usize = 256;
+/// Texts and bytes of more than this are not named as the least or greatest.
+const MOST_BOUND_BYTES: usize = 64;
+
+/// What packs the pages of groups.
+pub(super) struct Chunks {
+    /// What packs.
+    packer: Compressor<'static>,
+    /// The columns' rows, in space that is used again.
+    rows: Vec<Rows>,
+}
+
+/// A column's rows, before they are packed.
+#[derive(Default)]
+struct Rows {
+    /// For each row 1 if it has a value, else 0; empty if there always is one.
+    levels: Vec<u8>,
+    /// The numbers of the values that there are.
+    keys: Vec<u32>,
+}
+
+/// A column that is being written.
+struct Chunk<'a> {
+    /// What packs its pages.
+    packer: &'a mut Compressor<'static>,
+    /// What it has become so far.
+    bytes: TrackedWrite<Vec<u8>>,
+    /// The same, unpacked.
+    unpacked_bytes: usize,
+    /// Its pages' encodings.
+    encodings: Vec<Encoding>,
+}
+
+impl Chunks {
+    /// Nothing yet.
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self { packer: Compressor::new(LEVEL)?, rows: Vec::new() })
+    }
+
+    /// How its pages are packed, as files say it.
+    pub(super) fn compression() -> Result<Compression> {
+        Ok(Compression::ZSTD(ZstdLevel::try_new(LEVEL)?))
+    }
+
+    /// Writes a group of rows.
+    pub(super) fn write<W: std::io::Write + Send>(
+        &mut self,
+        batch: &Batch,
+        columns: &[ColumnDescPtr],
+        mut to: SerializedRowGroupWriter<'_, W>,
+    ) -> Result<()> {
+        let mut rows = std::mem::take(&mut self.rows);
+        by_column(batch, &mut rows);
+        for ((values, rows), column) in batch.columns().iter().zip(&rows).zip(columns) {
+            let (bytes, close) = self.column(values, rows, batch.rows(), column)?;
+            to.append_column(&bytes, close)?;
+        }
+        self.rows = rows;
+        to.close()?;
+        Ok(())
+    }
+
+    /// A column of a group, with what is said of it.
+    fn column(
+        &mut self,
+        values: &Values,
+        rows: &Rows,
+        count: usize,
+        column: &ColumnDescPtr,
+    ) -> Result<(Bytes, ColumnCloseResult)> {
+        if !values.is_nullable() && rows.keys.contains(&NONE) {
+            return Err(ParquetError::General(format!("{} has no value", column.name())));
+        }
+        let mut chunk = Chunk {
+            packer: &mut self.packer,
+            bytes: TrackedWrite::new(Vec::new()),
+            unpacked_bytes: 0,
+            encodings: Vec::new(),
+        };
+        let pays = (1..=rows.keys.len() / 2).contains(&values.len());
+        // Parquet has no such pages for truths.
+        let is_dictionary =
+            pays && values.kind() != Kind::Bool && values.plain().len() <= MOST_DICTIONARY_BYTES;
+        let dictionary = if is_dictionary { chunk.dictionary(values)? } else { 0 };
+        if is_dictionary {
+            chunk.keys(values, rows, count)?;
+        } else {
+            chunk.values(values, rows, count)?;
+        }
+        let Chunk { bytes, unpacked_bytes, encodings, .. } = chunk;
+        let bytes = bytes.into_inner()?;
+        let metadata = ColumnChunkMetaData::builder(column.clone())
+            .set_compression(Self::compression()?)
+            .set_encodings(encodings)
+            .set_num_values(count.try_into()?)
+            .set_total_compressed_size(bytes.len().try_into()?)
+            .set_total_uncompressed_size(unpacked_bytes.try_into()?)
+            .set_dictionary_page_offset(is_dictionary.then_some(0))
+            .set_data_page_offset(dictionary.try_into()?)
+            .set_statistics(statistics(values, rows, (count - rows.keys.len()) as u64))
+            .build()?;
+        let close = ColumnCloseResult {
+            bytes_written: bytes.len() as u64,
+            rows_written: count as u64,
+            metadata,
+            bloom_filter: None,
+            column_index: None,
+            offset_index: None,
+        };
+        Ok((bytes.into(), close))
+    }
+}
+
+impl Chunk<'_> {
+    /// Writes a page that has all values; its length.
+    fn dictionary(&mut self, values: &Values) -> Result<usize> {
+        let buf = Bytes::from(self.packer.compress(values.plain())?);
+        let (num_values, encoding) = (values.len().try_into()?, Encoding::PLAIN);
+        let page = Page::DictionaryPage { buf, num_values, encoding, is_sorted: false };
+        self.page(page, values.plain().len())?;
+        Ok(self.bytes.bytes_written())
+    }
+
+    /// Writes a page of values' numbers.
+    fn keys(&mut self, values: &Values, rows: &Rows, count: usize) -> Result<()> {
+        let greatest = values.len().saturating_sub(1);
+        let width = (1..4).find(|width| greatest >> (width * 8) == 0).unwrap_or(4);
+        let mut page = Vec::with_capacity(count * width + count / 8 + 64);
+        levels(values, &rows.levels, &mut page);
+        page.push(u8::try_from(width * 8)?);
+        let groups = rows.keys.len().div_ceil(8);
+        varint(groups << 1 | 1, &mut page);
+        let keys = rows.keys.iter().map(|key| key.to_le_bytes());
+        match width {
+            1 => page.extend(keys.map(|[byte, ..]| byte)),
+            2 => keys.for_each(|[one, two, ..]| page.extend([one, two])),
+            _ => keys.for_each(|key| page.extend(key.iter().take(width))),
+        }
+        // Values come by eight.
+        page.resize(page.len() + (groups * 8 - rows.keys.len()) * width, 0);
+        self.data_page(&page, count, Encoding::RLE_DICTIONARY)
+    }
+
+    /// Writes pages of values.
+    fn values(&mut self, values: &Values, rows: &Rows, count: usize) -> Result<()> {
+        let (mut at, mut keys) = (0, rows.keys.iter());
+        let mut body = Vec::new();
+        while at < count {
+            let (start, mut bits) = (at, 0_usize);
+            body.clear();
+            while at < count && body.len() < PAGE_BYTES {
+                if rows.levels.get(at).is_none_or(|level| *level == 1) {
+                    let value = keys.next().map(|key| values.get(*key)).unwrap_or_default();
+                    if values.kind() == Kind::Bool {
+                        push_bit(&mut body, bits, value == [1]);
+                        bits += 1;
+                    } else {
+                        body.extend_from_slice(value);
+                    }
+                }
+                at += 1;
+            }
+            let mut page = Vec::new();
+            levels(values, rows.levels.get(start..at).unwrap_or_default(), &mut page);
+            page.extend_from_slice(&body);
+            self.data_page(&page, at - start, Encoding::PLAIN)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a page of rows.
+    fn data_page(&mut self, page: &[u8], rows: usize, encoding: Encoding) -> Result<()> {
+        let buf = Bytes::from(self.packer.compress(page)?);
+        let (level, statistics) = (Encoding::RLE, None);
+        let data = Page::DataPage {
+            buf,
+            num_values: rows.try_into()?,
+            encoding,
+            def_level_encoding: level,
+            rep_level_encoding: level,
+            statistics,
+        };
+        self.page(data, page.len())
+    }
+
+    /// Writes a page that has so many bytes unpacked.
+    fn page(&mut self, page: Page, unpacked_bytes: usize) -> Result<()> {
+        for encoding in [page.encoding(), Encoding::RLE] {
+            if !self.encodings.contains(&encoding) {
+                self.encodings.push(encoding);
+            }
+        }
+        let mut writer = SerializedPageWriter::new(&mut self.bytes);
+        let written = writer.write_page(CompressedPage::new(page, unpacked_bytes))?;
+        self.unpacked_bytes += written.uncompressed_size;
+        Ok(())
+    }
+}
+
+impl Rows {
+    /// Notes of keys from here on whether there are values, and keeps those that there are.
+    fn note_levels(&mut self, start: usize) {
+        let new = self.keys.get(start..).unwrap_or_default();
+        let nones = new.iter().filter(|key| **key == NONE).count();
+        if nones == 0 || nones == new.len() {
+            self.levels.resize(self.levels.len() + new.len(), u8::from(nones == 0));
+        } else {
+            self.levels.extend(new.iter().map(|key| u8::from(*key != NONE)));
+        }
+        if nones > 0 {
+            let kept = new.iter().copied().filter(|key| *key != NONE).collect::<Vec<_>>();
+            self.keys.truncate(start);
+            self.keys.extend(kept);
+        }
+    }
+}
+
+/// The rows of each column.
+fn by_column(batch: &Batch, all: &mut Vec<Rows>) {
+    let width = batch.columns().len().max(1);
+    all.resize_with(batch.columns().len(), Rows::default);
+    for rows in all.iter_mut() {
+        rows.levels.clear();
+        rows.keys.clear();
+    }
+    for block in batch.keys().chunks(ROWS_AT_ONCE * width) {
+        for (index, (rows, values)) in all.iter_mut().zip(batch.columns()).enumerate() {
+            let keys = block.chunks_exact(width).map(|row| row.get(index).copied().unwrap_or(NONE));
+            let start = rows.keys.len();
+            rows.keys.extend(keys);
+            if values.is_nullable() {
+                rows.note_levels(start);
+            }
+        }
+    }
+}
+
+/// Adds what says which rows have a value, if there may be none.
+fn levels(values: &Values, levels: &[u8], page: &mut Vec<u8>) {
+    if !values.is_nullable() {
+        return;
+    }
+    let mut packed = Vec::new();
+    match levels.first() {
+        Some(first) if levels.iter().all(|level| level == first) => {
+            varint(levels.len() << 1, &mut packed);
+            packed.push(*first);
+        }
+        _ => {
+            varint(levels.len().div_ceil(8) << 1 | 1, &mut packed);
+            for (index, level) in levels.iter().enumerate() {
+                push_bit(&mut packed, index, *level == 1);
+            }
+        }
+    }
+    // A page has no more rows than a group.
+    page.extend(u32::try_from(packed.len()).unwrap_or(0).to_le_bytes());
+    page.extend(packed);
+}
+
+/// Adds a bit behind so many others.
+fn push_bit(to: &mut Vec<u8>, index: usize, bit: bool) {
+    if index.is_multiple_of(8) {
+        to.push(0);
+    }
+    if let Some(last) = to.last_mut() {
+        *last |= u8::from(bit) << (index % 8);
+    }
+}
+
+/// Adds a number, seven bits a byte.
+#[expect(clippy::cast_possible_truncation, reason = "the lowest bits are what is wanted")]
+fn varint(mut number: usize, to: &mut Vec<u8>) {
+    while number > 0x7f {
+        to.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    to.push(number as u8);
+}
+
+/// The least and the greatest of the values that rows have, and how many rows have none.
+fn statistics(values: &Values, rows: &Rows, nulls: u64) -> Statistics {
+    // Some are there because the document before had them.
+    let mut used = vec![false; values.len()];
+    for key in &rows.keys {
+        let place = usize::try_from(*key).ok().and_then(|key| used.get_mut(key));
+        place.into_iter().for_each(|place| *place = true);
+    }
+    let keys = || (0..).zip(&used).filter_map(|(key, is_used)| is_used.then_some(key));
+    let all = || keys().map(|key| values.get(key));
+    let nulls = Some(nulls);
+    match values.kind() {
+        Kind::Time | Kind::Int => {
+            let ints =
+                || all().filter_map(|value| Some(i64::from_le_bytes(value.try_into().ok()?)));
+            Statistics::int64(ints().min(), ints().max(), None, nulls, false)
+        }
+        Kind::Small => {
+            let ints =
+                || all().filter_map(|value| Some(i32::from_le_bytes(value.try_into().ok()?)));
+            Statistics::int32(ints().min(), ints().max(), None, nulls, false)
+        }
+        Kind::Bool => {
+            let truths = || all().map(|value| value == [1]);
+            Statistics::boolean(truths().min(), truths().max(), None, nulls, false)
+        }
+        Kind::Text => {
+            let texts = || all().filter_map(|value| value.get(4..));
+            let (least, greatest) = (bound(texts().min()), bound(texts().max()));
+            Statistics::byte_array(least, greatest, None, nulls, false)
+        }
+        Kind::Bytes(_) => {
+            let bytes = |value| bound(value).map(FixedLenByteArray::from);
+            Statistics::fixed_len_byte_array(
+                bytes(all().min()),
+                bytes(all().max()),
+                None,
+                nulls,
+                false,
+            )
+        }
+    }
+}
+
+/// A value as a bound, if it is short.
+fn bound(value: Option<&[u8]>) -> Option<ByteArray> {
+    value.filter(|value| value.len() <= MOST_BOUND_BYTES).map(|value| value.to_vec().into())
+}
