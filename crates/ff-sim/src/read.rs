@@ -7,3 +7,4 @@ pub mod january;
 pub mod relayinfo;
 pub mod series;
 pub mod shadow;
+pub(crate) mod span;

@@ -80,7 +80,7 @@ fn series(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> 
 
 /// Reads a table.
 fn table(path: &Path, kind: Kind, reading: &mut Reading) -> Result<Series> {
-    let bytes = reading.inputs.read(path)?;
+    let bytes = reading.inputs.read_so_far(path, &mut reading.skips)?;
     let name = path.display().to_string();
     let (series, skips) = Series::read(&name, kind, &*bytes)
         .with_context(|| format!("{name} cannot be read as a table"))?;
