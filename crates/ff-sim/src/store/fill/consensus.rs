@@ -11,10 +11,8 @@ use crate::read::consensus::scan;
 use crate::read::consensus::{Consensus, Digest, Flavour, Relay, Sequence};
 use crate::store::batch::Cell;
 use crate::store::error::StoreError;
+use crate::store::hours::Hours;
 use crate::store::partition::Partition;
-
-/// Seconds of an hour.
-const HOUR: u64 = 3600;
 
 /// Takes consensuses.
 pub(super) struct Consensuses {
@@ -167,11 +165,13 @@ impl Fill for Consensuses {
     }
 
     fn finish(self: Box<Self>) -> Result<Filled, StoreError> {
-        let missing_hours = self.times.values().map(missing).sum();
+        let hours: Vec<Hours> =
+            self.times.iter().filter_map(|(flavour, times)| Hours::of(flavour, times)).collect();
         let mut filled = finish([self.documents, self.relays])?;
         filled.counts.duplicates = self.duplicates;
         filled.counts.passed_over = self.passed_over;
-        filled.counts.missing_hours = missing_hours;
+        filled.counts.missing_hours = hours.iter().map(Hours::missing_hours).sum();
+        filled.counts.hours = hours;
         Ok(filled)
     }
 }
@@ -189,10 +189,4 @@ fn is_microdescriptor(document: &[u8]) -> bool {
     let mut lines = scan::Lines::of(document);
     let first = lines.find(|line| !matches!(line.keyword, [] | [b'@', ..]));
     first.is_some_and(|line| line.keyword == b"onion-key")
-}
-
-/// How many hours between the first time and the last are not there.
-fn missing(times: &BTreeSet<u64>) -> u64 {
-    let gaps = times.iter().zip(times.iter().skip(1)).map(|(one, next)| next - one);
-    gaps.map(|gap| (gap / HOUR).saturating_sub(1)).sum()
 }
