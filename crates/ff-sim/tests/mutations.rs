@@ -1,5 +1,8 @@
 //! No change to a real file makes a reader panic or grow beyond what is there. The fuzzers in `fuzz` go further.
 
+#[path = "mutations/stored.rs"]
+mod stored;
+
 use std::fs;
 use std::io::Read;
 use std::path::Path;
