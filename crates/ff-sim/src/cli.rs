@@ -333,6 +333,9 @@ pub struct LedgerArgs {
     /// Only what takes seconds.
     #[arg(long)]
     pub quick: bool,
+    /// Fail if anything of the input had to be left out; a row that nobody can explain comes first.
+    #[arg(long)]
+    pub strict: bool,
     /// Where results go; ledger.md is among them.
     #[command(flatten)]
     pub out: OutArgs,

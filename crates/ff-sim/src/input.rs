@@ -1,15 +1,33 @@
 //! Input files: read as a whole within bounds, unpacked if they are .xz, and remembered with their hashes.
+//!
+//! Of a packed file that is cut or broken, [`Inputs::read_so_far`] gives what came before, and lists it.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use liblzma::read::XzDecoder;
+use liblzma::stream::{CONCATENATED, Stream};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+use crate::skipped::Skips;
+
 /// What a single file may hold, unpacked: 1 GiB.
 const MOST_BYTES: u64 = 1 << 30;
+/// What unpacking may take of memory: xz's own presets need up to 65 MiB.
+pub(crate) const XZ_MEMORY: u64 = 128 << 20;
+/// What an xz file begins with.
+pub(crate) const XZ_MAGIC: &[u8] = b"\xfd7zXZ\0";
+
+/// Unpacks xz, within [`XZ_MEMORY`].
+///
+/// # Errors
+/// When there is no memory for it.
+pub(crate) fn unpack<R: Read>(packed: R) -> io::Result<XzDecoder<R>> {
+    let stream = Stream::new_stream_decoder(XZ_MEMORY, CONCATENATED)?;
+    Ok(XzDecoder::new_stream(packed, stream))
+}
 
 /// A file that was read, as results name it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -49,30 +67,37 @@ impl Inputs {
     /// Reads a file, which may be packed by xz whatever its name is.
     ///
     /// # Errors
-    /// [`InputError`] names the file.
+    /// [`InputError`] names the file; one that is cut is an error too.
     pub fn read(&mut self, path: &Path) -> Result<Vec<u8>, InputError> {
-        let fail = |source| InputError::Read { path: path.to_owned(), source };
-        let mut packed = Vec::new();
-        File::open(path)
-            .map_err(fail)?
-            .take(MOST_BYTES + 1)
-            .read_to_end(&mut packed)
-            .map_err(fail)?;
-        let hash = Sha256::digest(&packed);
-        let bytes = packed.len() as u64;
-        let content = match packed.starts_with(b"\xfd7zXZ\0") {
-            true => {
-                let mut content = Vec::new();
-                let unpacked = XzDecoder::new_multi_decoder(&*packed).take(MOST_BYTES + 1);
-                { unpacked }.read_to_end(&mut content).map_err(fail)?;
-                content
-            }
-            false => packed,
-        };
-        if content.len() as u64 > MOST_BYTES {
-            return Err(InputError::TooLarge { path: path.to_owned() });
+        let (content, input, broken) = read(path)?;
+        if let Some(source) = broken {
+            return Err(InputError::Read { path: path.to_owned(), source });
         }
-        self.0.push(Input { path: path.display().to_string(), bytes, sha256: hex::encode(hash) });
+        self.0.push(input);
+        Ok(content)
+    }
+
+    /// The same; of a packed file that is cut or broken, the lines before that, and it is listed. JSON, which may be
+    /// one line, is given up to the very place: its readers keep the relays before it.
+    ///
+    /// # Errors
+    /// [`InputError`] names the file; one that is broken before the end of its first line has nothing to keep.
+    pub fn read_so_far(&mut self, path: &Path, skips: &mut Skips) -> Result<Vec<u8>, InputError> {
+        let (mut content, input, broken) = read(path)?;
+        if let Some(source) = broken {
+            let is_json = content.trim_ascii_start().starts_with(b"{");
+            let whole = memchr::memrchr(b'\n', &content).map_or(0, |at| at + 1);
+            // Half a line could have half a number, which would be another one.
+            content.truncate(if is_json { content.len() } else { whole });
+            if content.is_empty() {
+                return Err(InputError::Read { path: path.to_owned(), source });
+            }
+            let line = memchr::memchr_iter(b'\n', &content).count() + 1;
+            let reason =
+                format!("it cannot be unpacked further, what came before is kept: {source}");
+            skips.add(&input.path, None, Some(line), reason);
+        }
+        self.0.push(input);
         Ok(content)
     }
 
@@ -94,6 +119,25 @@ impl Inputs {
     pub fn all(&self) -> &[Input] {
         &self.0
     }
+}
+
+/// A file's content, what it is remembered by, and what went wrong in unpacking the rest of it.
+fn read(path: &Path) -> Result<(Vec<u8>, Input, Option<io::Error>), InputError> {
+    let fail = |source| InputError::Read { path: path.to_owned(), source };
+    let mut packed = Vec::new();
+    File::open(path).map_err(fail)?.take(MOST_BYTES + 1).read_to_end(&mut packed).map_err(fail)?;
+    let sha256 = hex::encode(Sha256::digest(&packed));
+    let input = Input { path: path.display().to_string(), bytes: packed.len() as u64, sha256 };
+    let (mut content, mut broken) = (packed, None);
+    if content.starts_with(XZ_MAGIC) {
+        let packed = std::mem::take(&mut content);
+        let unpacked = unpack(&*packed).map_err(fail)?;
+        broken = unpacked.take(MOST_BYTES + 1).read_to_end(&mut content).err();
+    }
+    if content.len() as u64 > MOST_BYTES {
+        return Err(InputError::TooLarge { path: path.to_owned() });
+    }
+    Ok((content, input, broken))
 }
 
 #[cfg(test)]
@@ -130,5 +174,66 @@ mod tests {
         let error = inputs.read(&dir.path().join("none")).expect_err("it is not there");
         assert!(error.to_string().contains("none cannot be read"), "{error}");
         assert_eq!(inputs.all().len(), 3, "what failed is no input");
+    }
+
+    /// Packs a text, its blocks written out after each part.
+    fn packed(parts: &[&[u8]]) -> Vec<u8> {
+        let mut encoder = XzEncoder::new(Vec::new(), 6);
+        for part in parts {
+            encoder.write_all(part).expect("a vector takes all");
+            encoder.flush().expect("a vector takes all");
+        }
+        encoder.finish().expect("a vector takes all")
+    }
+
+    #[test]
+    fn of_a_file_that_is_cut_the_lines_before_are_kept() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("cut");
+        let (mut inputs, mut skips) = (Inputs::default(), Skips::default());
+        let mut read = |bytes: &[u8], skips: &mut Skips| {
+            std::fs::write(&path, bytes).expect("written");
+            inputs.read_so_far(&path, skips)
+        };
+        for (text, kept) in [("one\ntwo\n12", "one\ntwo\n"), ("\n{\"a\": 12", "\n{\"a\": 12")] {
+            let whole = packed(&[text.as_bytes(), b"345\n"]);
+            assert_eq!(read(&whole, &mut skips).expect("read").len(), text.len() + 4);
+            assert!(skips.all.is_empty(), "{skips:?}");
+            // The index and the footer are behind 9 bytes of the second part.
+            let found = read(&whole[..whole.len() - 45], &mut skips).expect("a part");
+            assert_eq!(String::from_utf8_lossy(&found), kept);
+            let [one] = skips.all.as_slice() else { panic!("one: {skips:?}") };
+            assert!(one.reason.starts_with("it cannot be unpacked further"), "{one:?}");
+            assert_eq!(one.line, Some(kept.matches('\n').count() + 1));
+            skips = Skips::default();
+        }
+        let error =
+            read(&packed(&[b"half a line"])[..20], &mut skips).expect_err("nothing is left");
+        assert!(
+            error.to_string().contains("cut cannot be read") && skips.all.is_empty(),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn unpacking_takes_no_more_memory_than_it_may() {
+        let mut bytes = packed(&[b"abc\n"]);
+        // A block's header: its length, flags, the filter LZMA2, one byte of properties, the size of the dictionary,
+        // three of padding, and the checksum of those. 37 stands for a dictionary of 1.5 GiB.
+        assert_eq!(bytes[12..16], [2, 0, 0x21, 1]);
+        bytes[16] = 37;
+        let mut crc = u32::MAX;
+        for byte in &bytes[12..20] {
+            crc ^= u32::from(*byte);
+            (0..8).for_each(|_| crc = (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg()));
+        }
+        bytes[20..24].copy_from_slice(&(!crc).to_le_bytes());
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("greedy");
+        std::fs::write(&path, bytes).expect("written");
+        let mut inputs = Inputs::default();
+        let error = inputs.read(&path).expect_err("too much memory");
+        let InputError::Read { source, .. } = error else { panic!("{error}") };
+        assert!(source.to_string().contains("memory limit"), "{source}");
     }
 }

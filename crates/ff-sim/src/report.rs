@@ -98,13 +98,17 @@ impl Page<'_> {
             "<h2>Left out</h2>\n<p>{} left out beside {read} documents or rows that were read.</p>",
             all.len()
         )?;
-        if all.is_empty() {
+        let missing = &self.skips.missing;
+        if !missing.is_empty() {
+            writeln!(page, "<p>{} gaps in the input are listed behind that.</p>", missing.len())?;
+        }
+        if all.is_empty() && missing.is_empty() {
             return Ok(());
         }
         page.push_str(
             "<table>\n<tr><th>file</th><th>entry</th><th>line</th><th>reason</th></tr>\n",
         );
-        for one in all.iter().take(MOST_SKIPS) {
+        for one in all.iter().chain(missing).take(MOST_SKIPS) {
             let line = one.line.map(|line| line.to_string()).unwrap_or_default();
             let entry = Escaped(one.entry.as_deref().unwrap_or_default());
             let (file, reason) = (Escaped(&one.file), Escaped(&one.reason));
@@ -114,8 +118,9 @@ impl Page<'_> {
             )?;
         }
         page.push_str("</table>\n");
-        if all.len() > MOST_SKIPS {
-            writeln!(page, "<p>{} more are in errors.csv.</p>", all.len() - MOST_SKIPS)?;
+        let more = (all.len() + missing.len()).saturating_sub(MOST_SKIPS);
+        if more > 0 {
+            writeln!(page, "<p>{more} more are in errors.csv.</p>")?;
         }
         Ok(())
     }

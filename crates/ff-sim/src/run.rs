@@ -64,6 +64,13 @@ impl Reading {
                 first.file, first.reason
             );
         }
+        if let Some(first) = self.skips.missing.first() {
+            let gaps = self.skips.missing.len();
+            eprintln!(
+                "ff-sim: {gaps} gaps in the input, at first {}: {}",
+                first.file, first.reason
+            );
+        }
         match (skipped, strict) {
             (0, _) => ExitCode::SUCCESS,
             (_, true) => ExitCode::FAILURE,

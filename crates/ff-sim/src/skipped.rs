@@ -24,6 +24,8 @@ pub struct Skips {
     pub all: Vec<Skipped>,
     /// How many documents (or rows of a table) were read.
     pub read: u64,
+    /// What is not there at all, as hours of a month: listed, and no part of what was left out.
+    pub missing: Vec<Skipped>,
 }
 
 impl Skips {
@@ -46,6 +48,7 @@ impl Skips {
     pub fn extend(&mut self, other: Self) {
         self.all.extend(other.all);
         self.read += other.read;
+        self.missing.extend(other.missing);
     }
 
     /// What was left out first, behind a colon and with its line; nothing if nothing was.
@@ -70,14 +73,14 @@ impl Skips {
         self.share() > Self::MOST
     }
 
-    /// Writes `errors.csv`.
+    /// Writes `errors.csv`: what was left out, and behind it what is missing.
     ///
     /// # Errors
     /// When that fails.
     pub fn write_csv(&self, to: impl Write) -> io::Result<()> {
         let mut csv = csv::Writer::from_writer(to);
         csv.write_record(["file", "entry", "line", "reason"])?;
-        for one in &self.all {
+        for one in self.all.iter().chain(&self.missing) {
             let line = one.line.map(|line| line.to_string()).unwrap_or_default();
             csv.write_record([
                 &one.file,
@@ -102,9 +105,20 @@ mod tests {
         assert!(!skips.is_too_much(), "{}", skips.share());
         skips.add("c", None, None, "odd");
         assert!(skips.is_too_much(), "{}", skips.share());
+        let share = skips.share();
+        skips.missing.push(Skipped {
+            file: "d".into(),
+            entry: None,
+            line: None,
+            reason: "hour".into(),
+        });
+        assert_eq!(skips.share().total_cmp(&share), std::cmp::Ordering::Equal);
         let mut text = Vec::new();
         skips.write_csv(&mut text).expect("a vector takes all");
         let text = String::from_utf8(text).expect("UTF-8");
-        assert_eq!(text, "file,entry,line,reason\na.tar.xz,b,3,\"it is \"\"cut\"\"\"\nc,,,odd\n");
+        assert_eq!(
+            text,
+            "file,entry,line,reason\na.tar.xz,b,3,\"it is \"\"cut\"\"\"\nc,,,odd\nd,,,hour\n"
+        );
     }
 }

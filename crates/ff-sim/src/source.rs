@@ -3,13 +3,15 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use ff_bwauth::network::DocumentError;
+
 use crate::input::{InputError, Inputs};
-use crate::network::Network;
+use crate::network::{CapacitySource, Network};
 use crate::read::archive::{self, Document, Part};
 use crate::read::consensus::Consensus;
 use crate::read::consensus::scan;
 use crate::read::descriptor::{Descriptors, join};
-use crate::read::{january, relayinfo, shadow};
+use crate::read::{january, relayinfo, shadow, span};
 use crate::skipped::Skips;
 use crate::store::month::Month;
 use crate::store::place::Store;
@@ -49,10 +51,13 @@ pub fn network(path: &Path, inputs: &mut Inputs) -> Result<(Network, Skips), Sou
     if let Some((dir, time)) = stored(path) {
         return Ok((stored_network(&dir, &time, inputs)?, Skips::default()));
     }
-    let bytes = inputs.read(path)?;
+    let mut cut = Skips::default();
+    let bytes = inputs.read_so_far(path, &mut cut)?;
     let name = path.display().to_string();
-    let bad = |reason: String| SourceError::Content { path: name.clone(), reason };
-    let (network, skips) = if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{') {
+    let bad =
+        |reason: String| SourceError::Content { path: name.clone(), reason: reason + &why(&cut) };
+    let is_json = bytes.trim_ascii_start().starts_with(b"{");
+    let (network, mut skips) = if is_json {
         relayinfo::parse(&name, &*bytes)
     } else if bytes.starts_with(TABLE) {
         let mut skips = Skips::default();
@@ -62,13 +67,18 @@ pub fn network(path: &Path, inputs: &mut Inputs) -> Result<(Network, Skips), Sou
         let mut skips = Skips::default();
         (january::relays(&name, &bytes, &mut skips), skips)
     } else {
-        let consensus = Consensus::parse(&bytes).map_err(|error| bad(error.to_string()))?;
+        let consensus = read_consensus(&bytes).map_err(bad)?;
         let read = consensus.relays.len() as u64;
         (consensus.to_network(), Skips { read, ..Skips::default() })
     };
     if network.relays.is_empty() {
         let first = skips.all.first().map(|one| one.reason.clone());
         return Err(bad(first.unwrap_or_else(|| "it has no relays".to_owned())));
+    }
+    if !cut.all.is_empty() {
+        // That JSON ends too early is the same fault; relays that are left out are entries.
+        skips.all.retain(|one| !is_json || one.entry.is_some());
+        skips.extend(cut);
     }
     Ok((network, skips))
 }
@@ -87,7 +97,7 @@ pub fn described(
         path: path.display().to_string(),
         reason,
     };
-    let consensus = Consensus::parse(&inputs.read(path)?);
+    let consensus = read_consensus(&inputs.read(path)?);
     let consensus = consensus.map_err(|error| {
         bad(path, format!("descriptors join a consensus, and it is none: {error}"))
     })?;
@@ -105,6 +115,18 @@ pub fn described(
     Ok((network, skips))
 }
 
+/// A consensus that is not of the future, or what is wrong with it.
+fn read_consensus(bytes: &[u8]) -> Result<Consensus, String> {
+    let consensus = Consensus::parse(bytes).map_err(|error| error.to_string())?;
+    let wrong = span::wrong(consensus.valid_after_unix_secs);
+    wrong.map_or(Ok(consensus), |why| Err(format!("its time, valid-after, {why}")))
+}
+
+/// What a message says of a file that is cut.
+fn why(cut: &Skips) -> String {
+    cut.all.first().map(|one| format!("; {}", one.reason)).unwrap_or_default()
+}
+
 /// The descriptors of a file, an archive or a folder.
 fn read_descriptors(from: &Path, inputs: &mut Inputs) -> Result<(Descriptors, Skips), SourceError> {
     let (mut descriptors, mut skips) = (Descriptors::default(), Skips::default());
@@ -113,7 +135,14 @@ fn read_descriptors(from: &Path, inputs: &mut Inputs) -> Result<(Descriptors, Sk
         if !files.contains(document.file) {
             files.insert(document.file.to_owned());
         }
-        descriptors.add_one(Part { first_line: 1, bytes: document.bytes })
+        let before = descriptors.all.len();
+        descriptors.add_one(Part { first_line: 1, bytes: document.bytes })?;
+        let wrong = descriptors.all.last().and_then(|one| span::wrong(one.published_unix_secs));
+        let wrong = wrong.filter(|_| descriptors.all.len() > before);
+        wrong.map_or(Ok(()), |why| {
+            descriptors.all.truncate(before);
+            Err(DocumentError { line: 1, reason: format!("its time of publication {why}") })
+        })
     });
     walked.map_err(|source| InputError::Read { path: from.to_owned(), source })?;
     for file in files {
@@ -168,6 +197,16 @@ fn stored_network(dir: &Path, time: &str, inputs: &mut Inputs) -> Result<Network
     }
     if network.relays.is_empty() {
         return Err(bad("it has no relays"));
+    }
+    let is_described = network.relays.iter().any(|relay| relay.capacity.is_some());
+    if network.capacities == CapacitySource::Observed && !is_described {
+        let reason = format!(
+            "none of its {} relays has a descriptor in the store: those of {} and {month} are needed, and others are \
+             not joined",
+            network.relays.len(),
+            month.before()
+        );
+        return Err(bad(&reason));
     }
     Ok(network)
 }

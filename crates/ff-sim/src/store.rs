@@ -18,6 +18,7 @@
 
 pub mod history;
 pub mod hour;
+pub mod hours;
 pub mod ingest;
 pub mod manifest;
 pub mod merge;

@@ -1,5 +1,8 @@
 //! The program as people run it.
 
+#[path = "cli/input.rs"]
+mod input;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};

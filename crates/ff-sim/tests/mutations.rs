@@ -1,5 +1,8 @@
 //! No change to a real file makes a reader panic or grow beyond what is there. The fuzzers in `fuzz` go further.
 
+#[path = "mutations/stored.rs"]
+mod stored;
+
 use std::fs;
 use std::io::Read;
 use std::path::Path;
@@ -141,7 +144,7 @@ proptest! {
 
     #[test]
     fn no_bytes_make_a_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        for head in ["", "network-status-version 3\n", "router a 1.2.3.4 1 0 0\n", "# 8 1\n", "{\"relays\": {"] {
+        for head in ["", "network-status-version 3\n", "router a 1.2.3.4 1 0 0\n", "# 8 1546300800\n", "{\"relays\": {"] {
             read_all(&[head.as_bytes(), &bytes].concat());
         }
     }

@@ -2,6 +2,10 @@
 
 #[path = "store/analysed.rs"]
 mod analysed;
+#[path = "store/bandwidth.rs"]
+mod bandwidth;
+#[path = "store/kinds.rs"]
+mod kinds;
 #[path = "store/made.rs"]
 mod made;
 #[path = "store/odd.rs"]

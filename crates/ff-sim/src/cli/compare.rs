@@ -22,6 +22,9 @@ pub struct CompareArgs {
     /// What else is known of it.
     #[command(flatten)]
     pub described: DescribedArgs,
+    /// Join files and a network of different months too.
+    #[arg(long)]
+    pub allow_mixed: bool,
     /// What clients want, as a part of all capacity, for the times of downloads. Predicted times are a model, in which
     /// a relay serves all streams at once: good for comparing, and no forecast.
     #[arg(long, value_name = "PART", default_value_t = 0.5)]

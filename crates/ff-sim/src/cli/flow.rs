@@ -28,6 +28,9 @@ pub struct FlowArgs {
         default_value = "consensus,flashflow"
     )]
     pub weights: Vec<FlowWeights>,
+    /// Join bandwidth files with networks of other months too.
+    #[arg(long)]
+    pub allow_mixed: bool,
     /// How much users ask for, as parts of what they did in January 2019.
     #[arg(long, value_name = "PART,...", value_delimiter = ',', default_value = "1.0")]
     pub load: Vec<f64>,

@@ -8,7 +8,7 @@
 //!
 //! A flow is a circuit, since tor schedules circuits; its cap is a window over the time of a round trip, and that
 //! is the sum of its hops (lognormal) and of what queues at its relays add. A queue grows with the utilisation u
-//! of a relay as u / (1 - u), up to a second at a relay that is full: it stops reading, and everybody waits for it. So
+//! of a relay as u / (1 - u), up to 0.3 s at a relay that is full: it stops reading, and everybody waits for it. So
 //! clients keep away from full relays, as below. A download sees its first byte after two round
 //! trips (the stream is connected, then the request is sent) and starts slowly, doubling what it has on its way
 //! within each of them.

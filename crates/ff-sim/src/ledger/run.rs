@@ -7,6 +7,7 @@ mod flows;
 
 mod models;
 
+use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
@@ -74,13 +75,31 @@ pub struct Data<'a> {
     quick: bool,
     /// What was read.
     inputs: &'a mut Inputs,
+    /// What of it was left out.
+    skips: Skips,
+    /// The files of which that is known: more than one part may need a file.
+    noted: BTreeSet<String>,
 }
 
 impl<'a> Data<'a> {
     /// Of this folder.
     #[must_use]
     pub fn new(dir: Option<&Path>, seed: u64, quick: bool, inputs: &'a mut Inputs) -> Self {
-        Self { dir: dir.map(Path::to_owned), seed, quick, inputs }
+        let (dir, skips, noted) = (dir.map(Path::to_owned), Skips::default(), BTreeSet::new());
+        Self { dir, seed, quick, inputs, skips, noted }
+    }
+
+    /// What was left out of all that was read.
+    #[must_use]
+    pub fn into_skips(self) -> Skips {
+        self.skips
+    }
+
+    /// Takes over what a reader of a file has left out, once.
+    fn note(&mut self, name: &str, reader: &str, skips: Skips) {
+        if self.noted.insert(format!("{reader} {name}")) {
+            self.skips.extend(skips);
+        }
     }
 
     /// Where a file is.
@@ -89,25 +108,32 @@ impl<'a> Data<'a> {
         Ok(dir.join(name))
     }
 
-    /// A file's content.
+    /// A file's content, as far as it can be unpacked.
     fn read(&mut self, name: &str) -> Result<Vec<u8>> {
         if let (None, DAYS) = (&self.dir, name) {
             return Ok(SAMPLE_OF_DAYS.to_vec());
         }
         let path = self.path(name)?;
-        Ok(self.inputs.read(&path)?)
+        let mut cut = Skips::default();
+        let bytes = self.inputs.read_so_far(&path, &mut cut)?;
+        self.note(name, "unpacked", cut);
+        Ok(bytes)
     }
 
     /// The network of a file.
     fn network(&mut self, name: &str) -> Result<Network> {
         let path = self.path(name)?;
-        Ok(source::network(&path, self.inputs)?.0)
+        let (network, skips) = source::network(&path, self.inputs)?;
+        self.note(name, "network", skips);
+        Ok(network)
     }
 
     /// The table of a file.
     fn table(&mut self, name: &str, kind: Kind) -> Result<Series> {
         let bytes = self.read(name)?;
-        Ok(Series::read(name, kind, &*bytes)?.0)
+        let (series, skips) = Series::read(name, kind, &*bytes)?;
+        self.note(name, "table", skips);
+        Ok(series)
     }
 }
 
@@ -254,7 +280,12 @@ fn may(data: &mut Data<'_>) -> Result<Vec<Value>> {
 fn february(data: &mut Data<'_>) -> Result<Vec<Value>> {
     let consensus = Consensus::parse(&data.read(FEBRUARY)?)?;
     let mut descriptors = Descriptors::default();
-    descriptors.add(&data.read(DESCRIPTORS)?);
+    let mut skips = Skips::default();
+    for error in descriptors.add(&data.read(DESCRIPTORS)?) {
+        skips.add(DESCRIPTORS, None, Some(error.line), error.reason);
+    }
+    skips.read = descriptors.all.len() as u64;
+    data.note(DESCRIPTORS, "descriptors", skips);
     let network = join(&consensus, &descriptors);
     let known = || network.relays.iter().filter(|relay| relay.capacity.is_some());
     let weight: f64 = known().map(|relay| relay.weight).sum();
@@ -272,7 +303,9 @@ fn february(data: &mut Data<'_>) -> Result<Vec<Value>> {
 fn january(data: &mut Data<'_>) -> Result<Vec<Value>> {
     let new: Vec<f64> = if data.dir.is_some() {
         let bytes = data.read(JANUARY)?;
-        let presence = Presence::read(JANUARY, &bytes, &mut Skips::default());
+        let mut skips = Skips::default();
+        let presence = Presence::read(JANUARY, &bytes, &mut skips);
+        data.note(JANUARY, "presence", skips);
         let presence = presence.context("it does not say how many hours there are")?;
         presence.new_per_hour().into_iter().map(|count| count as f64).collect()
     } else {
@@ -342,7 +375,8 @@ fn weights(data: &mut Data<'_>) -> Result<Vec<Value>> {
 /// What the speed test brought to light.
 fn test_of_2019(data: &mut Data<'_>) -> Result<Vec<Value>> {
     let bytes = data.read(DAYS)?;
-    let (days, _) = daily::read(DAYS, &*bytes)?;
+    let (days, skips) = daily::read(DAYS, &*bytes)?;
+    data.note(DAYS, "days", skips);
     let found = speed_test(&days, BEGIN_2019).context("the days of August 2019 are missing")?;
     Ok(vec![value("A8", "gain", found.gain()), value("A8", "part", found.part() * 100.0)])
 }

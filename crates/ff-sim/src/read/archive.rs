@@ -15,20 +15,15 @@ use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 
 use ff_bwauth::network::DocumentError;
-use liblzma::read::XzDecoder;
-use liblzma::stream::{CONCATENATED, Stream};
 
 pub use self::split::{Documents, Part, documents};
+use crate::input::{XZ_MAGIC, unpack};
 use crate::skipped::Skips;
 
 /// A document has no more than this.
 pub const MOST_BYTES: usize = 64 << 20;
 /// A file with more than this left out is not read on, so that a list of what is left out stays a list.
 pub const MOST_SKIPS: usize = 100_000;
-/// What unpacking may take of memory: xz's own presets need up to 65 MiB.
-const XZ_MEMORY: u64 = 128 << 20;
-/// What an xz file begins with.
-const XZ_MAGIC: &[u8] = b"\xfd7zXZ\0";
 /// How much is read of the disk at once.
 const READ_BYTES: usize = 1 << 16;
 /// The length of a tar's blocks.
@@ -134,8 +129,7 @@ impl<T: Taker> Walk<'_, T> {
         if !file.fill_buf()?.starts_with(XZ_MAGIC) {
             return self.read_unpacked(path, file);
         }
-        let stream = Stream::new_stream_decoder(XZ_MEMORY, CONCATENATED)?;
-        self.read_unpacked(path, ahead::ReadAhead::new(XzDecoder::new_stream(file, stream))?)
+        self.read_unpacked(path, ahead::ReadAhead::new(unpack(file)?)?)
     }
 
     /// Reads what is in a file.

@@ -12,6 +12,7 @@ use ff_proto::units::BytesPerSec;
 use sha2::{Digest, Sha256};
 
 use super::consensus::scan;
+use super::span;
 use super::table::line;
 use crate::network::{CapacitySource, Flags, Network, Relay};
 use crate::skipped::Skips;
@@ -191,6 +192,7 @@ fn head(line: &[u8]) -> Option<(usize, u64)> {
     let mut numbers = scan::words(line.strip_prefix(b"#")?).filter_map(scan::number);
     let hours = usize::try_from(numbers.next()?).ok()?;
     let start = numbers.next()?;
+    span::wrong(start).is_none().then_some(())?;
     // A century, and whole bytes.
     (hours > 0 && hours <= 876_600 && hours % 8 == 0).then_some((hours, start))
 }
@@ -218,7 +220,7 @@ mod tests {
 
     #[test]
     fn the_lowest_bit_is_the_first_hour() {
-        let text = "# relays in each of 16 hourly consensuses from unix time 3600 on; x\n\
+        let text = "# relays in each of 16 hourly consensuses from unix time 1546304400 on; x\n\
                     000A10D43011EA4928A35F610405F92B4433B4DC,8001\n\
                     000C1F7CD2FEA073B911DC94A1600EC2F117DF0B,100\n\
                     000C1F7CD2FEA073B911DC94A1600EC2F117DF0C,00100\nx,0100\n\
@@ -226,7 +228,7 @@ mod tests {
                     000CFDEC3727B4CB82A48D4EBC493103BF3A934E,0000\n";
         let mut skips = Skips::default();
         let presence = Presence::read("p.csv", text.as_bytes(), &mut skips).expect("it has hours");
-        assert_eq!((presence.hours, presence.start_unix_secs), (16, 3600));
+        assert_eq!((presence.hours, presence.start_unix_secs), (16, 1_546_304_400));
         // The second row of a relay is listed, and so is what is no row.
         let left_out: Vec<_> =
             skips.all.iter().map(|one| (one.line.expect("a line"), &*one.reason)).collect();
@@ -245,7 +247,16 @@ mod tests {
 
     #[test]
     fn a_file_without_hours_is_refused() {
-        for odd in ["", "# x", "# 744", "# 0 1", "# 7 1", "# 99999992 1", "744 1"] {
+        for odd in [
+            "",
+            "# x",
+            "# 744",
+            "# 0 1546300800",
+            "# 7 1546300800",
+            "# 8 1",
+            "# 8 32400000000",
+            "744 1",
+        ] {
             assert_eq!(head(odd.as_bytes()), None, "{odd}");
         }
     }

@@ -12,21 +12,17 @@ use std::path::Path;
 
 use ff_bwauth::period::Fingerprint;
 use ff_proto::units::BytesPerSec;
-use liblzma::read::XzDecoder;
-use liblzma::stream::{CONCATENATED, Stream};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 
+use super::span;
+use crate::input::{self, XZ_MAGIC};
 use crate::network::{CapacitySource, Flags, Network, Relay};
 use crate::skipped::Skips;
 
 /// A file has no more than this, unpacked; that of May 2024 has 3.7 MB.
 pub const MOST_BYTES: u64 = 64 << 20;
-/// What unpacking may take of memory: xz's own presets need up to 65 MiB.
-const XZ_MEMORY: u64 = 128 << 20;
-/// What an xz file begins with.
-const XZ_MAGIC: [u8; 6] = [0xfd, b'7', b'z', b'X', b'Z', 0];
 /// The greatest number of bytes a second that is believed: 2^53, as far as a JSON number is exact.
 const MOST_RATE: f64 = 9_007_199_254_740_992.0;
 /// Who has a flag for at least this part of the time that it runs counts as having it; and who runs for as much of
@@ -67,11 +63,10 @@ pub fn parse(name: &str, from: impl Read) -> (Network, Skips) {
 /// Unpacks if need be; what comes before an error is kept.
 fn unpack(from: impl Read, text: &mut Vec<u8>) -> io::Result<()> {
     let mut from = BufReader::new(from);
-    let is_packed = from.fill_buf()?.starts_with(&XZ_MAGIC);
+    let is_packed = from.fill_buf()?.starts_with(XZ_MAGIC);
     let most = MOST_BYTES + 1;
     let read = if is_packed {
-        let stream = Stream::new_stream_decoder(XZ_MEMORY, CONCATENATED)?;
-        XzDecoder::new_stream(from, stream).take(most).read_to_end(text)
+        input::unpack(from)?.take(most).read_to_end(text)
     } else {
         from.take(most).read_to_end(text)
     };
@@ -102,6 +97,17 @@ impl Rows {
                 self.network.relays.push(relay);
             }
             Err(reason) => self.skips.add(self.network.name.clone(), Some(name), None, reason),
+        }
+    }
+
+    /// The time of the first consensus; the relays are good without it.
+    fn time(&mut self, value: &Value) {
+        let secs = seconds(value);
+        match secs.and_then(span::wrong) {
+            None => self.network.unix_secs = secs,
+            Some(why) => {
+                self.skips.add(&self.network.name, None, None, format!("min_unix_time {why}"));
+            }
         }
     }
 
@@ -237,7 +243,7 @@ impl<'de> Visitor<'de> for TopLevel<'_> {
                     has_relays = true;
                     map.next_value_seed(Relays(&mut *self.0))?;
                 }
-                "min_unix_time" => self.0.network.unix_secs = seconds(&map.next_value::<Value>()?),
+                "min_unix_time" => self.0.time(&map.next_value::<Value>()?),
                 _ => _ = map.next_value::<IgnoredAny>()?,
             }
         }
@@ -369,6 +375,17 @@ mod tests {
         for odd in ["", "{}", "[]", "{\"relays\": 3}", "\u{feff}{}", "{\"relays\": {}} x"] {
             let (network, skips) = parse("odd", odd.as_bytes());
             assert_eq!((network.relays.len(), skips.all.len()), (0, 1), "{odd}");
+        }
+    }
+
+    #[test]
+    fn a_time_that_no_month_has_is_listed() {
+        for (time, why) in [("0", "before 2007"), ("32400000000.0", "of the future")] {
+            let text = file(&[row('a', "")]).replace("1714521600.5", time);
+            let (network, skips) = parse("may", text.as_bytes());
+            assert_eq!((network.unix_secs, network.relays.len()), (None, 1));
+            let [one] = skips.all.as_slice() else { panic!("one: {skips:?}") };
+            assert!(one.reason.contains("min_unix_time") && one.reason.contains(why), "{one:?}");
         }
     }
 

@@ -17,6 +17,7 @@ use std::io::{self, BufRead};
 use ff_bwauth::period::Fingerprint;
 use ff_bwauth::utc::Utc;
 
+use super::span;
 use crate::skipped::Skips;
 
 mod cursor;
@@ -37,11 +38,6 @@ pub const MOST_TIMES: usize = 1 << 17;
 pub const MOST_RUNS: usize = 1 << 26;
 /// One, as a table of [`Kind::Probability`] has it.
 pub const ONE: u64 = 1_000_000_000_000_000_000;
-
-/// The first second of 2007: Tor's archives begin later.
-pub(crate) const EARLIEST: u64 = 1_167_609_600;
-/// The first second of 2100: no archive reaches it.
-pub(crate) const LATEST: u64 = 4_102_444_800;
 
 /// What the numbers of a table are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,15 +219,15 @@ impl<'a> Reader<'a> {
         }
         let mut columns = Vec::with_capacity(cells.len());
         for (column, time) in (2_usize..).zip(cells) {
-            let last = self.series.times.last().copied().unwrap_or(EARLIEST);
-            match time {
-                Some(time) if time > last => {
+            let last = self.series.times.last().copied().unwrap_or(0);
+            match time.ok_or("is none").and_then(within_span) {
+                Ok(time) if time > last => {
                     columns.push(u32::try_from(self.series.times.len()).ok());
                     self.series.times.push(time);
                 }
-                _ => {
+                found => {
                     columns.push(None);
-                    let why = if time.is_none() { "is none" } else { "comes too late" };
+                    let why = found.err().unwrap_or("comes too late");
                     self.skip(number, &format!("the time of column {column} {why}"));
                 }
             }
@@ -335,10 +331,15 @@ fn is_word(text: &[u8]) -> bool {
         && text.iter().all(|byte| byte.is_ascii_lowercase() || *byte == b'_')
 }
 
-/// A time between 2007 and 2100, in seconds since 1970.
+/// A time, in seconds since 1970.
 fn time(text: &[u8]) -> Option<u64> {
     let utc: Utc = str::from_utf8(text).ok()?.parse().ok()?;
-    Some(utc.unix_secs()).filter(|secs| (EARLIEST..LATEST).contains(secs))
+    Some(utc.unix_secs())
+}
+
+/// The same time, or why data cannot have it.
+fn within_span(unix_secs: u64) -> Result<u64, &'static str> {
+    span::wrong(unix_secs).map_or(Ok(unix_secs), Err)
 }
 
 /// A cell's number.

@@ -18,6 +18,7 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
 use crate::{
+    input::unpack,
     network::{CapacitySource, Flags, Network, Relay},
     skipped::Skips,
 };
@@ -200,7 +201,7 @@ fn read_all(path: &Path) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let is_packed = path.extension().is_some_and(|extension| extension == "xz");
     let mut limited: Box<dyn Read> = if is_packed {
-        Box::new(liblzma::read::XzDecoder::new(file).take(MOST_BYTES + 1))
+        Box::new(unpack(file).with_context(named)?.take(MOST_BYTES + 1))
     } else {
         Box::new(file.take(MOST_BYTES + 1))
     };

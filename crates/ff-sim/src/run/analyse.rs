@@ -104,7 +104,7 @@ fn series(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> 
 
 /// Reads a table; without a kind it is one of weights, and its first number says of which.
 fn table(path: &Path, kind: Option<Kind>, reading: &mut Reading) -> Result<Series> {
-    let bytes = reading.inputs.read(path)?;
+    let bytes = reading.inputs.read_so_far(path, &mut reading.skips)?;
     let kind = kind.unwrap_or_else(|| Kind::of_weights(&bytes));
     let name = path.display().to_string();
     let (series, skips) = Series::read(&name, kind, &*bytes)

@@ -46,8 +46,12 @@ pub(super) fn compare(args: &CompareArgs) -> Result<ExitCode> {
         &mut reading.inputs,
     )?;
     reading.skips.extend(skips);
-    let found = Comparison::of(&network, &old, &new, args.load);
-    let simulated = simulated::both(args, &network, [&old, &new], &mut reading)?;
+    for (path, file) in [(&args.old, &old), (&args.new, &new)] {
+        weights::check_month(path, file, &network, args.allow_mixed)?;
+    }
+    let (old, new) = (&old.weights, &new.weights);
+    let found = Comparison::of(&network, old, new, args.load);
+    let simulated = simulated::both(args, &network, [old, new], &mut reading)?;
     let (text, seed) = (text(&found, &simulated), args.flow.then_some(args.seed));
     let mut tables = vec![
         relay_table(&network, &found),

@@ -51,7 +51,7 @@ pub(super) fn flow(args: &FlowArgs) -> Result<ExitCode> {
         reading.skips.extend(skips);
         networks.push(network);
     }
-    let files = read_weights(args, &mut reading)?;
+    let files = read_weights(args, &networks, &mut reading)?;
     if let Some(load) = args.load.iter().find(|load| !(0.0..=100.0).contains(*load)) {
         bail!("--load {load}: it is a part of what users did, from 0 to 100");
     }
@@ -109,12 +109,16 @@ fn cases(args: &FlowArgs) -> Vec<Case> {
 /// Weights of bandwidth files by their paths.
 type Files = BTreeMap<PathBuf, weights::Weights>;
 
-/// Reads the bandwidth files among the weights.
-fn read_weights(args: &FlowArgs, reading: &mut Reading) -> Result<Files> {
+/// Reads the bandwidth files among the weights, which have to be of the networks' months.
+fn read_weights(args: &FlowArgs, networks: &[Network], reading: &mut Reading) -> Result<Files> {
     let mut files = Files::new();
     for named in &args.weights {
         if let FlowWeights::File(path) = named {
-            files.insert(path.clone(), weights::read(path, reading)?);
+            let file = weights::read(path, reading)?;
+            for network in networks {
+                weights::check_month(path, &file, network, args.allow_mixed)?;
+            }
+            files.insert(path.clone(), file.weights);
         }
     }
     Ok(files)

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::{Reading, Table, rows, tell};
 use crate::cli::store::{IngestArgs, SpanArgs};
 use crate::progress::Progress;
+use crate::store::hours::Between;
 use crate::store::ingest::{self, Done};
 use crate::store::month::Month;
 use crate::store::place::Store;
@@ -22,12 +23,14 @@ use crate::store::plan::{Documents, Plan, Shard};
 pub(super) fn ingest(args: &IngestArgs) -> Result<ExitCode> {
     let store = Store::create(&args.store)?;
     let done = take(&store, &args.collector, &args.span, args.shard)?;
-    ingest::write_errors(&store)?;
+    // What one of several shares lacks the others may have: `merge` lists it.
+    let between = if args.shard.is_some() { Between::NotKnown } else { Between::Missing };
+    ingest::write_errors(&store, between)?;
     let mut reading = Reading::default();
     for one in &done {
         reading.inputs.read(&store.manifest_path(one.documents, one.month))?;
     }
-    reading.skips = ingest::skips_of(&done);
+    reading.skips = ingest::skips_of(&done, between);
     let found: Vec<Ingested> = done.iter().map(Ingested::of).collect();
     let was_there = done.iter().filter(|one| one.was_there).count();
     let sum = |of: fn(&Ingested) -> u64| found.iter().map(of).sum::<u64>().to_string();
@@ -37,6 +40,7 @@ pub(super) fn ingest(args: &IngestArgs) -> Result<ExitCode> {
         ("documents", sum(|one| one.read)),
         ("left out", sum(|one| one.left_out)),
         ("there twice", sum(|one| one.duplicates)),
+        ("lines left out", sum(|one| one.lines_left_out)),
         ("hours missing", sum(|one| one.missing_hours)),
         ("rows", sum(|one| one.rows)),
         ("megabytes", sum(|one| one.bytes / 1_000_000)),
@@ -91,6 +95,8 @@ struct Ingested {
     left_out: u64,
     /// How many of those because they were there twice.
     duplicates: u64,
+    /// How many lines were left out of documents that were read.
+    lines_left_out: u64,
     /// Hours between the first and the last that are not there.
     missing_hours: u64,
     /// Rows of all tables.
@@ -109,8 +115,9 @@ impl Ingested {
             was_there: done.was_there,
             files: manifest.sources.len() as u64,
             read: manifest.read,
-            left_out: manifest.skipped.len() as u64,
+            left_out: (manifest.skipped.len() as u64).saturating_sub(manifest.lines_left_out),
             duplicates: manifest.duplicates,
+            lines_left_out: manifest.lines_left_out,
             missing_hours: manifest.missing_hours,
             rows: manifest.parts.iter().map(|part| part.rows).sum(),
             bytes: manifest.parts.iter().map(|part| part.bytes).sum(),
@@ -128,6 +135,7 @@ fn table(found: &[Ingested]) -> Table {
         "documents_read",
         "documents_left_out",
         "documents_twice",
+        "lines_left_out",
         "missing_hours",
         "rows",
         "size_bytes",
@@ -135,8 +143,9 @@ fn table(found: &[Ingested]) -> Table {
     let row = |one: &Ingested| {
         let mut row = vec![one.documents.name().to_owned(), one.month.to_string()];
         row.push(u8::from(one.was_there).to_string());
-        let counts = [one.files, one.read, one.left_out, one.duplicates, one.missing_hours];
-        row.extend(counts.into_iter().chain([one.rows, one.bytes]).map(|count| count.to_string()));
+        let counts = [one.files, one.read, one.left_out, one.duplicates, one.lines_left_out];
+        let counts = counts.into_iter().chain([one.missing_hours, one.rows, one.bytes]);
+        row.extend(counts.map(|count| count.to_string()));
         row
     };
     ("months.csv", header, found.iter().map(row).collect())

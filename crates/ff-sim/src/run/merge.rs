@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::cli::store::MergeArgs;
 use crate::merge;
+use crate::store::hours::Between;
 use crate::store::place::Store;
 use crate::store::{ingest, merge as stores};
 
@@ -21,7 +22,7 @@ pub(super) fn merge(args: &MergeArgs) -> Result<ExitCode> {
         let from = args.from.iter().map(|dir| Store::open(dir)).collect::<Result<Vec<_>, _>>()?;
         let to = Store::create(&args.out)?;
         let merged = stores::merge(&from, &to)?;
-        ingest::write_errors(&to)?;
+        ingest::write_errors(&to, Between::Missing)?;
         let text = format!("{} months of documents from {} stores\n", merged.len(), from.len());
         return tell(args.json, &merged, &text);
     }

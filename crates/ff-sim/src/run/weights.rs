@@ -4,14 +4,29 @@ use std::path::Path;
 
 use anyhow::Result;
 use ff_bwauth::publish::v3bw::read::{Reading as File, Severity};
+use ff_bwauth::utc::Utc;
 
 use super::Reading;
 pub(super) use crate::compare::Weights;
 use crate::network::{Network, Relay};
+use crate::read::span;
+use crate::store::month::Month;
+
+/// Files and networks at the edge of a month may be of both months if they are no further apart than this: weights
+/// are made before the consensus that has them.
+const EDGE_SECS: u64 = 86_400;
+
+/// The weights of a file.
+pub(super) struct Dated {
+    /// The weights.
+    pub(super) weights: Weights,
+    /// When the newest of them was obtained, in seconds since 1970.
+    unix_secs: u64,
+}
 
 /// Reads a bandwidth file, as old as it may be.
-pub(super) fn read(path: &Path, reading: &mut Reading) -> Result<Weights> {
-    let bytes = reading.inputs.read(path)?;
+pub(super) fn read(path: &Path, reading: &mut Reading) -> Result<Dated> {
+    let bytes = reading.inputs.read_so_far(path, &mut reading.skips)?;
     let name = path.display().to_string();
     // It is read as of its own time.
     let first = bytes.split(|&byte| byte == b'\n').find(|line| !line.starts_with(b"@"));
@@ -28,10 +43,43 @@ pub(super) fn read(path: &Path, reading: &mut Reading) -> Result<Weights> {
             reading.skips.add(&name, None, Some(finding.line), &finding.text);
         }
     }
+    if let Some(why) = span::wrong(file.unix_secs) {
+        anyhow::bail!("{name}, line 1: the time {why}");
+    }
     let weights: Weights = file.votes().into_iter().map(|(relay, line)| (relay, line.bw)).collect();
     anyhow::ensure!(!weights.is_empty(), "{name} has no relay that authorities would vote with");
     reading.skips.read += file.lines.len() as u64;
-    Ok(weights)
+    Ok(Dated { weights, unix_secs: file.unix_secs })
+}
+
+/// Refuses to join a file with a network of another month, unless that is wanted. Of a network without a time it says
+/// that this cannot be checked.
+pub(super) fn check_month(
+    path: &Path,
+    file: &Dated,
+    network: &Network,
+    allow_mixed: bool,
+) -> Result<()> {
+    let name = &network.name;
+    let Some(secs) = network.unix_secs else {
+        eprintln!(
+            "ff-sim: {name} says no time, so whether {} is of its month cannot be checked",
+            path.display()
+        );
+        return Ok(());
+    };
+    let is_near =
+        Month::of(secs) == Month::of(file.unix_secs) || secs.abs_diff(file.unix_secs) <= EDGE_SECS;
+    let day =
+        |secs| Utc::from_unix_secs(secs).map_or_else(|_| secs.to_string(), |utc| utc.to_string());
+    anyhow::ensure!(
+        is_near || allow_mixed,
+        "{} is of {}, and the network ({name}) of {}: --allow-mixed joins data of different months",
+        path.display(),
+        day(file.unix_secs),
+        day(secs)
+    );
+    Ok(())
 }
 
 /// These weights by a network's relays; those that are not among them have none.

@@ -68,7 +68,7 @@ fn each_descriptor(
     if store.manifest(Documents::Descriptors, month)?.is_none() {
         return Ok(());
     }
-    let part = PartFile::open(&store.part(&DESCRIPTORS, month), &DESCRIPTORS)?;
+    let part = PartFile::open(store, &DESCRIPTORS, month)?;
     for (group, rows) in part.groups().into_iter().enumerate() {
         let names = [
             "digest",
@@ -105,7 +105,7 @@ pub(super) fn families(store: &Store, month: Month) -> Result<Families, StoreErr
     if store.manifest(Documents::Descriptors, month)?.is_none() {
         return Ok(all);
     }
-    let part = PartFile::open(&store.part(&DESCRIPTORS, month), &DESCRIPTORS)?;
+    let part = PartFile::open(store, &DESCRIPTORS, month)?;
     for (group, rows) in part.groups().into_iter().enumerate() {
         let [digests, families] = part.columns(group, ["digest", "family"])?;
         for row in 0..usize::try_from(rows).unwrap_or(0) {

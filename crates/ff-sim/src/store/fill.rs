@@ -13,14 +13,17 @@ use super::partition::{Partition, Written};
 use super::plan::Documents;
 use super::schema::Table;
 use crate::read::archive::Document;
-
-/// A document may be so many seconds ahead of the time at which it is read.
-const AHEAD_SECS: u64 = 86_400;
+use crate::read::span;
 
 /// What takes the documents of a unit.
 pub(super) trait Fill {
     /// Takes a document, or says why it cannot.
     fn take(&mut self, document: Document<'_>) -> Result<(), DocumentError>;
+
+    /// Lines of the document that was taken last which were left out, the rest of it being kept.
+    fn left_out(&mut self) -> Vec<DocumentError> {
+        Vec::new()
+    }
 
     /// What came of them.
     fn finish(self: Box<Self>) -> Result<Filled, StoreError>;
@@ -47,10 +50,7 @@ pub(super) struct Bounds {
 impl Bounds {
     /// Whether a document may have this time.
     fn check(&self, unix_secs: u64) -> Result<(), DocumentError> {
-        if unix_secs > self.now.saturating_add(AHEAD_SECS) {
-            return Err(wrong("it is of the future"));
-        }
-        Ok(())
+        span::wrong_at(unix_secs, self.now).map_or(Ok(()), |why| Err(wrong(format!("it {why}"))))
     }
 
     /// Whether a document of this time is of the month.

@@ -2,8 +2,8 @@
 //!
 //! A relay's descriptor is the one whose digest its consensus lists. It is looked for among the descriptors of the
 //! consensus' month and of the month before, because a consensus of the first hours lists descriptors of the last
-//! day. Where a whole store has no such descriptors, but others, they are of other months, and joined only on demand:
-//! by fingerprint then, the newest of each relay.
+//! day. Where there are none of both months, but others, they are of other months, and joined only on demand: by
+//! fingerprint then, the newest of each relay.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -76,8 +76,8 @@ impl<'a> History<'a> {
     /// The hours of these months, both included; every month without bounds.
     ///
     /// # Errors
-    /// [`StoreError`] if there are no consensuses, or no descriptors of the same months: with `allow_mixed`, those of
-    /// other months stand for those that are not there.
+    /// [`StoreError`] if there are no consensuses, or a month of them has no descriptors of its own or of the month
+    /// before: with `allow_mixed`, those of other months stand for those that are not there.
     pub fn new(
         store: &'a Store,
         since: Option<Month>,
@@ -93,17 +93,19 @@ impl<'a> History<'a> {
             return Err(broken("there are no consensuses of these months in it"));
         }
         let described = store.months(Documents::Descriptors)?;
-        let near =
-            |month: &&Month| described.contains(month) || described.contains(&month.before());
+        let is_far =
+            |month: &&Month| !described.contains(month) && !described.contains(&month.before());
         if described.is_empty() {
             return Err(broken(
                 "there are no server descriptors in it, so no relay has a capacity",
             ));
         }
-        if !allow_mixed && !months.iter().any(|month| near(&month)) {
-            return Err(broken(
-                "its consensuses and its descriptors are of different months; --allow-mixed joins them",
-            ));
+        if let Some(month) = months.iter().find(is_far).filter(|_| !allow_mixed) {
+            return Err(broken(&format!(
+                "its consensuses and its descriptors are of different months; --allow-mixed joins them (there are no \
+                 descriptors of {} or {month}; --since and --until leave months out)",
+                month.before()
+            )));
         }
         let mut history = Self {
             store,

@@ -8,6 +8,7 @@ use std::thread;
 
 use super::error::StoreError;
 use super::fill::{Bounds, Filled, fill};
+use super::hours::{Between, Gaps};
 use super::manifest::{self, Manifest, Part, SourceFile};
 use super::month::Month;
 use super::partition::Partition;
@@ -135,9 +136,10 @@ fn read(
         parts.push(Partition::create(&place::beside(&path), table)?);
     }
     let bounds = Bounds { month: unit.month, now };
+    let mut lines_left_out = 0;
     let broken = || StoreError::broken(store.dir(), "a table is missing");
     let mut fill = fill(unit.documents, bounds, parts).ok_or_else(broken)?;
-    let (mut skips, mut documents) = (Skips::default(), 0_u64);
+    let (mut skips, mut documents, mut lines) = (Skips::default(), 0_u64, Vec::new());
     for source in &unit.sources {
         let before = skips.all.len();
         let walked = archive::walk(&source.path, &mut skips, |document: Document<'_>| {
@@ -145,15 +147,25 @@ fn read(
             progress.say(|| {
                 format!("{} of {}: {documents} documents", unit.documents.name(), unit.month)
             });
-            fill.take(Document { file: &source.name, ..document })
+            fill.take(Document { file: &source.name, ..document })?;
+            lines.extend(fill.left_out().into_iter().map(|error| Skipped {
+                file: String::new(),
+                entry: document.entry.map(str::to_owned),
+                line: Some(document.first_line.saturating_add(error.line).saturating_sub(1)),
+                reason: error.reason,
+            }));
+            Ok(())
         });
         walked.map_err(StoreError::io(&source.path, "read"))?;
+        lines_left_out += lines.len() as u64;
+        skips.all.append(&mut lines);
         // Within the store, files are called as they are within their folder, wherever that is.
         for skipped in skips.all.iter_mut().skip(before) {
             skipped.file.clone_from(&source.name);
         }
     }
     let mut filled = fill.finish()?;
+    filled.counts.lines_left_out = lines_left_out;
     filled.counts.read = skips.read.saturating_sub(filled.counts.passed_over);
     Ok((filled, skips))
 }
@@ -174,7 +186,7 @@ fn commit(
     };
     let parts: Vec<Part> = filled.parts.iter().map(part).collect();
     let unit_name = (unit.documents.name(), unit.month);
-    let manifest = Manifest::new(unit_name, sources, parts, &filled.counts, skips.all);
+    let manifest = Manifest::new(unit_name, sources, parts, filled.counts, skips.all);
     let manifest_path = store.manifest_path(unit.documents, unit.month);
     let dir = manifest_path.parent().unwrap_or(store.dir());
     fs::create_dir_all(dir).map_err(StoreError::io(dir, "made"))?;
@@ -203,7 +215,7 @@ fn beside_name(path: &std::path::Path) -> String {
 }
 
 /// What was left out of these months of a store, both included, or of all without bounds, in the order of kinds and
-/// months, and how much was read.
+/// months, how much was read, and which hours are missing.
 ///
 /// # Errors
 /// [`StoreError`] if a manifest cannot be read.
@@ -212,17 +224,29 @@ pub fn skips(
     since: Option<Month>,
     until: Option<Month>,
 ) -> Result<Skips, StoreError> {
+    skips_between(store, Between::Missing, since, until)
+}
+
+/// The same, of a store that may have some of the months only.
+fn skips_between(
+    store: &Store,
+    between: Between,
+    since: Option<Month>,
+    until: Option<Month>,
+) -> Result<Skips, StoreError> {
     let is_wanted = |month: &Month| {
         since.is_none_or(|since| since <= *month) && until.is_none_or(|until| *month <= until)
     };
-    let mut all = Skips::default();
+    let (mut all, mut gaps) = (Skips::default(), Gaps::new(between));
     for documents in Documents::ALL {
         for month in store.months(documents)?.into_iter().filter(is_wanted) {
             let Some(manifest) = store.manifest(documents, month)? else { continue };
-            all.read += manifest.read;
+            gaps.add(&manifest);
+            all.read += manifest.read + manifest.lines;
             all.all.extend(manifest.skipped);
         }
     }
+    all.missing = gaps.into_list();
     Ok(all)
 }
 
@@ -230,16 +254,22 @@ pub fn skips(
 ///
 /// # Errors
 /// [`StoreError`] when something cannot be read or written.
-pub fn write_errors(store: &Store) -> Result<(), StoreError> {
+pub fn write_errors(store: &Store, between: Between) -> Result<(), StoreError> {
     let path = store.dir().join("errors.csv");
     let mut bytes = Vec::new();
-    skips(store, None, None)?.write_csv(&mut bytes).map_err(StoreError::io(&path, "written"))?;
+    let skips = skips_between(store, between, None, None)?;
+    skips.write_csv(&mut bytes).map_err(StoreError::io(&path, "written"))?;
     place::write_whole(&path, &format!(".store-errors-{}.tmp", std::process::id()), &bytes)
 }
 
-/// What was left out of units, and how much was read.
+/// What was left out of units, how much was read, and which hours are missing.
 #[must_use]
-pub fn skips_of(done: &[Done]) -> Skips {
+pub fn skips_of(done: &[Done], between: Between) -> Skips {
     let all: Vec<Skipped> = done.iter().flat_map(|one| one.manifest.skipped.clone()).collect();
-    Skips { all, read: done.iter().map(|one| one.manifest.read).sum() }
+    let mut by_month: Vec<&Manifest> = done.iter().map(|one| &one.manifest).collect();
+    by_month.sort_by_key(|manifest| manifest.month);
+    let mut gaps = Gaps::new(between);
+    by_month.into_iter().for_each(|manifest| gaps.add(manifest));
+    let read = done.iter().map(|one| one.manifest.read + one.manifest.lines).sum();
+    Skips { all, read, missing: gaps.into_list() }
 }

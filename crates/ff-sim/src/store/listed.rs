@@ -30,7 +30,7 @@ pub(super) struct Relays {
 impl Relays {
     /// Those of a month.
     pub(super) fn open(store: &Store, month: Month) -> Result<Self, StoreError> {
-        let part = PartFile::open(&store.part(&CONSENSUS_RELAYS, month), &CONSENSUS_RELAYS)?;
+        let part = PartFile::open(store, &CONSENSUS_RELAYS, month)?;
         let mut starts = vec![0];
         for rows in part.groups() {
             starts.push(starts.last().map_or(0, |last: &u64| last.saturating_add(rows)));
@@ -68,7 +68,7 @@ impl Relays {
 
 /// The consensuses of a month whose relays are listed with their descriptors, by time.
 pub(super) fn consensuses(store: &Store, month: Month) -> Result<Vec<Listed>, StoreError> {
-    let part = PartFile::open(&store.part(&CONSENSUSES, month), &CONSENSUSES)?;
+    let part = PartFile::open(store, &CONSENSUSES, month)?;
     let mut all = Vec::new();
     for (group, rows) in part.groups().into_iter().enumerate() {
         let names = ["valid_after", "flavour", "first_row", "relays"];

@@ -9,6 +9,10 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 
 use super::batch::parquet_schema;
 use super::error::StoreError;
+use super::manifest;
+use super::month::Month;
+use super::place::Store;
+use super::plan::Documents;
 use super::schema::{Kind, Table};
 
 /// A partition.
@@ -62,8 +66,20 @@ impl Loaded {
 }
 
 impl PartFile {
-    /// Opens the partition at this path, which has to have the table's columns.
-    pub(super) fn open(path: &Path, table: &'static Table) -> Result<Self, StoreError> {
+    /// Opens a month's partition, which has to be as its manifest says and to have the table's columns. The parquet
+    /// crate panics on some files that are broken, so none of those gets there.
+    pub(super) fn open(
+        store: &Store,
+        table: &'static Table,
+        month: Month,
+    ) -> Result<Self, StoreError> {
+        let path = &store.part(table, month);
+        check(store, table, month, path)?;
+        Self::open_checked(path, table)
+    }
+
+    /// The same, of a file that is known to be whole.
+    pub(super) fn open_checked(path: &Path, table: &'static Table) -> Result<Self, StoreError> {
         let fail = || StoreError::parquet(path);
         let file = File::open(path).map_err(StoreError::io(path, "read"))?;
         let reader = SerializedFileReader::new(file).map_err(fail())?;
@@ -127,6 +143,23 @@ impl PartFile {
             _ => return Err(broken()),
         };
         Ok(loaded)
+    }
+}
+
+/// Whether a partition is as its manifest says.
+fn check(store: &Store, table: &Table, month: Month, path: &Path) -> Result<(), StoreError> {
+    let is_of = |documents: &Documents| documents.tables().iter().any(|one| one.name == table.name);
+    let documents = Documents::ALL.into_iter().find(is_of);
+    let manifest = documents.map(|documents| store.manifest(documents, month)).transpose()?;
+    let manifest = manifest.flatten();
+    let part = manifest.iter().flat_map(|one| &one.parts).find(|part| part.table == table.name);
+    let (bytes, sha256) = manifest::hash(path)?;
+    match part {
+        Some(part) if part.bytes == bytes && part.sha256 == sha256 => Ok(()),
+        _ => Err(StoreError::broken(
+            path,
+            "it is not as its manifest says: remove that manifest, and ingest makes both again",
+        )),
     }
 }
 

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::error::StoreError;
+use super::hours::Hours;
 use super::month::Month;
 use super::schema::SCHEMA;
 use crate::skipped::Skipped;
@@ -64,6 +65,15 @@ pub struct Manifest {
     pub duplicates: u64,
     /// Hours between the first and the last of a flavour that are not there.
     pub missing_hours: u64,
+    /// Which hours are there, by flavour; an older manifest does not say.
+    #[serde(default)]
+    pub hours: Vec<Hours>,
+    /// How many lines were read of documents whose lines are left out one by one.
+    #[serde(default)]
+    pub lines: u64,
+    /// How many of those that were left out are such lines.
+    #[serde(default)]
+    pub lines_left_out: u64,
     /// What was left out, those that were there twice among it.
     pub skipped: Vec<Skipped>,
 }
@@ -79,6 +89,12 @@ pub(super) struct Counts {
     pub(super) duplicates: u64,
     /// See [`Manifest::missing_hours`].
     pub(super) missing_hours: u64,
+    /// See [`Manifest::hours`].
+    pub(super) hours: Vec<Hours>,
+    /// See [`Manifest::lines`].
+    pub(super) lines: u64,
+    /// See [`Manifest::lines_left_out`].
+    pub(super) lines_left_out: u64,
 }
 
 impl Manifest {
@@ -87,7 +103,7 @@ impl Manifest {
         (documents, month): (&str, Month),
         sources: Vec<SourceFile>,
         parts: Vec<Part>,
-        counts: &Counts,
+        counts: Counts,
         skipped: Vec<Skipped>,
     ) -> Self {
         Self {
@@ -101,6 +117,9 @@ impl Manifest {
             passed_over: counts.passed_over,
             duplicates: counts.duplicates,
             missing_hours: counts.missing_hours,
+            hours: counts.hours,
+            lines: counts.lines,
+            lines_left_out: counts.lines_left_out,
             skipped,
         }
     }

@@ -9,7 +9,6 @@ use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use liblzma::read::XzDecoder;
 use serde::Serialize;
 
 use super::error::StoreError;
@@ -17,6 +16,7 @@ use super::month::Month;
 use super::schema::{
     BANDWIDTH_FILES, BANDWIDTH_LINES, CONSENSUS_RELAYS, CONSENSUSES, DESCRIPTORS, Table,
 };
+use crate::input::unpack;
 use crate::read::consensus::scan;
 
 /// So much of a file is looked at where its name does not say what it is.
@@ -221,8 +221,9 @@ fn head(path: &Path) -> Result<Vec<u8>, StoreError> {
     BufReader::new(file).take(HEAD_BYTES).read_to_end(&mut head).map_err(fail())?;
     if head.starts_with(b"\xfd7zXZ\0") {
         let mut unpacked = Vec::new();
+        let unpacking = unpack(&*head).map_err(fail())?;
         // What is cut or broken gives what comes before that.
-        let _ = XzDecoder::new(&*head).take(HEAD_BYTES).read_to_end(&mut unpacked);
+        let _ = unpacking.take(HEAD_BYTES).read_to_end(&mut unpacked);
         head = unpacked;
     }
     if head.get(257..262) == Some(b"ustar") {

@@ -65,6 +65,20 @@ fn an_hour_of_a_store_is_the_network_of_its_consensus_and_descriptors() {
     }
     let text = prints(dir, &["schedule", "--network", "store@2020-02-29T12:00", "--greedy"]);
     assert!(!text.contains("from weights"), "{text}");
+    // A byte of a partition that is another: the reader of Parquet does not get to see it.
+    let part = dir.join("store/descriptors/month=2020-02/part.parquet");
+    let mut bytes = fs::read(&part).expect("a partition");
+    bytes[100] ^= 1;
+    fs::write(&part, bytes).expect("written");
+    for args in
+        [["analyse", "--network", "store@2020-02-29T12:00"], ["analyse", "--store", "store"]]
+    {
+        let (status, text) = fails(dir, &args);
+        assert!(
+            status == Some(1) && text.contains("part.parquet: it is not as its manifest says"),
+            "{text}"
+        );
+    }
 }
 
 #[test]
@@ -243,9 +257,32 @@ fn other_months_are_joined_on_demand_only() {
     prints(dir, &["ingest", "--collector", "archives", "--store", "store"]);
     let (status, text) = fails(dir, &["analyse", "--store", "store"]);
     assert!(status == Some(1) && text.contains("different months; --allow-mixed"), "{text}");
+    let (status, text) = fails(dir, &["analyse", "--network", "store@2020-05-01T00:00"]);
+    assert!(
+        status == Some(1)
+            && text
+                .contains("has a descriptor in the store: those of 2020-04 and 2020-05 are needed"),
+        "{text}"
+    );
     let found = prints(dir, &["analyse", "--store", "store", "--allow-mixed", "--json"]);
     let found: Value = serde_json::from_str(&found).expect("JSON");
     assert_eq!(found["times"], 3);
+    // One month with descriptors does not make up for another without.
+    month_of_consensuses(&dir.join("archives"), "2020-03", 3, true);
+    prints(dir, &["ingest", "--collector", "archives", "--store", "store"]);
+    let (status, text) = fails(dir, &["analyse", "--store", "store"]);
+    let what = "there are no descriptors of 2020-04 or 2020-05; --since and --until";
+    assert!(status == Some(1) && text.contains(what), "{text}");
+    prints(dir, &["analyse", "--store", "store", "--until", "2020-03"]);
+    // The whole month between the two is missing too, unless another share may have it.
+    let list = |args: &[&str]| {
+        prints(dir, &[&["ingest", "--collector", "archives", "--store"], args].concat());
+        fs::read_to_string(dir.join(args[0]).join("errors.csv")).expect("a list")
+    };
+    let missing = "manifests/consensuses-2020-05.json,,,the consensuses of 2020-03-01T03:00:00 to 2020-04-30T23:00:00 \
+                   (flavour ns) are missing: 1461 hours";
+    assert!(list(&["store"]).contains(missing), "{}", list(&["store"]));
+    assert!(!list(&["share", "--shard", "1/1"]).contains(missing));
     // Tables as well.
     let table = |name: &str, month: &str, value: &str| {
         let text = format!(

@@ -79,7 +79,7 @@ impl Default for Constants {
             hop_scale: 0.65,
             for_cells: 0.96,
             queue_secs: 0.0008,
-            full_secs: 1.0,
+            full_secs: 0.3,
             ramp: 0.5,
             give_up_secs: 60.0,
             least_build_secs: 1.5,

@@ -55,7 +55,8 @@ impl Consensus {
     /// A relay of the network.
     #[expect(clippy::cast_precision_loss, reason = "weights do not lie above 2^53")]
     fn network_relay(&self, relay: &Relay) -> network::Relay {
-        let measured = relay.bandwidth.filter(|_| !relay.is_unmeasured);
+        // Who is not measured, or has no weight, has no capacity that could be told from it.
+        let measured = relay.bandwidth.filter(|weight| !relay.is_unmeasured && *weight > 0);
         network::Relay {
             fingerprint: relay.fingerprint,
             nickname: self.text(relay.nickname).to_owned(),

@@ -4,7 +4,7 @@
 use std::io::{self, BufRead};
 
 use super::lines::{Line, Lines};
-use super::{is_word, time};
+use super::{is_word, time, within_span};
 use crate::skipped::Skips;
 
 /// No network has so many Gbit/s.
@@ -56,6 +56,7 @@ fn day(line: &[u8]) -> Result<Option<Day>, String> {
         return Ok(None);
     }
     let unix_secs = time(first).ok_or("it begins with no day")?;
+    let unix_secs = within_span(unix_secs).map_err(|why| format!("its day {why}"))?;
     let &[advertised, used] = numbers else { return Err("it has not three cells".to_owned()) };
     Ok(Some(Day { unix_secs, advertised: gbit(advertised)?, used: gbit(used)? }))
 }
@@ -78,7 +79,7 @@ mod tests {
     fn days_come_in_order_and_bad_ones_are_listed() {
         let text = "#\ndate,advbw,bwhist\n2019-01-01,315.25,144.5\n2019-01-01,1,1\n2019-01-03,,7\n\
                     2018-12-31,1,1\nX,1,1\n2019-01-04,-1,1\n2019-01-05,NaN,1\n2019-01-06,1\n\
-                    2019-01-07,1,2,3\n2006-12-31,1,2\n2019-01-08,5,6";
+                    2019-01-07,1,2,3\n2006-12-31,1,2\n2019-01-08,5,6\n2996-01-01,1,1";
         let (days, skips) = read("b.csv", text.as_bytes()).expect("text");
         let at = |day: u64| 1_546_300_800 + (day - 1) * 86_400;
         let expected = [(1, Some(315.25), 144.5), (3, None, 7.0), (8, Some(5.0), 6.0)];
@@ -88,7 +89,7 @@ mod tests {
             .collect();
         assert_eq!(days, expected);
         let lines: Vec<usize> = skips.all.iter().filter_map(|skipped| skipped.line).collect();
-        assert_eq!(lines, [4, 6, 7, 8, 9, 10, 11, 12]);
+        assert_eq!(lines, [4, 6, 7, 8, 9, 10, 11, 12, 14]);
         assert_eq!(skips.read, 3);
     }
 }

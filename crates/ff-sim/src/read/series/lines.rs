@@ -2,17 +2,10 @@
 
 use std::io::{self, BufRead, BufReader};
 
-use liblzma::bufread::XzDecoder;
-use liblzma::stream::{CONCATENATED, Stream};
+use crate::input::{XZ_MAGIC, unpack};
 
 /// A longer line is not read.
 pub const MOST_LINE_BYTES: usize = 1 << 22;
-
-/// The decoder of xz may use so much memory: a file packed with `-9` asks for 65 MB.
-const MOST_XZ_BYTES: u64 = 128 << 20;
-
-/// What an xz file begins with.
-const XZ_MAGIC: &[u8] = &[0xFD, b'7', b'z', b'X', b'Z'];
 
 /// A line, without what ends it.
 #[derive(Debug)]
@@ -41,8 +34,7 @@ impl<'a> Lines<'a> {
     /// Of text or of xz, as the file's first bytes say.
     pub(super) fn new(mut from: impl BufRead + 'a) -> io::Result<Self> {
         let from: Box<dyn BufRead + 'a> = if from.fill_buf()?.starts_with(XZ_MAGIC) {
-            let stream = Stream::new_stream_decoder(MOST_XZ_BYTES, CONCATENATED)?;
-            Box::new(BufReader::with_capacity(1 << 16, XzDecoder::new_stream(from, stream)))
+            Box::new(BufReader::with_capacity(1 << 16, unpack(from)?))
         } else {
             Box::new(from)
         };

@@ -103,7 +103,7 @@ struct Test {
 
 /// Looks for the speed test of August 2019 in a table of the network's days.
 pub(super) fn days(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> {
-    let bytes = reading.inputs.read(path)?;
+    let bytes = reading.inputs.read_so_far(path, &mut reading.skips)?;
     let name = path.display().to_string();
     let read = daily::read(&name, &*bytes);
     let (days, skips) = read.with_context(|| format!("{name} cannot be read as a table"))?;

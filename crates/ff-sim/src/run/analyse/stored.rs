@@ -13,6 +13,7 @@ use crate::network::Flags;
 use crate::progress::Progress;
 use crate::run::Reading;
 use crate::store::history::History;
+use crate::store::hours::Between;
 use crate::store::ingest;
 use crate::store::place::Store;
 
@@ -21,7 +22,7 @@ pub(super) fn collector(dir: &Path, args: &AnalyseArgs, reading: &mut Reading) -
     let temporary = tempfile::tempdir().context("Failed to make a temporary folder for a store")?;
     let store = Store::create(&temporary.path().join("store"))?;
     let done = crate::run::ingest::take(&store, dir, &args.stored.span, None)?;
-    reading.skips.extend(ingest::skips_of(&done));
+    reading.skips.extend(ingest::skips_of(&done, Between::Missing));
     history(&store, args, reading)
 }
 

@@ -26,12 +26,20 @@ pub(super) struct Files {
     hashes: HashSet<[u8; 32]>,
     /// How many were there twice.
     duplicates: u64,
+    /// How many lines were kept.
+    kept: u64,
+    /// Lines of the last that were left out.
+    left_out: Vec<DocumentError>,
 }
+
+/// No more lines of a file are listed one by one.
+const MOST_LINES_LISTED: usize = 1000;
 
 impl Files {
     /// Before the first.
     pub(super) fn new(bounds: Bounds, files: Partition, lines: Partition) -> Self {
-        Self { bounds, files, lines, hashes: HashSet::new(), duplicates: 0 }
+        let (hashes, left_out) = (HashSet::new(), Vec::new());
+        Self { bounds, files, lines, hashes, duplicates: 0, kept: 0, left_out }
     }
 
     /// Adds the rows of a file.
@@ -50,6 +58,7 @@ impl Files {
             document.entry.into(),
         ]);
         for line in lines() {
+            self.kept += 1;
             self.lines.push(&[
                 Cell::Bytes(&hash),
                 Cell::Int(read.unix_secs),
@@ -85,26 +94,32 @@ impl Fill for Files {
             return Err(wrong("the bandwidth file is there twice: the first stays"));
         }
         self.add(document, hash, &read);
-        // Lines that authorities skip are left out, and listed once for the file.
+        // Lines that authorities skip are left out, and the rest of the file is kept.
         let skipped = read.findings.iter().filter(|one| one.severity == Severity::Skipped);
         let skipped = skipped.map(|one| (one.line, one.text.as_str()));
         let above = read.lines.iter().filter(|line| line.bw > MOST_BANDWIDTH);
-        let mut left_out = skipped.chain(above.map(|line| (line.line, "bw is above 2^53")));
-        match left_out.next() {
-            None => Ok(()),
-            Some((line, reason)) => {
-                let lines = left_out.count() + 1;
-                Err(DocumentError {
-                    line,
-                    reason: format!("{lines} lines left out, at first: {reason}"),
-                })
-            }
+        let left_out = skipped.chain(above.map(|line| (line.line, "bw is above 2^53")));
+        let mut left_out: Vec<(usize, &str)> = left_out.collect();
+        left_out.sort_unstable();
+        let more = left_out.len().saturating_sub(MOST_LINES_LISTED);
+        left_out.truncate(MOST_LINES_LISTED);
+        let list = left_out.into_iter().map(|(line, reason)| (line, reason.to_owned()));
+        let mut list: Vec<_> = list.map(|(line, reason)| DocumentError { line, reason }).collect();
+        if let Some(last) = list.last_mut().filter(|_| more > 0) {
+            last.reason = format!("{}; {more} more lines of this file are left out", last.reason);
         }
+        self.left_out = list;
+        Ok(())
+    }
+
+    fn left_out(&mut self) -> Vec<DocumentError> {
+        std::mem::take(&mut self.left_out)
     }
 
     fn finish(self: Box<Self>) -> Result<Filled, StoreError> {
         let mut filled = finish([self.files, self.lines])?;
         filled.counts.duplicates = self.duplicates;
+        filled.counts.lines = self.kept;
         Ok(filled)
     }
 }

@@ -11,11 +11,10 @@ use crate::read::consensus::scan;
 use crate::read::consensus::{Again, Consensus, Digest, Flavour, Relay, Sequence};
 use crate::store::batch::Cell;
 use crate::store::error::StoreError;
+use crate::store::hours::Hours;
 use crate::store::partition::Partition;
 use crate::store::schema::CONSENSUS_RELAYS;
 
-/// Seconds of an hour.
-const HOUR: u64 = 3600;
 /// Columns of a relay's row that are not as they were the hour before, or may be not.
 const VALID_AFTER: usize = CONSENSUS_RELAYS.place("valid_after");
 const DIGEST: usize = CONSENSUS_RELAYS.place("digest");
@@ -233,11 +232,13 @@ impl Fill for Consensuses {
     }
 
     fn finish(self: Box<Self>) -> Result<Filled, StoreError> {
-        let missing_hours = self.times.values().map(missing).sum();
+        let hours: Vec<Hours> =
+            self.times.iter().filter_map(|(flavour, times)| Hours::of(flavour, times)).collect();
         let mut filled = finish([self.documents, self.relays])?;
         filled.counts.duplicates = self.duplicates;
         filled.counts.passed_over = self.passed_over;
-        filled.counts.missing_hours = missing_hours;
+        filled.counts.missing_hours = hours.iter().map(Hours::missing_hours).sum();
+        filled.counts.hours = hours;
         Ok(filled)
     }
 }
@@ -255,10 +256,4 @@ fn is_microdescriptor(document: &[u8]) -> bool {
     let mut lines = scan::Lines::of(document);
     let first = lines.find(|line| !matches!(line.keyword, [] | [b'@', ..]));
     first.is_some_and(|line| line.keyword == b"onion-key")
-}
-
-/// How many hours between the first time and the last are not there.
-fn missing(times: &BTreeSet<u64>) -> u64 {
-    let gaps = times.iter().zip(times.iter().skip(1)).map(|(one, next)| next - one);
-    gaps.map(|gap| (gap / HOUR).saturating_sub(1)).sum()
 }

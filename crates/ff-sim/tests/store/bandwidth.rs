@@ -1,0 +1,135 @@
+//! Bandwidth files of every version, and odd ones, in a store.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::made::{Archive, fails, prints, run};
+use super::odd::listed;
+
+/// A sample of this version.
+fn sample(version: &str) -> String {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    fs::read_to_string(data.join(format!("bandwidth-{version}.v3bw"))).expect("a sample")
+}
+
+/// Files of the versions 1.0 to 1.6, with the number of their lines and of those that authorities vote with.
+fn versions() -> Vec<(&'static str, String, usize, usize)> {
+    let plain = |at: u64, version: &str, lines: &str| format!("{at}\n{version}{lines}");
+    let line =
+        |digit: char, more: &str| format!("node_id=${} bw=9{more}\n", digit.to_string().repeat(40));
+    vec![
+        ("1.0", plain(1_523_911_758, "", &[line('a', " nick=x"), line('b', "")].concat()), 2, 2),
+        ("1.1", sample("1.1"), 2, 2),
+        ("1.2", plain(1_540_000_000, "version=1.2.0\n=====\n", &line('a', "")), 1, 1),
+        ("1.3", sample("1.3"), 3, 3),
+        (
+            "1.4",
+            plain(
+                1_553_000_000,
+                "version=1.4.0\n=====\n",
+                &[line('a', ""), line('c', " vote=0")].concat(),
+            ),
+            2,
+            1,
+        ),
+        (
+            "1.5",
+            plain(1_600_000_000, "version=1.5.0\nsoftware=flashflow\n=====\n", &line('a', "")),
+            1,
+            1,
+        ),
+        ("1.6", sample("1.6"), 3, 2),
+    ]
+}
+
+#[test]
+fn files_of_every_version_are_read_whole() {
+    let temporary = tempfile::tempdir().expect("a directory");
+    let dir = temporary.path();
+    let mut archive = Archive::new(&dir.join("archives/bandwidths-2022-01.tar.xz"));
+    for (version, text, ..) in versions() {
+        archive = archive.put(version, format!("@type bandwidth-file 1.0\n{text}").as_bytes());
+    }
+    archive.finish(true);
+    let ingest = ["ingest", "--collector", "archives", "--store", "store", "--json", "--strict"];
+    let found: Value = serde_json::from_str(&prints(dir, &ingest)).expect("JSON");
+    let lines: usize = versions().iter().map(|(_, _, lines, _)| lines).sum();
+    assert_eq!((&found[0]["read"], &found[0]["left_out"]), (&7.into(), &0.into()));
+    assert_eq!(found[0]["rows"], 7 + lines);
+    // By themselves, beside a network of their own time.
+    for (version, text, _, votes) in versions() {
+        fs::write(dir.join("a.v3bw"), &text).expect("written");
+        let time = text.lines().next().expect("a time");
+        let relays: Vec<String> = "123456789abc"
+            .chars()
+            .flat_map(|digit| [format!("0{digit}").repeat(20), digit.to_string().repeat(40)])
+            .map(|name| format!("\"{name}\": {{\"weight\": 0.1, \"running_frequency\": 1}}"))
+            .collect();
+        let network =
+            format!("{{\"min_unix_time\": {time}, \"relays\": {{{}}}}}", relays.join(", "));
+        fs::write(dir.join("network.json"), network).expect("written");
+        let compare =
+            ["compare", "a.v3bw", "a.v3bw", "--network", "network.json", "--json", "--strict"];
+        let found: Value = serde_json::from_str(&prints(dir, &compare)).expect("JSON");
+        let file = (&found["old"]["relays"], &found["old"]["not_in_network"]);
+        assert_eq!(file, (&votes.into(), &0.into()), "{version}: {found}");
+    }
+}
+
+#[test]
+fn of_odd_files_lines_are_left_out_and_the_rest_is_kept() {
+    let temporary = tempfile::tempdir().expect("a directory");
+    let dir = temporary.path();
+    let line = |number: u32, bw: &str| format!("bw={bw} node_id=${number:040X}\n");
+    let good: String = (0..4000).map(|number| line(number, "7")).collect();
+    let file = |at: u64, more: &str| format!("{at}\nversion=1.4.0\n=====\n{good}{more}");
+    let above = line(5001, "9007199254740993");
+    let odd = [
+        // A line that authorities skip; a relay that is there already and a bw of 0, which they take.
+        ("skipped", file(1_582_970_400, "bw=x node_id=$00\n")),
+        ("duplicate", file(1_582_970_401, &line(3, "8"))),
+        ("zero", file(1_582_970_402, &line(5000, "0"))),
+        ("above", file(1_582_970_403, &above)),
+        ("future", file(32_400_000_000, "")),
+        ("ancient", file(1_000_000_000, "")),
+        ("again", file(1_582_970_401, &line(3, "8"))),
+        ("no time", "version=1.4.0\n".to_owned()),
+    ];
+    let mut archive = Archive::new(&dir.join("archives/bandwidths-2020-02.tar.xz"));
+    for (name, text) in &odd {
+        archive = archive.put(name, text.as_bytes());
+    }
+    archive.finish(true);
+    let ingest = ["ingest", "--collector", "archives", "--store", "store", "--json"];
+    let output = run(dir, &ingest);
+    // Six of some 16,000 files and lines.
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let found: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((&found[0]["read"], &found[0]["left_out"]), (&4.into(), &4.into()), "{found}");
+    assert_eq!((&found[0]["lines_left_out"], &found[0]["duplicates"]), (&2.into(), &1.into()));
+    assert_eq!(found[0]["rows"], 4 + 4 * 4000 + 2, "a line each of the second and third file");
+    let lines = listed(&dir.join("store"));
+    for (start, reason) in [
+        ("skipped,4004,", "no"),
+        ("above,4004,", "above 2^53"),
+        ("future,1,", "it is of the future"),
+        ("ancient,1,", "it lies before 2007"),
+        ("again,1,", "there twice"),
+        ("no time,1,", "no time"),
+    ] {
+        let start = format!("bandwidths-2020-02.tar.xz,{start}");
+        let is_there = lines.iter().any(|line| line.starts_with(&start) && line.contains(reason));
+        assert!(is_there, "{start} {reason}: {lines:#?}");
+    }
+    assert_eq!(lines.len(), 6, "{lines:#?}");
+    assert_eq!(fails(dir, &[&ingest[..], &["--strict"]].concat()).0, Some(1));
+    // More than one line in a thousand.
+    let bad: String = (0..20).map(|_| "bw=x\n").collect();
+    let text = file(1_582_970_404, &bad);
+    Archive::new(&dir.join("few/bandwidths-2020-02.tar")).put("bad", text.as_bytes()).finish(false);
+    let (status, said) = fails(dir, &["ingest", "--collector", "few", "--store", "other"]);
+    assert_eq!(status, Some(5), "{said}");
+    assert_eq!(listed(&dir.join("other")).len(), 20);
+}
