@@ -112,7 +112,8 @@ fn tell_drawn<T: Serialize>(
         }
         let page = Page { command, inputs, skips, seed, text, figures: &figures, tables };
         folder.write("report.html", page.html().as_bytes())?;
-        folder.finish(&Summary::new(command, reading.inputs.all(), seed, results))?;
+        let summary = Summary::new(command, reading.inputs.all(), seed, results);
+        folder.finish(&summary.with_options(out.options.clone()))?;
     }
     let printed = if out.json {
         format!("{}\n", serde_json::to_string(results).context("Failed to make the JSON")?)
