@@ -109,6 +109,12 @@ fn tell_drawn<T: Serialize>(
         let (figures, inputs, skips) = (figures(), reading.inputs.all(), &reading.skips);
         for figure in &figures {
             folder.write(&format!("{}.svg", figure.name), figure.svg().as_bytes())?;
+            let (columns, rows) = figure.table();
+            folder.table(
+                &format!("{}.csv", figure.name),
+                &columns.each_ref().map(String::as_str),
+                rows,
+            )?;
         }
         let page = Page { command, inputs, skips, seed, text, figures: &figures, tables };
         folder.write("report.html", page.html().as_bytes())?;

@@ -55,13 +55,12 @@ pub fn network(path: &Path, inputs: &mut Inputs) -> Result<(Network, Skips), Sou
     if let Some((dir, time)) = stored(path) {
         return Ok((stored_network(&dir, &time, inputs)?, Skips::default()));
     }
-    let name = path.display().to_string();
-    let bad = |reason: String| SourceError::Content { path: name.clone(), reason };
-    let table = path.is_dir().then(|| table_of(path).map_err(bad)).transpose()?;
-    let path = table.as_deref().unwrap_or(path);
-    let name = path.display().to_string();
-    let bad = |reason: String| SourceError::Content { path: name.clone(), reason };
+    if path.is_dir() {
+        return network(&table_of(path)?, inputs);
+    }
     let bytes = inputs.read(path)?;
+    let name = path.display().to_string();
+    let bad = |reason: String| SourceError::Content { path: name.clone(), reason };
     let (network, skips) = if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{') {
         relayinfo::parse(&name, &*bytes)
     } else if bytes.starts_with(TABLE) {
@@ -117,10 +116,14 @@ pub fn numbered(path: &Path) -> Result<Vec<PathBuf>, SourceError> {
 }
 
 /// The table of relays in a folder of an experiment.
-fn table_of(dir: &Path) -> Result<PathBuf, String> {
+fn table_of(dir: &Path) -> Result<PathBuf, SourceError> {
     let all = TABLES.map(|name| dir.join(name));
-    all.into_iter().find(|path| path.is_file()).ok_or_else(|| {
-        format!("it is a folder without {}: name a file in it, or a store and an hour", TABLES[0])
+    all.into_iter().find(|path| path.is_file()).ok_or_else(|| SourceError::Content {
+        path: dir.display().to_string(),
+        reason: format!(
+            "it is a folder without {}: name a file in it, or a store and an hour",
+            TABLES[0]
+        ),
     })
 }
 

@@ -22,8 +22,8 @@ pub struct FlowArgs {
     #[arg(long, value_name = "DIR")]
     pub model: Option<PathBuf>,
     /// By which weights clients choose relays: consensus (those of the network's file), flashflow (capacities, with
-    /// errors between 0.84 and 1.01), torflow-loop, sbws-loop (closed loops that start with the consensus), or a
-    /// bandwidth file.
+    /// errors between 0.84 and 1.01), torflow-loop, torflow-pid-loop, sbws-loop (closed loops that start with the
+    /// consensus; the second is TorFlow with feedback), or a bandwidth file.
     #[arg(
         long,
         value_name = "NAME,...",
@@ -100,6 +100,8 @@ pub enum FlowWeights {
     Flashflow,
     /// Those at which TorFlow ends.
     TorflowLoop,
+    /// Those at which TorFlow ends with feedback.
+    TorflowPidLoop,
     /// Those at which sbws ends.
     SbwsLoop,
     /// Those of a bandwidth file.
@@ -114,13 +116,14 @@ impl FromStr for FlowWeights {
             "consensus" => Ok(Self::Consensus),
             "flashflow" => Ok(Self::Flashflow),
             "torflow-loop" => Ok(Self::TorflowLoop),
+            "torflow-pid-loop" => Ok(Self::TorflowPidLoop),
             "sbws-loop" => Ok(Self::SbwsLoop),
             _ if text.contains(['.', '/']) => Ok(Self::File(text.into())),
-            _ => {
-                Err("it is one of consensus, flashflow, torflow-loop, sbws-loop, or a file (with \
-                      a dot or a slash in its name)"
-                    .to_owned())
-            }
+            _ => Err(
+                "it is one of consensus, flashflow, torflow-loop, torflow-pid-loop, sbws-loop, \
+                      or a file (with a dot or a slash in its name)"
+                    .to_owned(),
+            ),
         }
     }
 }
@@ -131,6 +134,7 @@ impl fmt::Display for FlowWeights {
             Self::Consensus => f.write_str("consensus"),
             Self::Flashflow => f.write_str("flashflow"),
             Self::TorflowLoop => f.write_str("torflow-loop"),
+            Self::TorflowPidLoop => f.write_str("torflow-pid-loop"),
             Self::SbwsLoop => f.write_str("sbws-loop"),
             Self::File(path) => write!(f, "{}", path.display()),
         }
@@ -241,7 +245,8 @@ mod tests {
 
     #[test]
     fn weights_have_names_and_files() {
-        for name in ["consensus", "flashflow", "torflow-loop", "sbws-loop", "a/b.v3bw"] {
+        let names = ["consensus", "flashflow", "torflow-loop", "torflow-pid-loop", "sbws-loop"];
+        for name in names.into_iter().chain(["a/b.v3bw"]) {
             assert_eq!(name.parse::<FlowWeights>().expect(name).to_string(), name);
         }
         "torflow".parse::<FlowWeights>().expect_err("no such weights");

@@ -29,7 +29,7 @@ pub fn figures(rows: &[Row]) -> Vec<Figure> {
     if rows.is_empty() {
         return Vec::new();
     }
-    let load = || Axis::linear("load, in times of January 2019");
+    let load = || Axis::linear("load, as a part of January 2019's");
     let times =
         Figure::new("fig9a", "Times of downloads (Fig. 9a)", load(), Axis::log("median time, s"));
     let timeouts = Axis::linear("downloads that timed out, as a part of 1");

@@ -44,7 +44,9 @@ struct Case {
 pub(super) fn flow(args: &FlowArgs) -> Result<ExitCode> {
     let mut reading = Reading::default();
     let (streams, packets) = models(args.model.as_deref(), &mut reading)?;
-    let networks = read_networks(args, &mut reading)?;
+    let (names, networks) = read_networks(args, &mut reading)?;
+    let from_weights = from_weights_text(&names, &networks);
+    eprint!("{from_weights}");
     let files = read_weights(args, &mut reading)?;
     if let Some(load) = args.load.iter().find(|load| !(0.0..=100.0).contains(*load)) {
         bail!("--load {load}: it is a part of what users did, from 0 to 100");
@@ -58,13 +60,20 @@ pub(super) fn flow(args: &FlowArgs) -> Result<ExitCode> {
             continue;
         }
         let library = trial::library(&streams, &packets, seed, args.tick.0);
-        let world =
-            World { args, networks: &networks, files: &files, library, progress: &progress };
+        let world = World {
+            args,
+            names: &names,
+            networks: &networks,
+            files: &files,
+            library,
+            progress: &progress,
+        };
         runs.extend(simulate_all(&world, &these, (runs.len(), cases.len()))?);
     }
     runs.sort_by_key(|(case, _)| *case);
     let runs: Vec<Run> = runs.into_iter().map(|(_, run)| run).collect();
     let mut text = text(&runs);
+    text.push_str(&from_weights);
     text.push_str(&loops_text(&runs, args.loop_rounds, args.loop_minutes));
     let (tables, figures, seed) = (tables(&runs), || figures(&runs), Some(args.seed));
     tell_drawn("flow", &args.out, &reading, seed, &runs, &text, &tables, figures)?;
@@ -100,28 +109,30 @@ pub(super) fn merge(args: &MergeArgs, all: Collected) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads all networks, each with its path as it is named in results.
-fn read_networks(args: &FlowArgs, reading: &mut Reading) -> Result<Vec<(String, Network)>> {
-    let mut networks = Vec::new();
+/// All networks, and what they are called in results: their paths.
+fn read_networks(args: &FlowArgs, reading: &mut Reading) -> Result<(Vec<String>, Vec<Network>)> {
+    let (mut names, mut networks) = (Vec::new(), Vec::new());
     for given in &args.network {
         for path in source::numbered(given)? {
             let descriptors = args.described.descriptors.as_deref();
             let (network, skips) = source::described(&path, descriptors, &mut reading.inputs)?;
             let name = path.display().to_string();
             if trial::circuits_of(&network) <= 0.0 {
-                let what = match network.capacities {
-                    CapacitySource::Weights => "weights and no capacities",
-                    _ => "no capacities",
-                };
-                bail!(
-                    "{name} has {what}, so nothing can be simulated; --descriptors gives a consensus' relays theirs"
-                );
+                bail!("{name} has no capacities, so nothing can be simulated");
             }
             reading.skips.extend(skips);
-            networks.push((name, network));
+            names.push(name);
+            networks.push(network);
         }
     }
-    Ok(networks)
+    Ok((names, networks))
+}
+
+/// The networks whose capacities are their weights, for people.
+fn from_weights_text(names: &[String], networks: &[Network]) -> String {
+    let all = names.iter().zip(networks);
+    let of_weights = all.filter(|(_, network)| network.capacities == CapacitySource::Weights);
+    of_weights.map(|(name, _)| format!("{name}: capacities are from weights\n")).collect()
 }
 
 /// The seeds.
@@ -179,8 +190,10 @@ fn read_weights(args: &FlowArgs, reading: &mut Reading) -> Result<Files> {
 struct World<'a> {
     /// How they are to be.
     args: &'a FlowArgs,
-    /// The networks, with their names.
-    networks: &'a [(String, Network)],
+    /// What networks are called.
+    names: &'a [String],
+    /// The networks.
+    networks: &'a [Network],
     /// Weights of bandwidth files.
     files: &'a Files,
     /// The circuits of users.
@@ -220,13 +233,15 @@ fn simulate_all(
 
 /// Simulates a case.
 fn simulate(world: &World<'_>, case: Case) -> Result<Run> {
-    let World { args, networks, files, library, progress } = world;
-    let ((path, network), named) = (&networks[case.network], &args.weights[case.weights]);
+    let World { args, names, networks, files, library, progress } = world;
+    let (path, network) = (&names[case.network], &networks[case.network]);
+    let named = &args.weights[case.weights];
     let rounds = Rounds { count: args.loop_rounds, secs: args.loop_minutes * 60 };
     let choice = match named {
         FlowWeights::Consensus => Choice::Consensus,
         FlowWeights::Flashflow => Choice::Flashflow,
         FlowWeights::TorflowLoop => Choice::Loop(System::Torflow, rounds),
+        FlowWeights::TorflowPidLoop => Choice::Loop(System::TorflowPid, rounds),
         FlowWeights::SbwsLoop => Choice::Loop(System::Sbws, rounds),
         FlowWeights::File(path) => {
             let file = files.get(path).context("a bandwidth file was not read")?;
