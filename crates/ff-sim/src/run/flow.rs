@@ -115,8 +115,9 @@ fn read_networks(args: &FlowArgs, reading: &mut Reading) -> Result<(Vec<String>,
     for given in &args.network {
         for path in source::numbered(given)? {
             let descriptors = args.described.descriptors.as_deref();
-            let (network, skips) = source::described(&path, descriptors, &mut reading.inputs)?;
+            let (mut network, skips) = source::described(&path, descriptors, &mut reading.inputs)?;
             let name = path.display().to_string();
+            leave_out(&mut network, &name);
             if trial::circuits_of(&network) <= 0.0 {
                 bail!("{name} has no capacities, so nothing can be simulated");
             }
@@ -126,6 +127,20 @@ fn read_networks(args: &FlowArgs, reading: &mut Reading) -> Result<(Vec<String>,
         }
     }
     Ok((names, networks))
+}
+
+/// Leaves relays out that nothing is known of what they can carry, and says how much weight they have: whoever chose
+/// one would wait in vain.
+fn leave_out(network: &mut Network, name: &str) {
+    let (before, weight) = (network.relays.len(), network.total_weight());
+    network.relays.retain(|relay| relay.usable().is_some());
+    let (left, kept) = (before - network.relays.len(), network.total_weight());
+    if left > 0 {
+        let part = if weight > 0.0 { (1.0 - kept / weight) * 100.0 } else { 0.0 };
+        eprintln!(
+            "ff-sim: {name}: {left} relays have no capacity and are left out, with {part:.1} % of all weight"
+        );
+    }
 }
 
 /// The networks whose capacities are their weights, for people.
