@@ -247,9 +247,25 @@ pub fn all(network: &Network, seed: u64) -> Vec<Attack> {
 /// The attacks against some systems, and their part of Table 2; nothing else is computed.
 #[must_use]
 pub fn against(systems: &[System], network: &Network, seed: u64) -> Vec<Attack> {
+    against_told(systems, network, seed, |_, _| {})
+}
+
+/// The same; before each attack somebody is told how many are done, and how many there are.
+#[must_use]
+pub fn against_told(
+    systems: &[System],
+    network: &Network,
+    seed: u64,
+    tell: impl Fn(usize, usize),
+) -> Vec<Attack> {
     let is_wanted = |those: &[System]| those.iter().any(|system| systems.contains(system));
-    let wanted = ATTACKS.iter().filter(|(those, _)| is_wanted(those));
-    let mut all: Vec<Attack> = wanted.map(|(_, run)| run(network, seed)).collect();
+    let wanted: Vec<Run> =
+        ATTACKS.iter().filter(|(those, _)| is_wanted(those)).map(|(_, run)| *run).collect();
+    let mut all = Vec::new();
+    for run in &wanted {
+        tell(all.len(), wanted.len());
+        all.push(run(network, seed));
+    }
     if systems.contains(&System::PeerFlow) {
         all.extend(traffic::cited());
     }

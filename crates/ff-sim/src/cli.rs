@@ -4,12 +4,14 @@ pub mod compare;
 mod flow;
 pub mod store;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Command as Clap, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use ff_bwauth::period::Measurer;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
+use serde_json::Value;
 
 pub use self::flow::{FlowArgs, FlowRule, FlowWeights, FlowWindow, Shard};
 use self::store::{IngestArgs, MergeArgs, StoredArgs};
@@ -29,6 +31,49 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// What a command was run with, by the names of its options: as it was given, or what holds if nothing is.
+pub type Options = BTreeMap<String, Value>;
+
+/// Options that change nothing of the results.
+const OF_NO_MATTER: [&str; 3] = ["jobs", "json", "out"];
+
+impl Cli {
+    /// Reads this program's arguments; where they are wrong, it says so and ends the program.
+    #[must_use]
+    pub fn read() -> Self {
+        let mut clap = Self::command();
+        let mut matches = clap.get_matches_mut();
+        let options = matches.subcommand().and_then(|(name, matches)| {
+            clap.find_subcommand(name).map(|command| options(command, matches))
+        });
+        let mut cli = Self::from_arg_matches_mut(&mut matches)
+            .unwrap_or_else(|error| error.format(&mut clap).exit());
+        if let Some(out) = cli.command.out_mut() {
+            out.options = options.unwrap_or_default();
+        }
+        cli
+    }
+}
+
+/// The options of a command.
+fn options(command: &Clap, matches: &clap::ArgMatches) -> Options {
+    let of_matter = |arg: &&clap::Arg| !OF_NO_MATTER.contains(&arg.get_id().as_str());
+    let option = |arg: &clap::Arg| {
+        let name = arg.get_id().as_str();
+        let raw = matches.try_get_raw(name).ok().flatten()?;
+        let mut values: Vec<Value> = raw.map(|one| one.to_string_lossy().into()).collect();
+        let value = if !arg.get_action().takes_values() {
+            Value::from(values.last().is_some_and(|value| value == "true"))
+        } else if arg.get_value_delimiter().is_some() {
+            Value::from(values)
+        } else {
+            values.pop()?
+        };
+        Some((name.to_owned(), value))
+    };
+    command.get_arguments().filter(of_matter).filter_map(option).collect()
 }
 
 /// What exit statuses mean.
@@ -60,6 +105,23 @@ pub enum Command {
     Compare(compare::CompareArgs),
     /// All that the paper says beside what comes out here.
     Ledger(LedgerArgs),
+}
+
+impl Command {
+    /// Where results go, if they go where the options say.
+    fn out_mut(&mut self) -> Option<&mut OutArgs> {
+        match self {
+            Self::Ingest(args) => Some(&mut args.out),
+            Self::Merge(_) => None,
+            Self::Schedule(args) => Some(&mut args.out),
+            Self::WhatIf(args) => Some(&mut args.out),
+            Self::Analyse(args) => Some(&mut args.out),
+            Self::Attack(args) => Some(&mut args.out),
+            Self::Flow(args) => Some(&mut args.out),
+            Self::Compare(args) => Some(&mut args.out),
+            Self::Ledger(args) => Some(&mut args.out),
+        }
+    }
 }
 
 /// What else is known of a network.
@@ -138,7 +200,7 @@ impl std::str::FromStr for TeamList {
 }
 
 /// Where results go.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct OutArgs {
     /// Print the results as JSON.
     #[arg(long)]
@@ -146,6 +208,9 @@ pub struct OutArgs {
     /// Write a folder: summary.json, and tables in CSV with units in their headers.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// What the command was run with, for summary.json.
+    #[arg(skip)]
+    pub options: Options,
 }
 
 /// Options of `schedule`.

@@ -1,7 +1,8 @@
 //! Figures: curves over two axes, drawn as SVG that needs nothing from elsewhere.
 //!
 //! ```text
-//!   tables in memory ─▶ errors, network, attacks, transfers ─▶ Figure ─▶ svg ─▶ fig1.svg, report.html
+//!   tables in memory ─▶ errors, network, attacks, transfers ─▶ Figure ─▶ svg ────▶ fig1.svg, report.html
+//!                                                               └────▶ points ─▶ fig1.csv
 //! ```
 //!
 //! What is drawn depends on the figure alone, so the same results give the same bytes. Curves differ in their dashes
@@ -13,6 +14,7 @@
 pub mod attacks;
 mod axis;
 pub mod errors;
+mod points;
 pub mod schedule;
 mod svg;
 pub mod transfers;
@@ -91,6 +93,11 @@ impl Figure {
     #[must_use]
     pub fn svg(&self) -> String {
         svg::draw(self)
+    }
+
+    /// Its points as a table: the columns, each with its unit, and a row for each.
+    pub fn table(&self) -> ([String; 3], impl Iterator<Item = [String; 3]>) {
+        (points::columns(self), points::rows(self))
     }
 }
 

@@ -2,11 +2,10 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use ff_sim::cli::Cli;
 
 fn main() -> ExitCode {
-    match ff_sim::run::run(&Cli::parse()) {
+    match ff_sim::run::run(&Cli::read()) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("ff-sim: {error:#}");

@@ -1,10 +1,12 @@
 //! Results of several runs of one command as one: tables with the same header are put together.
 //!
 //! What tells rows apart is whatever stands in a table up to its column `seed`, or the whole row if it has none. Two
-//! folders with the same row have counted something twice, and are refused.
+//! folders with the same row have counted something twice, and are refused; of what they left out, which may be the
+//! same, a row is kept once. What was computed from all rows of a run is left behind: points of figures, and means,
+//! which only the command itself can compute again.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -13,6 +15,7 @@ use serde_json::Value;
 
 use crate::input::{InputError, Inputs};
 use crate::output::{Folder, OutputError, SCHEMA, Summary};
+use crate::skipped::Skips;
 
 /// Results that cannot be put together.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +46,9 @@ pub enum MergeError {
     },
 }
 
+/// The table of `flow` that has means over all simulations.
+const MEANS: &str = "means.csv";
+
 /// What was put together.
 #[derive(Debug, Serialize)]
 pub struct Merged {
@@ -56,18 +62,46 @@ pub struct Merged {
     pub inputs: Vec<Value>,
     /// Their seeds, `null` where nothing was drawn.
     pub seeds: Vec<Value>,
+    /// What each of them was run with.
+    pub options: Vec<Value>,
+}
+
+/// What has been read of all folders.
+#[derive(Debug)]
+pub struct Collected {
+    /// What it is.
+    pub merged: Merged,
+    /// All files of it.
+    pub inputs: Inputs,
+    /// Their tables by name.
+    tables: BTreeMap<String, Growing>,
+    /// What they left out.
+    errors: Left,
+}
+
+/// A row of a table, cell by cell.
+pub type Row = Vec<Vec<u8>>;
+
+/// What runs left out, each row once.
+#[derive(Debug, Default)]
+struct Left {
+    /// The header.
+    header: Row,
+    /// The rows.
+    rows: Vec<Row>,
 }
 
 /// A table that grows.
+#[derive(Debug)]
 struct Growing {
     /// The file that it began with.
     first: PathBuf,
     /// Its header.
-    header: Vec<Vec<u8>>,
+    header: Row,
     /// Its rows.
-    rows: Vec<Vec<Vec<u8>>>,
+    rows: Vec<Row>,
     /// What tells rows apart, and the file that each is from.
-    keys: HashMap<Vec<Vec<u8>>, usize>,
+    keys: HashMap<Row, usize>,
 }
 
 /// Puts results of one command together, in a folder of its own.
@@ -75,51 +109,105 @@ struct Growing {
 /// # Errors
 /// [`MergeError`] names the files that do not go together; nothing has been written then.
 pub fn results(from: &[PathBuf], out: &Path) -> Result<Merged, MergeError> {
-    let mut inputs = Inputs::default();
-    let mut merged = Merged {
+    collect(from, out)?.write(out)
+}
+
+/// Reads results of one command, which are to go into this folder.
+///
+/// # Errors
+/// [`MergeError`] names the files that do not go together.
+pub fn collect(from: &[PathBuf], out: &Path) -> Result<Collected, MergeError> {
+    let merged = Merged {
         command: String::new(),
         folders: from.to_vec(),
         tables: BTreeMap::new(),
         inputs: Vec::new(),
         seeds: Vec::new(),
+        options: Vec::new(),
     };
-    let mut tables: BTreeMap<String, Growing> = BTreeMap::new();
-    let mut errors = Vec::new();
+    let (inputs, tables, errors) = (Inputs::default(), BTreeMap::new(), Left::default());
+    let mut all = Collected { merged, inputs, tables, errors };
     for (number, dir) in from.iter().enumerate() {
         if is_same(dir, out) {
             let reason = "it cannot be merged into itself".to_owned();
             return Err(MergeError::Bad { path: dir.clone(), reason });
         }
-        merged.add_summary(from, dir, &mut inputs)?;
-        for name in table_names(dir)? {
+        all.merged.add_summary(from, dir, &mut all.inputs)?;
+        for name in table_names(dir, &all.merged.command)? {
             let path = dir.join(&name);
-            let bytes = inputs.read(&path)?;
+            let bytes = all.inputs.read(&path)?;
+            let (header, rows) = parse(&path, &bytes)?;
             if name == "errors.csv" {
-                let rows = bytes.iter().position(|&byte| byte == b'\n').map_or(0, |at| at + 1);
-                let start = if errors.is_empty() { 0 } else { rows };
-                errors.extend_from_slice(bytes.get(start..).unwrap_or_default());
+                all.errors.add(header, rows);
                 continue;
             }
-            let (header, rows) = parse(&path, &bytes)?;
-            let table = tables.entry(name.clone()).or_insert_with(|| Growing::new(&path, &header));
+            let table = all.tables.entry(name).or_insert_with(|| Growing::new(&path, &header));
             table.add(from, number, &path, &header, rows)?;
         }
     }
-    let folder = Folder::create(out)?;
-    for (name, mut table) in tables {
-        table.rows.sort_by(|one, other| compare(one, other));
-        merged.tables.insert(name.clone(), table.rows.len());
-        let header: Vec<_> =
-            table.header.iter().map(|cell| String::from_utf8_lossy(cell)).collect();
-        let header: Vec<&str> = header.iter().map(AsRef::as_ref).collect();
-        folder.table(&name, &header, &table.rows)?;
+    Ok(all)
+}
+
+impl Collected {
+    /// The header and the rows of a table, in the order of the folders.
+    #[must_use]
+    pub fn table(&self, name: &str) -> Option<(&[Vec<u8>], &[Row])> {
+        self.tables.get(name).map(|table| (&*table.header, &*table.rows))
     }
-    folder.write("errors.csv", &errors)?;
-    folder.finish(&Summary::new("merge", inputs.all(), None, &merged))?;
-    Ok(merged)
+
+    /// What runs left out.
+    #[must_use]
+    pub fn skips(&self) -> Skips {
+        let text = |cell: &Vec<u8>| String::from_utf8_lossy(cell).into_owned();
+        let mut skips = Skips::default();
+        for row in &self.errors.rows {
+            let [file, entry, line, reason] =
+                [0, 1, 2, 3].map(|at| row.get(at).map(text).unwrap_or_default());
+            let entry = Some(&*entry).filter(|entry| !entry.is_empty());
+            skips.add(file, entry, line.parse().ok(), reason);
+        }
+        skips
+    }
+
+    /// Writes all tables, with their rows in order.
+    ///
+    /// # Errors
+    /// [`MergeError::Output`].
+    pub fn write(self, out: &Path) -> Result<Merged, MergeError> {
+        let Self { mut merged, inputs, tables, errors } = self;
+        let folder = Folder::create(out)?;
+        let write = |name: &str, header: &[Vec<u8>], rows: &[Row]| {
+            let header: Vec<_> = header.iter().map(|cell| String::from_utf8_lossy(cell)).collect();
+            let header: Vec<&str> = header.iter().map(AsRef::as_ref).collect();
+            folder.table(name, &header, rows)
+        };
+        for (name, mut table) in tables {
+            table.rows.sort_by(|one, other| compare(one, other));
+            merged.tables.insert(name.clone(), table.rows.len());
+            write(&name, &table.header, &table.rows)?;
+        }
+        write("errors.csv", &errors.header, &errors.rows)?;
+        folder.finish(&Summary::new("merge", inputs.all(), None, &merged))?;
+        Ok(merged)
+    }
+}
+
+impl Left {
+    /// Adds what another run left out, but for what is there.
+    fn add(&mut self, header: Row, rows: Vec<Row>) {
+        let there: HashSet<Row> = self.rows.iter().cloned().collect();
+        self.rows.extend(rows.into_iter().filter(|row| !there.contains(row)));
+        self.header = header;
+    }
 }
 
 impl Merged {
+    /// How much it is, for people.
+    #[must_use]
+    pub fn text(&self) -> String {
+        format!("{} tables from {} folders\n", self.tables.len(), self.folders.len())
+    }
+
     /// Takes the summary of a folder over, which has to be of the same command.
     fn add_summary(
         &mut self,
@@ -134,7 +222,11 @@ impl Merged {
         if summary["schema"] != SCHEMA {
             return Err(bad(format!("its schema is {}, and not {SCHEMA}", summary["schema"])));
         }
-        let command = summary["command"].as_str().unwrap_or_default();
+        // What was merged once can be merged again.
+        let results = &summary["results"];
+        let is_merged = summary["command"] == "merge";
+        let command = if is_merged { &results["command"] } else { &summary["command"] };
+        let command = command.as_str().unwrap_or_default();
         if self.command.is_empty() {
             command.clone_into(&mut self.command);
         }
@@ -148,7 +240,14 @@ impl Merged {
                 self.inputs.push(input.clone());
             }
         }
-        self.seeds.push(summary["seed"].clone());
+        let all = |name: &str| results[name].as_array().cloned().unwrap_or_default();
+        if is_merged {
+            self.seeds.extend(all("seeds"));
+            self.options.extend(all("options"));
+        } else {
+            self.seeds.push(summary["seed"].clone());
+            self.options.push(summary["options"].clone());
+        }
         Ok(())
     }
 }
@@ -167,7 +266,7 @@ impl Growing {
         number: usize,
         path: &Path,
         header: &[Vec<u8>],
-        rows: Vec<Vec<Vec<u8>>>,
+        rows: Vec<Row>,
     ) -> Result<(), MergeError> {
         let apart = |one: &Path, reason: String| MergeError::Apart {
             one: one.to_owned(),
@@ -206,30 +305,30 @@ fn is_same(one: &Path, other: &Path) -> bool {
     }
 }
 
-/// The tables of a folder, by name.
-fn table_names(dir: &Path) -> Result<Vec<String>, MergeError> {
+/// The tables of a folder of this command, by name, but for those that are computed from others.
+fn table_names(dir: &Path, command: &str) -> Result<Vec<String>, MergeError> {
     let bad =
         |error: std::io::Error| MergeError::Bad { path: dir.to_owned(), reason: error.to_string() };
     let mut names = Vec::new();
     for entry in fs::read_dir(dir).map_err(bad)? {
         let name = entry.map_err(bad)?.file_name().to_string_lossy().into_owned();
-        names.extend(Path::new(&name).extension().is_some_and(|end| end == "csv").then_some(name));
+        let is_table = Path::new(&name).extension().is_some_and(|end| end == "csv");
+        let is_of_figure = dir.join(&name).with_extension("svg").exists();
+        let is_of_means = command == "flow" && name == MEANS;
+        names.extend((is_table && !is_of_figure && !is_of_means).then_some(name));
     }
     names.sort_unstable();
     Ok(names)
 }
 
-/// Rows of cells.
-type Rows = Vec<Vec<Vec<u8>>>;
-
 /// Reads a table: its header and its rows.
-fn parse(path: &Path, bytes: &[u8]) -> Result<(Vec<Vec<u8>>, Rows), MergeError> {
+fn parse(path: &Path, bytes: &[u8]) -> Result<(Row, Vec<Row>), MergeError> {
     let bad =
         |error: csv::Error| MergeError::Bad { path: path.to_owned(), reason: error.to_string() };
     let mut csv = csv::ReaderBuilder::new().has_headers(false).from_reader(bytes);
     let cells = |record: csv::ByteRecord| record.iter().map(<[u8]>::to_vec).collect();
     let records = csv.byte_records().map(|record| record.map(cells).map_err(bad));
-    let mut rows = records.collect::<Result<Rows, _>>()?.into_iter();
+    let mut rows = records.collect::<Result<Vec<Row>, _>>()?.into_iter();
     Ok((rows.next().unwrap_or_default(), rows.collect()))
 }
 

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use tempfile::NamedTempFile;
 
+use crate::cli::Options;
 use crate::input::Input;
 
 /// The version of `summary.json`: another number says that a field has changed its meaning or has gone.
@@ -38,6 +39,8 @@ pub struct Summary<'a, T> {
     pub inputs: &'a [Input],
     /// The seed of all that was drawn; `null` if nothing was.
     pub seed: Option<u64>,
+    /// What it was run with.
+    pub options: Options,
     /// The results.
     pub results: &'a T,
 }
@@ -51,7 +54,14 @@ impl<'a, T: Serialize> Summary<'a, T> {
         seed: Option<u64>,
         results: &'a T,
     ) -> Self {
-        Self { schema: SCHEMA, command, version: env!("CARGO_PKG_VERSION"), inputs, seed, results }
+        let (version, options) = (env!("CARGO_PKG_VERSION"), Options::new());
+        Self { schema: SCHEMA, command, version, inputs, seed, options, results }
+    }
+
+    /// The same of a command that was run with these options.
+    #[must_use]
+    pub fn with_options(self, options: Options) -> Self {
+        Self { options, ..self }
     }
 }
 

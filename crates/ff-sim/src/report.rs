@@ -93,11 +93,12 @@ impl Page<'_> {
     /// Writes what was left out.
     fn write_skips(&self, page: &mut String) -> fmt::Result {
         let (all, read) = (&self.skips.all, self.skips.read);
-        writeln!(
-            page,
-            "<h2>Left out</h2>\n<p>{} left out beside {read} documents or rows that were read.</p>",
-            all.len()
-        )?;
+        // What was merged does not say how much was read.
+        let beside = match read {
+            0 => String::new(),
+            read => format!(" beside {read} documents or rows that were read"),
+        };
+        writeln!(page, "<h2>Left out</h2>\n<p>{} left out{beside}.</p>", all.len())?;
         let missing = &self.skips.missing;
         if !missing.is_empty() {
             writeln!(page, "<p>{} gaps in the input are listed behind that.</p>", missing.len())?;

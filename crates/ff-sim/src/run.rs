@@ -116,10 +116,17 @@ fn tell_drawn<T: Serialize>(
         let (figures, inputs, skips) = (figures(), reading.inputs.all(), &reading.skips);
         for figure in &figures {
             folder.write(&format!("{}.svg", figure.name), figure.svg().as_bytes())?;
+            let (columns, rows) = figure.table();
+            folder.table(
+                &format!("{}.csv", figure.name),
+                &columns.each_ref().map(String::as_str),
+                rows,
+            )?;
         }
         let page = Page { command, inputs, skips, seed, text, figures: &figures, tables };
         folder.write("report.html", page.html().as_bytes())?;
-        folder.finish(&Summary::new(command, reading.inputs.all(), seed, results))?;
+        let summary = Summary::new(command, reading.inputs.all(), seed, results);
+        folder.finish(&summary.with_options(out.options.clone()))?;
     }
     let printed = if out.json {
         format!("{}\n", serde_json::to_string(results).context("Failed to make the JSON")?)

@@ -21,6 +21,12 @@ use crate::store::{StoreError, hour};
 /// How a table of an experiment's relays begins.
 const TABLE: &[u8] = b"name,position,";
 
+/// The tables of relays that a folder of an experiment can have.
+const TABLES: [&str; 2] = ["relays.csv", "relays.csv.xz"];
+
+/// No more networks are meant by one path.
+const MOST_NUMBERED: u32 = 1000;
+
 /// How the table of January 2019 begins.
 const JANUARY: &[u8] = b"position,address,";
 
@@ -50,6 +56,9 @@ pub enum SourceError {
 pub fn network(path: &Path, inputs: &mut Inputs) -> Result<(Network, Skips), SourceError> {
     if let Some((dir, time)) = stored(path) {
         return Ok((stored_network(&dir, &time, inputs)?, Skips::default()));
+    }
+    if path.is_dir() {
+        return network(&table_of(path)?, inputs);
     }
     let mut cut = Skips::default();
     let bytes = inputs.read_so_far(path, &mut cut)?;
@@ -81,6 +90,51 @@ pub fn network(path: &Path, inputs: &mut Inputs) -> Result<(Network, Skips), Sou
         skips.extend(cut);
     }
     Ok((network, skips))
+}
+
+/// The networks that a path means: `networks/01..07` and `networks/01..07/relays.csv` are seven, every other path is one.
+///
+/// # Errors
+/// [`SourceError::Content`] when the numbers do not rise, or are too many.
+pub fn numbered(path: &Path) -> Result<Vec<PathBuf>, SourceError> {
+    let parts: Vec<_> = path.components().collect();
+    let range = parts.iter().enumerate().find_map(|(at, part)| {
+        let (first, last) = part.as_os_str().to_str()?.split_once("..")?;
+        let number = |text: &str| {
+            let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+            is_number.then(|| text.parse::<u32>().ok()).flatten()
+        };
+        Some((at, first.len(), number(first)?, number(last)?))
+    });
+    let Some((at, width, first, last)) = range else { return Ok(vec![path.to_owned()]) };
+    if last < first || last - first >= MOST_NUMBERED {
+        let reason = format!("its numbers have to rise, and to be no more than {MOST_NUMBERED}");
+        return Err(SourceError::Content { path: path.display().to_string(), reason });
+    }
+    let one = |number: u32| {
+        let parts = parts.iter().enumerate();
+        let name = |(place, part): (usize, &std::path::Component<'_>)| {
+            if place == at {
+                format!("{number:0width$}").into()
+            } else {
+                part.as_os_str().to_owned()
+            }
+        };
+        parts.map(name).collect()
+    };
+    Ok((first..=last).map(one).collect())
+}
+
+/// The table of relays in a folder of an experiment.
+fn table_of(dir: &Path) -> Result<PathBuf, SourceError> {
+    let all = TABLES.map(|name| dir.join(name));
+    all.into_iter().find(|path| path.is_file()).ok_or_else(|| SourceError::Content {
+        path: dir.display().to_string(),
+        reason: format!(
+            "it is a folder without {}: name a file in it, or a store and an hour",
+            TABLES[0]
+        ),
+    })
 }
 
 /// The same; with descriptors the network of a consensus whose relays have what their descriptors say.
@@ -216,4 +270,40 @@ fn unix_secs(time: &str) -> Option<u64> {
     let time = time.strip_suffix('Z').unwrap_or(time).replacen('T', " ", 1);
     let secs = if time.len() == 16 { ":00" } else { "" };
     scan::time(format!("{time}{secs}").as_bytes()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_mean_networks_one_by_one() {
+        let names = |path: &str| -> Vec<String> {
+            let all = numbered(Path::new(path)).expect(path);
+            all.iter().map(|path| path.display().to_string()).collect()
+        };
+        assert_eq!(names("a/08..11"), ["a/08", "a/09", "a/10", "a/11"]);
+        assert_eq!(names("../1..2/relays-1.2.csv"), ["../1/relays-1.2.csv", "../2/relays-1.2.csv"]);
+        for one in ["a/01", "../a", "a..b", "1..", "store@2019-01-07T12:00", "/a/x1..2"] {
+            assert_eq!(names(one), [one]);
+        }
+        for odd in ["a/7..1", "a/0..1000", "a/1..4000000000"] {
+            let error = numbered(Path::new(odd)).expect_err(odd).to_string();
+            assert!(error.starts_with(odd) && error.contains("rise"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_folder_of_an_experiment_is_its_table() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut inputs = Inputs::default();
+        let error = network(dir.path(), &mut inputs).expect_err("it is empty").to_string();
+        assert!(error.contains("a folder without relays.csv"), "{error}");
+        let sample = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data"));
+        let table = dir.path().join("relays.csv.xz");
+        std::fs::copy(sample.join("flow-relays-01.csv.xz"), &table).expect("copied");
+        let (found, _) = network(dir.path(), &mut inputs).expect("a network");
+        assert_eq!((found.relays.len(), inputs.all().len()), (649, 1));
+        assert_eq!(inputs.all()[0].path, table.display().to_string());
+    }
 }

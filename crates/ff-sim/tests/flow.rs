@@ -2,7 +2,25 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
+
+/// The folder of samples.
+fn samples() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data"))
+}
+
+/// Runs the program with these arguments, which have no spaces in them.
+fn ff_sim(dir: &Path, args: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ff-sim"));
+    command.current_dir(dir).args(args.split(' ')).output().expect("it starts")
+}
+
+/// What it prints as JSON, if all is well.
+fn json(dir: &Path, args: &str) -> serde_json::Value {
+    let output = ff_sim(dir, args);
+    assert!(output.status.success(), "{args}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
 
 /// Runs `ff-sim flow` on a network of Shadow's for a minute; what it prints, if it succeeds.
 fn flow(dir: &Path, args: &[&str]) -> Result<String, String> {
@@ -44,6 +62,28 @@ fn the_same_seed_gives_the_same_bytes_on_one_thread_and_on_two() {
     both.sort();
     all.sort();
     assert_eq!((all.len(), both), (4, all.clone()));
+    // And put together, whatever comes first, they are what one run gives, to the last digit.
+    let merged = json(dir.path(), "merge b a --out both --json");
+    assert_eq!(merged["runs"].as_array().map(Vec::len), Some(4));
+    assert_eq!((&merged["command"], &merged["tables"]["means.csv"]), (&"flow".into(), &34.into()));
+    let mut compared = 0;
+    for entry in fs::read_dir(dir.path().join("one")).expect("a folder") {
+        let name = entry.expect("an entry").file_name();
+        let read = |out: &str| fs::read(dir.path().join(out).join(&name)).expect("a file");
+        // These two say what was read.
+        if name != "summary.json" && name != "report.html" {
+            assert!(read("one") == read("both"), "{} is another", name.display());
+            compared += 1;
+        }
+    }
+    assert!(compared >= 14, "{compared}");
+    let page = fs::read_to_string(dir.path().join("both/report.html")).expect("a page");
+    assert!(page.contains("ff-sim merge") && page.contains("fig9a") && page.contains("means.csv"));
+    let again = json(dir.path(), "merge both --out again --json");
+    assert_eq!((&again["command"], &again["runs"]), (&"flow".into(), &merged["runs"]));
+    let twice = ff_sim(dir.path(), "merge one a --out twice");
+    let said = String::from_utf8_lossy(&twice.stderr).into_owned();
+    assert!(!twice.status.success() && said.contains("flow.csv both have 01.csv.xz"), "{said}");
     let rounds = one[4].lines().filter(|row| row.contains("torflow-loop")).count();
     assert_eq!(rounds, 2 * 3, "two seeds: the beginning, and two rounds");
 }
@@ -67,4 +107,111 @@ fn bandwidth_files_windows_and_guards_are_options() {
     for bad in [["--load", "-1"], ["--load", "NaN"], ["--shard", "3/2"], ["--weights", "none"]] {
         flow(dir.path(), &bad).expect_err(bad[1]);
     }
+}
+
+#[test]
+fn networks_are_folders_by_number_with_circuits_for_what_they_can_do() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for number in ["01", "02"] {
+        let folder = dir.path().join("nets").join(number);
+        fs::create_dir_all(&folder).expect("a folder");
+        fs::copy(samples().join("flow-relays-01.csv.xz"), folder.join("relays.csv.xz"))
+            .expect("copied");
+    }
+    let short = "--minutes 1 --warm-up 0 --load 0.02";
+    let found = json(
+        dir.path(),
+        &format!(
+            "flow --network nets/01..02 --weights consensus --seed 5 --seeds 2 {short} --json --out out"
+        ),
+    );
+    let of = |name: &str| -> Vec<serde_json::Value> {
+        found.as_array().expect("simulations").iter().map(|run| run[name].clone()).collect()
+    };
+    assert_eq!(of("network"), ["nets/01", "nets/01", "nets/02", "nets/02"]);
+    assert_eq!(of("seed"), [5, 6, 5, 6]);
+    // Its relays can do 4,473,288,550 bytes a second, and those of seven such networks 4,505,552,062 in the mean.
+    let circuits = of("circuits_per_10_min")[0].as_f64().expect("a number");
+    assert!((circuits - 0.02 * 148_896.0 * 4_473_288_550.0 / 4_505_552_062.0).abs() < 1e-6);
+    let summary = fs::read(dir.path().join("out/summary.json")).expect("a summary");
+    let summary: serde_json::Value = serde_json::from_slice(&summary).expect("JSON");
+    let options = &summary["options"];
+    assert_eq!((&summary["seed"], &options["seed"]), (&5.into(), &"5".into()));
+    assert_eq!(options["network"], serde_json::json!(["nets/01..02"]));
+    assert_eq!((&options["rule"], &options["strict"]), (&"weighted".into(), &false.into()));
+    assert!(options.get("out").is_none() && options.get("jobs").is_none());
+    // So short a time has no download of 5 MiB; that is no time, and not one of 0 s.
+    let table = fs::read_to_string(dir.path().join("out/flow.csv")).expect("a table");
+    let (header, row) = table.split_once('\n').expect("rows");
+    let cell = |name: &str| {
+        let at = header.split(',').position(|column| column == name).expect(name);
+        row.lines().next().and_then(|row| row.split(',').nth(at)).expect("a cell").to_owned()
+    };
+    let [known, json] = [cell("last_byte_5mib_secs"), of("last_byte_secs")[0][2].to_string()];
+    assert!(known.parse::<f64>().map_or(json == "null" && known.is_empty(), |secs| secs > 0.0));
+    for (network, what) in [("nets", "a folder without relays.csv"), ("nets/2..1", "have to rise")]
+    {
+        let output = ff_sim(dir.path(), &format!("flow --network {network}"));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(1) && said.contains(what), "{said}");
+    }
+}
+
+#[test]
+fn a_consensus_has_capacities_with_its_descriptors() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for (from, to) in [("consensus", "consensus"), ("descriptors.xz", "descriptors")] {
+        fs::copy(samples().join(format!("read-2020-02-29-{from}")), dir.path().join(to))
+            .expect("copied");
+    }
+    let args = "flow --network consensus --weights consensus,flashflow --circuits 50 --minutes 1 --warm-up 0 --json";
+    let found = json(dir.path(), &format!("{args} --descriptors descriptors"));
+    assert!(found[0]["weight_error"].as_f64().is_some_and(|error| error > 0.0), "{found}");
+    // Not all of its relays have a descriptor there; clients do not choose the others.
+    let output = ff_sim(dir.path(), &format!("{args} --descriptors descriptors"));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("have no capacity and are left out, with "), "{said}");
+    let alone = ff_sim(dir.path(), args);
+    let said = String::from_utf8_lossy(&alone.stderr).into_owned();
+    assert!(alone.status.success() && said.contains("capacities are from weights"), "{said}");
+}
+
+#[test]
+fn weights_of_a_bandwidth_file_are_simulated() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let network = samples().join("relayinfo-2024-05-sample.json.xz");
+    fs::copy(&network, dir.path().join("may.json")).expect("copied");
+    let (network, _) = ff_sim::read::relayinfo::read(&network).expect("a network");
+    let mut text = "1714521600\nversion=1.4.0\n=====\n".to_owned();
+    for relay in &network.relays {
+        let bw = relay.usable().map_or(1, |rate| 1 + rate.get() / 1000);
+        text += &format!("bw={bw} node_id=${}\n", hex::encode_upper(relay.fingerprint));
+    }
+    fs::write(dir.path().join("true.v3bw"), text).expect("written");
+    let args = "flow --network may.json --weights true.v3bw,consensus --circuits 2000 --minutes 1 --warm-up 1 --json";
+    let found = json(dir.path(), args);
+    let error = |run: usize| found[run]["weight_error"].as_f64().expect("an error");
+    assert_eq!(
+        (&found[0]["weights"], &found[1]["weights"]),
+        (&"true.v3bw".into(), &"consensus".into())
+    );
+    assert!(error(0) < 1e-3 && error(1) > 10.0 * error(0), "{} {}", error(0), error(1));
+    assert!(found[0]["throughput_gbit_per_sec"].as_f64().is_some_and(|gbit| gbit > 0.0), "{found}");
+}
+
+#[test]
+fn sbws_and_torflow_with_feedback_are_loops_too() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let loops = ["--loop-rounds", "2", "--loop-minutes", "1"];
+    let weights = ["--weights", "sbws-loop,torflow-pid-loop,torflow-loop", "--json"];
+    let found = flow(dir.path(), &[&loops[..], &weights].concat()).expect("it runs");
+    let found: serde_json::Value = serde_json::from_str(&found).expect("JSON");
+    let errors: Vec<Vec<f64>> = (0..3)
+        .map(|run| {
+            let errors = found[run]["loop_weight_errors"].as_array().expect("errors");
+            errors.iter().map(|error| error.as_f64().expect("a number")).collect()
+        })
+        .collect();
+    assert!(errors.iter().all(|of| of.len() == 3 && of[0].total_cmp(&errors[0][0]).is_eq()));
+    assert!(errors[0] != errors[1] && errors[1] != errors[2] && errors[0] != errors[2]);
 }

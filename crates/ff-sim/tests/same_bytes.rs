@@ -24,19 +24,23 @@ fn results(dir: &Path, args: &str, out: &str) -> BTreeMap<String, Vec<u8>> {
     fs::read_dir(dir.join(out)).expect("a folder").map(read).collect()
 }
 
-#[test]
-fn every_command_gives_the_same_bytes_again() {
+/// Copies of samples, under the names that commands know them by.
+const COPIES: [(&str, &str); 8] = [
+    ("read-2020-02-29-consensus", "consensus"),
+    ("read-2020-02-29-descriptors.xz", "descriptors"),
+    ("read-2020-02-29-consensus", "collector/2020-02-29-00-00-00-consensus"),
+    ("relayinfo-2024-05-sample.json.xz", "may.json"),
+    ("analysis-advertised.csv.xz", "advertised.csv"),
+    ("analysis-bandwidth-2019.csv", "days.csv"),
+    ("flow-relays-01.csv.xz", "relays.csv"),
+    ("2019-07-14-weights.csv.xz", "weights.csv"),
+];
+
+/// A folder with all that commands read.
+fn folder() -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a directory");
-    let copies = [
-        ("read-2020-02-29-consensus", "consensus"),
-        ("read-2020-02-29-descriptors.xz", "descriptors"),
-        ("relayinfo-2024-05-sample.json.xz", "may.json"),
-        ("analysis-advertised.csv.xz", "advertised.csv"),
-        ("flow-relays-01.csv.xz", "relays.csv"),
-        ("flow-tmodel-stream.json", "tmodel-stream.json"),
-        ("flow-tmodel-packet.json", "tmodel-packet.json"),
-    ];
-    for (from, to) in copies {
+    fs::create_dir(dir.path().join("collector")).expect("a folder");
+    for (from, to) in COPIES {
         fs::copy(samples().join(from), dir.path().join(to)).expect("copied");
     }
     let network = ff_sim::read::relayinfo::read(&dir.path().join("may.json")).expect("a network").0;
@@ -48,28 +52,134 @@ fn every_command_gives_the_same_bytes_again() {
         }
         fs::write(dir.path().join(file), text).expect("written");
     }
-    let flow = "flow --network relays.csv --model . --weights consensus,flashflow --minutes 1 --warm-up 1 --seeds 2 --circuits 20000";
-    for (index, (one, other)) in [
-        ("schedule --network may.json --greedy", ""),
-        ("schedule --network may.json --errors paper --coordinators 2 --seed 3", ""),
-        ("what-if --network may.json --add 1G,10G", ""),
-        ("analyse --advertised advertised.csv --windows 1d,7d --by age", ""),
-        ("analyse --network consensus --descriptors descriptors --by flag,family", ""),
-        ("attack sbws --network may.json --seed 5", ""),
-        (flow, " --jobs 2"),
-        (
-            "compare old.v3bw new.v3bw --network may.json --flow --model . --minutes 1 --warm-up 1",
-            "",
-        ),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let first = results(dir.path(), one, &format!("{index}-one"));
-        let second = results(dir.path(), &format!("{one}{other}"), &format!("{index}-other"));
-        assert!(first.len() > 2 && first.keys().eq(second.keys()), "{one}: {:?}", first.keys());
+    dir
+}
+
+/// Commands, and what the second run of each has besides; `merge` takes results of those before by their numbers.
+const COMMANDS: [(&str, &str); 13] = [
+    ("schedule --network may.json --greedy", ""),
+    ("schedule --network may.json --errors paper --coordinators 2 --seed 3", ""),
+    ("what-if --network may.json --add 1G,10G", ""),
+    ("analyse --advertised advertised.csv --windows 1d,7d --by age", ""),
+    ("analyse --network consensus --descriptors descriptors --by flag,family", ""),
+    ("analyse --days days.csv", ""),
+    ("attack sbws --network may.json --seed 5", ""),
+    ("flow --network relays.csv --minutes 1 --warm-up 1 --seeds 2 --circuits 20000", " --jobs 2"),
+    ("flow --network relays.csv --minutes 1 --warm-up 1 --circuits 3000 --shard 1/2", ""),
+    ("flow --network relays.csv --minutes 1 --warm-up 1 --circuits 3000 --shard 2/2", ""),
+    ("merge 8 9", ""),
+    ("compare old.v3bw new.v3bw --network may.json --flow --minutes 1 --warm-up 1", ""),
+    ("ingest --collector collector --store store", " --jobs 2"),
+];
+
+#[test]
+fn every_command_gives_the_same_bytes_again() {
+    let [one, other] = [folder(), folder()];
+    for (number, (args, more)) in COMMANDS.into_iter().enumerate() {
+        let out = number.to_string();
+        let first = results(one.path(), args, &out);
+        let second = results(other.path(), &format!("{args}{more}"), &out);
+        assert!(first.len() > 2 && first.keys().eq(second.keys()), "{args}: {:?}", first.keys());
         for (name, bytes) in &first {
-            assert!(second[name] == *bytes, "{one}: {name} is another");
+            assert!(second[name] == *bytes, "{args}: {name} is another");
+        }
+        let of_analysis = ["analyse", "schedule", "what-if"].iter().any(|by| args.starts_with(by));
+        headers_have_units(args, &first, !of_analysis);
+    }
+}
+
+#[test]
+fn the_ledger_gives_the_same_bytes_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let run = |out: &'static str| {
+        let dir = dir.path();
+        move || results(dir, "ledger --quick", out)
+    };
+    let [first, second] = std::thread::scope(|scope| {
+        let other = scope.spawn(run("other"));
+        [run("one")(), other.join().expect("it runs")]
+    });
+    assert!(first.contains_key("ledger.md") && first == second, "{:?}", first.keys());
+}
+
+/// How columns end that say what they are in.
+const UNITS: [&str; 11] = [
+    "secs",
+    "hours",
+    "_per_sec",
+    "_per_10_min",
+    "_bytes",
+    "_part",
+    "_times",
+    "_ratio",
+    "_circuits",
+    // What stands in these has its unit in another column.
+    "mean",
+    "_95",
+];
+
+/// Columns that name, count or say yes or no, or have their unit in the column `unit`.
+const WITHOUT_UNITS: &[&str] = &[
+    "axis",
+    "basis",
+    "count",
+    "country",
+    "curve",
+    "documents",
+    "documents_left_out",
+    "documents_read",
+    "documents_twice",
+    "entry",
+    "figure",
+    "file",
+    "files",
+    "fingerprint",
+    "first_fingerprint",
+    "formula",
+    "has_changed_much",
+    "high",
+    "id",
+    "line",
+    "low",
+    "month",
+    "name",
+    "network",
+    "nickname",
+    "note",
+    "ours",
+    "paper",
+    "part",
+    "position",
+    "reason",
+    "relay",
+    "relays",
+    "round",
+    "rows",
+    "seed",
+    "system",
+    "trials",
+    "trusted",
+    "unit",
+    "was_there",
+    "weights",
+    "x",
+];
+
+/// Every figure has its points beside it, and every column of theirs its unit; with `tables` those of all tables.
+fn headers_have_units(args: &str, all: &BTreeMap<String, Vec<u8>>, tables: bool) {
+    for name in all.keys().filter_map(|name| name.strip_suffix(".svg")) {
+        let points = all.get(&format!("{name}.csv"));
+        assert!(points.is_some_and(|points| points.starts_with(b"curve,")), "{args}: {name}.csv");
+    }
+    for (name, bytes) in all.iter().filter(|(name, _)| name.ends_with(".csv")) {
+        if !tables && !bytes.starts_with(b"curve,") {
+            continue;
+        }
+        let text = String::from_utf8_lossy(bytes);
+        for column in text.lines().next().unwrap_or_default().split(',') {
+            let is_good =
+                WITHOUT_UNITS.contains(&column) || UNITS.iter().any(|unit| column.ends_with(unit));
+            assert!(is_good, "{args}: {name}: {column} says no unit");
         }
     }
 }

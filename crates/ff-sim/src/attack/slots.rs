@@ -200,6 +200,20 @@ pub fn second_draws(seed: u64) -> Attack {
             points.push(Point::new(curve, q, ours).beside(half_of(3, bad)).of_trials(TRIALS));
         }
     }
+    // One coordinator and more of them, at that q. From some seven on, those few relays without a second slot move the
+    // free curve by more than chance does.
+    for coordinators in [1, 5] {
+        let periods = Periods::new(coordinators);
+        let curves = [
+            (format!("a refusal counts, n = {coordinators}"), Policy::Refusing, 1.0 - enough),
+            (format!("a refusal is free, n = {coordinators}"), Policy::RefusingFreely, 0.5),
+        ];
+        for (curve, policy, bad) in curves {
+            let ours = periods.failures(enough, policy, seed);
+            let formula = half_of(coordinators, bad);
+            points.push(Point::new(curve, enough, ours).beside(formula).of_trials(TRIALS));
+        }
+    }
     let formula = half_of(3, 1.0 - enough);
     Attack {
         id: "E3",
@@ -214,7 +228,7 @@ pub fn second_draws(seed: u64) -> Attack {
         axis: "q",
         points,
         note: format!(
-            "n = 3, q = {enough:.3}; if a refusal were free that q would do for one half, as 1/2 does without; a \
+            "n = 3, and at q = {enough:.3} others; if a refusal were free that q would do for one half, as 1/2 does without; a \
              relay whose slot is among the last has no second one, which moves the free curve by some 0.01"
         ),
     }

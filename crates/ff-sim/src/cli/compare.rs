@@ -30,9 +30,10 @@ pub struct CompareArgs {
     #[arg(long, value_name = "PART", default_value_t = 0.5)]
     pub load: f64,
     /// Also simulate downloads by both files' weights, as the command flow does, at that load.
-    #[arg(long, requires = "model")]
+    #[arg(long)]
     pub flow: bool,
-    /// A folder with tmodel-stream.json and tmodel-packet.json, by which users' traffic is simulated.
+    /// A folder with tmodel-stream.json and tmodel-packet.json, by which users' traffic is simulated; without it by the
+    /// models in this program.
     #[arg(long, value_name = "DIR", requires = "flow")]
     pub model: Option<PathBuf>,
     /// Minutes that are simulated and count.

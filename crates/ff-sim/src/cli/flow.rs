@@ -4,23 +4,26 @@ use std::{fmt, path::PathBuf, str::FromStr};
 
 use clap::Args;
 
-use super::OutArgs;
+use super::{DescribedArgs, OutArgs};
 use crate::flow::trial::TICK_SECS;
 
 /// Options of `flow`.
 #[derive(Args, Clone, Debug)]
 pub struct FlowArgs {
-    /// Networks: tables of an experiment's relays (name, position, address, country, capacity, weight), or whatever
-    /// has capacities.
+    /// Networks: tables of an experiment's relays (name, position, address, country, capacity, weight) or folders with
+    /// such a relays.csv, or whatever has capacities. DIR/01..07 are the seven of these numbers.
     #[arg(long, value_name = "SRC,...", value_delimiter = ',', required = true)]
     pub network: Vec<PathBuf>,
+    /// What else is known of them.
+    #[command(flatten)]
+    pub described: DescribedArgs,
     /// A folder with tmodel-stream.json and tmodel-packet.json: how users' circuits, streams and packets follow each
-    /// other.
+    /// other. Without it they do as in 2018, by the models in this program.
     #[arg(long, value_name = "DIR")]
-    pub model: PathBuf,
+    pub model: Option<PathBuf>,
     /// By which weights clients choose relays: consensus (those of the network's file), flashflow (capacities, with
-    /// errors between 0.84 and 1.01), torflow-loop, sbws-loop (closed loops that start with the consensus), or a
-    /// bandwidth file.
+    /// errors between 0.84 and 1.01), torflow-loop, torflow-pid-loop, sbws-loop (closed loops that start with the
+    /// consensus; the second is TorFlow with feedback), or a bandwidth file.
     #[arg(
         long,
         value_name = "NAME,...",
@@ -34,9 +37,10 @@ pub struct FlowArgs {
     /// How much users ask for, as parts of what they did in January 2019.
     #[arg(long, value_name = "PART,...", value_delimiter = ',', default_value = "1.0")]
     pub load: Vec<f64>,
-    /// Circuits that users open in ten minutes at load 1.0: those of a ten-percent network. Clients grow with it.
-    #[arg(long, value_name = "NUMBER", default_value_t = 148_896.0)]
-    pub circuits: f64,
+    /// Circuits that users open in ten minutes at load 1.0. Without it as many to a network's capacity as in January
+    /// 2019, which are 148,896 for a tenth of it (36 Gbit/s). Clients grow with it.
+    #[arg(long, value_name = "NUMBER")]
+    pub circuits: Option<f64>,
     /// How relays divide what they have: the more to a circuit the less it has had of late (weighted, nearest to
     /// what Shadow measured), equally (max-min), or to one circuit after the other, the quietest first.
     #[arg(long, value_name = "RULE", default_value = "weighted")]
@@ -48,7 +52,10 @@ pub struct FlowArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 0,
           value_parser = clap::value_parser!(u8).range(0..=20))]
     pub guards: u8,
-    /// How often, with another seed each.
+    /// The first seed: what circuits, downloads and errors are drawn by.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub seed: u64,
+    /// How often, with another seed each, from the first on.
     #[arg(long, value_name = "NUMBER", default_value_t = 1,
           value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub seeds: u64,
@@ -96,6 +103,8 @@ pub enum FlowWeights {
     Flashflow,
     /// Those at which TorFlow ends.
     TorflowLoop,
+    /// Those at which TorFlow ends with feedback.
+    TorflowPidLoop,
     /// Those at which sbws ends.
     SbwsLoop,
     /// Those of a bandwidth file.
@@ -110,13 +119,14 @@ impl FromStr for FlowWeights {
             "consensus" => Ok(Self::Consensus),
             "flashflow" => Ok(Self::Flashflow),
             "torflow-loop" => Ok(Self::TorflowLoop),
+            "torflow-pid-loop" => Ok(Self::TorflowPidLoop),
             "sbws-loop" => Ok(Self::SbwsLoop),
             _ if text.contains(['.', '/']) => Ok(Self::File(text.into())),
-            _ => {
-                Err("it is one of consensus, flashflow, torflow-loop, sbws-loop, or a file (with \
-                      a dot or a slash in its name)"
-                    .to_owned())
-            }
+            _ => Err(
+                "it is one of consensus, flashflow, torflow-loop, torflow-pid-loop, sbws-loop, \
+                      or a file (with a dot or a slash in its name)"
+                    .to_owned(),
+            ),
         }
     }
 }
@@ -127,6 +137,7 @@ impl fmt::Display for FlowWeights {
             Self::Consensus => f.write_str("consensus"),
             Self::Flashflow => f.write_str("flashflow"),
             Self::TorflowLoop => f.write_str("torflow-loop"),
+            Self::TorflowPidLoop => f.write_str("torflow-pid-loop"),
             Self::SbwsLoop => f.write_str("sbws-loop"),
             Self::File(path) => write!(f, "{}", path.display()),
         }
@@ -237,7 +248,8 @@ mod tests {
 
     #[test]
     fn weights_have_names_and_files() {
-        for name in ["consensus", "flashflow", "torflow-loop", "sbws-loop", "a/b.v3bw"] {
+        let names = ["consensus", "flashflow", "torflow-loop", "torflow-pid-loop", "sbws-loop"];
+        for name in names.into_iter().chain(["a/b.v3bw"]) {
             assert_eq!(name.parse::<FlowWeights>().expect(name).to_string(), name);
         }
         "torflow".parse::<FlowWeights>().expect_err("no such weights");

@@ -10,11 +10,11 @@ pub struct Row {
     /// How much users asked for, as a part of what they did.
     pub load: f64,
     /// Median seconds to the first byte.
-    pub first_secs: f64,
-    /// Median seconds to the last byte of 50 KiB, 1 MiB and 5 MiB.
-    pub last_secs: [f64; 3],
+    pub first_secs: Option<f64>,
+    /// Median seconds to the last byte of 50 KiB, 1 MiB and 5 MiB; none where none came.
+    pub last_secs: [Option<f64>; 3],
     /// The part of downloads that timed out.
-    pub timeouts: f64,
+    pub timeouts: Option<f64>,
     /// What relays carried, in Gbit/s.
     pub gbit: f64,
 }
@@ -29,7 +29,7 @@ pub fn figures(rows: &[Row]) -> Vec<Figure> {
     if rows.is_empty() {
         return Vec::new();
     }
-    let load = || Axis::linear("load, in times of January 2019");
+    let load = || Axis::linear("load, as a part of January 2019's");
     let times =
         Figure::new("fig9a", "Times of downloads (Fig. 9a)", load(), Axis::log("median time, s"));
     let timeouts = Axis::linear("downloads that timed out, as a part of 1");
@@ -54,21 +54,21 @@ pub fn figures(rows: &[Row]) -> Vec<Figure> {
         all = [
             times,
             timeouts.with_marks(name, means(rows, name, |row| row.timeouts)),
-            throughput.with_marks(name, means(rows, name, |row| row.gbit)),
+            throughput.with_marks(name, means(rows, name, |row| Some(row.gbit))),
         ];
     }
     all.into()
 }
 
 /// The mean of a value at each load, for some weights.
-fn means(rows: &[Row], weights: &str, of: impl Fn(&Row) -> f64) -> Vec<(f64, f64)> {
+fn means(rows: &[Row], weights: &str, of: impl Fn(&Row) -> Option<f64>) -> Vec<(f64, f64)> {
     let those = || rows.iter().filter(|row| row.weights == weights && row.load.is_finite());
     let mut loads: Vec<f64> = those().map(|row| row.load).collect();
     loads.sort_by(f64::total_cmp);
     loads.dedup();
     let mean = |load: f64| {
-        let at = those().filter(|row| row.load.total_cmp(&load).is_eq()).map(&of);
-        let good: Vec<f64> = at.filter(|value| value.is_finite()).collect();
+        let at = those().filter(|row| row.load.total_cmp(&load).is_eq());
+        let good: Vec<f64> = at.filter_map(&of).filter(|value| value.is_finite()).collect();
         crate::stats::mean(&good).map(|mean| (load, mean))
     };
     loads.into_iter().filter_map(mean).collect()
@@ -83,9 +83,9 @@ mod tests {
         let row = |weights: &str, load, gbit| Row {
             weights: weights.to_owned(),
             load,
-            first_secs: 1.0,
-            last_secs: [2.0, 4.0, f64::NAN],
-            timeouts: 0.1,
+            first_secs: Some(1.0),
+            last_secs: [Some(2.0), Some(4.0), None],
+            timeouts: Some(0.1),
             gbit,
         };
         let rows =

@@ -36,8 +36,17 @@ use crate::{
 pub enum System {
     /// TorFlow, by class, without feedback.
     Torflow,
+    /// TorFlow with feedback, by its own constants: what a relay had is multiplied by how it was measured.
+    TorflowPid,
     /// sbws.
     Sbws,
+}
+
+impl System {
+    /// Whether it is TorFlow, in either form.
+    const fn is_torflow(self) -> bool {
+        matches!(self, Self::Torflow | Self::TorflowPid)
+    }
 }
 
 /// How long a loop goes on.
@@ -103,6 +112,8 @@ pub struct Loop {
     rng: ChaCha12Rng,
     /// The network weight error (Eq. 6) at the beginning and after each round.
     errors: Vec<f64>,
+    /// What TorFlow's feedback remembers of each relay.
+    feedback: Vec<torflow::Errors>,
 }
 
 impl Loop {
@@ -127,7 +138,9 @@ impl Loop {
             });
         }
         let (by_weight, next, errors) = (Vec::new(), Vec::new(), Vec::new());
-        let mut this = Self { system, rounds, network, known, by_weight, next, rng, errors };
+        let feedback = vec![torflow::Errors::default(); known.len()];
+        let mut this =
+            Self { system, rounds, network, known, by_weight, next, rng, errors, feedback };
         this.begin_round();
         this
     }
@@ -187,13 +200,18 @@ impl Loop {
                 position: relay.position(),
             });
             known.measured.push_back(Vec::new());
-            let most = if self.system == System::Torflow { 1 } else { REMEMBERED };
+            let most = if self.system.is_torflow() { 1 } else { REMEMBERED };
             while known.measured.len() > most {
                 known.measured.pop_front();
             }
         }
         let weights = match self.system {
             System::Torflow => torflow::weights(&samples, &torflow::Options::default(), &mut []),
+            System::TorflowPid => {
+                let feedback = Some(torflow::Gains::default());
+                let options = torflow::Options { feedback, ..torflow::Options::default() };
+                torflow::weights(&samples, &options, &mut self.feedback)
+            }
             System::Sbws => sbws::weights(&samples),
         };
         for (relay, weight) in self.network.relays.iter_mut().zip(&weights) {
@@ -215,7 +233,7 @@ impl Loop {
         let at = self.by_weight.partition_point(|&one| relays[one as usize].weight < weight);
         let (before, behind) = self.by_weight.split_at(at);
         let candidates: Vec<u32> = match self.system {
-            System::Torflow => {
+            System::Torflow | System::TorflowPid => {
                 let near = before.iter().rev().filter(fits).take(NEAR);
                 near.chain(behind.iter().filter(fits).take(NEAR)).copied().collect()
             }
@@ -269,7 +287,7 @@ impl Watch for Loop {
     fn probed(&mut self, pair: Pair, bytes_per_sec: f64) {
         for relay in pair.relays {
             // TorFlow takes a download as one of both relays, sbws as one of that which it is after.
-            let counts = self.system == System::Torflow || relay == pair.measured;
+            let counts = self.system.is_torflow() || relay == pair.measured;
             if let Some(now) = self.known[relay as usize].measured.back_mut().filter(|_| counts) {
                 now.push(bytes_per_sec);
             }
@@ -330,7 +348,7 @@ mod tests {
     #[test]
     fn loops_come_nearer_to_what_relays_can_carry() {
         // By hand: equal weights for 1, 2, 4, 8 of 15 are (1/4-1/15 + 1/4-2/15) = 0.3 wrong.
-        for system in [System::Torflow, System::Sbws] {
+        for system in [System::Torflow, System::TorflowPid, System::Sbws] {
             let one = play(system);
             assert_eq!(one.errors().len(), 3);
             assert!((one.errors()[0] - 0.3).abs() < 1e-9, "{:?}", one.errors());
@@ -339,6 +357,7 @@ mod tests {
             assert!(weights[9] > weights[0], "{system:?}: {weights:?}");
             assert_eq!(play(system).weights(), weights, "the same seed, the same weights");
         }
+        assert_ne!(play(System::TorflowPid).weights(), play(System::Torflow).weights());
         assert!((ROUNDS.days() - 1.5).abs() < 1e-9);
     }
 

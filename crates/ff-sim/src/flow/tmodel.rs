@@ -125,7 +125,20 @@ struct Outer {
     model: Document,
 }
 
+/// How streams of a circuit follow each other, as tmodel-ccs2018 has it.
+const STREAMS: &[u8] = include_bytes!("../../tests/data/flow-tmodel-stream.json");
+/// How packets of a stream follow each other.
+const PACKETS: &[u8] = include_bytes!("../../tests/data/flow-tmodel-packet.json");
+
 impl Model {
+    /// The models of streams and of packets that are part of this program; tests/data/flow.md says where they are from.
+    ///
+    /// # Errors
+    /// Never, as a test holds.
+    pub fn built_in() -> anyhow::Result<[Self; 2]> {
+        Ok([Self::read(STREAMS)?, Self::read(PACKETS)?])
+    }
+
     /// Reads `tmodel-packet.json` or `tmodel-stream.json`.
     ///
     /// # Errors
@@ -297,9 +310,7 @@ mod tests {
 
     /// The stream model and the packet model.
     fn models() -> (Model, Model) {
-        let streams = include_bytes!("../../tests/data/flow-tmodel-stream.json");
-        let packets = include_bytes!("../../tests/data/flow-tmodel-packet.json");
-        (Model::read(streams).expect("streams"), Model::read(packets).expect("packets"))
+        Model::built_in().expect("both can be read").into()
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::{
     closed::{Loop, Rounds, System},
     fill::{MaxMin, QuietFirst, Share, Weighted},
     path::{Factors, Paths},
-    sim::{self, CELL, Config, Constants, Summary, Window},
+    sim::{self, CELL, Config, Constants, Pair, Summary, Unwatched, Watch, Window},
     tmodel::{Library, Model},
 };
 use crate::{
@@ -105,15 +105,28 @@ impl Setting {
     }
 }
 
+/// What relays of Shadow's ten-percent networks can do together, in bytes a second: the mean of seven.
+const TENTH_BYTES_PER_SEC: f64 = 4_505_552_062.0;
+
+/// How many circuits users open in ten minutes for what a network's relays can do, if they do as in January 2019:
+/// 148,896 in a ten-percent network.
+#[must_use]
+pub fn circuits_of(network: &Network) -> f64 {
+    capacity(network) / TENTH_BYTES_PER_SEC * Setting::default().circuits_per_10_min
+}
+
+/// What all relays of a network can do, in bytes a second.
+#[expect(clippy::cast_precision_loss, reason = "rates lie far below 2^53")]
+fn capacity(network: &Network) -> f64 {
+    network.relays.iter().filter_map(Relay::usable).map(|rate| rate.get() as f64).sum()
+}
+
 /// How many circuits ask for this part of all that a network's relays can do, in ten minutes: each byte passes three
 /// relays.
 #[must_use]
-#[expect(clippy::cast_precision_loss, reason = "rates lie far below 2^53")]
 pub fn circuits_for(network: &Network, part: f64, library: &Library) -> f64 {
-    let rates = network.relays.iter().filter_map(Relay::usable);
-    let all: f64 = rates.map(|rate| rate.get() as f64).sum();
     let of_one = 3.0 * library.mean_bytes() * CELL.0 / CELL.1;
-    part * all * TEN_MINUTES_SECS / of_one.max(1.0)
+    part * capacity(network) * TEN_MINUTES_SECS / of_one.max(1.0)
 }
 
 /// What comes out.
@@ -152,6 +165,20 @@ pub fn simulate(
     choice: &Choice,
     setting: &Setting,
 ) -> Result<Found> {
+    simulate_told(network, library, choice, setting, &|_, _| {})
+}
+
+/// The same; after each second somebody is told how many are over, and how many there are.
+///
+/// # Errors
+/// When the setting makes no sense.
+pub fn simulate_told(
+    network: &Network,
+    library: &Library,
+    choice: &Choice,
+    setting: &Setting,
+    tell: &dyn Fn(u32, u32),
+) -> Result<Found> {
     let own = || network.relays.iter().map(|relay| relay.weight).collect();
     let mut weights: Vec<f64> = match choice {
         Choice::Consensus | Choice::Loop(..) => own(),
@@ -171,12 +198,22 @@ pub fn simulate(
         config.probes = closed.probes();
         let loops = rounds.all_secs().saturating_add(SETTLE_SECS);
         config.warm_up_secs = config.warm_up_secs.max(loops);
-        let found = sim::run_watched(network, &paths, library, &mut *share, &config, &mut closed)?;
+        let mut told = Told {
+            watch: &mut closed,
+            tell,
+            secs: config.warm_up_secs.saturating_add(config.secs),
+        };
+        let found = sim::run_watched(network, &paths, library, &mut *share, &config, &mut told)?;
         weights = closed.weights();
         loop_errors = closed.errors().to_vec();
         found
     } else {
-        sim::run(network, &paths, library, &mut *share, &config)?
+        let mut told = Told {
+            watch: &mut Unwatched,
+            tell,
+            secs: config.warm_up_secs.saturating_add(config.secs),
+        };
+        sim::run_watched(network, &paths, library, &mut *share, &config, &mut told)?
     };
     Ok(Found {
         summary: outcome.summary(),
@@ -187,6 +224,31 @@ pub fn simulate(
         most_waiting: outcome.most_waiting,
         given_up_bytes: outcome.given_up_bytes,
     })
+}
+
+/// Tells of the seconds that are over, and leaves all else to another.
+struct Told<'a> {
+    /// The other one.
+    watch: &'a mut dyn Watch,
+    /// Who is told.
+    tell: &'a dyn Fn(u32, u32),
+    /// How many seconds there are.
+    secs: u32,
+}
+
+impl Watch for Told<'_> {
+    fn second(&mut self, second: u32, carried: &[f64]) -> Option<Paths> {
+        (self.tell)(second + 1, self.secs);
+        self.watch.second(second, carried)
+    }
+
+    fn next_probe(&mut self) -> Option<Pair> {
+        self.watch.next_probe()
+    }
+
+    fn probed(&mut self, pair: Pair, bytes_per_sec: f64) {
+        self.watch.probed(pair, bytes_per_sec);
+    }
 }
 
 /// The same as the simulation has it.

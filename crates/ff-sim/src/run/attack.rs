@@ -6,10 +6,11 @@ use anyhow::Result;
 
 use super::{Reading, tell_drawn};
 use crate::attack::sample::{PAPERS_MOST, PAPERS_RELAYS, PAPERS_TOTAL, made_up};
-use crate::attack::{Attack, Point, System, against};
+use crate::attack::{Attack, Point, System, against_told};
 use crate::cli::AttackArgs;
 use crate::figure::attacks::table2;
 use crate::output::Table;
+use crate::progress::Progress;
 use crate::source;
 
 /// Carries `attack` out.
@@ -31,7 +32,9 @@ pub(super) fn attack(args: &AttackArgs) -> Result<ExitCode> {
         }
     };
     let systems = args.system.map_or(System::ALL.to_vec(), |system| vec![system]);
-    let chosen = against(&systems, &network, args.seed);
+    let progress = Progress::on_stderr();
+    let tell = |done, all| progress.say(|| format!("{done} of {all} attacks"));
+    let chosen = against_told(&systems, &network, args.seed, tell);
     let tables = [summary_table(&chosen), point_table(&chosen)];
     let (seed, text, figures) = (Some(args.seed), text(&chosen), || table2(&chosen));
     tell_drawn("attack", &args.out, &reading, seed, &chosen, &text, &tables, figures)?;

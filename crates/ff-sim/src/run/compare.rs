@@ -57,17 +57,17 @@ pub(super) fn compare(args: &CompareArgs) -> Result<ExitCode> {
         relay_table(&network, &found),
         group_table(
             "positions.csv",
-            &["position", "relays", "old_share", "new_share"],
+            &["position", "relays", "old_weight_part", "new_weight_part"],
             &found.positions,
         ),
         group_table(
             "countries.csv",
-            &["country", "relays", "old_share", "new_share"],
+            &["country", "relays", "old_weight_part", "new_weight_part"],
             &found.countries,
         ),
         group_table(
             "families.csv",
-            &["first_fingerprint", "relays", "old_share", "new_share"],
+            &["first_fingerprint", "relays", "old_weight_part", "new_weight_part"],
             &found.families,
         ),
     ];
@@ -130,9 +130,9 @@ fn relay_table(network: &Network, found: &Comparison) -> Table {
         "position",
         "country",
         "capacity_bytes_per_sec",
-        "old_share",
-        "new_share",
-        "new_over_old",
+        "old_weight_part",
+        "new_weight_part",
+        "new_over_old_ratio",
         "has_changed_much",
     ];
     let those = found.compared.iter().filter(|one| one.shares.iter().any(|share| *share > 0.0));

@@ -9,17 +9,19 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, anyhow, bail};
+use serde::Serialize;
 
-use self::tables::{
-    Run, figures, mean_rows, position_rows, relay_rows, round_rows, run_rows, text,
-};
+use self::tables::{Run, figures, loops_text, tables, text};
 use super::{Reading, tell_drawn, weights};
-use crate::cli::{FlowArgs, FlowRule, FlowWeights, FlowWindow};
+use crate::cli::store::MergeArgs;
+use crate::cli::{FlowArgs, FlowRule, FlowWeights, FlowWindow, OutArgs};
 use crate::flow::closed::{Rounds, System};
 use crate::flow::sim::Window;
 use crate::flow::tmodel::{Library, Model};
 use crate::flow::trial::{self, Choice, Rule, Setting};
+use crate::merge::{Collected, Merged};
 use crate::network::{CapacitySource, Network};
+use crate::progress::Progress;
 use crate::source;
 
 /// Which simulation: a network, weights and a load by their places in the arguments, and a seed.
@@ -41,47 +43,126 @@ struct Case {
 /// When a file cannot be read or an option makes no sense.
 pub(super) fn flow(args: &FlowArgs) -> Result<ExitCode> {
     let mut reading = Reading::default();
-    let (streams, packets) = models(&args.model, &mut reading)?;
-    let mut networks = Vec::new();
-    for path in &args.network {
-        let (network, skips) = source::network(path, &mut reading.inputs)?;
-        if network.capacities == CapacitySource::Weights {
-            eprintln!("ff-sim: {}: capacities are from weights", path.display());
-        }
-        reading.skips.extend(skips);
-        networks.push(network);
-    }
+    let (streams, packets) = models(args.model.as_deref(), &mut reading)?;
+    let (names, networks) = read_networks(args, &mut reading)?;
+    let from_weights = from_weights_text(&names, &networks);
+    eprint!("{from_weights}");
     let files = read_weights(args, &networks, &mut reading)?;
     if let Some(load) = args.load.iter().find(|load| !(0.0..=100.0).contains(*load)) {
         bail!("--load {load}: it is a part of what users did, from 0 to 100");
     }
     let mut runs = Vec::new();
-    let cases = cases(args);
-    for seed in 0..args.seeds {
+    let cases = cases(args, networks.len());
+    let progress = Progress::on_stderr();
+    for seed in seeds(args) {
         let these: Vec<Case> = cases.iter().copied().filter(|case| case.seed == seed).collect();
         if these.is_empty() {
             continue;
         }
         let library = trial::library(&streams, &packets, seed, args.tick.0);
-        let all = (runs.len(), cases.len());
-        runs.extend(simulate_all(args, &these, &networks, &files, &library, all)?);
+        let world = World {
+            args,
+            names: &names,
+            networks: &networks,
+            files: &files,
+            library,
+            progress: &progress,
+        };
+        runs.extend(simulate_all(&world, &these, (runs.len(), cases.len()))?);
     }
     runs.sort_by_key(|(case, _)| *case);
     let runs: Vec<Run> = runs.into_iter().map(|(_, run)| run).collect();
-    let tables = [
-        run_rows(&runs),
-        mean_rows(&runs),
-        position_rows(&runs),
-        relay_rows(&runs),
-        round_rows(&runs),
-    ];
-    let (text, figures) = (text(args, &runs), || figures(&runs));
-    tell_drawn("flow", &args.out, &reading, Some(0), &runs, &text, &tables, figures)?;
+    let mut text = text(&runs);
+    text.push_str(&from_weights);
+    text.push_str(&loops_text(&runs, args.loop_rounds, args.loop_minutes));
+    let (tables, figures, seed) = (tables(&runs), || figures(&runs), Some(args.seed));
+    tell_drawn("flow", &args.out, &reading, seed, &runs, &text, &tables, figures)?;
     Ok(reading.status(args.strict))
 }
 
-/// The models of streams and of packets of a folder.
-pub(super) fn models(dir: &Path, reading: &mut Reading) -> Result<(Model, Model)> {
+/// What summary.json has of runs that were put together.
+#[derive(Serialize)]
+struct Together<'a> {
+    /// What they are.
+    #[serde(flatten)]
+    merged: &'a Merged,
+    /// All simulations.
+    runs: &'a [Run],
+}
+
+/// Puts runs of `flow` together as if they had been one: means and figures are made again.
+///
+/// # Errors
+/// When their tables are not as this version writes them, or the results cannot be written.
+pub(super) fn merge(args: &MergeArgs, all: Collected) -> Result<ExitCode> {
+    let (runs, skips) = (tables::runs(&all)?, all.skips());
+    let Collected { mut merged, inputs, .. } = all;
+    let tables = tables(&runs);
+    merged.tables = tables.iter().map(|(name, _, rows)| ((*name).to_owned(), rows.len())).collect();
+    let seed = merged.seeds.iter().filter_map(serde_json::Value::as_u64).min();
+    let reading = Reading { inputs, skips };
+    let out = OutArgs { json: args.json, out: Some(args.out.clone()), ..OutArgs::default() };
+    let mut text = merged.text();
+    text.push_str(&tables::text(&runs));
+    let (found, figures) = (Together { merged: &merged, runs: &runs }, || figures(&runs));
+    tell_drawn("merge", &out, &reading, seed, &found, &text, &tables, figures)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// All networks, and what they are called in results: their paths.
+fn read_networks(args: &FlowArgs, reading: &mut Reading) -> Result<(Vec<String>, Vec<Network>)> {
+    let (mut names, mut networks) = (Vec::new(), Vec::new());
+    for given in &args.network {
+        for path in source::numbered(given)? {
+            let descriptors = args.described.descriptors.as_deref();
+            let (mut network, skips) = source::described(&path, descriptors, &mut reading.inputs)?;
+            let name = path.display().to_string();
+            leave_out(&mut network, &name);
+            if trial::circuits_of(&network) <= 0.0 {
+                bail!("{name} has no capacities, so nothing can be simulated");
+            }
+            reading.skips.extend(skips);
+            names.push(name);
+            networks.push(network);
+        }
+    }
+    Ok((names, networks))
+}
+
+/// Leaves relays out that nothing is known of what they can carry, and says how much weight they have: whoever chose
+/// one would wait in vain.
+fn leave_out(network: &mut Network, name: &str) {
+    let (before, weight) = (network.relays.len(), network.total_weight());
+    network.relays.retain(|relay| relay.usable().is_some());
+    let (left, kept) = (before - network.relays.len(), network.total_weight());
+    if left > 0 {
+        let part = if weight > 0.0 { (1.0 - kept / weight) * 100.0 } else { 0.0 };
+        eprintln!(
+            "ff-sim: {name}: {left} relays have no capacity and are left out, with {part:.1} % of all weight"
+        );
+    }
+}
+
+/// The networks whose capacities are their weights, for people.
+fn from_weights_text(names: &[String], networks: &[Network]) -> String {
+    let all = names.iter().zip(networks);
+    let of_weights = all.filter(|(_, network)| network.capacities == CapacitySource::Weights);
+    of_weights.map(|(name, _)| format!("{name}: capacities are from weights\n")).collect()
+}
+
+/// The seeds.
+fn seeds(args: &FlowArgs) -> std::ops::Range<u64> {
+    args.seed..args.seed.saturating_add(args.seeds)
+}
+
+/// How far a simulation is, for people: so many of its seconds are over.
+pub(super) fn minutes(name: &str, secs: u32, all_secs: u32) -> String {
+    format!("{name}: minute {} of {}", secs / 60, all_secs.div_ceil(60))
+}
+
+/// The models of streams and of packets of a folder, or of this program.
+pub(super) fn models(dir: Option<&Path>, reading: &mut Reading) -> Result<(Model, Model)> {
+    let Some(dir) = dir else { return Ok(Model::built_in()?.into()) };
     let [streams, packets] = ["tmodel-stream.json", "tmodel-packet.json"].map(|name| {
         let path = dir.join(name);
         let bytes = reading.inputs.read(&path)?;
@@ -91,10 +172,10 @@ pub(super) fn models(dir: &Path, reading: &mut Reading) -> Result<(Model, Model)
 }
 
 /// All simulations of this shard.
-fn cases(args: &FlowArgs) -> Vec<Case> {
+fn cases(args: &FlowArgs, networks: usize) -> Vec<Case> {
     let mut cases = Vec::new();
-    for network in 0..args.network.len() {
-        for seed in 0..args.seeds {
+    for network in 0..networks {
+        for seed in seeds(args) {
             for load in 0..args.load.len() {
                 for weights in 0..args.weights.len() {
                     cases.push(Case { network, seed, load, weights });
@@ -124,26 +205,39 @@ fn read_weights(args: &FlowArgs, networks: &[Network], reading: &mut Reading) ->
     Ok(files)
 }
 
+/// What simulations of one seed need.
+struct World<'a> {
+    /// How they are to be.
+    args: &'a FlowArgs,
+    /// What networks are called.
+    names: &'a [String],
+    /// The networks.
+    networks: &'a [Network],
+    /// Weights of bandwidth files.
+    files: &'a Files,
+    /// The circuits of users.
+    library: Library,
+    /// Who says how far they are.
+    progress: &'a Progress,
+}
+
 /// Simulates cases, as many at a time as there may be; `before` are done of `all`.
 fn simulate_all(
-    args: &FlowArgs,
+    world: &World<'_>,
     cases: &[Case],
-    networks: &[Network],
-    files: &Files,
-    library: &Library,
     (before, all): (usize, usize),
 ) -> Result<Vec<(Case, Run)>> {
     let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || -> Result<()> {
         while let Some(&case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let run = simulate(args, case, networks, files, library)?;
+            let run = simulate(world, case)?;
             let mut found = found.lock().map_err(|_| anyhow!("another simulation has failed"))?;
             eprintln!("ff-sim: {} of {all}: {}", before + found.len() + 1, run.name());
             found.push((case, run));
         }
         Ok(())
     };
-    let jobs = usize::try_from(args.jobs).unwrap_or(1).min(cases.len()).max(1);
+    let jobs = usize::try_from(world.args.jobs).unwrap_or(1).min(cases.len()).max(1);
     std::thread::scope(|scope| {
         let others: Vec<_> = (1..jobs).map(|_| scope.spawn(work)).collect();
         let mut result = work();
@@ -157,19 +251,16 @@ fn simulate_all(
 }
 
 /// Simulates a case.
-fn simulate(
-    args: &FlowArgs,
-    case: Case,
-    networks: &[Network],
-    files: &Files,
-    library: &Library,
-) -> Result<Run> {
-    let (network, named) = (&networks[case.network], &args.weights[case.weights]);
+fn simulate(world: &World<'_>, case: Case) -> Result<Run> {
+    let World { args, names, networks, files, library, progress } = world;
+    let (path, network) = (&names[case.network], &networks[case.network]);
+    let named = &args.weights[case.weights];
     let rounds = Rounds { count: args.loop_rounds, secs: args.loop_minutes * 60 };
     let choice = match named {
         FlowWeights::Consensus => Choice::Consensus,
         FlowWeights::Flashflow => Choice::Flashflow,
         FlowWeights::TorflowLoop => Choice::Loop(System::Torflow, rounds),
+        FlowWeights::TorflowPidLoop => Choice::Loop(System::TorflowPid, rounds),
         FlowWeights::SbwsLoop => Choice::Loop(System::Sbws, rounds),
         FlowWeights::File(path) => {
             let file = files.get(path).context("a bandwidth file was not read")?;
@@ -179,16 +270,19 @@ fn simulate(
         }
     };
     let load = args.load[case.load];
-    let found = trial::simulate(network, library, &choice, &setting(args, load, case.seed))?;
-    let path = args.network[case.network].display().to_string();
-    Ok(Run::new(path, named.to_string(), load, case.seed, network, found))
+    let setting = setting(args, network, load, case.seed);
+    let name = format!("{path}, {named} at load {load}, seed {}", case.seed);
+    let tell = |now: u32, all: u32| progress.say(|| minutes(&name, now, all));
+    let found = trial::simulate_told(network, library, &choice, &setting, &tell)?;
+    Ok(Run::new([path.clone(), named.to_string()], load, &setting, network, found))
 }
 
 /// The setting of the arguments at a load.
-fn setting(args: &FlowArgs, load: f64, seed: u64) -> Setting {
-    let at_full_load = Setting::of_circuits(args.circuits);
+fn setting(args: &FlowArgs, network: &Network, load: f64, seed: u64) -> Setting {
+    let circuits = args.circuits.unwrap_or_else(|| trial::circuits_of(network));
+    let at_full_load = Setting::of_circuits(circuits);
     Setting {
-        circuits_per_10_min: args.circuits * load,
+        circuits_per_10_min: circuits * load,
         warm_up_secs: args.warm_up.saturating_mul(60),
         secs: args.minutes.saturating_mul(60),
         guards: args.guards,

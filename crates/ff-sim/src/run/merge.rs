@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
+use super::flow;
 use crate::cli::store::MergeArgs;
 use crate::merge;
 use crate::store::hours::Between;
@@ -27,9 +28,12 @@ pub(super) fn merge(args: &MergeArgs) -> Result<ExitCode> {
         return tell(args.json, &merged, &text);
     }
     anyhow::ensure!(are_stores == 0, "some of the folders are stores, and others are not");
-    let merged = merge::results(&args.from, &args.out)?;
-    let text = format!("{} tables from {} folders\n", merged.tables.len(), merged.folders.len());
-    tell(args.json, &merged, &text)
+    let all = merge::collect(&args.from, &args.out)?;
+    if all.merged.command == "flow" {
+        return flow::merge(args, all);
+    }
+    let merged = all.write(&args.out)?;
+    tell(args.json, &merged, &merged.text())
 }
 
 /// Prints what was merged.

@@ -66,7 +66,7 @@ fn read_all(dir: &Path) -> Result<u64, StoreError> {
         Ok::<(), StoreError>(())
     });
     let families = history.families();
-    let skips = ingest::skips(&store);
+    let skips = ingest::skips(&store, None, None);
     let to = dir.with_extension("merged");
     let merged = stores::merge(&[store], &Store::create(&to)?);
     let found = network.and(each).and(families.map(drop)).and(skips.map(drop)).and(merged);

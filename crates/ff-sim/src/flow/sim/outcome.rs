@@ -34,17 +34,17 @@ pub struct Outcome {
     pub work: u64,
 }
 
-/// The figures that are compared, as medians where they are times.
+/// The figures that are compared, as medians where they are times; where there was nothing to take one of, there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Summary {
     /// Seconds to the first byte, of all downloads.
-    pub first_secs: f64,
+    pub first_secs: Option<f64>,
     /// Seconds to the last byte of 50 KiB, 1 MiB and 5 MiB.
-    pub last_secs: [f64; 3],
+    pub last_secs: [Option<f64>; 3],
     /// Their standard deviations.
-    pub deviations: [f64; 3],
+    pub deviations: [Option<f64>; 3],
     /// The part of downloads that timed out: all, and by size.
-    pub timeouts: [f64; 4],
+    pub timeouts: [Option<f64>; 4],
     /// What relays carry, in Gbit/s.
     pub gbit: f64,
 }
@@ -92,29 +92,44 @@ impl Outcome {
         let done = self.downloads.iter().filter(|one| one.last_secs.is_some());
         let [a, b, c] = sizes;
         Summary {
-            first_secs: median(done.filter_map(|one| one.first_secs).collect()),
-            last_secs: sizes.map(|size| median(last(size))),
-            deviations: sizes.map(|size| stats::deviation(&last(size)).unwrap_or_default()),
+            first_secs: stats::median(done.filter_map(|one| one.first_secs).collect()),
+            last_secs: sizes.map(|size| stats::median(last(size))),
+            deviations: sizes.map(|size| stats::deviation(&last(size))),
             timeouts: [
                 self.timeouts(|_| true),
                 self.timeouts(|size| size == a),
                 self.timeouts(|size| size == b),
                 self.timeouts(|size| size == c),
             ],
-            gbit: median(self.throughput.clone()) * 8.0 / 1e9,
+            // Relays that carry nothing carry 0.
+            gbit: stats::median(self.throughput.clone()).unwrap_or_default() * 8.0 / 1e9,
         }
     }
 
-    /// The part of downloads of some sizes that timed out.
+    /// The part of downloads of some sizes that timed out; none if there were no such downloads.
     #[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
-    fn timeouts(&self, is_of: impl Fn(u32) -> bool) -> f64 {
+    fn timeouts(&self, is_of: impl Fn(u32) -> bool) -> Option<f64> {
         let of_size = || self.downloads.iter().filter(|one| is_of(one.size));
         let failed = of_size().filter(|one| one.last_secs.is_none()).count();
-        failed as f64 / of_size().count().max(1) as f64
+        let all = of_size().count();
+        (all > 0).then(|| failed as f64 / all as f64)
     }
 }
 
-/// A median, and 0 of nothing.
-fn median(values: Vec<f64>) -> f64 {
-    stats::median(values).unwrap_or_default()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn downloads_that_all_time_out_have_no_time() {
+        let [(small, ..), (middle, ..), _] = super::super::config::SIZES;
+        let download =
+            |size, last_secs| Download { size, start_secs: 0.0, first_secs: Some(0.5), last_secs };
+        let downloads = vec![download(small, Some(2.0)), download(middle, None)];
+        let found = Outcome { downloads, ..Outcome::new(1) }.summary();
+        assert_eq!(found.last_secs, [Some(2.0), None, None]);
+        assert_eq!((found.first_secs, found.deviations[1]), (Some(0.5), None));
+        assert_eq!(found.timeouts, [Some(0.5), Some(0.0), Some(1.0), None]);
+        assert_eq!(Outcome::new(1).summary(), Summary::default());
+    }
 }

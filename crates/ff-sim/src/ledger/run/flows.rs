@@ -62,6 +62,9 @@ pub(super) fn figures(data: &mut Data<'_>) -> Result<Vec<Value>> {
     values.extend(changes(&found)?);
     values.extend(loads(&found)?);
     values.extend(shadow(&found, &inputs)?);
+    if let Some((id, name, _)) = values.iter().find(|(.., value)| value.is_nan()) {
+        bail!("{id}, {name}: no download of that size came to its end, here or in Shadow");
+    }
     Ok(values)
 }
 
@@ -169,10 +172,11 @@ fn weight_errors(found: &BTreeMap<Case, Found>) -> Result<Vec<Value>> {
 /// D2, D3, D4: how much faster downloads are.
 fn changes(found: &BTreeMap<Case, Found>) -> Result<Vec<Value>> {
     let of = |number, load, kind| &found[&(number, load, kind)].summary;
-    let change = |load: u32, take: &dyn Fn(&Summary) -> f64| {
+    // A time that nothing is known of is no number: its row is not one either.
+    let change = |load: u32, take: &dyn Fn(&Summary) -> Option<f64>| {
         mean(|number| {
             let [before, after] = [Kind::Consensus, Kind::Flashflow].map(|k| of(number, load, k));
-            percent(take(after), take(before))
+            percent(take(after).unwrap_or(f64::NAN), take(before).unwrap_or(f64::NAN))
         })
     };
     let mut values = Vec::new();
@@ -181,8 +185,8 @@ fn changes(found: &BTreeMap<Case, Found>) -> Result<Vec<Value>> {
         let deviation = change(100, &|s| s.deviations[at])?;
         values.push(value("D2", format!("deviation, {size}"), deviation));
         let ratio = mean(|number| {
-            let before = of(number, 100, Kind::Consensus).last_secs[at];
-            of(number, 130, Kind::Flashflow).last_secs[at] / before
+            let before = of(number, 100, Kind::Consensus).last_secs[at].unwrap_or(f64::NAN);
+            of(number, 130, Kind::Flashflow).last_secs[at].unwrap_or(f64::NAN) / before
         })?;
         values.push(value("D4", (*size).to_owned(), ratio));
     }
@@ -198,7 +202,7 @@ fn loads(found: &BTreeMap<Case, Found>) -> Result<Vec<Value>> {
     for (kind, name) in [(Kind::Consensus, "TorFlow"), (Kind::Flashflow, "FlashFlow")] {
         for load in LOADS {
             let of = |number| &found[&(number, load, kind)].summary;
-            let timeouts = mean(|number| of(number).timeouts[0] * 100.0)?;
+            let timeouts = mean(|number| of(number).timeouts[0].unwrap_or(f64::NAN) * 100.0)?;
             values.push(value("D5", format!("{name}, load {load} %"), timeouts));
             if load != 100 {
                 let before = |number| found[&(number, 100, kind)].summary.gbit;
@@ -212,8 +216,8 @@ fn loads(found: &BTreeMap<Case, Found>) -> Result<Vec<Value>> {
 
 /// First byte, last bytes by size, Gbit/s.
 fn ours(summary: &Summary) -> [f64; 5] {
-    let [small, middle, large] = summary.last_secs;
-    [summary.first_secs, small, middle, large, summary.gbit]
+    let [small, middle, large] = summary.last_secs.map(|secs| secs.unwrap_or(f64::NAN));
+    [summary.first_secs.unwrap_or(f64::NAN), small, middle, large, summary.gbit]
 }
 
 /// The same of Shadow.
@@ -246,9 +250,6 @@ fn shadow(found: &BTreeMap<Case, Found>, inputs: &Inputs) -> Result<Vec<Value>> 
         let (change, theirs) =
             (percent(high[at], low[at]), percent(shadows_high[at], shadows_low[at]));
         values.push(value("D7", format!("{name}, from 1.0 to 1.2"), change - theirs));
-    }
-    if values.iter().any(|(_, _, value)| value.is_nan()) {
-        bail!("Shadow's results lack sizes");
     }
     Ok(values)
 }

@@ -7,17 +7,18 @@ use crate::cli::compare::CompareArgs;
 use crate::flow::trial::{self, Choice, Setting};
 use crate::network::{CapacitySource, Network};
 use crate::output::Table;
+use crate::progress::Progress;
 use crate::run::{Reading, weights};
 
 /// What clients see by one file's weights.
 #[derive(Serialize)]
 pub(super) struct Simulated {
     /// Median seconds to the first byte.
-    first_byte_secs: f64,
-    /// Median seconds to the last byte of 50 KiB, 1 MiB and 5 MiB.
-    last_byte_secs: [f64; 3],
+    first_byte_secs: Option<f64>,
+    /// Median seconds to the last byte of 50 KiB, 1 MiB and 5 MiB; `null` where none came.
+    last_byte_secs: [Option<f64>; 3],
     /// The part of downloads that timed out.
-    timeouts: f64,
+    timeouts: Option<f64>,
     /// What relays carried, in Gbit/s.
     throughput_gbit_per_sec: f64,
 }
@@ -29,13 +30,15 @@ pub(super) fn both(
     files: [&weights::Weights; 2],
     reading: &mut Reading,
 ) -> Result<Option<[Simulated; 2]>> {
-    let Some(model) = args.model.as_ref().filter(|_| args.flow) else { return Ok(None) };
+    if !args.flow {
+        return Ok(None);
+    }
     ensure!(
         !matches!(network.capacities, CapacitySource::None | CapacitySource::Weights),
         "{} has weights and no capacities, so no downloads can be simulated",
         args.network.display()
     );
-    let (streams, packets) = crate::run::flow::models(model, reading)?;
+    let (streams, packets) = crate::run::flow::models(args.model.as_deref(), reading)?;
     let library = trial::library(&streams, &packets, args.seed, trial::TICK_SECS);
     let setting = Setting {
         warm_up_secs: args.warm_up.saturating_mul(60),
@@ -46,12 +49,12 @@ pub(super) fn both(
     let one = |file: &weights::Weights, path: &std::path::Path| -> Result<Simulated> {
         let joined = weights::joined(network, file);
         let choice = Choice::Given(joined.with_context(|| format!("{}", path.display()))?);
-        eprintln!(
-            "ff-sim: simulating {} minutes by {}",
-            args.warm_up + args.minutes,
-            path.display()
-        );
-        let found = trial::simulate(network, &library, &choice, &setting)?.summary;
+        let name = path.display().to_string();
+        eprintln!("ff-sim: simulating {} minutes by {name}", args.warm_up + args.minutes);
+        let progress = Progress::on_stderr();
+        let second =
+            |now: u32, all: u32| progress.say(|| crate::run::flow::minutes(&name, now, all));
+        let found = trial::simulate_told(network, &library, &choice, &setting, &second)?.summary;
         Ok(Simulated {
             first_byte_secs: found.first_secs,
             last_byte_secs: found.last_secs,
@@ -66,13 +69,17 @@ pub(super) fn both(
 pub(super) fn text(both: &[Simulated; 2]) -> Vec<(&'static str, String)> {
     let row =
         |of: &dyn Fn(&Simulated) -> String| format!("{:>12}  {:>12}", of(&both[0]), of(&both[1]));
-    let secs = |size: usize| row(&move |one| format!("{:.2} s", one.last_byte_secs[size]));
+    let known = |secs: Option<f64>| secs.map_or("-".to_owned(), |secs| format!("{secs:.2} s"));
+    let secs = |size: usize| row(&move |one| known(one.last_byte_secs[size]));
+    let timeouts = |one: &Simulated| {
+        one.timeouts.map_or("-".to_owned(), |part| format!("{:.2} %", part * 100.0))
+    };
     vec![
-        ("first byte, simulated", row(&|one| format!("{:.2} s", one.first_byte_secs))),
+        ("first byte, simulated", row(&|one| known(one.first_byte_secs))),
         ("50 KiB, simulated", secs(0)),
         ("1 MiB, simulated", secs(1)),
         ("5 MiB, simulated", secs(2)),
-        ("timeouts, simulated", row(&|one| format!("{:.2} %", one.timeouts * 100.0))),
+        ("timeouts, simulated", row(&timeouts)),
         ("carried, simulated", row(&|one| format!("{:.2} Gbit/s", one.throughput_gbit_per_sec))),
     ]
 }
@@ -90,9 +97,9 @@ pub(super) fn table(both: &Option<[Simulated; 2]>) -> Option<Table> {
     ];
     let row = |(name, one): (&str, &Simulated)| {
         let [a, b, c] = one.last_byte_secs;
-        let numbers = [one.first_byte_secs, a, b, c, one.timeouts, one.throughput_gbit_per_sec];
-        let numbers = numbers
-            .map(|number| if number.is_finite() { number.to_string() } else { String::new() });
+        let gbit = Some(one.throughput_gbit_per_sec);
+        let numbers = [one.first_byte_secs, a, b, c, one.timeouts, gbit];
+        let numbers = numbers.map(|one| one.map(|number| number.to_string()).unwrap_or_default());
         [vec![name.to_owned()], numbers.to_vec()].concat()
     };
     let both = both.as_ref()?;

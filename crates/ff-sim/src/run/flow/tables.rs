@@ -1,19 +1,21 @@
 //! What the command `flow` writes: each simulation, means over them, relays, rounds of closed loops.
 
 mod drawn;
+mod merged;
 mod text;
 
 use serde::Serialize;
 
 pub(super) use self::drawn::figures;
-pub(super) use self::text::text;
-use crate::flow::trial::Found;
+pub(super) use self::merged::runs;
+pub(super) use self::text::{loops_text, text};
+use crate::flow::trial::{Found, Setting};
 use crate::network::{Network, Position};
 use crate::run::Table;
 use crate::stats;
 
-/// What came out of one simulation. Times are medians.
-#[derive(Serialize)]
+/// What came out of one simulation. Times are medians, and `null` where nothing came to its end.
+#[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Run {
     /// The network.
     network: String,
@@ -24,15 +26,15 @@ pub(super) struct Run {
     /// The seed.
     seed: u64,
     /// Seconds to the first byte.
-    first_byte_secs: f64,
+    first_byte_secs: Option<f64>,
     /// Seconds to the last byte of 50 KiB, 1 MiB and 5 MiB.
-    last_byte_secs: [f64; 3],
+    last_byte_secs: [Option<f64>; 3],
     /// Their standard deviations.
-    last_byte_deviation_secs: [f64; 3],
+    last_byte_deviation_secs: [Option<f64>; 3],
     /// The part of downloads that timed out.
-    timeouts: f64,
+    timeouts: Option<f64>,
     /// The same by size.
-    timeouts_by_size: [f64; 3],
+    timeouts_by_size: [Option<f64>; 3],
     /// What relays carried, in Gbit/s.
     throughput_gbit_per_sec: f64,
     /// The network weight error (Eq. 6) of the weights at the end; `null` without capacities.
@@ -45,28 +47,34 @@ pub(super) struct Run {
     most_waiting_circuits: usize,
     /// Bytes that users gave up waiting for.
     given_up_bytes: f64,
-    /// Relays: name, class, capacity in bytes a second, weight, utilisation.
+    /// Circuits that users opened in ten minutes.
+    circuits_per_10_min: f64,
+    /// The relays.
     #[serde(skip)]
-    relays: Vec<(String, &'static str, u64, f64, f64)>,
+    relays: Vec<RelayUse>,
 }
+
+/// A relay in a simulation: its name, its class, its capacity in bytes a second, its part of all weight, and its
+/// utilisation.
+type RelayUse = (String, &'static str, u64, f64, f64);
 
 impl Run {
     /// Of what was found.
     pub(super) fn new(
-        path: String,
-        weights: String,
+        [path, weights]: [String; 2],
         load: f64,
-        seed: u64,
+        setting: &Setting,
         network: &Network,
         found: Found,
     ) -> Self {
         let [timeouts, small, middle, large] = found.summary.timeouts;
         let relays = network.relays.iter().zip(found.weights.iter().zip(&found.utilisation));
+        let total: f64 = found.weights.iter().sum();
         Self {
             network: path,
             weights,
             load,
-            seed,
+            seed: setting.seed,
             first_byte_secs: found.summary.first_secs,
             last_byte_secs: found.summary.last_secs,
             last_byte_deviation_secs: found.summary.deviations,
@@ -78,10 +86,17 @@ impl Run {
             utilisation_by_position: by_position(network, &found.utilisation),
             most_waiting_circuits: found.most_waiting,
             given_up_bytes: found.given_up_bytes,
+            circuits_per_10_min: setting.circuits_per_10_min,
             relays: relays
                 .map(|(relay, (weight, used))| {
                     let capacity = relay.usable().map_or(0, |rate| rate.get());
-                    (relay.nickname.clone(), relay.position().name(), capacity, *weight, *used)
+                    (
+                        relay.nickname.clone(),
+                        relay.position().name(),
+                        capacity,
+                        weight / total,
+                        *used,
+                    )
                 })
                 .collect(),
         }
@@ -93,21 +108,28 @@ impl Run {
         format!("{network}, {weights} at load {load}, seed {seed}")
     }
 
-    /// The figures of which means are taken.
-    fn figures(&self) -> [f64; 15] {
+    /// The figures of which means are taken; NaN where there is none.
+    #[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
+    fn figures(&self) -> [f64; COUNT] {
         let [a, b, c] = self.last_byte_secs;
         let [da, db, dc] = self.last_byte_deviation_secs;
         let [ta, tb, tc] = self.timeouts_by_size;
-        let error = self.weight_error.unwrap_or(f64::NAN);
-        let (first, gbit) = (self.first_byte_secs, self.throughput_gbit_per_sec);
-        let used = self.utilisation_by_position.iter().copied().fold(0.0, f64::max);
-        let given_up = self.given_up_bytes;
-        [first, a, b, c, da, db, dc, self.timeouts, ta, tb, tc, gbit, error, used, given_up]
+        let (first, all, gbit) =
+            (self.first_byte_secs, self.timeouts, Some(self.throughput_gbit_per_sec));
+        let used = Some(self.utilisation_by_position.iter().copied().fold(0.0, f64::max));
+        let (given_up, waiting) = (self.given_up_bytes, self.most_waiting_circuits as f64);
+        let (given_up, waiting, error) = (Some(given_up), Some(waiting), self.weight_error);
+        let opened = Some(self.circuits_per_10_min);
+        [first, a, b, c, da, db, dc, all, ta, tb, tc, gbit, error, used, given_up, waiting, opened]
+            .map(|figure| figure.unwrap_or(f64::NAN))
     }
 }
 
+/// How many figures a simulation has.
+const COUNT: usize = 17;
+
 /// The names of [`Run::figures`], with their units.
-const FIGURES: [&str; 15] = [
+const FIGURES: [&str; COUNT] = [
     "first_byte_secs",
     "last_byte_50kib_secs",
     "last_byte_1mib_secs",
@@ -123,6 +145,8 @@ const FIGURES: [&str; 15] = [
     "weight_error_part",
     "utilisation_of_busiest_position_part",
     "given_up_bytes",
+    "most_waiting_circuits",
+    "circuits_per_10_min",
 ];
 
 /// The part of capacity that is used, by class.
@@ -141,24 +165,31 @@ fn by_position(network: &Network, utilisation: &[f64]) -> [f64; 4] {
     })
 }
 
+/// The columns of flow.csv.
+const RUN_COLUMNS: [&str; COUNT + 4] = {
+    let mut header = [""; COUNT + 4];
+    (header[0], header[1], header[2], header[3]) = ("network", "weights", "load_part", "seed");
+    let mut at = 0;
+    while at < COUNT {
+        header[at + 4] = FIGURES[at];
+        at += 1;
+    }
+    header
+};
+
 /// Each simulation, as a table.
-pub(super) fn run_rows(runs: &[Run]) -> Table {
-    const HEADER: [&str; 19] = {
-        let mut header = [""; 19];
-        (header[0], header[1], header[2], header[3]) = ("network", "weights", "load", "seed");
-        let mut at = 0;
-        while at < FIGURES.len() {
-            header[at + 4] = FIGURES[at];
-            at += 1;
-        }
-        header
-    };
+fn run_rows(runs: &[Run]) -> Table {
     let row = |run: &Run| {
         let mut row = key(run);
         row.extend(run.figures().map(number));
         row
     };
-    ("flow.csv", &HEADER, runs.iter().map(row).collect())
+    ("flow.csv", &RUN_COLUMNS, runs.iter().map(row).collect())
+}
+
+/// All tables.
+pub(super) fn tables(runs: &[Run]) -> [Table; 5] {
+    [run_rows(runs), mean_rows(runs), position_rows(runs), relay_rows(runs), round_rows(runs)]
 }
 
 /// What says which simulation it is.
@@ -182,7 +213,7 @@ struct Mean {
     /// Over so many: seeds of a network, or networks.
     count: usize,
     /// The means, with half the width of their 95 % intervals.
-    figures: [(f64, Option<f64>); 15],
+    figures: [(f64, Option<f64>); COUNT],
 }
 
 /// Means over the seeds of each network, and over networks of these means.
@@ -204,7 +235,7 @@ fn means(runs: &[Run]) -> Vec<Mean> {
         networks.dedup();
         let mut of_networks = Vec::new();
         for &network in &networks {
-            let figures: Vec<[f64; 15]> = these
+            let figures: Vec<[f64; COUNT]> = these
                 .iter()
                 .filter(|run| run.network == network)
                 .map(|run| run.figures())
@@ -221,7 +252,7 @@ fn means(runs: &[Run]) -> Vec<Mean> {
 }
 
 /// A mean of figures.
-fn mean_of(network: Option<String>, weights: &str, load: f64, all: &[[f64; 15]]) -> Mean {
+fn mean_of(network: Option<String>, weights: &str, load: f64, all: &[[f64; COUNT]]) -> Mean {
     let figures = std::array::from_fn(|at| {
         let values: Vec<f64> = all.iter().map(|one| one[at]).collect();
         (stats::mean(&values).unwrap_or(f64::NAN), stats::half_width_95(&values))
@@ -230,7 +261,7 @@ fn mean_of(network: Option<String>, weights: &str, load: f64, all: &[[f64; 15]])
 }
 
 /// Means, as a table.
-pub(super) fn mean_rows(runs: &[Run]) -> Table {
+fn mean_rows(runs: &[Run]) -> Table {
     let mut rows = Vec::new();
     for mean in means(runs) {
         let network = mean.network.unwrap_or_else(|| "all".to_owned());
@@ -244,12 +275,33 @@ pub(super) fn mean_rows(runs: &[Run]) -> Table {
         }
     }
     const HEADER: &[&str] =
-        &["network", "weights", "load", "count", "figure", "mean", "low_95", "high_95"];
+        &["network", "weights", "load_part", "count", "figure", "mean", "low_95", "high_95"];
     ("means.csv", HEADER, rows)
 }
 
+/// The columns of positions.csv.
+const POSITION_COLUMNS: [&str; 6] =
+    ["network", "weights", "load_part", "seed", "position", "utilisation_part"];
+
+/// The columns of relays.csv.
+const RELAY_COLUMNS: [&str; 9] = [
+    "network",
+    "weights",
+    "load_part",
+    "seed",
+    "relay",
+    "position",
+    "capacity_bytes_per_sec",
+    "weight_part",
+    "utilisation_part",
+];
+
+/// The columns of rounds.csv.
+const ROUND_COLUMNS: [&str; 7] =
+    ["network", "weights", "load_part", "seed", "round", "hours", "weight_error_part"];
+
 /// Utilisation by position, as a table.
-pub(super) fn position_rows(runs: &[Run]) -> Table {
+fn position_rows(runs: &[Run]) -> Table {
     let of_run = |run: &Run| -> Vec<Vec<String>> {
         let all = Position::ALL.iter().zip(run.utilisation_by_position);
         let row = |(position, used): (&Position, f64)| {
@@ -259,38 +311,25 @@ pub(super) fn position_rows(runs: &[Run]) -> Table {
         };
         all.map(row).collect()
     };
-    const HEADER: &[&str] = &["network", "weights", "load", "seed", "position", "utilisation_part"];
-    ("positions.csv", HEADER, runs.iter().flat_map(of_run).collect())
+    ("positions.csv", &POSITION_COLUMNS, runs.iter().flat_map(of_run).collect())
 }
 
 /// Utilisation by relay, as a table.
-pub(super) fn relay_rows(runs: &[Run]) -> Table {
+fn relay_rows(runs: &[Run]) -> Table {
     let of_run = |run: &Run| -> Vec<Vec<String>> {
-        let total: f64 = run.relays.iter().map(|(.., weight, _)| weight).sum();
-        let row = |(name, position, capacity, weight, used): &(String, &str, u64, f64, f64)| {
+        let row = |(name, position, capacity, weight, used): &RelayUse| {
             let mut row = key(run);
             row.extend([name.clone(), (*position).to_owned(), capacity.to_string()]);
-            row.extend([number(weight / total), number(*used)]);
+            row.extend([number(*weight), number(*used)]);
             row
         };
         run.relays.iter().map(row).collect()
     };
-    const HEADER: &[&str] = &[
-        "network",
-        "weights",
-        "load",
-        "seed",
-        "relay",
-        "position",
-        "capacity_bytes_per_sec",
-        "weight_part",
-        "utilisation_part",
-    ];
-    ("relays.csv", HEADER, runs.iter().flat_map(of_run).collect())
+    ("relays.csv", &RELAY_COLUMNS, runs.iter().flat_map(of_run).collect())
 }
 
 /// Rounds of closed loops, as a table.
-pub(super) fn round_rows(runs: &[Run]) -> Table {
+fn round_rows(runs: &[Run]) -> Table {
     let of_run = |run: &Run| -> Vec<Vec<String>> {
         let rounds = (0..).zip(&run.loop_weight_errors);
         let row = |(round, error): (u32, &f64)| {
@@ -300,9 +339,7 @@ pub(super) fn round_rows(runs: &[Run]) -> Table {
         };
         rounds.map(row).collect()
     };
-    const HEADER: &[&str] =
-        &["network", "weights", "load", "seed", "round", "hours", "weight_error_part"];
-    ("rounds.csv", HEADER, runs.iter().flat_map(of_run).collect())
+    ("rounds.csv", &ROUND_COLUMNS, runs.iter().flat_map(of_run).collect())
 }
 
 #[cfg(test)]
@@ -311,7 +348,7 @@ mod tests {
 
     /// A simulation with this first byte.
     fn run(network: &str, seed: u64, first: f64) -> Run {
-        let summary = crate::flow::sim::Summary { first_secs: first, ..Default::default() };
+        let summary = crate::flow::sim::Summary { first_secs: Some(first), ..Default::default() };
         let found = Found {
             summary,
             utilisation: Vec::new(),
@@ -321,8 +358,8 @@ mod tests {
             most_waiting: 0,
             given_up_bytes: 0.0,
         };
-        let network = network.to_owned();
-        Run::new(network, "consensus".into(), 1.0, seed, &Network::default(), found)
+        let (network, setting) = (network.to_owned(), Setting { seed, ..Setting::default() });
+        Run::new([network, "consensus".into()], 1.0, &setting, &Network::default(), found)
     }
 
     #[test]
@@ -341,10 +378,9 @@ mod tests {
     #[test]
     fn tables_are_as_wide_as_their_headers() {
         let runs = [run("a", 0, 1.0)];
-        for (name, header, rows) in
-            [run_rows(&runs), mean_rows(&runs), position_rows(&runs), round_rows(&runs)]
-        {
-            assert!(!rows.is_empty() && rows.iter().all(|row| row.len() == header.len()), "{name}");
+        for (name, header, rows) in tables(&runs) {
+            assert!(name == "relays.csv" || !rows.is_empty(), "{name}");
+            assert!(rows.iter().all(|row| row.len() == header.len()), "{name}");
         }
         assert_eq!(round_rows(&runs).2[1][4..], ["1", "18", "0.25"]);
     }

@@ -43,7 +43,7 @@ fn ratios(run: &Run) -> Vec<f64> {
     let known = || run.relays.iter().filter(|(_, _, capacity, ..)| *capacity > 0);
     let capacity: f64 = known().map(|(_, _, capacity, ..)| *capacity as f64).sum();
     let weight: f64 = known().map(|(.., weight, _)| *weight).sum();
-    if weight <= 0.0 {
+    if weight.is_nan() || weight <= 0.0 {
         return Vec::new();
     }
     let ratio = |own: u64, given: f64| (given / weight) / (own as f64 / capacity);

@@ -3,24 +3,24 @@
 use std::fmt::Write as _;
 
 use super::{Run, means};
-use crate::cli::FlowArgs;
 
 /// Simulations, for people.
-pub(in crate::run::flow) fn text(args: &FlowArgs, runs: &[Run]) -> String {
+pub(in crate::run::flow) fn text(runs: &[Run]) -> String {
     let mut text = String::from(
         "weights       load  seed  first byte  50 KiB   1 MiB   5 MiB  timeouts      throughput  weight error  network\n",
     );
     for run in runs {
-        let [small, middle, large] = run.last_byte_secs;
+        let secs = |secs: Option<f64>| secs.map_or("-".to_owned(), |secs| format!("{secs:.2} s"));
+        let [small, middle, large] = run.last_byte_secs.map(secs);
+        let timeouts = run.timeouts.map_or("-".to_owned(), |part| format!("{:.2} %", part * 100.0));
         let error = run.weight_error.map_or("-".to_owned(), |e| format!("{:.1} %", e * 100.0));
         let _ = writeln!(
             text,
-            "{:<13} {:>4} {:>5} {:>9.2} s {small:>5.2} s {middle:>5.2} s {large:>5.2} s {:>7.2} % {:>8.2} Gbit/s {error:>13}  {}",
+            "{:<13} {:>4} {:>5} {:>11} {small:>7} {middle:>7} {large:>7} {timeouts:>9} {:>8.2} Gbit/s {error:>13}  {}",
             run.weights,
             run.load,
             run.seed,
-            run.first_byte_secs,
-            run.timeouts * 100.0,
+            secs(run.first_byte_secs),
             run.throughput_gbit_per_sec,
             run.network
         );
@@ -33,6 +33,9 @@ pub(in crate::run::flow) fn text(args: &FlowArgs, runs: &[Run]) -> String {
         let network = mean.network.as_deref().unwrap_or("all networks");
         let figure = |at: usize, scale: f64| {
             let (value, half) = mean.figures[at];
+            if !value.is_finite() {
+                return "-".to_owned();
+            }
             let half = half.map_or("?".to_owned(), |half| format!("{:.2}", half * scale));
             format!("{:.2} ± {half}", value * scale)
         };
@@ -50,12 +53,15 @@ pub(in crate::run::flow) fn text(args: &FlowArgs, runs: &[Run]) -> String {
             figure(11, 1.0)
         );
     }
-    if runs.iter().any(|run| !run.loop_weight_errors.is_empty()) {
-        let _ = writeln!(
-            text,
-            "\nclosed loops: time is compressed, {} rounds of {} min stand for 18 h each",
-            args.loop_rounds, args.loop_minutes
-        );
-    }
     text
+}
+
+/// What closed loops are, for people.
+pub(in crate::run::flow) fn loops_text(runs: &[Run], rounds: u32, minutes: u32) -> String {
+    if runs.iter().all(|run| run.loop_weight_errors.is_empty()) {
+        return String::new();
+    }
+    format!(
+        "\nclosed loops: time is compressed, {rounds} rounds of {minutes} min stand for 18 h each\n"
+    )
 }

@@ -1,0 +1,157 @@
+//! Simulations from the tables of several runs, in the order in which one run would have had them.
+
+use std::collections::HashMap;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::{POSITION_COLUMNS, RELAY_COLUMNS, ROUND_COLUMNS, RUN_COLUMNS, Run};
+use crate::merge::Collected;
+use crate::network::Position;
+use crate::source;
+
+/// Columns that say which simulation a row is of.
+const KEY: usize = 4;
+
+/// All simulations of the tables.
+///
+/// # Errors
+/// When a table is not as this version writes it.
+pub(in crate::run::flow) fn runs(all: &Collected) -> Result<Vec<Run>> {
+    let mut found = Vec::new();
+    let mut places = HashMap::new();
+    for row in rows(all, "flow.csv", &RUN_COLUMNS)? {
+        places.insert(row[..KEY].to_vec(), found.len());
+        found.push(run(&row)?);
+    }
+    let mut add = |name: &str, columns: &[&str], take: &Take| -> Result<()> {
+        for row in rows(all, name, columns)? {
+            let of = places.get(&row[..KEY]).and_then(|&place| found.get_mut(place));
+            let of = of.with_context(|| format!("{name} has {}, flow.csv does not", key(&row)))?;
+            take(of, &row).with_context(|| format!("{name}, {}", key(&row)))?;
+        }
+        Ok(())
+    };
+    add("positions.csv", &POSITION_COLUMNS, &take_position)?;
+    add("relays.csv", &RELAY_COLUMNS, &take_relay)?;
+    add("rounds.csv", &ROUND_COLUMNS, &|run, row| {
+        run.loop_weight_errors.push(number(&row[6])?.unwrap_or(f64::NAN));
+        Ok(())
+    })?;
+    sort(&mut found, &all.merged.options);
+    Ok(found)
+}
+
+/// What takes something over from a row.
+type Take = dyn Fn(&mut Run, &[String]) -> Result<()>;
+
+/// The rows of a table with these columns; none if it is not there.
+fn rows(all: &Collected, name: &str, columns: &[&str]) -> Result<Vec<Vec<String>>> {
+    let Some((header, rows)) = all.table(name) else { return Ok(Vec::new()) };
+    let is_same = header.iter().map(Vec::as_slice).eq(columns.iter().map(|name| name.as_bytes()));
+    ensure!(is_same, "{name} has other columns than this version of ff-sim writes: run flow again");
+    let text = |cell: &Vec<u8>| String::from_utf8_lossy(cell).into_owned();
+    Ok(rows.iter().map(|row| row.iter().map(text).collect()).collect())
+}
+
+/// Which simulation a row is of, for people.
+fn key(row: &[String]) -> String {
+    row[..KEY].join(",")
+}
+
+/// The number of a cell, if there is one.
+fn number(cell: &str) -> Result<Option<f64>> {
+    if cell.is_empty() {
+        return Ok(None);
+    }
+    cell.parse().map(Some).with_context(|| format!("{cell:?} is no number"))
+}
+
+/// The simulation of a row of flow.csv.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts are small")]
+fn run(row: &[String]) -> Result<Run> {
+    let figures = || row[KEY..].iter().map(|cell| number(cell)).collect::<Result<Vec<_>>>();
+    let figures = figures().with_context(|| format!("flow.csv, {}", key(row)))?;
+    let at = |place: usize| figures.get(place).copied().flatten();
+    let three = |first: usize| [at(first), at(first + 1), at(first + 2)];
+    Ok(Run {
+        network: row[0].clone(),
+        weights: row[1].clone(),
+        load: row[2].parse().context("flow.csv has a load that is no number")?,
+        seed: row[3].parse().context("flow.csv has a seed that is no number")?,
+        first_byte_secs: at(0),
+        last_byte_secs: three(1),
+        last_byte_deviation_secs: three(4),
+        timeouts: at(7),
+        timeouts_by_size: three(8),
+        throughput_gbit_per_sec: at(11).unwrap_or_default(),
+        weight_error: at(12),
+        // The utilisation of the busiest position comes from those of all.
+        given_up_bytes: at(14).unwrap_or_default(),
+        most_waiting_circuits: at(15).unwrap_or_default() as usize,
+        circuits_per_10_min: at(16).unwrap_or_default(),
+        loop_weight_errors: Vec::new(),
+        utilisation_by_position: [0.0; 4],
+        relays: Vec::new(),
+    })
+}
+
+/// The class of this name.
+fn position(name: &str) -> Result<(usize, Position)> {
+    let mut all = Position::ALL.into_iter().enumerate();
+    all.find(|(_, one)| one.name() == name).with_context(|| format!("{name:?} is no position"))
+}
+
+/// A row of positions.csv.
+fn take_position(run: &mut Run, row: &[String]) -> Result<()> {
+    let (place, _) = position(&row[4])?;
+    run.utilisation_by_position[place] = number(&row[5])?.unwrap_or(f64::NAN);
+    Ok(())
+}
+
+/// A row of relays.csv.
+fn take_relay(run: &mut Run, row: &[String]) -> Result<()> {
+    let (_, position) = position(&row[5])?;
+    let capacity = row[6].parse().with_context(|| format!("{:?} is no capacity", row[6]))?;
+    let [weight, used] = [number(&row[7])?, number(&row[8])?].map(|one| one.unwrap_or(f64::NAN));
+    run.relays.push((row[4].clone(), position.name(), capacity, weight, used));
+    Ok(())
+}
+
+/// Puts simulations into the order that one run would have had: of networks, loads and weights as they were asked for.
+fn sort(runs: &mut [Run], options: &[Value]) {
+    let networks = names(options, "network", |name| {
+        let all = source::numbered(name.as_ref()).unwrap_or_default();
+        all.iter().map(|path| path.display().to_string()).collect()
+    });
+    let loads = names(options, "load", |load| {
+        load.parse::<f64>().map(|load| load.to_string()).into_iter().collect()
+    });
+    let weights = names(options, "weights", |name| vec![name.to_owned()]);
+    let place = |names: &[String], name: &str| {
+        names.iter().position(|one| one == name).unwrap_or(names.len())
+    };
+    // Whatever nobody asked for comes last, as it is called.
+    runs.sort_by_cached_key(|run| {
+        let load = run.load.to_string();
+        let places = (
+            place(&networks, &run.network),
+            run.seed,
+            place(&loads, &load),
+            place(&weights, &run.weights),
+        );
+        (places, run.network.clone(), load, run.weights.clone())
+    });
+}
+
+/// What runs were asked for by an option, in order.
+fn names(options: &[Value], option: &str, spell: impl Fn(&str) -> Vec<String>) -> Vec<String> {
+    let mut names = Vec::new();
+    let given = options.iter().filter_map(|options| options[option].as_array()).flatten();
+    for name in given.filter_map(Value::as_str).flat_map(spell) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
