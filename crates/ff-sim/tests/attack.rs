@@ -74,14 +74,17 @@ fn frames_many(framing: &Attack) {
     assert!((0.1..0.4).contains(&framing.ours), "seed {SEED}: {}", framing.ours);
 }
 
-/// The more relays are trusted, the less a liar gains.
+/// Slow liars gain of the paper's order, and the less the more relays are trusted.
 fn falls_with_trust(liars: &Attack) {
-    let gains: Vec<_> = liars
-        .curve("praise, and service to trusted relays")
-        .filter(|point| near(point.x, 0.02, 1e-9))
-        .collect();
-    let (first, last) = (gains.first().expect("points"), gains.last().expect("points"));
-    assert!(last.ours < first.ours && first.ours > 2.0, "{first:?} {last:?}");
+    let gain = |trusted| {
+        let mut points = liars.curve(attack::views::SLOW_COURTING);
+        let of = |point: &&attack::Point| {
+            near(point.x, 0.02, 1e-9) && point.trusted.is_some_and(|one| near(one, trusted, 1e-9))
+        };
+        points.find(of).expect("a point").ours
+    };
+    let [few, some, many] = [0.05, 0.2, 0.5].map(gain);
+    assert!(many < few && (6.8..68.0).contains(&some), "seed {SEED}: {few} {some} {many}");
 }
 
 #[test]
