@@ -308,8 +308,7 @@ pub struct LedgerArgs {
     /// What random trials are drawn by.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub seed: u64,
-    /// One network for some minutes instead of seven, and made-up relays for attackers; then and without data figures
-    /// may be left out.
+    /// One network for some minutes instead of seven; then and without data figures may be left out.
     #[arg(long)]
     pub quick: bool,
     /// Only these rows.

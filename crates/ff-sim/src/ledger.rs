@@ -273,7 +273,7 @@ pub fn against(judged: &[Judged], is_full: bool) -> impl Iterator<Item = String>
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
 
     /// A ledger of one row with a figure from 1 to 2 that has more keys.

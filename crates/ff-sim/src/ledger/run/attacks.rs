@@ -2,8 +2,7 @@
 
 use anyhow::{Context, Result};
 
-use super::{Data, JULY, Value, value};
-use crate::attack::sample::{PAPERS_MOST, PAPERS_RELAYS, PAPERS_TOTAL, made_up};
+use super::{Data, Value, july, value};
 use crate::attack::views::SLOW_COURTING;
 use crate::attack::{self, Attack};
 
@@ -47,12 +46,9 @@ const PICKS: [Pick; 18] = [
     ("E7", "slow liars, 50 % trusted", LIARS, SLOW_COURTING, 0.02, Some(0.5)),
 ];
 
-/// All figures, on the network of July 2019 if it is there, else on one that is made up.
+/// All figures, on the network of July 2019.
 pub(super) fn attacks(data: &mut Data<'_>) -> Result<Vec<Value>> {
-    let network = match data.quick || data.dir.is_none() {
-        true => made_up(data.seed, PAPERS_RELAYS, PAPERS_TOTAL, PAPERS_MOST),
-        false => data.network(JULY)?,
-    };
+    let network = july(data)?;
     let all = attack::all(&network, data.seed);
     let mut values: Vec<Value> = all.iter().map(|one| value(one.id, one.name, one.ours)).collect();
     for (id, figure, attack, curve, x, trusted) in PICKS {
