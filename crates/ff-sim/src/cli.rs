@@ -81,7 +81,7 @@ const EXIT_STATUS: &str = "Exit status:
   0  it is done
   1  it failed, or with --strict something of the input was left out
   2  the command line is wrong
-  4  a row of the ledger comes out otherwise, and nobody knows why
+  4  a row of the ledger comes out otherwise, and nobody knows why; or with all data it was not run
   5  more than one in a thousand of the input's documents or rows was left out; the results are there";
 
 /// What to do.
@@ -389,19 +389,22 @@ fn system(text: &str) -> Result<Attacked, String> {
 /// Options of `ledger`.
 #[derive(Args, Clone, Debug)]
 pub struct LedgerArgs {
-    /// The folder with the data; rows whose data are not there are not run.
+    /// The folder with the data. Without it samples stand in that come with the program, and what needs more is not run.
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// What random trials are drawn by.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub seed: u64,
-    /// Only what takes seconds.
+    /// One network for some minutes instead of seven; then and without data figures may be left out.
     #[arg(long)]
     pub quick: bool,
     /// Fail if anything of the input had to be left out; a row that nobody can explain comes first.
     #[arg(long)]
     pub strict: bool,
-    /// Where results go; ledger.md is among them.
+    /// Only these rows.
+    #[arg(long, value_name = "ID,...", value_delimiter = ',')]
+    pub rows: Vec<String>,
+    /// Where results go; ledger.md and ledger.csv are among them.
     #[command(flatten)]
     pub out: OutArgs,
 }

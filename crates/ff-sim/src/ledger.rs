@@ -1,12 +1,13 @@
 //! What the paper says beside what comes out here: `doc/ledger.toml`, run row by row.
 //!
-//! [`Ledger`] has the claims with their bounds, [`run::figures`] computes what it can, [`judge`] compares. A figure that
-//! nobody could compute says why; it never counts as agreement.
+//! [`Ledger`] has the claims with their bounds, [`run::figures`] computes what it can, [`judge`] compares figure by figure; a
+//! row comes to the worst of its figures. A figure that was not run says why; it never counts as agreement. One that nothing
+//! computes, or that is no number, is unexplained, whatever the row says of differences.
 
 pub mod run;
+pub mod text;
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -35,8 +36,8 @@ pub struct Row {
     /// Why no more can be expected, or what there is to know.
     #[serde(default)]
     pub why: String,
-    /// Why it comes out otherwise, if it does and the reason is known.
-    pub differs: Option<String>,
+    /// The command that computes it; `DIR` is the folder with the data. If it is not said, the ledger's own.
+    pub command: Option<String>,
     /// Its figures; none if it cannot be had.
     #[serde(default)]
     pub figures: Vec<Figure>,
@@ -68,13 +69,26 @@ pub struct Figure {
     pub low: f64,
     /// And this at most.
     pub high: f64,
+    /// The same of the sample that comes with the program, if that says something of it.
+    pub sample: Option<[f64; 2]>,
+    /// Why it comes out otherwise, if it does and the reason is known.
+    pub differs: Option<String>,
+}
+
+/// A number that came out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ours {
+    /// The number.
+    pub value: f64,
+    /// Whether it is one of a sample, and not of all data.
+    pub of_sample: bool,
 }
 
 /// What came out, by row and figure: a number, or why there is none.
-pub type Found = BTreeMap<(String, String), Result<f64, String>>;
+pub type Found = BTreeMap<(String, String), Result<Ours, String>>;
 
-/// What a row comes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// What a figure or a row comes to, the worst last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// It is as printed.
@@ -85,10 +99,10 @@ pub enum Verdict {
     Cannot,
     /// It is otherwise, for a known reason.
     Differs,
-    /// It is otherwise, and nobody knows why.
-    Unexplained,
     /// It was not computed.
     NotRun,
+    /// It is otherwise, and nobody knows why.
+    Unexplained,
 }
 
 impl Verdict {
@@ -113,10 +127,12 @@ pub struct Judged {
     pub id: String,
     /// What is said.
     pub claim: String,
-    /// What it comes to.
+    /// The worst that its figures come to.
     pub verdict: Verdict,
-    /// Why.
+    /// Why no more can be expected, or what there is to know.
     pub why: String,
+    /// What computes it.
+    pub command: String,
     /// Its figures.
     pub figures: Vec<Compared>,
 }
@@ -132,18 +148,22 @@ pub struct Compared {
     pub paper: String,
     /// What came out, if anything did.
     pub ours: Option<f64>,
+    /// Whether that is of a sample.
+    pub of_sample: bool,
     /// It is to be this at least.
     pub low: f64,
     /// And this at most.
     pub high: f64,
+    /// What it comes to.
+    pub verdict: Verdict,
+    /// Why it differs or was not run; else nothing.
+    pub why: String,
 }
 
-impl Compared {
-    /// Whether it lies where it is to be.
-    fn is_within(&self) -> Option<bool> {
-        self.ours.map(|ours| (self.low..=self.high).contains(&ours))
-    }
-}
+/// A row that is asked for and not there.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the ledger has no row {0}: see doc/ledger.toml")]
+pub struct NoSuchRow(String);
 
 impl Ledger {
     /// The rows that come with this program.
@@ -152,6 +172,19 @@ impl Ledger {
     /// When these are broken, which a test would have found.
     pub fn own() -> Result<Self, toml::de::Error> {
         toml::from_str(ROWS)
+    }
+
+    /// The rows with these names; all of them if none is named.
+    ///
+    /// # Errors
+    /// When one is not there.
+    pub fn only(mut self, ids: &[String]) -> Result<Self, NoSuchRow> {
+        let there: BTreeSet<&str> = self.rows.iter().map(|row| row.id.as_str()).collect();
+        if let Some(odd) = ids.iter().find(|id| !there.contains(id.as_str())) {
+            return Err(NoSuchRow(odd.clone()));
+        }
+        self.rows.retain(|row| ids.is_empty() || ids.contains(&row.id));
+        Ok(self)
     }
 }
 
@@ -163,121 +196,166 @@ pub fn judge(ledger: &Ledger, found: &Found) -> Vec<Judged> {
 
 /// Compares a row.
 fn judge_row(row: &Row, found: &Found) -> Judged {
-    let value = |figure: &Figure| found.get(&(row.id.clone(), figure.name.clone()));
-    let compared = |figure: &Figure| Compared {
+    let of = |figure: &Figure| {
+        compare(row.kind, figure, found.get(&(row.id.clone(), figure.name.clone())))
+    };
+    let figures: Vec<Compared> = row.figures.iter().map(of).collect();
+    let worst = figures.iter().map(|figure| figure.verdict).max();
+    let verdict = match row.kind {
+        Kind::Cannot => Verdict::Cannot,
+        _ => worst.unwrap_or(Verdict::Unexplained),
+    };
+    let own = || match row.kind {
+        Kind::Cannot => String::new(),
+        _ => format!("ff-sim ledger --data DIR --rows {}", row.id),
+    };
+    Judged {
+        id: row.id.clone(),
+        claim: row.claim.clone(),
+        verdict,
+        why: row.why.clone(),
+        command: row.command.clone().unwrap_or_else(own),
+        figures,
+    }
+}
+
+/// Compares a figure.
+fn compare(kind: Kind, figure: &Figure, found: Option<&Result<Ours, String>>) -> Compared {
+    let ours = found.and_then(|found| found.as_ref().ok()).copied();
+    let of_sample = ours.is_some_and(|ours| ours.of_sample);
+    let [low, high] = figure.sample.filter(|_| of_sample).unwrap_or([figure.low, figure.high]);
+    let (verdict, why) = match (found, &figure.differs) {
+        (None, _) => (Verdict::Unexplained, "nothing computes it"),
+        (Some(Err(why)), _) => (Verdict::NotRun, why.as_str()),
+        (Some(Ok(_)), _) if of_sample && figure.sample.is_none() => {
+            (Verdict::NotRun, "the sample says nothing of it: it needs --data")
+        }
+        (Some(Ok(ours)), _) if !ours.value.is_finite() => {
+            (Verdict::Unexplained, "what came out is no number")
+        }
+        (Some(Ok(ours)), _) if (low..=high).contains(&ours.value) => match kind {
+            Kind::Equal if !of_sample => (Verdict::Equal, ""),
+            _ => (Verdict::Shape, ""),
+        },
+        (Some(Ok(_)), Some(why)) => (Verdict::Differs, why.as_str()),
+        (Some(Ok(_)), None) => (Verdict::Unexplained, "nobody knows why"),
+    };
+    Compared {
         name: figure.name.clone(),
         unit: figure.unit.clone(),
         paper: figure.paper.clone(),
-        ours: value(figure).and_then(|value| value.as_ref().ok()).copied(),
-        low: figure.low,
-        high: figure.high,
-    };
-    let figures: Vec<Compared> = row.figures.iter().map(compared).collect();
-    let missing = row.figures.iter().find_map(|figure| match value(figure) {
-        Some(Ok(_)) => None,
-        Some(Err(why)) => Some(why.clone()),
-        None => Some("nothing computes it".to_owned()),
-    });
-    let is_off = figures.iter().any(|figure| figure.is_within() == Some(false));
-    let verdict = match (row.kind, is_off, &row.differs, &missing) {
-        (Kind::Cannot, ..) => Verdict::Cannot,
-        (_, true, Some(_), _) => Verdict::Differs,
-        (_, true, None, _) => Verdict::Unexplained,
-        (_, false, _, Some(_)) => Verdict::NotRun,
-        (Kind::Equal, false, ..) => Verdict::Equal,
-        (Kind::Shape, false, ..) => Verdict::Shape,
-    };
-    let why = match (verdict, &row.differs, missing) {
-        (Verdict::Differs, Some(differs), _) => differs.clone(),
-        (Verdict::NotRun, _, Some(missing)) => missing,
-        _ => row.why.clone(),
-    };
-    Judged { id: row.id.clone(), claim: row.claim.clone(), verdict, why, figures }
-}
-
-/// The ledger as a document.
-#[must_use]
-pub fn markdown(judged: &[Judged]) -> String {
-    let mut text = String::from(
-        "# The paper's figures, and ours\n\n\
-         | id | what | figure | paper | ours | within | verdict | why |\n|---|---|---|---|---|---|---|---|\n",
-    );
-    for row in judged {
-        let Judged { id, claim, verdict, why, figures } = row;
-        let (id, claim, why) = (cell(id), cell(claim), cell(why));
-        if figures.is_empty() {
-            // Writing to a string does not fail.
-            let _ = writeln!(text, "| {id} | {claim} | | | | | {} | {why} |", verdict.name());
-        }
-        for figure in figures {
-            let Compared { name, unit, paper, ours, low, high } = figure;
-            let ours = ours.map_or("-".to_owned(), short);
-            let (low, high) = (short(*low), short(*high));
-            let _ = writeln!(
-                text,
-                "| {id} | {claim} | {}, {unit} | {} | {ours} | {low} to {high} | {} | {why} |",
-                cell(name),
-                cell(paper),
-                verdict.name()
-            );
-        }
+        ours: ours.filter(|_| verdict != Verdict::NotRun).map(|ours| ours.value),
+        of_sample,
+        low,
+        high,
+        verdict,
+        why: why.to_owned(),
     }
-    text
 }
 
-/// Text that fits into a table.
-fn cell(text: &str) -> String {
-    text.replace('|', "\\|").replace('\n', " ")
-}
-
-/// A number with as many digits as matter.
-fn short(value: f64) -> String {
-    let text = format!("{value:.4}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+/// The figures that are against a run, with the reasons: those that nobody can explain, and of a run of everything those that
+/// were not run.
+pub fn against(judged: &[Judged], is_full: bool) -> impl Iterator<Item = String> {
+    let is_against = move |verdict: Verdict| {
+        verdict == Verdict::Unexplained || (is_full && verdict == Verdict::NotRun)
+    };
+    let of_row = move |row: &Judged| -> Vec<String> {
+        let figures = row.figures.iter().filter(|figure| is_against(figure.verdict));
+        let line = |figure: &Compared| {
+            let ours = figure.ours.map_or(String::new(), |ours| format!(" {ours}"));
+            format!("{}, {}:{ours} {}: {}", row.id, figure.name, figure.verdict.name(), figure.why)
+        };
+        let lines: Vec<String> = figures.map(line).collect();
+        let is_empty = lines.is_empty() && is_against(row.verdict);
+        if is_empty { vec![format!("{}: it has no figures", row.id)] } else { lines }
+    };
+    judged.iter().flat_map(of_row).collect::<Vec<_>>().into_iter()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
 
-    /// A ledger of one row with a figure from 1 to 2.
-    fn ledger(kind: &str, more: &str) -> Ledger {
+    /// A ledger of one row with a figure from 1 to 2 that has more keys.
+    pub(super) fn ledger(kind: &str, more: &str) -> Ledger {
         let text = format!(
-            "[[row]]\nid = \"X\"\nclaim = \"a | b\"\nkind = \"{kind}\"\nwhy = \"so\"\n{more}\n\
-             figures = [{{ name = \"n\", unit = \"s\", paper = \"1.5\", low = 1.0, high = 2.0 }}]\n"
+            "[[row]]\nid = \"X\"\nclaim = \"a | b\"\nkind = \"{kind}\"\nwhy = \"so\"\n\
+             figures = [{{ name = \"n\", unit = \"s\", paper = \"1.5\", low = 1.0, high = 2.0{more} }}]\n"
         );
         toml::from_str(&text).expect("a ledger")
     }
 
+    /// A number of all data.
+    fn of_all(value: f64) -> Result<Ours, String> {
+        Ok(Ours { value, of_sample: false })
+    }
+
+    /// A number of a sample.
+    fn of_sample(value: f64) -> Result<Ours, String> {
+        Ok(Ours { value, of_sample: true })
+    }
+
     #[test]
-    fn each_row_has_the_verdict_that_its_figures_give() {
+    fn each_figure_has_the_verdict_that_it_deserves() {
         let at = |value| Found::from([(("X".to_owned(), "n".to_owned()), value)]);
+        let (old, sample) = (", differs = \"it is old\"", ", sample = [5.0, 6.0]");
+        let (nobody, no_number) = ("nobody knows why", "what came out is no number");
+        let needs = "the sample says nothing of it: it needs --data";
         for (kind, more, found, verdict, why) in [
-            ("equal", "", at(Ok(1.0)), Verdict::Equal, "so"),
-            ("shape", "", at(Ok(2.0)), Verdict::Shape, "so"),
-            ("shape", "", at(Ok(2.1)), Verdict::Unexplained, "so"),
-            ("equal", "", at(Ok(f64::NAN)), Verdict::Unexplained, "so"),
-            ("equal", "differs = \"it is old\"", at(Ok(0.9)), Verdict::Differs, "it is old"),
-            ("equal", "differs = \"it is old\"", at(Ok(1.1)), Verdict::Equal, "so"),
-            ("equal", "", at(Err("no file".to_owned())), Verdict::NotRun, "no file"),
-            ("equal", "", Found::new(), Verdict::NotRun, "nothing computes it"),
-            ("cannot", "", at(Ok(9.0)), Verdict::Cannot, "so"),
+            ("equal", "", at(of_all(1.0)), Verdict::Equal, ""),
+            ("shape", "", at(of_all(2.0)), Verdict::Shape, ""),
+            ("shape", "", at(of_all(2.1)), Verdict::Unexplained, nobody),
+            ("equal", old, at(of_all(0.9)), Verdict::Differs, "it is old"),
+            ("equal", old, at(of_all(1.1)), Verdict::Equal, ""),
+            ("equal", "", at(of_all(f64::NAN)), Verdict::Unexplained, no_number),
+            ("equal", old, at(of_all(f64::NAN)), Verdict::Unexplained, no_number),
+            ("equal", old, at(of_all(f64::INFINITY)), Verdict::Unexplained, no_number),
+            ("equal", old, at(Err("no file".to_owned())), Verdict::NotRun, "no file"),
+            ("equal", old, Found::new(), Verdict::Unexplained, "nothing computes it"),
+            ("equal", sample, at(of_sample(5.5)), Verdict::Shape, ""),
+            ("equal", sample, at(of_sample(1.5)), Verdict::Unexplained, nobody),
+            ("equal", sample, at(of_all(1.5)), Verdict::Equal, ""),
+            ("equal", sample, at(of_all(5.5)), Verdict::Unexplained, nobody),
+            ("equal", "", at(of_sample(1.5)), Verdict::NotRun, needs),
         ] {
             let judged = judge(&ledger(kind, more), &found);
-            assert_eq!(
-                (judged[0].verdict, judged[0].why.as_str()),
-                (verdict, why),
-                "{kind} {more}"
-            );
+            let figure = &judged[0].figures[0];
+            assert_eq!((figure.verdict, figure.why.as_str()), (verdict, why), "{kind} {more}");
+            assert_eq!(judged[0].verdict, verdict, "{kind} {more}");
         }
-        let text = markdown(&judge(&ledger("equal", ""), &at(Ok(1.25))));
-        assert!(
-            text.contains("| X | a \\| b | n, s | 1.5 | 1.25 | 1 to 2 | equal | so |"),
-            "{text}"
-        );
         toml::from_str::<Ledger>("[[row]]\nid = \"X\"\nodd = 1").expect_err("an odd key");
+    }
+
+    #[test]
+    fn a_reason_covers_its_own_figure_only() {
+        let text = "[[row]]\nid = \"X\"\nclaim = \"c\"\nkind = \"shape\"\nwhy = \"so\"\nfigures = [\n\
+                    { name = \"a\", unit = \"s\", paper = \"-\", low = 0.0, high = 1.0, differs = \"known\" },\n\
+                    { name = \"b\", unit = \"s\", paper = \"-\", low = 0.0, high = 1.0 },\n]";
+        let ledger: Ledger = toml::from_str(text).expect("a ledger");
+        let verdict = |b| {
+            let found = [("a", of_all(2.0)), ("b", b)]
+                .map(|(name, value)| ((String::from("X"), name.to_owned()), value));
+            let judged = judge(&ledger, &Found::from(found));
+            let full: Vec<String> = against(&judged, true).collect();
+            (judged[0].verdict, against(&judged, false).count(), full)
+        };
+        assert_eq!(verdict(of_all(1.0)), (Verdict::Differs, 0, vec![]));
+        let off = "X, b: 3 differs, unexplained: nobody knows why".to_owned();
+        assert_eq!(verdict(of_all(3.0)), (Verdict::Unexplained, 1, vec![off]));
+        let not_run = "X, b: not run: no file".to_owned();
+        assert_eq!(verdict(Err("no file".to_owned())), (Verdict::NotRun, 0, vec![not_run]));
+    }
+
+    #[test]
+    fn rows_are_chosen_by_name() {
+        let own = || Ledger::own().expect("it can be read");
+        assert_eq!(own().only(&[]), Ok(own()));
+        let ids = |ledger: Ledger| ledger.rows.into_iter().map(|row| row.id).collect::<Vec<_>>();
+        assert_eq!(
+            own().only(&["E1".into(), "B1".into()]).map(ids),
+            Ok(vec!["B1".into(), "E1".into()])
+        );
+        assert_eq!(own().only(&["E1".into(), "Z9".into()]), Err(NoSuchRow("Z9".into())));
     }
 
     #[test]
@@ -290,7 +368,10 @@ mod tests {
             assert!(*kind == Kind::Equal || !why.is_empty(), "{id} says why");
             let names: BTreeSet<&str> = figures.iter().map(|figure| figure.name.as_str()).collect();
             assert_eq!(names.len(), figures.len(), "{id}");
-            assert!(figures.iter().all(|figure| figure.low <= figure.high), "{id}");
+            for Figure { name, low, high, sample, .. } in figures {
+                let [sample_low, sample_high] = sample.unwrap_or_default();
+                assert!(low <= high && sample_low <= sample_high, "{id}, {name}");
+            }
         }
     }
 }

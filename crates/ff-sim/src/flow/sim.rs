@@ -31,7 +31,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
 
 pub(super) use self::config::CELL;
-pub use self::config::{Config, Constants, Window};
+pub use self::config::{Config, Constants, LIMITS_SECS, Window};
 pub use self::outcome::{Download, Outcome, Summary};
 pub use self::probes::{Pair, Unwatched, Watch};
 use self::{

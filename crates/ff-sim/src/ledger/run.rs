@@ -1,11 +1,14 @@
 //! Computes the ledger's figures.
 //!
-//! Without a folder of data, and with `--quick`, samples that are in the program stand in for files; rows that need more are
-//! not run.
+//! Without a folder of data samples that are in the program stand in for files, see [`samples`]; figures that need more are
+//! not run. [`parts::PARTS`] says what computes which figures.
 
+mod attacks;
 mod flows;
-
 mod models;
+mod parts;
+mod public;
+mod samples;
 
 use std::collections::BTreeSet;
 use std::io::Read as _;
@@ -16,7 +19,7 @@ use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 use liblzma::read::XzDecoder;
 
-use super::Found;
+use super::{Found, Ledger, Ours};
 use crate::analysis::engine::{Engine, Settings};
 use crate::analysis::joined::Joined;
 use crate::analysis::moment::{Capacity, Scale, weight_error};
@@ -25,7 +28,6 @@ use crate::analysis::ranks::under_weighted;
 use crate::analysis::speed_test::{BEGIN_2019, speed_test};
 use crate::analysis::window::Window;
 use crate::attack;
-use crate::attack::sample::{PAPERS_MOST, PAPERS_RELAYS, PAPERS_TOTAL, made_up};
 use crate::input::Inputs;
 use crate::network::{CapacitySource, Network, Relay};
 use crate::read::consensus::Consensus;
@@ -33,6 +35,7 @@ use crate::read::descriptor::{Descriptors, join};
 use crate::read::january::Presence;
 use crate::read::series::{Kind, Series, daily};
 use crate::schedule::greedy::{greedy, hours};
+use crate::schedule::what_if;
 use crate::schedule::{Setup, Subjects, units};
 use crate::skipped::Skips;
 use crate::{source, stats};
@@ -53,13 +56,13 @@ const DESCRIPTORS: &str = "a-network/2020-02-29-10-05-00-server-descriptors.xz";
 const JANUARY: &str = "d-2019/jan2019-presence.csv.xz";
 /// The network's days of 2019.
 const DAYS: &str = "d-2019/bandwidth-2019.csv";
-/// The same, whole.
-const SAMPLE_OF_DAYS: &[u8] = include_bytes!("../../tests/data/analysis-bandwidth-2019.csv");
 /// All weights of the consensus of July, sorted.
 const SAMPLE_OF_JULY: &[u8] = include_bytes!("../../tests/data/2019-07-14-weights.csv.xz");
 /// Two more consensuses of that month.
 const LATER: [(&str, &str); 2] =
     [("2019-07-17", "2019-07-17-23-00-00"), ("2019-07-20", "2019-07-20-18-00-00")];
+/// 2019-08-16, of which the paper's reference has the network's capacity.
+const DAY_OF_E9: u64 = 1_565_913_600;
 /// Relays of January 2019.
 const RELAYS: &str = "d-2019/jan2019-relays.csv.xz";
 /// Times of the tables are 8 hours apart, some a little more.
@@ -79,6 +82,10 @@ pub struct Data<'a> {
     skips: Skips,
     /// The files of which that is known: more than one part may need a file.
     noted: BTreeSet<String>,
+    /// Whether the part that runs has used a sample of data.
+    of_sample: bool,
+    /// The rows that are wanted.
+    rows: Vec<String>,
 }
 
 impl<'a> Data<'a> {
@@ -86,7 +93,8 @@ impl<'a> Data<'a> {
     #[must_use]
     pub fn new(dir: Option<&Path>, seed: u64, quick: bool, inputs: &'a mut Inputs) -> Self {
         let (dir, skips, noted) = (dir.map(Path::to_owned), Skips::default(), BTreeSet::new());
-        Self { dir, seed, quick, inputs, skips, noted }
+        let (of_sample, rows) = (false, Vec::new());
+        Self { dir, seed, quick, inputs, skips, noted, of_sample, rows }
     }
 
     /// What was left out of all that was read.
@@ -102,6 +110,20 @@ impl<'a> Data<'a> {
         }
     }
 
+    /// Whether a row is wanted.
+    fn wants(&self, id: &str) -> bool {
+        self.rows.iter().any(|row| row == id)
+    }
+
+    /// What comes with the program of a file, if there is no folder.
+    fn sample(&mut self, name: &str) -> Result<Option<Vec<u8>>> {
+        let Some(sample) = samples::of(name).filter(|_| self.dir.is_none()) else {
+            return Ok(None);
+        };
+        self.of_sample |= sample.is_part;
+        sample.unpacked().map(Some)
+    }
+
     /// Where a file is.
     fn path(&self, name: &str) -> Result<PathBuf> {
         let dir = self.dir.as_ref().context("needs --data: a folder with the data")?;
@@ -110,8 +132,8 @@ impl<'a> Data<'a> {
 
     /// A file's content, as far as it can be unpacked.
     fn read(&mut self, name: &str) -> Result<Vec<u8>> {
-        if let (None, DAYS) = (&self.dir, name) {
-            return Ok(SAMPLE_OF_DAYS.to_vec());
+        if let Some(sample) = self.sample(name)? {
+            return Ok(sample);
         }
         let path = self.path(name)?;
         let mut cut = Skips::default();
@@ -122,6 +144,9 @@ impl<'a> Data<'a> {
 
     /// The network of a file.
     fn network(&mut self, name: &str) -> Result<Network> {
+        if let Some(sample) = self.sample(name)? {
+            return samples::network(name, &sample);
+        }
         let path = self.path(name)?;
         let (network, skips) = source::network(&path, self.inputs)?;
         self.note(name, "network", skips);
@@ -139,49 +164,30 @@ impl<'a> Data<'a> {
 
 /// A figure: its row, its name, its value.
 type Value = (&'static str, String, f64);
-/// What computes some figures; it is told of in these words.
-type Part = (&'static str, &'static [&'static str], fn(&mut Data<'_>) -> Result<Vec<Value>>);
 
-/// All parts, with the rows that they are for.
-const PARTS: [Part; 15] = [
-    ("new relays", &["B6", "B8"], models::newcomers),
-    ("relays whose capacity is known", &["B9"], models::known),
-    ("relays on one host", &["C2"], models::at_once),
-    ("weights of Shadow's networks", &["C4"], models::shadow),
-    ("schedules", &["B1", "B2", "B3", "B7"], schedules),
-    ("two more consensuses of July 2019", &["B3-later"], later),
-    ("weights of January 2019", &["A4", "A5"], relays_of_january),
-    ("the network of May 2024", &["A4", "A5", "B4-2024"], may),
-    ("descriptors of February 2020", &["A10"], february),
-    ("new relays of January 2019", &["B5"], january),
-    ("errors of capacities", &["A1", "A2", "A3", "A6"], capacities),
-    ("deviations of weights", &["A7"], weights),
-    ("the speed test of 2019", &["A8"], test_of_2019),
-    ("attacks", &["E1", "E2", "E3", "E4", "E5", "E6", "E7", "E8", "E9", "E10", "E11"], attacks),
-    ("flows", &flows::IDS, flows::figures),
-];
-
-/// Computes all figures that can be, telling what comes next.
-pub fn figures(data: &mut Data<'_>, mut tell: impl FnMut(&str)) -> Found {
+/// Computes all figures of a ledger that can be, telling what comes next.
+pub fn figures(data: &mut Data<'_>, ledger: &Ledger, mut tell: impl FnMut(&str)) -> Found {
     let mut found = Found::new();
-    let ledger = super::Ledger::own().map(|ledger| ledger.rows).unwrap_or_default();
-    for (index, (name, ids, part)) in PARTS.iter().enumerate() {
-        tell(&format!("{} of {}: {name}", index + 1, PARTS.len()));
-        match part(data) {
+    data.rows = ledger.rows.iter().map(|row| row.id.clone()).collect();
+    let is_wanted = |part: &&parts::Part| part.figures.iter().any(|(id, _)| data.wants(id));
+    let wanted: Vec<&parts::Part> = parts::PARTS.iter().filter(is_wanted).collect();
+    for (index, part) in wanted.iter().enumerate() {
+        tell(&format!("{} of {}: {}", index + 1, wanted.len(), part.name));
+        data.of_sample = false;
+        match (part.run)(data) {
             Ok(values) => {
-                found.extend(
-                    values.into_iter().map(|(id, name, value)| ((id.to_owned(), name), Ok(value))),
-                );
+                let of_sample = data.of_sample;
+                let ours = |(id, name, value): Value| {
+                    ((id.to_owned(), name), Ok(Ours { value, of_sample }))
+                };
+                found.extend(values.into_iter().map(ours));
             }
             Err(error) => {
-                let rows = ledger.iter().filter(|row| ids.contains(&row.id.as_str()));
-                for (row, figure) in
-                    rows.flat_map(|row| row.figures.iter().map(move |figure| (row, figure)))
-                {
-                    let key = (row.id.clone(), figure.name.clone());
-                    // Another part may have it.
-                    found.entry(key).or_insert_with(|| Err(format!("{error:#}")));
-                }
+                let names = part.figures.iter();
+                let keys = names.flat_map(|(id, names)| names.iter().map(move |name| (*id, *name)));
+                found.extend(keys.map(|(id, name)| {
+                    ((id.to_owned(), name.to_owned()), Err(format!("{error:#}")))
+                }));
             }
         }
     }
@@ -229,6 +235,8 @@ fn schedules(data: &mut Data<'_>) -> Result<Vec<Value>> {
         if gbit == 608 {
             values.push(value("B2", "608 Gbit/s, hours", hours(found.seconds)));
             values.push(value("B7", "608 Gbit/s", found.spare_slots.into()));
+            let new_relays = what_if::figures(&subjects, &setup)?.new_relays_a_day;
+            values.push(value("B7", "new relays a day", new_relays));
         }
     }
     Ok(values)
@@ -259,17 +267,25 @@ fn relays_of_january(data: &mut Data<'_>) -> Result<Vec<Value>> {
     Ok(values)
 }
 
-/// The network of May 2024.
+/// Slots for the network of May 2024; what comes with the program has all that it takes.
+fn slots_of_may(data: &mut Data<'_>) -> Result<Vec<Value>> {
+    let network = match data.dir {
+        Some(_) => data.network(MAY)?,
+        None => samples::capacities_of_may()?,
+    };
+    let setup = Setup::new(units::team("1G,1G,1G")?);
+    let slots = greedy(&Subjects::of(&network, false), &setup)?.slots;
+    Ok(vec![value("B4-2024", "797 Gbit/s", slots.into())])
+}
+
+/// Weights of May 2024.
 fn may(data: &mut Data<'_>) -> Result<Vec<Value>> {
     let network = data.network(MAY)?;
-    let slots =
-        greedy(&Subjects::of(&network, false), &Setup::new(units::team("1G,1G,1G")?))?.slots;
     let now = weight_error(&network, Capacity::Known, Scale::None, |_| true);
     let errors = stats::sorted(now.relay_errors.iter().flatten().copied().collect());
     let by_running = weight_error(&network, Capacity::Known, Scale::Running, |_| true).weight_error;
     let under = under_weighted(&errors).context("no relay has a weight error")?;
     Ok(vec![
-        value("B4-2024", "797 Gbit/s", slots.into()),
         value("A4", "May 2024", under * 100.0),
         value("A5", "May 2024, by time of running", by_running.context("no weight error")? * 100.0),
     ])
@@ -321,7 +337,7 @@ fn january(data: &mut Data<'_>) -> Result<Vec<Value>> {
 
 /// Runs the analysis of tables.
 fn analyse(advertised: &Series, weights: Option<&Series>) -> Result<Outcome> {
-    let windows = Window::parse_list("1d,7d,30d")?;
+    let windows = Window::parse_list("1d,7d,30d,365d")?;
     let settings = Settings { windows, step_secs: GAP_SECS, from: None, least_share: 0.0 };
     let (mut engine, mut joined) = (Engine::new(settings), Joined::new(advertised, weights));
     let mut now = Vec::new();
@@ -331,12 +347,12 @@ fn analyse(advertised: &Series, weights: Option<&Series>) -> Result<Outcome> {
     Ok(engine.finish())
 }
 
-/// Names of the windows of [`analyse`].
-const WINDOWS: [&str; 3] = ["1 d", "7 d", "30 d"];
+/// Names of the windows of [`analyse`]; of the last one data cover a quarter at most.
+const WINDOWS: [&str; 4] = ["1 d", "7 d", "30 d", "1 y, a quarter of it"];
 
-/// The median of sorted values, in percent.
-fn middle(sorted: &[f64]) -> Result<f64> {
-    Ok(stats::percentile(sorted, 50.0).context("no values")? * 100.0)
+/// A percentile of sorted values, in percent.
+fn percentile(sorted: &[f64], p: f64) -> Result<f64> {
+    Ok(stats::percentile(sorted, p).context("no values")? * 100.0)
 }
 
 /// Errors of capacities in 2025.
@@ -349,14 +365,18 @@ fn capacities(data: &mut Data<'_>) -> Result<Vec<Value>> {
         let network = outcome.network(index, 0.0, |one| one.capacity_error);
         let deviations = outcome.means(index, |one| one.advertised_deviation);
         let non_zero = relays.iter().filter(|error| **error > 0.0).count() as f64;
-        values.push(value("A1", format!("median, {name}"), middle(&relays)?));
-        values.push(value(
-            "A2",
-            format!("not zero, {name}"),
-            non_zero / relays.len() as f64 * 100.0,
-        ));
-        values.push(value("A3", format!("median, {name}"), middle(&network)?));
-        values.push(value("A6", format!("median, {name}"), middle(&deviations)?));
+        let part = non_zero / relays.len() as f64 * 100.0;
+        let figures = [
+            ("A1", "median", percentile(&relays, 50.0)?),
+            ("A2", "not zero", part),
+            ("A2", "75th percentile", percentile(&relays, 75.0)?),
+            ("A3", "median", percentile(&network, 50.0)?),
+            ("A3", "most", percentile(&network, 100.0)?),
+            ("A6", "median", percentile(&deviations, 50.0)?),
+            ("A6", "most", percentile(&deviations, 100.0)?),
+        ];
+        values
+            .extend(figures.map(|(id, what, number)| value(id, format!("{what}, {name}"), number)));
     }
     Ok(values)
 }
@@ -367,9 +387,10 @@ fn weights(data: &mut Data<'_>) -> Result<Vec<Value>> {
     let outcome = analyse(&advertised, Some(&data.table(GUARDS, Kind::Probability)?))?;
     let of = |(index, name): (usize, &&str)| {
         let deviations = outcome.means(index, |one| one.weight_deviation);
-        Ok(value("A7", format!("median, {name}"), middle(&deviations)?))
+        Ok(value("A7", format!("median, {name}"), percentile(&deviations, 50.0)?))
     };
-    WINDOWS.iter().enumerate().map(of).collect()
+    // A month of weights fills no longer window.
+    WINDOWS.iter().enumerate().take(3).map(of).collect()
 }
 
 /// What the speed test brought to light.
@@ -378,15 +399,37 @@ fn test_of_2019(data: &mut Data<'_>) -> Result<Vec<Value>> {
     let (days, skips) = daily::read(DAYS, &*bytes)?;
     data.note(DAYS, "days", skips);
     let found = speed_test(&days, BEGIN_2019).context("the days of August 2019 are missing")?;
-    Ok(vec![value("A8", "gain", found.gain()), value("A8", "part", found.part() * 100.0)])
+    let capacity =
+        days.iter().find(|day| day.unix_secs == DAY_OF_E9).and_then(|day| day.advertised);
+    Ok(vec![
+        value("A8", "gain", found.gain()),
+        value("A8", "part", found.part() * 100.0),
+        value("E9", "the network on 2019-08-16", capacity.context("2019-08-16 is missing")?),
+    ])
 }
 
-/// Attacks, on the network of July 2019 if it is there, else on one that is made up.
-fn attacks(data: &mut Data<'_>) -> Result<Vec<Value>> {
-    let network = match data.quick || data.dir.is_none() {
-        true => made_up(data.seed, PAPERS_RELAYS, PAPERS_TOTAL, PAPERS_MOST),
-        false => data.network(JULY)?,
-    };
-    let all = attack::all(&network, data.seed);
-    Ok(all.into_iter().map(|one| value(one.id, one.name, one.ours)).collect())
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_figure_of_the_ledger_is_computed_by_one_part() {
+        let ledger = Ledger::own().expect("it can be read");
+        let figures =
+            ledger.rows.iter().flat_map(|row| row.figures.iter().map(move |one| (row, one)));
+        let wanted: BTreeSet<(&str, &str)> =
+            figures.map(|(row, figure)| (row.id.as_str(), figure.name.as_str())).collect();
+        let mut computed = BTreeSet::new();
+        for part in &parts::PARTS {
+            for (id, names) in part.figures {
+                for name in *names {
+                    assert!(computed.insert((*id, *name)), "{id}, {name} is computed twice");
+                }
+            }
+        }
+        let only: Vec<_> = computed.symmetric_difference(&wanted).collect();
+        assert!(only.is_empty(), "in the ledger or in the parts only: {only:?}");
+    }
 }

@@ -10,6 +10,9 @@ pub(in crate::flow) const CELL: (f64, f64) = (514.0, 498.0);
 pub(super) const SIZES: [(u32, u32, f64); 3] =
     [(51_200, 12, 15.0), (1_048_576, 2, 60.0), (5_242_880, 1, 120.0)];
 
+/// Seconds after which downloads of 50 KiB, 1 MiB and 5 MiB are given up.
+pub const LIMITS_SECS: [f64; 3] = [SIZES[0].2, SIZES[1].2, SIZES[2].2];
+
 /// Cells that are on their way at first: ten packets of TCP.
 const FIRST_CELLS: f64 = 14_480.0 / CELL.1;
 

@@ -1,14 +1,19 @@
-//! The ledger's rows about clients (Fig. 8b, 9) and about Shadow: networks 5-7, which gave no constants.
+//! The ledger's rows about clients (Fig. 8b, 9) and about Shadow.
 //!
-//! Each is simulated by the weights of its consensus, which TorFlow made, and by what FlashFlow would measure, at
-//! three loads; and as Shadow simulated it at 1.0 and 1.2. A figure is a mean over the networks.
+//! Each of seven networks is simulated by the weights of its consensus, which TorFlow made, by those at which TorFlow's loop
+//! ends, and by what FlashFlow would measure, at three loads. A figure is a mean over the networks, with the end of its 95 %
+//! interval where the sign matters. Beside Shadow (D7, D8) stand networks 5-7 alone, which gave no constants.
+//!
+//! With `--quick`, or without data, it is the first network for some minutes: a sample. Only what the wanted rows need is
+//! simulated.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 
+use super::public::{self, SIZES};
 use super::{Data, Value, value};
 use crate::flow::closed::{Rounds, System};
 use crate::flow::sim::Summary;
@@ -18,21 +23,22 @@ use crate::network::Network;
 use crate::read::shadow::{Results, parse_results};
 use crate::stats;
 
-/// The rows that are computed here.
-pub(super) const IDS: [&str; 7] = ["C4-loop", "D2", "D3", "D4", "D5", "D6", "D7"];
-
-/// Networks that gave no constants.
-const NETWORKS: [u8; 3] = [5, 6, 7];
+/// All networks.
+const ALL: [u8; 7] = [1, 2, 3, 4, 5, 6, 7];
+/// Those that gave no constants.
+const TESTS: [u8; 3] = [5, 6, 7];
+/// The one that comes with the program.
+const SAMPLE: [u8; 1] = [1];
 /// Loads of Fig. 9, in percent.
 const LOADS: [u32; 3] = [100, 115, 130];
 /// The load of Shadow's second experiment, in percent.
 const SHADOWS_LOAD: u32 = 120;
-/// Minutes that count, behind twenty: an hour of Shadow's had forty.
-const MINUTES: u32 = 20;
+/// Minutes that pass before those that count, and those: an hour of Shadow's had twenty and forty.
+const MINUTES: [u32; 2] = [20, 20];
+/// The same of the sample.
+const SAMPLE_MINUTES: [u32; 2] = [10, 15];
 /// Simulations at a time.
 const JOBS: usize = 2;
-/// Sizes of downloads, for people.
-const SIZES: [&str; 3] = ["50 KiB", "1 MiB", "5 MiB"];
 
 /// Which simulation: a network's number, the load in percent, and the weights.
 type Case = (u8, u32, Kind);
@@ -52,24 +58,35 @@ enum Kind {
 
 /// All figures of these rows.
 pub(super) fn figures(data: &mut Data<'_>) -> Result<Vec<Value>> {
-    if data.quick {
-        bail!("takes minutes: --quick leaves it out");
-    }
     let inputs = Inputs::read(data)?;
-    let found = simulate_all(&inputs, data.seed)?;
+    let cases = inputs.cases(|id| data.wants(id));
+    let found = Simulated { inputs: &inputs, found: simulate_all(&inputs, &cases, data.seed)? };
     let mut values = Vec::new();
-    values.extend(weight_errors(&found)?);
-    values.extend(changes(&found)?);
-    values.extend(loads(&found)?);
-    values.extend(shadow(&found, &inputs)?);
-    if let Some((id, name, _)) = values.iter().find(|(.., value)| value.is_nan()) {
-        bail!("{id}, {name}: no download of that size came to its end, here or in Shadow");
+    type Row = (&'static str, fn(&Simulated<'_>) -> Result<Vec<Value>>);
+    const ROWS: [Row; 7] = [
+        ("C4-loop", weight_errors),
+        ("D2", changes),
+        ("D3", growth),
+        ("D4", ratios),
+        ("D5", timeouts),
+        ("D6", throughput),
+        ("D7", shadow),
+    ];
+    for (_, row) in ROWS.iter().filter(|(id, _)| data.wants(id)) {
+        values.extend(row(&found)?);
     }
+    if data.wants("D8") {
+        values.extend(beside_tor(&found, public::of_tor(data)?)?);
+    }
+    // What was read may have been whole, but one network is a sample of seven.
+    data.of_sample = inputs.is_sample;
     Ok(values)
 }
 
 /// What simulations need.
 struct Inputs {
+    /// Whether it is the sample.
+    is_sample: bool,
     /// The streams and the packets of users.
     models: [Model; 2],
     /// Networks by number, and whether they are those of the second experiment.
@@ -83,40 +100,117 @@ impl Inputs {
     fn read(data: &mut Data<'_>) -> Result<Self> {
         let mut model = |name: &str| Model::read(&data.read(&format!("d-2019/{name}"))?);
         let models = [model("tmodel-stream.json")?, model("tmodel-packet.json")?];
-        let (mut networks, mut results) = (BTreeMap::new(), BTreeMap::new());
-        for number in NETWORKS {
-            let folder = format!("d-2019/shadow-10pct/{number:02}");
-            for (is_second, relays, load) in [(false, "relays", "1.0"), (true, "relays-1.2", "1.2")]
-            {
-                let network = data.network(&format!("{folder}/{relays}.csv"))?;
-                networks.insert((number, is_second), network);
-                let name = format!("{folder}/load-{load}.json.xz");
-                let found = parse_results(&data.read(&name)?).context(name)?;
-                results.insert((number, is_second), found);
+        let is_sample = data.quick || data.dir.is_none();
+        let mut all =
+            Self { is_sample, models, networks: BTreeMap::new(), results: BTreeMap::new() };
+        for &number in all.numbers() {
+            all.read_one(data, number, false)?;
+            if TESTS.contains(&number) {
+                all.read_one(data, number, true)?;
             }
         }
-        Ok(Self { models, networks, results })
+        Ok(all)
+    }
+
+    /// Reads a network, and what Shadow measured in it if that is compared.
+    fn read_one(&mut self, data: &mut Data<'_>, number: u8, is_second: bool) -> Result<()> {
+        let folder = format!("d-2019/shadow-10pct/{number:02}");
+        let (relays, load) = if is_second { ("relays-1.2", "1.2") } else { ("relays", "1.0") };
+        let network = data.network(&format!("{folder}/{relays}.csv"))?;
+        self.networks.insert((number, is_second), network);
+        if self.tests().contains(&number) {
+            let name = format!("{folder}/load-{load}.json.xz");
+            let found = parse_results(&data.read(&name)?).context(name)?;
+            self.results.insert((number, is_second), found);
+        }
+        Ok(())
+    }
+
+    /// The networks.
+    const fn numbers(&self) -> &'static [u8] {
+        if self.is_sample { &SAMPLE } else { &ALL }
+    }
+
+    /// Those that are compared with Shadow.
+    const fn tests(&self) -> &'static [u8] {
+        if self.is_sample { &SAMPLE } else { &TESTS }
+    }
+
+    /// Minutes before those that count, and those.
+    const fn minutes(&self) -> [u32; 2] {
+        if self.is_sample { SAMPLE_MINUTES } else { MINUTES }
+    }
+
+    /// The simulations that rows need.
+    fn cases(&self, wants: impl Fn(&str) -> bool) -> Vec<Case> {
+        let any = |ids: &[&str]| ids.iter().any(|id| wants(id));
+        let mut cases = Vec::new();
+        for &number in self.numbers() {
+            let is_test = self.tests().contains(&number);
+            let rows: [(u32, Kind, bool); 8] = [
+                (100, Kind::Loop, any(&["C4-loop"])),
+                (
+                    100,
+                    Kind::Consensus,
+                    any(&["D2", "D3", "D4", "D5", "D6"]) || (is_test && any(&["D7", "D8"])),
+                ),
+                (100, Kind::Flashflow, any(&["C4-loop", "D2", "D3", "D5", "D6"])),
+                (115, Kind::Consensus, any(&["D3", "D5", "D6"])),
+                (115, Kind::Flashflow, any(&["D3", "D5", "D6"])),
+                (130, Kind::Consensus, any(&["D3", "D5", "D6"])),
+                (130, Kind::Flashflow, any(&["D3", "D4", "D5", "D6"])),
+                (SHADOWS_LOAD, Kind::Shadows, is_test && !self.is_sample && any(&["D7"])),
+            ];
+            let needed = rows.into_iter().filter(|(.., is_needed)| *is_needed);
+            cases.extend(needed.map(|(load, kind, _)| (number, load, kind)));
+        }
+        cases
     }
 }
 
-/// All simulations.
-fn cases() -> Vec<Case> {
-    let mut cases = Vec::new();
-    for number in NETWORKS {
-        for load in LOADS {
-            cases.extend([(number, load, Kind::Consensus), (number, load, Kind::Flashflow)]);
-        }
-        cases.push((number, SHADOWS_LOAD, Kind::Shadows));
+/// What was simulated.
+struct Simulated<'a> {
+    /// Of what.
+    inputs: &'a Inputs,
+    /// What came out.
+    found: BTreeMap<Case, Found>,
+}
+
+impl Simulated<'_> {
+    /// What came out of a simulation.
+    fn of(&self, number: u8, load: u32, kind: Kind) -> Result<&Found> {
+        self.found.get(&(number, load, kind)).context("a simulation is missing")
     }
-    cases.push((NETWORKS[0], LOADS[0], Kind::Loop));
-    cases
+
+    /// What is taken of each network.
+    fn each(&self, take: impl Fn(u8) -> Result<f64>) -> Result<Vec<f64>> {
+        self.inputs.numbers().iter().map(|&number| take(number)).collect()
+    }
+
+    /// Its mean.
+    fn mean(&self, take: impl Fn(u8) -> Result<f64>) -> Result<f64> {
+        stats::mean(&self.each(take)?).context("there are no networks")
+    }
+
+    /// By how many percent FlashFlow's weights change something of each network at a load.
+    fn changes(&self, load: u32, take: impl Fn(&Summary) -> f64) -> Result<Vec<f64>> {
+        self.each(|number| {
+            let of = |kind| Ok::<_, anyhow::Error>(take(&self.of(number, load, kind)?.summary));
+            Ok(percent(of(Kind::Flashflow)?, of(Kind::Consensus)?))
+        })
+    }
+}
+
+/// A figure; what is not known is no number, and no row's bounds hold that.
+fn known(figure: Option<f64>) -> f64 {
+    figure.unwrap_or(f64::NAN)
 }
 
 /// Simulates all cases, some at a time.
-fn simulate_all(inputs: &Inputs, seed: u64) -> Result<BTreeMap<Case, Found>> {
+fn simulate_all(inputs: &Inputs, cases: &[Case], seed: u64) -> Result<BTreeMap<Case, Found>> {
     let [streams, packets] = &inputs.models;
     let library = trial::library(streams, packets, seed, trial::TICK_SECS);
-    let (cases, next, found) = (cases(), AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+    let (next, found) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     let work = || -> Result<()> {
         while let Some(&case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
             let one = simulate(inputs, &library, case, seed)?;
@@ -148,13 +242,9 @@ fn simulate(inputs: &Inputs, library: &Library, case: Case, seed: u64) -> Result
     };
     let default = Setting::default();
     let circuits_per_10_min = default.circuits_per_10_min * f64::from(load) / 100.0;
-    let setting = Setting { circuits_per_10_min, secs: MINUTES * 60, seed, ..default };
+    let [warm_up_secs, secs] = inputs.minutes().map(|minutes| minutes * 60);
+    let setting = Setting { circuits_per_10_min, warm_up_secs, secs, seed, ..default };
     trial::simulate(network, library, &choice, &setting)
-}
-
-/// The mean over networks of what is taken of each.
-fn mean(take: impl Fn(u8) -> f64) -> Result<f64> {
-    stats::mean(&NETWORKS.map(take)).context("there are no networks")
 }
 
 /// By how many percent something differs from something.
@@ -162,54 +252,101 @@ fn percent(ours: f64, theirs: f64) -> f64 {
     (ours / theirs - 1.0) * 100.0
 }
 
-/// C4-loop: the error of weights at which TorFlow ends.
-fn weight_errors(found: &BTreeMap<Case, Found>) -> Result<Vec<Value>> {
-    let error = found[&(NETWORKS[0], LOADS[0], Kind::Loop)].weight_error;
-    let error = error.context("no relay has a capacity")?;
-    Ok(vec![value("C4-loop", "TorFlow, closed loop", error * 100.0)])
-}
-
-/// D2, D3, D4: how much faster downloads are.
-fn changes(found: &BTreeMap<Case, Found>) -> Result<Vec<Value>> {
-    let of = |number, load, kind| &found[&(number, load, kind)].summary;
-    // A time that nothing is known of is no number: its row is not one either.
-    let change = |load: u32, take: &dyn Fn(&Summary) -> Option<f64>| {
-        mean(|number| {
-            let [before, after] = [Kind::Consensus, Kind::Flashflow].map(|k| of(number, load, k));
-            percent(take(after).unwrap_or(f64::NAN), take(before).unwrap_or(f64::NAN))
+/// C4-loop: the error of weights at which TorFlow ends, and which part of it FlashFlow's have.
+fn weight_errors(all: &Simulated<'_>) -> Result<Vec<Value>> {
+    let error = |kind| {
+        all.mean(|number| {
+            let error = all.of(number, 100, kind)?.weight_error;
+            error.context("no relay has a capacity")
         })
     };
+    let (torflow, flashflow) = (error(Kind::Loop)?, error(Kind::Flashflow)?);
+    Ok(vec![
+        value("C4-loop", "TorFlow, closed loop", torflow * 100.0),
+        value("C4-loop", "FlashFlow, part of that", flashflow / torflow),
+    ])
+}
+
+/// D2: how much faster and more even downloads are, and where the 95 % intervals of that end.
+fn changes(all: &Simulated<'_>) -> Result<Vec<Value>> {
     let mut values = Vec::new();
     for (at, size) in SIZES.iter().enumerate() {
-        values.push(value("D2", format!("median, {size}"), change(100, &|s| s.last_secs[at])?));
-        let deviation = change(100, &|s| s.deviations[at])?;
-        values.push(value("D2", format!("deviation, {size}"), deviation));
-        let ratio = mean(|number| {
-            let before = of(number, 100, Kind::Consensus).last_secs[at].unwrap_or(f64::NAN);
-            of(number, 130, Kind::Flashflow).last_secs[at].unwrap_or(f64::NAN) / before
-        })?;
-        values.push(value("D4", (*size).to_owned(), ratio));
-    }
-    for load in [115, 130] {
-        values.push(value("D3", format!("load {load} %"), change(load, &|s| s.last_secs[1])?));
+        let medians = all.changes(100, |summary| known(summary.last_secs[at]))?;
+        let deviations = all.changes(100, |summary| known(summary.deviations[at]))?;
+        for (what, changes) in [("median", medians), ("deviation", deviations)] {
+            let mean = stats::mean(&changes).context("there are no networks")?;
+            // One network has no interval.
+            let wide = stats::half_width_95(&changes).unwrap_or(f64::NAN);
+            values.push(value("D2", format!("{what}, {size}"), mean));
+            values.push(value("D2", format!("{what}, {size}, end of the interval"), mean + wide));
+        }
     }
     Ok(values)
 }
 
-/// D5, D6: timeouts and throughput by load.
-fn loads(found: &BTreeMap<Case, Found>) -> Result<Vec<Value>> {
+/// D3: the median of 1 MiB by load, and by how much more it falls than at 100 %.
+fn growth(all: &Simulated<'_>) -> Result<Vec<Value>> {
+    let change = |load| {
+        let changes = all.changes(load, |summary| known(summary.last_secs[1]))?;
+        stats::mean(&changes).context("there are no networks")
+    };
     let mut values = Vec::new();
-    for (kind, name) in [(Kind::Consensus, "TorFlow"), (Kind::Flashflow, "FlashFlow")] {
+    for load in [115, 130] {
+        values.push(value("D3", format!("load {load} %"), change(load)?));
+        let further = change(load)? - change(100)?;
+        values.push(value("D3", format!("load {load} %, beyond 100 %"), further));
+    }
+    Ok(values)
+}
+
+/// D4: FlashFlow at load 1.3 beside TorFlow at 1.0.
+fn ratios(all: &Simulated<'_>) -> Result<Vec<Value>> {
+    let of = |(at, size): (usize, &&str)| {
+        let ratio = all.mean(|number| {
+            let before = known(all.of(number, 100, Kind::Consensus)?.summary.last_secs[at]);
+            Ok(known(all.of(number, 130, Kind::Flashflow)?.summary.last_secs[at]) / before)
+        })?;
+        Ok(value("D4", (*size).to_owned(), ratio))
+    };
+    SIZES.iter().enumerate().map(of).collect()
+}
+
+/// The two kinds of weights, by name.
+const KINDS: [(Kind, &str); 2] = [(Kind::Consensus, "TorFlow"), (Kind::Flashflow, "FlashFlow")];
+
+/// D5: timeouts by load.
+fn timeouts(all: &Simulated<'_>) -> Result<Vec<Value>> {
+    let of = |kind, load| {
+        all.mean(|number| Ok(known(all.of(number, load, kind)?.summary.timeouts[0]) * 100.0))
+    };
+    let mut values = Vec::new();
+    for (kind, name) in KINDS {
         for load in LOADS {
-            let of = |number| &found[&(number, load, kind)].summary;
-            let timeouts = mean(|number| of(number).timeouts[0].unwrap_or(f64::NAN) * 100.0)?;
-            values.push(value("D5", format!("{name}, load {load} %"), timeouts));
-            if load != 100 {
-                let before = |number| found[&(number, 100, kind)].summary.gbit;
-                let gain = mean(|number| percent(of(number).gbit, before(number)))?;
-                values.push(value("D6", format!("{name}, load {load} %"), gain));
-            }
+            values.push(value("D5", format!("{name}, load {load} %"), of(kind, load)?));
         }
+    }
+    for [from, to] in [[100, 115], [115, 130], [100, 130]] {
+        let more = of(Kind::Consensus, to)? - of(Kind::Consensus, from)?;
+        values.push(value("D5", format!("TorFlow, from {from} to {to} %"), more));
+    }
+    Ok(values)
+}
+
+/// D6: throughput by load, beyond that at 100 %.
+fn throughput(all: &Simulated<'_>) -> Result<Vec<Value>> {
+    let gain = |kind, load| {
+        all.mean(|number| {
+            let of = |load| Ok::<_, anyhow::Error>(all.of(number, load, kind)?.summary.gbit);
+            Ok(percent(of(load)?, of(100)?))
+        })
+    };
+    let mut values = Vec::new();
+    for load in [115, 130] {
+        for (kind, name) in KINDS {
+            values.push(value("D6", format!("{name}, load {load} %"), gain(kind, load)?));
+        }
+        let below = gain(Kind::Flashflow, load)? - gain(Kind::Consensus, load)?;
+        values.push(value("D6", format!("TorFlow below FlashFlow, load {load} %"), below));
     }
     Ok(values)
 }
@@ -231,18 +368,33 @@ fn shadows(results: &Results) -> [f64; 5] {
     [first, last("51200"), last("1048576"), last("5242880"), gbit]
 }
 
+/// The medians over networks that are compared with Shadow's.
+fn middle(all: &Simulated<'_>, of: impl Fn(u8) -> Result<[f64; 5]>) -> Result<[f64; 5]> {
+    let each = all.inputs.tests().iter().map(|&number| of(number)).collect::<Result<Vec<_>>>()?;
+    Ok(std::array::from_fn(|at| {
+        stats::median(each.iter().map(|one| one[at]).collect()).unwrap_or(f64::NAN)
+    }))
+}
+
+/// What came out of a load of the networks that are compared.
+fn of_load(all: &Simulated<'_>, load: u32, kind: Kind) -> Result<[f64; 5]> {
+    middle(all, |number| Ok(ours(&all.of(number, load, kind)?.summary)))
+}
+
 /// D7: beside Shadow, as the median over networks differs.
-fn shadow(found: &BTreeMap<Case, Found>, inputs: &Inputs) -> Result<Vec<Value>> {
-    let middle = |of: &dyn Fn(u8) -> [f64; 5]| -> [f64; 5] {
-        let all = NETWORKS.map(of);
-        std::array::from_fn(|at| {
-            stats::median(all.iter().map(|one| one[at]).collect()).unwrap_or(f64::NAN)
+fn shadow(all: &Simulated<'_>) -> Result<Vec<Value>> {
+    let theirs = |is_second| {
+        middle(all, |number| {
+            let found = all.inputs.results.get(&(number, is_second));
+            Ok(shadows(found.context("Shadow's results are missing")?))
         })
     };
-    let low = middle(&|number| ours(&found[&(number, 100, Kind::Consensus)].summary));
-    let high = middle(&|number| ours(&found[&(number, SHADOWS_LOAD, Kind::Shadows)].summary));
-    let shadows_low = middle(&|number| shadows(&inputs.results[&(number, false)]));
-    let shadows_high = middle(&|number| shadows(&inputs.results[&(number, true)]));
+    let (low, shadows_low) = (of_load(all, 100, Kind::Consensus)?, theirs(false)?);
+    // The sample has one load.
+    let [high, shadows_high] = match all.inputs.is_sample {
+        true => [[f64::NAN; 5]; 2],
+        false => [of_load(all, SHADOWS_LOAD, Kind::Shadows)?, theirs(true)?],
+    };
     let names = ["first byte", "50 KiB", "1 MiB", "5 MiB", "throughput"];
     let mut values = Vec::new();
     for (at, name) in names.iter().enumerate() {
@@ -252,4 +404,13 @@ fn shadow(found: &BTreeMap<Case, Found>, inputs: &Inputs) -> Result<Vec<Value>> 
         values.push(value("D7", format!("{name}, from 1.0 to 1.2"), change - theirs));
     }
     Ok(values)
+}
+
+/// D8: beside the public Tor.
+fn beside_tor(all: &Simulated<'_>, tor: [[f64; 2]; 3]) -> Result<Vec<Value>> {
+    let [_, small, middle, large, _] = of_load(all, 100, Kind::Consensus)?;
+    let slower = |((size, secs), [tor, _]): ((&&str, f64), [f64; 2])| {
+        value("D8", format!("ours is slower, {size}"), percent(secs, tor))
+    };
+    Ok(SIZES.iter().zip([small, middle, large]).zip(tor).map(slower).collect())
 }

@@ -1,0 +1,91 @@
+//! The ledger's rows about attackers: what [`crate::attack`] comes to, and points of its curves.
+
+use anyhow::{Context, Result};
+
+use super::{Data, Value, july, value};
+use crate::attack::sample::{PAPERS_MOST, PAPERS_RELAYS, PAPERS_TOTAL, made_up};
+use crate::attack::views::{self, SLOW_COURTING};
+use crate::attack::{self, Attack};
+
+/// A point of a curve: the row, the figure's name, the attack's, the curve, where on it, and the trusted share.
+type Pick = (&'static str, &'static str, &'static str, &'static str, f64, Option<f64>);
+
+/// A relay that is fast in a share of the slots.
+const PART_TIME: &str = "capacity in a share of the slots";
+/// One that refuses in others.
+const REFUSING: &str = "capacity in a share of the slots, refusing in others";
+/// Relays whose lines are full in a share of the slots.
+const DENIED: &str = "denial of service in a share of the slots";
+/// Relays on a machine.
+const MACHINE: &str = "several relays on one machine";
+/// Echoes that come late.
+const HELD: &str = "echoes held back";
+/// Relays that praise each other.
+const LIARS: &str = "liars who praise each other";
+/// New relays in front of an honest one.
+const FLOOD: &str = "a flood of new relays";
+
+/// Points that are figures of their own.
+const PICKS: [Pick; 18] = [
+    ("E3", "n = 5", PART_TIME, "n = 5", 0.25, None),
+    ("E3", "n = 6", PART_TIME, "n = 6", 0.25, None),
+    ("E3", "n = 9", PART_TIME, "n = 9", 0.25, None),
+    ("E3", "q = 0.293, a refusal is free", REFUSING, "a refusal is free", 0.293, None),
+    ("E4", "harm by a quarter of the slots, n = 9", DENIED, "n = 9", 0.25, None),
+    ("E4", "harm by half of the slots, n = 9", DENIED, "n = 9", 0.5, None),
+    ("E5", "2 apart", MACHINE, "apart", 2.0, None),
+    ("E5", "4 apart", MACHINE, "apart", 4.0, None),
+    ("E5", "16 apart", MACHINE, "apart", 16.0, None),
+    ("E6", "by 342 Mbit/s", "a false descriptor, in one step", "torflow, just enough", 342.0, None),
+    ("E11", "by the median alone, 10 s", HELD, "median alone", 10.0, None),
+    ("E11", "by the median alone, 10 s, lying", HELD, "median alone, lying", 10.0, None),
+    ("E11", "by the median alone, 30 s", HELD, "median alone", 30.0, None),
+    ("E11", "by the median alone, 30 s, lying", HELD, "median alone, lying", 30.0, None),
+    ("E11", "as it is, 30 s, lying", HELD, "as it is, lying", 30.0, None),
+    ("E7", "slow liars, 5 % trusted", LIARS, SLOW_COURTING, 0.02, Some(0.05)),
+    ("E7", "slow liars, 20 % trusted", LIARS, SLOW_COURTING, 0.02, Some(0.2)),
+    ("E7", "slow liars, 50 % trusted", LIARS, SLOW_COURTING, 0.02, Some(0.5)),
+];
+
+/// All figures, on the network of July 2019; of liars also on one that is made up.
+pub(super) fn attacks(data: &mut Data<'_>) -> Result<Vec<Value>> {
+    let network = july(data)?;
+    let all = attack::all(&network, data.seed);
+    let mut values: Vec<Value> = all.iter().map(|one| value(one.id, one.name, one.ours)).collect();
+    for (id, figure, attack, curve, x, trusted) in PICKS {
+        values.push(value(id, figure, point(&all, attack, curve, x, trusted)?));
+    }
+    // Of few relays of July 2019 trusted ones know enough, so what trust changes is lost in noise there.
+    let made = made_up(data.seed, PAPERS_RELAYS, PAPERS_TOTAL, PAPERS_MOST);
+    let made = [views::liars(&made, data.seed)];
+    let slow = |trusted| point(&made, LIARS, SLOW_COURTING, 0.02, Some(trusted));
+    values.push(value("E7", "slow liars of a made-up network, 20 % trusted", slow(0.2)?));
+    values.push(value("E7", "the same, 50 % over 5 % trusted", slow(0.5)? / slow(0.05)?));
+    let bend = bend(&all).context("the flood has no waits")?;
+    values.push(value("E4", "wait, off a line in the flood", bend));
+    Ok(values)
+}
+
+/// What came out at a place of a curve.
+fn point(all: &[Attack], name: &str, curve: &str, x: f64, trusted: Option<f64>) -> Result<f64> {
+    let near = |one: f64, other: f64| (one - other).abs() < 1e-3;
+    let is_at = |point: &&attack::Point| {
+        let trust = point.trusted.zip(trusted).is_none_or(|(one, other)| near(one, other));
+        near(point.x, x) && trust && point.trusted.is_some() == trusted.is_some()
+    };
+    let mut points = all.iter().filter(|one| one.name == name).flat_map(|one| one.curve(curve));
+    let found = points.find(is_at).with_context(|| format!("{name}, {curve} has no point {x}"))?;
+    Ok(found.ours)
+}
+
+/// How far waits behind a flood are at most from growing with it, in percent of the longest.
+fn bend(all: &[Attack]) -> Option<f64> {
+    let flood = all.iter().find(|one| one.name == FLOOD)?;
+    let waits: Vec<_> = flood.curve("slots until an honest new relay is measured").collect();
+    let (first, last) = (waits.first()?, waits.last()?);
+    let slope = (last.ours - first.ours) / (last.x - first.x);
+    let off = |wait: &&attack::Point| {
+        (wait.ours - first.ours - slope * (wait.x - first.x)).abs() / last.ours * 100.0
+    };
+    waits.iter().map(off).reduce(f64::max)
+}

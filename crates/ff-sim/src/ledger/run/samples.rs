@@ -1,0 +1,98 @@
+//! Samples of the data that come with the program, and stand in where there is no folder. `tests/data` says of each where it
+//! is from.
+
+use std::io::Read as _;
+
+use anyhow::{Context, Result};
+use ff_proto::units::BytesPerSec;
+use liblzma::read::XzDecoder;
+
+use super::{ADVERTISED, DAYS, DESCRIPTORS, FEBRUARY, GUARDS, MAY, public};
+use crate::attack;
+use crate::network::{CapacitySource, Network, Relay};
+use crate::read::{relayinfo, shadow};
+use crate::skipped::Skips;
+
+/// A file that comes with the program.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    /// Its bytes, packed by xz or not.
+    bytes: &'static [u8],
+    /// Whether it is a part of the file that it stands for, and not all that counts of it.
+    pub(super) is_part: bool,
+}
+
+/// One that is whole.
+const fn whole(bytes: &'static [u8]) -> Sample {
+    Sample { bytes, is_part: false }
+}
+
+/// One that is a part of a file.
+const fn part(bytes: &'static [u8]) -> Sample {
+    Sample { bytes, is_part: true }
+}
+
+/// How files begin that are packed by xz.
+const XZ: &[u8] = b"\xfd7zXZ\0";
+
+impl Sample {
+    /// What is in it.
+    pub(super) fn unpacked(self) -> Result<Vec<u8>> {
+        if !self.bytes.starts_with(XZ) {
+            return Ok(self.bytes.to_vec());
+        }
+        let mut bytes = Vec::new();
+        XzDecoder::new(self.bytes).read_to_end(&mut bytes).context("a sample is broken")?;
+        Ok(bytes)
+    }
+}
+
+/// What there is of a file.
+pub(super) fn of(name: &str) -> Option<Sample> {
+    Some(match name {
+        DAYS => whole(include_bytes!("../../../tests/data/analysis-bandwidth-2019.csv")),
+        public::STATISTICS => {
+            whole(include_bytes!("../../../tests/data/tor-2019-and-shadow-stats.txt"))
+        }
+        "d-2019/tmodel-packet.json" => {
+            whole(include_bytes!("../../../tests/data/flow-tmodel-packet.json"))
+        }
+        "d-2019/tmodel-stream.json" => {
+            whole(include_bytes!("../../../tests/data/flow-tmodel-stream.json"))
+        }
+        "d-2019/shadow-10pct/01/relays.csv" => {
+            whole(include_bytes!("../../../tests/data/flow-relays-01.csv.xz"))
+        }
+        "d-2019/shadow-10pct/01/load-1.0.json.xz" => {
+            whole(include_bytes!("../../../tests/data/flow-load-01.json.xz"))
+        }
+        ADVERTISED => part(include_bytes!("../../../tests/data/analysis-advertised.csv.xz")),
+        GUARDS => part(include_bytes!("../../../tests/data/analysis-weights.csv.xz")),
+        FEBRUARY => part(include_bytes!("../../../tests/data/read-2020-02-29-consensus")),
+        DESCRIPTORS => part(include_bytes!("../../../tests/data/read-2020-02-29-descriptors.xz")),
+        MAY => part(include_bytes!("../../../tests/data/relayinfo-2024-05-sample.json.xz")),
+        _ => return None,
+    })
+}
+
+/// The network of a sample.
+pub(super) fn network(name: &str, bytes: &[u8]) -> Result<Network> {
+    if name == MAY {
+        return Ok(relayinfo::parse(name, bytes).0);
+    }
+    shadow::parse_network(name, bytes, &mut Skips::default())
+}
+
+/// The relays of May 2024 that ran for half of the month: capacities alone, all of them.
+pub(super) fn capacities_of_may() -> Result<Network> {
+    let file = whole(include_bytes!("../../../tests/data/2024-05-capacities.csv.xz"));
+    let text = String::from_utf8(file.unpacked()?).context("a sample is no text")?;
+    let relay = |(number, line): (u32, &str)| -> Result<Relay> {
+        let bytes_per_sec = line.parse().context("a capacity of the sample is no number")?;
+        let (fingerprint, running) = (attack::sample::name(number), 1.0);
+        let capacity = Some(BytesPerSec::new(bytes_per_sec));
+        Ok(Relay { fingerprint, capacity, running, ..Relay::default() })
+    };
+    let relays = (0..).zip(text.lines().skip(1)).map(relay).collect::<Result<_>>()?;
+    Ok(Network { relays, capacities: CapacitySource::Given, ..Network::default() })
+}
