@@ -140,6 +140,7 @@ const WITHOUT_UNITS: &[&str] = &[
     "high",
     "id",
     "line",
+    "lines_left_out",
     "low",
     "month",
     "name",
