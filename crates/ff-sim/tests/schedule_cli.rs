@@ -263,7 +263,8 @@ fn i14_new_relays_come_as_a_table_of_presence_lists_them() {
     ];
     let rows: String =
         rows.iter().map(|(number, hours)| format!("{},{hours}\n", name(*number))).collect();
-    let table = format!("# relays in each of 48 hourly consensuses from unix time 1546304400 on\n{rows}");
+    let table =
+        format!("# relays in each of 48 hourly consensuses from unix time 1546304400 on\n{rows}");
     write(&dir, "presence.csv", &table);
     let args = [&SCHEDULE[..], &["--new-relays", "presence.csv"]].concat();
     let out = [&args[..], &["--out", "seeded"]].concat();
