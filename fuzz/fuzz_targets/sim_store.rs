@@ -56,7 +56,7 @@ fn template() -> &'static BTreeMap<PathBuf, Vec<u8>> {
 /// Reads all of a store that can be read; how many rows there are.
 fn read_all(dir: &Path) -> Result<usize, StoreError> {
     let store = Store::open(dir)?;
-    let _ = (hour::network(&store, HOUR), ingest::skips(&store));
+    let _ = (hour::network(&store, HOUR), ingest::skips(&store, None, None));
     let mut rows = 0;
     let mut history = History::new(&store, None, None, true)?;
     history.each(|_, readings| {

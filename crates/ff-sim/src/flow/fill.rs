@@ -111,9 +111,9 @@ impl Weighted {
 }
 
 impl Default for Weighted {
-    /// 100 kB: with so much Shadow's networks 1-4 have their medians, and change with the load as theirs do.
+    /// 30 kB: with so much Shadow's networks 1-4 have their medians, and change with the load as theirs do.
     fn default() -> Self {
-        Self::new(1e5)
+        Self::new(3e4)
     }
 }
 

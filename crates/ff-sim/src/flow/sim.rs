@@ -8,8 +8,8 @@
 //!
 //! A flow is a circuit, since tor schedules circuits; its cap is a window over the time of a round trip, and that
 //! is the sum of its hops (lognormal) and of what queues at its relays add. A queue grows with the utilisation u
-//! of a relay as u / (1 - u), up to 0.3 s at a relay that is full: it stops reading, and everybody waits for it. So
-//! clients keep away from full relays, as below. A download sees its first byte after two round
+//! of a relay as u / (1 - u); what waits for a relay that cannot carry it does not add to that, because a circuit
+//! that has just come is served before those that have had much. A download sees its first byte after two round
 //! trips (the stream is connected, then the request is sent) and starts slowly, doubling what it has on its way
 //! within each of them.
 //!
@@ -350,8 +350,8 @@ impl<'a> Simulation<'a> {
     fn count(&mut self, now: f64, watch: &mut dyn Watch) {
         let since = now - f64::from(self.config.warm_up_secs);
         let outcome = &mut self.outcome;
-        let (tick_secs, constants) = (self.tick_secs, &self.config.constants);
-        let looked_at = self.loads.settle(tick_secs, constants, |relay, carried| {
+        let (tick_secs, queue_secs) = (self.tick_secs, self.config.constants.queue_secs);
+        let looked_at = self.loads.settle(tick_secs, queue_secs, |relay, carried| {
             if since >= 0.0 {
                 outcome.count(since, tick_secs, relay, carried);
             }

@@ -62,8 +62,6 @@ pub struct Constants {
     pub for_cells: f64,
     /// Seconds that a queue adds at a relay that is half utilised.
     pub queue_secs: f64,
-    /// Seconds that a queue adds at most, at a relay that is full: tokens for reading are gone there, whoever waits.
-    pub full_secs: f64,
     /// Round trips in which a download doubles what it has on its way.
     pub ramp: f64,
     /// Seconds after which users give up what they have asked for.
@@ -82,7 +80,6 @@ impl Default for Constants {
             hop_scale: 0.65,
             for_cells: 0.96,
             queue_secs: 0.0008,
-            full_secs: 0.3,
             ramp: 0.5,
             give_up_secs: 60.0,
             least_build_secs: 1.5,
@@ -147,7 +144,7 @@ impl Config {
             constants.give_up_secs / 1e3,
         ];
         let is_positive = |value: &f64| (1e-6..=1e3).contains(value);
-        let are_times = [constants.queue_secs, constants.full_secs, constants.least_build_secs]
+        let are_times = [constants.queue_secs, constants.least_build_secs]
             .iter()
             .all(|secs| (0.0..=1e3).contains(secs));
         if !positive.iter().all(is_positive) || !are_times {

@@ -1,6 +1,7 @@
 //! What relays carry, and the queues that follow from it. Relays that carry nothing cost nothing.
 
-use super::Constants;
+/// Queues end at what this utilisation makes of them: windows bound what can wait.
+const MOST_UTILISED: f64 = 0.995;
 
 /// Below this utilisation a relay is at rest.
 const AT_REST: f64 = 1e-4;
@@ -54,7 +55,7 @@ impl Loads {
     pub(super) fn settle(
         &mut self,
         tick_secs: f64,
-        constants: &Constants,
+        queue_secs: f64,
         mut on: impl FnMut(usize, f64),
     ) -> u64 {
         // Queues follow the last second or so, not a single tick.
@@ -74,9 +75,8 @@ impl Loads {
                 self.busy[kept] = self.busy[index];
                 kept += 1;
             }
-            let left = (1.0 - self.utilised[at]).max(f64::MIN_POSITIVE);
-            let queue = constants.queue_secs * self.utilised[at] / left;
-            self.queues[at] = queue.min(constants.full_secs);
+            let bounded = self.utilised[at].min(MOST_UTILISED);
+            self.queues[at] = queue_secs * bounded / (1.0 - bounded);
         }
         self.busy.truncate(kept);
         looked_at as u64
@@ -99,26 +99,20 @@ mod tests {
 
     #[test]
     fn queues_grow_with_utilisation_and_relays_come_to_rest() {
-        let constants = Constants { queue_secs: 0.01, full_secs: 0.5, ..Constants::default() };
         let mut loads = Loads::new(vec![100.0, 100.0]);
         for _ in 0..200 {
             loads.add(0, 5.0);
             loads.add(9, 5.0);
-            assert_eq!(loads.settle(0.1, &constants, |_, _| ()), 1, "one relay carries something");
+            assert_eq!(loads.settle(0.1, 0.01, |_, _| ()), 1, "one relay carries something");
         }
         // Half utilised: the queue is the constant.
         assert!((loads.queue(0) - 0.01).abs() < 1e-6, "{}", loads.queue(0));
         assert_eq!(loads.queue_secs([0, 1, u32::MAX]).to_bits(), loads.queue(0).to_bits());
         assert!((loads.second[0] - 1_000.0).abs() < 1e-6);
-        for _ in 0..1_000 {
-            loads.add(1, 10.0);
-            loads.settle(0.1, &constants, |_, _| ());
-        }
-        assert!((loads.queue(1) - 0.5).abs() < 1e-9, "a full relay: {}", loads.queue(1));
         for _ in 0..200 {
-            loads.settle(0.1, &constants, |_, _| ());
+            loads.settle(0.1, 0.01, |_, _| ());
         }
-        assert_eq!(loads.settle(0.1, &constants, |_, _| ()), 0);
+        assert_eq!(loads.settle(0.1, 0.01, |_, _| ()), 0);
         assert!(loads.queue(0).abs() < 1e-6);
     }
 }
