@@ -81,11 +81,7 @@ pub(super) fn run(args: &BoundArgs) -> Result<ExitCode> {
     );
     sort(&mut all);
     let bounds = Bounds::new(pairs(&all));
-    ensure!(
-        bounds.len() == all.relays.len(),
-        "{}: a capacity is no number from 0",
-        path.display()
-    );
+    ensure!(bounds.len() == all.relays.len(), "{}: a capacity is no number from 0", path.display());
     let found = find(args, &all, &bounds, &inputs)?;
     if let Some(figure) = &args.figure {
         draw(figure, &found, &bounds)?;
