@@ -42,6 +42,8 @@ pub mod window;
 mod batch;
 mod coverage;
 mod maxima;
+mod quotient;
+mod reading;
 mod relay;
 mod spread;
 mod trail;

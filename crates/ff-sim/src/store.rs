@@ -16,6 +16,7 @@
 //!
 //! There is no query engine here: `doc/sim-store.md` says what the columns mean and what reads them.
 
+pub mod gaps;
 pub mod history;
 pub mod hour;
 pub mod hours;

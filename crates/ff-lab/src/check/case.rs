@@ -1,18 +1,13 @@
 //! What is set, what is measured of it, and the bounds.
 
-use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use ff_proto::units::BytesPerSec;
 
-use super::probe;
+use super::probe::{self, LEFT, RIGHT};
 use crate::error::Result;
 use crate::link::{Delay, Direction, Loss, PairDelays, QueueLimit, Rate};
 use crate::net::{Emulation, HostPlan, Place, Plan, Report};
-
-/// The two hosts of a run.
-pub(super) const LEFT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
-pub(super) const RIGHT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 
 /// What a median may be off by, in ms.
 const RTT_P50_OFF_MS: f64 = 0.3;

@@ -8,9 +8,12 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::set_tcp_congestion;
 
-use super::case::{LEFT, RIGHT};
 use crate::error::{Error, Result};
 use crate::net::{Emulation, Priority, become_real_time};
+
+/// The two hosts of a run.
+pub(super) const LEFT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+pub(super) const RIGHT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 
 /// Bytes of UDP in a packet of 1,500.
 const FULL_PAYLOAD: usize = 1472;

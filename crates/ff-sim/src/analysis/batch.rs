@@ -5,8 +5,8 @@
 //! all of these times at once.
 
 use super::coverage::Covered;
-use super::engine::{MOST_RELAYS, MOST_WEIGHT, Reading, StepError};
 use super::outcome::{NetworkStep, RelayMeans};
+use super::reading::{MOST_RELAYS, MOST_WEIGHT, Reading, StepError};
 use crate::read::series::MOST_VALUE;
 
 /// So many times are taken together at most: more need more memory and are hardly faster.

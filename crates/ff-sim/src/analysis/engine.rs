@@ -13,6 +13,8 @@
 use super::batch::{Batch, Each, SLOTS};
 use super::coverage::{Coverage, Covered};
 use super::outcome::{NetworkStep, NetworkWindow, Outcome, RelayMeans, RelayWindow};
+use super::quotient::{quotient, unit};
+pub use super::reading::{MOST_RELAYS, MOST_STEPS, MOST_WEIGHT, Reading, StepError};
 use super::relay::{Relay, RelayInWindow, WEIGHT_ONE};
 use super::spread::Within;
 use super::window::Window;
@@ -20,13 +22,6 @@ use super::window::Window;
 mod sums;
 
 use sums::Sums;
-
-/// Relays have numbers below this.
-pub const MOST_RELAYS: u32 = 1 << 20;
-/// No weight is above this, whatever its unit.
-pub const MOST_WEIGHT: u64 = 1 << 60;
-/// More times than these are not taken: two hundred years of hours.
-pub const MOST_STEPS: usize = 1 << 21;
 
 /// How to analyse.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,34 +34,6 @@ pub struct Settings {
     pub from: Option<u64>,
     /// Means of relays leave out windows of which data cover a smaller part than this. 1 takes whole windows alone.
     pub least_share: f64,
-}
-
-/// A relay at a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reading {
-    /// Which relay, by a number that stays its own.
-    pub relay: u32,
-    /// What it advertised, in bytes a second, if that is known.
-    pub advertised: Option<u64>,
-    /// Its weight, in any unit that all relays of this time share, if it has one.
-    pub weight: Option<u64>,
-}
-
-/// A time that cannot be taken; the engine is as it was before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StepError {
-    /// It is not later than the one before.
-    #[error("second {0} does not come after the time before it")]
-    NotLater(u64),
-    /// A relay comes twice.
-    #[error("relay number {0} comes twice")]
-    Twice(u32),
-    /// A number is greater than it may be.
-    #[error("relay number {0}, or what it advertised, or its weight, is greater than it may be")]
-    TooGreat(u32),
-    /// There are too many times.
-    #[error("more than {MOST_STEPS} times")]
-    TooMany,
 }
 
 /// Analyses a network, a time after the other.
@@ -327,17 +294,6 @@ impl Engine {
             }
         }
     }
-}
-
-/// A quotient of sums; nothing over 0.
-#[expect(clippy::cast_precision_loss, reason = "each is rounded once")]
-pub(super) fn quotient(part: u128, whole: u128) -> Option<f64> {
-    (whole > 0).then(|| part as f64 / whole as f64)
-}
-
-/// What one is of a sum; nothing of 0.
-fn unit(sum: u128) -> Option<f64> {
-    quotient(1, sum)
 }
 
 #[cfg(test)]

@@ -109,7 +109,8 @@ fn group(relays: &[RelayWindow]) -> Group {
     Group {
         relays: relays.len(),
         capacity_error: distribution(|relay| relay.capacity_error),
-        joint_capacity_error: super::engine::quotient(advertised, capacity).map(|part| 1.0 - part),
+        joint_capacity_error: super::quotient::quotient(advertised, capacity)
+            .map(|part| 1.0 - part),
         weight_error: distribution(|relay| relay.weight_error),
         shares: (
             sum(&means(|relay| relay.weight_share)),

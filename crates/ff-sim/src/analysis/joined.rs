@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use ff_bwauth::period::Fingerprint;
 
-use super::engine::Reading;
+use super::reading::Reading;
 use crate::read::series::{Cursor, Series};
 
 /// Goes through one or two tables by the times of the first.

@@ -8,8 +8,8 @@
 //! Nobody knows since when a relay is there that is first listed behind a gap, or at a time without weights, so it is
 //! not followed. A gap of more than a day begins everything anew: relays may have come and gone in it.
 
-use super::engine::Reading;
 use super::outcome::NetworkStep;
+use super::reading::Reading;
 
 /// A weight is nearly a relay's share when it is so much of it.
 pub const ENOUGH: f64 = 0.9;

@@ -6,6 +6,7 @@ mod errors;
 mod moment;
 mod new_relays;
 mod ranks;
+mod said;
 mod stored;
 
 use std::collections::BTreeSet;

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::{Reading, Table, rows, tell};
 use crate::cli::store::{IngestArgs, SpanArgs};
 use crate::progress::Progress;
-use crate::store::hours::Between;
+use crate::store::gaps::Between;
 use crate::store::ingest::{self, Done};
 use crate::store::month::Month;
 use crate::store::place::Store;

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::flow;
 use crate::cli::store::MergeArgs;
 use crate::merge;
-use crate::store::hours::Between;
+use crate::store::gaps::Between;
 use crate::store::place::Store;
 use crate::store::{ingest, merge as stores};
 

@@ -8,7 +8,7 @@ use std::thread;
 
 use super::error::StoreError;
 use super::fill::{Bounds, Filled, fill};
-use super::hours::{Between, Gaps};
+use super::gaps::{Between, Gaps};
 use super::manifest::{self, Manifest, Part, SourceFile};
 use super::month::Month;
 use super::partition::Partition;

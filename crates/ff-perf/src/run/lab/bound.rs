@@ -13,7 +13,8 @@ use ff_sim::stats;
 use rand::SeedableRng;
 use rand_chacha::ChaCha12Rng;
 
-use self::measure::{Bench, Job, Size};
+use self::measure::Bench;
+use self::queue::{Job, Size};
 use self::report::{Length, Means, PathMean, Report, SlowRelay};
 use crate::cli::lab::LabBoundArgs;
 use crate::lab::strata::{Selection, Strata, mean};

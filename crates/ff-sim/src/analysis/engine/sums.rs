@@ -2,7 +2,7 @@
 
 use super::super::batch::{Each, Mask, SLOTS, slots};
 use super::super::outcome::{NetworkStep, RelayWindow};
-use super::unit;
+use super::super::quotient::unit;
 
 /// So many capacities, each up to 2^53, fit a sum of 64 bits.
 pub(super) const MOST_AT_ONCE: usize = 1 << 10;

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde::Serialize;
 
-use super::errors::optional;
+use super::said::optional;
 use crate::analysis::groups::{Distribution, Group, age_label, by_label};
 use crate::analysis::moment::Moment;
 use crate::analysis::outcome::Outcome;

@@ -4,8 +4,8 @@ use anyhow::Result;
 use ff_bwauth::period::Fingerprint;
 use serde::Serialize;
 
+use super::said::{Said, Summary, optional};
 use super::{by, cdf, new_relays, ranks};
-use crate::analysis::groups::Distribution;
 use crate::analysis::new_relays::NewRelays;
 use crate::analysis::outcome::{Mean, NetworkWindow, Outcome, RelayWindow};
 use crate::analysis::ranks::under_weighted;
@@ -45,34 +45,6 @@ pub(super) fn report(
     tables.extend(found.overload.known().map(|windows| ranks::overloads_table(windows)));
     let figures = || of_outcome(outcome, args.least_share);
     tell_drawn("analyse", &args.out, reading, None, &found, &text(&found), &tables, figures)
-}
-
-/// Something that not every source says.
-#[derive(Serialize)]
-#[serde(untagged)]
-pub(super) enum Said<T> {
-    /// It.
-    Known(T),
-    /// It is not known.
-    Unknown {
-        /// Why.
-        not_known: String,
-    },
-}
-
-impl<T> Said<T> {
-    /// It is not known, and why.
-    pub(super) fn unknown(reason: &str) -> Self {
-        Self::Unknown { not_known: reason.to_owned() }
-    }
-
-    /// It, if it is known.
-    const fn known(&self) -> Option<&T> {
-        match self {
-            Self::Known(found) => Some(found),
-            Self::Unknown { .. } => None,
-        }
-    }
 }
 
 /// What errors come to.
@@ -122,63 +94,6 @@ struct Window {
     advertised_deviation: Option<Summary>,
     /// And of their weights (Fig. 10b).
     weight_deviation: Option<Summary>,
-}
-
-/// Some values.
-#[derive(Serialize)]
-pub(super) struct Summary {
-    /// Which part of them is not zero.
-    non_zero: f64,
-    /// How they are spread.
-    #[serde(flatten)]
-    spread: Spread,
-}
-
-/// How values are spread.
-#[derive(Serialize)]
-pub(super) struct Spread {
-    /// How many there are.
-    pub(super) count: usize,
-    /// Their mean.
-    mean: f64,
-    /// The least.
-    min: f64,
-    /// Their 5th percentile.
-    p5: f64,
-    /// Their quartiles.
-    pub(super) p25: f64,
-    /// See there.
-    pub(super) median: f64,
-    /// See there.
-    pub(super) p75: f64,
-    /// Their 95th percentile.
-    p95: f64,
-    /// The greatest.
-    max: f64,
-}
-
-impl From<Distribution> for Spread {
-    fn from(Distribution { count, mean, percentiles }: Distribution) -> Self {
-        let [min, p5, p25, median, p75, p95, max] = percentiles;
-        Self { count, mean, min, p5, p25, median, p75, p95, max }
-    }
-}
-
-impl Spread {
-    /// Of sorted values; nothing of none.
-    pub(super) fn of(sorted: &[f64]) -> Option<Self> {
-        Distribution::of(sorted).map(Self::from)
-    }
-}
-
-impl Summary {
-    /// Of sorted values; nothing of none.
-    #[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
-    pub(super) fn of(sorted: &[f64]) -> Option<Self> {
-        let spread = Spread::of(sorted)?;
-        let non_zero = sorted.iter().filter(|value| **value != 0.0).count();
-        Some(Self { non_zero: non_zero as f64 / spread.count as f64, spread })
-    }
 }
 
 impl Errors {
@@ -341,9 +256,4 @@ fn relay_table(outcome: &Outcome, names: &[String]) -> Table {
         }
     }
     ("relays.csv", header, table)
-}
-
-/// A number, or nothing.
-pub(super) fn optional(value: Option<f64>) -> String {
-    value.map(|value| value.to_string()).unwrap_or_default()
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use super::by;
-use super::errors::{Summary, optional};
+use super::said::{Summary, optional};
 use crate::analysis::moment::{Capacity, Scale, weight_error};
 use crate::analysis::ranks::under_weighted;
 use crate::analysis::speed_test::{BEGIN_2019, speed_test};

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::errors::{Said, Spread, optional};
+use super::said::{Said, Spread, optional};
 use crate::analysis::new_relays::{ENOUGH, NewRelay, NewRelays, median_days};
 use crate::analysis::outcome::Outcome;
 use crate::output::Table;

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::errors::{Said, Spread};
+use super::said::{Said, Spread};
 use crate::analysis::outcome::Outcome;
 use crate::analysis::ranks::{By, Ranked, by_weight_error, overload};
 use crate::output::Table;

@@ -12,8 +12,8 @@ use crate::cli::{AnalyseArgs, By};
 use crate::network::Flags;
 use crate::progress::Progress;
 use crate::run::Reading;
+use crate::store::gaps::Between;
 use crate::store::history::History;
-use crate::store::hours::Between;
 use crate::store::ingest;
 use crate::store::place::Store;
 

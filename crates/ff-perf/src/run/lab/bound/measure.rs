@@ -8,7 +8,7 @@ use ff_lab::{DownloadPlan, Network, Node};
 use ff_sim::progress::Progress;
 use serde::Serialize;
 
-use super::queue::Queue;
+use super::queue::{Job, Queue, Size};
 
 /// What 003 downloaded, in bytes.
 const PUBLISHED_BYTES: u64 = 458_752;
@@ -41,26 +41,6 @@ impl Done {
     pub(super) fn rate(&self) -> f64 {
         self.bytes as f64 / self.secs
     }
-}
-
-/// A download to be made.
-#[derive(Clone, Debug)]
-pub(super) struct Job {
-    /// See [`Done::what`].
-    pub(super) what: &'static str,
-    /// See [`Done::path`].
-    pub(super) path: Vec<usize>,
-    /// How much.
-    pub(super) size: Size,
-}
-
-/// How much is downloaded.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Size {
-    /// For some seconds.
-    Long,
-    /// What 003 did.
-    Published,
 }
 
 /// A network whose limited relays carry one download each at a time.

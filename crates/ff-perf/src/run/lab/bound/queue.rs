@@ -4,7 +4,25 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
 
-use super::measure::Job;
+/// A download to be made.
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    /// What for: `alone`, `path`, `slow`, `fast`.
+    pub(super) what: &'static str,
+    /// Its limited relays, the first hop first; the exit follows.
+    pub(super) path: Vec<usize>,
+    /// How much.
+    pub(super) size: Size,
+}
+
+/// How much is downloaded.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Size {
+    /// For some seconds.
+    Long,
+    /// What 003 did.
+    Published,
+}
 
 /// Jobs, which several threads take as relays become free.
 pub(super) struct Queue<'a> {
@@ -90,7 +108,6 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use super::super::measure::Size;
     use super::*;
 
     /// Jobs with these paths.
