@@ -135,9 +135,9 @@ pub fn judge(relays: &[Known], probes: &[Probe], most: f64) -> Vec<Finding> {
         let known = relays[relay];
         let (from, to) = interval(starved, all);
         let verdict = if known.can_be_judged() {
-            // What happens to everybody is no relay's doing.
+            // What happens to everybody is no relay's doing. Without others, what a relay may do stands for that.
             let (_, others) = interval(sum.1 - starved, sum.0 - all);
-            let usual = if sum.0 == all { 0.0 } else { others };
+            let usual = if sum.0 == all { most } else { others };
             verdict(from, to, usual, most)
         } else {
             Verdict::TooBusy
@@ -305,6 +305,13 @@ mod tests {
         }
         all.extend((0..20).map(|_| probe(2, Outcome::FailedHere)));
         assert_eq!(judge(&[RELAY; 4], &all, 0.1)[2].verdict, Verdict::Starves);
+        // Alone, one download that fails says nothing, and many do.
+        let alone = |fails: usize| {
+            let outcome = |at| if at < fails { Outcome::FailedHere } else { Outcome::Arrived(3e4) };
+            let all: Vec<_> = (0..30).map(|at| probe(0, outcome(at))).collect();
+            judge(&[RELAY], &all, 0.15)[0].verdict
+        };
+        assert_eq!([1, 12].map(alone), [Verdict::Undecided, Verdict::Starves]);
         // A slow neighbour on the path explains a slow download.
         let slow = Probe { others_spare: 4e4, ..probe(0, Outcome::Arrived(3e4)) };
         let fast = Probe { size: 1, ..probe(1, Outcome::Arrived(7e5)) };

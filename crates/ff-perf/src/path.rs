@@ -159,6 +159,14 @@ impl Choice {
         if length > 1 && firsts.is_empty() {
             return Err("the network has no relay with the flag Guard".to_owned());
         }
+        if let ([first], [last], 2..) = (&firsts[..], &lasts[..], length)
+            && first == last
+        {
+            let nick = &network.relays[*first].nick;
+            return Err(format!(
+                "{nick} alone has the flag Guard, and it alone Exit: no path has both"
+            ));
+        }
         if middles.len() < length + 1 {
             let relays = middles.len();
             return Err(format!("the network has {relays} relays, too few for paths of {length}"));
@@ -166,7 +174,7 @@ impl Choice {
         Ok(Self { firsts, middles, lasts, length })
     }
 
-    /// A path: the last relay is drawn first, so that it finds its place.
+    /// A path. There is one, so it is found.
     fn draw(&self, rng: &mut impl Rng) -> Vec<usize> {
         loop {
             let mut path = Vec::with_capacity(self.length);
@@ -188,4 +196,38 @@ impl Choice {
 /// One of these, of which there is at least one.
 fn pick(from: &[usize], rng: &mut impl Rng) -> usize {
     from[rng.random_range(0..from.len())]
+}
+
+#[cfg(test)]
+mod tests {
+    use ff_bwauth::network::consensus::Flags;
+    use rand::SeedableRng;
+    use rand_chacha::ChaCha12Rng;
+
+    use super::*;
+    use crate::network::Relay;
+
+    /// A relay with these flags.
+    fn relay(is_guard: bool, is_exit: bool) -> Relay {
+        let flags = Flags { is_guard, is_exit, ..Flags::default() };
+        let (id, nick, protocols) = (String::new(), "r".to_owned(), String::new());
+        let (rsa, ed25519, ntor, addrs) = ([0; 20], [0; 32], [0; 32], Vec::new());
+        Relay { id, nick, rsa, ed25519, ntor, addrs, protocols, flags }
+    }
+
+    #[test]
+    fn a_network_whose_only_guard_is_its_only_exit_has_no_paths() {
+        let mut relays = vec![relay(true, true)];
+        relays.extend((0..5).map(|_| relay(false, false)));
+        let of = |relays: &[Relay]| {
+            let mut network = Network::default();
+            network.relays = relays.to_vec();
+            Choice::new(&network, 3)
+        };
+        let error = of(&relays).err().expect("no path");
+        assert!(error.contains("alone"), "{error}");
+        relays.push(relay(false, true));
+        let path = of(&relays).expect("paths").draw(&mut ChaCha12Rng::seed_from_u64(1));
+        assert_eq!((path.len(), path[0], path[2]), (3, 0, 6));
+    }
 }

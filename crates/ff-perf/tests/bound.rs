@@ -136,6 +136,10 @@ fn capacities_are_read_from_what_ff_bwauth_writes() {
     let found = json(&["bound", "--capacities", &v3bw, "--lengths", "1..2", "--json"]);
     assert_eq!(found["bound"], serde_json::json!([20.0, 10.0]));
 
+    assert!(
+        fails(&["bound", "--capacities", &v3bw, "--lengths", "8"]).contains("there is no path")
+    );
+
     let header = "fingerprint,estimate_bytes_per_sec,verdict";
     let odd = write("odd.csv", &format!("{header}\n{},fast,conclusive\n", id("A")));
     assert!(

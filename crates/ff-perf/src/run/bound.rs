@@ -83,6 +83,11 @@ pub(super) fn run(args: &BoundArgs) -> Result<ExitCode> {
     let bounds = Bounds::new(pairs(&all));
     ensure!(bounds.len() == all.relays.len(), "{}: a capacity is no number from 0", path.display());
     let found = find(args, &all, &bounds, &inputs)?;
+    ensure!(
+        found.bound.iter().any(Option::is_some),
+        "{}: there is no path of these lengths: too few relays, weights, guards or exits",
+        path.display()
+    );
     if let Some(figure) = &args.figure {
         draw(figure, &found, &bounds)?;
     }
