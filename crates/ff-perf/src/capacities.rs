@@ -15,7 +15,9 @@ use ff_sim::input::Inputs;
 use ff_sim::network::{CapacitySource, Network, Relay};
 
 /// The columns of `ff-bwauth export --what results` that are read.
-const COLUMNS: [&str; 3] = ["fingerprint", "estimate_bytes_per_sec", "verdict"];
+const COLUMNS: [&str; 2] = ["fingerprint", "estimate_bytes_per_sec"];
+/// Where it says whether the estimate is the relay's capacity; a list of somebody's own need not have it.
+const VERDICT: &str = "verdict";
 
 /// A relay and what it can carry.
 #[derive(Clone, Debug, PartialEq)]
@@ -149,14 +151,18 @@ fn export(path: &Path, inputs: &mut Inputs) -> Result<Capacities> {
     let named = |line: u64| format!("{}, line {line}", path.display());
     let header = csv.headers().with_context(|| named(1))?.clone();
     let place = |name: &str| header.iter().position(|column| column == name).context(named(1));
-    let [id, estimate, verdict] = [place(COLUMNS[0])?, place(COLUMNS[1])?, place(COLUMNS[2])?];
+    let [id, estimate] = [place(COLUMNS[0])?, place(COLUMNS[1])?];
+    let verdict = header.iter().position(|column| column == VERDICT);
+    let is_capacity = |row: &csv::StringRecord| {
+        verdict.is_none_or(|verdict| row.get(verdict) == Some(Verdict::Conclusive.name()))
+    };
     let (mut by_id, mut without) = (BTreeMap::new(), 0);
     for (line, row) in (2..).zip(csv.records()) {
         let row = row.with_context(|| named(line))?;
         let (id, text) = (row.get(id).unwrap_or_default(), row.get(estimate).unwrap_or_default());
         let is_id = id.len() == 40 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
         ensure!(is_id, "{}: {id:?} is no fingerprint of 40 hexadecimal digits", named(line));
-        if text.is_empty() || row.get(verdict) != Some(Verdict::Conclusive.name()) {
+        if text.is_empty() || !is_capacity(&row) {
             without += 1;
             continue;
         }
