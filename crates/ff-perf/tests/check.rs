@@ -12,10 +12,11 @@ use serde_json::Value;
 
 /// What relays forward, in bytes a second, and what a starving one does: tor takes no less.
 const RATES: [u64; 2] = [4_000_000, 76_800];
-/// How long a relay starves its clients at a time.
-const SPELL: Duration = Duration::from_millis(800);
+/// How long a relay starves its clients at a time. A busy machine takes up to half a second until tor has the new limit,
+/// and a download that begins just before a spell's end is not slow: so spells are a good deal longer than either.
+const SPELL: Duration = Duration::from_secs(2);
 /// The share of its clients that it starves.
-const SHARE: f64 = 0.7;
+const SHARE: f64 = 0.8;
 /// Downloads through each relay.
 const EACH: u64 = 24;
 
@@ -88,8 +89,8 @@ fn a_relay_that_starves_clients_is_found_and_no_other() {
         let (starved, probes) = (starved.expect("a number"), probes.expect("a number"));
         if number == 1 {
             assert_eq!(relay["verdict"], "starves", "seed {seed}: {report}");
-            // 9 or more of 24 come with 99.9 %.
-            assert!(probes >= 20 && starved >= 9, "seed {seed}: {report}");
+            // 8 or more of 24 come with more than 99.9 % where a third of the spells' time is lost.
+            assert!(probes >= 20 && starved >= 8, "seed {seed}: {report}");
         } else {
             assert_ne!(relay["verdict"], "starves", "seed {seed}: {report}");
             // The one that starves is on a sixth of their paths, too.
