@@ -19,7 +19,7 @@
 //! The feature `demo`, on by default, is for the command: with it come `run`, `demo` and the relays
 //! that the demo measures. With `measure` alone nothing of a relay, and little of Arti, is in the library.
 //! With `live` comes `network::live`, which fetches the documents by Arti's directory client. `store` adds what is
-//! kept. Without any it computes: `period`, `network`, `outcome`, `publish`.
+//! kept, `http` what answers the operator's browser and Prometheus. Without any it computes: `period`, `network`, `outcome`, `publish`.
 
 #[cfg(feature = "measure")]
 pub mod cli;
@@ -32,6 +32,8 @@ mod demo;
 mod files;
 #[cfg(feature = "demo")]
 pub mod host;
+#[cfg(feature = "http")]
+pub mod http;
 #[cfg(feature = "measure")]
 pub mod measure;
 pub mod network;

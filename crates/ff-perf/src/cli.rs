@@ -7,6 +7,7 @@ pub mod compared;
 pub mod lab;
 pub mod measure;
 pub mod paths;
+pub mod serve;
 
 use clap::{Parser, Subcommand};
 
@@ -49,6 +50,8 @@ pub enum Command {
 pub enum Circuits {
     /// Build circuits through given relays and measure how long they take and how good they are.
     Run(measure::MeasureArgs),
+    /// The same for months, slowly: files that follow each other, figures for Prometheus, until SIGTERM or Ctrl-C.
+    Serve(serve::ServeArgs),
     /// Fit distributions to measured circuits, replay selections over them, and say what these gain and cost.
     Analyze(analyze::AnalyzeArgs),
     /// Guards beside each other: what circuits get that begin with each of them.

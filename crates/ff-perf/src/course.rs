@@ -1,9 +1,10 @@
-//! One run from its first circuit to its last: asks the scheduler, starts measurements, keeps what they bring.
+//! One run from its first circuit to its last: asks the scheduler, starts measurements, has a keeper keep what they bring.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::signal::unix::Signal;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
@@ -13,7 +14,7 @@ use crate::congestion::Congestion;
 use crate::network::Relay;
 use crate::probe::{Measured, Program};
 use crate::record::Circuit;
-use crate::schedule::{Limits, Next, Scheduler, Task};
+use crate::schedule::{Gate, Limits, Next, Scheduler, Task};
 use crate::store::{Store, StoreError};
 
 /// What a run needs.
@@ -28,8 +29,86 @@ pub struct Course<C> {
     pub download_share: f64,
     /// What it may do.
     pub limits: Limits,
+}
+
+/// The circuits of a run.
+pub type Tasks = Box<dyn Iterator<Item = Task>>;
+
+/// How far a run has come: it outlives the network and the client that it began with.
+pub struct State {
+    /// Which circuit is next, and when.
+    pub scheduler: Scheduler<Tasks>,
+    /// What is known of relays' congestion.
+    congestion: Congestion,
+    /// When it began.
+    began: Instant,
+}
+
+impl State {
+    /// A run that begins now.
+    #[must_use]
+    pub fn new(limits: Limits, tasks: Tasks) -> Self {
+        let scheduler = Scheduler::new(limits, tasks);
+        Self { scheduler, congestion: Congestion::default(), began: Instant::now() }
+    }
+}
+
+/// Who has circuits measured: keeps them, and says how it goes on.
+pub trait Keeper {
+    /// Keeps a circuit that has ended.
+    ///
+    /// # Errors
+    /// [`Ended`], if the run ends with that.
+    fn keep(&mut self, circuit: Circuit) -> Result<(), Ended>;
+
+    /// Whether more may begin; asked whenever something has happened, and once a second.
+    ///
+    /// # Errors
+    /// [`Ended`], if the run is to end at once, without those in flight.
+    fn gate(&mut self, in_flight: usize) -> Result<Gate, Ended>;
+
+    /// A second has gone by.
+    fn second(&mut self, in_flight: usize);
+
+    /// Waits until [`Self::gate`] has something new to say. It may be given up and asked again.
+    fn called(&mut self) -> impl Future<Output = ()>;
+}
+
+/// Keeps circuits in one file, until the last one, or a signal.
+pub struct ToFile<'a> {
+    /// The file.
+    pub store: &'a mut Store,
+    /// What it has come to.
+    pub counts: Counts,
+    /// Ctrl-C.
+    pub signal: Signal,
+    /// Whether there was one.
+    pub is_over: bool,
     /// Whether it tells on a terminal, once a second, how it stands.
     pub tells: bool,
+}
+
+impl Keeper for ToFile<'_> {
+    fn keep(&mut self, circuit: Circuit) -> Result<(), Ended> {
+        self.counts.note(&circuit);
+        Ok(self.store.add(&circuit)?)
+    }
+
+    fn gate(&mut self, _in_flight: usize) -> Result<Gate, Ended> {
+        if self.is_over { Err(Ended::Signal) } else { Ok(Gate::Open) }
+    }
+
+    fn second(&mut self, in_flight: usize) {
+        if self.tells {
+            eprintln!("{}", self.counts.row(in_flight));
+        }
+        self.counts.forget();
+    }
+
+    async fn called(&mut self) {
+        self.signal.recv().await;
+        self.is_over = true;
+    }
 }
 
 /// Why a run ended before its last circuit.
@@ -84,28 +163,29 @@ enum News {
 }
 
 impl<C: Client> Course<C> {
-    /// Measures these circuits.
+    /// These circuits, of which only those share relays that may.
+    pub fn tasks(&self, plan: impl Iterator<Item = Task> + 'static) -> Tasks {
+        let (program, share) = (Arc::clone(&self.program), self.download_share);
+        let probes_share = self.limits.probes_share;
+        let is_alone = move |number| !probes_share || downloads(&program, share, number);
+        Box::new(plan.map(move |task| Task { is_alone: is_alone(task.number), ..task }))
+    }
+
+    /// Measures the circuits of a run, until the last one or until its keeper has enough.
     ///
     /// # Errors
     /// [`Ended`]. What was measured until then is kept.
-    pub async fn run(
-        &self,
-        plan: impl Iterator<Item = Task>,
-        store: &mut Store,
-    ) -> Result<Counts, Ended> {
-        let began = Instant::now();
-        let alone = |number| !self.limits.probes_share || self.downloads(number);
-        let plan = plan.map(|task| Task { is_alone: alone(task.number), ..task });
-        let mut scheduler = Scheduler::new(self.limits, plan);
+    pub async fn run(&self, state: &mut State, keeper: &mut impl Keeper) -> Result<(), Ended> {
+        let State { scheduler, congestion, began } = state;
         let (tell, mut news) = mpsc::unbounded_channel();
         let (mut turns, mut tasks) = (HashMap::new(), JoinSet::new());
-        let (mut counts, mut congestion) = (Counts::default(), Congestion::default());
-        let mut row = tokio::time::interval(Duration::from_secs(1));
-        let mut signal = std::pin::pin!(tokio::signal::ctrl_c());
+        let mut last_failure = String::new();
+        let mut second = tokio::time::interval(Duration::from_secs(1));
         loop {
+            scheduler.set_gate(keeper.gate(scheduler.in_flight())?);
             let until = match scheduler.next(began.elapsed()) {
                 Next::Begin(task) => {
-                    tasks.spawn(self.measure(task, began, tell.clone()));
+                    tasks.spawn(self.measure(task, *began, tell.clone()));
                     continue;
                 }
                 Next::Measure(number) => {
@@ -115,9 +195,9 @@ impl<C: Client> Course<C> {
                     }
                     continue;
                 }
-                Next::Done => return Ok(counts),
+                Next::Done => return Ok(()),
                 Next::Stop { failed, of } => {
-                    return Err(Ended::Failures { failed, of, last: counts.last_failure });
+                    return Err(Ended::Failures { failed, of, last: last_failure });
                 }
                 Next::Wait(until) => until,
             };
@@ -131,26 +211,20 @@ impl<C: Client> Course<C> {
                     News::Ended(mut circuit) => {
                         circuit.relay_congestion_us = congestion.learn(&circuit);
                         scheduler.ended(circuit.number, circuit.failure.is_some());
-                        counts.note(&circuit);
-                        store.add(&circuit)?;
+                        if circuit.failure.is_some() {
+                            last_failure = failure(&circuit);
+                        }
+                        keeper.keep(*circuit)?;
                     }
                 },
-                () = sleep_until((began + until).into()) => {}
-                _ = row.tick() => {
-                    if self.tells {
-                        eprintln!("{}", counts.row(scheduler.in_flight()));
-                    }
-                    counts.forget();
+                () = sleep_until((*began + until).into()) => {}
+                _ = second.tick() => {
+                    keeper.second(scheduler.in_flight());
                     while tasks.try_join_next().is_some() {}
                 }
-                _ = &mut signal => return Err(Ended::Signal),
+                () = keeper.called() => {}
             }
         }
-    }
-
-    /// Whether something is downloaded on the circuit with this number.
-    fn downloads(&self, number: u64) -> bool {
-        self.program.download_bytes > 0 && has_part(number, self.download_share)
     }
 
     /// A measurement.
@@ -162,7 +236,7 @@ impl<C: Client> Course<C> {
     ) -> impl Future<Output = ()> + Send + use<C> {
         let client = Arc::clone(&self.client);
         let mut program = Arc::clone(&self.program);
-        if !self.downloads(task.number) {
+        if !downloads(&program, self.download_share, task.number) {
             Arc::make_mut(&mut program).download_bytes = 0;
         }
         let path = task.path.iter().filter_map(|at| self.relays.get(*at).cloned()).collect();
@@ -190,12 +264,9 @@ impl Counts {
         self.built += u64::from(circuit.build_us().is_some());
         self.builds_us.extend(circuit.build_us());
         self.trips_us.extend(circuit.rtt.iter().map(|trip| trip.us));
-        if let Some(failure) = &circuit.failure {
+        if circuit.failure.is_some() {
             self.failed += 1;
-            let hop = failure.hop.map(usize::from).and_then(|hop| circuit.path.get(hop - 1));
-            let at =
-                hop.map_or_else(String::new, |relay| format!(" at {} ({})", relay.nick, relay.id));
-            self.last_failure = format!("{:?}{at}: {}", failure.stage, failure.reason);
+            self.last_failure = failure(circuit);
         }
     }
 
@@ -217,6 +288,14 @@ impl Counts {
     }
 }
 
+/// What a circuit's failure was, and at which relay; nothing if it has none.
+pub fn failure(circuit: &Circuit) -> String {
+    let Some(failure) = &circuit.failure else { return String::new() };
+    let hop = failure.hop.map(usize::from).and_then(|hop| circuit.path.get(hop.checked_sub(1)?));
+    let at = hop.map_or_else(String::new, |relay| format!(" at {} ({})", relay.nick, relay.id));
+    format!("{:?}{at}: {}", failure.stage, failure.reason)
+}
+
 /// Median and 90th percentile, in ms.
 fn quantiles_ms(all_us: &mut [u64]) -> [String; 2] {
     all_us.sort_unstable();
@@ -225,6 +304,11 @@ fn quantiles_ms(all_us: &mut [u64]) -> [String; 2] {
         let value = all_us.get(at).map(|us| format!("{:.1}", *us as f64 / 1000.0));
         format!("{:>7}", value.unwrap_or_else(|| "-".to_owned()))
     })
+}
+
+/// Whether something is downloaded on the circuit with this number.
+fn downloads(program: &Program, share: f64, number: u64) -> bool {
+    program.download_bytes > 0 && has_part(number, share)
 }
 
 /// Whether the circuit with this number belongs to a share of them, spread evenly and the same in every run.

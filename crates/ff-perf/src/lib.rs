@@ -20,6 +20,7 @@ pub mod cli;
 pub mod client;
 pub mod congestion;
 pub mod course;
+pub mod figures;
 pub mod fit;
 pub mod guards;
 pub mod lab;

@@ -8,6 +8,7 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use ff_bwauth::network::consensus::{Consensus, Flags};
 use ff_bwauth::network::microdescriptors::Microdescriptors;
@@ -194,6 +195,19 @@ fn consensuses(path: &Path) -> Vec<PathBuf> {
         return vec![path.to_owned()];
     }
     directories(path).into_iter().map(|dir| dir.join(CONSENSUS)).collect()
+}
+
+/// Which documents there are, and when each was written: another value means that [`Network::read`] may find something new.
+#[must_use]
+pub fn stamp(path: &Path) -> Vec<(PathBuf, SystemTime, u64)> {
+    let consensuses = consensuses(path);
+    let dirs = consensuses.iter().filter_map(|file| file.parent());
+    let micros = dirs.flat_map(|dir| MICRODESCRIPTORS.map(|name| dir.join(name)));
+    let written = |path: PathBuf| {
+        let file = fs::metadata(&path).ok()?;
+        Some((path, file.modified().ok()?, file.len()))
+    };
+    micros.chain(consensuses.iter().cloned()).filter_map(written).collect()
 }
 
 /// This directory, those in it, and those in its `nodes` (as chutney has it).

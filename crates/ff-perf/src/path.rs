@@ -105,6 +105,16 @@ impl Plan {
         let rng = Box::new(ChaCha20Rng::seed_from_u64(seed));
         Ok(Self { source: Source::Drawn(choice, rng), count, next: 0, is_left_out })
     }
+
+    /// Begins with this number. Other paths are drawn then than behind those that have been left out.
+    #[must_use]
+    pub fn beginning_with(mut self, number: u64) -> Self {
+        self.next = number;
+        if let Source::Drawn(_, rng) = &mut self.source {
+            rng.set_stream(number);
+        }
+        self
+    }
 }
 
 impl Iterator for Plan {

@@ -8,6 +8,7 @@ mod compared;
 mod lab;
 mod measure;
 mod paths;
+mod serve;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -27,6 +28,7 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
         Command::Circuits(Circuits::Guards(args)) => compared::guards(args),
         Command::Circuits(Circuits::Pairs(args)) => compared::pairs_of(args),
         Command::Circuits(Circuits::Run(args)) => measure::run(args),
+        Command::Circuits(Circuits::Serve(args)) => serve::run(args),
         Command::Bound(args) => bound::run(args),
         Command::Paths(args) => paths::run(args),
         Command::Check(args) => check::run(args),

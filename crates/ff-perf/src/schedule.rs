@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
 /// How many paths are looked at for one that can go.
-const WINDOW: usize = 1000;
+pub(crate) const WINDOW: usize = 1000;
 /// Of how many of the last circuits the share of failures is taken.
 const LAST: usize = 100;
 /// How many circuits must have ended before failures can stop the run.
@@ -70,6 +70,18 @@ pub enum Next {
     },
 }
 
+/// Whether new circuits may begin.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Gate {
+    /// They may.
+    #[default]
+    Open,
+    /// Not now; those that have begun go on.
+    Held,
+    /// Not any more: when those that have begun have ended, all is done.
+    Closed,
+}
+
 /// Where a circuit is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Stage {
@@ -102,6 +114,8 @@ pub struct Scheduler<P> {
     next_begin: Duration,
     /// How the last circuits ended: whether they failed.
     last: VecDeque<bool>,
+    /// Whether new ones may begin.
+    gate: Gate,
 }
 
 impl<P: Iterator<Item = Task>> Scheduler<P> {
@@ -117,7 +131,22 @@ impl<P: Iterator<Item = Task>> Scheduler<P> {
             guards: HashMap::new(),
             next_begin: Duration::ZERO,
             last: VecDeque::new(),
+            gate: Gate::Open,
         }
+    }
+
+    /// Goes on with other circuits, whose relays have other numbers. None may be there when it does; when the next one may
+    /// begin stays as it was.
+    pub fn renew(&mut self, plan: P) {
+        self.plan = plan;
+        self.window.clear();
+        self.guards.clear();
+        self.busy.clear();
+    }
+
+    /// From now on new circuits may begin, or not.
+    pub fn set_gate(&mut self, gate: Gate) {
+        self.gate = gate;
     }
 
     /// What to do now. Ask again until it says to wait.
@@ -128,7 +157,11 @@ impl<P: Iterator<Item = Task>> Scheduler<P> {
         if let Some(number) = self.next_turn() {
             return Next::Measure(number);
         }
-        self.fill();
+        match self.gate {
+            Gate::Open => self.fill(),
+            Gate::Closed if self.begun.is_empty() => return Next::Done,
+            Gate::Held | Gate::Closed => return Next::Wait(None),
+        }
         if self.window.is_empty() {
             return if self.begun.is_empty() { Next::Done } else { Next::Wait(None) };
         }

@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::record::Circuit;
 
+pub mod rotation;
+pub mod shelf;
+
 /// The lines.
 pub const LINES: &str = "circuits-000.jsonl";
 /// The options.
@@ -50,8 +53,11 @@ pub enum StoreError {
         error: io::Error,
     },
     /// There are circuits of another run.
-    #[error("{} has circuits already: give --resume to go on there, or another folder", .0.display())]
+    #[error("{} has circuits already: go on as they began there (`run` with --resume), or give another folder", .0.display())]
     Occupied(PathBuf),
+    /// Somebody writes to it.
+    #[error("{} is in use: another program writes circuits there", .0.display())]
+    Busy(PathBuf),
     /// It was made with other options.
     #[error("{}: this run had other options: {before}", .path.display())]
     Other {
@@ -81,6 +87,8 @@ pub struct Store {
     file: File,
     /// How long it is.
     length: u64,
+    /// Whether a part of a line may stand behind that.
+    is_torn: bool,
 }
 
 /// As much of a line as a run needs to go on.
@@ -103,7 +111,8 @@ impl Store {
         fs::create_dir_all(dir).map_err(io_error(dir))?;
         let path = dir.join(LINES);
         let has_lines = fs::metadata(&path).is_ok_and(|file| file.len() > 0);
-        if has_lines && !goes_on {
+        // What `circuits serve` has begun, it alone goes on with.
+        if (has_lines && !goes_on) || shelf::is_one(dir) {
             return Err(StoreError::Occupied(dir.to_owned()));
         }
         if has_lines {
@@ -111,11 +120,22 @@ impl Store {
         } else {
             write_options(dir, options)?
         }
+        let mut store = Self::at(path)?;
+        let done = store.numbers()?;
+        Ok((store, done))
+    }
+
+    /// A file of lines, whatever options they came by: opens it or makes it, and cuts a half line off.
+    fn at(path: PathBuf) -> Result<Self, StoreError> {
         let opened = OpenOptions::new().create(true).append(true).read(true).open(&path);
         let mut file = opened.map_err(io_error(&path))?;
         let length = cut_half_line(&mut file).map_err(io_error(&path))?;
-        let done = numbers(&mut file, &path)?;
-        Ok((Self { path, file, length }, done))
+        Ok(Self { path, file, length, is_torn: false })
+    }
+
+    /// The numbers of the circuits that are there.
+    fn numbers(&mut self) -> Result<HashSet<u64>, StoreError> {
+        numbers(&mut self.file, &self.path)
     }
 
     /// Adds a circuit.
@@ -123,12 +143,19 @@ impl Store {
     /// # Errors
     /// [`StoreError`]; nothing of the line is left then, if the disk allows it.
     pub fn add(&mut self, circuit: &Circuit) -> Result<(), StoreError> {
-        let mut line = serde_json::to_vec(circuit)
-            .map_err(|error| io_error(&self.path)(io::Error::other(error)))?;
-        line.push(b'\n');
-        if let Err(error) = self.file.write_all(&line) {
-            // If this fails, too, the next run cuts it off.
-            let _ = self.file.set_len(self.length);
+        let line = line(circuit).map_err(io_error(&self.path))?;
+        self.add_line(&line)
+    }
+
+    /// Adds a line, with its end.
+    fn add_line(&mut self, line: &[u8]) -> Result<(), StoreError> {
+        if self.is_torn {
+            self.file.set_len(self.length).map_err(io_error(&self.path))?;
+            self.is_torn = false;
+        }
+        if let Err(error) = self.file.write_all(line) {
+            // If this fails, too, the next line or the next run cuts it off.
+            self.is_torn = self.file.set_len(self.length).is_err();
             return Err(io_error(&self.path)(error));
         }
         self.length += line.len() as u64;
@@ -139,9 +166,16 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn finish(self) -> Result<(), StoreError> {
+    pub fn finish(&self) -> Result<(), StoreError> {
         self.file.sync_all().map_err(io_error(&self.path))
     }
+}
+
+/// A circuit's line.
+fn line(circuit: &Circuit) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(circuit).map_err(io::Error::other)?;
+    line.push(b'\n');
+    Ok(line)
 }
 
 /// About this file.
@@ -214,7 +248,7 @@ mod tests {
     use super::*;
 
     /// Options of a run.
-    fn options() -> Options {
+    pub(super) fn options() -> Options {
         Options {
             client: crate::record::Client::Arti,
             seed: 1,
@@ -228,7 +262,7 @@ mod tests {
     }
 
     /// A circuit of this number.
-    fn circuit(number: u64) -> Circuit {
+    pub(super) fn circuit(number: u64) -> Circuit {
         let line = format!(
             r#"{{"schema":1,"number":{number},"client":"arti","began_unix_secs":0.0,"began_us":0,"path":[],"ended_us":9}}"#
         );
@@ -267,7 +301,7 @@ mod tests {
     #[test]
     fn a_full_disk_is_an_error_that_names_the_file() {
         let file = OpenOptions::new().append(true).open("/dev/full").expect("/dev/full");
-        let mut store = Store { path: PathBuf::from("/dev/full"), file, length: 0 };
+        let mut store = Store { path: PathBuf::from("/dev/full"), file, length: 0, is_torn: false };
         let error = store.add(&circuit(1)).expect_err("no space").to_string();
         assert!(error.contains("/dev/full"), "{error}");
     }

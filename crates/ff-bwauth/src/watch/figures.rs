@@ -19,7 +19,7 @@ use crate::publish::shelf;
 use crate::store::Estimate;
 
 /// The format's name.
-pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub(super) use crate::http::OPENMETRICS as CONTENT_TYPE;
 
 /// What the system says, beside what the coordinator says of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -12,10 +12,8 @@
 //! else, sets no cookie, and works without JavaScript, which only renews what has changed.
 
 mod capacities;
-mod connection;
 mod events;
 mod failures;
-mod guard;
 mod layout;
 mod overview;
 mod pool;
@@ -38,11 +36,12 @@ use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
-use self::connection::Deadlines;
 use self::layout::{Page, sentence};
 use self::pool::{Cached, Pool};
 use super::figures;
 use super::status::Status;
+use crate::http::connection::{self, Deadlines};
+use crate::http::guarded;
 use crate::publish::PublishRules;
 use crate::publish::v3bw::Publication;
 
@@ -122,8 +121,8 @@ impl Site {
 
 /// What is where.
 fn router(site: Arc<Site>) -> Router {
-    let guard = guard::Guard::new(&site.options.hosts);
-    Router::new()
+    let hosts = site.options.hosts.clone();
+    let router = Router::new()
         .route("/", get(overview::page))
         .route("/team", get(team::page))
         .route("/capacities", get(capacities::page))
@@ -143,10 +142,8 @@ fn router(site: Arc<Site>) -> Router {
         )
         .route("/icon.svg", get(|| asset("image/svg+xml", include_str!("page/icon.svg"))))
         .fallback(not_found)
-        .with_state(site)
-        .layer(axum::middleware::from_fn(move |request, next| {
-            guard::guarded(guard.clone(), request, next)
-        }))
+        .with_state(site);
+    guarded(router, &hosts)
 }
 
 /// A file that is part of the program.

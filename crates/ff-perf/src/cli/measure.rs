@@ -1,4 +1,4 @@
-//! Options of `circuits run`.
+//! Options of `circuits run`, and what `circuits serve` has of them.
 
 use std::path::PathBuf;
 
@@ -9,6 +9,34 @@ use crate::target::Target;
 /// Options of `circuits run`.
 #[derive(Args, Clone, Debug)]
 pub struct MeasureArgs {
+    /// What is measured, and how.
+    #[command(flatten)]
+    pub measuring: Measuring,
+    /// How many circuits.
+    #[arg(long, value_name = "NUMBER", default_value_t = 100,
+          value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub count: u64,
+    /// How many new circuits a second, at most: 100, on the Internet 1. With /min or /h behind it, so many a minute or an
+    /// hour.
+    #[arg(long, value_name = "PER-SECOND", value_parser = rate)]
+    pub rate: Option<f64>,
+    /// Stop when more than this share of the last 100 circuits failed, from 0 to 1.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.5, value_parser = share)]
+    pub failures: f64,
+    /// Where lines go: circuits-000.jsonl in this folder.
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// Go on with the run in --out.
+    #[arg(long)]
+    pub resume: bool,
+    /// Print what it came to as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What is measured, and how.
+#[derive(Args, Clone, Debug)]
+pub struct Measuring {
     /// The network: the data directory of a tor that is in it (chutney's and ff-lab's directories with several such are
     /// fine, too), or the file of a consensus of the microdesc flavour with the microdescriptors beside it, as tor keeps
     /// them. `public` is the directory of this system's tor; it takes --public, too.
@@ -17,10 +45,6 @@ pub struct MeasureArgs {
     /// The network has relays on the Internet, and you have read ETHICS.md and mean it.
     #[arg(long)]
     pub public: bool,
-    /// How many circuits.
-    #[arg(long, value_name = "NUMBER", default_value_t = 100,
-          value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
-    pub count: u64,
     /// How many circuits at once, at most. A relay is in one at a time, so a small network has fewer.
     #[arg(long, value_name = "NUMBER", default_value_t = 10,
           value_parser = clap::value_parser!(u64).range(1..=10_000))]
@@ -71,12 +95,6 @@ pub struct MeasureArgs {
     /// How many new circuits a second at one first relay, at most. tor's relays mark who has more than 3.
     #[arg(long, value_name = "PER-SECOND", default_value_t = 2.0, value_parser = rate)]
     pub per_guard: f64,
-    /// How many new circuits a second, at most: 100, on the Internet 1.
-    #[arg(long, value_name = "PER-SECOND", value_parser = rate)]
-    pub rate: Option<f64>,
-    /// Stop when more than this share of the last 100 circuits failed, from 0 to 1.
-    #[arg(long, value_name = "SHARE", default_value_t = 0.5, value_parser = share)]
-    pub failures: f64,
     /// How long a circuit may take to be built, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u64).range(1..=600))]
@@ -85,15 +103,6 @@ pub struct MeasureArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 15,
           value_parser = clap::value_parser!(u64).range(1..=600))]
     pub trip_time: u64,
-    /// Where lines go: circuits-000.jsonl in this folder.
-    #[arg(long, value_name = "DIR")]
-    pub out: PathBuf,
-    /// Go on with the run in --out.
-    #[arg(long)]
-    pub resume: bool,
-    /// Print what it came to as JSON.
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// Who builds circuits, as an argument.
@@ -135,10 +144,18 @@ pub(super) fn share(text: &str) -> Result<f64, String> {
     share.ok_or_else(|| "it is a share from 0 to 1".to_owned())
 }
 
-/// Reads a rate.
-fn rate(text: &str) -> Result<f64, String> {
-    let rate = text.parse().ok().filter(|rate| (1e-3..=1e5).contains(rate));
-    rate.ok_or_else(|| "it is a number a second, from 0.001 to 100000".to_owned())
+/// Reads a rate: a number a second, or with `/s`, `/min` or `/h` behind it; so many a second.
+pub(super) fn rate(text: &str) -> Result<f64, String> {
+    let (number, unit) = text.split_once('/').unwrap_or((text, "s"));
+    let secs = match unit {
+        "s" => 1.0,
+        "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err("it is a number a second, or one with /min or /h behind it".to_owned()),
+    };
+    let rate = number.parse().ok().map(|number: f64| number / secs);
+    let rate = rate.filter(|rate| (1e-5..=1e5).contains(rate));
+    rate.ok_or_else(|| "it is a number a second, from 0.00001 to 100000".to_owned())
 }
 
 #[cfg(test)]
@@ -155,7 +172,8 @@ mod tests {
         for odd in ["nan", "-1", "2", "x"] {
             assert!(share(odd).is_err(), "{odd}");
         }
-        for odd in ["0", "nan", "inf", "-2"] {
+        assert_eq!((rate("6/min"), rate("18/h"), rate("3/s")), (Ok(0.1), Ok(0.005), Ok(3.0)));
+        for odd in ["0", "nan", "inf", "-2", "0/h", "6/", "6/day", "/min", "1e9/min"] {
             assert!(rate(odd).is_err(), "{odd}");
         }
     }

@@ -3,17 +3,19 @@
 use std::collections::HashSet;
 use std::fs;
 use std::io::{IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
 use ff_lab::Source;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::client::{Job, check_internet, with_client};
-use crate::cli::measure::{ClientKind, MeasureArgs};
+use crate::cli::measure::{ClientKind, MeasureArgs, Measuring};
 use crate::client::Client;
-use crate::course::{Counts, Course};
+use crate::course::{Counts, Course, State, ToFile};
 use crate::network::{self, Network};
 use crate::path::{self, Plan};
 use crate::probe::Program;
@@ -37,21 +39,10 @@ const DOWNLOAD_TIME: Duration = Duration::from_secs(300);
 /// # Errors
 /// When something cannot be read or written, and when too many circuits fail.
 pub(super) fn run(args: &MeasureArgs) -> Result<ExitCode> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let dir = network::directory(&args.network);
-    let network = Network::read(&dir, now)?;
-    check_public(args, &network)?;
-    if args.client == ClientKind::Tor && args.resolve > 0 {
-        bail!(
-            "--resolve: tor resolves a literal address itself and asks no exit; use --client arti"
-        );
-    }
-    let given = paths(args, &network)?;
-    // Lives as long as the run: streams lead to it.
-    let source = source(args, &network)?;
-    let target = args.target.clone().or_else(|| source.as_ref().map(Target::of_source));
-    let job = Run { args, network: &network, given, target };
-    let counts = with_client(args.client, &dir, &network, job)?;
+    let measuring = &args.measuring;
+    let ready = Ready::new(measuring, args.rate.unwrap_or(0.0), PUBLIC_RATE)?;
+    let (dir, network) = (ready.dir.clone(), ready.network.clone());
+    let counts = with_client(measuring.client, &dir, &network, Run { args, ready })?;
     say(args, &counts)?;
     if counts.all > 0 && counts.failed == counts.all {
         bail!("all {} circuits failed; the last one: {}", counts.all, counts.last_failure);
@@ -59,16 +50,62 @@ pub(super) fn run(args: &MeasureArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// What circuits are measured with, read and checked before anything is written.
+pub(super) struct Ready {
+    /// Where the network is.
+    pub(super) dir: PathBuf,
+    /// It.
+    pub(super) network: Network,
+    /// The paths of the file, if there is one.
+    pub(super) given: Option<Vec<Vec<usize>>>,
+    /// Where streams lead.
+    pub(super) target: Option<Target>,
+    /// What they lead to if nobody says what.
+    _source: Option<Source>,
+}
+
+impl Ready {
+    /// By these options, for so many circuits a second; on the Internet there may be so many.
+    ///
+    /// # Errors
+    /// When something cannot be read, or may not be.
+    pub(super) fn new(args: &Measuring, per_sec: f64, most_per_sec: f64) -> Result<Self> {
+        let dir = network::directory(&args.network);
+        let network = read_network(args, &dir, per_sec, most_per_sec)?;
+        if args.client == ClientKind::Tor && args.resolve > 0 {
+            bail!(
+                "--resolve: tor resolves a literal address itself and asks no exit; use --client arti"
+            );
+        }
+        let given = paths(args, &network)?;
+        let source = source(args, &network)?;
+        let target = args.target.clone().or_else(|| source.as_ref().map(Target::of_source));
+        Ok(Self { dir, network, given, target, _source: source })
+    }
+}
+
+/// Reads the network as it is now, and refuses it if it may not be measured so.
+pub(super) fn read_network(
+    args: &Measuring,
+    dir: &Path,
+    per_sec: f64,
+    most_per_sec: f64,
+) -> Result<Network> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let network = Network::read(dir, now)?;
+    check_public(args, &network)?;
+    if network.is_public() && per_sec > most_per_sec {
+        bail!("--rate: on the Internet at most {most_per_sec} a second (ETHICS.md)");
+    }
+    Ok(network)
+}
+
 /// The run itself.
 struct Run<'a> {
     /// Its options.
     args: &'a MeasureArgs,
-    /// Its network.
-    network: &'a Network,
-    /// The paths of the file, if there is one.
-    given: Option<Vec<Vec<usize>>>,
-    /// Where streams lead.
-    target: Option<Target>,
+    /// What it is measured with.
+    ready: Ready,
 }
 
 impl Job for Run<'_> {
@@ -76,20 +113,31 @@ impl Job for Run<'_> {
 
     /// Measures. Its folder is made only now that everything else is there.
     async fn run<C: Client>(self, client: C) -> Result<Counts> {
-        let Self { args, network, given, target } = self;
-        if given.is_none() {
-            plan(args, network, None, HashSet::new())?;
+        let Self { args, ready } = self;
+        let (measuring, network) = (&args.measuring, &ready.network);
+        if ready.given.is_none() {
+            plan(measuring, network, None, args.count, HashSet::new())?;
         }
-        let (mut store, done) = Store::open(&args.out, &options(args), args.resume)?;
-        let plan = plan(args, network, given, done)?;
-        let ended = course(args, client, network, target).run(plan, &mut store).await;
+        let signal = signal(SignalKind::interrupt()).context("Failed to listen for Ctrl-C")?;
+        let (mut store, done) = Store::open(&args.out, &options(measuring), args.resume)?;
+        let plan = plan(measuring, network, ready.given, args.count, done)?;
+        let per_sec = args.rate.unwrap_or(RATES[usize::from(network.is_public())]);
+        let limits = limits(measuring, per_sec, args.failures);
+        let course = course(measuring, limits, Arc::new(client), network, ready.target);
+        let mut state = State::new(limits, course.tasks(plan));
+        let tells = std::io::stderr().is_terminal() && !args.json;
+        let counts = Counts::default();
+        let mut keeper = ToFile { store: &mut store, counts, signal, is_over: false, tells };
+        let ended = course.run(&mut state, &mut keeper).await;
+        let counts = keeper.counts;
         store.finish()?;
-        Ok(ended?)
+        ended?;
+        Ok(counts)
     }
 }
 
 /// Refuses the Internet's relays to those who have not asked for them, and to those who ask for too much.
-fn check_public(args: &MeasureArgs, network: &Network) -> Result<()> {
+fn check_public(args: &Measuring, network: &Network) -> Result<()> {
     if !check_internet(&args.network, network, args.public)? {
         return Ok(());
     }
@@ -105,9 +153,6 @@ fn check_public(args: &MeasureArgs, network: &Network) -> Result<()> {
             args.in_flight
         );
     }
-    if args.rate.is_some_and(|rate| rate > PUBLIC_RATE) {
-        bail!("--rate: on the Internet at most {PUBLIC_RATE} (ETHICS.md)");
-    }
     if args.share_builds {
         bail!("--share-builds: not on the Internet (ETHICS.md)");
     }
@@ -115,7 +160,7 @@ fn check_public(args: &MeasureArgs, network: &Network) -> Result<()> {
 }
 
 /// The paths of the file, if there is one.
-fn paths(args: &MeasureArgs, network: &Network) -> Result<Option<Vec<Vec<usize>>>> {
+fn paths(args: &Measuring, network: &Network) -> Result<Option<Vec<Vec<usize>>>> {
     let Some(file) = &args.path_file else { return Ok(None) };
     let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
     let paths = path::read(&text, network)
@@ -124,7 +169,7 @@ fn paths(args: &MeasureArgs, network: &Network) -> Result<Option<Vec<Vec<usize>>
 }
 
 /// What streams lead to if nobody says what.
-fn source(args: &MeasureArgs, network: &Network) -> Result<Option<Source>> {
+fn source(args: &Measuring, network: &Network) -> Result<Option<Source>> {
     if args.target.is_some() || (args.ttfb == 0 && args.download == 0) {
         return Ok(None);
     }
@@ -135,7 +180,7 @@ fn source(args: &MeasureArgs, network: &Network) -> Result<Option<Source>> {
 }
 
 /// What two parts of a run have in common.
-fn options(args: &MeasureArgs) -> Options {
+pub(super) fn options(args: &Measuring) -> Options {
     Options {
         client: args.client.into(),
         seed: args.seed,
@@ -149,24 +194,38 @@ fn options(args: &MeasureArgs) -> Options {
 }
 
 /// The circuits that are to be measured.
-fn plan(
-    args: &MeasureArgs,
+pub(super) fn plan(
+    args: &Measuring,
     network: &Network,
     given: Option<Vec<Vec<usize>>>,
+    count: u64,
     done: HashSet<u64>,
 ) -> Result<Plan> {
     let is_done = Box::new(move |number| done.contains(&number));
     match given {
-        Some(paths) => Ok(Plan::given(paths, args.count, is_done)),
-        None => Plan::drawn(network, usize::from(args.hops), args.seed, args.count, is_done)
+        Some(paths) => Ok(Plan::given(paths, count, is_done)),
+        None => Plan::drawn(network, usize::from(args.hops), args.seed, count, is_done)
             .map_err(|reason| anyhow::anyhow!("{}: {reason}", args.network.display())),
     }
 }
 
+/// What it may do: so many new circuits a second, and so large a share of failures.
+pub(super) fn limits(args: &Measuring, per_sec: f64, failures: f64) -> Limits {
+    Limits {
+        in_flight: usize::try_from(args.in_flight).unwrap_or(usize::MAX),
+        per_guard_per_sec: args.per_guard,
+        per_sec,
+        builds_share: args.share_builds,
+        probes_share: args.share_probes,
+        failures,
+    }
+}
+
 /// The run.
-fn course<C: Client>(
-    args: &MeasureArgs,
-    client: C,
+pub(super) fn course<C: Client>(
+    args: &Measuring,
+    limits: Limits,
+    client: Arc<C>,
     network: &Network,
     target: Option<Target>,
 ) -> Course<C> {
@@ -180,21 +239,12 @@ fn course<C: Client>(
         trip_time: Duration::from_secs(args.trip_time),
         download_time: DOWNLOAD_TIME,
     };
-    let limits = Limits {
-        in_flight: usize::try_from(args.in_flight).unwrap_or(usize::MAX),
-        per_guard_per_sec: args.per_guard,
-        per_sec: args.rate.unwrap_or(RATES[usize::from(network.is_public())]),
-        builds_share: args.share_builds,
-        probes_share: args.share_probes,
-        failures: args.failures,
-    };
     Course {
-        client: Arc::new(client),
+        client,
         relays: network.relays.iter().cloned().map(Arc::new).collect(),
         program: Arc::new(program),
         download_share: args.download_share,
         limits,
-        tells: std::io::stderr().is_terminal() && !args.json,
     }
 }
 

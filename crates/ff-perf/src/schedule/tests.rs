@@ -6,7 +6,7 @@ use std::time::Duration;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha20Rng;
 
-use super::{Limits, Next, Scheduler, Task};
+use super::{Gate, Limits, Next, Scheduler, Task};
 
 const LIMITS: Limits = Limits {
     in_flight: 10,
@@ -175,4 +175,42 @@ fn no_limit_is_ever_broken() {
         simulate(seed, LIMITS);
         simulate(seed, Limits { builds_share: true, in_flight: 50, ..LIMITS });
     }
+}
+
+#[test]
+fn a_held_gate_lets_none_begin_and_a_closed_one_ends_it() {
+    let limits = Limits { per_guard_per_sec: 1e6, ..LIMITS };
+    let mut scheduler = Scheduler::new(limits, tasks(&[[0, 1, 2], [3, 4, 5], [6, 7, 8]]).into_iter());
+    assert_eq!(begins(scheduler.next(ms(0))), 0);
+    scheduler.set_gate(Gate::Held);
+    scheduler.built(0);
+    assert_eq!(scheduler.next(ms(50)), Next::Measure(0), "what has begun goes on");
+    assert_eq!(scheduler.next(ms(50)), Next::Wait(None));
+    scheduler.set_gate(Gate::Open);
+    assert_eq!(begins(scheduler.next(ms(50))), 1);
+    scheduler.set_gate(Gate::Closed);
+    scheduler.ended(0, false);
+    assert_eq!(scheduler.next(ms(90)), Next::Wait(None));
+    scheduler.ended(1, false);
+    assert_eq!(scheduler.next(ms(90)), Next::Done);
+}
+
+#[test]
+fn a_slow_rate_outlasts_a_change_of_the_network() {
+    let limits = Limits { per_sec: 6.0 / 60.0, ..LIMITS };
+    let mut scheduler = Scheduler::new(limits, tasks(&[[0, 1, 2]; 9]).into_iter());
+    let mut begun = Vec::new();
+    for second in 0..60 {
+        if let Next::Begin(task) = scheduler.next(ms(second * 1000)) {
+            begun.push(second);
+            scheduler.ended(task.number, true);
+        }
+        if second == 25 {
+            scheduler.set_gate(Gate::Closed);
+            assert_eq!(scheduler.next(ms(second * 1000)), Next::Done);
+            scheduler.renew(tasks(&[[0, 1, 2]; 9]).into_iter());
+            scheduler.set_gate(Gate::Open);
+        }
+    }
+    assert_eq!(begun, [0, 10, 20, 30, 40, 50], "six a minute, whatever happens");
 }

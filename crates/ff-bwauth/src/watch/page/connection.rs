@@ -21,11 +21,11 @@ use tokio::time::{Sleep, sleep};
 const MAX_CONNECTIONS: usize = 64;
 /// How long whoever is slow may take.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Deadlines {
+pub(crate) struct Deadlines {
     /// For a request's head; a connection may wait as long for the next one.
-    pub(super) head: Duration,
+    pub(crate) head: Duration,
     /// For taking anything of an answer.
-    pub(super) stall: Duration,
+    pub(crate) stall: Duration,
 }
 
 impl Default for Deadlines {
@@ -41,7 +41,7 @@ const MAX_HEADERS: usize = 64;
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Answers whoever connects. Connections end when this is dropped.
-pub(super) async fn serve(
+pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
     deadlines: Deadlines,

@@ -28,14 +28,14 @@ const HEADERS: [(HeaderName, &str); 7] = [
 
 /// The names by which the page may be asked for.
 #[derive(Clone)]
-pub(super) struct Guard {
+pub(crate) struct Guard {
     /// Those of the config, in lower case.
     hosts: Arc<[String]>,
 }
 
 impl Guard {
     /// Loopback's names, and these.
-    pub(super) fn new(hosts: &[String]) -> Self {
+    pub(crate) fn new(hosts: &[String]) -> Self {
         Self { hosts: hosts.iter().map(|host| host.to_ascii_lowercase()).collect() }
     }
 
@@ -92,7 +92,7 @@ impl Guard {
 }
 
 /// Answers, or says why not.
-pub(super) async fn guarded(guard: Guard, request: Request, next: Next) -> Response {
+pub(crate) async fn guarded(guard: Guard, request: Request, next: Next) -> Response {
     let mut response = match guard.refuse(&request) {
         Some(refusal) => {
             let mut response = refusal.into_response();

@@ -1,0 +1,303 @@
+//! What circuits are like, as figures for Prometheus: all begin with `ff_circuit`.
+//!
+//! They count from the start of the program, as Prometheus expects it. No relay is named: whose fault failures are, the
+//! lines say. Labels have few values, and all of them are there from the beginning, because a counter that comes with the
+//! first failure hides it.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::record::{Circuit, Failure, Stage, Whose};
+
+/// Upper ends of the parts of build times, in seconds.
+const BUILD_SECS: [f64; 14] =
+    [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0, 60.0];
+/// Upper ends of the parts of round trips and first bytes, in seconds.
+const TRIP_SECS: [f64; 14] =
+    [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 2.5, 5.0, 15.0];
+/// What failures are put down to.
+const REASONS: [&str; 8] =
+    ["timeout", "destroyed", "refused", "unreachable", "closed", "accepted", "client", "other"];
+/// In which stages circuits fail; in the last one none begins, for there is no client.
+const STAGES: [&str; 6] = ["link", "build", "rtt", "first-byte", "download", NO_CLIENT];
+/// The stage before a circuit.
+const NO_CLIENT: &str = "client";
+
+/// The labels of failures.
+type Labels = [(&'static str, &'static str); 2];
+
+/// The figures; clones are the same ones.
+#[derive(Clone, Debug)]
+pub struct Figures {
+    /// Build times.
+    build: Histogram,
+    /// Round trips.
+    rtt: Histogram,
+    /// Times to first byte, if these are measured.
+    ttfb: Option<Histogram>,
+    /// Failures.
+    failures: Family<Labels, Counter>,
+    /// Circuits that there are.
+    in_flight: Gauge,
+    /// Circuits that wait for room on the disk.
+    unwritten: Gauge,
+    /// When a circuit was whole the last time.
+    last_success: LastSuccess,
+}
+
+impl Figures {
+    /// Figures of which nothing is known yet, and where they are looked up.
+    #[must_use]
+    pub fn new(has_ttfb: bool) -> (Self, Registry) {
+        let figures = Self {
+            build: Histogram::new(BUILD_SECS),
+            rtt: Histogram::new(TRIP_SECS),
+            ttfb: has_ttfb.then(|| Histogram::new(TRIP_SECS)),
+            failures: Family::default(),
+            in_flight: Gauge::default(),
+            unwritten: Gauge::default(),
+            last_success: LastSuccess::default(),
+        };
+        for stage in STAGES {
+            for reason in REASONS {
+                drop(figures.failures.get_or_create(&labels(stage, reason)));
+            }
+        }
+        let registry = figures.registry();
+        (figures, registry)
+    }
+
+    /// Where they are looked up.
+    fn registry(&self) -> Registry {
+        let mut all = Registry::with_prefix("ff");
+        let seconds = || Unit::Seconds;
+        let help = "How long circuits took to build, the opening of the link included";
+        all.register_with_unit("circuit_build", help, seconds(), self.build.clone());
+        let help = "Round trips from the client to the last relay and back";
+        all.register_with_unit("circuit_rtt", help, seconds(), self.rtt.clone());
+        if let Some(ttfb) = &self.ttfb {
+            let help = "From asking for a stream until its first byte";
+            all.register_with_unit("circuit_ttfb", help, seconds(), ttfb.clone());
+        }
+        let help = "Circuits that are not whole, by what was going on and why";
+        all.register("circuit_failures", help, self.failures.clone());
+        all.register("circuits_in_flight", "Circuits that there are now", self.in_flight.clone());
+        let help = "Circuits whose lines wait for room on the disk; no new ones begin meanwhile";
+        all.register("circuits_unwritten", help, self.unwritten.clone());
+        all.register_collector(Box::new(self.last_success.clone()));
+        all
+    }
+
+    /// Counts a circuit that has ended.
+    pub fn note(&self, circuit: &Circuit) {
+        let secs = |us: u64| us as f64 / 1e6;
+        if let Some(us) = circuit.build_us() {
+            self.build.observe(secs(us));
+        }
+        circuit.rtt.iter().for_each(|trip| self.rtt.observe(secs(trip.us)));
+        if let Some(ttfb) = &self.ttfb {
+            circuit.first_bytes.iter().for_each(|first| ttfb.observe(secs(first.us)));
+        }
+        match &circuit.failure {
+            Some(failure) => self.fail(stage(failure.stage), reason(failure)),
+            None => self.last_success.now(),
+        }
+    }
+
+    /// Counts a circuit that could not even begin, because there is no client.
+    pub fn note_no_client(&self) {
+        self.fail(NO_CLIENT, "unreachable");
+    }
+
+    /// Says how many circuits there are, and how many wait for room on the disk.
+    pub fn stand(&self, in_flight: usize, unwritten: usize) {
+        let whole = |number| i64::try_from(number).unwrap_or(i64::MAX);
+        self.in_flight.set(whole(in_flight));
+        self.unwritten.set(whole(unwritten));
+    }
+
+    /// Counts a failure.
+    fn fail(&self, stage: &'static str, reason: &'static str) {
+        self.failures.get_or_create(&labels(stage, reason)).inc();
+    }
+}
+
+/// The figures as text.
+///
+/// # Errors
+/// When they cannot be written, which does not happen to a string.
+pub fn text(registry: &Registry) -> Result<String, fmt::Error> {
+    let mut text = String::new();
+    encode(&mut text, registry)?;
+    Ok(text)
+}
+
+/// The labels of a failure.
+const fn labels(stage: &'static str, reason: &'static str) -> Labels {
+    [("stage", stage), ("reason", reason)]
+}
+
+/// A stage as lines name it.
+const fn stage(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Link => "link",
+        Stage::Build => "build",
+        Stage::Rtt => "rtt",
+        Stage::FirstByte => "first-byte",
+        Stage::Download => "download",
+    }
+}
+
+/// What a failure is put down to: lines say it in many words, and Arti in others than tor.
+fn reason(failure: &Failure) -> &'static str {
+    if failure.whose == Whose::Client {
+        return "client";
+    }
+    let text = failure.reason.to_lowercase();
+    let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    match () {
+        () if has(&["timeout", "timed out"]) => "timeout",
+        () if has(&["accepted"]) => "accepted",
+        () if has(&["refuse", "exitpolicy"]) => "refused",
+        () if has(&["destroy", "circuit closed"]) => "destroyed",
+        () if has(&["unreach", "noroute", "no route", "connectfailed", "failed to connect"]) => {
+            "unreachable"
+        }
+        () if has(&["closed", "reset", "eof"]) => "closed",
+        () => "other",
+    }
+}
+
+/// When a circuit was whole the last time. It is kept by the monotonic clock and told by the host's as that is when
+/// somebody asks, so that a clock that jumped makes it neither old nor of the future.
+#[derive(Clone, Debug, Default)]
+struct LastSuccess(Arc<Mutex<Option<Instant>>>);
+
+impl LastSuccess {
+    /// That is now.
+    fn now(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// Seconds since 1970, if there was one.
+    fn unix_secs(&self) -> Option<f64> {
+        let at = (*self.0.lock().unwrap_or_else(PoisonError::into_inner))?;
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Some(unix.saturating_sub(at.elapsed()).as_secs_f64())
+    }
+}
+
+impl Collector for LastSuccess {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        // Until there is one, nothing is said: 0 would be a success in 1970.
+        let Some(at) = self.unix_secs() else { return Ok(()) };
+        let gauge = ConstGauge::new(at);
+        let help = "When a circuit was whole the last time";
+        let name = "circuit_last_success_timestamp";
+        let metric =
+            encoder.encode_descriptor(name, help, Some(&Unit::Seconds), gauge.metric_type())?;
+        gauge.encode(metric)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// A circuit as its line says it, which has failed in this way if it has.
+    fn circuit(failure: Option<serde_json::Value>) -> Circuit {
+        let line = serde_json::json!({ "schema": 1, "number": 0, "client": "arti", "began_unix_secs": 0.0,
+            "began_us": 0, "path": [{ "id": "A" }], "hops_us": [40_000], "ended_us": 9,
+            "rtt": [{ "us": 3000, "probe": "refused" }, { "us": 80_000, "probe": "refused" }],
+            "first_bytes": [{ "open_us": 1, "us": 2_000_000 }], "failure": failure });
+        serde_json::from_value(line).expect("a circuit")
+    }
+
+    /// The value of a figure.
+    fn value(text: &str, name: &str) -> Option<f64> {
+        let of = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
+        text.lines().find_map(of)
+    }
+
+    #[test]
+    fn circuits_are_counted_and_failures_are_there_before_the_first_one() {
+        let (figures, registry) = Figures::new(true);
+        let before = text(&registry).expect("text");
+        assert_eq!(value(&before, "ff_circuit_last_success_timestamp_seconds"), None);
+        let refused = "ff_circuit_failures_total{stage=\"first-byte\",reason=\"refused\"}";
+        assert_eq!(value(&before, refused), Some(0.0));
+        figures.note(&circuit(None));
+        let failure = serde_json::json!({ "stage": "first-byte", "reason": "connectrefused", "whose": "target" });
+        figures.note(&circuit(Some(failure)));
+        figures.stand(3, 1);
+        let text = text(&registry).expect("text");
+        for (name, expected) in [
+            ("ff_circuit_build_seconds_count", 2.0),
+            ("ff_circuit_build_seconds_bucket{le=\"0.025\"}", 0.0),
+            ("ff_circuit_build_seconds_bucket{le=\"0.05\"}", 2.0),
+            ("ff_circuit_rtt_seconds_count", 4.0),
+            ("ff_circuit_rtt_seconds_sum", 0.166),
+            ("ff_circuit_ttfb_seconds_sum", 4.0),
+            (refused, 1.0),
+            ("ff_circuits_in_flight", 3.0),
+            ("ff_circuits_unwritten", 1.0),
+        ] {
+            let value = value(&text, name).unwrap_or_else(|| panic!("{name} in {text}"));
+            assert!((value - expected).abs() < 1e-9, "{name}: {value}");
+        }
+        let at = value(&text, "ff_circuit_last_success_timestamp_seconds").expect("a success");
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_secs_f64();
+        assert!((now - at).abs() < 60.0, "{at}");
+        assert!(!Figures::new(false).0.ttfb.is_some());
+    }
+
+    #[test]
+    fn what_is_said_in_many_words_comes_to_few_reasons() {
+        for (said, expected) in [
+            ("timeout", "timeout"),
+            ("the exit accepted 127.0.0.9", "accepted"),
+            ("connectrefused", "refused"),
+            ("Channel failed: Connection refused (os error 111)", "refused"),
+            ("destroyed", "destroyed"),
+            ("channel_closed", "closed"),
+            ("closed after 3 of 9 bytes", "closed"),
+            ("Network is unreachable (os error 101)", "unreachable"),
+            ("whatever comes", "other"),
+        ] {
+            let failure = |whose| Failure { stage: Stage::Build, hop: None, reason: said.to_owned(), whose };
+            assert_eq!(reason(&failure(Whose::Relay)), expected, "{said}");
+            assert_eq!(reason(&failure(Whose::Client)), "client");
+            assert!(REASONS.contains(&expected));
+        }
+    }
+
+    #[test]
+    fn the_alerts_are_on_figures_that_exist() {
+        let alerts = include_str!("../../../doc/alerts-circuits.yml");
+        let (figures, registry) = Figures::new(true);
+        figures.note(&circuit(None));
+        let text = text(&registry).expect("text");
+        let words = |text: &'static str| text.split(|letter: char| !(letter.is_alphanumeric() || letter == '_'));
+        let named: BTreeSet<_> = words(alerts).filter(|word| word.starts_with("ff_circuit")).collect();
+        assert!(named.len() >= 5, "{named:?}");
+        for name in named {
+            assert!(text.lines().any(|line| line.starts_with(name)), "{name} is not in /metrics");
+        }
+        let values = alerts.split("reason").flat_map(|behind| behind.split('"').nth(1));
+        for value in values.filter(|value| value.contains('|')).flat_map(|all| all.split('|')) {
+            assert!(REASONS.contains(&value), "{value}");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! `circuits serve`: what `circuits run` does, slowly and for months.
+//!
+//! ```text
+//!  outside (a thread): SIGTERM, Ctrl-C ──────────────┐     ┌──▶ /metrics
+//!                                                    ▼     │
+//!  with_client ─▶ Life: a network after the other ─▶ Serving: gate, lines ─▶ store::shelf
+//!     ▲              │ course::Course::run            └─▶ figures::Figures
+//!     └─ client lost ┘
+//! ```
+//!
+//! What fails is counted and tried again at the same rate: circuits, a network whose documents cannot be read, a client
+//! that is gone, a disk that is full. Only a signal ends it.
+
+mod keeper;
+mod outside;
+
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpListener};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+
+use super::client::{Job, with_client};
+use super::measure::{self, Ready};
+use crate::cli::measure::ClientKind;
+use crate::cli::serve::ServeArgs;
+use crate::client::Client;
+use crate::course::{Ended, State};
+use crate::figures::Figures;
+use crate::network::Network;
+use crate::path::{self, Plan};
+use crate::schedule::Limits;
+use crate::store::shelf::Shelf;
+use keeper::Serving;
+
+/// How many new circuits a second there may be on the Internet: six a minute.
+const PUBLIC_RATE: f64 = 0.1;
+/// Failures do not end it: no share of them is more than all.
+const ALL_MAY_FAIL: f64 = 1.0;
+
+/// Builds circuits and measures them until a signal.
+///
+/// # Errors
+/// When it cannot begin: something cannot be read, a folder or an address is not to be had. At the end, when lines could
+/// not be written.
+pub(super) fn run(args: &ServeArgs) -> Result<ExitCode> {
+    check_address(args)?;
+    let ready = Ready::new(&args.measuring, args.rate, PUBLIC_RATE)?;
+    plan(args, &ready.network, ready.given.clone())?;
+    let listener = args.metrics.map(listen).transpose()?;
+    let address = listener.as_ref().and_then(|listener| listener.local_addr().ok());
+    let (shelf, next) = Shelf::open(&args.dir, &measure::options(&args.measuring), args.rule())?;
+    let (figures, registry) = Figures::new(args.measuring.ttfb > 0);
+    let signals = outside::start(listener, registry, args.metrics_host.clone())?;
+    let mut serving = Serving::new(args, &ready.dir, shelf, next, figures, signals);
+    say(&beginning(args, address));
+    let limits = measure::limits(&args.measuring, args.rate, ALL_MAY_FAIL);
+    live(args, limits, ready, &mut serving)?;
+    serving.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A client after the other, until a signal.
+fn live(args: &ServeArgs, limits: Limits, mut ready: Ready, serving: &mut Serving) -> Result<()> {
+    let mut state = State::new(limits, Box::new(std::iter::empty()));
+    let pause = Duration::try_from_secs_f64(1.0 / args.rate).unwrap_or(Duration::MAX);
+    let mut is_first = true;
+    loop {
+        let (dir, network) = (ready.dir.clone(), ready.network.clone());
+        let life = Life { args, limits, ready: &mut ready, state: &mut state, serving };
+        match with_client(args.measuring.client, &dir, &network, life) {
+            Ok(Why::Signal) => return Ok(()),
+            Ok(Why::Parameters) => continue,
+            Ok(Why::ClientLost) => say("the client fails: it is started anew"),
+            // What was wrong from the beginning is for whoever has started it.
+            Err(error) if is_first => return Err(error),
+            Err(error) => serving.no_client(&format!("{error:#}")),
+        }
+        is_first = false;
+        if serving.pause(pause)? {
+            return Ok(());
+        }
+    }
+}
+
+/// A client's life: networks, one after the other.
+struct Life<'a> {
+    /// The options.
+    args: &'a ServeArgs,
+    /// What it may do.
+    limits: Limits,
+    /// What is measured, renewed when it changes.
+    ready: &'a mut Ready,
+    /// How far it has come.
+    state: &'a mut State,
+    /// Who keeps circuits.
+    serving: &'a mut Serving,
+}
+
+/// Why a client's life has ended.
+enum Why {
+    /// Somebody wished that all ends.
+    Signal,
+    /// The network has other parameters, which the client knows from its beginning only.
+    Parameters,
+    /// It does not work any more.
+    ClientLost,
+}
+
+impl Job for Life<'_> {
+    type Done = Why;
+
+    async fn run<C: Client>(self, client: C) -> Result<Why> {
+        let Self { args, limits, ready, state, serving } = self;
+        let (measuring, client) = (&args.measuring, Arc::new(client));
+        serving.has_client();
+        loop {
+            let (target, given) = (ready.target.clone(), ready.given.clone());
+            let plan = plan(args, &ready.network, given)?.beginning_with(serving.next_number());
+            let client = Arc::clone(&client);
+            let course = measure::course(measuring, limits, client, &ready.network, target);
+            state.scheduler.renew(course.tasks(plan));
+            match course.run(state, serving).await {
+                Ok(()) => {}
+                Err(Ended::Signal) => return Ok(Why::Signal),
+                Err(error) => return Err(error.into()),
+            }
+            if serving.is_ending() {
+                return Ok(Why::Signal);
+            }
+            if serving.is_client_lost() {
+                return Ok(Why::ClientLost);
+            }
+            let before = ready.network.params.clone();
+            serving.looked(renew(args, ready).map_err(|error| format!("{error:#}")));
+            if measuring.client == ClientKind::Arti && ready.network.params != before {
+                return Ok(Why::Parameters);
+            }
+        }
+    }
+}
+
+/// Reads the network again. If that fails, the old one stays.
+fn renew(args: &ServeArgs, ready: &mut Ready) -> Result<()> {
+    let measuring = &args.measuring;
+    let network = measure::read_network(measuring, &ready.dir, args.rate, PUBLIC_RATE)?;
+    let given = match &measuring.path_file {
+        Some(file) => {
+            let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+            Some(usable(&text, &network).with_context(|| file.display().to_string())?)
+        }
+        None => None,
+    };
+    plan(args, &network, given.clone())?;
+    (ready.network, ready.given) = (network, given);
+    Ok(())
+}
+
+/// The paths that can be used still: relays come and go.
+fn usable(text: &str, network: &Network) -> Result<Vec<Vec<usize>>> {
+    let paths = text.lines().filter_map(|line| path::read(line, network).ok());
+    let paths: Vec<_> = paths.flatten().collect();
+    if paths.is_empty() {
+        bail!("the network has no relays any more for any of its paths");
+    }
+    Ok(paths)
+}
+
+/// The circuits, without an end.
+fn plan(args: &ServeArgs, network: &Network, given: Option<Vec<Vec<usize>>>) -> Result<Plan> {
+    measure::plan(&args.measuring, network, given, u64::MAX, Default::default())
+}
+
+/// Refuses an address that others reach, unless their name is given.
+fn check_address(args: &ServeArgs) -> Result<()> {
+    let Some(address) = args.metrics.filter(|address| !address.ip().is_loopback()) else {
+        return Ok(());
+    };
+    if args.metrics_host.is_empty() {
+        bail!(
+            "--metrics {address}: whoever reaches it may read the figures; give it an address of loopback, as 127.0.0.1, \
+             and reach it through a tunnel, or give --metrics-host if you mean it"
+        );
+    }
+    Ok(())
+}
+
+/// Listens for Prometheus.
+fn listen(address: SocketAddr) -> Result<TcpListener> {
+    let bound = TcpListener::bind(address);
+    let listener = bound.with_context(|| format!("Failed to listen at {address} (--metrics)"))?;
+    listener.set_nonblocking(true).context("Failed to set up the listener of --metrics")?;
+    Ok(listener)
+}
+
+/// What is said at the beginning.
+fn beginning(args: &ServeArgs, address: Option<SocketAddr>) -> String {
+    let figures = address.map_or_else(String::new, |at| format!(", figures at http://{at}/metrics"));
+    let dir = args.dir.display();
+    format!("at most {:.4} circuits a minute, lines in {dir}{figures}", args.rate * 60.0)
+}
+
+/// Says something to whoever looks after it; nobody need listen.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "ff-perf: {text}");
+}

@@ -1,0 +1,267 @@
+//! Keeps a server's circuits, and says when new ones may begin.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context as _, Result};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use super::say;
+use crate::cli::serve::ServeArgs;
+use crate::course::{Ended, Keeper, failure};
+use crate::figures::Figures;
+use crate::network;
+use crate::record::{Circuit, Whose};
+use crate::schedule::Gate;
+use crate::store::shelf::Shelf;
+
+/// How long circuits may go on after a signal.
+const GRACE: Duration = Duration::from_secs(5);
+/// After so many failures one after the other it says so.
+const MANY: u32 = 10;
+/// After so many of them that are the client's own fault it gets another client.
+const CLIENT_FAULTS: u32 = 3;
+
+/// Who keeps circuits.
+pub(super) struct Serving {
+    /// Where lines go.
+    shelf: Shelf,
+    /// What is counted.
+    figures: Figures,
+    /// Circuits whose lines could not be written yet: at most those that were in flight when the disk was full.
+    unwritten: VecDeque<Circuit>,
+    /// Whether it was said that the disk is full.
+    has_said_full: bool,
+    /// The number of the next circuit.
+    next: u64,
+    /// How many lines were written.
+    written: u64,
+    /// How many signals there were.
+    signals: watch::Receiver<u32>,
+    /// When the first of them came.
+    ending: Option<Instant>,
+    /// How many circuits there are.
+    in_flight: usize,
+    /// The network's documents.
+    documents: Documents,
+    /// Failures since the last success.
+    failures: u32,
+    /// Of the last ones, those that are the client's own fault.
+    client_faults: u32,
+}
+
+/// When the network's documents were looked at.
+struct Documents {
+    /// Where they are.
+    dir: PathBuf,
+    /// How often they are looked at.
+    every: Duration,
+    /// When they are the next time.
+    next: Instant,
+    /// Which were there the last time.
+    stamp: Vec<(PathBuf, SystemTime, u64)>,
+    /// Whether there are others now.
+    are_new: bool,
+    /// What was wrong with them the last time, or with the client.
+    trouble: Option<String>,
+}
+
+impl Serving {
+    /// Begins with a circuit of this number.
+    pub(super) fn new(
+        args: &ServeArgs,
+        dir: &Path,
+        shelf: Shelf,
+        next: u64,
+        figures: Figures,
+        signals: watch::Receiver<u32>,
+    ) -> Self {
+        let every = Duration::from_secs(args.refresh);
+        let documents = Documents {
+            dir: dir.to_owned(),
+            every,
+            next: Instant::now() + every,
+            stamp: network::stamp(dir),
+            are_new: false,
+            trouble: None,
+        };
+        Self {
+            shelf,
+            figures,
+            unwritten: VecDeque::new(),
+            has_said_full: false,
+            next,
+            written: 0,
+            signals,
+            ending: None,
+            in_flight: 0,
+            documents,
+            failures: 0,
+            client_faults: 0,
+        }
+    }
+
+    /// The number of the next circuit.
+    pub(super) const fn next_number(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether a signal has ended it.
+    pub(super) const fn is_ending(&self) -> bool {
+        self.ending.is_some()
+    }
+
+    /// Whether the client does not work any more.
+    pub(super) const fn is_client_lost(&self) -> bool {
+        self.client_faults >= CLIENT_FAULTS
+    }
+
+    /// There is a client again.
+    pub(super) fn has_client(&mut self) {
+        self.client_faults = 0;
+    }
+
+    /// No client could be started.
+    pub(super) fn no_client(&mut self, reason: &str) {
+        self.figures.note_no_client();
+        self.complain(reason);
+    }
+
+    /// The network's documents were read again, or could not be.
+    pub(super) fn looked(&mut self, read: Result<(), String>) {
+        self.documents.are_new = false;
+        match read {
+            Ok(()) => self.documents.trouble = None,
+            Err(reason) => self.complain(&format!("{reason}; it goes on with what it knew before")),
+        }
+    }
+
+    /// Waits, and does what is done every second; whether a signal has ended it.
+    pub(super) fn pause(&mut self, time: Duration) -> Result<bool> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("Failed to start the runtime")?;
+        let waiting = async {
+            while !self.is_ending() {
+                tokio::select! {
+                    () = self.called() => {}
+                    () = sleep(Duration::from_secs(1)) => {}
+                }
+                self.second(0);
+                self.figures.stand(0, self.unwritten.len());
+            }
+        };
+        // That the time is over is no error.
+        let _ = runtime.block_on(async { timeout(time, waiting).await });
+        Ok(self.is_ending())
+    }
+
+    /// Says how it ended, and has the disk keep all lines.
+    ///
+    /// # Errors
+    /// When lines are lost.
+    pub(super) fn finish(mut self) -> Result<()> {
+        self.write();
+        let (lost, given_up) = (self.unwritten.len(), self.in_flight);
+        say(&format!(
+            "ended by a signal: {} circuits written, {given_up} in flight given up",
+            self.written
+        ));
+        if let Some(circuit) = self.unwritten.front() {
+            let failed = || format!("{lost} circuits could not be written");
+            self.shelf.add(circuit).with_context(failed)?;
+        }
+        Ok(self.shelf.finish()?)
+    }
+
+    /// Writes what is not written, as far as that is possible.
+    fn write(&mut self) {
+        while let Some(circuit) = self.unwritten.front() {
+            if let Err(error) = self.shelf.add(circuit) {
+                if !self.has_said_full {
+                    say(&format!("{error}; no new circuits begin until lines can be written"));
+                    self.has_said_full = true;
+                }
+                return;
+            }
+            self.unwritten.pop_front();
+            self.written += 1;
+        }
+        if self.has_said_full {
+            say("lines can be written again: it goes on, and none is lost");
+            self.has_said_full = false;
+        }
+    }
+
+    /// Says what is wrong, but not again and again.
+    fn complain(&mut self, reason: &str) {
+        if self.documents.trouble.as_deref() != Some(reason) {
+            say(reason);
+            self.documents.trouble = Some(reason.to_owned());
+        }
+    }
+
+    /// Counts failures that follow each other.
+    fn judge(&mut self, circuit: &Circuit) {
+        let Some(fault) = &circuit.failure else {
+            if self.failures >= MANY {
+                say("circuits are whole again");
+            }
+            (self.failures, self.client_faults) = (0, 0);
+            return;
+        };
+        self.failures = self.failures.saturating_add(1);
+        let is_ours = fault.whose == Whose::Client;
+        self.client_faults = if is_ours { self.client_faults.saturating_add(1) } else { 0 };
+        if self.failures == MANY {
+            let last = failure(circuit);
+            say(&format!("the last {MANY} circuits failed, it goes on trying; the last one: {last}"));
+        }
+    }
+}
+
+impl Keeper for Serving {
+    fn keep(&mut self, circuit: Circuit) -> Result<(), Ended> {
+        self.figures.note(&circuit);
+        self.judge(&circuit);
+        self.next = self.next.max(circuit.number + 1);
+        self.unwritten.push_back(circuit);
+        self.write();
+        Ok(())
+    }
+
+    fn gate(&mut self, in_flight: usize) -> Result<Gate, Ended> {
+        self.in_flight = in_flight;
+        self.figures.stand(in_flight, self.unwritten.len());
+        if let Some(since) = self.ending {
+            let is_hurried = since.elapsed() > GRACE || *self.signals.borrow() > 1;
+            return if is_hurried { Err(Ended::Signal) } else { Ok(Gate::Closed) };
+        }
+        if self.documents.are_new || self.is_client_lost() {
+            return Ok(Gate::Closed);
+        }
+        Ok(if self.unwritten.is_empty() { Gate::Open } else { Gate::Held })
+    }
+
+    fn second(&mut self, _in_flight: usize) {
+        self.write();
+        let documents = &mut self.documents;
+        if Instant::now() >= documents.next {
+            documents.next = Instant::now() + documents.every;
+            let stamp = network::stamp(&documents.dir);
+            documents.are_new |= stamp != documents.stamp || documents.trouble.is_some();
+            documents.stamp = stamp;
+        }
+    }
+
+    async fn called(&mut self) {
+        if self.signals.changed().await.is_err() {
+            // Nobody listens for signals any more; then there are none.
+            std::future::pending::<()>().await;
+        }
+        self.ending.get_or_insert_with(Instant::now);
+    }
+}

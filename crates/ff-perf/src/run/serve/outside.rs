@@ -1,0 +1,90 @@
+//! What reaches a server from outside: signals, and Prometheus. It has a thread of its own, so that it lives longer than a
+//! client, and answers while circuits are measured.
+
+use std::convert::Infallible;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::thread;
+
+use anyhow::{Context as _, Result};
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use ff_bwauth::http::{self, OPENMETRICS};
+use prometheus_client::registry::Registry;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::figures;
+
+/// Starts the thread; how many signals there were that end it.
+pub(super) fn start(
+    listener: Option<TcpListener>,
+    registry: Registry,
+    hosts: Vec<String>,
+) -> Result<watch::Receiver<u32>> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("Failed to start the runtime")?;
+    let inside = runtime.enter();
+    let failed = "Failed to listen for signals";
+    let terminate = signal(SignalKind::terminate()).context(failed)?;
+    let interrupt = signal(SignalKind::interrupt()).context(failed)?;
+    let listener = listener
+        .map(tokio::net::TcpListener::from_std)
+        .transpose()
+        .context("Failed to set up the listener of --metrics")?;
+    drop(inside);
+    let (sender, receiver) = watch::channel(0);
+    let run = move || {
+        runtime.block_on(async {
+            tokio::select! {
+                never = count(terminate, interrupt, &sender) => match never {},
+                never = answer(listener, registry, &hosts) => match never {},
+            }
+        })
+    };
+    thread::Builder::new().name("outside".to_owned()).spawn(run).context("Failed to start")?;
+    Ok(receiver)
+}
+
+/// Counts signals.
+async fn count(
+    mut terminate: Signal,
+    mut interrupt: Signal,
+    sender: &watch::Sender<u32>,
+) -> Infallible {
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        sender.send_modify(|count| *count += 1);
+    }
+}
+
+/// Answers Prometheus, if it is to be answered.
+async fn answer(
+    listener: Option<tokio::net::TcpListener>,
+    registry: Registry,
+    hosts: &[String],
+) -> Infallible {
+    let Some(listener) = listener else { return std::future::pending().await };
+    let missing = || async { (StatusCode::NOT_FOUND, "There is /metrics here.\n") };
+    let router = Router::new()
+        .route("/metrics", get(metrics))
+        .fallback(missing)
+        .with_state(Arc::new(registry));
+    http::serve(listener, router, hosts).await
+}
+
+/// The figures.
+async fn metrics(State(registry): State<Arc<Registry>>) -> Response {
+    match figures::text(&registry) {
+        Ok(text) => ([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}

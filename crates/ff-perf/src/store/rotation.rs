@@ -1,0 +1,250 @@
+//! Into which file the next line goes, and which files are forgotten for it. No clock and no disk; drivers bring both.
+//!
+//! ```text
+//!  Rotation::place(line, now) ─┬▶ the same file ───────────────▶ the driver writes ─▶ added
+//!                              └▶ a new one: the driver forgets old ones, makes it ─▶ began ─▶ writes ─▶ added
+//! ```
+//!
+//! The order of files is that of their numbers, never that of a clock, which may jump: a day that goes back begins no
+//! file, and one that is too late by a wrong clock is left after a day of the monotonic clock at the latest.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use ff_bwauth::utc::Utc;
+
+/// Seconds of a day.
+const DAY_SECS: u64 = 86_400;
+/// The most that a file of a day has, in bytes; then the day has another one.
+pub const DAILY_BYTES: u64 = 32 << 20;
+
+/// When a new file begins, and how many there are.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Rule {
+    /// How many files are kept, with the one that is written: two at least.
+    pub keep: usize,
+    /// Whether each day of UTC begins a file.
+    pub is_daily: bool,
+    /// How long a file gets, in bytes, unless its first line alone is longer.
+    pub file_bytes: u64,
+}
+
+/// What a clock says.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Now {
+    /// The host's clock, which may jump: seconds since 1970.
+    pub unix_secs: u64,
+    /// The monotonic clock: since the program began.
+    pub elapsed: Duration,
+}
+
+/// A file of lines.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Name {
+    /// Its number: the file before has a smaller one.
+    pub number: u64,
+    /// The day of UTC on which it began, since 1970.
+    pub day: u64,
+}
+
+impl Name {
+    /// As it is called.
+    #[must_use]
+    pub fn file(&self) -> String {
+        let begin = self.day.saturating_mul(DAY_SECS).min(Utc::LAST_UNIX_SECS);
+        let begin = Utc::from_unix_secs(begin).map_or_else(|_| String::new(), Utc::file_stamp);
+        // Its day only.
+        format!("circuits-{:06}-{}.jsonl", self.number, begin.get(..10).unwrap_or_default())
+    }
+
+    /// What is called so, if it is one of these.
+    #[must_use]
+    pub fn parse(file: &str) -> Option<Self> {
+        let rest = file.strip_prefix("circuits-")?.strip_suffix(".jsonl")?;
+        let (number, day) = rest.split_once('-')?;
+        let begin = Utc::from_file_stamp(&format!("{day}-00-00-00"))?;
+        let name = Self { number: number.parse().ok()?, day: begin.unix_secs() / DAY_SECS };
+        (name.file() == file).then_some(name)
+    }
+}
+
+/// Where a line goes.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Place {
+    /// Into the file that is written.
+    Same,
+    /// Into a new one, for which these are to be forgotten before.
+    New {
+        /// The new one.
+        name: Name,
+        /// The oldest ones.
+        forget: Vec<Name>,
+    },
+}
+
+/// The files, oldest first; the last one is written.
+#[derive(Debug)]
+pub struct Rotation {
+    /// When a new one begins.
+    rule: Rule,
+    /// Them.
+    files: VecDeque<Name>,
+    /// How long the last one is, in bytes.
+    bytes: u64,
+    /// When the last one was begun, or gone on with.
+    begun: Duration,
+}
+
+impl Rotation {
+    /// With these files, of which the newest one is so long.
+    #[must_use]
+    pub fn new(rule: Rule, mut files: Vec<Name>, bytes: u64, now: Now) -> Self {
+        files.sort_unstable();
+        Self { rule, files: files.into(), bytes, begun: now.elapsed }
+    }
+
+    /// Where a line of so many bytes goes. Nothing has changed until [`Self::began`], so it may be asked again.
+    #[must_use]
+    pub fn place(&self, line_bytes: u64, now: Now) -> Place {
+        let day = now.unix_secs / DAY_SECS;
+        let Some(last) = self.files.back().filter(|last| !self.is_over(last, line_bytes, now))
+        else {
+            let number = self.files.back().map_or(1, |last| last.number.saturating_add(1));
+            let most = self.rule.keep.saturating_sub(1);
+            let forget = self.files.len().saturating_sub(most);
+            let forget = self.files.iter().take(forget).copied().collect();
+            return Place::New { name: Name { number, day }, forget };
+        };
+        debug_assert!(last.number > 0, "numbers begin with 1");
+        Place::Same
+    }
+
+    /// The new file is there, and what was to be forgotten is not.
+    pub fn began(&mut self, name: Name, now: Now) {
+        while self.files.len() >= self.rule.keep.max(1) {
+            self.files.pop_front();
+        }
+        self.files.push_back(name);
+        (self.bytes, self.begun) = (0, now.elapsed);
+    }
+
+    /// A line stands in the last file.
+    pub fn added(&mut self, line_bytes: u64) {
+        self.bytes += line_bytes;
+    }
+
+    /// The file that is written, if there is one.
+    #[must_use]
+    pub fn last(&self) -> Option<Name> {
+        self.files.back().copied()
+    }
+
+    /// Whether a line does not go into the last file any more.
+    fn is_over(&self, last: &Name, line_bytes: u64, now: Now) -> bool {
+        let is_full =
+            self.bytes > 0 && self.bytes.saturating_add(line_bytes) > self.rule.file_bytes;
+        let age = now.elapsed.saturating_sub(self.begun);
+        let is_old = now.unix_secs / DAY_SECS > last.day || age.as_secs() >= DAY_SECS;
+        is_full || (self.rule.is_daily && self.bytes > 0 && is_old)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: Rule = Rule { keep: 3, is_daily: true, file_bytes: 1000 };
+
+    /// A moment: a day and an hour of the host's clock, and hours of the monotonic one.
+    fn at(day: u64, hour: u64, elapsed_hours: u64) -> Now {
+        let unix_secs = day * DAY_SECS + hour * 3600;
+        Now { unix_secs, elapsed: Duration::from_secs(elapsed_hours * 3600) }
+    }
+
+    /// Adds a line; the file's number and day, and whom that has cost.
+    fn add(rotation: &mut Rotation, bytes: u64, now: Now) -> (u64, u64, Vec<u64>) {
+        let mut gone = Vec::new();
+        if let Place::New { name, forget } = rotation.place(bytes, now) {
+            gone = forget.iter().map(|name| name.number).collect();
+            rotation.began(name, now);
+        }
+        rotation.added(bytes);
+        let last = rotation.last().expect("a file");
+        (last.number, last.day, gone)
+    }
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        let name = Name { number: 12, day: 20_782 };
+        assert_eq!(name.file(), "circuits-000012-2026-11-25.jsonl");
+        assert_eq!(Name::parse(&name.file()), Some(name));
+        let late = Name { number: 2_000_000, day: u64::MAX / 2 };
+        assert_eq!(late.file(), "circuits-2000000-9999-12-31.jsonl");
+        for odd in ["circuits-000.jsonl", "circuits-12-2026-11-25.jsonl", "circuits-000001-x.jsonl"]
+        {
+            assert_eq!(Name::parse(odd), None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn a_day_begins_a_file_and_so_do_its_bytes() {
+        let mut rotation = Rotation::new(DAY, Vec::new(), 0, at(7, 0, 0));
+        assert_eq!(add(&mut rotation, 600, at(7, 1, 1)), (1, 7, vec![]));
+        assert_eq!(add(&mut rotation, 400, at(7, 2, 2)), (1, 7, vec![]));
+        assert_eq!(add(&mut rotation, 1, at(7, 3, 3)), (2, 7, vec![]));
+        assert_eq!(add(&mut rotation, 1, at(8, 0, 24)), (3, 8, vec![]));
+        assert_eq!(add(&mut rotation, 5000, at(9, 0, 48)), (4, 9, vec![1]), "a long line alone");
+        assert_eq!(add(&mut rotation, 1, at(9, 0, 48)), (5, 9, vec![2]));
+    }
+
+    #[test]
+    fn a_start_goes_on_with_the_last_file() {
+        let files = [3, 1, 2, 4].map(|number| Name { number, day: 6 });
+        let mut rotation = Rotation::new(DAY, files.to_vec(), 10, at(6, 9, 0));
+        assert_eq!(add(&mut rotation, 10, at(6, 9, 0)), (4, 6, vec![]));
+        assert_eq!(add(&mut rotation, 10, at(7, 9, 5)), (5, 7, vec![1, 2]), "fewer are kept now");
+    }
+
+    #[test]
+    fn a_clock_that_jumps_costs_one_file_and_orders_none() {
+        let mut rotation = Rotation::new(DAY, Vec::new(), 0, at(100, 0, 0));
+        assert_eq!(add(&mut rotation, 1, at(100, 1, 1)).0, 1);
+        // It goes back over midnight, and to 1970: nothing happens.
+        assert_eq!(add(&mut rotation, 1, at(99, 23, 2)).0, 1);
+        assert_eq!(add(&mut rotation, 1, at(0, 0, 3)).0, 1);
+        // It goes ahead by a century, and back: one file, which ends after a day by the monotonic clock.
+        assert_eq!(add(&mut rotation, 1, at(36_600, 0, 4)), (2, 36_600, vec![]));
+        for hour in 5..28 {
+            assert_eq!(add(&mut rotation, 1, at(100, hour, hour)).0, 2);
+        }
+        assert_eq!(add(&mut rotation, 1, at(101, 4, 28)), (3, 101, vec![]));
+        assert_eq!(add(&mut rotation, 1, at(102, 0, 48)), (4, 102, vec![1]));
+    }
+
+    #[test]
+    fn files_by_size_know_no_days_and_the_bound_holds() {
+        let rule = Rule { keep: 5, is_daily: false, file_bytes: 100 };
+        let mut rotation = Rotation::new(rule, Vec::new(), 0, at(0, 0, 0));
+        let mut files: VecDeque<(u64, u64)> = VecDeque::new();
+        for step in 0..2000 {
+            let bytes = step % 37 + 1;
+            let (number, _, gone) = add(&mut rotation, bytes, at(step, 0, step * 24));
+            files.retain(|(number, _)| !gone.contains(number));
+            match files.back_mut().filter(|(last, _)| *last == number) {
+                Some((_, sum)) => *sum += bytes,
+                None => files.push_back((number, bytes)),
+            }
+            let sum: u64 = files.iter().map(|(_, bytes)| bytes).sum();
+            assert!(files.len() <= 5 && sum <= 500, "step {step}: {files:?}");
+        }
+        assert_eq!(files.len(), 5);
+    }
+
+    #[test]
+    fn a_file_that_could_not_be_made_is_asked_for_again() {
+        let mut rotation = Rotation::new(DAY, Vec::new(), 0, at(7, 0, 0));
+        add(&mut rotation, 1, at(7, 0, 0));
+        let place = rotation.place(1, at(8, 0, 24));
+        assert_eq!(rotation.place(1, at(8, 0, 24)), place);
+    }
+}

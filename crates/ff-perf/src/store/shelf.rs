@@ -1,0 +1,200 @@
+//! A folder that lines go into for months: files that follow each other, so many of them and no more.
+//!
+//! A start goes on behind the last whole line. The folder is locked while it is written to, because two writers would
+//! give two circuits one number and forget each other's files.
+
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use super::rotation::{Name, Now, Place, Rotation, Rule};
+use super::{Options, Store, StoreError, check_options, io_error, line, write_options};
+use crate::record::Circuit;
+use crate::schedule::WINDOW;
+
+/// So many of the last lines have the highest number among them, because circuits end in another order than they begin
+/// in: there are 10,000 at once at most, and as many as the scheduler looks at have been passed by.
+const LAST_LINES: usize = 10_000 + WINDOW;
+
+/// The folder.
+#[derive(Debug)]
+pub struct Shelf {
+    /// Where it is.
+    dir: PathBuf,
+    /// Which file is next.
+    rotation: Rotation,
+    /// The file that is written, if there is one.
+    store: Option<Store>,
+    /// What the monotonic clock counts from.
+    began: Instant,
+    /// The folder itself; its lock ends with it.
+    _lock: File,
+}
+
+impl Shelf {
+    /// Takes a folder, or makes it; which number the next circuit has.
+    ///
+    /// # Errors
+    /// [`StoreError`], which names the file.
+    pub fn open(dir: &Path, options: &Options, rule: Rule) -> Result<(Self, u64), StoreError> {
+        fs::create_dir_all(dir).map_err(io_error(dir))?;
+        let lock = lock(dir)?;
+        let files = files(dir)?;
+        if files.is_empty() {
+            if dir.join(super::LINES).exists() {
+                return Err(StoreError::Occupied(dir.to_owned()));
+            }
+            write_options(dir, options)?;
+        } else {
+            check_options(dir, options)?;
+        }
+        let began = Instant::now();
+        let (mut store, mut number, mut lines) = (None, 0, 0);
+        for name in files.iter().rev() {
+            let mut file = Store::at(dir.join(name.file()))?;
+            let numbers = file.numbers()?;
+            lines += numbers.len();
+            number = number.max(numbers.iter().max().map_or(0, |last| last + 1));
+            store.get_or_insert(file);
+            if lines >= LAST_LINES {
+                break;
+            }
+        }
+        let bytes = store.as_ref().map_or(0, |store| store.length);
+        let rotation = Rotation::new(rule, files, bytes, now(began));
+        Ok((Self { dir: dir.to_owned(), rotation, store, began, _lock: lock }, number))
+    }
+
+    /// Adds a circuit; it can be tried again if that fails.
+    ///
+    /// # Errors
+    /// [`StoreError`]; nothing of the line is left then, if the disk allows it.
+    pub fn add(&mut self, circuit: &Circuit) -> Result<(), StoreError> {
+        let line = line(circuit).map_err(io_error(&self.dir))?;
+        let bytes = line.len() as u64;
+        let now = now(self.began);
+        if let Place::New { name, forget } = self.rotation.place(bytes, now) {
+            self.begin(name, &forget, now)?;
+        }
+        let failed = || io_error(&self.dir)(std::io::ErrorKind::NotFound.into());
+        self.store.as_mut().ok_or_else(failed)?.add_line(&line)?;
+        self.rotation.added(bytes);
+        Ok(())
+    }
+
+    /// Has the disk keep what was added.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn finish(&self) -> Result<(), StoreError> {
+        self.store.as_ref().map_or(Ok(()), Store::finish)
+    }
+
+    /// Begins a file. The old ones go first: on a full disk they make room for it.
+    fn begin(&mut self, name: Name, forget: &[Name], now: Now) -> Result<(), StoreError> {
+        self.finish()?;
+        for old in forget {
+            let path = self.dir.join(old.file());
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(io_error(&path)(error));
+                }
+                _ => {}
+            }
+        }
+        self.store = Some(Store::at(self.dir.join(name.file()))?);
+        self.rotation.began(name, now);
+        Ok(())
+    }
+}
+
+/// What the clocks say.
+fn now(began: Instant) -> Now {
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Now { unix_secs: unix.as_secs(), elapsed: began.elapsed() }
+}
+
+/// Takes a folder for oneself.
+fn lock(dir: &Path) -> Result<File, StoreError> {
+    let folder = File::open(dir).map_err(io_error(dir))?;
+    match folder.try_lock() {
+        Ok(()) => Ok(folder),
+        Err(TryLockError::WouldBlock) => Err(StoreError::Busy(dir.to_owned())),
+        Err(TryLockError::Error(error)) => Err(io_error(dir)(error)),
+    }
+}
+
+/// The files of lines in a folder, oldest first.
+fn files(dir: &Path) -> Result<Vec<Name>, StoreError> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(dir).map_err(io_error(dir))? {
+        let name = entry.map_err(io_error(dir))?.file_name();
+        all.extend(name.to_str().and_then(Name::parse));
+    }
+    all.sort_unstable();
+    Ok(all)
+}
+
+/// Whether a folder has such files.
+pub(super) fn is_one(dir: &Path) -> bool {
+    files(dir).is_ok_and(|files| !files.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{circuit, options};
+    use super::*;
+
+    /// A rule for small files.
+    const SMALL: Rule = Rule { keep: 3, is_daily: false, file_bytes: 300 };
+
+    /// The lines of all files, oldest first.
+    fn lines(dir: &Path) -> Vec<String> {
+        let files = files(dir).expect("files");
+        let read = |name: &Name| fs::read_to_string(dir.join(name.file())).expect("lines");
+        files.iter().flat_map(|name| read(name).lines().map(str::to_owned).collect::<Vec<_>>()).collect()
+    }
+
+    #[test]
+    fn a_start_goes_on_behind_the_last_whole_line_with_the_next_number() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (mut shelf, next) = Shelf::open(dir.path(), &options(), SMALL).expect("a shelf");
+        assert_eq!(next, 0);
+        for number in [0, 2, 1] {
+            shelf.add(&circuit(number)).expect("a line");
+        }
+        assert!(matches!(Shelf::open(dir.path(), &options(), SMALL), Err(StoreError::Busy(_))));
+        drop(shelf);
+        let last = files(dir.path()).expect("files").pop().expect("a file");
+        let path = dir.path().join(last.file());
+        let mut text = fs::read(&path).expect("lines");
+        text.extend(b"{\"schema\":1,\"num");
+        fs::write(&path, text).expect("half a line");
+
+        let other = Options { seed: 2, ..options() };
+        let error = Shelf::open(dir.path(), &other, SMALL).expect_err("other options").to_string();
+        assert!(error.contains("run.json"), "{error}");
+        let (mut shelf, next) = Shelf::open(dir.path(), &options(), SMALL).expect("a shelf");
+        assert_eq!(next, 3);
+        shelf.add(&circuit(3)).expect("a line");
+        let numbers: Vec<_> = lines(dir.path())
+            .iter()
+            .map(|line| serde_json::from_str::<Circuit>(line).expect("a whole line").number)
+            .collect();
+        assert_eq!(numbers, [0, 2, 1, 3]);
+        assert!(matches!(Store::open(dir.path(), &options(), false), Err(StoreError::Occupied(_))));
+    }
+
+    #[test]
+    fn so_many_files_are_kept_and_no_more() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (mut shelf, _) = Shelf::open(dir.path(), &options(), SMALL).expect("a shelf");
+        for number in 0..50 {
+            shelf.add(&circuit(number)).expect("a line");
+            let files = files(dir.path()).expect("files");
+            let bytes = |name: &Name| fs::metadata(dir.path().join(name.file())).expect("a file").len();
+            assert!(files.len() <= 3 && files.iter().map(bytes).sum::<u64>() <= 900, "{files:?}");
+        }
+        assert!(lines(dir.path()).last().expect("a line").contains("\"number\":49"));
+    }
+}
