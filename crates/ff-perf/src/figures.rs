@@ -276,7 +276,8 @@ mod tests {
             ("Network is unreachable (os error 101)", "unreachable"),
             ("whatever comes", "other"),
         ] {
-            let failure = |whose| Failure { stage: Stage::Build, hop: None, reason: said.to_owned(), whose };
+            let failure =
+                |whose| Failure { stage: Stage::Build, hop: None, reason: said.to_owned(), whose };
             assert_eq!(reason(&failure(Whose::Relay)), expected, "{said}");
             assert_eq!(reason(&failure(Whose::Client)), "client");
             assert!(REASONS.contains(&expected));
@@ -289,8 +290,11 @@ mod tests {
         let (figures, registry) = Figures::new(true);
         figures.note(&circuit(None));
         let text = text(&registry).expect("text");
-        let words = |text: &'static str| text.split(|letter: char| !(letter.is_alphanumeric() || letter == '_'));
-        let named: BTreeSet<_> = words(alerts).filter(|word| word.starts_with("ff_circuit")).collect();
+        let words = |text: &'static str| {
+            text.split(|letter: char| !(letter.is_alphanumeric() || letter == '_'))
+        };
+        let named: BTreeSet<_> =
+            words(alerts).filter(|word| word.starts_with("ff_circuit")).collect();
         assert!(named.len() >= 5, "{named:?}");
         for name in named {
             assert!(text.lines().any(|line| line.starts_with(name)), "{name} is not in /metrics");

@@ -116,7 +116,7 @@ impl Tor {
             }
         };
         let attach = format!("ATTACHSTREAM {id} {}", circuit.id);
-        self.commands.ask(attach).await.map_err(Fault::relay)?;
+        self.commands.ask(attach).await?;
         Ok((socket, slot))
     }
 }
@@ -134,11 +134,8 @@ impl Client for Tor {
     ) -> Result<Self::Circuit, Fault> {
         let guard = path.first().ok_or_else(|| Fault::client("a path of 0 relays"))?;
         let ids: Vec<_> = path.iter().map(|relay| format!("${}", relay.id)).collect();
-        let (id, mut slot) = self
-            .commands
-            .extend(format!("EXTENDCIRCUIT 0 {}", ids.join(",")))
-            .await
-            .map_err(Fault::relay)?;
+        let (id, mut slot) =
+            self.commands.extend(format!("EXTENDCIRCUIT 0 {}", ids.join(","))).await?;
         let circuit =
             Circuit { id, commands: self.commands.clone(), table: Arc::clone(&self.table) };
         let us = |progress: &Progress, at: std::time::Instant| {

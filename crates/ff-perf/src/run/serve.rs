@@ -73,10 +73,10 @@ fn live(args: &ServeArgs, limits: Limits, mut ready: Ready, serving: &mut Servin
         match with_client(args.measuring.client, &dir, &network, life) {
             Ok(Why::Signal) => return Ok(()),
             Ok(Why::Parameters) => continue,
-            Ok(Why::ClientLost) => say("the client fails: it is started anew"),
+            Ok(Why::ClientLost) => {}
             // What was wrong from the beginning is for whoever has started it.
             Err(error) if is_first => return Err(error),
-            Err(error) => serving.no_client(&format!("{error:#}")),
+            Err(error) => serving.no_client(&format!("{error:#}; it goes on trying")),
         }
         is_first = false;
         if serving.pause(pause)? {
@@ -197,9 +197,10 @@ fn listen(address: SocketAddr) -> Result<TcpListener> {
 
 /// What is said at the beginning.
 fn beginning(args: &ServeArgs, address: Option<SocketAddr>) -> String {
-    let figures = address.map_or_else(String::new, |at| format!(", figures at http://{at}/metrics"));
-    let dir = args.dir.display();
-    format!("at most {:.4} circuits a minute, lines in {dir}{figures}", args.rate * 60.0)
+    let figures =
+        address.map_or_else(String::new, |at| format!(", figures at http://{at}/metrics"));
+    let (dir, per_hour) = (args.dir.display(), (args.rate * 3600.0 * 100.0).round() / 100.0);
+    format!("at most {per_hour} circuits an hour, lines in {dir}{figures}")
 }
 
 /// Says something to whoever looks after it; nobody need listen.

@@ -180,7 +180,8 @@ fn no_limit_is_ever_broken() {
 #[test]
 fn a_held_gate_lets_none_begin_and_a_closed_one_ends_it() {
     let limits = Limits { per_guard_per_sec: 1e6, ..LIMITS };
-    let mut scheduler = Scheduler::new(limits, tasks(&[[0, 1, 2], [3, 4, 5], [6, 7, 8]]).into_iter());
+    let mut scheduler =
+        Scheduler::new(limits, tasks(&[[0, 1, 2], [3, 4, 5], [6, 7, 8]]).into_iter());
     assert_eq!(begins(scheduler.next(ms(0))), 0);
     scheduler.set_gate(Gate::Held);
     scheduler.built(0);

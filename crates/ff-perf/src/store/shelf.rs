@@ -152,7 +152,10 @@ mod tests {
     fn lines(dir: &Path) -> Vec<String> {
         let files = files(dir).expect("files");
         let read = |name: &Name| fs::read_to_string(dir.join(name.file())).expect("lines");
-        files.iter().flat_map(|name| read(name).lines().map(str::to_owned).collect::<Vec<_>>()).collect()
+        files
+            .iter()
+            .flat_map(|name| read(name).lines().map(str::to_owned).collect::<Vec<_>>())
+            .collect()
     }
 
     #[test]
@@ -192,7 +195,8 @@ mod tests {
         for number in 0..50 {
             shelf.add(&circuit(number)).expect("a line");
             let files = files(dir.path()).expect("files");
-            let bytes = |name: &Name| fs::metadata(dir.path().join(name.file())).expect("a file").len();
+            let bytes =
+                |name: &Name| fs::metadata(dir.path().join(name.file())).expect("a file").len();
             assert!(files.len() <= 3 && files.iter().map(bytes).sum::<u64>() <= 900, "{files:?}");
         }
         assert!(lines(dir.path()).last().expect("a line").contains("\"number\":49"));

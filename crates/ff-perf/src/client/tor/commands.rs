@@ -9,6 +9,7 @@ use ff_lab::Control;
 use tokio::sync::oneshot;
 
 use super::table::{CircuitState, Slot, Table};
+use crate::client::Fault;
 
 /// Where commands go; the thread ends with the last of these.
 #[derive(Clone)]
@@ -19,9 +20,9 @@ enum Command {
     /// Answer to nobody.
     Tell(String),
     /// Answer with the first line of the reply.
-    Ask(String, oneshot::Sender<Result<String, String>>),
+    Ask(String, oneshot::Sender<Result<String, Fault>>),
     /// Answer with the new circuit's number, and where its news come.
-    Extend(String, oneshot::Sender<Result<(String, Slot<CircuitState>), String>>),
+    Extend(String, oneshot::Sender<Result<(String, Slot<CircuitState>), Fault>>),
 }
 
 impl Commands {
@@ -44,20 +45,17 @@ impl Commands {
     }
 
     /// Sends a command; the first line of its reply.
-    pub(super) async fn ask(&self, line: String) -> Result<String, String> {
+    pub(super) async fn ask(&self, line: String) -> Result<String, Fault> {
         let (sender, answer) = oneshot::channel();
         let _ = self.0.send(Command::Ask(line, sender));
-        answer.await.unwrap_or_else(|_| Err(GONE.to_owned()))
+        answer.await.unwrap_or_else(|_| Err(Fault::client(GONE)))
     }
 
     /// Has tor begin a circuit.
-    pub(super) async fn extend(
-        &self,
-        line: String,
-    ) -> Result<(String, Slot<CircuitState>), String> {
+    pub(super) async fn extend(&self, line: String) -> Result<(String, Slot<CircuitState>), Fault> {
         let (sender, answer) = oneshot::channel();
         let _ = self.0.send(Command::Extend(line, sender));
-        answer.await.unwrap_or_else(|_| Err(GONE.to_owned()))
+        answer.await.unwrap_or_else(|_| Err(Fault::client(GONE)))
     }
 }
 
@@ -67,8 +65,12 @@ const GONE: &str = "the control connection is gone";
 /// Sends one command.
 fn carry_out(command: Command, control: &mut Control, table: &Arc<Table>) {
     let mut send = |line: &str| {
-        let reply = control.command(line).map_err(|error| error.to_string())?;
-        Ok::<_, String>(reply.text().to_owned())
+        let reply = control.command(line).map_err(|error| match error {
+            // What tor refuses, it has a reason for; what it does not even answer is nobody else's fault.
+            ff_lab::Error::Control(_) => Fault::client(error),
+            error => Fault::relay(error),
+        })?;
+        Ok::<_, Fault>(reply.text().to_owned())
     };
     match command {
         // It may be closed already.
@@ -77,7 +79,7 @@ fn carry_out(command: Command, control: &mut Control, table: &Arc<Table>) {
         Command::Ask(line, answer) => drop(answer.send(send(&line))),
         Command::Extend(line, answer) => {
             let begun = send(&line).and_then(|text| {
-                let id = text.strip_prefix("EXTENDED ").ok_or_else(|| text.clone())?;
+                let id = text.strip_prefix("EXTENDED ").ok_or_else(|| Fault::relay(&text))?;
                 Ok((id.to_owned(), table.expect_circuit(id)))
             });
             if let Err(Ok((id, _))) = answer.send(begun) {

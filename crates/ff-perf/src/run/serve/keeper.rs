@@ -218,7 +218,9 @@ impl Serving {
         self.client_faults = if is_ours { self.client_faults.saturating_add(1) } else { 0 };
         if self.failures == MANY {
             let last = failure(circuit);
-            say(&format!("the last {MANY} circuits failed, it goes on trying; the last one: {last}"));
+            say(&format!(
+                "the last {MANY} circuits failed, it goes on trying; the last one: {last}"
+            ));
         }
     }
 }

@@ -1,0 +1,350 @@
+//! `ff-perf circuits serve` on a private network: its figures beside its lines, its files, its end, and what goes wrong.
+
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use ff_lab::Network;
+use ff_perf::record::{Circuit, Stage};
+
+/// How long anything may take that is waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Many circuits a second in a small network.
+const FAST: &str = "--share-builds --share-probes --per-guard 1000 --rtt 2 --ttfb 1";
+
+/// The command; its options are words with spaces between them.
+fn command(program: &str, network: &Path, dir: &Path, options: &str) -> Command {
+    let mut command = Command::new(program);
+    command.args(["circuits", "serve", "--network"]).arg(network).arg("--dir").arg(dir);
+    command.args(options.split_whitespace());
+    command
+}
+
+/// One that runs; what it says comes line by line.
+struct Server {
+    /// Its process.
+    child: Child,
+    /// What it says.
+    said: Receiver<String>,
+    /// Where its figures are.
+    address: String,
+}
+
+impl Server {
+    /// Starts it with figures.
+    fn start(network: &Path, dir: &Path, options: &str) -> Self {
+        let program = env!("CARGO_BIN_EXE_ff-perf");
+        Self::of(command(program, network, dir, &format!("{options} --metrics 127.0.0.1:0")))
+    }
+
+    /// Starts what this command starts.
+    fn of(mut command: Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("the program");
+        let lines = BufReader::new(child.stderr.take().expect("what it says")).lines();
+        let (sender, said) = channel();
+        std::thread::spawn(move || {
+            lines.map_while(Result::ok).try_for_each(|line| sender.send(line))
+        });
+        let first: String = said.recv_timeout(PATIENCE).expect("a first line");
+        let address = first.split("http://").nth(1).and_then(|rest| rest.strip_suffix("/metrics"));
+        let address = address.unwrap_or_else(|| panic!("{first}")).to_owned();
+        Self { child, said, address }
+    }
+
+    /// Its figures.
+    fn metrics(&self) -> String {
+        let mut stream = TcpStream::connect(&self.address).expect("its address");
+        write!(
+            stream,
+            "GET /metrics HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
+            self.address
+        )
+        .expect("a request");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("an answer");
+        assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+        text
+    }
+
+    /// One of them; all that begin so, added up.
+    fn metric(&self, name: &str) -> f64 {
+        sum(&self.metrics(), name)
+    }
+
+    /// Waits until it says this.
+    fn says(&self, part: &str) -> String {
+        let next = || self.said.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("never: {part}"));
+        std::iter::repeat_with(next).find(|line| line.contains(part)).expect("a line")
+    }
+
+    /// Sends it a signal.
+    fn signal(&self, name: &str) {
+        signal(self.child.id(), name);
+    }
+
+    /// Ends it, and says how it ended and after how long.
+    fn end(mut self) -> (ExitStatus, Duration) {
+        let began = Instant::now();
+        self.signal("TERM");
+        (self.child.wait().expect("its end"), began.elapsed())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Sends a signal.
+fn signal(pid: u32, name: &str) {
+    let kill = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status();
+    assert!(kill.expect("a shell").success());
+}
+
+/// All figures that begin so, added up.
+fn sum(metrics: &str, name: &str) -> f64 {
+    let values = metrics.lines().filter(|line| line.starts_with(name));
+    let values = values.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    values.sum()
+}
+
+/// Waits until something is so.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Its files, oldest first.
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut files: Vec<_> =
+        entries.filter(|path| path.extension().is_some_and(|end| end == "jsonl")).collect();
+    files.sort();
+    files
+}
+
+/// The circuits of all of its files.
+fn circuits(dir: &Path) -> Vec<Circuit> {
+    let texts: Vec<_> =
+        files(dir).iter().map(|file| fs::read_to_string(file).expect("lines")).collect();
+    assert!(texts.iter().all(|text| text.is_empty() || text.ends_with('\n')), "a half line");
+    let lines = texts.iter().flat_map(|text| text.lines());
+    lines.map(|line| serde_json::from_str(line).expect("a circuit")).collect()
+}
+
+/// What it says of an error.
+fn error(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// What the figures say is what the lines say.
+fn agrees(metrics: &str, circuits: &[Circuit]) {
+    let trips = || circuits.iter().flat_map(|circuit| &circuit.rtt);
+    let firsts = || circuits.iter().flat_map(|circuit| &circuit.first_bytes);
+    let builds = || circuits.iter().filter_map(Circuit::build_us);
+    let secs = |us: u64| us as f64 / 1e6;
+    for (name, expected) in [
+        ("ff_circuit_build_seconds_count", builds().count() as f64),
+        ("ff_circuit_build_seconds_sum", secs(builds().sum())),
+        ("ff_circuit_rtt_seconds_count", trips().count() as f64),
+        ("ff_circuit_rtt_seconds_sum", secs(trips().map(|trip| trip.us).sum())),
+        ("ff_circuit_ttfb_seconds_count", firsts().count() as f64),
+        ("ff_circuit_ttfb_seconds_sum", secs(firsts().map(|first| first.us).sum())),
+        (
+            "ff_circuit_failures_total{",
+            circuits.iter().filter(|circuit| circuit.failure.is_some()).count() as f64,
+        ),
+    ] {
+        let said = sum(metrics, name);
+        assert!((said - expected).abs() < 1e-6, "{name}: {said}, by the lines {expected}");
+    }
+}
+
+#[test]
+fn circuits_are_measured_until_a_signal_whatever_happens() {
+    let network = Network::builder().middles(4).exits(3).clients(1).start().expect("a network");
+    figures_are_what_lines_say_and_refusals_leave_nothing(&network);
+    files_are_bounded_and_a_start_goes_on(&network);
+    a_full_disk_holds_it_up(&network);
+    // The last ones: relays do not try for a minute to reach one that they have found dead.
+    a_dead_relay_is_no_end(&network);
+    a_tor_that_dies_is_no_end(&network);
+}
+
+/// Slowly, so that there are moments at which nothing is going on.
+fn figures_are_what_lines_say_and_refusals_leave_nothing(network: &Network) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (out, other) = (dir.path().join("out"), dir.path().join("other"));
+    let server = Server::start(network.dir(), &out, &format!("{FAST} --rate 3/s"));
+    let at = server.address.clone();
+    for (options, dir, expected) in [
+        (format!("--metrics {at}"), &other, at.as_str()),
+        ("--metrics 192.0.2.1:80".to_owned(), &other, "--metrics-host"),
+        (FAST.to_owned(), &out, "in use"),
+    ] {
+        let program = env!("CARGO_BIN_EXE_ff-perf");
+        let refused = command(program, network.dir(), dir, &options).output().expect("it runs");
+        let text = error(&refused);
+        assert!(text.contains(expected) && text.lines().count() == 1, "{text}");
+    }
+    assert!(!other.exists(), "nothing is left");
+    let mut quiet = None;
+    until("five circuits, and nothing going on", || {
+        let before = server.metrics();
+        let circuits = circuits(&out);
+        let after = server.metrics();
+        let is_quiet = ["ff_circuit_build_seconds_count", "ff_circuit_failures_total{"]
+            .iter()
+            .all(|name| (sum(&before, name) - sum(&after, name)).abs() < 0.5);
+        let is_idle =
+            sum(&before, "ff_circuits_in_flight") + sum(&after, "ff_circuits_in_flight") < 0.5;
+        quiet = (is_quiet && is_idle && circuits.len() >= 5).then_some((after, circuits));
+        quiet.is_some()
+    });
+    let (metrics, circuits) = quiet.expect("a moment");
+    agrees(&metrics, &circuits);
+    let whole = circuits.iter().filter(|circuit| circuit.failure.is_none());
+    let ends = whole.map(|circuit| circuit.began_unix_secs + circuit.ended_us as f64 / 1e6);
+    let last = ends.fold(0.0, f64::max);
+    let said = sum(&metrics, "ff_circuit_last_success_timestamp_seconds");
+    assert!((said - last).abs() < 1.0, "{said}, by the lines {last}");
+    assert!(!metrics.contains(&circuits[0].path[0].id), "no relay is named");
+    let (status, time) = server.end();
+    assert!(status.success() && time < Duration::from_secs(7), "{status} after {time:?}");
+}
+
+/// Files end at their size, the oldest go, and a start cuts a half line off and has new numbers.
+fn files_are_bounded_and_a_start_goes_on(network: &Network) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let options = format!("{FAST} --rate 40/s --rotate 6KiB --keep 3 --refresh 1");
+    let mut highest = 0;
+    for _ in 0..2 {
+        let server = Server::start(network.dir(), dir.path(), &options);
+        until("the fourth file of this start", || {
+            let sizes = files(dir.path()).into_iter().filter_map(|file| fs::metadata(file).ok());
+            let (count, bytes) = sizes.fold((0, 0), |(n, sum), file| (n + 1, sum + file.len()));
+            assert!(count <= 3 && bytes <= 3 * 6144, "{count} files of {bytes} bytes");
+            server.metric("ff_circuit_build_seconds_count") > 40.0
+        });
+        let (status, time) = server.end();
+        assert!(status.success() && time < Duration::from_secs(7), "{status} after {time:?}");
+        let numbers: Vec<_> = circuits(dir.path()).iter().map(|circuit| circuit.number).collect();
+        let (least, most) = (numbers.iter().min(), numbers.iter().max());
+        assert!(least.is_some_and(|least| *least > highest), "{numbers:?} behind {highest}");
+        highest = *most.expect("a circuit");
+        let last = files(dir.path()).pop().expect("a file");
+        let mut file = File::options().append(true).open(last).expect("the last file");
+        file.write_all(b"{\"schema\":1,\"num").expect("half a line");
+    }
+}
+
+/// A full disk holds it up, and nothing is lost. The disk is in memory, in a mount namespace of the server's.
+fn a_full_disk_holds_it_up(network: &Network) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let script = r#"mount -t tmpfs -o size=256k tmpfs "$0" && exec "$@""#;
+    let mut unshared = Command::new("unshare");
+    unshared
+        .args(["--mount", "sh", "-c", script])
+        .arg(dir.path())
+        .arg(env!("CARGO_BIN_EXE_ff-perf"));
+    let options = format!("{FAST} --rate 20/s --in-flight 1 --metrics 127.0.0.1:0");
+    let rest = command("", network.dir(), dir.path(), &options);
+    unshared.args(rest.get_args());
+    let server = Server::of(unshared);
+    let inside = Path::new("/proc").join(server.child.id().to_string()).join("root");
+    let inside = inside.join(dir.path().strip_prefix("/").expect("an absolute path"));
+    let fill = |name: &str| {
+        let mut file = File::create(inside.join(name)).expect("a file");
+        while file.write_all(&[0; 64]).is_ok() {}
+    };
+    until("a circuit", || !circuits(&inside).is_empty());
+    fill("fill");
+    let said = server.says("No space left");
+    assert!(said.contains("circuits-000001-"), "{said}");
+    let held = server.metrics();
+    assert!(sum(&held, "ff_circuits_unwritten") > 0.5, "{held}");
+    let before = circuits(&inside).len();
+    std::thread::sleep(Duration::from_millis(500));
+    let built = "ff_circuit_build_seconds_count";
+    assert!((server.metric(built) - sum(&held, built)).abs() < 0.5, "none begin meanwhile");
+    assert_eq!(circuits(&inside).len(), before, "and no half line is left");
+    fs::remove_file(inside.join("fill")).expect("room");
+    server.says("none is lost");
+    until("more circuits", || circuits_by_now(&inside) > before + 3);
+    let numbers: Vec<_> = circuits(&inside).iter().map(|circuit| circuit.number).collect();
+    assert!(numbers.iter().copied().eq(0..numbers.len() as u64), "{numbers:?}");
+    assert!(server.end().0.success());
+}
+
+/// How many whole lines there are, while they come.
+fn circuits_by_now(dir: &Path) -> usize {
+    let texts = files(dir).into_iter().filter_map(|file| fs::read_to_string(file).ok());
+    texts.map(|text| text.matches('\n').count()).sum()
+}
+
+/// Circuits through a dead relay fail, and are tried again; those that hang end soon after a signal.
+fn a_dead_relay_is_no_end(network: &Network) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let ids = ["middle0", "middle1", "exit0"].map(|name| network.node(name).rsa_fingerprint());
+    let paths = dir.path().join("paths");
+    fs::write(&paths, ids.join(" ")).expect("a file");
+    let options = format!("{FAST} --rate 10/s --path-file {}", paths.display());
+    let pid = network.node("middle1").pid().expect("a process");
+    signal(pid, "STOP");
+    let out = dir.path().join("hung");
+    let mut server = Server::start(network.dir(), &out, &options);
+    until("circuits that hang", || server.metric("ff_circuits_in_flight") > 2.5);
+    let began = Instant::now();
+    // The second one ends it at once.
+    server.signal("TERM");
+    std::thread::sleep(Duration::from_millis(100));
+    server.signal("INT");
+    let status = server.child.wait().expect("its end");
+    assert!(status.success() && began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert!(server.says("given up").contains("0 circuits written"));
+    signal(pid, "CONT");
+
+    network.node("middle1").stop();
+    let out = dir.path().join("dead");
+    let server = Server::start(network.dir(), &out, &options);
+    server.says("the last 10 circuits failed");
+    let failures = "ff_circuit_failures_total{stage=\"build\"";
+    let before = server.metric(failures);
+    assert!(before >= 10.0, "{before}");
+    until("more failures", || server.metric(failures) > before + 3.0);
+    assert!(!server.metrics().contains("\nff_circuit_last_success"), "there was none");
+    assert!(server.end().0.success());
+    let failed = circuits(&out);
+    let stages = failed.iter().map(|circuit| circuit.failure.as_ref().map(|failure| failure.stage));
+    assert!(stages.clone().all(|stage| stage == Some(Stage::Build)), "{failed:?}");
+}
+
+/// Without its tor there are no circuits; with it there are some again.
+fn a_tor_that_dies_is_no_end(network: &Network) {
+    let dir = tempfile::tempdir().expect("a directory");
+    // Of two exits that know nothing of the dead relay.
+    let ids = ["middle0", "middle2", "exit0"].map(|name| network.node(name).rsa_fingerprint());
+    let paths = dir.path().join("paths");
+    fs::write(&paths, ids.join(" ")).expect("a file");
+    let options = format!("{FAST} --client tor --rate 10/s --path-file {}", paths.display());
+    let server = Server::start(network.dir(), &dir.path().join("out"), &options);
+    let built = "ff_circuit_build_seconds_count";
+    until("a circuit", || server.metric(built) > 0.5);
+    network.node("client0").stop();
+    let lost = "ff_circuit_failures_total{stage=\"client\"";
+    until("no client", || server.metric(lost) > 0.5);
+    let before = server.metric(built);
+    network.node("client0").restart().expect("it starts");
+    until("circuits again", || server.metric(built) > before + 0.5);
+    assert!(server.end().0.success());
+}
