@@ -7,6 +7,7 @@
 //! ```text
 //!  circuits run: network, path ─▶ schedule::Scheduler ─▶ course ─▶ probe::measure × circuits ─▶ store::Store
 //!                                 (which, when; no IO)              └─▶ client::Client: Arti, or a tor process
+//!  circuits serve: the same without an end ─▶ store::shelf (store::rotation: which file), figures: /metrics
 //!  circuits analyze: read ─▶ fit, replay, rank, anonymity ─▶ analysis ─▶ tables, figures, JSON
 //!  bound: capacities ─▶ bound; paths: ff-sim's rules ─▶ paths; lab: ff-lab's networks ─▶ both of the above
 //! ```

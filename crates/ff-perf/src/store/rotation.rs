@@ -106,17 +106,15 @@ impl Rotation {
     /// Where a line of so many bytes goes. Nothing has changed until [`Self::began`], so it may be asked again.
     #[must_use]
     pub fn place(&self, line_bytes: u64, now: Now) -> Place {
-        let day = now.unix_secs / DAY_SECS;
-        let Some(last) = self.files.back().filter(|last| !self.is_over(last, line_bytes, now))
-        else {
-            let number = self.files.back().map_or(1, |last| last.number.saturating_add(1));
-            let most = self.rule.keep.saturating_sub(1);
-            let forget = self.files.len().saturating_sub(most);
-            let forget = self.files.iter().take(forget).copied().collect();
-            return Place::New { name: Name { number, day }, forget };
-        };
-        debug_assert!(last.number > 0, "numbers begin with 1");
-        Place::Same
+        let last = self.files.back();
+        if last.is_some_and(|last| !self.is_over(last, line_bytes, now)) {
+            return Place::Same;
+        }
+        let number = last.map_or(1, |last| last.number.saturating_add(1));
+        let most = self.rule.keep.saturating_sub(1);
+        let forget = self.files.len().saturating_sub(most);
+        let forget = self.files.iter().take(forget).copied().collect();
+        Place::New { name: Name { number, day: now.unix_secs / DAY_SECS }, forget }
     }
 
     /// The new file is there, and what was to be forgotten is not.
