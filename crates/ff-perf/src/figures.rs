@@ -260,7 +260,7 @@ mod tests {
         let at = value(&text, "ff_circuit_last_success_timestamp_seconds").expect("a success");
         let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_secs_f64();
         assert!((now - at).abs() < 60.0, "{at}");
-        assert!(!Figures::new(false).0.ttfb.is_some());
+        assert!(Figures::new(false).0.ttfb.is_none());
     }
 
     #[test]
