@@ -18,7 +18,7 @@ pub struct ServeArgs {
     #[command(flatten)]
     pub measuring: Measuring,
     /// How many new circuits, at most: so many /s, /min or /h.
-    #[arg(long, value_name = "RATE", default_value = "1/min", value_parser = rate)]
+    #[arg(long, value_name = "RATE", default_value = "1/min", value_parser = steady)]
     pub rate: f64,
     /// Where lines go: circuits-NUMBER-DAY.jsonl in this folder. A new start goes on there.
     #[arg(long, value_name = "DIR")]
@@ -63,6 +63,14 @@ impl ServeArgs {
     }
 }
 
+/// Reads a rate that says its unit: who leaves it out may mean minutes, and would get sixty times as many.
+fn steady(text: &str) -> Result<f64, String> {
+    if !text.contains('/') {
+        return Err(format!("is it {text}/h, {text}/min or {text}/s?"));
+    }
+    rate(text)
+}
+
 /// Reads when another file begins.
 fn rotate(text: &str) -> Result<Rotate, String> {
     if text == "daily" {
@@ -85,5 +93,11 @@ mod tests {
         for odd in ["weekly", "0", "4000", ""] {
             assert!(rotate(odd).is_err(), "{odd}");
         }
+    }
+
+    #[test]
+    fn a_rate_says_its_unit() {
+        assert_eq!(steady("6/min"), Ok(0.1));
+        assert!(steady("6").is_err_and(|error| error.contains("6/min")));
     }
 }
