@@ -18,14 +18,20 @@ pub(in crate::store) struct Values {
     is_nullable: bool,
     /// The values one behind the other, as Parquet's plain encoding has them; each truth in a byte of its own.
     plain: Vec<u8>,
-    /// Where each of them ends.
+    /// How many bytes each of them has; nothing if that is not the same for all.
+    width: Option<usize>,
+    /// Where each of them ends, if that is not so.
     ends: Vec<usize>,
+    /// The hash of each.
+    hashes: Vec<u32>,
     /// Numbers of values, found by their hashes: at that place, or behind it before the next empty one.
     slots: Vec<Slot>,
     /// What hashes them.
     hasher: RandomState,
     /// The number of the last value that was asked for.
     last: u32,
+    /// The numbers that values of others have here.
+    moved: Vec<u32>,
 }
 
 /// A place for a value.
@@ -50,14 +56,24 @@ impl Slot {
 impl Values {
     /// None yet.
     pub(super) fn new(column: &Column) -> Self {
+        let width = match column.kind {
+            Kind::Time | Kind::Int => Some(8),
+            Kind::Small => Some(4),
+            Kind::Bool => Some(1),
+            Kind::Bytes(len) => Some(len),
+            Kind::Text => None,
+        };
         Self {
             kind: column.kind,
             is_nullable: column.is_nullable,
             plain: Vec::new(),
+            width,
             ends: Vec::new(),
+            hashes: Vec::new(),
             slots: vec![Slot::EMPTY; FIRST_SLOTS],
             hasher: RandomState::new(),
             last: NONE,
+            moved: Vec::new(),
         }
     }
 
@@ -67,18 +83,44 @@ impl Values {
             kind: other.kind,
             is_nullable: other.is_nullable,
             plain: Vec::with_capacity(other.plain.len()),
+            width: other.width,
             ends: Vec::with_capacity(other.ends.len()),
+            hashes: Vec::with_capacity(other.hashes.len()),
             slots: vec![Slot::EMPTY; other.slots.len()],
             hasher: other.hasher.clone(),
             last: NONE,
+            moved: Vec::new(),
         }
     }
 
-    /// Adds a value in its plain encoding: its number.
-    pub(super) fn add(&mut self, plain: &[u8]) -> u32 {
-        let start = self.plain.len();
-        self.plain.extend_from_slice(plain);
-        self.key_of_end(start)
+    /// Begins again with those values of another one that have these numbers, and puts their new numbers in place of
+    /// them.
+    pub(super) fn follow(&mut self, other: &Self, keys: &mut [u32]) {
+        self.hasher.clone_from(&other.hasher);
+        self.plain.clear();
+        self.ends.clear();
+        self.hashes.clear();
+        self.slots.fill(Slot::EMPTY);
+        self.last = NONE;
+        let mut moved = std::mem::take(&mut self.moved);
+        moved.clear();
+        moved.resize(other.len(), NONE);
+        for key in keys {
+            let place = usize::try_from(*key).ok();
+            let Some((place, hash)) =
+                place.and_then(|at| Some((moved.get_mut(at)?, *other.hashes.get(at)?)))
+            else {
+                continue;
+            };
+            if *place == NONE {
+                self.plain.extend_from_slice(other.get(*key));
+                // It is not here yet, because all values there are different.
+                let slot = self.empty_slot(hash);
+                *place = self.add(hash, slot);
+            }
+            *key = *place;
+        }
+        self.moved = moved;
     }
 
     /// What sort of values these are.
@@ -93,7 +135,7 @@ impl Values {
 
     /// How many there are.
     pub(in crate::store) const fn len(&self) -> usize {
-        self.ends.len()
+        self.hashes.len()
     }
 
     /// All of them, one behind the other.
@@ -105,6 +147,9 @@ impl Values {
     pub(in crate::store) fn get(&self, key: u32) -> &[u8] {
         let value = || {
             let key = usize::try_from(key).ok()?;
+            if let Some(width) = self.width {
+                return self.plain.get(key.checked_mul(width)?..)?.get(..width);
+            }
             let start = if key == 0 { 0 } else { *self.ends.get(key - 1)? };
             self.plain.get(start..*self.ends.get(key)?)
         };
@@ -131,7 +176,6 @@ impl Values {
             (Kind::Bytes(len), Cell::Bytes(bytes)) if len == bytes.len() => {
                 self.plain.extend_from_slice(bytes);
             }
-            (_, Cell::Known(key)) => return key,
             _ => return NONE,
         }
         self.last = self.key_of_end(start);
@@ -140,14 +184,9 @@ impl Values {
 
     /// The number of the value that stands at the end from here on; if it is there before, it goes.
     fn key_of_end(&mut self, start: usize) -> u32 {
-        let (known, value) = self.plain.split_at(start);
-        let ends = &self.ends;
-        let is_here = |key: u32| {
-            let Ok(key) = usize::try_from(key) else { return false };
-            let before = key.checked_sub(1).and_then(|before| ends.get(before)).unwrap_or(&0);
-            ends.get(key).and_then(|end| known.get(*before..*end)) == Some(value)
-        };
-        if is_here(self.last) {
+        let value = self.plain.get(start..).unwrap_or_default();
+        let is_here = |key: u32| is_same(self.get(key), value);
+        if self.last != NONE && is_here(self.last) {
             self.plain.truncate(start);
             return self.last;
         }
@@ -161,16 +200,34 @@ impl Values {
             }
             at = (at + 1) & mask;
         }
+        self.add(hash, at)
+    }
+
+    /// Counts what stands at the end as a value, whose slot this is: its number.
+    fn add(&mut self, hash: u32, at: usize) -> u32 {
         // Rows of a group are far fewer.
-        let key = u32::try_from(self.ends.len()).unwrap_or(NONE);
-        self.ends.push(self.plain.len());
+        let key = u32::try_from(self.len()).unwrap_or(NONE);
+        if self.width.is_none() {
+            self.ends.push(self.plain.len());
+        }
+        self.hashes.push(hash);
         if let Some(slot) = self.slots.get_mut(at) {
             *slot = Slot { hash, key };
         }
-        if self.ends.len() * 2 > self.slots.len() {
+        if self.len() * 2 > self.slots.len() {
             self.widen();
         }
         key
+    }
+
+    /// The first empty slot for a value with this hash.
+    fn empty_slot(&self, hash: u32) -> usize {
+        let mask = self.slots.len() - 1;
+        let mut at = Slot::place(hash, mask);
+        while self.slots.get(at).is_some_and(|slot| slot.key != NONE) {
+            at = (at + 1) & mask;
+        }
+        at
     }
 
     /// Makes room for more values.
@@ -187,6 +244,14 @@ impl Values {
             }
         }
         self.slots = slots;
+    }
+}
+
+/// Whether two values are the same; for the lengths of numbers without a call.
+fn is_same(one: &[u8], other: &[u8]) -> bool {
+    match (<&[u8; 8]>::try_from(one), <&[u8; 8]>::try_from(other)) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => one == other,
     }
 }
 
