@@ -209,7 +209,10 @@ impl Fill for Consensuses {
             self.passed_over += 1;
             return Ok(());
         }
-        let consensus = self.sequence.read(document.bytes)?;
+        let consensus = match document.shared {
+            Some(shared) => self.sequence.read_shared(shared)?,
+            None => self.sequence.read(document.bytes)?,
+        };
         let has_before = std::mem::replace(&mut self.is_added, false);
         let time = consensus.valid_after_unix_secs;
         self.bounds.check_month(time)?;
