@@ -16,6 +16,9 @@ use parquet::schema::types::{Type, TypePtr};
 pub(super) use self::values::{NONE, Values};
 use super::schema::{Column, Kind, Table};
 
+/// So many values are looked up together, see [`Values::touch`].
+const AT_ONCE: usize = 256;
+
 /// What a row has in a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cell<'a> {
@@ -83,8 +86,6 @@ pub(super) struct Batch {
     document: Range<usize>,
     /// Which of that document's rows come again behind what the columns have.
     again: Range<usize>,
-    /// What is different in them.
-    changes: Vec<Change>,
     /// The column that has the same value in all of them, and its number.
     fixed: Option<(usize, u32)>,
 }
@@ -97,6 +98,10 @@ struct Filled {
     keys: Vec<u32>,
     /// The numbers of the last document's values, if its rows are no longer here.
     before: Vec<u32>,
+    /// What is different in rows that come again.
+    changes: Vec<Change>,
+    /// The values of these changes, one behind the other.
+    changed: Vec<u8>,
 }
 
 /// What a row has that is otherwise another one again.
@@ -104,10 +109,10 @@ struct Filled {
 struct Change {
     /// The row.
     row: usize,
-    /// The column.
-    column: usize,
-    /// The number of its value.
-    key: u32,
+    /// Where its value ends; it is none if it is empty.
+    end: usize,
+    /// The value's hash.
+    hash: u32,
 }
 
 impl Batch {
@@ -118,13 +123,18 @@ impl Batch {
 
     /// None yet, with these values.
     fn of(values: impl Iterator<Item = Values>) -> Self {
-        let filled = |values| Filled { values, keys: Vec::new(), before: Vec::new() };
+        let filled = |values| Filled {
+            values,
+            keys: Vec::new(),
+            before: Vec::new(),
+            changes: Vec::new(),
+            changed: Vec::new(),
+        };
         Self {
             columns: values.map(filled).collect(),
             rows: 0,
             document: 0..0,
             again: 0..0,
-            changes: Vec::new(),
             fixed: None,
         }
     }
@@ -186,8 +196,7 @@ impl Batch {
         self.again.end += 1;
         for (column, cell) in changes {
             if let Some(filled) = self.columns.get_mut(column) {
-                let key = filled.values.key(cell);
-                self.changes.push(Change { row: self.rows, column, key });
+                filled.change(self.rows, cell);
             }
         }
         self.rows += 1;
@@ -213,10 +222,7 @@ impl Batch {
                 }
                 _ => column.copy(&again, self.document.start),
             }
-        }
-        for Change { row, column, key } in self.changes.drain(..) {
-            let place = self.columns.get_mut(column).and_then(|column| column.keys.get_mut(row));
-            place.into_iter().for_each(|place| *place = key);
+            column.apply();
         }
     }
 
@@ -238,6 +244,30 @@ impl Filled {
         } else {
             self.keys.extend_from_slice(self.before.get(rows.clone()).unwrap_or_default());
         }
+    }
+
+    /// Notes what a row has otherwise.
+    fn change(&mut self, row: usize, cell: Cell<'_>) {
+        let start = self.changed.len();
+        self.values.encode(cell, &mut self.changed);
+        let hash = self.values.hash(self.changed.get(start..).unwrap_or_default());
+        self.changes.push(Change { row, end: self.changed.len(), hash });
+    }
+
+    /// Puts in place what has been noted.
+    fn apply(&mut self) {
+        let mut start = 0;
+        for changes in self.changes.chunks(AT_ONCE) {
+            self.values.touch(changes.iter().map(|change| change.hash));
+            for &Change { row, end, hash } in changes {
+                let value = self.changed.get(start..end).filter(|value| !value.is_empty());
+                let key = value.map_or(NONE, |value| self.values.key_of(hash, value));
+                self.keys.get_mut(row).into_iter().for_each(|place| *place = key);
+                start = end;
+            }
+        }
+        self.changes.clear();
+        self.changed.clear();
     }
 
     /// Begins again behind a document of another one.

@@ -152,26 +152,27 @@ pub(super) struct Known<'a> {
 }
 
 impl Known<'_> {
-    /// Takes over the relay whose entry begins with this line, and passes over its lines; `false` if it has to be read.
+    /// Takes over the relay whose entry comes now, and passes over its lines; `false` if it has to be read.
     pub(super) fn take(
         &mut self,
         to: &mut Consensus,
         document: &[u8],
-        line: Line<'_>,
         lines: &mut Lines<'_>,
     ) -> bool {
-        self.close(line);
-        let Some((entry, again)) = self.take_next(to, document, line.start) else {
-            let (start, number) = (line.start, line.number);
-            self.open = Some(Open { start, line: number, weights: 0, weight: 0..0 });
-            return false;
-        };
-        lines.pass(entry.at.len() - (line.end - line.start), entry.lines - 1);
+        self.close(lines.at(), lines.number() + 1);
+        let Some((entry, again)) = self.take_next(to, document, lines.at()) else { return false };
+        lines.pass(entry.at.len(), entry.lines);
         self.entries.push(entry);
         self.again.push(again);
         self.next += 1;
         *self.taken += 1;
         true
+    }
+
+    /// Notes the first line of a relay that is being read.
+    pub(super) fn begin(&mut self, line: Line<'_>) {
+        self.close(line.start, line.number);
+        self.open = Some(Open { start: line.start, line: line.number, weights: 0, weight: 0..0 });
     }
 
     /// Takes over the next relay, if its entry comes now, or one with another weight.
@@ -207,12 +208,11 @@ impl Known<'_> {
         Some((entry, Again::Changed(self.next)))
     }
 
-    /// Keeps the entry that has been read, whose lines end before this one.
-    fn close(&mut self, line: Line<'_>) {
+    /// Keeps the entry that has been read, which ends before this line.
+    fn close(&mut self, start: usize, line: usize) {
         let Some(open) = self.open.take() else { return };
         let weight = if open.weights == 1 { open.weight } else { 0..0 };
-        let lines = line.number - open.line;
-        self.entries.push(Entry { at: open.start..line.start, lines, weight });
+        self.entries.push(Entry { at: open.start..start, lines: line - open.line, weight });
     }
 
     /// Notes a line `w` of a relay that is being read.

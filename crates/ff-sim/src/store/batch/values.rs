@@ -32,6 +32,8 @@ pub(in crate::store) struct Values {
     last: u32,
     /// The numbers that values of others have here.
     moved: Vec<u32>,
+    /// The value that is asked for.
+    asked: Vec<u8>,
 }
 
 /// A place for a value.
@@ -74,6 +76,7 @@ impl Values {
             hasher: RandomState::new(),
             last: NONE,
             moved: Vec::new(),
+            asked: Vec::new(),
         }
     }
 
@@ -90,18 +93,24 @@ impl Values {
             hasher: other.hasher.clone(),
             last: NONE,
             moved: Vec::new(),
+            asked: Vec::new(),
         }
     }
 
-    /// Begins again with those values of another one that have these numbers, and puts their new numbers in place of
-    /// them.
-    pub(super) fn follow(&mut self, other: &Self, keys: &mut [u32]) {
-        self.hasher.clone_from(&other.hasher);
+    /// Forgets all of them, but not the space for them.
+    pub(super) fn clear(&mut self) {
         self.plain.clear();
         self.ends.clear();
         self.hashes.clear();
         self.slots.fill(Slot::EMPTY);
         self.last = NONE;
+    }
+
+    /// Begins again with those values of another one that have these numbers, and puts their new numbers in place of
+    /// them.
+    pub(super) fn follow(&mut self, other: &Self, keys: &mut [u32]) {
+        self.clear();
+        self.hasher.clone_from(&other.hasher);
         let mut moved = std::mem::take(&mut self.moved);
         moved.clear();
         moved.resize(other.len(), NONE);
@@ -156,50 +165,70 @@ impl Values {
         value().unwrap_or_default()
     }
 
-    /// The number of a cell's value; one of another type counts as none.
-    pub(super) fn key(&mut self, cell: Cell<'_>) -> u32 {
-        let start = self.plain.len();
+    /// Adds a cell in its plain encoding behind others; nothing for one of another type, which counts as none.
+    pub(super) fn encode(&self, cell: Cell<'_>, to: &mut Vec<u8>) {
         match (self.kind, cell) {
             (Kind::Time, Cell::Int(secs)) => {
-                self.plain.extend(whole(secs).saturating_mul(1000).to_le_bytes());
+                to.extend(whole(secs).saturating_mul(1000).to_le_bytes());
             }
-            (Kind::Int, Cell::Int(number)) => self.plain.extend(whole(number).to_le_bytes()),
+            (Kind::Int, Cell::Int(number)) => to.extend(whole(number).to_le_bytes()),
             (Kind::Small, Cell::Int(number)) => {
-                self.plain.extend(i32::try_from(number).unwrap_or(i32::MAX).to_le_bytes());
+                to.extend(i32::try_from(number).unwrap_or(i32::MAX).to_le_bytes());
             }
-            (Kind::Bool, Cell::Bool(is_true)) => self.plain.push(is_true.into()),
+            (Kind::Bool, Cell::Bool(is_true)) => to.push(is_true.into()),
             (Kind::Text, Cell::Bytes(text)) => {
-                let Ok(len) = u32::try_from(text.len()) else { return NONE };
-                self.plain.extend(len.to_le_bytes());
-                self.plain.extend_from_slice(text);
+                let Ok(len) = u32::try_from(text.len()) else { return };
+                to.extend(len.to_le_bytes());
+                to.extend_from_slice(text);
             }
             (Kind::Bytes(len), Cell::Bytes(bytes)) if len == bytes.len() => {
-                self.plain.extend_from_slice(bytes);
+                to.extend_from_slice(bytes);
             }
-            _ => return NONE,
+            _ => {}
         }
-        self.last = self.key_of_end(start);
-        self.last
     }
 
-    /// The number of the value that stands at the end from here on; if it is there before, it goes.
-    fn key_of_end(&mut self, start: usize) -> u32 {
-        let value = self.plain.get(start..).unwrap_or_default();
-        let is_here = |key: u32| is_same(self.get(key), value);
-        if self.last != NONE && is_here(self.last) {
-            self.plain.truncate(start);
-            return self.last;
-        }
-        let hash = folded(self.hasher.hash_one(value));
+    /// The number of a cell's value.
+    pub(super) fn key(&mut self, cell: Cell<'_>) -> u32 {
+        let mut value = std::mem::take(&mut self.asked);
+        value.clear();
+        self.encode(cell, &mut value);
+        let key = if value.is_empty() {
+            NONE
+        } else if self.last != NONE && is_same(self.get(self.last), &value) {
+            self.last
+        } else {
+            self.last = self.key_of(self.hash(&value), &value);
+            self.last
+        };
+        self.asked = value;
+        key
+    }
+
+    /// The hash of a value.
+    pub(super) fn hash(&self, value: &[u8]) -> u32 {
+        folded(self.hasher.hash_one(value))
+    }
+
+    /// Looks at the slots of these hashes, so that the processor has them at hand when values are looked up: it gets
+    /// many at once, but waits for each where what to do next depends on it.
+    pub(super) fn touch(&self, hashes: impl Iterator<Item = u32>) {
+        let mask = self.slots.len() - 1;
+        let key = |hash| self.slots.get(Slot::place(hash, mask)).map_or(0, |slot| slot.key);
+        std::hint::black_box(hashes.fold(0, |all, hash| all ^ key(hash)));
+    }
+
+    /// The number of a value with this hash, which is added if it is not there.
+    pub(super) fn key_of(&mut self, hash: u32, value: &[u8]) -> u32 {
         let mask = self.slots.len() - 1;
         let mut at = Slot::place(hash, mask);
         while let Some(slot) = self.slots.get(at).filter(|slot| slot.key != NONE) {
-            if slot.hash == hash && is_here(slot.key) {
-                self.plain.truncate(start);
+            if slot.hash == hash && is_same(self.get(slot.key), value) {
                 return slot.key;
             }
             at = (at + 1) & mask;
         }
+        self.plain.extend_from_slice(value);
         self.add(hash, at)
     }
 
