@@ -165,7 +165,7 @@ impl<T: Taker> Walk<'_, T> {
         let unpack = move || {
             let result = entries::read(from, &mut hand_over);
             // What came before an error stays.
-            hand_over.flush().and(result)
+            (hand_over.flush().and(result), hand_over.end())
         };
         let result = workers::run("unpack", unpack)?;
         let mut before: Option<Arc<Vec<u8>>> = None;
@@ -181,7 +181,12 @@ impl<T: Taker> Walk<'_, T> {
             // Whoever takes documents may still know the last one.
             before.replace(whole).into_iter().for_each(|whole| take_over.give_back(whole));
         }
-        result.recv().unwrap_or_else(|_| Err(io::Error::other("it cannot be unpacked")))
+        before.into_iter().for_each(|whole| take_over.give_back(whole));
+        let Ok((result, buffers)) = result.recv() else {
+            return Err(io::Error::other("it cannot be unpacked"));
+        };
+        buffers.put_aside();
+        result
     }
 
     /// Hands on the documents of an entry.

@@ -15,6 +15,10 @@ use parquet::schema::types::{Type, TypePtr};
 
 pub(super) use self::values::{NONE, Values};
 use super::schema::{Column, Kind, Table};
+use crate::spare::Spare;
+
+/// Space of rows that have been written.
+static SPARE: Spare<Batch> = Spare::new();
 
 /// So many values are looked up together, see [`Values::touch`].
 const AT_ONCE: usize = 256;
@@ -78,6 +82,8 @@ fn field(column: &Column) -> Result<Type> {
 
 /// Rows of a table.
 pub(super) struct Batch {
+    /// The table.
+    table: &'static Table,
     /// The columns.
     columns: Vec<Filled>,
     /// How many rows they have, or will have once what comes again has been copied.
@@ -117,12 +123,30 @@ struct Change {
 
 impl Batch {
     /// None yet.
-    pub(super) fn new(table: &Table) -> Self {
-        Self::of(table.columns.iter().map(Values::new))
+    pub(super) fn new(table: &'static Table) -> Self {
+        Self::spare(table).unwrap_or_else(|| Self::of(table, table.columns.iter().map(Values::new)))
+    }
+
+    /// One that is empty and has space for many rows, if there was one before.
+    fn spare(table: &'static Table) -> Option<Self> {
+        SPARE.take(|one| one.table == table)
+    }
+
+    /// Keeps its space for another.
+    pub(super) fn put_aside(mut self) {
+        (self.rows, self.document, self.again, self.fixed) = (0, 0..0, 0..0, None);
+        for column in &mut self.columns {
+            column.values.clear();
+            column.keys.clear();
+            column.before.clear();
+            column.changes.clear();
+            column.changed.clear();
+        }
+        SPARE.put(self);
     }
 
     /// None yet, with these values.
-    fn of(values: impl Iterator<Item = Values>) -> Self {
+    fn of(table: &'static Table, values: impl Iterator<Item = Values>) -> Self {
         let filled = |values| Filled {
             values,
             keys: Vec::new(),
@@ -131,6 +155,7 @@ impl Batch {
             changed: Vec::new(),
         };
         Self {
+            table,
             columns: values.map(filled).collect(),
             rows: 0,
             document: 0..0,
@@ -143,8 +168,9 @@ impl Batch {
     /// theirs is the space for those that come.
     pub(super) fn take(&mut self, space: Option<Self>) -> Self {
         self.copy_again();
-        let like = || Self::of(self.columns.iter().map(|column| Values::like(&column.values)));
-        let mut next = space.unwrap_or_else(like);
+        let values = || self.columns.iter().map(|column| Values::like(&column.values));
+        let space = space.or_else(|| Self::spare(self.table));
+        let mut next = space.unwrap_or_else(|| Self::of(self.table, values()));
         (next.rows, next.document) = (0, 0..0);
         for (to, from) in next.columns.iter_mut().zip(&self.columns) {
             to.follow(from, &self.document);

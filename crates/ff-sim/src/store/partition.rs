@@ -129,6 +129,8 @@ impl Partition {
         let ended = self.thread.take().and_then(|thread| thread.recv().ok());
         let written =
             ended.unwrap_or_else(|| Err(StoreError::broken(&self.path, "it was given up")));
+        let last = std::mem::replace(&mut self.batch, Batch::new(self.table));
+        self.back.try_iter().chain([last]).for_each(Batch::put_aside);
         if written.is_ok() {
             // Nothing is to be removed any more.
             self.path = PathBuf::new();

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 
 use super::MOST_BYTES;
+use crate::spare::Spare;
 
 /// A buffer with so much is handed over.
 const ENOUGH_BYTES: usize = 1 << 18;
@@ -19,6 +20,12 @@ const ENOUGH_ENTRIES: usize = 1000;
 const FIRST_BYTES: usize = 1 << 16;
 /// So many buffers may be elsewhere: one that is scanned, one before it that is still known, one that waits.
 const MOST_LENT: usize = 3;
+
+/// A longer buffer is not kept for the next tar.
+const MOST_SPARE_BYTES: usize = 1 << 23;
+
+/// Buffers of tars that have been read.
+static SPARE: Spare<Vec<u8>> = Spare::new();
 
 /// Entries of a tar, in their order.
 #[derive(Debug, Default)]
@@ -64,6 +71,15 @@ pub(super) struct TakeOver {
     pub(super) from: Receiver<Entries>,
     /// Where buffers go.
     back: Sender<Returned>,
+}
+
+/// What is left of the side that unpacks.
+#[derive(Debug)]
+pub(super) struct Buffers {
+    /// Buffers that are not used.
+    spare: Vec<Vec<u8>>,
+    /// Where others come from.
+    back: Receiver<Returned>,
 }
 
 /// A buffer that has been scanned.
@@ -151,7 +167,8 @@ impl HandOver {
             self.take_back(returned);
         }
         if self.now.bytes.is_empty() {
-            self.now.bytes = self.spare.pop().unwrap_or_default();
+            let spare = self.spare.pop().or_else(|| SPARE.take(|_| true));
+            self.now.bytes = spare.unwrap_or_default();
         }
         Ok(())
     }
@@ -165,6 +182,13 @@ impl HandOver {
         }
     }
 
+    /// Says that nothing more comes: what is left are buffers.
+    pub(super) fn end(self) -> Buffers {
+        let Self { back, now, mut spare, .. } = self;
+        spare.push(now.bytes);
+        Buffers { spare, back }
+    }
+
     /// Hands over what has been gathered.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         if self.now.all.is_empty() {
@@ -175,6 +199,16 @@ impl HandOver {
         self.lent += 1;
         self.lent_bytes = self.lent_bytes.saturating_add(entries.bytes.len());
         self.to.send(entries).map_err(|_| nobody_listens())
+    }
+}
+
+impl Buffers {
+    /// Keeps them for another tar.
+    pub(super) fn put_aside(self) {
+        let back = self.back.try_iter().map(|returned| returned.buffer);
+        let all = self.spare.into_iter().chain(back);
+        all.filter(|one| (1..=MOST_SPARE_BYTES).contains(&one.len()))
+            .for_each(|one| SPARE.put(one));
     }
 }
 

@@ -13,6 +13,10 @@ use ff_bwauth::period::Fingerprint;
 use super::scan::{Line, Lines};
 use super::{Consensus, Text};
 use crate::read::archive::Shared;
+use crate::spare::Spare;
+
+/// Space of sequences that have ended.
+static SPARE: Spare<Sequence> = Spare::new();
 
 /// Reads one consensus after the other.
 #[derive(Debug, Default)]
@@ -80,6 +84,25 @@ impl Sequence {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// One before the first, with the space of another one if there was one.
+    #[must_use]
+    pub(crate) fn with_space() -> Self {
+        SPARE.take(|_| true).unwrap_or_default()
+    }
+
+    /// Keeps its space for another.
+    pub(crate) fn put_aside(mut self) {
+        for read in [&mut self.now, &mut self.before] {
+            read.consensus.clear();
+            read.text = Shared::default();
+            read.entries.clear();
+            read.again.clear();
+            read.taken = 0;
+        }
+        self.is_read = false;
+        SPARE.put(self);
     }
 
     /// The consensus that was read last; nothing is in it if that failed.

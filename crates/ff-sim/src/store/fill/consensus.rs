@@ -61,7 +61,7 @@ impl Consensuses {
             bounds,
             documents,
             relays,
-            sequence: Sequence::new(),
+            sequence: Sequence::with_space(),
             is_added: false,
             times: BTreeMap::new(),
             duplicates: 0,
@@ -230,6 +230,7 @@ impl Fill for Consensuses {
     fn finish(self: Box<Self>) -> Result<Filled, StoreError> {
         let hours: Vec<Hours> =
             self.times.iter().filter_map(|(flavour, times)| Hours::of(flavour, times)).collect();
+        self.sequence.put_aside();
         let mut filled = finish([self.documents, self.relays])?;
         filled.counts.duplicates = self.duplicates;
         filled.counts.passed_over = self.passed_over;
