@@ -32,6 +32,7 @@ pub mod run;
 pub mod schedule;
 pub mod skipped;
 pub mod source;
+mod spare;
 pub mod stats;
 pub mod store;
 pub mod weights;

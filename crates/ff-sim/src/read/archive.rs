@@ -1,24 +1,30 @@
 //! Archives and folders of documents, walked without unpacking anything to disk.
 //!
 //! [`walk`] takes a `.tar.xz`, a `.tar`, an `.xz` file, a plain file, or a folder of those, and hands each document to a
-//! closure, through one buffer that is used again. What a file is, its first bytes say; a tar without the magic of 1988
+//! closure, through buffers that are used again. What a file is, its first bytes say; a tar without the magic of 1988
 //! is known by its name. Files of several documents are split, see [`documents`]. What cannot be read is listed in
 //! [`Skips`]: entries with `..`, absolute or odd names, links, what is over [`MOST_BYTES`], and whatever a broken or
 //! truncated file does not give; what came before stays. A file of which [`MOST_SKIPS`] are left out is given up.
 
 mod ahead;
 mod entries;
+mod hand_over;
+mod shared;
 mod split;
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ff_bwauth::network::DocumentError;
 
+pub use self::shared::Shared;
 pub use self::split::{Documents, Part, documents};
 use crate::input::{XZ_MAGIC, unpack};
 use crate::skipped::Skips;
+use crate::workers;
 
 /// A document has no more than this.
 pub const MOST_BYTES: usize = 64 << 20;
@@ -40,6 +46,8 @@ pub struct Document<'a> {
     pub first_line: usize,
     /// Its bytes, annotations in front of it included.
     pub bytes: &'a [u8],
+    /// The same, if they can be kept without a copy.
+    pub shared: Option<&'a Shared>,
 }
 
 /// What takes the documents; it says which line of one cannot be read, from 1, if one cannot.
@@ -127,19 +135,69 @@ impl<T: Taker> Walk<'_, T> {
     fn read_file(&mut self, path: &Path) -> io::Result<()> {
         let mut file = BufReader::with_capacity(READ_BYTES, File::open(path)?);
         if !file.fill_buf()?.starts_with(XZ_MAGIC) {
-            return self.read_unpacked(path, file);
+            return self.read_unpacked(path, file, false);
         }
-        self.read_unpacked(path, ahead::ReadAhead::new(unpack(file)?)?)
+        self.read_unpacked(path, unpack(file)?, true)
     }
 
     /// Reads what is in a file.
-    fn read_unpacked(&mut self, path: &Path, mut from: impl Read) -> io::Result<()> {
+    fn read_unpacked(
+        &mut self,
+        path: &Path,
+        mut from: impl Read + Send + 'static,
+        is_packed: bool,
+    ) -> io::Result<()> {
         let mut head = Vec::new();
         // What is broken from the beginning has nothing to keep.
         from.by_ref().take(BLOCK).read_to_end(&mut head)?;
         let is_tar = head.get(257..262) == Some(b"ustar") || is_tar_by_name(path);
         let from = Cursor::new(head).chain(from);
-        if is_tar { self.read_tar(from) } else { self.read_stream(from) }
+        match is_packed {
+            _ if is_tar => self.read_tar(from),
+            true => self.read_stream(ahead::ReadAhead::new(from)?),
+            false => self.read_stream(from),
+        }
+    }
+
+    /// Reads a tar, which another thread unpacks.
+    fn read_tar(&mut self, from: impl Read + Send + 'static) -> io::Result<()> {
+        let (mut hand_over, take_over) = hand_over::sides();
+        let unpack = move || {
+            let result = entries::read(from, &mut hand_over);
+            // What came before an error stays.
+            (hand_over.flush().and(result), hand_over.end())
+        };
+        let result = workers::run("unpack", unpack)?;
+        let mut before: Option<Arc<Vec<u8>>> = None;
+        for hand_over::Entries { bytes, all } in &take_over.from {
+            let whole = Arc::new(bytes);
+            for hand_over::Found { name, content } in all {
+                match content {
+                    Ok(range) => self.content(&name, &whole, range),
+                    Err(why) => self.skip(Some(&name), None, why),
+                }
+                self.check()?;
+            }
+            // Whoever takes documents may still know the last one.
+            before.replace(whole).into_iter().for_each(|whole| take_over.give_back(whole));
+        }
+        before.into_iter().for_each(|whole| take_over.give_back(whole));
+        let Ok((result, buffers)) = result.recv() else {
+            return Err(io::Error::other("it cannot be unpacked"));
+        };
+        buffers.put_aside();
+        result
+    }
+
+    /// Hands on the documents of an entry.
+    fn content(&mut self, name: &str, whole: &Arc<Vec<u8>>, range: Range<usize>) {
+        let mut at = range.start;
+        for part in documents(whole.get(range).unwrap_or_default()) {
+            let end = at + part.bytes.len();
+            let shared = Shared::new(Arc::clone(whole), at..end);
+            at = end;
+            self.take(Some(name), part, Some(&shared));
+        }
     }
 
     /// Reads documents one behind the other, of which there may be more than would fit into memory.
@@ -185,16 +243,16 @@ impl<T: Taker> Walk<'_, T> {
         if is_too_long {
             return self.skip(None, Some(first_line), TOO_LONG);
         }
-        self.take(None, Part { first_line, bytes });
+        self.take(None, Part { first_line, bytes }, None);
     }
 
     /// Hands on a document; of what is blank there is none.
-    fn take(&mut self, entry: Option<&str>, part: Part<'_>) {
+    fn take(&mut self, entry: Option<&str>, part: Part<'_>, shared: Option<&Shared>) {
         let Part { first_line, bytes } = part;
         if bytes.trim_ascii_start().is_empty() {
             return;
         }
-        match (self.taker)(Document { file: &self.file, entry, first_line, bytes }) {
+        match (self.taker)(Document { file: &self.file, entry, first_line, bytes, shared }) {
             Ok(()) => self.skips.read += 1,
             Err(error) => {
                 let line = first_line.saturating_add(error.line).saturating_sub(1);

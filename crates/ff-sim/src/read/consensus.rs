@@ -186,18 +186,24 @@ impl Consensus {
         }
         let mut lines = Lines::of(document);
         let mut part = Part::Nothing;
-        while let Some(line) = lines.next() {
-            let is_relay = line.keyword == b"r" && matches!(part, Part::Header | Part::Relays);
+        loop {
             let mut known = known.as_deref_mut();
-            let is_known =
-                |known: &mut &mut Known<'_>| known.take(self, document, line, &mut lines);
-            if is_relay && known.as_mut().is_some_and(is_known) {
-                part = Part::Relays;
-                continue;
+            let is_among = matches!(part, Part::Header | Part::Relays);
+            if is_among && lines.comes(b"r ") {
+                let take = |known: &mut &mut Known<'_>| known.take(self, document, &mut lines);
+                if known.as_mut().is_some_and(take) {
+                    part = Part::Relays;
+                    continue;
+                }
             }
+            let Some(line) = lines.next() else { break };
+            let is_relay = line.keyword == b"r" && is_among;
             part = self.read_line(part, line).map_err(|wrong| scan::error(line.number, wrong))?;
             match (known, line.keyword, self.relays.last()) {
-                (Some(known), b"r", Some(relay)) => known.pass(&relay.fingerprint),
+                (Some(known), b"r", Some(relay)) if is_relay => {
+                    known.begin(line);
+                    known.pass(&relay.fingerprint);
+                }
                 (Some(known), b"w", _) => known.weight(document, line),
                 _ => {}
             }

@@ -1,7 +1,8 @@
 //! Rows that are held until they are written as a group.
 //!
-//! Each column has its values once, and each row has the numbers of its values: that is what Parquet's dictionaries are
-//! on the disk. A relay's row of one hour is nearly that of the hour before, so that most rows are numbers copied.
+//! Each column has its values once, and for each row the number of its value: that is what Parquet's dictionaries are on
+//! the disk. A relay's row of one hour is nearly that of the hour before, and stands between the same others, so that
+//! most rows are numbers copied, many rows at once.
 
 mod values;
 
@@ -14,6 +15,13 @@ use parquet::schema::types::{Type, TypePtr};
 
 pub(super) use self::values::{NONE, Values};
 use super::schema::{Column, Kind, Table};
+use crate::spare::Spare;
+
+/// Space of rows that have been written.
+static SPARE: Spare<Batch> = Spare::new();
+
+/// So many values are looked up together, see [`Values::touch`].
+const AT_ONCE: usize = 256;
 
 /// What a row has in a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +34,6 @@ pub(super) enum Cell<'a> {
     Bool(bool),
     /// Text or bytes.
     Bytes(&'a [u8]),
-    /// A value of this number, see [`Batch::known`].
-    Known(u32),
 }
 
 impl<'a> From<&'a str> for Cell<'a> {
@@ -76,53 +82,100 @@ fn field(column: &Column) -> Result<Type> {
 
 /// Rows of a table.
 pub(super) struct Batch {
-    /// What the columns have.
-    columns: Vec<Values>,
-    /// The numbers of their values, row after row.
-    keys: Vec<u32>,
-    /// How many rows these are.
+    /// The table.
+    table: &'static Table,
+    /// The columns.
+    columns: Vec<Filled>,
+    /// How many rows they have, or will have once what comes again has been copied.
     rows: usize,
     /// The rows of the document that was added last.
     document: Range<usize>,
-    /// The keys of those rows if they are no longer here.
+    /// Which of that document's rows come again behind what the columns have.
+    again: Range<usize>,
+    /// The column that has the same value in all of them, and its number.
+    fixed: Option<(usize, u32)>,
+}
+
+/// What rows have in a column.
+struct Filled {
+    /// The values.
+    values: Values,
+    /// The number of each row's value.
+    keys: Vec<u32>,
+    /// The numbers of the last document's values, if its rows are no longer here.
     before: Vec<u32>,
+    /// What is different in rows that come again.
+    changes: Vec<Change>,
+    /// The values of these changes, one behind the other.
+    changed: Vec<u8>,
+}
+
+/// What a row has that is otherwise another one again.
+#[derive(Clone, Copy)]
+struct Change {
+    /// The row.
+    row: usize,
+    /// Where its value ends; it is none if it is empty.
+    end: usize,
+    /// The value's hash.
+    hash: u32,
 }
 
 impl Batch {
     /// None yet.
-    pub(super) fn new(table: &Table) -> Self {
-        let columns = table.columns.iter().map(Values::new).collect();
-        Self { columns, keys: Vec::new(), rows: 0, document: 0..0, before: Vec::new() }
+    pub(super) fn new(table: &'static Table) -> Self {
+        Self::spare(table).unwrap_or_else(|| Self::of(table, table.columns.iter().map(Values::new)))
     }
 
-    /// Takes all rows out; those of the last document are still known. This is the space for those that come.
-    pub(super) fn take(&mut self, mut keys: Vec<u32>) -> Self {
-        let width = self.columns.len();
-        let columns = self.columns.iter().map(Values::like).collect();
-        keys.clear();
-        let last = self.document.start * width..self.document.end * width;
-        let before = self.keys.get(last).unwrap_or_default().to_vec();
-        let mut next = Self { columns, keys, rows: 0, document: 0..0, before };
-        for (index, (to, from)) in next.columns.iter_mut().zip(&self.columns).enumerate() {
-            let mut moved = vec![NONE; from.len()];
-            for key in next.before.iter_mut().skip(index).step_by(width) {
-                let Some(place) = usize::try_from(*key).ok().and_then(|at| moved.get_mut(at))
-                else {
-                    continue;
-                };
-                if *place == NONE {
-                    *place = to.add(from.get(*key));
-                }
-                *key = *place;
-            }
+    /// One that is empty and has space for many rows, if there was one before.
+    fn spare(table: &'static Table) -> Option<Self> {
+        SPARE.take(|one| one.table == table)
+    }
+
+    /// Keeps its space for another.
+    pub(super) fn put_aside(mut self) {
+        (self.rows, self.document, self.again, self.fixed) = (0, 0..0, 0..0, None);
+        for column in &mut self.columns {
+            column.values.clear();
+            column.keys.clear();
+            column.before.clear();
+            column.changes.clear();
+            column.changed.clear();
+        }
+        SPARE.put(self);
+    }
+
+    /// None yet, with these values.
+    fn of(table: &'static Table, values: impl Iterator<Item = Values>) -> Self {
+        let filled = |values| Filled {
+            values,
+            keys: Vec::new(),
+            before: Vec::new(),
+            changes: Vec::new(),
+            changed: Vec::new(),
+        };
+        Self {
+            table,
+            columns: values.map(filled).collect(),
+            rows: 0,
+            document: 0..0,
+            again: 0..0,
+            fixed: None,
+        }
+    }
+
+    /// Takes all rows out; those of the last document are still known. If rows of the same table have been written,
+    /// theirs is the space for those that come.
+    pub(super) fn take(&mut self, space: Option<Self>) -> Self {
+        self.copy_again();
+        let values = || self.columns.iter().map(|column| Values::like(&column.values));
+        let space = space.or_else(|| Self::spare(self.table));
+        let mut next = space.unwrap_or_else(|| Self::of(self.table, values()));
+        (next.rows, next.document) = (0, 0..0);
+        for (to, from) in next.columns.iter_mut().zip(&self.columns) {
+            to.follow(from, &self.document);
         }
         std::mem::replace(self, next)
-    }
-
-    /// A value of a column, to be added to more than one row before [`Self::take`] is called.
-    pub(super) fn known(&mut self, column: usize, cell: Cell<'_>) -> Cell<'static> {
-        let column = self.columns.get_mut(column);
-        Cell::Known(column.map_or(NONE, |column| column.key(cell)))
     }
 
     /// How many rows there are.
@@ -130,28 +183,26 @@ impl Batch {
         self.rows
     }
 
-    /// What the columns have.
-    pub(super) fn columns(&self) -> &[Values] {
-        &self.columns
-    }
-
-    /// The rows, each of which has for each column the number of a value.
-    pub(super) fn keys(&self) -> &[u32] {
-        &self.keys
-    }
-
-    /// The space of the rows.
-    pub(super) fn into_keys(self) -> Vec<u32> {
-        self.keys
+    /// For each column what it has, and the number of each row's value; only of rows that were taken out.
+    pub(super) fn columns(&self) -> impl Iterator<Item = (&Values, &[u32])> {
+        self.columns.iter().map(|column| (&column.values, column.keys.as_slice()))
     }
 
     /// Adds a row, which has a cell for each column.
     pub(super) fn push(&mut self, cells: &[Cell<'_>]) {
         debug_assert_eq!(cells.len(), self.columns.len(), "a cell for each column");
+        self.copy_again();
         for (column, &cell) in self.columns.iter_mut().zip(cells) {
-            self.keys.push(column.key(cell));
+            column.keys.push(column.values.key(cell));
         }
         self.rows += 1;
+    }
+
+    /// Says what a column has in all rows of this document that come again.
+    pub(super) fn fix(&mut self, column: usize, cell: Cell<'_>) {
+        self.copy_again();
+        let filled = self.columns.get_mut(column);
+        self.fixed = filled.map(|filled| (column, filled.values.key(cell)));
     }
 
     /// Adds a row of the last document again, with other cells in some columns; `false` if it is not here.
@@ -160,29 +211,96 @@ impl Batch {
         row: usize,
         changes: impl IntoIterator<Item = (usize, Cell<'a>)>,
     ) -> bool {
-        let (at, width) = (self.keys.len(), self.columns.len());
-        if let Some(known) = self.before.get(row * width..(row + 1) * width) {
-            self.keys.extend_from_slice(known);
-        } else if self.document.contains(&(self.document.start + row)) {
-            let row = self.document.start + row;
-            self.keys.extend_from_within(row * width..(row + 1) * width);
-        } else {
+        if row >= self.len_before() {
             return false;
         }
-        for (index, cell) in changes {
-            if let (Some(key), Some(column)) =
-                (self.keys.get_mut(at + index), self.columns.get_mut(index))
-            {
-                *key = column.key(cell);
+        // Most rows come again in the order in which they were: they are copied together.
+        if self.again.end != row || self.again.is_empty() {
+            self.copy_again();
+            self.again = row..row;
+        }
+        self.again.end += 1;
+        for (column, cell) in changes {
+            if let Some(filled) = self.columns.get_mut(column) {
+                filled.change(self.rows, cell);
             }
         }
         self.rows += 1;
         true
     }
 
+    /// How many rows the last document has.
+    fn len_before(&self) -> usize {
+        let before = self.columns.first().map_or(0, |column| column.before.len());
+        if before > 0 { before } else { self.document.len() }
+    }
+
+    /// Copies the rows that come again.
+    fn copy_again(&mut self) {
+        if self.again.is_empty() {
+            return;
+        }
+        let again = std::mem::replace(&mut self.again, 0..0);
+        for (index, column) in self.columns.iter_mut().enumerate() {
+            match self.fixed {
+                Some((fixed, key)) if fixed == index => {
+                    column.keys.resize(column.keys.len() + again.len(), key);
+                }
+                _ => column.copy(&again, self.document.start),
+            }
+            column.apply();
+        }
+    }
+
     /// Says that a document ends here, so that the next one begins.
     pub(super) fn end_document(&mut self) {
+        self.copy_again();
+        self.fixed = None;
         self.document = self.document.end..self.rows;
+        self.columns.iter_mut().for_each(|column| column.before.clear());
+    }
+}
+
+impl Filled {
+    /// Adds rows of the last document again, which begins there if it is still here.
+    fn copy(&mut self, rows: &Range<usize>, start: usize) {
+        if self.before.is_empty() {
+            // There are so many rows, see `push_again`.
+            self.keys.extend_from_within(start + rows.start..start + rows.end);
+        } else {
+            self.keys.extend_from_slice(self.before.get(rows.clone()).unwrap_or_default());
+        }
+    }
+
+    /// Notes what a row has otherwise.
+    fn change(&mut self, row: usize, cell: Cell<'_>) {
+        let start = self.changed.len();
+        self.values.encode(cell, &mut self.changed);
+        let hash = self.values.hash(self.changed.get(start..).unwrap_or_default());
+        self.changes.push(Change { row, end: self.changed.len(), hash });
+    }
+
+    /// Puts in place what has been noted.
+    fn apply(&mut self) {
+        let mut start = 0;
+        for changes in self.changes.chunks(AT_ONCE) {
+            self.values.touch(changes.iter().map(|change| change.hash));
+            for &Change { row, end, hash } in changes {
+                let value = self.changed.get(start..end).filter(|value| !value.is_empty());
+                let key = value.map_or(NONE, |value| self.values.key_of(hash, value));
+                self.keys.get_mut(row).into_iter().for_each(|place| *place = key);
+                start = end;
+            }
+        }
+        self.changes.clear();
+        self.changed.clear();
+    }
+
+    /// Begins again behind a document of another one.
+    fn follow(&mut self, other: &Self, document: &Range<usize>) {
+        self.keys.clear();
         self.before.clear();
+        self.before.extend_from_slice(other.keys.get(document.clone()).unwrap_or_default());
+        self.values.follow(&other.values, &mut self.before);
     }
 }

@@ -26,8 +26,6 @@ const LEVEL: i32 = 1;
 const PAGE_BYTES: usize = 1 << 20;
 /// A page with all values has no more than this.
 const MOST_DICTIONARY_BYTES: usize = 16 << 20;
-/// Columns are taken out of so many rows at once, which fit into the processor's nearest memory.
-const ROWS_AT_ONCE: usize = 256;
 /// Texts and bytes of more than this are not named as the least or greatest.
 const MOST_BOUND_BYTES: usize = 64;
 
@@ -35,17 +33,26 @@ const MOST_BOUND_BYTES: usize = 64;
 pub(super) struct Chunks {
     /// What packs.
     packer: Compressor<'static>,
-    /// The columns' rows, in space that is used again.
-    rows: Vec<Rows>,
+    /// Space for the rows of a column.
+    space: Space,
+}
+
+/// Space for rows, which is used again.
+#[derive(Default)]
+struct Space {
+    /// Which rows have a value.
+    levels: Vec<u8>,
+    /// The values of those that have one.
+    keys: Vec<u32>,
 }
 
 /// A column's rows, before they are packed.
-#[derive(Default)]
-struct Rows {
+#[derive(Clone, Copy)]
+struct Rows<'a> {
     /// For each row 1 if it has a value, else 0; empty if there always is one.
-    levels: Vec<u8>,
+    levels: &'a [u8],
     /// The numbers of the values that there are.
-    keys: Vec<u32>,
+    keys: &'a [u32],
 }
 
 /// A column that is being written.
@@ -63,7 +70,7 @@ struct Chunk<'a> {
 impl Chunks {
     /// Nothing yet.
     pub(super) fn new() -> Result<Self> {
-        Ok(Self { packer: Compressor::new(LEVEL)?, rows: Vec::new() })
+        Ok(Self { packer: Compressor::new(LEVEL)?, space: Space::default() })
     }
 
     /// How its pages are packed, as files say it.
@@ -78,13 +85,13 @@ impl Chunks {
         columns: &[ColumnDescPtr],
         mut to: SerializedRowGroupWriter<'_, W>,
     ) -> Result<()> {
-        let mut rows = std::mem::take(&mut self.rows);
-        by_column(batch, &mut rows);
-        for ((values, rows), column) in batch.columns().iter().zip(&rows).zip(columns) {
+        let mut space = std::mem::take(&mut self.space);
+        for ((values, keys), column) in batch.columns().zip(columns) {
+            let rows = space.rows(values, keys);
             let (bytes, close) = self.column(values, rows, batch.rows(), column)?;
             to.append_column(&bytes, close)?;
         }
-        self.rows = rows;
+        self.space = space;
         to.close()?;
         Ok(())
     }
@@ -93,7 +100,7 @@ impl Chunks {
     fn column(
         &mut self,
         values: &Values,
-        rows: &Rows,
+        rows: Rows<'_>,
         count: usize,
         column: &ColumnDescPtr,
     ) -> Result<(Bytes, ColumnCloseResult)> {
@@ -151,19 +158,19 @@ impl Chunk<'_> {
     }
 
     /// Writes a page of values' numbers.
-    fn keys(&mut self, values: &Values, rows: &Rows, count: usize) -> Result<()> {
+    fn keys(&mut self, values: &Values, rows: Rows<'_>, count: usize) -> Result<()> {
         let greatest = values.len().saturating_sub(1);
         let width = (1..4).find(|width| greatest >> (width * 8) == 0).unwrap_or(4);
         let mut page = Vec::with_capacity(count * width + count / 8 + 64);
-        levels(values, &rows.levels, &mut page);
+        levels(values, rows.levels, &mut page);
         page.push(u8::try_from(width * 8)?);
         let groups = rows.keys.len().div_ceil(8);
         varint(groups << 1 | 1, &mut page);
-        let keys = rows.keys.iter().map(|key| key.to_le_bytes());
         match width {
-            1 => page.extend(keys.map(|[byte, ..]| byte)),
-            2 => keys.for_each(|[one, two, ..]| page.extend([one, two])),
-            _ => keys.for_each(|key| page.extend(key.iter().take(width))),
+            1 => push_keys::<1>(rows.keys, &mut page),
+            2 => push_keys::<2>(rows.keys, &mut page),
+            3 => push_keys::<3>(rows.keys, &mut page),
+            _ => push_keys::<4>(rows.keys, &mut page),
         }
         // Values come by eight.
         page.resize(page.len() + (groups * 8 - rows.keys.len()) * width, 0);
@@ -171,7 +178,7 @@ impl Chunk<'_> {
     }
 
     /// Writes pages of values.
-    fn values(&mut self, values: &Values, rows: &Rows, count: usize) -> Result<()> {
+    fn values(&mut self, values: &Values, rows: Rows<'_>, count: usize) -> Result<()> {
         let (mut at, mut keys) = (0, rows.keys.iter());
         let mut body = Vec::new();
         while at < count {
@@ -226,40 +233,34 @@ impl Chunk<'_> {
     }
 }
 
-impl Rows {
-    /// Notes of keys from here on whether there are values, and keeps those that there are.
-    fn note_levels(&mut self, start: usize) {
-        let new = self.keys.get(start..).unwrap_or_default();
-        let nones = new.iter().filter(|key| **key == NONE).count();
-        if nones == 0 || nones == new.len() {
-            self.levels.resize(self.levels.len() + new.len(), u8::from(nones == 0));
-        } else {
-            self.levels.extend(new.iter().map(|key| u8::from(*key != NONE)));
+impl Space {
+    /// The rows of a column, from the numbers of their values.
+    fn rows<'a>(&'a mut self, values: &Values, keys: &'a [u32]) -> Rows<'a> {
+        self.levels.clear();
+        if !values.is_nullable() {
+            return Rows { levels: &[], keys };
         }
-        if nones > 0 {
-            let kept = new.iter().copied().filter(|key| *key != NONE).collect::<Vec<_>>();
-            self.keys.truncate(start);
-            self.keys.extend(kept);
+        let nones = keys.iter().filter(|key| **key == NONE).count();
+        if nones == 0 || nones == keys.len() {
+            self.levels.resize(keys.len(), u8::from(nones == 0));
+            let keys = if nones == 0 { keys } else { &[] };
+            return Rows { levels: &self.levels, keys };
         }
+        self.levels.extend(keys.iter().map(|key| u8::from(*key != NONE)));
+        self.keys.clear();
+        self.keys.extend(keys.iter().copied().filter(|key| *key != NONE));
+        Rows { levels: &self.levels, keys: &self.keys }
     }
 }
 
-/// The rows of each column.
-fn by_column(batch: &Batch, all: &mut Vec<Rows>) {
-    let width = batch.columns().len().max(1);
-    all.resize_with(batch.columns().len(), Rows::default);
-    for rows in all.iter_mut() {
-        rows.levels.clear();
-        rows.keys.clear();
-    }
-    for block in batch.keys().chunks(ROWS_AT_ONCE * width) {
-        for (index, (rows, values)) in all.iter_mut().zip(batch.columns()).enumerate() {
-            let keys = block.chunks_exact(width).map(|row| row.get(index).copied().unwrap_or(NONE));
-            let start = rows.keys.len();
-            rows.keys.extend(keys);
-            if values.is_nullable() {
-                rows.note_levels(start);
-            }
+/// Adds numbers of so many bytes, which are enough for each of them.
+fn push_keys<const WIDTH: usize>(keys: &[u32], page: &mut Vec<u8>) {
+    let start = page.len();
+    page.resize(start + keys.len() * WIDTH, 0);
+    let (places, _) = page.get_mut(start..).unwrap_or_default().as_chunks_mut::<WIDTH>();
+    for (place, key) in places.iter_mut().zip(keys) {
+        if let Some(bytes) = key.to_le_bytes().first_chunk() {
+            *place = *bytes;
         }
     }
 }
@@ -308,10 +309,10 @@ fn varint(mut number: usize, to: &mut Vec<u8>) {
 }
 
 /// The least and the greatest of the values that rows have, and how many rows have none.
-fn statistics(values: &Values, rows: &Rows, nulls: u64) -> Statistics {
+fn statistics(values: &Values, rows: Rows<'_>, nulls: u64) -> Statistics {
     // Some are there because the document before had them.
     let mut used = vec![false; values.len()];
-    for key in &rows.keys {
+    for key in rows.keys {
         let place = usize::try_from(*key).ok().and_then(|key| used.get_mut(key));
         place.into_iter().for_each(|place| *place = true);
     }

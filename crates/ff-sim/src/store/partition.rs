@@ -43,7 +43,7 @@ pub(super) struct Partition {
     /// Where groups go; nothing once all went there.
     to: Option<SyncSender<Batch>>,
     /// Where their space comes back from.
-    back: Receiver<Vec<u32>>,
+    back: Receiver<Batch>,
     /// What writes them; nothing once it has ended.
     thread: Option<Receiver<Result<Written, StoreError>>>,
     /// Whether that has given up.
@@ -91,9 +91,9 @@ impl Partition {
         self.batch.push(cells);
     }
 
-    /// A value of a column, to be added to more than one row of a document.
-    pub(super) fn known(&mut self, column: usize, cell: Cell<'_>) -> Cell<'static> {
-        self.batch.known(column, cell)
+    /// Says what a column has in all rows of this document that come again.
+    pub(super) fn fix(&mut self, column: usize, cell: Cell<'_>) {
+        self.batch.fix(column, cell);
     }
 
     /// Adds a row of the last document again, with other cells in some columns; `false` if it is not at hand.
@@ -115,7 +115,7 @@ impl Partition {
 
     /// Hands over what there is.
     fn flush(&mut self) {
-        let batch = self.batch.take(self.back.try_recv().unwrap_or_default());
+        let batch = self.batch.take(self.back.try_recv().ok());
         self.rows += batch.rows() as u64;
         if let Some(to) = self.to.as_ref().filter(|_| batch.rows() > 0) {
             self.is_lost |= to.send(batch).is_err();
@@ -129,6 +129,8 @@ impl Partition {
         let ended = self.thread.take().and_then(|thread| thread.recv().ok());
         let written =
             ended.unwrap_or_else(|| Err(StoreError::broken(&self.path, "it was given up")));
+        let last = std::mem::replace(&mut self.batch, Batch::new(self.table));
+        self.back.try_iter().chain([last]).for_each(Batch::put_aside);
         if written.is_ok() {
             // Nothing is to be removed any more.
             self.path = PathBuf::new();
@@ -157,7 +159,7 @@ fn write(
     file: File,
     table: &Table,
     from: &Receiver<Batch>,
-    empty: &SyncSender<Vec<u32>>,
+    empty: &SyncSender<Batch>,
 ) -> Result<Written, StoreError> {
     let fail = || StoreError::parquet(path);
     let properties = WriterProperties::builder()
@@ -173,7 +175,7 @@ fn write(
         let group = to.next_row_group().map_err(fail())?;
         chunks.write(&batch, &columns, group).map_err(fail())?;
         // It is freed if nobody waits for it.
-        let _ = empty.try_send(batch.into_keys());
+        let _ = empty.try_send(batch);
     }
     let out = to.into_inner().map_err(fail())?;
     let file = out.inner.into_inner().map_err(|error| error.into_error());

@@ -7,12 +7,11 @@ use std::io::{self, Read};
 
 use tar::{Archive, Entry, PaxExtensions};
 
-use super::{MOST_BYTES, TOO_LONG, Taker, Walk, documents};
+use super::hand_over::HandOver;
+use super::{MOST_BYTES, TOO_LONG};
 
 /// A name has no more than this; the greatest of a pax header with it.
 const MOST_NAME: u64 = 1 << 16;
-/// So much room is made for an entry before any of it has come.
-const FIRST_BYTES: usize = 1 << 16;
 /// So much may stand behind an archive's end: tars are filled up to blocks of 10 KiB or more.
 const MOST_BEHIND: u64 = 64 << 20;
 
@@ -32,95 +31,56 @@ impl<R: Read> Read for Watched<R> {
     }
 }
 
-impl<T: Taker> Walk<'_, T> {
-    /// Reads a tar.
-    pub(super) fn read_tar(&mut self, from: impl Read) -> io::Result<()> {
-        let mut archive = Archive::new(Watched { inner: from, is_at_end: false });
-        let mut long_name = None;
-        for entry in archive.entries()?.raw(true) {
-            self.read_entry(entry?, &mut long_name)?;
-            self.check()?;
-        }
-        let mut behind = archive.into_inner();
-        if behind.is_at_end {
-            return Err(io::Error::other("the archive has no end: it may be cut"));
-        }
-        // What is behind an archive's end is read for the checksums of what packs it.
-        io::copy(&mut behind.inner.by_ref().take(MOST_BEHIND), &mut io::sink())?;
-        Ok(())
+/// Reads a tar, and hands over what it has.
+pub(super) fn read(from: impl Read, to: &mut HandOver) -> io::Result<()> {
+    let mut archive = Archive::new(Watched { inner: from, is_at_end: false });
+    let mut long_name = None;
+    for entry in archive.entries()?.raw(true) {
+        read_entry(entry?, &mut long_name, to)?;
     }
-
-    /// Reads an entry, or the name of the next.
-    fn read_entry(
-        &mut self,
-        mut entry: Entry<'_, impl Read>,
-        long_name: &mut Option<Vec<u8>>,
-    ) -> io::Result<()> {
-        let kind = entry.header().entry_type();
-        if kind.is_gnu_longname() || kind.is_pax_local_extensions() {
-            let bytes = read_name(&mut entry)?;
-            let name = if kind.is_gnu_longname() { Some(bytes) } else { pax_path(&bytes) };
-            *long_name = name.or_else(|| long_name.take());
-            return Ok(());
-        }
-        if kind.is_gnu_longlink() || kind.is_pax_global_extensions() {
-            return Ok(());
-        }
-        let name = long_name.take().unwrap_or_else(|| entry.header().path_bytes().into_owned());
-        let name =
-            String::from_utf8_lossy(name.split(|byte| *byte == 0).next().unwrap_or_default());
-        if kind.is_dir() {
-            return Ok(());
-        }
-        let wrong = match () {
-            () if !is_sound(&name) => Some("its name leads elsewhere, or is none"),
-            () if !(kind.is_file() || kind.is_contiguous()) => Some("it is no file"),
-            () if entry.size() > MOST_BYTES as u64 => Some(TOO_LONG),
-            () => None,
-        };
-        match wrong {
-            Some(wrong) => self.skip(Some(&name), None, wrong),
-            None => self.read_content(&name, entry)?,
-        }
-        Ok(())
+    let mut behind = archive.into_inner();
+    if behind.is_at_end {
+        return Err(io::Error::other("the archive has no end: it may be cut"));
     }
-
-    /// Reads an entry's documents.
-    fn read_content(&mut self, name: &str, mut entry: Entry<'_, impl Read>) -> io::Result<()> {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        let result = read_whole(&mut entry, &mut buffer);
-        match &result {
-            Ok(Some(bytes)) => documents(bytes).for_each(|part| self.take(Some(name), part)),
-            Ok(None) | Err(_) => self.skip(Some(name), None, "it is cut"),
-        }
-        let result = result.map(|_| ());
-        self.buffer = buffer;
-        result
-    }
+    // What is behind an archive's end is read for the checksums of what packs it.
+    io::copy(&mut behind.inner.by_ref().take(MOST_BEHIND), &mut io::sink())?;
+    Ok(())
 }
 
-/// Reads an entry into the beginning of a buffer, which never gets shorter: filling up what is read into would take as
-/// long as reading. Nothing if it ends too early.
-fn read_whole<'a>(
-    entry: &mut Entry<'_, impl Read>,
-    buffer: &'a mut Vec<u8>,
-) -> io::Result<Option<&'a [u8]>> {
-    let size = usize::try_from(entry.size()).unwrap_or(MOST_BYTES).min(MOST_BYTES);
-    let mut len = 0;
-    while len < size {
-        if len == buffer.len() {
-            // What headers say of their sizes may not be there.
-            buffer.resize(size.min((len * 2).max(FIRST_BYTES)), 0);
-        }
-        let room = size.min(buffer.len());
-        match entry.read(buffer.get_mut(len..room).unwrap_or_default()) {
-            Ok(0) => return Ok(None),
-            Ok(read) => len += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+/// Reads an entry, or the name of the next.
+fn read_entry(
+    mut entry: Entry<'_, impl Read>,
+    long_name: &mut Option<Vec<u8>>,
+    to: &mut HandOver,
+) -> io::Result<()> {
+    let kind = entry.header().entry_type();
+    if kind.is_gnu_longname() || kind.is_pax_local_extensions() {
+        let bytes = read_name(&mut entry)?;
+        let name = if kind.is_gnu_longname() { Some(bytes) } else { pax_path(&bytes) };
+        *long_name = name.or_else(|| long_name.take());
+        return Ok(());
+    }
+    if kind.is_gnu_longlink() || kind.is_pax_global_extensions() {
+        return Ok(());
+    }
+    let name = long_name.take().unwrap_or_else(|| entry.header().path_bytes().into_owned());
+    let name = String::from_utf8_lossy(name.split(|byte| *byte == 0).next().unwrap_or_default());
+    if kind.is_dir() {
+        return Ok(());
+    }
+    let wrong = match () {
+        () if !is_sound(&name) => Some("its name leads elsewhere, or is none"),
+        () if !(kind.is_file() || kind.is_contiguous()) => Some("it is no file"),
+        () if entry.size() > MOST_BYTES as u64 => Some(TOO_LONG),
+        () => None,
+    };
+    match wrong {
+        Some(wrong) => to.skip(name.into_owned(), wrong),
+        None => {
+            let size = usize::try_from(entry.size()).unwrap_or(MOST_BYTES).min(MOST_BYTES);
+            to.content(name.into_owned(), size, &mut entry)
         }
     }
-    Ok(buffer.get(..size))
 }
 
 /// A long name, or what has one among others.

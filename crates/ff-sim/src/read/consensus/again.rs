@@ -2,8 +2,8 @@
 //!
 //! A relay's entry is compared, byte for byte, with the entry that follows in the last document what was found there
 //! last; if they are the same, what was read of it then is taken over, and so it is if they differ in the weight alone,
-//! which is read. Both documents have their relays in the same order, so that one pass over both finds them all. Of a
-//! document only those entries are kept that the one before it has not.
+//! which is read. Both documents have their relays in the same order, so that one pass over both finds them all. A
+//! document is kept where it is until the next one has been read.
 
 use std::ops::Range;
 
@@ -12,9 +12,11 @@ use ff_bwauth::period::Fingerprint;
 
 use super::scan::{Line, Lines};
 use super::{Consensus, Text};
+use crate::read::archive::Shared;
+use crate::spare::Spare;
 
-/// What is kept of documents is put together again once it is so many times as long as what is needed of it.
-const MOST_KEPT: usize = 2;
+/// Space of sequences that have ended.
+static SPARE: Spare<Sequence> = Spare::new();
 
 /// Reads one consensus after the other.
 #[derive(Debug, Default)]
@@ -23,10 +25,6 @@ pub struct Sequence {
     now: Read,
     /// The one before it.
     before: Read,
-    /// The entries of both.
-    kept: Vec<u8>,
-    /// Where they are put together.
-    spare: Vec<u8>,
     /// Whether the last reading went well.
     is_read: bool,
 }
@@ -47,6 +45,8 @@ pub enum Again {
 struct Read {
     /// What it says.
     consensus: Consensus,
+    /// The document, until the next one has been read.
+    text: Shared,
     /// The entry of each relay, but for the last: what stands behind that one ends elsewhere.
     entries: Vec<Entry>,
     /// What the document before has of each relay.
@@ -58,7 +58,7 @@ struct Read {
 /// A relay's entry.
 #[derive(Clone, Debug)]
 struct Entry {
-    /// Where it is kept.
+    /// Where it is in its document.
     at: Range<usize>,
     /// How many lines it has.
     lines: usize,
@@ -86,6 +86,25 @@ impl Sequence {
         Self::default()
     }
 
+    /// One before the first, with the space of another one if there was one.
+    #[must_use]
+    pub(crate) fn with_space() -> Self {
+        SPARE.take(|_| true).unwrap_or_default()
+    }
+
+    /// Keeps its space for another.
+    pub(crate) fn put_aside(mut self) {
+        for read in [&mut self.now, &mut self.before] {
+            read.consensus.clear();
+            read.text = Shared::default();
+            read.entries.clear();
+            read.again.clear();
+            read.taken = 0;
+        }
+        self.is_read = false;
+        SPARE.put(self);
+    }
+
     /// The consensus that was read last; nothing is in it if that failed.
     #[must_use]
     pub const fn now(&self) -> &Consensus {
@@ -109,39 +128,31 @@ impl Sequence {
     /// # Errors
     /// As for [`Consensus::read`]; the one after it is then compared with the one before.
     pub fn read(&mut self, document: &[u8]) -> Result<&Consensus, DocumentError> {
+        self.read_shared(&Shared::copy(document))
+    }
+
+    /// Reads the next document, without a copy of it.
+    ///
+    /// # Errors
+    /// As for [`Self::read`].
+    pub fn read_shared(&mut self, document: &Shared) -> Result<&Consensus, DocumentError> {
         if self.is_read {
             std::mem::swap(&mut self.now, &mut self.before);
         }
-        let Read { consensus, entries, again, taken } = &mut self.now;
+        let Read { consensus, text, entries, again, taken } = &mut self.now;
         entries.clear();
         again.clear();
         *taken = 0;
-        let kept_before = self.kept.len();
-        let (before, kept) = (&self.before, &mut self.kept);
-        let mut known = Known { before, next: 0, open: None, kept, entries, again, taken };
-        let result = consensus.read_with(document, Some(&mut known));
+        let before = &self.before;
+        let text_before = before.text.bytes();
+        let mut known = Known { before, text_before, next: 0, open: None, entries, again, taken };
+        let result = consensus.read_with(document.bytes(), Some(&mut known));
         self.is_read = result.is_ok();
-        if result.is_err() {
-            self.kept.truncate(kept_before);
-        }
         result?;
-        self.put_together();
+        text.clone_from(document);
+        // Its buffer can be used again.
+        self.before.text = Shared::default();
         Ok(&self.now.consensus)
-    }
-
-    /// Forgets entries of earlier documents, if they take too much room.
-    fn put_together(&mut self) {
-        let needed: usize = self.now.entries.iter().map(|entry| entry.at.len()).sum();
-        if self.kept.len() <= needed.saturating_mul(MOST_KEPT) {
-            return;
-        }
-        self.spare.clear();
-        for entry in &mut self.now.entries {
-            let start = self.spare.len();
-            self.spare.extend_from_slice(self.kept.get(entry.at.clone()).unwrap_or_default());
-            entry.at = start..self.spare.len();
-        }
-        std::mem::swap(&mut self.kept, &mut self.spare);
     }
 }
 
@@ -149,12 +160,12 @@ impl Sequence {
 pub(super) struct Known<'a> {
     /// That document.
     before: &'a Read,
+    /// Its text.
+    text_before: &'a [u8],
     /// The first of its relays that has not been passed.
     next: usize,
     /// The entry whose lines are being read.
     open: Option<Open>,
-    /// Entries that are kept.
-    kept: &'a mut Vec<u8>,
     /// The entries of the document that is being read.
     entries: &'a mut Vec<Entry>,
     /// What the document before has of its relays.
@@ -164,22 +175,16 @@ pub(super) struct Known<'a> {
 }
 
 impl Known<'_> {
-    /// Takes over the relay whose entry begins with this line, and passes over its lines; `false` if it has to be read.
+    /// Takes over the relay whose entry comes now, and passes over its lines; `false` if it has to be read.
     pub(super) fn take(
         &mut self,
         to: &mut Consensus,
         document: &[u8],
-        line: Line<'_>,
         lines: &mut Lines<'_>,
     ) -> bool {
-        self.close(document, line);
-        let left = document.get(line.start..).unwrap_or_default();
-        let Some((entry, again)) = self.take_next(to, left) else {
-            let (start, number) = (line.start, line.number);
-            self.open = Some(Open { start, line: number, weights: 0, weight: 0..0 });
-            return false;
-        };
-        lines.pass(entry.at.len() - (line.end - line.start), entry.lines - 1);
+        self.close(lines.at(), lines.number() + 1);
+        let Some((entry, again)) = self.take_next(to, document, lines.at()) else { return false };
+        lines.pass(entry.at.len(), entry.lines);
         self.entries.push(entry);
         self.again.push(again);
         self.next += 1;
@@ -187,15 +192,27 @@ impl Known<'_> {
         true
     }
 
+    /// Notes the first line of a relay that is being read.
+    pub(super) fn begin(&mut self, line: Line<'_>) {
+        self.close(line.start, line.number);
+        self.open = Some(Open { start: line.start, line: line.number, weights: 0, weight: 0..0 });
+    }
+
     /// Takes over the next relay, if its entry comes now, or one with another weight.
-    fn take_next(&mut self, to: &mut Consensus, left: &[u8]) -> Option<(Entry, Again)> {
+    fn take_next(
+        &self,
+        to: &mut Consensus,
+        document: &[u8],
+        start: usize,
+    ) -> Option<(Entry, Again)> {
         let entry = self.before.entries.get(self.next)?;
-        let text = self.kept.get(entry.at.clone())?;
+        let (left, text) = (document.get(start..)?, self.text_before.get(entry.at.clone())?);
         let (head, rest) = text.split_at_checked(entry.weight.start)?;
         let behind = left.strip_prefix(head)?;
         if behind.strip_prefix(rest).is_some_and(is_end) {
             to.take_over(&self.before.consensus, self.next)?;
-            return Some((entry.clone(), Again::Same(self.next)));
+            let entry = Entry { at: start..start + text.len(), ..entry.clone() };
+            return Some((entry, Again::Same(self.next)));
         }
         let tail = rest.get(entry.weight.len()..).filter(|_| !entry.weight.is_empty())?;
         let (line, behind) = behind.split_at_checked(memchr::memchr(b'\n', behind)? + 1)?;
@@ -209,20 +226,16 @@ impl Known<'_> {
             return None;
         }
         let weight = head.len()..head.len() + line.len();
-        let (start, len) = (self.kept.len(), weight.end + tail.len());
-        self.kept.extend_from_slice(left.get(..len)?);
-        let entry = Entry { at: start..start + len, lines: entry.lines, weight };
+        let end = start + weight.end + tail.len();
+        let entry = Entry { at: start..end, lines: entry.lines, weight };
         Some((entry, Again::Changed(self.next)))
     }
 
-    /// Keeps the entry that has been read, whose lines end before this one.
-    fn close(&mut self, document: &[u8], line: Line<'_>) {
+    /// Keeps the entry that has been read, which ends before this line.
+    fn close(&mut self, start: usize, line: usize) {
         let Some(open) = self.open.take() else { return };
-        let start = self.kept.len();
-        self.kept.extend_from_slice(document.get(open.start..line.start).unwrap_or_default());
         let weight = if open.weights == 1 { open.weight } else { 0..0 };
-        let lines = line.number - open.line;
-        self.entries.push(Entry { at: start..self.kept.len(), lines, weight });
+        self.entries.push(Entry { at: open.start..start, lines: line - open.line, weight });
     }
 
     /// Notes a line `w` of a relay that is being read.
@@ -358,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_does_not_grow_with_the_number_of_documents() {
+    fn of_the_documents_only_the_last_is_kept() {
         let mut sequence = Sequence::new();
         for round in 0..20 {
             let text =
@@ -366,7 +379,8 @@ mod tests {
             let read = sequence.read(text.as_bytes()).cloned();
             assert_eq!(read, Consensus::parse(text.as_bytes()));
             assert!(sequence.now.taken + 1 >= sequence.now.consensus.relays.len() || round == 0);
-            assert!(sequence.kept.len() <= MOST_KEPT * SAMPLE.len(), "{}", sequence.kept.len());
+            assert_eq!(sequence.now.text.bytes(), text.as_bytes());
+            assert_eq!(sequence.before.text, Shared::default());
         }
     }
 }

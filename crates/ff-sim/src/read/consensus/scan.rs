@@ -56,6 +56,16 @@ impl<'a> Lines<'a> {
         self.number
     }
 
+    /// Where in the document the next one begins.
+    pub(crate) const fn at(&self) -> usize {
+        self.at
+    }
+
+    /// Whether this comes next.
+    pub(crate) fn comes(&self, bytes: &[u8]) -> bool {
+        self.left.starts_with(bytes)
+    }
+
     /// Whether what was read last is whole.
     pub(crate) const fn is_whole(&self) -> bool {
         self.is_whole

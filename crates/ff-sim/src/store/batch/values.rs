@@ -18,14 +18,22 @@ pub(in crate::store) struct Values {
     is_nullable: bool,
     /// The values one behind the other, as Parquet's plain encoding has them; each truth in a byte of its own.
     plain: Vec<u8>,
-    /// Where each of them ends.
+    /// How many bytes each of them has; nothing if that is not the same for all.
+    width: Option<usize>,
+    /// Where each of them ends, if that is not so.
     ends: Vec<usize>,
+    /// The hash of each.
+    hashes: Vec<u32>,
     /// Numbers of values, found by their hashes: at that place, or behind it before the next empty one.
     slots: Vec<Slot>,
     /// What hashes them.
     hasher: RandomState,
     /// The number of the last value that was asked for.
     last: u32,
+    /// The numbers that values of others have here.
+    moved: Vec<u32>,
+    /// The value that is asked for.
+    asked: Vec<u8>,
 }
 
 /// A place for a value.
@@ -50,14 +58,25 @@ impl Slot {
 impl Values {
     /// None yet.
     pub(super) fn new(column: &Column) -> Self {
+        let width = match column.kind {
+            Kind::Time | Kind::Int => Some(8),
+            Kind::Small => Some(4),
+            Kind::Bool => Some(1),
+            Kind::Bytes(len) => Some(len),
+            Kind::Text => None,
+        };
         Self {
             kind: column.kind,
             is_nullable: column.is_nullable,
             plain: Vec::new(),
+            width,
             ends: Vec::new(),
+            hashes: Vec::new(),
             slots: vec![Slot::EMPTY; FIRST_SLOTS],
             hasher: RandomState::new(),
             last: NONE,
+            moved: Vec::new(),
+            asked: Vec::new(),
         }
     }
 
@@ -67,18 +86,50 @@ impl Values {
             kind: other.kind,
             is_nullable: other.is_nullable,
             plain: Vec::with_capacity(other.plain.len()),
+            width: other.width,
             ends: Vec::with_capacity(other.ends.len()),
+            hashes: Vec::with_capacity(other.hashes.len()),
             slots: vec![Slot::EMPTY; other.slots.len()],
             hasher: other.hasher.clone(),
             last: NONE,
+            moved: Vec::new(),
+            asked: Vec::new(),
         }
     }
 
-    /// Adds a value in its plain encoding: its number.
-    pub(super) fn add(&mut self, plain: &[u8]) -> u32 {
-        let start = self.plain.len();
-        self.plain.extend_from_slice(plain);
-        self.key_of_end(start)
+    /// Forgets all of them, but not the space for them.
+    pub(super) fn clear(&mut self) {
+        self.plain.clear();
+        self.ends.clear();
+        self.hashes.clear();
+        self.slots.fill(Slot::EMPTY);
+        self.last = NONE;
+    }
+
+    /// Begins again with those values of another one that have these numbers, and puts their new numbers in place of
+    /// them.
+    pub(super) fn follow(&mut self, other: &Self, keys: &mut [u32]) {
+        self.clear();
+        self.hasher.clone_from(&other.hasher);
+        let mut moved = std::mem::take(&mut self.moved);
+        moved.clear();
+        moved.resize(other.len(), NONE);
+        for key in keys {
+            let place = usize::try_from(*key).ok();
+            let Some((place, hash)) =
+                place.and_then(|at| Some((moved.get_mut(at)?, *other.hashes.get(at)?)))
+            else {
+                continue;
+            };
+            if *place == NONE {
+                self.plain.extend_from_slice(other.get(*key));
+                // It is not here yet, because all values there are different.
+                let slot = self.empty_slot(hash);
+                *place = self.add(hash, slot);
+            }
+            *key = *place;
+        }
+        self.moved = moved;
     }
 
     /// What sort of values these are.
@@ -93,7 +144,7 @@ impl Values {
 
     /// How many there are.
     pub(in crate::store) const fn len(&self) -> usize {
-        self.ends.len()
+        self.hashes.len()
     }
 
     /// All of them, one behind the other.
@@ -105,72 +156,107 @@ impl Values {
     pub(in crate::store) fn get(&self, key: u32) -> &[u8] {
         let value = || {
             let key = usize::try_from(key).ok()?;
+            if let Some(width) = self.width {
+                return self.plain.get(key.checked_mul(width)?..)?.get(..width);
+            }
             let start = if key == 0 { 0 } else { *self.ends.get(key - 1)? };
             self.plain.get(start..*self.ends.get(key)?)
         };
         value().unwrap_or_default()
     }
 
-    /// The number of a cell's value; one of another type counts as none.
-    pub(super) fn key(&mut self, cell: Cell<'_>) -> u32 {
-        let start = self.plain.len();
+    /// Adds a cell in its plain encoding behind others; nothing for one of another type, which counts as none.
+    pub(super) fn encode(&self, cell: Cell<'_>, to: &mut Vec<u8>) {
         match (self.kind, cell) {
             (Kind::Time, Cell::Int(secs)) => {
-                self.plain.extend(whole(secs).saturating_mul(1000).to_le_bytes());
+                to.extend(whole(secs).saturating_mul(1000).to_le_bytes());
             }
-            (Kind::Int, Cell::Int(number)) => self.plain.extend(whole(number).to_le_bytes()),
+            (Kind::Int, Cell::Int(number)) => to.extend(whole(number).to_le_bytes()),
             (Kind::Small, Cell::Int(number)) => {
-                self.plain.extend(i32::try_from(number).unwrap_or(i32::MAX).to_le_bytes());
+                to.extend(i32::try_from(number).unwrap_or(i32::MAX).to_le_bytes());
             }
-            (Kind::Bool, Cell::Bool(is_true)) => self.plain.push(is_true.into()),
+            (Kind::Bool, Cell::Bool(is_true)) => to.push(is_true.into()),
             (Kind::Text, Cell::Bytes(text)) => {
-                let Ok(len) = u32::try_from(text.len()) else { return NONE };
-                self.plain.extend(len.to_le_bytes());
-                self.plain.extend_from_slice(text);
+                let Ok(len) = u32::try_from(text.len()) else { return };
+                to.extend(len.to_le_bytes());
+                to.extend_from_slice(text);
             }
             (Kind::Bytes(len), Cell::Bytes(bytes)) if len == bytes.len() => {
-                self.plain.extend_from_slice(bytes);
+                to.extend_from_slice(bytes);
             }
-            (_, Cell::Known(key)) => return key,
-            _ => return NONE,
+            _ => {}
         }
-        self.last = self.key_of_end(start);
-        self.last
     }
 
-    /// The number of the value that stands at the end from here on; if it is there before, it goes.
-    fn key_of_end(&mut self, start: usize) -> u32 {
-        let (known, value) = self.plain.split_at(start);
-        let ends = &self.ends;
-        let is_here = |key: u32| {
-            let Ok(key) = usize::try_from(key) else { return false };
-            let before = key.checked_sub(1).and_then(|before| ends.get(before)).unwrap_or(&0);
-            ends.get(key).and_then(|end| known.get(*before..*end)) == Some(value)
+    /// The number of a cell's value.
+    pub(super) fn key(&mut self, cell: Cell<'_>) -> u32 {
+        let mut value = std::mem::take(&mut self.asked);
+        value.clear();
+        self.encode(cell, &mut value);
+        let key = if value.is_empty() {
+            NONE
+        } else if self.last != NONE && is_same(self.get(self.last), &value) {
+            self.last
+        } else {
+            self.last = self.key_of(self.hash(&value), &value);
+            self.last
         };
-        if is_here(self.last) {
-            self.plain.truncate(start);
-            return self.last;
-        }
-        let hash = folded(self.hasher.hash_one(value));
+        self.asked = value;
+        key
+    }
+
+    /// The hash of a value.
+    pub(super) fn hash(&self, value: &[u8]) -> u32 {
+        folded(self.hasher.hash_one(value))
+    }
+
+    /// Looks at the slots of these hashes, so that the processor has them at hand when values are looked up: it gets
+    /// many at once, but waits for each where what to do next depends on it.
+    pub(super) fn touch(&self, hashes: impl Iterator<Item = u32>) {
+        let mask = self.slots.len() - 1;
+        let key = |hash| self.slots.get(Slot::place(hash, mask)).map_or(0, |slot| slot.key);
+        std::hint::black_box(hashes.fold(0, |all, hash| all ^ key(hash)));
+    }
+
+    /// The number of a value with this hash, which is added if it is not there.
+    pub(super) fn key_of(&mut self, hash: u32, value: &[u8]) -> u32 {
         let mask = self.slots.len() - 1;
         let mut at = Slot::place(hash, mask);
         while let Some(slot) = self.slots.get(at).filter(|slot| slot.key != NONE) {
-            if slot.hash == hash && is_here(slot.key) {
-                self.plain.truncate(start);
+            if slot.hash == hash && is_same(self.get(slot.key), value) {
                 return slot.key;
             }
             at = (at + 1) & mask;
         }
+        self.plain.extend_from_slice(value);
+        self.add(hash, at)
+    }
+
+    /// Counts what stands at the end as a value, whose slot this is: its number.
+    fn add(&mut self, hash: u32, at: usize) -> u32 {
         // Rows of a group are far fewer.
-        let key = u32::try_from(self.ends.len()).unwrap_or(NONE);
-        self.ends.push(self.plain.len());
+        let key = u32::try_from(self.len()).unwrap_or(NONE);
+        if self.width.is_none() {
+            self.ends.push(self.plain.len());
+        }
+        self.hashes.push(hash);
         if let Some(slot) = self.slots.get_mut(at) {
             *slot = Slot { hash, key };
         }
-        if self.ends.len() * 2 > self.slots.len() {
+        if self.len() * 2 > self.slots.len() {
             self.widen();
         }
         key
+    }
+
+    /// The first empty slot for a value with this hash.
+    fn empty_slot(&self, hash: u32) -> usize {
+        let mask = self.slots.len() - 1;
+        let mut at = Slot::place(hash, mask);
+        while self.slots.get(at).is_some_and(|slot| slot.key != NONE) {
+            at = (at + 1) & mask;
+        }
+        at
     }
 
     /// Makes room for more values.
@@ -187,6 +273,14 @@ impl Values {
             }
         }
         self.slots = slots;
+    }
+}
+
+/// Whether two values are the same; for the lengths of numbers without a call.
+fn is_same(one: &[u8], other: &[u8]) -> bool {
+    match (<&[u8; 8]>::try_from(one), <&[u8; 8]>::try_from(other)) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => one == other,
     }
 }
 

@@ -61,7 +61,7 @@ impl Consensuses {
             bounds,
             documents,
             relays,
-            sequence: Sequence::new(),
+            sequence: Sequence::with_space(),
             is_added: false,
             times: BTreeMap::new(),
             duplicates: 0,
@@ -77,10 +77,10 @@ impl Consensuses {
         let (time, first_row) = (consensus.valid_after_unix_secs, self.relays.rows());
         let mut weight = 0_u64;
         let has_before = has_before && self.sequence.before().flavour == consensus.flavour;
-        let known = self.relays.known(VALID_AFTER, Cell::Int(time));
+        self.relays.fix(VALID_AFTER, Cell::Int(time));
         for (index, relay) in consensus.relays.iter().enumerate() {
             weight = weight.saturating_add(relay.bandwidth.unwrap_or(0));
-            if has_before && push_again(&mut self.relays, &self.sequence, index, relay, known) {
+            if has_before && push_again(&mut self.relays, &self.sequence, index, relay) {
                 continue;
             }
             self.texts.read(consensus, relay);
@@ -157,17 +157,11 @@ fn push_relay(to: &mut Partition, consensus: &Consensus, relay: &Relay, texts: &
 
 /// Adds a relay's row as the one that the consensus before has of it, as far as that has not changed; `false` if there
 /// is none, or what has changed is not what changes from hour to hour.
-fn push_again(
-    to: &mut Partition,
-    sequence: &Sequence,
-    index: usize,
-    relay: &Relay,
-    time: Cell<'static>,
-) -> bool {
-    let (now, before, time) = (sequence.now(), sequence.before(), (VALID_AFTER, time));
+fn push_again(to: &mut Partition, sequence: &Sequence, index: usize, relay: &Relay) -> bool {
+    let (now, before) = (sequence.now(), sequence.before());
     let at = match sequence.again(index) {
         Again::New => return false,
-        Again::Same(at) => return to.push_again(at, [time]),
+        Again::Same(at) => return to.push_again(at, []),
         Again::Changed(at) => at,
     };
     let Some(old) = before.relays.get(at) else { return false };
@@ -182,7 +176,6 @@ fn push_again(
     }
     let (digest, micro) = digests(relay);
     let changes = [
-        (true, time),
         (relay.digest != old.digest, (DIGEST, digest)),
         (relay.digest != old.digest, (MICRODESCRIPTOR_DIGEST, micro)),
         (relay.flags != old.flags, (FLAGS, Cell::Int(relay.flags.bits().into()))),
@@ -216,7 +209,10 @@ impl Fill for Consensuses {
             self.passed_over += 1;
             return Ok(());
         }
-        let consensus = self.sequence.read(document.bytes)?;
+        let consensus = match document.shared {
+            Some(shared) => self.sequence.read_shared(shared)?,
+            None => self.sequence.read(document.bytes)?,
+        };
         let has_before = std::mem::replace(&mut self.is_added, false);
         let time = consensus.valid_after_unix_secs;
         self.bounds.check_month(time)?;
@@ -234,6 +230,7 @@ impl Fill for Consensuses {
     fn finish(self: Box<Self>) -> Result<Filled, StoreError> {
         let hours: Vec<Hours> =
             self.times.iter().filter_map(|(flavour, times)| Hours::of(flavour, times)).collect();
+        self.sequence.put_aside();
         let mut filled = finish([self.documents, self.relays])?;
         filled.counts.duplicates = self.duplicates;
         filled.counts.passed_over = self.passed_over;

@@ -1,0 +1,231 @@
+//! What a tar has, handed over by the thread that unpacks it to the one that scans it.
+//!
+//! Entries are unpacked right into the buffers in which they are scanned, small ones many to a buffer. Buffers come back
+//! and are used again; there are no more than [`MOST_LENT`] besides the one that is being filled, and all together have
+//! no more than twice [`MOST_BYTES`].
+
+use std::io::{self, Read};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+
+use super::MOST_BYTES;
+use crate::spare::Spare;
+
+/// A buffer with so much is handed over.
+const ENOUGH_BYTES: usize = 1 << 18;
+/// And one with so many entries.
+const ENOUGH_ENTRIES: usize = 1000;
+/// So much room is made for an entry before any of it has come.
+const FIRST_BYTES: usize = 1 << 16;
+/// So many buffers may be elsewhere: one that is scanned, one before it that is still known, one that waits.
+const MOST_LENT: usize = 3;
+
+/// A longer buffer is not kept for the next tar.
+const MOST_SPARE_BYTES: usize = 1 << 23;
+
+/// Buffers of tars that have been read.
+static SPARE: Spare<Vec<u8>> = Spare::new();
+
+/// Entries of a tar, in their order.
+#[derive(Debug, Default)]
+pub(super) struct Entries {
+    /// The contents one behind the other, and more.
+    pub(super) bytes: Vec<u8>,
+    /// The entries.
+    pub(super) all: Vec<Found>,
+}
+
+/// An entry.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// Its name.
+    pub(super) name: String,
+    /// Where its content is, or why it is left out.
+    pub(super) content: Result<Range<usize>, &'static str>,
+}
+
+/// The side that unpacks.
+#[derive(Debug)]
+pub(super) struct HandOver {
+    /// Where entries go.
+    to: SyncSender<Entries>,
+    /// Where their buffers come back from.
+    back: Receiver<Returned>,
+    /// What has been gathered.
+    now: Entries,
+    /// How much of the buffer is content.
+    len: usize,
+    /// How many buffers are elsewhere.
+    lent: usize,
+    /// Their bytes.
+    lent_bytes: usize,
+    /// Buffers that came back.
+    spare: Vec<Vec<u8>>,
+}
+
+/// The side that scans: what comes, and where buffers go back.
+#[derive(Debug)]
+pub(super) struct TakeOver {
+    /// What comes.
+    pub(super) from: Receiver<Entries>,
+    /// Where buffers go.
+    back: Sender<Returned>,
+}
+
+/// What is left of the side that unpacks.
+#[derive(Debug)]
+pub(super) struct Buffers {
+    /// Buffers that are not used.
+    spare: Vec<Vec<u8>>,
+    /// Where others come from.
+    back: Receiver<Returned>,
+}
+
+/// A buffer that has been scanned.
+#[derive(Debug)]
+struct Returned {
+    /// The buffer; empty if somebody still has it.
+    buffer: Vec<u8>,
+    /// The bytes that it had.
+    bytes: usize,
+}
+
+/// Both sides.
+pub(super) fn sides() -> (HandOver, TakeOver) {
+    let ((to, from), (give, back)) = (sync_channel(MOST_LENT), channel());
+    let now = Entries::default();
+    let hand_over = HandOver { to, back, now, len: 0, lent: 0, lent_bytes: 0, spare: Vec::new() };
+    (hand_over, TakeOver { from, back: give })
+}
+
+impl HandOver {
+    /// Hands over an entry that is left out.
+    pub(super) fn skip(&mut self, name: String, why: &'static str) -> io::Result<()> {
+        self.now.all.push(Found { name, content: Err(why) });
+        if self.now.all.len() < ENOUGH_ENTRIES { Ok(()) } else { self.flush() }
+    }
+
+    /// Hands over an entry of so many bytes.
+    pub(super) fn content(
+        &mut self,
+        name: String,
+        size: usize,
+        from: &mut impl Read,
+    ) -> io::Result<()> {
+        if self.len > 0 && self.len.saturating_add(size) > ENOUGH_BYTES {
+            self.flush()?;
+        }
+        self.make_room(size)?;
+        match self.read_whole(size, from) {
+            Ok(true) => {
+                let content = self.len..self.len + size;
+                self.len = content.end;
+                self.now.all.push(Found { name, content: Ok(content) });
+                let is_enough = self.len >= ENOUGH_BYTES || self.now.all.len() >= ENOUGH_ENTRIES;
+                if is_enough { self.flush() } else { Ok(()) }
+            }
+            Ok(false) => self.skip(name, CUT),
+            Err(error) => {
+                self.skip(name, CUT)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Reads an entry behind what the buffer has, which never gets shorter: filling up what is read into would take as
+    /// long as reading. `false` if it ends too early.
+    fn read_whole(&mut self, size: usize, from: &mut impl Read) -> io::Result<bool> {
+        let (buffer, mut at, end) = (&mut self.now.bytes, self.len, self.len + size);
+        while at < end {
+            if at == buffer.len() {
+                // What headers say of their sizes may not be there.
+                let more = end.min((at * 2).max(at + FIRST_BYTES));
+                buffer.reserve_exact(more - at);
+                buffer.resize(more, 0);
+            }
+            let room = end.min(buffer.len());
+            match from.read(buffer.get_mut(at..room).unwrap_or_default()) {
+                Ok(0) => return Ok(false),
+                Ok(read) => at += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits until an entry of so many bytes may be read, and has a buffer for it.
+    fn make_room(&mut self, size: usize) -> io::Result<()> {
+        while let Ok(returned) = self.back.try_recv() {
+            self.take_back(returned);
+        }
+        while self.lent > 0
+            && (self.lent >= MOST_LENT || self.lent_bytes.saturating_add(size) > 2 * MOST_BYTES)
+        {
+            let returned = self.back.recv().map_err(|_| nobody_listens())?;
+            self.take_back(returned);
+        }
+        if self.now.bytes.is_empty() {
+            let spare = self.spare.pop().or_else(|| SPARE.take(|_| true));
+            self.now.bytes = spare.unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    /// Takes a buffer back.
+    fn take_back(&mut self, returned: Returned) {
+        self.lent = self.lent.saturating_sub(1);
+        self.lent_bytes = self.lent_bytes.saturating_sub(returned.bytes);
+        if !returned.buffer.is_empty() && self.spare.len() < MOST_LENT {
+            self.spare.push(returned.buffer);
+        }
+    }
+
+    /// Says that nothing more comes: what is left are buffers.
+    pub(super) fn end(self) -> Buffers {
+        let Self { back, now, mut spare, .. } = self;
+        spare.push(now.bytes);
+        Buffers { spare, back }
+    }
+
+    /// Hands over what has been gathered.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        if self.now.all.is_empty() {
+            return Ok(());
+        }
+        let entries = std::mem::take(&mut self.now);
+        self.len = 0;
+        self.lent += 1;
+        self.lent_bytes = self.lent_bytes.saturating_add(entries.bytes.len());
+        self.to.send(entries).map_err(|_| nobody_listens())
+    }
+}
+
+impl Buffers {
+    /// Keeps them for another tar.
+    pub(super) fn put_aside(self) {
+        let back = self.back.try_iter().map(|returned| returned.buffer);
+        let all = self.spare.into_iter().chain(back);
+        all.filter(|one| (1..=MOST_SPARE_BYTES).contains(&one.len()))
+            .for_each(|one| SPARE.put(one));
+    }
+}
+
+impl TakeOver {
+    /// Gives a buffer back that has been scanned; whoever still has it keeps it.
+    pub(super) fn give_back(&self, buffer: Arc<Vec<u8>>) {
+        let bytes = buffer.len();
+        let buffer = Arc::into_inner(buffer).unwrap_or_default();
+        // Nobody has to wait for it.
+        let _ = self.back.send(Returned { buffer, bytes });
+    }
+}
+
+/// Why an entry is left out.
+const CUT: &str = "it is cut";
+
+/// That the side that scans has given up; it knows why.
+fn nobody_listens() -> io::Error {
+    io::Error::from(io::ErrorKind::BrokenPipe)
+}
