@@ -8,7 +8,7 @@
 //!  circuits run: network, path ─▶ schedule::Scheduler ─▶ course ─▶ probe::measure × circuits ─▶ store::Store
 //!                                 (which, when; no IO)              └─▶ client::Client: Arti, or a tor process
 //!  circuits analyze: read ─▶ fit, replay, rank, anonymity ─▶ analysis ─▶ tables, figures, JSON
-//!  bound: capacities ─▶ bound; paths: ff-sim's rules ─▶ paths; lab: ff-lab's networks ─▶ both of the above
+//!  bound: capacities ─▶ bound; paths: network ─▶ paths::pool ─▶ paths; lab: ff-lab's networks ─▶ both of the above
 //! ```
 
 pub mod analysis;

@@ -15,7 +15,8 @@ use crate::cli::measure::{ClientKind, MeasureArgs};
 use crate::client::Client;
 use crate::course::{Counts, Course};
 use crate::network::{self, Network};
-use crate::path::{self, Plan};
+use crate::path::Plan;
+use crate::paths::{Choice, file};
 use crate::probe::Program;
 use crate::schedule::Limits;
 use crate::store::{Options, Store};
@@ -50,7 +51,12 @@ pub(super) fn run(args: &MeasureArgs) -> Result<ExitCode> {
     // Lives as long as the run: streams lead to it.
     let source = source(args, &network)?;
     let target = args.target.clone().or_else(|| source.as_ref().map(Target::of_source));
-    let job = Run { args, network: &network, given, target };
+    let port = target.as_ref().map(|target| target.port);
+    let choice = args.rules.choice(!network.is_public(), port);
+    if given.is_none() {
+        super::paths::say_unknown(&network.consensus, &network.pool, &choice);
+    }
+    let job = Run { args, network: &network, choice, given, target };
     let counts = with_client(args.client, &dir, &network, job)?;
     say(args, &counts)?;
     if counts.all > 0 && counts.failed == counts.all {
@@ -65,6 +71,8 @@ struct Run<'a> {
     args: &'a MeasureArgs,
     /// Its network.
     network: &'a Network,
+    /// How paths are drawn, if there is no file with them.
+    choice: Choice,
     /// The paths of the file, if there is one.
     given: Option<Vec<Vec<usize>>>,
     /// Where streams lead.
@@ -76,12 +84,12 @@ impl Job for Run<'_> {
 
     /// Measures. Its folder is made only now that everything else is there.
     async fn run<C: Client>(self, client: C) -> Result<Counts> {
-        let Self { args, network, given, target } = self;
+        let Self { args, network, choice, given, target } = self;
         if given.is_none() {
-            plan(args, network, None, HashSet::new())?;
+            plan(args, network, &choice, None, HashSet::new())?;
         }
         let (mut store, done) = Store::open(&args.out, &options(args), args.resume)?;
-        let plan = plan(args, network, given, done)?;
+        let plan = plan(args, network, &choice, given, done)?;
         let ended = course(args, client, network, target).run(plan, &mut store).await;
         store.finish()?;
         Ok(ended?)
@@ -116,11 +124,9 @@ fn check_public(args: &MeasureArgs, network: &Network) -> Result<()> {
 
 /// The paths of the file, if there is one.
 fn paths(args: &MeasureArgs, network: &Network) -> Result<Option<Vec<Vec<usize>>>> {
-    let Some(file) = &args.path_file else { return Ok(None) };
-    let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
-    let paths = path::read(&text, network)
-        .map_err(|error| anyhow::anyhow!("{}, {error}", file.display()))?;
-    Ok(Some(paths))
+    let Some(path) = &args.path_file else { return Ok(None) };
+    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    Ok(Some(file::find(&path.display().to_string(), &text, |id| network.find(id))?))
 }
 
 /// What streams lead to if nobody says what.
@@ -140,7 +146,7 @@ fn options(args: &MeasureArgs) -> Options {
         client: args.client.into(),
         seed: args.seed,
         path_file: args.path_file.clone(),
-        hops: usize::from(args.hops),
+        rules: args.path_file.is_none().then(|| args.rules.words()),
         rtt: args.rtt,
         ttfb: args.ttfb,
         download_bytes: args.download,
@@ -152,14 +158,15 @@ fn options(args: &MeasureArgs) -> Options {
 fn plan(
     args: &MeasureArgs,
     network: &Network,
+    choice: &Choice,
     given: Option<Vec<Vec<usize>>>,
     done: HashSet<u64>,
 ) -> Result<Plan> {
     let is_done = Box::new(move |number| done.contains(&number));
     match given {
         Some(paths) => Ok(Plan::given(paths, args.count, is_done)),
-        None => Plan::drawn(network, usize::from(args.hops), args.seed, args.count, is_done)
-            .map_err(|reason| anyhow::anyhow!("{}: {reason}", args.network.display())),
+        None => Plan::drawn(network, choice, args.seed, args.count, is_done)
+            .with_context(|| network.consensus.display().to_string()),
     }
 }
 
