@@ -1,7 +1,7 @@
 //! What a path costs in a network of 6,528 relays, as in July 2019, and in one of 10^6.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use ff_perf::paths::{Generator, Lengths, Rules};
+use ff_perf::paths::{Choice, Generator, Lengths, Rules};
 use ff_sim::network::{Flags, Network, Relay};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
@@ -32,10 +32,11 @@ fn bench(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("a path of three, drawn as Tor does");
     group.throughput(Throughput::Elements(1));
     for relays in [6_528, 1_000_000] {
-        let network = network(relays);
+        let pool = network(relays).into();
         let mut rng = ChaCha12Rng::seed_from_u64(2);
         let lengths = Lengths::new(&[(3, 1.0)]).expect("a length");
-        let generator = Generator::new(&network, Rules::Tor, lengths, 0, false, &mut rng);
+        let choice = Choice { rules: Rules::Tor, lengths, guards: 0, any_subnet: false, port: 443 };
+        let generator = Generator::new(&pool, &choice, &mut rng).expect("paths");
         group.bench_function(format!("{relays} relays"), |bencher| {
             bencher.iter(|| generator.draw(&mut rng));
         });

@@ -49,9 +49,9 @@ pub enum Command {
 #[derive(Debug, Subcommand)]
 pub enum Circuits {
     /// Build circuits through given relays and measure how long they take and how good they are.
-    Run(measure::MeasureArgs),
+    Run(Box<measure::MeasureArgs>),
     /// The same for months, slowly: files that follow each other, figures for Prometheus, until SIGTERM or Ctrl-C.
-    Serve(serve::ServeArgs),
+    Serve(Box<serve::ServeArgs>),
     /// Fit distributions to measured circuits, replay selections over them, and say what these gain and cost.
     Analyze(analyze::AnalyzeArgs),
     /// Guards beside each other: what circuits get that begin with each of them.

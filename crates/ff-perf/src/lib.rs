@@ -9,7 +9,7 @@
 //!                                 (which, when; no IO)              └─▶ client::Client: Arti, or a tor process
 //!  circuits serve: the same without an end ─▶ store::shelf (store::rotation: which file), figures: /metrics
 //!  circuits analyze: read ─▶ fit, replay, rank, anonymity ─▶ analysis ─▶ tables, figures, JSON
-//!  bound: capacities ─▶ bound; paths: ff-sim's rules ─▶ paths; lab: ff-lab's networks ─▶ both of the above
+//!  bound: capacities ─▶ bound; paths: network ─▶ paths::pool ─▶ paths; lab: ff-lab's networks ─▶ both of the above
 //! ```
 
 pub mod analysis;

@@ -13,6 +13,8 @@ use std::time::SystemTime;
 use ff_bwauth::network::consensus::{Consensus, Flags};
 use ff_bwauth::network::microdescriptors::Microdescriptors;
 
+use crate::paths::pool::Pool;
+
 /// The consensus in a tor's directory.
 const CONSENSUS: &str = "cached-microdesc-consensus";
 /// The microdescriptors beside it: the second file has what came last.
@@ -50,6 +52,8 @@ pub struct Network {
     by_id: HashMap<String, usize>,
     /// The parameters of the consensus: `name=value`, with spaces between them.
     pub params: String,
+    /// The same relays in the same order, as paths are drawn from them.
+    pub pool: Pool,
     /// Relays of the consensus that lack an Ed25519 identity or a key.
     pub incomplete: usize,
     /// Where the consensus is.
@@ -159,6 +163,11 @@ impl Network {
                 flags: entry.flags,
             });
         }
+        let mut drawn = ff_sim::network::Network::from(consensus);
+        drawn
+            .relays
+            .retain(|relay| network.by_id.contains_key(&hex::encode_upper(relay.fingerprint)));
+        network.pool = Pool::of_documents(text, consensus, drawn, micros);
         network
     }
 
@@ -222,7 +231,7 @@ fn directories(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// Reads the microdescriptors in a tor's directory.
-fn microdescriptors(dir: &Path) -> Result<Microdescriptors, NetworkError> {
+pub(crate) fn microdescriptors(dir: &Path) -> Result<Microdescriptors, NetworkError> {
     let mut all = Microdescriptors::default();
     for name in MICRODESCRIPTORS {
         let path = dir.join(name);

@@ -1,19 +1,25 @@
 //! Paths through a network, drawn by one of several rules.
 //!
 //! ```text
-//!   Network, Rules ─▶ Generator ─▶ places of relays ─▶ file: one path a line
+//!   Pool, Choice ─▶ Generator ─▶ places of relays ─▶ file: one path a line
+//!                                                └─▶ circuits run
 //! ```
 //!
-//! The rules themselves are ff-sim's ([`ff_sim::flow::path`]): the exit is drawn first, then the guard, then who is in between,
-//! no relay twice and no two of a family.
+//! How a path is drawn is ff-sim's ([`ff_sim::flow::path`]): the exit is drawn first, then the guard, then who is in between,
+//! no relay twice, and no two of a family or a /16. Who may be where is decided here: an exit has to let the port out, if
+//! policies are known, and with Tor's rules relays have the flags that clients want, as far as the network has such flags.
 
 pub mod file;
+pub mod pool;
 
 use ff_sim::flow::path::{Factors, Paths};
-use ff_sim::network::Network;
+use ff_sim::network::{Network, Relay};
 use rand::Rng;
 use rand::distr::Distribution;
 use rand::distr::weighted::WeightedIndex;
+use rand::seq::SliceRandom as _;
+
+use self::pool::Pool;
 
 /// Relays that said more than this of themselves were not believed by tor 0.1.1.26, in kB/s (003, section IV).
 pub const OLD_CLIP: f64 = 1500.0;
@@ -25,13 +31,50 @@ pub const MOST_RELAYS: u8 = 8;
 /// By which rules relays are drawn.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Rules {
-    /// As Tor's clients do today: by weight and place (dir-spec 3.8.3), families and /16s apart.
+    /// As Tor's clients do today: by weight and place (dir-spec 3.8.3), families and /16s apart, relays with the flag Fast,
+    /// guards also with Stable.
     Tor,
+    /// By weight alone, whatever the place; families and /16s apart.
+    Weighted,
     /// As tor 0.1.1.26 did (003, algorithms 1 to 4): entries each with the same chance, the others by what they say of
     /// themselves, up to [`OLD_CLIP`]; families apart.
     Old,
-    /// Each relay with the same chance, an exit last; families and /16s apart.
+    /// Each relay with the same chance, an exit last, no authority; families and /16s apart.
     Uniform,
+}
+
+/// What paths are asked for.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// By which rules.
+    pub rules: Rules,
+    /// How long they are.
+    pub lengths: Lengths,
+    /// How many guards are drawn once and kept; with 0 each path gets a fresh one.
+    pub guards: usize,
+    /// Whether relays of one /16 may meet.
+    pub any_subnet: bool,
+    /// The port that exits have to let streams to.
+    pub port: u16,
+}
+
+/// A network in which nobody can be in some place of a path.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum NoPaths {
+    /// In the last one.
+    #[error("no running relay lets streams to port {0} out: give another --port")]
+    Exit(u16),
+    /// In the last one; policies are not known.
+    #[error("there is no running exit")]
+    NoExit,
+    /// In the first one.
+    #[error("there is no running guard")]
+    NoGuard,
+    /// In all of them together.
+    #[error(
+        "no path can be drawn: its relays are too few, or are one family or one /16 (see --subnets), or have too few weights"
+    )]
+    None,
 }
 
 /// Lengths of paths, and how often each comes.
@@ -72,75 +115,166 @@ pub struct Generator {
     entries: Option<Paths>,
     /// How long paths are.
     lengths: Lengths,
-    /// The guards that are kept; with none, each path gets a fresh one.
+    /// How many guards are kept; with none, each path gets a fresh one.
+    keep: usize,
+    /// They, and behind them those that stand in for them with exits that they cannot be with.
     guards: Vec<u32>,
 }
 
+/// So many guards stand in for those that are kept: tor has three primary guards, and uses one.
+const SPARES: usize = 2;
+/// An exit that leaves no guard or middle is drawn again so often: in small networks it happens.
+const MOST_TRIES: usize = 1000;
+
 impl Generator {
-    /// Of a network's running relays. `keep` guards are drawn once and kept; with 0 each path gets a fresh one.
-    pub fn new(
-        network: &Network,
-        rules: Rules,
-        lengths: Lengths,
-        keep: usize,
-        any_subnet: bool,
-        rng: &mut impl Rng,
-    ) -> Self {
-        let mut network = network.clone();
-        if rules == Rules::Uniform {
-            network.relays.iter_mut().for_each(|relay| relay.flags.guard = true);
-        }
-        let weight = |by: fn(&ff_sim::network::Relay) -> f64| {
-            let weight = |relay| if running(relay) { by(relay) } else { 0.0 };
-            network.relays.iter().map(weight).collect::<Vec<_>>()
-        };
-        let everywhere = Factors { guard: [1.0; 4], middle: [1.0; 4], exit: [1.0; 4] };
-        let even = || weight(|_| 1.0);
-        let (paths, entries) = match rules {
-            Rules::Tor => {
-                let weights = weight(|relay| relay.weight);
-                (Paths::new(&network, &weights, &Factors::of(&network, &weights)), None)
-            }
-            Rules::Old => {
-                let weights = weight(|relay| said(relay).min(OLD_CLIP));
-                let free =
-                    |weights: &[f64]| Paths::new(&network, weights, &everywhere).with_any_subnets();
-                (free(&weights), Some(free(&even())))
-            }
-            Rules::Uniform => (Paths::new(&network, &even(), &everywhere), None),
-        };
-        let free = |paths: Paths| if any_subnet { paths.with_any_subnets() } else { paths };
-        let (paths, entries) = (free(paths), entries.map(free));
-        let guards = entries.as_ref().unwrap_or(&paths).draw_guards(rng, keep);
-        Self { paths, entries, lengths, guards }
+    /// Of a network's running relays.
+    ///
+    /// # Errors
+    /// [`NoPaths`] where the rules leave none.
+    pub fn new(pool: &Pool, choice: &Choice, rng: &mut impl Rng) -> Result<Self, NoPaths> {
+        let places = Places::new(pool, choice);
+        places.check()?;
+        let free = |paths: Paths, any| if any { paths.with_any_subnets() } else { paths };
+        let any_subnet = choice.any_subnet || choice.rules == Rules::Old;
+        let paths = free(places.paths(), any_subnet);
+        let entries = (choice.rules == Rules::Old).then(|| free(places.entries(), any_subnet));
+        let keep = choice.guards;
+        let draw = if keep > 0 { keep.saturating_add(SPARES) } else { 0 };
+        let guards = entries.as_ref().unwrap_or(&paths).draw_guards(rng, draw);
+        let generator = Self { paths, entries, lengths: choice.lengths.clone(), keep, guards };
+        generator.draw(rng).map(|_| ()).ok_or(NoPaths::None)?;
+        Ok(generator)
     }
 
     /// The next path, as places in the network, the first hop first; none where rules leave none.
     pub fn draw(&self, rng: &mut impl Rng) -> Option<Vec<u32>> {
         let length = usize::from(*self.lengths.all.get(self.lengths.by.sample(rng))?);
-        match &self.entries {
-            Some(entries) if self.guards.is_empty() => {
+        (0..MOST_TRIES).find_map(|_| match &self.entries {
+            Some(entries) if self.keep == 0 => {
                 let fresh = entries.draw_guards(rng, OLD_GUARDS);
                 self.paths.draw_of_length(rng, &fresh, length)
             }
-            _ => self.paths.draw_of_length(rng, &self.guards, length),
+            _ if self.keep == 0 => self.paths.draw_of_length(rng, &[], length),
+            _ => {
+                // One of those that are kept, each as often as the others.
+                let mut held = self.guards.clone();
+                let keep = self.keep.min(held.len());
+                held[..keep].shuffle(rng);
+                self.paths.draw_of_length(rng, &held, length)
+            }
+        })
+    }
+}
+
+/// Who may be where in a path, and how much of what counts there.
+struct Places<'a> {
+    /// The relays, and what is known of their network.
+    pool: &'a Pool,
+    /// By which rules.
+    rules: Rules,
+    /// The port of exits.
+    port: u16,
+    /// How much of a weight counts where.
+    factors: Factors,
+    /// Whether any relay has the flag Fast: else nobody can be asked for it.
+    knows_fast: bool,
+    /// Whether any guard has the flag Stable.
+    knows_stable: bool,
+}
+
+impl<'a> Places<'a> {
+    /// By these rules.
+    fn new(pool: &'a Pool, choice: &Choice) -> Self {
+        let (rules, relays) = (choice.rules, &pool.network.relays);
+        let factors = match (rules, pool.factors) {
+            (Rules::Tor, Some(factors)) => factors,
+            (Rules::Tor, None) => computed(&pool.network),
+            _ => Factors { guard: [1.0; 4], middle: [1.0; 4], exit: [1.0; 4] },
+        };
+        let is_tor = rules == Rules::Tor;
+        let knows_fast = is_tor && relays.iter().any(|relay| relay.flags.fast);
+        let is_stable = |relay: &Relay| relay.flags.guard && relay.flags.stable;
+        let knows_stable = is_tor && relays.iter().any(is_stable);
+        Self { pool, rules, port: choice.port, factors, knows_fast, knows_stable }
+    }
+
+    /// Names the place that nobody can be in.
+    fn check(&self) -> Result<(), NoPaths> {
+        let any = |fits: &dyn Fn((usize, &Relay)) -> bool| {
+            self.pool.network.relays.iter().enumerate().any(fits)
+        };
+        if !any(&|one| self.is_usable(one.1) && self.is_exit(one)) {
+            let is_known = self.pool.policies.is_some();
+            return Err(if is_known { NoPaths::Exit(self.port) } else { NoPaths::NoExit });
+        }
+        if any(&|one| self.is_guard(one.1)) { Ok(()) } else { Err(NoPaths::NoGuard) }
+    }
+
+    /// Who is drawn.
+    fn paths(&self) -> Paths {
+        let [guard, middle, exit] = [self.factors.guard, self.factors.middle, self.factors.exit];
+        let of = |relay: &Relay, factors: [f64; 4]| {
+            self.weight(relay) * factors[relay.position() as usize]
+        };
+        Paths::of_places(
+            &self.pool.network,
+            |(_, relay)| self.is_guard(relay).then(|| of(relay, guard)),
+            |(_, relay)| self.is_usable(relay).then(|| of(relay, middle)),
+            |one| (self.is_usable(one.1) && self.is_exit(one)).then(|| of(one.1, exit)),
+        )
+    }
+
+    /// Who is drawn as an entry by rules of its own.
+    fn entries(&self) -> Paths {
+        let nobody = |_| None;
+        let entry = |(_, relay): (usize, &Relay)| self.is_guard(relay).then_some(1.0);
+        Paths::of_places(&self.pool.network, entry, nobody, nobody)
+    }
+
+    /// Whether a relay may be in a path at all.
+    fn is_usable(&self, relay: &Relay) -> bool {
+        let flags = relay.flags;
+        let is_asked = self.rules != Rules::Uniform || !flags.authority;
+        flags.running && is_asked && (flags.fast || !self.knows_fast)
+    }
+
+    /// Whether a relay may be first.
+    fn is_guard(&self, relay: &Relay) -> bool {
+        let has_flags = relay.flags.guard && (relay.flags.stable || !self.knows_stable);
+        self.is_usable(relay) && (has_flags || self.rules == Rules::Uniform)
+    }
+
+    /// Whether a relay may be last: as tor and Arti, by its policy and not by the flag Exit, if policies are known.
+    fn is_exit(&self, (place, relay): (usize, &Relay)) -> bool {
+        let policy = self.pool.policies.as_ref().and_then(|all| all.get(place));
+        let lets_out = policy.map_or(relay.flags.exit, |policy| policy.allows_port(self.port));
+        lets_out && !relay.flags.bad_exit
+    }
+
+    /// What a relay weighs.
+    fn weight(&self, relay: &Relay) -> f64 {
+        match self.rules {
+            Rules::Tor | Rules::Weighted => relay.weight,
+            Rules::Old => said(relay).min(OLD_CLIP),
+            Rules::Uniform => 1.0,
         }
     }
 }
 
-/// Whether a relay can be drawn at all.
-const fn running(relay: &ff_sim::network::Relay) -> bool {
-    relay.flags.running
+/// What authorities would write into the footer.
+fn computed(network: &Network) -> Factors {
+    let weight = |relay: &Relay| if relay.flags.running { relay.weight } else { 0.0 };
+    Factors::of(network, &network.relays.iter().map(weight).collect::<Vec<_>>())
 }
 
 /// What a relay says of itself in kB/s; its weight where that is not known.
-fn said(relay: &ff_sim::network::Relay) -> f64 {
+fn said(relay: &Relay) -> f64 {
     relay.usable().map_or(relay.weight, |capacity| capacity.get() as f64 / 1e3)
 }
 
 #[cfg(test)]
 mod tests {
-    use ff_sim::network::{Flags, Relay};
+    use ff_sim::network::Flags;
     use rand::SeedableRng;
     use rand_chacha::ChaCha12Rng;
 
@@ -227,6 +361,7 @@ mod tests {
             pairs.map(|(one, relay)| if is_for(relay) { one } else { 0.0 }).collect()
         };
         let even = || line(&network, |_, _| 1.0);
+        let heavy = || line(&network, |_, relay| relay.weight);
         let clipped = || line(&network, |_, relay| relay.weight.min(OLD_CLIP));
         let exit = |relay: &Relay| relay.flags.exit;
         let guard = |relay: &Relay| relay.flags.guard;
@@ -236,11 +371,12 @@ mod tests {
                 [only(by(factors.guard), guard), by(factors.middle), only(by(factors.exit), exit)],
                 true,
             ),
+            (Rules::Weighted, [only(heavy(), guard), heavy(), only(heavy(), exit)], true),
             (Rules::Uniform, [even(), even(), only(even(), exit)], true),
             (Rules::Old, [only(even(), guard), clipped(), only(clipped(), exit)], false),
         ] {
-            let lengths = Lengths::new(&[(3, 1.0)]).expect("lengths");
-            let generator = Generator::new(&network, rules, lengths, 0, false, &mut rng);
+            let pool = Pool::from(network.clone());
+            let generator = Generator::new(&pool, &choice(rules), &mut rng).expect("paths");
             let mut found = vec![0.0; 12 * 12 * 12];
             for _ in 0..draws {
                 let path = generator.draw(&mut rng).expect("a path");
@@ -252,24 +388,83 @@ mod tests {
         }
     }
 
+    /// Paths of three by these rules.
+    fn choice(rules: Rules) -> Choice {
+        let lengths = Lengths::new(&[(3, 1.0)]).expect("lengths");
+        Choice { rules, lengths, guards: 0, any_subnet: false, port: 443 }
+    }
+
     #[test]
     fn lengths_and_guards_are_those_that_were_asked_for() {
         let mut rng = ChaCha12Rng::seed_from_u64(3);
         let lengths = Lengths::new(&[(2, 1.0), (4, 3.0)]).expect("lengths");
-        let generator = Generator::new(&network(), Rules::Tor, lengths, 1, true, &mut rng);
-        let (mut short, mut guards) = (0, std::collections::BTreeSet::new());
+        let choice = Choice { lengths, guards: 2, any_subnet: true, ..choice(Rules::Tor) };
+        let generator = Generator::new(&network().into(), &choice, &mut rng).expect("paths");
+        let (mut short, mut guards) = (0, std::collections::BTreeMap::<u32, u32>::new());
         for _ in 0..4000 {
-            // Where the guard and the exit are one, there is no path.
-            let Some(path) = generator.draw(&mut rng) else { continue };
+            let path = generator.draw(&mut rng).expect("a path");
             short += i32::from(path.len() == 2);
             assert!(path.len() == 2 || path.len() == 4);
-            guards.insert(path[0]);
+            *guards.entry(path[0]).or_default() += 1;
         }
-        assert_eq!(guards.len(), 1);
+        // A third one stands in where neither can be with the exit.
+        let mut often: Vec<u32> = guards.into_values().collect();
+        often.sort_unstable_by(|a, b| b.cmp(a));
+        assert!(
+            often.len() <= 4 && often[1] > 1000 && often[2..].iter().sum::<u32>() < 1000,
+            "{often:?}"
+        );
         assert!((700..1300).contains(&short), "{short}");
         for odd in [&[][..], &[(0, 1.0)], &[(9, 1.0)], &[(3, 0.0)], &[(3, f64::NAN)], &[(3, -1.0)]]
         {
             assert_eq!(Lengths::new(odd).err(), Some(NoLengths), "{odd:?}");
         }
+    }
+
+    #[test]
+    fn the_footers_weights_count_and_not_computed_ones() {
+        let (mut rng, mut pool) = (ChaCha12Rng::seed_from_u64(4), Pool::from(network()));
+        // Nothing of an exit counts in the middle, and nothing of a guard that is one at the end.
+        pool.factors = Some(Factors {
+            guard: [1.0, 1.0, 0.0, 1.0],
+            middle: [1.0, 1.0, 0.0, 0.0],
+            exit: [0.0, 0.0, 1.0, 0.0],
+        });
+        let generator = Generator::new(&pool, &choice(Rules::Tor), &mut rng).expect("paths");
+        for _ in 0..2000 {
+            let path = generator.draw(&mut rng).expect("a path");
+            assert!([3, 9].contains(&path[2]) && !path[1].is_multiple_of(3), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn exits_let_the_port_out_and_relays_have_the_flags() {
+        let (mut rng, mut pool) = (ChaCha12Rng::seed_from_u64(5), Pool::from(network()));
+        let policy = |relay| if relay == 5 { "accept 443" } else { "reject 443" };
+        pool.policies = Some((0..12).map(|one| policy(one).parse().expect("a policy")).collect());
+        pool.network.relays[6].flags.bad_exit = true;
+        for relay in [0, 2, 3, 5, 6, 8, 9] {
+            pool.network.relays[relay].flags.fast = true;
+            pool.network.relays[relay].flags.stable = relay < 3;
+        }
+        let draw = |pool: &Pool, choice: &Choice, rng: &mut ChaCha12Rng| {
+            let generator = Generator::new(pool, choice, rng)?;
+            Ok((0..500).map(|_| generator.draw(rng).expect("a path")).collect::<Vec<_>>())
+        };
+        for path in draw(&pool, &choice(Rules::Tor), &mut rng).expect("paths") {
+            assert!(path[2] == 5 && path[0] < 3, "one lets 443 out, without the flag: {path:?}");
+            assert!([0, 2, 3, 6, 8, 9].contains(&path[1]), "{path:?}");
+        }
+        let other = Choice { port: 80, ..choice(Rules::Tor) };
+        let paths = draw(&pool, &other, &mut rng).expect("paths");
+        assert!(paths.iter().all(|path| path[2] != 5 && path[2] != 6));
+        pool.policies = Some((0..12).map(|_| "reject 1-65535".parse().expect("one")).collect());
+        let error = draw(&pool, &other, &mut rng).expect_err("no exit");
+        assert_eq!(error, NoPaths::Exit(80));
+        pool.network.relays.truncate(2);
+        pool.policies = None;
+        assert_eq!(draw(&pool, &other, &mut rng), Err(NoPaths::None));
+        pool.network.relays[0].flags.exit = false;
+        assert_eq!(draw(&pool, &other, &mut rng), Err(NoPaths::NoExit));
     }
 }

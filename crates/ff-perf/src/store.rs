@@ -29,8 +29,8 @@ pub struct Options {
     pub seed: u64,
     /// The file with the paths, if they are not drawn.
     pub path_file: Option<PathBuf>,
-    /// How many relays drawn paths have.
-    pub hops: usize,
+    /// By which rules paths are drawn, if they are.
+    pub rules: Option<String>,
     /// How many round trips a circuit has.
     pub rtt: u32,
     /// How many first bytes.
@@ -253,7 +253,7 @@ mod tests {
             client: crate::record::Client::Arti,
             seed: 1,
             path_file: None,
-            hops: 3,
+            rules: Some("tor".to_owned()),
             rtt: 5,
             ttfb: 0,
             download_bytes: 0,

@@ -163,7 +163,7 @@ fn paths_are_drawn_and_written_whole() {
     let dir = tempfile::tempdir().expect("a folder");
     let file = dir.path().join("paths.txt");
     let file = file.to_str().expect("a path");
-    for select in ["tor", "old", "uniform"] {
+    for select in ["tor", "weighted", "old", "uniform"] {
         let output = ff_perf(&[
             "paths",
             "--network",
@@ -174,7 +174,8 @@ fn paths_are_drawn_and_written_whole() {
             "50",
             "--lengths",
             "2=0.5,3=0.5",
-            "--any-subnet",
+            "--subnets",
+            "any",
             "--out",
             file,
         ]);
@@ -184,8 +185,38 @@ fn paths_are_drawn_and_written_whole() {
         assert_eq!(paths.len(), 50);
         assert!(paths.iter().all(|path| path.len() == 2 || path.len() == 3));
     }
+    says_what_is_not_known(consensus, dir.path());
+    let error = fails(&["paths", "--network", "/no/such"]);
+    assert!(error.contains("/no/such"), "{error}");
+    let error = fails(&["paths", "--network", dir.path().to_str().expect("a path")]);
+    assert!(error.contains("cached-microdesc-consensus"), "{error}");
     let weights = sample("2019-07-14-weights.csv.xz");
     fails(&["paths", "--network", weights.to_str().expect("a path")]);
     let error = fails(&["paths", "--network", consensus, "--out", "/no/such/folder/paths"]);
     assert!(error.contains("/no/such/folder/paths cannot be written"), "{error}");
+}
+
+/// What a consensus does not say is said once, on standard error.
+fn says_what_is_not_known(consensus: &str, dir: &std::path::Path) {
+    let said = |network: &str| {
+        let output = ff_perf(&["paths", "--network", network, "--subnets", "any", "--count", "9"]);
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8(output.stderr).expect("a text");
+        ["bandwidth-weights", "exit policies"].map(|what| text.matches(what).count())
+    };
+    assert_eq!(said(consensus), [0, 0]);
+    let text = std::fs::read_to_string(consensus).expect("the sample");
+    let file = dir.join("without");
+    let file = file.to_str().expect("a path");
+    std::fs::write(file, text.replace("\nbandwidth-weights", "\nx")).expect("a file");
+    assert_eq!(said(file), [1, 0]);
+    std::fs::write(file, text.replace("\np ", "\nx ")).expect("a file");
+    assert_eq!(said(file), [0, 1]);
+    let shut = |line: &str| {
+        if line.starts_with("p ") { "p accept 80".to_owned() } else { line.to_owned() }
+    };
+    let lines: Vec<String> = text.lines().map(shut).collect();
+    std::fs::write(file, lines.join("\n") + "\n").expect("a file");
+    let error = fails(&["paths", "--network", file, "--port", "443"]);
+    assert!(error.contains("lets streams to port 443 out"), "{error}");
 }

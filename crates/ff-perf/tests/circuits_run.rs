@@ -64,6 +64,7 @@ fn circuits_are_measured_and_what_is_wrong_is_named() {
         measures(&network, client);
     }
     goes_on(&network);
+    draws_what_paths_draws(&network);
     refuses(&network);
     asks_before_it_measures_the_internet(&network);
     says_when_everything_fails(&network);
@@ -124,6 +125,33 @@ fn goes_on(network: &Network) {
     assert_eq!((numbers.len(), after.len()), (8, 8));
 }
 
+/// Paths are drawn by the rules that are asked for, the same ones that `ff-perf paths` writes down.
+fn draws_what_paths_draws(network: &Network) {
+    let dir = tempfile::tempdir().expect("a directory");
+    for rules in ["--select uniform --lengths 2=1,3=1 --guards 1", "--select tor --subnets any"] {
+        let out = dir.path().join(rules.replace(' ', "-"));
+        let output = run(network.dir(), &out, &format!("--seed 7 --count 8 {rules}"));
+        assert!(output.status.success(), "{output:?}");
+        let mut circuits = lines(&out);
+        circuits.sort_by_key(|circuit| circuit.number);
+        let mut paths = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
+        paths.args(["paths", "--seed", "7", "--count", "8", "--network"]).arg(network.dir());
+        let output = paths.args(rules.split(' ')).output().expect("the program");
+        let drawn = ff_perf::paths::file::parse("", &String::from_utf8_lossy(&output.stdout));
+        let ids = |circuit: &Circuit| circuit.path.iter().map(|one| one.id.clone()).collect();
+        let built: Vec<Vec<String>> = circuits.iter().map(ids).collect();
+        assert_eq!(drawn.expect("paths"), built, "{rules}");
+    }
+    let apart = run(network.dir(), &dir.path().join("apart"), "--subnets apart");
+    assert!(error(&apart).contains("--subnets"), "one address has them all: {apart:?}");
+    let other = run(network.dir(), &dir.path().join("port"), "--select old --port 25");
+    assert!(other.status.success(), "a lab's exits let everything out: {other:?}");
+    let again = "--resume --seed 7 --count 8 --select uniform";
+    let first = dir.path().join("--select-tor---subnets-any");
+    let text = error(&run(network.dir(), &first, again));
+    assert!(text.contains("run.json"), "{text}");
+}
+
 /// What cannot be done is said before anything is.
 fn refuses(network: &Network) {
     let dir = tempfile::tempdir().expect("a directory");
@@ -163,6 +191,12 @@ fn asks_before_it_measures_the_internet(network: &Network) {
     let out = dir.path().join("out");
     let text = error(&run(dir.path(), &out, ""));
     assert!(text.contains("ETHICS.md") && text.contains("--public"), "{text}");
+    let mut paths = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
+    let paths = paths.args(["paths", "--network"]).arg(dir.path());
+    let text = error(&paths.output().expect("the program"));
+    assert!(text.contains("ETHICS.md") && text.contains("--public"), "{text}");
+    let output = paths.args(["--public", "--subnets", "any"]).output().expect("the program");
+    assert!(output.status.success(), "{output:?}");
     for options in ["--per-guard 5", "--in-flight 1000", "--rate 50", "--share-builds", "--ttfb 1"]
     {
         let text = error(&run(dir.path(), &out, &format!("--public {options}")));

@@ -23,6 +23,8 @@ pub struct Microdescriptor {
     pub family: Vec<Fingerprint>,
     /// The families whose keys have signed its identity: `ed25519:` and a key, or what may come later.
     pub family_ids: Vec<String>,
+    /// The ports that it lets streams to: `accept` or `reject` and ranges. Without it, it lets none out.
+    pub policy: Option<String>,
 }
 
 /// What is read of a file.
@@ -58,6 +60,7 @@ impl Begun {
             // One that cannot be read is one that no circuit can be built with, and no more than that.
             "ntor-onion-key" => said.ntor = x25519_key(item.rest),
             "family-ids" => said.family_ids = words(item.rest).map(str::to_owned).collect(),
+            "p" => said.policy = Some(item.rest.to_owned()),
             "id" => match ed25519_id(item.rest) {
                 // There may be lines for other kinds of keys.
                 Ok(key) => said.ed25519 = said.ed25519.or(key),
@@ -144,6 +147,9 @@ mod tests {
         let described = &described.relays[&entry.fingerprint];
         assert_eq!((ukko.ed25519, &ukko.family_ids), (described.ed25519, &described.family_ids));
         assert_eq!(ukko.family, described.family);
+        let policies: Vec<_> =
+            all.by_digest.values().filter_map(|one| one.policy.as_deref()).collect();
+        assert!(policies.len() == 1 && policies[0].starts_with("accept 20-23,43,"), "{policies:?}");
         let (_, akka) = of("Akka");
         assert_eq!(akka.family_ids, ukko.family_ids, "one family");
         assert_eq!(consensus.relays.iter().filter(|relay| all.of(relay).is_some()).count(), 5);

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::paths::RulesArgs;
 use crate::target::Target;
 
 /// Options of `circuits run`.
@@ -60,13 +61,12 @@ pub struct Measuring {
     #[arg(long, value_enum, default_value_t = ClientKind::Arti)]
     pub client: ClientKind,
     /// Build through these paths, again and again: one a line, fingerprints with commas or spaces between them, `#`
-    /// before remarks. Without it paths are drawn: Guard first, Exit last, all fitting relays alike.
+    /// before remarks. Without it paths are drawn, as `ff-perf paths` does.
     #[arg(long, value_name = "FILE")]
     pub path_file: Option<PathBuf>,
-    /// How many relays drawn paths have.
-    #[arg(long, value_name = "RELAYS", default_value_t = 3,
-          value_parser = clap::value_parser!(u8).range(1..=8))]
-    pub hops: u8,
+    /// By which rules paths are drawn.
+    #[command(flatten)]
+    pub rules: RulesArgs,
     /// What draws the paths.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub seed: u64,

@@ -1,10 +1,13 @@
-//! Options of `paths`.
+//! Options of `paths`, and those that `circuits run` has of them, too.
 
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use crate::paths::{Lengths, Rules};
+use crate::paths::{Choice, Lengths, Rules};
+
+/// The port that exits have to let out if nobody says which: the web's.
+const PORT: u16 = 443;
 
 /// Options of `paths`.
 ///
@@ -12,27 +15,23 @@ use crate::paths::{Lengths, Rules};
 /// family stay apart where descriptors are given or the network names families.
 #[derive(Args, Clone, Debug)]
 pub struct PathsArgs {
-    /// A network: a consensus of either flavour, relayinfo JSON, or an hour of a store (DIR@2019-01-07T12:00).
-    #[arg(long, value_name = "SRC")]
+    /// A network: a consensus of either flavour, relayinfo JSON, or an hour of a store (DIR@2019-01-07T12:00); or as
+    /// `circuits run` has it, the data directory of a tor or a directory with several, or `public`. Beside a consensus of the
+    /// microdesc flavour microdescriptors know families and exit policies.
+    #[arg(long, value_name = "SRC|DIR|public")]
     pub network: PathBuf,
+    /// The directory's network has relays on the Internet, and you mean it. Nothing is built or asked here.
+    #[arg(long)]
+    pub public: bool,
     /// Descriptors of its relays: a file, an archive or a folder. They know the families, and what relays say of themselves.
     #[arg(long, value_name = "PATH")]
     pub descriptors: Option<PathBuf>,
     /// How many paths.
     #[arg(long, value_name = "PATHS", default_value_t = 1000)]
     pub count: u64,
-    /// By which rules relays are drawn.
-    #[arg(long, value_enum, default_value_t = SelectPaths::Tor)]
-    pub select: SelectPaths,
-    /// Relays of a path, from 1 to 8: 3, or a mix with shares, as in 3=0.8,4=0.2.
-    #[arg(long, value_name = "LENGTHS", default_value = "3", value_parser = lengths)]
-    pub lengths: Lengths,
-    /// Draw so many guards and keep them; with 0 each path gets a fresh one, as NavigaTor's do.
-    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
-    pub guards: usize,
-    /// Let relays of one /16 meet: for private networks, whose relays often have one address.
-    #[arg(long)]
-    pub any_subnet: bool,
+    /// By which rules.
+    #[command(flatten)]
+    pub rules: RulesArgs,
     /// Where paths are drawn from.
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
@@ -41,11 +40,80 @@ pub struct PathsArgs {
     pub out: Option<PathBuf>,
 }
 
+/// By which rules paths are drawn.
+#[derive(Args, Clone, Debug)]
+pub struct RulesArgs {
+    /// By which rules relays are drawn.
+    #[arg(long, value_enum, default_value_t = SelectPaths::Tor)]
+    pub select: SelectPaths,
+    /// Relays of a drawn path, from 1 to 8: 3, or a mix with shares, as in 3=0.8,4=0.2.
+    #[arg(long, alias = "hops", value_name = "LENGTHS", default_value = "3", value_parser = mix)]
+    pub lengths: Mix,
+    /// Draw so many guards and keep them; with 0 each path gets a fresh one, as NavigaTor's do.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub guards: usize,
+    /// Whether relays of one /16 stay apart: they do, but not in a private network, whose relays often have one address.
+    #[arg(long, value_enum, value_name = "SUBNETS")]
+    pub subnets: Option<Subnets>,
+    /// The port that a drawn exit lets streams to, if its policy is known: that of --target, else 443.
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: Option<u16>,
+}
+
+impl RulesArgs {
+    /// What they ask for in a network that is private or not, if streams lead to this port.
+    #[must_use]
+    pub fn choice(&self, is_private: bool, target: Option<u16>) -> Choice {
+        Choice {
+            rules: self.select.into(),
+            lengths: self.lengths.lengths.clone(),
+            guards: self.guards,
+            any_subnet: self.subnets.map_or(is_private, |subnets| subnets == Subnets::Any),
+            port: self.port.or(target).unwrap_or(PORT),
+        }
+    }
+
+    /// The same in words, for a run that goes on later.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let name = self.select.to_possible_value();
+        let mut text = name.map(|value| value.get_name().to_owned()).unwrap_or_default();
+        text += &format!(" --lengths {} --guards {}", self.lengths.text, self.guards);
+        if let Some(subnets) = self.subnets.and_then(|one| one.to_possible_value()) {
+            text += &format!(" --subnets {}", subnets.get_name());
+        }
+        if let Some(port) = self.port {
+            text += &format!(" --port {port}");
+        }
+        text
+    }
+}
+
+/// A mix of lengths, and how it was written.
+#[derive(Clone, Debug)]
+pub struct Mix {
+    /// The argument.
+    text: String,
+    /// What it means.
+    lengths: Lengths,
+}
+
+/// What becomes of relays of one /16, as an argument.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum Subnets {
+    /// No two are in a path.
+    Apart,
+    /// They may be.
+    Any,
+}
+
 /// By which rules relays are drawn, as an argument.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum SelectPaths {
     /// As Tor's clients do today: by weight and place.
     Tor,
+    /// By weight alone, whatever the place.
+    Weighted,
     /// As tor 0.1.1.26 did: by what relays say of themselves up to 1,500 kB/s, entries each with the same chance.
     Old,
     /// Each relay with the same chance, an exit last.
@@ -56,10 +124,16 @@ impl From<SelectPaths> for Rules {
     fn from(select: SelectPaths) -> Self {
         match select {
             SelectPaths::Tor => Self::Tor,
+            SelectPaths::Weighted => Self::Weighted,
             SelectPaths::Old => Self::Old,
             SelectPaths::Uniform => Self::Uniform,
         }
     }
+}
+
+/// Reads a mix of lengths, and keeps its words.
+fn mix(text: &str) -> Result<Mix, String> {
+    Ok(Mix { text: text.to_owned(), lengths: lengths(text)? })
 }
 
 /// Reads a mix of lengths.

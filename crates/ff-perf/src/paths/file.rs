@@ -21,21 +21,64 @@ pub struct NoPath {
 /// Reads paths: fingerprints of 40 upper-case hexadecimal digits. `file` is only for errors.
 ///
 /// # Errors
-/// [`NoPath`] for the first line that is none: no fingerprint, a relay twice, more than eight.
+/// [`NoPath`] for the first line that is none: no fingerprint, a relay twice, more than eight; and for a file without any.
 pub fn parse(file: &str, text: &str) -> Result<Vec<Vec<String>>, NoPath> {
+    read(file, text, Ok)
+}
+
+/// Reads paths of relays that a network has: `find` says where a fingerprint stands.
+///
+/// # Errors
+/// As [`parse`], and for a relay that the network has not.
+pub fn find(
+    file: &str,
+    text: &str,
+    find: impl Fn(&str) -> Option<usize>,
+) -> Result<Vec<Vec<usize>>, NoPath> {
+    read(file, text, |id| find(&id).ok_or_else(|| format!("the network has no usable relay {id}")))
+}
+
+/// Reads paths of whatever fingerprints mean.
+fn read<T: PartialEq>(
+    file: &str,
+    text: &str,
+    relay: impl Fn(String) -> Result<T, String>,
+) -> Result<Vec<Vec<T>>, NoPath> {
     let mut paths = Vec::new();
+    let failed = |line, reason| NoPath { file: file.to_owned(), line, reason };
     for (line, content) in (1..).zip(text.lines()) {
         let content = content.split('#').next().unwrap_or_default();
-        let words = content.split([',', ' ', '\t', '\r']).filter(|word| !word.is_empty());
-        let path: Result<Vec<String>, String> = words.map(fingerprint).collect();
-        let checked = path.and_then(|path| checked(path, content));
-        match checked {
-            Ok(path) if path.is_empty() => {}
-            Ok(path) => paths.push(path),
-            Err(reason) => return Err(NoPath { file: file.to_owned(), line, reason }),
+        let path = one(content, &relay).map_err(|reason| failed(line, reason))?;
+        if !path.is_empty() {
+            paths.push(path);
         }
     }
+    if paths.is_empty() {
+        return Err(failed(1, "there is no path in it".to_owned()));
+    }
     Ok(paths)
+}
+
+/// Reads one path, or the empty one of an empty line.
+fn one<T: PartialEq>(
+    content: &str,
+    relay: impl Fn(String) -> Result<T, String>,
+) -> Result<Vec<T>, String> {
+    let mut path = Vec::new();
+    let words = content.split([',', ' ', '\t', '\r']).filter(|word| !word.is_empty());
+    for (hop, word) in (1..).zip(words) {
+        let at = |reason: String| format!("hop {hop}: {reason}");
+        let relay = fingerprint(word).and_then(&relay).map_err(at)?;
+        if path.contains(&relay) {
+            return Err(at(format!("relay {word} is in this path already")));
+        }
+        path.push(relay);
+    }
+    let is_blank = content.trim().is_empty();
+    if path.len() > usize::from(MOST_RELAYS) || (path.is_empty() && !is_blank) {
+        return Err(format!("a path has 1 to {MOST_RELAYS} relays, this one has {}", path.len()));
+    }
+    Ok(path)
 }
 
 /// Writes paths.
@@ -63,21 +106,6 @@ fn fingerprint(word: &str) -> Result<String, String> {
     Err(format!("{word:?} is no fingerprint of 40 hexadecimal digits"))
 }
 
-/// A path that can be built, or the empty one of an empty line.
-fn checked(path: Vec<String>, content: &str) -> Result<Vec<String>, String> {
-    if path.is_empty() && !content.trim().is_empty() {
-        return Err("a path without relays".to_owned());
-    }
-    if path.len() > usize::from(MOST_RELAYS) {
-        return Err(format!("{} relays: a circuit has {MOST_RELAYS} at most", path.len()));
-    }
-    let twice = |(place, id): (usize, &String)| path[..place].contains(id).then(|| id.clone());
-    match path.iter().enumerate().find_map(twice) {
-        Some(id) => Err(format!("relay {id} comes twice")),
-        None => Ok(path),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -94,14 +122,19 @@ mod tests {
         assert_eq!(parse("f", &spaced), Ok(vec![vec![id('A'), id('B')]]));
         let nine: Vec<String> = "123456789".chars().map(id).collect();
         for (line, reason) in [
-            (nine.join(","), "9 relays: a circuit has 8 at most"),
-            (format!("{},{}", id('A'), id('a')), "comes twice"),
-            (",,".to_owned(), "a path without relays"),
-            ("middle0".to_owned(), "\"middle0\" is no fingerprint"),
+            (nine.join(","), "a path has 1 to 8 relays, this one has 9"),
+            (format!("{},{}", id('A'), id('a')), "hop 2: relay aaa"),
+            (",,".to_owned(), "this one has 0"),
+            ("middle0".to_owned(), "hop 1: \"middle0\" is no fingerprint"),
         ] {
             let error = parse("f", &format!("# a path\n{line}\n")).expect_err(&line).to_string();
             assert!(error.starts_with("f, line 2: ") && error.contains(reason), "{error}");
         }
+        let known = |one: &str| (one == id('A')).then_some(7);
+        assert_eq!(find("f", &id('a'), known), Ok(vec![vec![7]]));
+        let error = find("f", &format!("{} {}", id('A'), id('B')), known).expect_err("one");
+        assert_eq!(error.reason, format!("hop 2: the network has no usable relay {}", id('B')));
+        assert!(parse("f", "# nothing\n").expect_err("none").to_string().contains("no path"));
     }
 
     proptest! {

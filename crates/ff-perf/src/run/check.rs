@@ -89,7 +89,7 @@ impl Job for Download<'_> {
             client: args.client.into(),
             seed: drawer.seed(),
             path_file: None,
-            hops: 3,
+            rules: Some("tor".to_owned()),
             rtt: 0,
             ttfb: 0,
             download_bytes: 0,

@@ -17,7 +17,8 @@ use crate::cli::measure::{ClientKind, MeasureArgs, Measuring};
 use crate::client::Client;
 use crate::course::{Counts, Course, State, ToFile};
 use crate::network::{self, Network};
-use crate::path::{self, Plan};
+use crate::path::Plan;
+use crate::paths::{Choice, file};
 use crate::probe::Program;
 use crate::schedule::Limits;
 use crate::store::{Options, Store};
@@ -56,6 +57,8 @@ pub(super) struct Ready {
     pub(super) dir: PathBuf,
     /// It.
     pub(super) network: Network,
+    /// How paths are drawn, if there is no file with them.
+    pub(super) choice: Choice,
     /// The paths of the file, if there is one.
     pub(super) given: Option<Vec<Vec<usize>>>,
     /// Where streams lead.
@@ -80,7 +83,12 @@ impl Ready {
         let given = paths(args, &network)?;
         let source = source(args, &network)?;
         let target = args.target.clone().or_else(|| source.as_ref().map(Target::of_source));
-        Ok(Self { dir, network, given, target, _source: source })
+        let port = target.as_ref().map(|target| target.port);
+        let choice = args.rules.choice(!network.is_public(), port);
+        if given.is_none() {
+            super::paths::say_unknown(&network.consensus, &network.pool, &choice);
+        }
+        Ok(Self { dir, network, choice, given, target, _source: source })
     }
 }
 
@@ -116,11 +124,11 @@ impl Job for Run<'_> {
         let Self { args, ready } = self;
         let (measuring, network) = (&args.measuring, &ready.network);
         if ready.given.is_none() {
-            plan(measuring, network, None, args.count, HashSet::new())?;
+            plan(measuring, network, &ready.choice, None, args.count, HashSet::new())?;
         }
         let signal = signal(SignalKind::interrupt()).context("Failed to listen for Ctrl-C")?;
         let (mut store, done) = Store::open(&args.out, &options(measuring), args.resume)?;
-        let plan = plan(measuring, network, ready.given, args.count, done)?;
+        let plan = plan(measuring, network, &ready.choice, ready.given, args.count, done)?;
         let per_sec = args.rate.unwrap_or(RATES[usize::from(network.is_public())]);
         let limits = limits(measuring, per_sec, args.failures);
         let course = course(measuring, limits, Arc::new(client), network, ready.target);
@@ -161,11 +169,9 @@ fn check_public(args: &Measuring, network: &Network) -> Result<()> {
 
 /// The paths of the file, if there is one.
 fn paths(args: &Measuring, network: &Network) -> Result<Option<Vec<Vec<usize>>>> {
-    let Some(file) = &args.path_file else { return Ok(None) };
-    let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
-    let paths = path::read(&text, network)
-        .map_err(|error| anyhow::anyhow!("{}, {error}", file.display()))?;
-    Ok(Some(paths))
+    let Some(path) = &args.path_file else { return Ok(None) };
+    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    Ok(Some(file::find(&path.display().to_string(), &text, |id| network.find(id))?))
 }
 
 /// What streams lead to if nobody says what.
@@ -185,7 +191,7 @@ pub(super) fn options(args: &Measuring) -> Options {
         client: args.client.into(),
         seed: args.seed,
         path_file: args.path_file.clone(),
-        hops: usize::from(args.hops),
+        rules: args.path_file.is_none().then(|| args.rules.words()),
         rtt: args.rtt,
         ttfb: args.ttfb,
         download_bytes: args.download,
@@ -197,6 +203,7 @@ pub(super) fn options(args: &Measuring) -> Options {
 pub(super) fn plan(
     args: &Measuring,
     network: &Network,
+    choice: &Choice,
     given: Option<Vec<Vec<usize>>>,
     count: u64,
     done: HashSet<u64>,
@@ -204,8 +211,8 @@ pub(super) fn plan(
     let is_done = Box::new(move |number| done.contains(&number));
     match given {
         Some(paths) => Ok(Plan::given(paths, count, is_done)),
-        None => Plan::drawn(network, usize::from(args.hops), args.seed, count, is_done)
-            .map_err(|reason| anyhow::anyhow!("{}: {reason}", args.network.display())),
+        None => Plan::drawn(network, choice, args.seed, count, is_done)
+            .with_context(|| network.consensus.display().to_string()),
     }
 }
 

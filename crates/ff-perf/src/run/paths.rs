@@ -3,40 +3,35 @@
 use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, ensure};
-use ff_sim::input::Inputs;
 use rand::SeedableRng;
 use rand_chacha::ChaCha12Rng;
 
+use super::client::check_internet;
 use super::show;
 use crate::cli::paths::PathsArgs;
-use crate::paths::{Generator, file};
+use crate::network::{self, Network, PUBLIC};
+use crate::paths::pool::Pool;
+use crate::paths::{Choice, Generator, Rules, file};
 
 /// Carries `paths` out.
 ///
 /// # Errors
 /// When the network cannot be read or has no path, or the file cannot be written.
 pub(super) fn run(args: &PathsArgs) -> Result<ExitCode> {
-    let mut inputs = Inputs::default();
-    let (network, _) =
-        ff_sim::source::described(&args.network, args.descriptors.as_deref(), &mut inputs)?;
     let name = args.network.display();
-    let has = |what: fn(&ff_sim::network::Flags) -> bool| {
-        network.relays.iter().any(|relay| relay.flags.running && what(&relay.flags))
-    };
-    ensure!(has(|flags| flags.exit && !flags.bad_exit), "{name} has no running exit");
-    ensure!(has(|flags| flags.guard), "{name} has no running guard");
+    let (pool, is_private) = pool(args)?;
+    let choice = args.rules.choice(is_private, None);
+    say_unknown(&args.network, &pool, &choice);
     let mut rng = ChaCha12Rng::seed_from_u64(args.seed);
-    let (rules, lengths) = (args.select.into(), args.lengths.clone());
-    let generator =
-        Generator::new(&network, rules, lengths, args.guards, args.any_subnet, &mut rng);
+    let generator = Generator::new(&pool, &choice, &mut rng).with_context(|| name.to_string())?;
     let mut paths = Vec::new();
     for number in 0..args.count {
-        let path = generator.draw(&mut rng).with_context(|| {
-            format!("{name}: no path {} can be drawn: its relays have too few weights, families or /16s", number + 1)
-        })?;
-        let id = |relay: u32| hex::encode_upper(network.relays[relay as usize].fingerprint);
+        let path = generator.draw(&mut rng);
+        let path = path.with_context(|| format!("{name}: no path {} can be drawn", number + 1))?;
+        let id = |relay: u32| hex::encode_upper(pool.network.relays[relay as usize].fingerprint);
         paths.push(path.into_iter().map(id).collect::<Vec<_>>());
     }
     let comment = format!("{} paths of {name}, seed {}", paths.len(), args.seed);
@@ -44,6 +39,40 @@ pub(super) fn run(args: &PathsArgs) -> Result<ExitCode> {
     match &args.out {
         Some(path) => write(path, &text).map(|()| ExitCode::SUCCESS),
         None => show(&text),
+    }
+}
+
+/// What paths are drawn from, and whether it is a private network: of a tor's directory, or of what ff-sim reads.
+fn pool(args: &PathsArgs) -> Result<(Pool, bool)> {
+    let is_public = args.network == Path::new(PUBLIC) && !args.network.exists();
+    let is_table =
+        ["relays.csv", "relays.csv.xz"].iter().any(|one| args.network.join(one).is_file());
+    if !is_public && (!args.network.is_dir() || is_table) {
+        return Ok((Pool::read(&args.network, args.descriptors.as_deref())?, false));
+    }
+    ensure!(
+        args.descriptors.is_none(),
+        "--descriptors: give a consensus of the flavour ns with them"
+    );
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let network = Network::read(&network::directory(&args.network), now)?;
+    let is_internet = check_internet(&args.network, &network, args.public)?;
+    Ok((network.pool, !is_internet))
+}
+
+/// Says on standard error what a network does not tell of itself, and what is taken in its place.
+pub(super) fn say_unknown(name: &Path, pool: &Pool, choice: &Choice) {
+    let name = name.display();
+    if pool.factors.is_none() && choice.rules == Rules::Tor {
+        eprintln!(
+            "ff-perf: {name}: no bandwidth-weights in its footer; they are computed from its relays"
+        );
+    }
+    if pool.policies.is_none() {
+        eprintln!(
+            "ff-perf: {name}: exit policies are not known; all relays with the flag Exit count for port {}",
+            choice.port
+        );
     }
 }
 

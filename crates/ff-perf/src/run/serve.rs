@@ -30,7 +30,8 @@ use crate::client::Client;
 use crate::course::{Ended, State};
 use crate::figures::Figures;
 use crate::network::Network;
-use crate::path::{self, Plan};
+use crate::path::Plan;
+use crate::paths::{Choice, file};
 use crate::schedule::Limits;
 use crate::store::shelf::Shelf;
 use keeper::Serving;
@@ -48,7 +49,7 @@ const ALL_MAY_FAIL: f64 = 1.0;
 pub(super) fn run(args: &ServeArgs) -> Result<ExitCode> {
     check_address(args)?;
     let ready = Ready::new(&args.measuring, args.rate, PUBLIC_RATE)?;
-    plan(args, &ready.network, ready.given.clone())?;
+    plan(args, &ready.network, &ready.choice, ready.given.clone())?;
     let listener = args.metrics.map(listen).transpose()?;
     let address = listener.as_ref().and_then(|listener| listener.local_addr().ok());
     let (shelf, next) = Shelf::open(&args.dir, &measure::options(&args.measuring), args.rule())?;
@@ -118,7 +119,8 @@ impl Job for Life<'_> {
         serving.has_client();
         loop {
             let (target, given) = (ready.target.clone(), ready.given.clone());
-            let plan = plan(args, &ready.network, given)?.beginning_with(serving.next_number());
+            let plan = plan(args, &ready.network, &ready.choice, given)?;
+            let plan = plan.beginning_with(serving.next_number());
             let client = Arc::clone(&client);
             let course = measure::course(measuring, limits, client, &ready.network, target);
             state.scheduler.renew(course.tasks(plan));
@@ -153,14 +155,15 @@ fn renew(args: &ServeArgs, ready: &mut Ready) -> Result<()> {
         }
         None => None,
     };
-    plan(args, &network, given.clone())?;
+    plan(args, &network, &ready.choice, given.clone())?;
     (ready.network, ready.given) = (network, given);
     Ok(())
 }
 
 /// The paths that can be used still: relays come and go.
 fn usable(text: &str, network: &Network) -> Result<Vec<Vec<usize>>> {
-    let paths = text.lines().filter_map(|line| path::read(line, network).ok());
+    let find = |id: &str| network.find(id);
+    let paths = text.lines().filter_map(|line| file::find("", line, find).ok());
     let paths: Vec<_> = paths.flatten().collect();
     if paths.is_empty() {
         bail!("the network has no relays any more for any of its paths");
@@ -169,8 +172,13 @@ fn usable(text: &str, network: &Network) -> Result<Vec<Vec<usize>>> {
 }
 
 /// The circuits, without an end.
-fn plan(args: &ServeArgs, network: &Network, given: Option<Vec<Vec<usize>>>) -> Result<Plan> {
-    measure::plan(&args.measuring, network, given, u64::MAX, Default::default())
+fn plan(
+    args: &ServeArgs,
+    network: &Network,
+    choice: &Choice,
+    given: Option<Vec<Vec<usize>>>,
+) -> Result<Plan> {
+    measure::plan(&args.measuring, network, choice, given, u64::MAX, Default::default())
 }
 
 /// Refuses an address that others reach, unless their name is given.

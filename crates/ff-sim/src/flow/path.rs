@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use rand::seq::IndexedRandom as _;
 use rand::{Rng, RngExt as _};
 
 use crate::network::{Network, Position, Relay};
@@ -27,15 +28,19 @@ pub struct Factors {
 }
 
 impl Factors {
-    /// Those of a footer's bandwidth-weights, which are parts of 10,000: Wgg, Wgm, Wgd; Wmg, Wmm, Wme, Wmd; Weg,
-    /// Wem, Wee, Wed. There is none for an exit in the first place.
+    /// Those of a footer's bandwidth-weights, by their names, which are parts of `scale`; nothing where one that clients
+    /// need is missing or below 0 (dir-spec 3.8.3).
     #[must_use]
-    pub fn of_footer(guard: [u32; 3], middle: [u32; 4], exit: [u32; 4]) -> Self {
-        let part = |weight: u32| f64::from(weight.min(10_000)) / 10_000.0;
-        let [gg, gm, gd] = guard.map(part);
-        let [mg, mm, me, md] = middle.map(part);
-        let [eg, em, ee, ed] = exit.map(part);
-        Self { guard: [gg, gm, 0.0, gd], middle: [mg, mm, me, md], exit: [eg, em, ee, ed] }
+    pub fn of_names(weight: impl Fn(&str) -> Option<i32>, scale: u32) -> Option<Self> {
+        let part = |name: &str| {
+            let weight = f64::from(u32::try_from(weight(name)?).ok()?);
+            Some((weight / f64::from(scale.max(1))).min(1.0))
+        };
+        Some(Self {
+            guard: [part("Wgg")?, part("Wgm")?, 0.0, part("Wgd")?],
+            middle: [part("Wmg")?, part("Wmm")?, part("Wme")?, part("Wmd")?],
+            exit: [part("Weg")?, part("Wem")?, part("Wee")?, part("Wed")?],
+        })
     }
 
     /// Those that authorities would write for these weights (dir-spec 3.8.3); where the specification has no solution
@@ -91,16 +96,27 @@ struct Line {
     relays: Vec<u32>,
     /// Where each ends.
     ends: Vec<f64>,
+    /// Relays without any length, which are drawn, each as often as the others, where rules leave nobody else.
+    idle: Vec<u32>,
 }
 
 impl Line {
     /// Puts relays on a line, each with its length; what has none stays away.
     fn new(lengths: impl Iterator<Item = (u32, f64)>) -> Self {
+        Self::with_idle(lengths.filter(|(_, length)| *length > 0.0))
+    }
+
+    /// The same; what has no length stays beside it.
+    fn with_idle(lengths: impl Iterator<Item = (u32, f64)>) -> Self {
         let (mut line, mut end) = (Self::default(), 0.0);
-        for (relay, length) in lengths.filter(|(_, length)| *length > 0.0) {
-            end += length;
-            line.relays.push(relay);
-            line.ends.push(end);
+        for (relay, length) in lengths {
+            if length > 0.0 {
+                end += length;
+                line.relays.push(relay);
+                line.ends.push(end);
+            } else {
+                line.idle.push(relay);
+            }
         }
         line
     }
@@ -115,7 +131,7 @@ impl Line {
     /// A relay that is allowed, if there is one.
     fn draw_allowed(&self, rng: &mut impl Rng, is_allowed: impl Fn(u32) -> bool) -> Option<u32> {
         for _ in 0..MOST_DRAWS {
-            let relay = self.draw(rng)?;
+            let Some(relay) = self.draw(rng) else { break };
             if is_allowed(relay) {
                 return Some(relay);
             }
@@ -123,7 +139,19 @@ impl Line {
         let starts = std::iter::once(&0.0).chain(&self.ends);
         let lengths = self.relays.iter().zip(self.ends.iter().zip(starts));
         let allowed = lengths.filter(|(relay, _)| is_allowed(**relay));
-        Self::new(allowed.map(|(&relay, (end, start))| (relay, end - start))).draw(rng)
+        let left = Self::new(allowed.map(|(&relay, (end, start))| (relay, end - start)));
+        left.draw(rng).or_else(|| self.draw_idle(rng, is_allowed))
+    }
+
+    /// One of those without length that is allowed.
+    fn draw_idle(&self, rng: &mut impl Rng, is_allowed: impl Fn(u32) -> bool) -> Option<u32> {
+        let one = |rng: &mut _, of: &[u32]| of.choose(rng).copied();
+        (0..MOST_DRAWS)
+            .find_map(|_| one(rng, &self.idle).filter(|relay| is_allowed(*relay)))
+            .or_else(|| {
+                let allowed = self.idle.iter().copied().filter(|relay| is_allowed(*relay));
+                one(rng, &allowed.collect::<Vec<_>>())
+            })
     }
 }
 
@@ -149,17 +177,32 @@ impl Paths {
     /// Paths through a network by these weights, one for each relay; a relay without one is never drawn.
     #[must_use]
     pub fn new(network: &Network, weights: &[f64], factors: &Factors) -> Self {
-        let relays = || network.relays.iter().zip(weights).zip(0..);
-        let line =
-            |factors: &[f64; 4], is_for: fn(&Relay) -> bool| {
-                Line::new(relays().filter(|((relay, _), _)| is_for(relay)).map(
-                    |((relay, weight), index)| (index, length(*weight, factors[class(relay)])),
-                ))
-            };
+        let of = |(place, relay): (usize, &Relay), factors: &[f64; 4]| {
+            let weight = weights.get(place).copied().unwrap_or_default();
+            Some(length(weight, factors[class(relay)])).filter(|length| *length > 0.0)
+        };
+        Self::of_places(
+            network,
+            |one| of(one, &factors.guard).filter(|_| one.1.flags.guard),
+            |one| of(one, &factors.middle),
+            |one| of(one, &factors.exit).filter(|_| one.1.flags.exit && !one.1.flags.bad_exit),
+        )
+    }
+
+    /// Paths through a network by rules of one's own: for a relay, with its place in the network, each says how much it
+    /// counts as a circuit's first relay, second, or last; nothing for one that is never drawn there. Those that count 0
+    /// are drawn, as clients do, where a circuit's other relays leave nobody that counts.
+    #[must_use]
+    pub fn of_places<'a>(
+        network: &'a Network,
+        guard: impl Fn((usize, &'a Relay)) -> Option<f64>,
+        middle: impl Fn((usize, &'a Relay)) -> Option<f64>,
+        exit: impl Fn((usize, &'a Relay)) -> Option<f64>,
+    ) -> Self {
         Self {
-            guards: line(&factors.guard, |relay| relay.flags.guard),
-            middles: line(&factors.middle, |_| true),
-            exits: line(&factors.exit, |relay| relay.flags.exit && !relay.flags.bad_exit),
+            guards: line(network, guard),
+            middles: line(network, middle),
+            exits: line(network, exit),
             subnets: network.relays.iter().zip(0..).map(subnet).collect(),
             families: families(network),
         }
@@ -181,7 +224,7 @@ impl Paths {
     /// rules leave none.
     #[must_use]
     pub fn draw(&self, rng: &mut impl Rng, guards: &[u32]) -> Option<[u32; 3]> {
-        let exit = self.exits.draw(rng)?;
+        let exit = self.exits.draw_allowed(rng, |_| true)?;
         let is_entry = |one| self.can_meet(one, exit);
         let entry = match guards {
             [] => self.guards.draw_allowed(rng, is_entry)?,
@@ -204,7 +247,7 @@ impl Paths {
         for place in 0..length {
             let is_allowed = |one| path.iter().all(|&other| self.can_meet(one, other));
             let relay = match (place, guards) {
-                (0, _) => self.exits.draw(rng)?,
+                (0, _) => self.exits.draw_allowed(rng, |_| true)?,
                 (1, []) => self.guards.draw_allowed(rng, is_allowed)?,
                 (1, held) => held.iter().copied().find(|&one| is_allowed(one))?,
                 _ => self.middles.draw_allowed(rng, is_allowed)?,
@@ -252,6 +295,13 @@ impl Paths {
             && self.subnets[a] != self.subnets[b]
             && self.families[a].binary_search(&other).is_err()
     }
+}
+
+/// A place's line: relays by how much they count there.
+fn line<'a>(network: &'a Network, counts: impl Fn((usize, &'a Relay)) -> Option<f64>) -> Line {
+    let one = |(index, place, relay)| Some((index, length(counts((place, relay))?, 1.0)));
+    let relays = (0..).zip(network.relays.iter().enumerate());
+    Line::with_idle(relays.filter_map(|(index, (place, relay))| one((index, place, relay))))
 }
 
 /// What the subnet of a relay begins with that has one of its own.
@@ -318,8 +368,15 @@ mod tests {
         let relays = (0..40).map(|i| relay(i, i, i % 4 < 2, i % 4 == 1 || i % 4 == 2));
         let network = network(relays.collect());
         let weights: Vec<f64> = (0..40_u8).map(|i| f64::from(i) + 1.0).collect();
-        let factors =
-            Factors::of_footer([6_000, 6_000, 0], [4_000, 10_000, 0, 0], [0, 0, 10_000, 10_000]);
+        let footer = "Wgg=6000 Wgm=6000 Wgd=0 Wmg=4000 Wmm=10000 Wme=0 Wmd=0 Weg=0 Wem=0 Wee=10000 Wed=10000";
+        let named = |name: &str| {
+            let pairs = footer.split(' ').filter_map(|word| word.split_once('='));
+            pairs.filter(|(key, _)| *key == name).find_map(|(_, value)| value.parse().ok())
+        };
+        let factors = Factors::of_names(named, 10_000).expect("all of them");
+        assert_eq!((factors.guard, factors.middle[0]), ([0.6, 0.6, 0.0, 0.0], 0.4));
+        assert_eq!(Factors::of_names(|name| named(name).filter(|_| name != "Wem"), 10_000), None);
+        assert_eq!(Factors::of_names(|_| Some(-1), 10_000), None);
         let paths = Paths::new(&network, &weights, &factors);
         let mut rng = ChaCha12Rng::seed_from_u64(7);
         let (mut exits, mut entries) = ([0_u32; 40], [0_u32; 40]);
@@ -403,6 +460,28 @@ mod tests {
             with_both += u32::from(has(2) && has(4));
         }
         assert!(with_both > 0, "a family counts only if both say so");
+    }
+
+    #[test]
+    fn who_counts_nothing_is_drawn_where_nobody_else_is_left() {
+        let network = network((0..6).map(|i| relay(i, i / 2, true, true)).collect());
+        let mut rng = ChaCha12Rng::seed_from_u64(11);
+        // Relay 0 alone counts at the end, and its neighbour alone at the beginning, where no rule lets it be.
+        let at = |wanted: usize| {
+            move |(place, _): (usize, &Relay)| Some(f64::from(u8::from(place == wanted)))
+        };
+        let paths = Paths::of_places(&network, at(1), |_| Some(0.0), at(0));
+        let mut entries = [0_u32; 6];
+        for _ in 0..4_000 {
+            let [entry, middle, exit] = paths.draw(&mut rng, &[]).expect("a path");
+            assert!(exit == 0 && entry > 1 && middle > 1 && entry / 2 != middle / 2);
+            entries[entry as usize] += 1;
+        }
+        assert!(entries[2..].iter().all(|&found| (850..1150).contains(&found)), "{entries:?}");
+        let never = |(place, _): (usize, &Relay)| (place > 3).then_some(0.0);
+        let paths = Paths::of_places(&network, at(1), |_| Some(0.0), never);
+        let path = paths.draw(&mut rng, &[]).expect("a path");
+        assert!(path[2] > 3 && path[0] == 1, "{path:?}");
     }
 
     #[test]

@@ -64,7 +64,8 @@ impl Drawer {
             // A young private network has no weights yet.
             weights = places.iter().map(|is| weight(is, 1.0)).collect();
         }
-        let paths = Paths::new(&consensus, &weights, &Factors::of(&consensus, &weights));
+        let factors = network.pool.factors.unwrap_or_else(|| Factors::of(&consensus, &weights));
+        let paths = Paths::new(&consensus, &weights, &factors);
         let paths = if any_subnet { paths.with_any_subnets() } else { paths };
         let at = network.relays.iter().map(place_of).collect();
         Ok(Self { seed, rng: ChaCha20Rng::seed_from_u64(seed), paths, places, at })

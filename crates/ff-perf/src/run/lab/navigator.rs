@@ -163,6 +163,8 @@ fn measure(args: &LabNavigatorArgs, network: &Network, out: &Path) -> Result<()>
     command.args(["circuits", "run", "--share-builds", "--share-probes", "--in-flight", IN_FLIGHT]);
     command.args(["--rtt", "5", "--ttfb", "1", "--download", DOWNLOAD, "--download-share", "0.05"]);
     command.args(["--per-guard", "100", "--rate", "1000", "--count", &args.circuits().to_string()]);
+    // What is compared is circuits, so every relay is in as many as the others.
+    command.args(["--select", "uniform"]);
     command.args(["--seed", &args.seed.to_string(), "--target", &format!("bytes://{source}")]);
     command.arg("--network").arg(network.dir()).arg("--out").arg(out);
     command.stdout(std::process::Stdio::null());

@@ -1,0 +1,240 @@
+//! Where paths come from: the relays of a network, what counts where, and which ports exits let out.
+//!
+//! ```text
+//!   a tor's directory ─▶ crate::network ─▶ Pool::of_documents ──┐
+//!   consensus, with descriptors or microdescriptors ────────────┴▶ Pool ─▶ Generator
+//!   relayinfo JSON, an hour of a store: neither footer nor policies
+//! ```
+//!
+//! A consensus of the flavour ns has exit policies itself, one of the flavour microdesc has them and the families in
+//! microdescriptors. Where some are not known, [`Pool`] says so, and does not guess.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use ff_bwauth::network::consensus::Consensus;
+use ff_bwauth::network::microdescriptors::Microdescriptors;
+use ff_sim::flow::path::Factors;
+use ff_sim::input::{InputError, Inputs};
+use ff_sim::network::Network;
+use ff_sim::source::SourceError;
+use tor_netdoc::types::policy::PortPolicy;
+
+use crate::network::NetworkError;
+
+/// What weights of a footer are parts of, if the consensus does not say (dir-spec 3.8.3).
+const SCALE: u32 = 10_000;
+
+/// What paths are drawn from.
+#[derive(Clone, Debug, Default)]
+pub struct Pool {
+    /// The relays.
+    pub network: Network,
+    /// How much of a relay's weight counts where, as the consensus' footer has it; none if there is no footer.
+    pub factors: Option<Factors>,
+    /// Each relay's exit policy, in the order of the relays; none if the network does not give them.
+    pub policies: Option<Vec<PortPolicy>>,
+}
+
+/// A file that no paths can be drawn from; each names it.
+#[derive(Debug, thiserror::Error)]
+pub enum PoolError {
+    /// It is no network.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// It cannot be read.
+    #[error(transparent)]
+    Input(#[from] InputError),
+    /// The microdescriptors beside it cannot be read.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+}
+
+impl From<Network> for Pool {
+    /// Of relays alone.
+    fn from(network: Network) -> Self {
+        Self { network, ..Self::default() }
+    }
+}
+
+impl Pool {
+    /// Of a consensus' relays, all or some of them, with what is known of each from its microdescriptor.
+    #[must_use]
+    pub fn of_documents(
+        text: &str,
+        consensus: &Consensus,
+        network: Network,
+        micros: &Microdescriptors,
+    ) -> Self {
+        let mut pool = Self { network, factors: factors(text), policies: None };
+        let listed = listed_policies(text, consensus);
+        let named = |entry| Some((entry, micros.of(entry)?));
+        let named = consensus.relays.iter().filter_map(named);
+        let said: HashMap<_, _> = named.map(|(entry, micro)| (entry.fingerprint, micro)).collect();
+        let relays = &mut pool.network.relays;
+        let mut policies = Vec::with_capacity(relays.len());
+        let rules = FamilyRules::of(text);
+        let mut ids: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (place, relay) in relays.iter_mut().enumerate() {
+            let micro = said.get(&relay.fingerprint);
+            let beside = micro.and_then(|micro| micro.policy.as_deref());
+            policies.push(policy(beside.or_else(|| listed.get(&relay.fingerprint).copied())));
+            if let Some(micro) = micro {
+                relay.family = if rules.by_names { micro.family.clone() } else { Vec::new() };
+                for id in micro.family_ids.iter().filter(|_| rules.by_ids) {
+                    ids.entry(id).or_default().push(place);
+                }
+            }
+        }
+        for members in ids.into_values() {
+            let names: Vec<_> = members.iter().map(|&place| relays[place].fingerprint).collect();
+            members.iter().for_each(|&place| relays[place].family.extend(&names));
+        }
+        pool.policies = (!listed.is_empty() || !said.is_empty()).then_some(policies);
+        pool
+    }
+
+    /// Of a file, or of an hour of a store, and of descriptors of its relays. Microdescriptors are taken from beside it.
+    ///
+    /// # Errors
+    /// [`PoolError`] when a file cannot be read, or is no network.
+    pub fn read(path: &Path, descriptors: Option<&Path>) -> Result<Self, PoolError> {
+        let mut inputs = Inputs::default();
+        let (network, _) = ff_sim::source::described(path, descriptors, &mut inputs)?;
+        let bytes = if path.is_file() { inputs.read(path)? } else { Vec::new() };
+        let text = String::from_utf8_lossy(&bytes);
+        let Ok(consensus) = Consensus::parse(&text) else { return Ok(network.into()) };
+        let beside = path.parent().unwrap_or(Path::new("."));
+        let is_named = consensus.relays.iter().any(|entry| entry.microdescriptor.is_some());
+        let micros =
+            if is_named { crate::network::microdescriptors(beside)? } else { Default::default() };
+        Ok(Self::of_documents(&text, &consensus, network, &micros))
+    }
+}
+
+/// By what clients tell families, as a consensus wants it (proposal 321).
+struct FamilyRules {
+    /// By whom relays name, if both do.
+    by_names: bool,
+    /// By the family keys that have signed them.
+    by_ids: bool,
+}
+
+impl FamilyRules {
+    /// Those of a consensus.
+    fn of(text: &str) -> Self {
+        let is = |name| param(text, name) != Some(0);
+        Self { by_names: is("use-family-lists"), by_ids: is("use-family-ids") }
+    }
+}
+
+/// A parameter of a consensus.
+fn param(text: &str, name: &str) -> Option<i64> {
+    let head = text.lines().take_while(|line| !line.starts_with("r "));
+    let line = head.filter_map(|line| line.strip_prefix("params ")).next()?;
+    let mut pairs = line.split_whitespace().filter_map(|word| word.split_once('='));
+    pairs.find(|(key, _)| *key == name)?.1.parse().ok()
+}
+
+/// How much counts where by a consensus' footer; none if it does not say so, or not in full.
+#[must_use]
+pub fn factors(text: &str) -> Option<Factors> {
+    let (_, footer) = text.rsplit_once("\ndirectory-footer")?;
+    let line = footer.lines().find_map(|line| line.strip_prefix("bandwidth-weights "))?;
+    let pairs: HashMap<&str, i32> = line
+        .split_whitespace()
+        .filter_map(|word| word.split_once('='))
+        .filter_map(|(key, value)| Some((key, value.parse().ok()?)))
+        .collect();
+    let scale = param(text, "bwweightscale").and_then(|scale| scale.try_into().ok());
+    Factors::of_names(
+        |name| pairs.get(name).copied(),
+        scale.filter(|scale| *scale > 0).unwrap_or(SCALE),
+    )
+}
+
+/// The `p` lines of a consensus of the flavour ns.
+fn listed_policies<'a>(text: &'a str, consensus: &Consensus) -> HashMap<[u8; 20], &'a str> {
+    let mut all = HashMap::new();
+    let mut relays = consensus.relays.iter();
+    let mut last = None;
+    for line in text.lines() {
+        if line.starts_with("r ") {
+            last = relays.next();
+        } else if let (Some(rest), Some(relay)) = (line.strip_prefix("p "), last) {
+            all.insert(relay.fingerprint, rest);
+        }
+    }
+    all
+}
+
+/// A policy: who says none, or one that cannot be read, lets nothing out (dir-spec 3.3).
+fn policy(said: Option<&str>) -> PortPolicy {
+    said.and_then(|said| said.parse().ok()).unwrap_or_else(PortPolicy::new_reject_all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A consensus of the flavour ns: three relays, of which two let something out.
+    const NS: &str = "network-status-version 3\nvote-status consensus\nconsensus-method 33\n\
+        valid-after 2019-07-14 00:00:00\nparams bwweightscale=100 use-family-ids=0\n\
+        r a AAoQ1DAR6kkoo19hBAX5K0QztNw py8AEJA46MwVBm52k0zr1P5Trcg 2019-07-13 19:30:19 192.0.2.1 9001 0\n\
+        s Running Valid\np accept 80,443\nw Bandwidth=11\n\
+        r b ABElTMhEQ2myDvERVriZBDgiGlQ py8AEJA46MwVBm52k0zr1P5Trcg 2019-07-13 19:30:19 192.0.2.2 9001 0\n\
+        s Running Valid\np reject 25,443\nw Bandwidth=12\n\
+        r c ABElTMhEQ2myDvERVriZBDgiGlU py8AEJA46MwVBm52k0zr1P5Trcg 2019-07-13 19:30:19 192.0.2.3 9001 0\n\
+        s Running Valid\nw Bandwidth=13\n\
+        directory-footer\nbandwidth-weights Wbd=0 Wgg=60 Wgm=60 Wgd=0 Wmg=40 Wmm=100 Wme=0 Wmd=0 Weg=1 Wem=2 Wee=100 \
+        Wed=99\ndirectory-signature A B\n-----BEGIN SIGNATURE-----\nAA==\n-----END SIGNATURE-----\n";
+
+    #[test]
+    fn a_footer_and_policies_are_read() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = dir.path().join("consensus");
+        std::fs::write(&file, NS).expect("a file");
+        let pool = Pool::read(&file, None).expect("a network");
+        let factors = pool.factors.expect("a footer");
+        assert_eq!((factors.guard, factors.exit), ([0.6, 0.6, 0.0, 0.0], [0.01, 0.02, 1.0, 0.99]));
+        let policies = pool.policies.expect("policies");
+        let allowed = |port| policies.iter().map(|one| one.allows_port(port)).collect::<Vec<_>>();
+        assert_eq!(allowed(443), [true, false, false]);
+        assert_eq!(allowed(22), [false, true, false]);
+        for odd in ["bandwidth-weights", "Wgd=0 ", "Wmd"] {
+            assert_eq!(super::factors(&NS.replace(odd, "x")), None, "{odd}");
+        }
+        std::fs::write(&file, NS.replace("\np ", "\nx ")).expect("a file");
+        assert!(Pool::read(&file, None).expect("a network").policies.is_none());
+    }
+
+    #[test]
+    fn families_are_mutual_or_have_a_key_in_common() {
+        let mut consensus = Consensus::parse(NS).expect("a consensus");
+        let ids: Vec<_> = consensus.relays.iter().map(|relay| relay.fingerprint).collect();
+        let micro = |family: &[[u8; 20]], ids: &[&str]| {
+            ff_bwauth::network::microdescriptors::Microdescriptor {
+                family: family.to_vec(),
+                family_ids: ids.iter().map(|id| (*id).to_owned()).collect(),
+                ..Default::default()
+            }
+        };
+        let mut micros = Microdescriptors::default();
+        for (relay, micro) in consensus.relays.iter_mut().zip([
+            micro(&[ids[1]], &["k"]),
+            micro(&[ids[0], ids[2]], &["l"]),
+            micro(&[], &["m", "k"]),
+        ]) {
+            let digest = [relay.fingerprint[19]; 32];
+            relay.microdescriptor = Some(digest);
+            micros.by_digest.insert(digest, micro);
+        }
+        let families = |text: &str| {
+            let network = Network::from(&consensus);
+            Pool::of_documents(text, &consensus, network, &micros).network.families()
+        };
+        assert_eq!(families(&NS.replace(" use-family-ids=0", "")), [0, 0, 0]);
+        assert_eq!(families(NS), [0, 0, 2], "the keys do not count");
+        assert_eq!(families(&NS.replace("family-ids", "family-lists")), [0, 1, 0]);
+    }
+}
