@@ -8,16 +8,17 @@
 //!
 //! A flow is a circuit, since tor schedules circuits; its cap is a window over the time of a round trip, and that
 //! is the sum of its hops (lognormal) and of what queues at its relays add. A queue grows with the utilisation u
-//! of a relay as u / (1 - u); what waits for a relay that cannot carry it does not add to that, because a circuit
-//! that has just come is served before those that have had much. A download sees its first byte after two round
-//! trips (the stream is connected, then the request is sent) and starts slowly, doubling what it has on its way
-//! within each of them.
+//! of a relay as u / (1 - u). Before a full relay waits what its circuits have sent and it has not let through: that,
+//! over its capacity, is how long what has just come waits there (Little's law). So relays that cannot carry what is
+//! asked of them fail small and large downloads alike, and whoever goes round them sees nothing of it. A download sees
+//! its first byte after two round trips (the stream is connected, then the request is sent) and starts slowly, doubling
+//! what it has on its way within each of them.
 //!
 //! A client gives a circuit up that takes longer to be built than 80 % should by the distribution that tor's clients
 //! fit: that is how they keep away from relays with queues.
 //!
 //! Limits: relays have no CPU and links lose nothing; circuits are built before they are needed. What users have waited
-//! for longer than a minute they give up, and what has stood still for 30 s, as TGen's streams do.
+//! for longer than 30 s they give up, as TGen's streams give up what has stood still for so long.
 
 mod circuits;
 mod config;
@@ -131,6 +132,8 @@ struct Simulation<'a> {
     waiting: Vec<u32>,
     /// Their flows.
     flows: Flows,
+    /// What each has sent and not seen arrive, in bytes, and its round trip but for what waits, in seconds.
+    sent: Vec<(f64, f64)>,
     /// Their rates.
     rates: Vec<f64>,
     /// What comes out.
@@ -171,6 +174,7 @@ impl<'a> Simulation<'a> {
             calendar: vec![Vec::new(); ticks as usize + 1],
             waiting: Vec::new(),
             flows: Flows::default(),
+            sent: Vec::new(),
             rates: Vec::new(),
             outcome: Outcome::new(network.relays.len()),
         }
@@ -232,7 +236,7 @@ impl<'a> Simulation<'a> {
                 self.outcome.without_path += 1;
                 continue;
             };
-            let ready = start + 2.0 * (trip + self.loads.queue_secs(path));
+            let ready = start + 2.0 * (trip + self.held_up_secs(path));
             let download = self.clients.add(size, start, ready);
             let due = ((ready / self.tick_secs) as u32).max(tick);
             let is_within = (ready - start) < downloads::limit_secs(size);
@@ -250,7 +254,7 @@ impl<'a> Simulation<'a> {
             let path = [pair.relays[0], pair.relays[1], NO_RELAY];
             let hops = route::hops_secs(&self.config.constants, &mut self.probe_trips);
             let trip = hops[..3].iter().sum();
-            let ready = now + 2.0 * (trip + self.loads.queue_secs(path));
+            let ready = now + 2.0 * (trip + self.held_up_secs(path));
             let probe = self.probes.begin(Probe { pair, ready, bytes: 0.0 });
             let circuit = self.circuits.open(path, trip, Owner::Probe(probe), tick);
             match self.calendar.get_mut((ready / self.tick_secs) as usize) {
@@ -258,6 +262,12 @@ impl<'a> Simulation<'a> {
                 None => return,
             }
         }
+    }
+
+    /// What relays of a path add to a round trip, in seconds.
+    fn held_up_secs(&self, path: [u32; 3]) -> f64 {
+        let waits = self.config.constants.held_scale * self.loads.wait_secs(path);
+        waits + self.loads.queue_secs(path)
     }
 
     /// Adds what a circuit asks for now to what it waits for.
@@ -287,10 +297,12 @@ impl<'a> Simulation<'a> {
     /// Makes flows of the circuits that wait.
     fn lay_out_flows(&mut self, tick: u32, now: f64) {
         self.flows.clear();
+        self.sent.clear();
         for &circuit in &self.waiting {
             let at = circuit as usize;
             let path = self.circuits.path(at);
             let trip = self.circuits.trip_secs(at) + self.loads.queue_secs(path);
+            let wait = self.config.constants.held_scale * self.loads.wait_secs(path);
             let since = |ready: f64| (now - ready).max(0.0) / (self.config.constants.ramp * trip);
             let window = self.config.window;
             let cells = match self.circuits.owner(at) {
@@ -300,7 +312,8 @@ impl<'a> Simulation<'a> {
             };
             let most = self.circuits.backlog(at) / self.tick_secs;
             let spent = self.circuits.spent(at, tick, self.tick_secs);
-            self.flows.push(path, (cells * CELL.0 / trip).min(most), spent);
+            self.flows.push(path, (cells * CELL.0 / (trip + wait)).min(most), spent);
+            self.sent.push(((cells * CELL.0).min(self.circuits.backlog(at)), trip));
         }
         self.outcome.work += self.waiting.len() as u64;
     }
@@ -312,9 +325,13 @@ impl<'a> Simulation<'a> {
             let (circuit, rate) = (self.waiting[index], self.rates[index]);
             let at = circuit as usize;
             let bytes = rate * self.tick_secs;
-            for hop in self.circuits.path(at) {
+            let path = self.circuits.path(at);
+            for hop in path {
                 self.loads.add(hop, bytes);
             }
+            // What is not on its way waits.
+            let (sent, trip) = self.sent[index];
+            self.loads.hold(path, sent - rate * trip);
             let left = self.circuits.serve(at, bytes, tick);
             let is_over = match self.circuits.owner(at) {
                 Owner::Download(one) => self.clients.serve(one, now, rate, left, self.tick_secs),

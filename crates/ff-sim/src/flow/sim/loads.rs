@@ -19,6 +19,10 @@ pub(super) struct Loads {
     utilised: Vec<f64>,
     /// What each relay's queue adds, in seconds.
     queues: Vec<f64>,
+    /// What waits for each in this tick, in bytes.
+    held: Vec<f64>,
+    /// How long what waits for each takes, in seconds.
+    waits: Vec<f64>,
     /// Whether a relay is listed in `busy`.
     is_busy: Vec<bool>,
     /// Relays that carry something, or did of late.
@@ -33,7 +37,9 @@ impl Loads {
             carried: zeros.clone(),
             second: zeros.clone(),
             utilised: zeros.clone(),
-            queues: zeros,
+            queues: zeros.clone(),
+            held: zeros.clone(),
+            waits: zeros,
             is_busy: vec![false; capacities.len()],
             busy: Vec::new(),
             capacities,
@@ -51,6 +57,28 @@ impl Loads {
         }
     }
 
+    /// Adds what of a circuit waits, if anything does: at the fullest relay of its path.
+    pub(super) fn hold(&mut self, path: [u32; 3], bytes: f64) {
+        if bytes <= 0.0 {
+            return;
+        }
+        let used = |hop: u32| self.utilised.get(hop as usize).copied().unwrap_or(-1.0);
+        let fullest = path.into_iter().max_by(|a, b| used(*a).total_cmp(&used(*b)));
+        if let Some(held) = fullest.and_then(|hop| self.held.get_mut(hop as usize)) {
+            *held += bytes;
+        }
+    }
+
+    /// What waits for the relays of a path, in seconds.
+    pub(super) fn wait_secs(&self, path: [u32; 3]) -> f64 {
+        path.iter().map(|&hop| self.wait(hop)).sum()
+    }
+
+    /// What waits for a relay, in seconds.
+    pub(super) fn wait(&self, relay: u32) -> f64 {
+        self.waits.get(relay as usize).copied().unwrap_or_default()
+    }
+
     /// Ends a tick: queues follow what was carried, which `on` is told of. How many relays it looked at.
     pub(super) fn settle(
         &mut self,
@@ -66,11 +94,14 @@ impl Loads {
             let (most, carried) = (self.capacities[at] * tick_secs, self.carried[at]);
             let utilised = if most > 0.0 { (carried / most).min(1.0) } else { 0.0 };
             self.utilised[at] += (utilised - self.utilised[at]) * part;
+            let held = std::mem::take(&mut self.held[at]);
+            let wait = if most > 0.0 { held / self.capacities[at] } else { 0.0 };
+            self.waits[at] += (wait - self.waits[at]) * part;
             on(at, carried);
             self.second[at] += carried;
             self.carried[at] = 0.0;
             if self.utilised[at] < AT_REST && carried <= 0.0 {
-                (self.utilised[at], self.is_busy[at]) = (0.0, false);
+                (self.utilised[at], self.waits[at], self.is_busy[at]) = (0.0, 0.0, false);
             } else {
                 self.busy[kept] = self.busy[index];
                 kept += 1;

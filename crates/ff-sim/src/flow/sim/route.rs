@@ -26,7 +26,8 @@ pub(super) fn route(
         let hops = hops_secs(constants, rng);
         let mut build = 0.0;
         for (hop, times) in (0..3).zip([3.0, 2.0, 1.0]) {
-            build += times * (hops[hop] + loads.queue(path[hop]));
+            let wait = constants.build_scale * loads.wait(path[hop]);
+            build += times * (hops[hop] + loads.queue(path[hop]) + wait);
         }
         found = Some((path, hops.iter().sum()));
         if patience.is_in_time(build) {
