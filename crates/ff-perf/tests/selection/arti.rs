@@ -44,8 +44,8 @@ fn microdescriptor(number: u8) -> String {
     }
     match number {
         3 => text += "p accept 443\n",
-        _ if number % 9 == 0 => text += "p accept 80,8000-9000\n",
-        _ if number % 9 == 5 || number % 3 == 0 => text += "p reject 25\n",
+        _ if number.is_multiple_of(9) => text += "p accept 80,8000-9000\n",
+        _ if number % 9 == 5 || number.is_multiple_of(3) => text += "p reject 25\n",
         _ => {}
     }
     text + &format!("id ed25519 {}\n", key(2))
@@ -109,7 +109,7 @@ fn directory(text: &str, micros: &[String]) -> NetDir {
             directory.add_microdesc(MicrodescAndHash::parse(micro).expect("a microdescriptor"))
         );
     }
-    directory.unwrap_if_sufficient().ok().expect("enough of it")
+    directory.unwrap_if_sufficient().unwrap_or_else(|_| panic!("too little of it"))
 }
 
 /// A path as Arti's circuit manager draws it, without guards that are kept: the exit, then the guard, then the middle.

@@ -146,4 +146,28 @@ mod tests {
         assert_eq!(loads.settle(0.1, 0.01, |_, _| ()), 0);
         assert!(loads.queue(0).abs() < 1e-6);
     }
+
+    #[test]
+    fn what_a_full_relay_has_not_let_through_is_waited_for() {
+        let mut loads = Loads::new(vec![100.0, 1_000.0]);
+        for _ in 0..200 {
+            loads.add(0, 10.0);
+            loads.add(1, 10.0);
+            // By hand: 250 bytes take a relay of 100 bytes a second 2.5 s. Nothing less than nothing waits.
+            loads.hold([1, 0, 9], 250.0);
+            loads.hold([1, 0, 9], -70.0);
+            loads.settle(0.1, 0.01, |_, _| ());
+        }
+        assert!((loads.wait(0) - 2.5).abs() < 1e-6, "{}", loads.wait(0));
+        // The first tick has not known yet which of them is the full one.
+        assert!(loads.wait(1) < 1e-6, "{}", loads.wait(1));
+        assert!((loads.wait_secs([0, 1, u32::MAX]) - 2.5).abs() < 1e-6);
+        for _ in 0..200 {
+            loads.settle(0.1, 0.01, |_, _| ());
+        }
+        assert!(
+            loads.wait_secs([0, 1, u32::MAX]).abs() < 1e-12,
+            "what came to rest waits for nobody"
+        );
+    }
 }

@@ -176,7 +176,7 @@ fn who_looks_on_sees_seconds_and_measures_relays() {
             self.2.push(bytes_per_sec);
         }
     }
-    let network = network(4, 100_000);
+    let network = network(4, 1_000_000);
     let weights = vec![1.0; network.relays.len()];
     let paths = Paths::new(&network, &weights, &Factors::of(&network, &weights));
     let c = Config { probes: 2, perf_clients: 0, warm_up_secs: 0, secs: 60, ..config(0.0) };
@@ -184,9 +184,9 @@ fn who_looks_on_sees_seconds_and_measures_relays() {
     run_watched(&network, &paths, &library, &mut share, &c, &mut eyes).expect("it runs");
     assert_eq!(eyes.0, 60);
     assert!(eyes.2.len() > 12, "{}", eyes.2.len());
-    // Two at a time share a relay of 100 kB/s.
+    // Two at a time share a relay of 1 MB/s.
     let mean = eyes.2.iter().sum::<f64>() / f64::from(u32::try_from(eyes.2.len()).expect("few"));
-    assert!((30_000.0..60_000.0).contains(&mean), "{mean}: {:?}", eyes.2);
+    assert!((300_000.0..600_000.0).contains(&mean), "{mean}: {:?}", eyes.2);
     // Both relays carry all of it, but for the round trips before first bytes, in which they rest.
-    assert!(eyes.1 > 60.0 * 100_000.0 && eyes.1 < 60.0 * 200_000.0, "{}", eyes.1);
+    assert!(eyes.1 > 60.0 * 1_000_000.0 && eyes.1 < 60.0 * 2_000_000.0, "{}", eyes.1);
 }
