@@ -1,6 +1,7 @@
 //! Columns of a partition, a group of rows after the other.
 
 use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
@@ -66,8 +67,7 @@ impl Loaded {
 }
 
 impl PartFile {
-    /// Opens a month's partition, which has to be as its manifest says and to have the table's columns. The parquet
-    /// crate panics on some files that are broken, so none of those gets there.
+    /// Opens a month's partition, which has to be as its manifest says and to have the table's columns.
     pub(super) fn open(
         store: &Store,
         table: &'static Table,
@@ -80,6 +80,11 @@ impl PartFile {
 
     /// The same, of a file that is known to be whole.
     pub(super) fn open_checked(path: &Path, table: &'static Table) -> Result<Self, StoreError> {
+        guarded(path, || Self::open_unguarded(path, table))
+    }
+
+    /// The same, and it may panic.
+    fn open_unguarded(path: &Path, table: &'static Table) -> Result<Self, StoreError> {
         let fail = || StoreError::parquet(path);
         let file = File::open(path).map_err(StoreError::io(path, "read"))?;
         let reader = SerializedFileReader::new(file).map_err(fail())?;
@@ -115,6 +120,11 @@ impl PartFile {
 
     /// A column of a group.
     fn column(&self, group: usize, name: &str) -> Result<Loaded, StoreError> {
+        guarded(&self.path, || self.column_unguarded(group, name))
+    }
+
+    /// The same, and it may panic.
+    fn column_unguarded(&self, group: usize, name: &str) -> Result<Loaded, StoreError> {
         let fail = || StoreError::parquet(&self.path);
         let broken = || StoreError::broken(&self.path, format!("column {name} cannot be read"));
         let index = self.table.columns.iter().position(|column| column.name == name);
@@ -144,6 +154,13 @@ impl PartFile {
         };
         Ok(loaded)
     }
+}
+
+/// Has a file that the parquet crate panics at be a broken one. A manifest's hash keeps broken disks away from it, and
+/// nobody who writes both.
+fn guarded<T>(path: &Path, body: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
+    let broken = |_| Err(StoreError::broken(path, "it is no Parquet that can be read"));
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(broken)
 }
 
 /// Whether a partition is as its manifest says.

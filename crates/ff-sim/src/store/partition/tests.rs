@@ -1,5 +1,7 @@
 //! What is written is what is read.
 
+use rand::{RngExt as _, SeedableRng as _};
+
 use super::super::load::PartFile;
 use super::super::schema::{Column, Kind};
 use super::*;
@@ -164,4 +166,45 @@ fn a_value_that_has_to_be_there_and_is_not_is_an_error() {
     let error = part.finish().expect_err("it has no id");
     assert!(format!("{error:?}").contains("id has no value"), "{error:?}");
     assert!(!path.exists());
+}
+
+/// Reads all of a file as if its manifest had this hash; how many values there were.
+fn read_whatever(path: &Path) -> Result<usize, StoreError> {
+    let part = PartFile::open_checked(path, &ALL)?;
+    let mut values = 0;
+    for group in 0..part.groups().len() {
+        let names = ["time", "int", "small", "bool", "text", "none", "id", "long"];
+        for column in part.columns(group, names)? {
+            values += usize::from(column.int(0).is_some() || column.bytes(0).is_some());
+        }
+    }
+    Ok(values)
+}
+
+#[test]
+fn changed_files_whose_manifests_were_changed_alike_are_errors_and_no_panics() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("part.parquet");
+    let mut part = Partition::create(&path, &ALL).expect("a partition");
+    (0..300).for_each(|row| part.push(&Row::of(row).cells()));
+    part.end_document();
+    part.finish().expect("written");
+    let whole = fs::read(&path).expect("a file");
+    let seed = rand::random::<u64>();
+    let mut rng = rand_chacha::ChaCha12Rng::seed_from_u64(seed);
+    let mut errors = 0;
+    for _ in 0..2_000 {
+        let mut bytes = whole.clone();
+        for _ in 0..rng.random_range(1..4) {
+            let at = rng.random_range(0..bytes.len());
+            bytes[at] = rng.random();
+        }
+        // The length of what stands at the end, too.
+        if rng.random_bool(0.1) {
+            bytes.truncate(rng.random_range(0..bytes.len()));
+        }
+        fs::write(&path, &bytes).expect("written");
+        errors += usize::from(read_whatever(&path).is_err());
+    }
+    assert!(errors > 200, "seed {seed}: {errors} errors");
 }
