@@ -69,8 +69,8 @@ def analyse(path, folder):
         secs = [days * 86400]
         of_network += zip(times.tolist(), secs * len(times), listed.sum(0).tolist(), *(all.tolist() for all in (*sums, network)))
         of_relays += zip(names, secs * len(names), counts, most, *(mean.tolist() for mean in means))
-    write(os.path.join(folder, "network.csv"), ("unix_secs", "window_secs", "relays", "advertised_bytes_per_sec", "capacity_bytes_per_sec", "capacity_error"), of_network)
-    write(os.path.join(folder, "relays.csv"), ("fingerprint", "window_secs", "listed_times", "most_advertised_bytes_per_sec", "capacity_error", "advertised_deviation"), of_relays)
+    write(os.path.join(folder, "network.csv"), ("unix_secs", "window_secs", "relays", "advertised_bytes_per_sec", "capacity_bytes_per_sec", "capacity_error_part"), of_network)
+    write(os.path.join(folder, "relays.csv"), ("fingerprint", "window_secs", "listed_times", "most_advertised_bytes_per_sec", "capacity_error_part", "advertised_deviation_ratio"), of_relays)
     return found
 
 

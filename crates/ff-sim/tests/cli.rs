@@ -136,7 +136,7 @@ fn a_table_of_what_relays_advertised_is_analysed() {
     let p5 = window["relay_capacity_error"]["p5"].as_f64().expect("a number");
     assert!((least - 0.25).abs() < 1e-12 && (p5 - least - 1.0 / 240.0).abs() < 1e-12, "{found}");
     let curves = fs::read_to_string(dir.path().join("out/cdf.csv")).expect("a table");
-    let header = "figure,quantity,of,window_secs,value,share_no_greater\n";
+    let header = "figure,quantity,of,window_secs,value,no_greater_part\n";
     let first = format!(
         "{header}fig1,capacity_error,relays,86400,0.25,0.5\nfig1,capacity_error,relays,86400,0.3"
     );

@@ -115,7 +115,8 @@ fn weight_without_a_capacity_is_told() {
     let found: Value =
         serde_json::from_str(&prints(dir, &[&args[..], &["--json"]].concat())).expect("JSON");
     let mut rows = csv::Reader::from_path(dir.join("out/network.csv")).expect("a table");
-    let column = rows.headers().expect("a header").iter().position(|one| one == "weight_left_out");
+    let column =
+        rows.headers().expect("a header").iter().position(|one| one == "weight_left_out_part");
     let column = column.expect("a column");
     let parts: Vec<f64> =
         rows.records().map(|row| row.expect("a row")[column].parse().expect("a number")).collect();
@@ -318,7 +319,7 @@ fn duckdb_finds_the_same_weight_error() {
     let header = rows.headers().expect("a header").clone();
     let column = |name: &str| header.iter().position(|one| one == name).expect("a column");
     let (time, window, error) =
-        (column("unix_secs"), column("window_secs"), column("weight_error"));
+        (column("unix_secs"), column("window_secs"), column("weight_error_part"));
     let mut compared = 0;
     for row in rows.records() {
         let row = row.expect("a row");

@@ -181,13 +181,13 @@ pub(super) fn table(rows: &[Row]) -> Table {
         "label",
         "window_secs",
         "relays",
-        "relay_capacity_error_median",
-        "joint_capacity_error",
-        "relay_weight_error_median",
-        "weight_share",
-        "capacity_share",
-        "advertised_deviation_median",
-        "weight_deviation_median",
+        "relay_capacity_error_median_part",
+        "joint_capacity_error_part",
+        "relay_weight_error_median_part",
+        "weight_part",
+        "capacity_part",
+        "advertised_deviation_median_ratio",
+        "weight_deviation_median_ratio",
     ];
     let row = |one: &Row| {
         let window = one.window_secs.map(|secs| secs.to_string()).unwrap_or_default();

@@ -6,7 +6,7 @@ use crate::output::Table;
 /// The distributions, as a table: each distinct value, with the part of all that are no greater. Those of relays are
 /// the curves of figures; those of times have the values that figures 2 and 4 show over time.
 pub(super) fn table(outcome: &Outcome, least_share: f64) -> Table {
-    let header = &["figure", "quantity", "of", "window_secs", "value", "share_no_greater"];
+    let header = &["figure", "quantity", "of", "window_secs", "value", "no_greater_part"];
     let mut table = Vec::new();
     for (index, window) in outcome.windows.iter().enumerate() {
         let mut add = |name: [&str; 3], sorted: &[f64]| {

@@ -203,9 +203,9 @@ fn network_table(outcome: &Outcome) -> Table {
         "relays",
         "advertised_bytes_per_sec",
         "capacity_bytes_per_sec",
-        "capacity_error",
-        "weight_error",
-        "weight_left_out",
+        "capacity_error_part",
+        "weight_error_part",
+        "weight_left_out_part",
     ];
     let mut table = Vec::new();
     for step in &outcome.steps {
@@ -235,10 +235,10 @@ fn relay_table(outcome: &Outcome, names: &[String]) -> Table {
         "window_secs",
         "listed_times",
         "most_advertised_bytes_per_sec",
-        "capacity_error",
-        "weight_error",
-        "advertised_deviation",
-        "weight_deviation",
+        "capacity_error_part",
+        "weight_error_part",
+        "advertised_deviation_ratio",
+        "weight_deviation_ratio",
     ];
     let mut table = Vec::new();
     for (name, relay) in names.iter().zip(&outcome.relays) {

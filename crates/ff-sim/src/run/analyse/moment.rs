@@ -73,7 +73,7 @@ pub(super) fn moment(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> 
         let name = hex::encode_upper(relay.fingerprint);
         vec![name, capacity.unwrap_or_default(), relay.weight.to_string(), optional(*error)]
     };
-    let header: &[&str] = &["fingerprint", "capacity_bytes_per_sec", "weight", "weight_error"];
+    let header: &[&str] = &["fingerprint", "capacity_bytes_per_sec", "weight", "weight_error_part"];
     let relays = network.relays.iter().zip(&now.relay_errors).map(row).collect();
     let mut tables = vec![("relays.csv", header, relays)];
     tables.extend((!found.groups.is_empty()).then(|| by::table(&found.groups)));

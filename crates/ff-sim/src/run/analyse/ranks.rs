@@ -120,9 +120,9 @@ pub(super) fn rankings_table(found: &[Ranking], names: &[String]) -> Table {
         "ranked_by",
         "rank_from_under_weighted",
         "fingerprint",
-        "weight_error",
-        "weight_share",
-        "capacity_share",
+        "weight_error_part",
+        "weight_part",
+        "capacity_part",
         "times",
     ];
     let mut table = Vec::new();
@@ -233,7 +233,8 @@ pub(super) fn overloads_text(found: &Said<Vec<Overloaded>>) -> String {
 
 /// Tenths of the relays, as a table.
 pub(super) fn overloads_table(found: &[Overloaded]) -> Table {
-    let header = &["window_secs", "tenth", "weight_error_at_most", "relays", "overloaded_relays"];
+    let header =
+        &["window_secs", "tenth", "weight_error_at_most_part", "relays", "overloaded_relays"];
     let mut table = Vec::new();
     for one in found {
         for (number, tenth) in (1_usize..).zip(&one.tenths) {

@@ -80,9 +80,9 @@ fn what_if_table(found: &WhatIf) -> Table {
         "missing_slots",
         "largest_planned_mbit_per_sec",
         "largest_conclusive_mbit_per_sec",
-        "new_relays_a_day",
-        "sent_tb_a_month",
-        "unmeasurable",
+        "new_relays_per_day",
+        "sent_tb_per_month",
+        "unmeasurable_relays",
         "unmeasurable_gbit_per_sec",
     ];
     let row = |who: [String; 2], one: &Figures| {
