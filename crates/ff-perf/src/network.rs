@@ -3,9 +3,10 @@
 //! A tor keeps the consensus of the microdesc flavour, which it has verified, and the microdescriptors beside it. Nothing
 //! is fetched and no signature is checked here: whoever can write into a tor's directory decides about its network.
 
+pub mod micros;
+
 use std::collections::HashMap;
 use std::fs;
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -13,12 +14,11 @@ use std::time::SystemTime;
 use ff_bwauth::network::consensus::{Consensus, Flags};
 use ff_bwauth::network::microdescriptors::Microdescriptors;
 
+use self::micros::{MICRODESCRIPTORS, Unreadable, is_absent, microdescriptors};
 use crate::paths::pool::Pool;
 
 /// The consensus in a tor's directory.
 const CONSENSUS: &str = "cached-microdesc-consensus";
-/// The microdescriptors beside it: the second file has what came last.
-const MICRODESCRIPTORS: [&str; 2] = ["cached-microdescs", "cached-microdescs.new"];
 /// How long after its end tor takes a consensus for usable still (dir-spec 5.1): a day.
 const USABLE_SECS: u64 = 24 * 3600;
 
@@ -71,13 +71,8 @@ pub enum NetworkError {
     )]
     Nothing(PathBuf),
     /// A file cannot be read.
-    #[error("{}: {error}", .path.display())]
-    Unreadable {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
     /// The consensus is none.
     #[error("{}: {reason}", .path.display())]
     Bad {
@@ -101,7 +96,7 @@ impl Network {
             let text = match fs::read_to_string(&file) {
                 Ok(text) => text,
                 Err(error) if is_absent(&error) => continue,
-                Err(error) => return Err(NetworkError::Unreadable { path: file, error }),
+                Err(error) => return Err(Unreadable { path: file, error }.into()),
             };
             match Consensus::parse(&text) {
                 Ok(consensus) => {
@@ -230,23 +225,6 @@ fn directories(dir: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// Reads the microdescriptors in a tor's directory.
-pub(crate) fn microdescriptors(dir: &Path) -> Result<Microdescriptors, NetworkError> {
-    let mut all = Microdescriptors::default();
-    for name in MICRODESCRIPTORS {
-        let path = dir.join(name);
-        match fs::read(&path) {
-            Ok(bytes) => {
-                let text = String::from_utf8_lossy(&bytes);
-                all.by_digest.extend(Microdescriptors::parse(&text).by_digest);
-            }
-            Err(error) if is_absent(&error) => {}
-            Err(error) => return Err(NetworkError::Unreadable { path, error }),
-        }
-    }
-    Ok(all)
-}
-
 /// The `pr` lines of a consensus, one for each `r` line (dir-spec 3.4.1).
 fn protocols(text: &str) -> Vec<&str> {
     let mut all = Vec::new();
@@ -269,11 +247,6 @@ fn params(text: &str) -> String {
         pair.is_some_and(|(name, value)| !name.is_empty() && value.parse::<i32>().is_ok())
     };
     line.split_whitespace().filter(is_one).collect::<Vec<_>>().join(" ")
-}
-
-/// Whether a file is not there, or what should hold it is none.
-fn is_absent(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 /// Whether an address is of this machine or of a network of one's own.

@@ -20,7 +20,7 @@ use ff_sim::network::Network;
 use ff_sim::source::SourceError;
 use tor_netdoc::types::policy::PortPolicy;
 
-use crate::network::NetworkError;
+use crate::network::micros::{Unreadable, microdescriptors};
 
 /// What weights of a footer are parts of, if the consensus does not say (dir-spec 3.8.3).
 const SCALE: u32 = 10_000;
@@ -47,7 +47,7 @@ pub enum PoolError {
     Input(#[from] InputError),
     /// The microdescriptors beside it cannot be read.
     #[error(transparent)]
-    Network(#[from] NetworkError),
+    Micros(#[from] Unreadable),
 }
 
 impl From<Network> for Pool {
@@ -106,8 +106,7 @@ impl Pool {
         let Ok(consensus) = Consensus::parse(&text) else { return Ok(network.into()) };
         let beside = path.parent().unwrap_or(Path::new("."));
         let is_named = consensus.relays.iter().any(|entry| entry.microdescriptor.is_some());
-        let micros =
-            if is_named { crate::network::microdescriptors(beside)? } else { Default::default() };
+        let micros = if is_named { microdescriptors(beside)? } else { Default::default() };
         Ok(Self::of_documents(&text, &consensus, network, &micros))
     }
 }
