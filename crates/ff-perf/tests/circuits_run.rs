@@ -128,28 +128,43 @@ fn goes_on(network: &Network) {
 /// Paths are drawn by the rules that are asked for, the same ones that `ff-perf paths` writes down.
 fn draws_what_paths_draws(network: &Network) {
     let dir = tempfile::tempdir().expect("a directory");
+    // Authorities may agree on something new between two commands; these documents stay.
+    let kept = dir.path().join("kept");
+    keep_documents(network, &kept);
     for rules in ["--select uniform --lengths 2=1,3=1 --guards 1", "--select tor --subnets any"] {
         let out = dir.path().join(rules.replace(' ', "-"));
-        let output = run(network.dir(), &out, &format!("--seed 7 --count 8 {rules}"));
+        let output = run(&kept, &out, &format!("--seed 7 --count 8 {rules}"));
         assert!(output.status.success(), "{output:?}");
         let mut circuits = lines(&out);
         circuits.sort_by_key(|circuit| circuit.number);
         let mut paths = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
-        paths.args(["paths", "--seed", "7", "--count", "8", "--network"]).arg(network.dir());
+        paths.args(["paths", "--seed", "7", "--count", "8", "--network"]).arg(&kept);
         let output = paths.args(rules.split(' ')).output().expect("the program");
         let drawn = ff_perf::paths::file::parse("", &String::from_utf8_lossy(&output.stdout));
         let ids = |circuit: &Circuit| circuit.path.iter().map(|one| one.id.clone()).collect();
         let built: Vec<Vec<String>> = circuits.iter().map(ids).collect();
         assert_eq!(drawn.expect("paths"), built, "{rules}");
     }
-    let apart = run(network.dir(), &dir.path().join("apart"), "--subnets apart");
+    let apart = run(&kept, &dir.path().join("apart"), "--subnets apart");
     assert!(error(&apart).contains("--subnets"), "one address has them all: {apart:?}");
-    let other = run(network.dir(), &dir.path().join("port"), "--select old --port 25");
+    let other = run(&kept, &dir.path().join("port"), "--select old --port 25");
     assert!(other.status.success(), "a lab's exits let everything out: {other:?}");
     let again = "--resume --seed 7 --count 8 --select uniform";
     let first = dir.path().join("--select-tor---subnets-any");
-    let text = error(&run(network.dir(), &first, again));
+    let text = error(&run(&kept, &first, again));
     assert!(text.contains("run.json"), "{text}");
+}
+
+/// Copies what a tor of the network knows of it.
+fn keep_documents(network: &Network, kept: &Path) {
+    fs::create_dir(kept).expect("a directory");
+    for entry in fs::read_dir(network.node("client0").data_dir()).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().expect("a name");
+        if name.to_string_lossy().starts_with("cached-microdesc") {
+            fs::copy(&path, kept.join(name)).expect("copied");
+        }
+    }
 }
 
 /// What cannot be done is said before anything is.
