@@ -329,10 +329,11 @@ impl<'a> Simulation<'a> {
             for hop in path {
                 self.loads.add(hop, bytes);
             }
-            // What is not on its way waits.
-            let (sent, trip) = self.sent[index];
-            self.loads.hold(path, sent - rate * trip);
             let left = self.circuits.serve(at, bytes, tick);
+            // What is not on its way waits, if there is any left of it.
+            let (sent, trip) = self.sent[index];
+            let most = left.min(self.config.window.most_held());
+            self.loads.hold(path, (sent - rate * trip).min(most));
             let is_over = match self.circuits.owner(at) {
                 Owner::Download(one) => self.clients.serve(one, now, rate, left, self.tick_secs),
                 Owner::User(..) => left <= 0.0 || self.give_up(at, tick),

@@ -213,7 +213,7 @@ fn a_store_says_who_is_new_and_who_is_overloaded() {
     let ranked = listed.len() - 1;
     assert_eq!(overload["others"]["count"], ranked - 1, "{overload}");
     let table = fs::read_to_string(dir.join("out/overload.csv")).expect("a table");
-    let header = "window_secs,tenth,weight_error_at_most,relays,overloaded_relays\n";
+    let header = "window_secs,tenth,weight_error_at_most_part,relays,overloaded_relays\n";
     let tenths = table.lines().skip(1).filter_map(|row| row.rsplit(',').next());
     let overloaded: u32 = tenths.filter_map(|count| count.parse::<u32>().ok()).sum();
     assert!(table.starts_with(header) && overloaded == 1, "{table}");

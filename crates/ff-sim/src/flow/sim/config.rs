@@ -36,6 +36,15 @@ impl Window {
         }
     }
 
+    /// The most bytes of a circuit that a window leaves waiting at a full relay.
+    pub(super) fn most_held(self) -> f64 {
+        match self {
+            Self::Fixed => f64::INFINITY,
+            // More is taken back at the next acknowledgement: `cc_vegas_beta_exit` of proposal 324, four times 31 cells.
+            Self::CongestionControl => 124.0 * CELL.0,
+        }
+    }
+
     /// Cells of a stream so many round trips after its first byte.
     pub(super) fn stream_cells(self, trips: f64) -> f64 {
         match self {
