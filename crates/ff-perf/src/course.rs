@@ -220,7 +220,9 @@ impl<C: Client> Course<C> {
                 () = sleep_until((*began + until).into()) => {}
                 _ = second.tick() => {
                     keeper.second(scheduler.in_flight());
-                    while tasks.try_join_next().is_some() {}
+                    while let Some(ended) = tasks.try_join_next() {
+                        pass_on_panic(ended);
+                    }
                 }
                 () = keeper.called() => {}
             }
@@ -304,6 +306,15 @@ fn quantiles_ms(all_us: &mut [u64]) -> [String; 2] {
         let value = all_us.get(at).map(|us| format!("{:.1}", *us as f64 / 1000.0));
         format!("{:>7}", value.unwrap_or_else(|| "-".to_owned()))
     })
+}
+
+/// A measurement that has panicked will never say that it has ended, and would keep its relays and its place for ever.
+fn pass_on_panic(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = ended
+        && let Ok(reason) = error.try_into_panic()
+    {
+        std::panic::resume_unwind(reason);
+    }
 }
 
 /// Whether something is downloaded on the circuit with this number.

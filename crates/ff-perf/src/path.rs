@@ -65,11 +65,16 @@ impl Plan {
     }
 }
 
+/// So many draws in a row may fail.
+const MOST_FAILED: u32 = 100;
+
 impl Iterator for Plan {
     type Item = Task;
 
     fn next(&mut self) -> Option<Task> {
-        while self.next < self.count {
+        // A draw may fail where few relays fit together; where many do in a row, all will.
+        let mut failed = 0;
+        while self.next < self.count && failed < MOST_FAILED {
             let number = self.next;
             self.next += 1;
             let path = match &mut self.source {
@@ -78,7 +83,10 @@ impl Iterator for Plan {
                     usize::try_from(at).ok().and_then(|at| paths.get(at)).cloned()?
                 }
                 Source::Drawn(generator, rng) => {
-                    let path = generator.draw(rng)?;
+                    let Some(path) = generator.draw(rng) else {
+                        failed += 1;
+                        continue;
+                    };
                     path.into_iter().map(|relay| relay as usize).collect()
                 }
             };
@@ -114,7 +122,7 @@ mod tests {
             network.pool = Pool::from(ff_sim::network::Network { relays, ..Default::default() });
             Plan::drawn(&network, &choice, 1, 10, Box::new(|number| number == 3))
         };
-        assert_eq!(of(&relays).err(), Some(NoPaths::None));
+        assert_eq!(of(&relays).err(), Some(NoPaths::None(3)));
         relays.push(relay(6, false, true));
         let all: Vec<Task> = of(&relays).expect("paths").collect();
         assert!(all.len() == 9 && all.iter().all(|task| task.path[0] == 0 && task.path[2] == 6));

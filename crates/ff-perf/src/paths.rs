@@ -72,9 +72,9 @@ pub enum NoPaths {
     NoGuard,
     /// In all of them together.
     #[error(
-        "no path can be drawn: its relays are too few, or are one family or one /16 (see --subnets), or have too few weights"
+        "no path of {0} can be drawn: relays are too few, or are one family or one /16 (see --subnets), or have too few weights"
     )]
-    None,
+    None(u8),
 }
 
 /// Lengths of paths, and how often each comes.
@@ -142,13 +142,21 @@ impl Generator {
         let draw = if keep > 0 { keep.saturating_add(SPARES) } else { 0 };
         let guards = entries.as_ref().unwrap_or(&paths).draw_guards(rng, draw);
         let generator = Self { paths, entries, lengths: choice.lengths.clone(), keep, guards };
-        generator.draw(rng).map(|_| ()).ok_or(NoPaths::None)?;
+        // What cannot be had of a mix is said now, and not where it is drawn first.
+        for &length in &generator.lengths.all {
+            generator.draw_of_length(usize::from(length), rng).ok_or(NoPaths::None(length))?;
+        }
         Ok(generator)
     }
 
     /// The next path, as places in the network, the first hop first; none where rules leave none.
     pub fn draw(&self, rng: &mut impl Rng) -> Option<Vec<u32>> {
         let length = usize::from(*self.lengths.all.get(self.lengths.by.sample(rng))?);
+        self.draw_of_length(length, rng)
+    }
+
+    /// A path of so many relays.
+    fn draw_of_length(&self, length: usize, rng: &mut impl Rng) -> Option<Vec<u32>> {
         (0..MOST_TRIES).find_map(|_| match &self.entries {
             Some(entries) if self.keep == 0 => {
                 let fresh = entries.draw_guards(rng, OLD_GUARDS);
@@ -174,6 +182,8 @@ struct Places<'a> {
     rules: Rules,
     /// The port of exits.
     port: u16,
+    /// How long paths are.
+    lengths: &'a [u8],
     /// How much of a weight counts where.
     factors: Factors,
     /// Whether any relay has the flag Fast: else nobody can be asked for it.
@@ -184,7 +194,7 @@ struct Places<'a> {
 
 impl<'a> Places<'a> {
     /// By these rules.
-    fn new(pool: &'a Pool, choice: &Choice) -> Self {
+    fn new(pool: &'a Pool, choice: &'a Choice) -> Self {
         let (rules, relays) = (choice.rules, &pool.network.relays);
         let factors = match (rules, pool.factors) {
             (Rules::Tor, Some(factors)) => factors,
@@ -195,7 +205,8 @@ impl<'a> Places<'a> {
         let knows_fast = is_tor && relays.iter().any(|relay| relay.flags.fast);
         let is_stable = |relay: &Relay| relay.flags.guard && relay.flags.stable;
         let knows_stable = is_tor && relays.iter().any(is_stable);
-        Self { pool, rules, port: choice.port, factors, knows_fast, knows_stable }
+        let (port, lengths) = (choice.port, choice.lengths.all.as_slice());
+        Self { pool, rules, port, lengths, factors, knows_fast, knows_stable }
     }
 
     /// Names the place that nobody can be in.
@@ -207,7 +218,9 @@ impl<'a> Places<'a> {
             let is_known = self.pool.policies.is_some();
             return Err(if is_known { NoPaths::Exit(self.port) } else { NoPaths::NoExit });
         }
-        if any(&|one| self.is_guard(one.1)) { Ok(()) } else { Err(NoPaths::NoGuard) }
+        // A path of one relay is an exit alone.
+        let is_one = self.lengths.iter().all(|&length| length == 1);
+        if is_one || any(&|one| self.is_guard(one.1)) { Ok(()) } else { Err(NoPaths::NoGuard) }
     }
 
     /// Who is drawn.
@@ -461,9 +474,20 @@ mod tests {
         pool.policies = Some((0..12).map(|_| "reject 1-65535".parse().expect("one")).collect());
         let error = draw(&pool, &other, &mut rng).expect_err("no exit");
         assert_eq!(error, NoPaths::Exit(80));
-        pool.network.relays.truncate(2);
+        // A mix is refused for any of its lengths, however seldom it comes.
         pool.policies = None;
-        assert_eq!(draw(&pool, &other, &mut rng), Err(NoPaths::None));
+        let lengths = Lengths::new(&[(3, 1.0), (8, 1e-9)]).expect("lengths");
+        pool.network.relays.truncate(7);
+        let mixed = Choice { lengths, ..other.clone() };
+        assert_eq!(draw(&pool, &mixed, &mut rng), Err(NoPaths::None(8)));
+        // An exit alone needs no guard.
+        let lengths = Lengths::new(&[(1, 1.0)]).expect("lengths");
+        let mut unguarded = pool.clone();
+        unguarded.network.relays.iter_mut().for_each(|relay| relay.flags.guard = false);
+        assert!(draw(&unguarded, &Choice { lengths, ..other.clone() }, &mut rng).is_ok());
+        assert_eq!(draw(&unguarded, &other, &mut rng), Err(NoPaths::NoGuard));
+        pool.network.relays.truncate(2);
+        assert_eq!(draw(&pool, &other, &mut rng), Err(NoPaths::None(3)));
         pool.network.relays[0].flags.exit = false;
         assert_eq!(draw(&pool, &other, &mut rng), Err(NoPaths::NoExit));
     }

@@ -82,7 +82,11 @@ impl Pool {
             if let Some(micro) = micro {
                 relay.family = if rules.by_names { micro.family.clone() } else { Vec::new() };
                 for id in micro.family_ids.iter().filter(|_| rules.by_ids) {
-                    ids.entry(id).or_default().push(place);
+                    let members = ids.entry(id).or_default();
+                    // Who says it twice is in it once.
+                    if members.last() != Some(&place) {
+                        members.push(place);
+                    }
                 }
             }
         }

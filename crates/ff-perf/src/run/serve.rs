@@ -73,7 +73,10 @@ fn live(args: &ServeArgs, limits: Limits, mut ready: Ready, serving: &mut Servin
         let life = Life { args, limits, ready: &mut ready, state: &mut state, serving };
         match with_client(args.measuring.client, &dir, &network, life) {
             Ok(Why::Signal) => return Ok(()),
-            Ok(Why::Parameters) => continue,
+            Ok(Why::Parameters) => {
+                is_first = false;
+                continue;
+            }
             Ok(Why::ClientLost) => {}
             // What was wrong from the beginning is for whoever has started it.
             Err(error) if is_first => return Err(error),
@@ -135,6 +138,8 @@ impl Job for Life<'_> {
             if serving.is_client_lost() {
                 return Ok(Why::ClientLost);
             }
+            // Also where no circuit has begun: signals are heard here, and documents not read again at once.
+            serving.breathe().await;
             let before = ready.network.params.clone();
             serving.looked(renew(args, ready).map_err(|error| format!("{error:#}")));
             if measuring.client == ClientKind::Arti && ready.network.params != before {

@@ -31,7 +31,10 @@ impl Commands {
         let (sender, commands) = mpsc::channel();
         let run = move || {
             for command in commands {
-                carry_out(command, &mut control, &table);
+                // A reply that came late would be taken for that of the next command.
+                if let Err(error) = carry_out(command, &mut control, &table) {
+                    return table.lost(&error);
+                }
             }
             let _ = control.command(&last);
         };
@@ -62,13 +65,17 @@ impl Commands {
 /// What is said when the thread has ended.
 const GONE: &str = "the control connection is gone";
 
-/// Sends one command.
-fn carry_out(command: Command, control: &mut Control, table: &Arc<Table>) {
+/// Sends one command. What is wrong if the connection cannot be used any more.
+fn carry_out(command: Command, control: &mut Control, table: &Arc<Table>) -> Result<(), String> {
+    let mut broken = None;
     let mut send = |line: &str| {
         let reply = control.command(line).map_err(|error| match error {
             // What tor refuses, it has a reason for; what it does not even answer is nobody else's fault.
-            ff_lab::Error::Control(_) => Fault::client(error),
-            error => Fault::relay(error),
+            ff_lab::Error::Refused { .. } => Fault::relay(error),
+            error => {
+                broken = Some(error.to_string());
+                Fault::client(error)
+            }
         })?;
         Ok::<_, Fault>(reply.text().to_owned())
     };
@@ -88,4 +95,5 @@ fn carry_out(command: Command, control: &mut Control, table: &Arc<Table>) {
             }
         }
     }
+    broken.map_or(Ok(()), Err)
 }

@@ -159,6 +159,14 @@ impl Serving {
         Ok(self.is_ending())
     }
 
+    /// Waits a moment, or until a signal.
+    pub(super) async fn breathe(&mut self) {
+        tokio::select! {
+            () = self.called() => {}
+            () = sleep(Duration::from_secs(1)) => {}
+        }
+    }
+
     /// Says how it ended, and has the disk keep all lines.
     ///
     /// # Errors
