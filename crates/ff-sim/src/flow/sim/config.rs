@@ -40,8 +40,8 @@ impl Window {
     pub(super) fn most_held(self) -> f64 {
         match self {
             Self::Fixed => f64::INFINITY,
-            // More is taken back at the next acknowledgement: `cc_vegas_beta_exit` of proposal 324, four times 31 cells.
-            Self::CongestionControl => 124.0 * CELL.0,
+            // More is taken back at the next acknowledgement: `cc_vegas_beta_exit` of proposal 324, four times 62 cells.
+            Self::CongestionControl => 248.0 * CELL.0,
         }
     }
 
