@@ -98,7 +98,7 @@ impl Page<'_> {
             0 => String::new(),
             read => format!(" beside {read} documents or rows that were read"),
         };
-        writeln!(page, "<h2>Left out</h2>\n<p>{} left out{beside}.</p>", all.len())?;
+        writeln!(page, "<h2>Left out</h2>\n<p>{} left out{beside}.</p>", self.skips.left_out())?;
         let missing = &self.skips.missing;
         if !missing.is_empty() {
             writeln!(page, "<p>{} gaps in the input are listed behind that.</p>", missing.len())?;
@@ -112,7 +112,8 @@ impl Page<'_> {
         for one in all.iter().chain(missing).take(MOST_SKIPS) {
             let line = one.line.map(|line| line.to_string()).unwrap_or_default();
             let entry = Escaped(one.entry.as_deref().unwrap_or_default());
-            let (file, reason) = (Escaped(&one.file), Escaped(&one.reason));
+            let (file, told) = (Escaped(&one.file), one.told());
+            let reason = Escaped(&told);
             writeln!(
                 page,
                 "<tr><td>{file}</td><td>{entry}</td><td>{line}</td><td>{reason}</td></tr>"

@@ -56,7 +56,7 @@ struct Reading {
 impl Reading {
     /// Tells of what was left out; the status that says how much that was.
     fn status(&self, strict: bool) -> ExitCode {
-        let (skipped, all) = (self.skips.all.len(), &self.skips.all);
+        let (skipped, all) = (self.skips.left_out(), &self.skips.all);
         if let Some(first) = all.first() {
             let line = first.line.map(|line| format!(", line {line}")).unwrap_or_default();
             eprintln!(

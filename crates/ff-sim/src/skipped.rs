@@ -1,8 +1,19 @@
 //! What of the input was left out: counted, and listed with file, entry and line.
+//!
+//! All is counted, and a list stays a list: it has the first [`MOST_OF_ONE`] of a document and [`MOST_LISTED`] in all,
+//! and says of the rest how many they are.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 use serde::{Deserialize, Serialize};
+
+/// So many lines or parts of one document or file are listed.
+pub const MOST_OF_ONE: usize = 1000;
+/// And so many in all.
+pub const MOST_LISTED: usize = 20_000;
+/// An entry's name and a reason are listed with so many bytes.
+pub const MOST_TEXT_BYTES: usize = 500;
 
 /// A document, an entry or a line that was left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,12 +26,32 @@ pub struct Skipped {
     pub line: Option<usize>,
     /// Why.
     pub reason: String,
+    /// How many more were left out behind it, which are not listed.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub more: u64,
+}
+
+/// Whether there are no more; a reference is what `serde` has.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over references")]
+const fn is_none(more: &u64) -> bool {
+    *more == 0
+}
+
+impl Skipped {
+    /// Why it was left out, and how many more were.
+    #[must_use]
+    pub fn told(&self) -> Cow<'_, str> {
+        match self.more {
+            0 => Cow::Borrowed(&self.reason),
+            more => format!("{}; {more} more behind it are left out, too", self.reason).into(),
+        }
+    }
 }
 
 /// All that was left out, beside how much was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Skips {
-    /// What was left out, in the order of reading.
+    /// What was left out and is listed, in the order of reading.
     pub all: Vec<Skipped>,
     /// How many documents (or rows of a table) were read.
     pub read: u64,
@@ -40,15 +71,35 @@ impl Skips {
         line: Option<usize>,
         reason: impl Into<String>,
     ) {
-        let entry = entry.map(str::to_owned);
-        self.all.push(Skipped { file: file.into(), entry, line, reason: reason.into() });
+        let (file, mut reason) = (file.into(), reason.into());
+        let mut entry = entry.map(str::to_owned);
+        entry.iter_mut().chain([&mut reason]).for_each(cut);
+        self.push(Skipped { file, entry, line, reason, more: 0 });
+    }
+
+    /// Lists something, or counts it.
+    fn push(&mut self, one: Skipped) {
+        let is_same = |other: &Skipped| (&other.file, &other.entry) == (&one.file, &one.entry);
+        // What a document has is listed one behind the other.
+        let first = self.all.len().checked_sub(MOST_OF_ONE).and_then(|at| self.all.get(at));
+        let is_full = self.all.len() >= MOST_LISTED || first.is_some_and(is_same);
+        match self.all.last_mut().filter(|_| is_full) {
+            Some(last) => last.more = last.more.saturating_add(one.more).saturating_add(1),
+            None => self.all.push(one),
+        }
     }
 
     /// Takes over what another reader has read and left out.
     pub fn extend(&mut self, other: Self) {
-        self.all.extend(other.all);
+        other.all.into_iter().for_each(|one| self.push(one));
         self.read += other.read;
         self.missing.extend(other.missing);
+    }
+
+    /// How many were left out, listed or not.
+    #[must_use]
+    pub fn left_out(&self) -> u64 {
+        left_out(&self.all)
     }
 
     /// What was left out first, behind a colon and with its line; nothing if nothing was.
@@ -63,8 +114,9 @@ impl Skips {
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
     pub fn share(&self) -> f64 {
-        let all = self.read + self.all.len() as u64;
-        if all == 0 { 0.0 } else { self.all.len() as f64 / all as f64 }
+        let left_out = self.left_out();
+        let all = self.read.saturating_add(left_out);
+        if all == 0 { 0.0 } else { left_out as f64 / all as f64 }
     }
 
     /// Whether more was left out than may be.
@@ -86,10 +138,24 @@ impl Skips {
                 &one.file,
                 one.entry.as_deref().unwrap_or_default(),
                 &line,
-                &one.reason,
+                &one.told(),
             ])?;
         }
         csv.flush()
+    }
+}
+
+/// How many a list stands for.
+#[must_use]
+pub fn left_out(all: &[Skipped]) -> u64 {
+    all.iter().fold(0, |sum, one| sum.saturating_add(one.more).saturating_add(1))
+}
+
+/// Cuts a text that is too long for a list.
+pub(crate) fn cut(text: &mut String) {
+    if text.len() > MOST_TEXT_BYTES {
+        text.truncate(text.floor_char_boundary(MOST_TEXT_BYTES));
+        text.push('\u{2026}');
     }
 }
 
@@ -111,6 +177,7 @@ mod tests {
             entry: None,
             line: None,
             reason: "hour".into(),
+            more: 0,
         });
         assert_eq!(skips.share().total_cmp(&share), std::cmp::Ordering::Equal);
         let mut text = Vec::new();
@@ -120,5 +187,41 @@ mod tests {
             text,
             "file,entry,line,reason\na.tar.xz,b,3,\"it is \"\"cut\"\"\"\nc,,,odd\nd,,,hour\n"
         );
+    }
+
+    #[test]
+    fn a_list_has_the_first_of_a_document_and_counts_the_rest() {
+        let mut skips = Skips { read: 5_000_000, ..Skips::default() };
+        skips.add("a", None, Some(1), "odd");
+        for line in 1..=3000 {
+            skips.add("a", Some("one"), Some(line), "odd");
+        }
+        skips.add("a", Some("two"), Some(1), "odd");
+        assert_eq!((skips.all.len(), skips.left_out()), (1 + MOST_OF_ONE + 1, 3002));
+        assert_eq!(skips.all[MOST_OF_ONE].told(), "odd; 2000 more behind it are left out, too");
+        for file in 0..MOST_LISTED {
+            skips.add(file.to_string(), None, None, "odd");
+        }
+        let mut all = Skips::default();
+        all.extend(skips.clone());
+        assert_eq!(all, skips);
+        all.extend(skips);
+        assert_eq!((all.all.len(), all.left_out()), (MOST_LISTED, 2 * 23_002));
+        assert!(all.is_too_much(), "what is not listed counts: {}", all.share());
+        let last = all.all.pop().expect("the last");
+        let text = serde_json::to_string(&last).expect("JSON");
+        assert_eq!(serde_json::from_str::<Skipped>(&text).expect("the same"), last);
+        let old = r#"{"file":"a","entry":null,"line":1,"reason":"odd"}"#;
+        assert_eq!(serde_json::from_str::<Skipped>(old).expect("an older one").more, 0);
+    }
+
+    #[test]
+    fn long_names_and_reasons_are_cut() {
+        let mut skips = Skips::default();
+        let long = "\u{e9}".repeat(MOST_TEXT_BYTES);
+        skips.add("a", Some(&long), None, long.as_str());
+        let one = &skips.all[0];
+        assert_eq!(one.entry.as_deref(), Some(&*one.reason));
+        assert_eq!(one.reason.chars().count(), MOST_TEXT_BYTES / 2 + 1);
     }
 }

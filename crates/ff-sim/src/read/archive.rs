@@ -4,7 +4,8 @@
 //! closure, through buffers that are used again. What a file is, its first bytes say; a tar without the magic of 1988
 //! is known by its name. Files of several documents are split, see [`documents`]. What cannot be read is listed in
 //! [`Skips`]: entries with `..`, absolute or odd names, links, what is over [`MOST_BYTES`], and whatever a broken or
-//! truncated file does not give; what came before stays. A file of which [`MOST_SKIPS`] are left out is given up.
+//! truncated file does not give; what came before stays. An entry of which [`MOST_SKIPS_OF_ENTRY`] are left out is given
+//! up, and a file of which [`MOST_SKIPS`] are.
 
 mod ahead;
 mod entries;
@@ -17,6 +18,7 @@ use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
 
 use ff_bwauth::network::DocumentError;
 
@@ -28,8 +30,10 @@ use crate::workers;
 
 /// A document has no more than this.
 pub const MOST_BYTES: usize = 64 << 20;
-/// A file with more than this left out is not read on, so that a list of what is left out stays a list.
+/// A file with more than this left out is not read on.
 pub const MOST_SKIPS: usize = 100_000;
+/// Nor is an entry of an archive with more than this left out; what comes behind it is.
+pub const MOST_SKIPS_OF_ENTRY: usize = 10_000;
 /// How much is read of the disk at once.
 const READ_BYTES: usize = 1 << 16;
 /// The length of a tar's blocks.
@@ -61,7 +65,7 @@ impl<T: FnMut(Document<'_>) -> Result<(), DocumentError>> Taker for T {}
 /// When there is nothing at this path; whatever is wrong behind it is listed.
 pub fn walk(path: &Path, skips: &mut Skips, taker: impl Taker) -> io::Result<()> {
     let is_folder = fs::metadata(path)?.is_dir();
-    let mut walk = Walk { taker, skips, buffer: Vec::new(), file: String::new(), before: 0 };
+    let mut walk = Walk { taker, skips, buffer: Vec::new(), file: String::new(), skipped: 0 };
     if !is_folder {
         walk.file(path);
         return Ok(());
@@ -89,15 +93,15 @@ struct Walk<'a, T> {
     buffer: Vec<u8>,
     /// The file that is being read.
     file: String,
-    /// How much was left out before it.
-    before: usize,
+    /// How much of it was left out.
+    skipped: usize,
 }
 
 impl<T: Taker> Walk<'_, T> {
     /// Whether there is a file, or a link to one; it is listed if there is none.
     fn is_file(&mut self, path: &Path) -> bool {
         self.file = path.display().to_string();
-        self.before = self.skips.all.len();
+        self.skipped = 0;
         match fs::metadata(path) {
             Ok(found) if found.is_file() => return true,
             Ok(_) => self.skip(None, None, "it is no file"),
@@ -125,7 +129,7 @@ impl<T: Taker> Walk<'_, T> {
     /// Reads a file.
     fn file(&mut self, path: &Path) {
         self.file = path.display().to_string();
-        self.before = self.skips.all.len();
+        self.skipped = 0;
         if let Err(error) = self.read_file(path) {
             self.skip(None, None, format!("it cannot be read further: {error}"));
         }
@@ -134,40 +138,49 @@ impl<T: Taker> Walk<'_, T> {
     /// Unpacks a file if need be.
     fn read_file(&mut self, path: &Path) -> io::Result<()> {
         let mut file = BufReader::with_capacity(READ_BYTES, File::open(path)?);
-        if !file.fill_buf()?.starts_with(XZ_MAGIC) {
-            return self.read_unpacked(path, file, false);
+        if file.fill_buf()?.starts_with(XZ_MAGIC) {
+            return self.read_packed(path, file);
         }
-        self.read_unpacked(path, unpack(file)?, true)
+        let (is_tar, from) = look(is_tar_by_name(path), file)?;
+        if !is_tar {
+            return self.read_stream(from);
+        }
+        let (to, take_over) = hand_over::sides();
+        let done = workers::run("unpack", move || Some(entries::hand_over(from, to)))?;
+        self.take_entries(&take_over, &done)
     }
 
-    /// Reads what is in a file.
-    fn read_unpacked(
-        &mut self,
-        path: &Path,
-        mut from: impl Read + Send + 'static,
-        is_packed: bool,
-    ) -> io::Result<()> {
-        let mut head = Vec::new();
-        // What is broken from the beginning has nothing to keep.
-        from.by_ref().take(BLOCK).read_to_end(&mut head)?;
-        let is_tar = head.get(257..262) == Some(b"ustar") || is_tar_by_name(path);
-        let from = Cursor::new(head).chain(from);
-        match is_packed {
-            _ if is_tar => self.read_tar(from),
-            true => self.read_stream(ahead::ReadAhead::new(from)?),
-            false => self.read_stream(from),
-        }
-    }
-
-    /// Reads a tar, which another thread unpacks.
-    fn read_tar(&mut self, from: impl Read + Send + 'static) -> io::Result<()> {
-        let (mut hand_over, take_over) = hand_over::sides();
-        let unpack = move || {
-            let result = entries::read(from, &mut hand_over);
-            // What came before an error stays.
-            (hand_over.flush().and(result), hand_over.end())
+    /// Reads a packed file. What unpacks has megabytes, and what one thread has freed another cannot always use: one
+    /// thread makes it, works with it and frees it.
+    fn read_packed(&mut self, path: &Path, file: impl Read + Send + 'static) -> io::Result<()> {
+        let is_called_tar = is_tar_by_name(path);
+        let ((to, take_over), (chunks, ahead)) = (hand_over::sides(), ahead::sides());
+        let (tell, told) = channel();
+        let work = move || {
+            let (is_tar, from) = match unpack(file).and_then(|from| look(is_called_tar, from)) {
+                Ok(found) => found,
+                Err(error) => return tell.send(Err(error)).ok().and(None),
+            };
+            tell.send(Ok(is_tar)).ok()?;
+            if is_tar {
+                return Some(entries::hand_over(from, to));
+            }
+            chunks.hand_over(from);
+            None
         };
-        let result = workers::run("unpack", unpack)?;
+        let done = workers::run("unpack", work)?;
+        match told.recv().map_err(|_| cannot_unpack())?? {
+            true => self.take_entries(&take_over, &done),
+            false => self.read_stream(ahead.until(done)),
+        }
+    }
+
+    /// Takes what another thread finds in a tar.
+    fn take_entries(
+        &mut self,
+        take_over: &hand_over::TakeOver,
+        done: &Receiver<Option<entries::Ended>>,
+    ) -> io::Result<()> {
         let mut before: Option<Arc<Vec<u8>>> = None;
         for hand_over::Entries { bytes, all } in &take_over.from {
             let whole = Arc::new(bytes);
@@ -178,25 +191,34 @@ impl<T: Taker> Walk<'_, T> {
                 }
                 self.check()?;
             }
-            // Whoever takes documents may still know the last one.
-            before.replace(whole).into_iter().for_each(|whole| take_over.give_back(whole));
+            // Whoever takes documents may still know the last one of those that they share.
+            let (known, done) = match hand_over::is_kept(&whole) {
+                true => (Some(whole), before.take()),
+                false => (before.take(), Some(whole)),
+            };
+            before = known;
+            done.into_iter().for_each(|whole| take_over.give_back(whole));
         }
         before.into_iter().for_each(|whole| take_over.give_back(whole));
-        let Ok((result, buffers)) = result.recv() else {
-            return Err(io::Error::other("it cannot be unpacked"));
-        };
+        let (result, buffers) = done.recv().ok().flatten().ok_or_else(cannot_unpack)?;
         buffers.put_aside();
         result
     }
 
     /// Hands on the documents of an entry.
     fn content(&mut self, name: &str, whole: &Arc<Vec<u8>>, range: Range<usize>) {
-        let mut at = range.start;
+        let (mut at, most) = (range.start, self.skipped.saturating_add(MOST_SKIPS_OF_ENTRY));
         for part in documents(whole.get(range).unwrap_or_default()) {
             let end = at + part.bytes.len();
             let shared = Shared::new(Arc::clone(whole), at..end);
             at = end;
-            self.take(Some(name), part, Some(&shared));
+            let first_line = part.first_line;
+            // A long buffer is not kept for the sake of a document in it.
+            self.take(Some(name), part, Some(&shared).filter(|_| hand_over::is_kept(whole)));
+            if self.skipped >= most {
+                let reason = format!("it is not read further: {TOO_MUCH}");
+                return self.skip(Some(name), Some(first_line), reason);
+            }
         }
     }
 
@@ -263,22 +285,33 @@ impl<T: Taker> Walk<'_, T> {
 
     /// Lists something of this file.
     fn skip(&mut self, entry: Option<&str>, line: Option<usize>, reason: impl Into<String>) {
+        self.skipped += 1;
         self.skips.add(self.file.as_str(), entry, line, reason);
     }
 
     /// Gives a file up that is nothing but broken.
     fn check(&self) -> io::Result<()> {
-        let skipped = self.skips.all.len().saturating_sub(self.before);
-        if skipped < MOST_SKIPS {
-            Ok(())
-        } else {
-            Err(io::Error::other("too much of it is broken"))
-        }
+        if self.skipped < MOST_SKIPS { Ok(()) } else { Err(io::Error::other(TOO_MUCH)) }
     }
 }
 
 /// Why something is left out.
 const TOO_LONG: &str = "it has more than 64 MiB";
+/// Why something is given up.
+const TOO_MUCH: &str = "too much of it is broken";
+
+/// That the thread that unpacks has gone without a word.
+fn cannot_unpack() -> io::Error {
+    io::Error::other("it cannot be unpacked")
+}
+
+/// Whether something is a tar, and all of it again; what is broken from the beginning has nothing to keep.
+fn look(is_called_tar: bool, mut from: impl Read) -> io::Result<(bool, impl Read)> {
+    let mut head = Vec::new();
+    from.by_ref().take(BLOCK).read_to_end(&mut head)?;
+    let is_tar = is_called_tar || head.get(257..262) == Some(b"ustar");
+    Ok((is_tar, Cursor::new(head).chain(from)))
+}
 
 /// Whether a file is called an archive.
 fn is_tar_by_name(path: &Path) -> bool {

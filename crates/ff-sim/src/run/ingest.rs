@@ -10,6 +10,8 @@ use serde::Serialize;
 use super::{Reading, Table, rows, tell};
 use crate::cli::store::{IngestArgs, SpanArgs};
 use crate::progress::Progress;
+use crate::skipped::left_out;
+use crate::spare::give_back_what_is_large;
 use crate::store::gaps::Between;
 use crate::store::ingest::{self, Done};
 use crate::store::month::Month;
@@ -21,6 +23,7 @@ use crate::store::plan::{Documents, Plan, Shard};
 /// # Errors
 /// When the store is none of ours, or something cannot be read or written.
 pub(super) fn ingest(args: &IngestArgs) -> Result<ExitCode> {
+    give_back_what_is_large();
     let store = Store::create(&args.store)?;
     let done = take(&store, &args.collector, &args.span, args.shard)?;
     // What one of several shares lacks the others may have: `merge` lists it.
@@ -115,7 +118,7 @@ impl Ingested {
             was_there: done.was_there,
             files: manifest.sources.len() as u64,
             read: manifest.read,
-            left_out: (manifest.skipped.len() as u64).saturating_sub(manifest.lines_left_out),
+            left_out: left_out(&manifest.skipped).saturating_sub(manifest.lines_left_out),
             duplicates: manifest.duplicates,
             lines_left_out: manifest.lines_left_out,
             missing_hours: manifest.missing_hours,

@@ -183,6 +183,11 @@ impl Batch {
         self.rows
     }
 
+    /// How many bytes the values of all columns have, each of them once.
+    pub(super) fn value_bytes(&self) -> usize {
+        self.columns.iter().map(|column| column.values.plain().len()).sum()
+    }
+
     /// For each column what it has, and the number of each row's value; only of rows that were taken out.
     pub(super) fn columns(&self) -> impl Iterator<Item = (&Values, &[u32])> {
         self.columns.iter().map(|column| (&column.values, column.keys.as_slice()))

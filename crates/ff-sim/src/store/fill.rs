@@ -63,6 +63,15 @@ impl Bounds {
     }
 }
 
+/// Whether a document has no more bytes than any of its kind: what one may have bounds the memory for all.
+fn check_len(document: Document<'_>, kind: &str, most_bytes: usize) -> Result<(), DocumentError> {
+    if document.bytes.len() > most_bytes {
+        let most = most_bytes >> 20;
+        return Err(wrong(format!("it has more than {most} MiB, which no {kind} has")));
+    }
+    Ok(())
+}
+
 /// What takes these documents; its partitions are in the order of [`Documents::tables`].
 pub(super) fn fill(
     documents: Documents,

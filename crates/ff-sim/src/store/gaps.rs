@@ -43,7 +43,13 @@ impl Gaps {
             let before = last.and_then(|last| Gap::between(last, hours.first_unix_secs));
             for gap in before.iter().chain(&hours.missing) {
                 let reason = gap.told(&hours.flavour);
-                self.list.push(Skipped { file: file.clone(), entry: None, line: None, reason });
+                self.list.push(Skipped {
+                    file: file.clone(),
+                    entry: None,
+                    line: None,
+                    reason,
+                    more: 0,
+                });
             }
         }
     }

@@ -16,7 +16,7 @@ use super::place::{self, Store};
 use super::plan::{Documents, Unit};
 use crate::progress::Progress;
 use crate::read::archive::{self, Document};
-use crate::skipped::{Skipped, Skips};
+use crate::skipped::Skips;
 
 /// A unit that is in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,29 +139,27 @@ fn read(
     let mut lines_left_out = 0;
     let broken = || StoreError::broken(store.dir(), "a table is missing");
     let mut fill = fill(unit.documents, bounds, parts).ok_or_else(broken)?;
-    let (mut skips, mut documents, mut lines) = (Skips::default(), 0_u64, Vec::new());
+    let (mut skips, mut documents) = (Skips::default(), 0_u64);
     for source in &unit.sources {
-        let before = skips.all.len();
-        let walked = archive::walk(&source.path, &mut skips, |document: Document<'_>| {
+        let (mut found, mut lines) = (Skips::default(), Skips::default());
+        let walked = archive::walk(&source.path, &mut found, |document: Document<'_>| {
             documents += 1;
             progress.say(|| {
                 format!("{} of {}: {documents} documents", unit.documents.name(), unit.month)
             });
             fill.take(Document { file: &source.name, ..document })?;
-            lines.extend(fill.left_out().into_iter().map(|error| Skipped {
-                file: String::new(),
-                entry: document.entry.map(str::to_owned),
-                line: Some(document.first_line.saturating_add(error.line).saturating_sub(1)),
-                reason: error.reason,
-            }));
+            for error in fill.left_out() {
+                let line = document.first_line.saturating_add(error.line).saturating_sub(1);
+                lines.add("", document.entry, Some(line), error.reason);
+            }
             Ok(())
         });
         walked.map_err(StoreError::io(&source.path, "read"))?;
-        lines_left_out += lines.len() as u64;
-        skips.all.append(&mut lines);
-        // Within the store, files are called as they are within their folder, wherever that is.
-        for skipped in skips.all.iter_mut().skip(before) {
-            skipped.file.clone_from(&source.name);
+        lines_left_out += lines.left_out();
+        for mut found in [found, lines] {
+            // Within the store, files are called as they are within their folder, wherever that is.
+            found.all.iter_mut().for_each(|one| one.file.clone_from(&source.name));
+            skips.extend(found);
         }
     }
     let mut filled = fill.finish()?;
@@ -243,7 +241,7 @@ fn skips_between(
             let Some(manifest) = store.manifest(documents, month)? else { continue };
             gaps.add(&manifest);
             all.read += manifest.read + manifest.lines;
-            all.all.extend(manifest.skipped);
+            all.extend(Skips { all: manifest.skipped, ..Skips::default() });
         }
     }
     all.missing = gaps.into_list();
@@ -265,11 +263,14 @@ pub fn write_errors(store: &Store, between: Between) -> Result<(), StoreError> {
 /// What was left out of units, how much was read, and which hours are missing.
 #[must_use]
 pub fn skips_of(done: &[Done], between: Between) -> Skips {
-    let all: Vec<Skipped> = done.iter().flat_map(|one| one.manifest.skipped.clone()).collect();
+    let mut all = Skips::default();
+    let lists = done.iter().map(|one| one.manifest.skipped.clone());
+    lists.for_each(|list| all.extend(Skips { all: list, ..Skips::default() }));
     let mut by_month: Vec<&Manifest> = done.iter().map(|one| &one.manifest).collect();
     by_month.sort_by_key(|manifest| manifest.month);
     let mut gaps = Gaps::new(between);
     by_month.into_iter().for_each(|manifest| gaps.add(manifest));
-    let read = done.iter().map(|one| one.manifest.read + one.manifest.lines).sum();
-    Skips { all, read, missing: gaps.into_list() }
+    all.read = done.iter().map(|one| one.manifest.read + one.manifest.lines).sum();
+    all.missing = gaps.into_list();
+    all
 }

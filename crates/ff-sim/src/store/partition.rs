@@ -18,6 +18,8 @@ use crate::workers;
 
 /// A group of rows is closed when it has so many, at the end of a document: some 16 MB of consensuses.
 const GROUP_ROWS: usize = 1 << 17;
+/// Or when the values of its columns, each of them once, have so many bytes: what matters of archives has fewer.
+const GROUP_BYTES: usize = 1 << 24;
 
 /// What was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +46,8 @@ pub(super) struct Partition {
     to: Option<SyncSender<Batch>>,
     /// Where their space comes back from.
     back: Receiver<Batch>,
+    /// Whether a group went there and its space has not come back.
+    is_lent: bool,
     /// What writes them; nothing once it has ended.
     thread: Option<Receiver<Result<Written, StoreError>>>,
     /// Whether that has given up.
@@ -66,6 +70,7 @@ impl Partition {
             rows: 0,
             to: Some(to),
             back,
+            is_lent: false,
             thread: Some(thread),
             is_lost: false,
         })
@@ -108,17 +113,21 @@ impl Partition {
     /// Says that a document ends here: groups of rows have whole documents.
     pub(super) fn end_document(&mut self) {
         self.batch.end_document();
-        if self.batch.rows() >= GROUP_ROWS {
+        if self.batch.rows() >= GROUP_ROWS || self.batch.value_bytes() >= GROUP_BYTES {
             self.flush();
         }
     }
 
     /// Hands over what there is.
     fn flush(&mut self) {
-        let batch = self.batch.take(self.back.try_recv().ok());
+        // The last group has to be written before this one is taken anyway, and then there are no more than two.
+        let space = if self.is_lent { self.back.recv().ok() } else { None };
+        self.is_lent = false;
+        let batch = self.batch.take(space);
         self.rows += batch.rows() as u64;
         if let Some(to) = self.to.as_ref().filter(|_| batch.rows() > 0) {
-            self.is_lost |= to.send(batch).is_err();
+            self.is_lent = to.send(batch).is_ok();
+            self.is_lost |= !self.is_lent;
         }
     }
 

@@ -3,26 +3,46 @@
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use crate::workers;
-
 /// How much is handed over at once.
 const CHUNK: usize = 1 << 16;
 /// How many of these may wait.
 const WAITING: usize = 16;
 
+/// The side that unpacks.
+#[derive(Debug)]
+pub(super) struct Chunks {
+    /// Where chunks go.
+    to: SyncSender<io::Result<Chunk>>,
+    /// Where their buffers come back from.
+    empty: Receiver<Vec<u8>>,
+}
+
+/// The side that scans, before it is known whether anything comes this way.
+#[derive(Debug)]
+pub(super) struct Ahead {
+    /// What comes.
+    from: Receiver<io::Result<Chunk>>,
+    /// Where chunks go that have been read.
+    back: SyncSender<Vec<u8>>,
+}
+
+/// Both sides.
+pub(super) fn sides() -> (Chunks, Ahead) {
+    let ((to, from), (back, empty)) = (sync_channel(WAITING), sync_channel(WAITING));
+    (Chunks { to, empty }, Ahead { from, back })
+}
+
 /// A reader whose content comes from another thread, which stops when this is dropped.
 #[derive(Debug)]
-pub(super) struct ReadAhead {
+pub(super) struct ReadAhead<T> {
     /// What comes; nothing more comes behind an error.
-    from: Receiver<io::Result<Chunk>>,
+    ahead: Ahead,
     /// What came last.
     chunk: Chunk,
     /// How much of that has been read.
     at: usize,
-    /// Where chunks go that have been read.
-    back: SyncSender<Vec<u8>>,
     /// Says that the thread has done its work.
-    done: Receiver<()>,
+    done: Receiver<T>,
 }
 
 /// A part of the content, in a buffer that is used again.
@@ -34,25 +54,18 @@ struct Chunk {
     len: usize,
 }
 
-impl ReadAhead {
-    /// Begins to read.
-    ///
-    /// # Errors
-    /// When there can be no other thread.
-    pub(super) fn new(inner: impl Read + Send + 'static) -> io::Result<Self> {
-        let (to, from) = sync_channel(WAITING);
-        let (back, empty) = sync_channel(WAITING);
-        let work = move || hand_over(inner, &to, &empty);
-        let done = workers::run("unpack", work)?;
-        Ok(Self { from, chunk: Chunk::default(), at: 0, back, done })
+impl Ahead {
+    /// A reader of what comes from a thread that says when it has done its work.
+    pub(super) fn until<T>(self, done: Receiver<T>) -> ReadAhead<T> {
+        ReadAhead { ahead: self, chunk: Chunk::default(), at: 0, done }
     }
 }
 
-impl Read for ReadAhead {
+impl<T> Read for ReadAhead<T> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         while self.at >= self.chunk.len {
             // Whoever hands over has gone at the end, and only there.
-            let Ok(chunk) = self.from.recv() else {
+            let Ok(chunk) = self.ahead.from.recv() else {
                 // The next file finds it idle.
                 let _ = self.done.recv();
                 return Ok(0);
@@ -60,7 +73,7 @@ impl Read for ReadAhead {
             let read = std::mem::replace(&mut self.chunk, chunk?);
             self.at = 0;
             // It is freed if nobody waits for it.
-            let _ = self.back.try_send(read.bytes);
+            let _ = self.ahead.back.try_send(read.bytes);
         }
         let mut left = self.chunk.bytes.get(self.at..self.chunk.len).unwrap_or_default();
         let len = left.read(to)?;
@@ -69,21 +82,25 @@ impl Read for ReadAhead {
     }
 }
 
-/// Hands everything over, until the end, an error, or nobody listens any more.
-fn hand_over(mut inner: impl Read, to: &SyncSender<io::Result<Chunk>>, empty: &Receiver<Vec<u8>>) {
-    loop {
-        let mut bytes = empty.try_recv().unwrap_or_default();
-        bytes.resize(CHUNK, 0);
-        let (len, result) = fill(&mut inner, &mut bytes);
-        // What was read before an error is in the chunk.
-        let is_end = len == 0;
-        if (!is_end && to.send(Ok(Chunk { bytes, len })).is_err()) || (result.is_ok() && is_end) {
-            return;
-        }
-        if let Err(error) = result {
-            // Nobody has to listen.
-            let _ = to.send(Err(error));
-            return;
+impl Chunks {
+    /// Hands everything over, until the end, an error, or nobody listens any more.
+    pub(super) fn hand_over(self, mut inner: impl Read) {
+        let Self { to, empty } = self;
+        loop {
+            let mut bytes = empty.try_recv().unwrap_or_default();
+            bytes.resize(CHUNK, 0);
+            let (len, result) = fill(&mut inner, &mut bytes);
+            // What was read before an error is in the chunk.
+            let is_end = len == 0;
+            if (!is_end && to.send(Ok(Chunk { bytes, len })).is_err()) || (result.is_ok() && is_end)
+            {
+                return;
+            }
+            if let Err(error) = result {
+                // Nobody has to listen.
+                let _ = to.send(Err(error));
+                return;
+            }
         }
     }
 }
@@ -105,6 +122,13 @@ fn fill(inner: &mut impl Read, bytes: &mut [u8]) -> (usize, io::Result<()>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workers;
+
+    /// Reads ahead.
+    fn ahead(inner: impl Read + Send + 'static) -> ReadAhead<()> {
+        let (chunks, ahead) = sides();
+        ahead.until(workers::run("ahead", move || chunks.hand_over(inner)).expect("a thread"))
+    }
 
     #[test]
     fn what_came_before_an_error_comes_and_then_the_error() {
@@ -118,12 +142,12 @@ mod tests {
             }
         }
         let mut all = Vec::new();
-        let mut ahead = ReadAhead::new(Broken(3 * CHUNK + 5)).expect("a thread");
-        let error = ahead.read_to_end(&mut all).expect_err("it is cut");
+        let mut from = ahead(Broken(3 * CHUNK + 5));
+        let error = from.read_to_end(&mut all).expect_err("it is cut");
         assert_eq!((all.len(), error.to_string().as_str()), (3 * CHUNK + 5, "cut"));
         let mut all = Vec::new();
-        let mut ahead = ReadAhead::new(io::repeat(3).take(200_001)).expect("a thread");
-        assert_eq!(ahead.read_to_end(&mut all).ok(), Some(200_001));
-        drop(ReadAhead::new(io::repeat(3)).expect("a thread"));
+        let mut from = ahead(io::repeat(3).take(200_001));
+        assert_eq!(from.read_to_end(&mut all).ok(), Some(200_001));
+        drop(ahead(io::repeat(3)));
     }
 }

@@ -7,11 +7,14 @@ use std::io::{self, Read};
 
 use tar::{Archive, Entry, PaxExtensions};
 
-use super::hand_over::HandOver;
+use super::hand_over::{Buffers, HandOver};
 use super::{MOST_BYTES, TOO_LONG};
+use crate::skipped::cut;
 
-/// A name has no more than this; the greatest of a pax header with it.
-const MOST_NAME: u64 = 1 << 16;
+/// A name has no more than this.
+const MOST_NAME_BYTES: usize = 1 << 12;
+/// What has a long name, as a pax header, has no more than this.
+const MOST_HEADER_BYTES: u64 = 1 << 16;
 /// So much may stand behind an archive's end: tars are filled up to blocks of 10 KiB or more.
 const MOST_BEHIND: u64 = 64 << 20;
 
@@ -31,8 +34,18 @@ impl<R: Read> Read for Watched<R> {
     }
 }
 
+/// How the reading of a tar ended, and the buffers that are left.
+pub(super) type Ended = (io::Result<()>, Buffers);
+
+/// Reads a tar, and hands over all that it has.
+pub(super) fn hand_over(from: impl Read, mut to: HandOver) -> Ended {
+    let result = read(from, &mut to);
+    // What came before an error stays.
+    (to.flush().and(result), to.end())
+}
+
 /// Reads a tar, and hands over what it has.
-pub(super) fn read(from: impl Read, to: &mut HandOver) -> io::Result<()> {
+fn read(from: impl Read, to: &mut HandOver) -> io::Result<()> {
     let mut archive = Archive::new(Watched { inner: from, is_at_end: false });
     let mut long_name = None;
     for entry in archive.entries()?.raw(true) {
@@ -69,23 +82,29 @@ fn read_entry(
         return Ok(());
     }
     let wrong = match () {
+        () if name.len() > MOST_NAME_BYTES => Some("its name has more than 4096 bytes"),
         () if !is_sound(&name) => Some("its name leads elsewhere, or is none"),
         () if !(kind.is_file() || kind.is_contiguous()) => Some("it is no file"),
         () if entry.size() > MOST_BYTES as u64 => Some(TOO_LONG),
         () => None,
     };
+    let mut name = name.into_owned();
     match wrong {
-        Some(wrong) => to.skip(name.into_owned(), wrong),
+        Some(wrong) => {
+            // Thousands wait to be listed.
+            cut(&mut name);
+            to.skip(name, wrong)
+        }
         None => {
             let size = usize::try_from(entry.size()).unwrap_or(MOST_BYTES).min(MOST_BYTES);
-            to.content(name.into_owned(), size, &mut entry)
+            to.content(name, size, &mut entry)
         }
     }
 }
 
 /// A long name, or what has one among others.
 fn read_name(entry: &mut Entry<'_, impl Read>) -> io::Result<Vec<u8>> {
-    if entry.size() > MOST_NAME {
+    if entry.size() > MOST_HEADER_BYTES {
         return Err(io::Error::other("the name of an entry is longer than names can be"));
     }
     let mut bytes = Vec::new();

@@ -1,8 +1,8 @@
 //! What a tar has, handed over by the thread that unpacks it to the one that scans it.
 //!
 //! Entries are unpacked right into the buffers in which they are scanned, small ones many to a buffer. Buffers come back
-//! and are used again; there are no more than [`MOST_LENT`] besides the one that is being filled, and all together have
-//! no more than twice [`MOST_BYTES`].
+//! and are used again, unless they are long; there are no more than [`MOST_LENT`] besides the one that is being filled,
+//! and all together have no more than [`MOST_BUFFERS_BYTES`].
 
 use std::io::{self, Read};
 use std::ops::Range;
@@ -21,8 +21,10 @@ const FIRST_BYTES: usize = 1 << 16;
 /// So many buffers may be elsewhere: one that is scanned, one before it that is still known, one that waits.
 const MOST_LENT: usize = 3;
 
-/// A longer buffer is not kept for the next tar.
-const MOST_SPARE_BYTES: usize = 1 << 23;
+/// A longer buffer is not used again, and whoever scans gives it back before the next has come.
+const MOST_KEPT_BYTES: usize = 1 << 23;
+/// All buffers together: the longest entry, beside one that is still known.
+const MOST_BUFFERS_BYTES: usize = MOST_BYTES + MOST_KEPT_BYTES;
 
 /// Buffers of tars that have been read.
 static SPARE: Spare<Vec<u8>> = Spare::new();
@@ -161,7 +163,7 @@ impl HandOver {
             self.take_back(returned);
         }
         while self.lent > 0
-            && (self.lent >= MOST_LENT || self.lent_bytes.saturating_add(size) > 2 * MOST_BYTES)
+            && (self.lent >= MOST_LENT || self.lent_bytes.saturating_add(size) > MOST_BUFFERS_BYTES)
         {
             let returned = self.back.recv().map_err(|_| nobody_listens())?;
             self.take_back(returned);
@@ -177,7 +179,7 @@ impl HandOver {
     fn take_back(&mut self, returned: Returned) {
         self.lent = self.lent.saturating_sub(1);
         self.lent_bytes = self.lent_bytes.saturating_sub(returned.bytes);
-        if !returned.buffer.is_empty() && self.spare.len() < MOST_LENT {
+        if is_spare(&returned.buffer) && self.spare.len() < MOST_LENT {
             self.spare.push(returned.buffer);
         }
     }
@@ -207,8 +209,7 @@ impl Buffers {
     pub(super) fn put_aside(self) {
         let back = self.back.try_iter().map(|returned| returned.buffer);
         let all = self.spare.into_iter().chain(back);
-        all.filter(|one| (1..=MOST_SPARE_BYTES).contains(&one.len()))
-            .for_each(|one| SPARE.put(one));
+        all.filter(|one| is_spare(one)).for_each(|one| SPARE.put(one));
     }
 }
 
@@ -220,6 +221,16 @@ impl TakeOver {
         // Nobody has to wait for it.
         let _ = self.back.send(Returned { buffer, bytes });
     }
+}
+
+/// Whether a buffer is worth keeping.
+fn is_spare(buffer: &[u8]) -> bool {
+    !buffer.is_empty() && is_kept(buffer)
+}
+
+/// Whether a buffer may be known for longer than it is scanned.
+pub(super) const fn is_kept(buffer: &[u8]) -> bool {
+    buffer.len() <= MOST_KEPT_BYTES
 }
 
 /// Why an entry is left out.

@@ -6,13 +6,20 @@ use ff_bwauth::network::DocumentError;
 use ff_bwauth::publish::v3bw::read::{Reading, Severity};
 use sha2::{Digest, Sha256};
 
-use super::{Bounds, Fill, Filled, finish, wrong};
+use super::{Bounds, Fill, Filled, check_len, finish, wrong};
 use crate::read::archive::Document;
 use crate::read::consensus::MOST_BANDWIDTH;
 use crate::read::consensus::scan;
 use crate::store::batch::Cell;
 use crate::store::error::StoreError;
 use crate::store::partition::Partition;
+
+/// A bandwidth file has no more than this.
+const MOST_BYTES: usize = 1 << 24;
+/// And no more lines.
+const MOST_LINES: usize = 100_000;
+/// A month has no more than this.
+const MOST_FILES: usize = 100_000;
 
 /// Takes bandwidth files.
 pub(super) struct Files {
@@ -31,9 +38,6 @@ pub(super) struct Files {
     /// Lines of the last that were left out.
     left_out: Vec<DocumentError>,
 }
-
-/// No more lines of a file are listed one by one.
-const MOST_LINES_LISTED: usize = 1000;
 
 impl Files {
     /// Before the first.
@@ -57,6 +61,7 @@ impl Files {
             document.file.into(),
             document.entry.into(),
         ]);
+        self.files.end_document();
         for line in lines() {
             self.kept += 1;
             self.lines.push(&[
@@ -77,6 +82,13 @@ impl Fill for Files {
     fn take(&mut self, document: Document<'_>) -> Result<(), DocumentError> {
         if self.files.is_lost() || self.lines.is_lost() {
             return Ok(());
+        }
+        check_len(document, "bandwidth file", MOST_BYTES)?;
+        if memchr::memchr_iter(b'\n', document.bytes).nth(MOST_LINES).is_some() {
+            return Err(wrong(format!("it has more than {MOST_LINES} lines")));
+        }
+        if self.hashes.len() >= MOST_FILES {
+            return Err(wrong(format!("there are more than {MOST_FILES} files of this month")));
         }
         // Its own time is when it is read at: how old it may be when it is voted with does not matter here.
         let mut all = scan::Lines::of(document.bytes);
@@ -101,14 +113,8 @@ impl Fill for Files {
         let left_out = skipped.chain(above.map(|line| (line.line, "bw is above 2^53")));
         let mut left_out: Vec<(usize, &str)> = left_out.collect();
         left_out.sort_unstable();
-        let more = left_out.len().saturating_sub(MOST_LINES_LISTED);
-        left_out.truncate(MOST_LINES_LISTED);
         let list = left_out.into_iter().map(|(line, reason)| (line, reason.to_owned()));
-        let mut list: Vec<_> = list.map(|(line, reason)| DocumentError { line, reason }).collect();
-        if let Some(last) = list.last_mut().filter(|_| more > 0) {
-            last.reason = format!("{}; {more} more lines of this file are left out", last.reason);
-        }
-        self.left_out = list;
+        self.left_out = list.map(|(line, reason)| DocumentError { line, reason }).collect();
         Ok(())
     }
 

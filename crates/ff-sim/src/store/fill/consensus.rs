@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use ff_bwauth::network::DocumentError;
+use memchr::memmem;
 
-use super::{Bounds, Fill, Filled, finish, wrong};
+use super::{Bounds, Fill, Filled, check_len, finish, wrong};
 use crate::read::archive::Document;
 use crate::read::consensus::scan;
 use crate::read::consensus::{Again, Consensus, Digest, Flavour, Relay, Sequence};
@@ -22,6 +23,13 @@ const MICRODESCRIPTOR_DIGEST: usize = CONSENSUS_RELAYS.place("microdescriptor_di
 const FLAGS: usize = CONSENSUS_RELAYS.place("flags");
 const WEIGHT: usize = CONSENSUS_RELAYS.place("weight");
 const IS_UNMEASURED: usize = CONSENSUS_RELAYS.place("is_unmeasured");
+
+/// A consensus has no more than this.
+const MOST_BYTES: usize = 1 << 24;
+/// And no more relays than this, for which only one above [`LONG_BYTES`] is asked.
+const MOST_RELAYS: usize = 50_000;
+/// So many relays as that are not in less.
+const LONG_BYTES: usize = 1 << 22;
 
 /// Takes consensuses.
 pub(super) struct Consensuses {
@@ -106,6 +114,7 @@ impl Consensuses {
             document.file.into(),
             document.entry.into(),
         ]);
+        self.documents.end_document();
     }
 }
 
@@ -209,6 +218,7 @@ impl Fill for Consensuses {
             self.passed_over += 1;
             return Ok(());
         }
+        check_relays(document)?;
         let consensus = match document.shared {
             Some(shared) => self.sequence.read_shared(shared)?,
             None => self.sequence.read(document.bytes)?,
@@ -238,6 +248,16 @@ impl Fill for Consensuses {
         filled.counts.hours = hours;
         Ok(filled)
     }
+}
+
+/// Whether a consensus has no more relays than there may be, as far as its length does not say so.
+fn check_relays(document: Document<'_>) -> Result<(), DocumentError> {
+    check_len(document, "consensus", MOST_BYTES)?;
+    let is_long = document.bytes.len() > LONG_BYTES;
+    if is_long && memmem::find_iter(document.bytes, b"\nr ").nth(MOST_RELAYS).is_some() {
+        return Err(wrong(format!("it lists more than {MOST_RELAYS} relays")));
+    }
+    Ok(())
 }
 
 /// The name of a flavour.

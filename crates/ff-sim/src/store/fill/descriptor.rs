@@ -4,12 +4,17 @@ use std::collections::HashSet;
 
 use ff_bwauth::network::DocumentError;
 
-use super::{Bounds, Fill, Filled, finish, wrong};
+use super::{Bounds, Fill, Filled, check_len, finish, wrong};
 use crate::read::archive::{Document, Part};
 use crate::read::descriptor::Descriptors;
 use crate::store::batch::Cell;
 use crate::store::error::StoreError;
 use crate::store::partition::Partition;
+
+/// A descriptor has no more than this; tor takes none above 20 kB.
+const MOST_BYTES: usize = 1 << 20;
+/// A month has no more than this.
+const MOST: usize = 1_800_000;
 
 /// Takes server descriptors.
 pub(super) struct Servers {
@@ -19,7 +24,8 @@ pub(super) struct Servers {
     rows: Partition,
     /// The one that is being read, whose space is used again.
     now: Descriptors,
-    /// The digests of all: twenty bytes for each of a month's descriptors, which are less than a million.
+    /// The digests of all: twenty bytes for each of a month's descriptors, which are less than a million. There are no
+    /// more than [`MOST`].
     digests: HashSet<[u8; 20]>,
     /// How many were there twice.
     duplicates: u64,
@@ -37,6 +43,10 @@ impl Fill for Servers {
     fn take(&mut self, document: Document<'_>) -> Result<(), DocumentError> {
         if self.rows.is_lost() {
             return Ok(());
+        }
+        check_len(document, "server descriptor", MOST_BYTES)?;
+        if self.digests.len() >= MOST {
+            return Err(wrong(format!("there are more than {MOST} descriptors of this month")));
         }
         self.now.clear();
         self.now.add_one(Part { first_line: 1, bytes: document.bytes })?;
