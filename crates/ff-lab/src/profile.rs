@@ -67,7 +67,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::link::{Jitter, Rate};
+    use crate::link::{Change, CoDel, Cut, Jitter, Loss, QueueLimit, Rate, Reorder, Timetable};
 
     #[test]
     fn all_built_in_profiles_are_read() {
@@ -117,11 +117,46 @@ mod tests {
             ("jitter = { pareto_ms = 3, shape = 0 }", "up.jitter"),
             ("speed = 3", "line 3: unknown field `speed`"),
             ("change = [{ at_ms = 5 }]\nrepeat_ms = 4", "up.repeat_ms"),
+            ("change = [{ at_ms = 5, duplicate = 2.0 }]", "up.change.duplicate: 2 is no share"),
+            ("change = [{ at_ms = 5, jitter = { normal_ms = -1 } }]", "up.change.jitter.normal_ms"),
+            ("change = [{ at_ms = 5, queue_ms = 1, queue_bytes = 1 }]", "up.change: queue_ms and"),
         ] {
             let found = refused(direction);
             assert!(found.contains(expected), "{direction}: {found}");
             assert!(found.contains("bad.toml") || found.contains(".trace"), "{found}");
         }
+    }
+
+    #[test]
+    fn a_change_may_be_of_anything() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("mine.toml");
+        let change = "at_ms = 5, rate = '1Mbit', queue_bytes = 9000, codel = true, \
+                      bursts = { to_bad = 0.1, to_good = 0.5, lost_in_bad = 1 }, delay_ms = 3, \
+                      jitter = { normal_ms = 2 }, overtaking = true, duplicate = 0.5, \
+                      reorder = { share = 0.1, by_ms = 4 }, gap_ms = 7";
+        let text = format!("description = 'x'\n[up]\nchange = [{{ {change} }}]\n[down]\n");
+        fs::write(&file, text).unwrap();
+        let profile = Profile::find(file.to_str().unwrap()).unwrap();
+        let whole = Change {
+            at: Duration::from_millis(5),
+            rate: Some(rate("--up", "1Mbit").unwrap()),
+            queue: Some(QueueLimit::Bytes(9000)),
+            codel: Some(Some(CoDel::default())),
+            loss: Some(Loss::GilbertElliott {
+                to_bad: 0.1,
+                to_good: 0.5,
+                lost_in_bad: 1.0,
+                lost_in_good: 0.0,
+            }),
+            delay: Some(Duration::from_millis(3)),
+            jitter: Some(Jitter::Normal { sigma: Duration::from_millis(2) }),
+            overtaking: Some(true),
+            duplicate: Some(0.5),
+            reorder: Some(Reorder { share: 0.1, by: Duration::from_millis(4) }),
+            cut: Some(Cut { gap: Duration::from_millis(7), keeps_queue: true }),
+        };
+        assert_eq!(profile.up.timetable, Timetable::new(vec![whole], None).unwrap());
     }
 
     #[test]

@@ -9,6 +9,10 @@ use std::process::ExitCode;
 use crate::cli::link::LinkCommand;
 use crate::cli::{Cli, Command};
 
+/// The exit status of a run in which the emulator was too late: nothing that was measured counts, and another run may
+/// be in time (EX_TEMPFAIL of `sysexits.h`).
+pub const DOES_NOT_COUNT: u8 = 75;
+
 /// Does what the command line says.
 pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     match &cli.command {

@@ -133,6 +133,23 @@ fn a_command_runs_behind_a_link() {
     assert_eq!(report["lateness"]["is_too_late"], false, "{error}");
 }
 
+/// Packets are under way for 100 ms; the emulator stands still when they are due.
+#[test]
+fn a_run_that_was_late_is_marked_and_has_a_status_of_its_own() {
+    let send = "for i in $(seq 50); do echo x >/dev/udp/$FF_LAB_PEER/9; done";
+    let stop = "kill -STOP $PPID; sleep 0.4; kill -CONT $PPID";
+    for (script, status) in
+        [(format!("{send}; {stop}; sleep 0.3; exit 7"), 75), (format!("{send}; exit 7"), 7)]
+    {
+        let arguments = ["link", "run", "--delay-ms", "100", "--", "bash", "-c", &script];
+        let output = ff_lab(&arguments);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(status), "{error}");
+        assert_eq!(error.contains("DO NOT COUNT THIS RUN"), status == 75, "{error}");
+        assert!(status == 7 || error.contains("exit status: 7"), "{error}");
+    }
+}
+
 #[test]
 fn nothing_is_left_of_a_killed_run() {
     let lab = Command::new(env!("CARGO_BIN_EXE_ff-lab"))

@@ -26,7 +26,8 @@ const EXIT_STATUS: &str = "Exit status:
   0  it is done
   1  it failed
   2  the command line is wrong
-  3  check: a relay starves clients";
+  3  check: a relay starves clients
+  75 lab navigator: the emulator was too late, so the run does not count; make it again";
 
 /// What to do.
 #[derive(Debug, Subcommand)]

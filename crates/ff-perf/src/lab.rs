@@ -3,3 +3,4 @@
 //! This is the part without a network: which paths are taken, and what is made of their downloads.
 
 pub mod strata;
+pub mod verdicts;

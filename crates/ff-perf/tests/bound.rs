@@ -97,6 +97,74 @@ fn a_consensus_has_bounds_that_fall_with_the_length() {
     assert_ne!(again("7"), again("8"));
 }
 
+/// Ledger rows Q14 and Q15: all weights of two consensuses, as numbers of this program's own table.
+#[test]
+fn the_ledgers_consensuses_have_the_ledgers_bounds() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/2020-02-29-weights.csv.xz");
+    let uniform_2020 = &[10629.48, 3052.72, 1337.63, 703.60, 411.89, 260.11, 0.0, 122.48][..];
+    let uniform_2019 = &[10558.57, 2963.67, 1292.67, 685.71, 410.52, 268.10];
+    let weighted_2020 = &[41399.4, 23650.9, 16764.7, 13196.7, 11030.2];
+    for (weights, select, expected) in [
+        (&own, "uniform", uniform_2020),
+        (&sample("2019-07-14-weights.csv.xz"), "uniform", uniform_2019),
+        (&own, "weighted", weighted_2020),
+    ] {
+        let text = ff_sim::input::Inputs::default().read(weights).expect("the sample");
+        let text = String::from_utf8(text).expect("a text");
+        let mut table = "fingerprint,estimate_bytes_per_sec\n".to_owned();
+        for (number, weight) in text.lines().skip(1).enumerate() {
+            table += &format!("{number:040X},{weight}000\n");
+        }
+        let file = dir.path().join("weights.csv");
+        std::fs::write(&file, table).expect("a file");
+        let file = file.to_str().expect("a path");
+        let found = json(&[
+            "bound",
+            "--capacities",
+            file,
+            "--select",
+            select,
+            "--lengths",
+            "1..10",
+            "--samples",
+            "100",
+            "--json",
+        ]);
+        let bound = found["bound"].as_array().expect("a list");
+        assert_eq!(bound.len(), 10);
+        // As many digits as the ledger has; of length 7 it has none.
+        let off = if select == "uniform" { 0.0051 } else { 0.051 };
+        for (expected, found) in expected.iter().zip(bound).filter(|(expected, _)| **expected > 0.0)
+        {
+            let found = found.as_f64().expect("a bound");
+            assert!((found - expected).abs() < off, "{select}: {found} and not {expected}");
+        }
+    }
+}
+
+/// Formulas 1 and 2: links, and a path of them.
+#[test]
+fn links_carry_what_formula_1_says() {
+    let found = json(&["bound", "--link", "100,0.01", "--link", "50,0.01,536", "--json"]);
+    let rates: Vec<f64> = found["links"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|one| one["kbytes_per_sec"].as_f64())
+        .collect();
+    // sqrt(3/4) x 1460 / (0.1 s x 0.1), and 536 / (0.05 x 0.1) by the same.
+    let truth = [0.75_f64.sqrt() * 146.0, 0.75_f64.sqrt() * 107.2];
+    assert!(rates.iter().zip(truth).all(|(one, truth)| (one - truth).abs() < 1e-9), "{rates:?}");
+    assert_eq!(found["path_kbytes_per_sec"], rates[1]);
+    let text = String::from_utf8(ff_perf(&["bound", "--link", "100,0.01"]).stdout).expect("a text");
+    assert!(text.contains("126.44"), "{text}");
+    for odd in ["0,0.1", "100,0", "100,1.5", "100", "a,b", "100,0.1,0", "1,1,1,1"] {
+        let output = ff_perf(&["bound", "--link", odd]);
+        assert_eq!(output.status.code(), Some(2), "{odd}: {output:?}");
+    }
+}
+
 #[test]
 fn capacities_are_read_from_what_ff_bwauth_writes() {
     let dir = tempfile::tempdir().expect("a folder");

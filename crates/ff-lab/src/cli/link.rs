@@ -29,8 +29,12 @@ pub enum LinkCommand {
 
 /// `ff-lab link run`.
 ///
-/// The command finds this machine at $FF_LAB_PEER and is itself at $FF_LAB_ADDRESS. It reaches nothing else. Its exit
-/// status is that of ff-lab; what the link did is written to standard error at the end.
+/// The command finds this machine at $FF_LAB_PEER and is itself at $FF_LAB_ADDRESS. It reaches nothing else. What the link did
+/// is written to standard error at the end.
+///
+/// Exit status: that of the command, 128 more than a signal's number if that ended it; 1 if there is no link; and 75, whatever
+/// the command's is, if the emulator was too late (p99 above 1 ms and above 2 % of the one-way delay): such a run does
+/// not count and is to be made again.
 #[derive(Debug, Args)]
 pub struct RunArgs {
     /// A built-in profile (see `ff-lab link profiles`) or the TOML file of one.
@@ -70,7 +74,8 @@ pub struct ProfilesArgs {
 /// `ff-lab link check`.
 ///
 /// A run in which the emulator was too late (p99 above 1 ms and above 2 % of the one-way delay) is done again, three
-/// times at most. Exit status: 0 if all is within its bounds, 1 if not.
+/// times at most. Exit status: 0 if all is within its bounds, 1 if something is not, 75 if nothing keeps it from that but runs
+/// that were too late.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
     /// Fewer and shorter runs: about 40 seconds instead of two minutes.

@@ -48,7 +48,10 @@ impl Reply {
     }
 
     /// Takes the first whole message from bytes, with its length; `None` if it is not all there.
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>> {
+    ///
+    /// # Errors
+    /// [`Error::Control`] with the first line that is none of a message.
+    pub fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>> {
         let mut reader = Lines { bytes, at: 0 };
         let mut lines = Vec::new();
         loop {
@@ -140,7 +143,8 @@ impl Lines<'_> {
 /// Takes a line apart into code, separator and text.
 fn split_line(line: &str) -> Result<(u16, char, &str)> {
     let parts = || {
-        let code = line.get(..3)?.parse().ok()?;
+        let digits = line.get(..3).filter(|all| all.bytes().all(|one| one.is_ascii_digit()))?;
+        let code = digits.parse().ok()?;
         let separator = line.get(3..4)?.chars().next()?;
         matches!(separator, ' ' | '-' | '+').then_some(())?;
         Some((code, separator, line.get(4..)?))
@@ -183,7 +187,7 @@ mod tests {
 
     #[test]
     fn other_protocols_are_refused() {
-        for text in ["HTTP/1.0 200 OK\r\n", "250\r\n", "25\r\n", "250*x\r\n", "\r\n"] {
+        for text in ["HTTP/1.0 200 OK\r\n", "250\r\n", "25\r\n", "250*x\r\n", "+25 x\r\n", "\r\n"] {
             assert!(Reply::parse(text.as_bytes()).is_err(), "{text:?}");
         }
     }

@@ -105,6 +105,8 @@ pub struct Link<P> {
     queue: Queue<P>,
     /// How much may wait, as it was said.
     limit: QueueLimit,
+    /// The rate that this is taken at.
+    rate: Rate,
     /// Who is leaving, and when it has left.
     leaving: Option<(Duration, Waiting<P>)>,
     /// When who leaves has left.
@@ -167,7 +169,8 @@ impl<P: Clone> Link<P> {
             queue: Queue::new(queue.bytes(&rate), codel),
             limit: queue,
             leaving: None,
-            sender: Sender::new(rate, Duration::ZERO),
+            sender: Sender::new(rate.clone(), Duration::ZERO),
+            rate,
             cut_until: Duration::ZERO,
             losses: Losses::new(loss),
             delay,
@@ -291,15 +294,24 @@ impl<P: Clone> Link<P> {
     /// Becomes another link.
     fn change(&mut self, now: Duration, change: Change) {
         if let Some(rate) = change.rate {
-            self.queue.set_limit(self.limit.bytes(&rate));
-            self.sender = Sender::new(rate, now);
+            self.sender = Sender::new(rate.clone(), now);
+            self.rate = rate;
+        }
+        self.limit = change.queue.unwrap_or(self.limit);
+        self.queue.set_limit(self.limit.bytes(&self.rate));
+        if let Some(codel) = change.codel {
+            self.queue.set_codel(codel);
         }
         if let Some(loss) = change.loss {
             self.losses = Losses::new(loss);
         }
-        if let Some(delay) = change.delay {
-            self.delay = delay;
+        if let Some(jitter) = change.jitter {
+            self.delay.jitter = jitter;
         }
+        self.delay.base = change.delay.unwrap_or(self.delay.base);
+        self.delay.overtaking = change.overtaking.unwrap_or(self.delay.overtaking);
+        self.duplicate = change.duplicate.unwrap_or(self.duplicate);
+        self.reorder = change.reorder.unwrap_or(self.reorder);
         if let Some(cut) = change.cut {
             self.cut(now, cut);
         }

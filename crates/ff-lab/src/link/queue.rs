@@ -68,6 +68,11 @@ impl<P> Queue<P> {
         self.limit_bytes = limit_bytes;
     }
 
+    /// Another who drops at the head, or nobody.
+    pub(super) fn set_codel(&mut self, codel: Option<CoDel>) {
+        self.codel = codel.map(State::new);
+    }
+
     /// Takes a packet, or gives it back if there is no room. An empty queue takes any packet.
     pub(super) fn push(&mut self, waiting: Waiting<P>) -> Result<(), P> {
         let bytes = u64::from(waiting.bytes);

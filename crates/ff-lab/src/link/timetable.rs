@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use super::delay::Delay;
+use super::codel::CoDel;
+use super::delay::Jitter;
+use super::direction::Reorder;
 use super::loss::Loss;
+use super::queue::QueueLimit;
 use super::rate::Rate;
 
 /// Changes of a link in their order, once or over and over.
@@ -22,10 +25,22 @@ pub struct Change {
     pub at: Duration,
     /// Another rate; a trace begins at this moment.
     pub rate: Option<Rate>,
+    /// Another limit of the queue; who waits already stays.
+    pub queue: Option<QueueLimit>,
+    /// CoDel from now on, in its first state, or no more.
+    pub codel: Option<Option<CoDel>>,
     /// Another loss, in its good state.
     pub loss: Option<Loss>,
-    /// Another delay, for packets that leave the queue from now on.
-    pub delay: Option<Delay>,
+    /// What every packet takes that leaves the queue from now on.
+    pub delay: Option<Duration>,
+    /// What is added to it.
+    pub jitter: Option<Jitter>,
+    /// Whether a packet may overtake those before it.
+    pub overtaking: Option<bool>,
+    /// Another chance that a packet arrives twice.
+    pub duplicate: Option<f64>,
+    /// Other packets come late.
+    pub reorder: Option<Reorder>,
     /// For some time nothing leaves the queue.
     pub cut: Option<Cut>,
 }

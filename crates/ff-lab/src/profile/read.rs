@@ -75,15 +75,23 @@ struct ReorderFile {
     by_ms: f64,
 }
 
-/// What changes; delays keep their jitter.
+/// What changes; what is not there stays.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ChangeFile {
     at_ms: f64,
     rate: Option<String>,
     trace: Option<PathBuf>,
+    queue_ms: Option<f64>,
+    queue_bytes: Option<u64>,
+    codel: Option<bool>,
     loss: Option<f64>,
+    bursts: Option<BurstsFile>,
     delay_ms: Option<f64>,
+    jitter: Option<JitterFile>,
+    overtaking: Option<bool>,
+    duplicate: Option<f64>,
+    reorder: Option<ReorderFile>,
     gap_ms: Option<f64>,
     #[serde(default = "keeps")]
     keeps_queue: bool,
@@ -166,19 +174,20 @@ impl Place<'_> {
     /// Checks a direction.
     fn direction(&self, found: DirectionFile) -> Result<Direction> {
         let delay = self.delay(&found)?;
-        let changes = found.change.iter().map(|change| self.change(change, &delay));
+        let place = Place { key: &format!("{}.change", self.key), ..*self };
+        let changes = found.change.iter().map(|change| place.change(change));
         let changes = changes.collect::<Result<Vec<_>>>()?;
         let period = found.repeat_ms.map(|ms| self.long_time("repeat_ms", ms)).transpose()?;
         let timetable = Timetable::new(changes, period);
         let never = "it must be above the time of the last change, and above 0";
         Ok(Direction {
             rate: self.rate(found.rate.as_deref(), found.trace.as_deref())?.unwrap_or_default(),
-            queue: self.queue(&found)?,
+            queue: self.queue(found.queue_ms, found.queue_bytes)?.unwrap_or_default(),
             codel: found.codel.then(CoDel::default),
-            loss: self.loss(&found)?,
+            loss: self.loss(found.loss, found.bursts.as_ref())?.unwrap_or(Loss::None),
             delay,
             duplicate: self.share("duplicate", found.duplicate)?,
-            reorder: self.reorder(found.reorder.as_ref())?,
+            reorder: found.reorder.map(|one| self.reorder(&one)).transpose()?.unwrap_or_default(),
             timetable: timetable.ok_or_else(|| self.wrong("repeat_ms", never))?,
         })
     }
@@ -205,50 +214,53 @@ impl Place<'_> {
     }
 
     /// The queue's limit from either of its keys.
-    fn queue(&self, found: &DirectionFile) -> Result<QueueLimit> {
-        match (found.queue_ms, found.queue_bytes) {
+    fn queue(&self, ms: Option<f64>, bytes: Option<u64>) -> Result<Option<QueueLimit>> {
+        match (ms, bytes) {
             (Some(_), Some(_)) => {
                 Err(self.wrong("", "queue_ms and queue_bytes exclude each other"))
             }
-            (Some(ms), None) => Ok(QueueLimit::Time(self.time("queue_ms", ms)?)),
-            (None, Some(bytes)) => Ok(QueueLimit::Bytes(bytes)),
-            (None, None) => Ok(QueueLimit::default()),
+            (Some(ms), None) => Ok(Some(QueueLimit::Time(self.time("queue_ms", ms)?))),
+            (None, bytes) => Ok(bytes.map(QueueLimit::Bytes)),
         }
     }
 
     /// Loss from either of its keys.
-    fn loss(&self, found: &DirectionFile) -> Result<Loss> {
-        match (found.loss, &found.bursts) {
+    fn loss(&self, loss: Option<f64>, bursts: Option<&BurstsFile>) -> Result<Option<Loss>> {
+        match (loss, bursts) {
             (Some(_), Some(_)) => Err(self.wrong("", "loss and bursts exclude each other")),
-            (Some(loss), None) => Ok(Loss::Independent(self.share("loss", loss)?)),
-            (None, Some(bursts)) => Ok(Loss::GilbertElliott {
+            (Some(loss), None) => Ok(Some(Loss::Independent(self.share("loss", loss)?))),
+            (None, Some(bursts)) => Ok(Some(Loss::GilbertElliott {
                 to_bad: self.share("bursts.to_bad", bursts.to_bad)?,
                 to_good: self.share("bursts.to_good", bursts.to_good)?,
                 lost_in_bad: self.share("bursts.lost_in_bad", bursts.lost_in_bad)?,
                 lost_in_good: self.share("bursts.lost_in_good", bursts.lost_in_good)?,
-            }),
-            (None, None) => Ok(Loss::None),
+            })),
+            (None, None) => Ok(None),
         }
     }
 
     /// The delay with its jitter.
     fn delay(&self, found: &DirectionFile) -> Result<Delay> {
         let base = self.time("delay_ms", found.delay_ms.unwrap_or(0.0))?;
-        let jitter = match &found.jitter {
-            None => Jitter::None,
-            Some(JitterFile::Normal { normal_ms }) => {
-                Jitter::Normal { sigma: self.time("jitter.normal_ms", *normal_ms)? }
+        let jitter = found.jitter.as_ref().map(|one| self.jitter(one)).transpose()?;
+        Ok(Delay { base, jitter: jitter.unwrap_or_default(), overtaking: found.overtaking })
+    }
+
+    /// One kind of jitter.
+    fn jitter(&self, found: &JitterFile) -> Result<Jitter> {
+        match found {
+            JitterFile::Normal { normal_ms } => {
+                Ok(Jitter::Normal { sigma: self.time("jitter.normal_ms", *normal_ms)? })
             }
-            Some(JitterFile::Pareto { pareto_ms, shape }) => {
+            JitterFile::Pareto { pareto_ms, shape } => {
                 let scale = self.time("jitter.pareto_ms", *pareto_ms)?;
                 if !(shape.is_finite() && *shape > 0.0) {
                     return Err(self.wrong("jitter.shape", &format!("{shape} is not above 0")));
                 }
-                Jitter::Pareto { scale, shape: *shape }
+                Ok(Jitter::Pareto { scale, shape: *shape })
             }
-            Some(JitterFile::Table { table }) => Jitter::Table(Arc::new(self.table(table)?)),
-        };
-        Ok(Delay { base, jitter, overtaking: found.overtaking })
+            JitterFile::Table { table } => Ok(Jitter::Table(Arc::new(self.table(table)?))),
+        }
     }
 
     /// A table of delays from its file.
@@ -260,22 +272,26 @@ impl Place<'_> {
     }
 
     /// Who is held back.
-    fn reorder(&self, found: Option<&ReorderFile>) -> Result<Reorder> {
-        let Some(found) = found else { return Ok(Reorder::default()) };
+    fn reorder(&self, found: &ReorderFile) -> Result<Reorder> {
         let share = self.share("reorder.share", found.share)?;
         Ok(Reorder { share, by: self.time("reorder.by_ms", found.by_ms)? })
     }
 
-    /// One change of a direction with a delay.
-    fn change(&self, found: &ChangeFile, delay: &Delay) -> Result<Change> {
-        let base = found.delay_ms.map(|ms| self.time("change.delay_ms", ms)).transpose()?;
-        let loss = found.loss.map(|loss| self.share("change.loss", loss)).transpose()?;
-        let gap = found.gap_ms.map(|ms| self.time("change.gap_ms", ms)).transpose()?;
+    /// One change of a direction.
+    fn change(&self, found: &ChangeFile) -> Result<Change> {
+        let gap = found.gap_ms.map(|ms| self.time("gap_ms", ms)).transpose()?;
+        let duplicate = found.duplicate.map(|share| self.share("duplicate", share)).transpose()?;
         Ok(Change {
-            at: self.long_time("change.at_ms", found.at_ms)?,
+            at: self.long_time("at_ms", found.at_ms)?,
             rate: self.rate(found.rate.as_deref(), found.trace.as_deref())?,
-            loss: loss.map(Loss::Independent),
-            delay: base.map(|base| Delay { base, ..delay.clone() }),
+            queue: self.queue(found.queue_ms, found.queue_bytes)?,
+            codel: found.codel.map(|is_there| is_there.then(CoDel::default)),
+            loss: self.loss(found.loss, found.bursts.as_ref())?,
+            delay: found.delay_ms.map(|ms| self.time("delay_ms", ms)).transpose()?,
+            jitter: found.jitter.as_ref().map(|one| self.jitter(one)).transpose()?,
+            overtaking: found.overtaking,
+            duplicate,
+            reorder: found.reorder.as_ref().map(|one| self.reorder(one)).transpose()?,
             cut: gap.map(|gap| Cut { gap, keeps_queue: found.keeps_queue }),
         })
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
+use super::DOES_NOT_COUNT;
 use crate::cli::link::{GuardedArgs, ProfilesArgs, RunArgs};
 use crate::error::Error;
 use crate::link::{Direction, HostId, MAX_DELAY, PairDelays};
@@ -43,11 +44,14 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let status = emulation.namespace(0).start(&mut command)?.wait();
     let status = status.context("Failed to wait for the command")?;
     let report = emulation.stop()?;
-    say(&report)?;
+    say(&report, status)?;
     if let Some(path) = &args.json {
         write(path, &serde_json::to_string_pretty(&report)?)?;
     }
-    Ok(exit_code(status))
+    Ok(match report.lateness.is_too_late {
+        true => ExitCode::from(DOES_NOT_COUNT),
+        false => exit_code(status),
+    })
 }
 
 /// Becomes a program that is killed when the process that started this one ends.
@@ -139,8 +143,8 @@ fn here(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(198, 18, number, 1)
 }
 
-/// Says in few lines what the link did.
-fn say(report: &Report) -> io::Result<()> {
+/// Says in few lines what the link did; and what the command's status was, if nobody hears it otherwise.
+fn say(report: &Report, status: ExitStatus) -> io::Result<()> {
     let mut err = io::stderr().lock();
     let (late, drops) = (report.lateness, report.drops);
     writeln!(
@@ -163,7 +167,10 @@ fn say(report: &Report) -> io::Result<()> {
     }
     if late.is_too_late {
         let bound = late.bound_us;
-        writeln!(err, "ff-lab: DO NOT COUNT THIS RUN: p99 of lateness is above {bound:.0} µs")?;
+        writeln!(
+            err,
+            "ff-lab: DO NOT COUNT THIS RUN: p99 of lateness is above {bound:.0} µs (the command ended with {status})"
+        )?;
     }
     Ok(())
 }

@@ -14,13 +14,17 @@ use clap::{Args, ValueEnum};
 #[derive(Args, Clone, Debug)]
 pub struct BoundArgs {
     /// A consensus of either flavour, packed by xz or not: its weights are the capacities.
-    #[arg(long, value_name = "FILE", required_unless_present = "capacities")]
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["capacities", "link"])]
     pub consensus: Option<PathBuf>,
     /// Capacities: results files of ff-bwauth (.jsonl), its export of results (CSV), a bandwidth file, relayinfo JSON, a
     /// table of an experiment's relays, or an hour of a store (DIR@2019-01-07T12:00).
     #[arg(long, value_name = "FILE", conflicts_with = "consensus")]
     pub capacities: Option<PathBuf>,
-    /// Lengths of paths: 3, 1..6 or 1,2,3.
+    /// What TCP carries at most over a link with this round trip in ms, this share of packets lost, and packets of 1,460 bytes
+    /// or of so many (formula 1): 100,0.01 or 100,0.01,536. Several are a path, which carries what its slowest does (formula 2).
+    #[arg(long, value_name = "MS,LOSS[,BYTES]", conflicts_with_all = ["consensus", "capacities"], value_parser = link)]
+    pub link: Vec<Link>,
+    /// Lengths of paths, from 1 to 10: 3, 1..6 or 1,2,3.
     #[arg(long, value_name = "LENGTHS", default_value = "1..8", value_parser = lengths)]
     pub lengths: Lengths,
     /// How relays are drawn.
@@ -62,9 +66,43 @@ pub enum Select {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Lengths(pub Vec<u8>);
 
+/// A link that TCP goes over.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Link {
+    /// Its round trip, queues included, in ms.
+    pub rtt_ms: f64,
+    /// The share of packets that are lost.
+    pub loss: f64,
+    /// What a packet carries, in bytes.
+    pub packet_bytes: f64,
+}
+
+/// What a packet of 1,500 bytes carries without IP's and TCP's headers.
+const PACKET_BYTES: f64 = 1460.0;
+
+/// Reads a link.
+fn link(text: &str) -> Result<Link, String> {
+    let numbers = text.split(',').map(|one| one.trim().parse::<f64>().ok());
+    let numbers = numbers.collect::<Option<Vec<_>>>().unwrap_or_default();
+    let is_one = |rtt_ms: f64, loss: f64, bytes: f64| {
+        (1e-3..=1e6).contains(&rtt_ms) && loss > 0.0 && loss <= 1.0 && (1.0..=1e6).contains(&bytes)
+    };
+    match numbers[..] {
+        [rtt_ms, loss] if is_one(rtt_ms, loss, PACKET_BYTES) => {
+            Ok(Link { rtt_ms, loss, packet_bytes: PACKET_BYTES })
+        }
+        [rtt_ms, loss, packet_bytes] if is_one(rtt_ms, loss, packet_bytes) => {
+            Ok(Link { rtt_ms, loss, packet_bytes })
+        }
+        _ => Err("a link is a round trip in ms above 0, a share of packets lost above 0, and bytes a packet, as in \
+                  100,0.01 or 100,0.01,536"
+            .to_owned()),
+    }
+}
+
 /// Reads lengths.
 fn lengths(text: &str) -> Result<Lengths, String> {
-    let number = |text: &str| text.trim().parse::<u8>().ok().filter(|one| (1..=8).contains(one));
+    let number = |text: &str| text.trim().parse::<u8>().ok().filter(|one| (1..=10).contains(one));
     let all = match text.split_once("..") {
         Some((from, to)) => {
             let to = to.strip_prefix('=').unwrap_or(to);
@@ -74,7 +112,7 @@ fn lengths(text: &str) -> Result<Lengths, String> {
     };
     match all {
         Some(all) if !all.is_empty() => Ok(Lengths(all)),
-        _ => Err("lengths are numbers from 1 to 8, as in 3, 1..6 or 1,2,3".to_owned()),
+        _ => Err("lengths are numbers from 1 to 10, as in 3, 1..6 or 1,2,3".to_owned()),
     }
 }
 
@@ -84,10 +122,10 @@ mod tests {
 
     #[test]
     fn lengths_are_understood() {
-        for (text, all) in [("3", vec![3]), ("1..4", vec![1, 2, 3, 4]), ("2,8", vec![2, 8])] {
+        for (text, all) in [("3", vec![3]), ("1..4", vec![1, 2, 3, 4]), ("2,10", vec![2, 10])] {
             assert_eq!(lengths(text), Ok(Lengths(all)), "{text}");
         }
-        for odd in ["", "0", "9", "4..2", "1..9", "a", "1,,2"] {
+        for odd in ["", "0", "11", "4..2", "1..11", "a", "1,,2"] {
             lengths(odd).expect_err(odd);
         }
     }

@@ -1,5 +1,7 @@
 //! The command `bound`.
 
+mod links;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -71,6 +73,9 @@ struct Losses {
 /// # Errors
 /// When the capacities cannot be read, or a file cannot be written.
 pub(super) fn run(args: &BoundArgs) -> Result<ExitCode> {
+    if !args.link.is_empty() {
+        return links::run(args);
+    }
     let mut inputs = Inputs::default();
     let path = args.consensus.as_ref().or(args.capacities.as_ref()).context("no capacities")?;
     let mut all = Capacities::read(path, &mut inputs)?;

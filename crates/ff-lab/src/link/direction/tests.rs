@@ -134,7 +134,7 @@ fn handover(keeps_queue: bool) -> (Vec<(u32, Duration)>, Counts) {
     let change = Change {
         at: ms(25),
         rate: Some(mbit(2)),
-        delay: Some(Delay::constant(ms(7))),
+        delay: Some(ms(7)),
         cut: Some(Cut { gap: ms(100), keeps_queue }),
         ..Change::default()
     };
@@ -157,6 +157,70 @@ fn a_handover_keeps_the_queue_or_loses_it() {
     let (lost, counts) = handover(false);
     assert_eq!(lost, [(0, ms(50)), (1, ms(60)), (10, ms(137))]);
     assert_eq!(counts.cut, 8);
+}
+
+/// What a link does before 1,000 ms and after, if the rest of it is nothing: packets of 100 bytes, one a ms.
+fn changed(change: Change) -> (Vec<(u32, Duration)>, Counts, Counts) {
+    let timetable = Timetable::new(vec![Change { at: ms(1000), ..change }], None).unwrap();
+    let mut link = Link::new(&Direction { timetable, ..Direction::default() }, 4);
+    let mut found = Vec::new();
+    let mut send = |packets: std::ops::Range<u32>| {
+        packets.for_each(|packet| link.handle_packet(packet, 100, ms(u64::from(packet))));
+        found.extend(arrivals(&std::iter::from_fn(|| link.poll_output()).collect::<Vec<_>>()));
+        link.counts()
+    };
+    let (before, after) = (send(0..1000), send(1001..2001));
+    (found, before, after)
+}
+
+#[test]
+fn a_timetable_changes_any_of_it() {
+    let late = |found: &[(u32, Duration)]| {
+        let is_late = |(packet, at): &&(u32, Duration)| *at != ms(u64::from(*packet));
+        let all = found.iter().filter(is_late).map(|(packet, _)| *packet).collect::<Vec<_>>();
+        assert!(all.iter().all(|packet| *packet > 1000), "{all:?}");
+        all.len()
+    };
+    let none = Change::default;
+    let (found, ..) = changed(Change { jitter: Some(Jitter::Normal { sigma: ms(9) }), ..none() });
+    assert!(late(&found) > 400 && found.windows(2).all(|pair| pair[0].1 <= pair[1].1));
+    let jitter = Some(Jitter::Normal { sigma: ms(9) });
+    let (found, ..) = changed(Change { jitter, overtaking: Some(true), ..none() });
+    assert!(late(&found) > 300 && found.windows(2).any(|pair| pair[0].1 > pair[1].1));
+    let (found, ..) = changed(Change { delay: Some(ms(3)), ..none() });
+    assert_eq!(late(&found), 1000);
+    let (_, before, after) = changed(Change { duplicate: Some(0.5), ..none() });
+    assert!(before.duplicated == 0 && after.duplicated.abs_diff(500) < 60, "{after:?}");
+    let reorder = Some(Reorder { share: 0.5, by: ms(5) });
+    let (found, before, after) = changed(Change { reorder, ..none() });
+    assert!(before.held_back == 0 && late(&found) as u64 == after.held_back, "{after:?}");
+    assert!(after.held_back.abs_diff(500) < 60, "{after:?}");
+}
+
+#[test]
+fn a_timetable_changes_the_queue() {
+    // At 8 kbit/s a packet of 100 bytes takes 100 ms: of 1,000 in a second ten leave.
+    let rate = Some(Rate::Constant(BytesPerSec::new(1000)));
+    let (_, _, after) = changed(Change { rate: rate.clone(), ..Change::default() });
+    assert_eq!((after.queue_full, after.codel), (0, 0), "1,000 packets fit");
+    let queue = Some(QueueLimit::Time(ms(1000)));
+    let (_, _, after) = changed(Change { rate: rate.clone(), queue, ..Change::default() });
+    assert!(after.queue_full.abs_diff(980) <= 2, "{after:?}");
+    let codel = Some(Some(CoDel::default()));
+    let timetable = |codel| {
+        let change = |at, codel| Change { at: ms(at), codel, ..Change::default() };
+        Timetable::new(vec![change(1000, codel), change(3000, Some(None))], None).unwrap()
+    };
+    let drops = |codel| {
+        let rate = rate.clone().unwrap();
+        let mut link =
+            Link::new(&Direction { rate, timetable: timetable(codel), ..Direction::default() }, 1);
+        // Twice what it carries, and packets so short that CoDel has some behind who leaves.
+        (0..200u32).for_each(|packet| link.handle_packet(packet, 500, ms(250 * u64::from(packet))));
+        link.counts().codel
+    };
+    assert_eq!(drops(None), 0);
+    assert!(drops(codel) > 0);
 }
 
 #[test]

@@ -44,7 +44,7 @@ impl Scale {
         if args.short {
             return Self { paths: 1, secs: 4, slow_runs: 4 };
         }
-        Self { paths: args.paths.into(), secs: args.secs, slow_runs: 20 }
+        Self { paths: args.paths.into(), secs: args.secs, slow_runs: args.slow_downloads.into() }
     }
 }
 

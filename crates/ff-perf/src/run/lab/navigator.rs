@@ -6,6 +6,7 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use ff_lab::run::DOES_NOT_COUNT;
 use ff_lab::{CpuQuota, Delays, DownloadPlan, Downloads, HostsPlan, Network, Node, RelayConfig};
 use ff_sim::input::Inputs;
 use ff_sim::output::{Folder, Summary};
@@ -16,6 +17,7 @@ use serde::Serialize;
 
 use crate::analysis::{Options, Report, figures, tables, text};
 use crate::cli::lab::LabNavigatorArgs;
+use crate::lab::verdicts::{Verdict, any_fails, verdicts};
 use crate::read::Circuits;
 use crate::replay::Timeout;
 use crate::run::print;
@@ -52,8 +54,14 @@ struct Found {
     circuits_secs: f64,
     /// Whether the emulator was in time: if not, nothing here counts.
     emulator_is_in_time: bool,
+    /// Whether it had SCHED_FIFO.
+    emulator_is_real_time: bool,
     /// How late packets left, 99th percentile, in µs.
     emulator_late_p99_us: f64,
+    /// What that may be.
+    emulator_late_bound_us: f64,
+    /// 002's orders, and whether they hold here.
+    verdicts: Vec<Verdict>,
     /// What circuits say.
     analysis: Report,
 }
@@ -90,14 +98,21 @@ pub(super) fn run(args: &LabNavigatorArgs) -> Result<ExitCode> {
         relays: args.relays,
         seed: args.seed,
         circuits_secs,
-        emulator_is_in_time: links.is_real_time && !links.lateness.is_too_late,
+        emulator_is_in_time: !links.lateness.is_too_late,
+        emulator_is_real_time: links.is_real_time,
         emulator_late_p99_us: links.lateness.p99_us,
+        emulator_late_bound_us: links.lateness.bound_us,
+        verdicts: verdicts(&analysis),
         analysis,
     };
     if let Some(out) = &args.out {
         write(out, &circuits, &found, &inputs)?;
     }
-    print(args.json, &found, whole_text)
+    print(args.json, &found, whole_text)?;
+    Ok(match (found.emulator_is_in_time, any_fails(&found.verdicts)) {
+        (false, _) => ExitCode::from(DOES_NOT_COUNT),
+        (true, fails) => ExitCode::from(u8::from(fails)),
+    })
 }
 
 /// Starts the network: regions, unequal rates, a host that measures.
@@ -187,16 +202,26 @@ fn write(dir: &Path, circuits: &Circuits, found: &Found, inputs: &Inputs) -> Res
     Ok(())
 }
 
-/// The tables, and whether the emulator was in time.
+/// The tables, the verdicts, and whether the emulator was in time.
 fn whole_text(found: &Found) -> String {
     let mut text = text::text(&found.analysis);
-    let verdict =
-        if found.emulator_is_in_time { "in time" } else { "TOO LATE: nothing here counts" };
-    // Writing to a string cannot fail.
+    text.push_str("\n002's orders, with our numbers and the paper's:\n");
+    let real_time = if found.emulator_is_real_time { "with" } else { "WITHOUT" };
+    for verdict in &found.verdicts {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "  {}", verdict.line());
+    }
     let _ = writeln!(
         text,
-        "\n{} relays, seed {}; circuits took {:.0} s; the emulator was {verdict} (p99 {:.0} µs late)",
-        found.relays, found.seed, found.circuits_secs, found.emulator_late_p99_us
+        "{} relays, seed {}; circuits took {:.0} s; the emulator ran {real_time} SCHED_FIFO, p99 {:.0} µs late, {:.0} may be",
+        found.relays,
+        found.seed,
+        found.circuits_secs,
+        found.emulator_late_p99_us,
+        found.emulator_late_bound_us
     );
+    if !found.emulator_is_in_time {
+        text.push_str("DO NOT COUNT THIS RUN: nothing above says anything of the network\n");
+    }
     text
 }
