@@ -216,8 +216,9 @@ impl<T: Taker> Walk<'_, T> {
             // A long buffer is not kept for the sake of a document in it.
             self.take(Some(name), part, Some(&shared).filter(|_| hand_over::is_kept(whole)));
             if self.skipped >= most {
-                let reason = format!("it is not read further: {TOO_MUCH}");
-                return self.skip(Some(name), Some(first_line), reason);
+                // The list of the entry itself may be full.
+                let reason = format!("{name} is not read behind line {first_line}: {TOO_MUCH}");
+                return self.skip(None, None, reason);
             }
         }
     }

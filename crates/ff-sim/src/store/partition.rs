@@ -19,7 +19,7 @@ use crate::workers;
 /// A group of rows is closed when it has so many, at the end of a document: some 16 MB of consensuses.
 const GROUP_ROWS: usize = 1 << 17;
 /// Or when the values of its columns, each of them once, have so many bytes: what matters of archives has fewer.
-const GROUP_BYTES: usize = 1 << 24;
+const GROUP_BYTES: usize = 1 << 23;
 
 /// What was written.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::made::{Archive, fails, prints, run};
+use super::made::{self, Archive, fails, prints, run};
 use super::odd::listed;
 
 /// A sample of this version.
@@ -132,4 +132,61 @@ fn of_odd_files_lines_are_left_out_and_the_rest_is_kept() {
     let (status, said) = fails(dir, &["ingest", "--collector", "few", "--store", "other"]);
     assert_eq!(status, Some(5), "{said}");
     assert_eq!(listed(&dir.join("other")).len(), 20);
+}
+
+#[test]
+fn what_is_longer_than_any_of_its_kind_is_left_out() {
+    let temporary = tempfile::tempdir().expect("a directory");
+    let dir = temporary.path();
+    let head = |at: u32| format!("15829704{at:02}\nversion=1.4.0\n");
+    let line = "=====\nbw=7 node_id=$0102030405060708090A0B0C0D0E0F1011121314\n";
+    let few = format!("{}{line}{}", head(1), "bw=x\n".repeat(3000));
+    Archive::new(&dir.join("archives/bandwidths-2020-02.tar"))
+        .put("good", format!("{}{line}", head(0)).as_bytes())
+        .put("few", few.as_bytes())
+        .put("lines", format!("{}{line}{}", head(2), "x\n".repeat(100_000)).as_bytes())
+        .put("header", format!("{}k={}\n{line}", head(3), "v".repeat(1 << 20)).as_bytes())
+        .put("long", format!("{}{line}{}\n", head(4), "x".repeat(1 << 24)).as_bytes())
+        .finish(false);
+    let consensus = made::consensus("2020-02-01 00:00:00", 1);
+    let (before, behind) = consensus.split_once("\nr ").expect("relays");
+    let one = format!("\nr {}", behind.split("\nr ").next().expect("a relay"));
+    let many = one.repeat(40_001);
+    Archive::new(&dir.join("archives/consensuses-2020-02.tar"))
+        .put("many", format!("{before}{many}\n").as_bytes())
+        .put("long", format!("{before}\n{}\n", "x".repeat(1 << 24)).as_bytes())
+        .put("good", consensus.as_bytes())
+        .finish(false);
+    let descriptors = made::sample_descriptors();
+    let mut long = b"router a 1.2.3.4 1 0 0\nfamily ".to_vec();
+    long.resize(1 << 20, b'x');
+    Archive::new(&dir.join("archives/server-descriptors-2020-02.tar"))
+        .put("long", &[&*long, b"\n"].concat())
+        .put("good", &descriptors)
+        .finish(false);
+    let output = run(dir, &["ingest", "--collector", "archives", "--store", "store", "--json"]);
+    assert_eq!(output.status.code(), Some(5), "{}", String::from_utf8_lossy(&output.stderr));
+    let found: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    for (kind, read, left_out, lines) in
+        [("consensuses", 1, 2, 0), ("descriptors", 0, 1, 0), ("bandwidth_files", 2, 3, 3000)]
+    {
+        let all = found.as_array().expect("kinds");
+        let one = all.iter().find(|one| one["documents"] == kind).expect("this kind");
+        assert!(one["read"].as_u64() >= Some(read), "{one}");
+        assert_eq!(one["left_out"], left_out, "{one}");
+        assert_eq!(one["lines_left_out"], lines, "listed or not: {one}");
+    }
+    let lines = listed(&dir.join("store"));
+    for reason in [
+        "many,1,it lists more than 40000 relays",
+        "long,1,\"it has more than 16 MiB, which no consensus has\"",
+        "long,1,\"it has more than 1 MiB, which no server descriptor has\"",
+        "lines,1,it has more than 100000 lines",
+        "header,1,its header has more than 1 MiB",
+        "long,1,\"it has more than 16 MiB, which no bandwidth file has\"",
+        "2000 more behind it are left out, too",
+    ] {
+        assert!(lines.iter().any(|line| line.contains(reason)), "{reason}: {lines:#?}");
+    }
+    assert_eq!(lines.len(), 6 + 1000);
 }

@@ -13,6 +13,39 @@ pub(crate) fn listed(store: &Path) -> Vec<String> {
 }
 
 #[test]
+fn no_archive_takes_more_memory_than_there_is_for_one() {
+    let temporary = tempfile::tempdir().expect("a directory");
+    let dir = temporary.path();
+    let good = made::consensus("2020-02-01 00:00:00", 1);
+    let lines = "a\n".repeat(4_000_000);
+    let mut archive = Archive::new(&dir.join("archives/consensuses-2020-02.tar.xz"));
+    for name in ["lines 1", "lines 2"] {
+        archive = archive.put(name, lines.as_bytes());
+    }
+    archive.put("good", good.as_bytes()).finish(true);
+    // Each skip takes 150 bytes, and there are eight million.
+    let command = "ulimit -v 400000; exec \"$0\" ingest --collector archives --store store --json";
+    let output = Command::new("sh")
+        .current_dir(dir)
+        .args(["-c", command, program()])
+        .env("MALLOC_ARENA_MAX", "1")
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(5), "{said}");
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((&found[0]["read"], &found[0]["left_out"]), (&1.into(), &20_002.into()));
+    assert!(said.contains("left out 20002 of the input"), "{said}");
+    let list = listed(&dir.join("store"));
+    assert_eq!(list.len(), 2 * 1001, "a thousand of each entry, and that it was given up");
+    assert!(
+        list[999].contains("lines 1,1000,") && list[999].contains("9000 more"),
+        "{}",
+        list[999]
+    );
+}
+
+#[test]
 fn broken_archives_keep_what_came_before() {
     let temporary = tempfile::tempdir().expect("a directory");
     let dir = temporary.path();

@@ -240,3 +240,83 @@ const CUT: &str = "it is cut";
 fn nobody_listens() -> io::Error {
     io::Error::from(io::ErrorKind::BrokenPipe)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
+
+    use super::*;
+
+    /// Hands over entries of these sizes, and takes each buffer; the most bytes of buffers that there were at once.
+    fn hand_over(sizes: &[usize], mut take: impl FnMut(&TakeOver, Arc<Vec<u8>>)) -> usize {
+        let (mut hand_over, take_over) = sides();
+        let (there, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for &size in sizes {
+                    hand_over.content("x".to_owned(), size, &mut io::repeat(7)).expect("listened");
+                    most.fetch_max(
+                        hand_over.lent_bytes + hand_over.now.bytes.len(),
+                        Ordering::Relaxed,
+                    );
+                }
+                hand_over.flush().expect("listened");
+                assert!(hand_over.lent <= MOST_LENT, "{}", hand_over.lent);
+                hand_over.end().put_aside();
+            });
+            for Entries { bytes, all } in &take_over.from {
+                for found in all {
+                    there.fetch_add(found.content.expect("whole").len(), Ordering::Relaxed);
+                }
+                take(&take_over, Arc::new(bytes));
+            }
+        });
+        assert_eq!(there.into_inner(), sizes.iter().sum::<usize>());
+        most.into_inner()
+    }
+
+    #[test]
+    fn long_buffers_wait_for_each_other() {
+        let sizes =
+            [MOST_BYTES, 1 << 20, MOST_BYTES, MOST_BYTES / 2, MOST_BYTES / 2, 3, MOST_BYTES];
+        // Whoever scans knows the last short one.
+        let mut known = None;
+        let most = hand_over(&sizes, |to, buffer| {
+            let is_long = !is_kept(&buffer);
+            let back = if is_long { Some(buffer) } else { known.replace(buffer) };
+            back.into_iter().for_each(|buffer| to.give_back(buffer));
+        });
+        assert!((MOST_BYTES..=MOST_BUFFERS_BYTES).contains(&most), "{most}");
+        assert!(SPARE.take(|one| !is_kept(one)).is_none(), "long ones are not kept");
+    }
+
+    #[test]
+    fn small_entries_come_together_and_a_slow_taker_is_waited_for() {
+        let (mut known, mut count) = (None, 0);
+        let most = hand_over(&[1000; 10_000], |to, buffer| {
+            count += 1;
+            thread::yield_now();
+            known.replace(buffer).into_iter().for_each(|buffer| to.give_back(buffer));
+        });
+        assert!((10_000_000 / ENOUGH_BYTES..200).contains(&count), "{count} buffers");
+        assert!(most <= (MOST_LENT + 1) * 2 * ENOUGH_BYTES, "{most}");
+        // Empty entries and such that are left out are no content, but they count.
+        let (mut to, from) = sides();
+        for _ in 0..ENOUGH_ENTRIES {
+            to.skip("x".to_owned(), CUT).expect("there is room");
+        }
+        assert_eq!(from.from.try_recv().map(|entries| entries.all.len()), Ok(ENOUGH_ENTRIES));
+        drop(from);
+        to.skip("x".to_owned(), CUT).expect("nothing is sent yet");
+        to.flush().expect_err("nobody listens");
+    }
+
+    #[test]
+    fn what_a_header_promises_takes_no_room_before_it_comes() {
+        let (mut to, _from) = sides();
+        to.content("x".to_owned(), MOST_BYTES, &mut &[7; 10][..]).expect("listened");
+        assert!(to.now.bytes.len() <= FIRST_BYTES, "{}", to.now.bytes.len());
+        assert_eq!(to.now.all.pop().map(|found| found.content), Some(Err(CUT)));
+    }
+}

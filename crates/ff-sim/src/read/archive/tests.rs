@@ -191,3 +191,45 @@ fn what_is_too_long_is_left_out_alone() {
     let (all, skips) = taken(&file(folder.path(), "a.tar", &tar));
     assert_eq!((all.len(), skips.all.len(), &*skips.all[0].reason), (1, 1, TOO_LONG));
 }
+
+#[test]
+fn an_entry_of_nothing_but_broken_lines_costs_itself_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut tar = Builder::new(Vec::new());
+    append(&mut tar, "lines", EntryType::Regular, "bad\n".repeat(MOST_SKIPS).as_bytes());
+    append(&mut tar, "good", EntryType::Regular, b"note\n");
+    let tar = tar.into_inner().expect("finished");
+    let (all, skips) = taken(&file(folder.path(), "a.tar", &tar));
+    assert_eq!(all.iter().map(|one| &*one.1).collect::<Vec<_>>(), ["good"]);
+    let given_up = skips.all.last().expect("one");
+    assert_eq!(given_up.reason, "lines is not read behind line 10000: too much of it is broken");
+    assert_eq!((skips.all.len(), skips.left_out()), (1001, MOST_SKIPS_OF_ENTRY as u64 + 1));
+    // Entries that are broken one by one cost the file.
+    let mut tar = Builder::new(Vec::new());
+    for _ in 0..=MOST_SKIPS {
+        append(&mut tar, "bad", EntryType::Regular, b"bad\n");
+    }
+    append(&mut tar, "good", EntryType::Regular, b"note\n");
+    let tar = tar.into_inner().expect("finished");
+    let (all, skips) = taken(&file(folder.path(), "b.tar", &tar));
+    assert_eq!((all.len(), skips.left_out()), (0, MOST_SKIPS as u64 + 1));
+    assert!(skips.all.last().is_some_and(|one| one.reason.ends_with(TOO_MUCH)), "{skips:?}");
+}
+
+#[test]
+fn an_entry_with_an_endless_name_is_left_out_and_its_name_cut() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut tar = Builder::new(Vec::new());
+    for (len, content) in [(4096, "note 1\n"), (4097, "note 2\n")] {
+        let mut header = Header::new_gnu();
+        header.set_size(content.len() as u64);
+        tar.append_data(&mut header, "n".repeat(len), content.as_bytes()).expect("appended");
+    }
+    append(&mut tar, "next", EntryType::Regular, b"note 3\n");
+    let tar = tar.into_inner().expect("finished");
+    let (all, skips) = taken(&file(folder.path(), "a.tar", &tar));
+    assert_eq!(all.iter().map(|one| &*one.3).collect::<Vec<_>>(), ["note 1\n", "note 3\n"]);
+    let [one] = skips.all.as_slice() else { panic!("one: {skips:?}") };
+    assert_eq!(one.reason, "its name has more than 4096 bytes");
+    assert!(one.entry.as_ref().is_some_and(|name| name.len() < 600), "{skips:?}");
+}

@@ -16,6 +16,8 @@ use crate::store::partition::Partition;
 
 /// A bandwidth file has no more than this.
 const MOST_BYTES: usize = 1 << 24;
+/// Nor a longer header.
+const MOST_HEADER_BYTES: usize = 1 << 20;
 /// And no more lines.
 const MOST_LINES: usize = 100_000;
 /// A month has no more than this.
@@ -100,6 +102,11 @@ impl Fill for Files {
             return Err(DocumentError { line: finding.line, reason: finding.text.clone() });
         }
         self.bounds.check(read.unix_secs)?;
+        let header_bytes: usize =
+            read.header.iter().map(|line| line.key.len() + line.value.len()).sum();
+        if header_bytes > MOST_HEADER_BYTES {
+            return Err(wrong("its header has more than 1 MiB"));
+        }
         let hash: [u8; 32] = Sha256::digest(document.bytes).into();
         if !self.hashes.insert(hash) {
             self.duplicates += 1;

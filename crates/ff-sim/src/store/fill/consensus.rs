@@ -27,7 +27,7 @@ const IS_UNMEASURED: usize = CONSENSUS_RELAYS.place("is_unmeasured");
 /// A consensus has no more than this.
 const MOST_BYTES: usize = 1 << 24;
 /// And no more relays than this, for which only one above [`LONG_BYTES`] is asked.
-const MOST_RELAYS: usize = 50_000;
+const MOST_RELAYS: usize = 40_000;
 /// So many relays as that are not in less.
 const LONG_BYTES: usize = 1 << 22;
 

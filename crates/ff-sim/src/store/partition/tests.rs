@@ -121,6 +121,26 @@ fn all_kinds_of_values_are_read_as_they_were_written() {
 }
 
 #[test]
+fn groups_are_closed_by_what_their_values_take_too() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("part.parquet");
+    let mut part = Partition::create(&path, &ALL).expect("a partition");
+    for row in 0..40 {
+        let (row, long) = (Row::of(row), format!("{row:01000000}"));
+        let mut cells = row.cells();
+        cells[7] = long.as_str().into();
+        part.push(&cells);
+        part.end_document();
+        assert!(part.batch.value_bytes() < GROUP_BYTES + 1_000_000);
+    }
+    part.finish().expect("written");
+    let part = PartFile::open_checked(&path, &ALL).expect("a partition");
+    // The last document before a group is known in it, too.
+    assert!(part.groups().len() >= 4, "{:?}", part.groups());
+    assert_eq!(part.groups().iter().sum::<u64>(), 40);
+}
+
+#[test]
 fn rows_of_the_last_document_come_again_with_what_has_changed() {
     let dir = tempfile::tempdir().expect("a folder");
     let (path, other) = (dir.path().join("part.parquet"), dir.path().join("other.parquet"));
