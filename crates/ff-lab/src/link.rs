@@ -27,8 +27,8 @@ mod timetable;
 mod trace;
 
 pub use codel::CoDel;
-pub use delay::{Delay, DelayTable, DelayTableError, Jitter, MAX_DELAY};
-pub use direction::{Cause, Counts, Direction, Link, Output, Reorder};
+pub use delay::{Delay, DelayTable, DelayTableError, Jitter, MAX_DELAY, Reorder};
+pub use direction::{Cause, Counts, Direction, Link, Output};
 pub use loss::Loss;
 pub use queue::QueueLimit;
 pub use rate::Rate;

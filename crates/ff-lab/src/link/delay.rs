@@ -41,6 +41,15 @@ pub enum Jitter {
     Table(Arc<DelayTable>),
 }
 
+/// Packets that are held back, so that later ones come before them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Reorder {
+    /// The chance to be held back, 0 to 1.
+    pub share: f64,
+    /// For how long, in addition to the delay.
+    pub by: Duration,
+}
+
 /// Measured additions to a delay.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DelayTable {

@@ -7,7 +7,7 @@ use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 
 use super::codel::CoDel;
-use super::delay::Delay;
+use super::delay::{Delay, Reorder};
 use super::loss::{Loss, Losses};
 use super::queue::{Queue, QueueLimit, Waiting};
 use super::rate::{Rate, Sender};
@@ -32,15 +32,6 @@ pub struct Direction {
     pub reorder: Reorder,
     /// What changes when.
     pub timetable: Timetable,
-}
-
-/// Packets that are held back, so that later ones come before them.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Reorder {
-    /// The chance to be held back, 0 to 1.
-    pub share: f64,
-    /// For how long, in addition to the delay.
-    pub by: Duration,
 }
 
 /// What became of a packet.

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use super::codel::CoDel;
-use super::delay::Jitter;
-use super::direction::Reorder;
+use super::delay::{Jitter, Reorder};
 use super::loss::Loss;
 use super::queue::QueueLimit;
 use super::rate::Rate;
