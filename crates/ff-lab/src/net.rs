@@ -16,7 +16,7 @@ mod tun;
 pub use driver::{Drops, Report};
 pub use emulation::{Emulation, HostPlan, Place, Plan};
 pub use lateness::LatenessReport;
-pub(crate) use leftovers::mark;
 pub use leftovers::remove_leftovers;
+pub(crate) use leftovers::{is_alive, mark, own_name};
 pub use namespace::Namespace;
 pub use priority::{Priority, become_real_time};

@@ -53,6 +53,14 @@ impl Profile {
         read::profile(name, &text, path.parent().unwrap_or(Path::new(".")))
     }
 
+    /// One from its text; `file` is what messages call it, and its other files are below `dir`.
+    ///
+    /// # Errors
+    /// [`Error::Profile`] with the line or the key that is wrong.
+    pub fn parse(file: &str, text: &str, dir: &Path) -> Result<Self> {
+        read::profile(file, text, dir)
+    }
+
     /// All built-in profiles.
     pub fn built_in() -> Result<Vec<Self>> {
         BUILT_IN.iter().map(|(name, text)| read::profile(name, text, Path::new("."))).collect()
@@ -117,6 +125,7 @@ mod tests {
             ("jitter = { pareto_ms = 3, shape = 0 }", "up.jitter"),
             ("speed = 3", "line 3: unknown field `speed`"),
             ("change = [{ at_ms = 5 }]\nrepeat_ms = 4", "up.repeat_ms"),
+            ("change = [{ at_ms = 0 }]\nrepeat_ms = 0.0001", "up.repeat_ms: it must be 1 or more"),
             ("change = [{ at_ms = 5, duplicate = 2.0 }]", "up.change.duplicate: 2 is no share"),
             ("change = [{ at_ms = 5, jitter = { normal_ms = -1 } }]", "up.change.jitter.normal_ms"),
             ("change = [{ at_ms = 5, queue_ms = 1, queue_bytes = 1 }]", "up.change: queue_ms and"),

@@ -4,18 +4,21 @@
 //! each period and then stops it until the next. Works with version 1 (a mounted `cpu`
 //! controller) and version 2 (`cpu` enabled at the root).
 //!
+//! What a killed process leaves, the next quota or the next lab with hosts removes.
+//!
 //! Limits: threads of the process share the quota. Processes that it starts are under it too,
 //! and stay in the cgroup's parent afterwards.
 
 mod hierarchy;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::net::{is_alive, own_name};
 use crate::process::cpu_time;
 use hierarchy::Hierarchy;
 
@@ -60,8 +63,10 @@ impl CpuQuota {
         let hierarchy = Hierarchy::find()?;
         let home = hierarchy.home_of(pid)?;
         let cpu_before = cpu_time(pid).map_err(|error| Error::Quota(error.to_string()))?;
+        remove_left_in(&hierarchy);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let dir = hierarchy.root().join(format!("ff-lab-{}-{number}", std::process::id()));
+        let (own, start) = own_name()?;
+        let dir = hierarchy.root().join(format!("{PREFIX}{own}-{start}-{number}"));
         fs::create_dir(&dir).map_err(|error| failed("make", &dir, &error))?;
         let quota = Self { hierarchy, dir, home, pid, period, cpu_before };
         quota.change(Some(percent))?;
@@ -97,20 +102,58 @@ impl CpuQuota {
 
 impl Drop for CpuQuota {
     fn drop(&mut self) {
-        // What is in there is the process, if it lives, and those it has started.
-        for _ in 0..100 {
-            for pid in fs::read_to_string(self.dir.join(PROCS)).unwrap_or_default().lines() {
-                let _ = fs::write(&self.home, pid);
-            }
-            // A process that has just ended occupies its cgroup until it was waited for.
-            if fs::remove_dir(&self.dir).is_ok() || !self.dir.exists() {
-                return;
-            }
-            thread::sleep(Duration::from_millis(10));
+        if !empty_and_remove(&self.dir, &self.home) {
+            tracing::warn!("could not remove {}", self.dir.display());
         }
-        tracing::warn!("could not remove {}", self.dir.display());
     }
 }
+
+/// Removes the cgroups of quotas whose owner was killed.
+pub(crate) fn remove_left() {
+    // Where there are no cgroups, none were left.
+    if let Ok(hierarchy) = Hierarchy::find() {
+        remove_left_in(&hierarchy);
+    }
+}
+
+/// The same of a hierarchy.
+fn remove_left_in(hierarchy: &Hierarchy) {
+    for entry in fs::read_dir(hierarchy.root()).into_iter().flatten().flatten() {
+        let owner = entry.file_name().to_str().and_then(owner);
+        if owner.is_some_and(|owner| !is_alive(owner))
+            && empty_and_remove(&entry.path(), &hierarchy.root().join(PROCS))
+        {
+            tracing::info!("removed {}, which a killed lab had left", entry.path().display());
+        }
+    }
+}
+
+/// Whose a cgroup is by its name: a process id, and when that process began.
+fn owner(name: &str) -> Option<(i32, u64)> {
+    let mut parts = name.strip_prefix(PREFIX)?.split('-');
+    let owner = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    parts.next()?;
+    Some(owner)
+}
+
+/// Moves all processes of a cgroup to another, and removes it; whether it is gone.
+fn empty_and_remove(dir: &Path, home: &Path) -> bool {
+    // What is in there is the process, if it lives, and those it has started.
+    for _ in 0..100 {
+        for pid in fs::read_to_string(dir.join(PROCS)).unwrap_or_default().lines() {
+            let _ = fs::write(home, pid);
+        }
+        // A process that has just ended occupies its cgroup until it was waited for.
+        if fs::remove_dir(dir).is_ok() || !dir.exists() {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    false
+}
+
+/// What the names of cgroups begin with.
+const PREFIX: &str = "ff-lab-";
 
 /// The file with a cgroup's processes.
 const PROCS: &str = "cgroup.procs";
@@ -119,11 +162,24 @@ const PROCS: &str = "cgroup.procs";
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
 /// Writes a file of a cgroup.
-fn write(path: &std::path::Path, text: &str) -> Result<()> {
+fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).map_err(|error| failed(&format!("write {text:?} to"), path, &error))
 }
 
 /// The error for this file.
-fn failed(what: &str, path: &std::path::Path, error: &std::io::Error) -> Error {
+fn failed(what: &str, path: &Path, error: &std::io::Error) -> Error {
     Error::Quota(format!("cannot {what} {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cgroup_has_its_owner_in_its_name() {
+        assert_eq!(owner("ff-lab-12-345-0"), Some((12, 345)));
+        for other in ["ff-lab-12-0", "ff-lab-x-1-2", "ff-lab", "12-345-0", "ff-lab--1-2"] {
+            assert_eq!(owner(other), None, "{other}");
+        }
+    }
 }

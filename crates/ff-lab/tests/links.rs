@@ -1,8 +1,9 @@
 //! Emulated links with real packets, and the command. These need root.
 
-use std::fs;
-use std::io::{Read, Write};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::fs::FileExt;
 use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -133,6 +134,31 @@ fn a_command_runs_behind_a_link() {
     assert_eq!(report["lateness"]["is_too_late"], false, "{error}");
 }
 
+/// The kernel's list of what everybody may have, while nobody changes it.
+fn allowed() -> (File, String) {
+    let path = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
+    let file = File::options().read(true).write(true).open(path).expect("root");
+    file.lock().expect("a lock");
+    let list = io::read_to_string(&file).expect("a list");
+    (file, list)
+}
+
+/// The kernel restricts CUBIC here, and a lab has it nevertheless.
+#[test]
+fn what_the_kernel_allows_is_afterwards_what_it_was() {
+    let (file, before) = allowed();
+    let others: Vec<_> = before.split_whitespace().filter(|one| *one != "cubic").collect();
+    let less = others.join(" ");
+    file.write_at(less.as_bytes(), 0).unwrap();
+    drop(file);
+    let emulation = two_hosts(Direction::default(), 0);
+    let control = || fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
+    let inside = emulation.namespace(0).run(control).unwrap();
+    let (file, found) = allowed();
+    file.write_at(before.as_bytes(), 0).unwrap();
+    assert_eq!((inside.trim(), found.trim()), ("cubic", less.as_str()));
+}
+
 /// Packets are under way for 100 ms; the emulator stands still when they are due.
 #[test]
 fn a_run_that_was_late_is_marked_and_has_a_status_of_its_own() {
@@ -202,6 +228,26 @@ fn what_cannot_be_done_is_said_in_a_sentence() {
     assert!(found.contains("falls.trace: line 3"), "{found}");
     let found = refused(&["link", "run", "--", "/no/such/program"]);
     assert!(found.contains("/no/such/program"), "{found}");
+}
+
+/// Without CAP_SYS_NICE there is no SCHED_FIFO: it is said, and the run goes on.
+#[test]
+fn without_real_time_priority_it_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("report.json");
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set=-sys_nice", "--inh-caps=-all", "--no-new-privs", "--"]);
+    command.arg(env!("CARGO_BIN_EXE_ff-lab")).args(["link", "run", "--json"]).arg(&json);
+    command.args(["--", "bash", "-c", "echo x >/dev/udp/$FF_LAB_PEER/9; sleep 0.1"]);
+    let output = command.output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("without real-time priority (SCHED_FIFO was refused"), "{error}");
+    // It may have been late for that.
+    assert!(matches!(output.status.code(), Some(0 | 75)), "{error}");
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
+    assert_eq!(report["is_real_time"], false);
+    let why = report["not_real_time_because"].as_str().unwrap();
+    assert!(why.contains("SCHED_FIFO"), "{why}");
 }
 
 #[test]

@@ -98,6 +98,27 @@ fn networks_run_beside_each_other_and_leave_nothing() {
     assert_eq!(std::fs::read_dir(temp.path()).expect("a directory").count(), 0);
 }
 
+/// A coordinator whom nobody is: the base point of Ed25519 is its key.
+const COORDINATOR: &str = "WGZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmY";
+
+#[test]
+#[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
+fn relays_of_a_tor_that_can_let_themselves_be_measured() {
+    let tor = std::env::var("FF_TEST_TOR").expect("FF_TEST_TOR: a tor that build-tor has built");
+    let temp = tempfile::tempdir().expect("a directory");
+    let options = ["--relays", "1", "--exits", "1", "--tor", &tor, "--flashflow"];
+    let mut up = Up::start(temp.path(), &[&options[..], &["--coordinator", COORDINATOR]].concat());
+    for node in up.printed["nodes"].as_array().expect("nodes") {
+        let name = node["name"].as_str().expect("a name");
+        let torrc = std::fs::read_to_string(up.dir().join(name).join("torrc")).expect("a torrc");
+        let is_relay = ["relay", "exit"].contains(&node["role"].as_str().expect("a role"));
+        assert_eq!(torrc.contains("FFMeasurementsAllowed 1"), is_relay, "{torrc}");
+        assert_eq!(torrc.contains(COORDINATOR), is_relay, "{torrc}");
+    }
+    // All nodes are there: tor ends at an option that it does not take.
+    assert_eq!(up.end(Signal::INT), Some(0));
+}
+
 #[test]
 fn what_cannot_be_is_one_sentence() {
     let temp = tempfile::tempdir().expect("a directory");

@@ -10,6 +10,7 @@ use super::namespace::Namespace;
 use super::tun::Tun;
 use crate::error::{Error, Result};
 use crate::link::{Direction, PairDelays, Switch};
+use crate::quota;
 
 /// The device in each namespace.
 const DEVICE: &str = "lab0";
@@ -70,6 +71,7 @@ impl Emulation {
     /// Makes a namespace for each host and starts the emulator. Needs root.
     pub fn start(plan: &Plan) -> Result<Self> {
         remove_leftovers();
+        quota::remove_left();
         let mut namespaces = Vec::new();
         let mut tuns = Vec::new();
         for host in &plan.hosts {

@@ -13,10 +13,16 @@ const OWNER: &str = "FF_LAB_OWNER";
 
 /// Marks a process that is about to be started as this one's.
 pub(crate) fn mark(command: &mut Command) -> Result<()> {
+    let (pid, start) = own_name()?;
+    command.env(OWNER, format!("{pid}:{start}"));
+    Ok(())
+}
+
+/// By what this process is known: its id, and its start in clock ticks since boot.
+pub(crate) fn own_name() -> Result<(i32, u64)> {
     let stat = Process::myself().and_then(|own| own.stat());
     let stat = stat.map_err(std::io::Error::other).map_err(Error::io("read /proc/self/stat"))?;
-    command.env(OWNER, format!("{}:{}", stat.pid, stat.starttime));
-    Ok(())
+    Ok((stat.pid, stat.starttime))
 }
 
 /// Ends all processes that a lab has started which is no longer there, and says how many these were.
@@ -49,7 +55,7 @@ fn owner_in(environ: &[u8]) -> Option<(i32, u64)> {
 }
 
 /// Whether a process is still the one that began then.
-fn is_alive((pid, start): (i32, u64)) -> bool {
+pub(crate) fn is_alive((pid, start): (i32, u64)) -> bool {
     let stat = Process::new(pid).and_then(|process| process.stat());
     stat.is_ok_and(|stat| stat.starttime == start && !matches!(stat.state, 'Z' | 'X'))
 }

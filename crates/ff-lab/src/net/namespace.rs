@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::process::{Child, Command};
 use std::thread;
 
@@ -28,12 +29,13 @@ impl Namespace {
     /// Makes a namespace whose TCP uses a congestion control ("cubic"), instead of what this machine happens to have.
     pub fn new(name: &str, congestion_control: &str) -> Result<Self> {
         let made = in_a_thread(|| {
-            allow(congestion_control).map_err(failed(name, "set up"))?;
+            let allowed = Allowed::for_now(congestion_control).map_err(failed(name, "set up"))?;
             unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| match errno {
                 nix::errno::Errno::EPERM => Error::NotRoot,
                 errno => failed(name, "make")(errno.into()),
             })?;
             set_up(congestion_control).map_err(failed(name, "set up"))?;
+            drop(allowed);
             File::open(OF_THIS_THREAD).map_err(failed(name, "keep"))
         });
         Ok(Self { name: name.to_owned(), file: made?? })
@@ -93,19 +95,47 @@ fn parse_send_drops(text: &str, device: &str) -> Option<u64> {
     numbers.split_whitespace().nth(11)?.parse().ok()
 }
 
-/// Has the kernel let namespaces have a congestion control of their own: one that it restricts may be the default of the
-/// machine alone. That changes no connection; programs without root may choose it for a socket from then on.
-fn allow(congestion_control: &str) -> io::Result<()> {
-    let list = fs::read_to_string(ALLOWED).unwrap_or_default();
-    if list.is_empty() || list.split_whitespace().any(|one| one == congestion_control) {
-        return Ok(());
-    }
-    match fs::write(ALLOWED, format!("{} {congestion_control}", list.trim())) {
-        // Whoever is not root, or asks for one that the kernel does not have, hears it in the next step.
-        Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::NotFound) => {
-            Ok(())
+/// Lets namespaces have a congestion control of their own as long as it lives: the kernel may restrict one to the default of
+/// the machine alone. That changes no connection. Whoever keeps the kernel's list open has it for himself.
+struct Allowed {
+    /// The kernel's list.
+    file: File,
+    /// What was in it, if that was changed.
+    before: Option<String>,
+}
+
+impl Allowed {
+    /// From now on. Whoever may not, or asks for one that the kernel does not have, hears it from what follows: nothing then.
+    fn for_now(congestion_control: &str) -> io::Result<Option<Self>> {
+        let Ok(file) = File::options().read(true).write(true).open(ALLOWED) else {
+            return Ok(None);
+        };
+        let failed = |error: io::Error| io::Error::other(format!("{ALLOWED}: {error}"));
+        // Else one lab would take back what another has just asked for.
+        file.lock().map_err(failed)?;
+        let list = io::read_to_string(&file).map_err(failed)?;
+        if list.split_whitespace().any(|one| one == congestion_control) {
+            return Ok(Some(Self { file, before: None }));
         }
-        written => written.map_err(|error| io::Error::other(format!("{ALLOWED}: {error}"))),
+        match file.write_at(format!("{} {congestion_control}", list.trim()).as_bytes(), 0) {
+            Ok(_) => Ok(Some(Self { file, before: Some(list) })),
+            Err(error)
+                if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::NotFound) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(failed(error)),
+        }
+    }
+}
+
+impl Drop for Allowed {
+    fn drop(&mut self) {
+        if let Some(before) = &self.before
+            && let Err(error) = self.file.write_at(before.as_bytes(), 0)
+        {
+            tracing::warn!("{ALLOWED} stays changed: {error}");
+        }
     }
 }
 

@@ -18,6 +18,9 @@ use crate::link::{
 /// The greatest file that is read, in bytes: a trace of a day at 300 Mbit/s has 15 MB.
 const MAX_FILE_BYTES: u64 = 256 << 20;
 
+/// A timetable that begins again sooner would take the emulator's time for nothing.
+const MIN_PERIOD: Duration = Duration::from_millis(1);
+
 /// A profile's file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -179,7 +182,10 @@ impl Place<'_> {
         let changes = changes.collect::<Result<Vec<_>>>()?;
         let period = found.repeat_ms.map(|ms| self.long_time("repeat_ms", ms)).transpose()?;
         let timetable = Timetable::new(changes, period);
-        let never = "it must be above the time of the last change, and above 0";
+        if period.is_some_and(|period| period < MIN_PERIOD) {
+            return Err(self.wrong("repeat_ms", "it must be 1 or more"));
+        }
+        let never = "it must be above the time of the last change";
         Ok(Direction {
             rate: self.rate(found.rate.as_deref(), found.trace.as_deref())?.unwrap_or_default(),
             queue: self.queue(found.queue_ms, found.queue_bytes)?.unwrap_or_default(),
