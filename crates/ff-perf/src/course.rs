@@ -236,7 +236,7 @@ impl<C: Client> Course<C> {
         run_began: Instant,
         tell: mpsc::UnboundedSender<News>,
     ) -> impl Future<Output = ()> + Send + use<C> {
-        let client = Arc::clone(&self.client);
+        let (client, probes_share) = (Arc::clone(&self.client), self.limits.probes_share);
         let mut program = Arc::clone(&self.program);
         if !downloads(&program, self.download_share, task.number) {
             Arc::make_mut(&mut program).download_bytes = 0;
@@ -244,8 +244,14 @@ impl<C: Client> Course<C> {
         let path = task.path.iter().filter_map(|at| self.relays.get(*at).cloned()).collect();
         async move {
             let number = task.number;
-            let measured =
-                Measured { client: &*client, program: &program, number, path, run_began };
+            let measured = Measured {
+                client: &*client,
+                program: &program,
+                number,
+                path,
+                run_began,
+                probes_share,
+            };
             let turn = || async {
                 let (sender, turn) = oneshot::channel();
                 // If nobody listens, the run has ended, and with it this.

@@ -52,10 +52,12 @@ pub struct Measured<'a, C> {
     pub path: Vec<Arc<Relay>>,
     /// When the run began.
     pub run_began: Instant,
+    /// Whether its relays may be in other measurements by single cells: then only what it downloads waits for its turn.
+    pub probes_share: bool,
 }
 
 impl<C: Client> Measured<'_, C> {
-    /// Measures it; when it is built, waits for its turn.
+    /// Measures it; when it is built, or what it downloads is all that is left, waits for its turn.
     pub async fn measure<T: Future<Output = ()>>(self, turn: impl FnOnce() -> T) -> Circuit {
         let mut progress = Progress::new();
         let mut line = self.line(progress.began);
@@ -65,10 +67,8 @@ impl<C: Client> Measured<'_, C> {
         (line.link_us, line.hops_us) = (progress.link_us, std::mem::take(&mut progress.hops_us));
         match built {
             Ok(circuit) => {
-                turn().await;
-                if let Err((stage, fault)) =
-                    self.use_circuit(&circuit, progress.began, &mut line).await
-                {
+                let used = self.use_circuit(&circuit, progress.began, &mut line, turn).await;
+                if let Err((stage, fault)) = used {
                     line.failure = Some(Failure {
                         stage,
                         // What the target does is no hop's fault.
@@ -95,13 +95,18 @@ impl<C: Client> Measured<'_, C> {
     }
 
     /// Everything after the building.
-    async fn use_circuit(
+    async fn use_circuit<T: Future<Output = ()>>(
         &self,
         circuit: &C::Circuit,
         began: Instant,
         line: &mut Circuit,
+        turn: impl FnOnce() -> T,
     ) -> Result<(), (Stage, Fault)> {
         let program = self.program;
+        let mut turn = Some(turn);
+        if let Some(turn) = turn.take_if(|_| !self.probes_share || program.download_bytes == 0) {
+            turn().await;
+        }
         let probes = (0..program.rtt).map(|_| Probe::Refused);
         for probe in probes.chain((0..program.resolve).map(|_| Probe::Resolve)) {
             let next = tokio::time::Instant::now() + STREAMS;
@@ -122,6 +127,9 @@ impl<C: Client> Measured<'_, C> {
             sleep_until(next).await;
         }
         if program.download_bytes > 0 {
+            if let Some(turn) = turn {
+                turn().await;
+            }
             let mut buffer = vec![0; BUFFER];
             let bytes = program.download_bytes;
             let download = target.download(self.client, circuit, bytes, &mut buffer);

@@ -204,8 +204,14 @@ impl<'a, C: Client> Probing<'a, C> {
         };
         let relays = path.iter().map(|relay| Arc::clone(&self.relays[*relay])).collect();
         async move {
-            let measured =
-                Measured { client: &*client, program: &program, number, path: relays, run_began };
+            let measured = Measured {
+                client: &*client,
+                program: &program,
+                number,
+                path: relays,
+                run_began,
+                probes_share: false,
+            };
             let circuit = measured.measure(|| std::future::ready(())).await;
             (planned, path, circuit)
         }
