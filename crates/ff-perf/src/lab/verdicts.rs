@@ -21,8 +21,8 @@ const SHARE_OFF: f64 = 0.01;
 const LEAST_DECIDED: u64 = 1600;
 /// Selections differ by some percent of a median; with fewer circuits in the smallest one chance decides which is less.
 const LEAST_CIRCUITS: u64 = 1000;
-/// The same for throughputs: a twentieth of the circuits has one.
-const LEAST_WITH_DOWNLOADS: u64 = 6000;
+/// The same for throughputs: one circuit in forty has one.
+const LEAST_WITH_DOWNLOADS: u64 = 8000;
 
 /// Something that has to hold, and whether it does.
 #[derive(Clone, Debug, PartialEq, Serialize)]
