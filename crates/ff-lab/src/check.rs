@@ -1,5 +1,6 @@
 //! What the emulator does on this machine: sets delays, rates and losses, and measures them with real UDP and TCP.
 
+mod arrival;
 mod case;
 mod probe;
 

@@ -1,13 +1,14 @@
 //! Real traffic from the left host to the right one.
 
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::set_tcp_congestion;
 
+use super::arrival::{note_arrivals, now, receive};
 use crate::error::{Error, Result};
 use crate::net::{Emulation, Priority, become_real_time};
 
@@ -27,7 +28,10 @@ const FULL_PACKET: f64 = 1500.0;
 /// After so long without a packet nothing more is expected; longer than any queue and delay of a check.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// Round trips in ms, of probes that a kernel's stack on both sides and a thread on the right one return.
+/// Round trips in ms, of probes that a thread on the right host returns.
+///
+/// They are those of the link: how late the measuring threads are woken is not in them, since the kernel notes when
+/// packets arrive, on the right host too.
 pub(super) fn round_trips_ms(
     emulation: &Emulation,
     probes: u32,
@@ -35,11 +39,12 @@ pub(super) fn round_trips_ms(
 ) -> Result<Vec<f64>> {
     let (left, right) = udp_pair(emulation)?;
     let done = AtomicBool::new(false);
-    let start = Instant::now();
     let found = thread::scope(|scope| {
+        note_arrivals(&left)?;
+        note_arrivals(&right)?;
         scope.spawn(|| echo(&right, &done));
-        let receiver = scope.spawn(|| receive_echoes(&left, start, probes));
-        send_stamped(&left, start, probes, gap)?;
+        let receiver = scope.spawn(|| receive_echoes(&left, probes));
+        send_stamped(&left, probes, gap)?;
         let found = receiver.join().unwrap_or_else(|_| Err(panicked()));
         done.store(true, Ordering::Relaxed);
         found
@@ -115,13 +120,24 @@ fn as_probe() {
     let _ = become_real_time(Priority::Probe);
 }
 
-/// Returns what comes until it is told to end.
+/// What a probe carries, in nanoseconds: when its first way began, and on the way back how long that way was and when
+/// the second began.
+const STAMPS: usize = 16;
+
+/// Returns what comes until it is told to end: how long it was under way, and when it is sent again.
 fn echo(socket: &UdpSocket, done: &AtomicBool) -> io::Result<()> {
     as_probe();
-    let mut buffer = [0; FULL_PAYLOAD];
+    let mut buffer = [0; STAMPS];
     while !done.load(Ordering::Relaxed) {
-        match socket.recv_from(&mut buffer) {
-            Ok((length, from)) => drop(socket.send_to(&buffer[..length], from)?),
+        match receive(socket, &mut buffer) {
+            Ok((_, arrived, from)) => {
+                let there = arrived.saturating_sub(time_in(&buffer[..8]));
+                buffer[..8].copy_from_slice(&nanos(there));
+                buffer[8..].copy_from_slice(&nanos(now()));
+                if let Some(from) = from {
+                    socket.send_to(&buffer, SocketAddrV4::from(from))?;
+                }
+            }
             Err(error) if is_silence(&error) => {}
             Err(error) => return Err(error),
         }
@@ -130,32 +146,44 @@ fn echo(socket: &UdpSocket, done: &AtomicBool) -> io::Result<()> {
 }
 
 /// Sends packets with the time in them.
-fn send_stamped(socket: &UdpSocket, start: Instant, probes: u32, gap: Duration) -> io::Result<()> {
+fn send_stamped(socket: &UdpSocket, probes: u32, gap: Duration) -> io::Result<()> {
     as_probe();
+    let start = Instant::now();
     for probe in 0..probes {
         sleep_until(start + gap * probe);
-        let now = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        socket.send(&now.to_be_bytes())?;
+        let mut stamps = [0; STAMPS];
+        stamps[..8].copy_from_slice(&nanos(now()));
+        socket.send(&stamps)?;
     }
     Ok(())
 }
 
 /// Round trips in ms of what comes back, until all have or nothing comes any more.
-fn receive_echoes(socket: &UdpSocket, start: Instant, probes: u32) -> io::Result<Vec<f64>> {
+fn receive_echoes(socket: &UdpSocket, probes: u32) -> io::Result<Vec<f64>> {
     as_probe();
     let mut found = Vec::new();
-    let mut sent = [0; 8];
+    let mut buffer = [0; STAMPS];
     for _ in 0..probes {
-        match socket.recv(&mut sent) {
-            Ok(_) => {
-                let sent = Duration::from_nanos(u64::from_be_bytes(sent));
-                found.push(start.elapsed().saturating_sub(sent).as_secs_f64() * 1e3);
+        match receive(socket, &mut buffer) {
+            Ok((_, arrived, _)) => {
+                let back = arrived.saturating_sub(time_in(&buffer[8..]));
+                found.push((time_in(&buffer[..8]) + back).as_secs_f64() * 1e3);
             }
             Err(error) if is_silence(&error) => break,
             Err(error) => return Err(error),
         }
     }
     Ok(found)
+}
+
+/// A time as it is sent.
+fn nanos(time: Duration) -> [u8; 8] {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).to_be_bytes()
+}
+
+/// A time that was sent.
+fn time_in(bytes: &[u8]) -> Duration {
+    Duration::from_nanos(bytes.try_into().map_or(0, u64::from_be_bytes))
 }
 
 /// Sends packets at even distances, or several at once after a sleep that was too long, while `goes_on` says so of their

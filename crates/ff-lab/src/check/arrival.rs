@@ -1,0 +1,62 @@
+//! Packets of UDP with the time at which the kernel got them, however late whoever reads them is woken.
+
+use std::io::{self, IoSliceMut};
+use std::net::UdpSocket;
+use std::os::fd::AsRawFd;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use nix::cmsg_space;
+use nix::sys::socket::{
+    ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg, setsockopt, sockopt::ReceiveTimestampns,
+};
+use nix::sys::time::TimeSpec;
+
+/// Asks the kernel to note when packets arrive at a socket.
+pub(super) fn note_arrivals(socket: &UdpSocket) -> io::Result<()> {
+    Ok(setsockopt(socket, ReceiveTimestampns, &true)?)
+}
+
+/// The clock by which the kernel notes arrivals, since 1970.
+pub(super) fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// Receives a packet: its length, when the kernel got it by [`now`]'s clock, and who sent it.
+///
+/// Fails as `recv` does, and for a socket of which the kernel notes nothing.
+pub(super) fn receive(
+    socket: &UdpSocket,
+    buffer: &mut [u8],
+) -> io::Result<(usize, Duration, Option<SockaddrIn>)> {
+    let mut space = cmsg_space!(TimeSpec);
+    let mut parts = [IoSliceMut::new(buffer)];
+    let packet =
+        recvmsg::<SockaddrIn>(socket.as_raw_fd(), &mut parts, Some(&mut space), MsgFlags::empty())?;
+    let arrived = packet.cmsgs()?.find_map(|message| match message {
+        ControlMessageOwned::ScmTimestampns(time) => Some(Duration::from(time)),
+        _ => None,
+    });
+    let arrived = arrived.ok_or_else(|| io::Error::other("the kernel did not note an arrival"))?;
+    Ok((packet.bytes, arrived, packet.address))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn who_reads_late_learns_when_it_came() {
+        let socket = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
+        note_arrivals(&socket).unwrap();
+        let sent = now();
+        socket.send_to(b"cell", socket.local_addr().unwrap()).unwrap();
+        thread::sleep(Duration::from_millis(80));
+        let mut buffer = [0; 8];
+        let (length, arrived, from) = receive(&socket, &mut buffer).unwrap();
+        assert_eq!((length, &buffer[..4]), (4, &b"cell"[..]));
+        assert_eq!(from.unwrap().port(), socket.local_addr().unwrap().port());
+        assert!(arrived >= sent && now() - arrived >= Duration::from_millis(79), "{arrived:?}");
+    }
+}
