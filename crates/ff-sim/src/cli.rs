@@ -288,7 +288,7 @@ pub struct AnalyseArgs {
     #[arg(long, value_name = "HOURS", value_parser = clap::value_parser!(u64).range(1..=8760))]
     pub gap: Option<u64>,
     /// Means take windows of which data cover this part at least; 1 takes whole windows alone.
-    #[arg(long, value_name = "PART", default_value_t = 0.0)]
+    #[arg(long, value_name = "PART", default_value_t = 0.0, value_parser = part)]
     pub least_share: f64,
     /// Fail if anything of the input had to be left out.
     #[arg(long)]
@@ -376,6 +376,12 @@ pub struct AttackArgs {
 
 /// A system that is attacked; nothing for all of them.
 pub type Attacked = Option<System>;
+
+/// A part of one.
+fn part(text: &str) -> Result<f64, String> {
+    let part = text.parse().ok().filter(|part| (0.0..=1.0).contains(part));
+    part.ok_or_else(|| "it is a part from 0 to 1".to_owned())
+}
 
 /// Reads the name of a system.
 fn system(text: &str) -> Result<Attacked, String> {

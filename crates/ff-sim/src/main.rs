@@ -3,12 +3,14 @@
 use std::process::ExitCode;
 
 use ff_sim::cli::Cli;
+use ff_sim::markup::Visible;
 
 fn main() -> ExitCode {
     match ff_sim::run::run(&Cli::read()) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("ff-sim: {error:#}");
+            // Messages may quote what is in a file.
+            eprintln!("ff-sim: {}", Visible(&format!("{error:#}")));
             ExitCode::FAILURE
         }
     }

@@ -220,7 +220,11 @@ impl Merged {
         let summary: Value =
             serde_json::from_slice(&inputs.read(&path)?).map_err(|error| bad(error.to_string()))?;
         if summary["schema"] != SCHEMA {
-            return Err(bad(format!("its schema is {}, and not {SCHEMA}", summary["schema"])));
+            let schema = &summary["schema"];
+            return Err(bad(format!(
+                "its schema is {schema}, and this program's is {SCHEMA}: run the command again with this program, \
+                 or merge with the program that wrote it"
+            )));
         }
         // What was merged once can be merged again.
         let results = &summary["results"];

@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use tempfile::NamedTempFile;
 
+mod rows;
+
+pub use self::rows::Rows;
 use crate::cli::Options;
 use crate::input::Input;
 
@@ -66,7 +69,7 @@ impl<'a, T: Serialize> Summary<'a, T> {
 }
 
 /// A table: its name, its header, in which every column names its unit, and its rows.
-pub type Table = (&'static str, &'static [&'static str], Vec<Vec<String>>);
+pub type Table = (&'static str, &'static [&'static str], Rows);
 
 /// A folder of results.
 #[derive(Debug)]

@@ -133,7 +133,7 @@ fn write_table(
     page: &mut String,
     name: &str,
     header: &[&str],
-    rows: &[Vec<String>],
+    rows: &crate::output::Rows,
 ) -> fmt::Result {
     writeln!(page, "<h2>{}</h2>", Escaped(name))?;
     if rows.is_empty() {
@@ -191,8 +191,7 @@ mod tests {
         let figure = Figure::new("fig1", hostile, Axis::linear("x"), Axis::linear("y"))
             .with(hostile, vec![(0.0, 1.0), (1.0, 2.0)])
             .noting(hostile);
-        let rows: Vec<Vec<String>> =
-            (0..50).map(|row| vec![row.to_string(), hostile.to_owned()]).collect();
+        let rows = (0..50).map(|row| vec![row.to_string(), hostile.to_owned()]).collect();
         let tables: [crate::output::Table; 1] = [("odd.csv", &["row", "what_secs"], rows)];
         let (figures, text) = (std::slice::from_ref(&figure), hostile);
         let page = Page {

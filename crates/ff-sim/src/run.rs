@@ -19,6 +19,7 @@ use serde::Serialize;
 use crate::cli::{Cli, Command, OutArgs};
 use crate::figure::Figure;
 use crate::input::Inputs;
+use crate::markup::Visible;
 use crate::output::{Folder, Summary, Table};
 use crate::report::Page;
 use crate::skipped::Skips;
@@ -61,14 +62,16 @@ impl Reading {
             let line = first.line.map(|line| format!(", line {line}")).unwrap_or_default();
             eprintln!(
                 "ff-sim: left out {skipped} of the input, at first {}{line}: {}",
-                first.file, first.reason
+                Visible(&first.file),
+                Visible(&first.reason)
             );
         }
         if let Some(first) = self.skips.missing.first() {
             let gaps = self.skips.missing.len();
             eprintln!(
                 "ff-sim: {gaps} gaps in the input, at first {}: {}",
-                first.file, first.reason
+                Visible(&first.file),
+                Visible(&first.reason)
             );
         }
         match (skipped, strict) {
@@ -108,7 +111,7 @@ fn tell_drawn<T: Serialize>(
     if let Some(dir) = &out.out {
         let folder = Folder::create(dir)?;
         for (name, header, rows) in tables {
-            folder.table(name, header, rows)?;
+            folder.table(name, header, rows.iter())?;
         }
         let mut errors = Vec::new();
         reading.skips.write_csv(&mut errors).context("Failed to make errors.csv")?;

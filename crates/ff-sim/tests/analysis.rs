@@ -49,7 +49,8 @@ fn analyse(
 ) -> (Outcome, Vec<String>) {
     let windows = Window::parse_list(windows).expect("windows");
     let step_secs = 11 * 3_600;
-    let mut engine = Engine::new(Settings { windows, step_secs, from: None, least_share });
+    let settings = Settings { windows, step_secs, from: None, least_share };
+    let mut engine = Engine::new(settings.clone());
     let mut joined = Joined::new(advertised, weights);
     let mut readings = Vec::new();
     while let Some(time) = joined.next_into(&mut readings) {
@@ -57,7 +58,13 @@ fn analyse(
     }
     assert_eq!(joined.passed_over(), 0);
     let names = joined.relays().iter().map(hex::encode_upper).collect();
-    (engine.finish(), names)
+    let outcome = engine.finish();
+    if weights.is_none() {
+        let mut whole = Engine::new(settings);
+        whole.take_table(advertised).expect("a table is sorted");
+        assert_eq!(whole.finish(), outcome, "a whole table comes to the same bits");
+    }
+    (outcome, names)
 }
 
 /// A number of the reference.

@@ -96,6 +96,22 @@ fn may_2024_takes_785_slots_by_its_sample() {
 }
 
 #[test]
+fn the_least_slots_are_those_of_the_team_that_takes_longest() {
+    // Each needs 2.953 times as much: m (1 + e2) / (1 - e1).
+    let rates: Vec<BytesPerSec> = [10, 10, 10, 10, 90].map(BytesPerSec::from_mbit).to_vec();
+    let teams = |texts: &[&str]| {
+        let teams = texts.iter().map(|text| team(text).expect("a team")).collect();
+        let found = greedy(&alone(&rates), &setup().with_teams(teams)).expect("a schedule");
+        (found.least_slots, found.slots)
+    };
+    assert_eq!(teams(&["400M"]), (1, 1));
+    // The small team has no room for the fastest, and a slot for each of the others.
+    assert_eq!(teams(&["400M", "40M"]), (teams(&["40M"]).0, 4));
+    assert_eq!(teams(&["40M", "400M"]), teams(&["400M", "40M"]));
+    assert_eq!(teams(&["40M"]).0, 3, "4 times 29.5M over 40M");
+}
+
+#[test]
 fn a_sample_of_the_relayinfo_is_read() {
     let sample = include_bytes!("data/relayinfo-2024-05-sample.json.xz").as_slice();
     let (network, skips) = relayinfo::parse("sample", sample);

@@ -75,19 +75,26 @@ pub(super) struct Times {
     pub(super) longest: usize,
 }
 
-/// Some times with the readings of all relays.
+/// Some times.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Batch {
-    /// The times, in seconds since 1970.
+pub(super) struct Moments {
+    /// They, in seconds since 1970.
     pub(super) unix_secs: Each<u64>,
     /// How many there are.
     pub(super) count: usize,
     /// At which of them relays have weights.
     pub(super) with_weights: Mask,
-    /// The times, for what is advertised.
+    /// They, for what is advertised.
     pub(super) of_advertised: Times,
-    /// The times, for weights.
+    /// They, for weights.
     pub(super) of_weights: Times,
+}
+
+/// Some times with the readings of all relays.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Batch {
+    /// The times.
+    pub(super) moments: Moments,
     /// The relays.
     pub(super) relays: Vec<Listed>,
     /// What each relay advertised at each time.
@@ -143,11 +150,45 @@ impl Times {
     }
 }
 
-impl Batch {
-    /// Of no time yet.
+impl Moments {
+    /// No time yet.
     pub(super) fn new(windows: usize, longest: usize) -> Self {
         let times = || Times::new(windows, longest);
         Self { of_advertised: times(), of_weights: times(), ..Self::default() }
+    }
+
+    /// Takes the next time, in seconds since 1970.
+    pub(super) fn push(&mut self, time: u64, has_weights: bool) {
+        if let Some(at) = self.unix_secs.get_mut(self.count) {
+            *at = time;
+        }
+        self.with_weights |= Mask::from(has_weights) << self.count;
+        self.count += 1;
+    }
+
+    /// All times there are.
+    pub(super) fn all(&self) -> Mask {
+        (0..self.count).fold(0, |all, slot| all | 1 << slot)
+    }
+
+    /// At which times a window is in the means of what relays advertise.
+    pub(super) fn in_means(&self, window: usize) -> Mask {
+        self.of_advertised.in_means.get(window).copied().unwrap_or(0)
+    }
+
+    /// Notes when a relay is listed.
+    pub(super) fn take_listing(&self, listed: Mask, means: &mut RelayMeans) {
+        let time = |slot: u32| self.unix_secs.get(slot as usize).copied();
+        means.first_seen = means.first_seen.or_else(|| time(listed.trailing_zeros()));
+        means.last_seen = listed.checked_ilog2().and_then(time);
+        means.listed += listed.count_ones();
+    }
+}
+
+impl Batch {
+    /// Of no time yet.
+    pub(super) fn new(windows: usize, longest: usize) -> Self {
+        Self { moments: Moments::new(windows, longest), ..Self::default() }
     }
 
     /// Takes the readings of the next time and adds them up; of a time with a bad one nothing stays.
@@ -158,7 +199,7 @@ impl Batch {
     ) -> Result<(), StepError> {
         self.make_room(readings)?;
         let (mut all, mut known, mut advertised, mut weight) = (0, 0, 0_u128, 0_u128);
-        let (slot, bit) = (self.count, 1 << self.count);
+        let (slot, bit) = (self.moments.count, 1 << self.moments.count);
         let relays = &mut *self.relays;
         let (of_advertised, of_weights) = (&mut *self.advertised, &mut *self.weights);
         for reading in readings {
@@ -208,36 +249,9 @@ impl Batch {
         Ok(())
     }
 
-    /// Ends the time whose readings were taken.
-    pub(super) fn end_time(&mut self, time: u64, has_weights: bool) {
-        if let Some(at) = self.unix_secs.get_mut(self.count) {
-            *at = time;
-        }
-        self.with_weights |= Mask::from(has_weights) << self.count;
-        self.count += 1;
-    }
-
-    /// All times there are.
-    pub(super) fn all(&self) -> Mask {
-        (0..self.count).fold(0, |all, slot| all | 1 << slot)
-    }
-
-    /// At which times a window is in the means of what relays advertise.
-    pub(super) fn in_means(&self, window: usize) -> Mask {
-        self.of_advertised.in_means.get(window).copied().unwrap_or(0)
-    }
-
-    /// Notes when a relay is listed.
-    pub(super) fn take_listing(&self, listed: Listed, means: &mut RelayMeans) {
-        let time = |slot: u32| self.unix_secs.get(slot as usize).copied();
-        means.first_seen = means.first_seen.or_else(|| time(listed.all.trailing_zeros()));
-        means.last_seen = listed.all.checked_ilog2().and_then(time);
-        means.listed += listed.all.count_ones();
-    }
-
     /// Gives up readings of the next time.
     fn unlist(&mut self, readings: &[Reading]) {
-        let others: Mask = !(1 << self.count);
+        let others: Mask = !(1 << self.moments.count);
         for reading in readings {
             if let Some(listed) = self.relays.get_mut(reading.relay as usize) {
                 listed.all &= others;
@@ -249,7 +263,7 @@ impl Batch {
 
     /// Begins anew, with the same relays.
     pub(super) fn clear(&mut self) {
-        (self.count, self.with_weights) = (0, 0);
+        (self.moments.count, self.moments.with_weights) = (0, 0);
         self.relays.fill(Listed::default());
     }
 }

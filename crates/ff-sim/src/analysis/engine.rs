@@ -3,23 +3,24 @@
 //! [`Engine::take`] takes one time after the other. Maxima come from one monotone deque a relay (`maxima`),
 //! deviations from exact sums (`spread`); a step costs as much as relays are listed in it times windows.
 //! Times are collected and reckoned with together (`batch`); [`Engine::push`] does it at once, for who needs what a
-//! time came to, and costs more.
+//! time came to, and costs more. [`Engine::take_table`] takes a whole table relay by relay, which costs least.
 //!
 //! Sums over relays are whole numbers. Shares and errors are rounded once each; means add them in the order of time,
 //! Eq. 6 in the order of relays' numbers: the same input gives the same bits.
 //!
 //! Memory grows with relays times the longest window, a few bytes each, and by a few hundred bytes with every time.
 
-use super::batch::{Batch, Each, SLOTS};
+use super::batch::{Batch, Each, Mask, Moments, Run, SLOTS};
 use super::coverage::{Coverage, Covered};
 use super::outcome::{NetworkStep, NetworkWindow, Outcome, RelayMeans, RelayWindow};
 use super::quotient::{quotient, unit};
 pub use super::reading::{MOST_RELAYS, MOST_STEPS, MOST_WEIGHT, Reading, StepError};
 use super::relay::{Relay, RelayInWindow, WEIGHT_ONE};
-use super::spread::Within;
+use super::spread::{Spread, Within};
 use super::window::Window;
 
 mod sums;
+mod table;
 
 use sums::Sums;
 
@@ -74,12 +75,11 @@ impl Engine {
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let windows = settings.windows.clone();
-        let longest = (0..windows.len()).max_by_key(|&index| windows.get(index)).unwrap_or(0);
         Self {
             coverage: Coverage::new(settings.step_secs, &windows),
             weight_coverage: Coverage::new(settings.step_secs, &windows),
             weight_units: Vec::new(),
-            batch: Batch::new(windows.len(), longest),
+            batch: Batch::new(windows.len(), longest(&windows)),
             relays: Vec::new(),
             windows: Vec::new(),
             weights: Vec::new(),
@@ -103,13 +103,12 @@ impl Engine {
         if self.outcome.steps.len() >= MOST_STEPS {
             return Err(StepError::TooMany);
         }
-        let last = self.coverage.last();
-        let is_after_gap = last.is_some_and(|last| time - last > self.settings.step_secs);
+        let is_after_gap = self.is_after_gap(time);
         let mut step = NetworkStep { time, is_after_gap, ..NetworkStep::default() };
         self.batch.list(readings, &mut step)?;
         self.take_time(&mut step);
         self.outcome.steps.push(step);
-        if self.batch.count == SLOTS {
+        if self.batch.moments.count == SLOTS {
             self.reckon();
         }
         Ok(())
@@ -130,6 +129,11 @@ impl Engine {
     pub fn finish(mut self) -> Outcome {
         self.reckon();
         self.outcome
+    }
+
+    /// Whether a gap lies before this time, in what was advertised.
+    fn is_after_gap(&self, time: u64) -> bool {
+        self.coverage.last().is_some_and(|last| time - last > self.settings.step_secs)
     }
 
     /// Takes the time itself. Where nothing is advertised, or no relay has a weight, it is as if it were missing.
@@ -161,24 +165,25 @@ impl Engine {
         let is_in_means = self.settings.from.is_none_or(|from| step.time >= from);
         let least = if is_in_means { self.settings.least_share } else { f64::INFINITY };
         let (last, last_weight) = (self.coverage.last_index(), self.weight_coverage.last_index());
-        let (slot, batch) = (self.batch.count, &mut self.batch);
-        batch.of_advertised.set(slot, last, &self.covered, least);
-        batch.of_weights.set(slot, last_weight, &self.weight_covered, least);
-        batch.end_time(step.time, unit.is_some());
+        let (slot, moments) = (self.batch.moments.count, &mut self.batch.moments);
+        moments.of_advertised.set(slot, last, &self.covered, least);
+        moments.of_weights.set(slot, last_weight, &self.weight_covered, least);
+        moments.push(step.time, unit.is_some());
     }
 
-    /// Makes room for the relays of the batch.
-    fn make_room(&mut self) {
-        let count = self.batch.relays.len();
+    /// Makes room for so many relays, or more if there were more.
+    fn make_room(&mut self, count: usize) {
+        let count = count.max(self.relays.len());
         let windows = self.settings.windows.len();
         self.relays.resize_with(count, Relay::default);
         self.windows.resize(count * windows, RelayInWindow::default());
         let none =
             RelayMeans { windows: vec![RelayWindow::default(); windows], ..RelayMeans::default() };
         self.outcome.relays.resize(count, none);
-        let kept = if self.batch.with_weights == 0 { 1 } else { count };
+        let with_weights = self.batch.moments.with_weights != 0;
+        let kept = if with_weights { count } else { 1 };
         self.capacities.resize(kept * windows, Each::default());
-        if self.batch.with_weights != 0 {
+        if with_weights {
             self.batch.weights.resize(count, Each::default());
             self.weights.resize(count * windows, Within::default());
         }
@@ -186,13 +191,16 @@ impl Engine {
 
     /// Reckons with the times of the batch.
     fn reckon(&mut self) {
-        if self.batch.count == 0 {
+        let moments = &self.batch.moments;
+        if moments.count == 0 {
             return;
         }
-        self.make_room();
+        let from = self.outcome.steps.len() - moments.count;
+        self.make_room(self.batch.relays.len());
         self.take_relays();
-        self.take_sums();
-        if self.batch.with_weights != 0 {
+        let steps = self.outcome.steps.get_mut(from..).unwrap_or_default();
+        take_sums(steps, &self.sums);
+        if self.batch.moments.with_weights != 0 {
             self.take_weights();
         }
         self.batch.clear();
@@ -201,15 +209,15 @@ impl Engine {
     /// Eq. 1, 2 and 7 for each relay, and the sums over relays.
     fn take_relays(&mut self) {
         let (batch, count) = (&self.batch, self.settings.windows.len());
+        let (moments, with_weights) = (&batch.moments, batch.moments.with_weights);
         let (mut runs, mut spreads) = (Vec::with_capacity(SLOTS), Each::default());
-        let all = batch.all();
         self.sums.fill(Sums::default());
         for (index, &listed) in batch.relays.iter().enumerate() {
             if index % sums::MOST_AT_ONCE == 0 {
                 self.sums.iter_mut().for_each(Sums::carry);
             }
             let range = index * count..(index + 1) * count;
-            let of_capacities = if batch.with_weights == 0 { 0..count } else { range.clone() };
+            let of_capacities = if with_weights == 0 { 0..count } else { range.clone() };
             let (Some(relay), Some(means), Some(kept), Some(capacities)) = (
                 self.relays.get_mut(index).filter(|_| listed.all != 0),
                 self.outcome.relays.get_mut(index),
@@ -219,56 +227,36 @@ impl Engine {
                 continue;
             };
             let weights = self.weights.get_mut(range).unwrap_or_default();
-            batch.take_listing(listed, means);
-            let weighted = listed.weighted & batch.with_weights;
+            let weighted = listed.weighted & with_weights;
             if let Some(of_relay) = batch.weights.get(index).filter(|_| weighted != 0) {
-                let (times, units) = (&batch.of_weights, &self.weight_units);
+                let (times, units) = (&moments.of_weights, &self.weight_units);
                 times.runs(of_relay, weighted, &mut runs);
                 relay.take_weights(weighted, &runs, times, units, weights, &mut means.windows);
             }
-            if listed.advertised != all {
-                capacities.fill(Each::default());
+            let of_relay = batch.advertised.get(index).filter(|_| listed.advertised != 0);
+            runs.clear();
+            if let Some(of_relay) = of_relay {
+                moments.of_advertised.runs(of_relay, listed.advertised, &mut runs);
             }
-            if let Some(of_relay) = batch.advertised.get(index).filter(|_| listed.advertised != 0) {
-                let times = &batch.of_advertised;
-                times.runs(of_relay, listed.advertised, &mut runs);
-                let most = runs.iter().map(|run| run.value).max();
-                means.most_advertised = means.most_advertised.max(most.unwrap_or(0));
-                let means = &mut means.windows;
-                relay.take_advertised(&mut runs, times, kept, means, capacities, &mut spreads);
-            }
-            let of_relay = batch.weights.get(index).filter(|_| batch.with_weights != 0);
+            let mut of = OfRelay { relay, means, kept, capacities, spreads: &mut spreads };
+            of.take_advertised(moments, listed.all, listed.advertised, &mut runs);
+            let of_relay = batch.weights.get(index).filter(|_| with_weights != 0);
             for (sums, capacities) in self.sums.iter_mut().zip(capacities) {
-                sums.add(capacities, batch.count);
+                sums.add(capacities, moments.count);
                 if let Some(of_relay) = of_relay {
-                    sums.add_exceptions(capacities, weighted, of_relay, batch.with_weights);
+                    sums.add_exceptions(capacities, weighted, of_relay, with_weights);
                 }
             }
         }
         self.sums.iter_mut().for_each(Sums::carry);
     }
 
-    /// Eq. 3 and 4, and what weights are left out.
-    fn take_sums(&mut self) {
-        let from = self.outcome.steps.len() - self.batch.count;
-        let steps = self.outcome.steps.get_mut(from..).unwrap_or_default();
-        for (slot, step) in steps.iter_mut().enumerate() {
-            let (advertised, weight) = (step.advertised, step.weight);
-            for (sums, network) in self.sums.iter().zip(&mut step.windows) {
-                let at = sums.at(slot);
-                network.capacity = at.capacity;
-                network.capacity_error = quotient(advertised, at.capacity).map(|part| 1.0 - part);
-                network.weight_left_out = quotient(at.left_out, weight).unwrap_or(0.0);
-            }
-        }
-    }
-
     /// Eq. 5 for each relay, and Eq. 6.
     fn take_weights(&mut self) {
         let (batch, count) = (&self.batch, self.settings.windows.len());
-        let from = self.outcome.steps.len() - batch.count;
+        let from = self.outcome.steps.len() - batch.moments.count;
         let steps = self.outcome.steps.get_mut(from..).unwrap_or_default();
-        let units = |index: usize, sums: &Sums| sums.units(steps, batch.in_means(index));
+        let units = |index: usize, sums: &Sums| sums.units(steps, batch.moments.in_means(index));
         let mut all: Vec<sums::Shares> =
             self.sums.iter().enumerate().map(|(index, sums)| units(index, sums)).collect();
         let capacities = self.capacities.chunks_exact(count.max(1));
@@ -292,6 +280,62 @@ impl Engine {
             for (shares, network) in all.iter().zip(&mut step.windows) {
                 network.weight_error = shares.error(slot);
             }
+        }
+    }
+}
+
+/// Which of some windows is the longest.
+fn longest(windows: &[Window]) -> usize {
+    (0..windows.len()).max_by_key(|&index| windows.get(index)).unwrap_or(0)
+}
+
+/// What is kept of one relay, and room to reckon in.
+struct OfRelay<'a> {
+    /// For all windows.
+    relay: &'a mut Relay,
+    /// Its means.
+    means: &'a mut RelayMeans,
+    /// For each window.
+    kept: &'a mut [RelayInWindow],
+    /// Its capacities in each window, at each of the times.
+    capacities: &'a mut [Each<u64>],
+    /// What is in it does not matter.
+    spreads: &'a mut Each<(u64, Spread)>,
+}
+
+impl OfRelay<'_> {
+    /// Takes what the relay advertises at some times: Eq. 1, 2 and 7. `known` are those of `listed` at which that is
+    /// known, `runs` its values at them.
+    fn take_advertised(&mut self, moments: &Moments, listed: Mask, known: Mask, runs: &mut [Run]) {
+        moments.take_listing(listed, self.means);
+        if known != moments.all() {
+            self.capacities.fill(Each::default());
+        }
+        if runs.is_empty() {
+            return;
+        }
+        let most = runs.iter().map(|run| run.value).max();
+        self.means.most_advertised = self.means.most_advertised.max(most.unwrap_or(0));
+        self.relay.take_advertised(
+            runs,
+            &moments.of_advertised,
+            self.kept,
+            &mut self.means.windows,
+            self.capacities,
+            self.spreads,
+        );
+    }
+}
+
+/// Eq. 3 and 4 at the times of a batch, and what weights are left out.
+fn take_sums(steps: &mut [NetworkStep], sums: &[Sums]) {
+    for (slot, step) in steps.iter_mut().enumerate() {
+        let (advertised, weight) = (step.advertised, step.weight);
+        for (sums, network) in sums.iter().zip(&mut step.windows) {
+            let at = sums.at(slot);
+            network.capacity = at.capacity;
+            network.capacity_error = quotient(advertised, at.capacity).map(|part| 1.0 - part);
+            network.weight_left_out = quotient(at.left_out, weight).unwrap_or(0.0);
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Which relays a circuit goes through (path-spec 2.2, dir-spec 3.8.3).
 //!
 //! A place's relays lie on a line, each as long as its weight times its class' factor; a draw is a point on it,
-//! found by bisection. What breaks a rule is drawn again: no relay twice, no two of a family or a /16. Should
-//! that fail too often, what is left is summed up anew, so every path that is possible can come out.
+//! found by bisection. What breaks a rule is drawn again: no relay twice, no two of a family, a /16 or a /32 of IPv6.
+//! Should that fail too often, what is left is summed up anew, so every path that is possible can come out.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 
 use rand::seq::IndexedRandom as _;
 use rand::{Rng, RngExt as _};
@@ -164,8 +165,8 @@ pub struct Paths {
     middles: Line,
     /// Last relays.
     exits: Line,
-    /// Each relay's /16, or the /32 of an IPv6 address.
-    subnets: Vec<u64>,
+    /// Each relay's subnets.
+    subnets: Vec<Subnets>,
     /// Each relay's family, as far as it is mutual.
     families: Vec<Vec<u32>>,
 }
@@ -203,7 +204,7 @@ impl Paths {
             guards: line(network, guard),
             middles: line(network, middle),
             exits: line(network, exit),
-            subnets: network.relays.iter().zip(0..).map(subnet).collect(),
+            subnets: network.relays.iter().zip(0..).map(Subnets::of).collect(),
             families: families(network),
         }
     }
@@ -281,10 +282,10 @@ impl Paths {
         Some([entry, middle, exit])
     }
 
-    /// The same without the rule of /16s, which older clients did not have.
+    /// The same without the rule of subnets, which older clients did not have.
     #[must_use]
     pub fn with_any_subnets(mut self) -> Self {
-        self.subnets = (0..).map(|index| NO_SUBNET | index).take(self.subnets.len()).collect();
+        self.subnets = (0..).map(Subnets::none).take(self.subnets.len()).collect();
         self
     }
 
@@ -292,7 +293,7 @@ impl Paths {
     fn can_meet(&self, one: u32, other: u32) -> bool {
         let (a, b) = (one as usize, other as usize);
         one != other
-            && self.subnets[a] != self.subnets[b]
+            && !self.subnets[a].touches(self.subnets[b])
             && self.families[a].binary_search(&other).is_err()
     }
 }
@@ -307,15 +308,40 @@ fn line<'a>(network: &'a Network, counts: impl Fn((usize, &'a Relay)) -> Option<
 /// What the subnet of a relay begins with that has one of its own.
 const NO_SUBNET: u64 = 1 << 40;
 
-/// A relay's subnet; a relay without an address has one of its own.
-fn subnet((relay, index): (&Relay, u64)) -> u64 {
-    match relay.addresses.first() {
-        Some(std::net::IpAddr::V4(address)) => u64::from(address.to_bits() >> 16),
-        Some(std::net::IpAddr::V6(address)) => {
-            let [first, second, ..] = address.segments();
-            1 << 32 | u64::from(first) << 16 | u64::from(second)
-        }
-        None => NO_SUBNET | index,
+/// Where a relay's addresses lie: two relays of one /16, or of one /32 of IPv6, are in no circuit together
+/// (path-spec 2.2). Of each kind clients know one address, the first that is listed.
+#[derive(Clone, Copy, Debug)]
+struct Subnets {
+    /// The /16 of its IPv4 address; one of its own if it has none.
+    v4: u64,
+    /// The /32 of its IPv6 address; one of its own if it has none.
+    v6: u64,
+}
+
+impl Subnets {
+    /// Those of the relay with this number.
+    fn of((relay, index): (&Relay, u64)) -> Self {
+        let addresses = || relay.addresses.iter().map(IpAddr::to_canonical);
+        let v4 = addresses().find_map(|address| match address {
+            IpAddr::V4(address) => Some(u64::from(address.to_bits() >> 16)),
+            IpAddr::V6(_) => None,
+        });
+        let v6 = addresses().find_map(|address| match address {
+            IpAddr::V4(_) => None,
+            IpAddr::V6(address) => Some((address.to_bits() >> 96) as u64),
+        });
+        let none = Self::none(index);
+        Self { v4: v4.unwrap_or(none.v4), v6: v6.unwrap_or(none.v6) }
+    }
+
+    /// Those of the relay with this number, if nobody else lies in them.
+    const fn none(index: u64) -> Self {
+        Self { v4: NO_SUBNET | index, v6: NO_SUBNET | index }
+    }
+
+    /// Whether a subnet is the same.
+    const fn touches(self, other: Self) -> bool {
+        self.v4 == other.v4 || self.v6 == other.v6
     }
 }
 
@@ -443,6 +469,15 @@ mod tests {
     fn families_and_subnets_stay_apart() {
         let mut relays: Vec<Relay> = (0..6).map(|i| relay(i, i, true, true)).collect();
         relays[1].addresses = vec![[10, 0, 9, 9].into()];
+        for (relay, addresses) in [
+            (0, ["2001:db8::1"].as_slice()),
+            (4, &["2001:db8:ff::2", "2001:db9::1"]),
+            (5, &["2001:db9::2"]),
+        ] {
+            relays[relay]
+                .addresses
+                .extend(addresses.iter().map(|text| text.parse::<IpAddr>().expect("an address")));
+        }
         relays[2].family = vec![[3; 20], [4; 20]];
         relays[3].family = vec![[2; 20]];
         let network = network(relays);
@@ -450,11 +485,14 @@ mod tests {
         // The last ones weigh next to nothing, so most draws break a rule.
         let paths = Paths::new(&network, &[1e9, 1e9, 1e9, 1e9, 1.0, 1.0], &factors);
         let mut rng = ChaCha12Rng::seed_from_u64(8);
+        assert!(paths.can_meet(4, 5), "clients know one address of a kind");
+        assert!(paths.clone().with_any_subnets().can_meet(0, 4));
         let mut with_both = 0;
         for _ in 0..20_000 {
             let path = paths.draw(&mut rng, &[]).expect("a path");
             let has = |relay: u32| path.contains(&relay);
             assert!(!(has(0) && has(1)), "seed 8, a subnet: {path:?}");
+            assert!(!(has(0) && has(4)), "seed 8, a subnet of IPv6: {path:?}");
             assert!(!(has(2) && has(3)), "seed 8, a family: {path:?}");
             assert!(path[0] != path[1] && path[1] != path[2] && path[0] != path[2]);
             with_both += u32::from(has(2) && has(4));

@@ -339,8 +339,12 @@ fn january(data: &mut Data<'_>) -> Result<Vec<Value>> {
 fn analyse(advertised: &Series, weights: Option<&Series>) -> Result<Outcome> {
     let windows = Window::parse_list("1d,7d,30d,365d")?;
     let settings = Settings { windows, step_secs: GAP_SECS, from: None, least_share: 0.0 };
-    let (mut engine, mut joined) = (Engine::new(settings), Joined::new(advertised, weights));
-    let mut now = Vec::new();
+    let mut engine = Engine::new(settings);
+    let Some(weights) = weights else {
+        engine.take_table(advertised)?;
+        return Ok(engine.finish());
+    };
+    let (mut joined, mut now) = (Joined::new(advertised, Some(weights)), Vec::new());
     while let Some(time) = joined.next_into(&mut now) {
         engine.take(time, &now)?;
     }

@@ -93,7 +93,7 @@ pub fn table(judged: &[Judged]) -> Table {
             lines.push(line([no(), no(), no(), no(), no(), no(), verdict, no(), why]));
         }
     }
-    ("ledger.csv", &HEADER, lines)
+    ("ledger.csv", &HEADER, lines.into())
 }
 
 /// Why a figure comes to what it does: its own reason, and what there is to know of its row.
@@ -135,10 +135,10 @@ mod tests {
         );
         assert!(text.contains("| X | `ff-sim ledger --data DIR --rows X` |"), "{text}");
         let (name, header, lines) = table(&judged);
-        assert_eq!((name, header.len(), lines.len()), ("ledger.csv", lines[0].len(), 1));
+        assert_eq!((name, header.len(), lines.len()), ("ledger.csv", lines.row(0).len(), 1));
         let command = "ff-sim ledger --data DIR --rows X";
         let line = ["X", "n", "s", "1.5", "1.25", "1", "2", "equal", "false", "so", command];
-        assert_eq!(lines[0], line);
+        assert_eq!(lines.row(0).collect::<Vec<_>>(), line);
         let text = markdown(&judge(&ledger, &at(9.0, true)));
         let line = "| 9 (sample) | 5 to 6 | differs, unexplained | nobody knows why; so |";
         assert!(text.contains(line), "{text}");

@@ -98,13 +98,13 @@ pub struct Series {
 
 /// A value that holds for some times in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
+pub(crate) struct Run {
     /// The index of its first time.
-    first: u32,
+    pub(crate) first: u32,
     /// For how many times it holds.
-    times: u32,
+    pub(crate) times: u32,
     /// The value.
-    value: u64,
+    pub(crate) value: u64,
 }
 
 /// What comes behind the last run: no time has its index.
@@ -140,8 +140,8 @@ impl Series {
         (time < run.first as usize + run.times as usize).then_some(run.value)
     }
 
-    /// The runs of a relay.
-    fn runs_of(&self, relay: usize) -> Option<&[Run]> {
+    /// The runs of a relay, in the order of time.
+    pub(crate) fn runs_of(&self, relay: usize) -> Option<&[Run]> {
         self.runs.get(self.start(relay)..*self.ends.get(relay)?)
     }
 

@@ -77,14 +77,14 @@ fn series(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> 
     let mut engine = Engine::new(Settings { windows, step_secs, from: None, least_share });
     let (mut new, window) = (NewRelays::default(), new_relays::window(&args.windows.0));
     let mut now = Vec::new();
-    while let Some(time) = joined.next_into(&mut now) {
-        let taken = if weights.is_none() {
-            // New relays wait for weights: without any, times may be reckoned with together, which is faster.
-            engine.take(time, &now)
-        } else {
-            engine.push(time, &now).map(|step| new.push(step, window, &now))
-        };
-        taken.context("Failed to take a time of the tables")?;
+    if weights.is_none() {
+        engine.take_table(&advertised).context("Failed to take the table")?;
+    } else {
+        // New relays wait for weights: what a time came to has to be known at once.
+        while let Some(time) = joined.next_into(&mut now) {
+            let step = engine.push(time, &now).context("Failed to take a time of the tables")?;
+            new.push(step, window, &now);
+        }
     }
     let outcome = engine.finish();
     let groups = by::of_outcome(&outcome, &args.by, |_, _| None);

@@ -20,6 +20,14 @@ const UNEXPLAINED: u8 = 4;
 /// When the rows cannot be read, one that is asked for is not there, or the results cannot be written.
 pub(super) fn ledger(args: &LedgerArgs) -> Result<ExitCode> {
     let ledger = Ledger::own().context("doc/ledger.toml is broken")?.only(&args.rows)?;
+    if let Some(dir) = &args.data {
+        let is_there = dir.is_dir();
+        anyhow::ensure!(
+            is_there,
+            "{} is no folder: --data names one, and without it samples stand in",
+            dir.display()
+        );
+    }
     let mut reading = Reading::default();
     let mut data = Data::new(args.data.as_deref(), args.seed, args.quick, &mut reading.inputs);
     let found = figures(&mut data, &ledger, |what| eprintln!("ff-sim: {what}"));

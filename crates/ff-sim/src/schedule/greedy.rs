@@ -1,7 +1,7 @@
 //! The schedule that is over soonest: each slot gets the largest relays that still fit (paper §7).
 
 use ff_bwauth::period::schedule::{Schedule, Shortage};
-use ff_bwauth::period::{Relay, Team, demand, guess};
+use ff_bwauth::period::{Relay, Team};
 use ff_proto::units::BytesPerSec;
 use serde::Serialize;
 
@@ -27,7 +27,8 @@ pub struct Greedy {
     pub largest_bytes_per_sec: u64,
     /// Sets of relays that are measured together.
     pub groups: usize,
-    /// Σ f·z0 over the greatest team's capacity: no schedule is shorter that gives all relays what they need.
+    /// Σ f·z0 of what a team measures over its capacity, for the team that takes longest: no schedule is shorter that
+    /// gives these relays what they need.
     pub least_slots: u64,
     /// Slots of the period that are left over; 0 if it is too short.
     pub spare_slots: u32,
@@ -63,11 +64,7 @@ pub fn greedy(subjects: &Subjects, setup: &Setup) -> Result<Greedy, SetupError> 
     let period_slots = setup.slots()?;
     let relays: Vec<Relay> = subjects.all.iter().map(|subject| subject.relay.clone()).collect();
     let rules = setup.rules(period_slots, &relays);
-    let (new_guess, params) = (rules.new_guess, rules.params);
     let schedule = Schedule::greedy(&relays, rules);
-    let needed: u128 =
-        relays.iter().map(|relay| u128::from(demand(guess(relay, new_guess), &params).get())).sum();
-    let team = u128::from(setup.greatest_team().get()).max(1);
     let slots = schedule.slots();
     Ok(Greedy {
         slots,
@@ -78,13 +75,24 @@ pub fn greedy(subjects: &Subjects, setup: &Setup) -> Result<Greedy, SetupError> 
         total_bytes_per_sec: subjects.total().get(),
         largest_bytes_per_sec: subjects.largest().get(),
         groups: schedule.groups().len(),
-        least_slots: u64::try_from(needed.div_ceil(team)).unwrap_or(u64::MAX),
+        least_slots: least_slots(&schedule),
         spare_slots: period_slots.saturating_sub(slots),
         missing_slots: slots.saturating_sub(period_slots),
         unmeasurable: unmeasurable(&schedule, &relays),
         behind_period: behind(&schedule, &relays, period_slots),
         filled: filled(&schedule),
     })
+}
+
+/// The slots that the team that takes longest needs if each of them is full.
+fn least_slots(schedule: &Schedule) -> u64 {
+    let of_team = |(number, team): (usize, &Team)| {
+        let is_measured = |&(group, _): &(usize, &_)| schedule.slot(group, number).is_some();
+        let groups = schedule.groups().iter().enumerate().filter(is_measured);
+        let needs: u128 = groups.map(|(_, group)| u128::from(group.demand())).sum();
+        u64::try_from(needs.div_ceil(u128::from(team.capacity().get()).max(1))).unwrap_or(u64::MAX)
+    };
+    schedule.teams().iter().enumerate().map(of_team).max().unwrap_or(0)
 }
 
 /// A relay that has too little, in general or with one coordinator.

@@ -222,3 +222,20 @@ fn nothing_is_of_the_future_or_of_before_2007() {
         assert!(status == Some(1) && said.contains(what), "{args:?}: {said}");
     }
 }
+
+#[test]
+fn what_can_be_no_share_and_no_folder_is_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for share in ["-1", "1.01", "NaN", "inf", "1e300", ""] {
+        let option = format!("--least-share={share}");
+        let (status, said) = fails(dir.path(), &["analyse", "--advertised", "t.csv", &option]);
+        assert_eq!(status, Some(2), "{share}: {said}");
+        assert!(said.contains("it is a part from 0 to 1"), "{said}");
+    }
+    fs::write(dir.path().join("file"), "").expect("written");
+    for data in ["file", "none"] {
+        let (status, said) = fails(dir.path(), &["ledger", "--data", data]);
+        assert_eq!(status, Some(1), "{said}");
+        assert!(said.contains(&format!("{data} is no folder")), "{said}");
+    }
+}

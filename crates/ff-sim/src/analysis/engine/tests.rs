@@ -2,7 +2,10 @@
 
 use proptest::prelude::*;
 
+use ff_bwauth::utc::Utc;
+
 use super::*;
+use crate::read::series::{Kind, Series};
 use crate::stats;
 
 /// An hour, in seconds.
@@ -172,13 +175,39 @@ fn data() -> impl Strategy<Value = Data> {
     let ahead = prop_oneof![4 => Just(HOUR), 1 => 1..9 * HOUR];
     let times = proptest::collection::vec((ahead, proptest::collection::vec(relay, 5)), 1..60);
     times.prop_map(|times| {
-        let mut now = 1_000_000_000;
+        let mut now = 1_300_000_000;
         let mut step = |(ahead, relays)| {
             now += ahead;
             (now, relays)
         };
         times.into_iter().map(&mut step).collect()
     })
+}
+
+/// Relays that advertise something and have no weights.
+fn readings_of(relays: &[Option<(u64, u64)>]) -> Vec<Reading> {
+    let reading = |(relay, values): (u32, &Option<(u64, u64)>)| {
+        values.map(|(value, _)| Reading { relay, advertised: Some(value), weight: None })
+    };
+    (0..).zip(relays).filter_map(reading).collect()
+}
+
+/// The same as a table.
+fn table_of(data: &[(u64, Vec<Option<(u64, u64)>>)]) -> Series {
+    let mut text = "t".to_owned();
+    for (time, _) in data {
+        text.push_str(&format!(",{}", Utc::from_unix_secs(*time).expect("a time")));
+    }
+    for relay in 0..5 {
+        text.push_str(&format!("\n{relay:040}"));
+        for (_, relays) in data {
+            text.push(',');
+            text.push_str(&relays[relay].map_or(String::new(), |(value, _)| value.to_string()));
+        }
+    }
+    let (series, skips) = Series::read("t", Kind::BytesPerSec, text.as_bytes()).expect("text");
+    assert_eq!(skips.all, []);
+    series
 }
 
 /// The capacity of a relay at a time: its maximum within a window.
@@ -283,5 +312,32 @@ proptest! {
         let outcome = each.finish();
         prop_assert_eq!(&outcome, &together.finish());
         prop_assert_eq!(outcome, mixed.finish());
+    }
+
+    /// A table that is taken whole comes to the same bits as its times, also between others.
+    #[test]
+    fn a_whole_table_comes_to_the_same_bits_as_its_times(
+        data in data(),
+        lengths in proptest::sample::subsequence(vec![1_u64, 3, 24, 40], 0..4),
+        before in 0_usize..5,
+    ) {
+        let (head, tail) = data.split_at(before.min(data.len() - 1));
+        let table = table_of(tail);
+        let [mut by_time, mut whole] = [(); 2].map(|()| Engine::new(settings(&lengths)));
+        for (time, relays) in head {
+            let readings = readings_of(relays);
+            by_time.take(*time, &readings).expect("sorted");
+            whole.take(*time, &readings).expect("sorted");
+        }
+        for (time, relays) in tail {
+            by_time.take(*time, &readings_of(relays)).expect("sorted");
+        }
+        whole.take_table(&table).expect("sorted");
+        prop_assert_eq!(whole.take_table(&table), Err(StepError::NotLater(tail[0].0)));
+        let behind = data.last().map_or(0, |last| last.0) + HOUR;
+        for engine in [&mut by_time, &mut whole] {
+            engine.take(behind, &[reading(0, 9, 1)]).expect("later");
+        }
+        prop_assert_eq!(by_time.finish(), whole.finish());
     }
 }

@@ -1,20 +1,20 @@
 //! `analyse`: the distributions behind figures, whole where curves are thinned.
 
 use crate::analysis::outcome::{Mean, NetworkWindow, Outcome, RelayWindow, cdf};
-use crate::output::Table;
+use crate::output::{Rows, Table};
 
 /// The distributions, as a table: each distinct value, with the part of all that are no greater. Those of relays are
 /// the curves of figures; those of times have the values that figures 2 and 4 show over time.
 pub(super) fn table(outcome: &Outcome, least_share: f64) -> Table {
     let header = &["figure", "quantity", "of", "window_secs", "value", "no_greater_part"];
-    let mut table = Vec::new();
+    let mut table = Rows::default();
     for (index, window) in outcome.windows.iter().enumerate() {
         let mut add = |name: [&str; 3], sorted: &[f64]| {
-            table.extend(cdf(sorted).into_iter().map(|(value, share)| {
-                let mut row: Vec<String> = name.map(str::to_owned).into();
-                row.extend([window.secs().to_string(), value.to_string(), share.to_string()]);
-                row
-            }));
+            for (value, share) in cdf(sorted) {
+                let [figure, quantity, of] = name;
+                table.cell(figure).cell(quantity).cell(of);
+                table.cell(window.secs()).cell(value).cell(share).end_row();
+            }
         };
         let mut relays = |figure, quantity, of: fn(&RelayWindow) -> Mean| {
             add([figure, quantity, "relays"], &outcome.means(index, of));

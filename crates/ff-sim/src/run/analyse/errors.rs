@@ -11,7 +11,7 @@ use crate::analysis::outcome::{Mean, NetworkWindow, Outcome, RelayWindow};
 use crate::analysis::ranks::under_weighted;
 use crate::cli::AnalyseArgs;
 use crate::figure::errors::of_outcome;
-use crate::output::Table;
+use crate::output::{Rows, Table};
 use crate::run::{Reading, rows, tell_drawn};
 
 /// What else is known beside the outcome.
@@ -225,7 +225,7 @@ fn network_table(outcome: &Outcome) -> Table {
             ]);
         }
     }
-    ("network.csv", header, table)
+    ("network.csv", header, table.into())
 }
 
 /// The relays' means, as a table: a row for each relay and window.
@@ -240,19 +240,20 @@ fn relay_table(outcome: &Outcome, names: &[String]) -> Table {
         "advertised_deviation_ratio",
         "weight_deviation_ratio",
     ];
-    let mut table = Vec::new();
+    let mut table = Rows::default();
     for (name, relay) in names.iter().zip(&outcome.relays) {
         for (window, found) in outcome.windows.iter().zip(&relay.windows) {
-            let mut row = vec![name.clone(), window.secs().to_string(), relay.listed.to_string()];
-            row.push(relay.most_advertised.to_string());
+            table.cell(name).cell(window.secs()).cell(relay.listed).cell(relay.most_advertised);
             let means = [
                 found.capacity_error,
                 found.weight_error,
                 found.advertised_deviation,
                 found.weight_deviation,
             ];
-            row.extend(means.map(|mean| optional(mean.get())));
-            table.push(row);
+            for mean in means {
+                table.optional(mean.get());
+            }
+            table.end_row();
         }
     }
     ("relays.csv", header, table)

@@ -140,7 +140,7 @@ pub(super) fn rankings_table(found: &[Ranking], names: &[String]) -> Table {
             ]);
         }
     }
-    ("ranks.csv", header, table)
+    ("ranks.csv", header, table.into())
 }
 
 /// Overloaded relays beside the others, as one window sees them.
@@ -247,5 +247,5 @@ pub(super) fn overloads_table(found: &[Overloaded]) -> Table {
             ]);
         }
     }
-    ("overload.csv", header, table)
+    ("overload.csv", header, table.into())
 }

@@ -102,7 +102,7 @@ fn what_if_table(found: &WhatIf) -> Table {
             .iter()
             .map(|one| row([one.coordinator.to_string(), one.gbit_per_sec.to_string()], &one.then)),
     );
-    ("what-if.csv", header, all)
+    ("what-if.csv", header, all.into())
 }
 
 /// How long it takes, for people.
