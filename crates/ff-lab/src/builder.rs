@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::ending::Ending;
 use crate::error::{Error, Result};
 use crate::hosts::HostsPlan;
 use crate::keys;
@@ -106,6 +107,8 @@ pub struct NetworkBuilder {
     pub(crate) temp_dir: PathBuf,
     /// What is between nodes, if not this machine's loopback.
     pub(crate) hosts: Option<HostsPlan>,
+    /// Who may ask for its end while it starts.
+    pub(crate) ending: Ending,
 }
 
 impl Default for NetworkBuilder {
@@ -126,6 +129,7 @@ impl Default for NetworkBuilder {
             keeps_dir: false,
             temp_dir: std::env::temp_dir(),
             hosts: None,
+            ending: Ending::default(),
         }
     }
 }
@@ -228,6 +232,11 @@ impl NetworkBuilder {
     /// Has each node in a network namespace with an address of its own, joined by emulated links. Needs root.
     pub fn hosts(self, plan: HostsPlan) -> Self {
         Self { hosts: Some(plan), ..self }
+    }
+
+    /// Gives the start up, and whatever else waits for nodes, when this is asked to end.
+    pub fn ending(self, ending: &Ending) -> Self {
+        Self { ending: ending.clone(), ..self }
     }
 
     /// Starts the network and waits until clients can use it.

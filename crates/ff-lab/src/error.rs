@@ -124,6 +124,12 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// Somebody wished it.
+    #[error("ended by signal {signal}")]
+    Ended {
+        /// Its number.
+        signal: u8,
+    },
     /// A CPU quota cannot be set here.
     #[error("a CPU quota needs root and a writable `cpu` cgroup (version 1 or 2): {0}")]
     Quota(String),

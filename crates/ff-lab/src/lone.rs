@@ -37,7 +37,8 @@ impl LoneRelay {
         let (name, role, dir) = ("lone".to_owned(), Role::Middle, made.path().join("lone"));
         private_dir(&dir)?;
         let (tor, port) = (find_tor(), Port::reserve()?);
-        let node = NodeParts { name, role, tor, dir, port, dir_port: None, core: None, host: None };
+        let (dir_port, core, host, ending) = Default::default();
+        let node = NodeParts { name, role, tor, dir, port, dir_port, core, host, ending };
         let node = Node::new(node);
         let common = Common {
             authorities: NOBODY.to_owned(),

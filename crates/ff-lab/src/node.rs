@@ -13,6 +13,7 @@ use base64ct::{Base64Unpadded, Encoding};
 use rustix::process::Signal;
 
 use crate::control::{Control, SOCKET};
+use crate::ending::Ending;
 use crate::error::{Error, Result};
 use crate::hosts::{Host, inside};
 use crate::keys::Identity;
@@ -62,6 +63,8 @@ pub struct Node {
     identity: OnceLock<Identity>,
     /// Held while streams are attached.
     attaching: Mutex<()>,
+    /// Who may ask for the network's end.
+    ending: Ending,
 }
 
 /// A running tor.
@@ -92,14 +95,29 @@ pub(crate) struct NodeParts {
     pub(crate) core: Option<usize>,
     /// Its host, if it is not this machine.
     pub(crate) host: Option<Host>,
+    /// Who may ask for the network's end.
+    pub(crate) ending: Ending,
 }
 
 impl Node {
     /// A node that has not been started.
     pub(crate) fn new(parts: NodeParts) -> Self {
-        let NodeParts { name, role, tor, dir, port, dir_port, core, host } = parts;
+        let NodeParts { name, role, tor, dir, port, dir_port, core, host, ending } = parts;
         let (running, identity, attaching) = Default::default();
-        Self { name, role, tor, dir, port, dir_port, core, host, running, identity, attaching }
+        Self {
+            name,
+            role,
+            tor,
+            dir,
+            port,
+            dir_port,
+            core,
+            host,
+            running,
+            identity,
+            attaching,
+            ending,
+        }
     }
 
     /// Its nickname.
@@ -368,7 +386,7 @@ impl Node {
         })
     }
 
-    /// Waits until a look at something has a result; fails early if the process ends.
+    /// Waits until a look at something has a result; fails early if the process ends, or is to.
     pub(crate) fn wait_until<T>(
         &self,
         what: &str,
@@ -378,6 +396,7 @@ impl Node {
         let deadline = Instant::now() + after;
         loop {
             let found = look();
+            self.ending.check()?;
             // A tor that has ended is the reason of whatever else failed.
             self.check_running()?;
             if let Some(found) = found? {

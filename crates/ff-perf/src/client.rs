@@ -24,6 +24,8 @@ pub trait Client: Send + Sync + 'static {
 
     /// As lines name it.
     const NAME: crate::record::Client;
+    /// Whether a circuit stays that has no stream at some moment, whatever has become of those before.
+    const KEEPS_UNUSED: bool;
 
     /// Builds a circuit, hop by hop. What has been built by when is in `progress`, also if it fails or is given up.
     fn build(

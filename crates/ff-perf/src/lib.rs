@@ -36,5 +36,6 @@ pub mod record;
 pub mod replay;
 pub mod run;
 pub mod schedule;
+pub mod series;
 pub mod store;
 pub mod target;

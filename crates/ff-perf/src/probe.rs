@@ -1,4 +1,5 @@
-//! What is measured of one circuit, in which order (002, algorithm 1): building, round trips, first bytes, a download.
+//! What is measured of one circuit, in which order (002, algorithm 1): building, round trips, first bytes,
+//! these again over its life, a download.
 
 use std::future::Future;
 use std::net::Ipv4Addr;
@@ -9,11 +10,10 @@ use tokio::time::{sleep_until, timeout};
 
 use crate::client::{Client, Fault, Progress, us_since};
 use crate::network::Relay;
-use crate::record::{Circuit, Failure, Probe, RoundTrip, SCHEMA, Stage, Whose};
+use crate::record::{Circuit, Failure, Later, Probe, RoundTrip, SCHEMA, Stage, Whose};
+use crate::series::{STREAMS, Series};
 use crate::target::Target;
 
-/// The time between two streams of a circuit: 50 a second.
-const STREAMS: Duration = Duration::from_millis(20);
 /// How much a download reads at once.
 const BUFFER: usize = 16_384;
 /// An address that nobody has, for RESOLVE (RFC 5737).
@@ -28,6 +28,8 @@ pub struct Program {
     pub resolve: u32,
     /// How many first bytes.
     pub ttfb: u32,
+    /// First bytes again and again, if they are asked for.
+    pub latency: Option<Series>,
     /// How much to download, in bytes; nothing if 0.
     pub download_bytes: u64,
     /// Where streams lead.
@@ -126,6 +128,9 @@ impl<C: Client> Measured<'_, C> {
             line.first_bytes.push(first.map_err(|fault| (Stage::FirstByte, fault))?);
             sleep_until(next).await;
         }
+        if let Some(series) = program.latency {
+            self.over_time(circuit, began, target, series, line).await?;
+        }
         if program.download_bytes > 0 {
             if let Some(turn) = turn {
                 turn().await;
@@ -137,6 +142,39 @@ impl<C: Client> Measured<'_, C> {
             line.download = Some(download.map_err(|fault| (Stage::Download, fault))?);
         }
         Ok(())
+    }
+
+    /// First bytes again and again. What came until one fails is kept.
+    async fn over_time(
+        &self,
+        circuit: &C::Circuit,
+        began: Instant,
+        target: &Target,
+        series: Series,
+        line: &mut Circuit,
+    ) -> Result<(), (Stage, Fault)> {
+        let one = || async {
+            let at_us = us_since(began);
+            let first = target.first_byte(self.client, circuit);
+            let first = within(self.program.trip_time, first).await?;
+            Ok(Later { at_us, open_us: first.open_us, us: first.us })
+        };
+        let held = if C::KEEPS_UNUSED { None } else { Some(self.held(circuit, target).await?) };
+        let (mut all, failed) = series.run(one).await;
+        drop(held);
+        all.sort_by_key(|later| later.at_us);
+        line.latency = all;
+        failed.map_or(Ok(()), |fault| Err((Stage::FirstByte, fault)))
+    }
+
+    /// A stream that nothing goes over.
+    async fn held(
+        &self,
+        circuit: &C::Circuit,
+        target: &Target,
+    ) -> Result<C::Stream, (Stage, Fault)> {
+        let stream = self.client.open(circuit, &target.host, target.port);
+        within(self.program.trip_time, stream).await.map_err(|fault| (Stage::FirstByte, fault))
     }
 
     /// A line that says nothing yet.
@@ -158,6 +196,7 @@ impl<C: Client> Measured<'_, C> {
             hops_us: Vec::new(),
             rtt: Vec::new(),
             first_bytes: Vec::new(),
+            latency: Vec::new(),
             download: None,
             congestion_us: None,
             relay_congestion_us: Vec::new(),

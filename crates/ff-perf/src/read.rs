@@ -17,6 +17,9 @@ use std::path::{Path, PathBuf};
 use ff_sim::input::{InputError, Inputs};
 use ff_sim::network::{Network, Relay};
 
+/// Fewer times to first byte than this say nothing of a circuit's life.
+const LEAST_PROBES: u32 = 10;
+
 /// What is known of a circuit, as far as it is analysed. Times are in ms.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Seen {
@@ -46,11 +49,11 @@ pub struct Seen {
     pub ttfb_ms: Option<f64>,
     /// Throughput of its download.
     pub mbit_per_sec: Option<f64>,
-    /// Mean and deviation of all its times to first byte, and how many there are, if there are several.
+    /// Times to first byte over its life, if there are several.
     pub latency: Option<Latency>,
 }
 
-/// Times to first byte on one circuit (002, section 7.7).
+/// Times to first byte over the life of one circuit (002, section 7.7).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Latency {
     /// Their mean.
@@ -59,6 +62,18 @@ pub struct Latency {
     pub deviation_ms: f64,
     /// How many there are.
     pub probes: u32,
+    /// From the first of them to the last, in seconds.
+    pub secs: f64,
+    /// Whether one failed, which ended them.
+    pub is_cut: bool,
+}
+
+impl Latency {
+    /// Whether there are enough of them to say something of its life.
+    #[must_use]
+    pub const fn is_series(&self) -> bool {
+        self.probes >= LEAST_PROBES
+    }
 }
 
 /// All circuits that were read.

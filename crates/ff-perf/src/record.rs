@@ -35,6 +35,9 @@ pub struct Circuit {
     /// How long the first bytes of streams took.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub first_bytes: Vec<FirstByte>,
+    /// Times to first byte again and again, in the order in which they were asked for (002, section 7.7).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub latency: Vec<Later>,
     /// A download.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub download: Option<Download>,
@@ -130,6 +133,17 @@ pub struct FirstByte {
     pub us: u64,
 }
 
+/// The first byte of a stream at some time of a circuit's life.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Later {
+    /// When the stream was asked for, since the circuit began.
+    pub at_us: u64,
+    /// As in [`FirstByte`].
+    pub open_us: u64,
+    /// As in [`FirstByte`].
+    pub us: u64,
+}
+
 /// A download.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Download {
@@ -197,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_line_keeps_what_was_measured_and_leaves_out_what_was_not() {
-        let line = r#"{"schema":1,"number":7,"client":"arti","began_unix_secs":1.5,"began_us":12,"path":[{"id":"AA","nick":"a"},{"id":"BB"}],"link_us":5,"hops_us":[20,45],"rtt":[{"us":30,"probe":"refused","reason":"exitpolicy"},{"us":10,"probe":"resolve"},{"us":20,"probe":"refused"},{"us":40,"probe":"refused"}],"ended_us":99}"#;
+        let line = r#"{"schema":1,"number":7,"client":"arti","began_unix_secs":1.5,"began_us":12,"path":[{"id":"AA","nick":"a"},{"id":"BB"}],"link_us":5,"hops_us":[20,45],"rtt":[{"us":30,"probe":"refused","reason":"exitpolicy"},{"us":10,"probe":"resolve"},{"us":20,"probe":"refused"},{"us":40,"probe":"refused"}],"latency":[{"at_us":70,"open_us":3,"us":6}],"ended_us":99}"#;
         let circuit: Circuit = serde_json::from_str(line).expect("a line");
 
         assert_eq!(serde_json::to_string(&circuit).expect("a line"), line);

@@ -35,6 +35,9 @@ pub struct Options {
     pub rtt: u32,
     /// How many first bytes.
     pub ttfb: u32,
+    /// First bytes again and again, if there are such.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<crate::series::Series>,
     /// How much is downloaded, in bytes.
     pub download_bytes: u64,
     /// On what share of circuits.
@@ -256,6 +259,7 @@ mod tests {
             rules: Some("tor".to_owned()),
             rtt: 5,
             ttfb: 0,
+            latency: None,
             download_bytes: 0,
             download_share: 0.0,
         }

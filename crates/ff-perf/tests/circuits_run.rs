@@ -59,9 +59,13 @@ fn is_whole(circuit: &Circuit) {
 
 #[test]
 fn circuits_are_measured_and_what_is_wrong_is_named() {
-    let network = Network::builder().middles(5).exits(4).clients(1).start().expect("a network");
+    let builder = Network::builder().middles(5).exits(4).clients(1);
+    // tor takes no less. Circuits that are measured live longer than those of its users.
+    let network =
+        builder.client_torrc("MaxCircuitDirtiness 10 seconds").start().expect("a network");
     for client in ["arti", "tor"] {
         measures(&network, client);
+        measures_over_time(&network, client);
     }
     goes_on(&network);
     draws_what_paths_draws(&network);
@@ -92,6 +96,46 @@ fn measures(network: &Network, client: &str) {
     let downloads: Vec<_> = circuits.iter().filter_map(|circuit| circuit.download).collect();
     assert_eq!(downloads.len(), 6);
     assert!(downloads.iter().all(|download| download.bytes == 100_000));
+}
+
+/// First bytes over 13 s, and what is said of them.
+fn measures_over_time(network: &Network, client: &str) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let options = format!(
+        "--client {client} --count 3 --in-flight 3 --rtt 5 --ttfb 1 --ttfb-for 13 --ttfb-every 0.25"
+    );
+    let output = run(network.dir(), dir.path(), &options);
+    assert!(output.status.success(), "{output:?}");
+    let circuits = lines(dir.path());
+    for circuit in &circuits {
+        assert_eq!((circuit.failure.as_ref(), circuit.latency.len()), (None, 52), "{circuit:?}");
+        let between: Vec<u64> =
+            circuit.latency.windows(2).map(|pair| pair[1].at_us - pair[0].at_us).collect();
+        let mean = between.iter().sum::<u64>() as f64 / between.len() as f64;
+        assert!((240e3..300e3).contains(&mean), "each begins at its moment: {between:?}");
+        assert!(circuit.latency.iter().all(|one| 0 < one.open_us && one.open_us < one.us));
+    }
+    no_overlaps(&circuits);
+    let mut analyze = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
+    let analyze = analyze.args(["circuits", "analyze", "--json"]).arg(dir.path());
+    let output = analyze.output().expect("the program");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let found = &report["selections"][0]["performance"];
+    let all: Vec<f64> =
+        circuits.iter().flat_map(|one| &one.latency).map(|one| one.us as f64 / 1e3).collect();
+    let mean = all.iter().sum::<f64>() / all.len() as f64;
+    assert_eq!(
+        (&found["latency_circuits"], &found["latency_cut_circuits"]),
+        (&3.into(), &0.into())
+    );
+    let is = |name: &str, value: f64| {
+        let found = found[name].as_f64().expect("a number");
+        assert!((found - value).abs() < 1e-6 * value, "{name}: {found}, {value}");
+    };
+    is("latency_mean_ms", mean);
+    is("latency_probes", 52.0);
+    let squares = all.iter().map(|one| (one - mean).powi(2)).sum::<f64>();
+    is("latency_pooled_deviation_ms", (squares / all.len() as f64).sqrt());
 }
 
 /// A relay that does not run is the failing hop.

@@ -274,7 +274,8 @@ fn new_node(
     let core = plan.core_for(&name);
     let tor = tor.unwrap_or(&plan.tor).to_owned();
     let port = reserve()?;
-    Ok(Node::new(NodeParts { name, role, tor, dir, port, dir_port, core, host }))
+    let ending = plan.ending.clone();
+    Ok(Node::new(NodeParts { name, role, tor, dir, port, dir_port, core, host, ending }))
 }
 
 /// The lines of the authority that was added last.

@@ -5,18 +5,15 @@ use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use serde::Serialize;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::flag;
 
 use crate::builder::{NetworkBuilder, RelayConfig};
 use crate::cli::up::UpArgs;
+use crate::ending::Ending;
+use crate::error::Error;
 use crate::link::Rate;
 use crate::network::Network;
 use crate::node::{Node, Role};
@@ -64,25 +61,21 @@ struct Row<'a> {
 /// Starts a network and keeps it until somebody ends it.
 pub(super) fn run(args: &UpArgs) -> Result<ExitCode> {
     let builder = builder(args)?;
-    let is_over = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        // A second one ends it at once: who asks twice does not want to wait for an orderly end.
-        let registered = flag::register_conditional_shutdown(signal, 1, Arc::clone(&is_over));
-        registered.context("Failed to wait for signals")?;
-        flag::register(signal, Arc::clone(&is_over)).context("Failed to wait for signals")?;
-    }
+    let ending = Ending::of_signals().context("Failed to wait for signals")?;
     let nodes = args.authorities as usize + usize::from(args.relays + args.exits + args.clients);
     eprintln!("ff-lab: {nodes} nodes start, which takes some 10 seconds");
-    let network = builder.start()?;
-    if !is_over.load(Ordering::Relaxed) {
+    let network = match builder.ending(&ending).start() {
+        Err(Error::Ended { .. }) => return Ok(ExitCode::SUCCESS),
+        started => started?,
+    };
+    if !ending.is_asked() {
         show(args, &network)?;
     }
     let ended = || network.nodes().find(|node| !node.is_running());
-    while !is_over.load(Ordering::Relaxed) {
+    while ending.sleep(LOOK).is_ok() {
         if let Some(node) = ended() {
             // Ctrl-C in a terminal reaches the nodes, too, and some end before this has seen it.
-            sleep(LOOK);
-            if !is_over.load(Ordering::Relaxed) {
+            if ending.sleep(LOOK).is_ok() {
                 bail!(
                     "{} ended by itself; the end of its log:\n{}",
                     node.name(),
@@ -90,7 +83,6 @@ pub(super) fn run(args: &UpArgs) -> Result<ExitCode> {
                 );
             }
         }
-        sleep(LOOK);
     }
     eprintln!("ff-lab: the network ends");
     Ok(ExitCode::SUCCESS)

@@ -1,4 +1,4 @@
-//! Figures 2 to 5 of 002 with our circuits.
+//! Figures 2 to 5 of 002 with our circuits, and one beside its table 5.
 
 use ff_sim::figure::{Axis, Figure, distribution};
 use ff_sim::stats;
@@ -33,6 +33,8 @@ pub fn figures(circuits: &Circuits, report: &Report) -> Vec<Figure> {
     all.extend(by_selection("fig4", title, "time to first byte, ms", report, |one| &one.ttfb));
     let title = "Throughput of accepted circuits (002, Fig. 5)";
     all.extend(by_selection("fig5", title, "throughput, Mbit/s", report, |one| &one.throughput));
+    let title = "Mean time to first byte over the life of accepted circuits (002, Table 5)";
+    all.extend(by_selection("table5", title, "mean, ms", report, |one| &one.latency));
     all
 }
 
@@ -93,8 +95,8 @@ fn by_selection(
     let mut most = 0.0_f64;
     for selection in &report.selections {
         let is_drawn = ["all", "build", "rtt"].iter().any(|kind| selection.name.starts_with(kind));
-        if is_drawn && !selection.name.starts_with("build_rtt") {
-            let points = of(selection);
+        let points = of(selection);
+        if is_drawn && !selection.name.starts_with("build_rtt") && !points.is_empty() {
             // The last few reach far out.
             let end =
                 points.iter().find(|(_, part)| *part >= 0.98).map_or(0.0, |(value, _)| *value);

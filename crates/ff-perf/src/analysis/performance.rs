@@ -4,10 +4,7 @@ use ff_sim::stats;
 use serde::Serialize;
 
 use crate::analysis::values;
-use crate::read::Seen;
-
-/// Fewer probes of a circuit than this are no series of latencies.
-const LEAST_PROBES: u32 = 10;
+use crate::read::{Latency, Seen};
 
 /// What users get. Each is none where nothing was measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -24,12 +21,20 @@ pub struct Performance {
     pub throughput_p10_mbit_per_sec: Option<f64>,
     /// Its 90th percentile.
     pub throughput_p90_mbit_per_sec: Option<f64>,
-    /// Circuits with at least ten times to first byte each.
+    /// Circuits with at least ten times to first byte over their life.
     pub latency_circuits: u64,
+    /// Of them, those whose times to first byte ended with one that failed.
+    pub latency_cut_circuits: u64,
+    /// How many times to first byte one has in the median.
+    pub latency_probes: Option<f64>,
+    /// How long these go on in the median, in seconds.
+    pub latency_secs: Option<f64>,
     /// The mean of their means.
     pub latency_mean_ms: Option<f64>,
-    /// The mean of their standard deviations.
+    /// The mean of their standard deviations: how much one circuit changes in its life.
     pub latency_deviation_ms: Option<f64>,
+    /// The standard deviation of all their times to first byte: also how much circuits differ.
+    pub latency_pooled_deviation_ms: Option<f64>,
 }
 
 impl Performance {
@@ -38,10 +43,9 @@ impl Performance {
     pub fn of(all: &[&Seen]) -> Self {
         let ttfb = stats::sorted(values(all, |seen| seen.ttfb_ms));
         let rate = stats::sorted(values(all, |seen| seen.mbit_per_sec));
-        let series =
-            || all.iter().filter_map(|seen| seen.latency.filter(|one| one.probes >= LEAST_PROBES));
-        let means: Vec<f64> = series().map(|one| one.mean_ms).collect();
-        let deviations: Vec<f64> = series().map(|one| one.deviation_ms).collect();
+        let series: Vec<Latency> =
+            all.iter().filter_map(|seen| seen.latency.filter(Latency::is_series)).collect();
+        let of = |value: fn(&Latency) -> f64| series.iter().map(value).collect::<Vec<f64>>();
         Self {
             circuits: all.len() as u64,
             ttfb_median_ms: stats::percentile(&ttfb, 50.0),
@@ -49,9 +53,13 @@ impl Performance {
             throughput_median_mbit_per_sec: stats::percentile(&rate, 50.0),
             throughput_p10_mbit_per_sec: stats::percentile(&rate, 10.0),
             throughput_p90_mbit_per_sec: stats::percentile(&rate, 90.0),
-            latency_circuits: means.len() as u64,
-            latency_mean_ms: stats::mean(&means),
-            latency_deviation_ms: stats::mean(&deviations),
+            latency_circuits: series.len() as u64,
+            latency_cut_circuits: series.iter().filter(|one| one.is_cut).count() as u64,
+            latency_probes: stats::median(of(|one| f64::from(one.probes))),
+            latency_secs: stats::median(of(|one| one.secs)),
+            latency_mean_ms: stats::mean(&of(|one| one.mean_ms)),
+            latency_deviation_ms: stats::mean(&of(|one| one.deviation_ms)),
+            latency_pooled_deviation_ms: pooled_deviation_ms(&series),
         }
     }
 
@@ -70,20 +78,37 @@ impl Performance {
             throughput_p10_mbit_per_sec: mean(|one| one.throughput_p10_mbit_per_sec),
             throughput_p90_mbit_per_sec: mean(|one| one.throughput_p90_mbit_per_sec),
             latency_circuits: all.iter().map(|one| one.latency_circuits).sum(),
+            latency_cut_circuits: all.iter().map(|one| one.latency_cut_circuits).sum(),
+            latency_probes: mean(|one| one.latency_probes),
+            latency_secs: mean(|one| one.latency_secs),
             latency_mean_ms: mean(|one| one.latency_mean_ms),
             latency_deviation_ms: mean(|one| one.latency_deviation_ms),
+            latency_pooled_deviation_ms: mean(|one| one.latency_pooled_deviation_ms),
         }
     }
+}
+
+/// The standard deviation of all values of several series, each known by its mean and its deviation.
+fn pooled_deviation_ms(series: &[Latency]) -> Option<f64> {
+    let count: f64 = series.iter().map(|one| f64::from(one.probes)).sum();
+    let sum = |value: &dyn Fn(&Latency) -> f64| {
+        series.iter().map(|one| f64::from(one.probes) * value(one)).sum::<f64>() / count
+    };
+    let mean = sum(&|one| one.mean_ms);
+    let square = sum(&|one| one.deviation_ms.powi(2) + (one.mean_ms - mean).powi(2));
+    (count > 0.0).then(|| square.sqrt())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::Latency;
 
     #[test]
     fn what_was_not_measured_is_not_said() {
-        let latency = |probes| Some(Latency { mean_ms: 100.0, deviation_ms: 10.0, probes });
+        let latency = |probes| {
+            let (secs, is_cut) = (f64::from(probes) - 1.0, false);
+            Some(Latency { mean_ms: 100.0, deviation_ms: 10.0, probes, secs, is_cut })
+        };
         let all = [
             Seen { ttfb_ms: Some(100.0), latency: latency(2), ..Seen::default() },
             Seen { ttfb_ms: Some(300.0), latency: latency(600), ..Seen::default() },
@@ -94,5 +119,21 @@ mod tests {
         let none = Performance::of(&[]);
         let average = Performance::average(&[found, none]);
         assert_eq!((average.circuits, average.ttfb_median_ms), (2, Some(200.0)));
+    }
+
+    #[test]
+    fn a_pooled_deviation_is_that_of_all_values() {
+        let values: [&[f64]; 2] = [&[1.0, 2.0, 6.0, 3.0], &[10.0, 14.0]];
+        let series = values.map(|all| Latency {
+            mean_ms: stats::mean(all).expect("a mean"),
+            deviation_ms: stats::deviation(all).expect("a deviation"),
+            probes: u32::try_from(all.len()).expect("few"),
+            secs: 0.0,
+            is_cut: false,
+        });
+        let found = pooled_deviation_ms(&series).expect("a deviation");
+        let all = values.concat();
+        assert!((found - stats::deviation(&all).expect("a deviation")).abs() < 1e-12, "{found}");
+        assert_eq!(pooled_deviation_ms(&[]), None);
     }
 }

@@ -12,7 +12,7 @@ use super::{Hosts, Options, values};
 use crate::anonymity::attacker::{Attackers, Gain};
 use crate::anonymity::{Corrected, Ends, Published, Whole, corrected, published, thinned};
 use crate::rank::{KruskalWallis, kruskal_wallis};
-use crate::read::{Circuits, Seen};
+use crate::read::{Circuits, Latency, Seen};
 use crate::replay::{self, Decisions, Measure, Rule};
 
 /// The share of the congestion-aware scheme by quantile that stands beside the best of three (002, section 7.6).
@@ -39,6 +39,9 @@ pub struct Selection {
     /// The distribution of throughput in Mbit/s, for figures.
     #[serde(skip)]
     pub throughput: Vec<(f64, f64)>,
+    /// The distribution of circuits' mean times to first byte over their life in ms, for figures.
+    #[serde(skip)]
+    pub latency: Vec<(f64, f64)>,
 }
 
 /// Four ways to say what a selection takes from anonymity.
@@ -114,6 +117,9 @@ pub(super) fn all(
             anonymity,
             ttfb: drawn(hosts, decisions, |seen| seen.ttfb_ms),
             throughput: drawn(hosts, decisions, |seen| seen.mbit_per_sec),
+            latency: drawn(hosts, decisions, |seen| {
+                seen.latency.filter(Latency::is_series).map(|one| one.mean_ms)
+            }),
         })
     };
     let selections = rules.iter().zip(&accepted).filter_map(selection).collect();

@@ -81,8 +81,13 @@ fn by_host(report: &Report) -> Table {
         "throughput_median_mbit_per_sec",
         "throughput_p10_mbit_per_sec",
         "throughput_p90_mbit_per_sec",
+        "latency_circuits",
+        "latency_cut_circuits",
+        "latency_probes",
+        "latency_secs",
         "latency_mean_ms",
         "latency_deviation_ms",
+        "latency_pooled_deviation_ms",
     ];
     let row = |host: &str, selection: &Selection, one: &Performance| {
         let mut row = vec![host.to_owned(), selection.name.clone(), one.circuits.to_string()];
@@ -92,10 +97,18 @@ fn by_host(report: &Report) -> Table {
             one.throughput_median_mbit_per_sec,
             one.throughput_p10_mbit_per_sec,
             one.throughput_p90_mbit_per_sec,
+        ];
+        let text = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
+        row.extend(cells.map(text));
+        row.extend([one.latency_circuits, one.latency_cut_circuits].map(|count| count.to_string()));
+        let cells = [
+            one.latency_probes,
+            one.latency_secs,
             one.latency_mean_ms,
             one.latency_deviation_ms,
+            one.latency_pooled_deviation_ms,
         ];
-        row.extend(cells.map(|value| value.map(|value| value.to_string()).unwrap_or_default()));
+        row.extend(cells.map(text));
         row
     };
     let mut rows = Vec::new();

@@ -1,10 +1,12 @@
 //! Options of `circuits run`, and what `circuits serve` has of them.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
 use super::paths::RulesArgs;
+use crate::series::Series;
 use crate::target::Target;
 
 /// Options of `circuits run`.
@@ -82,6 +84,13 @@ pub struct Measuring {
     #[arg(long, value_name = "NUMBER", default_value_t = 0,
           value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub ttfb: u32,
+    /// For so many seconds, ask for a first byte again and again on each circuit: 600 is the life of tor's circuits, and what
+    /// 002 has. `circuits analyze` makes table 5 of it.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub ttfb_for: Option<u64>,
+    /// How often, in seconds, whether or not the one before has come; at most 10,000 times in all.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = between, requires = "ttfb_for")]
+    pub ttfb_every: f64,
     /// How much to download: bytes, or with KiB, MiB, kB, MB.
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = bytes)]
     pub download: u64,
@@ -123,6 +132,23 @@ impl From<ClientKind> for crate::record::Client {
     }
 }
 
+impl Measuring {
+    /// Whether streams lead to a target.
+    pub const fn has_streams(&self) -> bool {
+        self.ttfb > 0 || self.ttfb_for.is_some() || self.download > 0
+    }
+
+    /// The first bytes over time that are asked for.
+    ///
+    /// # Errors
+    /// One sentence, if these are too many.
+    pub fn latency(&self) -> Result<Option<Series>, String> {
+        let every = Duration::try_from_secs_f64(self.ttfb_every).unwrap_or(Duration::MAX);
+        let over = |secs| Series::over(Duration::from_secs(secs), every);
+        self.ttfb_for.map(over).transpose()
+    }
+}
+
 /// Reads a number of bytes.
 pub(super) fn bytes(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
@@ -142,6 +168,12 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
 pub(super) fn share(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
     share.ok_or_else(|| "it is a share from 0 to 1".to_owned())
+}
+
+/// Reads a time between two streams of a circuit, in seconds.
+fn between(text: &str) -> Result<f64, String> {
+    let secs = text.parse().ok().filter(|secs| (0.02..=3600.0).contains(secs));
+    secs.ok_or_else(|| "it is a number of seconds, from 0.02 to 3600".to_owned())
 }
 
 /// Reads a rate: a number a second, or with `/s`, `/min` or `/h` behind it; so many a second.
@@ -171,6 +203,10 @@ mod tests {
         assert_eq!((share("0.05"), rate("2")), (Ok(0.05), Ok(2.0)));
         for odd in ["nan", "-1", "2", "x"] {
             assert!(share(odd).is_err(), "{odd}");
+        }
+        assert_eq!((between("0.02"), between("1")), (Ok(0.02), Ok(1.0)));
+        for odd in ["0", "0.01", "nan", "-1", "3601", ""] {
+            assert!(between(odd).is_err(), "{odd}");
         }
         assert_eq!((rate("6/min"), rate("18/h"), rate("3/s")), (Ok(0.1), Ok(0.005), Ok(3.0)));
         for odd in ["0", "nan", "inf", "-2", "0/h", "6/", "6/day", "/min", "1e9/min"] {

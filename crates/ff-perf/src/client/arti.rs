@@ -98,6 +98,7 @@ impl Client for Arti {
     type Stream = Compat<DataStream>;
 
     const NAME: crate::record::Client = crate::record::Client::Arti;
+    const KEEPS_UNUSED: bool = true;
 
     async fn build(
         &self,

@@ -29,13 +29,14 @@ use commands::Commands;
 use table::{CircuitState, Slot, StreamState, Table};
 
 /// Options that leave circuits and streams to us, and take away what would disturb: circuits of tor's own, a timeout
-/// that it learns, and the refusal of the addresses that probes ask for.
-const OPTIONS: [(&str, &str); 5] = [
+/// that it learns, the refusal of the addresses that probes ask for, and the end of circuits that were used for ten minutes.
+const OPTIONS: [(&str, &str); 6] = [
     ("__LeaveStreamsUnattached", "1"),
     ("__DisablePredictedCircuits", "1"),
     ("LearnCircuitBuildTimeout", "0"),
     ("CircuitBuildTimeout", "600"),
     ("ClientRejectInternalAddresses", "0"),
+    ("MaxCircuitDirtiness", "2 days"),
 ];
 
 /// A tor process.
@@ -126,6 +127,9 @@ impl Client for Tor {
     type Stream = TcpStream;
 
     const NAME: crate::record::Client = crate::record::Client::Tor;
+    // A refusal by the reason `misc` makes a circuit too old for new streams, whatever MaxCircuitDirtiness is, and every
+    // NewCircuitPeriod, 30 s, tor closes those that are and have none.
+    const KEEPS_UNUSED: bool = false;
 
     async fn build(
         &self,

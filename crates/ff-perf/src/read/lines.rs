@@ -3,8 +3,10 @@
 //! A run that was killed may leave half a line at the end of a file. It is counted and is no error; anything else that
 //! is no circuit is one.
 
+use ff_sim::stats;
+
 use super::{Circuits, Latency, ReadError, Seen};
-use crate::record::{Circuit, SCHEMA, Stage};
+use crate::record::{Circuit, Failure, SCHEMA, Stage};
 
 /// What is said of a circuit that was waited for in vain.
 const TIMEOUT: &str = "timeout";
@@ -43,11 +45,10 @@ pub fn read(file: &str, bytes: &[u8], host: u32, into: &mut Circuits) -> Result<
 /// What is analysed of a circuit.
 fn seen(circuit: &Circuit, host: u32, into: &mut Circuits) -> Seen {
     let is_built = circuit.build_us().is_some();
-    let timed_out = |failure: &&crate::record::Failure| {
+    let timed_out = |failure: &&Failure| {
         matches!(failure.stage, Stage::Build | Stage::Link) && failure.reason == TIMEOUT
     };
     let given_up = circuit.failure.as_ref().filter(timed_out).filter(|_| !is_built);
-    let all: Vec<f64> = circuit.first_bytes.iter().map(|first| ms(first.us)).collect();
     let download = circuit.download.filter(|download| download.bytes_per_sec() > 0.0);
     let first = circuit.download.map(|download| ms(download.first_byte_us));
     Seen {
@@ -65,18 +66,22 @@ fn seen(circuit: &Circuit, host: u32, into: &mut Circuits) -> Seen {
         rtt_least_ms: circuit.rtt.iter().map(|trip| trip.us).min().map(ms),
         rtt_probes: u32::try_from(circuit.rtt.len()).unwrap_or(u32::MAX),
         congestion_ms: circuit.congestion_us.map(ms),
-        ttfb_ms: all.first().copied().or(first),
+        ttfb_ms: circuit.first_bytes.first().map(|byte| ms(byte.us)).or(first),
         mbit_per_sec: download.map(|download| download.bytes_per_sec() * 8.0 / 1e6),
-        latency: latency(&all),
+        latency: latency(circuit),
     }
 }
 
-/// Mean and deviation of several times to first byte.
-fn latency(all_ms: &[f64]) -> Option<Latency> {
-    let several = all_ms.len() > 1;
-    let (mean_ms, deviation_ms) = (ff_sim::stats::mean(all_ms)?, ff_sim::stats::deviation(all_ms)?);
+/// Mean and deviation of several times to first byte over its life.
+fn latency(circuit: &Circuit) -> Option<Latency> {
+    let all_ms: Vec<f64> = circuit.latency.iter().map(|later| ms(later.us)).collect();
+    let (mean_ms, deviation_ms) = (stats::mean(&all_ms)?, stats::deviation(&all_ms)?);
     let probes = u32::try_from(all_ms.len()).ok()?;
-    several.then_some(Latency { mean_ms, deviation_ms, probes })
+    let [first, .., last] = circuit.latency[..] else { return None };
+    let secs = ms(last.at_us.saturating_sub(first.at_us)) / 1000.0;
+    let is_first_byte = |failure: &Failure| failure.stage == Stage::FirstByte;
+    let is_cut = circuit.failure.as_ref().is_some_and(is_first_byte);
+    Some(Latency { mean_ms, deviation_ms, probes, secs, is_cut })
 }
 
 /// Microseconds in ms.
@@ -92,7 +97,7 @@ mod tests {
 
     /// A circuit that was built, and one that was given up.
     const LINES: &str = concat!(
-        r#"{"schema":1,"number":0,"client":"arti","began_unix_secs":1.5,"began_us":2000000,"path":[{"id":"AA"},{"id":"BB"},{"id":"CC"}],"link_us":5000,"hops_us":[20000,45000,90000],"rtt":[{"us":30000,"probe":"refused"}],"first_bytes":[{"open_us":1,"us":40000},{"open_us":1,"us":60000}],"download":{"bytes":1000000,"first_byte_us":50000,"us":1050000},"congestion_us":4000,"ended_us":99,"later":1}"#,
+        r#"{"schema":1,"number":0,"client":"arti","began_unix_secs":1.5,"began_us":2000000,"path":[{"id":"AA"},{"id":"BB"},{"id":"CC"}],"link_us":5000,"hops_us":[20000,45000,90000],"rtt":[{"us":30000,"probe":"refused"}],"first_bytes":[{"open_us":1,"us":40000},{"open_us":1,"us":90000}],"latency":[{"at_us":5000000,"open_us":1,"us":40000},{"at_us":7500000,"open_us":1,"us":60000}],"download":{"bytes":1000000,"first_byte_us":50000,"us":1050000},"congestion_us":4000,"ended_us":99,"later":1}"#,
         "\n",
         r#"{"schema":1,"number":1,"client":"tor","began_unix_secs":1.5,"began_us":3,"path":[{"id":"CC"},{"id":"BB"},{"id":"AA"}],"hops_us":[7],"failure":{"stage":"build","hop":2,"reason":"timeout","whose":"relay"},"ended_us":60000000}"#,
         "\n"
@@ -114,7 +119,8 @@ mod tests {
             (Some(30.0), Some(40.0), Some(4.0))
         );
         assert_eq!((built.mbit_per_sec, built.given_up_ms), (Some(8.0), None));
-        let latency = Latency { mean_ms: 50.0, deviation_ms: 10.0, probes: 2 };
+        let latency =
+            Latency { mean_ms: 50.0, deviation_ms: 10.0, probes: 2, secs: 2.5, is_cut: false };
         assert_eq!(built.latency, Some(latency));
         assert_eq!((given_up.build_ms, given_up.given_up_ms), (None, Some(60_000.0)));
         assert_eq!(

@@ -5,14 +5,24 @@ mod navigator;
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use ff_lab::Ending;
 
 use crate::cli::lab::LabCommand;
 
 /// Carries an experiment out.
 pub(super) fn run(command: &LabCommand) -> Result<ExitCode> {
-    match command {
-        LabCommand::Bound(args) => bound::run(args),
-        LabCommand::Navigator(args) => navigator::run(args),
+    let ending = Ending::of_signals().context("Failed to wait for signals")?;
+    let ended = match command {
+        LabCommand::Bound(args) => bound::run(args, &ending),
+        LabCommand::Navigator(args) => navigator::run(args, &ending),
+    };
+    // Ctrl-C in a terminal reaches the nodes, too, so it may be that one of them has ended which is told of.
+    match (ended, ending.signal()) {
+        (Err(_), Some(signal)) => {
+            eprintln!("ff-perf: ended by signal {signal}; nothing of the network is left");
+            Ok(Ending::exit_code(signal))
+        }
+        (ended, _) => ended,
     }
 }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use ff_lab::Source;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -32,6 +32,8 @@ const PUBLIC_PER_GUARD: f64 = 2.0;
 const PUBLIC_RATE: f64 = 10.0;
 /// How many circuits may be there at once on the Internet.
 const PUBLIC_IN_FLIGHT: u64 = 50;
+/// How often a circuit may be asked for a first byte over time on the Internet, in seconds.
+const PUBLIC_TTFB_EVERY: f64 = 1.0;
 /// How long a download may take.
 const DOWNLOAD_TIME: Duration = Duration::from_secs(300);
 
@@ -80,6 +82,7 @@ impl Ready {
                 "--resolve: tor resolves a literal address itself and asks no exit; use --client arti"
             );
         }
+        args.latency().map_err(|reason| anyhow!("--ttfb-every: {reason}"))?;
         let given = paths(args, &network)?;
         let source = source(args, &network)?;
         let target = args.target.clone().or_else(|| source.as_ref().map(Target::of_source));
@@ -161,6 +164,9 @@ fn check_public(args: &Measuring, network: &Network) -> Result<()> {
             args.in_flight
         );
     }
+    if args.ttfb_for.is_some() && args.ttfb_every < PUBLIC_TTFB_EVERY {
+        bail!("--ttfb-every: on the Internet at least {PUBLIC_TTFB_EVERY} s (ETHICS.md)");
+    }
     if args.share_builds {
         bail!("--share-builds: not on the Internet (ETHICS.md)");
     }
@@ -176,11 +182,13 @@ fn paths(args: &Measuring, network: &Network) -> Result<Option<Vec<Vec<usize>>>>
 
 /// What streams lead to if nobody says what.
 fn source(args: &Measuring, network: &Network) -> Result<Option<Source>> {
-    if args.target.is_some() || (args.ttfb == 0 && args.download == 0) {
+    if args.target.is_some() || !args.has_streams() {
         return Ok(None);
     }
     if network.is_public() {
-        bail!("--ttfb and --download need a --target on the Internet, a server of your own");
+        bail!(
+            "--ttfb, --ttfb-for and --download need a --target on the Internet, a server of your own"
+        );
     }
     Ok(Some(Source::start()?))
 }
@@ -194,6 +202,7 @@ pub(super) fn options(args: &Measuring) -> Options {
         rules: args.path_file.is_none().then(|| args.rules.words()),
         rtt: args.rtt,
         ttfb: args.ttfb,
+        latency: args.latency().unwrap_or_default(),
         download_bytes: args.download,
         download_share: args.download_share,
     }
@@ -240,6 +249,7 @@ pub(super) fn course<C: Client>(
         rtt: args.rtt,
         resolve: args.resolve,
         ttfb: args.ttfb,
+        latency: args.latency().unwrap_or_default(),
         download_bytes: args.download,
         target,
         build_time: Duration::from_secs(args.build_time),

@@ -7,7 +7,7 @@ mod report;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use ff_lab::{Network, NetworkBuilder, RelayConfig};
+use ff_lab::{Ending, Network, NetworkBuilder, RelayConfig};
 use ff_sim::output::Folder;
 use ff_sim::stats;
 use rand::SeedableRng;
@@ -49,11 +49,11 @@ impl Scale {
 }
 
 /// Runs it.
-pub(super) fn run(args: &LabBoundArgs) -> Result<ExitCode> {
+pub(super) fn run(args: &LabBoundArgs, ending: &Ending) -> Result<ExitCode> {
     let folder = args.out.as_deref().map(Folder::create).transpose()?;
     let rates = rates(args.relays.into());
-    let network = start(args, &rates).context("the private network does not start")?;
-    let report = experiment(args, &rates, &network)?;
+    let network = start(args, &rates, ending).context("the private network does not start")?;
+    let report = experiment(args, &rates, &network, ending)?;
     if let Some(folder) = &folder {
         report.write(folder)?;
     }
@@ -69,12 +69,12 @@ fn rates(relays: u32) -> Vec<u64> {
 }
 
 /// Starts the network.
-fn start(args: &LabBoundArgs, rates: &[u64]) -> ff_lab::Result<Network> {
+fn start(args: &LabBoundArgs, rates: &[u64], ending: &Ending) -> ff_lab::Result<Network> {
     let limited = |(relay, &rate): (usize, &u64)| {
         RelayConfig::middle(format!("limited{relay}")).bandwidth_rate(rate)
     };
     let relays = rates.iter().enumerate().map(limited);
-    let builder = Network::builder().exits(1).clients(1);
+    let builder = Network::builder().exits(1).clients(1).ending(ending);
     let builder = match &args.tor {
         Some(tor) => builder.tor(tor),
         None => builder,
@@ -83,10 +83,15 @@ fn start(args: &LabBoundArgs, rates: &[u64]) -> ff_lab::Result<Network> {
 }
 
 /// Measures relays and paths.
-fn experiment(args: &LabBoundArgs, rates: &[u64], network: &Network) -> Result<Report> {
+fn experiment(
+    args: &LabBoundArgs,
+    rates: &[u64],
+    network: &Network,
+    ending: &Ending,
+) -> Result<Report> {
     let scale = Scale::of(args);
     let mut rng = ChaCha12Rng::seed_from_u64(args.seed);
-    let mut bench = Bench::new(network, rates.len(), scale.secs);
+    let mut bench = Bench::new(network, ending, rates.len(), scale.secs);
     let capacities = alone(&mut bench)?;
     let strata = Strata::new(capacities.clone())?;
     let paths = Paths::drawn(&strata, args.lengths.into(), scale.paths, &mut rng);

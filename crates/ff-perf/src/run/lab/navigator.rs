@@ -2,12 +2,14 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::{Child, Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use ff_lab::run::DOES_NOT_COUNT;
-use ff_lab::{CpuQuota, Delays, DownloadPlan, Downloads, HostsPlan, Network, Node, RelayConfig};
+use ff_lab::{
+    CpuQuota, Delays, DownloadPlan, Downloads, Ending, HostsPlan, Network, Node, RelayConfig,
+};
 use ff_sim::input::Inputs;
 use ff_sim::output::{Folder, Summary};
 use rand::SeedableRng;
@@ -41,6 +43,8 @@ const DOWNLOAD: &str = "512KiB";
 /// On what share of them. Relays are in one such measurement at a time, of six seconds with its round trips: nearly one
 /// a second ends, and so these decide how many circuits a second there are. With a twentieth, and 1 MiB, it was 16.
 const DOWNLOAD_SHARE: &str = "0.025";
+/// How often it is looked whether circuits are measured to the end.
+const LOOK: Duration = Duration::from_millis(200);
 /// Selections with these shares are replayed, as in 002.
 const SHARES: [f64; 2] = [0.8, 0.5];
 
@@ -70,16 +74,16 @@ struct Found {
 }
 
 /// Runs it.
-pub(super) fn run(args: &LabNavigatorArgs) -> Result<ExitCode> {
+pub(super) fn run(args: &LabNavigatorArgs, ending: &Ending) -> Result<ExitCode> {
     let scratch = tempfile::tempdir().context("no folder for the circuits")?;
     let dir = args.out.clone().unwrap_or_else(|| scratch.path().join("circuits"));
     let mut rng = ChaCha12Rng::seed_from_u64(args.seed);
     eprintln!("ff-perf: a private network of {} relays starts", args.relays);
-    let network = start(args, &mut rng).context("the private network does not start")?;
+    let network = start(args, ending, &mut rng).context("the private network does not start")?;
     let quotas = short_of_cpu(&network)?;
     let background = background(&network, &mut rng)?;
     let began = Instant::now();
-    measure(args, &network, &dir)?;
+    measure(args, &network, ending, &dir)?;
     let circuits_secs = began.elapsed().as_secs_f64();
     drop(background);
     drop(quotas);
@@ -119,7 +123,11 @@ pub(super) fn run(args: &LabNavigatorArgs) -> Result<ExitCode> {
 }
 
 /// Starts the network: regions, unequal rates, a host that measures.
-fn start(args: &LabNavigatorArgs, rng: &mut ChaCha12Rng) -> ff_lab::Result<Network> {
+fn start(
+    args: &LabNavigatorArgs,
+    ending: &Ending,
+    rng: &mut ChaCha12Rng,
+) -> ff_lab::Result<Network> {
     let relays = usize::from(args.relays);
     let mut rates: Vec<u64> = rates(relays);
     rates.shuffle(rng);
@@ -129,7 +137,7 @@ fn start(args: &LabNavigatorArgs, rng: &mut ChaCha12Rng) -> ff_lab::Result<Netwo
         seed: args.seed,
         ..HostsPlan::default()
     };
-    let mut builder = Network::builder().clients(1).hosts(plan);
+    let mut builder = Network::builder().clients(1).hosts(plan).ending(ending);
     if let Some(tor) = &args.tor {
         builder = builder.tor(tor);
     }
@@ -173,7 +181,7 @@ fn background(network: &Network, rng: &mut ChaCha12Rng) -> Result<Vec<Downloads>
 }
 
 /// Has circuits measured, by this program inside of the network.
-fn measure(args: &LabNavigatorArgs, network: &Network, out: &Path) -> Result<()> {
+fn measure(args: &LabNavigatorArgs, network: &Network, ending: &Ending, out: &Path) -> Result<()> {
     let probe = network.host(PROBE)?;
     let source = network.source()?.addr();
     let program = std::env::current_exe().context("this program's own file is not known")?;
@@ -195,10 +203,26 @@ fn measure(args: &LabNavigatorArgs, network: &Network, out: &Path) -> Result<()>
     command.args(["--seed", &args.seed.to_string(), "--target", &format!("bytes://{source}")]);
     command.arg("--network").arg(network.dir()).arg("--out").arg(out);
     command.stdout(std::process::Stdio::null());
-    let mut running = probe.namespace().spawn(&mut command)?;
-    let status = running.wait().context("circuits are not measured")?;
+    let mut running = Running(probe.namespace().spawn(&mut command)?);
+    let status = loop {
+        if let Some(status) = running.0.try_wait().context("circuits are not measured")? {
+            break status;
+        }
+        ending.sleep(LOOK)?;
+    };
     ensure!(status.success(), "circuits were not measured to the end: {status}; see above");
     Ok(())
+}
+
+/// A program that is ended with this.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // What was measured until then is in its file, so there is nothing to ask it for. It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// Writes tables, figures and the summary beside the circuits.

@@ -4,7 +4,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use ff_lab::{DownloadPlan, Network, Node};
+use ff_lab::{DownloadPlan, Ending, Network, Node};
 use ff_sim::progress::Progress;
 use serde::Serialize;
 
@@ -47,6 +47,8 @@ impl Done {
 pub(super) struct Bench<'a> {
     /// The network.
     network: &'a Network,
+    /// Who may ask for its end.
+    ending: &'a Ending,
     /// Its limited relays.
     limited: Vec<&'a Node>,
     /// How long a long download takes.
@@ -59,10 +61,10 @@ pub(super) struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     /// Of a network with so many limited relays.
-    pub(super) fn new(network: &'a Network, relays: usize, secs: u8) -> Self {
+    pub(super) fn new(network: &'a Network, ending: &'a Ending, relays: usize, secs: u8) -> Self {
         let limited = (0..relays).map(|relay| network.node(&format!("limited{relay}"))).collect();
         let (long, progress) = (Duration::from_secs(secs.into()), Progress::of("ff-perf"));
-        Self { network, limited, long, progress, done: Vec::new() }
+        Self { network, ending, limited, long, progress, done: Vec::new() }
     }
 
     /// How many limited relays there are.
@@ -109,7 +111,7 @@ impl<'a> Bench<'a> {
         };
         let (bytes, time) = carried()
             .with_context(|| format!("a download through relays {:?} and the exit", job.path))?;
-        sleep(PAUSE);
+        self.ending.sleep(PAUSE)?;
         Ok(Done { what: job.what, path: job.path.clone(), bytes, secs: time.as_secs_f64() })
     }
 
@@ -121,11 +123,12 @@ impl<'a> Bench<'a> {
             if downloads.alive() == 0 || Instant::now() > deadline {
                 bail!("no byte came within {FIRST_BYTE_TIMEOUT:?}");
             }
+            self.ending.check()?;
             sleep(Duration::from_millis(1));
         }
-        sleep(SETTLING);
+        self.ending.sleep(SETTLING)?;
         let (before, began) = (downloads.bytes(), Instant::now());
-        sleep(self.long);
+        self.ending.sleep(self.long)?;
         let (bytes, time) = (downloads.bytes() - before, began.elapsed());
         let errors = downloads.errors();
         errors.first().map_or(Ok((bytes, time)), |error| bail!("it ended early: {error}"))

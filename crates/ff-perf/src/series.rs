@@ -1,0 +1,122 @@
+//! The same thing again and again on one circuit, each time at its moment.
+//!
+//! A moment does not wait for what was begun before it: a circuit that stalls for ten seconds counts with ten values, as it
+//! does for a user who asks once a second, and not with one.
+
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, sleep_until};
+
+/// The shortest time between two streams of a circuit: 50 a second.
+pub const STREAMS: Duration = Duration::from_millis(20);
+/// The most times that a series has: it stands in one line.
+pub const MOST: u32 = 10_000;
+
+/// How often, and how many times.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Series {
+    /// The time between two.
+    pub every: Duration,
+    /// How many.
+    pub count: u32,
+}
+
+impl Series {
+    /// So many times as there are beginnings of `every` in a time: one at least.
+    ///
+    /// # Errors
+    /// One sentence, if there are more than [`MOST`] or they follow each other faster than [`STREAMS`].
+    pub fn over(time: Duration, every: Duration) -> Result<Self, String> {
+        if every < STREAMS {
+            return Err(format!("a circuit has a new stream every {STREAMS:?} at most"));
+        }
+        let count = time.as_nanos().div_ceil(every.as_nanos()).max(1);
+        match u32::try_from(count) {
+            Ok(count) if count <= MOST => Ok(Self { every, count }),
+            _ => Err(format!("{count} times are more than a line has: {MOST}")),
+        }
+    }
+
+    /// Does it; what came of it, in the order in which it ended, until something failed.
+    pub async fn run<T, E, F>(&self, one: impl Fn() -> F) -> (Vec<T>, Option<E>)
+    where
+        F: Future<Output = Result<T, E>>,
+    {
+        let began = Instant::now();
+        let (mut next, mut due) = (0, began);
+        let (mut all, mut under_way) = (Vec::new(), FuturesUnordered::new());
+        loop {
+            tokio::select! {
+                () = sleep_until(due), if next < self.count => {
+                    under_way.push(one());
+                    next += 1;
+                    // If this process was held up, what is late does not come all at once.
+                    due = (began + self.every * next).max(Instant::now() + STREAMS);
+                }
+                Some(done) = under_way.next() => match done {
+                    Ok(value) => all.push(value),
+                    Err(error) => return (all, Some(error)),
+                },
+                else => return (all, None),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use tokio::time::sleep;
+
+    use super::*;
+
+    /// A series of 20 ms.
+    fn series(count: u32) -> Series {
+        Series { every: STREAMS, count }
+    }
+
+    #[test]
+    fn ten_minutes_of_seconds_are_600() {
+        let of =
+            |time, every| Series::over(Duration::from_millis(time), Duration::from_millis(every));
+        assert_eq!(of(600_000, 1000).map(|series| series.count), Ok(600));
+        assert_eq!(of(1, 1000).map(|series| series.count), Ok(1));
+        assert_eq!(of(1001, 1000).map(|series| series.count), Ok(2));
+        assert!(of(600_000, 19).is_err_and(|error| error.contains("20ms")));
+        assert!(of(600_000, 20).is_err_and(|error| error.contains("30000")));
+    }
+
+    #[tokio::test]
+    async fn one_that_stalls_holds_no_other_up() {
+        let began = Instant::now();
+        let number = Cell::new(0);
+        let one = || {
+            let mine = number.replace(number.get() + 1);
+            let at = began.elapsed();
+            async move {
+                sleep(Duration::from_millis(if mine == 0 { 400 } else { 1 })).await;
+                Ok::<_, ()>((mine, at))
+            }
+        };
+        let (all, failed) = series(5).run(one).await;
+        assert_eq!(failed, None);
+        let order: Vec<_> = all.iter().map(|(mine, _)| *mine).collect();
+        assert_eq!(order, [1, 2, 3, 4, 0], "the first one ends last");
+        assert!(all.iter().all(|(mine, at)| *at >= STREAMS * *mine), "{all:?}");
+        assert!(began.elapsed() >= Duration::from_millis(400));
+    }
+
+    #[tokio::test]
+    async fn a_failure_ends_it_and_what_came_before_stays() {
+        let number = Cell::new(0);
+        let one = || {
+            let mine = number.replace(number.get() + 1);
+            async move { if mine == 2 { Err("gone") } else { Ok(mine) } }
+        };
+        assert_eq!(series(9).run(one).await, (vec![0, 1], Some("gone")));
+    }
+}
