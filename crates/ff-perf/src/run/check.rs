@@ -91,6 +91,7 @@ impl Job for Download<'_> {
             path_file: None,
             rules: Some("tor".to_owned()),
             rtt: 0,
+            rtt_pause_ms: 0,
             ttfb: 0,
             download_bytes: 0,
             download_share: 1.0,

@@ -195,6 +195,7 @@ impl<'a, C: Client> Probing<'a, C> {
         let program = Program {
             rtt: 0,
             resolve: 0,
+            rtt_pause: Duration::ZERO,
             ttfb: 0,
             download_bytes: planned.size,
             target: Some(self.target.clone()),

@@ -16,6 +16,7 @@ use rand_chacha::ChaCha12Rng;
 use serde::Serialize;
 
 use crate::analysis::{Options, Report, figures, tables, text};
+use crate::buckets::INTERVAL_MS;
 use crate::cli::lab::LabNavigatorArgs;
 use crate::lab::verdicts::{Verdict, any_fails, verdicts};
 use crate::read::Circuits;
@@ -94,6 +95,7 @@ pub(super) fn run(args: &LabNavigatorArgs) -> Result<ExitCode> {
         shares: SHARES.to_vec(),
         timeout: Timeout::Percentile,
         seed: args.seed,
+        refill_ms: INTERVAL_MS,
     };
     let analysis = Report::of(&circuits, None, &options);
     let found = Found {
