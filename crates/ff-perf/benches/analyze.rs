@@ -87,8 +87,14 @@ fn whole(criterion: &mut Criterion) {
     group.bench_function("reading a day of OnionPerf's", |bencher| {
         bencher.iter(|| onionperf::read("f.json", &bytes, &mut Circuits::default()));
     });
-    let options =
-        |timeout| Options { hops: 3, window: WINDOW, shares: vec![0.8, 0.5], timeout, seed: 0 };
+    let options = |timeout| Options {
+        hops: 3,
+        window: WINDOW,
+        shares: vec![0.8, 0.5],
+        timeout,
+        seed: 0,
+        refill_ms: 100,
+    };
     group.throughput(Throughput::Elements(20_000));
     let all = circuits(20_000);
     for (name, timeout) in [("percentile", Timeout::Percentile), ("GEV", Timeout::Gev)] {

@@ -3,6 +3,7 @@
 //! ```text
 //!   Circuits ─┬─▶ fit      Fits: build, rtt, congestion, ttfb
 //!             ├─▶ rank     Spearman's rho with TTFB
+//!             ├─▶ buckets  token buckets (sections 7.1 and 8)
 //!             └─▶ replay ─▶ selected ─┬─▶ performance: TTFB, throughput, latency   tables 1, 3, 4, 5
 //!                                     └─▶ anonymity: published, thinned, corrected, attackers   table 2
 //! ```
@@ -23,6 +24,7 @@ use ff_sim::network::Network;
 use serde::Serialize;
 
 use self::selected::{Kruskal, Selection};
+use crate::buckets::Buckets;
 use crate::fit::{Fits, GevFit};
 use crate::rank::{Spearman, spearman};
 use crate::read::{Circuits, Seen};
@@ -41,6 +43,8 @@ pub struct Options {
     pub timeout: Timeout,
     /// What is random is drawn by this.
     pub seed: u64,
+    /// The refill interval of token buckets that is looked for, in ms.
+    pub refill_ms: u64,
 }
 
 /// What came out.
@@ -67,6 +71,9 @@ pub struct Report {
     pub selections: Vec<Selection>,
     /// Whether times to first byte with both measures differ, for each host and share.
     pub kruskal_wallis: Vec<Kruskal>,
+    /// Relays that hold cells back until a refill, if circuits have enough round trips for it; circuits of any number of
+    /// hops count.
+    pub token_buckets: Option<Buckets>,
     /// What was random was drawn by this.
     pub seed: u64,
 }
@@ -133,6 +140,7 @@ impl Report {
             not_decided,
             selections,
             kruskal_wallis,
+            token_buckets: Buckets::of(circuits, options.refill_ms),
             seed: options.seed,
         }
     }

@@ -8,13 +8,14 @@
 //!  circuits run: network, path ─▶ schedule::Scheduler ─▶ course ─▶ probe::measure × circuits ─▶ store::Store
 //!                                 (which, when; no IO)              └─▶ client::Client: Arti, or a tor process
 //!  circuits serve: the same without an end ─▶ store::shelf (store::rotation: which file), figures: /metrics
-//!  circuits analyze: read ─▶ fit, replay, rank, anonymity ─▶ analysis ─▶ tables, figures, JSON
+//!  circuits analyze: read ─▶ fit, replay, rank, anonymity, buckets ─▶ analysis ─▶ tables, figures, JSON
 //!  bound: capacities ─▶ bound; paths: network ─▶ paths::pool ─▶ paths; lab: ff-lab's networks ─▶ both of the above
 //! ```
 
 pub mod analysis;
 pub mod anonymity;
 pub mod bound;
+pub mod buckets;
 pub mod capacities;
 pub mod check;
 pub mod cli;

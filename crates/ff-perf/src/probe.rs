@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tokio::time::{sleep_until, timeout};
+use tokio::time::{sleep, sleep_until, timeout};
 
 use crate::client::{Client, Fault, Progress, us_since};
 use crate::network::Relay;
@@ -26,6 +26,8 @@ pub struct Program {
     pub rtt: u32,
     /// How many round trips by RESOLVE.
     pub resolve: u32,
+    /// The longest pause before each further round trip; none is made if 0.
+    pub rtt_pause: Duration,
     /// How many first bytes.
     pub ttfb: u32,
     /// First bytes again and again, if they are asked for.
@@ -119,7 +121,10 @@ impl<C: Client> Measured<'_, C> {
                 within(program.trip_time, self.client.probe(circuit, probe, address)).await;
             let answer = answer.map_err(|fault| (Stage::Rtt, fault))?;
             line.rtt.push(RoundTrip { us: answer.us, at_us, probe, reason: answer.reason });
-            sleep_until(next).await;
+            match self.pause() {
+                Some(pause) => sleep(pause).await,
+                None => sleep_until(next).await,
+            }
         }
         let Some(target) = &program.target else { return Ok(()) };
         for _ in 0..program.ttfb {
@@ -175,6 +180,15 @@ impl<C: Client> Measured<'_, C> {
     ) -> Result<C::Stream, (Stage, Fault)> {
         let stream = self.client.open(circuit, &target.host, target.port);
         within(self.program.trip_time, stream).await.map_err(|fault| (Stage::FirstByte, fault))
+    }
+
+    /// A random pause after a round trip, if there are to be any.
+    ///
+    /// It hangs on nothing that was measured, not even by the time between two streams, which is added: what is told from
+    /// replies and the pauses before them needs that ([`crate::buckets`]).
+    fn pause(&self) -> Option<Duration> {
+        let most = self.program.rtt_pause;
+        (!most.is_zero()).then(|| STREAMS + most.mul_f64(rand::random()))
     }
 
     /// A line that says nothing yet.

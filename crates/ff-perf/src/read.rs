@@ -43,6 +43,9 @@ pub struct Seen {
     pub rtt_least_ms: Option<f64>,
     /// How many round trips these are.
     pub rtt_probes: u32,
+    /// Its round trips but the first, each with the pause before it; none if there are fewer than
+    /// [`LEAST`](crate::buckets::LEAST).
+    pub trips: Vec<Trip>,
     /// Its congestion delay.
     pub congestion_ms: Option<f64>,
     /// Time to first byte.
@@ -51,6 +54,15 @@ pub struct Seen {
     pub mbit_per_sec: Option<f64>,
     /// Times to first byte over its life, if there are several.
     pub latency: Option<Latency>,
+}
+
+/// A round trip that followed another one.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Trip {
+    /// From the reply before until it began.
+    pub pause_ms: f64,
+    /// How long it took.
+    pub rtt_ms: f64,
 }
 
 /// Times to first byte over the life of one circuit (002, section 7.7).

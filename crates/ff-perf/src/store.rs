@@ -33,6 +33,9 @@ pub struct Options {
     pub rules: Option<String>,
     /// How many round trips a circuit has.
     pub rtt: u32,
+    /// The longest random pause between two of them, in ms; 0 in files of older versions, which made none.
+    #[serde(default)]
+    pub rtt_pause_ms: u64,
     /// How many first bytes.
     pub ttfb: u32,
     /// First bytes again and again, if there are such.
@@ -258,6 +261,7 @@ mod tests {
             path_file: None,
             rules: Some("tor".to_owned()),
             rtt: 5,
+            rtt_pause_ms: 0,
             ttfb: 0,
             latency: None,
             download_bytes: 0,

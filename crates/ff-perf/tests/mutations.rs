@@ -36,8 +36,14 @@ fn mutated(mut bytes: Vec<u8>, cut: (usize, usize), changes: &[(usize, u8)]) -> 
 
 /// Analyses whatever was read.
 fn analysed(circuits: &Circuits) {
-    let options =
-        Options { hops: 3, window: 20, shares: vec![0.8], timeout: Timeout::Gev, seed: 0 };
+    let options = Options {
+        hops: 3,
+        window: 20,
+        shares: vec![0.8],
+        timeout: Timeout::Gev,
+        seed: 0,
+        refill_ms: 100,
+    };
     let report = Report::of(circuits, None, &options);
     assert!(report.circuits + report.read.other_hops == report.read.built);
     serde_json::to_string(&report).expect("JSON");

@@ -7,10 +7,12 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Instant;
 
+use ff_perf::buckets::rhythm::rhythm;
 use ff_perf::fit::gev::Gev;
 use ff_perf::fit::{Fits, LawFit};
 use ff_perf::rank::{kruskal_wallis, spearman};
 use ff_perf::read::Circuits;
+use ff_perf::read::Trip;
 use ff_perf::replay::window::{GevWindow, Window};
 use ff_sim::input::Inputs;
 use rand::{RngExt as _, SeedableRng as _};
@@ -21,6 +23,8 @@ use serde_json::{Value, json};
 const LENGTH: usize = 1000;
 /// Steps of it that scipy takes too.
 const STEPS: usize = 40;
+/// The refill interval of round trips, in ms.
+const INTERVAL: f64 = 100.0;
 /// The share that its timeout is to accept.
 const SHARE: f64 = 0.8;
 
@@ -104,6 +108,8 @@ struct Asked {
     fits: Vec<(Case, Fits)>,
     /// Pairs and groups, with ties.
     ranks: Vec<(Vec<f64>, Vec<f64>)>,
+    /// Round trips with pauses: of a bucket in part of them, and of none.
+    rhythms: Vec<Vec<Trip>>,
     /// Values that move through a window.
     window: Vec<f64>,
 }
@@ -132,11 +138,24 @@ fn scipy() -> Option<&'static (Asked, Value)> {
         });
         let truth = Gev { xi: 0.2, mu: 300.0, sigma: 80.0 };
         let window = drawn(truth, LENGTH + STEPS - 1, &mut rng);
-        let asked = Asked { fits, ranks: ranks.into(), window };
+        let rhythms = [0.0, 0.2, 0.6].map(|part| trips(part, &mut rng)).into();
+        let asked = Asked { fits, ranks: ranks.into(), rhythms, window };
         let said = run(&asked);
         Some((asked, said))
     };
     FOUND.get_or_init(ask).as_ref()
+}
+
+/// Round trips of some 80 ms, a part of which ends with a refill, after random pauses.
+fn trips(part: f64, rng: &mut ChaCha12Rng) -> Vec<Trip> {
+    let mut trip = || {
+        let pause_ms = rng.random_range(20.0..20.0 + INTERVAL);
+        let free = 80.0 + rng.random_range(0.0..60.0);
+        let waits = (INTERVAL - (pause_ms + free) % INTERVAL) % INTERVAL;
+        let rtt_ms = if rng.random_bool(part) { free + waits } else { free };
+        Trip { pause_ms, rtt_ms }
+    };
+    (0..39).map(|_| trip()).collect()
 }
 
 /// Runs the script.
@@ -147,9 +166,14 @@ fn run(asked: &Asked) -> Value {
         json!({"values": case.values, "beyond": case.beyond, "ours": ours})
     };
     let rank = |(one, other): &(Vec<f64>, Vec<f64>)| json!({"one": one, "other": other, "groups": [one, other]});
+    let rhythms = |trips: &Vec<Trip>| {
+        let of = |value: fn(&Trip) -> f64| trips.iter().map(value).collect::<Vec<_>>();
+        json!({"pauses": of(|trip| trip.pause_ms), "rtts": of(|trip| trip.rtt_ms), "interval": INTERVAL})
+    };
     let input = json!({
         "fits": asked.fits.iter().map(fit).collect::<Vec<_>>(),
         "ranks": asked.ranks.iter().map(rank).collect::<Vec<_>>(),
+        "rhythms": asked.rhythms.iter().map(rhythms).collect::<Vec<_>>(),
         "window": {"values": asked.window, "length": LENGTH, "share": SHARE},
     });
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scipy_figures.py");
@@ -279,4 +303,17 @@ fn the_window_gives_scipys_timeouts_at_a_fiftieth_of_its_cost() {
         scipys / least_secs
     );
     assert!(50.0 * least_secs <= scipys, "{least_secs} s, scipy {scipys} s");
+}
+
+#[test]
+fn beats_are_as_rare_as_scipys_orders_say() {
+    let Some((asked, said)) = scipy() else { return };
+    for (trips, said) in asked.rhythms.iter().zip(said["rhythms"].as_array().expect("a list")) {
+        let ours = rhythm(trips, INTERVAL).expect("pauses are spread");
+        let [z, p, orders] = ["z", "p", "orders"].map(|key| number(said, key));
+        // Of 20,000 random orders: five standard errors, and what the normal distribution is off for 39 pauses.
+        let off = 5.0 * (ours.p * (1.0 - ours.p) / orders).sqrt() + 2.0 / orders + 0.01;
+        assert!((ours.z - z).abs() < 0.05 * z.abs().max(1.0), "z {}, by scipy {z}", ours.z);
+        assert!((ours.p - p).abs() < off, "p {}, by scipy {p}", ours.p);
+    }
 }

@@ -1,6 +1,6 @@
 """What scipy makes of the samples that tests/scipy.rs sends: JSON on standard input, JSON on standard output.
 
-    scipy_figures.py < {"fits": […], "ranks": […], "window": […]}
+    scipy_figures.py < {"fits": […], "ranks": […], "rhythms": […], "window": […]}
 
 Each distribution is fitted from scipy's own start, from our parameters and from others near them; the best counts.
 """
@@ -87,6 +87,19 @@ def ranks(case):
     return {"rho": float(rho.statistic), "p": float(rho.pvalue), "h": float(test.statistic), "h_p": float(test.pvalue)}
 
 
+def rhythm(case):
+    """The sum of cos(pause + round trip) over random orders of the pauses, and the chance of a greater one."""
+    pauses, rtts = (np.array(case[key]) * 2 * np.pi / case["interval"] for key in ("pauses", "rtts"))
+    statistic = lambda order, axis=-1: np.sum(np.cos(order + rtts), axis=axis)
+    orders = 20_000
+    test = stats.permutation_test(
+        (pauses,), statistic, permutation_type="pairings", alternative="greater",
+        vectorized=True, n_resamples=orders, random_state=1,
+    )
+    null = test.null_distribution
+    return {"z": float((test.statistic - null.mean()) / null.std()), "p": float(test.pvalue), "orders": orders}
+
+
 def window(case):
     """The quantiles of fits to a window that moves on by one value, and what a step costs: each begins at the last."""
     values, length, share = np.array(case["values"]), case["length"], case["share"]
@@ -112,5 +125,5 @@ def plain(value):
 
 
 asked = json.load(sys.stdin)
-said = {"fits": list(map(fits, asked["fits"])), "ranks": list(map(ranks, asked["ranks"])), "window": window(asked["window"])}
+said = {"fits": list(map(fits, asked["fits"])), "ranks": list(map(ranks, asked["ranks"])), "rhythms": list(map(rhythm, asked["rhythms"])), "window": window(asked["window"])}
 json.dump(plain(said), sys.stdout)

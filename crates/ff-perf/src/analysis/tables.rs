@@ -5,12 +5,16 @@ use ff_sim::output::Table;
 use super::Report;
 use super::performance::Performance;
 use super::selected::Selection;
+use crate::buckets::{Buckets, Held};
 use crate::fit::{Fits, LawFit};
 
 /// All tables.
 #[must_use]
 pub fn tables(report: &Report) -> Vec<Table> {
-    vec![fits(report), by_host(report), selections(report), attackers(report), tests(report)]
+    let mut all =
+        vec![fits(report), by_host(report), selections(report), attackers(report), tests(report)];
+    all.extend(report.token_buckets.as_ref().map(buckets));
+    all
 }
 
 /// A row for each distribution.
@@ -116,7 +120,7 @@ fn by_host(report: &Report) -> Table {
         rows.extend(selection.hosts.iter().map(|(host, one)| row(host, selection, one)));
         rows.push(row("average", selection, &selection.performance));
     }
-    ("performance.csv", header, rows)
+    ("performance.csv", header, rows.into_iter().collect())
 }
 
 /// What selections accept and what they take from anonymity: tables 2 and 4.
@@ -187,4 +191,16 @@ fn tests(report: &Report) -> Table {
         ]
     };
     ("kruskal_wallis.csv", header, report.kruskal_wallis.iter().map(row).collect())
+}
+
+/// Relays that hold cells back until a refill.
+fn buckets(found: &Buckets) -> Table {
+    let header = &["relay", "circuits", "held", "expected", "p", "share", "delay_ms", "or"];
+    let row = |one: &Held| {
+        let mut row = vec![one.id.clone(), one.circuits.to_string(), one.held.to_string()];
+        row.extend([one.expected, one.p, one.share, one.delay_ms].map(|value| value.to_string()));
+        row.push(one.or.join(" "));
+        row
+    };
+    ("token_buckets.csv", header, found.found.iter().map(row).collect())
 }

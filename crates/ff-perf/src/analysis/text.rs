@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::paper::{RHO, TABLE4, printed};
 use super::tables::laws;
 use super::{Report, selected::Selection};
+use crate::buckets::{Buckets, CIRCUIT_LEVEL};
 use crate::fit::Fits;
 
 /// The whole report.
@@ -24,6 +25,9 @@ pub fn text(report: &Report) -> String {
     table5(&mut text, report);
     anonymity(&mut text, report);
     attackers(&mut text, report);
+    if let Some(found) = &report.token_buckets {
+        buckets(&mut text, found);
+    }
     text
 }
 
@@ -284,6 +288,59 @@ fn attackers(text: &mut String, report: &Report) {
         });
         let gains: Vec<String> = gains.collect();
         line(text, format_args!("  {:<22}{}", one.name, gains.join(", ")));
+    }
+}
+
+/// Relays that hold cells back, beside the truth if it is known.
+fn buckets(text: &mut String, found: &Buckets) {
+    line(
+        text,
+        format_args!(
+            "\ntoken buckets, refilled each {} ms: {} of {} circuits are held back (by chance {:.0} % would be), {} have no pauses spread over that, \
+             see `circuits run --rtt-pause`\n  {} of their {} relays hold cells back (any is named for nothing with a chance of {:.0} %)",
+            found.interval_ms,
+            found.held,
+            found.circuits,
+            100.0 * CIRCUIT_LEVEL,
+            found.without_pauses,
+            found.found.len(),
+            found.relays,
+            100.0 * found.level
+        ),
+    );
+    for one in &found.found {
+        let or =
+            if one.or.is_empty() { String::new() } else { format!(", or {}", one.or.join(", ")) };
+        line(
+            text,
+            format_args!(
+                "  {}  {} of {} circuits, {:.1} without it, p {:.1e}; {:.0} % of replies, {:.0} ms in the mean{or}",
+                one.id,
+                one.held,
+                one.circuits,
+                one.expected,
+                one.p,
+                100.0 * one.share,
+                one.delay_ms
+            ),
+        );
+    }
+    if let Some(truth) = &found.truth {
+        line(
+            text,
+            format_args!(
+                "  beside the truth: {} hits, {} misses, {} false alarms of {} others, {} not told apart, {} not looked at",
+                truth.hits.len(),
+                truth.misses.len(),
+                truth.false_alarms.len(),
+                truth.innocent,
+                truth.not_told_apart.len(),
+                truth.not_looked_at.len()
+            ),
+        );
+        for (what, list) in [("missed", &truth.misses), ("false alarm", &truth.false_alarms)] {
+            list.iter().for_each(|id| line(text, format_args!("  {what}: {id}")));
+        }
     }
 }
 

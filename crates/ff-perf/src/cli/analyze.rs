@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use crate::buckets::{INTERVAL_MS, LONGEST_MS};
 use crate::replay::{Timeout, WINDOW};
 
 /// Options of `circuits analyze`.
@@ -43,6 +44,15 @@ pub struct AnalyzeArgs {
     /// families.
     #[arg(long, value_name = "PATH", requires = "network")]
     pub descriptors: Option<PathBuf>,
+    /// Relays are looked for that hold cells back until token buckets are refilled, this often, in ms (tor's
+    /// TokenBucketRefillInterval). Circuits need 21 round trips and pauses between them: `circuits run --rtt 40 --rtt-pause
+    /// 100`.
+    #[arg(long, value_name = "MS", default_value_t = INTERVAL_MS,
+          value_parser = clap::value_parser!(u64).range(1..=LONGEST_MS))]
+    pub refill: u64,
+    /// The relays that do hold cells back, a fingerprint a line: hits, misses and false alarms are counted.
+    #[arg(long, value_name = "FILE")]
+    pub truth: Option<PathBuf>,
     /// What is random is drawn by this: circuits thrown away at random, and bootstrap samples.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub seed: u64,

@@ -80,6 +80,12 @@ pub struct Measuring {
     #[arg(long, value_name = "NUMBER", default_value_t = 0,
           value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub resolve: u32,
+    /// Pause for a random time of up to so many ms before each further round trip. Without pauses probes fall into step with
+    /// relays that hold cells back until a refill; with pauses of a refill's interval (tor's: 100) `circuits analyze` finds
+    /// these relays.
+    #[arg(long, value_name = "MS", default_value_t = 0,
+          value_parser = clap::value_parser!(u64).range(0..=10_000))]
+    pub rtt_pause: u64,
     /// How many times to first byte.
     #[arg(long, value_name = "NUMBER", default_value_t = 0,
           value_parser = clap::value_parser!(u32).range(0..=1000))]

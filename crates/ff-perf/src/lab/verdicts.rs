@@ -188,7 +188,14 @@ mod tests {
     /// What is said of them.
     fn of(circuits: &Circuits) -> Vec<Verdict> {
         let timeout = Timeout::Percentile;
-        let options = Options { hops: 3, window: 1000, shares: vec![0.8, 0.5], timeout, seed: 1 };
+        let options = Options {
+            hops: 3,
+            window: 1000,
+            shares: vec![0.8, 0.5],
+            timeout,
+            seed: 1,
+            refill_ms: 100,
+        };
         verdicts(&Report::of(circuits, None, &options))
     }
 

@@ -97,7 +97,7 @@ pub fn render<'a>(comment: &str, paths: impl IntoIterator<Item = &'a [String]>) 
 }
 
 /// A fingerprint, with or without `$`.
-fn fingerprint(word: &str) -> Result<String, String> {
+pub(crate) fn fingerprint(word: &str) -> Result<String, String> {
     let id = word.strip_prefix('$').unwrap_or(word);
     let is_one = id.len() == 40 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
     if is_one {

@@ -5,8 +5,9 @@
 
 use ff_sim::stats;
 
-use super::{Circuits, Latency, ReadError, Seen};
-use crate::record::{Circuit, Failure, SCHEMA, Stage};
+use super::{Circuits, Latency, ReadError, Seen, Trip};
+use crate::buckets::LEAST;
+use crate::record::{Circuit, Failure, RoundTrip, SCHEMA, Stage};
 
 /// What is said of a circuit that was waited for in vain.
 const TIMEOUT: &str = "timeout";
@@ -65,11 +66,24 @@ fn seen(circuit: &Circuit, host: u32, into: &mut Circuits) -> Seen {
         rtt_ms: circuit.rtt_us().map(ms),
         rtt_least_ms: circuit.rtt.iter().map(|trip| trip.us).min().map(ms),
         rtt_probes: u32::try_from(circuit.rtt.len()).unwrap_or(u32::MAX),
+        trips: trips(circuit),
         congestion_ms: circuit.congestion_us.map(ms),
         ttfb_ms: circuit.first_bytes.first().map(|byte| ms(byte.us)).or(first),
         mbit_per_sec: download.map(|download| download.bytes_per_sec() * 8.0 / 1e6),
         latency: latency(circuit),
     }
+}
+
+/// Round trips with the pauses before them, if there are enough.
+fn trips(circuit: &Circuit) -> Vec<Trip> {
+    let trip = |pair: &[RoundTrip]| {
+        let [before, next] = pair else { return None };
+        let pause_ms = ms(next.at_us?) - ms(before.at_us?) - ms(before.us);
+        (pause_ms >= 0.0).then_some(Trip { pause_ms, rtt_ms: ms(next.us) })
+    };
+    let has_enough = circuit.rtt.len() > LEAST;
+    let trips: Vec<Trip> = circuit.rtt.windows(2).filter(|_| has_enough).filter_map(trip).collect();
+    if trips.len() >= LEAST { trips } else { Vec::new() }
 }
 
 /// Mean and deviation of several times to first byte over its life.

@@ -1,5 +1,6 @@
 //! The command `circuits analyze`.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -10,6 +11,7 @@ use ff_sim::output::{Folder, Summary};
 
 use super::print;
 use crate::analysis::{Options, Report, figures, tables, text};
+use crate::buckets::truth::parse;
 use crate::cli::analyze::AnalyzeArgs;
 use crate::read::Circuits;
 
@@ -27,8 +29,13 @@ pub(super) fn run(args: &AnalyzeArgs) -> Result<ExitCode> {
         shares: args.shares.clone(),
         timeout: args.timeout.into(),
         seed: args.seed,
+        refill_ms: args.refill,
     };
-    let report = Report::of(&circuits, network.as_ref(), &options);
+    let truth = truth(args, &mut inputs)?;
+    let mut report = Report::of(&circuits, network.as_ref(), &options);
+    if let Some(truth) = &truth {
+        report.token_buckets = report.token_buckets.map(|found| found.beside(truth));
+    }
     ensure!(
         report.circuits > 0,
         "none of {} circuits was built with {} hops: {} were built with other numbers of them, see --hops",
@@ -40,6 +47,13 @@ pub(super) fn run(args: &AnalyzeArgs) -> Result<ExitCode> {
         write(dir, &circuits, &report, &inputs)?;
     }
     print(args.json, &report, text::text)
+}
+
+/// The relays that hold cells back, if they are known.
+fn truth(args: &AnalyzeArgs, inputs: &mut Inputs) -> Result<Option<BTreeSet<String>>> {
+    let Some(path) = &args.truth else { return Ok(None) };
+    let bytes = inputs.read(path)?;
+    Ok(Some(parse(&path.display().to_string(), &String::from_utf8_lossy(&bytes))?))
 }
 
 /// The network that the circuits were measured in, if it is given.
@@ -66,7 +80,7 @@ fn write(dir: &Path, circuits: &Circuits, report: &Report, inputs: &Inputs) -> R
         folder.write(&format!("{}.svg", figure.name), figure.svg().as_bytes())?;
     }
     for (name, header, rows) in tables::tables(report) {
-        folder.table(name, header, rows)?;
+        folder.table(name, header, rows.iter())?;
     }
     folder.finish(&Summary::new("circuits analyze", inputs.all(), Some(report.seed), report))?;
     Ok(())

@@ -92,6 +92,7 @@ impl Job for Download<'_> {
             rules: Some("tor".to_owned()),
             rtt: 0,
             latency: None,
+            rtt_pause_ms: 0,
             ttfb: 0,
             download_bytes: 0,
             download_share: 1.0,

@@ -201,6 +201,7 @@ pub(super) fn options(args: &Measuring) -> Options {
         path_file: args.path_file.clone(),
         rules: args.path_file.is_none().then(|| args.rules.words()),
         rtt: args.rtt,
+        rtt_pause_ms: args.rtt_pause,
         ttfb: args.ttfb,
         latency: args.latency().unwrap_or_default(),
         download_bytes: args.download,
@@ -248,6 +249,7 @@ pub(super) fn course<C: Client>(
     let program = Program {
         rtt: args.rtt,
         resolve: args.resolve,
+        rtt_pause: Duration::from_millis(args.rtt_pause),
         ttfb: args.ttfb,
         latency: args.latency().unwrap_or_default(),
         download_bytes: args.download,

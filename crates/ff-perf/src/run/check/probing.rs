@@ -196,6 +196,7 @@ impl<'a, C: Client> Probing<'a, C> {
             rtt: 0,
             resolve: 0,
             latency: None,
+            rtt_pause: Duration::ZERO,
             ttfb: 0,
             download_bytes: planned.size,
             target: Some(self.target.clone()),

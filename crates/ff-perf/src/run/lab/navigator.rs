@@ -18,6 +18,7 @@ use rand_chacha::ChaCha12Rng;
 use serde::Serialize;
 
 use crate::analysis::{Options, Report, figures, tables, text};
+use crate::buckets::INTERVAL_MS;
 use crate::cli::lab::LabNavigatorArgs;
 use crate::lab::verdicts::{Verdict, any_fails, verdicts};
 use crate::read::Circuits;
@@ -98,6 +99,7 @@ pub(super) fn run(args: &LabNavigatorArgs, ending: &Ending) -> Result<ExitCode> 
         shares: SHARES.to_vec(),
         timeout: Timeout::Percentile,
         seed: args.seed,
+        refill_ms: INTERVAL_MS,
     };
     let analysis = Report::of(&circuits, None, &options);
     let found = Found {
@@ -232,7 +234,7 @@ fn write(dir: &Path, circuits: &Circuits, found: &Found, inputs: &Inputs) -> Res
         folder.write(&format!("{}.svg", figure.name), figure.svg().as_bytes())?;
     }
     for (name, header, rows) in tables::tables(&found.analysis) {
-        folder.table(name, header, rows)?;
+        folder.table(name, header, rows.iter())?;
     }
     folder.finish(&Summary::new("lab navigator", inputs.all(), Some(found.seed), found))?;
     Ok(())

@@ -1,0 +1,198 @@
+//! Relays that hold cells back until a refill, found among others: in a model with known ones, over many seeds, and in a
+//! private network of real tors.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use ff_lab::{Delays, DownloadPlan, HostsPlan, Network, RelayConfig};
+use ff_perf::buckets::truth::Compared;
+use ff_perf::buckets::{Buckets, LEVEL};
+use ff_perf::read::{Circuits, Seen, Trip};
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha12Rng;
+
+/// Relays of the model.
+const RELAYS: u32 = 15;
+/// Circuits of the model.
+const CIRCUITS: u32 = 120;
+/// The refill interval in ms.
+const INTERVAL: f64 = 100.0;
+
+/// Circuits of three random relays each, whose round trips spread as in a congested network. The first relays hold
+/// this part of their cells back, on the way to the last relay and on the way back.
+fn model(held: u32, part: f64, rng: &mut ChaCha12Rng) -> Circuits {
+    let mut circuits = Circuits::default();
+    // Timers of relays begin whenever they do.
+    let phases: Vec<f64> = (0..RELAYS).map(|_| rng.random_range(0.0..INTERVAL)).collect();
+    let ids: Vec<u32> = (0..RELAYS).map(|_| 0).collect();
+    circuits.relays = ids.iter().enumerate().map(|(at, _)| format!("{at:040}")).collect();
+    for _ in 0..CIRCUITS {
+        let mut path: Vec<u32> = Vec::new();
+        while path.len() < 3 {
+            let relay = rng.random_range(0..RELAYS);
+            if !path.contains(&relay) {
+                path.push(relay);
+            }
+        }
+        let links: Vec<f64> = (0..3).map(|_| rng.random_range(5.0..60.0)).collect();
+        let mut now = rng.random_range(0.0..1e6);
+        let mut trip = || {
+            let pause_ms = rng.random_range(20.0..20.0 + INTERVAL);
+            let began = now + pause_ms;
+            now = began;
+            for hop in [0, 1, 2, 2, 1, 0] {
+                let queue = -8.0 * (1.0 - rng.random::<f64>()).ln();
+                now += links[hop] + queue;
+                let relay = path[hop];
+                if relay < held && rng.random_bool(part) {
+                    let late = (now - phases[relay as usize]).rem_euclid(INTERVAL);
+                    now += INTERVAL - late;
+                }
+            }
+            // Then it goes back over the first link.
+            now += links[0];
+            Trip { pause_ms, rtt_ms: now - began }
+        };
+        let trips = (0..39).map(|_| trip()).collect();
+        circuits.all.push(Seen { path, trips, ..Seen::default() });
+    }
+    circuits
+}
+
+/// What is found in so many models, beside the truth: hits, misses, and models with a false alarm.
+fn found(models: u32, held: u32, part: f64, seed: u64) -> [usize; 3] {
+    let truth: BTreeSet<String> = (0..held).map(|at| format!("{at:040}")).collect();
+    let mut sums = [0; 3];
+    for number in 0..models {
+        let mut rng = ChaCha12Rng::seed_from_u64(seed.wrapping_add(u64::from(number)));
+        let buckets = Buckets::of(&model(held, part, &mut rng), 100).expect("round trips");
+        let compared = buckets.beside(&truth).truth.expect("a truth");
+        let Compared { hits, misses, false_alarms, .. } = compared;
+        sums[0] += hits.len();
+        sums[1] += misses.len();
+        sums[2] += usize::from(!false_alarms.is_empty());
+    }
+    sums
+}
+
+#[test]
+fn relays_are_found_and_hardly_ever_for_nothing() {
+    let seed = rand::random::<u64>();
+    for (held, part) in [(0, 0.0), (1, 0.8), (4, 0.8), (8, 0.8), (4, 0.3)] {
+        let models = 200;
+        let [hits, misses, alarms] = found(models, held, part, seed);
+        eprintln!(
+            "{held} relays hold back {part}: {hits} hits, {misses} misses, {alarms} of {models} models with false alarms"
+        );
+        // Three standard deviations above the level, which is a bound.
+        let mean = LEVEL * f64::from(models);
+        assert!(alarms as f64 <= mean + 3.0 * mean.sqrt(), "seed {seed}: {alarms} with {held}");
+        let power = if part > 0.5 { 0.95 } else { 0.5 };
+        let all = (hits + misses) as f64;
+        assert!(
+            hits as f64 >= power * all,
+            "seed {seed}: {hits} of {all}, {held} hold back {part}"
+        );
+    }
+}
+
+#[test]
+fn without_pauses_nobody_is_accused() {
+    let mut rng = ChaCha12Rng::seed_from_u64(1);
+    let mut circuits = model(4, 0.8, &mut rng);
+    for trip in circuits.all.iter_mut().flat_map(|seen| &mut seen.trips) {
+        (trip.pause_ms, trip.rtt_ms) = (0.1, 100.0);
+    }
+    let buckets = Buckets::of(&circuits, 100).expect("round trips");
+    assert_eq!((buckets.circuits, buckets.without_pauses), (0, u64::from(CIRCUITS)));
+    assert!(buckets.found.is_empty());
+}
+
+/// Where measurements come from.
+const PROBE: &str = "probe";
+/// The limit of relays that have one, in bytes a second.
+const LIMIT: u64 = 200_000;
+/// Relays whose limit is reached, each with the path of downloads that reach it.
+const FULL: [(&str, [&str; 3]); 3] = [
+    ("relay0", ["relay0", "relay3", "exit1"]),
+    ("relay1", ["relay4", "relay1", "exit2"]),
+    ("exit0", ["relay5", "relay6", "exit0"]),
+];
+/// A relay with a limit that nothing but probes comes near to.
+const IDLE: &str = "relay2";
+
+/// A network of 12 relays as far apart as regions, some with limits.
+fn network() -> Network {
+    let plan = HostsPlan {
+        delays: Delays::Regions,
+        extra: vec![PROBE.to_owned()],
+        seed: 5,
+        ..HostsPlan::default()
+    };
+    let mut builder = Network::builder().clients(1).hosts(plan);
+    for name in (0..4).map(|at| format!("exit{at}")).chain((0..8).map(|at| format!("relay{at}"))) {
+        let has_limit = name == IDLE || FULL.iter().any(|(full, _)| *full == name);
+        let is_exit = name.starts_with("exit");
+        let relay = if is_exit { RelayConfig::exit(name) } else { RelayConfig::middle(name) };
+        builder = builder.relay(if has_limit { relay.bandwidth_rate(LIMIT) } else { relay });
+    }
+    builder.start().expect("a network, which needs root")
+}
+
+/// Runs ff-perf inside of the network.
+fn measure(network: &Network, out: &Path) {
+    let options = "--select uniform --in-flight 20 --share-builds --share-probes --per-guard 100 \
+                   --rtt 40 --rtt-pause 100 --count 150 --seed 3 --build-time 120";
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
+    command.args(["circuits", "run", "--network"]).arg(network.dir()).arg("--out").arg(out);
+    command.args(options.split_whitespace()).stdout(Stdio::null());
+    let host = network.host(PROBE).expect("a host");
+    let status = host.namespace().spawn(&mut command).expect("it starts").wait();
+    assert!(status.expect("it ends").success());
+}
+
+#[test]
+#[ignore = "takes three minutes, as root"]
+fn relays_of_a_private_network_that_are_at_their_limit_are_found() {
+    let network = network();
+    let client = network.node("client0");
+    let downloads: Vec<_> = FULL
+        .iter()
+        .map(|(_, path)| {
+            let nodes: Vec<_> = path.iter().map(|name| network.node(name)).collect();
+            let plan = DownloadPlan::through(&nodes).streams(3).circuits(3);
+            network.download(client, &plan).expect("a download")
+        })
+        .collect();
+    sleep(Duration::from_secs(10));
+    let dir = tempfile::tempdir().expect("a directory");
+    let out = dir.path().join("circuits");
+    measure(&network, &out);
+    assert!(downloads.iter().all(|one| one.alive() > 0), "downloads have ended");
+    drop(downloads);
+    let links = network.stop_links().expect("a report");
+    let truth = dir.path().join("truth");
+    let ids: Vec<&str> =
+        FULL.iter().map(|(name, _)| network.node(name).rsa_fingerprint()).collect();
+    fs::write(&truth, ids.join("\n")).expect("written");
+    if let Some(kept) = std::env::var_os("FF_TEST_KEEP") {
+        fs::create_dir_all(&kept).expect("made");
+        fs::copy(out.join("circuits-000.jsonl"), Path::new(&kept).join("circuits-000.jsonl"))
+            .expect("kept");
+        fs::copy(&truth, Path::new(&kept).join("truth")).expect("kept");
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
+    command.args(["circuits", "analyze", "--json", "--truth"]).arg(&truth).arg(&out);
+    let output = command.output().expect("the program");
+    assert!(output.status.success(), "{output:?}");
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let found = &found["token_buckets"];
+    eprintln!("{found:#}");
+    assert!(!links.lateness.is_too_late, "the emulator was too late, so nothing counts: {links:?}");
+    let count = |key: &str| found["truth"][key].as_array().expect("a list").len();
+    assert_eq!((count("hits"), count("misses"), count("false_alarms")), (FULL.len(), 0, 0));
+}
