@@ -7,12 +7,17 @@
 //! Relays are found one by one. Given those before, each other's circuits have known chances, and how many of them
 //! are held is a sum of independent draws (Poisson-binomial). The one that exceeds its mean by most standard deviations,
 //! and by more than chance would once in 100 times for any relay (Bonferroni), joins. In the end each is asked again beside
-//! all others: one that had joined only because it shares circuits with several that came later, goes.
+//! all others, and beside suspects, which are not sure enough to be named but exceed their mean, too: one that had joined
+//! only because it shares circuits with such, goes. In 200 models each of 15 relays and 120 circuits of which 0, 1, 4 or 8
+//! relays held back 0.8 of their cells, or 4 held back 0.3, at most 2 had a false alarm, 2 being the mean at a
+//! level of 1 %; without suspects 14 had one where it was 8 relays. The price: there half of them are found, not 0.8.
 
 use statrs::function::beta::checked_beta_reg;
 
 /// A chance of being quiet is never less than e to the minus this.
 const MOST: f64 = 12.0;
+/// A relay that is not found is a suspect if its circuits exceed their mean by more than so many standard deviations.
+const SUSPECT: f64 = 2.0;
 /// When the fit has come to rest.
 const STILL: f64 = 1e-6;
 /// Rounds of a fit, at most.
@@ -117,20 +122,28 @@ impl<'a> Blame<'a> {
     /// The relay that joins those that are found, if one does.
     fn next(&self, found: &Found) -> Option<u32> {
         let chances = self.chances(found);
-        let score = |(relay, circuits): (u32, &Vec<usize>)| {
-            let (mut more, mut variance) = (0.0, 0.0);
-            for circuit in circuits {
-                let chance = chances[*circuit];
-                more += f64::from(u8::from(self.circuits[*circuit].held)) - chance;
-                variance += chance * (1.0 - chance);
-            }
-            let is_new = found.iter().all(|(other, _)| *other != relay);
-            (is_new && more > 0.0 && variance > 0.0).then(|| (relay, more / variance.sqrt()))
-        };
-        let mut scores: Vec<(u32, f64)> = (0..).zip(&self.of).filter_map(score).collect();
+        let mut scores: Vec<(u32, f64)> = self.scores(found, &chances).collect();
         scores.sort_by(|one, other| other.1.total_cmp(&one.1));
         let joins = |relay: &u32| self.p(&self.of[*relay as usize], &chances) <= self.level;
         scores.into_iter().map(|(relay, _)| relay).find(joins)
+    }
+
+    /// By how many standard deviations relays that are not found exceed the mean of their circuits, if they do.
+    fn scores<'b>(
+        &'b self,
+        found: &'b Found,
+        chances: &'b [f64],
+    ) -> impl Iterator<Item = (u32, f64)> + 'b {
+        let is_new = |relay: &u32| found.iter().all(|(other, _)| other != relay);
+        let score = |relay: u32| {
+            let circuits = &self.of[relay as usize];
+            let mean: f64 = circuits.iter().map(|circuit| chances[*circuit]).sum();
+            let variance: f64 =
+                circuits.iter().map(|circuit| chances[*circuit] * (1.0 - chances[*circuit])).sum();
+            let more = self.held(circuits) as f64 - mean;
+            (more > 0.0 && variance > 0.0).then(|| (relay, more / variance.sqrt()))
+        };
+        self.relays().filter(is_new).filter_map(score)
     }
 
     /// Those of the found that are found beside all others, too.
@@ -148,10 +161,13 @@ impl<'a> Blame<'a> {
         }
     }
 
-    /// A found relay, asked again beside all others.
+    /// A found relay, asked again beside all others and beside suspects.
     fn again(&self, found: &Found, place: usize) -> Blamed {
         let mut others = found.clone();
         let (relay, _) = others.remove(place);
+        let chances = self.chances(found);
+        let suspects = self.scores(found, &chances).filter(|(_, score)| *score > SUSPECT);
+        others.extend(suspects.map(|(suspect, _)| (suspect, 0.0)));
         self.fit(&mut others);
         let chances = self.chances(&others);
         let circuits = &self.of[relay as usize];
@@ -161,18 +177,18 @@ impl<'a> Blame<'a> {
             held: self.held(circuits) as u64,
             expected: circuits.iter().map(|circuit| chances[*circuit]).sum(),
             p: self.p(circuits, &chances),
-            or: self.alternatives(relay, &others, &chances),
+            or: self.alternatives(relay, found, &chances),
         }
     }
 
     /// Relays not found that are on so many circuits of this one that without them it would not be found either.
-    fn alternatives(&self, relay: u32, others: &Found, chances: &[f64]) -> Vec<u32> {
+    fn alternatives(&self, relay: u32, found: &Found, chances: &[f64]) -> Vec<u32> {
         let circuits = &self.of[relay as usize];
         let mut partners: Vec<u32> =
             circuits.iter().flat_map(|circuit| &self.circuits[*circuit].relays).copied().collect();
         partners.sort_unstable();
         partners.dedup();
-        partners.retain(|other| *other != relay && others.iter().all(|(found, _)| found != other));
+        partners.retain(|other| *other != relay && found.iter().all(|(one, _)| one != other));
         let is_needed = |other: &u32| {
             let without = circuits.iter().filter(|circuit| !self.circuits[**circuit].has(*other));
             self.p(&without.copied().collect::<Vec<_>>(), chances) > self.level
