@@ -328,7 +328,10 @@ impl Subnets {
         });
         let v6 = addresses().find_map(|address| match address {
             IpAddr::V4(_) => None,
-            IpAddr::V6(address) => Some((address.to_bits() >> 96) as u64),
+            IpAddr::V6(address) => {
+                let [first, second, ..] = address.segments();
+                Some(u64::from(first) << 16 | u64::from(second))
+            }
         });
         let none = Self::none(index);
         Self { v4: v4.unwrap_or(none.v4), v6: v6.unwrap_or(none.v6) }

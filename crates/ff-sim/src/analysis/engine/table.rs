@@ -114,7 +114,7 @@ fn in_parts(
 ) {
     let (mut row, mut rest) = (row.iter(), None);
     for (part, begin) in parts.iter_mut().zip((0_u32..).step_by(SLOTS)) {
-        let end = begin + part.moments.count as u32;
+        let end = begin + u32::try_from(part.moments.count).unwrap_or(0);
         let mut listed = 0;
         runs.clear();
         while let Some(run) = rest.take().or_else(|| row.next().copied()) {

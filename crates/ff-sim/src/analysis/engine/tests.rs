@@ -164,7 +164,10 @@ fn extremes_do_not_overflow() {
 }
 
 /// All that a naive analysis needs: times and, for each, what each relay advertised and its weight.
-type Data = Vec<(u64, Vec<Option<(u64, u64)>>)>;
+type Data = Vec<AtTime>;
+
+/// A time, and what each relay advertises and weighs then.
+type AtTime = (u64, Vec<Option<(u64, u64)>>);
 
 /// Some times with gaps, and some relays that come and go.
 fn data() -> impl Strategy<Value = Data> {
@@ -193,7 +196,7 @@ fn readings_of(relays: &[Option<(u64, u64)>]) -> Vec<Reading> {
 }
 
 /// The same as a table.
-fn table_of(data: &[(u64, Vec<Option<(u64, u64)>>)]) -> Series {
+fn table_of(data: &[AtTime]) -> Series {
     let mut text = "t".to_owned();
     for (time, _) in data {
         text.push_str(&format!(",{}", Utc::from_unix_secs(*time).expect("a time")));
