@@ -24,7 +24,8 @@ fuzz_target!(|input: &[u8]| {
             assert!(seen.path.iter().all(|place| (*place as usize) < circuits.relays.len()));
         }
         for timeout in [Timeout::Percentile, Timeout::Gev, Timeout::Tor] {
-            let options = Options { hops: 3, window: 4, shares: vec![0.8], timeout, seed: 0 };
+            let options =
+                Options { hops: 3, window: 4, shares: vec![0.8], timeout, refill_ms: 100, seed: 0 };
             let report = Report::of(&circuits, None, &options);
             assert!(!text::text(&report).is_empty());
             let _ = (figures::figures(&circuits, &report), tables::tables(&report));

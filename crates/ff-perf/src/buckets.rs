@@ -29,14 +29,11 @@ use ff_sim::stats;
 use serde::Serialize;
 
 use self::blame::{Blame, Circuit};
+pub use self::rhythm::CIRCUIT_LEVEL;
 use self::rhythm::{Rhythm, rhythm};
 use self::truth::Compared;
-use crate::read::{Circuits, Seen};
+use crate::read::{Circuits, LEAST_TRIPS, Seen};
 
-/// Circuits with fewer pauses say nothing.
-pub const LEAST: usize = 20;
-/// The chance that a circuit whose relays hold nothing back counts as held.
-pub const CIRCUIT_LEVEL: f64 = 0.05;
 /// The chance that any relay is named though none holds anything back, at most.
 pub const LEVEL: f64 = 0.01;
 /// tor's refill interval if nothing is set, in ms.
@@ -94,7 +91,7 @@ impl Buckets {
     /// Of circuits of any length, for a refill interval; none if no circuit has enough round trips.
     #[must_use]
     pub fn of(circuits: &Circuits, interval_ms: u64) -> Option<Self> {
-        let enough = || circuits.all.iter().filter(|seen| seen.trips.len() >= LEAST);
+        let enough = || circuits.all.iter().filter(|seen| seen.trips.len() >= LEAST_TRIPS);
         enough().next()?;
         let measured: Vec<(&Seen, Rhythm)> = enough()
             .filter_map(|seen| Some((seen, rhythm(&seen.trips, interval_ms as f64)?)))

@@ -44,7 +44,7 @@ pub struct Seen {
     /// How many round trips these are.
     pub rtt_probes: u32,
     /// Its round trips but the first, each with the pause before it; none if there are fewer than
-    /// [`LEAST`](crate::buckets::LEAST).
+    /// [`LEAST_TRIPS`].
     pub trips: Vec<Trip>,
     /// Its congestion delay.
     pub congestion_ms: Option<f64>,
@@ -55,6 +55,9 @@ pub struct Seen {
     /// Times to first byte over its life, if there are several.
     pub latency: Option<Latency>,
 }
+
+/// Fewer of them on a circuit are not kept: they would say nothing of token buckets.
+pub const LEAST_TRIPS: usize = 20;
 
 /// A round trip that followed another one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

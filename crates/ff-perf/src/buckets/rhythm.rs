@@ -11,8 +11,10 @@
 
 use statrs::function::erf::erfc;
 
-use super::CIRCUIT_LEVEL;
 use crate::read::Trip;
+
+/// The chance that a circuit whose relays hold nothing back counts as held.
+pub const CIRCUIT_LEVEL: f64 = 0.05;
 
 /// The least part of replies in the beat that counts. Less can be certain and yet no bucket: a tenth of a ms that a
 /// processor takes to wake after a long pause, for instance.

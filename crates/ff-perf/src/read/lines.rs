@@ -5,8 +5,7 @@
 
 use ff_sim::stats;
 
-use super::{Circuits, Latency, ReadError, Seen, Trip};
-use crate::buckets::LEAST;
+use super::{Circuits, LEAST_TRIPS, Latency, ReadError, Seen, Trip};
 use crate::record::{Circuit, Failure, RoundTrip, SCHEMA, Stage};
 
 /// What is said of a circuit that was waited for in vain.
@@ -81,9 +80,9 @@ fn trips(circuit: &Circuit) -> Vec<Trip> {
         let pause_ms = ms(next.at_us?) - ms(before.at_us?) - ms(before.us);
         (pause_ms >= 0.0).then_some(Trip { pause_ms, rtt_ms: ms(next.us) })
     };
-    let has_enough = circuit.rtt.len() > LEAST;
+    let has_enough = circuit.rtt.len() > LEAST_TRIPS;
     let trips: Vec<Trip> = circuit.rtt.windows(2).filter(|_| has_enough).filter_map(trip).collect();
-    if trips.len() >= LEAST { trips } else { Vec::new() }
+    if trips.len() >= LEAST_TRIPS { trips } else { Vec::new() }
 }
 
 /// Mean and deviation of several times to first byte over its life.
