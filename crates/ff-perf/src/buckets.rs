@@ -17,7 +17,8 @@
 //! A relay whose limit is never reached holds nothing back and is not found; nor is `PerConnBWRate`, which only holds
 //! back the connection of the client itself. Whatever else stops a relay in beats of the same interval looks the same:
 //! a quota of CPU time, whose usual period is 100 ms, too. Relays that are only ever on circuits together
-//! are not told apart, and are named as such. Where most circuits are held back, few relays are sure enough to be named.
+//! are not told apart, and are named as such. Where most circuits are held back, few relays are sure enough to be named;
+//! and of a relay so full that round trips time out (`--trip-time`) too few are left to say anything.
 
 mod blame;
 pub mod rhythm;
