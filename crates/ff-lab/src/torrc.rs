@@ -133,13 +133,15 @@ pub(crate) fn relay(or: SocketAddr, is_exit: bool, bandwidth_rate: Option<u64>) 
 /// The further lines of a client.
 pub(crate) fn client(socks: SocketAddr) -> String {
     // Without guards a circuit may begin at any relay. Build times on loopback would teach the
-    // client a timeout of some milliseconds.
+    // client a timeout of some milliseconds. Every NewCircuitPeriod tor closes circuits that a refused stream has
+    // made too old.
     format!(
         "SocksPort {socks}\n\
          UseEntryGuards 0\n\
          LearnCircuitBuildTimeout 0\n\
          CircuitBuildTimeout 60\n\
-         MaxCircuitDirtiness 1 day\n"
+         MaxCircuitDirtiness 1 day\n\
+         NewCircuitPeriod 1 day\n"
     )
 }
 

@@ -29,14 +29,16 @@ use commands::Commands;
 use table::{CircuitState, Slot, StreamState, Table};
 
 /// Options that leave circuits and streams to us, and take away what would disturb: circuits of tor's own, a timeout
-/// that it learns, the refusal of the addresses that probes ask for, and the end of circuits that were used for ten minutes.
-const OPTIONS: [(&str, &str); 6] = [
+/// that it learns, the refusal of the addresses that probes ask for, the end of circuits that were used for
+/// ten minutes, and the round in which tor, every half minute, closes circuits that a refusal has made too old.
+const OPTIONS: [(&str, &str); 7] = [
     ("__LeaveStreamsUnattached", "1"),
     ("__DisablePredictedCircuits", "1"),
     ("LearnCircuitBuildTimeout", "0"),
     ("CircuitBuildTimeout", "600"),
     ("ClientRejectInternalAddresses", "0"),
     ("MaxCircuitDirtiness", "2 days"),
+    ("NewCircuitPeriod", "2 days"),
 ];
 
 /// A tor process.
@@ -127,8 +129,8 @@ impl Client for Tor {
     type Stream = TcpStream;
 
     const NAME: crate::record::Client = crate::record::Client::Tor;
-    // A refusal by the reason `misc` makes a circuit too old for new streams, whatever MaxCircuitDirtiness is, and every
-    // NewCircuitPeriod, 30 s, tor closes those that are and have none.
+    // A refusal by the reason `misc` makes a circuit too old for new streams, whatever MaxCircuitDirtiness is, and tor
+    // closes those that are and have none once more before it heeds the NewCircuitPeriod that it is given.
     const KEEPS_UNUSED: bool = false;
 
     async fn build(
