@@ -10,11 +10,14 @@ use serde::Serialize;
 use crate::analysis::paper::{RHO, printed};
 use crate::analysis::performance::Performance;
 use crate::analysis::{Report, selected::Selection};
+use crate::rank::Spearman;
 
 /// The selections of tables 1 and 3, in the order of both.
 const ORDER: [&str; 5] = ["all", "build80", "rtt80", "build50", "rtt50"];
 /// Spearman's rho of round trips with time to first byte is at least that.
 const LEAST_RHO: f64 = 0.8;
+/// Deviations on each side within which a normal number is 99 times in 100.
+const DEVIATIONS_99: f64 = 2.5758;
 /// An accepted share may be off the one that was asked for by this.
 const SHARE_OFF: f64 = 0.01;
 /// Of fewer decisions the accepted share is no figure: at 80 % one deviation of 1,600 is a point.
@@ -96,12 +99,25 @@ fn rho(report: &Report) -> Vec<Verdict> {
     let ours = RHO.map(|(name, _)| report.spearman_with_ttfb.get(name).map(|found| found.rho));
     let what = "rho with time to first byte: round trip > build time > congestion".to_owned();
     let paper = RHO.map(|(_, rho)| rho).to_vec();
-    let holds = Some(ours[0].is_some_and(|rho| rho >= LEAST_RHO));
+    let holds = report.spearman_with_ttfb.get(RHO[0].0).map_or(Some(false), is_high);
     let least = format!("the first of them is at least {LEAST_RHO}");
     vec![
         Verdict::falls(what, ours.to_vec(), paper.clone(), true),
         Verdict { what: least, ours: vec![ours[0]], paper: vec![paper[0]], holds },
     ]
+}
+
+/// Whether a rho is at least [`LEAST_RHO`]; no verdict if it is less, but so little that chance may have done it.
+///
+/// 99 of 100 intervals by Fisher's z with the standard error of Bonett and Wright (2000) hold the true one.
+#[expect(clippy::cast_precision_loss, reason = "pairs lie far below 2^53")]
+fn is_high(found: &Spearman) -> Option<bool> {
+    if found.rho >= LEAST_RHO {
+        return Some(true);
+    }
+    let error = ((1.0 + found.rho.powi(2) / 2.0) / (found.pairs as f64 - 3.0)).sqrt();
+    let most = (found.rho.atanh() + DEVIATIONS_99 * error).tanh();
+    (most < LEAST_RHO).then_some(false)
 }
 
 /// Selections in the order of the paper's table: by times each is faster than the one before, by throughputs too.
@@ -215,6 +231,16 @@ mod tests {
         assert!(any_fails(&odd));
         assert_eq!((odd[0].holds, odd[2].holds), (Some(false), Some(false)), "{odd:#?}");
         assert!(odd[0].line().starts_with("DOES NOT HOLD: rho"), "{}", odd[0].line());
+    }
+
+    #[test]
+    fn a_rho_that_chance_may_have_made_too_small_is_not_judged() {
+        let of = |rho, pairs| is_high(&Spearman { rho, p: 0.0, pairs });
+        assert_eq!([of(0.8, 10), of(0.85, 20_000)], [Some(true); 2]);
+        // By hand: 0.792 of 1,000 reaches up to tanh(1.0768 + 2.5758 * 0.0363) = 0.824; of 50,000 to 0.797.
+        assert_eq!([of(0.792, 1000), of(0.792, 50_000)], [None, Some(false)]);
+        assert_eq!(of(0.7, 1000), Some(false));
+        assert_eq!([of(f64::NAN, 1000), of(0.5, 2)], [None; 2]);
     }
 
     #[test]
