@@ -125,8 +125,7 @@ const PROBE: &str = "probe";
 const LIMIT: u64 = 300_000;
 /// Relays whose limit is reached, each with the path of the download that reaches it.
 ///
-/// One download each, and time for round trips of seconds: with three and 200 kB/s, 43 of 45 circuits through the exit
-/// ended with a round trip of more than 15 s, and what was left of them did not show it.
+/// One download each. Whether it takes all of the limit is not checked, which a relay that is not found may be due to.
 const FULL: [(&str, [&str; 3]); 3] = [
     ("relay0", ["relay0", "relay3", "exit1"]),
     ("relay1", ["relay4", "relay1", "exit2"]),
@@ -166,7 +165,7 @@ fn measure(network: &Network, out: &Path) {
 }
 
 #[test]
-#[ignore = "takes three minutes, as root"]
+#[ignore = "takes four minutes, as root, and is not reached: none of three relays is found (ARCHITECTURE.md)"]
 fn relays_of_a_private_network_that_are_at_their_limit_are_found() {
     let network = network();
     let client = network.node("client0");
