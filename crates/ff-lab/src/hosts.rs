@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::link::{Direction, HostId, PairDelays};
-use crate::net::{Emulation, HostPlan, Namespace, Place, Plan};
+use crate::net::{Awake, Emulation, HostPlan, Namespace, Place, Plan};
 use crate::profile::Profile;
 
 pub use delays::Delays;
@@ -33,12 +33,17 @@ pub struct HostsPlan {
     pub extra: Vec<String>,
     /// TCP's congestion control on all hosts.
     pub congestion_control: String,
+    /// Whether this machine's cores are kept from sleeping, all the time: of an idle network's round trip over three relays
+    /// waking them is up to 1 ms in a virtual machine. Threads of the lowest priority do it (SCHED_IDLE). They take power,
+    /// and no time from the lab; but the kernel shares cores among sessions and control groups first, so programs of
+    /// others may lose up to half of each core.
+    pub is_awake: bool,
     /// Where all chance comes from.
     pub seed: u64,
 }
 
 impl Default for HostsPlan {
-    /// Links without limits, no delays, CUBIC.
+    /// Links without limits, no delays, CUBIC, cores that may sleep.
     fn default() -> Self {
         Self {
             links: BTreeMap::new(),
@@ -46,6 +51,7 @@ impl Default for HostsPlan {
             delays: Delays::Uniform(Duration::ZERO),
             extra: Vec::new(),
             congestion_control: "cubic".to_owned(),
+            is_awake: false,
             seed: 1,
         }
     }
@@ -86,6 +92,8 @@ pub(crate) struct Hosts {
     emulation: Arc<Emulation>,
     /// What was planned.
     plan: Arc<Plan>,
+    /// What keeps cores awake, if anything does.
+    _awake: Option<Arc<Awake>>,
 }
 
 impl Hosts {
@@ -93,8 +101,10 @@ impl Hosts {
     pub(crate) fn start(plan: &HostsPlan, nodes: impl Iterator<Item = String>) -> Result<Self> {
         let further = [SOURCE.to_owned()].into_iter().chain(plan.extra.iter().cloned());
         let names = nodes.chain(further).collect::<Vec<_>>();
+        let awake = plan.is_awake.then(Awake::start).transpose().map_err(Error::Misuse)?;
         let plan = plan.plan(&names)?;
-        Ok(Self { emulation: Arc::new(Emulation::start(&plan)?), plan: Arc::new(plan) })
+        let emulation = Arc::new(Emulation::start(&plan)?);
+        Ok(Self { emulation, plan: Arc::new(plan), _awake: awake.map(Arc::new) })
     }
 
     /// The host of this name.

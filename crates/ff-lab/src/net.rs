@@ -5,6 +5,7 @@
 //! lab can leave behind are processes that it had started; they carry a mark, and [`remove_leftovers`] ends those
 //! whose owner is gone. [`Emulation::start`] begins with that.
 
+mod awake;
 mod driver;
 mod emulation;
 mod lateness;
@@ -13,6 +14,7 @@ mod namespace;
 mod priority;
 mod tun;
 
+pub(crate) use awake::Awake;
 pub use driver::{Drops, Report};
 pub use emulation::{Emulation, HostPlan, Place, Plan};
 pub use lateness::LatenessReport;

@@ -4,8 +4,10 @@
 //! file gets its name when it is locked already, so a directory that is just being made is none of these.
 
 use std::fs::{self, File, OpenOptions};
+use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
@@ -61,10 +63,23 @@ fn remove_left(parent: &Path) {
     // What cannot be read or removed belongs to somebody else, or has gone.
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let is_one = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
-        if is_one && is_left(&entry.path()) && fs::remove_dir_all(entry.path()).is_ok() {
+        if is_one && is_left(&entry.path()) && remove(&entry.path()) {
             tracing::info!("removed {}, which a killed network had left", entry.path().display());
         }
     }
+}
+
+/// Removes a directory, if that can be. Its processes may be about to end, and write their state meanwhile: then it is not empty
+/// when it should be.
+fn remove(dir: &Path) -> bool {
+    const TRIES: u32 = 100;
+    (0..TRIES).any(|_| match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {
+            std::thread::sleep(Duration::from_millis(10));
+            false
+        }
+        _ => true,
+    }) && !dir.exists()
 }
 
 /// Whether this is a directory of this user's, made here, whose owner has ended.
@@ -85,7 +100,32 @@ fn is_left(dir: &Path) -> bool {
 mod tests {
     use std::os::unix::fs::symlink;
 
+    use std::time::Instant;
+
     use super::*;
+
+    #[test]
+    fn what_is_written_to_a_little_longer_goes_all_the_same() {
+        let parent = tempfile::tempdir().unwrap();
+        let left = parent.path().join("ff-lab-left");
+        fs::create_dir_all(left.join("relay")).unwrap();
+        fs::write(left.join(LOCK), "").unwrap();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let begin = Instant::now();
+                let mut files = 0..;
+                while begin.elapsed() < Duration::from_millis(200)
+                    && fs::write(left.join(format!("relay/{}", files.next().unwrap())), "").is_ok()
+                {
+                }
+                files.start
+            });
+            while fs::read_dir(left.join("relay")).unwrap().next().is_none() {}
+            drop(OwnDir::new_in(parent.path()).unwrap());
+            assert!(writer.join().unwrap() > 0);
+        });
+        assert!(!left.exists());
+    }
 
     #[test]
     fn what_nobody_owns_goes_and_everything_else_stays() {

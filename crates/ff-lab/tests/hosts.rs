@@ -9,18 +9,31 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ff_lab::link::HostId;
-use ff_lab::{CpuQuota, Delays, HostsPlan, Network};
+use ff_lab::net::Report;
+use ff_lab::{CpuQuota, Delays, HostsPlan, Network, Result};
+use procfs::process::{Process, all_processes};
 
 const ONE_WAY: Duration = Duration::from_millis(15);
 
+/// How often distances are measured if packets left late: then they say nothing, as `ff-lab link check` has it.
+const ATTEMPTS: usize = 3;
+
 #[test]
 fn nodes_are_as_far_from_each_other_as_planned() {
+    let reports = (0..ATTEMPTS).map(|_| distances().unwrap());
+    let late = |report: &Report| report.lateness.is_too_late || report.drops.device_overflowed > 0;
+    let late: Vec<_> = reports.take_while(late).collect();
+    assert!(late.len() < ATTEMPTS, "{late:?}");
+}
+
+/// Measures them; what the emulator says of itself.
+fn distances() -> Result<Report> {
     let plan = HostsPlan {
         delays: Delays::Uniform(ONE_WAY),
         extra: vec!["probe".to_owned()],
         ..HostsPlan::default()
     };
-    let network = Network::builder().middles(2).exits(1).clients(1).hosts(plan).start().unwrap();
+    let network = Network::builder().middles(2).exits(1).clients(1).hosts(plan).start()?;
     let [client, guard, middle, exit] =
         ["client0", "middle0", "middle1", "exit0"].map(|name| network.node(name));
 
@@ -30,27 +43,27 @@ fn nodes_are_as_far_from_each_other_as_planned() {
         let start = Instant::now();
         TcpStream::connect(address).map(|_| start.elapsed())
     };
-    let probe = network.host("probe").unwrap();
-    let took = probe.namespace().run(connect).unwrap().unwrap();
+    let probe = network.host("probe")?;
+    let took = probe.namespace().run(connect)?.expect("it listens");
     assert!(took >= 2 * ONE_WAY, "{took:?}");
-    assert_ne!(probe.address(), guard.host().unwrap().address());
+    assert_ne!(probe.address(), guard.host().expect("a host").address());
 
     // A circuit over links that are open: its hops take one, two and three round trips, and the stream another three and one
     // to the source.
-    let download = || network.download_through(client, &[guard, middle, exit], 1).unwrap();
-    drop(download());
+    let download = || network.download_through(client, &[guard, middle, exit], 1);
+    drop(download()?);
     let start = Instant::now();
-    let downloads = download();
+    let downloads = download()?;
     let took = start.elapsed();
     assert!(took >= 2 * ONE_WAY * (1 + 2 + 3 + 3 + 1), "{took:?}");
     std::thread::sleep(Duration::from_secs(2));
     assert!(downloads.bytes() > 100_000, "{}", downloads.bytes());
-    assert_eq!(network.delays().unwrap().get(HostId(0), HostId(1)), ONE_WAY);
+    assert_eq!(network.delays()?.get(HostId(0), HostId(1)), ONE_WAY);
     drop(downloads);
 
-    let report = network.stop_links().unwrap();
-    assert!(report.is_real_time && !report.lateness.is_too_late, "{report:?}");
-    assert_eq!(report.drops.device_overflowed, 0);
+    let report = network.stop_links()?;
+    assert!(report.is_real_time, "{report:?}");
+    Ok(report)
 }
 
 /// Says to [`a_lab_to_be_killed`] that it is run to be killed.
@@ -76,10 +89,13 @@ fn namespace_of(pid: &str) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/ns/net")).ok()
 }
 
-/// The network namespaces of all processes.
-fn namespaces() -> BTreeSet<PathBuf> {
-    let entries = fs::read_dir("/proc").expect("/proc").flatten();
-    entries.filter_map(|entry| namespace_of(entry.file_name().to_str()?)).collect()
+/// The processes in these network namespaces: each by its id and its start in clock ticks since boot.
+fn processes_in(namespaces: &BTreeSet<PathBuf>) -> BTreeSet<(i32, u64)> {
+    let inside = |process: &Process| {
+        namespace_of(&process.pid().to_string()).is_some_and(|own| namespaces.contains(&own))
+    };
+    let processes = all_processes().expect("/proc").flatten().filter(inside);
+    processes.filter_map(|process| Some((process.pid(), process.stat().ok()?.starttime))).collect()
 }
 
 /// The directory of the cgroup of a process that limits CPU time.
@@ -112,6 +128,8 @@ fn the_next_start_removes_what_a_killed_lab_has_left() {
         fs::read_to_string(format!("/proc/{pid}/cgroup")).is_ok_and(|text| text.contains("ff-lab-"))
     });
     let cgroup = cgroup_of(middle.expect("who has a quota"));
+    let left = processes_in(&inside);
+    assert!(left.len() >= pids.len(), "{left:?} of {pids:?}");
     lab.kill().unwrap();
     lab.wait().unwrap();
     assert!(cgroup.exists() && Path::new(dir).exists(), "a killed process removes nothing");
@@ -119,9 +137,10 @@ fn the_next_start_removes_what_a_killed_lab_has_left() {
     let next = Network::builder().middles(2).exits(1).hosts(HostsPlan::default());
     let next = next.temp_dir(temp.path()).start().unwrap();
     let deadline = Instant::now() + Duration::from_secs(20);
-    // A namespace, and the TUN in it, goes with its last process and its last file descriptor.
-    while !namespaces().is_disjoint(&inside) {
-        assert!(Instant::now() < deadline, "a process is still in one of {inside:?}");
+    // A namespace, and the TUN in it, goes with its last process and its last file descriptor. Its number is given to the
+    // next one at once, so who is in a namespace of that number now says nothing.
+    while !processes_in(&inside).is_disjoint(&left) {
+        assert!(Instant::now() < deadline, "a process of {left:?} is still there");
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(!cgroup.exists(), "{}", cgroup.display());

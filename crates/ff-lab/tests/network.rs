@@ -76,7 +76,8 @@ fn roles_and_documents(network: &Network) -> Result<()> {
     let relays = relay_statuses(&consensus);
     assert_eq!(relays.len(), 5);
     for relay in &relays {
-        assert!(["Fast", "Guard", "Stable"].iter().all(|flag| relay.has_flag(flag)), "{relay:?}");
+        // Who is Stable depends on when an authority opened links of its own (dir-spec, 3.4.2).
+        assert!(["Fast", "Guard"].iter().all(|flag| relay.has_flag(flag)), "{relay:?}");
         let node = network.node(&relay.nickname);
         assert_eq!(node.rsa_fingerprint(), relay.fingerprint);
         assert!(node.rss_bytes()? > 1_000_000);
@@ -201,11 +202,11 @@ fn three_authorities_agree_at_the_same_time_as_another_network_starts() {
         let other = scope.spawn(|| Network::builder().exits(2).clients(1).start());
         let network = Network::builder().authorities(3).exits(1).clients(1).start().unwrap();
         println!("three authorities ready after {:?}", network.start_time());
-        let consensus = network
-            .wait_for_consensus(|text| text.contains("\nvote-digest "), Duration::from_secs(60))
-            .unwrap();
-        assert_eq!(consensus.matches("\ndirectory-signature ").count(), 3);
-        assert_eq!(network.votes().unwrap().len(), 3);
+        // Two of them are enough for a consensus; one that is late agrees to the next.
+        let minute = Duration::from_secs(60);
+        let by_all = |text: &str| text.matches("\ndirectory-signature ").count() == 3;
+        network.wait_for_consensus(by_all, minute).unwrap();
+        assert_eq!(network.wait_for_votes(|_| true, minute).unwrap().len(), 3);
         let other = other.join().unwrap().unwrap();
         assert_eq!(relay_statuses(&other.consensus().unwrap()).len(), 3);
     });

@@ -46,14 +46,15 @@ fn a_quota_holds_changes_and_goes() {
     let quota = CpuQuota::set(pid, 20.0, Duration::from_millis(50)).unwrap();
     assert_ne!(cgroup(), before);
     let (used, stats) = watch(&quota, Duration::from_secs(2));
-    // Only the upper bound is the quota's; the lower one is that other work leaves it its time.
-    assert!((0.15..0.23).contains(&used), "{used}");
+    // Other work may leave it less; that it wanted more, the throttled periods say.
+    assert!(used < 0.23, "{used}");
     assert!(stats.periods >= 30 && stats.throttled_periods >= 20, "{stats:?}");
     assert!(stats.throttled_time > Duration::from_millis(500), "{stats:?}");
 
     quota.change(Some(50.0)).unwrap();
     let (used, _) = watch(&quota, Duration::from_secs(1));
-    assert!((0.35..0.58).contains(&used), "{used}");
+    // More than it could have had before.
+    assert!((0.24..0.58).contains(&used), "{used}");
 
     quota.change(None).unwrap();
     let throttled = quota.stats().unwrap().throttled_periods;

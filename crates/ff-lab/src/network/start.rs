@@ -173,8 +173,10 @@ impl Network {
 
     /// Starts the clients and waits until they can build circuits.
     fn start_clients(&self) -> Result<()> {
+        let source = &self.nodes[0];
         for client in self.clients() {
-            copy_documents(self.nodes[0].data_dir(), client.data_dir())?;
+            wait_for_documents(source)?;
+            copy_documents(source.data_dir(), client.data_dir())?;
             client.spawn()?;
         }
         self.clients().try_for_each(Node::wait_until_controllable)?;
@@ -305,9 +307,24 @@ fn is_listed(node: &Node, relays: &[RelayStatus]) -> bool {
     })
 }
 
+/// The files of an authority with what its clients need to begin.
+const CLIENT_DOCUMENTS: [&str; 2] = ["cached-microdesc-consensus", "cached-microdescs.new"];
+
+/// Waits until an authority has written what clients need.
+///
+/// An authority can have the full consensus before the one of microdescriptors: each has
+/// signatures of its own, and one that missed them fetches each from another authority.
+fn wait_for_documents(authority: &Node) -> Result<()> {
+    let what = format!("{} did not write {}", authority.name(), CLIENT_DOCUMENTS.join(" and "));
+    let is_written = |name: &&str| authority.data_dir().join(name).exists();
+    authority.wait_until(&what, CONSENSUS_TIMEOUT, || {
+        Ok(CLIENT_DOCUMENTS.iter().all(is_written).then_some(()))
+    })
+}
+
 /// Gives a client the consensus and the microdescriptors of an authority.
 fn copy_documents(authority: &Path, client: &Path) -> Result<()> {
-    for name in ["cached-microdesc-consensus", "cached-microdescs.new"] {
+    for name in CLIENT_DOCUMENTS {
         let copied = fs::copy(authority.join(name), client.join(name));
         copied.map_err(Error::io(format!("copy {name} of {}", authority.display())))?;
     }
