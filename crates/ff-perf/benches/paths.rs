@@ -36,7 +36,7 @@ fn bench(criterion: &mut Criterion) {
         let mut rng = ChaCha12Rng::seed_from_u64(2);
         let lengths = Lengths::new(&[(3, 1.0)]).expect("a length");
         let choice = Choice { rules: Rules::Tor, lengths, guards: 0, any_subnet: false, port: 443 };
-        let generator = Generator::new(&pool, &choice, &mut rng).expect("paths");
+        let mut generator = Generator::new(&pool, &choice, &mut rng).expect("paths");
         group.bench_function(format!("{relays} relays"), |bencher| {
             bencher.iter(|| generator.draw(&mut rng));
         });

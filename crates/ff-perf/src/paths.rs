@@ -12,7 +12,7 @@
 pub mod file;
 pub mod pool;
 
-use ff_sim::flow::path::{Factors, Paths};
+use ff_sim::flow::path::{Ahead, Factors, Paths};
 use ff_sim::network::{Network, Relay};
 use rand::Rng;
 use rand::distr::Distribution;
@@ -113,6 +113,8 @@ pub struct Generator {
     paths: Paths,
     /// Who is drawn as a guard, where that is by other rules.
     entries: Option<Paths>,
+    /// What is drawn ahead.
+    ahead: Ahead,
     /// How long paths are.
     lengths: Lengths,
     /// How many guards are kept; with none, each path gets a fresh one.
@@ -141,34 +143,37 @@ impl Generator {
         let keep = choice.guards;
         let draw = if keep > 0 { keep.saturating_add(SPARES) } else { 0 };
         let guards = entries.as_ref().unwrap_or(&paths).draw_guards(rng, draw);
-        let generator = Self { paths, entries, lengths: choice.lengths.clone(), keep, guards };
+        let (ahead, lengths) = (Ahead::default(), choice.lengths.clone());
+        let mut generator = Self { paths, entries, ahead, lengths, keep, guards };
         // What cannot be had of a mix is said now, and not where it is drawn first.
-        for &length in &generator.lengths.all {
+        for &length in &choice.lengths.all {
             generator.draw_of_length(usize::from(length), rng).ok_or(NoPaths::None(length))?;
         }
+        // Who sets the sequence of random numbers afterwards gets nothing of what was before it.
+        generator.ahead = Ahead::default();
         Ok(generator)
     }
 
     /// The next path, as places in the network, the first hop first; none where rules leave none.
-    pub fn draw(&self, rng: &mut impl Rng) -> Option<Vec<u32>> {
+    pub fn draw(&mut self, rng: &mut impl Rng) -> Option<Vec<u32>> {
         let length = usize::from(*self.lengths.all.get(self.lengths.by.sample(rng))?);
         self.draw_of_length(length, rng)
     }
 
     /// A path of so many relays.
-    fn draw_of_length(&self, length: usize, rng: &mut impl Rng) -> Option<Vec<u32>> {
+    fn draw_of_length(&mut self, length: usize, rng: &mut impl Rng) -> Option<Vec<u32>> {
         (0..MOST_TRIES).find_map(|_| match &self.entries {
             Some(entries) if self.keep == 0 => {
                 let fresh = entries.draw_guards(rng, OLD_GUARDS);
                 self.paths.draw_of_length(rng, &fresh, length)
             }
-            _ if self.keep == 0 => self.paths.draw_of_length(rng, &[], length),
+            _ if self.keep == 0 => self.paths.draw_ahead(rng, &mut self.ahead, &[], length),
             _ => {
                 // One of those that are kept, each as often as the others.
                 let mut held = self.guards.clone();
                 let keep = self.keep.min(held.len());
                 held[..keep].shuffle(rng);
-                self.paths.draw_of_length(rng, &held, length)
+                self.paths.draw_ahead(rng, &mut self.ahead, &held, length)
             }
         })
     }
@@ -292,6 +297,7 @@ mod tests {
     use rand_chacha::ChaCha12Rng;
 
     use super::*;
+    use crate::chance;
     use crate::fit::good::chi_square_above;
 
     /// Twelve relays: every second a guard, every third an exit, pairs in a /16, one stopped.
@@ -358,8 +364,7 @@ mod tests {
 
     #[test]
     fn paths_come_as_often_as_the_rules_say() {
-        let (network, seed, draws) = (network(), rand::random::<u64>(), 300_000);
-        let mut rng = ChaCha12Rng::seed_from_u64(seed);
+        let (network, mut rng, draws) = (network(), chance::generator(), 300_000);
         let factors = Factors::of(&network, &line(&network, |_, relay| relay.weight));
         let class = |relay: &Relay| match (relay.flags.guard, relay.flags.exit) {
             (true, false) => 0,
@@ -389,7 +394,7 @@ mod tests {
             (Rules::Old, [only(even(), guard), clipped(), only(clipped(), exit)], false),
         ] {
             let pool = Pool::from(network.clone());
-            let generator = Generator::new(&pool, &choice(rules), &mut rng).expect("paths");
+            let mut generator = Generator::new(&pool, &choice(rules), &mut rng).expect("paths");
             let mut found = vec![0.0; 12 * 12 * 12];
             for _ in 0..draws {
                 let path = generator.draw(&mut rng).expect("a path");
@@ -397,7 +402,7 @@ mod tests {
                 found[((g * 12 + m) * 12 + e) as usize] += 1.0;
             }
             let p = p(&found, &exact(&network, lines, subnets));
-            assert!(p > 1e-4, "{rules:?}, seed {seed}: p {p}");
+            assert!(p > 1e-4, "{rules:?}: p {p}");
         }
     }
 
@@ -412,7 +417,7 @@ mod tests {
         let mut rng = ChaCha12Rng::seed_from_u64(3);
         let lengths = Lengths::new(&[(2, 1.0), (4, 3.0)]).expect("lengths");
         let choice = Choice { lengths, guards: 2, any_subnet: true, ..choice(Rules::Tor) };
-        let generator = Generator::new(&network().into(), &choice, &mut rng).expect("paths");
+        let mut generator = Generator::new(&network().into(), &choice, &mut rng).expect("paths");
         let (mut short, mut guards) = (0, std::collections::BTreeMap::<u32, u32>::new());
         for _ in 0..4000 {
             let path = generator.draw(&mut rng).expect("a path");
@@ -443,7 +448,7 @@ mod tests {
             middle: [1.0, 1.0, 0.0, 0.0],
             exit: [0.0, 0.0, 1.0, 0.0],
         });
-        let generator = Generator::new(&pool, &choice(Rules::Tor), &mut rng).expect("paths");
+        let mut generator = Generator::new(&pool, &choice(Rules::Tor), &mut rng).expect("paths");
         for _ in 0..2000 {
             let path = generator.draw(&mut rng).expect("a path");
             assert!([3, 9].contains(&path[2]) && !path[1].is_multiple_of(3), "{path:?}");
@@ -461,7 +466,7 @@ mod tests {
             pool.network.relays[relay].flags.stable = relay < 3;
         }
         let draw = |pool: &Pool, choice: &Choice, rng: &mut ChaCha12Rng| {
-            let generator = Generator::new(pool, choice, rng)?;
+            let mut generator = Generator::new(pool, choice, rng)?;
             Ok((0..500).map(|_| generator.draw(rng).expect("a path")).collect::<Vec<_>>())
         };
         for path in draw(&pool, &choice(Rules::Tor), &mut rng).expect("paths") {

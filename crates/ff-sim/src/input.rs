@@ -3,7 +3,7 @@
 //! Of a packed file that is cut or broken, [`Inputs::read_so_far`] gives what came before, and lists it.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 
 use liblzma::read::XzDecoder;
@@ -11,6 +11,7 @@ use liblzma::stream::{CONCATENATED, Stream};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+use crate::ahead::read_ahead;
 use crate::skipped::Skips;
 
 /// What a single file may hold, unpacked: 1 GiB.
@@ -93,12 +94,33 @@ impl Inputs {
                 return Err(InputError::Read { path: path.to_owned(), source });
             }
             let line = memchr::memchr_iter(b'\n', &content).count() + 1;
-            let reason =
-                format!("it cannot be unpacked further, what came before is kept: {source}");
+            let reason = format!("it cannot be read further, what came before is kept: {source}");
             skips.add(&input.path, None, Some(line), reason);
         }
         self.0.push(input);
         Ok(content)
+    }
+
+    /// The same for a file of lines that is scanned while it is unpacked: what breaks off or is too long is an error of the
+    /// reader, behind what came before.
+    ///
+    /// # Errors
+    /// [`InputError`] names the file.
+    pub fn open_ahead(&mut self, path: &Path) -> Result<BufReader<impl Read + use<>>, InputError> {
+        let (packed, input) = read_packed(path)?;
+        if input.bytes > MOST_BYTES {
+            return Err(InputError::TooLarge { path: path.to_owned() });
+        }
+        self.0.push(input);
+        let is_packed = packed.starts_with(XZ_MAGIC);
+        let whole = Cursor::new(packed);
+        let content: Box<dyn Read + Send> = if is_packed {
+            Box::new(unpack(whole).map_err(|source| fail(path, source))?)
+        } else {
+            Box::new(whole)
+        };
+        let ahead = read_ahead(Bounded { inner: content, left: MOST_BYTES });
+        ahead.map(BufReader::new).map_err(|source| fail(path, source))
     }
 
     /// Remembers a file that something else reads.
@@ -121,17 +143,49 @@ impl Inputs {
     }
 }
 
-/// A file's content, what it is remembered by, and what went wrong in unpacking the rest of it.
-fn read(path: &Path) -> Result<(Vec<u8>, Input, Option<io::Error>), InputError> {
-    let fail = |source| InputError::Read { path: path.to_owned(), source };
+/// A reader of no more than so many bytes: what has more breaks off there.
+struct Bounded<R> {
+    /// It.
+    inner: R,
+    /// How many more may come.
+    left: u64,
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(to)?;
+        self.left = self.left.checked_sub(read as u64).ok_or_else(|| {
+            let most = MOST_BYTES >> 20;
+            let why = format!("it holds more than {most} MiB, which is taken for a mistake");
+            io::Error::new(io::ErrorKind::FileTooLarge, why)
+        })?;
+        Ok(read)
+    }
+}
+
+/// A file as it lies on the disk, and what it is remembered by.
+fn read_packed(path: &Path) -> Result<(Vec<u8>, Input), InputError> {
     let mut packed = Vec::new();
-    File::open(path).map_err(fail)?.take(MOST_BYTES + 1).read_to_end(&mut packed).map_err(fail)?;
+    let file = File::open(path);
+    let read = file.and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut packed));
+    read.map_err(|source| fail(path, source))?;
     let sha256 = hex::encode(Sha256::digest(&packed));
     let input = Input { path: path.display().to_string(), bytes: packed.len() as u64, sha256 };
+    Ok((packed, input))
+}
+
+/// This file cannot be read.
+fn fail(path: &Path, source: io::Error) -> InputError {
+    InputError::Read { path: path.to_owned(), source }
+}
+
+/// A file's content, what it is remembered by, and what went wrong in unpacking the rest of it.
+fn read(path: &Path) -> Result<(Vec<u8>, Input, Option<io::Error>), InputError> {
+    let (packed, input) = read_packed(path)?;
     let (mut content, mut broken) = (packed, None);
     if content.starts_with(XZ_MAGIC) {
         let packed = std::mem::take(&mut content);
-        let unpacked = unpack(&*packed).map_err(fail)?;
+        let unpacked = unpack(&*packed).map_err(|source| fail(path, source))?;
         broken = unpacked.take(MOST_BYTES + 1).read_to_end(&mut content).err();
     }
     if content.len() as u64 > MOST_BYTES {
@@ -167,13 +221,20 @@ mod tests {
         assert!(other.sha256 != one.sha256 && other.bytes > 3);
         inputs.note(&packed).expect("read");
         assert_eq!(inputs.all()[1], inputs.all()[2]);
+        let mut text = String::new();
+        let mut from = inputs.open_ahead(&packed).expect("opened");
+        from.read_to_string(&mut text).expect("whole");
+        assert_eq!((text.as_str(), &inputs.all()[3]), ("abc", &inputs.all()[1]));
+        let mut bounded = Bounded { inner: &b"abcdef"[..], left: 3 };
+        let error = bounded.read(&mut [0; 4]).expect_err("there is more");
+        assert!(error.to_string().contains("more than 1024 MiB"), "{error}");
         let cut = std::fs::read(&packed).expect("read");
         std::fs::write(&packed, &cut[..cut.len() - 9]).expect("written");
         let error = inputs.read(&packed).expect_err("it is cut");
         assert!(error.to_string().contains("packed cannot be read"), "{error}");
         let error = inputs.read(&dir.path().join("none")).expect_err("it is not there");
         assert!(error.to_string().contains("none cannot be read"), "{error}");
-        assert_eq!(inputs.all().len(), 3, "what failed is no input");
+        assert_eq!(inputs.all().len(), 4, "what failed is no input");
     }
 
     /// Packs a text, its blocks written out after each part.
@@ -203,7 +264,7 @@ mod tests {
             let found = read(&whole[..whole.len() - 45], &mut skips).expect("a part");
             assert_eq!(String::from_utf8_lossy(&found), kept);
             let [one] = skips.all.as_slice() else { panic!("one: {skips:?}") };
-            assert!(one.reason.starts_with("it cannot be unpacked further"), "{one:?}");
+            assert!(one.reason.starts_with("it cannot be read further"), "{one:?}");
             assert_eq!(one.line, Some(kept.matches('\n').count() + 1));
             skips = Skips::default();
         }

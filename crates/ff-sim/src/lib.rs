@@ -37,4 +37,5 @@ pub mod stats;
 pub mod store;
 pub mod weights;
 
+mod ahead;
 mod workers;

@@ -12,6 +12,7 @@ mod weights;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::thread;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -20,7 +21,7 @@ use crate::cli::{Cli, Command, OutArgs};
 use crate::figure::Figure;
 use crate::input::Inputs;
 use crate::markup::Visible;
-use crate::output::{Folder, Summary, Table};
+use crate::output::{Folder, OutputError, Summary, Table};
 use crate::report::Page;
 use crate::skipped::Skips;
 
@@ -110,22 +111,18 @@ fn tell_drawn<T: Serialize>(
 ) -> Result<()> {
     if let Some(dir) = &out.out {
         let folder = Folder::create(dir)?;
-        for (name, header, rows) in tables {
-            folder.table(name, header, rows.iter())?;
-        }
         let mut errors = Vec::new();
         reading.skips.write_csv(&mut errors).context("Failed to make errors.csv")?;
         folder.write("errors.csv", &errors)?;
-        let (figures, inputs, skips) = (figures(), reading.inputs.all(), &reading.skips);
-        for figure in &figures {
-            folder.write(&format!("{}.svg", figure.name), figure.svg().as_bytes())?;
-            let (columns, rows) = figure.table();
-            folder.table(
-                &format!("{}.csv", figure.name),
-                &columns.each_ref().map(String::as_str),
-                rows,
-            )?;
-        }
+        let write = |(name, header, rows): &Table| folder.table(name, header, rows.iter());
+        let figures = thread::scope(|scope| -> Result<_> {
+            let written = scope.spawn(|| tables.iter().try_for_each(write));
+            let figures = figures();
+            figures.iter().try_for_each(|figure| write_figure(&folder, figure))?;
+            written.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            Ok(figures)
+        })?;
+        let (inputs, skips) = (reading.inputs.all(), &reading.skips);
         let page = Page { command, inputs, skips, seed, text, figures: &figures, tables };
         folder.write("report.html", page.html().as_bytes())?;
         let summary = Summary::new(command, reading.inputs.all(), seed, results);
@@ -143,6 +140,14 @@ fn tell_drawn<T: Serialize>(
         }
         _ => Ok(()),
     }
+}
+
+/// Writes a figure and its points.
+fn write_figure(folder: &Folder, figure: &Figure) -> Result<(), OutputError> {
+    folder.write(&format!("{}.svg", figure.name), figure.svg().as_bytes())?;
+    let (columns, rows) = figure.table();
+    let columns = columns.each_ref().map(String::as_str);
+    folder.table(&format!("{}.csv", figure.name), &columns, rows)
 }
 
 /// Rows of a name and a value, for people.

@@ -22,6 +22,7 @@ pub mod scaling;
 pub mod units;
 pub mod what_if;
 
+use std::borrow::Borrow;
 use std::collections::BTreeSet;
 
 use ff_bwauth::period::schedule::Rules;
@@ -133,8 +134,8 @@ impl Setup {
     }
 
     /// The rules for these relays.
-    fn rules(&self, slots: u32, relays: &[Relay]) -> Rules {
-        let estimates = relays.iter().filter_map(|relay| relay.estimate).collect();
+    fn rules<R: Borrow<Relay>>(&self, slots: u32, relays: &[R]) -> Rules {
+        let estimates = relays.iter().filter_map(|relay| relay.borrow().estimate).collect();
         Rules {
             teams: self.teams.clone(),
             slots,

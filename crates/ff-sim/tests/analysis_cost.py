@@ -3,11 +3,12 @@
     analysis_cost.py FF_SIM SERIES FOLDER [--rounds 3]
 
 SERIES is a table as `ff-sim analyse --advertised` takes it, packed by xz or not. Both take turns, each as a process of
-its own that reads the file and writes a table of the network and one of the relays (ours also draws figures); times
-are CPU time, the least of all rounds. Their figures have to agree to 1e-9. Needs numpy.
+its own that reads the file and writes a table of the network, one of the relays and one of the distributions (ours also
+draws figures); times are the least of all rounds: those that pass, in which ours uses two cores and numpy one, and
+those of CPUs. Their figures have to agree to 1e-9. Needs numpy.
 """
 
-import argparse, csv, datetime, json, lzma, os, subprocess, sys
+import argparse, csv, datetime, json, lzma, os, subprocess, sys, time
 
 WINDOWS = (1, 7, 30)
 
@@ -51,11 +52,11 @@ def analyse(path, folder):
     names, times, advertised = read(path)
     listed = ~np.isnan(advertised)
     filled, found, of_network, of_relays = np.where(listed, advertised, 0.0), [], [], []
-    counts, most = listed.sum(1).tolist(), filled.max(1).tolist()
+    counts, most, distributions = listed.sum(1).tolist(), filled.max(1).tolist(), []
     for days in WINDOWS:
         capacity, deviation = np.full_like(advertised, np.nan), np.full_like(advertised, np.nan)
-        for at, time in enumerate(times):
-            first = np.searchsorted(times, time - days * 86400, side="right")
+        for at, now_secs in enumerate(times):
+            first = np.searchsorted(times, now_secs - days * 86400, side="right")
             values, there = filled[:, first : at + 1], listed[:, first : at + 1]
             count = there.sum(1)
             mean = values.sum(1) / count
@@ -68,19 +69,25 @@ def analyse(path, folder):
         found.append([float(np.mean(network)), *(float(np.nanmedian(mean[listed.any(1)])) for mean in means)])
         secs = [days * 86400]
         of_network += zip(times.tolist(), secs * len(times), listed.sum(0).tolist(), *(all.tolist() for all in (*sums, network)))
+        named = ("fig1,capacity_error,relays", means[0][listed.any(1)]), ("fig10a,advertised_deviation,relays", means[1][listed.any(1)]), ("fig2,capacity_error,times", network)
+        for name, values in named:
+            values, counted = np.unique(values[~np.isnan(values)], return_counts=True)
+            distributions += ((*name.split(","), *secs, *point) for point in zip(values.tolist(), (counted.cumsum() / counted.sum()).tolist()))
         of_relays += zip(names, secs * len(names), counts, most, *(mean.tolist() for mean in means))
     write(os.path.join(folder, "network.csv"), ("unix_secs", "window_secs", "relays", "advertised_bytes_per_sec", "capacity_bytes_per_sec", "capacity_error_part"), of_network)
     write(os.path.join(folder, "relays.csv"), ("fingerprint", "window_secs", "listed_times", "most_advertised_bytes_per_sec", "capacity_error_part", "advertised_deviation_ratio"), of_relays)
+    write(os.path.join(folder, "cdf.csv"), ("figure", "quantity", "of", "window_secs", "value", "no_greater_part"), distributions)
     return found
 
 
 def timed(command):
-    """CPU seconds of a command, and what it prints."""
+    """How long a command takes in seconds, those of CPUs, and what it prints."""
+    begin = time.monotonic()
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     printed = child.stdout.read()
     _, status, usage = os.wait4(child.pid, 0)
     assert status == 0, (command, status)
-    return usage.ru_utime + usage.ru_stime, printed
+    return (time.monotonic() - begin, usage.ru_utime + usage.ru_stime), printed
 
 
 def main():
@@ -103,9 +110,11 @@ def main():
         found = [window["network_capacity_error"]["mean"], window["relay_capacity_error"]["median"], window["advertised_deviation"]["median"]]
         print(f"{days} d:", *(f"{value:.12f}" for value in found))
         assert all(abs(one - other) < 1e-9 for one, other in zip(expected, found)), (expected, found)
-    for name, secs in times.items():
-        print(f"{name}:", *(f"{value:.2f}" for value in secs), "s of CPU")
-    print(f"ratio {min(times['numpy']) / min(times['ff-sim']):.1f}")
+    for kind, unit in enumerate(("s", "s of CPU")):
+        secs = {name: [both[kind] for both in rounds] for name, rounds in times.items()}
+        for name, values in secs.items():
+            print(f"{name}:", *(f"{value:.2f}" for value in values), unit)
+        print(f"ratio {min(secs['numpy']) / min(secs['ff-sim']):.1f}")
 
 
 if sys.argv[1:2] == ["--numpy"]:

@@ -84,6 +84,14 @@ fn the_same_seed_gives_the_same_bytes_on_one_thread_and_on_two() {
     let twice = ff_sim(dir.path(), "merge one a --out twice");
     let said = String::from_utf8_lossy(&twice.stderr).into_owned();
     assert!(!twice.status.success() && said.contains("flow.csv both have 01.csv.xz"), "{said}");
+    let summary = dir.path().join("a/summary.json");
+    let older = fs::read_to_string(&summary).expect("a summary");
+    let older = older.replace("\"schema\": 1,", "\"schema\": 0,");
+    fs::write(&summary, older).expect("written");
+    let older = ff_sim(dir.path(), "merge a b --out older");
+    let said = String::from_utf8_lossy(&older.stderr).into_owned();
+    assert!(!older.status.success() && !dir.path().join("older").exists(), "{said}");
+    assert!(said.contains("its schema is 0, and this program's is 1: run the command"), "{said}");
     let rounds = one[4].lines().filter(|row| row.contains("torflow-loop")).count();
     assert_eq!(rounds, 2 * 3, "two seeds: the beginning, and two rounds");
 }

@@ -4,6 +4,7 @@
 //! among all that have room and in which no other coordinator measures them. New ones come behind, each in
 //! the first slot with room.
 
+use std::borrow::Borrow;
 use std::cmp::Reverse;
 
 use ff_proto::params::Params;
@@ -92,7 +93,7 @@ impl Schedule {
     /// The schedule that is over soonest: each group in the first slot with room, the greatest first
     /// (paper §7). It has as many slots as that takes. Coordinators may meet at a relay.
     #[must_use]
-    pub fn greedy(relays: &[Relay], mut rules: Rules) -> Self {
+    pub fn greedy<R: Borrow<Relay>>(relays: &[R], mut rules: Rules) -> Self {
         rules.teams.sort_by_key(|team| team.coordinator);
         let grouped = Grouped::of(relays, &rules);
         let groups = &grouped.groups;
@@ -267,11 +268,11 @@ pub fn pack(demands: &[BytesPerSec], capacity: BytesPerSec) -> (Vec<Option<u32>>
     // All but one slot are more than half full.
     let most = (2 * total / u128::from(capacity.max(1))).min(fitting().count() as u128) + 1;
     let mut room = FirstFit::new(&vec![capacity; usize::try_from(most).unwrap_or(0)]);
-    let mut order: Vec<usize> = (0..demands.len()).collect();
-    order.sort_by_key(|&index| Reverse(demands[index]));
+    let mut order: Vec<_> =
+        demands.iter().enumerate().map(|(index, demand)| (Reverse(demand.get()), index)).collect();
+    order.sort_unstable();
     let (mut slots, mut count) = (vec![None; demands.len()], 0);
-    for index in order {
-        let demand = demands[index].get();
+    for (Reverse(demand), index) in order {
         if let Some(slot) = room.first(0, demand.max(1)) {
             room.take(slot, demand);
             slots[index] = Some(slot);

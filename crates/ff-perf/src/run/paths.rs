@@ -26,7 +26,8 @@ pub(super) fn run(args: &PathsArgs) -> Result<ExitCode> {
     let choice = args.rules.choice(is_private, None);
     say_unknown(&args.network, &pool, &choice);
     let mut rng = ChaCha12Rng::seed_from_u64(args.seed);
-    let generator = Generator::new(&pool, &choice, &mut rng).with_context(|| name.to_string())?;
+    let mut generator =
+        Generator::new(&pool, &choice, &mut rng).with_context(|| name.to_string())?;
     let mut paths = Vec::new();
     for number in 0..args.count {
         let path = generator.draw(&mut rng);

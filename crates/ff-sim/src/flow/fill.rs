@@ -1,16 +1,20 @@
 //! Rates of flows that share relays: who gets how much of what relays can carry.
 //!
 //! [`MaxMin`] raises all rates together until a relay is full or a flow is at its cap, freezes those, and goes on
-//! with the rest: every flow ends at its cap, or at a full relay where no other flow gets more. Relays wait in a
-//! heap by the share that they could give; a share only grows while others freeze, so a relay that comes up with
-//! an old share goes back with its new one. [`QuietFirst`] serves flows in the order of what they have had of
-//! late, as tor's scheduler does by circuit (EWMA): each takes what its relays have left. [`Weighted`] lies
-//! between the two: max-min over weights that fall with what a flow has had.
+//! with the rest: every flow ends at its cap, or at a full relay where no other flow gets more. A relay that can carry
+//! the caps of all its flows is never full and limits nobody, so flows that meet no other relay get their caps at once,
+//! and only the rest is filled. Relays wait in a heap by the share that they could give; a share only grows while
+//! others freeze, so a relay that comes up with an old share goes back with its new one. [`QuietFirst`] serves flows in
+//! the order of what they have had of late, as tor's scheduler does by circuit (EWMA): each takes what its relays have
+//! left. [`Weighted`] lies between the two: max-min over weights that fall with what a flow has had.
 //!
 //! Flows are columns, not records, and nothing is allocated once buffers have grown. A relay's capacity that is
 //! not a number or below 0 counts as 0, a cap likewise.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
+
+/// Stands for the caps of a relay that no flow goes through.
+const UNUSED: f64 = -1.0;
 
 /// No relay: what stands in the unused hops of a short path.
 pub const NO_RELAY: u32 = u32::MAX;
@@ -80,8 +84,7 @@ pub struct MaxMin {
 
 impl Share for MaxMin {
     fn fill(&mut self, flows: &Flows, capacities: &[f64], rates: &mut Vec<f64>) {
-        self.filling.weights.clear();
-        self.filling.run(flows, capacities, rates);
+        self.filling.run(flows, capacities, rates, |_| 1.0);
     }
 
     fn work(&self) -> u64 {
@@ -119,10 +122,8 @@ impl Default for Weighted {
 
 impl Share for Weighted {
     fn fill(&mut self, flows: &Flows, capacities: &[f64], rates: &mut Vec<f64>) {
-        let weight = |&spent: &f64| (self.quiet / (self.quiet + spent)).max(Self::LEAST);
-        self.filling.weights.clear();
-        self.filling.weights.extend(flows.spent.iter().map(weight));
-        self.filling.run(flows, capacities, rates);
+        let weight = |spent: f64| (self.quiet / (self.quiet + spent)).max(Self::LEAST);
+        self.filling.run(flows, capacities, rates, weight);
     }
 }
 
@@ -186,33 +187,60 @@ impl Room {
     }
 }
 
+/// A flow that may not get its cap. What is looked at together lies together, since flows come up in no order.
+#[derive(Clone, Copy, Debug)]
+struct Limited {
+    /// Its relays, but for those that limit nobody.
+    path: [u32; 3],
+    /// Which flow it is.
+    flow: u32,
+    /// The most that it can take, in bytes a second.
+    cap: f64,
+    /// Its weight.
+    weight: f64,
+}
+
+/// Stands for the rate of a flow that has none yet.
+const NO_RATE: f64 = -1.0;
+
 /// Progressive filling, with buffers that stay.
 #[derive(Clone, Debug, Default)]
 struct Filling {
-    /// Each flow's weight; none at all if all are 1.
-    weights: Vec<f64>,
-    /// Each relay's room; of those that no flow goes through, an empty one.
-    rooms: Vec<Room>,
-    /// The relays that flows go through: only their rooms are touched.
+    /// What the flows of each relay can take together, in bytes a second.
+    caps: Vec<f64>,
+    /// The relays that flows go through: only they are touched.
     used: Vec<u32>,
-    /// Flows by relay.
+    /// Whether a relay cannot carry the caps of its flows.
+    is_scarce: Vec<bool>,
+    /// Each relay's room; of those that are not scarce, an empty one.
+    rooms: Vec<Room>,
+    /// The flows through scarce relays.
+    limited: Vec<Limited>,
+    /// Those by scarce relay, as indices.
     members: Vec<u32>,
-    /// Flows by cap over weight.
+    /// Those by cap over weight.
     by_cap: Vec<(u64, u32)>,
-    /// Relays by the share that they could once give, the smallest on top.
+    /// Scarce relays by the share that they could once give, the smallest on top.
     heap: BinaryHeap<Reverse<(u64, u32)>>,
-    /// Whether a flow has its rate.
-    is_frozen: Vec<bool>,
     /// How many relays and hops of flows have been looked at.
     work: u64,
 }
 
 impl Filling {
-    /// Fills: caps and relays come up in the order of their levels, and what comes up freezes its flows.
-    fn run(&mut self, flows: &Flows, capacities: &[f64], rates: &mut Vec<f64>) {
+    /// Fills by weights that follow from what flows have had of late: caps and relays come up in the order of their
+    /// levels, and what comes up freezes its flows.
+    fn run(
+        &mut self,
+        flows: &Flows,
+        capacities: &[f64],
+        rates: &mut Vec<f64>,
+        weight: impl Fn(f64) -> f64,
+    ) {
         rates.clear();
-        rates.resize(flows.len(), 0.0);
-        self.prepare(flows, capacities);
+        rates.extend_from_slice(&flows.caps);
+        self.find_scarce(flows, capacities);
+        self.pick_limited(flows, capacities, rates, weight);
+        self.prepare();
         let mut next_cap = 0;
         while let Some(Reverse((level, relay))) = self.heap.pop() {
             let share = self.rooms[relay as usize].share();
@@ -223,119 +251,134 @@ impl Filling {
                 continue;
             }
             let before = next_cap;
-            next_cap = self.freeze_capped(flows, rates, next_cap, level);
+            next_cap = self.freeze_capped(rates, next_cap, level);
             if next_cap > before {
                 self.heap.push(Reverse((level, relay)));
             } else {
-                self.freeze_relay(flows, rates, relay, share);
+                self.freeze_relay(rates, relay, share);
             }
         }
-        self.freeze_capped(flows, rates, next_cap, u64::MAX);
+        self.freeze_capped(rates, next_cap, u64::MAX);
     }
 
-    /// Fills the buffers for a run. What it costs grows with the flows, not with the relays that are there.
-    fn prepare(&mut self, flows: &Flows, capacities: &[f64]) {
-        self.count_by_relay(flows, capacities);
-        self.sort_by_relay(flows);
-        self.work += (self.used.len() + self.members.len()) as u64;
-        let weights = &self.weights;
-        let weight = |flow: usize| weights.get(flow).copied().unwrap_or(1.0);
-        self.by_cap.clear();
-        let caps = flows.caps.iter().enumerate().zip(0..);
-        self.by_cap.extend(caps.map(|((at, cap), flow)| (key(cap / weight(at)), flow)));
-        self.by_cap.sort_unstable();
-        self.is_frozen.clear();
-        self.is_frozen.resize(flows.len(), false);
-        self.heap.clear();
-        let rooms = self.used.iter().map(|&relay| (self.rooms[relay as usize], relay));
-        self.heap.extend(rooms.map(|(room, relay)| Reverse((key(room.share()), relay))));
-    }
-
-    /// Makes the rooms of the relays that flows go through.
-    fn count_by_relay(&mut self, flows: &Flows, capacities: &[f64]) {
+    /// Finds the relays that cannot carry the caps of their flows. What it costs grows with the flows, not with the
+    /// relays that are there.
+    fn find_scarce(&mut self, flows: &Flows, capacities: &[f64]) {
         if self.rooms.len() == capacities.len() {
-            for &relay in &self.used {
-                self.rooms[relay as usize] = Room::default();
+            for relay in self.used.drain(..) {
+                let at = relay as usize;
+                (self.caps[at], self.is_scarce[at]) = (UNUSED, false);
+                self.rooms[at] = Room::default();
             }
         } else {
-            self.rooms.clear();
-            self.rooms.resize(capacities.len(), Room::default());
+            self.used.clear();
+            self.caps = vec![UNUSED; capacities.len()];
+            self.is_scarce = vec![false; capacities.len()];
+            self.rooms = vec![Room::default(); capacities.len()];
         }
-        self.used.clear();
-        for (flow, path) in flows.paths.iter().enumerate() {
-            let weight = self.weights.get(flow).copied().unwrap_or(1.0);
+        for (path, cap) in flows.paths.iter().zip(&flows.caps) {
             for &hop in path {
-                if let Some(room) = self.rooms.get_mut(hop as usize) {
-                    if room.waiting == 0 {
+                if let Some(caps) = self.caps.get_mut(hop as usize) {
+                    if *caps < 0.0 {
+                        *caps = 0.0;
                         self.used.push(hop);
-                        room.left = finite(capacities[hop as usize]);
                     }
+                    *caps += cap;
+                }
+            }
+        }
+        for &relay in &self.used {
+            let at = relay as usize;
+            self.is_scarce[at] = self.caps[at] > finite(capacities[at]);
+        }
+        self.work += self.used.len() as u64;
+    }
+
+    /// Picks the flows through scarce relays, and makes the rooms of these.
+    fn pick_limited(
+        &mut self,
+        flows: &Flows,
+        capacities: &[f64],
+        rates: &mut [f64],
+        weight: impl Fn(f64) -> f64,
+    ) {
+        self.limited.clear();
+        for (flow, path) in (0..).zip(&flows.paths) {
+            let is_scarce = |hop: u32| self.is_scarce.get(hop as usize).copied().unwrap_or(false);
+            let path = path.map(|hop| if is_scarce(hop) { hop } else { NO_RELAY });
+            if path == [NO_RELAY; 3] {
+                continue;
+            }
+            let at = flow as usize;
+            let (cap, weight) = (flows.caps[at], weight(flows.spent[at]));
+            for hop in path {
+                if let Some(room) = self.rooms.get_mut(hop as usize) {
+                    room.left = finite(capacities[hop as usize]);
                     room.weight += weight;
                     room.waiting += 1;
                 }
             }
+            rates[at] = NO_RATE;
+            self.limited.push(Limited { path, flow, cap, weight });
         }
     }
 
-    /// Sorts flows by relay, by counting.
-    fn sort_by_relay(&mut self, flows: &Flows) {
+    /// Sorts flows by cap and by relay, and relays by share.
+    fn prepare(&mut self) {
+        self.by_cap.clear();
+        let caps = self.limited.iter().zip(0..);
+        self.by_cap.extend(caps.map(|(one, index)| (key(one.cap / one.weight), index)));
+        self.by_cap.sort_unstable();
+        self.heap.clear();
         let mut sum = 0;
-        for &relay in &self.used {
+        for &relay in self.used.iter().filter(|relay| self.is_scarce[**relay as usize]) {
             let room = &mut self.rooms[relay as usize];
+            self.heap.push(Reverse((key(room.share()), relay)));
             room.members = (sum, sum);
             sum += room.waiting;
         }
+        // By relay: by counting.
         self.members.clear();
         self.members.resize(sum as usize, 0);
-        for (path, flow) in flows.paths.iter().zip(0..) {
-            for &hop in path {
+        for (one, index) in self.limited.iter().zip(0..) {
+            for hop in one.path {
                 if let Some(room) = self.rooms.get_mut(hop as usize) {
-                    self.members[room.members.1 as usize] = flow;
+                    self.members[room.members.1 as usize] = index;
                     room.members.1 += 1;
                 }
             }
         }
+        self.work += self.members.len() as u64;
     }
 
     /// Gives flows whose caps lie at or below a level their caps, from the one at `next` on; returns the next.
-    fn freeze_capped(
-        &mut self,
-        flows: &Flows,
-        rates: &mut [f64],
-        mut next: usize,
-        level: u64,
-    ) -> usize {
-        while let Some(&(cap, flow)) = self.by_cap.get(next).filter(|(cap, _)| *cap <= level) {
-            let _ = cap;
-            let flow = flow as usize;
-            if !self.is_frozen[flow] {
-                self.freeze(flows, rates, flow, flows.caps[flow]);
-            }
+    fn freeze_capped(&mut self, rates: &mut [f64], mut next: usize, level: u64) -> usize {
+        while let Some(&(_, index)) = self.by_cap.get(next).filter(|(cap, _)| *cap <= level) {
+            self.freeze(rates, index, f64::INFINITY);
             next += 1;
         }
         next
     }
 
     /// Gives all flows of a relay that have none their rates: the relay is full then.
-    fn freeze_relay(&mut self, flows: &Flows, rates: &mut [f64], relay: u32, share: f64) {
+    fn freeze_relay(&mut self, rates: &mut [f64], relay: u32, share: f64) {
         let (start, end) = self.rooms[relay as usize].members;
         for at in start..end {
-            let flow = self.members[at as usize] as usize;
-            if !self.is_frozen[flow] {
-                let rate = share * self.weights.get(flow).copied().unwrap_or(1.0);
-                self.freeze(flows, rates, flow, rate.min(flows.caps[flow]));
-            }
+            self.freeze(rates, self.members[at as usize], share);
         }
     }
 
-    /// Gives a flow its rate.
-    fn freeze(&mut self, flows: &Flows, rates: &mut [f64], flow: usize, rate: f64) {
-        self.is_frozen[flow] = true;
-        rates[flow] = rate;
-        let weight = self.weights.get(flow).copied().unwrap_or(1.0);
-        for hop in flows.paths[flow] {
+    /// Gives a flow that has no rate its own: its cap or, if that is less, its part of a share.
+    fn freeze(&mut self, rates: &mut [f64], index: u32, share: f64) {
+        let Limited { path, flow, cap, weight } = self.limited[index as usize];
+        let rate = &mut rates[flow as usize];
+        if *rate >= 0.0 {
+            return;
+        }
+        *rate = (share * weight).min(cap);
+        for hop in path {
             if let Some(room) = self.rooms.get_mut(hop as usize) {
-                room.give(rate, weight);
+                room.give(*rate, weight);
             }
         }
     }

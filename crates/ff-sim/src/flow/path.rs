@@ -1,21 +1,19 @@
 //! Which relays a circuit goes through (path-spec 2.2, dir-spec 3.8.3).
 //!
-//! A place's relays lie on a line, each as long as its weight times its class' factor; a draw is a point on it,
-//! found by bisection. What breaks a rule is drawn again: no relay twice, no two of a family, a /16 or a /32 of IPv6.
-//! Should that fail too often, what is left is summed up anew, so every path that is possible can come out.
+//! A place's relays lie on a line, each as long as its weight times its class' factor; a draw is a point on it
+//! (`line`). What breaks a rule is drawn again: no relay twice, no two of a family, a /16 or a /32 of IPv6 (`kin`).
+//! Should that fail too often, what is left is searched, so every path that is possible can come out. The first points
+//! for all three places are drawn at once: in networks too large for a cache they are looked up at once, too.
 
-use std::collections::HashMap;
-use std::net::IpAddr;
+mod kin;
+mod line;
 
-use rand::seq::IndexedRandom as _;
 use rand::{Rng, RngExt as _};
 
+use self::kin::{Kin, Tied};
+use self::line::Line;
 use crate::network::{Network, Position, Relay};
 use crate::weights::{METHOD, Place, SCALE, Sums, Weights};
-
-/// After so many draws that break a rule the rest is searched instead: in real networks not one in 1,000 needs
-/// more than a few.
-const MOST_DRAWS: u32 = 32;
 
 /// How much of a relay's weight counts, from 0 to 1, by its class in the order of [`Position::ALL`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -90,72 +88,6 @@ fn length(weight: f64, factor: f64) -> f64 {
     if length.is_finite() && length > 0.0 { length } else { 0.0 }
 }
 
-/// Draws relays for one place.
-#[derive(Clone, Debug, Default)]
-struct Line {
-    /// The relays that can be drawn.
-    relays: Vec<u32>,
-    /// Where each ends.
-    ends: Vec<f64>,
-    /// Relays without any length, which are drawn, each as often as the others, where rules leave nobody else.
-    idle: Vec<u32>,
-}
-
-impl Line {
-    /// Puts relays on a line, each with its length; what has none stays away.
-    fn new(lengths: impl Iterator<Item = (u32, f64)>) -> Self {
-        Self::with_idle(lengths.filter(|(_, length)| *length > 0.0))
-    }
-
-    /// The same; what has no length stays beside it.
-    fn with_idle(lengths: impl Iterator<Item = (u32, f64)>) -> Self {
-        let (mut line, mut end) = (Self::default(), 0.0);
-        for (relay, length) in lengths {
-            if length > 0.0 {
-                end += length;
-                line.relays.push(relay);
-                line.ends.push(end);
-            } else {
-                line.idle.push(relay);
-            }
-        }
-        line
-    }
-
-    /// A relay, more often the longer it is; none on an empty line.
-    fn draw(&self, rng: &mut impl Rng) -> Option<u32> {
-        let point = rng.random::<f64>() * self.ends.last()?;
-        let at = self.ends.partition_point(|&end| end <= point);
-        self.relays.get(at).or(self.relays.last()).copied()
-    }
-
-    /// A relay that is allowed, if there is one.
-    fn draw_allowed(&self, rng: &mut impl Rng, is_allowed: impl Fn(u32) -> bool) -> Option<u32> {
-        for _ in 0..MOST_DRAWS {
-            let Some(relay) = self.draw(rng) else { break };
-            if is_allowed(relay) {
-                return Some(relay);
-            }
-        }
-        let starts = std::iter::once(&0.0).chain(&self.ends);
-        let lengths = self.relays.iter().zip(self.ends.iter().zip(starts));
-        let allowed = lengths.filter(|(relay, _)| is_allowed(**relay));
-        let left = Self::new(allowed.map(|(&relay, (end, start))| (relay, end - start)));
-        left.draw(rng).or_else(|| self.draw_idle(rng, is_allowed))
-    }
-
-    /// One of those without length that is allowed.
-    fn draw_idle(&self, rng: &mut impl Rng, is_allowed: impl Fn(u32) -> bool) -> Option<u32> {
-        let one = |rng: &mut _, of: &[u32]| of.choose(rng).copied();
-        (0..MOST_DRAWS)
-            .find_map(|_| one(rng, &self.idle).filter(|relay| is_allowed(*relay)))
-            .or_else(|| {
-                let allowed = self.idle.iter().copied().filter(|relay| is_allowed(*relay));
-                one(rng, &allowed.collect::<Vec<_>>())
-            })
-    }
-}
-
 /// Draws paths through a network.
 #[derive(Clone, Debug)]
 pub struct Paths {
@@ -165,10 +97,24 @@ pub struct Paths {
     middles: Line,
     /// Last relays.
     exits: Line,
-    /// Each relay's subnets.
-    subnets: Vec<Subnets>,
-    /// Each relay's family, as far as it is mutual.
-    families: Vec<Vec<u32>>,
+    /// Which relays may not meet.
+    kin: Kin,
+}
+
+/// Paths have at most so many relays; tor itself builds none of more than eight.
+pub const LONGEST: u8 = 10;
+
+/// What is drawn first for the three places of a path, whatever the others are.
+type First = [Option<Tied>; 3];
+
+/// What is drawn first for paths to come. Who draws one path after the other from a network that no cache holds has these
+/// looked up together, so that they wait for memory at the same time.
+#[derive(Clone, Debug, Default)]
+pub struct Ahead(Vec<First>);
+
+impl Ahead {
+    /// So many paths' are looked up together.
+    const PATHS: usize = 16;
 }
 
 /// The guards that a client holds: it goes to the first that a circuit's exit allows.
@@ -200,43 +146,39 @@ impl Paths {
         middle: impl Fn((usize, &'a Relay)) -> Option<f64>,
         exit: impl Fn((usize, &'a Relay)) -> Option<f64>,
     ) -> Self {
+        let kin = Kin::of(network);
         Self {
-            guards: line(network, guard),
-            middles: line(network, middle),
-            exits: line(network, exit),
-            subnets: network.relays.iter().zip(0..).map(Subnets::of).collect(),
-            families: families(network),
+            guards: line(network, guard, &kin),
+            middles: line(network, middle, &kin),
+            exits: line(network, exit, &kin),
+            kin,
         }
     }
 
     /// So many guards for a client, not two of a family or a subnet; fewer where there are not enough.
     #[must_use]
     pub fn draw_guards(&self, rng: &mut impl Rng, count: usize) -> Guards {
-        let mut guards = Guards::new();
+        let mut guards: Vec<Tied> = Vec::new();
         while guards.len() < count {
-            let is_allowed = |one| guards.iter().all(|&other| self.can_meet(one, other));
-            let Some(next) = self.guards.draw_allowed(rng, is_allowed) else { break };
+            let Some(next) = self.guards.draw_allowed(rng, |one| self.can_join(one, &guards))
+            else {
+                break;
+            };
             guards.push(next);
         }
-        guards
+        guards.iter().map(|one| one.relay).collect()
     }
 
     /// A path from a client to an exit, by the guards that it holds or by a fresh one if it holds none; none where
     /// rules leave none.
     #[must_use]
     pub fn draw(&self, rng: &mut impl Rng, guards: &[u32]) -> Option<[u32; 3]> {
-        let exit = self.exits.draw_allowed(rng, |_| true)?;
-        let is_entry = |one| self.can_meet(one, exit);
-        let entry = match guards {
-            [] => self.guards.draw_allowed(rng, is_entry)?,
-            held => held.iter().copied().find(|&one| is_entry(one))?,
-        };
-        let is_middle = |one| self.can_meet(one, exit) && self.can_meet(one, entry);
-        Some([entry, self.middles.draw_allowed(rng, is_middle)?, exit])
+        let (mut path, first) = ([0; 3], self.first(rng));
+        self.draw_into(rng, first, guards, &mut path).then_some(path)
     }
 
-    /// A path of any length by the same rules: one relay is an exit, two are a guard and an exit, more have further relays
-    /// in between; none where rules leave none.
+    /// A path of any length up to [`LONGEST`] by the same rules: one relay is an exit, two are a guard and an exit, more
+    /// have further relays in between; none where rules leave none.
     #[must_use]
     pub fn draw_of_length(
         &self,
@@ -244,129 +186,107 @@ impl Paths {
         guards: &[u32],
         length: usize,
     ) -> Option<Vec<u32>> {
-        let mut path = Vec::with_capacity(length);
-        for place in 0..length {
-            let is_allowed = |one| path.iter().all(|&other| self.can_meet(one, other));
-            let relay = match (place, guards) {
-                (0, _) => self.exits.draw_allowed(rng, |_| true)?,
-                (1, []) => self.guards.draw_allowed(rng, is_allowed)?,
-                (1, held) => held.iter().copied().find(|&one| is_allowed(one))?,
-                _ => self.middles.draw_allowed(rng, is_allowed)?,
-            };
-            path.push(relay);
+        let (mut path, first) = (vec![0; length], self.first(rng));
+        self.draw_into(rng, first, guards, &mut path).then_some(path)
+    }
+
+    /// The same for who draws many: the same paths as often, in another order.
+    #[must_use]
+    pub fn draw_ahead(
+        &self,
+        rng: &mut impl Rng,
+        ahead: &mut Ahead,
+        guards: &[u32],
+        length: usize,
+    ) -> Option<Vec<u32>> {
+        if ahead.0.is_empty() {
+            ahead.0.extend((0..Ahead::PATHS).map(|_| self.first(rng)));
         }
-        // The exit was drawn first and comes last.
-        let first = path.len().min(1);
-        path.rotate_left(first);
-        (!path.is_empty()).then_some(path)
+        let (mut path, first) = (vec![0; length], ahead.0.pop()?);
+        self.draw_into(rng, first, guards, &mut path).then_some(path)
+    }
+
+    /// A path with what was drawn first, where rules allow it, into a place for it; whether there is one.
+    fn draw_into(
+        &self,
+        rng: &mut impl Rng,
+        first: First,
+        guards: &[u32],
+        path: &mut [u32],
+    ) -> bool {
+        // The exit is drawn first, and comes last.
+        let (mut drawn, last) = ([Tied::default(); LONGEST as usize], path.len().wrapping_sub(1));
+        if last >= drawn.len() {
+            return false;
+        }
+        for place in 0..path.len() {
+            let is_allowed = |one| self.can_join(one, &drawn[..place]);
+            let next = match (place, guards) {
+                (0, _) => self.exits.allowed(first[0], rng, is_allowed),
+                (1, []) => self.guards.allowed(first[1], rng, is_allowed),
+                (1, held) => {
+                    held.iter().map(|&one| self.kin.tied(one)).find(|&one| is_allowed(one))
+                }
+                (2, _) => self.middles.allowed(first[2], rng, is_allowed),
+                _ => self.middles.draw_allowed(rng, is_allowed),
+            };
+            let Some(next) = next else { return false };
+            drawn[place] = next;
+            path[if place == 0 { last } else { place - 1 }] = next.relay;
+        }
+        true
+    }
+
+    /// The first relays that are drawn for a circuit's exit, guard and middle, whatever the others are.
+    fn first(&self, rng: &mut impl Rng) -> First {
+        let [exit, guard, middle] = rng.random();
+        [self.exits.at(exit), self.guards.at(guard), self.middles.at(middle)]
+    }
+
+    /// Whether a relay may lie in a circuit with all of these.
+    fn can_join(&self, one: Tied, others: &[Tied]) -> bool {
+        others.iter().all(|&other| self.kin.can_meet(one, other))
     }
 
     /// A path of three with this relay in a place (0 is the guard's, 2 the exit's), the others drawn by the same rules;
     /// none where rules leave none.
     #[must_use]
     pub fn draw_through(&self, rng: &mut impl Rng, relay: u32, place: usize) -> Option<[u32; 3]> {
-        let with = |all: &[u32], one: u32| all.iter().all(|&other| self.can_meet(one, other));
+        let own = self.kin.tied(relay);
         let exit = match place {
-            2 => relay,
-            _ => self.exits.draw_allowed(rng, |one| with(&[relay], one))?,
+            2 => own,
+            _ => self.exits.draw_allowed(rng, |one| self.can_join(one, &[own]))?,
         };
         let entry = match place {
-            0 => relay,
-            1 => self.guards.draw_allowed(rng, |one| with(&[relay, exit], one))?,
-            _ => self.guards.draw_allowed(rng, |one| with(&[exit], one))?,
+            0 => own,
+            _ => self.guards.draw_allowed(rng, |one| self.can_join(one, &[own, exit]))?,
         };
         let middle = match place {
-            1 => relay,
-            _ => self.middles.draw_allowed(rng, |one| with(&[exit, entry], one))?,
+            1 => own,
+            _ => self.middles.draw_allowed(rng, |one| self.can_join(one, &[exit, entry]))?,
         };
-        Some([entry, middle, exit])
+        Some([entry, middle, exit].map(|one| one.relay))
     }
 
     /// The same without the rule of subnets, which older clients did not have.
     #[must_use]
     pub fn with_any_subnets(mut self) -> Self {
-        self.subnets = (0..).map(Subnets::none).take(self.subnets.len()).collect();
-        self
-    }
-
-    /// Whether two relays may lie in one circuit.
-    fn can_meet(&self, one: u32, other: u32) -> bool {
-        let (a, b) = (one as usize, other as usize);
-        one != other
-            && !self.subnets[a].touches(self.subnets[b])
-            && self.families[a].binary_search(&other).is_err()
+        self.kin = self.kin.with_any_subnets();
+        let [guards, middles, exits] =
+            [self.guards, self.middles, self.exits].map(|line| line.with(&self.kin));
+        Self { guards, middles, exits, ..self }
     }
 }
 
 /// A place's line: relays by how much they count there.
-fn line<'a>(network: &'a Network, counts: impl Fn((usize, &'a Relay)) -> Option<f64>) -> Line {
+fn line<'a>(
+    network: &'a Network,
+    counts: impl Fn((usize, &'a Relay)) -> Option<f64>,
+    kin: &Kin,
+) -> Line {
     let one = |(index, place, relay)| Some((index, length(counts((place, relay))?, 1.0)));
     let relays = (0..).zip(network.relays.iter().enumerate());
-    Line::with_idle(relays.filter_map(|(index, (place, relay))| one((index, place, relay))))
-}
-
-/// What the subnet of a relay begins with that has one of its own.
-const NO_SUBNET: u64 = 1 << 40;
-
-/// Where a relay's addresses lie: two relays of one /16, or of one /32 of IPv6, are in no circuit together
-/// (path-spec 2.2). Of each kind clients know one address, the first that is listed.
-#[derive(Clone, Copy, Debug)]
-struct Subnets {
-    /// The /16 of its IPv4 address; one of its own if it has none.
-    v4: u64,
-    /// The /32 of its IPv6 address; one of its own if it has none.
-    v6: u64,
-}
-
-impl Subnets {
-    /// Those of the relay with this number.
-    fn of((relay, index): (&Relay, u64)) -> Self {
-        let addresses = || relay.addresses.iter().map(IpAddr::to_canonical);
-        let v4 = addresses().find_map(|address| match address {
-            IpAddr::V4(address) => Some(u64::from(address.to_bits() >> 16)),
-            IpAddr::V6(_) => None,
-        });
-        let v6 = addresses().find_map(|address| match address {
-            IpAddr::V4(_) => None,
-            IpAddr::V6(address) => {
-                let [first, second, ..] = address.segments();
-                Some(u64::from(first) << 16 | u64::from(second))
-            }
-        });
-        let none = Self::none(index);
-        Self { v4: v4.unwrap_or(none.v4), v6: v6.unwrap_or(none.v6) }
-    }
-
-    /// Those of the relay with this number, if nobody else lies in them.
-    const fn none(index: u64) -> Self {
-        Self { v4: NO_SUBNET | index, v6: NO_SUBNET | index }
-    }
-
-    /// Whether a subnet is the same.
-    const fn touches(self, other: Self) -> bool {
-        self.v4 == other.v4 || self.v6 == other.v6
-    }
-}
-
-/// Of each relay those that it names and that name it.
-fn families(network: &Network) -> Vec<Vec<u32>> {
-    let indices: HashMap<_, u32> =
-        network.relays.iter().zip(0..).map(|(relay, index)| (relay.fingerprint, index)).collect();
-    let named: Vec<Vec<u32>> = network
-        .relays
-        .iter()
-        .map(|relay| {
-            let mut named: Vec<u32> =
-                relay.family.iter().filter_map(|one| indices.get(one).copied()).collect();
-            named.sort_unstable();
-            named
-        })
-        .collect();
-    let is_mutual = |one: u32, other: u32| named[other as usize].binary_search(&one).is_ok();
-    let mutual = |(one, named): (u32, &Vec<u32>)| {
-        named.iter().copied().filter(|&other| is_mutual(one, other)).collect()
-    };
-    (0..).zip(&named).map(mutual).collect()
+    Line::new(relays.filter_map(|(index, (place, relay))| one((index, place, relay))), kin)
 }
 
 #[cfg(test)]
@@ -465,7 +385,9 @@ mod tests {
             assert!(a != b && b != c && a != c, "seed 10: {path:?}");
         }
         assert_eq!(paths.draw_of_length(&mut rng, &[], 0), None);
-        assert_eq!(paths.draw_of_length(&mut rng, &[], 11), None, "there are ten subnets");
+        assert_eq!(paths.draw_of_length(&mut rng, &[], 11), None, "no path is as long");
+        let all = paths.draw_of_length(&mut rng, &[], 10).expect("each of ten subnets");
+        assert_eq!(all.len(), 10, "{all:?}");
     }
 
     #[test]
@@ -477,9 +399,9 @@ mod tests {
             (4, &["2001:db8:ff::2", "2001:db9::1"]),
             (5, &["2001:db9::2"]),
         ] {
-            relays[relay]
-                .addresses
-                .extend(addresses.iter().map(|text| text.parse::<IpAddr>().expect("an address")));
+            relays[relay].addresses.extend(
+                addresses.iter().map(|text| text.parse::<std::net::IpAddr>().expect("an address")),
+            );
         }
         relays[2].family = vec![[3; 20], [4; 20]];
         relays[3].family = vec![[2; 20]];
@@ -488,8 +410,10 @@ mod tests {
         // The last ones weigh next to nothing, so most draws break a rule.
         let paths = Paths::new(&network, &[1e9, 1e9, 1e9, 1e9, 1.0, 1.0], &factors);
         let mut rng = ChaCha12Rng::seed_from_u64(8);
-        assert!(paths.can_meet(4, 5), "clients know one address of a kind");
-        assert!(paths.clone().with_any_subnets().can_meet(0, 4));
+        let tied = |relay| paths.kin.tied(relay);
+        assert!(paths.kin.can_meet(tied(4), tied(5)), "clients know one address of a kind");
+        let free = paths.clone().with_any_subnets().kin;
+        assert!(free.can_meet(free.tied(0), free.tied(4)));
         let mut with_both = 0;
         for _ in 0..20_000 {
             let path = paths.draw(&mut rng, &[]).expect("a path");

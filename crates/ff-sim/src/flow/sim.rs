@@ -10,15 +10,17 @@
 //! is the sum of its hops (lognormal) and of what queues at its relays add. A queue grows with the utilisation u
 //! of a relay as u / (1 - u). Before a full relay waits what its circuits have sent and it has not let through: that,
 //! over its capacity, is how long what has just come waits there (Little's law). So relays that cannot carry what is
-//! asked of them fail small and large downloads alike, and whoever goes round them sees nothing of it. A download sees
-//! its first byte after two round trips (the stream is connected, then the request is sent) and starts slowly, doubling
-//! what it has on its way within each of them.
+//! asked of them fail small and large downloads alike, and whoever goes round them sees nothing of it. A download is
+//! asked for after a round trip, when its stream is connected, sees its first byte after another and the server's time,
+//! and starts slowly. Its times count from when it is asked for, as those of TGen do (stream summaries: from the
+//! command on), its limit from its start.
 //!
 //! A client gives a circuit up that takes longer to be built than 80 % should by the distribution that tor's clients
 //! fit: that is how they keep away from relays with queues.
 //!
 //! Limits: relays have no CPU and links lose nothing; circuits are built before they are needed. What users have waited
-//! for longer than 30 s they give up, as TGen's streams give up what has stood still for so long.
+//! for longer than 30 s they give up; streams of TGen do so by default when they stand still for as long, those of Shadow's
+//! users wait ten times longer.
 
 mod circuits;
 mod config;
@@ -188,7 +190,8 @@ impl<'a> Simulation<'a> {
         self.start_probes(tick, now, watch);
         let due = std::mem::take(&mut self.calendar[tick as usize]);
         self.outcome.work += due.len() as u64;
-        for circuit in due {
+        for (index, &circuit) in due.iter().enumerate() {
+            self.circuits.bring(&due, index);
             self.ask(circuit, tick);
         }
         self.lay_out_flows(tick, now);
@@ -236,8 +239,10 @@ impl<'a> Simulation<'a> {
                 self.outcome.without_path += 1;
                 continue;
             };
-            let ready = start + 2.0 * (trip + self.held_up_secs(path));
-            let download = self.clients.add(size, start, ready);
+            let trip_secs = trip + self.held_up_secs(path);
+            let asked = start + trip_secs;
+            let ready = asked + trip_secs + self.config.constants.server_secs;
+            let download = self.clients.add(size, [start, asked, ready]);
             let due = ((ready / self.tick_secs) as u32).max(tick);
             let is_within = (ready - start) < downloads::limit_secs(size);
             if let Some(calendar) = self.calendar.get_mut(due as usize).filter(|_| is_within) {
@@ -254,10 +259,11 @@ impl<'a> Simulation<'a> {
             let path = [pair.relays[0], pair.relays[1], NO_RELAY];
             let hops = route::hops_secs(&self.config.constants, &mut self.probe_trips);
             let trip = hops[..3].iter().sum();
-            let ready = now + 2.0 * (trip + self.held_up_secs(path));
-            let probe = self.probes.begin(Probe { pair, ready, bytes: 0.0 });
-            let circuit = self.circuits.open(path, trip, Owner::Probe(probe), tick);
-            match self.calendar.get_mut((ready / self.tick_secs) as usize) {
+            let probe = Probe::new(pair, now, 2.0 * (trip + self.held_up_secs(path)));
+            let due = (probe.ready / self.tick_secs) as usize;
+            let place = self.probes.begin(probe);
+            let circuit = self.circuits.open(path, trip, Owner::Probe(place), tick);
+            match self.calendar.get_mut(due) {
                 Some(calendar) => calendar.push(circuit),
                 None => return,
             }
@@ -276,6 +282,10 @@ impl<'a> Simulation<'a> {
         let bytes = match self.circuits.owner(at) {
             Owner::Download(download) => self.clients.size(download),
             Owner::User(..) => self.circuits.take_burst(at, self.library),
+            Owner::Probe(probe) if self.probes.get(probe).fails => {
+                self.probes.end(probe);
+                return self.circuits.rest(circuit, self.library);
+            }
             // As much as comes until its time is over.
             Owner::Probe(_) => 1e12,
         };
@@ -298,7 +308,8 @@ impl<'a> Simulation<'a> {
     fn lay_out_flows(&mut self, tick: u32, now: f64) {
         self.flows.clear();
         self.sent.clear();
-        for &circuit in &self.waiting {
+        for (index, &circuit) in self.waiting.iter().enumerate() {
+            self.circuits.bring(&self.waiting, index);
             let at = circuit as usize;
             let path = self.circuits.path(at);
             let trip = self.circuits.trip_secs(at) + self.loads.queue_secs(path);
@@ -322,6 +333,7 @@ impl<'a> Simulation<'a> {
     fn move_bytes(&mut self, tick: u32, now: f64, watch: &mut dyn Watch) {
         let mut kept = 0;
         for index in 0..self.rates.len() {
+            self.circuits.bring(&self.waiting, index);
             let (circuit, rate) = (self.waiting[index], self.rates[index]);
             let at = circuit as usize;
             let bytes = rate * self.tick_secs;

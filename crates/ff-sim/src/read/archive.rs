@@ -7,7 +7,6 @@
 //! truncated file does not give; what came before stays. An entry of which [`MOST_SKIPS_OF_ENTRY`] are left out is given
 //! up, and a file of which [`MOST_SKIPS`] are.
 
-mod ahead;
 mod entries;
 mod hand_over;
 mod shared;
@@ -24,6 +23,7 @@ use ff_bwauth::network::DocumentError;
 
 pub use self::shared::Shared;
 pub use self::split::{Documents, Part, documents};
+use crate::ahead;
 use crate::input::{XZ_MAGIC, unpack};
 use crate::skipped::Skips;
 use crate::workers;

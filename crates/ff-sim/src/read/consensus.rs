@@ -228,7 +228,7 @@ impl Consensus {
     fn read_line(&mut self, part: Part, line: Line<'_>) -> Result<Part, Wrong> {
         match (part, line.keyword) {
             // Nearly all lines are of relays, and of one letter.
-            (Part::Relays, b"r") => self.read_relay(line.rest),
+            (Part::Relays, [b'r']) => self.read_relay(line.rest),
             (Part::Relays, [_]) => self.read_of_relay(line.keyword, line.rest),
             (_, b"network-status-version") => self.read_flavour(part, line.rest),
             (Part::Nothing, keyword) => match keyword {
@@ -307,9 +307,9 @@ impl Consensus {
     fn push_relay(&mut self, rest: &[u8]) -> Option<Fingerprint> {
         let mut words = scan::words(rest);
         let nickname = words.next().filter(|word| scan::is_nickname(word))?;
-        let fingerprint = scan::base64(words.next()?)?;
+        let fingerprint = scan::base64(words.of_len::<27>()?)?;
         let digest = match self.flavour {
-            Flavour::Ns => Digest::Descriptor(scan::base64(words.next()?)?),
+            Flavour::Ns => Digest::Descriptor(scan::base64(words.of_len::<27>()?)?),
             Flavour::Microdesc => Digest::None,
         };
         let (_date, _time, address) = (words.next()?, words.next()?, words.next()?);
@@ -336,19 +336,19 @@ impl Consensus {
     /// Another line about the last relay.
     fn read_of_relay(&mut self, keyword: &[u8], rest: &[u8]) -> Result<Part, Wrong> {
         match keyword {
-            b"s" => self.last()?.flags = FlagBits::of(scan::words(rest)),
-            b"w" => self.read_bandwidth(rest)?,
-            b"v" => {
+            [b's'] => self.last()?.flags = FlagBits::of(scan::words(rest)),
+            [b'w'] => self.read_bandwidth(rest)?,
+            [b'v'] => {
                 let version = rest.strip_prefix(b"Tor ").unwrap_or(rest);
                 let version = self.keep(version).ok_or("the version is no text")?;
                 self.last()?.version = version;
             }
-            b"m" => {
+            [b'm'] => {
                 let digest = scan::words(rest).next().and_then(scan::base64);
                 let digest = digest.ok_or("the microdescriptor's digest cannot be read")?;
                 self.last()?.digest = Digest::Microdescriptor(digest);
             }
-            b"a" => {
+            [b'a'] => {
                 let address = scan::words(rest).next().and_then(scan::text);
                 let address: Option<SocketAddr> = address.and_then(|text| text.parse().ok());
                 self.others.push(address.ok_or("the address cannot be read")?.ip());

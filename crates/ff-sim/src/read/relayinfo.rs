@@ -53,7 +53,7 @@ pub fn parse(name: &str, from: impl Read) -> (Network, Skips) {
     let mut json = serde_json::Deserializer::from_slice(&text);
     let parsed = TopLevel(&mut rows).deserialize(&mut json).and_then(|()| json.end());
     if let Err(error) = unpacked {
-        rows.skips.add(name, None, None, format!("it cannot be unpacked further: {error}"));
+        rows.skips.add(name, None, None, format!("it cannot be read further: {error}"));
     } else if let Err(error) = parsed {
         rows.skips.add(name, None, Some(error.line()), error.to_string());
     }

@@ -122,7 +122,9 @@ impl Series {
             match line {
                 Line::Whole(text) => reader.line(number, text),
                 Line::TooLong => reader.skip(number, "the line is longer than a table's may be"),
-                Line::Cut(why) => reader.skip(number, &format!("the file is cut here: {why}")),
+                // What is too large is taken for a mistake, and not for a part of something.
+                Line::Cut(why) if why.kind() == io::ErrorKind::FileTooLarge => return Err(why),
+                Line::Cut(why) => reader.skip(number, &format!("it cannot be read further: {why}")),
             }
             if reader.is_full {
                 break;

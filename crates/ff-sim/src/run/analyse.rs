@@ -105,11 +105,14 @@ fn series(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> 
 
 /// Reads a table; without a kind it is one of weights, and its first number says of which.
 fn table(path: &Path, kind: Option<Kind>, reading: &mut Reading) -> Result<Series> {
-    let bytes = reading.inputs.read_so_far(path, &mut reading.skips)?;
-    let kind = kind.unwrap_or_else(|| Kind::of_weights(&bytes));
     let name = path.display().to_string();
-    let (series, skips) = Series::read(&name, kind, &*bytes)
-        .with_context(|| format!("{name} cannot be read as a table"))?;
+    let read = if let Some(kind) = kind {
+        Series::read(&name, kind, reading.inputs.open_ahead(path)?)
+    } else {
+        let bytes = reading.inputs.read_so_far(path, &mut reading.skips)?;
+        Series::read(&name, Kind::of_weights(&bytes), &*bytes)
+    };
+    let (series, skips) = read.with_context(|| format!("{name} cannot be read as a table"))?;
     let first = skips.all.first().map(|one| format!(": {}", one.reason)).unwrap_or_default();
     anyhow::ensure!(!series.times.is_empty(), "{name} has no times{first}");
     reading.skips.extend(skips);

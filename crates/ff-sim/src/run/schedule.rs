@@ -21,6 +21,8 @@ use crate::cli::{NetworkArgs, ScheduleArgs, TeamArgs};
 use crate::figure::{errors::relay_capacities, schedule as drawn};
 use crate::network::Network;
 use crate::output::Table;
+use crate::progress::Progress;
+use crate::schedule::arrivals::Arrivals as _;
 use crate::schedule::greedy::{Greedy, Unmeasurable, greedy, hours};
 use crate::schedule::outcome::{Estimate, Outcome, Reason, Unmeasured};
 use crate::schedule::replay::{World, replay};
@@ -83,7 +85,13 @@ fn period(
     reading: &Reading,
 ) -> Result<()> {
     let (came, mut listed) = coming.map_or_else(Default::default, Coming::parts);
-    let outcome = replay(&subjects.all, setup, world, &mut listed)?;
+    let (progress, period_secs) =
+        (Progress::on_stderr(), setup.slots()?.saturating_mul(setup.slot_secs));
+    let mut arrivals = |hour: u32| {
+        progress.say(|| format!("hour {hour} of {}", period_secs.div_ceil(3600)));
+        listed.at(hour)
+    };
+    let outcome = replay(&subjects.all, setup, world, &mut arrivals)?;
     let found = Replayed::of(&outcome, subjects);
     let links = args.links.is_some().then(|| OnLinks::of(world, subjects, &outcome));
     let mut text = replayed_text(&found);

@@ -1,5 +1,6 @@
 //! What is measured together, in the order in which it is placed.
 
+use std::borrow::Borrow;
 use std::cmp::Reverse;
 
 use ff_proto::units::BytesPerSec;
@@ -72,9 +73,9 @@ pub(in crate::period) struct Grouped {
 
 impl Grouped {
     /// The groups of these relays.
-    pub(in crate::period) fn of(relays: &[Relay], rules: &Rules) -> Self {
+    pub(in crate::period) fn of<R: Borrow<Relay>>(relays: &[R], rules: &Rules) -> Self {
         let most = most(rules);
-        let needs: Vec<_> = relays.iter().map(|relay| need(relay, rules)).collect();
+        let needs: Vec<_> = relays.iter().map(|relay| need(relay.borrow(), rules)).collect();
         let mut all = Self::default();
         for members in group::together(relays) {
             all.join(members, &needs, relays, most);
@@ -91,11 +92,11 @@ impl Grouped {
     }
 
     /// Adds these relays, which are to be measured together, as far as a team has enough for them.
-    pub(in crate::period) fn join(
+    pub(in crate::period) fn join<R: Borrow<Relay>>(
         &mut self,
         mut members: Vec<usize>,
         needs: &[BytesPerSec],
-        relays: &[Relay],
+        relays: &[R],
         most: BytesPerSec,
     ) {
         members.retain(|&index| {
@@ -115,30 +116,31 @@ impl Grouped {
     }
 
     /// Adds a group, if it has members.
-    fn push(
+    fn push<R: Borrow<Relay>>(
         &mut self,
         members: Vec<usize>,
         demands: &[BytesPerSec],
-        relays: &[Relay],
+        relays: &[R],
         most: BytesPerSec,
     ) {
         if members.is_empty() {
             return;
         }
-        let new = members.iter().filter(|&&index| relays[index].estimate.is_none()).count();
+        let new =
+            members.iter().filter(|&&index| relays[index].borrow().estimate.is_none()).count();
         let age = Age::of(new, members.len());
         let needs: Vec<_> = members.iter().map(|&index| demands[index]).collect();
         let members: Vec<_> = members.into_iter().map(number).collect();
         let given = capped(&needs, most);
-        if given != needs {
-            let all = members.iter().zip(&needs).zip(&given);
+        if let Some(given) = &given {
+            let all = members.iter().zip(&needs).zip(given);
             self.capped.extend(all.map(|((&relay, &needs), &given)| Shortage {
                 relay,
                 needs,
                 given,
             }));
         }
-        self.groups.push(Group { members, demands: given, age });
+        self.groups.push(Group { members, demands: given.unwrap_or(needs), age });
     }
 }
 
@@ -158,8 +160,12 @@ pub(in crate::period) fn number(index: usize) -> u32 {
 }
 
 /// The least fingerprint, by which a group is known.
-pub(in crate::period) fn least(members: &[u32], relays: &[Relay]) -> Fingerprint {
-    members.iter().map(|&member| relays[member as usize].fingerprint).min().unwrap_or_default()
+pub(in crate::period) fn least<R: Borrow<Relay>>(members: &[u32], relays: &[R]) -> Fingerprint {
+    members
+        .iter()
+        .map(|&member| relays[member as usize].borrow().fingerprint)
+        .min()
+        .unwrap_or_default()
 }
 
 /// What these relays need together.
@@ -167,30 +173,28 @@ fn sum(members: &[usize], demands: &[BytesPerSec]) -> u128 {
     members.iter().map(|&index| u128::from(demands[index].get())).sum()
 }
 
-/// What each gets of those that need this: that, or of all that there is as large a part as it needs of what
-/// all of them do.
-pub(in crate::period) fn capped(needs: &[BytesPerSec], most: BytesPerSec) -> Vec<BytesPerSec> {
+/// What each gets of those that need this where that is more than there is: of that as large a part as it needs
+/// of what all of them do.
+pub(in crate::period) fn capped(
+    needs: &[BytesPerSec],
+    most: BytesPerSec,
+) -> Option<Vec<BytesPerSec>> {
     let needed: u128 = needs.iter().map(|need| u128::from(need.get())).sum();
     let most = u128::from(most.get());
-    if needed <= most {
-        return needs.to_vec();
-    }
     let part = |need: &BytesPerSec| u128::from(need.get()) * most / needed;
-    needs
-        .iter()
-        .map(|need| BytesPerSec::new(u64::try_from(part(need)).unwrap_or(u64::MAX)))
-        .collect()
+    let given = |need| BytesPerSec::new(u64::try_from(part(need)).unwrap_or(u64::MAX));
+    (needed > most).then(|| needs.iter().map(given).collect())
 }
 
 /// Divides relays that no team can measure at once by hosts, as many of which as fit make a part. A host that
 /// is too much by itself stays whole: its relays could each show all of it.
-fn divide(
+fn divide<R: Borrow<Relay>>(
     members: &[usize],
     demands: &[BytesPerSec],
-    relays: &[Relay],
+    relays: &[R],
     most: BytesPerSec,
 ) -> Vec<Vec<usize>> {
-    let those: Vec<Relay> = members.iter().map(|&index| relays[index].clone()).collect();
+    let those: Vec<&Relay> = members.iter().map(|&index| relays[index].borrow()).collect();
     let (mut parts, mut left): (Vec<Vec<usize>>, u128) = (Vec::new(), 0);
     for host in group::by_address(&those) {
         let host: Vec<usize> = host.into_iter().map(|place| members[place]).collect();

@@ -196,7 +196,7 @@ impl Timetable {
             return Err(too_fast);
         }
         let needs: Vec<_> = tasks.iter().map(|task| demand(task.guess, &params)).collect();
-        for (task, demand) in tasks.iter_mut().zip(capped(&needs, most)) {
+        for (task, demand) in tasks.iter_mut().zip(capped(&needs, most).unwrap_or(needs)) {
             task.demand = demand;
         }
         Ok(())

@@ -64,6 +64,15 @@ impl Sums {
         }
     }
 
+    /// Adds those of other relays, which were carried.
+    pub(super) fn add_all(&mut self, others: &Self) {
+        for (all, other) in self.all.iter_mut().zip(&others.all) {
+            all.capacity += other.capacity;
+            all.unweighted += other.unweighted;
+            all.left_out += other.left_out;
+        }
+    }
+
     /// The sums at a time.
     pub(super) fn at(&self, slot: usize) -> Sum {
         self.all.get(slot).copied().unwrap_or_default()

@@ -4,19 +4,33 @@
 //! and what is kept of a relay would be fetched anew for each of them; here it stays at hand through all times. What
 //! is reckoned is the same, in the same order for each relay, and sums over relays are whole numbers: so are the bits.
 
+use std::num::NonZero;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
 use super::super::batch::{Each, Mask, Moments, Run, SLOTS};
-use super::super::outcome::NetworkStep;
+use super::super::outcome::{NetworkStep, RelayMeans};
 use super::super::reading::{MOST_RELAYS, MOST_STEPS, StepError};
+use super::super::relay::{Relay, RelayInWindow};
 use super::sums::{self, Sums};
 use super::{Engine, OfRelay, longest, take_sums};
 use crate::read::series::{self, MOST_VALUE, Series};
 
-/// Some of a table's times, with the sums of each window at them.
-struct Part {
-    /// The times.
-    moments: Moments,
-    /// The sums.
-    sums: Vec<Sums>,
+/// More threads than this would wait for memory.
+const MOST_THREADS: usize = 8;
+/// So many parts of a table come to each thread: those that are done soon take the rest.
+const PARTS_OF_A_THREAD: usize = 8;
+
+/// Some of a table's relays, with all that is kept of them.
+struct Rows<'a> {
+    /// The place of the first one in the table.
+    first: usize,
+    /// What is kept of each.
+    relays: &'a mut [Relay],
+    /// The means of each.
+    means: &'a mut [RelayMeans],
+    /// For each, one after the other, what each window keeps.
+    windows: &'a mut [RelayInWindow],
 }
 
 impl Engine {
@@ -38,18 +52,18 @@ impl Engine {
         let (totals, relays) = totals(table)?;
         self.reckon();
         let from = self.outcome.steps.len();
-        let mut parts = self.take_times(table, &totals);
+        let parts = self.take_times(table, &totals);
         self.make_room(relays);
-        self.take_rows(table, relays, &mut parts);
+        let sums = self.take_rows(table, relays, &parts);
         let steps = self.outcome.steps.get_mut(from..).unwrap_or_default();
-        for (steps, part) in steps.chunks_mut(SLOTS).zip(&parts) {
-            take_sums(steps, &part.sums);
+        for (steps, sums) in steps.chunks_mut(SLOTS).zip(&sums) {
+            take_sums(steps, sums);
         }
         Ok(())
     }
 
     /// Takes the times themselves, in parts of [`SLOTS`].
-    fn take_times(&mut self, table: &Series, totals: &[Total]) -> Vec<Part> {
+    fn take_times(&mut self, table: &Series, totals: &[Total]) -> Vec<Moments> {
         let (windows, longest) = (self.settings.windows.len(), longest(&self.settings.windows));
         let mut parts = Vec::with_capacity(table.times.len().div_ceil(SLOTS));
         for (times, totals) in table.times.chunks(SLOTS).zip(totals.chunks(SLOTS)) {
@@ -65,56 +79,90 @@ impl Engine {
                 self.outcome.steps.push(step);
             }
             let new = Moments::new(windows, longest);
-            let moments = std::mem::replace(&mut self.batch.moments, new);
-            parts.push(Part { moments, sums: vec![Sums::default(); windows] });
+            parts.push(std::mem::replace(&mut self.batch.moments, new));
         }
         parts
     }
 
-    /// Takes the rows of the first so many relays.
-    fn take_rows(&mut self, table: &Series, relays: usize, parts: &mut [Part]) {
-        let count = self.settings.windows.len();
-        let (mut runs, mut spreads) = (Vec::with_capacity(SLOTS), Each::default());
-        for index in 0..relays {
-            if index % sums::MOST_AT_ONCE == 0 {
-                carry(parts);
+    /// Takes the rows of the first so many relays, some on each thread: they have nothing in common but sums, and
+    /// these are whole numbers. Gives for each part the sums of each window.
+    fn take_rows(&mut self, table: &Series, relays: usize, parts: &[Moments]) -> Vec<Vec<Sums>> {
+        let windows = self.settings.windows.len();
+        let threads = thread::available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS);
+        let size = relays.div_ceil(threads * PARTS_OF_A_THREAD).max(1);
+        let mut kept = self.windows.as_mut_slice();
+        let all = self.relays.chunks_mut(size).zip(self.outcome.relays.chunks_mut(size));
+        let rows = all.zip((0..relays).step_by(size)).map(|((relays, means), first)| {
+            let here = std::mem::take(&mut kept);
+            let (windows, rest) = here.split_at_mut((size * windows).min(here.len()));
+            kept = rest;
+            Rows { first, relays, means, windows }
+        });
+        let left = Mutex::new(rows);
+        let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let none = || vec![vec![Sums::default(); windows]; parts.len()];
+        let take_some = || {
+            let mut sums = none();
+            std::iter::from_fn(next).for_each(|rows| rows.take(table, relays, parts, &mut sums));
+            sums
+        };
+        let mut sums = none();
+        thread::scope(|scope| {
+            let started: Vec<_> = (0..threads).map(|_| scope.spawn(take_some)).collect();
+            for thread in started {
+                let found = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                for (all, some) in sums.iter_mut().flatten().zip(found.iter().flatten()) {
+                    all.add_all(some);
+                }
             }
-            let (Some(relay), Some(means), Some(kept), Some(capacities)) = (
-                self.relays.get_mut(index),
-                self.outcome.relays.get_mut(index),
-                self.windows.get_mut(index * count..(index + 1) * count),
-                self.capacities.get_mut(..count),
-            ) else {
-                return;
-            };
-            let mut of = OfRelay { relay, means, kept, capacities, spreads: &mut spreads };
+        });
+        sums
+    }
+}
+
+impl Rows<'_> {
+    /// Takes them, as far as they are among the first so many, and adds for each part to the sums of each window.
+    fn take(self, table: &Series, relays: usize, parts: &[Moments], all: &mut [Vec<Sums>]) {
+        let count = all.first().map_or(0, Vec::len);
+        let (mut runs, mut spreads) = (Vec::with_capacity(SLOTS), Each::default());
+        let mut capacities = vec![Each::default(); count];
+        let rows = self.relays.iter_mut().zip(self.means).enumerate();
+        for (index, (place, (relay, means))) in (self.first..relays).zip(rows) {
+            let kept = self.windows.get_mut(place * count..(place + 1) * count).unwrap_or_default();
+            if index % sums::MOST_AT_ONCE == 0 {
+                carry(all);
+            }
+            let mut of =
+                OfRelay { relay, means, kept, capacities: &mut capacities, spreads: &mut spreads };
             let row = table.runs_of(index).unwrap_or_default();
-            in_parts(row, parts, &mut runs, |part, listed, runs| {
-                of.take_advertised(&part.moments, listed, listed, runs);
-                for (sums, capacities) in part.sums.iter_mut().zip(&*of.capacities) {
-                    sums.add(capacities, part.moments.count);
+            in_parts(row, parts, &mut runs, |part, moments, listed, runs| {
+                of.take_advertised(moments, listed, listed, runs);
+                let sums = all.get_mut(part).into_iter().flatten();
+                for (sums, capacities) in sums.zip(&*of.capacities) {
+                    sums.add(capacities, moments.count);
                 }
             });
         }
-        carry(parts);
+        carry(all);
     }
 }
 
 /// Carries the sums of all parts.
-fn carry(parts: &mut [Part]) {
-    parts.iter_mut().flat_map(|part| &mut part.sums).for_each(Sums::carry);
+fn carry(parts: &mut [Vec<Sums>]) {
+    parts.iter_mut().flatten().for_each(Sums::carry);
 }
 
-/// Cuts a row at the ends of parts; `take` gets each part in which the relay is listed, when, and its runs there.
+/// Cuts a row at the ends of parts; `take` gets each part in which the relay is listed, by its number and
+/// its times, when, and its runs there.
 fn in_parts(
     row: &[series::Run],
-    parts: &mut [Part],
+    parts: &[Moments],
     runs: &mut Vec<Run>,
-    mut take: impl FnMut(&mut Part, Mask, &mut [Run]),
+    mut take: impl FnMut(usize, &Moments, Mask, &mut [Run]),
 ) {
     let (mut row, mut rest) = (row.iter(), None);
-    for (part, begin) in parts.iter_mut().zip((0_u32..).step_by(SLOTS)) {
-        let end = begin + u32::try_from(part.moments.count).unwrap_or(0);
+    for ((part, moments), begin) in parts.iter().enumerate().zip((0_u32..).step_by(SLOTS)) {
+        let end = begin + u32::try_from(moments.count).unwrap_or(0);
         let mut listed = 0;
         runs.clear();
         while let Some(run) = rest.take().or_else(|| row.next().copied()) {
@@ -124,7 +172,7 @@ fn in_parts(
             }
             let times = run.times.min(end - run.first);
             let slot = (run.first - begin) as usize;
-            let step = part.moments.of_advertised.steps.get(slot).copied().unwrap_or(0);
+            let step = moments.of_advertised.steps.get(slot).copied().unwrap_or(0);
             let here = Run { slot, step, times, value: run.value, since: step };
             listed |= here.mask();
             runs.push(here);
@@ -134,7 +182,7 @@ fn in_parts(
             }
         }
         if listed != 0 {
-            take(part, listed, runs);
+            take(part, moments, listed, runs);
         } else if rest.is_none() {
             return;
         }

@@ -5,7 +5,7 @@ use crate::flow::tmodel::Library;
 /// Seconds in which what a circuit has had counts half: tor's default for its scheduler.
 const HALF_LIFE_SECS: f64 = 30.0;
 
-/// After so many seconds without a byte what is waited for is given up, as TGen's streams do.
+/// After so many seconds without a byte what is waited for is given up, as TGen's streams do by default.
 const STALLED_SECS: f64 = 30.0;
 
 /// The circuits.
@@ -74,7 +74,22 @@ pub(super) enum Owner {
     Probe(usize),
 }
 
+/// So many circuits are brought together: their lines fit into the smallest cache several times.
+const TOGETHER: usize = 64;
+
 impl Circuits {
+    /// Before each of these is used in turn, has it in the cache: at the first of so many brings them all. There are too
+    /// many for any cache, in no order: asked for together they come in the time of a few, where each would be waited for
+    /// if it were asked for when it is used.
+    pub(super) fn bring(&self, places: &[u32], from: usize) {
+        if !from.is_multiple_of(TOGETHER) {
+            return;
+        }
+        let together = &places[from..places.len().min(from + TOGETHER)];
+        let sum = together.iter().fold(0, |sum, &place| self.all[place as usize].next ^ sum);
+        std::hint::black_box(sum);
+    }
+
     /// Opens a circuit, in a free place or a new one.
     pub(super) fn open(&mut self, path: [u32; 3], trip: f64, owner: Owner, tick: u32) -> u32 {
         let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);

@@ -80,6 +80,8 @@ pub struct Constants {
     pub ramp: f64,
     /// Seconds after which users give up what they have asked for.
     pub give_up_secs: f64,
+    /// Seconds from when a request comes to a server to its first byte: TGen's server sends what a model of packets says.
+    pub server_secs: f64,
     /// Clients wait at least so many seconds for a circuit to be built: `cbtmintimeout`.
     pub least_build_secs: f64,
 }
@@ -91,13 +93,14 @@ impl Default for Constants {
         Self {
             hop_median_secs: 0.118,
             hop_p5_secs: 0.0274,
-            hop_scale: 0.58,
-            for_cells: 1.06,
+            hop_scale: 0.7,
+            for_cells: 1.03,
             queue_secs: 0.002,
-            held_scale: 1.8,
+            held_scale: 1.65,
             build_scale: 0.05,
             ramp: 0.5,
             give_up_secs: 30.0,
+            server_secs: 0.35,
             least_build_secs: 1.5,
         }
     }
@@ -164,6 +167,7 @@ impl Config {
             constants.queue_secs,
             constants.held_scale,
             constants.build_scale,
+            constants.server_secs,
             constants.least_build_secs,
         ]
         .iter()

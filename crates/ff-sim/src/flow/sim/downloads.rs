@@ -59,9 +59,10 @@ impl Clients {
         SIZES[0].0
     }
 
-    /// Adds a download.
-    pub(super) fn add(&mut self, size: u32, start: f64, ready: f64) -> usize {
-        let download = Download { size, start_secs: start, first_secs: None, last_secs: None };
+    /// Adds a download that starts, is asked for, and gets its first byte at these times.
+    pub(super) fn add(&mut self, size: u32, [start_secs, asked, ready]: [f64; 3]) -> usize {
+        let asked_secs = asked - start_secs;
+        let download = Download { size, start_secs, asked_secs, first_secs: None, last_secs: None };
         self.downloads.push((download, ready));
         self.downloads.len() - 1
     }
@@ -91,15 +92,16 @@ impl Clients {
         tick_secs: f64,
     ) -> bool {
         let (one, ready) = &mut self.downloads[download];
-        let begin = now.max(*ready) - one.start_secs;
+        let since_asked = |time: f64| time - one.start_secs - one.asked_secs;
+        let begin = since_asked(now.max(*ready));
         if one.first_secs.is_none() && rate * tick_secs >= CELL.0 {
             one.first_secs = Some(begin + CELL.0 / rate);
         }
         let limit = limit_secs(one.size);
         if left <= 0.0 {
-            let end = now + tick_secs - one.start_secs;
-            one.last_secs =
-                Some(end.max(one.first_secs.unwrap_or(end))).filter(|end| *end <= limit);
+            let end = since_asked(now + tick_secs);
+            let end = end.max(one.first_secs.unwrap_or(end));
+            one.last_secs = Some(end).filter(|end| end + one.asked_secs <= limit);
             return true;
         }
         now - one.start_secs >= limit

@@ -2,13 +2,15 @@
 
 use crate::stats;
 
-/// A download of a benchmark client; times count from its start.
+/// A download of a benchmark client; its times count from when it is asked for, which is when its stream is connected.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Download {
     /// Its bytes.
     pub size: u32,
     /// When it started, in seconds from the simulation's start.
     pub start_secs: f64,
+    /// When it was asked for, in seconds from its start.
+    pub asked_secs: f64,
     /// When its first byte came.
     pub first_secs: Option<f64>,
     /// When its last byte came; none if it was given up.
@@ -123,8 +125,13 @@ mod tests {
     #[test]
     fn downloads_that_all_time_out_have_no_time() {
         let [(small, ..), (middle, ..), _] = super::super::config::SIZES;
-        let download =
-            |size, last_secs| Download { size, start_secs: 0.0, first_secs: Some(0.5), last_secs };
+        let download = |size, last_secs| Download {
+            size,
+            start_secs: 0.0,
+            asked_secs: 0.0,
+            first_secs: Some(0.5),
+            last_secs,
+        };
         let downloads = vec![download(small, Some(2.0)), download(middle, None)];
         let found = Outcome { downloads, ..Outcome::new(1) }.summary();
         assert_eq!(found.last_secs, [Some(2.0), None, None]);

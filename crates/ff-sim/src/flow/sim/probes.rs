@@ -14,6 +14,9 @@ pub struct Pair {
     pub measured: u32,
 }
 
+/// Seconds after which one is given up whose first byte has not come: sbws waits so long for an answer (`http_timeout`).
+const FIRST_BYTE_SECS: f64 = 10.0;
+
 /// Whoever looks on while a simulation goes, measures relays in it, and changes how clients choose them.
 pub trait Watch {
     /// A second is over, the one of this number; each relay carried so many bytes in it. Circuits that are opened from
@@ -23,7 +26,8 @@ pub trait Watch {
     /// The two relays that are to be downloaded through next, if any.
     fn next_probe(&mut self) -> Option<Pair>;
 
-    /// What a download through these two came to, in bytes a second of a stream.
+    /// What a download through these two came to, in bytes a second of a stream. Nothing is said of one that was given up
+    /// because its first byte did not come.
     fn probed(&mut self, pair: Pair, bytes_per_sec: f64);
 }
 
@@ -48,10 +52,20 @@ impl Watch for Unwatched {
 pub(super) struct Probe {
     /// The relays.
     pub(super) pair: Pair,
-    /// When its first byte can come, in seconds.
+    /// When its first byte can come, or when it is given up, in seconds.
     pub(super) ready: f64,
+    /// Whether it is given up then.
+    pub(super) fails: bool,
     /// Bytes of cells that have come.
     pub(super) bytes: f64,
+}
+
+impl Probe {
+    /// One that starts now, and whose first byte can come after so many seconds.
+    pub(super) fn new(pair: Pair, now: f64, secs: f64) -> Self {
+        let ready = now + secs.min(FIRST_BYTE_SECS);
+        Self { pair, ready, fails: secs > FIRST_BYTE_SECS, bytes: 0.0 }
+    }
 }
 
 /// Those that are under way.
@@ -92,10 +106,16 @@ impl Probes {
         let probe = self.all.get_mut(place)?;
         probe.bytes += bytes;
         let is_over = now - probe.ready >= PROBE_SECS;
+        let found = is_over.then_some(*probe);
         if is_over {
-            self.free.push(place);
-            self.left += 1;
+            self.end(place);
         }
-        is_over.then_some(*probe)
+        found
+    }
+
+    /// Ends the one in a place.
+    pub(super) fn end(&mut self, place: usize) {
+        self.free.push(place);
+        self.left += 1;
     }
 }

@@ -45,8 +45,8 @@ pub(super) struct Patience {
     secs: f64,
     /// They wait at least so long, in seconds.
     least_secs: f64,
-    /// The last build times, in seconds.
-    times: Vec<f64>,
+    /// The last build times in seconds, and their logarithms.
+    times: Vec<(f64, f64)>,
     /// How many there were in all.
     seen: usize,
 }
@@ -76,8 +76,8 @@ impl Patience {
     /// Whether a circuit that takes so long is built in time.
     fn is_in_time(&mut self, build_secs: f64) -> bool {
         match self.times.get_mut(self.seen % Self::KEPT) {
-            Some(oldest) => *oldest = build_secs,
-            None => self.times.push(build_secs),
+            Some(oldest) => *oldest = (build_secs, build_secs.ln()),
+            None => self.times.push((build_secs, build_secs.ln())),
         }
         self.seen += 1;
         if self.seen.is_multiple_of(Self::LEAST_SEEN) {
@@ -90,9 +90,10 @@ impl Patience {
     #[expect(clippy::cast_precision_loss, reason = "there are a thousand times")]
     fn fitted(&self) -> f64 {
         let mode = self.mode();
-        let logs: f64 = self.times.iter().map(|time| (time.max(mode) / mode).ln()).sum();
+        let of_mode = mode.ln();
+        let logs: f64 = self.times.iter().map(|(_, log)| (log - of_mode).max(0.0)).sum();
         let alpha = self.times.len() as f64 / logs.max(1e-9);
-        let longest = self.times.iter().copied().fold(0.0, f64::max);
+        let longest = self.times.iter().fold(0.0, |longest, (time, _)| time.max(longest));
         (mode / (1.0 - Self::PART).powf(1.0 / alpha)).min(longest)
     }
 
@@ -102,7 +103,7 @@ impl Patience {
     fn mode(&self) -> f64 {
         let (per_sec, secs) = Self::BINS;
         let mut bins = vec![0_u32; secs * per_sec as usize];
-        for time in &self.times {
+        for (time, _) in &self.times {
             let bin = ((time * per_sec) as usize).min(bins.len() - 1);
             bins[bin] += 1;
         }

@@ -33,8 +33,8 @@ const SAMPLE: [u8; 1] = [1];
 const LOADS: [u32; 3] = [100, 115, 130];
 /// The load of Shadow's second experiment, in percent.
 const SHADOWS_LOAD: u32 = 120;
-/// Minutes that pass before those that count, and those: an hour of Shadow's had twenty and forty.
-const MINUTES: [u32; 2] = [20, 20];
+/// Minutes that pass before those that count, and those: as in Shadow's hours.
+const MINUTES: [u32; 2] = [20, 40];
 /// The same of the sample.
 const SAMPLE_MINUTES: [u32; 2] = [10, 15];
 /// Simulations at a time.

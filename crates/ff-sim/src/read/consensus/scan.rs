@@ -115,7 +115,8 @@ impl<'a> Iterator for Lines<'a> {
         loop {
             let start = self.at;
             let line = self.line()?;
-            if line.starts_with(b"-----BEGIN ") {
+            // Of nearly all lines the first byte says enough.
+            if line.first() == Some(&b'-') && line.starts_with(b"-----BEGIN ") {
                 self.pass_object();
                 continue;
             }
@@ -129,14 +130,51 @@ impl<'a> Iterator for Lines<'a> {
     }
 }
 
-/// Whether a byte separates words.
+/// Whether a byte separates words. Nearly all are above both that do.
 const fn is_space(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t')
+    byte <= b' ' && (byte == b' ' || byte == b'\t')
 }
 
 /// The words of a line's rest.
-pub(crate) fn words(rest: &[u8]) -> impl Iterator<Item = &[u8]> {
-    rest.split(|byte| is_space(*byte)).filter(|word| !word.is_empty())
+pub(crate) const fn words(rest: &[u8]) -> Words<'_> {
+    Words(rest)
+}
+
+/// The words of a line that are left.
+#[derive(Clone, Debug)]
+pub(crate) struct Words<'a>(&'a [u8]);
+
+impl<'a> Words<'a> {
+    /// Passes over what separates words.
+    fn pass_spaces(&mut self) {
+        while let Some((first, behind)) = self.0.split_first()
+            && is_space(*first)
+        {
+            self.0 = behind;
+        }
+    }
+
+    /// The next word if it has so many bytes, without a look at each. What separates words may be among them, so this
+    /// is for those who take no such byte.
+    pub(crate) fn of_len<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
+        self.pass_spaces();
+        let (word, behind) = self.0.split_first_chunk()?;
+        self.0 = behind;
+        behind.first().is_none_or(|byte| is_space(*byte)).then_some(word)
+    }
+}
+
+impl<'a> Iterator for Words<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        self.pass_spaces();
+        let len = self.0.iter().position(|byte| is_space(*byte)).unwrap_or(self.0.len());
+        let (word, behind) = self.0.split_at(len);
+        self.0 = behind;
+        (len > 0).then_some(word)
+    }
 }
 
 /// A word in two, at its first `=`.
@@ -166,16 +204,19 @@ pub(crate) fn port(digits: &[u8]) -> Option<u16> {
 
 /// An IPv4 address, as the standard library reads it, in a fraction of the time.
 pub(crate) fn ipv4(word: &[u8]) -> Option<Ipv4Addr> {
-    let octet = |digits: &[u8]| match digits {
-        [b'0'] => Some(0),
-        [b'1'..=b'9', more @ ..] if more.len() < 3 => number(digits)?.try_into().ok(),
-        _ => None,
-    };
-    let (mut octets, mut parts) = ([0; 4], word.split(|byte| *byte == b'.'));
-    for to in &mut octets {
-        *to = octet(parts.next()?)?;
+    let (mut octets, mut at, mut octet, mut digits) = ([0; 4], 0, 0_u16, 0);
+    for &byte in word {
+        match byte {
+            // A 0 stands by itself.
+            b'0'..=b'9' if digits == 0 || octet > 0 => {
+                (octet, digits) = (octet * 10 + u16::from(byte - b'0'), digits + 1);
+                *octets.get_mut(at)? = u8::try_from(octet).ok()?;
+            }
+            b'.' if digits > 0 => (at, octet, digits) = (at + 1, 0, 0),
+            _ => return None,
+        }
     }
-    parts.next().is_none().then(|| octets.into())
+    (at == 3 && digits > 0).then(|| octets.into())
 }
 
 /// The value of each of base64's characters; 64 for all others.
@@ -325,6 +366,13 @@ mod tests {
         assert_eq!(found, wanted);
         assert!(!lines.is_whole());
         assert_eq!(words(b" b\t\tc ").collect::<Vec<_>>(), [b"b", b"c"]);
+        let mut left = words(b"  abc\tdef");
+        assert_eq!((left.of_len(), left.of_len()), (Some(b"abc"), Some(b"def")));
+        assert_eq!(left.next(), None);
+        // Neither a longer word nor a shorter one at the end, nor one with a space in it that a decoder takes.
+        assert_eq!(words(b"abcd").of_len::<3>(), None);
+        assert_eq!(words(b"ab").of_len::<3>(), None);
+        assert_eq!(base64::<20>(b"AAoQ1DAR6kkoo19hBA 5K0QztNw"), None);
         for (text, is_whole) in [
             (&b"a\n-----BEGIN X-----\nr\n"[..], false),
             (b"a\n-----BEGIN X-----\nr\n-----END X-----", true),

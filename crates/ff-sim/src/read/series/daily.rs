@@ -32,7 +32,7 @@ pub fn read(name: &str, from: impl BufRead) -> io::Result<(Vec<Day>, Skips)> {
         let read = match line {
             Line::Whole(text) => day(text.trim_ascii()),
             Line::TooLong => Err("the line is too long".to_owned()),
-            Line::Cut(why) => Err(format!("the file is cut here: {why}")),
+            Line::Cut(why) => Err(format!("it cannot be read further: {why}")),
         };
         let last = days.last().map_or(0, |day| day.unix_secs);
         match read {

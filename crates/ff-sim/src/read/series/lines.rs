@@ -15,7 +15,7 @@ pub(super) enum Line<'a> {
     /// It is longer than [`MOST_LINE_BYTES`] and was passed over.
     TooLong,
     /// Nothing more can be read, for this reason; a part of a line before it is lost.
-    Cut(String),
+    Cut(io::Error),
 }
 
 /// The lines of a file.
@@ -55,7 +55,7 @@ impl<'a> Lines<'a> {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => {
                     self.is_over = true;
-                    return Some((self.number, Line::Cut(error.to_string())));
+                    return Some((self.number, Line::Cut(error)));
                 }
             };
             if buffer.is_empty() {

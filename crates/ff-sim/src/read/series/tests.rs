@@ -189,3 +189,19 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn what_is_too_large_is_a_mistake_and_not_a_part_of_a_table() {
+    struct Endless(&'static [u8]);
+    impl io::Read for Endless {
+        fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+            match self.0.read(to)? {
+                0 => Err(io::ErrorKind::FileTooLarge.into()),
+                read => Ok(read),
+            }
+        }
+    }
+    let table = b"relay,2025-08-01 00:00\n0000000000000000000000000000000000000001,5\n";
+    let read = Series::read("t", Kind::BytesPerSec, io::BufReader::new(Endless(table)));
+    assert_eq!(read.expect_err("no table").kind(), io::ErrorKind::FileTooLarge);
+}

@@ -1,5 +1,7 @@
 //! What `analyse` tells of errors over many times.
 
+use std::thread;
+
 use anyhow::Result;
 use ff_bwauth::period::Fingerprint;
 use serde::Serialize;
@@ -36,10 +38,14 @@ pub(super) fn report(
     reading: &Reading,
 ) -> Result<()> {
     let relays: Vec<String> = beside.relays.iter().map(hex::encode_upper).collect();
-    let found = Errors::of(outcome, beside, &relays, args);
-    let mut tables = vec![network_table(outcome), relay_table(outcome, &relays)];
+    let (found, mut tables, cdf) = thread::scope(|scope| {
+        let cdf = scope.spawn(|| cdf::table(outcome, args.least_share));
+        let found = Errors::of(outcome, beside, &relays, args);
+        let tables = vec![network_table(outcome), relay_table(outcome, &relays)];
+        (found, tables, cdf.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
     tables.extend((!found.groups.is_empty()).then(|| by::table(&found.groups)));
-    tables.push(cdf::table(outcome, args.least_share));
+    tables.push(cdf);
     tables.extend(found.new_relays.known().map(|waits| new_relays::table(waits, &relays)));
     tables.extend(found.ranks.known().map(|ranked| ranks::rankings_table(ranked, &relays)));
     tables.extend(found.overload.known().map(|windows| ranks::overloads_table(windows)));

@@ -3,6 +3,8 @@
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+use crate::workers;
+
 /// How much is handed over at once.
 const CHUNK: usize = 1 << 16;
 /// How many of these may wait.
@@ -10,7 +12,7 @@ const WAITING: usize = 16;
 
 /// The side that unpacks.
 #[derive(Debug)]
-pub(super) struct Chunks {
+pub(crate) struct Chunks {
     /// Where chunks go.
     to: SyncSender<io::Result<Chunk>>,
     /// Where their buffers come back from.
@@ -19,7 +21,7 @@ pub(super) struct Chunks {
 
 /// The side that scans, before it is known whether anything comes this way.
 #[derive(Debug)]
-pub(super) struct Ahead {
+pub(crate) struct Ahead {
     /// What comes.
     from: Receiver<io::Result<Chunk>>,
     /// Where chunks go that have been read.
@@ -27,14 +29,14 @@ pub(super) struct Ahead {
 }
 
 /// Both sides.
-pub(super) fn sides() -> (Chunks, Ahead) {
+pub(crate) fn sides() -> (Chunks, Ahead) {
     let ((to, from), (back, empty)) = (sync_channel(WAITING), sync_channel(WAITING));
     (Chunks { to, empty }, Ahead { from, back })
 }
 
 /// A reader whose content comes from another thread, which stops when this is dropped.
 #[derive(Debug)]
-pub(super) struct ReadAhead<T> {
+pub(crate) struct ReadAhead<T> {
     /// What comes; nothing more comes behind an error.
     ahead: Ahead,
     /// What came last.
@@ -56,9 +58,18 @@ struct Chunk {
 
 impl Ahead {
     /// A reader of what comes from a thread that says when it has done its work.
-    pub(super) fn until<T>(self, done: Receiver<T>) -> ReadAhead<T> {
+    pub(crate) fn until<T>(self, done: Receiver<T>) -> ReadAhead<T> {
         ReadAhead { ahead: self, chunk: Chunk::default(), at: 0, done }
     }
+}
+
+/// Reads all of this ahead.
+///
+/// # Errors
+/// When there can be no other thread.
+pub(crate) fn read_ahead(inner: impl Read + Send + 'static) -> io::Result<ReadAhead<()>> {
+    let (chunks, ahead) = sides();
+    Ok(ahead.until(workers::run("ahead", move || chunks.hand_over(inner))?))
 }
 
 impl<T> Read for ReadAhead<T> {
@@ -84,7 +95,7 @@ impl<T> Read for ReadAhead<T> {
 
 impl Chunks {
     /// Hands everything over, until the end, an error, or nobody listens any more.
-    pub(super) fn hand_over(self, mut inner: impl Read) {
+    pub(crate) fn hand_over(self, mut inner: impl Read) {
         let Self { to, empty } = self;
         loop {
             let mut bytes = empty.try_recv().unwrap_or_default();
@@ -122,13 +133,6 @@ fn fill(inner: &mut impl Read, bytes: &mut [u8]) -> (usize, io::Result<()>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workers;
-
-    /// Reads ahead.
-    fn ahead(inner: impl Read + Send + 'static) -> ReadAhead<()> {
-        let (chunks, ahead) = sides();
-        ahead.until(workers::run("ahead", move || chunks.hand_over(inner)).expect("a thread"))
-    }
 
     #[test]
     fn what_came_before_an_error_comes_and_then_the_error() {
@@ -142,12 +146,12 @@ mod tests {
             }
         }
         let mut all = Vec::new();
-        let mut from = ahead(Broken(3 * CHUNK + 5));
+        let mut from = read_ahead(Broken(3 * CHUNK + 5)).expect("a thread");
         let error = from.read_to_end(&mut all).expect_err("it is cut");
         assert_eq!((all.len(), error.to_string().as_str()), (3 * CHUNK + 5, "cut"));
         let mut all = Vec::new();
-        let mut from = ahead(io::repeat(3).take(200_001));
+        let mut from = read_ahead(io::repeat(3).take(200_001)).expect("a thread");
         assert_eq!(from.read_to_end(&mut all).ok(), Some(200_001));
-        drop(ahead(io::repeat(3)));
+        drop(read_ahead(io::repeat(3)));
     }
 }

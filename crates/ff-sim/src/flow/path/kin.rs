@@ -1,0 +1,129 @@
+//! Which relays may not lie in one circuit: no relay twice, no two of a family, a /16 or a /32 of IPv6
+//! (path-spec 2.2).
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use crate::network::{Network, Relay};
+
+/// What the subnets of relays begin with that have one of their own; those that are shared are numbered from 0.
+const OWN_NET: u32 = 1 << 31;
+/// Stands for no family.
+const NO_FAMILY: u32 = u32::MAX;
+
+/// Of each relay, with which others it is in no circuit.
+#[derive(Clone, Debug)]
+pub(super) struct Kin {
+    /// Each relay's.
+    relays: Vec<Tied>,
+    /// The families of relays that have any, as far as they are mutual; each sorted.
+    families: Vec<Vec<u32>>,
+}
+
+/// A relay, and what ties it to others. Small, because a line has it wherever the relay may be drawn.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Tied {
+    /// The relay.
+    pub(super) relay: u32,
+    /// The number of its IPv4 address' /16; one of its own if it has none.
+    v4: u32,
+    /// The number of its IPv6 address' /32; one of its own if it has none.
+    v6: u32,
+    /// Which of the families is its own; none of them if it has none.
+    family: u32,
+}
+
+impl Kin {
+    /// That of a network's relays.
+    pub(super) fn of(network: &Network) -> Self {
+        let mut kin = Self { relays: Vec::with_capacity(network.relays.len()), families: vec![] };
+        let mut nets = Nets::default();
+        for ((number, relay), family) in (0..).zip(&network.relays).zip(mutual(network)) {
+            let mut tied = nets.tie(relay, number);
+            if !family.is_empty() {
+                tied.family = u32::try_from(kin.families.len()).unwrap_or(NO_FAMILY);
+                kin.families.push(family);
+            }
+            kin.relays.push(tied);
+        }
+        kin
+    }
+
+    /// The same without the rule of subnets.
+    pub(super) fn with_any_subnets(mut self) -> Self {
+        for tied in &mut self.relays {
+            *tied = Tied { family: tied.family, ..Tied::alone(tied.relay) };
+        }
+        self
+    }
+
+    /// A relay with what ties it to others.
+    pub(super) fn tied(&self, relay: u32) -> Tied {
+        self.relays[relay as usize]
+    }
+
+    /// Whether two relays may lie in one circuit.
+    pub(super) fn can_meet(&self, one: Tied, other: Tied) -> bool {
+        let family = || self.families.get(one.family as usize);
+        one.relay != other.relay
+            && one.v4 != other.v4
+            && one.v6 != other.v6
+            && family().is_none_or(|family| family.binary_search(&other.relay).is_err())
+    }
+}
+
+impl Tied {
+    /// A relay that nothing ties to others.
+    const fn alone(relay: u32) -> Self {
+        Self { relay, v4: OWN_NET | relay, v6: OWN_NET | relay, family: NO_FAMILY }
+    }
+}
+
+/// The subnets of a network, numbered as they come.
+#[derive(Debug, Default)]
+struct Nets {
+    /// The numbers of the first 32 bits of IPv6 addresses.
+    v6: HashMap<u32, u32>,
+}
+
+impl Nets {
+    /// The relay with this number, tied by its addresses. Of each kind clients know one address, the first that is
+    /// listed.
+    fn tie(&mut self, relay: &Relay, number: u32) -> Tied {
+        let addresses = || relay.addresses.iter().map(IpAddr::to_canonical);
+        let v4 = addresses().find_map(|address| match address {
+            IpAddr::V4(address) => Some(address.to_bits() >> 16),
+            IpAddr::V6(_) => None,
+        });
+        let v6 = addresses().find_map(|address| match address {
+            IpAddr::V4(_) => None,
+            IpAddr::V6(address) => Some(address.to_bits() >> 96),
+        });
+        let next = u32::try_from(self.v6.len()).unwrap_or(OWN_NET);
+        let v6 = v6.and_then(|net| u32::try_from(net).ok());
+        let v6 = v6.map(|net| *self.v6.entry(net).or_insert(next));
+        let alone = Tied::alone(number);
+        Tied { v4: v4.unwrap_or(alone.v4), v6: v6.unwrap_or(alone.v6), ..alone }
+    }
+}
+
+/// Of each relay those that it names and that name it.
+fn mutual(network: &Network) -> Vec<Vec<u32>> {
+    let indices: HashMap<_, u32> =
+        network.relays.iter().zip(0..).map(|(relay, index)| (relay.fingerprint, index)).collect();
+    let named: Vec<Vec<u32>> = network
+        .relays
+        .iter()
+        .map(|relay| {
+            let mut named: Vec<u32> =
+                relay.family.iter().filter_map(|one| indices.get(one).copied()).collect();
+            named.sort_unstable();
+            named
+        })
+        .collect();
+    let is_mutual = |one: u32, other: u32| named[other as usize].binary_search(&one).is_ok();
+    let mutual = |(one, named): (u32, &Vec<u32>)| {
+        named.iter().copied().filter(|&other| is_mutual(one, other)).collect()
+    };
+    (0..).zip(&named).map(mutual).collect()
+}
