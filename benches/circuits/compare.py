@@ -20,6 +20,8 @@ HERE = pathlib.Path(__file__).parent
 
 
 def tor_cpu_secs(pid):
+    if pid is None:
+        return 0
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -83,4 +85,5 @@ def main():
     print(f"ff-perf for tor / tor by ff-perf  {median['ff-perf for tor'] / median['tor by ff-perf']:.3f}")
 
 
-main()
+if __name__ == "__main__":
+    main()

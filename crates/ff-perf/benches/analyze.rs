@@ -1,4 +1,5 @@
-//! How long the analysis of circuits takes: a fit, a step of the moving window, reading, and all of it.
+//! How long the analysis of circuits takes: a fit, a step of the moving window, reading, and all of it, which is to grow with
+//! the number of circuits and not faster.
 //!
 //! `cargo bench -p ff-perf --bench analyze`; beside scipy: the test `scipy`, which prints the ratio of a step.
 
@@ -100,6 +101,13 @@ fn whole(criterion: &mut Criterion) {
     for (name, timeout) in [("percentile", Timeout::Percentile), ("GEV", Timeout::Gev)] {
         group.bench_function(format!("a report on 20,000 circuits, {name}"), |bencher| {
             bencher.iter(|| Report::of(&all, None, &options(timeout)));
+        });
+    }
+    for count in [100_000, 1_000_000] {
+        let all = circuits(count);
+        group.throughput(Throughput::Elements(count as u64));
+        group.bench_function(format!("a report on {count} circuits, percentile"), |bencher| {
+            bencher.iter(|| Report::of(&all, None, &options(Timeout::Percentile)));
         });
     }
     group.finish();

@@ -4,6 +4,7 @@
 //!   Circuits ─┬─▶ fit      Fits: build, rtt, congestion, ttfb
 //!             ├─▶ rank     Spearman's rho with TTFB
 //!             ├─▶ buckets  token buckets (sections 7.1 and 8)
+//!             ├─▶ congested  congestion by relay
 //!             └─▶ replay ─▶ selected ─┬─▶ performance: TTFB, throughput, latency   tables 1, 3, 4, 5
 //!                                     └─▶ anonymity: published, thinned, corrected, attackers   table 2
 //! ```
@@ -11,6 +12,7 @@
 //! [`Report`] is the result; `text`, `tables` and `figures` show it. Circuits of [`Options::hops`] relays count; others
 //! are counted and left out, because a build time grows with the number of hops.
 
+pub mod congested;
 pub mod figures;
 pub mod paper;
 pub mod performance;
@@ -23,6 +25,7 @@ use std::collections::BTreeMap;
 use ff_sim::network::Network;
 use serde::Serialize;
 
+use self::congested::Congested;
 use self::selected::{Kruskal, Selection};
 use crate::buckets::Buckets;
 use crate::fit::{Fits, GevFit};
@@ -74,6 +77,8 @@ pub struct Report {
     /// Relays that hold cells back until a refill, if circuits have enough round trips for it; circuits of any number of
     /// hops count.
     pub token_buckets: Option<Buckets>,
+    /// Congestion by relay, if lines tell of it; circuits of any number of hops count.
+    pub congested: Option<Congested>,
     /// What was random was drawn by this.
     pub seed: u64,
 }
@@ -115,7 +120,7 @@ pub struct Host {
 }
 
 /// The circuits that count, for each host.
-type Hosts<'a> = Vec<(usize, Vec<&'a Seen>)>;
+pub(crate) type Hosts<'a> = Vec<(usize, Vec<&'a Seen>)>;
 
 impl Report {
     /// Of circuits; with a network, attackers have families, /16s and countries too.
@@ -141,13 +146,14 @@ impl Report {
             selections,
             kruskal_wallis,
             token_buckets: Buckets::of(circuits, options.refill_ms),
+            congested: Congested::of(circuits),
             seed: options.seed,
         }
     }
 }
 
 /// The circuits that count, for each host, in the order in which they were read.
-fn hosts(circuits: &Circuits, hops: u8) -> Hosts<'_> {
+pub(crate) fn hosts(circuits: &Circuits, hops: u8) -> Hosts<'_> {
     let mut hosts: Hosts<'_> = (0..circuits.hosts.len()).map(|host| (host, Vec::new())).collect();
     let counts = |seen: &&Seen| seen.build_ms.is_some() && seen.hops == Some(hops);
     for seen in circuits.all.iter().filter(counts) {

@@ -227,6 +227,7 @@ mod tests {
     use rand_chacha::ChaCha12Rng;
 
     use super::*;
+    use crate::chance;
 
     /// A megabyte a second, a quarter of it in use.
     const RELAY: Known = Known { capacity: 1e6, busy: 0.25 };
@@ -264,8 +265,7 @@ mod tests {
 
     #[test]
     fn who_starves_is_found_as_often_as_the_formula_says() {
-        let seed = rand::random::<u64>();
-        let mut rng = ChaCha12Rng::seed_from_u64(seed);
+        let mut rng = chance::generator();
         for (share, each) in [(0.1, 5), (0.3, 3), (0.5, 2)] {
             let runs = 2000;
             let hit = (0..runs).filter(|_| {
@@ -274,7 +274,7 @@ mod tests {
             });
             let (hit, truth) = (hit.count() as f64 / f64::from(runs), found(share, each as u64));
             let most = 4.0 * (truth * (1.0 - truth) / f64::from(runs)).sqrt();
-            assert!((hit - truth).abs() < most, "seed {seed}: {hit} beside {truth}");
+            assert!((hit - truth).abs() < most, "{hit} beside {truth}");
         }
     }
 

@@ -111,6 +111,11 @@ impl Fault {
         Self { reason: reason.to_string(), whose: Whose::Relay }
     }
 
+    /// Nothing came in time.
+    pub fn timeout(reason: impl ToString) -> Self {
+        Self { reason: reason.to_string(), whose: Whose::Unknown }
+    }
+
     /// Ours.
     pub fn client(reason: impl ToString) -> Self {
         Self { reason: reason.to_string(), whose: Whose::Client }

@@ -80,8 +80,8 @@ pub struct ToFile<'a> {
     pub store: &'a mut Store,
     /// What it has come to.
     pub counts: Counts,
-    /// Ctrl-C.
-    pub signal: Signal,
+    /// Ctrl-C, and what service managers send.
+    pub signals: [Signal; 2],
     /// Whether there was one.
     pub is_over: bool,
     /// Whether it tells on a terminal, once a second, how it stands.
@@ -106,7 +106,11 @@ impl Keeper for ToFile<'_> {
     }
 
     async fn called(&mut self) {
-        self.signal.recv().await;
+        let [interrupt, terminate] = &mut self.signals;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
         self.is_over = true;
     }
 }

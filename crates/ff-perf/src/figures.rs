@@ -51,6 +51,8 @@ pub struct Figures {
     in_flight: Gauge,
     /// Circuits that wait for room on the disk.
     unwritten: Gauge,
+    /// When the documents that are measured by began to be valid.
+    documents: Gauge,
     /// When a circuit was whole the last time.
     last_success: LastSuccess,
 }
@@ -66,6 +68,7 @@ impl Figures {
             failures: Family::default(),
             in_flight: Gauge::default(),
             unwritten: Gauge::default(),
+            documents: Gauge::default(),
             last_success: LastSuccess::default(),
         };
         for stage in STAGES {
@@ -94,6 +97,9 @@ impl Figures {
         all.register("circuits_in_flight", "Circuits that there are now", self.in_flight.clone());
         let help = "Circuits whose lines wait for room on the disk; no new ones begin meanwhile";
         all.register("circuits_unwritten", help, self.unwritten.clone());
+        let help = "When the consensus that is measured by began to be valid";
+        let name = "circuit_documents_valid_after_timestamp";
+        all.register_with_unit(name, help, seconds(), self.documents.clone());
         all.register_collector(Box::new(self.last_success.clone()));
         all
     }
@@ -112,6 +118,11 @@ impl Figures {
             Some(failure) => self.fail(stage(failure.stage), reason(failure)),
             None => self.last_success.now(),
         }
+    }
+
+    /// Says by which consensus it is measured: when it began to be valid, in seconds since 1970.
+    pub fn documents(&self, valid_after_unix_secs: u64) {
+        self.documents.set(i64::try_from(valid_after_unix_secs).unwrap_or(i64::MAX));
     }
 
     /// Counts a circuit that could not even begin, because there is no client.
@@ -242,6 +253,7 @@ mod tests {
         let failure = serde_json::json!({ "stage": "first-byte", "reason": "connectrefused", "whose": "target" });
         figures.note(&circuit(Some(failure)));
         figures.stand(3, 1);
+        figures.documents(1_795_600_800);
         let text = text(&registry).expect("text");
         for (name, expected) in [
             ("ff_circuit_build_seconds_count", 2.0),
@@ -253,6 +265,7 @@ mod tests {
             (refused, 1.0),
             ("ff_circuits_in_flight", 3.0),
             ("ff_circuits_unwritten", 1.0),
+            ("ff_circuit_documents_valid_after_timestamp_seconds", 1_795_600_800.0),
         ] {
             let value = value(&text, name).unwrap_or_else(|| panic!("{name} in {text}"));
             assert!((value - expected).abs() < 1e-9, "{name}: {value}");
@@ -295,7 +308,7 @@ mod tests {
         };
         let named: BTreeSet<_> =
             words(alerts).filter(|word| word.starts_with("ff_circuit")).collect();
-        assert!(named.len() >= 5, "{named:?}");
+        assert!(named.len() >= 6, "{named:?}");
         for name in named {
             assert!(text.lines().any(|line| line.starts_with(name)), "{name} is not in /metrics");
         }

@@ -164,10 +164,10 @@ pub fn wilson(hits: f64, of: f64) -> Interval {
 
 #[cfg(test)]
 mod tests {
-    use rand::{RngExt, SeedableRng};
-    use rand_chacha::ChaCha12Rng;
+    use rand::RngExt;
 
     use super::*;
+    use crate::chance;
 
     #[test]
     fn intervals_of_medians_are_those_of_tables() {
@@ -183,8 +183,7 @@ mod tests {
 
     #[test]
     fn intervals_hold_the_truth_in_19_of_20_samples() {
-        let seed = rand::random::<u64>();
-        let mut rng = ChaCha12Rng::seed_from_u64(seed);
+        let mut rng = chance::generator();
         let (mut medians, mut shares) = (0, 0);
         for _ in 0..2000 {
             let sample: Vec<f64> = (0..41).map(|_| rng.random::<f64>()).collect();
@@ -196,8 +195,10 @@ mod tests {
             shares += i32::from(holds(wilson(below as f64, 41.0), 0.3));
             medians += i32::from(holds(median(&stats::sorted(sample)).expect("values"), 0.5));
         }
-        assert!((1860..=1960).contains(&medians), "seed {seed}: {medians} of 2000");
-        assert!((1840..=1960).contains(&shares), "seed {seed}: {shares} of 2000");
+        // Both come in whole steps. Of 41 values the interval from the 14th to the 28th holds the median in
+        // 1 - 2 P(Bin(41, 1/2) <= 13) = 0.9725 of samples, and Wilson's 0.3 in 0.9609: bounds are five deviations away.
+        assert!((1908..=1976).contains(&medians), "{medians} of 2000");
+        assert!((1876..=1960).contains(&shares), "{shares} of 2000");
     }
 
     #[test]

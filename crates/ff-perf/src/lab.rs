@@ -2,5 +2,6 @@
 //!
 //! This is the part without a network: which paths are taken, and what is made of their downloads.
 
+pub mod orders;
 pub mod strata;
 pub mod verdicts;

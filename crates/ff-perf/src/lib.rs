@@ -17,6 +17,8 @@ pub mod anonymity;
 pub mod bound;
 pub mod buckets;
 pub mod capacities;
+#[cfg(test)]
+mod chance;
 pub mod check;
 pub mod cli;
 pub mod client;

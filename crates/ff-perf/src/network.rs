@@ -58,6 +58,8 @@ pub struct Network {
     pub incomplete: usize,
     /// Where the consensus is.
     pub consensus: PathBuf,
+    /// When it began to be valid, in seconds since 1970.
+    pub valid_after_unix_secs: u64,
 }
 
 /// A network that cannot be read.
@@ -123,6 +125,7 @@ impl Network {
         }
         let mut network = Self::of(&text, &consensus, &microdescriptors(beside)?);
         network.consensus.clone_from(&file);
+        network.valid_after_unix_secs = consensus.valid_after_unix_secs().unwrap_or(0);
         if network.relays.is_empty() {
             let reason = format!(
                 "of its {} relays none has keys in {} beside it",
@@ -214,8 +217,8 @@ pub fn stamp(path: &Path) -> Vec<(PathBuf, SystemTime, u64)> {
     micros.chain(consensuses.iter().cloned()).filter_map(written).collect()
 }
 
-/// This directory, those in it, and those in its `nodes` (as chutney has it).
-fn directories(dir: &Path) -> Vec<PathBuf> {
+/// This directory, those in it, and those in its `nodes`, which chutney's link leads to the network that was made last.
+pub(crate) fn directories(dir: &Path) -> Vec<PathBuf> {
     let mut all = vec![dir.to_owned()];
     for parent in [dir.to_owned(), dir.join("nodes")] {
         let entries = fs::read_dir(parent).into_iter().flatten().flatten();

@@ -75,10 +75,10 @@ impl<C: Client> Measured<'_, C> {
                 if let Err((stage, fault)) = used {
                     line.failure = Some(Failure {
                         stage,
-                        // What the target does is no hop's fault.
+                        // What the target does is no hop's fault, and of silence nobody knows whose it is.
                         hop: u8::try_from(self.path.len())
                             .ok()
-                            .filter(|_| fault.whose != Whose::Target),
+                            .filter(|_| !matches!(fault.whose, Whose::Target | Whose::Unknown)),
                         reason: fault.reason,
                         whose: fault.whose,
                     });
@@ -234,7 +234,7 @@ async fn within<T>(
     time: Duration,
     what: impl Future<Output = Result<T, Fault>>,
 ) -> Result<T, Fault> {
-    timeout(time, what).await.unwrap_or_else(|_| Err(Fault::relay("timeout")))
+    timeout(time, what).await.unwrap_or_else(|_| Err(Fault::timeout("timeout")))
 }
 
 /// By how much the refused probes took longer in the mean than the fastest of them; of two or more.

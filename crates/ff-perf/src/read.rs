@@ -25,6 +25,8 @@ const LEAST_PROBES: u32 = 10;
 pub struct Seen {
     /// Who measured it: a place in [`Circuits::hosts`].
     pub host: u32,
+    /// Its place among those that were read together, by when they began.
+    pub number: u64,
     /// When it began, in seconds of its host's clock.
     pub began_secs: f64,
     /// Its relays: places in [`Circuits::relays`].
@@ -98,14 +100,26 @@ pub struct Circuits {
     pub hosts: Vec<String>,
     /// Fingerprints of relays: 40 upper-case hexadecimal digits.
     pub relays: Vec<String>,
-    /// The circuits, in the order of their files.
+    /// The circuits: those of each path in the order in which they began. Lines come in the order in which circuits end, and
+    /// of those that are measured at once the slow ones end last: whoever takes them in turn would always meet greater values.
     pub all: Vec<Seen>,
     /// Files that ended in the middle of a line.
     pub half_lines: u64,
     /// Circuits that OnionPerf filters out, and those that tor launched for onion services.
     pub left_out: u64,
+    /// What runs have put down to relays, by host and relay.
+    pub congestion: HashMap<(u32, u32), Delay>,
     /// Where relays stand.
     places: HashMap<String, u32>,
+}
+
+/// A relay's congestion delay.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Delay {
+    /// It, by all of the run's circuits until the last one.
+    pub delay_ms: f64,
+    /// In how many of the circuits that tell of it the relay was.
+    pub circuits: u64,
 }
 
 /// Circuits cannot be read.
@@ -154,6 +168,7 @@ impl Circuits {
         let mut circuits = Self::default();
         let mut before = BTreeSet::new();
         for path in paths {
+            let from = circuits.all.len();
             let files = if path.is_dir() { files(path)? } else { vec![path.clone()] };
             for file in files {
                 // What cannot be found is an error of the reading below.
@@ -164,6 +179,7 @@ impl Circuits {
                 }
                 circuits.read_file(&file, inputs)?;
             }
+            circuits.all[from..].sort_by_key(|seen| seen.number);
         }
         Ok(circuits)
     }

@@ -41,7 +41,7 @@ pub struct Circuit {
     /// A download.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub download: Option<Download>,
-    /// Congestion: by how much its round trips exceed what its relays' least ones come to (002, section 4.3).
+    /// Congestion delay: by how much its refused round trips exceed the least of them in the mean (002, section 7.6).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion_us: Option<u64>,
     /// The congestion of each of its relays, as the circuits of the run until then tell ([`crate::congestion`]).
@@ -168,7 +168,8 @@ impl Download {
 pub struct Failure {
     /// What was going on.
     pub stage: Stage,
-    /// Which hop of the path it was about, from 1; none if none was.
+    /// Which hop of the path it was about, from 1: while building the one that was asked for, later the last one; none if
+    /// it was about none, or nobody can tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hop: Option<u8>,
     /// What is said of it: `timeout`, `destroyed`, `refused`, …
@@ -203,6 +204,8 @@ pub enum Whose {
     Target,
     /// Ours.
     Client,
+    /// Nobody can tell: nothing came in time, which every relay, the target and the network may have caused.
+    Unknown,
 }
 
 #[cfg(test)]

@@ -3,12 +3,13 @@
 //! A line is written by one system call when its circuit has ended, so a killed run loses the circuits in flight only.
 //! A line that is half there, because the disk was full or the machine stopped, is cut off.
 
-use std::collections::HashSet;
-use std::fs::{self, File, OpenOptions};
+use std::collections::{BTreeSet, HashSet};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::record::Circuit;
 
@@ -45,6 +46,42 @@ pub struct Options {
     pub download_bytes: u64,
     /// On what share of circuits.
     pub download_share: f64,
+    /// What it is measured with; not in files of older versions, which nothing is compared with then.
+    #[serde(default)]
+    pub setting: Option<Setting>,
+    /// How fast it may go. That may change between two parts, but is said. Not in files of older versions.
+    #[serde(default)]
+    pub pace: Option<Pace>,
+}
+
+/// What circuits are measured with.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Setting {
+    /// Where the network is, with all links followed.
+    pub network: PathBuf,
+    /// What streams lead to; none if nobody says what.
+    pub target: Option<String>,
+    /// How many round trips by RESOLVE.
+    pub resolve: u32,
+    /// How long a circuit may take to be built, in seconds.
+    pub build_secs: u64,
+    /// How long a round trip or a first byte may take, in seconds.
+    pub trip_secs: u64,
+    /// Whether circuits share relays while they are built.
+    pub share_builds: bool,
+    /// And while they are measured by single cells.
+    pub share_probes: bool,
+}
+
+/// How fast a run may go.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Pace {
+    /// Circuits at once.
+    pub in_flight: u64,
+    /// New circuits a second.
+    pub per_sec: f64,
+    /// New circuits a second at one first relay.
+    pub per_guard_per_sec: f64,
 }
 
 /// A folder that cannot be used, or a line that cannot be written.
@@ -65,12 +102,12 @@ pub enum StoreError {
     #[error("{} is in use: another program writes circuits there", .0.display())]
     Busy(PathBuf),
     /// It was made with other options.
-    #[error("{}: this run had other options: {before}", .path.display())]
+    #[error("{}: this run had other options: {difference}; give those, or another folder", .path.display())]
     Other {
         /// Which file says so.
         path: PathBuf,
-        /// What they were.
-        before: String,
+        /// Which ones, and what they were.
+        difference: String,
     },
     /// A line is no circuit.
     #[error("{}, line {line}: {reason}", .path.display())]
@@ -95,6 +132,19 @@ pub struct Store {
     length: u64,
     /// Whether a part of a line may stand behind that.
     is_torn: bool,
+    /// The folder, if it is this one's alone; its lock ends with it.
+    _lock: Option<File>,
+}
+
+/// A run's folder that was opened.
+#[derive(Debug)]
+pub struct Opened {
+    /// Where circuits go.
+    pub store: Store,
+    /// The numbers of those that are there already.
+    pub done: HashSet<u64>,
+    /// What is to be said of it, if something is.
+    pub note: Option<String>,
 }
 
 /// As much of a line as a run needs to go on.
@@ -105,30 +155,30 @@ struct Number {
 }
 
 impl Store {
-    /// Begins a run in a folder, or goes on with one; says which circuits are there already.
+    /// Begins a run in a folder, or goes on with one; says which circuits are there already. Nobody else gets the folder
+    /// meanwhile.
     ///
     /// # Errors
     /// [`StoreError`], which names the file.
-    pub fn open(
-        dir: &Path,
-        options: &Options,
-        goes_on: bool,
-    ) -> Result<(Self, HashSet<u64>), StoreError> {
+    pub fn open(dir: &Path, options: &Options, goes_on: bool) -> Result<Opened, StoreError> {
         fs::create_dir_all(dir).map_err(io_error(dir))?;
+        let lock = lock(dir)?;
         let path = dir.join(LINES);
         let has_lines = fs::metadata(&path).is_ok_and(|file| file.len() > 0);
         // What `circuits serve` has begun, it alone goes on with.
         if (has_lines && !goes_on) || shelf::is_one(dir) {
             return Err(StoreError::Occupied(dir.to_owned()));
         }
-        if has_lines {
-            check_options(dir, options)?
-        } else {
-            write_options(dir, options)?
+        let note = if has_lines { check_options(dir, options)? } else { None };
+        if !has_lines {
+            write_options(dir, options)?;
         }
-        let mut store = Self::at(path)?;
-        let done = store.numbers()?;
-        Ok((store, done))
+        let mut store = Self { _lock: Some(lock), ..Self::at(path)? };
+        let (done, bad) = store.numbers()?;
+        if let Some(bad) = bad.into_iter().next() {
+            return Err(bad);
+        }
+        Ok(Opened { store, done, note })
     }
 
     /// A file of lines, whatever options they came by: opens it or makes it, and cuts a half line off.
@@ -136,11 +186,11 @@ impl Store {
         let opened = OpenOptions::new().create(true).append(true).read(true).open(&path);
         let mut file = opened.map_err(io_error(&path))?;
         let length = cut_half_line(&mut file).map_err(io_error(&path))?;
-        Ok(Self { path, file, length, is_torn: false })
+        Ok(Self { path, file, length, is_torn: false, _lock: None })
     }
 
-    /// The numbers of the circuits that are there.
-    fn numbers(&mut self) -> Result<HashSet<u64>, StoreError> {
+    /// The numbers of the circuits that are there, and the lines that are none.
+    fn numbers(&mut self) -> Result<(HashSet<u64>, Vec<StoreError>), StoreError> {
         numbers(&mut self.file, &self.path)
     }
 
@@ -189,13 +239,55 @@ fn io_error(path: &Path) -> impl Fn(io::Error) -> StoreError {
     |error| StoreError::Io { path: path.to_owned(), error }
 }
 
-/// Compares a run's options with those it began with.
-fn check_options(dir: &Path, options: &Options) -> Result<(), StoreError> {
+/// Takes a folder for oneself.
+fn lock(dir: &Path) -> Result<File, StoreError> {
+    let folder = File::open(dir).map_err(io_error(dir))?;
+    match folder.try_lock() {
+        Ok(()) => Ok(folder),
+        Err(TryLockError::WouldBlock) => Err(StoreError::Busy(dir.to_owned())),
+        Err(TryLockError::Error(error)) => Err(io_error(dir)(error)),
+    }
+}
+
+/// Compares a run's options with those it began with; what is to be said of its pace, if that is another one.
+fn check_options(dir: &Path, options: &Options) -> Result<Option<String>, StoreError> {
     let path = dir.join(OPTIONS);
     let text = fs::read_to_string(&path).map_err(io_error(&path))?;
-    let is_same = serde_json::from_str::<Options>(&text).is_ok_and(|before| before == *options);
-    let before = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if is_same { Ok(()) } else { Err(StoreError::Other { path, before }) }
+    let before: Options = serde_json::from_str(&text)
+        .map_err(|error| StoreError::Other { path: path.clone(), difference: error.to_string() })?;
+    let paces = before.pace.as_ref().zip(options.pace.as_ref());
+    let pace = paces.map(|(before, now)| differences(before, now)).filter(|all| !all.is_empty());
+    let note = pace.map(|all| format!("{}: it goes on with {all}", path.display()));
+    let now = Options {
+        setting: options.setting.clone().filter(|_| before.setting.is_some()),
+        pace: before.pace.clone(),
+        ..options.clone()
+    };
+    let difference = differences(&before, &now);
+    if difference.is_empty() { Ok(note) } else { Err(StoreError::Other { path, difference }) }
+}
+
+/// What differs between two of the same kind, with both values.
+fn differences<T: Serialize>(before: &T, now: &T) -> String {
+    let mut all = Vec::new();
+    let [before, now] = [before, now].map(|one| serde_json::to_value(one).unwrap_or_default());
+    compare(&before, &now, &mut all);
+    all.join(", ")
+}
+
+/// Adds what differs between two values that have names.
+fn compare(before: &Value, now: &Value, all: &mut Vec<String>) {
+    let empty = Map::new();
+    let names = |value: &Value| value.as_object().unwrap_or(&empty).clone();
+    let (before, now) = (names(before), names(now));
+    let keys: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
+    for key in keys {
+        match (before.get(key).unwrap_or(&Value::Null), now.get(key).unwrap_or(&Value::Null)) {
+            (one, other) if one == other => {}
+            (one @ Value::Object(_), other @ Value::Object(_)) => compare(one, other, all),
+            (one, other) => all.push(format!("{key} {other} instead of {one}")),
+        }
+    }
 }
 
 /// Writes a run's options.
@@ -232,21 +324,22 @@ fn cut_half_line(file: &mut File) -> io::Result<u64> {
     Ok(end)
 }
 
-/// The numbers of the circuits that are there.
-fn numbers(file: &mut File, path: &Path) -> Result<HashSet<u64>, StoreError> {
+/// The numbers of the circuits that are there, and [`StoreError::Line`] of each line that is none.
+fn numbers(file: &mut File, path: &Path) -> Result<(HashSet<u64>, Vec<StoreError>), StoreError> {
     file.rewind().map_err(io_error(path))?;
-    let mut all = HashSet::new();
-    for (at, line) in BufReader::new(file).lines().enumerate() {
+    let (mut all, mut bad) = (HashSet::new(), Vec::new());
+    for (at, line) in BufReader::new(file).split(b'\n').enumerate() {
         let line = line.map_err(io_error(path))?;
-        let read: Result<Number, _> = serde_json::from_str(&line);
-        let wrong = |error: serde_json::Error| StoreError::Line {
-            path: path.to_owned(),
-            line: at + 1,
-            reason: error.to_string(),
-        };
-        all.insert(read.map_err(wrong)?.number);
+        match serde_json::from_slice::<Number>(&line) {
+            Ok(read) => drop(all.insert(read.number)),
+            Err(error) => bad.push(StoreError::Line {
+                path: path.to_owned(),
+                line: at + 1,
+                reason: format!("this is no circuit ({error}): delete the line"),
+            }),
+        }
     }
-    Ok(all)
+    Ok((all, bad))
 }
 
 #[cfg(test)]
@@ -266,6 +359,16 @@ mod tests {
             latency: None,
             download_bytes: 0,
             download_share: 0.0,
+            setting: Some(Setting {
+                network: PathBuf::from("/a"),
+                target: None,
+                resolve: 0,
+                build_secs: 60,
+                trip_secs: 15,
+                share_builds: false,
+                share_probes: false,
+            }),
+            pace: Some(Pace { in_flight: 10, per_sec: 1.5, per_guard_per_sec: 2.0 }),
         }
     }
 
@@ -280,11 +383,14 @@ mod tests {
     #[test]
     fn a_run_goes_on_behind_its_last_whole_line() {
         let dir = tempfile::tempdir().expect("a directory");
-        let (mut store, done) = Store::open(dir.path(), &options(), false).expect("a store");
+        let Opened { mut store, done, .. } =
+            Store::open(dir.path(), &options(), false).expect("a store");
         assert!(done.is_empty());
+        assert!(matches!(Store::open(dir.path(), &options(), true), Err(StoreError::Busy(_))));
         store.add(&circuit(3)).expect("a line");
         store.add(&circuit(5)).expect("a line");
         store.finish().expect("kept");
+        drop(store);
         let path = dir.path().join(LINES);
         let whole = fs::read(&path).expect("lines");
         fs::write(&path, [&whole[..], b"{\"schema\":1,\"num"].concat()).expect("half a line");
@@ -292,9 +398,44 @@ mod tests {
         assert!(matches!(Store::open(dir.path(), &options(), false), Err(StoreError::Occupied(_))));
         let other = Options { seed: 2, ..options() };
         assert!(matches!(Store::open(dir.path(), &other, true), Err(StoreError::Other { .. })));
-        let (_, done) = Store::open(dir.path(), &options(), true).expect("a store");
-        assert_eq!(done, HashSet::from([3, 5]));
+        let Opened { done, note, .. } = Store::open(dir.path(), &options(), true).expect("a store");
+        assert_eq!((done, note), (HashSet::from([3, 5]), None));
         assert_eq!(fs::read(&path).expect("lines"), whole);
+    }
+
+    #[test]
+    fn what_differs_from_the_first_run_is_named() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let begin = |options: &Options| {
+            write_options(dir.path(), options).expect("options");
+            fs::write(dir.path().join(LINES), "{\"number\":1}\n").expect("lines");
+        };
+        let go_on = |options: &Options| {
+            let opened = Store::open(dir.path(), options, true);
+            opened.map(|opened| opened.note).map_err(|error| error.to_string())
+        };
+        begin(&options());
+        let setting = options().setting.expect("a setting");
+        let target = Some("http://b/".to_owned());
+        let other = Setting { target, network: PathBuf::from("/b"), ..setting };
+        let error = go_on(&Options { setting: Some(other), seed: 2, ..options() });
+        let error = error.expect_err("another network");
+        for part in [
+            "run.json",
+            "network \"/b\" instead of \"/a\"",
+            "target \"http://b/\" instead of null",
+            "seed 2 instead of 1",
+        ] {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+        assert!(!error.contains("resolve"), "only what differs: {error}");
+        let pace = Some(Pace { in_flight: 3, per_sec: 1.5, per_guard_per_sec: 2.0 });
+        let slower = Options { pace, ..options() };
+        let note = go_on(&slower).expect("the same circuits").expect("a note");
+        assert!(note.ends_with("it goes on with in_flight 3 instead of 10"), "{note}");
+        // A file of an older version does not say.
+        begin(&Options { setting: None, pace: None, ..options() });
+        assert_eq!(go_on(&options()), Ok(None));
     }
 
     #[test]
@@ -309,7 +450,13 @@ mod tests {
     #[test]
     fn a_full_disk_is_an_error_that_names_the_file() {
         let file = OpenOptions::new().append(true).open("/dev/full").expect("/dev/full");
-        let mut store = Store { path: PathBuf::from("/dev/full"), file, length: 0, is_torn: false };
+        let mut store = Store {
+            path: PathBuf::from("/dev/full"),
+            file,
+            length: 0,
+            is_torn: false,
+            _lock: None,
+        };
         let error = store.add(&circuit(1)).expect_err("no space").to_string();
         assert!(error.contains("/dev/full"), "{error}");
     }

@@ -1,5 +1,6 @@
 //! What streams lead to: a web server, or the plain source of bytes that ff-lab has.
 
+use std::fmt;
 use std::str::FromStr;
 use std::time::Instant;
 
@@ -48,6 +49,16 @@ impl FromStr for Target {
     }
 }
 
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, port, path } = self;
+        match path {
+            Some(path) => write!(f, "http://{host}:{port}{path}"),
+            None => write!(f, "bytes://{host}:{port}"),
+        }
+    }
+}
+
 impl Target {
     /// A source of ff-lab's.
     #[must_use]
@@ -72,7 +83,7 @@ impl Target {
         }
     }
 
-    /// Measures the first byte of a stream.
+    /// Measures the first byte of a stream: a web server's answer is as far away whatever its status is.
     ///
     /// # Errors
     /// [`Fault`] of the circuit's or the target's.
@@ -93,7 +104,8 @@ impl Target {
     /// Downloads so many bytes.
     ///
     /// # Errors
-    /// [`Fault`]; also if the target has fewer.
+    /// [`Fault`]; also if the target has fewer, or answers with another status than one of success: what comes then is no
+    /// download.
     pub async fn download<C: Client>(
         &self,
         client: &C,
@@ -105,6 +117,7 @@ impl Target {
         let mut stream = client.open(circuit, &self.host, self.port).await?;
         ask(&mut stream, &self.download_request(bytes)).await?;
         let (mut came, mut first_byte_us) = (0_u64, 0);
+        let mut status = self.path.as_ref().map(|_| Vec::new());
         while came < bytes {
             let length = stream.read(buffer).await.map_err(early)?;
             if length == 0 {
@@ -114,9 +127,42 @@ impl Target {
                 first_byte_us = us_since(began);
             }
             came += length as u64;
+            if let Some(line) = &mut status
+                && has_whole(line, buffer.get(..length).unwrap_or_default())?
+            {
+                status = None;
+            }
+        }
+        if let Some(line) = status {
+            return Err(no_http(&line));
         }
         Ok(Download { bytes: came, first_byte_us, us: us_since(began) })
     }
+}
+
+/// How long the first line of a web server's answer may be, in bytes.
+const LONGEST_STATUS: usize = 1024;
+
+/// Adds to the first line of a web server's answer; whether it is whole, and says that all is well (RFC 9112 §4).
+fn has_whole(line: &mut Vec<u8>, came: &[u8]) -> Result<bool, Fault> {
+    let end = came.iter().position(|byte| *byte == b'\n');
+    line.extend(came.iter().take(end.unwrap_or(LONGEST_STATUS)));
+    if end.is_none() {
+        return if line.len() < LONGEST_STATUS { Ok(false) } else { Err(no_http(line)) };
+    }
+    let text = str::from_utf8(line).ok().filter(|text| text.starts_with("HTTP/"));
+    let status = text.and_then(|text| text.split_whitespace().nth(1)?.parse::<u16>().ok());
+    match status {
+        Some(200..300) => Ok(true),
+        Some(status) => Err(Fault::target(format!("HTTP status {status}"))),
+        None => Err(no_http(line)),
+    }
+}
+
+/// An answer that is none of a web server.
+fn no_http(line: &[u8]) -> Fault {
+    let begin = String::from_utf8_lossy(line.get(..line.len().min(20)).unwrap_or_default());
+    Fault::target(format!("its answer is not HTTP: it begins with {begin:?}"))
 }
 
 /// Sends a request.
@@ -135,12 +181,39 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_a_status_of_success_is_a_download() {
+        let whole = |parts: &[&str]| {
+            let mut line = Vec::new();
+            let all = parts.iter().map(|part| has_whole(&mut line, part.as_bytes()));
+            all.last().expect("a part")
+        };
+        assert_eq!(whole(&["HTTP/1.1 200 OK\r\nHTTP/1.1 404 x\r\n"]), Ok(true));
+        assert_eq!(whole(&["HT", "TP/1.0 20", "6\r", "\n"]), Ok(true));
+        assert_eq!(whole(&["HTTP/1.1 200 OK"]), Ok(false));
+        for (odd, reason) in [
+            ("HTTP/1.1 404 Not Found\r\n", "HTTP status 404"),
+            ("HTTP/1.1 301 \r\n", "HTTP status 301"),
+            ("HTTP/1.1 99999 \r\n", "not HTTP"),
+            ("\0\0\0\n", "not HTTP"),
+            ("\n", "not HTTP"),
+            (&"x".repeat(5000), "not HTTP"),
+        ] {
+            let fault = whole(&[odd]).expect_err("no success");
+            assert!(fault.reason.contains(reason) && fault.whose == crate::record::Whose::Target);
+            assert!(fault.reason.len() < 100, "{fault:?}");
+        }
+    }
+
+    #[test]
     fn targets_are_read() {
         let target: Target = "http://example.com/a?b".parse().expect("a target");
         assert_eq!((target.host.as_str(), target.port), ("example.com", 80));
         assert_eq!(target.first_byte_request(), "HEAD /a?b HTTP/1.0\r\nHost: example.com\r\n\r\n");
+        assert_eq!(target.to_string(), "http://example.com:80/a?b");
+        assert_eq!(target.to_string().parse(), Ok(target));
         let target: Target = "bytes://127.0.0.1:99".parse().expect("a target");
         assert_eq!(target.download_request(5), "GET 5\n");
+        assert_eq!(target.to_string(), "bytes://127.0.0.1:99");
         for odd in [
             "",
             "x",

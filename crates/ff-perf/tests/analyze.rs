@@ -116,6 +116,29 @@ fn the_day_of_onionperf_has_the_shape_that_scipy_finds() {
     assert!((share - 0.8).abs() < 0.03, "{share}");
 }
 
+/// A run writes a line when a circuit ends, so of circuits that are measured at once the slow ones come last.
+#[test]
+fn circuits_are_taken_in_the_order_in_which_they_began() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let began = lines(3_000, 2);
+    let mut ended: Vec<&str> = began.lines().collect();
+    let end = |line: &str| line.rsplit(':').next()?.trim_end_matches('}').parse::<u64>().ok();
+    ended.sort_by_key(|line| end(line).expect("a time"));
+    let [one, other] =
+        [("began", began.clone()), ("ended", ended.join("\n") + "\n")].map(|(name, lines)| {
+            fs::create_dir(dir.path().join(name)).expect("a directory");
+            fs::write(dir.path().join(name).join("circuits-1.jsonl"), lines).expect("written");
+            json(&[text(&dir.path().join(name))])["selections"].take()
+        });
+    let [one, other] = [&one, &other].map(|found| found.as_array().expect("a list"));
+    assert!(one.len() > 5 && one.len() == other.len(), "{}", one.len());
+    for (one, other) in one.iter().zip(other) {
+        for key in ["name", "accepted_share", "performance"] {
+            assert!(!one[key].is_null() && one[key] == other[key], "{key}: {one} and {other}");
+        }
+    }
+}
+
 #[test]
 fn selections_gain_and_cost_what_they_must() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -95,6 +95,12 @@ fn a_consensus_has_bounds_that_fall_with_the_length() {
     };
     assert_eq!(again("7"), again("7"));
     assert_ne!(again("7"), again("8"));
+    let longest: &[&str] = &["--select", "tor", "--lengths", "8..10", "--samples", "500", "--json"];
+    let found = json(&[&["bound", "--consensus", consensus], longest].concat());
+    let bound: Vec<f64> =
+        found["bound"].as_array().expect("a list").iter().filter_map(Value::as_f64).collect();
+    assert!(bound.len() == 3 && bound.is_sorted_by(|one, next| one > next), "{bound:?}");
+    assert!(bound[2] > 0.0, "{bound:?}");
 }
 
 /// Ledger rows Q14 and Q15: all weights of two consensuses, as numbers of this program's own table.

@@ -1,5 +1,11 @@
 //! What is measured of circuits, beside the delays that are set: an idle private network whose nodes are hosts as far apart
 //! as regions of the Earth are (ledger row N7). Needs root.
+//!
+//! Cores are kept awake: a packet that finds each of them asleep is late by the time that it takes to wake them, which is
+//! no delay of a network. tor's own scheduler, KIST, holds cells back that others follow within 10 ms; round trips of an idle circuit over such
+//! distances come one by one. Whether it matters is seen by the same network without it (`Vanilla`). The relays, the
+//! emulator and the one who measures share the cores of this machine: other programs beside them are in these figures, even
+//! at a high priority (ARCHITECTURE.md), so run it on an idle machine.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -57,16 +63,30 @@ fn rtt_ms(circuit: &Circuit, probe: Probe) -> f64 {
     median(of.map(|trip| trip.us as f64 / 1e3).collect())
 }
 
-#[test]
-#[ignore = "takes five minutes, and misses its first bound by 0.25 % of the round trip (ARCHITECTURE.md)"]
-fn an_idle_network_is_as_far_as_it_was_set() {
+/// What circuits come to beside what was set, in the median.
+#[derive(Debug)]
+struct Found {
+    /// By how much round trips exceed the set ones, in ms.
+    off_ms: f64,
+    /// Their share of the set ones.
+    share: f64,
+    /// The build time's share of RTT1 + RTT12 + RTT123.
+    build: f64,
+    /// RESOLVE's share of BEGIN.
+    probe: f64,
+}
+
+/// Measures a network whose tors have this scheduler.
+fn found(scheduler: &str) -> Found {
     let plan = HostsPlan {
         delays: Delays::Regions,
         extra: vec![PROBE.to_owned()],
         seed: 4,
+        is_awake: true,
         ..HostsPlan::default()
     };
     let builder = Network::builder().middles(4).exits(3).clients(1).hosts(plan);
+    let builder = builder.torrc(format!("Schedulers {scheduler}"));
     let network = builder.start().expect("a network, which needs root");
     let dir = tempfile::tempdir().expect("a directory");
     let circuits = measure(&network, &dir.path().join("circuits"));
@@ -85,12 +105,27 @@ fn an_idle_network_is_as_far_as_it_was_set() {
         probes.push(resolve / refused);
     }
     let set = median(circuits.iter().map(|circuit| set_ms(&network, circuit)[2]).collect());
-    let [off, share, build, probe] = [off, shares, builds, probes].map(median);
+    let [off_ms, share, build, probe] = [off, shares, builds, probes].map(median);
     eprintln!(
-        "round trips, set to {set:.1} ms in the median, measured {off:+.3} ms ({share:.4} of it); \
+        "{scheduler}: round trips, set to {set:.1} ms in the median, measured {off_ms:+.3} ms ({share:.4} of it); \
          build time {build:.4} of RTT1 + RTT12 + RTT123; RESOLVE {probe:.4} of BEGIN"
     );
-    assert!(off >= -0.01, "no cell comes before it can: {off} ms");
-    assert!(off <= 1.0 || share <= 1.01, "{off} ms");
+    Found { off_ms, share, build, probe }
+}
+
+#[test]
+#[ignore = "takes five minutes of an idle machine"]
+fn an_idle_network_is_as_far_as_it_was_set() {
+    let Found { off_ms, share, build, probe } = found("KIST");
+    assert!(off_ms >= -0.01, "no cell comes before it can: {off_ms} ms");
+    assert!(off_ms <= 1.0 || share <= 1.01, "{off_ms} ms");
     assert!((build - 1.0).abs() <= 0.05 && (probe - 1.0).abs() <= 0.02, "{build}, {probe}");
+}
+
+#[test]
+#[ignore = "takes five minutes; run it for what it prints"]
+fn an_idle_network_without_kist() {
+    let Found { off_ms, probe, .. } = found("Vanilla");
+    assert!(off_ms >= -0.01, "no cell comes before it can: {off_ms} ms");
+    assert!((probe - 1.0).abs() <= 0.02, "{probe}");
 }

@@ -2,11 +2,14 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Command, Output};
+use std::thread;
 
 use ff_lab::Network;
-use ff_perf::record::{Circuit, Client, Probe, Stage};
+use ff_perf::record::{Circuit, Client, Probe, Stage, Whose};
 
 /// Runs it; its options are words with spaces between them.
 fn run(network: &Path, out: &Path, options: &str) -> Output {
@@ -66,6 +69,8 @@ fn circuits_are_measured_and_what_is_wrong_is_named() {
     for client in ["arti", "tor"] {
         measures(&network, client);
         measures_over_time(&network, client);
+        heeds_the_status(&network, client);
+        blames_nobody_for_silence(&network, client);
     }
     goes_on(&network);
     draws_what_paths_draws(&network);
@@ -153,6 +158,64 @@ fn names_dead_relays(network: &Network, client: &str) {
     assert_eq!(circuits[0].hops_us.len(), 1);
 }
 
+/// A web server on loopback that answers each request so, for as long as the test runs.
+fn web_server(answer: String) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let addr = listener.local_addr().expect("an address");
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                if !matches!(stream.read(&mut byte), Ok(1)) {
+                    break;
+                }
+                request.extend(byte);
+            }
+            // Whoever has read enough closes.
+            let _ = stream.write_all(answer.as_bytes());
+        }
+    });
+    addr
+}
+
+/// What a web server sends with a page that it does not have is no download.
+fn heeds_the_status(network: &Network, client: &str) {
+    let dir = tempfile::tempdir().expect("a directory");
+    for (status, is_well) in [("200 OK", true), ("404 Not Found", false)] {
+        let addr = web_server(format!("HTTP/1.1 {status}\r\n\r\n{}", "x".repeat(200_000)));
+        let out = dir.path().join(status);
+        let options = format!(
+            "--client {client} --count 2 --ttfb 1 --download 100kB --target http://{addr}/x"
+        );
+        let output = run(network.dir(), &out, &options);
+        assert_eq!(output.status.success(), is_well, "{output:?}");
+        for circuit in lines(&out) {
+            assert_eq!((circuit.download.is_some(), circuit.first_bytes.len()), (is_well, 1));
+            let Some(failure) = circuit.failure else { continue };
+            assert_eq!((failure.stage, failure.hop), (Stage::Download, None), "{failure:?}");
+            assert_eq!(
+                (failure.whose, failure.reason.as_str()),
+                (Whose::Target, "HTTP status 404")
+            );
+        }
+    }
+}
+
+/// Of a target that takes what it is sent and says nothing, nobody knows whether it is at fault, or a relay.
+fn blames_nobody_for_silence(network: &Network, client: &str) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let addr = silent.local_addr().expect("an address");
+    let options =
+        format!("--client {client} --count 1 --ttfb 1 --trip-time 2 --target bytes://{addr}");
+    let text = error(&run(network.dir(), dir.path(), &options));
+    assert!(text.contains("timeout"), "{text}");
+    let failure = lines(dir.path())[0].failure.clone().expect("a failure");
+    assert_eq!((failure.stage, failure.hop), (Stage::FirstByte, None), "{failure:?}");
+    assert_eq!((failure.whose, failure.reason.as_str()), (Whose::Unknown, "timeout"));
+}
+
 /// A run goes on, and has each number once.
 fn goes_on(network: &Network) {
     let dir = tempfile::tempdir().expect("a directory");
@@ -161,12 +224,31 @@ fn goes_on(network: &Network) {
     let text = error(&run(network.dir(), dir.path(), "--count 8"));
     assert!(text.contains("--resume"), "{text}");
     let text = error(&run(network.dir(), dir.path(), "--count 8 --resume --seed 5"));
-    assert!(text.contains("run.json"), "{text}");
-    assert!(run(network.dir(), dir.path(), "--count 8 --resume").status.success());
+    assert!(text.contains("run.json") && text.contains("seed 5 instead of 0"), "{text}");
+    let kept = dir.path().join("kept");
+    keep_documents(network, &kept);
+    let text = error(&run(&kept, dir.path(), "--count 8 --resume"));
+    assert!(text.contains("network") && text.contains("kept"), "{text}");
+    let target = "--target bytes://127.0.0.1:1";
+    let text = error(&run(network.dir(), dir.path(), &format!("--count 8 --resume {target}")));
+    assert!(text.contains("target \"bytes://127.0.0.1:1\" instead of null"), "{text}");
+    assert_eq!(lines(dir.path()), before, "nothing was measured so");
+    is_alone(network, dir.path());
+    let output = run(network.dir(), dir.path(), "--count 8 --resume --in-flight 2");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("in_flight 2 instead of 10"), "{said}");
     let after = lines(dir.path());
     assert_eq!(before[..], after[..before.len()]);
     let numbers: HashSet<u64> = after.iter().map(|circuit| circuit.number).collect();
     assert_eq!((numbers.len(), after.len()), (8, 8));
+}
+
+/// A second program gets no folder that another one writes to.
+fn is_alone(network: &Network, out: &Path) {
+    let folder = fs::File::open(out).expect("the folder");
+    folder.try_lock().expect("nobody has it");
+    let text = error(&run(network.dir(), out, "--count 8 --resume"));
+    assert!(text.contains("is in use") && text.contains(&out.display().to_string()), "{text}");
 }
 
 /// Paths are drawn by the rules that are asked for, the same ones that `ff-perf paths` writes down.
@@ -199,15 +281,18 @@ fn draws_what_paths_draws(network: &Network) {
     assert!(text.contains("run.json"), "{text}");
 }
 
+/// What a tor of the network knows of it: files' names and texts. What tor is about to rename is not among them.
+fn documents(network: &Network) -> impl Iterator<Item = (&'static str, String)> {
+    let dir = network.node("client0").data_dir().to_owned();
+    let names = ["cached-microdesc-consensus", "cached-microdescs", "cached-microdescs.new"];
+    names.into_iter().filter_map(move |name| Some((name, fs::read_to_string(dir.join(name)).ok()?)))
+}
+
 /// Copies what a tor of the network knows of it.
 fn keep_documents(network: &Network, kept: &Path) {
     fs::create_dir(kept).expect("a directory");
-    for entry in fs::read_dir(network.node("client0").data_dir()).expect("a directory") {
-        let path = entry.expect("an entry").path();
-        let name = path.file_name().expect("a name");
-        if name.to_string_lossy().starts_with("cached-microdesc") {
-            fs::copy(&path, kept.join(name)).expect("copied");
-        }
+    for (name, text) in documents(network) {
+        fs::write(kept.join(name), text).expect("a file");
     }
 }
 
@@ -238,14 +323,9 @@ fn refuses(network: &Network) {
 /// nobody is asked, whatever happens.
 fn asks_before_it_measures_the_internet(network: &Network) {
     let dir = tempfile::tempdir().expect("a directory");
-    let client = network.node("client0").data_dir();
-    for file in fs::read_dir(client).expect("its files").flatten() {
-        let name = file.file_name().into_string().expect("a name");
-        if name.starts_with("cached-microdesc") {
-            let text = fs::read_to_string(file.path()).expect("a text");
-            let text = text.replace(" 127.0.0.1 ", " 192.0.2.1 ");
-            fs::write(dir.path().join(name), text).expect("a file");
-        }
+    for (name, text) in documents(network) {
+        let text = text.replace(" 127.0.0.1 ", " 192.0.2.1 ");
+        fs::write(dir.path().join(name), text).expect("a file");
     }
     let out = dir.path().join("out");
     let text = error(&run(dir.path(), &out, ""));

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ff_lab::Network;
 use ff_perf::record::{Circuit, Stage};
@@ -213,6 +213,9 @@ fn figures_are_what_lines_say_and_refusals_leave_nothing(network: &Network) {
     });
     let (metrics, circuits) = quiet.expect("a moment");
     agrees(&metrics, &circuits);
+    let valid_after = sum(&metrics, "ff_circuit_documents_valid_after_timestamp_seconds");
+    let age = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_secs_f64();
+    assert!((0.0..600.0).contains(&(age - valid_after)), "{valid_after} at {age}");
     let whole = circuits.iter().filter(|circuit| circuit.failure.is_none());
     let ends = whole.map(|circuit| circuit.began_unix_secs + circuit.ended_us as f64 / 1e6);
     let last = ends.fold(0.0, f64::max);
@@ -227,7 +230,7 @@ fn figures_are_what_lines_say_and_refusals_leave_nothing(network: &Network) {
 fn files_are_bounded_and_a_start_goes_on(network: &Network) {
     let dir = tempfile::tempdir().expect("a directory");
     let options = format!("{FAST} --rate 40/s --rotate 6KiB --keep 3 --refresh 1");
-    let mut highest = 0;
+    let mut highest = None;
     for _ in 0..2 {
         let server = Server::start(network.dir(), dir.path(), &options);
         until("the fourth file of this start", || {
@@ -240,8 +243,11 @@ fn files_are_bounded_and_a_start_goes_on(network: &Network) {
         assert!(status.success() && time < Duration::from_secs(7), "{status} after {time:?}");
         let numbers: Vec<_> = circuits(dir.path()).iter().map(|circuit| circuit.number).collect();
         let (least, most) = (numbers.iter().min(), numbers.iter().max());
-        assert!(least.is_some_and(|least| *least > highest), "{numbers:?} behind {highest}");
-        highest = *most.expect("a circuit");
+        assert!(
+            least.is_some_and(|least| Some(*least) > highest),
+            "{numbers:?} behind {highest:?}"
+        );
+        highest = most.copied();
         let last = files(dir.path()).pop().expect("a file");
         let mut file = File::options().append(true).open(last).expect("the last file");
         file.write_all(b"{\"schema\":1,\"num").expect("half a line");

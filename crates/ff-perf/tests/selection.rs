@@ -41,7 +41,7 @@ fn ours(pool: &Pool, any_subnet: bool, draws: usize, seed: u64) -> Places {
     let lengths = Lengths::new(&[(3, 1.0)]).expect("a length");
     let choice = Choice { rules: Rules::Tor, lengths, guards: 0, any_subnet, port: 443 };
     let mut rng = ChaCha12Rng::seed_from_u64(seed);
-    let generator = Generator::new(pool, &choice, &mut rng).expect("paths");
+    let mut generator = Generator::new(pool, &choice, &mut rng).expect("paths");
     let path = |_| generator.draw(&mut rng).expect("a path");
     let paths: Vec<Vec<u32>> = (0..draws).map(path).collect();
     count(paths.into_iter().map(|path| path.into_iter().map(|relay| relay as usize).collect()))

@@ -33,6 +33,9 @@ pub struct Selection {
     pub hosts: BTreeMap<String, Performance>,
     /// What it takes from anonymity.
     pub anonymity: Anonymity,
+    /// What it has decided of each host's circuits that count, in the order in which they were read.
+    #[serde(skip)]
+    pub decisions: Vec<Decisions>,
     /// The distribution of times to first byte in ms, for figures.
     #[serde(skip)]
     pub ttfb: Vec<(f64, f64)>,
@@ -115,6 +118,7 @@ pub(super) fn all(
             performance: Performance::average(&averaged),
             hosts: per_host,
             anonymity,
+            decisions: decisions.clone(),
             ttfb: drawn(hosts, decisions, |seen| seen.ttfb_ms),
             throughput: drawn(hosts, decisions, |seen| seen.mbit_per_sec),
             latency: drawn(hosts, decisions, |seen| {

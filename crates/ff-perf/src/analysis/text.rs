@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::congested::Congested;
 use super::paper::{RHO, TABLE4, printed};
 use super::tables::laws;
 use super::{Report, selected::Selection};
@@ -28,7 +29,24 @@ pub fn text(report: &Report) -> String {
     if let Some(found) = &report.token_buckets {
         buckets(&mut text, found);
     }
+    if let Some(found) = &report.congested {
+        congested(&mut text, found);
+    }
     text
+}
+
+/// Relays with most congestion.
+fn congested(text: &mut String, found: &Congested) {
+    line(
+        text,
+        format_args!(
+            "\ncongestion that circuits put down to relays: {:.1} ms in the median of {} relays; most have",
+            found.median_ms, found.relays
+        ),
+    );
+    for one in &found.most {
+        line(text, format_args!("  {}  {:.1} ms, {} circuits", one.id, one.delay_ms, one.circuits));
+    }
 }
 
 /// What was read.
@@ -297,7 +315,8 @@ fn buckets(text: &mut String, found: &Buckets) {
         text,
         format_args!(
             "\ntoken buckets, refilled each {} ms: {} of {} circuits are held back (by chance {:.0} % would be), {} have no pauses spread over that, \
-             see `circuits run --rtt-pause`\n  {} of their {} relays hold cells back (any is named for nothing with a chance of {:.0} %)",
+             see `circuits run --rtt-pause`\n  {} of their {} relays hold cells back (any is named for nothing with a chance of {:.0} %)\n  \
+             who is not named may be full as well: of a tor's links only those with a queue wait for the refill; a quota of CPU time in such periods looks the same",
             found.interval_ms,
             found.held,
             found.circuits,

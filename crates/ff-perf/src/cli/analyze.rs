@@ -7,8 +7,17 @@ use clap::{Args, ValueEnum};
 use crate::buckets::{INTERVAL_MS, LONGEST_MS};
 use crate::replay::{Timeout, WINDOW};
 
+/// What is to be known before table 2 is believed.
+const ANONYMITY: &str = "Anonymity:
+  Table 2's \"entropy\" and \"Gini\" are NavigaTor's formulas as published. The first one takes shares of all circuits, also
+  of those discarded, so it falls with the accepted share; the second one leaves out the distances between counts, so it
+  rises with fewer circuits. Both do so if circuits are thrown away at random: the columns `random` say by how much, and
+  only what differs from that is the selection's doing. Bits and the last Gini do not depend on how many circuits are
+  kept, and the chances that both ends are an attacker's say what it comes to. More in doc/circuits-analyze.md.";
+
 /// Options of `circuits analyze`.
 #[derive(Args, Clone, Debug)]
+#[command(after_long_help = ANONYMITY)]
 pub struct AnalyzeArgs {
     /// Where circuits are: directories with circuits-*.jsonl of ff-perf or *.onionperf.analysis.json of OnionPerf
     /// (versions 1.0 to 5.0), or such files; packed by xz or not. Each directory of ours is a host of its own.
@@ -46,7 +55,7 @@ pub struct AnalyzeArgs {
     pub descriptors: Option<PathBuf>,
     /// Relays are looked for that hold cells back until token buckets are refilled, this often, in ms (tor's
     /// TokenBucketRefillInterval). Circuits need 21 round trips and pauses between them: `circuits run --rtt 40 --rtt-pause
-    /// 100`.
+    /// 100`. Of full tors a third is found: those of today hold little back.
     #[arg(long, value_name = "MS", default_value_t = INTERVAL_MS,
           value_parser = clap::value_parser!(u64).range(1..=LONGEST_MS))]
     pub refill: u64,

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use ff_sim::flow::path::LONGEST;
 
 /// Options of `bound`.
 ///
@@ -102,7 +103,8 @@ fn link(text: &str) -> Result<Link, String> {
 
 /// Reads lengths.
 fn lengths(text: &str) -> Result<Lengths, String> {
-    let number = |text: &str| text.trim().parse::<u8>().ok().filter(|one| (1..=10).contains(one));
+    let number =
+        |text: &str| text.trim().parse::<u8>().ok().filter(|one| (1..=LONGEST).contains(one));
     let all = match text.split_once("..") {
         Some((from, to)) => {
             let to = to.strip_prefix('=').unwrap_or(to);
@@ -112,7 +114,7 @@ fn lengths(text: &str) -> Result<Lengths, String> {
     };
     match all {
         Some(all) if !all.is_empty() => Ok(Lengths(all)),
-        _ => Err("lengths are numbers from 1 to 10, as in 3, 1..6 or 1,2,3".to_owned()),
+        _ => Err(format!("lengths are numbers from 1 to {LONGEST}, as in 3, 1..6 or 1,2,3")),
     }
 }
 

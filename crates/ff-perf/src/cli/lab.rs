@@ -64,11 +64,16 @@ pub struct LabBoundArgs {
 /// A private network on this machine, whose relays are hosts of their own as far apart as regions of the Earth are, has relays of
 /// 300 kB/s to 8 MB/s, some of them short of CPU, and downloads in the background. Circuits are measured from a host of their own
 /// (`circuits run`) and analyzed (`circuits analyze`); 002's numbers stand beside ours, and a verdict on each of its orders: which
-/// measure goes with time to first byte, which selection is faster, how many circuits it accepts. Of too few circuits orders
-/// are not judged. Needs root.
+/// measure goes with time to first byte, which selection is faster, how many circuits it accepts. Needs root.
 ///
-/// Exit status: 0 if all holds that is judged; 1 if something does not, or it failed; 75 if the emulator was too late (p99 above
-/// 1 ms and above 2 % of the shortest delay): then nothing counts, and the run is to be made again.
+/// A verdict is "holds", "DOES NOT HOLD" or "undecided". An order of selections is undecided if a difference of one and the next
+/// may be chance, so that other circuits of this network might turn it round: its 99 % interval, from circuits drawn again 1,000
+/// times, holds 0, or one of the two has fewer than 100 values. It does not hold if an interval lies on the wrong side of 0. To
+/// have more decided, measure more circuits: of throughput there is one value in forty, and 002 had 700,000.
+///
+/// Exit status: 0 if nothing is contradicted, though something may be undecided; 1 if something does not hold, or it failed; 75 if
+/// the emulator was too late (p99 above 1 ms and above 2 % of the shortest delay): then nothing counts, and the run is to be made
+/// again.
 #[derive(Debug, Args)]
 pub struct LabNavigatorArgs {
     /// How many relays: a third are exits.
@@ -80,6 +85,10 @@ pub struct LabNavigatorArgs {
     /// 1,000 circuits, whatever else is said: about a minute instead of ten.
     #[arg(long)]
     pub short: bool,
+    /// For so many seconds, ask for a first byte once a second on each circuit, and download nothing. 600 is the life of
+    /// tor's circuits: with 002's table 5 in the end, ten minutes for each 160 circuits.
+    #[arg(long, value_name = "SECONDS", conflicts_with = "short", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub ttfb_for: Option<u64>,
     /// Which tor the relays are: the system's if not said.
     #[arg(long, value_name = "PROGRAM")]
     pub tor: Option<PathBuf>,

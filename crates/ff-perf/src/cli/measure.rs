@@ -104,7 +104,8 @@ pub struct Measuring {
     #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = share)]
     pub download_share: f64,
     /// What streams lead to: http://HOST:PORT/PATH, or bytes://HOST:PORT for a source of ff-lab's. Without it a
-    /// private network gets such a source on loopback.
+    /// private network gets such a source on loopback. Of HTTP, a download is only what comes with a status of 200 to 299;
+    /// redirections are not followed.
     #[arg(long, value_name = "URL")]
     pub target: Option<Target>,
     /// How many new circuits a second at one first relay, at most. tor's relays mark who has more than 3.
@@ -125,7 +126,8 @@ pub struct Measuring {
 pub enum ClientKind {
     /// Arti, in this process.
     Arti,
-    /// The tor in --network that has a SocksPort, by its control socket.
+    /// The tor in --network that has a SocksPort, by its control socket. Nobody else may use it meanwhile: it gets other
+    /// options and leaves streams to us. At the end it has its own again; `kill -9` leaves it ours until SIGHUP.
     Tor,
 }
 

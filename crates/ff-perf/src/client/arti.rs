@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt as _};
-use tor_chanmgr::{ChanMgr, ChanMgrConfig, ChanProvenance, ChannelUsage, Dormancy};
+use tor_chanmgr::{
+    ChanMgr, ChanMgrConfig, ChanProvenance, ChannelUsage, Dormancy, Error as ChanError,
+};
 use tor_linkspec::OwnedCircTarget;
 use tor_memquota::MemoryQuotaTracker;
 use tor_netdir::params::NetParameters;
@@ -76,7 +78,10 @@ impl Arti {
         progress: &mut Progress,
     ) -> Result<Circuit, Fault> {
         let channel = self.channels.get_or_launch(target, ChannelUsage::UserTraffic).await;
-        let (channel, provenance) = channel.map_err(|error| Fault::relay(reason(&error)))?;
+        let (channel, provenance) = channel.map_err(|error| match error {
+            ChanError::ChanTimeout { .. } => Fault::timeout(reason(&error)),
+            error => Fault::relay(reason(&error)),
+        })?;
         progress.has_link = true;
         if matches!(provenance, ChanProvenance::NewlyCreated) {
             progress.link_us = Some(progress.us());

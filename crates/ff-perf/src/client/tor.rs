@@ -7,39 +7,31 @@
 //! ```
 //!
 //! Times are those at which events are read here. tor answers RESOLVE of a literal address itself, so that probe is not
-//! to be had. While it is used, tor leaves all new streams to us: it has to be a tor that nobody else uses.
+//! to be had. While it is used, tor leaves all new streams to us: it has to be a tor that nobody else uses. For that it
+//! gets other options, and has its own back when nobody uses it any more.
 
 mod commands;
 mod events;
+mod options;
 mod table;
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use ff_lab::Control;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::{Answer, Client, Fault, PROBE_PORT, Progress};
-use crate::network::Relay;
+use crate::network::{self, Relay};
 use crate::record::{Probe, Whose};
 use commands::Commands;
+pub use commands::Ending;
+use options::Taken;
 use table::{CircuitState, Slot, StreamState, Table};
-
-/// Options that leave circuits and streams to us, and take away what would disturb: circuits of tor's own, a timeout
-/// that it learns, the refusal of the addresses that probes ask for, the end of circuits that were used for
-/// ten minutes, and the round in which tor, every half minute, closes circuits that a refusal has made too old.
-const OPTIONS: [(&str, &str); 7] = [
-    ("__LeaveStreamsUnattached", "1"),
-    ("__DisablePredictedCircuits", "1"),
-    ("LearnCircuitBuildTimeout", "0"),
-    ("CircuitBuildTimeout", "600"),
-    ("ClientRejectInternalAddresses", "0"),
-    ("MaxCircuitDirtiness", "2 days"),
-    ("NewCircuitPeriod", "2 days"),
-];
 
 /// A tor process.
 pub struct Tor {
@@ -68,12 +60,22 @@ impl Drop for Circuit {
     }
 }
 
+/// A tor that was taken over.
+pub struct Takeover {
+    /// It.
+    pub tor: Tor,
+    /// When it has its options back.
+    pub ending: Ending,
+    /// What is to be said of it, if something is.
+    pub note: Option<String>,
+}
+
 impl Tor {
     /// Takes over the first tor in a directory that has a control socket and a SocksPort.
     ///
     /// # Errors
     /// When there is none, with the directory's name, and what the control socket says.
-    pub fn new(dir: &Path) -> Result<Self, String> {
+    pub fn take_over(dir: &Path) -> Result<Takeover, String> {
         let dir = find(dir)?;
         let failed = |error: ff_lab::Error| format!("{}: {error}", dir.display());
         let mut control = Control::open(&dir).map_err(failed)?;
@@ -83,16 +85,16 @@ impl Tor {
         let socks = socks.ok_or_else(|| {
             format!("{}: its tor has no SocksPort with an address", dir.display())
         })?;
-        for (option, value) in OPTIONS {
-            control.setconf(option, value).map_err(failed)?;
-        }
         let mut events = Control::open(&dir).map_err(failed)?;
-        events.subscribe(&["CIRC", "STREAM", "ORCONN"]).map_err(failed)?;
+        events.subscribe(&["CIRC", "STREAM", "ORCONN", "CONF_CHANGED"]).map_err(failed)?;
+        let taken = Taken::new(control).map_err(failed)?;
+        let note = taken.is_left_over().then(|| left_over(&dir));
         let table = Arc::new(Table::default());
-        events::start(events, Arc::clone(&table)).map_err(|error| error.to_string())?;
-        let reset = format!("RESETCONF {}", OPTIONS.map(|(option, _)| option).join(" "));
-        let commands = Commands::start(control, Arc::clone(&table), reset);
-        Ok(Self { commands: commands.map_err(|error| error.to_string())?, table, socks })
+        let started = Commands::start(taken, Arc::clone(&table));
+        let (commands, ending) = started.map_err(|error| error.to_string())?;
+        events::start(events, Arc::clone(&table), commands.watch())
+            .map_err(|error| error.to_string())?;
+        Ok(Takeover { tor: Self { commands, table, socks }, ending, note })
     }
 
     /// Asks for a stream and puts it on a circuit; says where its news come.
@@ -101,27 +103,74 @@ impl Tor {
         circuit: &Circuit,
         host: &str,
         port: u16,
-    ) -> Result<(TcpStream, Slot<StreamState>), Fault> {
+    ) -> Result<(TcpStream, News), Fault> {
         let mut socket = TcpStream::connect(self.socks).await.map_err(socks)?;
         socket.set_nodelay(true).map_err(socks)?;
         let source = socket.local_addr().map_err(socks)?;
-        let mut slot = self.table.expect_stream(source);
+        let slot = self.table.expect_stream(source);
+        let mut news = News { slot, circuit: circuit.id.clone() };
         // RFC 1928 §3: version 5, one method, and that is none.
         socket.write_all(&[5, 1, 0]).await.map_err(socks)?;
         let mut method = [0; 2];
         socket.read_exact(&mut method).await.map_err(socks)?;
         socket.write_all(&connect_request(host, port)?).await.map_err(socks)?;
-        let id = loop {
-            match slot.next().await?.1 {
-                StreamState::New(id) => break id,
-                StreamState::Ended(reason) => return Err(Fault::client(reason)),
-                StreamState::Sent | StreamState::Connected => {}
-            }
+        let id = match news.next().await?.1 {
+            StreamState::New(id) => id,
+            StreamState::Ended { reason, .. } => return Err(Fault::client(reason)),
+            // tor has not waited for us.
+            StreamState::Sent(on) | StreamState::Connected(on) => return Err(astray(&on)),
         };
         let attach = format!("ATTACHSTREAM {id} {}", circuit.id);
-        self.commands.ask(attach).await?;
-        Ok((socket, slot))
+        self.commands.ask(attach).await.map_err(not_attached)?;
+        Ok((socket, news))
     }
+}
+
+/// What is told of a stream that belongs on a circuit.
+struct News {
+    /// Where it comes.
+    slot: Slot<StreamState>,
+    /// The circuit.
+    circuit: String,
+}
+
+impl News {
+    /// The next one, and when it came.
+    ///
+    /// # Errors
+    /// When there is none any more, and when the stream is on another circuit, of which nothing is to be measured.
+    async fn next(&mut self) -> Result<(Instant, StreamState), Fault> {
+        let (at, state) = self.slot.next().await?;
+        match state.circuit().filter(|circuit| *circuit != self.circuit) {
+            Some(other) => Err(astray(other)),
+            None => Ok((at, state)),
+        }
+    }
+}
+
+/// A circuit that has ended, or a stream with it.
+fn ended(reason: String) -> Fault {
+    if reason == "timeout" { Fault::timeout(reason) } else { Fault::relay(reason) }
+}
+
+/// tor has put a stream on a circuit itself.
+fn astray(circuit: &str) -> Fault {
+    Fault::client(format!(
+        "tor put the stream on its circuit {circuit} itself: was it sent SIGHUP, or given other options?"
+    ))
+}
+
+/// A stream that could not be put on its circuit. tor refuses that for the circuit's sake, if that has ended, or because
+/// the stream does not wait for us: then it does something else with it.
+fn not_attached(fault: Fault) -> Fault {
+    let is_circuits = fault.reason.contains("ircuit");
+    if is_circuits || fault.whose == Whose::Client {
+        return fault;
+    }
+    Fault::client(format!(
+        "{}: tor did not leave the stream to us: was it sent SIGHUP, or given other options?",
+        fault.reason
+    ))
 }
 
 impl Client for Tor {
@@ -144,7 +193,7 @@ impl Client for Tor {
             self.commands.extend(format!("EXTENDCIRCUIT 0 {}", ids.join(","))).await?;
         let circuit =
             Circuit { id, commands: self.commands.clone(), table: Arc::clone(&self.table) };
-        let us = |progress: &Progress, at: std::time::Instant| {
+        let us = |progress: &Progress, at: Instant| {
             u64::try_from(at.saturating_duration_since(progress.began).as_micros())
                 .unwrap_or(u64::MAX)
         };
@@ -161,10 +210,10 @@ impl Client for Tor {
                     }
                 }
                 CircuitState::Built => return Ok(circuit),
-                CircuitState::Ended(reason) => {
-                    let whose = if reason == "requested" { Whose::Client } else { Whose::Relay };
-                    return Err(Fault { reason, whose });
+                CircuitState::Ended(reason) if reason == "requested" => {
+                    return Err(Fault::client(reason));
                 }
+                CircuitState::Ended(reason) => return Err(ended(reason)),
             }
         }
     }
@@ -178,19 +227,21 @@ impl Client for Tor {
         if probe == Probe::Resolve {
             return Err(Fault::client("tor resolves a literal address itself"));
         }
-        let (_socket, mut slot) = self.stream(circuit, &address.to_string(), PROBE_PORT).await?;
+        let (_socket, mut news) = self.stream(circuit, &address.to_string(), PROBE_PORT).await?;
         let mut sent = None;
         loop {
-            match slot.next().await? {
-                (at, StreamState::Sent) => sent = Some(at),
-                (_, StreamState::Connected) => {
+            match news.next().await? {
+                // Twice if tor had put it there before us.
+                (_, StreamState::Sent(on)) if sent.is_some() => return Err(astray(&on)),
+                (at, StreamState::Sent(_)) => sent = Some(at),
+                (_, StreamState::Connected(_)) => {
                     return Err(Fault::relay(format!("the exit accepted {address}")));
                 }
-                (at, StreamState::Ended(reason)) => {
+                (at, StreamState::Ended { reason, .. }) => {
                     let sent =
                         sent.ok_or_else(|| Fault::client(format!("never sent: {reason}")))?;
                     if matches!(reason.as_str(), "destroy" | "timeout" | "internal") {
-                        return Err(Fault::relay(reason));
+                        return Err(ended(reason));
                     }
                     let us = at.saturating_duration_since(sent).as_micros();
                     return Ok(Answer { us: u64::try_from(us).unwrap_or(u64::MAX), reason });
@@ -206,12 +257,15 @@ impl Client for Tor {
         host: &str,
         port: u16,
     ) -> Result<Self::Stream, Fault> {
-        let (mut socket, mut slot) = self.stream(circuit, host, port).await?;
+        let (mut socket, mut news) = self.stream(circuit, host, port).await?;
         loop {
-            match slot.next().await?.1 {
-                StreamState::Connected => break,
-                StreamState::Ended(reason) => return Err(Fault::target(reason)),
-                StreamState::New(_) | StreamState::Sent => {}
+            match news.next().await?.1 {
+                StreamState::Connected(_) => break,
+                StreamState::Ended { reason, .. } if reason == "timeout" => {
+                    return Err(ended(reason));
+                }
+                StreamState::Ended { reason, .. } => return Err(Fault::target(reason)),
+                StreamState::New(_) | StreamState::Sent(_) => {}
             }
         }
         // The answer of the SocksPort, with an IPv4 address as tor has it always (socks-extensions).
@@ -221,25 +275,38 @@ impl Client for Tor {
     }
 }
 
-/// The directory of a tor with a control socket and a SocksPort: this one, or one in it.
+/// What is said of a tor that has our options from before.
+fn left_over(dir: &Path) -> String {
+    format!(
+        "{}: its tor still has the options of a run that was killed, and keeps them; SIGHUP gives it those of its torrc",
+        dir.display()
+    )
+}
+
+/// The directory of a tor with a control socket and a SocksPort: this one, or one in it, as a lab or chutney has them.
 fn find(dir: &Path) -> Result<PathBuf, String> {
     // A consensus' file stands in the directory of the tor that has it.
     let dir = if dir.is_file() { dir.parent().unwrap_or(dir) } else { dir };
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut all: Vec<PathBuf> = entries.filter(|path| path.is_dir()).collect();
-    all.sort();
-    all.insert(0, dir.to_owned());
     let is_client = |dir: &PathBuf| {
         let torrc = fs::read_to_string(dir.join("torrc")).unwrap_or_default();
-        let mut socks = torrc.lines().filter_map(|line| line.strip_prefix("SocksPort "));
-        dir.join("control").exists() && socks.next_back().is_some_and(|port| port.trim() != "0")
+        dir.join("control").exists() && has_socks(&torrc)
     };
-    all.into_iter().find(is_client).ok_or_else(|| {
+    network::directories(dir).into_iter().find(is_client).ok_or_else(|| {
         format!(
             "{}: no tor there has a control socket named `control` and a torrc with a SocksPort: start the network with a client",
             dir.display()
         )
     })
+}
+
+/// Whether a torrc has a SocksPort. The last line that says so counts, and 0 is none.
+fn has_socks(torrc: &str) -> bool {
+    let value = |line: &str| {
+        let mut words = line.split_whitespace();
+        let name = words.next().filter(|name| name.eq_ignore_ascii_case("SocksPort"));
+        name.and_then(|_| words.next()).map(|port| port != "0")
+    };
+    torrc.lines().filter_map(value).next_back().unwrap_or(false)
 }
 
 /// Asks a SocksPort to connect to a host (RFC 1928 §4).
@@ -264,4 +331,56 @@ fn connect_request(host: &str, port: u16) -> Result<Vec<u8>, Fault> {
 /// A SocksPort that does not do what it should.
 fn socks(error: std::io::Error) -> Fault {
     Fault::client(format!("SocksPort: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What chutney writes into each node's torrc, as far as it matters here.
+    const COMMON: &str = "TestingTorNetwork 1\nDataDirectory /x/net/nodes/000a\nRunAsDaemon 1\nControlPort 8000\n\
+        ControlSocket /x/net/nodes/000a/control\nCookieAuthentication 1\nSandbox 1\n\
+        DirAuthority test000a orport=5000 no-v2 v3ident=76DBE7 127.0.0.1:7000 1C9B7A\n";
+
+    #[test]
+    fn the_client_of_a_network_of_chutneys_is_found() {
+        let net = tempfile::tempdir().expect("a directory");
+        let nodes = net.path().join("nodes.1637264049");
+        for (name, own) in [
+            ("000a", "SocksPort 0\nOrPort 5000\nDirPort 7000\nAuthoritativeDirectory 1\n"),
+            ("001r", "SocksPort 0\nOrPort 5001\nExitRelay 1\n"),
+            ("002c", "SocksPort 9002\n"),
+            ("003c", "SocksPort 9003\n"),
+        ] {
+            let dir = nodes.join(name);
+            fs::create_dir_all(dir.join("keys")).expect("a directory");
+            fs::write(dir.join("torrc"), format!("{COMMON}{own}")).expect("a torrc");
+            fs::write(dir.join("control"), "").expect("in the place of a socket");
+        }
+        std::os::unix::fs::symlink(&nodes, net.path().join("nodes")).expect("a link");
+        let client = net.path().join("nodes/002c");
+        assert_eq!(find(net.path()), Ok(client.clone()));
+        assert_eq!(find(&net.path().join("nodes")), Ok(client));
+        assert_eq!(find(&nodes.join("003c")), Ok(nodes.join("003c")));
+        // A tor that does not run has no socket.
+        for name in ["002c", "003c"] {
+            fs::remove_file(nodes.join(name).join("control")).expect("it was there");
+        }
+        let error = find(net.path()).expect_err("no client");
+        assert!(error.contains("start the network with a client"), "{error}");
+    }
+
+    #[test]
+    fn a_socks_port_is_read_as_tor_reads_it() {
+        for (torrc, is_one) in [
+            ("SocksPort 9050", true),
+            ("socksport\t127.0.0.1:9050 IsolateDestAddr", true),
+            ("  SocksPort auto\n", true),
+            ("SocksPort 0", false),
+            ("SocksPort 9050\nSocksPort 0", false),
+            ("# SocksPort 9050\nSocksPolicy accept *", false),
+        ] {
+            assert_eq!(has_socks(torrc), is_one, "{torrc}");
+        }
+    }
 }

@@ -1,16 +1,19 @@
 //! What has to come out of `lab navigator`: 002's orders, each with our numbers and the paper's.
 //!
-//! Orders hold or do not hold; how far apart numbers are depends on the network. Too few circuits say nothing of orders, so
-//! below some number of values a verdict is not given.
+//! Orders hold or do not hold; how far apart numbers are depends on the network. A verdict is given only where chance cannot
+//! have made it: an order of selections holds if a 99 % interval of each difference ([`orders`]) lies on its side of 0, it does
+//! not hold if one lies on the other side, and otherwise it is undecided.
 
 use std::fmt::Write as _;
 
 use serde::Serialize;
 
+use super::orders::{self, Step};
 use crate::analysis::paper::{RHO, printed};
 use crate::analysis::performance::Performance;
-use crate::analysis::{Report, selected::Selection};
+use crate::analysis::{Report, hosts, selected::Selection};
 use crate::rank::Spearman;
+use crate::read::{Circuits, Seen};
 
 /// The selections of tables 1 and 3, in the order of both.
 const ORDER: [&str; 5] = ["all", "build80", "rtt80", "build50", "rtt50"];
@@ -22,10 +25,50 @@ const DEVIATIONS_99: f64 = 2.5758;
 const SHARE_OFF: f64 = 0.01;
 /// Of fewer decisions the accepted share is no figure: at 80 % one deviation of 1,600 is a point.
 const LEAST_DECIDED: u64 = 1600;
-/// Selections differ by some percent of a median; with fewer circuits in the smallest one chance decides which is less.
-const LEAST_CIRCUITS: u64 = 1000;
-/// The same for throughputs: one circuit in forty has one.
-const LEAST_WITH_DOWNLOADS: u64 = 8000;
+
+/// What selections are put in order by.
+struct Ordered {
+    /// What it is, with its unit.
+    name: &'static str,
+    /// Whether numbers fall from each selection to the next: times do, throughputs rise.
+    falls: bool,
+    /// A circuit's value.
+    value: fn(&Seen) -> Option<f64>,
+    /// Which percentile of values a selection's number is.
+    percentile: f64,
+    /// A selection's number.
+    of: fn(&Performance) -> Option<f64>,
+    /// The paper's, of time to first byte in the median, its 90th percentile, and throughput.
+    printed: fn([f64; 3]) -> f64,
+}
+
+/// Tables 1 and 3.
+const ORDERED: [Ordered; 3] = [
+    Ordered {
+        name: "median time to first byte, ms",
+        falls: true,
+        value: |seen| seen.ttfb_ms,
+        percentile: 50.0,
+        of: |found| found.ttfb_median_ms,
+        printed: |[median, ..]| median,
+    },
+    Ordered {
+        name: "90th percentile of it, ms",
+        falls: true,
+        value: |seen| seen.ttfb_ms,
+        percentile: 90.0,
+        of: |found| found.ttfb_p90_ms,
+        printed: |[_, p90, _]| p90,
+    },
+    Ordered {
+        name: "median throughput, Mbit/s",
+        falls: false,
+        value: |seen| seen.mbit_per_sec,
+        percentile: 50.0,
+        of: |found| found.throughput_median_mbit_per_sec,
+        printed: |[.., mbit]| mbit,
+    },
+];
 
 /// Something that has to hold, and whether it does.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -36,32 +79,21 @@ pub struct Verdict {
     pub ours: Vec<Option<f64>>,
     /// The paper's.
     pub paper: Vec<f64>,
-    /// Whether it holds; none if the values are too few to say.
+    /// By how much each of them differs from the one before, if they are an order of selections.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<Option<Step>>,
+    /// Whether it holds; none if chance may have made it so, or the contrary.
     pub holds: Option<bool>,
 }
 
 impl Verdict {
-    /// Each number is to be less than the one before.
-    fn falls(what: String, ours: Vec<Option<f64>>, paper: Vec<f64>, is_enough: bool) -> Self {
-        let is_less = |pair: &[Option<f64>]| matches!(pair, [Some(one), Some(next)] if next < one);
-        let holds = is_enough.then(|| ours.windows(2).all(is_less));
-        Self { what, ours, paper, holds }
-    }
-
     /// A line for people.
     #[must_use]
     pub fn line(&self) -> String {
         let verdict = match self.holds {
             Some(true) => "holds",
             Some(false) => "DOES NOT HOLD",
-            None => "not judged, too few values",
-        };
-        // As many digits as the paper has.
-        let number = |one: &Option<f64>| match one {
-            Some(one) if one.abs() < 1.0 => format!("{one:.3}"),
-            Some(one) if one.abs() < 100.0 => format!("{one:.2}"),
-            Some(one) => format!("{one:.0}"),
-            None => "-".to_owned(),
+            None => "undecided",
         };
         let ours: Vec<String> = self.ours.iter().map(number).collect();
         let paper: Vec<String> = self.paper.iter().map(f64::to_string).collect();
@@ -70,20 +102,35 @@ impl Verdict {
             // Writing to a string cannot fail.
             let _ = write!(line, " | 002: {}", paper.join(", "));
         }
+        if self.holds != Some(true) && !self.steps.is_empty() {
+            let steps: Vec<String> = self.steps.iter().map(interval).collect();
+            let _ = write!(line, " | from each to the next, 99 %: {}", steps.join(", "));
+        }
         line
     }
 }
 
-/// All verdicts on what circuits say.
+/// A number with as many digits as the paper has.
+fn number(one: &Option<f64>) -> String {
+    match one {
+        Some(one) if one.abs() < 1.0 => format!("{one:.3}"),
+        Some(one) if one.abs() < 100.0 => format!("{one:.2}"),
+        Some(one) => format!("{one:.0}"),
+        None => "-".to_owned(),
+    }
+}
+
+/// Where a difference lies.
+fn interval(one: &Option<Step>) -> String {
+    let text = |one: &Step| format!("{}..{}", number(&Some(one.low)), number(&Some(one.high)));
+    one.as_ref().map_or_else(|| "-".to_owned(), text)
+}
+
+/// All verdicts on circuits, and on what is said of them.
 #[must_use]
-pub fn verdicts(report: &Report) -> Vec<Verdict> {
+pub fn verdicts(circuits: &Circuits, report: &Report) -> Vec<Verdict> {
     let mut all = rho(report);
-    all.extend([
-        order(report, "median time to first byte, ms", true, |of| of.ttfb_median_ms, |row| row.0),
-        order(report, "90th percentile of it, ms", true, |of| of.ttfb_p90_ms, |row| row.1),
-    ]);
-    let mbit = |of: &Performance| of.throughput_median_mbit_per_sec;
-    all.push(order(report, "median throughput, Mbit/s", false, mbit, |row| row.2));
+    all.extend(ORDERED.iter().map(|ordered| order(circuits, report, ordered)));
     all.extend(report.selections.iter().filter_map(accepted));
     all
 }
@@ -101,9 +148,13 @@ fn rho(report: &Report) -> Vec<Verdict> {
     let paper = RHO.map(|(_, rho)| rho).to_vec();
     let holds = report.spearman_with_ttfb.get(RHO[0].0).map_or(Some(false), is_high);
     let least = format!("the first of them is at least {LEAST_RHO}");
+    let falls = |pair: &[Option<f64>]| matches!(pair, [Some(one), Some(next)] if next < one);
+    let is_order = Some(ours.windows(2).all(falls));
+    let (first, first_paper) = (vec![ours[0]], vec![paper[0]]);
+    let steps = Vec::new;
     vec![
-        Verdict::falls(what, ours.to_vec(), paper.clone(), true),
-        Verdict { what: least, ours: vec![ours[0]], paper: vec![paper[0]], holds },
+        Verdict { what, ours: ours.to_vec(), paper, steps: steps(), holds: is_order },
+        Verdict { what: least, ours: first, paper: first_paper, steps: steps(), holds },
     ]
 }
 
@@ -121,30 +172,50 @@ fn is_high(found: &Spearman) -> Option<bool> {
 }
 
 /// Selections in the order of the paper's table: by times each is faster than the one before, by throughputs too.
-fn order(
-    report: &Report,
-    name: &str,
-    is_time: bool,
-    of: fn(&Performance) -> Option<f64>,
-    printed_of: fn((f64, f64, f64)) -> f64,
-) -> Verdict {
+fn order(circuits: &Circuits, report: &Report, ordered: &Ordered) -> Verdict {
     let found = ORDER.map(|name| report.selections.iter().find(|one| one.name == name));
-    let ours: Vec<_> = found.iter().map(|one| one.and_then(|one| of(&one.performance))).collect();
+    let ours = |one: &Option<&Selection>| one.and_then(|one| (ordered.of)(&one.performance));
     let row = |name: &&str| {
         let row = printed(name)?;
-        Some(printed_of((row.ttfb_median_ms?, row.ttfb_p90_ms?, row.mbit?)))
+        Some((ordered.printed)([row.ttfb_median_ms?, row.ttfb_p90_ms?, row.mbit?]))
     };
-    let paper: Vec<f64> = ORDER.iter().filter_map(row).collect();
-    let least = found.iter().map(|one| one.map_or(0, |one| one.performance.circuits)).min();
-    let is_enough = least >= Some(if is_time { LEAST_CIRCUITS } else { LEAST_WITH_DOWNLOADS });
-    let between = if is_time { " > " } else { " < " };
-    let what = format!("{name}: {}", ORDER.join(between));
-    if is_time {
-        return Verdict::falls(what, ours, paper, is_enough);
+    let steps = steps(circuits, report, &found, ordered);
+    let is_as_printed = |step: &Option<Step>| Some(step.as_ref()?.rises()? != ordered.falls);
+    let steps_are: Vec<_> = steps.iter().map(is_as_printed).collect();
+    let between = if ordered.falls { " > " } else { " < " };
+    Verdict {
+        what: format!("{}: {}", ordered.name, ORDER.join(between)),
+        ours: found.iter().map(ours).collect(),
+        paper: ORDER.iter().filter_map(row).collect(),
+        holds: all_hold(&steps_are),
+        steps,
     }
-    let rising = ours.iter().rev().copied().collect();
-    let Verdict { holds, .. } = Verdict::falls(String::new(), rising, Vec::new(), is_enough);
-    Verdict { what, ours, paper, holds }
+}
+
+/// By how much each selection differs from the one before.
+fn steps(
+    circuits: &Circuits,
+    report: &Report,
+    selections: &[Option<&Selection>],
+    ordered: &Ordered,
+) -> Vec<Option<Step>> {
+    let host = |(at, (_, all)): (usize, &(usize, Vec<&Seen>))| {
+        let values: Vec<_> = all.iter().map(|seen| (ordered.value)(seen)).collect();
+        let decisions = |one: &Selection| one.decisions.get(at).cloned().unwrap_or_default();
+        let decisions = |one: &Option<&Selection>| one.map(decisions).unwrap_or_default();
+        let decisions: Vec<_> = selections.iter().map(decisions).collect();
+        orders::Host::of(&values, &decisions)
+    };
+    let hosts: Vec<_> = hosts(circuits, report.hops).iter().enumerate().map(host).collect();
+    orders::steps(&hosts, ordered.percentile, report.seed)
+}
+
+/// Whether each of them holds; not if one does not, and none if that is not known of one.
+fn all_hold(all: &[Option<bool>]) -> Option<bool> {
+    if all.contains(&Some(false)) {
+        return Some(false);
+    }
+    (!all.is_empty() && !all.contains(&None)).then_some(true)
 }
 
 /// Whether a selection accepts what it was asked for (ledger row N14); none of those that were not.
@@ -165,6 +236,7 @@ fn accepted(selection: &Selection) -> Option<Verdict> {
         ),
         ours: vec![Some(accepted * 100.0)],
         paper: Vec::new(),
+        steps: Vec::new(),
         holds: is_enough.then(|| (accepted - asked).abs() <= SHARE_OFF),
     })
 }
@@ -176,21 +248,23 @@ mod tests {
     use crate::read::{Circuits, Seen};
     use crate::replay::Timeout;
 
-    /// Circuits of which times follow the round trip as far as these say: build time by `noise` of its own.
-    fn circuits(count: u32, noise: f64) -> Circuits {
+    /// Circuits whose times to first byte follow round trips; so do build times, but for this share of them, which is by chance.
+    fn circuits(count: u32, chance: f64) -> Circuits {
         let seen = |number: u32| {
             // Some numbers that have nothing to do with each other.
             let draw = |step: u32| f64::from(number.wrapping_mul(step) % 10_007) / 10_007.0;
+            let is_chance = draw(69_069) < chance;
+            let drawn = if is_chance { 16_807 } else { 2_654_435_761 };
             let rtt_ms = 100.0 + 300.0 * draw(2_654_435_761);
             let ttfb_ms = rtt_ms + 20.0 * draw(40_503);
             Seen {
                 path: vec![0, 1, 2],
                 hops: Some(3),
-                build_ms: Some(2.0 * rtt_ms + noise * draw(69_069)),
+                build_ms: Some(200.0 + 600.0 * draw(drawn)),
                 rtt_ms: Some(rtt_ms),
                 congestion_ms: Some(5.0 + draw(7_919)),
                 ttfb_ms: Some(ttfb_ms),
-                mbit_per_sec: number.is_multiple_of(20).then(|| 1000.0 / ttfb_ms),
+                mbit_per_sec: number.is_multiple_of(2).then(|| 1000.0 / ttfb_ms),
                 ..Seen::default()
             }
         };
@@ -212,25 +286,59 @@ mod tests {
             seed: 1,
             refill_ms: 100,
         };
-        verdicts(&Report::of(circuits, None, &options))
+        verdicts(circuits, &Report::of(circuits, None, &options))
     }
 
     #[test]
     fn orders_hold_or_do_not() {
-        let all = of(&circuits(20_000, 600.0));
+        let all = of(&circuits(10_000, 0.3));
         assert!(all.iter().all(|verdict| verdict.holds == Some(true)), "{all:#?}");
         assert!(!any_fails(&all));
         assert_eq!(all.len(), 5 + 9, "two of rho, three orders, and what nine selections accept");
         assert_eq!(all[4].paper, [2.72, 3.24, 3.30, 4.30, 4.70]);
+        let step = all[2].steps[0].expect("many circuits");
+        let difference = all[2].ours[1].expect("measured") - all[2].ours[0].expect("measured");
+        assert!((step.difference - difference).abs() < 1e-9, "the tables' numbers: {:?}", all[2]);
         // Build times that say more than round trips: both orders turn round.
-        let mut odd = circuits(20_000, 600.0);
+        let mut odd = circuits(10_000, 0.3);
         for seen in &mut odd.all {
             std::mem::swap(&mut seen.build_ms, &mut seen.rtt_ms);
         }
         let odd = of(&odd);
         assert!(any_fails(&odd));
-        assert_eq!((odd[0].holds, odd[2].holds), (Some(false), Some(false)), "{odd:#?}");
+        assert_eq!([0, 2, 3, 4].map(|at| odd[at].holds), [Some(false); 4], "{odd:#?}");
         assert!(odd[0].line().starts_with("DOES NOT HOLD: rho"), "{}", odd[0].line());
+    }
+
+    #[test]
+    fn what_chance_may_have_put_in_order_is_undecided() {
+        // Throughputs that have nothing to do with what selections see; then so few of them that no order shows.
+        let mut equal = circuits(10_000, 0.3);
+        for (number, seen) in equal.all.iter_mut().enumerate() {
+            let draw = (number * 7_001 % 9_973) as f64 / 9_973.0;
+            seen.mbit_per_sec = seen.mbit_per_sec.map(|_| 1.0 + draw);
+        }
+        let mut few = circuits(10_000, 0.3);
+        for (number, seen) in few.all.iter_mut().enumerate() {
+            seen.mbit_per_sec = seen.mbit_per_sec.filter(|_| number % 200 == 0);
+        }
+        for circuits in [equal, few] {
+            let all = of(&circuits);
+            assert_eq!((all[2].holds, all[4].holds), (Some(true), None), "{:#?}", all[4]);
+            assert!(!any_fails(&all));
+            let line = all[4].line();
+            assert!(
+                line.starts_with("undecided: median throughput") && line.contains("99 %"),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn one_step_the_wrong_way_is_enough_that_an_order_does_not_hold() {
+        assert_eq!(all_hold(&[Some(true), None, Some(false)]), Some(false));
+        assert_eq!(all_hold(&[Some(true), None]), None);
+        assert_eq!((all_hold(&[Some(true)]), all_hold(&[])), (Some(true), None));
     }
 
     #[test]
@@ -244,12 +352,16 @@ mod tests {
     }
 
     #[test]
-    fn few_circuits_say_nothing_of_orders() {
-        let all = of(&circuits(1500, 600.0));
-        let judged = all.iter().filter(|verdict| verdict.holds.is_some()).count();
-        assert_eq!(judged, 2, "rho alone: {all:#?}");
-        assert!(all[4].line().contains("not judged"), "{}", all[4].line());
+    fn nothing_measured_is_no_order() {
         let nothing = of(&Circuits::default());
-        assert_eq!(nothing[1].holds, Some(false), "nothing was measured");
+        assert_eq!(
+            (nothing[1].holds, nothing[2].holds),
+            (Some(false), None),
+            "nothing was measured"
+        );
+        // Too few to accept 80 % within a point.
+        let few = of(&circuits(1500, 0.3));
+        assert_eq!(few[5].holds, None, "{few:#?}");
+        assert!(few[5].line().starts_with("undecided: "), "{}", few[5].line());
     }
 }

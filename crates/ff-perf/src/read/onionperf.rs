@@ -1,7 +1,8 @@
 //! Circuits of OnionPerf's analysis files, versions 1.0 to 5.0.
 //!
 //! What is read is the same in all of them: `data.<host>.tor.circuits`, and of the downloads the time to the first byte
-//! and the throughput. tor's stream of the same local port says which circuit a download had. A circuit that was not
+//! and the throughput. These stand in `tgen.streams` since version 3.0, in `tgen.transfers` before, with other names. tor's
+//! stream of the same local port says which circuit a download had. A circuit that was not
 //! built shows only the relays that it reached, so how many it was to have is not known; one that was filtered out by
 //! OnionPerf is left out here too. So is one that was launched for an onion service: it leads to a meeting point that is
 //! no exit, by rules of its own. Circuits that came to serve for one later were launched and built like all others.
@@ -79,6 +80,9 @@ struct Tgen {
     /// From version 3.0 on.
     #[serde(default)]
     streams: BTreeMap<String, Transfer>,
+    /// Up to version 2.0.
+    #[serde(default)]
+    transfers: BTreeMap<String, OldTransfer>,
 }
 
 /// A download.
@@ -93,6 +97,30 @@ struct Transfer {
     /// Whether all of it arrived.
     #[serde(default)]
     is_success: bool,
+}
+
+/// A download, as versions 1.0 and 2.0 have it.
+#[derive(Deserialize)]
+struct OldTransfer {
+    /// Times in seconds since it began; 0 of what it did not come to.
+    elapsed_seconds: Option<HashMap<String, Value>>,
+    /// Where it came from.
+    endpoint_local: Option<Value>,
+    /// Its size.
+    filesize_bytes: Option<Value>,
+    /// Whether all of it arrived.
+    #[serde(default)]
+    is_success: bool,
+}
+
+/// A whole download, whichever version has it.
+struct Download<'a> {
+    /// Where it came from: `localhost:127.0.0.1:36176`, a name, and then what tor calls the source.
+    local: Option<&'a str>,
+    /// Its bytes.
+    bytes: Option<f64>,
+    /// When it was asked for, and when its first and last bytes came, in seconds since it began.
+    secs: [Option<f64>; 3],
 }
 
 /// Adds the circuits of a file.
@@ -111,7 +139,7 @@ pub fn read(file: &str, bytes: &[u8], into: &mut Circuits) -> Result<(), ReadErr
         let place = into.host(&name);
         let Some(mut tor) = host.tor else { continue };
         let circuits = std::mem::take(&mut tor.circuits);
-        let downloads = downloads(&tor, host.tgen.map(|tgen| tgen.streams).unwrap_or_default());
+        let downloads = downloads(&tor, host.tgen.as_ref());
         let wanted = |circuit: &TorCircuit| !circuit.filtered_out && !is_for_service(circuit);
         into.left_out += circuits.values().filter(|circuit| !wanted(circuit)).count() as u64;
         let mut found: Vec<Seen> = circuits
@@ -124,6 +152,9 @@ pub fn read(file: &str, bytes: &[u8], into: &mut Circuits) -> Result<(), ReadErr
             .collect();
         // Numbers are text there: 99 comes after 100.
         found.sort_by(|one, other| one.began_secs.total_cmp(&other.began_secs));
+        for (one, number) in found.iter_mut().zip(into.all.len() as u64..) {
+            one.number = number;
+        }
         into.all.append(&mut found);
     }
     Ok(())
@@ -184,10 +215,7 @@ fn fingerprint(relay: &str) -> &str {
 }
 
 /// Time to first byte in ms and throughput in Mbit/s of the first whole download on each circuit.
-fn downloads(
-    tor: &Tor,
-    transfers: BTreeMap<String, Transfer>,
-) -> HashMap<String, (Option<f64>, Option<f64>)> {
+fn downloads(tor: &Tor, tgen: Option<&Tgen>) -> HashMap<String, (Option<f64>, Option<f64>)> {
     fn circuit(stream: &TorStream) -> Option<(&str, String)> {
         let id = match stream.circuit_id.as_ref()? {
             Value::String(text) => text.clone(),
@@ -197,38 +225,62 @@ fn downloads(
         Some((stream.source.as_deref()?, id))
     }
     let circuits: HashMap<&str, String> = tor.streams.values().filter_map(circuit).collect();
+    let new = tgen.into_iter().flat_map(|tgen| tgen.streams.values()).filter_map(Transfer::whole);
+    let old = tgen.into_iter().flat_map(|tgen| tgen.transfers.values());
     let mut found = HashMap::new();
-    for transfer in transfers.values().filter(|transfer| transfer.is_success) {
-        let local = transfer.transport_info.as_ref().and_then(|info| info.get("local"));
-        // `localhost:127.0.0.1:36176`: a name, and then what tor calls the source.
-        let source = local.and_then(Value::as_str).and_then(|local| local.split_once(':'));
+    for download in new.chain(old.filter_map(OldTransfer::whole)) {
+        let source = download.local.and_then(|local| local.split_once(':'));
         let id = source.and_then(|(_, source)| circuits.get(source));
         if let Some(id) = id {
-            found.entry(id.clone()).or_insert_with(|| times(transfer));
+            found.entry(id.clone()).or_insert_with(|| download.times());
         }
     }
     found
 }
 
-/// Time to first byte from asking for the stream in ms, and throughput from the first byte to the last in Mbit/s.
-fn times(transfer: &Transfer) -> (Option<f64>, Option<f64>) {
-    let number = |from: &Option<HashMap<String, Value>>, key: &str| -> Option<f64> {
-        let value = from.as_ref()?.get(key)?;
-        let number = value.as_str().map_or_else(|| value.as_f64(), |text| text.parse().ok());
-        number.filter(|number: &f64| number.is_finite() && *number >= 0.0)
-    };
-    let us = |key: &str| number(&transfer.time_info, key);
-    let (asked, first, last) = (
-        us("usecs-to-proxy-request"),
-        us("usecs-to-first-byte-recv"),
-        us("usecs-to-last-byte-recv"),
-    );
-    let ttfb = first.zip(asked).map(|(first, asked)| (first - asked) / 1000.0);
-    let bytes = number(&transfer.byte_info, "payload-bytes-recv");
-    let rate =
-        bytes.zip(last.zip(first)).map(|(bytes, (last, first))| bytes * 8.0 / (last - first));
-    let usable = |value: &f64| value.is_finite() && *value > 0.0;
-    (ttfb.filter(usable), rate.filter(usable))
+impl Transfer {
+    /// It, if all of it arrived.
+    fn whole(&self) -> Option<Download<'_>> {
+        let of = |from: &Option<HashMap<String, Value>>, key| number(from.as_ref()?.get(key)?);
+        let secs = |key| of(&self.time_info, key).map(|us| us / 1e6);
+        let local = self.transport_info.as_ref().and_then(|info| info.get("local"));
+        self.is_success.then(|| Download {
+            local: local.and_then(Value::as_str),
+            bytes: of(&self.byte_info, "payload-bytes-recv"),
+            secs: ["usecs-to-proxy-request", "usecs-to-first-byte-recv", "usecs-to-last-byte-recv"]
+                .map(secs),
+        })
+    }
+}
+
+impl OldTransfer {
+    /// It, if all of it arrived.
+    fn whole(&self) -> Option<Download<'_>> {
+        let secs = |key| number(self.elapsed_seconds.as_ref()?.get(key)?);
+        self.is_success.then(|| Download {
+            local: self.endpoint_local.as_ref().and_then(Value::as_str),
+            bytes: self.filesize_bytes.as_ref().and_then(number),
+            secs: ["proxy_request", "first_byte", "last_byte"].map(secs),
+        })
+    }
+}
+
+impl Download<'_> {
+    /// Time to first byte from asking for the stream in ms, and throughput from the first byte to the last in Mbit/s.
+    fn times(&self) -> (Option<f64>, Option<f64>) {
+        let [asked, first, last] = self.secs;
+        let ttfb = first.zip(asked).map(|(first, asked)| (first - asked) * 1e3);
+        let taken = last.zip(first).map(|(last, first)| last - first);
+        let rate = self.bytes.zip(taken).map(|(bytes, secs)| bytes * 8.0 / 1e6 / secs);
+        let usable = |value: &f64| value.is_finite() && *value > 0.0;
+        (ttfb.filter(usable), rate.filter(usable))
+    }
+}
+
+/// A number, which may be written as text.
+fn number(value: &Value) -> Option<f64> {
+    let number = value.as_str().map_or_else(|| value.as_f64(), |text| text.parse().ok());
+    number.filter(|number: &f64| number.is_finite() && *number >= 0.0)
 }
 
 #[cfg(test)]
@@ -265,13 +317,35 @@ mod tests {
             (None, None, Some(3000.0))
         );
         assert_eq!((built.hops, built.build_ms, built.given_up_ms), (Some(3), Some(1500.0), None));
-        assert_eq!((built.ttfb_ms, built.mbit_per_sec), (Some(400.0), Some(10.0)));
+        let near =
+            |value: Option<f64>, expected: f64| (value.expect("one") - expected).abs() < 1e-9;
+        assert!(near(built.ttfb_ms, 400.0) && near(built.mbit_per_sec, 10.0), "{built:?}");
         assert_eq!(found.relays, ["AAAA", "BBBB", "CCCC"]);
         assert_eq!(found.left_out, 2);
         assert_eq!(
             (found.hosts.as_slice(), built.path.as_slice()),
             (&["op-x".to_owned()][..], &[0, 1, 2][..])
         );
+    }
+
+    #[test]
+    fn downloads_of_versions_before_3_are_read_too() {
+        // As OnionPerf wrote them until 2020: the payload's first bytes at 0 of a transfer that failed.
+        let transfers = r#""transfers": {"transfer5m:1": {"transfer_id": "transfer5m:1", "is_success": true, "is_error": false,
+            "endpoint_local": "localhost:127.0.0.1:36176", "filesize_bytes": 5000000, "total_bytes_read": 5000090,
+            "elapsed_seconds": {"socket_create": 2e-06, "proxy_request": 0.001, "proxy_response": 0.3, "command": 0.31,
+                "response": 0.39, "first_byte": 0.401, "last_byte": 4.401, "payload_progress": {"0.0": 0.4}}},
+          "transfer5m:2": {"is_success": false, "endpoint_local": "localhost:127.0.0.1:36177",
+            "elapsed_seconds": {"proxy_request": 0.01, "first_byte": 0.0, "last_byte": 0.0}}}, "transfers_summary": {}"#;
+        let (begin, _) = FILE.split_once(r#""streams": {"s""#).expect("downloads");
+        for version in ["1.0", "\"2.0\""] {
+            let text = format!("{begin}{transfers}}}}}}}}}").replace("\"4.0\"", version);
+            let found = read_text(text.as_bytes()).expect("circuits");
+            let [_, built] = &found.all[..] else { panic!("two: {found:?}") };
+            let near =
+                |value: Option<f64>, expected: f64| (value.expect("one") - expected).abs() < 1e-9;
+            assert!(near(built.ttfb_ms, 400.0) && near(built.mbit_per_sec, 10.0), "{built:?}");
+        }
     }
 
     #[test]

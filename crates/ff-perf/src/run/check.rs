@@ -96,8 +96,10 @@ impl Job for Download<'_> {
             ttfb: 0,
             download_bytes: 0,
             download_share: 1.0,
+            setting: None,
+            pace: None,
         };
-        let (mut store, _) = Store::open(&args.out, &options, false)?;
+        let mut store = Store::open(&args.out, &options, false)?.store;
         let probing = Probing::new(args, client, network, told, target, gap_secs);
         let probes = probing.run(drawer, &mut store).await;
         store.finish()?;

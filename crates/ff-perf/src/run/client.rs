@@ -1,5 +1,6 @@
 //! What commands that build circuits share: whose network it may be, and who builds.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::cli::measure::ClientKind;
 use crate::client::Client;
 use crate::client::arti::Arti;
-use crate::client::tor::Tor;
+use crate::client::tor::{Ending, Takeover, Tor};
 use crate::network::Network;
 
 /// What is done with a client, whichever it is.
@@ -32,17 +33,27 @@ pub(super) fn with_client<J: Job>(
         .enable_all()
         .build()
         .context("Failed to start the runtime")?;
+    let mut ending = None;
     let done = runtime.block_on(async {
         match kind {
             ClientKind::Arti => {
                 let client = Arti::new(network).map_err(anyhow::Error::msg);
                 job.run(client.context("Failed to start Arti")?).await
             }
-            ClientKind::Tor => job.run(Tor::new(dir).map_err(anyhow::Error::msg)?).await,
+            ClientKind::Tor => {
+                let Takeover { tor, ending: end, note } =
+                    Tor::take_over(dir).map_err(anyhow::Error::msg)?;
+                note.iter().for_each(|note| say(note));
+                ending = Some(end);
+                job.run(tor).await
+            }
         }
     });
     // What is left of tasks has nothing to say any more.
     runtime.shutdown_timeout(Duration::from_secs(1));
+    if let Some(Err(reason)) = ending.map(Ending::wait) {
+        say(&reason);
+    }
     done
 }
 
@@ -55,4 +66,9 @@ pub(super) fn check_internet(dir: &Path, network: &Network, is_meant: bool) -> R
         );
     }
     Ok(network.is_public())
+}
+
+/// Says something to whoever looks after it; nobody need listen.
+pub(super) fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "ff-perf: {text}");
 }

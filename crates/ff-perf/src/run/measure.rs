@@ -21,7 +21,7 @@ use crate::path::Plan;
 use crate::paths::{Choice, file};
 use crate::probe::Program;
 use crate::schedule::Limits;
-use crate::store::{Options, Store};
+use crate::store::{Opened, Options, Pace, Setting, Store};
 use crate::target::Target;
 
 /// New circuits a second, if nobody says how many: in private networks, and on the Internet.
@@ -129,16 +129,19 @@ impl Job for Run<'_> {
         if ready.given.is_none() {
             plan(measuring, network, &ready.choice, None, args.count, HashSet::new())?;
         }
-        let signal = signal(SignalKind::interrupt()).context("Failed to listen for Ctrl-C")?;
-        let (mut store, done) = Store::open(&args.out, &options(measuring), args.resume)?;
-        let plan = plan(measuring, network, &ready.choice, ready.given, args.count, done)?;
+        let listen = |kind| signal(kind).context("Failed to listen for signals");
+        let signals = [listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?];
         let per_sec = args.rate.unwrap_or(RATES[usize::from(network.is_public())]);
+        let options = options(measuring, &ready.dir, per_sec);
+        let Opened { mut store, done, note } = Store::open(&args.out, &options, args.resume)?;
+        note.iter().for_each(|note| super::client::say(note));
+        let plan = plan(measuring, network, &ready.choice, ready.given, args.count, done)?;
         let limits = limits(measuring, per_sec, args.failures);
         let course = course(measuring, limits, Arc::new(client), network, ready.target);
         let mut state = State::new(limits, course.tasks(plan));
         let tells = std::io::stderr().is_terminal() && !args.json;
         let counts = Counts::default();
-        let mut keeper = ToFile { store: &mut store, counts, signal, is_over: false, tells };
+        let mut keeper = ToFile { store: &mut store, counts, signals, is_over: false, tells };
         let ended = course.run(&mut state, &mut keeper).await;
         let counts = keeper.counts;
         store.finish()?;
@@ -194,7 +197,17 @@ fn source(args: &Measuring, network: &Network) -> Result<Option<Source>> {
 }
 
 /// What two parts of a run have in common.
-pub(super) fn options(args: &Measuring) -> Options {
+pub(super) fn options(args: &Measuring, dir: &Path, per_sec: f64) -> Options {
+    let setting = Setting {
+        network: fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned()),
+        target: args.target.as_ref().map(Target::to_string),
+        resolve: args.resolve,
+        build_secs: args.build_time,
+        trip_secs: args.trip_time,
+        share_builds: args.share_builds,
+        share_probes: args.share_probes,
+    };
+    let (in_flight, per_guard_per_sec) = (args.in_flight, args.per_guard);
     Options {
         client: args.client.into(),
         seed: args.seed,
@@ -206,6 +219,8 @@ pub(super) fn options(args: &Measuring) -> Options {
         latency: args.latency().unwrap_or_default(),
         download_bytes: args.download,
         download_share: args.download_share,
+        setting: Some(setting),
+        pace: Some(Pace { in_flight, per_sec, per_guard_per_sec }),
     }
 }
 

@@ -14,7 +14,6 @@
 mod keeper;
 mod outside;
 
-use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -22,7 +21,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::client::{Job, with_client};
+use super::client::{Job, say, with_client};
 use super::measure::{self, Ready};
 use crate::cli::measure::ClientKind;
 use crate::cli::serve::ServeArgs;
@@ -52,11 +51,15 @@ pub(super) fn run(args: &ServeArgs) -> Result<ExitCode> {
     plan(args, &ready.network, &ready.choice, ready.given.clone())?;
     let listener = args.metrics.map(listen).transpose()?;
     let address = listener.as_ref().and_then(|listener| listener.local_addr().ok());
-    let (shelf, next) = Shelf::open(&args.dir, &measure::options(&args.measuring), args.rule())?;
+    let options = measure::options(&args.measuring, &ready.dir, args.rate);
+    let (shelf, next) = Shelf::open(&args.dir, &options, args.rule())?;
+    let notes = shelf.notes().to_vec();
     let (figures, registry) = Figures::new(args.measuring.ttfb > 0);
     let signals = outside::start(listener, registry, args.metrics_host.clone())?;
+    figures.documents(ready.network.valid_after_unix_secs);
     let mut serving = Serving::new(args, &ready.dir, shelf, next, figures, signals);
     say(&beginning(args, address));
+    notes.iter().for_each(|note| say(note));
     let limits = measure::limits(&args.measuring, args.rate, ALL_MAY_FAIL);
     live(args, limits, ready, &mut serving)?;
     serving.finish()?;
@@ -141,7 +144,8 @@ impl Job for Life<'_> {
             // Also where no circuit has begun: signals are heard here, and documents not read again at once.
             serving.breathe().await;
             let before = ready.network.params.clone();
-            serving.looked(renew(args, ready).map_err(|error| format!("{error:#}")));
+            let read = renew(args, ready).map(|()| ready.network.valid_after_unix_secs);
+            serving.looked(read.map_err(|error| format!("{error:#}")));
             if measuring.client == ClientKind::Arti && ready.network.params != before {
                 return Ok(Why::Parameters);
             }
@@ -214,9 +218,4 @@ fn beginning(args: &ServeArgs, address: Option<SocketAddr>) -> String {
         address.map_or_else(String::new, |at| format!(", figures at http://{at}/metrics"));
     let (dir, per_hour) = (args.dir.display(), (args.rate * 3600.0 * 100.0).round() / 100.0);
     format!("at most {per_hour} circuits an hour, lines in {dir}{figures}")
-}
-
-/// Says something to whoever looks after it; nobody need listen.
-fn say(text: &str) {
-    let _ = writeln!(std::io::stderr(), "ff-perf: {text}");
 }

@@ -3,12 +3,12 @@
 //! A start goes on behind the last whole line. The folder is locked while it is written to, because two writers would
 //! give two circuits one number and forget each other's files.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::rotation::{Name, Now, Place, Rotation, Rule};
-use super::{Options, Store, StoreError, check_options, io_error, line, write_options};
+use super::{Options, Store, StoreError, check_options, io_error, line, lock, write_options};
 use crate::record::Circuit;
 use crate::schedule::WINDOW;
 
@@ -27,6 +27,8 @@ pub struct Shelf {
     store: Option<Store>,
     /// What the monotonic clock counts from.
     began: Instant,
+    /// What is to be said of it.
+    notes: Vec<String>,
     /// The folder itself; its lock ends with it.
     _lock: File,
 }
@@ -45,14 +47,17 @@ impl Shelf {
                 return Err(StoreError::Occupied(dir.to_owned()));
             }
             write_options(dir, options)?;
-        } else {
-            check_options(dir, options)?;
+        }
+        let mut notes = Vec::new();
+        if !files.is_empty() {
+            notes.extend(check_options(dir, options)?);
         }
         let began = Instant::now();
         let (mut store, mut number, mut lines) = (None, 0, 0);
         for name in files.iter().rev() {
             let mut file = Store::at(dir.join(name.file()))?;
-            let numbers = file.numbers()?;
+            let (numbers, bad) = file.numbers()?;
+            notes.extend(passed_by(&bad));
             lines += numbers.len();
             number = number.max(numbers.iter().max().map_or(0, |last| last + 1));
             store.get_or_insert(file);
@@ -62,7 +67,14 @@ impl Shelf {
         }
         let bytes = store.as_ref().map_or(0, |store| store.length);
         let rotation = Rotation::new(rule, files, bytes, now(began));
-        Ok((Self { dir: dir.to_owned(), rotation, store, began, _lock: lock }, number))
+        let dir = dir.to_owned();
+        Ok((Self { dir, rotation, store, began, notes, _lock: lock }, number))
+    }
+
+    /// What is to be said of it at the beginning: a sentence each.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// Adds a circuit; it can be tried again if that fails.
@@ -108,20 +120,22 @@ impl Shelf {
     }
 }
 
+/// What is said of a file's lines that are no circuits. They are no reason not to begin, and are left for whoever knows
+/// what has become of them; as long as they are there, `circuits analyze` refuses the file.
+fn passed_by(bad: &[StoreError]) -> Option<String> {
+    let (first, more) = bad.split_first()?;
+    let more = if more.is_empty() {
+        String::new()
+    } else {
+        format!("; and {} more lines of it are none", more.len())
+    };
+    Some(format!("{first}{more}. It begins without"))
+}
+
 /// What the clocks say.
 fn now(began: Instant) -> Now {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Now { unix_secs: unix.as_secs(), elapsed: began.elapsed() }
-}
-
-/// Takes a folder for oneself.
-fn lock(dir: &Path) -> Result<File, StoreError> {
-    let folder = File::open(dir).map_err(io_error(dir))?;
-    match folder.try_lock() {
-        Ok(()) => Ok(folder),
-        Err(TryLockError::WouldBlock) => Err(StoreError::Busy(dir.to_owned())),
-        Err(TryLockError::Error(error)) => Err(io_error(dir)(error)),
-    }
 }
 
 /// The files of lines in a folder, oldest first.
@@ -185,7 +199,29 @@ mod tests {
             .map(|line| serde_json::from_str::<Circuit>(line).expect("a whole line").number)
             .collect();
         assert_eq!(numbers, [0, 2, 1, 3]);
+        let busy = Store::open(dir.path(), &options(), false);
+        assert!(matches!(busy, Err(StoreError::Busy(_))), "{busy:?}");
+        drop(shelf);
         assert!(matches!(Store::open(dir.path(), &options(), false), Err(StoreError::Occupied(_))));
+    }
+
+    #[test]
+    fn a_line_that_is_no_circuit_is_named_and_passed_by() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (mut shelf, _) = Shelf::open(dir.path(), &options(), SMALL).expect("a shelf");
+        shelf.add(&circuit(4)).expect("a line");
+        assert!(shelf.notes().is_empty());
+        drop(shelf);
+        let name = files(dir.path()).expect("files").pop().expect("a file").file();
+        let path = dir.path().join(&name);
+        let whole = fs::read(&path).expect("a line");
+        let odd = [&whole[..], b"{\"schema\":1,\"num\n", b"\xff\0\n", &whole].concat();
+        fs::write(&path, &odd).expect("lines");
+
+        let (shelf, next) = Shelf::open(dir.path(), &options(), SMALL).expect("a shelf");
+        let [note] = shelf.notes() else { panic!("one: {:?}", shelf.notes()) };
+        assert!(note.contains(&format!("{name}, line 2: ")) && note.contains("1 more"), "{note}");
+        assert_eq!((next, fs::read(&path).expect("lines")), (5, odd), "nothing is lost");
     }
 
     #[test]

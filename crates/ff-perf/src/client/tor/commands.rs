@@ -1,22 +1,37 @@
 //! Commands for tor, from any task: a thread sends them one after the other.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::mpsc;
+use std::sync::{Arc, Weak};
 use std::thread;
+use std::time::Duration;
 
-use ff_lab::Control;
 use tokio::sync::oneshot;
 
+use super::options::Taken;
 use super::table::{CircuitState, Slot, Table};
 use crate::client::Fault;
 
 /// Where commands go; the thread ends with the last of these.
 #[derive(Clone)]
-pub(super) struct Commands(mpsc::Sender<Command>);
+pub(super) struct Commands(Arc<mpsc::Sender<Command>>);
+
+/// Where it is told that options have changed; the thread does not wait for the end of these.
+pub(super) struct Watch(Weak<mpsc::Sender<Command>>);
+
+impl Watch {
+    /// Has the options set again that are not as we want them.
+    pub(super) fn hold(&self) {
+        if let Some(commands) = self.0.upgrade() {
+            let _ = commands.send(Command::Hold);
+        }
+    }
+}
 
 /// A command, and where its answer goes.
 enum Command {
+    /// Set options again.
+    Hold,
     /// Answer to nobody.
     Tell(String),
     /// Answer with the first line of the reply.
@@ -25,21 +40,50 @@ enum Command {
     Extend(String, oneshot::Sender<Result<(String, Slot<CircuitState>), Fault>>),
 }
 
+/// How long tor may take to have its options back: longer than its control connection waits for a reply.
+const BACK: Duration = Duration::from_secs(30);
+
+/// The end of the thread, with which tor has its options back.
+pub struct Ending(mpsc::Receiver<Result<(), ff_lab::Error>>);
+
+impl Ending {
+    /// Waits for it; call it when nobody uses the tor any more.
+    ///
+    /// # Errors
+    /// One sentence, if tor may have other options than before.
+    pub fn wait(self) -> Result<(), String> {
+        let ended = self.0.recv_timeout(BACK).map_err(|error| error.to_string());
+        ended.and_then(|back| back.map_err(|error| error.to_string())).map_err(|error| {
+            format!(
+                "tor's options are not set back ({error}): if it still runs, SIGHUP gives it those of its torrc"
+            )
+        })
+    }
+}
+
 impl Commands {
-    /// Starts the thread. The last command is sent when nobody has any more.
-    pub(super) fn start(mut control: Control, table: Arc<Table>, last: String) -> io::Result<Self> {
+    /// Starts the thread. tor has its options back when nobody has any more of these.
+    pub(super) fn start(mut taken: Taken, table: Arc<Table>) -> io::Result<(Self, Ending)> {
         let (sender, commands) = mpsc::channel();
+        let (end, ending) = mpsc::sync_channel(1);
         let run = move || {
             for command in commands {
                 // A reply that came late would be taken for that of the next command.
-                if let Err(error) = carry_out(command, &mut control, &table) {
-                    return table.lost(&error);
+                if let Err(error) = carry_out(command, &mut taken, &table) {
+                    table.lost(&error);
+                    break;
                 }
             }
-            let _ = control.command(&last);
+            // Whoever does not wait any more does not want to know.
+            let _ = end.send(taken.give_back());
         };
         thread::Builder::new().name("tor commands".to_owned()).spawn(run)?;
-        Ok(Self(sender))
+        Ok((Self(Arc::new(sender)), Ending(ending)))
+    }
+
+    /// Where it is told that options have changed.
+    pub(super) fn watch(&self) -> Watch {
+        Watch(Arc::downgrade(&self.0))
     }
 
     /// Sends a command that nobody waits for.
@@ -66,8 +110,13 @@ impl Commands {
 const GONE: &str = "the control connection is gone";
 
 /// Sends one command. What is wrong if the connection cannot be used any more.
-fn carry_out(command: Command, control: &mut Control, table: &Arc<Table>) -> Result<(), String> {
+fn carry_out(command: Command, taken: &mut Taken, table: &Arc<Table>) -> Result<(), String> {
+    if matches!(command, Command::Hold) {
+        let lost = |error| format!("tor's options were changed, and cannot be set again: {error}");
+        return taken.hold().map_err(lost);
+    }
     let mut broken = None;
+    let control = taken.control();
     let mut send = |line: &str| {
         let reply = control.command(line).map_err(|error| match error {
             // What tor refuses, it has a reason for; what it does not even answer is nobody else's fault.
@@ -80,6 +129,7 @@ fn carry_out(command: Command, control: &mut Control, table: &Arc<Table>) -> Res
         Ok::<_, Fault>(reply.text().to_owned())
     };
     match command {
+        Command::Hold => {}
         // It may be closed already.
         Command::Tell(line) => drop(send(&line)),
         // Whoever does not wait any more has given up.

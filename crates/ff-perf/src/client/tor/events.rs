@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use ff_lab::{Control, Event};
 
+use super::commands::Watch;
 use super::table::{CircuitState, StreamState, Table};
 
 /// How long to wait for an event before looking whether anybody is there still.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Starts the thread that reads events; it ends with the table's last user, or with tor.
-pub(super) fn start(mut control: Control, table: Arc<Table>) -> io::Result<()> {
+pub(super) fn start(mut control: Control, table: Arc<Table>, watch: Watch) -> io::Result<()> {
     let table: Weak<Table> = Arc::downgrade(&table);
     let run = move || {
         loop {
@@ -21,6 +22,8 @@ pub(super) fn start(mut control: Control, table: Arc<Table>) -> io::Result<()> {
             let at = Instant::now();
             let Some(table) = table.upgrade() else { return };
             match event {
+                // Which options have changed, and whether by us, is looked up by whoever has set them.
+                Ok(Some(event)) if event.kind == "CONF_CHANGED" => watch.hold(),
                 Ok(Some(event)) => hand_on(&table, &event, at),
                 Ok(None) => {}
                 Err(error) => return table.lost(&error.to_string()),
@@ -43,19 +46,7 @@ fn hand_on(table: &Table, event: &Event, at: Instant) {
             };
             table.circuit(id, at, state);
         }
-        ("STREAM", [id, status, ..]) => match *status {
-            "NEW" | "NEWRESOLVE" => {
-                if let Some(source) = event.get("SOURCE_ADDR").and_then(|text| text.parse().ok()) {
-                    table.new_stream(id, source, at);
-                }
-            }
-            "SENTCONNECT" => table.stream(id, at, StreamState::Sent),
-            "SUCCEEDED" => table.stream(id, at, StreamState::Connected),
-            "DETACHED" | "FAILED" | "CLOSED" => {
-                table.stream(id, at, StreamState::Ended(reason(event)));
-            }
-            _ => {}
-        },
+        ("STREAM", [id, status, circuit @ ..]) => stream(table, event, at, [id, status], circuit),
         ("ORCONN", [relay, status, ..]) => {
             let id = relay.trim_start_matches('$').split(['~', '=']).next().unwrap_or_default();
             match *status {
@@ -63,6 +54,24 @@ fn hand_on(table: &Table, event: &Event, at: Instant) {
                 "LAUNCHED" | "FAILED" | "CLOSED" => table.link_is(id, false, at),
                 _ => {}
             }
+        }
+        _ => {}
+    }
+}
+
+/// Hands an event of a stream to whom it concerns.
+fn stream(table: &Table, event: &Event, at: Instant, [id, status]: [&str; 2], circuit: &[&str]) {
+    let circuit = circuit.first().copied().unwrap_or_default().to_owned();
+    match status {
+        "NEW" | "NEWRESOLVE" => {
+            if let Some(source) = event.get("SOURCE_ADDR").and_then(|text| text.parse().ok()) {
+                table.new_stream(id, source, at);
+            }
+        }
+        "SENTCONNECT" => table.stream(id, at, StreamState::Sent(circuit)),
+        "SUCCEEDED" => table.stream(id, at, StreamState::Connected(circuit)),
+        "DETACHED" | "FAILED" | "CLOSED" => {
+            table.stream(id, at, StreamState::Ended { circuit, reason: reason(event) });
         }
         _ => {}
     }
@@ -125,8 +134,8 @@ mod tests {
         );
         for expected in [
             StreamState::New("4".to_owned()),
-            StreamState::Sent,
-            StreamState::Ended("exitpolicy".to_owned()),
+            StreamState::Sent("7".to_owned()),
+            StreamState::Ended { circuit: "7".to_owned(), reason: "exitpolicy".to_owned() },
         ] {
             assert_eq!(stream.next().await, Ok((at, expected)));
         }

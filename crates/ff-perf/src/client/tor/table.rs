@@ -28,12 +28,29 @@ pub(super) enum CircuitState {
 pub(super) enum StreamState {
     /// It wants a circuit; its number.
     New(String),
-    /// The exit has been asked for it.
-    Sent,
-    /// The exit says that it is connected.
-    Connected,
-    /// It has ended, or left its circuit, and why.
-    Ended(String),
+    /// The exit of this circuit has been asked for it.
+    Sent(String),
+    /// The exit of this circuit says that it is connected.
+    Connected(String),
+    /// It has ended, or left its circuit.
+    Ended {
+        /// The circuit; `0` if it had none.
+        circuit: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+impl StreamState {
+    /// The circuit that the stream is on, or was.
+    pub(super) fn circuit(&self) -> Option<&str> {
+        match self {
+            Self::New(_) => None,
+            Self::Sent(circuit) | Self::Connected(circuit) | Self::Ended { circuit, .. } => {
+                (circuit != "0").then_some(circuit)
+            }
+        }
+    }
 }
 
 /// What is known of a link.
@@ -153,7 +170,7 @@ impl Table {
     /// Something is told of a stream.
     pub(super) fn stream(&self, id: &str, at: Instant, state: StreamState) {
         let mut waiting = self.lock();
-        let has_ended = matches!(state, StreamState::Ended(_));
+        let has_ended = matches!(state, StreamState::Ended { .. });
         if let Some(sender) = waiting.streams.get(id) {
             let _ = sender.send((at, state));
         }

@@ -245,7 +245,8 @@ fn outcome(circuit: &Circuit, at: usize) -> Outcome {
     }
     let Some(failure) = &circuit.failure else { return Outcome::FailedElsewhere };
     let is_here = match failure.stage {
-        _ if failure.whose != Whose::Relay => false,
+        // Of what never came nobody knows whose fault it is, but who starves clients has them wait so.
+        _ if !matches!(failure.whose, Whose::Relay | Whose::Unknown) => false,
         Stage::Link | Stage::Build => failure.hop.map(usize::from) == Some(at + 1),
         // On a circuit that stands any of its relays may have been it, so it counts against the one that is looked at:
         // the others come to as much through everybody.
@@ -273,6 +274,7 @@ mod tests {
         assert_eq!(outcome(&failed("build", 3, "relay"), 1), Outcome::FailedElsewhere);
         assert_eq!(outcome(&failed("link", 1, "relay"), 0), Outcome::FailedHere);
         assert_eq!(outcome(&failed("download", 3, "relay"), 0), Outcome::FailedHere);
+        assert_eq!(outcome(&failed("download", 3, "unknown"), 0), Outcome::FailedHere);
         assert_eq!(outcome(&failed("download", 3, "target"), 0), Outcome::FailedElsewhere);
         assert_eq!(outcome(&failed("build", 2, "client"), 1), Outcome::FailedElsewhere);
     }

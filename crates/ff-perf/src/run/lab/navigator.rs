@@ -111,7 +111,7 @@ pub(super) fn run(args: &LabNavigatorArgs, ending: &Ending) -> Result<ExitCode> 
         emulator_is_real_time: links.is_real_time,
         emulator_late_p99_us: links.lateness.p99_us,
         emulator_late_bound_us: links.lateness.bound_us,
-        verdicts: verdicts(&analysis),
+        verdicts: verdicts(&circuits, &analysis),
         analysis,
     };
     if let Some(out) = &args.out {
@@ -189,16 +189,11 @@ fn measure(args: &LabNavigatorArgs, network: &Network, ending: &Ending, out: &Pa
     let program = std::env::current_exe().context("this program's own file is not known")?;
     let mut command = Command::new(program);
     command.args(["circuits", "run", "--share-builds", "--share-probes", "--in-flight", IN_FLIGHT]);
-    command.args([
-        "--rtt",
-        "5",
-        "--ttfb",
-        "1",
-        "--download",
-        DOWNLOAD,
-        "--download-share",
-        DOWNLOAD_SHARE,
-    ]);
+    command.args(["--rtt", "5", "--ttfb", "1"]);
+    match args.ttfb_for {
+        Some(secs) => command.args(["--ttfb-for", &secs.to_string()]),
+        None => command.args(["--download", DOWNLOAD, "--download-share", DOWNLOAD_SHARE]),
+    };
     command.args(["--per-guard", "100", "--rate", "1000", "--count", &args.circuits().to_string()]);
     // What is compared is circuits, so every relay is in as many as the others.
     command.args(["--select", "uniform"]);

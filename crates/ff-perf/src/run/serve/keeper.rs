@@ -129,11 +129,14 @@ impl Serving {
         self.complain(reason);
     }
 
-    /// The network's documents were read again, or could not be.
-    pub(super) fn looked(&mut self, read: Result<(), String>) {
+    /// The network's documents, valid after this second of 1970's, were read again, or could not be.
+    pub(super) fn looked(&mut self, read: Result<u64, String>) {
         self.documents.are_new = false;
         match read {
-            Ok(()) => self.documents.trouble = None,
+            Ok(valid_after_unix_secs) => {
+                self.figures.documents(valid_after_unix_secs);
+                self.documents.trouble = None;
+            }
             Err(reason) => self.complain(&format!("{reason}; it goes on with what it knew before")),
         }
     }

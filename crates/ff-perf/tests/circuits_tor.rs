@@ -1,0 +1,295 @@
+//! `ff-perf circuits run --client tor`: what becomes of the tor that it takes over.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use ff_lab::{Network, Node};
+use ff_perf::record::{Circuit, Whose};
+
+/// Options that a run sets, and one of torrc's that is a list.
+const OPTIONS: [&str; 8] = [
+    "__LeaveStreamsUnattached",
+    "__DisablePredictedCircuits",
+    "LearnCircuitBuildTimeout",
+    "CircuitBuildTimeout",
+    "ClientRejectInternalAddresses",
+    "MaxCircuitDirtiness",
+    "NewCircuitPeriod",
+    "NodeFamily",
+];
+
+/// A run on a network, and where its lines go.
+struct Run {
+    /// The program.
+    child: Child,
+    /// Its folder.
+    out: PathBuf,
+}
+
+impl Run {
+    /// Starts one; its options are words with spaces between them.
+    fn start(network: &Network, out: &Path, options: &str) -> Self {
+        Self::start_in(network.dir(), out, &format!("--client tor {options}"))
+    }
+
+    /// Starts one on the network in a directory.
+    fn start_in(network: &Path, out: &Path, options: &str) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
+        command.args(["circuits", "run", "--network"]).arg(network);
+        command.arg("--out").arg(out).args(["--per-guard", "50", "--in-flight", "3"]);
+        command.args(options.split_whitespace());
+        let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+        Self { child: child.expect("the program"), out: out.to_owned() }
+    }
+
+    /// The whole lines that are there.
+    fn lines(&self) -> Vec<Circuit> {
+        let text = fs::read_to_string(self.out.join("circuits-000.jsonl")).unwrap_or_default();
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        whole.lines().map(|line| serde_json::from_str(line).expect("a circuit")).collect()
+    }
+
+    /// Waits until there are so many lines.
+    fn wait_for(&self, count: usize) {
+        let until = Instant::now() + Duration::from_secs(60);
+        while self.lines().len() < count {
+            assert!(Instant::now() < until, "{} of {count} lines", self.lines().len());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Sends it a signal.
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args([name, &pid]).status().expect("kill");
+        assert!(sent.success());
+    }
+
+    /// Waits for its end; its exit status, what it said of errors, and its lines.
+    fn end(mut self) -> (Option<i32>, String, Vec<Circuit>) {
+        let mut said = String::new();
+        let mut errors = self.child.stderr.take().expect("a pipe");
+        errors.read_to_string(&mut said).expect("what it says");
+        (self.child.wait().expect("its end").code(), said, self.lines())
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        // It has ended already unless the test has failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a tor says of the options.
+fn options(node: &Node) -> Vec<String> {
+    let mut control = node.control().expect("a control connection");
+    let reply = control.command(&format!("GETCONF {}", OPTIONS.join(" "))).expect("a reply");
+    reply.lines.into_iter().map(|line| line.text).collect()
+}
+
+#[test]
+fn a_tor_is_taken_over_and_has_its_own_options_back() {
+    let builder = Network::builder().middles(4).exits(3).clients(1);
+    let builder = builder.client_torrc("MaxCircuitDirtiness 20 minutes");
+    let builder = builder.client_torrc("LearnCircuitBuildTimeout 0");
+    let families = ["NodeFamily 192.0.2.1,192.0.2.2", "NodeFamily 192.0.2.3,192.0.2.4"];
+    let builder = families.into_iter().fold(builder, |builder, line| builder.client_torrc(line));
+    let network = builder.start().expect("a network");
+    gives_options_back(&network);
+    goes_on_after_a_reload(&network);
+    measures_no_stream_on_another_circuit(&network);
+    is_measured_as_chutney_has_it(&network);
+}
+
+/// The options are those of before, however a run ends; and of a killed one it is said.
+fn gives_options_back(network: &Network) {
+    let client = network.node("client0");
+    let before = options(client);
+    assert!(before.contains(&"MaxCircuitDirtiness=1200".to_owned()), "{before:?}");
+    assert_eq!(before.len(), OPTIONS.len() + 1, "{before:?}");
+
+    let dir = tempfile::tempdir().expect("a directory");
+    let (code, said, lines) = Run::start(network, &dir.path().join("whole"), "--count 3").end();
+    assert_eq!((code, lines.len()), (Some(0), 3), "{said}");
+    assert_eq!(options(client), before, "at the end");
+    assert!(!said.contains("killed"), "{said}");
+
+    for signal in ["-INT", "-TERM"] {
+        let run = Run::start(network, &dir.path().join(signal), "--count 10000 --rtt 5");
+        run.wait_for(3);
+        assert_ne!(options(client), before);
+        run.signal(signal);
+        let (code, said, _) = run.end();
+        assert_eq!(code, Some(1));
+        assert!(said.contains("stopped by a signal"), "{said}");
+        assert_eq!(options(client), before, "after {signal}");
+    }
+
+    let run = Run::start(network, &dir.path().join("killed"), "--count 10000 --rtt 5");
+    run.wait_for(3);
+    let ours = options(client);
+    run.signal("-KILL");
+    run.end();
+    assert_eq!(options(client), ours, "nobody could set them back");
+    let (code, said, _) = Run::start(network, &dir.path().join("next"), "--count 3").end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("client0") && said.contains("SIGHUP"), "{said}");
+    client.reload().expect("its torrc again");
+    assert_eq!(options(client), before, "as it was said");
+}
+
+/// A tor that reads its torrc again attaches streams itself until it has our options again.
+fn goes_on_after_a_reload(network: &Network) {
+    let (client, dir) = (network.node("client0"), tempfile::tempdir().expect("a directory"));
+    let before = options(client);
+    let run = Run::start(network, dir.path(), "--count 60 --rtt 15");
+    run.wait_for(10);
+    let ours = options(client);
+    assert_ne!(ours, before);
+    client.reload().expect("its torrc again");
+    let reloaded = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_secs_f64();
+    let (code, said, circuits) = run.end();
+    assert_eq!(code, Some(0), "{said}");
+    let later = circuits.iter().filter(|circuit| circuit.began_unix_secs > reloaded + 2.0);
+    let later: Vec<_> = later.collect();
+    assert!(later.len() >= 10, "{} of {}", later.len(), circuits.len());
+    for circuit in later {
+        assert_eq!((circuit.failure.as_ref(), circuit.rtt.len()), (None, 15), "{circuit:?}");
+    }
+    all_faults_are_ours(&circuits);
+    assert_eq!(options(client), before, "its torrc's");
+}
+
+/// Nothing but ourselves is blamed.
+fn all_faults_are_ours(circuits: &[Circuit]) -> usize {
+    let faults: Vec<_> = circuits.iter().filter_map(|circuit| circuit.failure.as_ref()).collect();
+    for fault in &faults {
+        assert!(fault.whose == Whose::Client && fault.reason.contains("SIGHUP"), "{fault:?}");
+    }
+    faults.len()
+}
+
+/// What a tor itself says of streams and circuits.
+#[derive(Default)]
+struct Truth {
+    /// Paths by circuit.
+    paths: HashMap<String, Vec<String>>,
+    /// Circuits by the address that was asked for.
+    asked: HashMap<String, Vec<String>>,
+}
+
+impl Truth {
+    /// Listens, and disturbs: tor is told again and again to attach streams itself, and ten times as long as that lasts it
+    /// is left alone: most circuits come through however slow the machine is. At the end it hears all that was said.
+    fn listen(client: &Node, is_over: &AtomicBool) -> Self {
+        const SHORTEST: Duration = Duration::from_millis(50);
+        const LONGEST: Duration = Duration::from_millis(500);
+        let mut control = client.control().expect("a control connection");
+        let mut disturber = client.control().expect("a control connection");
+        control.subscribe(&["CIRC", "STREAM"]).expect("events");
+        let (mut truth, mut next, mut disturbed) = (Self::default(), Instant::now(), None);
+        loop {
+            let was_over = is_over.load(Ordering::Relaxed);
+            match disturbed {
+                Some(since) => {
+                    let set = disturber.getconf("__LeaveStreamsUnattached").expect("its value");
+                    if set.as_deref() == Some("1") {
+                        let pause = Instant::elapsed(&since) * 10;
+                        next = Instant::now() + pause.clamp(SHORTEST, LONGEST);
+                        disturbed = None;
+                    }
+                }
+                None if !was_over && Instant::now() >= next => {
+                    disturber.setconf("__LeaveStreamsUnattached", "0").expect("set");
+                    disturbed = Some(Instant::now());
+                }
+                None => {}
+            }
+            let event = control.next_event(Duration::from_millis(10)).expect("an event");
+            let Some(event) = event else {
+                if was_over {
+                    break;
+                }
+                continue;
+            };
+            let words: Vec<&str> = event.words().collect();
+            match (event.kind.as_str(), &words[..]) {
+                ("CIRC", [id, "BUILT", path, ..]) => {
+                    let ids = path.split(',').map(|relay| relay[1..41].to_owned());
+                    truth.paths.insert((*id).to_owned(), ids.collect());
+                }
+                ("STREAM", [_, "SENTCONNECT", id, target, ..]) => {
+                    let asked = truth.asked.entry((*target).to_owned()).or_default();
+                    asked.push((*id).to_owned());
+                }
+                _ => {}
+            }
+        }
+        truth
+    }
+
+    /// A round trip went over its circuit. What tor did with the stream after it was refused there is no matter.
+    fn confirms(&self, circuit: &Circuit, nth: u64) {
+        // The address that the run asks for with this one.
+        let at = circuit.number * 37 + nth;
+        let target =
+            format!("127.{}.{}.{}:1", at / 64_516 % 254 + 1, at / 254 % 254 + 1, at % 254 + 1);
+        let path: Vec<_> = circuit.path.iter().map(|relay| relay.id.clone()).collect();
+        let first = self.asked[&target].first().and_then(|id| self.paths.get(id));
+        assert_eq!(first, Some(&path), "{target} of circuit {}", circuit.number);
+    }
+}
+
+/// What tor attaches itself while we measure is a failure of ours, and never measured.
+fn measures_no_stream_on_another_circuit(network: &Network) {
+    let (client, dir) = (network.node("client0"), tempfile::tempdir().expect("a directory"));
+    let before = options(client);
+    let is_over = AtomicBool::new(false);
+    let (truth, circuits) = thread::scope(|scope| {
+        let truth = scope.spawn(|| Truth::listen(client, &is_over));
+        let run = Run::start(network, dir.path(), "--count 100 --rtt 15 --failures 1");
+        let (code, said, circuits) = run.end();
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(code, Some(0), "{said}");
+        (truth.join().expect("the truth"), circuits)
+    });
+    let failed = all_faults_are_ours(&circuits);
+    assert!(failed > 0 && failed < circuits.len(), "{failed} of {}", circuits.len());
+    let trips = circuits.iter().map(|circuit| circuit.rtt.len()).sum::<usize>();
+    assert!(trips > 100, "{trips}");
+    for circuit in &circuits {
+        (0..circuit.rtt.len() as u64).for_each(|nth| truth.confirms(circuit, nth));
+    }
+    assert_eq!(options(client), before, "also then");
+}
+
+/// The same network with directories as chutney has them: `nodes` leads to those of the network that was made last, one a
+/// node, called by its number and what it is.
+fn is_measured_as_chutney_has_it(network: &Network) {
+    let net = tempfile::tempdir().expect("a directory");
+    let nodes = net.path().join("nodes.1637264049");
+    fs::create_dir(&nodes).expect("a directory");
+    let tagged = network.authorities().map(|node| (node, 'a'));
+    let tagged = tagged.chain(network.relays().map(|node| (node, 'r')));
+    let tagged = tagged.chain(network.clients().map(|node| (node, 'c')));
+    for (number, (node, tag)) in tagged.enumerate() {
+        symlink(node.data_dir(), nodes.join(format!("{number:03}{tag}"))).expect("a link");
+    }
+    symlink(&nodes, net.path().join("nodes")).expect("a link");
+    for client in ["arti", "tor"] {
+        let out = net.path().join(client);
+        let options = format!("--client {client} --count 3 --rtt 1");
+        let (code, said, circuits) = Run::start_in(net.path(), &out, &options).end();
+        assert_eq!((code, circuits.len()), (Some(0), 3), "{client}: {said}");
+        assert!(circuits.iter().all(|circuit| circuit.failure.is_none()), "{circuits:?}");
+    }
+}
