@@ -56,6 +56,13 @@ pub(super) struct Found {
     pub(super) at_most: f64,
 }
 
+impl Found {
+    /// Whether it is within its bounds.
+    pub(super) fn is_between(&self) -> bool {
+        (self.at_least..=self.at_most).contains(&self.measured)
+    }
+}
+
 impl Case {
     /// All runs, in their order.
     pub(super) fn all(short: bool) -> Vec<Self> {

@@ -12,7 +12,18 @@ pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let plan = Plan { short: args.short, busy: !args.idle, seed: args.seed };
     let mut failed = None;
     if !args.json {
-        line(["", "set", "measured", "from", "to", "late p50 µs", "p99 µs", ""])?;
+        line([
+            "",
+            "set",
+            "measured",
+            "from",
+            "to",
+            "late p50 µs",
+            "p99 µs",
+            "max µs",
+            "tried",
+            "",
+        ])?;
     }
     let found = check(plan, |row| {
         if !args.json {
@@ -30,7 +41,7 @@ pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         let busy = found.busy_threads;
         writeln!(out, "the emulator ran {real_time} SCHED_FIFO beside {busy} busy threads")?;
     }
-    let is_out = |row: &Row| !row.is_within && !row.lateness.is_too_late;
+    let is_out = |row: &Row| !row.is_within && !row.is_held_up;
     Ok(match (found.is_within, found.rows.iter().any(is_out)) {
         (true, _) => ExitCode::SUCCESS,
         (false, true) => ExitCode::FAILURE,
@@ -41,12 +52,13 @@ pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
 /// Prints a row.
 fn print(row: &Row) -> io::Result<()> {
     let number = |value: f64| format!("{value:.4}");
-    let verdict = match (row.is_within, row.lateness.is_too_late) {
+    let verdict = match (row.is_within, row.is_held_up) {
         (true, _) => "",
         (false, true) => "TOO LATE TO COUNT",
         (false, false) => "OUT OF BOUNDS",
     };
-    let late = [row.lateness.p50_us, row.lateness.p99_us].map(|value| format!("{value:.0}"));
+    let late = [row.lateness.p50_us, row.lateness.p99_us, row.lateness.max_us];
+    let late = late.map(|value| format!("{value:.0}"));
     line([
         &row.what,
         &number(row.set),
@@ -55,16 +67,18 @@ fn print(row: &Row) -> io::Result<()> {
         &number(row.at_most),
         &late[0],
         &late[1],
+        &late[2],
+        &row.attempts.to_string(),
         verdict,
     ])
 }
 
 /// Prints a line of the table.
-fn line(cells: [&str; 8]) -> io::Result<()> {
-    let [what, set, measured, from, to, p50, p99, verdict] = cells;
+fn line(cells: [&str; 10]) -> io::Result<()> {
+    let [what, set, measured, from, to, p50, p99, max, tried, verdict] = cells;
     let mut out = io::stdout().lock();
     let text = format!(
-        "{what:52} {set:>10} {measured:>10} {from:>10} {to:>10} {p50:>12} {p99:>8} {verdict}"
+        "{what:52} {set:>10} {measured:>10} {from:>10} {to:>10} {p50:>12} {p99:>8} {max:>8} {tried:>6} {verdict}"
     );
     writeln!(out, "{}", text.trim_end())
 }
