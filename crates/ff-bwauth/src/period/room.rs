@@ -139,7 +139,12 @@ impl FirstFit {
         *leaf = left;
         while node > 1 {
             node /= 2;
-            self.tree[node] = self.tree[2 * node].max(self.tree[2 * node + 1]);
+            let most = self.tree[2 * node].max(self.tree[2 * node + 1]);
+            // Above a part whose most is as it was nothing changes.
+            if self.tree[node] == most {
+                return;
+            }
+            self.tree[node] = most;
         }
     }
 }
