@@ -112,7 +112,11 @@ fn bandwidth_files_windows_and_guards_are_options() {
     fs::write(dir.path().join("other.v3bw"), format!("1546300800\n{line}")).expect("written");
     let said = flow(dir.path(), &["--weights", "other.v3bw"]).expect_err("no relay has a line");
     assert!(said.contains("other.v3bw") && said.contains("01.csv.xz"), "{said}");
-    for bad in [["--load", "-1"], ["--load", "NaN"], ["--shard", "3/2"], ["--weights", "none"]] {
+    // From the largest number on there is one seed less than none, and that is not no simulation.
+    let last = ["--seed", "18446744073709551615"];
+    for bad in
+        [["--load", "-1"], ["--load", "NaN"], ["--shard", "3/2"], ["--weights", "none"], last]
+    {
         flow(dir.path(), &bad).expect_err(bad[1]);
     }
 }

@@ -105,6 +105,9 @@ pub struct Weighted {
 impl Weighted {
     /// The least weight, which keeps rates over weights finite.
     const LEAST: f64 = 1e-6;
+    /// Weights are multiples of one over this, so that sums of up to two million of them are exact: a loud flow that is
+    /// left of many would else find a relay's sum wrong by more than its own weight.
+    const PARTS: f64 = (1_u64 << 32) as f64;
 
     /// Halves the weight of a flow that has had `quiet` bytes of late; at least one byte.
     #[must_use]
@@ -122,7 +125,10 @@ impl Default for Weighted {
 
 impl Share for Weighted {
     fn fill(&mut self, flows: &Flows, capacities: &[f64], rates: &mut Vec<f64>) {
-        let weight = |spent: f64| (self.quiet / (self.quiet + spent)).max(Self::LEAST);
+        let weight = |spent: f64| {
+            let weight = (self.quiet / (self.quiet + spent)).max(Self::LEAST);
+            (weight * Self::PARTS).ceil() / Self::PARTS
+        };
         self.filling.run(flows, capacities, rates, weight);
     }
 }
@@ -167,7 +173,7 @@ struct Room {
     left: f64,
     /// The weights of its flows that have no rate yet.
     weight: f64,
-    /// How many those are: a sum of weights alone does not come back to 0.
+    /// How many those are.
     waiting: u32,
     /// Where its flows begin in the list of all, and where they end.
     members: (u32, u32),

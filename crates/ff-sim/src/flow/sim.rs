@@ -231,7 +231,7 @@ impl<'a> Simulation<'a> {
     /// Starts downloads that are due: they ask for their bytes once the first could have come.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts saturate")]
     fn start_downloads(&mut self, tick: u32, now: f64) {
-        while let Some((size, start)) = self.clients.next_download(now) {
+        while let Some((size, start)) = self.clients.next_download(now + self.tick_secs) {
             let (constants, patience) = (&self.config.constants, &mut self.patience);
             let rng = self.clients.rng();
             let found = route(&self.paths, &[], &self.loads, constants, patience, rng);

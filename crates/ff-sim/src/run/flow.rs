@@ -51,6 +51,9 @@ pub(super) fn flow(args: &FlowArgs) -> Result<ExitCode> {
     if let Some(load) = args.load.iter().find(|load| !(0.0..=100.0).contains(*load)) {
         bail!("--load {load}: it is a part of what users did, from 0 to 100");
     }
+    if args.seed.checked_add(args.seeds).is_none() {
+        bail!("--seed {}: there are no {} numbers from it on", args.seed, args.seeds);
+    }
     let mut runs = Vec::new();
     let cases = cases(args, networks.len());
     let progress = Progress::on_stderr();
@@ -152,7 +155,7 @@ fn from_weights_text(names: &[String], networks: &[Network]) -> String {
 
 /// The seeds.
 fn seeds(args: &FlowArgs) -> std::ops::Range<u64> {
-    args.seed..args.seed.saturating_add(args.seeds)
+    args.seed..args.seed + args.seeds
 }
 
 /// How far a simulation is, for people: so many of its seconds are over.

@@ -120,6 +120,22 @@ fn every_flow_is_at_its_cap_or_first_at_a_full_relay_in_many_networks() {
 }
 
 #[test]
+fn a_relay_carries_no_more_than_it_can_however_many_weights_were_summed() {
+    // Of weights of 100,000 flows an error is left that is as great as what a loud flow weighs.
+    let (mut flows, mut capacity) = (Flows::default(), 0.0);
+    for index in 0..100_000 {
+        let (spent, cap) = if index % 2 == 0 { (6e4, 333.0) } else { (213_902.4, 246.0) };
+        flows.push([0, NO_RELAY, NO_RELAY], cap, spent);
+        capacity += 2.0 * cap;
+    }
+    flows.push([0, NO_RELAY, NO_RELAY], 1e12, 1e15);
+    let mut rates = Vec::new();
+    Weighted::default().fill(&flows, &[capacity], &mut rates);
+    let load: f64 = rates.iter().sum();
+    assert!((load / capacity - 1.0).abs() < 1e-9, "{load} of {capacity}");
+}
+
+#[test]
 fn a_network_by_hand() {
     // Relay 0 (10) holds three flows; one of them is kept to 2 by relay 1, so the others get 4 each, and
     // what relay 2 has left goes to the flow with the cap.

@@ -35,11 +35,11 @@ impl Clients {
         Self { starts, downloads: Vec::new(), rng }
     }
 
-    /// The size of the next download that starts by now, and when it starts, if there is one.
-    pub(super) fn next_download(&mut self, now: f64) -> Option<(u32, f64)> {
+    /// The size of the next download that starts before a time, and when it starts, if there is one.
+    pub(super) fn next_download(&mut self, end: f64) -> Option<(u32, f64)> {
         let Reverse(soonest) = *self.starts.peek()?;
         let start = f64::from_bits(soonest);
-        if start > now {
+        if start >= end {
             return None;
         }
         self.starts.pop();

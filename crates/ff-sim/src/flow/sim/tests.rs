@@ -27,10 +27,15 @@ fn network(of_each: u8, bytes_per_sec: u64) -> Network {
 
 /// Some circuits of Tor's users.
 fn library(circuits: usize) -> Library {
+    library_by_tick(circuits, 0.1)
+}
+
+/// The same for ticks of so many seconds.
+fn library_by_tick(circuits: usize, tick_secs: f64) -> Library {
     let streams = include_bytes!("../../../tests/data/flow-tmodel-stream.json");
     let packets = include_bytes!("../../../tests/data/flow-tmodel-packet.json");
     let read = |text: &[u8]| Model::read(text).expect("a model");
-    Library::sample(&read(streams), &read(packets), circuits, 0.1, &mut sequence(1, 9))
+    Library::sample(&read(streams), &read(packets), circuits, tick_secs, &mut sequence(1, 9))
 }
 
 /// Ten minutes with so many circuits.
@@ -51,6 +56,16 @@ fn simulate(network: &Network, library: &Library, share: &mut dyn Share, c: &Con
     let factors =
         Factors { guard: [1.0, 0.0, 0.0, 0.0], middle: [0.0, 1.0, 0.0, 0.0], exit: [1.0; 4] };
     run(network, &Paths::new(network, &weights, &factors), library, share, c).expect("it runs")
+}
+
+#[test]
+fn in_an_empty_network_no_tick_is_so_long_that_downloads_time_out() {
+    for tick_secs in [0.1, 10.0] {
+        let library = library_by_tick(1, tick_secs);
+        let found =
+            simulate(&network(4, 100_000_000), &library, &mut MaxMin::default(), &config(0.0));
+        assert_eq!(found.summary().timeouts[0], Some(0.0), "ticks of {tick_secs} s");
+    }
 }
 
 #[test]
