@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::signal::unix::Signal;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
@@ -15,6 +14,7 @@ use crate::network::Relay;
 use crate::probe::{Measured, Program};
 use crate::record::Circuit;
 use crate::schedule::{Gate, Limits, Next, Scheduler, Task};
+use crate::signals::Signals;
 use crate::store::{Store, StoreError};
 
 /// What a run needs.
@@ -80,8 +80,8 @@ pub struct ToFile<'a> {
     pub store: &'a mut Store,
     /// What it has come to.
     pub counts: Counts,
-    /// Ctrl-C, and what service managers send.
-    pub signals: [Signal; 2],
+    /// What ends it.
+    pub signals: Signals,
     /// Whether there was one.
     pub is_over: bool,
     /// Whether it tells on a terminal, once a second, how it stands.
@@ -106,11 +106,7 @@ impl Keeper for ToFile<'_> {
     }
 
     async fn called(&mut self) {
-        let [interrupt, terminate] = &mut self.signals;
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
+        self.signals.recv().await;
         self.is_over = true;
     }
 }

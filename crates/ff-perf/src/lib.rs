@@ -40,5 +40,6 @@ pub mod replay;
 pub mod run;
 pub mod schedule;
 pub mod series;
+pub mod signals;
 pub mod store;
 pub mod target;

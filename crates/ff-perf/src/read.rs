@@ -25,8 +25,6 @@ const LEAST_PROBES: u32 = 10;
 pub struct Seen {
     /// Who measured it: a place in [`Circuits::hosts`].
     pub host: u32,
-    /// Its place among those that were read together, by when they began.
-    pub number: u64,
     /// When it began, in seconds of its host's clock.
     pub began_secs: f64,
     /// Its relays: places in [`Circuits::relays`].
@@ -116,10 +114,19 @@ pub struct Circuits {
 /// A relay's congestion delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Delay {
-    /// It, by all of the run's circuits until the last one.
-    pub delay_ms: f64,
+    /// The sum of what was put down to it after each circuit.
+    pub sum_ms: f64,
     /// In how many of the circuits that tell of it the relay was.
     pub circuits: u64,
+}
+
+impl Delay {
+    /// The mean of what was put down to it.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "circuits lie far below 2^53")]
+    pub fn mean_ms(&self) -> f64 {
+        self.sum_ms / self.circuits as f64
+    }
 }
 
 /// Circuits cannot be read.
@@ -179,7 +186,7 @@ impl Circuits {
                 }
                 circuits.read_file(&file, inputs)?;
             }
-            circuits.all[from..].sort_by_key(|seen| seen.number);
+            circuits.all[from..].sort_by(|one, other| one.began_secs.total_cmp(&other.began_secs));
         }
         Ok(circuits)
     }

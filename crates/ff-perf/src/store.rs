@@ -46,7 +46,7 @@ pub struct Options {
     pub download_bytes: u64,
     /// On what share of circuits.
     pub download_share: f64,
-    /// What it is measured with; not in files of older versions, which nothing is compared with then.
+    /// What it is measured with; not in files of older versions.
     #[serde(default)]
     pub setting: Option<Setting>,
     /// How fast it may go. That may change between two parts, but is said. Not in files of older versions.
@@ -249,7 +249,8 @@ fn lock(dir: &Path) -> Result<File, StoreError> {
     }
 }
 
-/// Compares a run's options with those it began with; what is to be said of its pace, if that is another one.
+/// Compares a run's options with those it began with; what is to be said of its pace, if that is another one. A folder of
+/// an older version, which does not say what it was measured with, is held to what it is measured with now.
 fn check_options(dir: &Path, options: &Options) -> Result<Option<String>, StoreError> {
     let path = dir.join(OPTIONS);
     let text = fs::read_to_string(&path).map_err(io_error(&path))?;
@@ -264,7 +265,13 @@ fn check_options(dir: &Path, options: &Options) -> Result<Option<String>, StoreE
         ..options.clone()
     };
     let difference = differences(&before, &now);
-    if difference.is_empty() { Ok(note) } else { Err(StoreError::Other { path, difference }) }
+    if !difference.is_empty() {
+        return Err(StoreError::Other { path, difference });
+    }
+    if before.setting.is_none() && options.setting.is_some() {
+        write_options(dir, options)?;
+    }
+    Ok(note)
 }
 
 /// What differs between two of the same kind, with both values.
@@ -418,7 +425,7 @@ mod tests {
         let setting = options().setting.expect("a setting");
         let target = Some("http://b/".to_owned());
         let other = Setting { target, network: PathBuf::from("/b"), ..setting };
-        let error = go_on(&Options { setting: Some(other), seed: 2, ..options() });
+        let error = go_on(&Options { setting: Some(other.clone()), seed: 2, ..options() });
         let error = error.expect_err("another network");
         for part in [
             "run.json",
@@ -433,9 +440,10 @@ mod tests {
         let slower = Options { pace, ..options() };
         let note = go_on(&slower).expect("the same circuits").expect("a note");
         assert!(note.ends_with("it goes on with in_flight 3 instead of 10"), "{note}");
-        // A file of an older version does not say.
+        // A file of an older version does not say; from then on it does.
         begin(&Options { setting: None, pace: None, ..options() });
         assert_eq!(go_on(&options()), Ok(None));
+        go_on(&Options { setting: Some(other), ..options() }).expect_err("another network");
     }
 
     #[test]

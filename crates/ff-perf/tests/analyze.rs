@@ -65,9 +65,11 @@ fn lines(count: u32, seed: u64) -> String {
         let congestion = rng.random_range(100..9_000_u32);
         let ids = [0..11, 0..22, 11..22].map(|range| &relays[rng.random_range::<usize, _>(range)]);
         let ended = 10.0 * build;
+        // Numbers say which path it is, and not when it began.
+        let (place, began) = (count - 1 - number, f64::from(number) / 1e3);
         writeln!(
             all,
-            r#"{{"schema":1,"number":{number},"client":"arti","began_unix_secs":1.0,"began_us":{number},"path":[{{"id":"{}"}},{{"id":"{}"}},{{"id":"{}"}}],"hops_us":[1,2,{build:.0}],"rtt":[{{"us":{rtt:.0},"probe":"refused"}}],"first_bytes":[{{"open_us":1,"us":{first:.0}}}],"download":{{"bytes":5242880,"first_byte_us":{first:.0},"us":{:.0}}},"congestion_us":{congestion},"ended_us":{ended:.0}}}"#,
+            r#"{{"schema":1,"number":{place},"client":"arti","began_unix_secs":{began},"began_us":{number},"path":[{{"id":"{}"}},{{"id":"{}"}},{{"id":"{}"}}],"hops_us":[1,2,{build:.0}],"rtt":[{{"us":{rtt:.0},"probe":"refused"}}],"first_bytes":[{{"open_us":1,"us":{first:.0}}}],"download":{{"bytes":5242880,"first_byte_us":{first:.0},"us":{:.0}}},"congestion_us":{congestion},"ended_us":{ended:.0}}}"#,
             ids[0], ids[1], ids[2], first + 40.0 * rtt
         )
         .expect("a line");

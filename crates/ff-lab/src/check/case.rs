@@ -7,7 +7,7 @@ use ff_proto::units::BytesPerSec;
 use super::probe::{self, LEFT, RIGHT};
 use crate::error::Result;
 use crate::link::{Delay, Direction, Loss, PairDelays, QueueLimit, Rate};
-use crate::net::{Emulation, HostPlan, Place, Plan, Report};
+use crate::net::{Emulation, HostPlan, LatenessReport, Place, Plan, Report};
 
 /// What a median may be off by, in ms.
 const RTT_P50_OFF_MS: f64 = 0.3;
@@ -54,12 +54,43 @@ pub(super) struct Found {
     pub(super) measured: f64,
     pub(super) at_least: f64,
     pub(super) at_most: f64,
+    pub(super) stop: Stop,
+}
+
+/// What the machine does to a figure when it stops the emulator's core for a while. What is sent meanwhile waits unread, and
+/// of its lateness the emulator knows nothing; of what was due it does.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Stop {
+    /// A time in ms is longer by that while, once on each way.
+    Ms,
+    /// A rate over so many seconds is another one by its part of them.
+    RateOver(f64),
+    /// A share of so many packets is lost if the sender's device overflows.
+    ShareOf(f64),
+    /// A stream slows down, as after any pause.
+    Stream,
+    /// Nothing: the emulator's CPU time stands still, too.
+    Nothing,
 }
 
 impl Found {
     /// Whether it is within its bounds.
     pub(super) fn is_between(&self) -> bool {
         (self.at_least..=self.at_most).contains(&self.measured)
+    }
+
+    /// Whether one stop, as long as the longest that the emulator knows of, may have put it out of its bounds.
+    #[expect(clippy::cast_precision_loss, reason = "packets lie far below 2^53")]
+    pub(super) fn may_be_stopped(&self, lateness: &LatenessReport, overflowed: u64) -> bool {
+        let off = (self.measured - self.set).abs();
+        lateness.max_us > lateness.bound_us
+            && match self.stop {
+                Stop::Ms => off <= 2.0 * lateness.max_us / 1e3,
+                Stop::RateOver(secs) => off / self.set <= lateness.max_us / 1e6 / secs,
+                Stop::ShareOf(packets) => off * packets <= overflowed as f64,
+                Stop::Stream => true,
+                Stop::Nothing => false,
+            }
     }
 }
 
@@ -97,7 +128,8 @@ impl Case {
                 let time = Duration::from_secs(secs.into());
                 let measured = probe::flood(&emulation, bytes_per_sec * 1.25, time)?;
                 let off = format!("rate of {kbit} kbit/s, Mbit/s");
-                let found = around(off, bytes_per_sec * 8e-6, measured * 8e-6, RATE_OFF);
+                let stop = Stop::RateOver(f64::from(secs));
+                let found = around(off, bytes_per_sec * 8e-6, measured * 8e-6, RATE_OFF, stop);
                 Ok((emulation.stop()?, vec![found]))
             }
             Self::Loss { per_mille, packets } => {
@@ -114,7 +146,8 @@ impl Case {
                 let share = rate / self.rate_bytes_per_sec();
                 let what = "CUBIC over 50 Mbit/s and 100 ms, share from second 3".to_owned();
                 let (at_least, at_most) = (STREAM_SHARE, 1.001);
-                let found = Found { what, set: 1.0, measured: share, at_least, at_most };
+                let stop = Stop::Stream;
+                let found = Found { what, set: 1.0, measured: share, at_least, at_most, stop };
                 Ok((emulation.stop()?, vec![found]))
             }
             Self::Cost { secs } => {
@@ -127,6 +160,7 @@ impl Case {
                     measured: report.cpu_s_per_gb().unwrap_or(f64::INFINITY),
                     at_least: 0.0,
                     at_most: CPU_S_PER_GB,
+                    stop: Stop::Nothing,
                 };
                 Ok((report, vec![found]))
             }
@@ -189,13 +223,15 @@ fn delays(set_ms: f64, rtt_ms: &[f64]) -> Vec<Found> {
         measured: quantile(rtt_ms, share),
         at_least: set_ms - off,
         at_most: set_ms + off,
+        stop: Stop::Ms,
     };
     vec![row(0.5, "median", RTT_P50_OFF_MS), row(0.99, "p99", RTT_P99_OFF_MS)]
 }
 
 /// Within a share of what was set.
-fn around(what: String, set: f64, measured: f64, share: f64) -> Found {
-    Found { what, set, measured, at_least: set * (1.0 - share), at_most: set * (1.0 + share) }
+fn around(what: String, set: f64, measured: f64, share: f64, stop: Stop) -> Found {
+    let (at_least, at_most) = (set * (1.0 - share), set * (1.0 + share));
+    Found { what, set, measured, at_least, at_most, stop }
 }
 
 /// Within the interval in which a binomial number is 99 times in 100.
@@ -208,6 +244,7 @@ fn losses(per_mille: u32, packets: u32, arrived: u32) -> Found {
         measured: 1.0 - f64::from(arrived) / packets,
         at_least: set - off,
         at_most: set + off,
+        stop: Stop::ShareOf(packets),
     }
 }
 
@@ -228,6 +265,23 @@ fn quantile(values: &[f64], share: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_a_stop_can_do_is_put_down_to_one() {
+        let late = |max_us| LatenessReport { max_us, bound_us: 1000.0, ..Default::default() };
+        let of =
+            |measured, stop| Found { stop, ..around(String::new(), 100.0, measured, 0.02, stop) };
+        let may = |one: &Found, max_us, overflowed| one.may_be_stopped(&late(max_us), overflowed);
+        let rtt = of(124.4, Stop::Ms);
+        assert!(may(&rtt, 34_000.0, 0) && !may(&rtt, 9000.0, 0) && !may(&rtt, 900.0, 0));
+        // 3 % of a rate in 3 s are 90 ms.
+        let rate = of(97.0, Stop::RateOver(3.0));
+        assert!(may(&rate, 91_000.0, 0) && !may(&rate, 34_000.0, 0));
+        let lost = losses(20, 100_000, 97_000);
+        assert!(may(&lost, 34_000.0, 1001) && !may(&lost, 34_000.0, 900));
+        assert!(may(&of(50.0, Stop::Stream), 34_000.0, 0));
+        assert!(!may(&of(50.0, Stop::Nothing), 34_000.0, 9));
+    }
 
     #[test]
     fn bounds_are_those_of_the_formulas() {

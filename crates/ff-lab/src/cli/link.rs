@@ -73,9 +73,9 @@ pub struct ProfilesArgs {
 
 /// `ff-lab link check`.
 ///
-/// A run in which the emulator was too late (p99 above 1 ms and above 2 % of the one-way delay) is done again, three
-/// times at most. Exit status: 0 if all is within its bounds, 1 if something is not, 75 if nothing keeps it from that but runs
-/// that were too late.
+/// A run in which the emulator was too late (p99 above 1 ms and above 2 % of the one-way delay) is done again, and so is one
+/// whose figure is out of its bounds by no more than the emulator's longest stop may have made: five times at most. Exit
+/// status: 0 if all is within its bounds, 1 if something is not, 75 if nothing keeps it from that but such runs.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
     /// Fewer and shorter runs: about 40 seconds instead of two minutes.

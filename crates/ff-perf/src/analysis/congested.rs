@@ -27,8 +27,8 @@ pub struct Relay {
     pub id: String,
     /// Who measured it.
     pub host: String,
-    /// Its delay by all of the host's circuits: what their round trips took longer than the fastest ones, this relay's
-    /// part of it, and the same part of 20 ms.
+    /// Its delay in the mean over its circuits, of what each left it with: what round trips took longer than the fastest
+    /// ones, this relay's part of it, and the same part of 20 ms.
     pub delay_ms: f64,
     /// How many of these it was in.
     pub circuits: u64,
@@ -43,7 +43,7 @@ impl Congested {
         let relay = |(&(host, relay), seen): (&(u32, u32), &crate::read::Delay)| {
             let id = name(&circuits.relays, relay)?;
             let host = name(&circuits.hosts, host)?;
-            Some(Relay { id, host, delay_ms: seen.delay_ms, circuits: seen.circuits })
+            Some(Relay { id, host, delay_ms: seen.mean_ms(), circuits: seen.circuits })
         };
         let mut most: Vec<Relay> = known.filter_map(relay).collect();
         most.sort_by(|one, other| {

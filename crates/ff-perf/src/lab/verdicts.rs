@@ -1,8 +1,9 @@
 //! What has to come out of `lab navigator`: 002's orders, each with our numbers and the paper's.
 //!
-//! Orders hold or do not hold; how far apart numbers are depends on the network. A verdict is given only where chance cannot
-//! have made it: an order of selections holds if a 99 % interval of each difference ([`orders`]) lies on its side of 0, it does
-//! not hold if one lies on the other side, and otherwise it is undecided.
+//! Orders hold or do not hold; how far apart numbers are depends on the network. An order of selections holds if a 99 %
+//! interval of each difference ([`orders`]) lies on its side of 0, it does not hold if one lies on the other side, and
+//! otherwise it is undecided. Those of rho and accepted shares are of the numbers themselves, and a rho is too small only
+//! where chance cannot have made it so.
 
 use std::fmt::Write as _;
 

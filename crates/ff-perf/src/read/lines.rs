@@ -34,7 +34,8 @@ pub fn read(file: &str, bytes: &[u8], host: u32, into: &mut Circuits) -> Result<
                 // One for each relay of the path, or the line is not ours.
                 for (relay, us) in seen.path.iter().zip(&circuit.relay_congestion_us) {
                     let delay = into.congestion.entry((host, *relay)).or_default();
-                    (delay.delay_ms, delay.circuits) = (ms(*us), delay.circuits + 1);
+                    delay.sum_ms += ms(*us);
+                    delay.circuits += 1;
                 }
                 into.all.push(seen);
             }
@@ -58,8 +59,7 @@ fn seen(circuit: &Circuit, host: u32, into: &mut Circuits) -> Seen {
     let first = circuit.download.map(|download| ms(download.first_byte_us));
     Seen {
         host,
-        number: circuit.number,
-        began_secs: circuit.began_us as f64 / 1e6,
+        began_secs: circuit.began_unix_secs,
         path: circuit.path.iter().map(|relay| into.relay(&relay.id)).collect(),
         hops: u8::try_from(circuit.path.len()).ok(),
         build_ms: circuit.build_us().map(ms),

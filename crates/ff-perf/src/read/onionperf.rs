@@ -142,20 +142,14 @@ pub fn read(file: &str, bytes: &[u8], into: &mut Circuits) -> Result<(), ReadErr
         let downloads = downloads(&tor, host.tgen.as_ref());
         let wanted = |circuit: &TorCircuit| !circuit.filtered_out && !is_for_service(circuit);
         into.left_out += circuits.values().filter(|circuit| !wanted(circuit)).count() as u64;
-        let mut found: Vec<Seen> = circuits
-            .into_iter()
-            .filter(|(_, circuit)| wanted(circuit))
-            .map(|(id, circuit)| {
-                let (ttfb_ms, mbit_per_sec) = downloads.get(&id).copied().unwrap_or_default();
-                Seen { ttfb_ms, mbit_per_sec, ..seen(&circuit, place, into) }
-            })
-            .collect();
-        // Numbers are text there: 99 comes after 100.
-        found.sort_by(|one, other| one.began_secs.total_cmp(&other.began_secs));
-        for (one, number) in found.iter_mut().zip(into.all.len() as u64..) {
-            one.number = number;
+        let from = into.all.len();
+        for (id, circuit) in circuits.into_iter().filter(|(_, circuit)| wanted(circuit)) {
+            let (ttfb_ms, mbit_per_sec) = downloads.get(&id).copied().unwrap_or_default();
+            let seen = seen(&circuit, place, into);
+            into.all.push(Seen { ttfb_ms, mbit_per_sec, ..seen });
         }
-        into.all.append(&mut found);
+        // Numbers are text there: 99 comes after 100.
+        into.all[from..].sort_by(|one, other| one.began_secs.total_cmp(&other.began_secs));
     }
     Ok(())
 }

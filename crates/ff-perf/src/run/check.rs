@@ -15,6 +15,7 @@ use crate::check::{Probe, judge};
 use crate::cli::check::CheckArgs;
 use crate::client::Client;
 use crate::network::{self, Network};
+use crate::signals::Signals;
 use crate::store::{Options, Store};
 use crate::target::Target;
 use inputs::Told;
@@ -83,7 +84,7 @@ struct Download<'a> {
 impl Job for Download<'_> {
     type Done = Vec<Probe>;
 
-    async fn run<C: Client>(self, client: C) -> Result<Vec<Probe>> {
+    async fn run<C: Client>(self, client: C, signals: Signals) -> Result<Vec<Probe>> {
         let Self { args, network, told, target, gap_secs, drawer } = self;
         let options = Options {
             client: args.client.into(),
@@ -101,7 +102,7 @@ impl Job for Download<'_> {
         };
         let mut store = Store::open(&args.out, &options, false)?.store;
         let probing = Probing::new(args, client, network, told, target, gap_secs);
-        let probes = probing.run(drawer, &mut store).await;
+        let probes = probing.run(drawer, &mut store, signals).await;
         store.finish()?;
         probes
     }

@@ -11,14 +11,16 @@ use crate::client::Client;
 use crate::client::arti::Arti;
 use crate::client::tor::{Ending, Takeover, Tor};
 use crate::network::Network;
+use crate::signals::Signals;
 
 /// What is done with a client, whichever it is.
 pub(super) trait Job {
     /// What comes of it.
     type Done;
 
-    /// Does it.
-    async fn run<C: Client>(self, client: C) -> Result<Self::Done>;
+    /// Does it, until its end or a signal. These are heard before a client is there, so that none finds a tor taken over
+    /// and nobody to give it back.
+    async fn run<C: Client>(self, client: C, signals: Signals) -> Result<Self::Done>;
 }
 
 /// Starts a client for the network in a directory, and has it do something.
@@ -35,17 +37,18 @@ pub(super) fn with_client<J: Job>(
         .context("Failed to start the runtime")?;
     let mut ending = None;
     let done = runtime.block_on(async {
+        let signals = Signals::listen().context("Failed to listen for signals")?;
         match kind {
             ClientKind::Arti => {
                 let client = Arti::new(network).map_err(anyhow::Error::msg);
-                job.run(client.context("Failed to start Arti")?).await
+                job.run(client.context("Failed to start Arti")?, signals).await
             }
             ClientKind::Tor => {
                 let Takeover { tor, ending: end, note } =
                     Tor::take_over(dir).map_err(anyhow::Error::msg)?;
                 note.iter().for_each(|note| say(note));
                 ending = Some(end);
-                job.run(tor).await
+                job.run(tor, signals).await
             }
         }
     });

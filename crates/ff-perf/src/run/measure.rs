@@ -10,7 +10,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use ff_lab::Source;
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::client::{Job, check_internet, with_client};
 use crate::cli::measure::{ClientKind, MeasureArgs, Measuring};
@@ -21,6 +20,7 @@ use crate::path::Plan;
 use crate::paths::{Choice, file};
 use crate::probe::Program;
 use crate::schedule::Limits;
+use crate::signals::Signals;
 use crate::store::{Opened, Options, Pace, Setting, Store};
 use crate::target::Target;
 
@@ -123,14 +123,12 @@ impl Job for Run<'_> {
     type Done = Counts;
 
     /// Measures. Its folder is made only now that everything else is there.
-    async fn run<C: Client>(self, client: C) -> Result<Counts> {
+    async fn run<C: Client>(self, client: C, signals: Signals) -> Result<Counts> {
         let Self { args, ready } = self;
         let (measuring, network) = (&args.measuring, &ready.network);
         if ready.given.is_none() {
             plan(measuring, network, &ready.choice, None, args.count, HashSet::new())?;
         }
-        let listen = |kind| signal(kind).context("Failed to listen for signals");
-        let signals = [listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?];
         let per_sec = args.rate.unwrap_or(RATES[usize::from(network.is_public())]);
         let options = options(measuring, &ready.dir, per_sec);
         let Opened { mut store, done, note } = Store::open(&args.out, &options, args.resume)?;

@@ -32,6 +32,7 @@ use crate::network::Network;
 use crate::path::Plan;
 use crate::paths::{Choice, file};
 use crate::schedule::Limits;
+use crate::signals::Signals;
 use crate::store::shelf::Shelf;
 use keeper::Serving;
 
@@ -119,7 +120,7 @@ enum Why {
 impl Job for Life<'_> {
     type Done = Why;
 
-    async fn run<C: Client>(self, client: C) -> Result<Why> {
+    async fn run<C: Client>(self, client: C, _: Signals) -> Result<Why> {
         let Self { args, limits, ready, state, serving } = self;
         let (measuring, client) = (&args.measuring, Arc::new(client));
         serving.has_client();

@@ -67,7 +67,7 @@ pub struct FlowArgs {
     #[arg(long, value_name = "MINUTES", default_value_t = 20,
           value_parser = clap::value_parser!(u32).range(0..=1440))]
     pub warm_up: u32,
-    /// Seconds of a tick: a whole part of one, as 0.1, or of ten, and of a minute. A longer tick makes a simulation
+    /// Seconds of a tick: a whole part of one, as 0.1, or 1, 2, 3, 4, 5, 6 or 10. A longer tick makes a simulation
     /// cheaper and coarser: no time of a download is told finer than that, and relays at their limit carry less (of a
     /// small network 0.96 with 0.1 s, 0.85 with 1 s).
     #[arg(long, value_name = "SECONDS", default_value_t = Tick(TICK_SECS))]

@@ -18,7 +18,8 @@
 //! A client gives a circuit up that takes longer to be built than 80 % should by the distribution that tor's clients
 //! fit: that is how they keep away from relays with queues.
 //!
-//! Limits: relays have no CPU and links lose nothing; circuits are built before they are needed. What users have waited
+//! Limits: relays have no CPU and links lose nothing; circuits are built before they are needed. A download that measures
+//! a relay and sees no byte within 10 s says nothing of it, so that loops leave such a relay the weight that it had. What users have waited
 //! for longer than 30 s they give up; streams of TGen do so by default when they stand still for as long, those of Shadow's
 //! users wait ten times longer.
 

@@ -21,6 +21,7 @@ use crate::client::Client;
 use crate::network::{Network, Relay};
 use crate::probe::{Measured, Program};
 use crate::record::{Circuit, Stage, Whose};
+use crate::signals::Signals;
 use crate::store::Store;
 use crate::target::Target;
 
@@ -132,14 +133,18 @@ impl<'a, C: Client> Probing<'a, C> {
     }
 
     /// Makes all downloads.
-    pub(super) async fn run(self, mut drawer: Drawer, store: &mut Store) -> Result<Vec<Probe>> {
+    pub(super) async fn run(
+        self,
+        mut drawer: Drawer,
+        store: &mut Store,
+        mut signals: Signals,
+    ) -> Result<Vec<Probe>> {
         let gap = Duration::from_secs_f64(self.gap_secs);
         let relays = self.told.checked.len();
         let planned = plan(relays, self.args.each, gap, &self.args.sizes, &mut drawer.rng);
         let (began, progress) = (Instant::now(), Progress::of("ff-perf"));
         let (mut tasks, mut busy): (JoinSet<Ended>, _) = (JoinSet::new(), HashSet::new());
         let (mut probes, all) = (Vec::new(), planned.len());
-        let mut signal = std::pin::pin!(tokio::signal::ctrl_c());
         for (number, planned) in (0..).zip(planned) {
             let mut is_time = false;
             let path = loop {
@@ -160,13 +165,16 @@ impl<'a, C: Client> Probing<'a, C> {
                         probes.push(self.keep(ended?, &mut busy, store)?);
                         progress.say(|| format!("{} of {all} downloads", probes.len()));
                     }
-                    _ = &mut signal => bail!("stopped by a signal; what was measured is in {}", self.args.out.display()),
+                    () = signals.recv() => return Err(self.stopped()),
                 }
             };
             busy.extend(&path);
             tasks.spawn(self.download(number, planned, path, began));
         }
-        while let Some(ended) = tasks.join_next().await {
+        while let Some(ended) = tokio::select! {
+            ended = tasks.join_next() => ended,
+            () = signals.recv() => return Err(self.stopped()),
+        } {
             probes.push(self.keep(ended?, &mut busy, store)?);
             progress.say(|| format!("{} of {all} downloads", probes.len()));
         }
@@ -175,6 +183,12 @@ impl<'a, C: Client> Probing<'a, C> {
             bail!("none of {all} downloads arrived; {} says why", self.args.out.display());
         }
         Ok(probes)
+    }
+
+    /// That it was stopped.
+    fn stopped(&self) -> anyhow::Error {
+        let out = self.args.out.display();
+        anyhow::anyhow!("stopped by a signal; what was measured is in {out}")
     }
 
     /// That no path can be drawn.

@@ -14,10 +14,10 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use ff_bwauth::http::{self, OPENMETRICS};
 use prometheus_client::registry::Registry;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::figures;
+use crate::signals::Signals;
 
 /// Starts the thread; how many signals there were that end it.
 pub(super) fn start(
@@ -30,9 +30,7 @@ pub(super) fn start(
         .build()
         .context("Failed to start the runtime")?;
     let inside = runtime.enter();
-    let failed = "Failed to listen for signals";
-    let terminate = signal(SignalKind::terminate()).context(failed)?;
-    let interrupt = signal(SignalKind::interrupt()).context(failed)?;
+    let signals = Signals::listen().context("Failed to listen for signals")?;
     let listener = listener
         .map(tokio::net::TcpListener::from_std)
         .transpose()
@@ -42,7 +40,7 @@ pub(super) fn start(
     let run = move || {
         runtime.block_on(async {
             tokio::select! {
-                never = count(terminate, interrupt, &sender) => match never {},
+                never = count(signals, &sender) => match never {},
                 never = answer(listener, registry, &hosts) => match never {},
             }
         })
@@ -52,16 +50,9 @@ pub(super) fn start(
 }
 
 /// Counts signals.
-async fn count(
-    mut terminate: Signal,
-    mut interrupt: Signal,
-    sender: &watch::Sender<u32>,
-) -> Infallible {
+async fn count(mut signals: Signals, sender: &watch::Sender<u32>) -> Infallible {
     loop {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
+        signals.recv().await;
         sender.send_modify(|count| *count += 1);
     }
 }
