@@ -67,7 +67,7 @@ pub(super) enum Stop {
     RateOver(f64),
     /// A share of so many packets is lost if the sender's device overflows.
     ShareOf(f64),
-    /// A stream slows down, as after any pause.
+    /// A stream backs off if the sender's device overflows.
     Stream,
     /// Nothing: the emulator's CPU time stands still, too.
     Nothing,
@@ -88,7 +88,7 @@ impl Found {
                 Stop::Ms => off <= 2.0 * lateness.max_us / 1e3,
                 Stop::RateOver(secs) => off / self.set <= lateness.max_us / 1e6 / secs,
                 Stop::ShareOf(packets) => off * packets <= overflowed as f64,
-                Stop::Stream => true,
+                Stop::Stream => overflowed > 0,
                 Stop::Nothing => false,
             }
     }
@@ -279,7 +279,8 @@ mod tests {
         assert!(may(&rate, 91_000.0, 0) && !may(&rate, 34_000.0, 0));
         let lost = losses(20, 100_000, 97_000);
         assert!(may(&lost, 34_000.0, 1001) && !may(&lost, 34_000.0, 900));
-        assert!(may(&of(50.0, Stop::Stream), 34_000.0, 0));
+        let stream = of(50.0, Stop::Stream);
+        assert!(may(&stream, 34_000.0, 1) && !may(&stream, 34_000.0, 0));
         assert!(!may(&of(50.0, Stop::Nothing), 34_000.0, 9));
     }
 
