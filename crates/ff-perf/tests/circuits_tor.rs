@@ -1,4 +1,4 @@
-//! `ff-perf circuits run --client tor`: what becomes of the tor that it takes over.
+//! `ff-perf circuits run` and `check` with `--client tor`: what becomes of the tor that they take over.
 
 use std::collections::HashMap;
 use std::fs;
@@ -45,6 +45,23 @@ impl Run {
         command.args(["circuits", "run", "--network"]).arg(network);
         command.arg("--out").arg(out).args(["--per-guard", "50", "--in-flight", "3"]);
         command.args(options.split_whitespace());
+        Self::spawn(command, out)
+    }
+
+    /// Starts a check of a relay that is said to carry 1 MB/s.
+    fn check(network: &Network, relay: &str, out: &Path) -> Self {
+        let capacities = out.with_extension("csv");
+        let text = format!("fingerprint,estimate_bytes_per_sec\n{relay},1000000\n");
+        fs::write(&capacities, text).expect("a file");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
+        command.args(["check", "--client", "tor", "--relays", relay, "--network"]);
+        command.arg(network.dir()).arg("--capacities").arg(capacities).arg("--out").arg(out);
+        command.args(["--each", "1000", "--gap", "0.1", "--sizes", "10kB"]);
+        Self::spawn(command, out)
+    }
+
+    /// Starts a program that writes lines to that folder.
+    fn spawn(mut command: Command, out: &Path) -> Self {
         let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
         Self { child: child.expect("the program"), out: out.to_owned() }
     }
@@ -105,6 +122,7 @@ fn a_tor_is_taken_over_and_has_its_own_options_back() {
     let builder = families.into_iter().fold(builder, |builder, line| builder.client_torrc(line));
     let network = builder.start().expect("a network");
     gives_options_back(&network);
+    a_check_gives_options_back(&network);
     goes_on_after_a_reload(&network);
     measures_no_stream_on_another_circuit(&network);
     is_measured_as_chutney_has_it(&network);
@@ -145,6 +163,21 @@ fn gives_options_back(network: &Network) {
     assert!(said.contains("client0") && said.contains("SIGHUP"), "{said}");
     client.reload().expect("its torrc again");
     assert_eq!(options(client), before, "as it was said");
+}
+
+/// A check that is stopped leaves tor as it was, too.
+fn a_check_gives_options_back(network: &Network) {
+    let (client, dir) = (network.node("client0"), tempfile::tempdir().expect("a directory"));
+    let before = options(client);
+    let relay = network.node("middle0").rsa_fingerprint();
+    let run = Run::check(network, relay, &dir.path().join("check"));
+    run.wait_for(3);
+    assert_ne!(options(client), before);
+    run.signal("-TERM");
+    let (code, said, _) = run.end();
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("stopped by a signal"), "{said}");
+    assert_eq!(options(client), before, "after SIGTERM");
 }
 
 /// A tor that reads its torrc again attaches streams itself until it has our options again.

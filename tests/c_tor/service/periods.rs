@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use base64ct::{Base64Unpadded, Encoding};
 use ff_bwauth::host::RelayHost;
+use ff_bwauth::store::Seconds;
 use ff_bwauth::watch::client;
 use ff_lab::{Network, NetworkBuilder, RelayConfig, relay_statuses};
 use ff_measurer::key;
@@ -19,6 +20,7 @@ use ff_proto::units::{BytesPerSec, Ratio};
 use ff_relay_ext::arti::descriptor::Facts;
 use sha2::{Digest, Sha256};
 
+use super::AUTHORITY_LIMIT;
 use super::processes::{Coordinator, PERIOD_SECS, Running};
 use crate::support::{among_others, ff_tor, number};
 
@@ -35,11 +37,11 @@ const TORS_MBIT: [(&str, u64); 8] = [
 ];
 /// The relay made of Arti's crates, and its limit.
 const ARTI_MBIT: (&str, u64) = ("arti5", 5);
-/// What the authorities are limited to: they are measured, too.
-const AUTHORITY_BYTES: u64 = 1_250_000;
 /// What the measurers of each coordinator are said to carry: before anybody has been measured each relay needs 150
 /// Mbit/s, and with 200 a team would have room for eight of them in a period.
 const TEAMS: [&[&str]; 2] = [&["200Mbit", "200Mbit"], &["400Mbit"]];
+/// Seconds of a measurement: each relay is measured by itself, so that there is a slot for each in a period.
+const MEASURE_SECS: u64 = 3;
 /// How often a relay may be measured by each coordinator, and once again.
 const GRANT_PERIOD: Duration = Duration::from_secs(10);
 /// For a consensus with everybody's weight, once all have been measured: two periods, in case that a measurement of
@@ -61,8 +63,8 @@ fn every_relay_has_a_result_of_both_coordinators_in_every_period() {
     let arti = start_arti(&both, &network);
     let (_first, first) = one.start_measurers(TEAMS[0]);
     let (_second, second) = two.start_measurers(TEAMS[1]);
-    one.configure(&network, &first, &two, TEAMS[1]);
-    two.configure(&network, &second, &one, TEAMS[0]);
+    one.configure(&network, &first, &two, TEAMS[1], MEASURE_SECS);
+    two.configure(&network, &second, &one, TEAMS[0], MEASURE_SECS);
     let running = both.map(Coordinator::run);
     let (whole, digests) = watch(&running, periods);
     let consensus = network.wait_for_consensus(|_| true, PATIENCE).expect("a consensus");
@@ -101,8 +103,7 @@ fn start_network(coordinators: &[&Coordinator; 2]) -> Network {
         .torrc(format!("FFMeasurementPeriod {} seconds", GRANT_PERIOD.as_secs()))
         .torrc("CountPrivateBandwidth 1")
         .authorities(3)
-        .authority_torrc(format!("BandwidthRate {AUTHORITY_BYTES} bytes"))
-        .authority_torrc(format!("BandwidthBurst {AUTHORITY_BYTES} bytes"));
+        .authority_torrc(AUTHORITY_LIMIT);
     for (number, coordinator) in [(0, 0), (1, 0), (2, 1)] {
         let file = coordinators[coordinator].dir.join("v3bw/latest.v3bw");
         builder =
@@ -187,7 +188,7 @@ fn measured(consensus: &str) -> BTreeSet<String> {
 
 /// A coordinator's attempts that were not conclusive: the period and slot, the relay's address, and why.
 fn failed(coordinator: &Coordinator) -> Vec<String> {
-    let mut attempts = coordinator.attempts();
+    let mut attempts = coordinator.attempts(Seconds::Without);
     attempts.retain(|one| one.outcome.publishable().is_none());
     let line = |one: &ff_bwauth::store::Attempt| {
         let why = one.outcome.result.as_ref().err().map_or("", |failure| &failure.message);
@@ -230,7 +231,7 @@ fn assert_results(
     period: u64,
     relays: &BTreeMap<String, (String, u64)>,
 ) {
-    let attempts = coordinator.attempts();
+    let attempts = coordinator.attempts(Seconds::Without);
     for (fingerprint, (nickname, mbit)) in relays {
         let is_it = |attempt: &&ff_bwauth::store::Attempt| {
             attempt.slot.is_some_and(|(of, _)| of == period)

@@ -11,6 +11,8 @@ use ff_measurer::{key, measurer_id};
 
 /// The length of a period in seconds.
 pub(super) const PERIOD_SECS: u64 = 60;
+/// What of a slot is not measured: links open in it, and end.
+const SLOT_REST_SECS: u64 = 3;
 
 /// A process that ends with this.
 pub(super) struct Running(Child);
@@ -110,20 +112,22 @@ impl Coordinator {
         all
     }
 
-    /// Writes its config.
+    /// Writes its config: a measurement takes so many seconds.
     pub(super) fn configure(
         &self,
         network: &Network,
         measurers: &str,
         other: &Self,
         team: &[&str],
+        measure_secs: u64,
     ) {
+        let slot_secs = measure_secs + SLOT_REST_SECS;
         let text = format!(
             "key = \"coordinator.key\"\nstate_dir = \"state\"\npublish_dir = \"v3bw\"\n\
              [watch]\nlisten = \"127.0.0.1:0\"\n\
              [network]\ncache_dir = \"cache\"\nprivate_network = {:?}\n\
-             [period]\nsecret = \"schedule.secret\"\nlength_secs = {PERIOD_SECS}\nmeasure_secs = 3\n\
-             slot_secs = 6\nconsensus_lead_secs = 15\nrefresh_secs = 3\n\
+             [period]\nsecret = \"schedule.secret\"\nlength_secs = {PERIOD_SECS}\nmeasure_secs = {measure_secs}\n\
+             slot_secs = {slot_secs}\nconsensus_lead_secs = 15\nrefresh_secs = 3\n\
              [publish]\nevery_secs = 5\nmax_total_factor = 1000.0\nmax_relay_factor = 1000.0\n\
              {measurers}\n[[coordinator]]\nname = \"other\"\nidentity = \"{}\"\nteam = {team:?}\n",
             network.dir(),
@@ -139,10 +143,10 @@ impl Coordinator {
     }
 
     /// What it has asked of relays and is over.
-    pub(super) fn attempts(&self) -> Vec<Attempt> {
+    pub(super) fn attempts(&self, seconds: Seconds) -> Vec<Attempt> {
         let store = Store::open_read_only(&self.dir.join("state/store.sqlite")).expect("its store");
         let mut attempts = Vec::new();
-        let all = store.attempts::<StoreError>(0..u64::MAX, Seconds::Without, |attempt| {
+        let all = store.attempts::<StoreError>(0..u64::MAX, seconds, |attempt| {
             attempts.push(attempt);
             Ok(())
         });
