@@ -4,7 +4,7 @@
 //! zeros, nothing else. Each connection has a thread that writes from one constant buffer. All of
 //! them can be paused; little is then on its way still, because little is written at once.
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -154,11 +154,14 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     }
 }
 
+/// A longer request, in bytes, is none. When it comes is left to who connects: a stream may be held for hours.
+const MOST_REQUEST: u64 = 64;
+
 /// Reads the request and sends what it asks for.
 fn serve(mut connection: &TcpStream, shared: &Shared) -> io::Result<()> {
     sockopt::set_socket_send_buffer_size(connection, SEND_BUFFER_BYTES)?;
     let mut request = String::new();
-    BufReader::new(connection).read_line(&mut request)?;
+    BufReader::new(connection.take(MOST_REQUEST)).read_line(&mut request)?;
     let mut left = requested_bytes(&request)?;
     while left > 0 {
         shared.wait_while_paused();
@@ -181,7 +184,6 @@ fn requested_bytes(request: &str) -> io::Result<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
     use std::time::Duration;
 
     use super::*;

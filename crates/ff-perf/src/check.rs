@@ -6,10 +6,14 @@
 //! A relay that is measured at `C` bytes a second and says that `u` of it is in use has `C (1 - u)` to spare, and a
 //! client gets that or more of it. A download is starved if it got less than [`STARVED`] of the least of three things:
 //! what the relay has to spare, what the other relays of its path have, and what downloads of its size get through the
-//! relays of the list in the middle (a short download over a long way fills no relay). One that failed is starved, too,
-//! unless it failed elsewhere on the path. Who starves a share `s` of clients is caught by at least one of `k`
+//! other relays of the list in the middle (a short download over a long way fills no relay). One that failed is starved,
+//! too, unless it failed elsewhere on the path. Who starves a share `s` of clients is caught by at least one of `k`
 //! downloads with a chance of `1 - (1 - s)^k` ([`found`]); but downloads fail and are slow without anybody's intent, so
 //! the verdict compares the share with that of all other relays.
+//!
+//! So it is taken for granted that most relays of the list serve their clients. With fewer than [`LEAST_OTHERS`] others
+//! nobody knows what is usual: a download that is slow for what the relays have to spare is unclear then, and may be
+//! starved or not.
 
 pub mod history;
 pub mod plan;
@@ -22,6 +26,8 @@ use statrs::distribution::{Beta, ContinuousCDF};
 pub const STARVED: f64 = 0.5;
 /// A relay with less to spare than this part of its capacity cannot be judged: its clients are slow without its fault.
 pub const LEAST_SPARE: f64 = 0.1;
+/// Of fewer other relays the middle is nothing to go by: one of two could be the relay's own accomplice.
+pub const LEAST_OTHERS: usize = 3;
 /// Half of what a 95 % interval leaves out.
 const TAIL: f64 = 0.025;
 
@@ -93,9 +99,11 @@ pub struct Finding {
     pub probes: u64,
     /// Those that were starved.
     pub starved: u64,
-    /// Their share.
+    /// Those that may have been, because too few other relays say what is usual.
+    pub unclear: u64,
+    /// The share of those that were.
     pub share: Option<f64>,
-    /// The 95 % interval of it (Clopper and Pearson).
+    /// The 95 % interval of what is starved (Clopper and Pearson): from here, if nothing unclear is, to what it is if all is.
     pub share_from: f64,
     /// See [`Self::share_from`].
     pub share_to: f64,
@@ -116,24 +124,27 @@ pub fn found(share: f64, probes: u64) -> f64 {
 /// Judges relays by downloads; a relay serves if it surely starves a smaller share than `most`.
 #[must_use]
 pub fn judge(relays: &[Known], probes: &[Probe], most: f64) -> Vec<Finding> {
-    let usual = Usual::of(probes);
-    let mut counts = vec![(0_u64, 0_u64); relays.len()];
+    let usual = Usual::of(probes, relays.len());
+    let mut counts = vec![Counts::default(); relays.len()];
     for probe in probes {
         let relay = relays.get(probe.relay).zip(counts.get_mut(probe.relay));
         let Some((known, count)) = relay else { continue };
-        if let Some(is_starved) = usual.is_starved(*known, probe) {
-            count.0 += 1;
-            count.1 += u64::from(is_starved);
+        match usual.share(*known, probe) {
+            Some(Share::Starved) => count.starved += 1,
+            Some(Share::Served) => count.served += 1,
+            Some(Share::Unclear) => count.unclear += 1,
+            None => {}
         }
     }
-    let judged = |relay: usize| relays[relay].can_be_judged();
-    let sum = (0..relays.len()).filter(|&relay| judged(relay)).fold((0, 0), |sum, relay| {
-        let (all, starved) = counts[relay];
-        (sum.0 + all, sum.1 + starved)
-    });
-    let finding = |(relay, &(all, starved)): (usize, &(u64, u64))| {
-        let known = relays[relay];
-        let (from, to) = interval(starved, all);
+    let judged = || relays.iter().zip(&counts).filter(|(known, _)| known.can_be_judged());
+    let clear = |counts: &Counts| (counts.starved + counts.served, counts.starved);
+    let sum = judged().map(|(_, counts)| clear(counts));
+    let sum = sum.fold((0, 0), |sum, (all, starved)| (sum.0 + all, sum.1 + starved));
+    let finding = |(relay, &counts): (usize, &Counts)| {
+        let (known, (all, starved)) = (relays[relay], clear(&counts));
+        let probes_counted = all + counts.unclear;
+        let (from, _) = interval(starved, probes_counted);
+        let (_, to) = interval(starved + counts.unclear, probes_counted);
         let verdict = if known.can_be_judged() {
             // What happens to everybody is no relay's doing. Without others, what a relay may do stands for that.
             let (_, others) = interval(sum.1 - starved, sum.0 - all);
@@ -143,9 +154,10 @@ pub fn judge(relays: &[Known], probes: &[Probe], most: f64) -> Vec<Finding> {
             Verdict::TooBusy
         };
         Finding {
-            probes: all,
+            probes: probes_counted,
             starved,
-            share: (all > 0).then(|| starved as f64 / all as f64),
+            unclear: counts.unclear,
+            share: (probes_counted > 0).then(|| starved as f64 / probes_counted as f64),
             share_from: from,
             share_to: to,
             median_bytes_per_sec: stats::median(arrived(probes, relay)),
@@ -154,6 +166,28 @@ pub fn judge(relays: &[Known], probes: &[Probe], most: f64) -> Vec<Finding> {
         }
     };
     counts.iter().enumerate().map(finding).collect()
+}
+
+/// How many of a relay's downloads had what share.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    /// See [`Share::Starved`].
+    starved: u64,
+    /// See [`Share::Served`].
+    served: u64,
+    /// See [`Share::Unclear`].
+    unclear: u64,
+}
+
+/// What a download had.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Share {
+    /// Less than half of what it should have had.
+    Starved,
+    /// At least half.
+    Served,
+    /// Less than what the relays have to spare, and nobody knows whether that is usual.
+    Unclear,
 }
 
 /// What a share's interval says, beside what is usual at most.
@@ -186,38 +220,53 @@ pub fn interval(hits: u64, of: u64) -> (f64, f64) {
     (low, if misses > 0.0 { high.unwrap_or(1.0) } else { 1.0 })
 }
 
-/// What downloads of each size usually get: the median over relays of each one's median.
-struct Usual(Vec<(u64, f64)>);
+/// For each size, and each relay, what downloads of that size usually get through the others: the median of their medians;
+/// none if there are fewer than [`LEAST_OTHERS`].
+struct Usual(Vec<(u64, Vec<Option<f64>>)>);
 
 impl Usual {
-    /// Of these downloads.
-    fn of(probes: &[Probe]) -> Self {
+    /// Of these downloads through so many relays.
+    fn of(probes: &[Probe], relays: usize) -> Self {
         let mut sizes: Vec<u64> = probes.iter().map(|probe| probe.size).collect();
         sizes.sort_unstable();
         sizes.dedup();
-        let relays = probes.iter().map(|probe| probe.relay).max().map_or(0, |most| most + 1);
         let usual = |size: u64| {
             let of_size: Vec<Probe> =
                 probes.iter().copied().filter(|probe| probe.size == size).collect();
-            let medians = (0..relays).filter_map(|relay| stats::median(arrived(&of_size, relay)));
-            stats::median(medians.collect()).map(|median| (size, median))
+            let medians: Vec<Option<f64>> =
+                (0..relays).map(|relay| stats::median(arrived(&of_size, relay))).collect();
+            (size, (0..relays).map(|relay| without(&medians, relay)).collect())
         };
-        Self(sizes.into_iter().filter_map(usual).collect())
+        Self(sizes.into_iter().map(usual).collect())
     }
 
-    /// Whether a download was starved; none if it says nothing of the relay.
-    fn is_starved(&self, known: Known, probe: &Probe) -> Option<bool> {
-        let usual = self.0.iter().find(|(size, _)| *size == probe.size);
-        let usual = usual.map_or(f64::INFINITY, |(_, usual)| *usual);
-        match probe.outcome {
-            Outcome::FailedHere => Some(true),
-            Outcome::FailedElsewhere => None,
-            Outcome::Arrived(rate) => {
-                let should = known.spare().min(probe.others_spare).min(usual);
-                Some(rate < STARVED * should)
-            }
-        }
+    /// What share a download had; none if it says nothing of the relay.
+    fn share(&self, known: Known, probe: &Probe) -> Option<Share> {
+        let of_size = self.0.iter().find(|(size, _)| *size == probe.size);
+        let usual = of_size.and_then(|(_, usual)| usual.get(probe.relay).copied().flatten());
+        let rate = match probe.outcome {
+            Outcome::FailedHere => return Some(Share::Starved),
+            Outcome::FailedElsewhere => return None,
+            Outcome::Arrived(rate) => rate,
+        };
+        let spare = known.spare().min(probe.others_spare);
+        Some(match usual {
+            _ if rate >= STARVED * spare => Share::Served,
+            Some(usual) if rate >= STARVED * usual => Share::Served,
+            Some(_) => Share::Starved,
+            None => Share::Unclear,
+        })
     }
+}
+
+/// The median of the others.
+fn without(medians: &[Option<f64>], relay: usize) -> Option<f64> {
+    let others = medians.iter().enumerate().filter(|(other, _)| *other != relay);
+    let others: Vec<f64> = others.filter_map(|(_, median)| *median).collect();
+    if others.len() < LEAST_OTHERS {
+        return None;
+    }
+    stats::median(others)
 }
 
 #[cfg(test)]
@@ -314,8 +363,35 @@ mod tests {
         assert_eq!([1, 12].map(alone), [Verdict::Undecided, Verdict::Starves]);
         // A slow neighbour on the path explains a slow download.
         let slow = Probe { others_spare: 4e4, ..probe(0, Outcome::Arrived(3e4)) };
-        let fast = Probe { size: 1, ..probe(1, Outcome::Arrived(7e5)) };
-        assert_eq!(judge(&[RELAY; 2], &[slow, fast, fast], 0.1)[0].starved, 0);
+        let fast = [1, 2, 3].map(|relay| probe(relay, Outcome::Arrived(7e5)));
+        let counts = |all: &[Probe]| {
+            let found = judge(&[RELAY; 4], all, 0.1)[0];
+            (found.starved, found.unclear, found.probes)
+        };
+        assert_eq!(counts(&[&[slow], &fast[..]].concat()), (0, 0, 1));
+        let alone = Probe { others_spare: 5e6, ..slow };
+        assert_eq!(counts(&[&[alone], &fast[..]].concat()), (1, 0, 1));
+        assert_eq!(counts(&[&[alone], &fast[..2]].concat()), (0, 1, 1));
+    }
+
+    #[test]
+    fn who_starves_clients_is_not_its_own_measure() {
+        let mut rng = ChaCha12Rng::seed_from_u64(8);
+        // Alone it is compared with nobody: it gets the benefit of the doubt, and no acquittal.
+        for share in [0.3, 0.8, 1.0] {
+            let found = judge(&[RELAY], &probes(&[share], 40, &mut rng), 0.15)[0];
+            assert_eq!((found.verdict, found.starved), (Verdict::Undecided, 0), "{found:?}");
+            assert!(found.share_to >= share, "{found:?}");
+        }
+        let served = judge(&[RELAY], &probes(&[0.0], 40, &mut rng), 0.15)[0];
+        assert_eq!((served.verdict, served.unclear), (Verdict::Serves, 0));
+        // Beside others it is found whatever it starves, and two of five, too.
+        let found = judge(&[RELAY; 4], &probes(&[1.0, 0.0, 0.0, 0.0], 40, &mut rng), 0.15);
+        assert_eq!(found[0].verdict, Verdict::Starves);
+        let found = judge(&[RELAY; 5], &probes(&[0.9, 0.9, 0.0, 0.0, 0.0], 40, &mut rng), 0.15);
+        let found: Vec<_> = found.iter().map(|found| found.verdict).collect();
+        let [starves, serves] = [Verdict::Starves, Verdict::Serves];
+        assert_eq!(found, [starves, starves, serves, serves, serves]);
     }
 
     proptest! {
@@ -336,7 +412,7 @@ mod tests {
             let found = judge(&[Known { capacity: 1e6, busy }; 4], &all, 0.1);
             prop_assert_eq!(found.len(), 4);
             for found in found {
-                prop_assert!(found.starved <= found.probes);
+                prop_assert!(found.starved + found.unclear <= found.probes);
                 prop_assert!(found.share_from <= found.share_to);
             }
         }

@@ -39,8 +39,12 @@ pub struct Guard {
     pub built: Interval,
     /// Median time to build.
     pub build_ms: Option<Interval>,
+    /// The same of circuits that opened the link, without that.
+    pub build_without_link_ms: Option<Interval>,
     /// Median round trip.
     pub rtt_ms: Option<Interval>,
+    /// Median congestion delay.
+    pub congestion_ms: Option<Interval>,
     /// Median time to first byte.
     pub ttfb_ms: Option<Interval>,
     /// Median throughput.
@@ -52,8 +56,12 @@ pub struct Guard {
 pub struct Differ {
     /// In time to build.
     pub build: Option<KruskalWallis>,
+    /// In that without the link's opening.
+    pub build_without_link: Option<KruskalWallis>,
     /// In round trips.
     pub rtt: Option<KruskalWallis>,
+    /// In congestion delay.
+    pub congestion: Option<KruskalWallis>,
     /// In time to first byte.
     pub ttfb: Option<KruskalWallis>,
     /// In throughput.
@@ -87,7 +95,9 @@ impl Guards {
         by_guard.retain(|_, seen| seen.len() as u64 >= least);
         let differ = Differ {
             build: differ(&by_guard, |seen| seen.build_ms),
+            build_without_link: differ(&by_guard, |seen| seen.build_without_link_ms),
             rtt: differ(&by_guard, |seen| seen.rtt_ms),
+            congestion: differ(&by_guard, |seen| seen.congestion_ms),
             ttfb: differ(&by_guard, |seen| seen.ttfb_ms),
             throughput: differ(&by_guard, |seen| seen.mbit_per_sec),
         };
@@ -110,7 +120,9 @@ fn guard(id: &str, seen: &[&Seen]) -> Guard {
         circuits: seen.len() as u64,
         built: wilson(built as f64, seen.len() as f64),
         build_ms: values(|seen| seen.build_ms),
+        build_without_link_ms: values(|seen| seen.build_without_link_ms),
         rtt_ms: values(|seen| seen.rtt_ms),
+        congestion_ms: values(|seen| seen.congestion_ms),
         ttfb_ms: values(|seen| seen.ttfb_ms),
         throughput_mbit_per_sec: values(|seen| seen.mbit_per_sec),
     }

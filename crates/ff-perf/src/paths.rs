@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   Pool, Choice ─▶ Generator ─▶ places of relays ─▶ file: one path a line
-//!                                                └─▶ circuits run
+//!                │                               └─▶ circuits run
+//!                └▶ Through ─▶ paths through relays of a list: check
 //! ```
 //!
 //! How a path is drawn is ff-sim's ([`ff_sim::flow::path`]): the exit is drawn first, then the guard, then who is in between,
@@ -11,6 +12,7 @@
 
 pub mod file;
 pub mod pool;
+pub mod through;
 
 use ff_sim::flow::path::{Ahead, Factors, Paths};
 use ff_sim::network::{Network, Relay};
@@ -58,11 +60,24 @@ pub struct Choice {
     pub port: u16,
 }
 
+impl Choice {
+    /// What clients ask for if they keep no guards: paths of three by Tor's rules, for streams to a port.
+    ///
+    /// # Errors
+    /// [`NoLengths`].
+    pub fn of_clients(port: u16, any_subnet: bool) -> Result<Self, NoLengths> {
+        let lengths = Lengths::new(&[(3, 1.0)])?;
+        Ok(Self { rules: Rules::Tor, lengths, guards: 0, any_subnet, port })
+    }
+}
+
 /// A network in which nobody can be in some place of a path.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum NoPaths {
     /// In the last one.
-    #[error("no running relay lets streams to port {0} out: give another --port")]
+    #[error(
+        "no running relay lets streams to port {0} out: give another port, by --port or --target"
+    )]
     Exit(u16),
     /// In the last one; policies are not known.
     #[error("there is no running exit")]
@@ -126,7 +141,7 @@ pub struct Generator {
 /// So many guards stand in for those that are kept: tor has three primary guards, and uses one.
 const SPARES: usize = 2;
 /// An exit that leaves no guard or middle is drawn again so often: in small networks it happens.
-const MOST_TRIES: usize = 1000;
+pub(crate) const MOST_TRIES: usize = 1000;
 
 impl Generator {
     /// Of a network's running relays.
@@ -177,6 +192,13 @@ impl Generator {
             }
         })
     }
+}
+
+/// Who is drawn by such a choice, for paths of any length; guards are those of its rules that count by weight.
+#[must_use]
+pub fn drawn(pool: &Pool, choice: &Choice) -> Paths {
+    let paths = Places::new(pool, choice).paths();
+    if choice.any_subnet { paths.with_any_subnets() } else { paths }
 }
 
 /// Who may be where in a path, and how much of what counts there.
@@ -230,16 +252,19 @@ impl<'a> Places<'a> {
 
     /// Who is drawn.
     fn paths(&self) -> Paths {
-        let [guard, middle, exit] = [self.factors.guard, self.factors.middle, self.factors.exit];
-        let of = |relay: &Relay, factors: [f64; 4]| {
-            self.weight(relay) * factors[relay.position() as usize]
-        };
-        Paths::of_places(
-            &self.pool.network,
-            |(_, relay)| self.is_guard(relay).then(|| of(relay, guard)),
-            |(_, relay)| self.is_usable(relay).then(|| of(relay, middle)),
-            |one| (self.is_usable(one.1) && self.is_exit(one)).then(|| of(one.1, exit)),
-        )
+        let at = |place: usize| move |one| self.counts(one)[place];
+        Paths::of_places(&self.pool.network, at(0), at(1), at(2))
+    }
+
+    /// How much a relay counts first in a path, in between, and last; nothing where it may not be.
+    fn counts(&self, one: (usize, &Relay)) -> [Option<f64>; 3] {
+        let (_, relay) = one;
+        let of = |factors: [f64; 4]| self.weight(relay) * factors[relay.position() as usize];
+        [
+            self.is_guard(relay).then(|| of(self.factors.guard)),
+            self.is_usable(relay).then(|| of(self.factors.middle)),
+            (self.is_usable(relay) && self.is_exit(one)).then(|| of(self.factors.exit)),
+        ]
     }
 
     /// Who is drawn as an entry by rules of its own.

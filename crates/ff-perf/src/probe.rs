@@ -87,7 +87,9 @@ impl<C: Client> Measured<'_, C> {
             Err(fault) => {
                 line.failure = Some(Failure {
                     stage: if has_link { Stage::Build } else { Stage::Link },
-                    hop: u8::try_from(line.hops_us.len() + 1).ok(),
+                    hop: u8::try_from(line.hops_us.len() + 1)
+                        .ok()
+                        .filter(|_| fault.whose != Whose::Client),
                     reason: fault.reason,
                     whose: fault.whose,
                 });

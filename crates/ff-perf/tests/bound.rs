@@ -103,6 +103,71 @@ fn a_consensus_has_bounds_that_fall_with_the_length() {
     assert!(bound[2] > 0.0, "{bound:?}");
 }
 
+#[test]
+fn a_consensus_is_drawn_by_its_footer_its_policies_and_its_families() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        path.to_str().expect("a path").to_owned()
+    };
+    let text = std::fs::read_to_string(sample("read-2020-02-29-consensus")).expect("the sample");
+    let bound = |text: &str| {
+        let file = write("consensus", text);
+        let options = ["--select", "tor", "--lengths", "1", "--samples", "4000", "--json"];
+        let found = json(&[&["bound", "--consensus", &file], &options[..]].concat());
+        found["bound"][0].as_f64().expect("a bound")
+    };
+    // All exits that are fast are guards, too: where the footer has nothing of these count, each comes as often.
+    let mean = (35_200.0 + 6_600.0 + 16_100.0 + 13_900.0 + 26_700.0) / 5.0;
+    let even = bound(&text.replace("Wed=10000", "Wed=0"));
+    assert!((even - mean).abs() < 800.0, "{even} and not {mean}");
+    assert!(bound(&text) > mean + 3_000.0, "by weight");
+    let shut = |line: &str| match line.strip_prefix("p ") {
+        Some(policy) if !policy.starts_with("accept 20-21,43,53") => "p reject 443".to_owned(),
+        _ => line.to_owned(),
+    };
+    let lines: Vec<String> = text.lines().map(shut).collect();
+    assert_eq!(bound(&(lines.join("\n") + "\n")), 6_600.0, "one exit lets 443 out");
+
+    let (consensus, descriptors) = family(&text);
+    let (file, beside) = (write("consensus", &consensus), write("descriptors", &descriptors));
+    let args = ["bound", "--consensus", &file, "--lengths", "2", "--json"];
+    let without = json(&args);
+    assert_eq!(without["losses"]["families"], serde_json::json!([]));
+    let with = json(&[&args[..], &["--descriptors", &beside]].concat());
+    let families = with["losses"]["families"].as_array().expect("a list");
+    let who = "295F1BD8995A12ECC77E050CCF6EC641572739E9 and 1 more";
+    assert!(families.len() == 1 && families[0]["who"] == who, "{families:?}");
+    assert_eq!(families[0]["capacity_kbytes_per_sec"], 18_900.0 + 9_800.0);
+    assert_eq!(with["bound"], without["bound"], "capacities stay the weights");
+    let read: Vec<_> = with["inputs"].as_array().expect("a list").iter().collect();
+    assert!(read.len() == 2 && read[1]["path"] == beside.as_str(), "{read:?}");
+    let alone = ff_perf(&["bound", "--capacities", &file, "--descriptors", &beside]);
+    assert_eq!(alone.status.code(), Some(2), "{alone:?}");
+}
+
+/// The sample's consensus and descriptors, in which two relays name each other as of one family.
+fn family(consensus: &str) -> (String, String) {
+    let packed = sample("read-2020-02-29-descriptors.xz");
+    let bytes = ff_sim::input::Inputs::default().read(&packed).expect("the sample");
+    let descriptors = String::from_utf8(bytes)
+        .expect("a text")
+        .replace(
+            "$07CD476D9CC136C2076464B839BF1768D16EDC15",
+            "$295F1BD8995A12ECC77E050CCF6EC641572739E9",
+        )
+        .replace(
+            "$12B1A5769D38FF47CF68C2235E1BDA315DF400F2",
+            "$BB60F5BA113A0B8B44B7B37DE3567FE561E92F78",
+        );
+    // A consensus lists descriptors by the SHA-1 of their texts.
+    let consensus = consensus
+        .replace("7f/Hp3E//US93HZt5KqwHMgL0x0", "CehiIL4sYGk2vRiqQEyhE+Cy4+w")
+        .replace("5QCm9NYR+zd69vVCw0Gyfw8wFmM", "Qcq8i4r/p8yv0sT7QUisPnJZ5CQ");
+    (consensus, descriptors)
+}
+
 /// Ledger rows Q14 and Q15: all weights of two consensuses, as numbers of this program's own table.
 #[test]
 fn the_ledgers_consensuses_have_the_ledgers_bounds() {

@@ -21,15 +21,21 @@ const COUNTED: u64 = 40;
 /// Circuits that do not.
 const BEFORE: u64 = 60;
 
-/// Measures circuits, one at a time, inside of the network.
-fn measure(network: &Network, out: &Path) -> Vec<Circuit> {
-    let options = "--select uniform --in-flight 1 --rtt 5 --resolve 5 --seed 3 --per-guard 100";
+/// Measures circuits, one at a time, inside of the network; options are words with spaces between them.
+fn run(network: &Network, out: &Path, options: &str) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
     command.args(["circuits", "run", "--network"]).arg(network.dir()).arg("--out").arg(out);
-    command.args(options.split(' ')).args(["--count", &(BEFORE + COUNTED).to_string()]);
+    command.args("--in-flight 1 --per-guard 100".split(' ')).args(options.split(' '));
     let host = network.host(PROBE).expect("a host");
     let status = host.namespace().spawn(command.stdout(Stdio::null())).expect("it starts").wait();
     assert!(status.expect("it ends").success());
+}
+
+/// Measures circuits of all kinds; those that count.
+fn measure(network: &Network, out: &Path) -> Vec<Circuit> {
+    let count = BEFORE + COUNTED;
+    let options = format!("--select uniform --rtt 5 --resolve 5 --seed 3 --count {count}");
+    run(network, out, &options);
     let text = std::fs::read_to_string(out.join("circuits-000.jsonl")).expect("lines");
     let all = text.lines().map(|line| serde_json::from_str(line).expect("a circuit"));
     all.filter(|circuit: &Circuit| circuit.number >= BEFORE).collect()
@@ -63,6 +69,39 @@ fn rtt_ms(circuit: &Circuit, probe: Probe) -> f64 {
     median(of.map(|trip| trip.us as f64 / 1e3).collect())
 }
 
+/// The round trips between all relays of a kind, from circuits that share the rest (`circuits pairs`), less the set ones,
+/// in ms, and the set ones.
+fn pairs_off_ms(network: &Network, dir: &Path) -> Vec<(f64, f64)> {
+    let nodes: Vec<_> = network.relays().filter(|node| node.name().starts_with("exit")).collect();
+    let first = network.node("middle0").rsa_fingerprint();
+    let ids = nodes.iter().map(|node| node.rsa_fingerprint());
+    let shorter: Vec<_> = ids.clone().map(|x| format!("{first},{x}")).collect();
+    let longer = shorter.iter().flat_map(|path| ids.clone().map(move |y| format!("{path},{y}")));
+    // What ends with a relay twice is no path.
+    let longer = longer.filter(|path| path[41..81] != path[82..]);
+    let paths: Vec<_> = shorter.iter().cloned().chain(longer).collect();
+    let (file, out) = (dir.join("paths"), dir.join("pairs"));
+    std::fs::write(&file, paths.join("\n")).expect("a file");
+    // Each twice: what opens links between relays is not the least.
+    let count = paths.len() * 2;
+    run(network, &out, &format!("--path-file {} --rtt 8 --count {count}", file.display()));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
+    let output = command.args(["circuits", "pairs", "--json", "--least", "16"]).arg(&out).output();
+    let output = output.expect("the program").stdout;
+    let found: Vec<serde_json::Value> = serde_json::from_slice(&output).expect("JSON");
+    let delays = network.delays().expect("hosts");
+    let host = |id: &serde_json::Value| {
+        let node = nodes.iter().find(|node| id == node.rsa_fingerprint()).expect("an exit");
+        node.host().expect("a host").id()
+    };
+    let off = |pair: &serde_json::Value| {
+        let (one, other) = (host(&pair["one"]), host(&pair["other"]));
+        let set = (delays.get(one, other) + delays.get(other, one)).as_secs_f64() * 1e3;
+        (pair["rtt_ms"].as_f64().expect("a number") - set, set)
+    };
+    found.iter().map(off).collect()
+}
+
 /// What circuits come to beside what was set, in the median.
 #[derive(Debug)]
 struct Found {
@@ -74,6 +113,8 @@ struct Found {
     build: f64,
     /// RESOLVE's share of BEGIN.
     probe: f64,
+    /// Round trips between two relays: less the set ones, in ms, and the set ones.
+    pairs: Vec<(f64, f64)>,
 }
 
 /// Measures a network whose tors have this scheduler.
@@ -91,6 +132,7 @@ fn found(scheduler: &str) -> Found {
     let dir = tempfile::tempdir().expect("a directory");
     let circuits = measure(&network, &dir.path().join("circuits"));
     assert_eq!(circuits.len() as u64, COUNTED);
+    let pairs = pairs_off_ms(&network, dir.path());
     let links = network.stop_links().expect("a report");
     assert!(!links.lateness.is_too_late, "the emulator was too late, so nothing counts: {links:?}");
 
@@ -108,18 +150,23 @@ fn found(scheduler: &str) -> Found {
     let [off_ms, share, build, probe] = [off, shares, builds, probes].map(median);
     eprintln!(
         "{scheduler}: round trips, set to {set:.1} ms in the median, measured {off_ms:+.3} ms ({share:.4} of it); \
-         build time {build:.4} of RTT1 + RTT12 + RTT123; RESOLVE {probe:.4} of BEGIN"
+         build time {build:.4} of RTT1 + RTT12 + RTT123; RESOLVE {probe:.4} of BEGIN; between relays, with what was set, {pairs:.2?}"
     );
-    Found { off_ms, share, build, probe }
+    Found { off_ms, share, build, probe, pairs }
 }
 
 #[test]
 #[ignore = "takes five minutes of an idle machine"]
 fn an_idle_network_is_as_far_as_it_was_set() {
-    let Found { off_ms, share, build, probe } = found("KIST");
+    let Found { off_ms, share, build, probe, pairs } = found("KIST");
     assert!(off_ms >= -0.01, "no cell comes before it can: {off_ms} ms");
     assert!(off_ms <= 1.0 || share <= 1.01, "{off_ms} ms");
     assert!((build - 1.0).abs() <= 0.05 && (probe - 1.0).abs() <= 0.02, "{build}, {probe}");
+    // One relay more is on the longer way.
+    assert_eq!(pairs.len(), 3);
+    for (off_ms, set_ms) in pairs {
+        assert!((-1.0..=3.0_f64.max(0.03 * set_ms)).contains(&off_ms), "{off_ms} of {set_ms} ms");
+    }
 }
 
 #[test]

@@ -8,15 +8,21 @@ use ff_sim::flow::path::LONGEST;
 /// Options of `bound`.
 ///
 /// The bound is the mean, over random paths of a length, of the slowest relay's capacity: no path carries more. By a consensus
-/// alone, capacities are its weights, in kilobytes a second. Relays without a capacity are counted and left out.
+/// capacities are its weights, in kilobytes a second. Relays without a capacity are counted and left out.
 ///
-/// One relay of a path of `tor` is an exit, two are a guard and an exit, more have further relays in between, by the consensus'
-/// bandwidth-weights and with families and /16s apart.
+/// One relay of a path of `tor` is an exit, two are a guard and an exit, more have further relays in between, /16s apart. Of a
+/// consensus they are drawn as by `ff-perf paths`: by the bandwidth-weights of its footer, with the flags that clients want
+/// (Fast, guards also Stable), exits that let streams to port 443 out, families apart that are known by --descriptors or by
+/// microdescriptors beside it. Of other files with flags and weights the bandwidth-weights are computed, and Fast, Stable and
+/// policies do not count.
 #[derive(Args, Clone, Debug)]
 pub struct BoundArgs {
     /// A consensus of either flavour, packed by xz or not: its weights are the capacities.
     #[arg(long, value_name = "FILE", required_unless_present_any = ["capacities", "link"])]
     pub consensus: Option<PathBuf>,
+    /// Descriptors of its relays: a file, an archive or a folder. They know the families; capacities stay the weights.
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["capacities", "link"])]
+    pub descriptors: Option<PathBuf>,
     /// Capacities: results files of ff-bwauth (.jsonl), its export of results (CSV), a bandwidth file, relayinfo JSON, a
     /// table of an experiment's relays, or an hour of a store (DIR@2019-01-07T12:00).
     #[arg(long, value_name = "FILE", conflicts_with = "consensus")]

@@ -12,7 +12,8 @@ use crate::target::Target;
 /// Downloads through each relay as a client's: of ordinary sizes, at times that are drawn anew (exponential gaps), through
 /// paths of which the rest is drawn as clients draw it. Each is starved or not: it is if it gets less than half of what the
 /// relay has to spare by its capacity and by how busy it says it is, of what the others of the path have, and of what
-/// downloads of that size get through the other relays. A relay that starves a share s of its clients is caught by k
+/// downloads of that size get through the other relays of the list in the middle. So name at least four relays, of which most
+/// serve their clients: with fewer, a slow download may be usual. A relay that starves a share s of its clients is caught by k
 /// downloads with a chance of 1-(1-s)^k.
 ///
 /// Exit status: 0 if no relay starves clients, 3 if one does.
@@ -23,7 +24,8 @@ pub struct CheckArgs {
     /// them. `public` is the directory of this system's tor; it takes --public, too.
     #[arg(long, value_name = "DIR|FILE|public")]
     pub network: PathBuf,
-    /// The relays: fingerprints with commas or spaces between them, or a file of them, `#` before remarks.
+    /// The relays: fingerprints with commas or spaces between them, or a file of them, `#` before remarks. Those
+    /// that clients have on no path to the target are refused.
     #[arg(long, value_name = "LIST|FILE")]
     pub relays: String,
     /// What they were measured at: results files of ff-bwauth (.jsonl), its export of results (CSV), a bandwidth file, or

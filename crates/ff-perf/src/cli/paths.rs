@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use crate::paths::{Choice, Lengths, Rules};
 
 /// The port that exits have to let out if nobody says which: the web's.
-const PORT: u16 = 443;
+pub(crate) const PORT: u16 = 443;
 
 /// Options of `paths`.
 ///

@@ -99,12 +99,16 @@ impl Pool {
     }
 
     /// Of a file, or of an hour of a store, and of descriptors of its relays. Microdescriptors are taken from beside it.
+    /// What was read is remembered; the file itself may come twice.
     ///
     /// # Errors
     /// [`PoolError`] when a file cannot be read, or is no network.
-    pub fn read(path: &Path, descriptors: Option<&Path>) -> Result<Self, PoolError> {
-        let mut inputs = Inputs::default();
-        let (network, _) = ff_sim::source::described(path, descriptors, &mut inputs)?;
+    pub fn read(
+        path: &Path,
+        descriptors: Option<&Path>,
+        inputs: &mut Inputs,
+    ) -> Result<Self, PoolError> {
+        let (network, _) = ff_sim::source::described(path, descriptors, inputs)?;
         let bytes = if path.is_file() { inputs.read(path)? } else { Vec::new() };
         let text = String::from_utf8_lossy(&bytes);
         let Ok(consensus) = Consensus::parse(&text) else { return Ok(network.into()) };
@@ -197,7 +201,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let file = dir.path().join("consensus");
         std::fs::write(&file, NS).expect("a file");
-        let pool = Pool::read(&file, None).expect("a network");
+        let read = || Pool::read(&file, None, &mut Inputs::default()).expect("a network");
+        let pool = read();
         let factors = pool.factors.expect("a footer");
         assert_eq!((factors.guard, factors.exit), ([0.6, 0.6, 0.0, 0.0], [0.01, 0.02, 1.0, 0.99]));
         let policies = pool.policies.expect("policies");
@@ -208,7 +213,7 @@ mod tests {
             assert_eq!(super::factors(&NS.replace(odd, "x")), None, "{odd}");
         }
         std::fs::write(&file, NS.replace("\np ", "\nx ")).expect("a file");
-        assert!(Pool::read(&file, None).expect("a network").policies.is_none());
+        assert!(read().policies.is_none());
     }
 
     #[test]

@@ -6,9 +6,9 @@
 use ff_sim::stats;
 
 use super::{Circuits, LEAST_TRIPS, Latency, ReadError, Seen, Trip};
-use crate::record::{Circuit, Failure, RoundTrip, SCHEMA, Stage};
+use crate::record::{Circuit, Failure, RoundTrip, SCHEMA, Stage, Whose};
 
-/// What is said of a circuit that was waited for in vain.
+/// What is said of a circuit that was waited for in vain, by us or by tor; Arti has other words for a link.
 const TIMEOUT: &str = "timeout";
 
 /// Adds the circuits of a file.
@@ -52,7 +52,9 @@ pub fn read(file: &str, bytes: &[u8], host: u32, into: &mut Circuits) -> Result<
 fn seen(circuit: &Circuit, host: u32, into: &mut Circuits) -> Seen {
     let is_built = circuit.build_us().is_some();
     let timed_out = |failure: &&Failure| {
-        matches!(failure.stage, Stage::Build | Stage::Link) && failure.reason == TIMEOUT
+        // Of nothing else nobody knows whose it is.
+        let is_timeout = failure.reason == TIMEOUT || failure.whose == Whose::Unknown;
+        matches!(failure.stage, Stage::Build | Stage::Link) && is_timeout
     };
     let given_up = circuit.failure.as_ref().filter(timed_out).filter(|_| !is_built);
     let download = circuit.download.filter(|download| download.bytes_per_sec() > 0.0);
@@ -147,6 +149,21 @@ mod tests {
             (&[0, 1, 2][..], &[2, 1, 0][..])
         );
         assert_eq!(found.relays, ["AA", "BB", "CC"]);
+    }
+
+    #[test]
+    fn a_link_that_arti_gives_up_is_a_time_that_is_longer() {
+        let line = LINES.lines().nth(1).expect("a line");
+        let line = line.replace(
+            "\"timeout\",\"whose\":\"relay\"",
+            "\"Channel for [::1]:9 timed out\",\"whose\":\"unknown\"",
+        );
+        let link = line.replace("\"stage\":\"build\",\"hop\":2", "\"stage\":\"link\",\"hop\":1");
+        assert_ne!(link, line);
+        let found = read_text(link.as_bytes()).expect("a circuit");
+        assert_eq!(found.all[0].given_up_ms, Some(60_000.0));
+        let refused = link.replace("unknown", "relay");
+        assert_eq!(read_text(refused.as_bytes()).expect("a circuit").all[0].given_up_ms, None);
     }
 
     #[test]

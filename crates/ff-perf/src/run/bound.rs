@@ -1,15 +1,15 @@
 //! The command `bound`.
 
+mod drawn;
 mod links;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
 use ff_sim::figure::{Axis, Figure, distribution};
-use ff_sim::flow::path::{Factors, Paths};
 use ff_sim::input::{Input, Inputs};
 use ff_sim::network::Network;
 use ff_sim::output::Folder;
@@ -17,12 +17,15 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha12Rng;
 use serde::Serialize;
 
+use self::drawn::{DrawnPaths, choice};
+use super::paths::say_unknown;
 use super::print;
 use crate::bound::Capacities as Bounds;
 use crate::bound::losses::{self, Drawn, Group, Loss, losses};
-use crate::bound::sampled::{Sampled, sampled};
+use crate::bound::sampled::Sampled;
 use crate::capacities::Capacities;
 use crate::cli::bound::{BoundArgs, Select};
+use crate::paths::pool::Pool;
 
 /// What is found.
 #[derive(Debug, Serialize)]
@@ -84,10 +87,11 @@ pub(super) fn run(args: &BoundArgs) -> Result<ExitCode> {
         "{} is no consensus: name it with --capacities",
         path.display()
     );
+    let pool = pool(args, &mut all, &mut inputs)?;
     sort(&mut all);
     let bounds = Bounds::new(pairs(&all));
     ensure!(bounds.len() == all.relays.len(), "{}: a capacity is no number from 0", path.display());
-    let found = find(args, &all, &bounds, &inputs)?;
+    let found = find(args, &all, pool.as_ref(), &bounds, &inputs)?;
     ensure!(
         found.bound.iter().any(Option::is_some),
         "{}: there is no path of these lengths: too few relays, weights, guards or exits",
@@ -97,6 +101,34 @@ pub(super) fn run(args: &BoundArgs) -> Result<ExitCode> {
         draw(figure, &found, &bounds)?;
     }
     print(args.json, &found, text)
+}
+
+/// What a consensus is drawn from by Tor's rules; the families that are known there are those of the capacities, too.
+fn pool(args: &BoundArgs, all: &mut Capacities, inputs: &mut Inputs) -> Result<Option<Pool>> {
+    let Some(path) = &args.consensus else { return Ok(None) };
+    let pool = Pool::read(path, args.descriptors.as_deref(), inputs)?;
+    if args.select == Select::Tor {
+        say_unknown(path, &pool, &choice()?);
+    }
+    let relays = pool.network.relays.iter();
+    let families: HashMap<_, _> = relays.map(|one| (one.fingerprint, &one.family)).collect();
+    for relay in all.network.iter_mut().flat_map(|network| &mut network.relays) {
+        if let Some(family) = families.get(&relay.fingerprint) {
+            relay.family.clone_from(family);
+        }
+    }
+    Ok(Some(pool))
+}
+
+/// What was read, nothing twice.
+fn once(inputs: &Inputs) -> Vec<Input> {
+    let mut all: Vec<Input> = Vec::new();
+    for input in inputs.all() {
+        if !all.contains(input) {
+            all.push(input.clone());
+        }
+    }
+    all
 }
 
 /// Sorts relays as [`Bounds`] has them, the fastest first, so that a place in either is one in the other.
@@ -119,7 +151,13 @@ fn pairs(all: &Capacities) -> Vec<(f64, f64)> {
 }
 
 /// Computes it.
-fn find(args: &BoundArgs, all: &Capacities, bounds: &Bounds, inputs: &Inputs) -> Result<Found> {
+fn find(
+    args: &BoundArgs,
+    all: &Capacities,
+    pool: Option<&Pool>,
+    bounds: &Bounds,
+    inputs: &Inputs,
+) -> Result<Found> {
     let lengths = args.lengths.0.clone();
     let each = |of: &dyn Fn(usize) -> Option<f64>| {
         lengths.iter().map(|length| of((*length).into())).collect::<Vec<_>>()
@@ -133,7 +171,7 @@ fn find(args: &BoundArgs, all: &Capacities, bounds: &Bounds, inputs: &Inputs) ->
             (each(&|length| bounds.weighted(length)), drawn.collect())
         }
         Select::Tor => {
-            let paths = DrawnPaths::by_tor(all)?;
+            let paths = DrawnPaths::by_tor(all, pool)?;
             let drawn = lengths.iter().map(|length| paths.sampled(args.samples, *length, &mut rng));
             let drawn: Vec<_> = drawn.collect();
             (drawn.iter().map(|one| one.map(|one| one.kbytes_per_sec)).collect(), drawn)
@@ -141,7 +179,7 @@ fn find(args: &BoundArgs, all: &Capacities, bounds: &Bounds, inputs: &Inputs) ->
     };
     Ok(Found {
         schema: 1,
-        inputs: inputs.all().to_vec(),
+        inputs: once(inputs),
         capacities: all.kind,
         relays: bounds.len(),
         relays_without_capacity: all.without,
@@ -157,53 +195,6 @@ fn find(args: &BoundArgs, all: &Capacities, bounds: &Bounds, inputs: &Inputs) ->
         seed: args.seed,
         losses: lost(args, all, bounds),
     })
-}
-
-/// Paths that are drawn.
-struct DrawnPaths {
-    /// By these rules.
-    paths: Paths,
-    /// Capacities of the relays, in kB/s.
-    capacities: Vec<f64>,
-}
-
-impl DrawnPaths {
-    /// By weight alone, no relay twice.
-    fn by_weight(all: &Capacities) -> Self {
-        let relay = |relay: &crate::capacities::Capacity| ff_sim::network::Relay {
-            weight: relay.weight,
-            flags: ff_sim::network::Flags { guard: true, exit: true, ..Default::default() },
-            ..Default::default()
-        };
-        let relays = all.relays.iter().map(relay).collect();
-        let network = Network { relays, ..Network::default() };
-        let factors = Factors { guard: [1.0; 4], middle: [1.0; 4], exit: [1.0; 4] };
-        Self::of(all, &network, &factors)
-    }
-
-    /// As Tor's clients do.
-    fn by_tor(all: &Capacities) -> Result<Self> {
-        let network = all.network.as_ref();
-        let network = network.context("--select tor needs flags and weights: take a consensus")?;
-        let weights: Vec<f64> = network.relays.iter().map(|relay| relay.weight).collect();
-        Ok(Self::of(all, network, &Factors::of(network, &weights)))
-    }
-
-    /// By these factors.
-    fn of(all: &Capacities, network: &Network, factors: &Factors) -> Self {
-        let weights: Vec<f64> = all.relays.iter().map(|relay| relay.weight).collect();
-        let capacities = all.relays.iter().map(|relay| relay.kbytes_per_sec).collect();
-        Self { paths: Paths::new(network, &weights, factors), capacities }
-    }
-
-    /// The mean of paths of a length.
-    fn sampled(&self, samples: u64, length: u8, rng: &mut ChaCha12Rng) -> Option<Sampled> {
-        sampled(samples, rng, |rng| {
-            let path = self.paths.draw_of_length(rng, &[], length.into())?;
-            let capacity = |relay: &u32| self.capacities[*relay as usize];
-            path.iter().map(capacity).min_by(f64::total_cmp)
-        })
-    }
 }
 
 /// Who costs users most, by uniform paths or by weighted ones.

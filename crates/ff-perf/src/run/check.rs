@@ -51,13 +51,13 @@ pub(super) fn run(args: &CheckArgs) -> Result<ExitCode> {
     }
     let told = Told::read(args, &network)?;
     let seed = args.seed.unwrap_or_else(rand::random);
-    let drawer = Drawer::new(&network, !is_public, seed)?;
     // Lives as long as the downloads do.
     let source = if args.target.is_none() { Some(Source::start()?) } else { None };
     let Some(target) = args.target.clone().or_else(|| source.as_ref().map(Target::of_source))
     else {
         bail!("there is no target");
     };
+    let drawer = Drawer::new(&network, &told.checked, target.port, seed)?;
     let job = Download { args, network: &network, told: &told, target, gap_secs, drawer };
     let probes = with_client(args.client, &dir, &network, job)?;
     let known: Vec<_> = told.checked.iter().filter_map(|&relay| told.of(relay)).collect();

@@ -45,8 +45,16 @@ fn read(paths: &[PathBuf]) -> Result<Circuits> {
 /// A table of guards.
 fn guards_text(found: &Guards) -> String {
     let mut text = format!(
-        "{:<40} {:>8} {:>20} {:>24} {:>24} {:>24} {:>22}\n",
-        "guard", "circuits", "built, %", "build, ms", "round trip, ms", "first byte, ms", "Mbit/s"
+        "{:<40} {:>8} {:>20} {:>24} {:>24} {:>24} {:>22} {:>24} {:>22}\n",
+        "guard",
+        "circuits",
+        "built, %",
+        "build, ms",
+        "without link, ms",
+        "round trip, ms",
+        "congestion, ms",
+        "first byte, ms",
+        "Mbit/s"
     );
     for guard in &found.guards {
         let percent = |part: f64| part * 100.0;
@@ -58,12 +66,14 @@ fn guards_text(found: &Guards) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
-            "{:<40} {:>8} {:>20} {:>24} {:>24} {:>24} {:>22}",
+            "{:<40} {:>8} {:>20} {:>24} {:>24} {:>24} {:>22} {:>24} {:>22}",
             guard.id,
             guard.circuits,
             interval(Some(built)),
             interval(guard.build_ms),
+            interval(guard.build_without_link_ms),
             interval(guard.rtt_ms),
+            interval(guard.congestion_ms),
             interval(guard.ttfb_ms),
             interval(guard.throughput_mbit_per_sec)
         );
@@ -76,7 +86,9 @@ fn guards_text(found: &Guards) -> String {
     let differ = &found.differ;
     for (what, test) in [
         ("build times", differ.build),
+        ("build times without the link", differ.build_without_link),
         ("round trips", differ.rtt),
+        ("congestion delays", differ.congestion),
         ("times to first byte", differ.ttfb),
         ("throughput", differ.throughput),
     ] {

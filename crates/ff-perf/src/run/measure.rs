@@ -132,6 +132,7 @@ impl Job for Run<'_> {
         let per_sec = args.rate.unwrap_or(RATES[usize::from(network.is_public())]);
         let options = options(measuring, &ready.dir, per_sec);
         let Opened { mut store, done, note } = Store::open(&args.out, &options, args.resume)?;
+        let wanted = args.count.saturating_sub(done.len() as u64);
         note.iter().for_each(|note| super::client::say(note));
         let plan = plan(measuring, network, &ready.choice, ready.given, args.count, done)?;
         let limits = limits(measuring, per_sec, args.failures);
@@ -144,6 +145,12 @@ impl Job for Run<'_> {
         let counts = keeper.counts;
         store.finish()?;
         ended?;
+        if counts.all < wanted {
+            let all = counts.all;
+            bail!(
+                "{all} circuits instead of {wanted}: hardly any relays fit together on a path by these rules"
+            );
+        }
         Ok(counts)
     }
 }

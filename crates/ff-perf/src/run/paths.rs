@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, ensure};
+use ff_sim::input::Inputs;
 use rand::SeedableRng;
 use rand_chacha::ChaCha12Rng;
 
@@ -49,7 +50,8 @@ fn pool(args: &PathsArgs) -> Result<(Pool, bool)> {
     let is_table =
         ["relays.csv", "relays.csv.xz"].iter().any(|one| args.network.join(one).is_file());
     if !is_public && (!args.network.is_dir() || is_table) {
-        return Ok((Pool::read(&args.network, args.descriptors.as_deref())?, false));
+        let (from, mut inputs) = (args.descriptors.as_deref(), Inputs::default());
+        return Ok((Pool::read(&args.network, from, &mut inputs)?, false));
     }
     ensure!(
         args.descriptors.is_none(),

@@ -135,7 +135,9 @@ fn carry_out(command: Command, taken: &mut Taken, table: &Arc<Table>) -> Result<
         // Whoever does not wait any more has given up.
         Command::Ask(line, answer) => drop(answer.send(send(&line))),
         Command::Extend(line, answer) => {
-            let begun = send(&line).and_then(|text| {
+            // A circuit that tor does not even begin is no relay's fault: its own documents do not have one of them, say.
+            let ours = |fault: Fault| Fault::client(fault.reason);
+            let begun = send(&line).map_err(ours).and_then(|text| {
                 let id = text.strip_prefix("EXTENDED ").ok_or_else(|| Fault::relay(&text))?;
                 Ok((id.to_owned(), table.expect_circuit(id)))
             });

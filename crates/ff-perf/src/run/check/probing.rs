@@ -5,8 +5,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use ff_sim::flow::path::{Factors, Paths};
-use ff_sim::input::Inputs;
 use ff_sim::progress::Progress;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha20Rng;
@@ -19,15 +17,18 @@ use crate::check::{Outcome, Probe};
 use crate::cli::check::CheckArgs;
 use crate::client::Client;
 use crate::network::{Network, Relay};
+use crate::paths::Choice;
+use crate::paths::through::Through;
 use crate::probe::{Measured, Program};
 use crate::record::{Circuit, Stage, Whose};
+use crate::run::paths::say_unknown;
 use crate::signals::Signals;
 use crate::store::Store;
 use crate::target::Target;
 
 /// How long a circuit may take to be built.
 const BUILD_TIME: Duration = Duration::from_secs(60);
-/// How often a path is drawn anew because one of its relays is in another download, or cannot be used.
+/// How often a path is drawn anew because one of its relays is in another download.
 const DRAWS: usize = 256;
 
 /// Draws times and paths.
@@ -37,39 +38,20 @@ pub(super) struct Drawer {
     /// What draws.
     rng: ChaCha20Rng,
     /// Who is drawn, as clients do.
-    paths: Paths,
-    /// The relays of `paths`, by their places in the network; none that no circuit can be built through.
-    places: Vec<Option<usize>>,
-    /// In which place of a path a relay of the network is looked at: 0 is the guard's, 2 the exit's.
-    at: Vec<usize>,
+    paths: Through,
 }
 
 impl Drawer {
-    /// Of a network's consensus; relays of a private network may be of one subnet.
-    pub(super) fn new(network: &Network, any_subnet: bool, seed: u64) -> Result<Self> {
-        let mut inputs = Inputs::default();
-        let (consensus, _) = ff_sim::source::described(&network.consensus, None, &mut inputs)?;
-        let places: Vec<Option<usize>> = consensus
-            .relays
-            .iter()
-            .map(|relay| network.find(&hex::encode_upper(relay.fingerprint)))
-            .collect();
-        let weight =
-            |usable: &Option<usize>, weight: f64| if usable.is_some() { weight } else { 0.0 };
-        let mut weights: Vec<f64> = places
-            .iter()
-            .zip(&consensus.relays)
-            .map(|(is, relay)| weight(is, relay.weight))
-            .collect();
-        if weights.iter().sum::<f64>() <= 0.0 {
-            // A young private network has no weights yet.
-            weights = places.iter().map(|is| weight(is, 1.0)).collect();
-        }
-        let factors = network.pool.factors.unwrap_or_else(|| Factors::of(&consensus, &weights));
-        let paths = Paths::new(&consensus, &weights, &factors);
-        let paths = if any_subnet { paths.with_any_subnets() } else { paths };
-        let at = network.relays.iter().map(place_of).collect();
-        Ok(Self { seed, rng: ChaCha20Rng::seed_from_u64(seed), paths, places, at })
+    /// Of paths through these relays of a network, for streams to a port. Relays of a private network may be of one
+    /// subnet, and its weights are young.
+    pub(super) fn new(network: &Network, checked: &[usize], port: u16, seed: u64) -> Result<Self> {
+        let is_private = !network.is_public();
+        let choice = Choice::of_clients(port, is_private)?;
+        say_unknown(&network.consensus, &network.pool, &choice);
+        let mut rng = ChaCha20Rng::seed_from_u64(seed);
+        let paths = Through::new(&network.pool, &choice, checked, is_private, &mut rng)
+            .with_context(|| network.consensus.display().to_string())?;
+        Ok(Self { seed, rng, paths })
     }
 
     /// By which all is drawn.
@@ -79,23 +61,10 @@ impl Drawer {
 
     /// A path through a relay, none of whose relays is busy; none if there seems to be none.
     fn path(&mut self, relay: usize, busy: &HashSet<usize>) -> Option<Vec<usize>> {
-        let id = self.places.iter().position(|place| *place == Some(relay))?;
-        let id = u32::try_from(id).ok()?;
         (0..DRAWS).find_map(|_| {
-            let path = self.paths.draw_through(&mut self.rng, id, self.at[relay])?;
-            let path: Option<Vec<usize>> =
-                path.iter().map(|id| self.places[*id as usize]).collect();
-            path.filter(|path| path.iter().all(|relay| !busy.contains(relay)))
+            let path = self.paths.draw(relay, &mut self.rng)?.map(|relay| relay as usize);
+            path.iter().all(|relay| !busy.contains(relay)).then(|| path.to_vec())
         })
-    }
-}
-
-/// Where in a path a relay is most of the time: exits are last, guards first.
-const fn place_of(relay: &Relay) -> usize {
-    match (relay.flags.is_exit && !relay.flags.is_bad_exit, relay.flags.is_guard) {
-        (true, _) => 2,
-        (false, true) => 0,
-        (false, false) => 1,
     }
 }
 
@@ -271,7 +240,36 @@ fn outcome(circuit: &Circuit, at: usize) -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use ff_sim::network::Flags;
+
     use super::*;
+    use crate::paths::pool::Pool;
+
+    #[test]
+    fn paths_are_those_of_clients() {
+        let relay = |i: u8| ff_sim::network::Relay {
+            fingerprint: [i; 20],
+            flags: Flags { running: true, guard: i < 3, exit: i > 5, ..Flags::default() },
+            weight: f64::from(i + 1),
+            ..Default::default()
+        };
+        let mut relays: Vec<_> = (0..9).map(relay).collect();
+        relays[1].family = vec![[4; 20]];
+        relays[4].family = vec![[1; 20]];
+        let mut pool = Pool::from(ff_sim::network::Network { relays, ..Default::default() });
+        let policy = |i| ["reject 1-65535", "accept 443", "accept 80"][i];
+        let policies = [0, 0, 0, 0, 0, 0, 1, 2, 1].map(|i| policy(i).parse().expect("a policy"));
+        pool.policies = Some(policies.to_vec());
+        let mut network = Network::default();
+        network.pool = pool;
+        let mut drawer = Drawer::new(&network, &[4], 443, 1).expect("paths");
+        for _ in 0..300 {
+            let path = drawer.path(4, &HashSet::from([6])).expect("a path");
+            assert!([0, 2].contains(&path[0]) && path[1..] == [4, 8], "{path:?}");
+        }
+        let error = Drawer::new(&network, &[4], 25, 1).err().expect("no exit");
+        assert!(format!("{error:#}").contains("port 25"), "{error:#}");
+    }
 
     /// A circuit that failed.
     fn failed(stage: &str, hop: u8, whose: &str) -> Circuit {

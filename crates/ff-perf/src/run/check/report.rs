@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::STARVES;
 use super::inputs::Told;
-use crate::check::{Finding, Verdict, found};
+use crate::check::{Finding, LEAST_OTHERS, Verdict, found};
 use crate::cli::check::CheckArgs;
 use crate::network::Network;
 use crate::run::print as print_results;
@@ -87,7 +87,7 @@ fn text(report: &Report<'_>) -> String {
             capacity_bytes_per_sec / 1e6,
             percent(*busy),
             finding.probes,
-            verdict(finding.verdict)
+            verdict(finding)
         );
     }
     let least = report.relays.iter().map(|row| row.finding.probes).min().unwrap_or(0);
@@ -107,11 +107,15 @@ fn percent(share: f64) -> String {
 }
 
 /// A verdict in words.
-const fn verdict(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Starves => "starves clients",
-        Verdict::Serves => "serves clients",
-        Verdict::Undecided => "undecided: more downloads would tell",
-        Verdict::TooBusy => "too busy to be judged",
+fn verdict(finding: &Finding) -> String {
+    match finding.verdict {
+        Verdict::Starves => "starves clients".to_owned(),
+        Verdict::Serves => "serves clients".to_owned(),
+        Verdict::Undecided if finding.unclear > 0 => format!(
+            "undecided: {} downloads are slow, and fewer than {LEAST_OTHERS} other relays of the list say whether that is usual",
+            finding.unclear
+        ),
+        Verdict::Undecided => "undecided: more downloads would tell".to_owned(),
+        Verdict::TooBusy => "too busy to be judged".to_owned(),
     }
 }

@@ -1,6 +1,7 @@
 //! `ff-perf lab navigator`: 002's measurements, sections 5 and 6, in a network whose truth is set.
 
 use std::fmt::Write as _;
+use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -41,9 +42,13 @@ const PROBE: &str = "probe";
 const IN_FLIGHT: &str = "160";
 /// What is downloaded on some circuits: the paper's 5 MiB would take hours.
 const DOWNLOAD: &str = "512KiB";
-/// On what share of them. Relays are in one such measurement at a time, of six seconds with its round trips: nearly one
-/// a second ends, and so these decide how many circuits a second there are. With a twentieth, and 1 MiB, it was 16.
-const DOWNLOAD_SHARE: &str = "0.025";
+/// One such download for so many circuits, in a network of [`USUAL`] relays. A relay is in one at a time, each takes three
+/// to four seconds, and so these decide how many circuits a second there are. In a larger network more go on at once.
+const CIRCUITS_PER_DOWNLOAD: f64 = 25.0;
+/// Relays of a usual network.
+const USUAL: f64 = 24.0;
+/// On what share of circuits something is downloaded at most.
+const MOST_DOWNLOAD: f64 = 0.5;
 /// How often it is looked whether circuits are measured to the end.
 const LOOK: Duration = Duration::from_millis(200);
 /// Selections with these shares are replayed, as in 002.
@@ -76,22 +81,25 @@ struct Found {
 
 /// Runs it.
 pub(super) fn run(args: &LabNavigatorArgs, ending: &Ending) -> Result<ExitCode> {
-    let scratch = tempfile::tempdir().context("no folder for the circuits")?;
-    let dir = args.out.clone().unwrap_or_else(|| scratch.path().join("circuits"));
     let mut rng = ChaCha12Rng::seed_from_u64(args.seed);
     eprintln!("ff-perf: a private network of {} relays starts", args.relays);
     let network = start(args, ending, &mut rng).context("the private network does not start")?;
     let quotas = short_of_cpu(&network)?;
     let background = background(&network, &mut rng)?;
     let began = Instant::now();
-    measure(args, &network, ending, &dir)?;
+    // In the network's own directory, which goes with it, and if this is killed, when the next network starts.
+    let dir = args.out.clone().unwrap_or_else(|| network.dir().join("circuits"));
+    let paths = network.dir().join("paths");
+    fs::write(&paths, paths_text(&network, args.circuits(), &mut rng)?)
+        .context("no file of paths")?;
+    measure(args, &network, ending, &paths, &dir)?;
     let circuits_secs = began.elapsed().as_secs_f64();
     drop(background);
     drop(quotas);
     let links = network.stop_links()?;
-    drop(network);
     let mut inputs = Inputs::default();
     let circuits = Circuits::read(std::slice::from_ref(&dir), &mut inputs)?;
+    drop(network);
     let window = usize::try_from(args.circuits().clamp(20, 20_000) / 20).unwrap_or(1000);
     let options = Options {
         hops: 3,
@@ -170,20 +178,52 @@ fn short_of_cpu(network: &Network) -> Result<Vec<CpuQuota>> {
 
 /// Downloads that go on beside.
 fn background(network: &Network, rng: &mut ChaCha12Rng) -> Result<Vec<Downloads>> {
-    let all: Vec<&Node> = network.relays().collect();
-    let (exits, others): (Vec<&Node>, Vec<&Node>) =
-        all.iter().partition(|node| node.name().starts_with("exit"));
+    let (exits, others) = places(network);
     let client = network.node("client0");
     let one = |_| {
-        let mut path: Vec<&Node> = others.sample(rng, 2).copied().collect();
-        path.extend(exits.choose(rng));
+        let path = path(&exits, &others, rng);
         Ok(network.download(client, &DownloadPlan::through(&path))?)
     };
-    (0..all.len() / RELAYS_PER_DOWNLOAD).map(one).collect()
+    (0..(exits.len() + others.len()) / RELAYS_PER_DOWNLOAD).map(one).collect()
+}
+
+/// Exits, and the other relays.
+fn places(network: &Network) -> (Vec<&Node>, Vec<&Node>) {
+    network.relays().partition(|node| node.name().starts_with("exit"))
+}
+
+/// Two relays and an exit. A third of relays are exits and stand in no other place, so each relay is in as many paths as the
+/// others: what is compared is circuits. (Where exits are as scarce as that, Tor's own weights leave them for the last
+/// place, too.)
+fn path<'a>(exits: &[&'a Node], others: &[&'a Node], rng: &mut ChaCha12Rng) -> Vec<&'a Node> {
+    others.sample(rng, 2).chain(exits.choose(rng)).copied().collect()
+}
+
+/// A file of so many random paths.
+fn paths_text(network: &Network, count: u64, rng: &mut ChaCha12Rng) -> Result<String> {
+    let (exits, others) = places(network);
+    let mut text = String::new();
+    for _ in 0..count {
+        let path = path(&exits, &others, rng);
+        let ids: Vec<_> = path.iter().map(|node| node.rsa_fingerprint()).collect();
+        writeln!(text, "{}", ids.join(","))?;
+    }
+    Ok(text)
+}
+
+/// On what share of circuits something is downloaded.
+fn download_share(relays: u8) -> f64 {
+    (f64::from(relays) / USUAL / CIRCUITS_PER_DOWNLOAD).min(MOST_DOWNLOAD)
 }
 
 /// Has circuits measured, by this program inside of the network.
-fn measure(args: &LabNavigatorArgs, network: &Network, ending: &Ending, out: &Path) -> Result<()> {
+fn measure(
+    args: &LabNavigatorArgs,
+    network: &Network,
+    ending: &Ending,
+    paths: &Path,
+    out: &Path,
+) -> Result<()> {
     let probe = network.host(PROBE)?;
     let source = network.source()?.addr();
     let program = std::env::current_exe().context("this program's own file is not known")?;
@@ -192,11 +232,13 @@ fn measure(args: &LabNavigatorArgs, network: &Network, ending: &Ending, out: &Pa
     command.args(["--rtt", "5", "--ttfb", "1"]);
     match args.ttfb_for {
         Some(secs) => command.args(["--ttfb-for", &secs.to_string()]),
-        None => command.args(["--download", DOWNLOAD, "--download-share", DOWNLOAD_SHARE]),
+        None => {
+            let share = download_share(args.relays).to_string();
+            command.args(["--download", DOWNLOAD, "--download-share", &share])
+        }
     };
     command.args(["--per-guard", "100", "--rate", "1000", "--count", &args.circuits().to_string()]);
-    // What is compared is circuits, so every relay is in as many as the others.
-    command.args(["--select", "uniform"]);
+    command.arg("--path-file").arg(paths);
     command.args(["--seed", &args.seed.to_string(), "--target", &format!("bytes://{source}")]);
     command.arg("--network").arg(network.dir()).arg("--out").arg(out);
     command.stdout(std::process::Stdio::null());

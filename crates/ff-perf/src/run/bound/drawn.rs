@@ -1,0 +1,87 @@
+//! Paths that are drawn where there is no formula.
+
+use std::collections::HashMap;
+
+use anyhow::{Context as _, Result};
+use ff_sim::flow::path::{Factors, Paths};
+use ff_sim::network::{Flags, Network, Relay};
+use rand_chacha::ChaCha12Rng;
+
+use crate::bound::sampled::{Sampled, sampled};
+use crate::capacities::{Capacities, Capacity};
+use crate::cli::paths::PORT;
+use crate::paths::pool::Pool;
+use crate::paths::{Choice, MOST_TRIES, NoLengths, drawn};
+
+/// Paths that are drawn.
+pub(super) struct DrawnPaths {
+    /// By these rules.
+    paths: Paths,
+    /// Capacities of the relays, in kB/s.
+    capacities: Vec<f64>,
+}
+
+/// What is asked for of a consensus: what `ff-perf paths` draws of it.
+pub(super) fn choice() -> Result<Choice, NoLengths> {
+    Choice::of_clients(PORT, false)
+}
+
+impl DrawnPaths {
+    /// By weight alone, no relay twice.
+    pub(super) fn by_weight(all: &Capacities) -> Self {
+        let relay = |relay: &Capacity| Relay {
+            weight: relay.weight,
+            flags: Flags { guard: true, exit: true, ..Flags::default() },
+            ..Relay::default()
+        };
+        let relays = all.relays.iter().map(relay).collect();
+        let network = Network { relays, ..Network::default() };
+        let factors = Factors { guard: [1.0; 4], middle: [1.0; 4], exit: [1.0; 4] };
+        Self::of(all, &network, &factors)
+    }
+
+    /// As Tor's clients do, of a consensus; of what has flags and weights alone, as far as these tell.
+    pub(super) fn by_tor(all: &Capacities, pool: Option<&Pool>) -> Result<Self> {
+        if let Some(pool) = pool {
+            return Self::by_pool(all, pool);
+        }
+        let network = all.network.as_ref();
+        let network = network.context("--select tor needs flags and weights: take a consensus")?;
+        let weights: Vec<f64> = network.relays.iter().map(|relay| relay.weight).collect();
+        Ok(Self::of(all, network, &Factors::of(network, &weights)))
+    }
+
+    /// By these factors.
+    fn of(all: &Capacities, network: &Network, factors: &Factors) -> Self {
+        let weights: Vec<f64> = all.relays.iter().map(|relay| relay.weight).collect();
+        let capacities = all.relays.iter().map(|relay| relay.kbytes_per_sec).collect();
+        Self { paths: Paths::new(network, &weights, factors), capacities }
+    }
+
+    /// Of all that is known of a consensus; who has no capacity does not run, and is not drawn.
+    fn by_pool(all: &Capacities, pool: &Pool) -> Result<Self> {
+        let known: HashMap<&str, f64> =
+            all.relays.iter().map(|one| (one.id.as_str(), one.kbytes_per_sec)).collect();
+        let capacity = |relay: &Relay| {
+            let id = hex::encode_upper(relay.fingerprint);
+            known.get(id.as_str()).copied().unwrap_or_default()
+        };
+        let capacities = pool.network.relays.iter().map(capacity).collect();
+        Ok(Self { paths: drawn(pool, &choice()?), capacities })
+    }
+
+    /// The mean of paths of a length.
+    pub(super) fn sampled(
+        &self,
+        samples: u64,
+        length: u8,
+        rng: &mut ChaCha12Rng,
+    ) -> Option<Sampled> {
+        sampled(samples, rng, |rng| {
+            let draw = |_| self.paths.draw_of_length(rng, &[], length.into());
+            let path = (0..MOST_TRIES).find_map(draw)?;
+            let capacity = |relay: &u32| self.capacities[*relay as usize];
+            path.iter().map(capacity).min_by(f64::total_cmp)
+        })
+    }
+}
