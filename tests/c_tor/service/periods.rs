@@ -24,15 +24,16 @@ use super::AUTHORITY_LIMIT;
 use super::processes::{Coordinator, PERIOD_SECS, Running};
 use crate::support::{among_others, ff_tor, number};
 
-/// What the relays are limited to, in Mbit/s; the last one is the exit.
+/// What the relays are limited to, in Mbit/s; the last one is the exit. What they carry as the network's directory, up to
+/// 80 kB/s, is little of these.
 const TORS_MBIT: [(&str, u64); 8] = [
-    ("m2", 2),
-    ("m3", 3),
-    ("m4", 4),
-    ("m6", 6),
     ("m8", 8),
+    ("m9", 9),
+    ("m11", 11),
     ("m12", 12),
+    ("m14", 14),
     ("m16", 16),
+    ("m18", 18),
     ("exit10", 10),
 ];
 /// The relay made of Arti's crates, and its limit.
