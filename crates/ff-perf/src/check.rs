@@ -11,16 +11,20 @@
 //! downloads with a chance of `1 - (1 - s)^k` ([`found`]); but downloads fail and are slow without anybody's intent, so
 //! the verdict compares the share with that of all other relays.
 //!
-//! So it is taken for granted that most relays of the list serve their clients. With fewer than [`LEAST_OTHERS`] others
-//! nobody knows what is usual: a download that is slow for what the relays have to spare is unclear then, and may be
-//! starved or not.
+//! So it is taken for granted that most relays of the list serve their clients. Others that are too busy to be judged say
+//! nothing of what is usual, nor do those that carry all they have to spare where that is less than this one has. With
+//! fewer than [`LEAST_OTHERS`] that do, nobody knows: a download that is slow for what the relays have to spare is
+//! unclear then, and may be starved or not.
 
 pub mod history;
 pub mod plan;
+mod usual;
 
 use ff_sim::stats;
 use serde::Serialize;
 use statrs::distribution::{Beta, ContinuousCDF};
+
+use self::usual::{Share, Usual};
 
 /// Below this part of what it should have got, a download is starved.
 pub const STARVED: f64 = 0.5;
@@ -124,7 +128,7 @@ pub fn found(share: f64, probes: u64) -> f64 {
 /// Judges relays by downloads; a relay serves if it surely starves a smaller share than `most`.
 #[must_use]
 pub fn judge(relays: &[Known], probes: &[Probe], most: f64) -> Vec<Finding> {
-    let usual = Usual::of(probes, relays.len());
+    let usual = Usual::of(probes, relays);
     let mut counts = vec![Counts::default(); relays.len()];
     for probe in probes {
         let relay = relays.get(probe.relay).zip(counts.get_mut(probe.relay));
@@ -136,28 +140,24 @@ pub fn judge(relays: &[Known], probes: &[Probe], most: f64) -> Vec<Finding> {
             None => {}
         }
     }
-    let judged = || relays.iter().zip(&counts).filter(|(known, _)| known.can_be_judged());
-    let clear = |counts: &Counts| (counts.starved + counts.served, counts.starved);
-    let sum = judged().map(|(_, counts)| clear(counts));
-    let sum = sum.fold((0, 0), |sum, (all, starved)| (sum.0 + all, sum.1 + starved));
-    let finding = |(relay, &counts): (usize, &Counts)| {
-        let (known, (all, starved)) = (relays[relay], clear(&counts));
-        let probes_counted = all + counts.unclear;
-        let (from, _) = interval(starved, probes_counted);
-        let (_, to) = interval(starved + counts.unclear, probes_counted);
+    let judged = relays.iter().zip(&counts).filter(|(known, _)| known.can_be_judged());
+    let sum = judged.fold((0, 0), |sum, (_, one)| (sum.0 + one.all(), sum.1 + one.most()));
+    let finding = |(relay, counts): (usize, &Counts)| {
+        let (known, all, starved) = (relays[relay], counts.all(), counts.starved);
+        let ((from, _), (_, to)) = (interval(starved, all), interval(counts.most(), all));
         let verdict = if known.can_be_judged() {
             // What happens to everybody is no relay's doing. Without others, what a relay may do stands for that.
-            let (_, others) = interval(sum.1 - starved, sum.0 - all);
+            let (_, others) = interval(sum.1 - counts.most(), sum.0 - all);
             let usual = if sum.0 == all { most } else { others };
             verdict(from, to, usual, most)
         } else {
             Verdict::TooBusy
         };
         Finding {
-            probes: probes_counted,
+            probes: all,
             starved,
             unclear: counts.unclear,
-            share: (probes_counted > 0).then(|| starved as f64 / probes_counted as f64),
+            share: (all > 0).then(|| starved as f64 / all as f64),
             share_from: from,
             share_to: to,
             median_bytes_per_sec: stats::median(arrived(probes, relay)),
@@ -179,15 +179,16 @@ struct Counts {
     unclear: u64,
 }
 
-/// What a download had.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Share {
-    /// Less than half of what it should have had.
-    Starved,
-    /// At least half.
-    Served,
-    /// Less than what the relays have to spare, and nobody knows whether that is usual.
-    Unclear,
+impl Counts {
+    /// All of them.
+    const fn all(&self) -> u64 {
+        self.starved + self.served + self.unclear
+    }
+
+    /// Those that may have been starved.
+    const fn most(&self) -> u64 {
+        self.starved + self.unclear
+    }
 }
 
 /// What a share's interval says, beside what is usual at most.
@@ -218,55 +219,6 @@ pub fn interval(hits: u64, of: u64) -> (f64, f64) {
     let low = if hits > 0.0 { quantile(hits, misses + 1.0, TAIL).unwrap_or(0.0) } else { 0.0 };
     let high = quantile(hits + 1.0, misses, 1.0 - TAIL);
     (low, if misses > 0.0 { high.unwrap_or(1.0) } else { 1.0 })
-}
-
-/// For each size, and each relay, what downloads of that size usually get through the others: the median of their medians;
-/// none if there are fewer than [`LEAST_OTHERS`].
-struct Usual(Vec<(u64, Vec<Option<f64>>)>);
-
-impl Usual {
-    /// Of these downloads through so many relays.
-    fn of(probes: &[Probe], relays: usize) -> Self {
-        let mut sizes: Vec<u64> = probes.iter().map(|probe| probe.size).collect();
-        sizes.sort_unstable();
-        sizes.dedup();
-        let usual = |size: u64| {
-            let of_size: Vec<Probe> =
-                probes.iter().copied().filter(|probe| probe.size == size).collect();
-            let medians: Vec<Option<f64>> =
-                (0..relays).map(|relay| stats::median(arrived(&of_size, relay))).collect();
-            (size, (0..relays).map(|relay| without(&medians, relay)).collect())
-        };
-        Self(sizes.into_iter().map(usual).collect())
-    }
-
-    /// What share a download had; none if it says nothing of the relay.
-    fn share(&self, known: Known, probe: &Probe) -> Option<Share> {
-        let of_size = self.0.iter().find(|(size, _)| *size == probe.size);
-        let usual = of_size.and_then(|(_, usual)| usual.get(probe.relay).copied().flatten());
-        let rate = match probe.outcome {
-            Outcome::FailedHere => return Some(Share::Starved),
-            Outcome::FailedElsewhere => return None,
-            Outcome::Arrived(rate) => rate,
-        };
-        let spare = known.spare().min(probe.others_spare);
-        Some(match usual {
-            _ if rate >= STARVED * spare => Share::Served,
-            Some(usual) if rate >= STARVED * usual => Share::Served,
-            Some(_) => Share::Starved,
-            None => Share::Unclear,
-        })
-    }
-}
-
-/// The median of the others.
-fn without(medians: &[Option<f64>], relay: usize) -> Option<f64> {
-    let others = medians.iter().enumerate().filter(|(other, _)| *other != relay);
-    let others: Vec<f64> = others.filter_map(|(_, median)| *median).collect();
-    if others.len() < LEAST_OTHERS {
-        return None;
-    }
-    stats::median(others)
 }
 
 #[cfg(test)]
@@ -392,6 +344,39 @@ mod tests {
         let found: Vec<_> = found.iter().map(|found| found.verdict).collect();
         let [starves, serves] = [Verdict::Starves, Verdict::Serves];
         assert_eq!(found, [starves, starves, serves, serves, serves]);
+    }
+
+    #[test]
+    fn those_who_are_busy_or_full_do_not_say_what_is_usual() {
+        let through = |relay, rate| Probe {
+            relay,
+            size: 1 << 20,
+            others_spare: 5e6,
+            outcome: Outcome::Arrived(rate),
+        };
+        let all = |own: f64, other: f64| -> Vec<Probe> {
+            let rate = |relay| if relay == 0 { own } else { other };
+            (0..120).map(|at| through(at % 4, rate(at % 4))).collect()
+        };
+        let busy = Known { busy: 0.95, ..RELAY };
+        let found = judge(&[RELAY, busy, busy, busy], &all(2e4, 3e4), 0.15)[0];
+        assert_eq!((found.verdict, found.unclear), (Verdict::Undecided, 30), "{found:?}");
+        let small = Known { capacity: 1e5, busy: 0.0 };
+        let found = judge(&[RELAY, small, small, small], &all(6e4, 9e4), 0.15);
+        assert_eq!((found[0].verdict, found[0].unclear), (Verdict::Undecided, 30), "{found:?}");
+        assert_eq!(found[1].verdict, Verdict::Serves);
+    }
+
+    #[test]
+    fn nobody_starves_if_the_others_may_starve_as_many() {
+        let probe = |relay, outcome| Probe { relay, size: 1, others_spare: 5e6, outcome };
+        let (fast, slow) = (Outcome::Arrived(7e5), Outcome::Arrived(1e5));
+        let mut all: Vec<_> = (0..14).map(|_| probe(0, fast)).collect();
+        all.extend((0..6).map(|_| probe(0, Outcome::FailedHere)));
+        all.extend((0..30).map(|_| probe(1, fast)));
+        assert_eq!(judge(&[RELAY; 2], &all, 0.15)[0].verdict, Verdict::Starves);
+        all.extend((0..10).map(|_| probe(1, slow)));
+        assert_eq!(judge(&[RELAY; 2], &all, 0.15)[0].verdict, Verdict::Undecided);
     }
 
     proptest! {

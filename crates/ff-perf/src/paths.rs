@@ -76,7 +76,7 @@ impl Choice {
 pub enum NoPaths {
     /// In the last one.
     #[error(
-        "no running relay lets streams to port {0} out: give another port, by --port or --target"
+        "no running relay lets streams to port {0} out: give another port (--port, or that of --target)"
     )]
     Exit(u16),
     /// In the last one; policies are not known.

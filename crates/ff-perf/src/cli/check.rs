@@ -12,8 +12,8 @@ use crate::target::Target;
 /// Downloads through each relay as a client's: of ordinary sizes, at times that are drawn anew (exponential gaps), through
 /// paths of which the rest is drawn as clients draw it. Each is starved or not: it is if it gets less than half of what the
 /// relay has to spare by its capacity and by how busy it says it is, of what the others of the path have, and of what
-/// downloads of that size get through the other relays of the list in the middle. So name at least four relays, of which most
-/// serve their clients: with fewer, a slow download may be usual. A relay that starves a share s of its clients is caught by k
+/// downloads of that size get through the other relays of the list in the middle. So name five relays or more, of which most
+/// serve their clients: with fewer, a slow download may be usual, and is unclear. A relay that starves a share s of its clients is caught by k
 /// downloads with a chance of 1-(1-s)^k.
 ///
 /// Exit status: 0 if no relay starves clients, 3 if one does.

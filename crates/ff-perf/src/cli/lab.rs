@@ -69,7 +69,7 @@ pub struct LabBoundArgs {
 /// A verdict is "holds", "DOES NOT HOLD" or "undecided". An order of selections is undecided if a difference of one and the next
 /// may be chance, so that other circuits of this network might turn it round: its 99 % interval, from circuits drawn again 1,000
 /// times, holds 0, or one of the two has fewer than 100 values. It does not hold if an interval lies on the wrong side of 0. To
-/// have more decided, measure more circuits: of throughput there is one value in 25, and 002 had 700,000.
+/// have more decided, measure more circuits: of throughput there is one value in 25 circuits (more in larger networks), and 002 had 700,000.
 ///
 /// Exit status: 0 if nothing is contradicted, though something may be undecided; 1 if something does not hold, or it failed; 75 if
 /// the emulator was too late (p99 above 1 ms and above 2 % of the shortest delay): then nothing counts, and the run is to be made
@@ -79,7 +79,7 @@ pub struct LabNavigatorArgs {
     /// How many relays: a third are exits.
     #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u8).range(9..=100))]
     pub relays: u8,
-    /// How many circuits. One in 25 downloads something, and relays are in one download at a time.
+    /// How many circuits. With 24 relays one in 25 downloads something, in larger networks more, and relays are in one download at a time.
     #[arg(long, value_name = "NUMBER", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
     pub circuits: u64,
     /// 1,000 circuits, whatever else is said: about a minute instead of ten.

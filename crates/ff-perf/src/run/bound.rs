@@ -25,7 +25,7 @@ use crate::bound::losses::{self, Drawn, Group, Loss, losses};
 use crate::bound::sampled::Sampled;
 use crate::capacities::Capacities;
 use crate::cli::bound::{BoundArgs, Select};
-use crate::paths::pool::Pool;
+use crate::paths::pool::{Pool, PoolError};
 
 /// What is found.
 #[derive(Debug, Serialize)]
@@ -106,7 +106,13 @@ pub(super) fn run(args: &BoundArgs) -> Result<ExitCode> {
 /// What a consensus is drawn from by Tor's rules; the families that are known there are those of the capacities, too.
 fn pool(args: &BoundArgs, all: &mut Capacities, inputs: &mut Inputs) -> Result<Option<Pool>> {
     let Some(path) = &args.consensus else { return Ok(None) };
-    let pool = Pool::read(path, args.descriptors.as_deref(), inputs)?;
+    let pool = match Pool::read(path, args.descriptors.as_deref(), inputs) {
+        Err(PoolError::Micros(error)) if args.select != Select::Tor => {
+            super::client::say(&format!("families are not known: {error}"));
+            return Ok(None);
+        }
+        pool => pool?,
+    };
     if args.select == Select::Tor {
         say_unknown(path, &pool, &choice()?);
     }

@@ -45,10 +45,16 @@ pub(super) fn run(args: &MeasureArgs) -> Result<ExitCode> {
     let measuring = &args.measuring;
     let ready = Ready::new(measuring, args.rate.unwrap_or(0.0), PUBLIC_RATE)?;
     let (dir, network) = (ready.dir.clone(), ready.network.clone());
-    let counts = with_client(measuring.client, &dir, &network, Run { args, ready })?;
+    let (counts, wanted) = with_client(measuring.client, &dir, &network, Run { args, ready })?;
     say(args, &counts)?;
     if counts.all > 0 && counts.failed == counts.all {
         bail!("all {} circuits failed; the last one: {}", counts.all, counts.last_failure);
+    }
+    if counts.all < wanted {
+        bail!(
+            "{} circuits instead of {wanted}: hardly any relays fit together on a path by these rules, and --resume draws the same paths",
+            counts.all
+        );
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -120,10 +126,11 @@ struct Run<'a> {
 }
 
 impl Job for Run<'_> {
-    type Done = Counts;
+    /// What it came to, and how many circuits it was to have.
+    type Done = (Counts, u64);
 
     /// Measures. Its folder is made only now that everything else is there.
-    async fn run<C: Client>(self, client: C, signals: Signals) -> Result<Counts> {
+    async fn run<C: Client>(self, client: C, signals: Signals) -> Result<Self::Done> {
         let Self { args, ready } = self;
         let (measuring, network) = (&args.measuring, &ready.network);
         if ready.given.is_none() {
@@ -145,13 +152,7 @@ impl Job for Run<'_> {
         let counts = keeper.counts;
         store.finish()?;
         ended?;
-        if counts.all < wanted {
-            let all = counts.all;
-            bail!(
-                "{all} circuits instead of {wanted}: hardly any relays fit together on a path by these rules"
-            );
-        }
-        Ok(counts)
+        Ok((counts, wanted))
     }
 }
 

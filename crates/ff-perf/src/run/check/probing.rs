@@ -17,8 +17,8 @@ use crate::check::{Outcome, Probe};
 use crate::cli::check::CheckArgs;
 use crate::client::Client;
 use crate::network::{Network, Relay};
-use crate::paths::Choice;
 use crate::paths::through::Through;
+use crate::paths::{Choice, MOST_TRIES};
 use crate::probe::{Measured, Program};
 use crate::record::{Circuit, Stage, Whose};
 use crate::run::paths::say_unknown;
@@ -61,7 +61,9 @@ impl Drawer {
 
     /// A path through a relay, none of whose relays is busy; none if there seems to be none.
     fn path(&mut self, relay: usize, busy: &HashSet<usize>) -> Option<Vec<usize>> {
-        (0..DRAWS).find_map(|_| {
+        // Whoever waits for others may be lucky later. If nobody is busy, only what is rare is left.
+        let tries = if busy.is_empty() { MOST_TRIES } else { DRAWS };
+        (0..tries).find_map(|_| {
             let path = self.paths.draw(relay, &mut self.rng)?.map(|relay| relay as usize);
             path.iter().all(|relay| !busy.contains(relay)).then(|| path.to_vec())
         })

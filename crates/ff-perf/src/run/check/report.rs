@@ -90,6 +90,10 @@ fn text(report: &Report<'_>) -> String {
             verdict(finding)
         );
     }
+    if report.relays.iter().any(|row| row.finding.unclear > 0) {
+        text.push_str("\nSlow downloads are unclear where too few relays say what is usual: name more, as fast as these.\n");
+        return text;
+    }
     let least = report.relays.iter().map(|row| row.finding.probes).min().unwrap_or(0);
     let chances =
         SHARES.map(|share| format!("{} % with {} %", percent(share), percent(found(share, least))));

@@ -47,8 +47,8 @@ const DOWNLOAD: &str = "512KiB";
 const CIRCUITS_PER_DOWNLOAD: f64 = 25.0;
 /// Relays of a usual network.
 const USUAL: f64 = 24.0;
-/// On what share of circuits something is downloaded at most.
-const MOST_DOWNLOAD: f64 = 0.5;
+/// So many paths are drawn; more circuits have them again.
+const MOST_PATHS: u64 = 100_000;
 /// How often it is looked whether circuits are measured to the end.
 const LOOK: Duration = Duration::from_millis(200);
 /// Selections with these shares are replayed, as in 002.
@@ -192,18 +192,18 @@ fn places(network: &Network) -> (Vec<&Node>, Vec<&Node>) {
     network.relays().partition(|node| node.name().starts_with("exit"))
 }
 
-/// Two relays and an exit. A third of relays are exits and stand in no other place, so each relay is in as many paths as the
-/// others: what is compared is circuits. (Where exits are as scarce as that, Tor's own weights leave them for the last
+/// Two relays and an exit. A third of relays are exits and stand in no other place, so each relay is in about as many paths
+/// as the others: what is compared is circuits. (Where exits are as scarce as that, Tor's own weights leave them for the last
 /// place, too.)
 fn path<'a>(exits: &[&'a Node], others: &[&'a Node], rng: &mut ChaCha12Rng) -> Vec<&'a Node> {
     others.sample(rng, 2).chain(exits.choose(rng)).copied().collect()
 }
 
-/// A file of so many random paths.
+/// A file of so many random paths, or as many as are drawn.
 fn paths_text(network: &Network, count: u64, rng: &mut ChaCha12Rng) -> Result<String> {
     let (exits, others) = places(network);
     let mut text = String::new();
-    for _ in 0..count {
+    for _ in 0..count.min(MOST_PATHS) {
         let path = path(&exits, &others, rng);
         let ids: Vec<_> = path.iter().map(|node| node.rsa_fingerprint()).collect();
         writeln!(text, "{}", ids.join(","))?;
@@ -213,7 +213,7 @@ fn paths_text(network: &Network, count: u64, rng: &mut ChaCha12Rng) -> Result<St
 
 /// On what share of circuits something is downloaded.
 fn download_share(relays: u8) -> f64 {
-    (f64::from(relays) / USUAL / CIRCUITS_PER_DOWNLOAD).min(MOST_DOWNLOAD)
+    f64::from(relays) / USUAL / CIRCUITS_PER_DOWNLOAD
 }
 
 /// Has circuits measured, by this program inside of the network.
