@@ -27,6 +27,25 @@ fn verdicts(found: &serde_json::Value, id: &str) -> Vec<String> {
 }
 
 #[test]
+fn it_gives_the_same_bytes_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let files = |out: &str| {
+        let output = ledger(dir.path(), &["--quick", "--rows", FAST, "--out", out]);
+        assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+        ["ledger.md", "ledger.csv", "summary.json"]
+            .map(|name| std::fs::read(dir.path().join(out).join(name)).expect(name))
+    };
+    // One that has both cores to itself, and two that have not.
+    let first = files("first");
+    let [one, other] = std::thread::scope(|scope| {
+        let one = scope.spawn(|| files("one"));
+        let other = files("other");
+        [one.join().expect("it runs"), other]
+    });
+    assert!(first == one && first == other);
+}
+
+#[test]
 fn without_data_samples_stand_in_and_the_rest_is_not_run() {
     let dir = tempfile::tempdir().expect("a directory");
     let output = ledger(dir.path(), &["--quick", "--rows", FAST, "--json", "--out", "out"]);

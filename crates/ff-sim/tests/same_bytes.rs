@@ -87,20 +87,6 @@ fn every_command_gives_the_same_bytes_again() {
     }
 }
 
-#[test]
-fn the_ledger_gives_the_same_bytes_again() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let run = |out: &'static str| {
-        let dir = dir.path();
-        move || results(dir, "ledger --quick", out)
-    };
-    let [first, second] = std::thread::scope(|scope| {
-        let other = scope.spawn(run("other"));
-        [run("one")(), other.join().expect("it runs")]
-    });
-    assert!(first.contains_key("ledger.md") && first == second, "{:?}", first.keys());
-}
-
 /// How columns end that say what they are in.
 const UNITS: [&str; 15] = [
     "secs",
