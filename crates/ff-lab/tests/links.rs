@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use ff_lab::link::{Delay, Direction, Jitter, Loss, PairDelays, Reorder};
 use ff_lab::net::{Emulation, HostPlan, Place, Plan};
+use rustix::net::sockopt::tcp_congestion;
 
 const LEFT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const RIGHT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
@@ -159,14 +160,51 @@ fn what_the_kernel_allows_is_afterwards_what_it_was() {
     assert_eq!((inside.trim(), found.trim()), ("cubic", less.as_str()));
 }
 
-/// Packets are under way for 100 ms; the emulator stands still when they are due.
+/// What this machine sends over a link is TCP as the plan says, on either side of a connection, and nothing else of it is.
+#[test]
+fn this_machine_has_the_congestion_control_of_the_plan_on_the_link_alone() {
+    let default = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
+    let asked = if default.trim() == "cubic" { "reno" } else { "cubic" };
+    let [there, here] = [2, 1].map(|last| Ipv4Addr::new(198, 18, 240, last));
+    let host = |name: &str, place, address| HostPlan {
+        name: name.to_owned(),
+        place,
+        address,
+        up: Direction::default(),
+        down: Direction::default(),
+    };
+    let plan = Plan {
+        hosts: vec![host("there", Place::Namespace, there), host("here", Place::Here, here)],
+        pairs: PairDelays::uniform(2, Duration::ZERO),
+        prefix_bits: 30,
+        congestion_control: asked.to_owned(),
+        seed: 1,
+    };
+    let emulation = Emulation::start(&plan).expect("root");
+    let listen = |address| move || TcpListener::bind((address, 0)).unwrap();
+    let connect = |address| move || TcpStream::connect(address).unwrap();
+    let far = emulation.namespace(0).run(listen(there)).unwrap();
+    let to_far = connect(far.local_addr().unwrap())();
+    let near = listen(here)();
+    let from_far = connect(near.local_addr().unwrap());
+    let _from_far = emulation.namespace(0).run(from_far).unwrap();
+    let accepted = near.accept().unwrap().0;
+    let elsewhere = listen(Ipv4Addr::LOCALHOST)();
+    let elsewhere = connect(elsewhere.local_addr().unwrap())();
+    let found = [&to_far, &accepted, &elsewhere].map(|stream| tcp_congestion(stream).unwrap());
+    assert_eq!(found, [asked, asked, default.trim()]);
+}
+
+/// Packets are under way for 100 ms; the emulator stands still when they are due, or when they are sent.
 #[test]
 fn a_run_that_was_late_is_marked_and_has_a_status_of_its_own() {
     let send = "for i in $(seq 50); do echo x >/dev/udp/$FF_LAB_PEER/9; done";
-    let stop = "kill -STOP $PPID; sleep 0.4; kill -CONT $PPID";
-    for (script, status) in
-        [(format!("{send}; {stop}; sleep 0.3; exit 7"), 75), (format!("{send}; exit 7"), 7)]
-    {
+    let (stop, go_on) = ("kill -STOP $PPID", "sleep 0.4; kill -CONT $PPID; sleep 0.3");
+    for (script, status) in [
+        (format!("{send}; {stop}; {go_on}; exit 7"), 75),
+        (format!("sleep 0.2; {stop}; {send}; {go_on}; exit 7"), 75),
+        (format!("{send}; exit 7"), 7),
+    ] {
         let arguments = ["link", "run", "--delay-ms", "100", "--", "bash", "-c", &script];
         let output = ff_lab(&arguments);
         let error = String::from_utf8(output.stderr).unwrap();
@@ -174,6 +212,27 @@ fn a_run_that_was_late_is_marked_and_has_a_status_of_its_own() {
         assert_eq!(error.contains("DO NOT COUNT THIS RUN"), status == 75, "{error}");
         assert!(status == 7 || error.contains("exit status: 7"), "{error}");
     }
+}
+
+/// A device holds 500 packets, and the emulator stands still while more are sent.
+#[test]
+fn what_a_device_drops_is_a_cause_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("report.json");
+    let send = "for i in $(seq 800); do echo x >/dev/udp/$FF_LAB_PEER/9; done";
+    let script = format!("kill -STOP $PPID; {send}; kill -CONT $PPID; sleep 0.3");
+    let arguments = ["link", "run", "--json", json.to_str().unwrap(), "--", "bash", "-c"];
+    let output = ff_lab(&[&arguments[..], &[&script]].concat());
+    let error = String::from_utf8(output.stderr).unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
+    let unread = report["drops"]["device_overflowed"].as_u64().unwrap();
+    assert!((250..=300).contains(&unread), "{report}");
+    assert!(error.contains(&format!("{unread} packets (")), "{error}");
+    assert!(error.contains("were lost unread and not by the link"), "{error}");
+    // Those that it held have waited as long as the emulator stood still.
+    assert_eq!(output.status.code(), Some(75), "{error}");
+    let quiet = ff_lab(&["link", "run", "--", "true"]);
+    assert!(!String::from_utf8(quiet.stderr).unwrap().contains("lost unread"));
 }
 
 #[test]

@@ -57,8 +57,8 @@ pub(super) struct Found {
     pub(super) stop: Stop,
 }
 
-/// What the machine does to a figure when it stops the emulator's core for a while. What is sent meanwhile waits unread, and
-/// of its lateness the emulator knows nothing; of what was due it does.
+/// What the machine does to a figure when it stops the emulator's core for a while. What is due meanwhile leaves late, and
+/// what is sent waits unread; both are in the lateness of the emulator, but for what was sent while it slept with nothing due.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stop {
     /// A time in ms is longer by that while, once on each way.

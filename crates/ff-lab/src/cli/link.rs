@@ -52,7 +52,7 @@ pub struct RunArgs {
     /// Where all chance comes from: with the same seed the same packets are lost, if they are sent alike.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// TCP's congestion control behind the link.
+    /// TCP's congestion control behind the link, and of this machine over it, unless a program asks for another.
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     pub congestion_control: String,
     /// Also write what the link did to this file, as JSON.

@@ -52,7 +52,8 @@ pub struct Plan {
     pub pairs: PairDelays,
     /// All hosts have their first so many bits in common, and reach each other by that.
     pub prefix_bits: u8,
-    /// TCP's congestion control inside, such as "cubic".
+    /// TCP's congestion control, such as "cubic": of namespaces, and of what this machine sends to its neighbours here.
+    /// A program may ask for another one.
     pub congestion_control: String,
     /// Where all chance comes from.
     pub seed: u64,
@@ -83,6 +84,10 @@ impl Emulation {
             };
             let open = || Tun::open(&device, host.address, plan.prefix_bits);
             tuns.push(namespace.run(open)?.map_err(|error| no_device(&host.name, &device, error))?);
+            if host.place == Place::Here {
+                let (address, control) = (host.address, &plan.congestion_control);
+                namespace.set_congestion_control(&device, address, plan.prefix_bits, control)?;
+            }
             namespaces.push((namespace, device));
         }
         let links = plan.hosts.iter().map(|host| (host.up.clone(), host.down.clone()));

@@ -1,4 +1,11 @@
-//! How late packets left, and whether a run counts.
+//! How late packets were, and whether a run counts.
+//!
+//! A packet's lateness is the time by which it left later than due, and the time by which it may have waited unread in the
+//! sender's device beyond a round of 0.2 ms. Of the latter only the most is known, when the emulator had seen nothing there.
+//!
+//! A packet that a device has dropped has no lateness, and marks no run by itself. If the emulator was held up, those that
+//! the device kept have waited as long and mark it; if somebody sent more at once than the device holds, that would be lost
+//! at any network card as well. It is counted, and said at the end, because no link was set to lose it.
 
 use std::time::Duration;
 
@@ -14,7 +21,7 @@ const ACCEPTED_SHARE: f64 = 0.02;
 /// The greatest lateness that is told apart.
 const MAX: Duration = Duration::from_secs(60);
 
-/// Counts how late packets left the emulator.
+/// Counts how late packets were.
 #[derive(Debug)]
 pub(crate) struct Lateness {
     /// In ns, to three digits.
@@ -24,7 +31,7 @@ pub(crate) struct Lateness {
 /// What a run's lateness came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LatenessReport {
-    /// Packets.
+    /// Packets that arrived.
     pub packets: u64,
     /// The median, in µs.
     pub p50_us: f64,

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
+use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Command};
@@ -80,6 +81,27 @@ impl Namespace {
         self.run(|| self.start(command))?
     }
 
+    /// Has connections between an address and its neighbours within so many bits use a congestion control where a program
+    /// asks for none; that of all others in the namespace stays what it is. It is part of the route that the kernel has made
+    /// for the address, and goes with it.
+    pub(super) fn set_congestion_control(
+        &self,
+        device: &str,
+        address: Ipv4Addr,
+        prefix_bits: u8,
+        congestion_control: &str,
+    ) -> Result<()> {
+        let host_bits = 32_u32.saturating_sub(prefix_bits.into());
+        let mask = u32::MAX.checked_shl(host_bits).unwrap_or(0);
+        let network = Ipv4Addr::from_bits(address.to_bits() & mask);
+        let route = format!(
+            "route replace {network}/{prefix_bits} dev {device} proto kernel scope link src {address}"
+        );
+        let words = route.split(' ').chain(["congctl", congestion_control]).collect::<Vec<_>>();
+        let what = format!("set congestion control {congestion_control} for {device} of");
+        self.run(|| ip(&words))?.map_err(failed(&self.name, &what))
+    }
+
     /// A number of the kernel about a device inside: `/proc/net/dev` in the column for packets that could not be sent.
     pub(super) fn send_drops(&self, device: &str) -> Result<u64> {
         let read = || fs::read_to_string("/proc/thread-self/net/dev");
@@ -153,7 +175,12 @@ fn set_up(congestion_control: &str) -> io::Result<()> {
     sysctl("ipv4/tcp_no_metrics_save", "1")?;
     // The emulator knows IPv4 only; a kernel without IPv6 has nothing to switch off.
     let _ = sysctl("ipv6/conf/all/disable_ipv6", "1");
-    let output = Command::new("ip").args(["link", "set", "lo", "up"]).output();
+    ip(&["link", "set", "lo", "up"])
+}
+
+/// Sets something of the network of the calling thread.
+fn ip(words: &[&str]) -> io::Result<()> {
+    let output = Command::new("ip").args(words).output();
     let output = output
         .map_err(|error| io::Error::other(format!("ip (Debian package iproute2): {error}")))?;
     match output.status.success() {

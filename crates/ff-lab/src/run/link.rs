@@ -154,14 +154,22 @@ fn say(report: &Report, status: ExitStatus) -> io::Result<()> {
     )?;
     writeln!(
         err,
-        "ff-lab: dropped: queue {}, CoDel {}, loss {}, cut {}, no such host {}, device {}",
+        "ff-lab: dropped: queue {}, CoDel {}, loss {}, cut {}, no such host {}, receiver's device {}",
         drops.queue_full,
         drops.codel,
         drops.lost,
         drops.cut,
         drops.no_such_host,
-        drops.device_refused + drops.device_overflowed,
+        drops.device_refused,
     )?;
+    if drops.device_overflowed > 0 {
+        let (unread, percent) = (drops.device_overflowed, report.overflowed_share() * 100.0);
+        writeln!(
+            err,
+            "ff-lab: {unread} packets ({percent:.3} %) were lost unread and not by the link: the emulator looked too late, \
+             or more came at once than a device holds"
+        )?;
+    }
     if let Some(why) = &report.not_real_time_because {
         writeln!(err, "ff-lab: the emulator ran without real-time priority ({why})")?;
     }
