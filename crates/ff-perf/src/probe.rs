@@ -207,6 +207,7 @@ impl<C: Client> Measured<'_, C> {
             client: C::NAME,
             began_unix_secs: unix.as_secs_f64(),
             began_us: u64::try_from(since).unwrap_or(u64::MAX),
+            run_unix_secs: None,
             path: self.path.iter().map(relay).collect(),
             link_us: None,
             hops_us: Vec::new(),

@@ -25,7 +25,10 @@ const LEAST_PROBES: u32 = 10;
 pub struct Seen {
     /// Who measured it: a place in [`Circuits::hosts`].
     pub host: u32,
-    /// When it began, in seconds of its host's clock.
+    /// Which run measured it: runs are numbered in the order of their first lines. All that say no run are one for each
+    /// path that is read.
+    pub run: u32,
+    /// When it began, in seconds: since its run did, by a clock that does not jump; by its host's clock if it says no run.
     pub began_secs: f64,
     /// Its relays: places in [`Circuits::relays`].
     pub path: Vec<u32>,
@@ -98,8 +101,9 @@ pub struct Circuits {
     pub hosts: Vec<String>,
     /// Fingerprints of relays: 40 upper-case hexadecimal digits.
     pub relays: Vec<String>,
-    /// The circuits: those of each path in the order in which they began. Lines come in the order in which circuits end, and
-    /// of those that are measured at once the slow ones end last: whoever takes them in turn would always meet greater values.
+    /// The circuits: run by run, and those of a run in the order in which they began. Lines come in the order in which
+    /// circuits end, and of those that are measured at once the slow ones end last: whoever takes them in turn would always
+    /// meet greater values.
     pub all: Vec<Seen>,
     /// Files that ended in the middle of a line.
     pub half_lines: u64,
@@ -109,6 +113,10 @@ pub struct Circuits {
     pub congestion: HashMap<(u32, u32), Delay>,
     /// Where relays stand.
     places: HashMap<String, u32>,
+    /// The numbers of runs, by host and what names them there; of those that say no run that of the path that is being read.
+    runs: HashMap<Option<(u32, u64)>, u32>,
+    /// How many numbers of runs there are.
+    run_count: u32,
 }
 
 /// A relay's congestion delay.
@@ -175,7 +183,7 @@ impl Circuits {
         let mut circuits = Self::default();
         let mut before = BTreeSet::new();
         for path in paths {
-            let from = circuits.all.len();
+            circuits.runs.remove(&None);
             let files = if path.is_dir() { files(path)? } else { vec![path.clone()] };
             for file in files {
                 // What cannot be found is an error of the reading below.
@@ -186,8 +194,9 @@ impl Circuits {
                 }
                 circuits.read_file(&file, inputs)?;
             }
-            circuits.all[from..].sort_by(|one, other| one.began_secs.total_cmp(&other.began_secs));
         }
+        let began = |one: &Seen, other: &Seen| one.began_secs.total_cmp(&other.began_secs);
+        circuits.all.sort_by(|one, other| one.run.cmp(&other.run).then(began(one, other)));
         Ok(circuits)
     }
 
@@ -217,6 +226,15 @@ impl Circuits {
             self.hosts.push(name.to_owned());
         }
         u32::try_from(place).unwrap_or(u32::MAX)
+    }
+
+    /// A run's number, by its host and what names it there if its circuits say that.
+    pub(crate) fn run(&mut self, name: Option<(u32, f64)>) -> u32 {
+        let name = name.map(|(host, unix_secs)| (host, unix_secs.to_bits()));
+        *self.runs.entry(name).or_insert_with(|| {
+            self.run_count += 1;
+            self.run_count
+        })
     }
 
     /// A relay's place.
@@ -259,4 +277,52 @@ pub(crate) fn hex(fingerprint: &[u8]) -> String {
 /// A file's name.
 fn name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A line of a circuit at a relay, which began at these times of both clocks.
+    fn line(relay: &str, run: Option<f64>, began_us: u64, began_unix_secs: f64) -> String {
+        let mut line = serde_json::json!({ "schema": 1, "number": 0, "client": "arti", "ended_us": 9,
+            "began_unix_secs": began_unix_secs, "began_us": began_us, "path": [{ "id": relay }] });
+        if let Some(run) = run {
+            line["run_unix_secs"] = run.into();
+        }
+        format!("{line}\n")
+    }
+
+    /// The relays of circuits in the order in which these are taken.
+    fn order(paths: &[PathBuf]) -> String {
+        let circuits = Circuits::read(paths, &mut Inputs::default()).expect("circuits");
+        circuits.all.iter().map(|seen| circuits.relays[seen.path[0] as usize].as_str()).collect()
+    }
+
+    /// A run of which the clock is set back while it measures, over two files, and one that goes on after it. Before both
+    /// an older version measured, whose lines do not say which run they are of.
+    #[test]
+    fn a_clock_that_jumps_changes_no_order() {
+        let (dir, other) =
+            (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+        let files = [(dir.path(), "1"), (dir.path(), "2"), (other.path(), "1")]
+            .map(|(dir, number)| dir.join(format!("circuits-{number}.jsonl")));
+        let (first, second) = (Some(9000.5), Some(5400.5));
+        let old = [line("b", None, 7, 8000.0), line("a", None, 8, 7000.0)].concat();
+        let begun = [line("d", first, 2_000_000, 9002.0), line("c", first, 1_000_000, 9001.0)];
+        let back = [line("f", first, 4_000_000, 5404.0), line("e", first, 1_500_000, 9001.5)];
+        let resumed = [line("h", second, 20, 5400.6), line("g", second, 10, 5400.6)];
+        let foreign = [line("j", first, 2, 1.0), line("i", first, 1, 2.0)].concat();
+        fs_write(&files[0], &[old, begun.concat()].concat());
+        fs_write(&files[1], &[back.concat(), resumed.concat()].concat());
+        fs_write(&files[2], &foreign);
+        let dirs = [dir.path(), other.path()].map(Path::to_owned);
+        assert_eq!(order(&dirs), "abcedfghij", "by folder");
+        assert_eq!(order(&files), "abcedfghij", "by file");
+    }
+
+    /// Writes a file.
+    fn fs_write(path: &Path, text: &str) {
+        std::fs::write(path, text).expect("written");
+    }
 }

@@ -21,6 +21,11 @@ pub struct Circuit {
     pub began_unix_secs: f64,
     /// When it began, since the run did.
     pub began_us: u64,
+    /// Which run measured it: when that took its folder, in seconds since 1970 by the host's clock. All lines of a run have
+    /// the same one, and those of no other run; as a time it says nothing, because that clock may jump. Whoever keeps the
+    /// line sets it. Lines of older versions have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_unix_secs: Option<f64>,
     /// Its relays, first hop first.
     pub path: Vec<Relay>,
     /// How long the link to the first relay took to open; none if it was open already.
@@ -214,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_line_keeps_what_was_measured_and_leaves_out_what_was_not() {
-        let line = r#"{"schema":1,"number":7,"client":"arti","began_unix_secs":1.5,"began_us":12,"path":[{"id":"AA","nick":"a"},{"id":"BB"}],"link_us":5,"hops_us":[20,45],"rtt":[{"us":30,"probe":"refused","reason":"exitpolicy"},{"us":10,"probe":"resolve"},{"us":20,"probe":"refused"},{"us":40,"probe":"refused"}],"latency":[{"at_us":70,"open_us":3,"us":6}],"ended_us":99}"#;
+        let line = r#"{"schema":1,"number":7,"client":"arti","began_unix_secs":1.5,"began_us":12,"run_unix_secs":0.25,"path":[{"id":"AA","nick":"a"},{"id":"BB"}],"link_us":5,"hops_us":[20,45],"rtt":[{"us":30,"probe":"refused","reason":"exitpolicy"},{"us":10,"probe":"resolve"},{"us":20,"probe":"refused"},{"us":40,"probe":"refused"}],"latency":[{"at_us":70,"open_us":3,"us":6}],"ended_us":99}"#;
         let circuit: Circuit = serde_json::from_str(line).expect("a line");
 
         assert_eq!(serde_json::to_string(&circuit).expect("a line"), line);

@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -132,6 +133,8 @@ pub struct Store {
     length: u64,
     /// Whether a part of a line may stand behind that.
     is_torn: bool,
+    /// What names the run in its lines.
+    run_unix_secs: f64,
     /// The folder, if it is this one's alone; its lock ends with it.
     _lock: Option<File>,
 }
@@ -186,7 +189,8 @@ impl Store {
         let opened = OpenOptions::new().create(true).append(true).read(true).open(&path);
         let mut file = opened.map_err(io_error(&path))?;
         let length = cut_half_line(&mut file).map_err(io_error(&path))?;
-        Ok(Self { path, file, length, is_torn: false, _lock: None })
+        let run_unix_secs = run_unix_secs();
+        Ok(Self { path, file, length, is_torn: false, run_unix_secs, _lock: None })
     }
 
     /// The numbers of the circuits that are there, and the lines that are none.
@@ -199,7 +203,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`]; nothing of the line is left then, if the disk allows it.
     pub fn add(&mut self, circuit: &Circuit) -> Result<(), StoreError> {
-        let line = line(circuit).map_err(io_error(&self.path))?;
+        let line = line(circuit, self.run_unix_secs).map_err(io_error(&self.path))?;
         self.add_line(&line)
     }
 
@@ -227,11 +231,17 @@ impl Store {
     }
 }
 
-/// A circuit's line.
-fn line(circuit: &Circuit) -> io::Result<Vec<u8>> {
-    let mut line = serde_json::to_vec(circuit).map_err(io::Error::other)?;
+/// A circuit's line in a run of this name.
+fn line(circuit: &Circuit, run_unix_secs: f64) -> io::Result<Vec<u8>> {
+    let named = Circuit { run_unix_secs: Some(run_unix_secs), ..circuit.clone() };
+    let mut line = serde_json::to_vec(&named).map_err(io::Error::other)?;
     line.push(b'\n');
     Ok(line)
+}
+
+/// What names a run that begins now: no other one has begun at the same instant by this host's clock.
+fn run_unix_secs() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
 /// About this file.
@@ -350,122 +360,4 @@ fn numbers(file: &mut File, path: &Path) -> Result<(HashSet<u64>, Vec<StoreError
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Options of a run.
-    pub(super) fn options() -> Options {
-        Options {
-            client: crate::record::Client::Arti,
-            seed: 1,
-            path_file: None,
-            rules: Some("tor".to_owned()),
-            rtt: 5,
-            rtt_pause_ms: 0,
-            ttfb: 0,
-            latency: None,
-            download_bytes: 0,
-            download_share: 0.0,
-            setting: Some(Setting {
-                network: PathBuf::from("/a"),
-                target: None,
-                resolve: 0,
-                build_secs: 60,
-                trip_secs: 15,
-                share_builds: false,
-                share_probes: false,
-            }),
-            pace: Some(Pace { in_flight: 10, per_sec: 1.5, per_guard_per_sec: 2.0 }),
-        }
-    }
-
-    /// A circuit of this number.
-    pub(super) fn circuit(number: u64) -> Circuit {
-        let line = format!(
-            r#"{{"schema":1,"number":{number},"client":"arti","began_unix_secs":0.0,"began_us":0,"path":[],"ended_us":9}}"#
-        );
-        serde_json::from_str(&line).expect("a circuit")
-    }
-
-    #[test]
-    fn a_run_goes_on_behind_its_last_whole_line() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let Opened { mut store, done, .. } =
-            Store::open(dir.path(), &options(), false).expect("a store");
-        assert!(done.is_empty());
-        assert!(matches!(Store::open(dir.path(), &options(), true), Err(StoreError::Busy(_))));
-        store.add(&circuit(3)).expect("a line");
-        store.add(&circuit(5)).expect("a line");
-        store.finish().expect("kept");
-        drop(store);
-        let path = dir.path().join(LINES);
-        let whole = fs::read(&path).expect("lines");
-        fs::write(&path, [&whole[..], b"{\"schema\":1,\"num"].concat()).expect("half a line");
-
-        assert!(matches!(Store::open(dir.path(), &options(), false), Err(StoreError::Occupied(_))));
-        let other = Options { seed: 2, ..options() };
-        assert!(matches!(Store::open(dir.path(), &other, true), Err(StoreError::Other { .. })));
-        let Opened { done, note, .. } = Store::open(dir.path(), &options(), true).expect("a store");
-        assert_eq!((done, note), (HashSet::from([3, 5]), None));
-        assert_eq!(fs::read(&path).expect("lines"), whole);
-    }
-
-    #[test]
-    fn what_differs_from_the_first_run_is_named() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let begin = |options: &Options| {
-            write_options(dir.path(), options).expect("options");
-            fs::write(dir.path().join(LINES), "{\"number\":1}\n").expect("lines");
-        };
-        let go_on = |options: &Options| {
-            let opened = Store::open(dir.path(), options, true);
-            opened.map(|opened| opened.note).map_err(|error| error.to_string())
-        };
-        begin(&options());
-        let setting = options().setting.expect("a setting");
-        let target = Some("http://b/".to_owned());
-        let other = Setting { target, network: PathBuf::from("/b"), ..setting };
-        let error = go_on(&Options { setting: Some(other.clone()), seed: 2, ..options() });
-        let error = error.expect_err("another network");
-        for part in [
-            "run.json",
-            "network \"/b\" instead of \"/a\"",
-            "target \"http://b/\" instead of null",
-            "seed 2 instead of 1",
-        ] {
-            assert!(error.contains(part), "{part}: {error}");
-        }
-        assert!(!error.contains("resolve"), "only what differs: {error}");
-        let pace = Some(Pace { in_flight: 3, per_sec: 1.5, per_guard_per_sec: 2.0 });
-        let slower = Options { pace, ..options() };
-        let note = go_on(&slower).expect("the same circuits").expect("a note");
-        assert!(note.ends_with("it goes on with in_flight 3 instead of 10"), "{note}");
-        // A file of an older version does not say; from then on it does.
-        begin(&Options { setting: None, pace: None, ..options() });
-        assert_eq!(go_on(&options()), Ok(None));
-        go_on(&Options { setting: Some(other), ..options() }).expect_err("another network");
-    }
-
-    #[test]
-    fn a_line_that_is_no_circuit_is_named() {
-        let dir = tempfile::tempdir().expect("a directory");
-        drop(Store::open(dir.path(), &options(), false).expect("a store"));
-        fs::write(dir.path().join(LINES), "{\"number\":1}\nx\n").expect("lines");
-        let error = Store::open(dir.path(), &options(), true).expect_err("a bad line").to_string();
-        assert!(error.contains("circuits-000.jsonl, line 2"), "{error}");
-    }
-
-    #[test]
-    fn a_full_disk_is_an_error_that_names_the_file() {
-        let file = OpenOptions::new().append(true).open("/dev/full").expect("/dev/full");
-        let mut store = Store {
-            path: PathBuf::from("/dev/full"),
-            file,
-            length: 0,
-            is_torn: false,
-            _lock: None,
-        };
-        let error = store.add(&circuit(1)).expect_err("no space").to_string();
-        assert!(error.contains("/dev/full"), "{error}");
-    }
-}
+mod tests;

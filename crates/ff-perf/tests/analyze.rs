@@ -118,25 +118,63 @@ fn the_day_of_onionperf_has_the_shape_that_scipy_finds() {
     assert!((share - 0.8).abs() < 0.03, "{share}");
 }
 
-/// A run writes a line when a circuit ends, so of circuits that are measured at once the slow ones come last.
+/// Lines in the order in which their circuits ended.
+fn as_ended(lines: &str) -> String {
+    let mut ended: Vec<&str> = lines.lines().collect();
+    let end = |line: &str| line.rsplit(':').next()?.trim_end_matches('}').parse::<u64>().ok();
+    ended.sort_by_key(|line| end(line).expect("a time"));
+    ended.join("\n") + "\n"
+}
+
+/// Lines as one run writes them, in the order in which their circuits ended: they name it, and each began a µs after the one
+/// before. The host's clock is set back by an hour when half of them have begun.
+fn of_run<'a>(lines: impl ExactSizeIterator<Item = &'a str>, run_unix_secs: f64) -> String {
+    let half = lines.len() / 2;
+    let mut all = String::new();
+    for (number, line) in lines.enumerate() {
+        let back = if number < half { 0.0 } else { 3600.0 };
+        let began = run_unix_secs + number as f64 / 1e6 - back;
+        let (before, rest) = line.split_once(r#""began_unix_secs":"#).expect("a time");
+        let (_, path) = rest.split_once(r#""path":"#).expect("a path");
+        writeln!(
+            all,
+            r#"{before}"began_unix_secs":{began},"began_us":{number},"run_unix_secs":{run_unix_secs},"path":{path}"#
+        )
+        .expect("a line");
+    }
+    as_ended(&all)
+}
+
+/// A run writes a line when a circuit ends, so of circuits that are measured at once the slow ones come last. What the host's
+/// clock says meanwhile changes nothing, nor that another run goes on.
 #[test]
 fn circuits_are_taken_in_the_order_in_which_they_began() {
     let dir = tempfile::tempdir().expect("a directory");
     let began = lines(3_000, 2);
-    let mut ended: Vec<&str> = began.lines().collect();
-    let end = |line: &str| line.rsplit(':').next()?.trim_end_matches('}').parse::<u64>().ok();
-    ended.sort_by_key(|line| end(line).expect("a time"));
-    let [one, other] =
-        [("began", began.clone()), ("ended", ended.join("\n") + "\n")].map(|(name, lines)| {
-            fs::create_dir(dir.path().join(name)).expect("a directory");
-            fs::write(dir.path().join(name).join("circuits-1.jsonl"), lines).expect("written");
-            json(&[text(&dir.path().join(name))])["selections"].take()
-        });
-    let [one, other] = [&one, &other].map(|found| found.as_array().expect("a list"));
-    assert!(one.len() > 5 && one.len() == other.len(), "{}", one.len());
-    for (one, other) in one.iter().zip(other) {
-        for key in ["name", "accepted_share", "performance"] {
-            assert!(!one[key].is_null() && one[key] == other[key], "{key}: {one} and {other}");
+    let all: Vec<&str> = began.lines().collect();
+    let (first, resumed) = all.split_at(1_700);
+    // By its clock the one that goes on began before the other one.
+    let resumed = [of_run(first.iter().copied(), 9e8), of_run(resumed.iter().copied(), 8e8)];
+    let found = [
+        ("began", began.clone()),
+        ("ended", as_ended(&began)),
+        ("jumps", of_run(all.iter().copied(), 9e8)),
+        ("resumed", resumed.concat()),
+    ];
+    let [one, others @ ..] = found.map(|(name, lines)| {
+        fs::create_dir(dir.path().join(name)).expect("a directory");
+        fs::write(dir.path().join(name).join("circuits-1.jsonl"), lines).expect("written");
+        (name, json(&[text(&dir.path().join(name))])["selections"].take())
+    });
+    let one = one.1.as_array().expect("a list");
+    for (case, other) in &others {
+        let other = other.as_array().expect("a list");
+        assert!(one.len() > 5 && one.len() == other.len(), "{case}: {}", one.len());
+        for (one, other) in one.iter().zip(other) {
+            for key in ["name", "accepted_share", "performance"] {
+                let are_alike = !one[key].is_null() && one[key] == other[key];
+                assert!(are_alike, "{case}, {key}: {one} and {other}");
+            }
         }
     }
 }

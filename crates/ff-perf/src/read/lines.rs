@@ -59,9 +59,11 @@ fn seen(circuit: &Circuit, host: u32, into: &mut Circuits) -> Seen {
     let given_up = circuit.failure.as_ref().filter(timed_out).filter(|_| !is_built);
     let download = circuit.download.filter(|download| download.bytes_per_sec() > 0.0);
     let first = circuit.download.map(|download| ms(download.first_byte_us));
+    let run = circuit.run_unix_secs.map(|unix_secs| (host, unix_secs));
     Seen {
         host,
-        began_secs: circuit.began_unix_secs,
+        run: into.run(run),
+        began_secs: run.map_or(circuit.began_unix_secs, |_| ms(circuit.began_us) / 1000.0),
         path: circuit.path.iter().map(|relay| into.relay(&relay.id)).collect(),
         hops: u8::try_from(circuit.path.len()).ok(),
         build_ms: circuit.build_us().map(ms),

@@ -193,6 +193,7 @@ fn seen(circuit: &TorCircuit, host: u32, into: &mut Circuits) -> Seen {
         build_ms.is_none() && circuit.failure_reason_local.as_deref() == Some("TIMEOUT");
     Seen {
         host,
+        run: into.run(None),
         began_secs: circuit.unix_ts_start.filter(|secs| secs.is_finite()).unwrap_or(0.0),
         hops: build_ms.and_then(|_| u8::try_from(path.len()).ok()),
         path,

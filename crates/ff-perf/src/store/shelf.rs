@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::rotation::{Name, Now, Place, Rotation, Rule};
-use super::{Options, Store, StoreError, check_options, io_error, line, lock, write_options};
+use super::{
+    Options, Store, StoreError, check_options, io_error, line, lock, run_unix_secs, write_options,
+};
 use crate::record::Circuit;
 use crate::schedule::WINDOW;
 
@@ -27,6 +29,8 @@ pub struct Shelf {
     store: Option<Store>,
     /// What the monotonic clock counts from.
     began: Instant,
+    /// What names the run in its lines, whichever file they go into.
+    run_unix_secs: f64,
     /// What is to be said of it.
     notes: Vec<String>,
     /// The folder itself; its lock ends with it.
@@ -67,8 +71,16 @@ impl Shelf {
         }
         let bytes = store.as_ref().map_or(0, |store| store.length);
         let rotation = Rotation::new(rule, files, bytes, now(began));
-        let dir = dir.to_owned();
-        Ok((Self { dir, rotation, store, began, notes, _lock: lock }, number))
+        let shelf = Self {
+            dir: dir.to_owned(),
+            rotation,
+            store,
+            began,
+            run_unix_secs: run_unix_secs(),
+            notes,
+            _lock: lock,
+        };
+        Ok((shelf, number))
     }
 
     /// What is to be said of it at the beginning: a sentence each.
@@ -82,7 +94,7 @@ impl Shelf {
     /// # Errors
     /// [`StoreError`]; nothing of the line is left then, if the disk allows it.
     pub fn add(&mut self, circuit: &Circuit) -> Result<(), StoreError> {
-        let line = line(circuit).map_err(io_error(&self.dir))?;
+        let line = line(circuit, self.run_unix_secs).map_err(io_error(&self.dir))?;
         let bytes = line.len() as u64;
         let now = now(self.began);
         if let Place::New { name, forget } = self.rotation.place(bytes, now) {
@@ -194,11 +206,14 @@ mod tests {
         let (mut shelf, next) = Shelf::open(dir.path(), &options(), SMALL).expect("a shelf");
         assert_eq!(next, 3);
         shelf.add(&circuit(3)).expect("a line");
-        let numbers: Vec<_> = lines(dir.path())
-            .iter()
-            .map(|line| serde_json::from_str::<Circuit>(line).expect("a whole line").number)
-            .collect();
+        let whole = |line: &String| serde_json::from_str::<Circuit>(line).expect("a whole line");
+        let all: Vec<_> = lines(dir.path()).iter().map(whole).collect();
+        let numbers: Vec<_> = all.iter().map(|circuit| circuit.number).collect();
         assert_eq!(numbers, [0, 2, 1, 3]);
+        let runs: Vec<_> = all.iter().map(|circuit| circuit.run_unix_secs).collect();
+        assert!(files(dir.path()).expect("files").len() > 1, "a run of several files");
+        assert!(runs[0].is_some() && runs[0] == runs[1] && runs[1] == runs[2], "{runs:?}");
+        assert!(runs[3].is_some() && runs[3] != runs[2], "{runs:?}");
         let busy = Store::open(dir.path(), &options(), false);
         assert!(matches!(busy, Err(StoreError::Busy(_))), "{busy:?}");
         drop(shelf);
