@@ -34,7 +34,11 @@ pub trait Client: Send + Sync + 'static {
         progress: &mut Progress,
     ) -> impl Future<Output = Result<Self::Circuit, Fault>> + Send;
 
-    /// Sends one cell to the last relay and waits for the one that comes back.
+    /// Sends one cell to the last relay and waits for the one that comes back. It fails if that one is about another
+    /// address, as far as the client tells: only a relay that lies does that.
+    ///
+    /// Which address an exit has refused, Arti does not tell, nor does a tor of the Internet's network if it is a private
+    /// one; no figure depends on it, because a probe's time is that of the cell, whatever the cell says.
     fn probe(
         &self,
         circuit: &Self::Circuit,
@@ -92,7 +96,8 @@ impl Default for Progress {
 pub struct Answer {
     /// After how long, in µs.
     pub us: u64,
-    /// With which reason it refused, in lower case as tor-spec 6.3 names it; empty for a resolved address.
+    /// With which reason it refused, in lower case as tor-spec 6.3 names it, or its number if it has no name there; empty
+    /// for a resolved address.
     pub reason: String,
 }
 

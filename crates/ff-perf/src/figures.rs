@@ -26,8 +26,17 @@ const BUILD_SECS: [f64; 14] =
 const TRIP_SECS: [f64; 14] =
     [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 2.5, 5.0, 15.0];
 /// What failures are put down to.
-const REASONS: [&str; 8] =
-    ["timeout", "destroyed", "refused", "unreachable", "closed", "accepted", "client", "other"];
+const REASONS: [&str; 9] = [
+    "timeout",
+    "destroyed",
+    "refused",
+    "unreachable",
+    "closed",
+    "accepted",
+    "false-address",
+    "client",
+    "other",
+];
 /// In which stages circuits fail; in the last one none begins, for there is no client.
 const STAGES: [&str; 6] = ["link", "build", "rtt", "first-byte", "download", NO_CLIENT];
 /// The stage before a circuit.
@@ -179,6 +188,7 @@ fn reason(failure: &Failure) -> &'static str {
     match () {
         () if has(&["timeout", "timed out"]) => "timeout",
         () if has(&["accepted"]) => "accepted",
+        () if has(&["false address"]) => "false-address",
         () if has(&["refuse", "exitpolicy"]) => "refused",
         () if has(&["destroy", "circuit closed"]) => "destroyed",
         () if has(&["unreach", "noroute", "no route", "connectfailed", "failed to connect"]) => {
@@ -281,6 +291,8 @@ mod tests {
         for (said, expected) in [
             ("timeout", "timeout"),
             ("the exit accepted 127.0.0.9", "accepted"),
+            ("the exit refused 127.3.2.1 with a false address, 198.51.100.7", "false-address"),
+            ("the exit resolved 192.0.2.1 to 10.0.0.1, a false address", "false-address"),
             ("connectrefused", "refused"),
             ("Channel failed: Connection refused (os error 111)", "refused"),
             ("destroyed", "destroyed"),

@@ -5,10 +5,11 @@
 
 mod params;
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::FutureExt as _;
 use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt as _};
 use tor_chanmgr::{
     ChanMgr, ChanMgrConfig, ChanProvenance, ChannelUsage, Dormancy, Error as ChanError,
@@ -88,10 +89,8 @@ impl Arti {
         }
         let pending = channel.new_tunnel(Arc::new(NoTimeout)).await;
         let (pending, reactor) = pending.map_err(|error| fault(&error))?;
-        let running = self.runtime.spawn(async move {
-            // It ends with the circuit; whoever uses that learns why.
-            let _ = reactor.run().await;
-        });
+        // It ends with the circuit; whoever uses that learns why.
+        let running = self.runtime.spawn(reactor.run().map(drop));
         running.map_err(Fault::client)?;
         let tunnel = pending.create_firsthop(target, self.params.clone()).await;
         Ok(Circuit(Arc::new(tunnel.map_err(|error| fault(&error))?)))
@@ -129,17 +128,17 @@ impl Client for Arti {
         probe: Probe,
         address: Ipv4Addr,
     ) -> Result<Answer, Fault> {
-        let (address, began) = (address.to_string(), Instant::now());
+        let (text, began) = (address.to_string(), Instant::now());
         let reason = match probe {
-            Probe::Refused => match circuit.0.begin_stream(&address, PROBE_PORT, None).await {
+            Probe::Refused => match circuit.0.begin_stream(&text, PROBE_PORT, None).await {
                 Ok(_) => return Err(Fault::relay(format!("the exit accepted {address}"))),
                 Err(ProtoError::EndReceived(reason)) => reason.to_string().to_lowercase(),
                 Err(error) => return Err(fault(&error)),
             },
-            Probe::Resolve => match circuit.0.resolve(&address).await {
-                Ok(_) => String::new(),
+            Probe::Resolve => match circuit.0.resolve(&text).await {
+                Ok(answers) => resolved(address, &answers)?,
                 // An answer, too, in one cell.
-                Err(ProtoError::ResolveError(_)) => "error".to_owned(),
+                Err(ProtoError::ResolveError(_)) => NOTHING.to_owned(),
                 Err(error) => return Err(fault(&error)),
             },
         };
@@ -157,6 +156,22 @@ impl Client for Arti {
             ProtoError::EndReceived(reason) => Fault::target(reason.to_string().to_lowercase()),
             error => fault(&error),
         })
+    }
+}
+
+/// What is noted of an answer that has no address in it.
+const NOTHING: &str = "error";
+
+/// What is noted of what an exit resolved a literal address to: nothing if it is that address, as it must be.
+fn resolved(address: Ipv4Addr, answers: &[IpAddr]) -> Result<String, Fault> {
+    let is_false = |answer: &&IpAddr| **answer != IpAddr::V4(address);
+    match answers.iter().find(is_false) {
+        Some(other) => {
+            let what = format!("the exit resolved {address} to {other}, a false address");
+            Err(Fault::relay(what))
+        }
+        None if answers.is_empty() => Ok(NOTHING.to_owned()),
+        None => Ok(String::new()),
     }
 }
 

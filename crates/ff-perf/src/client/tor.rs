@@ -13,6 +13,7 @@
 mod commands;
 mod events;
 mod options;
+mod refusal;
 mod table;
 
 use std::fs;
@@ -41,6 +42,8 @@ pub struct Tor {
     table: Arc<Table>,
     /// Where streams begin.
     socks: SocketAddr,
+    /// Whether an exit that says an address in 127.0.0.0/8 breaks the protocol for it ([`refusal::OPTION`]).
+    rejects_internal: bool,
 }
 
 /// A circuit of tor's.
@@ -85,6 +88,8 @@ impl Tor {
         let socks = socks.ok_or_else(|| {
             format!("{}: its tor has no SocksPort with an address", dir.display())
         })?;
+        let rejects = control.getconf(refusal::OPTION).map_err(failed)?;
+        let rejects_internal = rejects.as_deref() != Some("0");
         let mut events = Control::open(&dir).map_err(failed)?;
         events.subscribe(&["CIRC", "STREAM", "ORCONN", "CONF_CHANGED"]).map_err(failed)?;
         let taken = Taken::new(control).map_err(failed)?;
@@ -94,7 +99,7 @@ impl Tor {
         let (commands, ending) = started.map_err(|error| error.to_string())?;
         events::start(events, Arc::clone(&table), commands.watch())
             .map_err(|error| error.to_string())?;
-        Ok(Takeover { tor: Self { commands, table, socks }, ending, note })
+        Ok(Takeover { tor: Self { commands, table, socks, rejects_internal }, ending, note })
     }
 
     /// Asks for a stream and puts it on a circuit; says where its news come.
@@ -118,7 +123,9 @@ impl Tor {
             StreamState::New(id) => id,
             StreamState::Ended { reason, .. } => return Err(Fault::client(reason)),
             // tor has not waited for us.
-            StreamState::Sent(on) | StreamState::Connected(on) => return Err(astray(&on)),
+            StreamState::Sent(on)
+            | StreamState::Connected(on)
+            | StreamState::Renamed { circuit: on, .. } => return Err(astray(&on)),
         };
         let attach = format!("ATTACHSTREAM {id} {}", circuit.id);
         self.commands.ask(attach).await.map_err(not_attached)?;
@@ -228,27 +235,7 @@ impl Client for Tor {
             return Err(Fault::client("tor resolves a literal address itself"));
         }
         let (_socket, mut news) = self.stream(circuit, &address.to_string(), PROBE_PORT).await?;
-        let mut sent = None;
-        loop {
-            match news.next().await? {
-                // Twice if tor had put it there before us.
-                (_, StreamState::Sent(on)) if sent.is_some() => return Err(astray(&on)),
-                (at, StreamState::Sent(_)) => sent = Some(at),
-                (_, StreamState::Connected(_)) => {
-                    return Err(Fault::relay(format!("the exit accepted {address}")));
-                }
-                (at, StreamState::Ended { reason, .. }) => {
-                    let sent =
-                        sent.ok_or_else(|| Fault::client(format!("never sent: {reason}")))?;
-                    if matches!(reason.as_str(), "destroy" | "timeout" | "internal") {
-                        return Err(ended(reason));
-                    }
-                    let us = at.saturating_duration_since(sent).as_micros();
-                    return Ok(Answer { us: u64::try_from(us).unwrap_or(u64::MAX), reason });
-                }
-                (_, StreamState::New(_)) => {}
-            }
-        }
+        refusal::wait(&mut news, address, self.rejects_internal).await
     }
 
     async fn open(
@@ -265,7 +252,7 @@ impl Client for Tor {
                     return Err(ended(reason));
                 }
                 StreamState::Ended { reason, .. } => return Err(Fault::target(reason)),
-                StreamState::New(_) | StreamState::Sent(_) => {}
+                StreamState::New(_) | StreamState::Sent(_) | StreamState::Renamed { .. } => {}
             }
         }
         // The answer of the SocksPort, with an IPv4 address as tor has it always (socks-extensions).

@@ -13,6 +13,11 @@ use super::table::{CircuitState, StreamState, Table};
 /// How long to wait for an event before looking whether anybody is there still.
 const LOOK: Duration = Duration::from_millis(500);
 
+/// How tor writes a stream's reason that it does not know, with a space before it.
+const UNKNOWN: &str = "UNKNOWN_";
+/// What of that number is the reason; the rest are tor's own marks, as that the exit said it.
+const REASON_BITS: u32 = 255;
+
 /// Starts the thread that reads events; it ends with the table's last user, or with tor.
 pub(super) fn start(mut control: Control, table: Arc<Table>, watch: Watch) -> io::Result<()> {
     let table: Weak<Table> = Arc::downgrade(&table);
@@ -34,8 +39,8 @@ pub(super) fn start(mut control: Control, table: Arc<Table>, watch: Watch) -> io
 }
 
 /// Hands an event to whom it concerns.
-fn hand_on(table: &Table, event: &Event, at: Instant) {
-    let words: Vec<&str> = event.words().take(3).collect();
+pub(super) fn hand_on(table: &Table, event: &Event, at: Instant) {
+    let words: Vec<&str> = event.words().take(4).collect();
     match (event.kind.as_str(), &words[..]) {
         ("CIRC", [id, status, rest @ ..]) => {
             let state = match *status {
@@ -46,7 +51,7 @@ fn hand_on(table: &Table, event: &Event, at: Instant) {
             };
             table.circuit(id, at, state);
         }
-        ("STREAM", [id, status, circuit @ ..]) => stream(table, event, at, [id, status], circuit),
+        ("STREAM", [id, status, rest @ ..]) => stream(table, event, at, [id, status], rest),
         ("ORCONN", [relay, status, ..]) => {
             let id = relay.trim_start_matches('$').split(['~', '=']).next().unwrap_or_default();
             match *status {
@@ -60,8 +65,8 @@ fn hand_on(table: &Table, event: &Event, at: Instant) {
 }
 
 /// Hands an event of a stream to whom it concerns.
-fn stream(table: &Table, event: &Event, at: Instant, [id, status]: [&str; 2], circuit: &[&str]) {
-    let circuit = circuit.first().copied().unwrap_or_default().to_owned();
+fn stream(table: &Table, event: &Event, at: Instant, [id, status]: [&str; 2], rest: &[&str]) {
+    let circuit = rest.first().copied().unwrap_or_default().to_owned();
     match status {
         "NEW" | "NEWRESOLVE" => {
             if let Some(source) = event.get("SOURCE_ADDR").and_then(|text| text.parse().ok()) {
@@ -69,6 +74,11 @@ fn stream(table: &Table, event: &Event, at: Instant, [id, status]: [&str; 2], ci
             }
         }
         "SENTCONNECT" => table.stream(id, at, StreamState::Sent(circuit)),
+        "REMAP" => {
+            let target = rest.get(1).copied().unwrap_or_default();
+            let to = target.rsplit_once(':').map_or(target, |(host, _)| host).to_owned();
+            table.stream(id, at, StreamState::Renamed { circuit, to });
+        }
         "SUCCEEDED" => table.stream(id, at, StreamState::Connected(circuit)),
         "DETACHED" | "FAILED" | "CLOSED" => {
             table.stream(id, at, StreamState::Ended { circuit, reason: reason(event) });
@@ -82,9 +92,15 @@ fn hops(path: &str) -> usize {
     if path.starts_with('$') { path.split(',').count() } else { 0 }
 }
 
-/// Why something ended: what the other end says, if it says something.
+/// Why something ended: what the other end says, if it says something. A reason that tor does not know is its number.
 fn reason(event: &Event) -> String {
     let reason = event.get("REMOTE_REASON").or_else(|| event.get("REASON")).unwrap_or("closed");
+    if reason.is_empty()
+        && let Some(number) = event.words().find_map(|word| word.strip_prefix(UNKNOWN))
+        && let Ok(number) = number.parse::<u32>()
+    {
+        return (number & REASON_BITS).to_string();
+    }
     reason.to_lowercase()
 }
 

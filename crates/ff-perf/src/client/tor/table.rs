@@ -30,6 +30,13 @@ pub(super) enum StreamState {
     New(String),
     /// The exit of this circuit has been asked for it.
     Sent(String),
+    /// It is to another address than it was.
+    Renamed {
+        /// The circuit; `0` if it has none.
+        circuit: String,
+        /// The address.
+        to: String,
+    },
     /// The exit of this circuit says that it is connected.
     Connected(String),
     /// It has ended, or left its circuit.
@@ -46,9 +53,10 @@ impl StreamState {
     pub(super) fn circuit(&self) -> Option<&str> {
         match self {
             Self::New(_) => None,
-            Self::Sent(circuit) | Self::Connected(circuit) | Self::Ended { circuit, .. } => {
-                (circuit != "0").then_some(circuit)
-            }
+            Self::Sent(circuit)
+            | Self::Renamed { circuit, .. }
+            | Self::Connected(circuit)
+            | Self::Ended { circuit, .. } => (circuit != "0").then_some(circuit),
         }
     }
 }

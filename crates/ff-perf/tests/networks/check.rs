@@ -1,11 +1,12 @@
 //! `ff-perf check` in a private network, with a relay that starves clients and serves measurers.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ff_lab::{Network, Node, RelayConfig};
+use ff_perf::record::Circuit;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
 use serde_json::Value;
@@ -20,11 +21,17 @@ const SHARE: f64 = 0.8;
 /// Downloads through each relay.
 const EACH: u64 = 24;
 
-/// Runs it; its options are words with spaces between them.
-fn run(network: &Path, out: &Path, options: &str) -> Output {
+/// It; its options are words with spaces between them.
+fn command(network: &Path, out: &Path, options: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
     command.args(["check", "--network"]).arg(network).arg("--out").arg(out);
-    command.args(options.split_whitespace()).output().expect("the program")
+    command.args(options.split_whitespace());
+    command
+}
+
+/// Runs it.
+fn run(network: &Path, out: &Path, options: &str) -> Output {
+    command(network, out, options).output().expect("the program")
 }
 
 /// What it says of an error.
@@ -66,13 +73,12 @@ fn a_relay_that_starves_clients_is_found_and_no_other() {
     let common = format!("--capacities {}", capacities.display());
 
     refuses(&network, dir.path(), &common, ids[0]);
+    let all = format!("{common} --relays {}", ids.join(","));
+    says_what_it_has_when_it_is_stopped(&network, &dir.path().join("stopped"), &all);
     let seed = rand::random::<u64>();
     println!("seed {seed}");
     let ends = AtomicBool::new(false);
-    let options = format!(
-        "{common} --relays {} --each {EACH} --gap 0.4 --sizes 200kB --seed {seed} --json",
-        ids.join(",")
-    );
+    let options = format!("{all} --each {EACH} --gap 0.4 --sizes 200kB --seed {seed} --json");
     let output = std::thread::scope(|scope| {
         scope.spawn(|| starve(network.node("middle1"), seed, &ends));
         let output = run(network.dir(), &dir.path().join("out"), &options);
@@ -116,4 +122,35 @@ fn refuses(network: &Network, dir: &Path, common: &str, known: &str) {
         assert!(text.contains(expected), "{text}");
     }
     assert!(!out.exists(), "nothing is left");
+}
+
+/// The circuits of downloads, as far as there are any.
+fn lines(out: &Path) -> Vec<Circuit> {
+    let text = std::fs::read_to_string(out.join("circuits-000.jsonl")).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).expect("a circuit")).collect()
+}
+
+/// Whoever stops the downloads is told what those say that there are.
+fn says_what_it_has_when_it_is_stopped(network: &Network, out: &Path, all: &str) {
+    let options = format!("{all} --each 10000 --gap 0.05 --sizes 50kB --json");
+    let mut command = command(network.dir(), out, &options);
+    let running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let running = running.expect("the program");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while lines(out).len() < 8 && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let kill = format!("kill -TERM {}", running.id());
+    assert!(Command::new("sh").args(["-c", &kill]).status().expect("a shell").success());
+    let output = running.wait_with_output().expect("its end");
+    let text = error(&output);
+    assert!(text.contains("stopped by a signal"), "{text}");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let relays = report["relays"].as_array().expect("relays");
+    let probes = relays.iter().filter_map(|relay| relay["probes"].as_u64()).sum::<u64>();
+    let circuits = lines(out);
+    let arrived = circuits.iter().filter(|circuit| circuit.download.is_some()).count() as u64;
+    let all = circuits.len() as u64;
+    assert!(relays.len() == 4 && arrived >= 4, "{report}");
+    assert!((arrived..=all).contains(&probes), "{arrived} to {all}: {report}");
 }

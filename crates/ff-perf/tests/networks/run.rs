@@ -5,17 +5,24 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use ff_lab::Network;
 use ff_perf::record::{Circuit, Client, Probe, Stage, Whose};
 
-/// Runs it; its options are words with spaces between them.
-fn run(network: &Path, out: &Path, options: &str) -> Output {
+/// It; its options are words with spaces between them.
+fn command(network: &Path, out: &Path, options: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
     command.args(["circuits", "run", "--network"]).arg(network).arg("--out").arg(out);
-    command.args(options.split_whitespace()).output().expect("the program")
+    command.args(options.split_whitespace());
+    command
+}
+
+/// Runs it.
+fn run(network: &Path, out: &Path, options: &str) -> Output {
+    command(network, out, options).output().expect("the program")
 }
 
 /// Its lines.
@@ -73,6 +80,7 @@ fn circuits_are_measured_and_what_is_wrong_is_named() {
         blames_nobody_for_silence(&network, client);
     }
     goes_on(&network);
+    says_what_it_has_when_it_is_stopped(&network);
     draws_what_paths_draws(&network);
     refuses(&network);
     asks_before_it_measures_the_internet(&network);
@@ -243,6 +251,29 @@ fn goes_on(network: &Network) {
     assert_eq!((numbers.len(), after.len()), (8, 8));
 }
 
+/// Whoever stops a run is told what it has come to until then.
+fn says_what_it_has_when_it_is_stopped(network: &Network) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut command = command(network.dir(), dir.path(), "--count 1000000 --rate 20 --json");
+    let running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let running = running.expect("the program");
+    let (file, deadline) =
+        (dir.path().join("circuits-000.jsonl"), Instant::now() + Duration::from_secs(60));
+    let has_some = || fs::read_to_string(&file).is_ok_and(|text| text.lines().count() >= 3);
+    while !has_some() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(20));
+    }
+    let kill = format!("kill -TERM {}", running.id());
+    assert!(Command::new("sh").args(["-c", &kill]).status().expect("a shell").success());
+    let output = running.wait_with_output().expect("its end");
+    let text = error(&output);
+    assert!(text.contains("stopped by a signal"), "{text}");
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let circuits = lines(dir.path());
+    let built = circuits.iter().filter(|circuit| circuit.build_us().is_some()).count();
+    assert!(circuits.len() >= 3 && summary["built"] == built, "{built}: {summary}");
+}
+
 /// A second program gets no folder that another one writes to.
 fn is_alone(network: &Network, out: &Path) {
     let folder = fs::File::open(out).expect("the folder");
@@ -307,6 +338,7 @@ fn refuses(network: &Network) {
         (format!("{known},{known}"), "already"),
         (",".to_owned(), "1 to 8"),
         ([known; 9].join(" "), "already"),
+        (String::new(), "there is no path in it"),
     ];
     for (line, expected) in cases {
         fs::write(&paths, format!("# nothing\n{line}\n")).expect("a file");

@@ -1,0 +1,148 @@
+//! What an exit says to a probe, as tor tells of the probe's stream.
+//!
+//! An exit that refuses by its policy says which address it refuses, and tor looks at that. Another address than the one
+//! that was asked for it tells by REMAP, before the refusal; of one that cannot be, it says that the exit broke the
+//! protocol, and not what the exit said. With [`OPTION`], which tor insists on in the Internet's network, all of
+//! 127.0.0.0/8 cannot be.
+
+use std::net::Ipv4Addr;
+
+use super::table::StreamState;
+use super::{News, astray, ended};
+use crate::client::{Answer, Fault};
+
+/// The option by which tor believes no exit that says an address of a network of one's own.
+pub(super) const OPTION: &str = "ClientDNSRejectInternalAddresses";
+
+/// Waits for the refusal of a stream to this address. `rejects_internal` says whether [`OPTION`] is set: then tor takes an
+/// honest refusal for a breach of the protocol, and nobody can tell it from a false one, nor from that of an exit that
+/// connects and says so.
+pub(super) async fn wait(
+    news: &mut News,
+    address: Ipv4Addr,
+    rejects_internal: bool,
+) -> Result<Answer, Fault> {
+    let (mut sent, mut said) = (None, None);
+    loop {
+        match news.next().await? {
+            // Twice if tor had put it there before us.
+            (_, StreamState::Sent(on)) if sent.is_some() => return Err(astray(&on)),
+            (at, StreamState::Sent(_)) => sent = Some(at),
+            // What it is called before the exit has been asked, the exit has not said.
+            (_, StreamState::Renamed { to, .. }) => said = sent.map(|_| to),
+            (_, StreamState::Connected(_)) => {
+                return Err(Fault::relay(format!("the exit accepted {address}")));
+            }
+            (at, StreamState::Ended { reason, .. }) => {
+                let sent = sent.ok_or_else(|| Fault::client(format!("never sent: {reason}")))?;
+                if matches!(reason.as_str(), "destroy" | "timeout" | "internal") {
+                    return Err(ended(reason));
+                }
+                check(address, said, &reason, rejects_internal)?;
+                let us = at.saturating_duration_since(sent).as_micros();
+                return Ok(Answer { us: u64::try_from(us).unwrap_or(u64::MAX), reason });
+            }
+            (_, StreamState::New(_)) => {}
+        }
+    }
+}
+
+/// Whether a refusal may be one of this address, as far as tor tells.
+fn check(
+    address: Ipv4Addr,
+    said: Option<String>,
+    reason: &str,
+    rejects_internal: bool,
+) -> Result<(), Fault> {
+    if let Some(said) = said.filter(|said| *said != address.to_string()) {
+        return Err(Fault::relay(format!(
+            "the exit refused {address} with a false address, {said}"
+        )));
+    }
+    if reason == "torprotocol" && !rejects_internal {
+        let what = format!(
+            "the exit answered for {address} with a false address, or with none ({reason})"
+        );
+        return Err(Fault::relay(what));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    use ff_lab::Event;
+
+    use super::*;
+    use crate::client::tor::events::hand_on;
+    use crate::client::tor::table::Table;
+    use crate::record::Whose;
+
+    /// What is asked for.
+    const ASKED: Ipv4Addr = Ipv4Addr::new(127, 3, 2, 1);
+
+    /// What comes of these events of a stream to it, in the words of a real tor; the last two are 5 ms apart.
+    async fn of(events: &[&str], rejects_internal: bool) -> Result<Answer, Fault> {
+        let table = Arc::new(Table::default());
+        let source = "127.0.0.1:5".parse().expect("an address");
+        let mut news = News { slot: table.expect_stream(source), circuit: "7".to_owned() };
+        let at = Instant::now();
+        let first = ["4 NEW 0 127.3.2.1:1 SOURCE_ADDR=127.0.0.1:5 PURPOSE=USER"];
+        for (number, text) in first.iter().chain(events).enumerate() {
+            let at = at + Duration::from_millis(5) * u32::from(number == events.len());
+            hand_on(&table, &Event { kind: "STREAM".to_owned(), text: (*text).to_owned() }, at);
+        }
+        wait(&mut news, ASKED, rejects_internal).await
+    }
+
+    /// The exit has been asked.
+    const SENT: &str = "4 SENTCONNECT 7 127.3.2.1:1";
+
+    #[tokio::test]
+    async fn a_refusal_is_an_answer_whatever_its_reason() {
+        for (reason, expected) in [
+            ("EXITPOLICY", "exitpolicy"),
+            ("CONNECTREFUSED", "connectrefused"),
+            // So tor writes a reason of 200 that it does not know, with a mark of its own: 512.
+            (" UNKNOWN_712", "200"),
+        ] {
+            let refused = format!("4 DETACHED 7 127.3.2.1:1 REASON=END REMOTE_REASON={reason}");
+            let answer = of(&[SENT, &refused], false).await;
+            assert_eq!(answer, Ok(Answer { us: 5000, reason: expected.to_owned() }), "{reason}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_false_address_is_the_exits_fault() {
+        let renamed = "4 REMAP 7 198.51.100.7:1";
+        let refused = "4 DETACHED 7 198.51.100.7:1 REASON=END REMOTE_REASON=EXITPOLICY";
+        let fault = of(&[SENT, renamed, refused], true).await.expect_err("a lie");
+        let said = "the exit refused 127.3.2.1 with a false address, 198.51.100.7";
+        assert_eq!((fault.reason.as_str(), fault.whose), (said, Whose::Relay));
+        // A name that tor itself had for it before is no exit's.
+        let renamed = "4 REMAP 0 198.51.100.7:1 SOURCE=CACHE";
+        assert!(of(&[renamed, SENT, refused], true).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn an_address_that_cannot_be_is_known_where_all_others_are_believed() {
+        let closed = "4 CLOSED 7 127.3.2.1:1 REASON=TORPROTOCOL";
+        let fault = of(&[SENT, closed], false).await.expect_err("a lie");
+        assert!(fault.reason.contains("false address"), "{fault:?}");
+        assert_eq!(fault.whose, Whose::Relay);
+        let answer = of(&[SENT, closed], true).await.expect("an honest one looks the same");
+        assert_eq!(answer.reason, "torprotocol");
+    }
+
+    #[tokio::test]
+    async fn an_exit_that_accepts_is_named_for_that_whatever_it_says_of_the_address() {
+        for to in ["127.3.2.1", "198.51.100.7"] {
+            let renamed = format!("4 REMAP 7 {to}:1 SOURCE=EXIT");
+            let connected = format!("4 SUCCEEDED 7 {to}:1");
+            let fault = of(&[SENT, &renamed, &connected], false).await.expect_err("it accepts");
+            assert_eq!(fault, Fault::relay("the exit accepted 127.3.2.1"));
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! `ff-perf` in private networks, as people run it. One program, so that tests, which wait most of the time, run beside each
+//! other, as many as there are cores.
+
+mod check;
+mod liars;
+mod run;
+mod tor;
