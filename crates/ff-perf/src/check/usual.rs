@@ -2,7 +2,7 @@
 
 use ff_sim::stats;
 
-use super::{Known, LEAST_OTHERS, Outcome, Probe, STARVED, arrived};
+use super::{Known, LEAST_OTHERS, Outcome, Probe, STARVED};
 
 /// What a download had.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -26,14 +26,8 @@ impl Usual {
         sizes.sort_unstable();
         sizes.dedup();
         let usual = |size: u64| {
-            let of_size: Vec<Probe> =
-                probes.iter().copied().filter(|probe| probe.size == size).collect();
-            let median = |(relay, known): (usize, &Known)| {
-                Some((*known, stats::median(arrived(&of_size, relay))?))
-            };
-            let medians: Vec<_> = relays.iter().enumerate().map(median).collect();
-            let usual = |(relay, known): (usize, &Known)| without(&medians, relay, *known);
-            (size, relays.iter().enumerate().map(usual).collect())
+            let of_size = probes.iter().filter(|probe| probe.size == size);
+            (size, of_others(&medians(of_size, relays.len()), relays))
         };
         Self(sizes.into_iter().map(usual).collect())
     }
@@ -57,16 +51,129 @@ impl Usual {
     }
 }
 
-/// The median of the others' medians that say something of what this one could carry.
-fn without(medians: &[Option<(Known, f64)>], relay: usize, known: Known) -> Option<f64> {
-    let says = |(other, median): (usize, &Option<(Known, f64)>)| {
-        let (of, median) = (*median)?;
-        let is_full = median >= STARVED * of.spare() && of.spare() < known.spare();
-        (other != relay && of.can_be_judged() && !is_full).then_some(median)
-    };
-    let others: Vec<f64> = medians.iter().enumerate().filter_map(says).collect();
-    if others.len() < LEAST_OTHERS {
-        return None;
+/// The median of what arrived through each of so many relays, in bytes a second; none where nothing did.
+pub(super) fn medians<'a>(
+    probes: impl IntoIterator<Item = &'a Probe>,
+    relays: usize,
+) -> Vec<Option<f64>> {
+    let mut rates = vec![Vec::new(); relays];
+    for probe in probes {
+        if let (Outcome::Arrived(rate), Some(rates)) = (probe.outcome, rates.get_mut(probe.relay)) {
+            rates.push(rate);
+        }
     }
-    stats::median(others)
+    rates.into_iter().map(stats::median).collect()
+}
+
+/// For each relay the median of the others' medians that say something of what it could carry. Who carried all it has to
+/// spare says so only to those that have no more of it.
+///
+/// There may be thousands of relays, so they are gone through once, from who has most to spare to who has least: ever
+/// more of the others say something.
+fn of_others(medians: &[Option<f64>], relays: &[Known]) -> Vec<Option<f64>> {
+    let judged = |relay: usize| medians[relay].filter(|_| relays[relay].can_be_judged());
+    let (mut says, mut full) = (Sorted::default(), Vec::new());
+    for (relay, known) in relays.iter().enumerate() {
+        match judged(relay) {
+            Some(median) if median >= STARVED * known.spare() => full.push((known.spare(), median)),
+            Some(median) => says.add(median),
+            None => {}
+        }
+    }
+    // Who has an unknown rest to spare has not more than anybody, and so comes last.
+    let spare = |relay: usize| Some(relays[relay].spare()).filter(|spare| !spare.is_nan());
+    let spare = |relay: usize| spare(relay).unwrap_or(f64::NEG_INFINITY);
+    let mut order: Vec<usize> = (0..relays.len()).collect();
+    order.sort_unstable_by(|&one, &other| spare(other).total_cmp(&spare(one)));
+    full.sort_unstable_by(|(one, _), (other, _)| other.total_cmp(one));
+    let (mut full, mut usual) = (full.into_iter().peekable(), vec![None; relays.len()]);
+    for relay in order {
+        while let Some((_, median)) = full.next_if(|(of, _)| *of >= spare(relay)) {
+            says.add(median);
+        }
+        usual[relay] = says.without(judged(relay));
+    }
+    usual
+}
+
+/// Medians in their order.
+#[derive(Default)]
+struct Sorted(Vec<f64>);
+
+impl Sorted {
+    /// Where this one is, or would be.
+    fn place(&self, median: f64) -> usize {
+        self.0.partition_point(|one| one.total_cmp(&median).is_lt())
+    }
+
+    /// Adds one.
+    fn add(&mut self, median: f64) {
+        self.0.insert(self.place(median), median);
+    }
+
+    /// The median of all but one of them; none if these are fewer than [`LEAST_OTHERS`].
+    fn without(&mut self, own: Option<f64>) -> Option<f64> {
+        let own = own.map(|own| self.place(own)).map(|place| (place, self.0.remove(place)));
+        let enough = Some(&self.0).filter(|others| others.len() >= LEAST_OTHERS);
+        let median = enough.and_then(|others| stats::percentile(others, 50.0));
+        if let Some((place, own)) = own {
+            self.0.insert(place, own);
+        }
+        median
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What [`Usual::of`] says, each by going over everything.
+    fn plain(probes: &[Probe], relays: &[Known], size: u64, relay: usize) -> Option<f64> {
+        let median = |of: usize| {
+            let rate = |probe: &Probe| match probe.outcome {
+                Outcome::Arrived(rate) if (probe.relay, probe.size) == (of, size) => Some(rate),
+                _ => None,
+            };
+            stats::median(probes.iter().filter_map(rate).collect())
+        };
+        let says = |other: usize| {
+            let (known, median) = (relays[other], median(other)?);
+            let is_full = median >= STARVED * known.spare();
+            let is_smaller = known.spare() < relays[relay].spare();
+            let is_one = other != relay && known.can_be_judged() && !(is_full && is_smaller);
+            is_one.then_some(median)
+        };
+        let others: Vec<f64> = (0..relays.len()).filter_map(says).collect();
+        if others.len() < LEAST_OTHERS { None } else { stats::median(others) }
+    }
+
+    /// Few values, so that some are equal, and now and then an odd one.
+    fn value() -> impl Strategy<Value = f64> {
+        prop_oneof![20 => (0_u8..6).prop_map(|tenths| f64::from(tenths) / 5.0), 1 => any::<f64>()]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_usual_is_what_going_over_everything_finds(
+            relays in proptest::collection::vec((value(), value()), 0..9),
+            probes in proptest::collection::vec((0_usize..10, 0_u64..2, value(), 0_u8..8), 0..60),
+        ) {
+            let known = |(capacity, busy)| Known { capacity, busy };
+            let relays: Vec<Known> = relays.into_iter().map(known).collect();
+            let probe = |(relay, size, rate, kind): (usize, u64, f64, u8)| {
+                let outcome = if kind > 0 { Outcome::Arrived(rate) } else { Outcome::FailedHere };
+                Probe { relay, size, others_spare: 1.0, outcome }
+            };
+            let probes: Vec<Probe> = probes.into_iter().map(probe).collect();
+            for (size, found) in Usual::of(&probes, &relays).0 {
+                prop_assert_eq!(found.len(), relays.len());
+                for (relay, found) in found.into_iter().enumerate() {
+                    let plain = plain(&probes, &relays, size, relay);
+                    prop_assert_eq!(found.map(f64::to_bits), plain.map(f64::to_bits));
+                }
+            }
+        }
+    }
 }

@@ -233,6 +233,23 @@ mod tests {
     }
 
     #[test]
+    fn the_others_of_a_path_are_there_as_often_as_each_other_in_any_place() {
+        let (strata, draws, mut rng) = (six(), 20_000, crate::chance::generator());
+        let mut found = [[0_u32; 3]; 6];
+        for _ in 0..draws {
+            let path = strata.path(2, 3, &mut rng).expect("five are faster");
+            path.iter().enumerate().for_each(|(place, &relay)| found[relay][place] += 1);
+        }
+        for (relay, places) in found.into_iter().enumerate() {
+            // Two of five faster ones.
+            let chance: f64 = if relay == 2 { 1.0 / 3.0 } else { 2.0 / 5.0 / 3.0 };
+            let most = 5.0 * (chance * (1.0 - chance) * f64::from(draws)).sqrt();
+            let is_fair = |found| (f64::from(found) - chance * f64::from(draws)).abs() <= most;
+            assert!(places.into_iter().all(is_fair), "{relay}: {places:?}");
+        }
+    }
+
+    #[test]
     fn means_are_weighed_by_chances() {
         let found = mean(&[0.25, 0.75, 0.0], &[vec![4.0, 8.0], vec![1.0, 1.0], vec![]]);
         assert_eq!(found.map(|found| found.value), Some(2.25));

@@ -3,13 +3,18 @@
 //! A relay is where clients have it: last if it is an exit that lets the port out, else first if it is a guard, else in
 //! between. Where nothing of its weight counts it is not, unless nobody's does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use ff_sim::flow::path::Paths;
 use rand::Rng;
 
 use super::pool::Pool;
 use super::{Choice, MOST_TRIES, NoPaths, Places, drawn};
+
+/// How often a path is drawn anew because one of its relays is busy.
+const DRAWS: usize = 256;
+/// How often one is drawn if nobody is busy: of [`MOST_TRIES`] draws one was a path, so of many times more some are.
+const LONE_DRAWS: usize = 100 * MOST_TRIES;
 
 /// What draws them.
 #[derive(Clone, Debug)]
@@ -88,8 +93,23 @@ impl Through {
         Ok(through)
     }
 
-    /// A path through one of the relays, the first hop first; none where rules leave none.
-    pub fn draw(&self, relay: usize, rng: &mut impl Rng) -> Option<[u32; 3]> {
+    /// A path through one of the relays, the first hop first, none of whose relays is busy; none if there seems to be none.
+    /// Where somebody is busy that is said soon: who asks again when nobody is gets what is rare, too.
+    pub fn draw_free(
+        &self,
+        relay: usize,
+        busy: &HashSet<usize>,
+        rng: &mut impl Rng,
+    ) -> Option<Vec<usize>> {
+        let draws = if busy.is_empty() { LONE_DRAWS } else { DRAWS };
+        let drawn = (0..draws).filter_map(|_| self.draw(relay, rng));
+        let mut paths = drawn.map(|path| path.map(|relay| relay as usize));
+        let is_free = |path: &[usize; 3]| path.iter().all(|relay| !busy.contains(relay));
+        paths.find(is_free).map(Vec::from)
+    }
+
+    /// A path through one of the relays; none where the draw has come to relays that leave none.
+    fn draw(&self, relay: usize, rng: &mut impl Rng) -> Option<[u32; 3]> {
         self.paths.draw_through(rng, u32::try_from(relay).ok()?, *self.at.get(&relay)?)
     }
 
@@ -204,6 +224,31 @@ mod tests {
         pool.factors.as_mut().expect("factors").guard[3] = 0.1;
         let paths = through(&pool, 8, 80, false).expect("it is a guard, too");
         assert!(paths.iter().all(|path| path[0] == 8 && path[2] != 8));
+    }
+
+    #[test]
+    fn a_relay_that_few_paths_have_is_drawn_when_nobody_is_busy() {
+        let (mut pool, mut rng) = (pool(), ChaCha12Rng::seed_from_u64(8));
+        // Almost always the exit is one that no guard can be with.
+        (pool.network.relays[6].weight, pool.network.relays[7].weight) = (400.0, 1.0);
+        pool.network.relays[6].family = (0..3).map(|guard| [guard; 20]).collect();
+        pool.network.relays[..3].iter_mut().for_each(|guard| guard.family = vec![[6; 20]]);
+        let choice = Choice::of_clients(80, false).expect("a choice");
+        // A relay is refused if none of a thousand draws is a path: here once in twelve times.
+        let mut new = || Through::new(&pool, &choice, &[3], false, &mut rng).ok();
+        let through = (0..100).find_map(|_| new()).expect("there are paths");
+        let single = (0..40_000).filter(|_| through.draw(3, &mut rng).is_some()).count();
+        assert!((50..200).contains(&single), "about one draw in 400: {single}");
+        let mut free =
+            |busy: &[usize]| through.draw_free(3, &busy.iter().copied().collect(), &mut rng);
+        for _ in 0..200 {
+            let path = free(&[]).expect("a path");
+            assert!(path[0] < 3 && path[1..] == [3, 7], "{path:?}");
+        }
+        // Who can wait for somebody does not draw for long, and waits for the only exit there is.
+        let soon = (0..200).filter(|_| free(&[5]).is_some()).count();
+        assert!((50..150).contains(&soon), "about half of 200: {soon}");
+        assert!(free(&[7]).is_none() && free(&[3]).is_none());
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::signals::Signals;
 use crate::store::{Options, Store};
 use crate::target::Target;
 use inputs::Told;
-use probing::{Drawer, Probing};
+use probing::{Drawer, Probing, any_arrived};
 
 /// The exit status if a relay starves clients.
 pub(crate) const STARVES: u8 = 3;
@@ -30,10 +30,10 @@ const PUBLIC_LEAST_GAP_SECS: f64 = 10.0;
 /// So much may be asked of the Internet's relays at once.
 const PUBLIC_AT_ONCE: u8 = 4;
 
-/// Downloads through relays, and judges them.
+/// Downloads through relays, and judges them, also by what there is when the downloads have ended early.
 ///
 /// # Errors
-/// When something cannot be read or written, or no download arrived.
+/// When something cannot be read or written, the downloads have ended early, or none arrived.
 pub(super) fn run(args: &CheckArgs) -> Result<ExitCode> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let dir = network::directory(&args.network);
@@ -59,10 +59,14 @@ pub(super) fn run(args: &CheckArgs) -> Result<ExitCode> {
     };
     let drawer = Drawer::new(&network, &told.checked, target.port, seed)?;
     let job = Download { args, network: &network, told: &told, target, gap_secs, drawer };
-    let probes = with_client(args.client, &dir, &network, job)?;
+    let (probes, ended) = with_client(args.client, &dir, &network, job)?;
+    if !any_arrived(&probes) {
+        return ended.map(|()| ExitCode::SUCCESS);
+    }
     let known: Vec<_> = told.checked.iter().filter_map(|&relay| told.of(relay)).collect();
     let findings = judge(&known, &probes, args.most);
-    report::print(args, &network, &told, &findings, seed)
+    let code = report::print(args, &network, &told, &findings, seed)?;
+    ended.map(|()| code)
 }
 
 /// All downloads.
@@ -82,9 +86,10 @@ struct Download<'a> {
 }
 
 impl Job for Download<'_> {
-    type Done = Vec<Probe>;
+    /// What came of the downloads, and why they have ended early, if they have.
+    type Done = (Vec<Probe>, Result<()>);
 
-    async fn run<C: Client>(self, client: C, signals: Signals) -> Result<Vec<Probe>> {
+    async fn run<C: Client>(self, client: C, signals: Signals) -> Result<Self::Done> {
         let Self { args, network, told, target, gap_secs, drawer } = self;
         let options = Options {
             client: args.client.into(),
@@ -102,8 +107,9 @@ impl Job for Download<'_> {
         };
         let mut store = Store::open(&args.out, &options, false)?.store;
         let probing = Probing::new(args, client, network, told, target, gap_secs);
-        let probes = probing.run(drawer, &mut store, signals).await;
+        let mut probes = Vec::new();
+        let ended = probing.run(drawer, &mut store, signals, &mut probes).await;
         store.finish()?;
-        probes
+        Ok((probes, ended))
     }
 }

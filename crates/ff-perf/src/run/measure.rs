@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use ff_lab::Source;
 use super::client::{Job, check_internet, with_client};
 use crate::cli::measure::{ClientKind, MeasureArgs, Measuring};
 use crate::client::Client;
-use crate::course::{Counts, Course, State, ToFile};
+use crate::course::{Counts, Course, Ended, State, ToFile};
 use crate::network::{self, Network};
 use crate::path::Plan;
 use crate::paths::{Choice, file};
@@ -45,18 +45,40 @@ pub(super) fn run(args: &MeasureArgs) -> Result<ExitCode> {
     let measuring = &args.measuring;
     let ready = Ready::new(measuring, args.rate.unwrap_or(0.0), PUBLIC_RATE)?;
     let (dir, network) = (ready.dir.clone(), ready.network.clone());
-    let (counts, wanted) = with_client(measuring.client, &dir, &network, Run { args, ready })?;
-    say(args, &counts)?;
-    if counts.all > 0 && counts.failed == counts.all {
-        bail!("all {} circuits failed; the last one: {}", counts.all, counts.last_failure);
+    let came = with_client(measuring.client, &dir, &network, Run { args, ready })?;
+    super::show(&summary(args, &came.counts))?;
+    came.judged().map(|()| ExitCode::SUCCESS)
+}
+
+/// What a run came to.
+struct Came {
+    /// Its circuits.
+    counts: Counts,
+    /// How many it was to have.
+    wanted: u64,
+    /// Why it has ended early, if it has.
+    ended: Result<(), Ended>,
+}
+
+impl Came {
+    /// Whether it is as it was to be.
+    ///
+    /// # Errors
+    /// Why it is not.
+    fn judged(self) -> Result<()> {
+        let Self { counts, wanted, ended } = self;
+        ended?;
+        if counts.all > 0 && counts.failed == counts.all {
+            bail!("all {} circuits failed; the last one: {}", counts.all, counts.last_failure);
+        }
+        if counts.all < wanted {
+            bail!(
+                "{} circuits instead of {wanted}: hardly any relays fit together on a path by these rules, and --resume draws the same paths",
+                counts.all
+            );
+        }
+        Ok(())
     }
-    if counts.all < wanted {
-        bail!(
-            "{} circuits instead of {wanted}: hardly any relays fit together on a path by these rules, and --resume draws the same paths",
-            counts.all
-        );
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// What circuits are measured with, read and checked before anything is written.
@@ -126,11 +148,10 @@ struct Run<'a> {
 }
 
 impl Job for Run<'_> {
-    /// What it came to, and how many circuits it was to have.
-    type Done = (Counts, u64);
+    type Done = Came;
 
     /// Measures. Its folder is made only now that everything else is there.
-    async fn run<C: Client>(self, client: C, signals: Signals) -> Result<Self::Done> {
+    async fn run<C: Client>(self, client: C, signals: Signals) -> Result<Came> {
         let Self { args, ready } = self;
         let (measuring, network) = (&args.measuring, &ready.network);
         if ready.given.is_none() {
@@ -151,8 +172,7 @@ impl Job for Run<'_> {
         let ended = course.run(&mut state, &mut keeper).await;
         let counts = keeper.counts;
         store.finish()?;
-        ended?;
-        Ok((counts, wanted))
+        Ok(Came { counts, wanted, ended })
     }
 }
 
@@ -288,21 +308,17 @@ pub(super) fn course<C: Client>(
     }
 }
 
-/// Says what it came to.
-fn say(args: &MeasureArgs, counts: &Counts) -> Result<()> {
-    let mut out = std::io::stdout().lock();
+/// What is said of a run, also of one that has ended early.
+fn summary(args: &MeasureArgs, counts: &Counts) -> String {
+    let (built, failed) = (counts.built, counts.failed);
     if args.json {
-        let text = serde_json::json!({ "built": counts.built, "failed": counts.failed, "last_failure": counts.last_failure, "out": args.out });
-        writeln!(out, "{text}")?;
-    } else {
-        let lines = args.out.join(crate::store::LINES);
-        writeln!(
-            out,
-            "built   {}\nfailed  {}\nfile    {}",
-            counts.built,
-            counts.failed,
-            lines.display()
-        )?;
+        let last = &counts.last_failure;
+        let text = serde_json::json!({ "built": built, "failed": failed, "last_failure": last, "out": args.out });
+        return format!("{text}\n");
     }
-    Ok(())
+    let lines = args.out.join(crate::store::LINES);
+    format!("built   {built}\nfailed  {failed}\nfile    {}\n", lines.display())
 }
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -17,8 +17,8 @@ use crate::check::{Outcome, Probe};
 use crate::cli::check::CheckArgs;
 use crate::client::Client;
 use crate::network::{Network, Relay};
+use crate::paths::Choice;
 use crate::paths::through::Through;
-use crate::paths::{Choice, MOST_TRIES};
 use crate::probe::{Measured, Program};
 use crate::record::{Circuit, Stage, Whose};
 use crate::run::paths::say_unknown;
@@ -28,8 +28,6 @@ use crate::target::Target;
 
 /// How long a circuit may take to be built.
 const BUILD_TIME: Duration = Duration::from_secs(60);
-/// How often a path is drawn anew because one of its relays is in another download.
-const DRAWS: usize = 256;
 
 /// Draws times and paths.
 pub(super) struct Drawer {
@@ -61,12 +59,7 @@ impl Drawer {
 
     /// A path through a relay, none of whose relays is busy; none if there seems to be none.
     fn path(&mut self, relay: usize, busy: &HashSet<usize>) -> Option<Vec<usize>> {
-        // Whoever waits for others may be lucky later. If nobody is busy, only what is rare is left.
-        let tries = if busy.is_empty() { MOST_TRIES } else { DRAWS };
-        (0..tries).find_map(|_| {
-            let path = self.paths.draw(relay, &mut self.rng)?.map(|relay| relay as usize);
-            path.iter().all(|relay| !busy.contains(relay)).then(|| path.to_vec())
-        })
+        self.paths.draw_free(relay, busy, &mut self.rng)
     }
 }
 
@@ -103,19 +96,23 @@ impl<'a, C: Client> Probing<'a, C> {
         Self { args, client: Arc::new(client), relays, told, target, gap_secs }
     }
 
-    /// Makes all downloads.
+    /// Makes all downloads, and notes what came of each, also if something ends them early.
+    ///
+    /// # Errors
+    /// When a signal comes, no path can be drawn, something cannot be kept, or no download has arrived.
     pub(super) async fn run(
         self,
         mut drawer: Drawer,
         store: &mut Store,
         mut signals: Signals,
-    ) -> Result<Vec<Probe>> {
+        probes: &mut Vec<Probe>,
+    ) -> Result<()> {
         let gap = Duration::from_secs_f64(self.gap_secs);
         let relays = self.told.checked.len();
         let planned = plan(relays, self.args.each, gap, &self.args.sizes, &mut drawer.rng);
         let (began, progress) = (Instant::now(), Progress::of("ff-perf"));
         let (mut tasks, mut busy): (JoinSet<Ended>, _) = (JoinSet::new(), HashSet::new());
-        let (mut probes, all) = (Vec::new(), planned.len());
+        let all = planned.len();
         for (number, planned) in (0..).zip(planned) {
             let mut is_time = false;
             let path = loop {
@@ -149,11 +146,10 @@ impl<'a, C: Client> Probing<'a, C> {
             probes.push(self.keep(ended?, &mut busy, store)?);
             progress.say(|| format!("{} of {all} downloads", probes.len()));
         }
-        let arrived = |probe: &Probe| matches!(probe.outcome, Outcome::Arrived(_));
-        if !probes.iter().any(arrived) {
+        if !any_arrived(probes) {
             bail!("none of {all} downloads arrived; {} says why", self.args.out.display());
         }
-        Ok(probes)
+        Ok(())
     }
 
     /// That it was stopped.
@@ -220,6 +216,11 @@ impl<'a, C: Client> Probing<'a, C> {
             outcome: outcome(&circuit, at),
         })
     }
+}
+
+/// Whether a download has arrived.
+pub(super) fn any_arrived(probes: &[Probe]) -> bool {
+    probes.iter().any(|probe| matches!(probe.outcome, Outcome::Arrived(_)))
 }
 
 /// What came of a circuit, of which the relay at this place is looked at.

@@ -1,7 +1,9 @@
 //! `ff-perf lab navigator`: 002's measurements, sections 5 and 6, in a network whose truth is set.
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -90,8 +92,10 @@ pub(super) fn run(args: &LabNavigatorArgs, ending: &Ending) -> Result<ExitCode> 
     // In the network's own directory, which goes with it, and if this is killed, when the next network starts.
     let dir = args.out.clone().unwrap_or_else(|| network.dir().join("circuits"));
     let paths = network.dir().join("paths");
-    fs::write(&paths, paths_text(&network, args.circuits(), &mut rng)?)
-        .context("no file of paths")?;
+    let (exits, others) = places(&network);
+    let [exits, others] = [exits, others].map(ids);
+    let text = paths_text(&exits, &others, args.circuits(), &mut rng);
+    fs::write(&paths, text).context("no file of paths")?;
     measure(args, &network, ending, &paths, &dir)?;
     let circuits_secs = began.elapsed().as_secs_f64();
     drop(background);
@@ -152,7 +156,7 @@ fn start(
         builder = builder.tor(tor);
     }
     for (relay, rate) in rates.into_iter().enumerate() {
-        let config = if relay < relays / 3 {
+        let config = if relay < exits(relays) {
             RelayConfig::exit(format!("exit{relay}"))
         } else {
             RelayConfig::middle(format!("relay{relay}"))
@@ -160,6 +164,11 @@ fn start(
         builder = builder.relay(config.bandwidth_rate(rate));
     }
     builder.start()
+}
+
+/// How many of so many relays are exits.
+const fn exits(relays: usize) -> usize {
+    relays / 3
 }
 
 /// Limits in bytes a second, each greater than the one before by the same factor.
@@ -192,23 +201,26 @@ fn places(network: &Network) -> (Vec<&Node>, Vec<&Node>) {
     network.relays().partition(|node| node.name().starts_with("exit"))
 }
 
+/// Their fingerprints.
+fn ids(nodes: Vec<&Node>) -> Vec<&str> {
+    nodes.into_iter().map(Node::rsa_fingerprint).collect()
+}
+
 /// Two relays and an exit. A third of relays are exits and stand in no other place, so each relay is in about as many paths
 /// as the others: what is compared is circuits. (Where exits are as scarce as that, Tor's own weights leave them for the last
 /// place, too.)
-fn path<'a>(exits: &[&'a Node], others: &[&'a Node], rng: &mut ChaCha12Rng) -> Vec<&'a Node> {
+fn path<T: Copy>(exits: &[T], others: &[T], rng: &mut ChaCha12Rng) -> Vec<T> {
     others.sample(rng, 2).chain(exits.choose(rng)).copied().collect()
 }
 
-/// A file of so many random paths, or as many as are drawn.
-fn paths_text(network: &Network, count: u64, rng: &mut ChaCha12Rng) -> Result<String> {
-    let (exits, others) = places(network);
+/// A file of so many random paths, or as many as are drawn, of relays with these fingerprints.
+fn paths_text(exits: &[&str], others: &[&str], count: u64, rng: &mut ChaCha12Rng) -> String {
     let mut text = String::new();
     for _ in 0..count.min(MOST_PATHS) {
-        let path = path(&exits, &others, rng);
-        let ids: Vec<_> = path.iter().map(|node| node.rsa_fingerprint()).collect();
-        writeln!(text, "{}", ids.join(","))?;
+        text.push_str(&path(exits, others, rng).join(","));
+        text.push('\n');
     }
-    Ok(text)
+    text
 }
 
 /// On what share of circuits something is downloaded.
@@ -228,19 +240,7 @@ fn measure(
     let source = network.source()?.addr();
     let program = std::env::current_exe().context("this program's own file is not known")?;
     let mut command = Command::new(program);
-    command.args(["circuits", "run", "--share-builds", "--share-probes", "--in-flight", IN_FLIGHT]);
-    command.args(["--rtt", "5", "--ttfb", "1"]);
-    match args.ttfb_for {
-        Some(secs) => command.args(["--ttfb-for", &secs.to_string()]),
-        None => {
-            let share = download_share(args.relays).to_string();
-            command.args(["--download", DOWNLOAD, "--download-share", &share])
-        }
-    };
-    command.args(["--per-guard", "100", "--rate", "1000", "--count", &args.circuits().to_string()]);
-    command.arg("--path-file").arg(paths);
-    command.args(["--seed", &args.seed.to_string(), "--target", &format!("bytes://{source}")]);
-    command.arg("--network").arg(network.dir()).arg("--out").arg(out);
+    command.args(words(args, source, [network.dir(), paths, out]));
     command.stdout(std::process::Stdio::null());
     let mut running = Running(probe.namespace().spawn(&mut command)?);
     let status = loop {
@@ -251,6 +251,25 @@ fn measure(
     };
     ensure!(status.success(), "circuits were not measured to the end: {status}; see above");
     Ok(())
+}
+
+/// What that program is told: how, to which target, and where the network is, the paths, and what comes out.
+fn words(args: &LabNavigatorArgs, target: SocketAddr, places: [&Path; 3]) -> Vec<OsString> {
+    let fixed =
+        "circuits run --share-builds --share-probes --rtt 5 --ttfb 1 --per-guard 100 --rate 1000";
+    let what = match args.ttfb_for {
+        Some(secs) => format!("--ttfb-for {secs}"),
+        None => {
+            format!("--download {DOWNLOAD} --download-share {}", download_share(args.relays))
+        }
+    };
+    let (count, seed) = (args.circuits(), args.seed);
+    let how =
+        format!("--in-flight {IN_FLIGHT} --count {count} --seed {seed} --target bytes://{target}");
+    let words = [fixed, &what, &how].join(" ");
+    let named = ["--network", "--path-file", "--out"].into_iter().zip(places);
+    let named = named.flat_map(|(name, place)| [name.into(), place.as_os_str().to_owned()]);
+    words.split(' ').map(OsString::from).chain(named).collect()
 }
 
 /// A program that is ended with this.
@@ -300,3 +319,6 @@ fn whole_text(found: &Found) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,178 @@
+//! With downloads that are made up.
+
+use proptest::prelude::*;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha12Rng;
+
+use super::*;
+use crate::chance;
+
+/// A megabyte a second, a quarter of it in use.
+const RELAY: Known = Known { capacity: 1e6, busy: 0.25 };
+
+/// Downloads through relays that starve these shares of their clients.
+fn probes(shares: &[f64], each: usize, rng: &mut ChaCha12Rng) -> Vec<Probe> {
+    let mut all = Vec::new();
+    for (relay, &share) in shares.iter().enumerate() {
+        for _ in 0..each {
+            let rate = if rng.random_bool(share) { 1e5 } else { rng.random_range(6e5..9e5) };
+            let outcome = Outcome::Arrived(rate);
+            all.push(Probe { relay, size: 1 << 20, others_spare: 5e6, outcome });
+        }
+    }
+    all
+}
+
+#[test]
+fn intervals_are_those_of_tables() {
+    // Clopper and Pearson, 95 %, by scipy.stats.binomtest(...).proportion_ci().
+    for (hits, of, low, high) in [
+        (0, 10, 0.0, 0.308_497_1),
+        (1, 10, 0.002_528_6, 0.445_016_1),
+        (5, 20, 0.086_571_5, 0.491_045_9),
+        (10, 10, 0.691_502_9, 1.0),
+        (0, 0, 0.0, 1.0),
+    ] {
+        let found = interval(hits, of);
+        assert!((found.0 - low).abs() < 1e-6 && (found.1 - high).abs() < 1e-6, "{hits} {found:?}");
+    }
+}
+
+#[test]
+fn who_starves_is_found_as_often_as_the_formula_says() {
+    let mut rng = chance::generator();
+    for (share, each) in [(0.1, 5), (0.3, 3), (0.5, 2)] {
+        let runs = 2000;
+        let hit = (0..runs).filter(|_| {
+            let all = probes(&[share, 0.0, 0.0, 0.0], each, &mut rng);
+            judge(&[RELAY; 4], &all, 0.1)[0].starved > 0
+        });
+        let (hit, truth) = (hit.count() as f64 / f64::from(runs), found(share, each as u64));
+        let most = 4.0 * (truth * (1.0 - truth) / f64::from(runs)).sqrt();
+        assert!((hit - truth).abs() < most, "{hit} beside {truth}");
+    }
+}
+
+#[test]
+fn verdicts_name_the_one_that_starves_and_no_other() {
+    let mut rng = ChaCha12Rng::seed_from_u64(7);
+    let all = probes(&[0.0, 0.4, 0.0, 0.02, 0.0], 60, &mut rng);
+    let mut relays = [RELAY; 5];
+    relays[4].busy = 0.95;
+    let found: Vec<_> = judge(&relays, &all, 0.15).iter().map(|found| found.verdict).collect();
+    let [serves, starves, busy] = [Verdict::Serves, Verdict::Starves, Verdict::TooBusy];
+    assert_eq!(found, [serves, starves, serves, serves, busy]);
+    let few = probes(&[0.0, 0.0], 5, &mut rng);
+    assert_eq!(judge(&[RELAY; 2], &few, 0.15)[0].verdict, Verdict::Undecided);
+}
+
+#[test]
+fn what_fails_elsewhere_or_is_slow_for_all_is_no_relays_fault() {
+    let probe = |relay, outcome| Probe { relay, size: 1, others_spare: 5e6, outcome };
+    let mut all = Vec::new();
+    for relay in 0..4 {
+        // A short download fills no relay.
+        all.extend((0..40).map(|_| probe(relay, Outcome::Arrived(3e4))));
+        all.extend((0..9).map(|_| probe(relay, Outcome::FailedElsewhere)));
+    }
+    for found in judge(&[RELAY; 4], &all, 0.1) {
+        assert_eq!((found.probes, found.starved, found.verdict), (40, 0, Verdict::Serves));
+    }
+    all.extend((0..20).map(|_| probe(2, Outcome::FailedHere)));
+    assert_eq!(judge(&[RELAY; 4], &all, 0.1)[2].verdict, Verdict::Starves);
+    // Alone, one download that fails says nothing, and many do.
+    let alone = |fails: usize| {
+        let outcome = |at| if at < fails { Outcome::FailedHere } else { Outcome::Arrived(3e4) };
+        let all: Vec<_> = (0..30).map(|at| probe(0, outcome(at))).collect();
+        judge(&[RELAY], &all, 0.15)[0].verdict
+    };
+    assert_eq!([1, 12].map(alone), [Verdict::Undecided, Verdict::Starves]);
+    // A slow neighbour on the path explains a slow download.
+    let slow = Probe { others_spare: 4e4, ..probe(0, Outcome::Arrived(3e4)) };
+    let fast = [1, 2, 3].map(|relay| probe(relay, Outcome::Arrived(7e5)));
+    let counts = |all: &[Probe]| {
+        let found = judge(&[RELAY; 4], all, 0.1)[0];
+        (found.starved, found.unclear, found.probes)
+    };
+    assert_eq!(counts(&[&[slow], &fast[..]].concat()), (0, 0, 1));
+    let alone = Probe { others_spare: 5e6, ..slow };
+    assert_eq!(counts(&[&[alone], &fast[..]].concat()), (1, 0, 1));
+    assert_eq!(counts(&[&[alone], &fast[..2]].concat()), (0, 1, 1));
+}
+
+#[test]
+fn who_starves_clients_is_not_its_own_measure() {
+    let mut rng = ChaCha12Rng::seed_from_u64(8);
+    // Alone it is compared with nobody: it gets the benefit of the doubt, and no acquittal.
+    for share in [0.3, 0.8, 1.0] {
+        let found = judge(&[RELAY], &probes(&[share], 40, &mut rng), 0.15)[0];
+        assert_eq!((found.verdict, found.starved), (Verdict::Undecided, 0), "{found:?}");
+        assert!(found.share_to >= share, "{found:?}");
+    }
+    let served = judge(&[RELAY], &probes(&[0.0], 40, &mut rng), 0.15)[0];
+    assert_eq!((served.verdict, served.unclear), (Verdict::Serves, 0));
+    // Beside others it is found whatever it starves, and two of five, too.
+    let found = judge(&[RELAY; 4], &probes(&[1.0, 0.0, 0.0, 0.0], 40, &mut rng), 0.15);
+    assert_eq!(found[0].verdict, Verdict::Starves);
+    let found = judge(&[RELAY; 5], &probes(&[0.9, 0.9, 0.0, 0.0, 0.0], 40, &mut rng), 0.15);
+    let found: Vec<_> = found.iter().map(|found| found.verdict).collect();
+    let [starves, serves] = [Verdict::Starves, Verdict::Serves];
+    assert_eq!(found, [starves, starves, serves, serves, serves]);
+}
+
+#[test]
+fn those_who_are_busy_or_full_do_not_say_what_is_usual() {
+    let through = |relay, rate| Probe {
+        relay,
+        size: 1 << 20,
+        others_spare: 5e6,
+        outcome: Outcome::Arrived(rate),
+    };
+    let all = |own: f64, other: f64| -> Vec<Probe> {
+        let rate = |relay| if relay == 0 { own } else { other };
+        (0..120).map(|at| through(at % 4, rate(at % 4))).collect()
+    };
+    let busy = Known { busy: 0.95, ..RELAY };
+    let found = judge(&[RELAY, busy, busy, busy], &all(2e4, 3e4), 0.15)[0];
+    assert_eq!((found.verdict, found.unclear), (Verdict::Undecided, 30), "{found:?}");
+    let small = Known { capacity: 1e5, busy: 0.0 };
+    let found = judge(&[RELAY, small, small, small], &all(6e4, 9e4), 0.15);
+    assert_eq!((found[0].verdict, found[0].unclear), (Verdict::Undecided, 30), "{found:?}");
+    assert_eq!(found[1].verdict, Verdict::Serves);
+}
+
+#[test]
+fn nobody_starves_if_the_others_may_starve_as_many() {
+    let probe = |relay, outcome| Probe { relay, size: 1, others_spare: 5e6, outcome };
+    let (fast, slow) = (Outcome::Arrived(7e5), Outcome::Arrived(1e5));
+    let mut all: Vec<_> = (0..14).map(|_| probe(0, fast)).collect();
+    all.extend((0..6).map(|_| probe(0, Outcome::FailedHere)));
+    all.extend((0..30).map(|_| probe(1, fast)));
+    assert_eq!(judge(&[RELAY; 2], &all, 0.15)[0].verdict, Verdict::Starves);
+    all.extend((0..10).map(|_| probe(1, slow)));
+    assert_eq!(judge(&[RELAY; 2], &all, 0.15)[0].verdict, Verdict::Undecided);
+}
+
+proptest! {
+    #[test]
+    fn any_downloads_have_findings(
+        all in proptest::collection::vec((0_usize..6, 0_u64..3, any::<f64>(), 0_u8..3), 0..60),
+        busy in any::<f64>(),
+    ) {
+        let probe = |&(relay, size, rate, kind): &(usize, u64, f64, u8)| {
+            let outcome = match kind {
+                0 => Outcome::Arrived(rate),
+                1 => Outcome::FailedHere,
+                _ => Outcome::FailedElsewhere,
+            };
+            Probe { relay, size, others_spare: rate, outcome }
+        };
+        let all: Vec<_> = all.iter().map(probe).collect();
+        let found = judge(&[Known { capacity: 1e6, busy }; 4], &all, 0.1);
+        prop_assert_eq!(found.len(), 4);
+        for found in found {
+            prop_assert!(found.starved + found.unclear <= found.probes);
+            prop_assert!(found.share_from <= found.share_to);
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Runs without a network, by a client that is none.
+
+use clap::Parser as _;
+use ff_sim::network::Flags;
+use tokio::io::DuplexStream;
+
+use super::*;
+use crate::cli::{Circuits, Cli, Command};
+use crate::client::{Answer, Fault, Progress};
+use crate::network::Relay;
+use crate::paths::pool::Pool;
+use crate::record::Probe;
+
+/// Builds all circuits at once, or none.
+pub(in crate::run) struct Fake {
+    /// Whether it builds them.
+    pub(in crate::run) builds: bool,
+}
+
+impl Client for Fake {
+    type Circuit = ();
+    type Stream = DuplexStream;
+
+    const NAME: crate::record::Client = crate::record::Client::Arti;
+    const KEEPS_UNUSED: bool = true;
+
+    async fn build(&self, path: &[Arc<Relay>], progress: &mut Progress) -> Result<(), Fault> {
+        progress.has_link = true;
+        if !self.builds {
+            return Err(Fault::relay("destroyed"));
+        }
+        path.iter().for_each(|_| progress.hop());
+        Ok(())
+    }
+
+    async fn probe(&self, (): &(), _: Probe, _: std::net::Ipv4Addr) -> Result<Answer, Fault> {
+        Ok(Answer { us: 1, reason: "exitpolicy".to_owned() })
+    }
+
+    async fn open(&self, (): &(), _: &str, _: u16) -> Result<DuplexStream, Fault> {
+        Err(Fault::client("it has no streams"))
+    }
+}
+
+/// What `circuits run` is told by these words.
+pub(in crate::run) fn parsed(words: impl IntoIterator<Item = std::ffi::OsString>) -> MeasureArgs {
+    let words = std::iter::once("ff-perf".into()).chain(words);
+    match Cli::try_parse_from(words).expect("a command").command {
+        Command::Circuits(Circuits::Run(args)) => *args,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Options of a run into a folder, as fast as it can be.
+fn args(out: &Path, more: &str) -> MeasureArgs {
+    let words = "circuits run --network nowhere --rate 100000 --per-guard 100000 --out";
+    let out = std::iter::once(out.as_os_str().to_owned());
+    let words = words.split(' ').map(Into::into).chain(out);
+    parsed(words.chain(more.split_whitespace().map(Into::into)))
+}
+
+/// Three guards, three other relays, two exits, of which the first has this weight and can be with no guard.
+fn network(weight: f64) -> Network {
+    let relay = |i: u8| ff_sim::network::Relay {
+        fingerprint: [i; 20],
+        flags: Flags { running: true, guard: i < 3, exit: i > 5, ..Flags::default() },
+        weight: if i == 6 { weight } else { 1.0 },
+        family: match i {
+            0..3 => vec![[6; 20]],
+            6 => (0..3).map(|guard| [guard; 20]).collect(),
+            _ => vec![],
+        },
+        ..Default::default()
+    };
+    let relays: Vec<_> = (0..8).map(relay).collect();
+    let mut network = Network::default();
+    network.pool = Pool::from(ff_sim::network::Network { relays, ..Default::default() });
+    network.pool.factors = Some(ff_sim::flow::path::Factors {
+        guard: [1.0, 0.0, 0.0, 0.0],
+        middle: [0.0, 1.0, 0.0, 0.0],
+        exit: [0.0, 0.0, 1.0, 0.0],
+    });
+    let known = |i: u8| Relay {
+        id: hex::encode_upper([i; 20]),
+        nick: format!("relay{i}"),
+        rsa: [i; 20],
+        ed25519: [i; 32],
+        ntor: [i; 32],
+        addrs: Vec::new(),
+        protocols: String::new(),
+        flags: Default::default(),
+    };
+    network.relays = (0..8).map(known).collect();
+    network
+}
+
+/// What a run by this client comes to.
+fn run_by(
+    client: Fake,
+    args: &MeasureArgs,
+    network: Network,
+    given: Option<&[[usize; 3]]>,
+) -> Came {
+    let choice = args.measuring.rules.choice(true, None);
+    let given = given.map(|paths| paths.iter().map(|path| path.to_vec()).collect());
+    let dir = PathBuf::from("nowhere");
+    let ready = Ready { dir, network, choice, given, target: None, _source: None };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let run = async {
+        let signals = Signals::listen().expect("signals");
+        Run { args, ready }.run(client, signals).await
+    };
+    runtime.expect("a runtime").block_on(run).expect("a run")
+}
+
+/// How many lines a run has written.
+fn lines(out: &Path) -> u64 {
+    let text = fs::read_to_string(out.join(crate::store::LINES)).expect("lines");
+    text.lines().count() as u64
+}
+
+#[test]
+fn paths_of_a_file_are_used_again_and_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let args = args(dir.path(), "--count 5");
+    let paths = [[0, 3, 7], [1, 4, 7]];
+    let came = run_by(Fake { builds: true }, &args, network(1.0), Some(&paths));
+    assert_eq!((came.counts.all, came.wanted, lines(dir.path())), (5, 5, 5));
+    let text = summary(&args, &came.counts);
+    assert!(text.starts_with("built   5\nfailed  0\nfile    "), "{text}");
+    came.judged().expect("all there is to be");
+}
+
+#[test]
+fn too_few_paths_are_no_success_and_what_was_measured_is_kept_and_said() {
+    const COUNT: u64 = 100;
+    let network = network(1e5);
+    // One draw in 100,000 is a path: one network in 100 seems to have any, and such a one soon seems to have no more.
+    let choice = args(Path::new("nowhere"), "").measuring.rules.choice(true, None);
+    let paths = |seed| {
+        let plan = Plan::drawn(&network, &choice, seed, COUNT, Box::new(|_| false));
+        plan.map_or(0, |plan| plan.count() as u64)
+    };
+    let mut drawn = (0..10_000).map(|seed| (seed, paths(seed)));
+    let (seed, few) = drawn.find(|(_, few)| *few > 0).expect("a few paths");
+    assert!(few < COUNT, "{few}");
+    let dir = tempfile::tempdir().expect("a directory");
+    let options = format!("--seed {seed} --count {COUNT} --json");
+    let resumed = format!("{options} --resume");
+    // Whoever goes on draws the same paths, and gets no more.
+    for (options, all, wanted) in [(options, few, COUNT), (resumed, 0, COUNT - few)] {
+        let args = args(dir.path(), &options);
+        let came = run_by(Fake { builds: true }, &args, network.clone(), None);
+        assert_eq!((came.counts.all, came.wanted, lines(dir.path())), (all, wanted, few));
+        let text: serde_json::Value =
+            serde_json::from_str(&summary(&args, &came.counts)).expect("JSON");
+        assert_eq!((&text["built"], &text["failed"]), (&all.into(), &0.into()));
+        let error = came.judged().expect_err("too few").to_string();
+        assert!(error.starts_with(&format!("{all} circuits instead of {wanted}: ")), "{error}");
+        assert!(error.contains("fit together") && error.contains("--resume"), "{error}");
+    }
+}
+
+#[test]
+fn what_gives_no_path_at_all_is_refused_before_anything_is_written() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("paths");
+    fs::write(&file, "# none yet\n\n").expect("a file");
+    let args = args(&dir.path().join("out"), &format!("--path-file {}", file.display()));
+    let error = paths(&args.measuring, &network(1.0)).expect_err("no path").to_string();
+    assert!(error.contains(&file.display().to_string()) && error.contains("no path"), "{error}");
+    let choice = args.measuring.rules.choice(true, None);
+    let mut network = network(1.0);
+    network.consensus = PathBuf::from("a-consensus");
+    network.pool.network.relays.truncate(7);
+    let plan = plan(&args.measuring, &network, &choice, None, 1, HashSet::new());
+    let error = format!("{:#}", plan.err().expect("no path"));
+    assert!(error.starts_with("a-consensus: no path of 3 can be drawn"), "{error}");
+    assert!(!args.out.exists(), "nothing is left");
+}
+
+#[test]
+fn a_run_that_failures_end_says_what_it_has() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let args = args(dir.path(), "--count 1000 --failures 0.2");
+    let came = run_by(Fake { builds: false }, &args, network(1.0), Some(&[[0, 3, 7]]));
+    let failed = came.counts.failed;
+    assert!((30..1000).contains(&failed) && failed == lines(dir.path()), "{failed}");
+    let text = summary(&args, &came.counts);
+    assert!(text.starts_with(&format!("built   0\nfailed  {failed}\n")), "{text}");
+    let error = came.judged().expect_err("too many failures").to_string();
+    assert!(error.contains("the run has stopped") && error.contains("relay0"), "{error}");
+}
