@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::Buckets;
-use crate::paths::file::fingerprint;
+use crate::paths::file::{fingerprint, words};
 
 /// A line that is no fingerprint.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -46,10 +46,7 @@ pub fn parse(file: &str, text: &str) -> Result<BTreeSet<String>, NoTruth> {
     let mut all = BTreeSet::new();
     for (line, content) in (1..).zip(text.lines()) {
         let failed = |reason| NoTruth { file: file.to_owned(), line, reason };
-        let content = content.split('#').next().unwrap_or_default();
-        let Some(word) = content.split([',', ' ', '\t', '\r']).find(|word| !word.is_empty()) else {
-            continue;
-        };
+        let Some(word) = words(content).next() else { continue };
         let id = fingerprint(word).map_err(failed)?;
         if !all.insert(id) {
             return Err(failed(format!("{word} is there twice: delete one")));

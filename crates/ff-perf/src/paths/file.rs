@@ -1,4 +1,5 @@
-//! Files of paths: one a line, the fingerprints of its relays separated by commas or spaces, the first hop first.
+//! Files of paths: one a line, the fingerprints of its relays separated by commas or spaces, the first hop first. Lists of
+//! relays look the same, but their lines mean nothing.
 //!
 //! Empty lines and what follows a `#` are left out.
 
@@ -6,7 +7,7 @@ use std::fmt::Write as _;
 
 use super::MOST_RELAYS;
 
-/// A line that is no path.
+/// A line that is no path, or that has something else than relays in a list of them.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{file}, line {line}: {reason}")]
 pub struct NoPath {
@@ -35,7 +36,35 @@ pub fn find(
     text: &str,
     find: impl Fn(&str) -> Option<usize>,
 ) -> Result<Vec<Vec<usize>>, NoPath> {
-    read(file, text, |id| find(&id).ok_or_else(|| format!("the network has no usable relay {id}")))
+    read(file, text, |id| known(&id, &find))
+}
+
+/// Reads a list of relays that a network has: `find` says where a fingerprint stands. `file` is only for errors.
+///
+/// # Errors
+/// [`NoPath`] for the first line with something that is no fingerprint, with a relay that the network has not or that
+/// was in the list before; and for a list without any.
+pub fn list(
+    file: &str,
+    text: &str,
+    find: impl Fn(&str) -> Option<usize>,
+) -> Result<Vec<usize>, NoPath> {
+    let mut all = Vec::new();
+    let failed = |line, reason| NoPath { file: file.to_owned(), line, reason };
+    for (line, content) in (1..).zip(text.lines()) {
+        for word in words(content) {
+            let place = fingerprint(word).and_then(|id| known(&id, &find));
+            let place = place.map_err(|reason| failed(line, reason))?;
+            if all.contains(&place) {
+                return Err(failed(line, format!("relay {word} is there twice")));
+            }
+            all.push(place);
+        }
+    }
+    if all.is_empty() {
+        return Err(failed(1, "there is no relay in it".to_owned()));
+    }
+    Ok(all)
 }
 
 /// Reads paths of whatever fingerprints mean.
@@ -47,7 +76,6 @@ fn read<T: PartialEq>(
     let mut paths = Vec::new();
     let failed = |line, reason| NoPath { file: file.to_owned(), line, reason };
     for (line, content) in (1..).zip(text.lines()) {
-        let content = content.split('#').next().unwrap_or_default();
         let path = one(content, &relay).map_err(|reason| failed(line, reason))?;
         if !path.is_empty() {
             paths.push(path);
@@ -65,8 +93,7 @@ fn one<T: PartialEq>(
     relay: impl Fn(String) -> Result<T, String>,
 ) -> Result<Vec<T>, String> {
     let mut path = Vec::new();
-    let words = content.split([',', ' ', '\t', '\r']).filter(|word| !word.is_empty());
-    for (hop, word) in (1..).zip(words) {
+    for (hop, word) in (1..).zip(words(content)) {
         let at = |reason: String| format!("hop {hop}: {reason}");
         let relay = fingerprint(word).and_then(&relay).map_err(at)?;
         if path.contains(&relay) {
@@ -74,7 +101,7 @@ fn one<T: PartialEq>(
         }
         path.push(relay);
     }
-    let is_blank = content.trim().is_empty();
+    let is_blank = said(content).trim().is_empty();
     if path.len() > usize::from(MOST_RELAYS) || (path.is_empty() && !is_blank) {
         return Err(format!("a path has 1 to {MOST_RELAYS} relays, this one has {}", path.len()));
     }
@@ -94,6 +121,21 @@ pub fn render<'a>(comment: &str, paths: impl IntoIterator<Item = &'a [String]>) 
         text.push('\n');
     }
     text
+}
+
+/// A line up to what is a remark.
+fn said(line: &str) -> &str {
+    line.split('#').next().unwrap_or_default()
+}
+
+/// The words of a line, without remarks.
+pub(crate) fn words(line: &str) -> impl Iterator<Item = &str> {
+    said(line).split([',', ' ', '\t', '\r']).filter(|word| !word.is_empty())
+}
+
+/// Where a network has a relay.
+fn known(id: &str, find: impl Fn(&str) -> Option<usize>) -> Result<usize, String> {
+    find(id).ok_or_else(|| format!("the network has no usable relay {id}"))
 }
 
 /// A fingerprint, with or without `$`.
@@ -135,6 +177,23 @@ mod tests {
         let error = find("f", &format!("{} {}", id('A'), id('B')), known).expect_err("one");
         assert_eq!(error.reason, format!("hop 2: the network has no usable relay {}", id('B')));
         assert!(parse("f", "# nothing\n").expect_err("none").to_string().contains("no path"));
+    }
+
+    #[test]
+    fn lists_are_read_and_mistakes_named() {
+        let id = |digit: char| digit.to_string().repeat(40);
+        let known = |one: &str| "ABC".chars().position(|digit| one == id(digit));
+        let text = format!("# three\n{} ${},\n\n{} # the last\n", id('c'), id('a'), id('B'));
+        assert_eq!(list("f", &text, known), Ok(vec![2, 0, 1]));
+        for (text, said) in [
+            (format!("{}\n{}", id('A'), id('D')), "f, line 2: the network has no usable relay DD"),
+            (format!("{}\n{},{}", id('B'), id('A'), id('a')), "f, line 2: relay aaa"),
+            ("exit0".to_owned(), "f, line 1: \"exit0\" is no fingerprint"),
+            (format!("#{}\n ,\n", id('A')), "f, line 1: there is no relay in it"),
+        ] {
+            let error = list("f", &text, known).expect_err(&text).to_string();
+            assert!(error.starts_with(said), "{error}");
+        }
     }
 
     proptest! {

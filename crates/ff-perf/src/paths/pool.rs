@@ -160,19 +160,26 @@ pub fn factors(text: &str) -> Option<Factors> {
     )
 }
 
-/// The `p` lines of a consensus of the flavour ns.
+/// The `p` lines of a consensus of the flavour ns. Its relays are counted by the rules of [`Consensus::parse`]: a keyword
+/// ends at a space or a tab, what stands in an object is no line, and behind the footer is no relay. Should the number still
+/// be another one, no policy is known, because it could be another relay's.
 fn listed_policies<'a>(text: &'a str, consensus: &Consensus) -> HashMap<[u8; 20], &'a str> {
-    let mut all = HashMap::new();
-    let mut relays = consensus.relays.iter();
-    let mut last = None;
+    let (mut all, mut relays, mut last) = (HashMap::new(), consensus.relays.iter(), None);
+    let (mut count, mut is_object) = (0, false);
     for line in text.lines() {
-        if line.starts_with("r ") {
-            last = relays.next();
-        } else if let (Some(rest), Some(relay)) = (line.strip_prefix("p "), last) {
-            all.insert(relay.fingerprint, rest);
+        if is_object || line.starts_with("-----BEGIN ") {
+            is_object = !line.starts_with("-----END ");
+            continue;
+        }
+        let line = line.strip_prefix("opt ").unwrap_or(line);
+        match (line.split_once([' ', '\t']).unwrap_or((line, "")), last) {
+            (("r", _), _) => (last, count) = (relays.next(), count + 1),
+            (("p", said), Some(relay)) => _ = all.insert(relay.fingerprint, said),
+            (("directory-footer", _), _) => break,
+            _ => {}
         }
     }
-    all
+    if count == consensus.relays.len() { all } else { HashMap::new() }
 }
 
 /// A policy: who says none, or one that cannot be read, lets nothing out (dir-spec 3.3).
@@ -214,6 +221,29 @@ mod tests {
         }
         std::fs::write(&file, NS.replace("\np ", "\nx ")).expect("a file");
         assert!(read().policies.is_none());
+    }
+
+    #[test]
+    fn policies_stay_with_their_relays_however_lines_are_set() {
+        let of = |text: &str| {
+            let consensus = Consensus::parse(text).expect("a consensus");
+            let network = Network::from(&consensus);
+            let pool = Pool::of_documents(text, &consensus, network, &Microdescriptors::default());
+            pool.policies.map(|all| all.iter().map(|one| one.allows_port(443)).collect::<Vec<_>>())
+        };
+        let object = "-----BEGIN X-----\nr x AAoR1DAR6kkoo19hBAX5K0QztNw py8AEJA46MwVBm52k0zr1P5Trcg 2019-07-13 \
+            19:30:19 192.0.2.4 9001 0\np accept 443\n-----END X-----\n";
+        for text in [
+            NS.to_owned(),
+            NS.replace("r a ", "r\ta "),
+            NS.replace("r b ", "opt r b "),
+            NS.replace("r c ", &format!("x\n{object}r c ")),
+            NS.replace("\ndirectory-signature", "\nr x\np accept 443\ndirectory-signature"),
+        ] {
+            assert_eq!(of(&text), Some(vec![true, false, false]), "{text}");
+        }
+        // The lines of a third object in a row are taken for the document's: which policy is whose is not known then.
+        assert_eq!(of(&NS.replace("r b ", &format!("x\n{}r b ", object.repeat(3)))), None);
     }
 
     #[test]

@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use ff_sim::input::Inputs;
 
 use crate::capacities::Capacities;
 use crate::check::{Known, history};
 use crate::cli::check::CheckArgs;
 use crate::network::Network;
+use crate::paths::file;
 
 /// What is known of all relays of a network.
 pub(super) struct Told {
@@ -41,8 +42,8 @@ impl Told {
         for relay in &capacities.relays {
             let Some(place) = network.find(&relay.id) else { continue };
             let capacity = relay.kbytes_per_sec * 1e3;
-            let busy = rates.get(&network.relays[place].id).map_or(0.0, |rate| rate / capacity);
-            known.insert(place, Known { capacity, busy: busy.clamp(0.0, 1.0) });
+            let rate = rates.get(&network.relays[place].id).copied().unwrap_or(0.0);
+            known.insert(place, Known { capacity, busy: busy(rate, capacity) });
         }
         let checked = relays(&args.relays, network)?;
         for &relay in &checked {
@@ -72,19 +73,30 @@ fn relays(list: &str, network: &Network) -> Result<Vec<usize>> {
     } else {
         ("--relays".to_owned(), list.to_owned())
     };
-    let mut found = Vec::new();
-    for (number, line) in (1..).zip(text.lines()) {
-        let line = line.split('#').next().unwrap_or_default();
-        for word in line.split([',', ' ', '\t']).filter(|word| !word.is_empty()) {
-            let place = network.find(word).with_context(|| {
-                format!("{name}, line {number}: the network has no usable relay {word}")
-            })?;
-            if found.contains(&place) {
-                bail!("{name}, line {number}: relay {word} is there twice");
-            }
-            found.push(place);
+    Ok(file::list(&name, &text, |id| network.find(id))?)
+}
+
+/// The part of a capacity that is in use, from 0 to 1; both are in bytes a second. Who can carry nothing has none in use:
+/// a part of nothing would be no number, and nobody's path would be held against it.
+fn busy(rate: f64, capacity: f64) -> f64 {
+    if capacity > 0.0 { (rate / capacity).clamp(0.0, 1.0) } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_use_is_a_part_whatever_relays_say() {
+        for (rate, capacity, part) in [
+            (0.0, 0.0, 0.0),
+            (5.0, 0.0, 0.0),
+            (5.0, 20.0, 0.25),
+            (50.0, 20.0, 1.0),
+            (0.0, 20.0, 0.0),
+        ] {
+            assert_eq!(busy(rate, capacity), part, "{rate} of {capacity}");
+            assert!(Known { capacity, busy: busy(rate, capacity) }.spare() <= capacity);
         }
     }
-    ensure!(!found.is_empty(), "{name}: there is no relay in it");
-    Ok(found)
 }
