@@ -1,4 +1,4 @@
-//! The bound of 10^6 relays beside that of 10^5, for paths of ten, and of all relays that are left out one by one.
+//! The bound of 10^6 relays beside that of 10^5, for paths of ten.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use ff_perf::bound::Capacities;
