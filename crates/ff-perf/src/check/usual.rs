@@ -151,7 +151,7 @@ mod tests {
 
     /// Few values, so that some are equal, and now and then an odd one.
     fn value() -> impl Strategy<Value = f64> {
-        prop_oneof![20 => (0_u8..6).prop_map(|tenths| f64::from(tenths) / 5.0), 1 => any::<f64>()]
+        prop_oneof![20 => (0_u8..6).prop_map(|tenths| f64::from(tenths) / 5.0), 1 => proptest::num::f64::ANY]
     }
 
     proptest! {

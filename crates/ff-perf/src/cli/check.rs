@@ -13,10 +13,11 @@ use crate::target::Target;
 /// paths of which the rest is drawn as clients draw it. Each is starved or not: it is if it gets less than half of what the
 /// relay has to spare by its capacity and by how busy it says it is, of what the others of the path have, and of what
 /// downloads of that size get through the other relays of the list in the middle. So name five relays or more, of which most
-/// serve their clients: with fewer, a slow download may be usual, and is unclear. A relay that starves a share s of its clients is caught by k
-/// downloads with a chance of 1-(1-s)^k.
+/// serve their clients: with fewer, a slow download may be usual, and is unclear. A relay that starves a share s of its
+/// clients is caught by k downloads with a chance of 1-(1-s)^k.
 ///
-/// Exit status: 0 if no relay starves clients, 3 if one does.
+/// Exit status: 0 if no relay starves clients, 3 if one does, 1 if it could not be found out. Who stops the downloads (Ctrl-C,
+/// SIGTERM) gets the verdicts by those that there are, and 1.
 #[derive(Args, Clone, Debug)]
 pub struct CheckArgs {
     /// The network: the data directory of a tor that is in it (chutney's and ff-lab's directories with several such are

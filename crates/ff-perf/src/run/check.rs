@@ -65,7 +65,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<ExitCode> {
     }
     let known: Vec<_> = told.checked.iter().filter_map(|&relay| told.of(relay)).collect();
     let findings = judge(&known, &probes, args.most);
-    let code = report::print(args, &network, &told, &findings, seed)?;
+    let code = report::print(args, &network, &told, &findings, seed, ended.is_err())?;
     ended.map(|()| code)
 }
 

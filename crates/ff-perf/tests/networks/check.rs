@@ -152,5 +152,6 @@ fn says_what_it_has_when_it_is_stopped(network: &Network, out: &Path, all: &str)
     let arrived = circuits.iter().filter(|circuit| circuit.download.is_some()).count() as u64;
     let all = circuits.len() as u64;
     assert!(relays.len() == 4 && arrived >= 4, "{report}");
+    assert_eq!(report["ended_early"], true);
     assert!((arrived..=all).contains(&probes), "{arrived} to {all}: {report}");
 }

@@ -25,6 +25,8 @@ struct Report<'a> {
     seed: u64,
     /// A relay serves if it surely starves less than this share.
     most: f64,
+    /// Whether the downloads ended before the last one. Those that were under way then are in no figure.
+    ended_early: bool,
     /// The relays.
     relays: Vec<Row<'a>>,
 }
@@ -52,6 +54,7 @@ pub(super) fn print(
     told: &Told,
     findings: &[Finding],
     seed: u64,
+    ended_early: bool,
 ) -> Result<ExitCode> {
     let row = |(&relay, &finding): (&usize, &Finding)| {
         let known = told.of(relay)?;
@@ -60,7 +63,7 @@ pub(super) fn print(
         Some(Row { id, nick, capacity_bytes_per_sec: known.capacity, busy: known.busy, finding })
     };
     let relays = told.checked.iter().zip(findings).filter_map(row).collect();
-    let report = Report { schema: 1, seed, most: args.most, relays };
+    let report = Report { schema: 1, seed, most: args.most, ended_early, relays };
     let code = print_results(args.json, &report, text)?;
     let starves = findings.iter().any(|finding| finding.verdict == Verdict::Starves);
     Ok(if starves { ExitCode::from(STARVES) } else { code })
@@ -89,6 +92,9 @@ fn text(report: &Report<'_>) -> String {
             finding.probes,
             verdict(finding)
         );
+    }
+    if report.ended_early {
+        text.push_str("\nThe downloads ended early. Those that were under way, of which more may be slow, are in no figure.\n");
     }
     if report.relays.iter().any(|row| row.finding.unclear > 0) {
         text.push_str("\nSlow downloads are unclear where too few relays say what is usual: name more, as fast as these.\n");
