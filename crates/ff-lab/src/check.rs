@@ -89,7 +89,7 @@ pub fn check(plan: Plan, mut on_row: impl FnMut(&Row)) -> Result<Check> {
         };
         check.is_real_time &= report.is_real_time;
         for found in found {
-            let is_within = found.is_between() && !report.lateness.is_too_late;
+            let is_within = found.is_between() && !is_too_late(&found, &report);
             let row = Row {
                 is_within,
                 is_held_up: is_held_up(&found, &report),
@@ -113,8 +113,13 @@ pub fn check(plan: Plan, mut on_row: impl FnMut(&Row)) -> Result<Check> {
 /// Whether the machine may have made what was found, so that it says nothing.
 fn is_held_up(found: &Found, report: &Report) -> bool {
     let overflowed = report.drops.device_overflowed;
-    report.lateness.is_too_late
+    is_too_late(found, report)
         || (!found.is_between() && found.may_be_stopped(&report.lateness, overflowed))
+}
+
+/// Whether packets were too late for what was found to count.
+fn is_too_late(found: &Found, report: &Report) -> bool {
+    found.needs_time() && report.lateness.is_too_late
 }
 
 /// Threads that do nothing, as fast as they can: one a core.

@@ -69,7 +69,7 @@ pub(super) enum Stop {
     ShareOf(f64),
     /// A stream backs off if the sender's device overflows.
     Stream,
-    /// Nothing: the emulator's CPU time stands still, too.
+    /// Nothing: the emulator's CPU time stands still, too, and is the same however late packets are.
     Nothing,
 }
 
@@ -77,6 +77,11 @@ impl Found {
     /// Whether it is within its bounds.
     pub(super) fn is_between(&self) -> bool {
         (self.at_least..=self.at_most).contains(&self.measured)
+    }
+
+    /// Whether it says nothing if the emulator was too late.
+    pub(super) fn needs_time(&self) -> bool {
+        !matches!(self.stop, Stop::Nothing)
     }
 
     /// Whether one stop, as long as the longest that the emulator knows of, may have put it out of its bounds.
@@ -281,7 +286,8 @@ mod tests {
         assert!(may(&lost, 34_000.0, 1001) && !may(&lost, 34_000.0, 900));
         let stream = of(50.0, Stop::Stream);
         assert!(may(&stream, 34_000.0, 1) && !may(&stream, 34_000.0, 0));
-        assert!(!may(&of(50.0, Stop::Nothing), 34_000.0, 9));
+        let cost = of(50.0, Stop::Nothing);
+        assert!(!may(&cost, 34_000.0, 9) && !cost.needs_time() && stream.needs_time());
     }
 
     #[test]
