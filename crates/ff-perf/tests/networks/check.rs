@@ -78,7 +78,7 @@ fn a_relay_that_starves_clients_is_found_and_no_other() {
     let seed = rand::random::<u64>();
     println!("seed {seed}");
     let ends = AtomicBool::new(false);
-    let options = format!("{all} --each {EACH} --gap 0.4 --sizes 200kB --seed {seed} --json");
+    let options = format!("{all} --each {EACH} --gap 0.4 --sizes 400kB --seed {seed} --json");
     let output = std::thread::scope(|scope| {
         scope.spawn(|| starve(network.node("middle1"), seed, &ends));
         let output = run(network.dir(), &dir.path().join("out"), &options);
