@@ -4,7 +4,7 @@
     load.py FF_PERF LAB [ROUNDS [COUNT]]
 
 LAB is as compare.py has it. In turns COUNT circuits (2,000) are built 10 and 1,000 at a time by Arti; it prints medians of
-CPU ms per circuit and their ratio. Then 20,000 circuits, of which it prints the resident memory when so many are kept; and, if
+CPU ms per circuit and their ratio. Then 60,000 circuits, of which it prints the resident memory when so many are kept; and, if
 perf is there, the share of samples that are in functions of this project or in what only it uses (JSON).
 """
 
@@ -19,7 +19,7 @@ import time
 from compare import run, write_paths
 
 OPTIONS = "--client arti --rtt 0 --share-builds --per-guard 100000 --rate 100000"
-KEPT = 5_000, 10_000, 20_000
+KEPT = 5_000, 10_000, 20_000, 60_000
 OWN = re.compile(r"\bff_\w+::|serde_json|serde::|schedule::Scheduler")
 
 

@@ -3,6 +3,7 @@
 //! All use of Arti's crates, whose interfaces are not stable, is in this module. `TunnelBuilder` is not used: it hides
 //! when hops stand, and gives circuits up by a timeout that it learns, which cuts off what is to be measured.
 
+mod links;
 mod params;
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,11 +12,8 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
 use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt as _};
-use tor_chanmgr::{
-    ChanMgr, ChanMgrConfig, ChanProvenance, ChannelUsage, Dormancy, Error as ChanError,
-};
+use tor_chanmgr::{ChanProvenance, ChannelUsage, Error as ChanError};
 use tor_linkspec::OwnedCircTarget;
-use tor_memquota::MemoryQuotaTracker;
 use tor_netdir::params::NetParameters;
 use tor_proto::circuit::CircParameters;
 use tor_proto::client::circuit::TimeoutEstimator;
@@ -23,6 +21,7 @@ use tor_proto::client::stream::DataStream;
 use tor_proto::{ClientTunnel, Error as ProtoError};
 use tor_rtcompat::{PreferredRuntime, SpawnExt as _};
 
+use self::links::Links;
 use super::{Answer, Client, Fault, PROBE_PORT, Progress, us_since};
 use crate::network::{Network, Relay};
 use crate::record::Probe;
@@ -34,8 +33,8 @@ const HALF_STREAMS: Duration = Duration::from_secs(60);
 pub struct Arti {
     /// Runs what goes on beside.
     runtime: PreferredRuntime,
-    /// Makes channels, and keeps them open for the next circuit.
-    channels: Arc<ChanMgr<PreferredRuntime>>,
+    /// Links to guards.
+    links: Links,
     /// Parameters of circuits to exits.
     params: CircParameters,
 }
@@ -60,25 +59,20 @@ impl Arti {
         let runtime = PreferredRuntime::current().map_err(|error| error.to_string())?;
         let known = network.params.parse().map_err(|error| format!("{error}"))?;
         let net = NetParameters::from_map(&known);
-        let channels = ChanMgr::new(
-            runtime.clone(),
-            ChanMgrConfig::default(),
-            Dormancy::Active,
-            &net,
-            MemoryQuotaTracker::new_noop(),
-        );
-        let channels = Arc::new(channels.map_err(|error| error.to_string())?);
         let params = params::exit(&net).map_err(|error| error.to_string())?;
-        Ok(Self { runtime, channels, params })
+        let links = Links::new(runtime.clone(), net).map_err(|error| error.to_string())?;
+        Ok(Self { runtime, links, params })
     }
 
-    /// The first hop, on a channel that is open or opened for it.
+    /// The first hop, on a link that is open or opened for it.
     async fn first(
         &self,
         target: &OwnedCircTarget,
         progress: &mut Progress,
     ) -> Result<Circuit, Fault> {
-        let channel = self.channels.get_or_launch(target, ChannelUsage::UserTraffic).await;
+        let links = self.links.for_circuit().map_err(Fault::client)?;
+        let channel = links.get_or_launch(target, ChannelUsage::UserTraffic).await;
+        drop(links);
         let (channel, provenance) = channel.map_err(|error| match error {
             ChanError::ChanTimeout { .. } => Fault::timeout(reason(&error)),
             error => Fault::relay(reason(&error)),

@@ -1,0 +1,78 @@
+//! Links to guards, open for the next circuit, and renewed now and then.
+//!
+//! tor-proto keeps every circuit that it has destroyed in the map of its link, until the relay destroys it as well
+//! (`channel/circmap.rs`), which tor never does: some 0.2 kB a circuit, for as long as the link stands. So after
+//! [`CIRCUITS`] new links are opened, and the old ones end with the last of their circuits.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tor_chanmgr::{ChanMgr, ChanMgrConfig, Dormancy};
+use tor_memquota::MemoryQuotaTracker;
+use tor_netdir::params::NetParameters;
+use tor_rtcompat::PreferredRuntime;
+
+/// How many circuits links carry before new ones are opened: at most some 2 MB of what is left of them, and one link
+/// of each guard in hundreds of circuits.
+const CIRCUITS: u32 = 5_000;
+
+/// Arti's manager of links, and what the next one is made of.
+pub(super) struct Links {
+    /// Runs the links.
+    runtime: PreferredRuntime,
+    /// Parameters of links.
+    net: NetParameters,
+    /// The manager in use, and how many circuits may still be given to it.
+    current: Mutex<(Arc<ChanMgr<PreferredRuntime>>, u32)>,
+}
+
+impl Links {
+    /// None are open.
+    ///
+    /// # Errors
+    /// With what Arti says.
+    pub(super) fn new(runtime: PreferredRuntime, net: NetParameters) -> tor_chanmgr::Result<Self> {
+        let current = Mutex::new((manager(&runtime, &net)?, CIRCUITS));
+        Ok(Self { runtime, net, current })
+    }
+
+    /// The manager for one more circuit.
+    ///
+    /// # Errors
+    /// With what Arti says.
+    pub(super) fn for_circuit(&self) -> tor_chanmgr::Result<Arc<ChanMgr<PreferredRuntime>>> {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.1 == 0 {
+            *current = (manager(&self.runtime, &self.net)?, CIRCUITS);
+        }
+        current.1 -= 1;
+        Ok(Arc::clone(&current.0))
+    }
+}
+
+/// A manager without links.
+fn manager(
+    runtime: &PreferredRuntime,
+    net: &NetParameters,
+) -> tor_chanmgr::Result<Arc<ChanMgr<PreferredRuntime>>> {
+    let (config, quota) = (ChanMgrConfig::default(), MemoryQuotaTracker::new_noop());
+    ChanMgr::new(runtime.clone(), config, Dormancy::Active, net, quota).map(Arc::new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn after_so_many_circuits_the_old_links_are_left_to_their_circuits() {
+        let runtime = PreferredRuntime::current().expect("a runtime");
+        let links = Links::new(runtime, NetParameters::default()).expect("links");
+        let first = links.for_circuit().expect("a manager");
+        for _ in 1..CIRCUITS {
+            assert!(Arc::ptr_eq(&first, &links.for_circuit().expect("a manager")));
+        }
+        let second = links.for_circuit().expect("a manager");
+        assert!(!Arc::ptr_eq(&first, &second));
+        assert!(Arc::ptr_eq(&second, &links.for_circuit().expect("a manager")));
+        assert_eq!(Arc::strong_count(&first), 1, "nothing else keeps the old links");
+    }
+}
