@@ -60,7 +60,7 @@ impl Arti {
         let known = network.params.parse().map_err(|error| format!("{error}"))?;
         let net = NetParameters::from_map(&known);
         let params = params::exit(&net).map_err(|error| error.to_string())?;
-        let links = Links::new(runtime.clone(), net).map_err(|error| error.to_string())?;
+        let links = Links::new(runtime.clone(), net)?;
         Ok(Self { runtime, links, params })
     }
 

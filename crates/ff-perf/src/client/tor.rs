@@ -16,6 +16,7 @@ mod options;
 mod refusal;
 mod table;
 
+use std::fmt::Display;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -32,6 +33,7 @@ use crate::record::{Probe, Whose};
 use commands::Commands;
 pub use commands::Ending;
 use options::Taken;
+use refusal::RejectsInternal;
 use table::{CircuitState, Slot, StreamState, Table};
 
 /// A tor process.
@@ -42,8 +44,8 @@ pub struct Tor {
     table: Arc<Table>,
     /// Where streams begin.
     socks: SocketAddr,
-    /// Whether an exit that says an address in 127.0.0.0/8 breaks the protocol for it ([`refusal::OPTION`]).
-    rejects_internal: bool,
+    /// Whether an exit that says an address in 127.0.0.0/8 breaks the protocol for it.
+    rejects: RejectsInternal,
 }
 
 /// A circuit of tor's.
@@ -88,18 +90,17 @@ impl Tor {
         let socks = socks.ok_or_else(|| {
             format!("{}: its tor has no SocksPort with an address", dir.display())
         })?;
-        let rejects = control.getconf(refusal::OPTION).map_err(failed)?;
-        let rejects_internal = rejects.as_deref() != Some("0");
+        let rejects = RejectsInternal::ask(&mut control).map_err(failed)?;
         let mut events = Control::open(&dir).map_err(failed)?;
         events.subscribe(&["CIRC", "STREAM", "ORCONN", "CONF_CHANGED"]).map_err(failed)?;
         let taken = Taken::new(control).map_err(failed)?;
         let note = taken.is_left_over().then(|| left_over(&dir));
         let table = Arc::new(Table::default());
-        let started = Commands::start(taken, Arc::clone(&table));
+        let started = Commands::start(taken, Arc::clone(&table), rejects.clone());
         let (commands, ending) = started.map_err(|error| error.to_string())?;
-        events::start(events, Arc::clone(&table), commands.watch())
+        events::start(events, Arc::clone(&table), commands.watch(), rejects.clone())
             .map_err(|error| error.to_string())?;
-        Ok(Takeover { tor: Self { commands, table, socks, rejects_internal }, ending, note })
+        Ok(Takeover { tor: Self { commands, table, socks, rejects }, ending, note })
     }
 
     /// Asks for a stream and puts it on a circuit; says where its news come.
@@ -155,9 +156,21 @@ impl News {
     }
 }
 
-/// A circuit that has ended, or a stream with it.
+/// A circuit that has ended.
 fn ended(reason: String) -> Fault {
     if reason == "timeout" { Fault::timeout(reason) } else { Fault::relay(reason) }
+}
+
+/// A stream to a host that tor itself has ended, after it was sent.
+fn by_tor(reason: String, host: impl Display) -> Fault {
+    match reason.as_str() {
+        // With its circuit.
+        "timeout" | "destroy" => ended(reason),
+        "torprotocol" => Fault::relay(format!(
+            "the exit answered for {host} with a false address, or with none ({reason})"
+        )),
+        _ => Fault::client(format!("tor itself ended the stream: {reason}")),
+    }
 }
 
 /// tor has put a stream on a circuit itself.
@@ -235,7 +248,7 @@ impl Client for Tor {
             return Err(Fault::client("tor resolves a literal address itself"));
         }
         let (_socket, mut news) = self.stream(circuit, &address.to_string(), PROBE_PORT).await?;
-        refusal::wait(&mut news, address, self.rejects_internal).await
+        refusal::wait(&mut news, address, &self.rejects).await
     }
 
     async fn open(
@@ -248,10 +261,10 @@ impl Client for Tor {
         loop {
             match news.next().await?.1 {
                 StreamState::Connected(_) => break,
-                StreamState::Ended { reason, .. } if reason == "timeout" => {
-                    return Err(ended(reason));
+                StreamState::Ended { reason, by_exit: true, .. } => {
+                    return Err(Fault::target(reason));
                 }
-                StreamState::Ended { reason, .. } => return Err(Fault::target(reason)),
+                StreamState::Ended { reason, .. } => return Err(by_tor(reason, host)),
                 StreamState::New(_) | StreamState::Sent(_) | StreamState::Renamed { .. } => {}
             }
         }

@@ -30,7 +30,7 @@ impl Links {
     ///
     /// # Errors
     /// With what Arti says.
-    pub(super) fn new(runtime: PreferredRuntime, net: NetParameters) -> tor_chanmgr::Result<Self> {
+    pub(super) fn new(runtime: PreferredRuntime, net: NetParameters) -> Result<Self, String> {
         let current = Mutex::new((manager(&runtime, &net)?, CIRCUITS));
         Ok(Self { runtime, net, current })
     }
@@ -39,7 +39,7 @@ impl Links {
     ///
     /// # Errors
     /// With what Arti says.
-    pub(super) fn for_circuit(&self) -> tor_chanmgr::Result<Arc<ChanMgr<PreferredRuntime>>> {
+    pub(super) fn for_circuit(&self) -> Result<Arc<ChanMgr<PreferredRuntime>>, String> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if current.1 == 0 {
             *current = (manager(&self.runtime, &self.net)?, CIRCUITS);
@@ -53,9 +53,10 @@ impl Links {
 fn manager(
     runtime: &PreferredRuntime,
     net: &NetParameters,
-) -> tor_chanmgr::Result<Arc<ChanMgr<PreferredRuntime>>> {
+) -> Result<Arc<ChanMgr<PreferredRuntime>>, String> {
     let (config, quota) = (ChanMgrConfig::default(), MemoryQuotaTracker::new_noop());
-    ChanMgr::new(runtime.clone(), config, Dormancy::Active, net, quota).map(Arc::new)
+    let manager = ChanMgr::new(runtime.clone(), config, Dormancy::Active, net, quota);
+    manager.map(Arc::new).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

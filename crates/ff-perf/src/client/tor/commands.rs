@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::options::Taken;
+use super::refusal::RejectsInternal;
 use super::table::{CircuitState, Slot, Table};
 use crate::client::Fault;
 
@@ -63,13 +64,17 @@ impl Ending {
 
 impl Commands {
     /// Starts the thread. tor has its options back when nobody has any more of these.
-    pub(super) fn start(mut taken: Taken, table: Arc<Table>) -> io::Result<(Self, Ending)> {
+    pub(super) fn start(
+        mut taken: Taken,
+        table: Arc<Table>,
+        rejects: RejectsInternal,
+    ) -> io::Result<(Self, Ending)> {
         let (sender, commands) = mpsc::channel();
         let (end, ending) = mpsc::sync_channel(1);
         let run = move || {
             for command in commands {
                 // A reply that came late would be taken for that of the next command.
-                if let Err(error) = carry_out(command, &mut taken, &table) {
+                if let Err(error) = carry_out(command, &mut taken, &table, &rejects) {
                     table.lost(&error);
                     break;
                 }
@@ -110,10 +115,15 @@ impl Commands {
 const GONE: &str = "the control connection is gone";
 
 /// Sends one command. What is wrong if the connection cannot be used any more.
-fn carry_out(command: Command, taken: &mut Taken, table: &Arc<Table>) -> Result<(), String> {
+fn carry_out(
+    command: Command,
+    taken: &mut Taken,
+    table: &Arc<Table>,
+    rejects: &RejectsInternal,
+) -> Result<(), String> {
     if matches!(command, Command::Hold) {
         let lost = |error| format!("tor's options were changed, and cannot be set again: {error}");
-        return taken.hold().map_err(lost);
+        return taken.hold().and_then(|()| rejects.look(taken.control())).map_err(lost);
     }
     let mut broken = None;
     let control = taken.control();

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use ff_lab::{Control, Event};
 
 use super::commands::Watch;
+use super::refusal::RejectsInternal;
 use super::table::{CircuitState, StreamState, Table};
 
 /// How long to wait for an event before looking whether anybody is there still.
@@ -19,7 +20,12 @@ const UNKNOWN: &str = "UNKNOWN_";
 const REASON_BITS: u32 = 255;
 
 /// Starts the thread that reads events; it ends with the table's last user, or with tor.
-pub(super) fn start(mut control: Control, table: Arc<Table>, watch: Watch) -> io::Result<()> {
+pub(super) fn start(
+    mut control: Control,
+    table: Arc<Table>,
+    watch: Watch,
+    rejects: RejectsInternal,
+) -> io::Result<()> {
     let table: Weak<Table> = Arc::downgrade(&table);
     let run = move || {
         loop {
@@ -28,7 +34,10 @@ pub(super) fn start(mut control: Control, table: Arc<Table>, watch: Watch) -> io
             let Some(table) = table.upgrade() else { return };
             match event {
                 // Which options have changed, and whether by us, is looked up by whoever has set them.
-                Ok(Some(event)) if event.kind == "CONF_CHANGED" => watch.hold(),
+                Ok(Some(event)) if event.kind == "CONF_CHANGED" => {
+                    rejects.forget();
+                    watch.hold();
+                }
                 Ok(Some(event)) => hand_on(&table, &event, at),
                 Ok(None) => {}
                 Err(error) => return table.lost(&error.to_string()),
@@ -81,7 +90,8 @@ fn stream(table: &Table, event: &Event, at: Instant, [id, status]: [&str; 2], re
         }
         "SUCCEEDED" => table.stream(id, at, StreamState::Connected(circuit)),
         "DETACHED" | "FAILED" | "CLOSED" => {
-            table.stream(id, at, StreamState::Ended { circuit, reason: reason(event) });
+            let by_exit = event.get("REMOTE_REASON").is_some();
+            table.stream(id, at, StreamState::Ended { circuit, reason: reason(event), by_exit });
         }
         _ => {}
     }
@@ -151,7 +161,11 @@ mod tests {
         for expected in [
             StreamState::New("4".to_owned()),
             StreamState::Sent("7".to_owned()),
-            StreamState::Ended { circuit: "7".to_owned(), reason: "exitpolicy".to_owned() },
+            StreamState::Ended {
+                circuit: "7".to_owned(),
+                reason: "exitpolicy".to_owned(),
+                by_exit: true,
+            },
         ] {
             assert_eq!(stream.next().await, Ok((at, expected)));
         }

@@ -6,21 +6,54 @@
 //! 127.0.0.0/8 cannot be.
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ff_lab::Control;
 
 use super::table::StreamState;
-use super::{News, astray, ended};
+use super::{News, astray, by_tor};
 use crate::client::{Answer, Fault};
 
 /// The option by which tor believes no exit that says an address of a network of one's own.
-pub(super) const OPTION: &str = "ClientDNSRejectInternalAddresses";
+const OPTION: &str = "ClientDNSRejectInternalAddresses";
 
-/// Waits for the refusal of a stream to this address. `rejects_internal` says whether [`OPTION`] is set: then tor takes an
-/// honest refusal for a breach of the protocol, and nobody can tell it from a false one, nor from that of an exit that
-/// connects and says so.
+/// Whether [`OPTION`] is set, or may be. Then tor takes an honest refusal for a breach of the protocol, and nobody can
+/// tell it from a false one, nor from that of an exit that connects and says so.
+#[derive(Clone, Debug)]
+pub(super) struct RejectsInternal(Arc<AtomicBool>);
+
+impl RejectsInternal {
+    /// Asks tor.
+    ///
+    /// # Errors
+    /// What tor says.
+    pub(super) fn ask(control: &mut Control) -> ff_lab::Result<Self> {
+        let rejects = Self(Arc::new(AtomicBool::new(true)));
+        rejects.look(control).map(|()| rejects)
+    }
+
+    /// Asks tor again.
+    ///
+    /// # Errors
+    /// What tor says.
+    pub(super) fn look(&self, control: &mut Control) -> ff_lab::Result<()> {
+        let value = control.getconf(OPTION)?;
+        self.0.store(value.as_deref() != Some("0"), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// It may have been set since.
+    pub(super) fn forget(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Waits for the refusal of a stream to this address.
 pub(super) async fn wait(
     news: &mut News,
     address: Ipv4Addr,
-    rejects_internal: bool,
+    rejects: &RejectsInternal,
 ) -> Result<Answer, Fault> {
     let (mut sent, mut said) = (None, None);
     loop {
@@ -33,12 +66,13 @@ pub(super) async fn wait(
             (_, StreamState::Connected(_)) => {
                 return Err(Fault::relay(format!("the exit accepted {address}")));
             }
-            (at, StreamState::Ended { reason, .. }) => {
+            (at, StreamState::Ended { reason, by_exit, .. }) => {
                 let sent = sent.ok_or_else(|| Fault::client(format!("never sent: {reason}")))?;
-                if matches!(reason.as_str(), "destroy" | "timeout" | "internal") {
-                    return Err(ended(reason));
+                check(address, said)?;
+                // tor says so of an answer.
+                if !by_exit && (reason != "torprotocol" || !rejects.0.load(Ordering::Relaxed)) {
+                    return Err(by_tor(reason, address));
                 }
-                check(address, said, &reason, rejects_internal)?;
                 let us = at.saturating_duration_since(sent).as_micros();
                 return Ok(Answer { us: u64::try_from(us).unwrap_or(u64::MAX), reason });
             }
@@ -47,30 +81,18 @@ pub(super) async fn wait(
     }
 }
 
-/// Whether a refusal may be one of this address, as far as tor tells.
-fn check(
-    address: Ipv4Addr,
-    said: Option<String>,
-    reason: &str,
-    rejects_internal: bool,
-) -> Result<(), Fault> {
-    if let Some(said) = said.filter(|said| *said != address.to_string()) {
-        return Err(Fault::relay(format!(
-            "the exit refused {address} with a false address, {said}"
-        )));
+/// Whether a refusal may be one of this address, by what it is called since it was sent.
+fn check(address: Ipv4Addr, said: Option<String>) -> Result<(), Fault> {
+    match said.filter(|said| *said != address.to_string()) {
+        Some(said) => {
+            Err(Fault::relay(format!("the exit refused {address} with a false address, {said}")))
+        }
+        None => Ok(()),
     }
-    if reason == "torprotocol" && !rejects_internal {
-        let what = format!(
-            "the exit answered for {address} with a false address, or with none ({reason})"
-        );
-        return Err(Fault::relay(what));
-    }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::{Duration, Instant};
 
     use ff_lab::Event;
@@ -94,7 +116,8 @@ mod tests {
             let at = at + Duration::from_millis(5) * u32::from(number == events.len());
             hand_on(&table, &Event { kind: "STREAM".to_owned(), text: (*text).to_owned() }, at);
         }
-        wait(&mut news, ASKED, rejects_internal).await
+        let rejects = RejectsInternal(Arc::new(AtomicBool::new(rejects_internal)));
+        wait(&mut news, ASKED, &rejects).await
     }
 
     /// The exit has been asked.
@@ -105,12 +128,26 @@ mod tests {
         for (reason, expected) in [
             ("EXITPOLICY", "exitpolicy"),
             ("CONNECTREFUSED", "connectrefused"),
+            // What an exit of tor's says of a connection that is refused hangs on whatever failed there before.
+            ("INTERNAL", "internal"),
+            ("TORPROTOCOL", "torprotocol"),
             // So tor writes a reason of 200 that it does not know, with a mark of its own: 512.
             (" UNKNOWN_712", "200"),
         ] {
             let refused = format!("4 DETACHED 7 127.3.2.1:1 REASON=END REMOTE_REASON={reason}");
             let answer = of(&[SENT, &refused], false).await;
             assert_eq!(answer, Ok(Answer { us: 5000, reason: expected.to_owned() }), "{reason}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_tor_itself_ends_is_no_answer() {
+        for (reason, whose) in
+            [("DESTROY", Whose::Relay), ("TIMEOUT", Whose::Unknown), ("INTERNAL", Whose::Client)]
+        {
+            let failed = format!("4 FAILED 7 127.3.2.1:1 REASON={reason}");
+            let fault = of(&[SENT, &failed], false).await.expect_err("no answer");
+            assert_eq!(fault.whose, whose, "{fault:?}");
         }
     }
 

@@ -45,6 +45,8 @@ pub(super) enum StreamState {
         circuit: String,
         /// Why.
         reason: String,
+        /// Whether the exit has said so, and not tor itself.
+        by_exit: bool,
     },
 }
 
