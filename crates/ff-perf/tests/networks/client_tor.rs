@@ -34,9 +34,9 @@ struct Run {
 }
 
 impl Run {
-    /// Starts one; its options are words with spaces between them.
-    fn start(network: &Network, out: &Path, options: &str) -> Self {
-        Self::start_in(network.dir(), out, &format!("--client tor {options}"))
+    /// Starts one that takes over this tor; its options are words with spaces between them.
+    fn start(client: &Node, out: &Path, options: &str) -> Self {
+        Self::start_in(client.data_dir(), out, &format!("--client tor {options}"))
     }
 
     /// Starts one on the network in a directory.
@@ -49,13 +49,13 @@ impl Run {
     }
 
     /// Starts a check of a relay that is said to carry 1 MB/s.
-    fn check(network: &Network, relay: &str, out: &Path) -> Self {
+    fn check(client: &Node, relay: &str, out: &Path) -> Self {
         let capacities = out.with_extension("csv");
         let text = format!("fingerprint,estimate_bytes_per_sec\n{relay},1000000\n");
         fs::write(&capacities, text).expect("a file");
         let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
         command.args(["check", "--client", "tor", "--relays", relay, "--network"]);
-        command.arg(network.dir()).arg("--capacities").arg(capacities).arg("--out").arg(out);
+        command.arg(client.data_dir()).arg("--capacities").arg(capacities).arg("--out").arg(out);
         command.args(["--each", "1000", "--gap", "0.1", "--sizes", "10kB"]);
         Self::spawn(command, out)
     }
@@ -115,34 +115,40 @@ fn options(node: &Node) -> Vec<String> {
 
 #[test]
 fn a_tor_is_taken_over_and_has_its_own_options_back() {
-    let builder = Network::builder().middles(4).exits(3).clients(1);
+    let builder = Network::builder().middles(4).exits(3).clients(2);
     let builder = builder.client_torrc("MaxCircuitDirtiness 20 minutes");
     let builder = builder.client_torrc("LearnCircuitBuildTimeout 0");
     let families = ["NodeFamily 192.0.2.1,192.0.2.2", "NodeFamily 192.0.2.3,192.0.2.4"];
     let builder = families.into_iter().fold(builder, |builder, line| builder.client_torrc(line));
     let network = builder.start().expect("a network");
-    gives_options_back(&network);
-    a_check_gives_options_back(&network);
-    goes_on_after_a_reload(&network);
-    measures_no_stream_on_another_circuit(&network);
+    // Most of it is waiting.
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let client = network.node("client0");
+            gives_options_back(client);
+            a_check_gives_options_back(client, network.node("middle0").rsa_fingerprint());
+        });
+        let client = network.node("client1");
+        goes_on_after_a_reload(client);
+        measures_no_stream_on_another_circuit(client);
+    });
     is_measured_as_chutney_has_it(&network);
 }
 
 /// The options are those of before, however a run ends; and of a killed one it is said.
-fn gives_options_back(network: &Network) {
-    let client = network.node("client0");
+fn gives_options_back(client: &Node) {
     let before = options(client);
     assert!(before.contains(&"MaxCircuitDirtiness=1200".to_owned()), "{before:?}");
     assert_eq!(before.len(), OPTIONS.len() + 1, "{before:?}");
 
     let dir = tempfile::tempdir().expect("a directory");
-    let (code, said, lines) = Run::start(network, &dir.path().join("whole"), "--count 3").end();
+    let (code, said, lines) = Run::start(client, &dir.path().join("whole"), "--count 3").end();
     assert_eq!((code, lines.len()), (Some(0), 3), "{said}");
     assert_eq!(options(client), before, "at the end");
     assert!(!said.contains("killed"), "{said}");
 
     for signal in ["-INT", "-TERM"] {
-        let run = Run::start(network, &dir.path().join(signal), "--count 10000 --rtt 5");
+        let run = Run::start(client, &dir.path().join(signal), "--count 10000 --rtt 5");
         run.wait_for(3);
         assert_ne!(options(client), before);
         run.signal(signal);
@@ -152,13 +158,13 @@ fn gives_options_back(network: &Network) {
         assert_eq!(options(client), before, "after {signal}");
     }
 
-    let run = Run::start(network, &dir.path().join("killed"), "--count 10000 --rtt 5");
+    let run = Run::start(client, &dir.path().join("killed"), "--count 10000 --rtt 5");
     run.wait_for(3);
     let ours = options(client);
     run.signal("-KILL");
     run.end();
     assert_eq!(options(client), ours, "nobody could set them back");
-    let (code, said, _) = Run::start(network, &dir.path().join("next"), "--count 3").end();
+    let (code, said, _) = Run::start(client, &dir.path().join("next"), "--count 3").end();
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("client0") && said.contains("SIGHUP"), "{said}");
     client.reload().expect("its torrc again");
@@ -166,11 +172,10 @@ fn gives_options_back(network: &Network) {
 }
 
 /// A check that is stopped leaves tor as it was, too.
-fn a_check_gives_options_back(network: &Network) {
-    let (client, dir) = (network.node("client0"), tempfile::tempdir().expect("a directory"));
+fn a_check_gives_options_back(client: &Node, relay: &str) {
+    let dir = tempfile::tempdir().expect("a directory");
     let before = options(client);
-    let relay = network.node("middle0").rsa_fingerprint();
-    let run = Run::check(network, relay, &dir.path().join("check"));
+    let run = Run::check(client, relay, &dir.path().join("check"));
     run.wait_for(3);
     assert_ne!(options(client), before);
     run.signal("-TERM");
@@ -181,10 +186,10 @@ fn a_check_gives_options_back(network: &Network) {
 }
 
 /// A tor that reads its torrc again attaches streams itself until it has our options again.
-fn goes_on_after_a_reload(network: &Network) {
-    let (client, dir) = (network.node("client0"), tempfile::tempdir().expect("a directory"));
+fn goes_on_after_a_reload(client: &Node) {
+    let dir = tempfile::tempdir().expect("a directory");
     let before = options(client);
-    let run = Run::start(network, dir.path(), "--count 60 --rtt 15");
+    let run = Run::start(client, dir.path(), "--count 60 --rtt 15");
     run.wait_for(10);
     let ours = options(client);
     assert_ne!(ours, before);
@@ -283,13 +288,13 @@ impl Truth {
 }
 
 /// What tor attaches itself while we measure is a failure of ours, and never measured.
-fn measures_no_stream_on_another_circuit(network: &Network) {
-    let (client, dir) = (network.node("client0"), tempfile::tempdir().expect("a directory"));
+fn measures_no_stream_on_another_circuit(client: &Node) {
+    let dir = tempfile::tempdir().expect("a directory");
     let before = options(client);
     let is_over = AtomicBool::new(false);
     let (truth, circuits) = thread::scope(|scope| {
         let truth = scope.spawn(|| Truth::listen(client, &is_over));
-        let run = Run::start(network, dir.path(), "--count 100 --rtt 15 --failures 1");
+        let run = Run::start(client, dir.path(), "--count 100 --rtt 15 --failures 1");
         let (code, said, circuits) = run.end();
         is_over.store(true, Ordering::Relaxed);
         assert_eq!(code, Some(0), "{said}");

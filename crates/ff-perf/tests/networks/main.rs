@@ -2,6 +2,9 @@
 //! other, as many as there are cores.
 
 mod check;
+mod client_tor;
+mod lab_ends;
 mod liars;
 mod run;
-mod tor;
+mod selection;
+mod serve;

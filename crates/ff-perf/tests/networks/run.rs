@@ -73,18 +73,24 @@ fn circuits_are_measured_and_what_is_wrong_is_named() {
     // tor takes no less. Circuits that are measured live longer than those of its users.
     let network =
         builder.client_torrc("MaxCircuitDirtiness 10 seconds").start().expect("a network");
-    for client in ["arti", "tor"] {
-        measures(&network, client);
-        measures_over_time(&network, client);
-        heeds_the_status(&network, client);
-        blames_nobody_for_silence(&network, client);
-    }
-    goes_on(&network);
-    says_what_it_has_when_it_is_stopped(&network);
-    draws_what_paths_draws(&network);
-    refuses(&network);
-    asks_before_it_measures_the_internet(&network);
-    says_when_everything_fails(&network);
+    // Most of it is waiting. A tor has one user at a time.
+    thread::scope(|scope| {
+        for client in ["arti", "tor"] {
+            let network = &network;
+            scope.spawn(move || {
+                measures(network, client);
+                measures_over_time(network, client);
+                heeds_the_status(network, client);
+                blames_nobody_for_silence(network, client);
+            });
+        }
+        goes_on(&network);
+        says_what_it_has_when_it_is_stopped(&network);
+        draws_what_paths_draws(&network);
+        refuses(&network);
+        asks_before_it_measures_the_internet(&network);
+        says_when_everything_fails(&network);
+    });
     // The last: relays do not try for a minute to reach one that they have found dead.
     network.node("middle1").stop();
     for client in ["arti", "tor"] {

@@ -3,9 +3,7 @@
 //! Each place of a path is compared by chi-square. What C tor and Arti draw by is theirs, so a comparison that fails by
 //! chance, one in a thousand, is made again with new draws.
 
-#[path = "selection/arti.rs"]
 mod arti;
-#[path = "selection/tor.rs"]
 mod tor;
 
 use std::collections::BTreeMap;
