@@ -3,6 +3,7 @@
 
 mod check;
 mod client_tor;
+mod delays;
 mod lab_ends;
 mod liars;
 mod run;

@@ -112,7 +112,7 @@ fn cgroup_of(pid: &str) -> PathBuf {
 fn the_next_start_removes_what_a_killed_lab_has_left() {
     let temp = tempfile::tempdir().unwrap();
     let mut lab = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_lab_to_be_killed", "--nocapture"])
+        .args(["--exact", "hosts::a_lab_to_be_killed", "--nocapture"])
         .env(TO_BE_KILLED, "1")
         .env("TMPDIR", temp.path())
         .stdout(Stdio::piped())

@@ -176,7 +176,7 @@ fn run(asked: &Asked) -> Value {
         "rhythms": asked.rhythms.iter().map(rhythms).collect::<Vec<_>>(),
         "window": {"values": asked.window, "length": LENGTH, "share": SHARE},
     });
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scipy_figures.py");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/files/scipy_figures.py");
     let python = std::env::var_os("FF_TEST_PYTHON").unwrap_or_else(|| "python3".into());
     let mut child = Command::new(python)
         .arg(script)

@@ -1,9 +1,7 @@
 //! Relays that hold cells back until a refill, found among others: in a model with known ones, over many seeds, and in a
 //! private network of real tors.
 
-#[path = "buckets/command.rs"]
 mod command;
-#[path = "buckets/lab.rs"]
 mod lab;
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-"""What scipy makes of the samples that tests/scipy.rs sends: JSON on standard input, JSON on standard output.
+"""What scipy makes of the samples that tests/files/scipy.rs sends: JSON on standard input, JSON on standard output.
 
     scipy_figures.py < {"fits": […], "ranks": […], "rhythms": […], "window": […]}
 

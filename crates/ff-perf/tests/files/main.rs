@@ -1,0 +1,9 @@
+//! What `ff-perf` reads from files and computes. One program, so that tests run beside each other.
+
+mod analyze;
+mod anonymity;
+mod bound;
+mod buckets;
+mod mutations;
+mod replay;
+mod scipy;
