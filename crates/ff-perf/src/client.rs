@@ -6,6 +6,7 @@
 pub mod arti;
 pub mod tor;
 
+use std::io;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -53,6 +54,9 @@ pub trait Client: Send + Sync + 'static {
         host: &str,
         port: u16,
     ) -> impl Future<Output = Result<Self::Stream, Fault>> + Send;
+
+    /// What an error of a stream says if it is not the target's end of it, as far as the client tells.
+    fn lost(error: &io::Error) -> Option<Fault>;
 }
 
 /// How far the building of a circuit has come. Times count from its beginning, in µs.

@@ -39,7 +39,7 @@ pub struct Guard {
     pub built: Interval,
     /// Median time to build.
     pub build_ms: Option<Interval>,
-    /// The same of circuits that opened the link, without that.
+    /// The same without the opening of links, where that is kept apart.
     pub build_without_link_ms: Option<Interval>,
     /// Median round trip.
     pub rtt_ms: Option<Interval>,

@@ -28,7 +28,8 @@ pub struct Circuit {
     pub run_unix_secs: Option<f64>,
     /// Its relays, first hop first.
     pub path: Vec<Relay>,
-    /// How long the link to the first relay took to open; none if it was open already.
+    /// How long the circuit waited for the link to the first relay, which it opened or another one did; none if it was open
+    /// already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link_us: Option<u64>,
     /// When each hop stood, since the beginning, the opening of the link included.

@@ -95,9 +95,9 @@ impl Target {
         let began = Instant::now();
         let mut stream = client.open(circuit, &self.host, self.port).await?;
         let open_us = us_since(began);
-        ask(&mut stream, &self.first_byte_request()).await?;
+        ask::<C>(&mut stream, &self.first_byte_request()).await?;
         let mut byte = [0; 1];
-        stream.read_exact(&mut byte).await.map_err(early)?;
+        stream.read_exact(&mut byte).await.map_err(early::<C>)?;
         Ok(FirstByte { open_us, us: us_since(began) })
     }
 
@@ -115,11 +115,11 @@ impl Target {
     ) -> Result<Download, Fault> {
         let began = Instant::now();
         let mut stream = client.open(circuit, &self.host, self.port).await?;
-        ask(&mut stream, &self.download_request(bytes)).await?;
+        ask::<C>(&mut stream, &self.download_request(bytes)).await?;
         let (mut came, mut first_byte_us) = (0_u64, 0);
         let mut status = self.path.as_ref().map(|_| Vec::new());
         while came < bytes {
-            let length = stream.read(buffer).await.map_err(early)?;
+            let length = stream.read(buffer).await.map_err(early::<C>)?;
             if length == 0 {
                 return Err(Fault::target(format!("closed after {came} of {bytes} bytes")));
             }
@@ -166,14 +166,14 @@ fn no_http(line: &[u8]) -> Fault {
 }
 
 /// Sends a request.
-async fn ask<S: tokio::io::AsyncWrite + Unpin>(stream: &mut S, request: &str) -> Result<(), Fault> {
-    stream.write_all(request.as_bytes()).await.map_err(early)?;
-    stream.flush().await.map_err(early)
+async fn ask<C: Client>(stream: &mut C::Stream, request: &str) -> Result<(), Fault> {
+    stream.write_all(request.as_bytes()).await.map_err(early::<C>)?;
+    stream.flush().await.map_err(early::<C>)
 }
 
 /// A stream that ends before it should.
-fn early(error: std::io::Error) -> Fault {
-    Fault::target(format!("closed early: {error}"))
+fn early<C: Client>(error: std::io::Error) -> Fault {
+    C::lost(&error).unwrap_or_else(|| Fault::target(format!("closed early: {error}")))
 }
 
 #[cfg(test)]

@@ -6,15 +6,19 @@
 mod links;
 mod params;
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
+use futures::future::{AbortHandle, abortable};
+use rustix::io::Errno;
 use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt as _};
 use tor_chanmgr::{ChanProvenance, ChannelUsage, Error as ChanError};
 use tor_linkspec::OwnedCircTarget;
 use tor_netdir::params::NetParameters;
+use tor_proto::channel::Channel;
 use tor_proto::circuit::CircParameters;
 use tor_proto::client::circuit::TimeoutEstimator;
 use tor_proto::client::stream::DataStream;
@@ -40,11 +44,20 @@ pub struct Arti {
 }
 
 /// A circuit of Arti's.
-pub struct Circuit(Arc<ClientTunnel>);
+pub struct Circuit {
+    /// It.
+    tunnel: Arc<ClientTunnel>,
+    /// What moves its cells.
+    _reactor: Reactor,
+}
 
-impl Drop for Circuit {
+/// The task of a circuit's reactor, which ends with this. By itself a reactor waits for the first hop for ever, whoever has
+/// given it up, and keeps its link open; when it ends, it has the circuit destroyed.
+struct Reactor(AbortHandle);
+
+impl Drop for Reactor {
     fn drop(&mut self) {
-        self.0.terminate();
+        self.0.abort();
     }
 }
 
@@ -70,24 +83,40 @@ impl Arti {
         target: &OwnedCircTarget,
         progress: &mut Progress,
     ) -> Result<Circuit, Fault> {
-        let links = self.links.for_circuit().map_err(Fault::client)?;
-        let channel = links.get_or_launch(target, ChannelUsage::UserTraffic).await;
-        drop(links);
-        let (channel, provenance) = channel.map_err(|error| match error {
-            ChanError::ChanTimeout { .. } => Fault::timeout(reason(&error)),
-            error => Fault::relay(reason(&error)),
-        })?;
+        let (channel, provenance) = self.link(target).await?;
         progress.has_link = true;
         if matches!(provenance, ChanProvenance::NewlyCreated) {
             progress.link_us = Some(progress.us());
         }
         let pending = channel.new_tunnel(Arc::new(NoTimeout)).await;
         let (pending, reactor) = pending.map_err(|error| fault(&error))?;
-        // It ends with the circuit; whoever uses that learns why.
-        let running = self.runtime.spawn(reactor.run().map(drop));
-        running.map_err(Fault::client)?;
+        let (running, handle) = abortable(reactor.run());
+        let reactor = Reactor(handle);
+        // Whoever uses the circuit learns why it has ended.
+        self.runtime.spawn(running.map(drop)).map_err(Fault::client)?;
         let tunnel = pending.create_firsthop(target, self.params.clone()).await;
-        Ok(Circuit(Arc::new(tunnel.map_err(|error| fault(&error))?)))
+        let tunnel = Arc::new(tunnel.map_err(|error| fault(&error))?);
+        Ok(Circuit { tunnel, _reactor: reactor })
+    }
+
+    /// The link to a relay.
+    async fn link(
+        &self,
+        target: &OwnedCircTarget,
+    ) -> Result<(Arc<Channel>, ChanProvenance), Fault> {
+        let links = self.links.for_circuit().map_err(Fault::client)?;
+        loop {
+            match links.get_or_launch(target, ChannelUsage::UserTraffic).await {
+                Ok(link) => return Ok(link),
+                // Who opened it for all that wait has given up; one of these is the next.
+                Err(ChanError::RequestCancelled) => {}
+                Err(error @ ChanError::ChanTimeout { .. }) => {
+                    return Err(Fault::timeout(reason(&error)));
+                }
+                Err(error) if is_ours(&error) => return Err(Fault::client(reason(&error))),
+                Err(error) => return Err(Fault::relay(reason(&error))),
+            }
+        }
     }
 }
 
@@ -109,7 +138,7 @@ impl Client for Arti {
         progress.hop();
         for relay in rest {
             let target = target(relay)?;
-            let circ = circuit.0.as_single_circ().map_err(|error| fault(&error))?;
+            let circ = circuit.tunnel.as_single_circ().map_err(|error| fault(&error))?;
             circ.extend(&target, self.params.clone()).await.map_err(|error| fault(&error))?;
             progress.hop();
         }
@@ -124,12 +153,12 @@ impl Client for Arti {
     ) -> Result<Answer, Fault> {
         let (text, began) = (address.to_string(), Instant::now());
         let reason = match probe {
-            Probe::Refused => match circuit.0.begin_stream(&text, PROBE_PORT, None).await {
+            Probe::Refused => match circuit.tunnel.begin_stream(&text, PROBE_PORT, None).await {
                 Ok(_) => return Err(Fault::relay(format!("the exit accepted {address}"))),
                 Err(ProtoError::EndReceived(reason)) => reason.to_string().to_lowercase(),
                 Err(error) => return Err(fault(&error)),
             },
-            Probe::Resolve => match circuit.0.resolve(&text).await {
+            Probe::Resolve => match circuit.tunnel.resolve(&text).await {
                 Ok(answers) => resolved(address, &answers)?,
                 // An answer, too, in one cell.
                 Err(ProtoError::ResolveError(_)) => NOTHING.to_owned(),
@@ -145,11 +174,18 @@ impl Client for Arti {
         host: &str,
         port: u16,
     ) -> Result<Self::Stream, Fault> {
-        let stream = circuit.0.begin_stream(host, port, None).await;
+        let stream = circuit.tunnel.begin_stream(host, port, None).await;
         stream.map(DataStream::compat).map_err(|error| match error {
             ProtoError::EndReceived(reason) => Fault::target(reason.to_string().to_lowercase()),
             error => fault(&error),
         })
+    }
+
+    fn lost(error: &io::Error) -> Option<Fault> {
+        match error.get_ref()?.downcast_ref()? {
+            ProtoError::EndReceived(_) => None,
+            error => Some(fault(error)),
+        }
     }
 }
 
@@ -198,9 +234,28 @@ fn fault(error: &ProtoError) -> Fault {
         ProtoError::Bug(_) | ProtoError::IdRangeFull | ProtoError::Spawn { .. } => {
             Fault::client(reason(error))
         }
-        ProtoError::CircuitClosed => Fault::relay("destroyed"),
+        ProtoError::CircuitClosed | ProtoError::NotConnected => Fault::relay("destroyed"),
         error => Fault::relay(reason(error)),
     }
+}
+
+/// Whether a link failed for what this machine has no more of: file descriptors, ports, memory.
+fn is_ours(error: &ChanError) -> bool {
+    match error {
+        ChanError::Connect { addresses } => addresses.iter().any(|(_, error)| lacks(error)),
+        error => lacks(error),
+    }
+}
+
+/// Whether an error, or one beneath, says that this machine has no more of something.
+fn lacks(error: &(dyn std::error::Error + 'static)) -> bool {
+    const LACKING: [Errno; 5] =
+        [Errno::MFILE, Errno::NFILE, Errno::ADDRNOTAVAIL, Errno::NOBUFS, Errno::NOMEM];
+    std::iter::successors(Some(error), |error| error.source()).any(|error| {
+        let shared = error.downcast_ref::<Arc<io::Error>>().map(AsRef::as_ref);
+        let errno = shared.or_else(|| error.downcast_ref()).and_then(Errno::from_io_error);
+        errno.is_some_and(|errno| LACKING.contains(&errno))
+    })
 }
 
 /// What an error says, with what lies beneath.
@@ -212,4 +267,39 @@ fn reason(error: &dyn std::error::Error) -> String {
         next = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As errors of connecting are: what lies beneath is shared.
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot connect")]
+    struct Connect(#[source] Arc<io::Error>);
+
+    #[test]
+    fn what_this_machine_lacks_is_no_relays_fault() {
+        for (errno, expected) in
+            [(Errno::MFILE, true), (Errno::ADDRNOTAVAIL, true), (Errno::CONNREFUSED, false)]
+        {
+            let error = io::Error::from(errno);
+            assert_eq!(lacks(&error), expected);
+            let error = Connect(Arc::new(error));
+            assert_eq!(lacks(&error), expected, "{}", reason(&error));
+        }
+    }
+
+    #[test]
+    fn a_stream_is_lost_with_its_circuit_and_ended_by_its_target() {
+        for (error, whose) in [
+            (ProtoError::NotConnected, Some(crate::record::Whose::Relay)),
+            (ProtoError::CircuitClosed, Some(crate::record::Whose::Relay)),
+            (ProtoError::EndReceived(tor_cell::relaycell::msg::EndReason::DONE), None),
+        ] {
+            let lost = Arti::lost(&io::Error::from(error));
+            assert_eq!(lost.map(|fault| fault.whose), whose);
+        }
+        assert_eq!(Arti::lost(&io::ErrorKind::UnexpectedEof.into()), None);
+    }
 }

@@ -18,6 +18,7 @@ mod table;
 
 use std::fmt::Display;
 use std::fs;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -273,6 +274,11 @@ impl Client for Tor {
         socket.read_exact(&mut reply).await.map_err(socks)?;
         Ok(socket)
     }
+
+    /// A SocksPort closes a stream in one way, whoever has ended it.
+    fn lost(_error: &io::Error) -> Option<Fault> {
+        None
+    }
 }
 
 /// What is said of a tor that has our options from before.
@@ -329,7 +335,7 @@ fn connect_request(host: &str, port: u16) -> Result<Vec<u8>, Fault> {
 }
 
 /// A SocksPort that does not do what it should.
-fn socks(error: std::io::Error) -> Fault {
+fn socks(error: io::Error) -> Fault {
     Fault::client(format!("SocksPort: {error}"))
 }
 

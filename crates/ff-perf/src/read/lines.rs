@@ -67,10 +67,7 @@ fn seen(circuit: &Circuit, host: u32, into: &mut Circuits) -> Seen {
         path: circuit.path.iter().map(|relay| into.relay(&relay.id)).collect(),
         hops: u8::try_from(circuit.path.len()).ok(),
         build_ms: circuit.build_us().map(ms),
-        build_without_link_ms: circuit
-            .link_us
-            .and_then(|_| circuit.build_without_link_us())
-            .map(ms),
+        build_without_link_ms: circuit.build_without_link_us().map(ms),
         given_up_ms: given_up.map(|_| ms(circuit.ended_us)),
         rtt_ms: circuit.rtt_us().map(ms),
         rtt_least_ms: circuit.rtt.iter().map(|trip| trip.us).min().map(ms),

@@ -60,8 +60,7 @@ fn sentence(output: &Output) -> String {
     said
 }
 
-#[test]
-fn real_exits_that_accept_the_probe_are_named() {
+pub(crate) fn real_exits_that_accept_the_probe_are_named() {
     let namespace = Namespace::new("liars", "cubic").expect("root, for a network namespace");
     let inside = || {
         let honest = RelayConfig::middle("honest").torrc("ExitRelay 1");
@@ -195,6 +194,22 @@ const FALSE: [u8; 4] = [10, 0, 0, 1];
 /// What an exit answers to any message of a stream: a command, and the data of that.
 type Answer = (u8, Vec<u8>);
 
+/// A relay of our own as clients are to know it.
+pub(crate) fn as_known(identity: &LinkIdentity, ntor: [u8; 32], listener: &AsyncListener) -> Relay {
+    let rsa: [u8; 20] = identity.rsa_identity().as_bytes().try_into().expect("20 bytes");
+    Relay {
+        id: hex::encode_upper(rsa),
+        nick: "ours".to_owned(),
+        rsa,
+        ed25519: identity.ed_identity().into(),
+        ntor,
+        addrs: vec![listener.local_addr().expect("an address")],
+        // Without FlowCtrl: no congestion control to agree on.
+        protocols: "Link=4-5 LinkAuth=3 Relay=1-4".to_owned(),
+        flags: ff_bwauth::network::consensus::Flags::default(),
+    }
+}
+
 /// An exit of our own.
 struct Exit {
     /// Under which identity it accepts links.
@@ -210,20 +225,9 @@ impl Exit {
     async fn start(answer: Answer) -> Arc<Relay> {
         let identity = LinkIdentity::generate().expect("an identity");
         let ed25519: [u8; 32] = identity.ed_identity().into();
-        let rsa: [u8; 20] = identity.rsa_identity().as_bytes().try_into().expect("20 bytes");
         let server = Server { id: Ed25519Id(ed25519), key: EphemeralKey::new(rand::random()) };
         let listener = AsyncListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
-        let relay = Relay {
-            id: hex::encode_upper(rsa),
-            nick: "ours".to_owned(),
-            rsa,
-            ed25519,
-            ntor: server.public().key,
-            addrs: vec![listener.local_addr().expect("an address")],
-            // Without FlowCtrl: no congestion control to agree on.
-            protocols: "Link=4-5 LinkAuth=3 Relay=1-4".to_owned(),
-            flags: ff_bwauth::network::consensus::Flags::default(),
-        };
+        let relay = as_known(&identity, server.public().key, &listener);
         let exit = Arc::new(Self { identity, server, answer });
         tokio::spawn(async move {
             while let Ok((tcp, _)) = listener.accept().await {
@@ -350,8 +354,8 @@ async fn measured(probe: Probe, answer: Answer) -> Circuit {
 }
 
 /// An answer that Arti tells us is false is a failure that names the exit, of a class of its own in the figures.
-#[tokio::test]
-async fn arti_names_an_exit_that_says_what_cannot_be() {
+#[tokio::main(flavor = "current_thread")]
+pub(crate) async fn arti_names_an_exit_that_says_what_cannot_be() {
     let false_address = "the exit resolved 192.0.2.1 to 10.0.0.1, a false address";
     let accepted = "the exit accepted 127.1.1.1";
     let connected = [&FALSE[..], &TTL].concat();
@@ -377,8 +381,8 @@ async fn arti_names_an_exit_that_says_what_cannot_be() {
 }
 
 /// All other answers are cells that came back, with what they say: Arti keeps the address of a refusal to itself.
-#[tokio::test]
-async fn arti_measures_whatever_else_comes_back() {
+#[tokio::main(flavor = "current_thread")]
+pub(crate) async fn arti_measures_whatever_else_comes_back() {
     let refusal = [&[EXITPOLICY], &FALSE[..], &TTL].concat();
     let error = [&[0xf1, 0][..], &TTL].concat();
     for (probe, answer, reason) in [

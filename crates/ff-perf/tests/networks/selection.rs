@@ -3,8 +3,8 @@
 //! Each place of a path is compared by chi-square. What C tor and Arti draw by is theirs, so a comparison that fails by
 //! chance, one in a thousand, is made again with new draws.
 
-mod arti;
-mod tor;
+pub(crate) mod arti;
+pub(crate) mod tor;
 
 use std::collections::BTreeMap;
 

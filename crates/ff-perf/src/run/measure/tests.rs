@@ -40,6 +40,10 @@ impl Client for Fake {
     async fn open(&self, (): &(), _: &str, _: u16) -> Result<DuplexStream, Fault> {
         Err(Fault::client("it has no streams"))
     }
+
+    fn lost(_: &std::io::Error) -> Option<Fault> {
+        None
+    }
 }
 
 /// What `circuits run` is told by these words.

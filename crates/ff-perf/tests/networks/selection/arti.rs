@@ -136,8 +136,7 @@ fn path<'a>(
     [guard, draw(RelayUsage::middle_relay(Some(&usage)), both), exit]
 }
 
-#[test]
-fn paths_are_drawn_as_arti_draws_them() {
+pub(crate) fn paths_are_drawn_as_arti_draws_them() {
     let seed = rand::random::<u64>();
     let (text, micros) = documents();
     let consensus = Consensus::parse(&text).expect("a consensus");
