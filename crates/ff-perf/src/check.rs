@@ -4,12 +4,14 @@
 //! relay at times that nobody announces ([`plan`]), each of which is starved or not, and what share of them is ([`Verdict`]).
 //!
 //! A relay that is measured at `C` bytes a second and says that `u` of it is in use has `C (1 - u)` to spare, and a
-//! client gets that or more of it. A download is starved if it got less than [`STARVED`] of the least of three things:
-//! what the relay has to spare, what the other relays of its path have, and what downloads of its size get through the
-//! other relays of the list in the middle (a short download over a long way fills no relay). One that failed is starved,
-//! too, unless it failed elsewhere on the path. Who starves a share `s` of clients is caught by at least one of `k`
-//! downloads with a chance of `1 - (1 - s)^k` ([`found`]); but downloads fail and are slow without anybody's intent, so
-//! the verdict compares the share with that of all other relays.
+//! client gets that or more of it. A download is starved if it got less than [`STARVED`] of that and of what downloads of
+//! its size get through the other relays of the list in the middle (a short download over a long way fills no relay). It
+//! says nothing if it got half of what another relay of its path has to spare, and it is unclear if the relay is so much
+//! farther away than the others. One that failed is starved, too, unless it failed elsewhere on the path; where one relay
+//! was to reach another, it counts for both. Who starves a share `s` of clients is caught by at least one of `k` downloads
+//! with a chance of `1 - (1 - s)^k` ([`found`]); but downloads fail and are slow without anybody's intent, so the verdict
+//! compares the share with that of all other relays. And it is none that a single other relay of the paths could have
+//! brought about: without the downloads through any one of these, it stands as well.
 //!
 //! So it is taken for granted that most relays of the list serve their clients. Others that are too busy to be judged say
 //! nothing of what is usual, nor do those that carry all they have to spare where that is less than this one has. With
@@ -19,6 +21,8 @@
 pub mod history;
 pub mod plan;
 mod usual;
+
+use std::collections::HashMap;
 
 use serde::Serialize;
 use statrs::distribution::{Beta, ContinuousCDF};
@@ -33,6 +37,8 @@ pub const LEAST_SPARE: f64 = 0.1;
 pub const LEAST_OTHERS: usize = 3;
 /// Half of what a 95 % interval leaves out.
 const TAIL: f64 = 0.025;
+/// A relay that is less than this much farther away than others, in seconds of a circuit's round trip, is as near.
+pub const NEAR_SECS: f64 = 0.01;
 
 /// What is known of a relay.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,7 +64,7 @@ impl Known {
 }
 
 /// A download through a relay.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Probe {
     /// The relay: a place in the list.
     pub relay: usize,
@@ -66,18 +72,25 @@ pub struct Probe {
     pub size: u64,
     /// What the other relays of the path have to spare, in bytes a second.
     pub others_spare: f64,
+    /// The other relays of the path, by any numbers that they have.
+    pub others: Vec<usize>,
+    /// How long a round trip of the circuit took when it was built, in seconds, if that is known.
+    pub trip_secs: Option<f64>,
     /// What came of it.
     pub outcome: Outcome,
 }
 
 /// What came of a download.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Outcome {
     /// It arrived, at so many bytes a second.
     Arrived(f64),
     /// The relay, or the link to it, failed.
     FailedHere,
+    /// It never came, or its target ended it, as the exit says: the relay may have done that, or not.
+    NeverCame,
     /// Something else failed.
+    #[default]
     FailedElsewhere,
 }
 
@@ -127,9 +140,13 @@ pub fn found(share: f64, probes: u64) -> f64 {
 /// Judges relays by downloads; a relay serves if it surely starves a smaller share than `most`.
 #[must_use]
 pub fn judge(relays: &[Known], probes: &[Probe], most: f64) -> Vec<Finding> {
-    let (counts, medians) = (counts(relays, probes), medians(probes, relays.len()));
+    let usual_of = Usual::of(probes, relays);
+    let counts = counts(&usual_of, relays, probes);
+    let medians = medians(probes, relays.len());
     let judged = relays.iter().zip(&counts).filter(|(known, _)| known.can_be_judged());
-    let sum = judged.fold((0, 0), |sum, (_, one)| (sum.0 + one.all(), sum.1 + one.most()));
+    let sum = judged.clone().fold((0, 0), |sum, (_, one)| (sum.0 + one.all(), sum.1 + one.most()));
+    // Of many relays some come off badly by chance (Bonferroni).
+    let tail = TAIL / judged.count().max(1) as f64;
     let finding = |(relay, counts): (usize, &Counts)| {
         let (known, all, starved) = (relays[relay], counts.all(), counts.starved);
         let ((from, _), (_, to)) = (interval(starved, all), interval(counts.most(), all));
@@ -137,7 +154,15 @@ pub fn judge(relays: &[Known], probes: &[Probe], most: f64) -> Vec<Finding> {
             // What happens to everybody is no relay's doing. Without others, what a relay may do stands for that.
             let (_, others) = interval(sum.1 - counts.most(), sum.0 - all);
             let usual = if sum.0 == all { most } else { others };
-            verdict(from, to, usual, most)
+            let is_worse = |starved, all| interval_of(starved, all, tail).0 > usual;
+            let own = || of_relay(&usual_of, known, probes, relay);
+            if is_worse(starved, all) && !is_anothers(own(), is_worse) {
+                Verdict::Starves
+            } else if to < most && from <= usual {
+                Verdict::Serves
+            } else {
+                Verdict::Undecided
+            }
         } else {
             Verdict::TooBusy
         };
@@ -180,8 +205,7 @@ impl Counts {
 }
 
 /// How many of each relay's downloads had what share.
-fn counts(relays: &[Known], probes: &[Probe]) -> Vec<Counts> {
-    let usual = Usual::of(probes, relays);
+fn counts(usual: &Usual, relays: &[Known], probes: &[Probe]) -> Vec<Counts> {
     let mut counts = vec![Counts::default(); relays.len()];
     for probe in probes {
         let relay = relays.get(probe.relay).zip(counts.get_mut(probe.relay));
@@ -196,24 +220,45 @@ fn counts(relays: &[Known], probes: &[Probe]) -> Vec<Counts> {
     counts
 }
 
-/// What a share's interval says, beside what is usual at most.
-fn verdict(from: f64, to: f64, usual: f64, most: f64) -> Verdict {
-    if from > usual {
-        Verdict::Starves
-    } else if to < most {
-        Verdict::Serves
-    } else {
-        Verdict::Undecided
+/// Those downloads of a relay that count, and whether each was starved.
+fn of_relay<'a>(
+    usual: &Usual,
+    known: Known,
+    probes: &'a [Probe],
+    relay: usize,
+) -> Vec<(&'a Probe, bool)> {
+    let own = probes.iter().filter(|probe| probe.relay == relay);
+    let share = |probe| Some((probe, usual.share(known, probe)? == Share::Starved));
+    own.filter_map(share).collect()
+}
+
+/// Whether what makes a relay worse than others may be the doing of one other: without the downloads through that one, it
+/// is not worse.
+fn is_anothers(own: Vec<(&Probe, bool)>, is_worse: impl Fn(u64, u64) -> bool) -> bool {
+    let mut through: HashMap<usize, (u64, u64)> = HashMap::new();
+    let (mut all, mut starved) = (0, 0);
+    for (probe, is_starved) in own {
+        (all, starved) = (all + 1, starved + u64::from(is_starved));
+        for &other in &probe.others {
+            let sums = through.entry(other).or_default();
+            *sums = (sums.0 + 1, sums.1 + u64::from(is_starved));
+        }
     }
+    through.values().any(|sums| !is_worse(starved - sums.1, all - sums.0))
 }
 
 /// The 95 % interval of a share by Clopper and Pearson; all there is if nothing was seen.
 #[must_use]
 pub fn interval(hits: u64, of: u64) -> (f64, f64) {
+    interval_of(hits, of, TAIL)
+}
+
+/// The same, of which so much is left out at each end.
+fn interval_of(hits: u64, of: u64, tail: f64) -> (f64, f64) {
     let (hits, misses) = (hits.min(of) as f64, of.saturating_sub(hits) as f64);
     let quantile = |a: f64, b: f64, part: f64| Beta::new(a, b).map(|beta| beta.inverse_cdf(part));
-    let low = if hits > 0.0 { quantile(hits, misses + 1.0, TAIL).unwrap_or(0.0) } else { 0.0 };
-    let high = quantile(hits + 1.0, misses, 1.0 - TAIL);
+    let low = if hits > 0.0 { quantile(hits, misses + 1.0, tail).unwrap_or(0.0) } else { 0.0 };
+    let high = quantile(hits + 1.0, misses, 1.0 - tail);
     (low, if misses > 0.0 { high.unwrap_or(1.0) } else { 1.0 })
 }
 

@@ -2,7 +2,7 @@
 
 use ff_sim::stats;
 
-use super::{Known, LEAST_OTHERS, Outcome, Probe, STARVED};
+use super::{Known, LEAST_OTHERS, NEAR_SECS, Outcome, Probe, STARVED};
 
 /// What a download had.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -11,13 +11,19 @@ pub(super) enum Share {
     Starved,
     /// At least half.
     Served,
-    /// Less than what the relays have to spare, and nobody knows whether that is usual.
+    /// Less than what the relay has to spare, and nobody knows whether that is usual, or usual of one so far away.
     Unclear,
 }
 
 /// For each size, and each relay, what downloads of that size usually get through the others: the median of their medians;
 /// none if there are fewer than [`LEAST_OTHERS`].
-pub(super) struct Usual(Vec<(u64, Vec<Option<f64>>)>);
+pub(super) struct Usual {
+    /// By size, in bytes a second.
+    rates: Vec<(u64, Vec<Option<f64>>)>,
+    /// How many times as far away as the others a relay is: its least round trip beside the median of theirs; none if that is
+    /// not known.
+    distances: Vec<Option<f64>>,
+}
 
 impl Usual {
     /// Of these downloads through these relays.
@@ -29,25 +35,31 @@ impl Usual {
             let of_size = probes.iter().filter(|probe| probe.size == size);
             (size, of_others(&medians(of_size, relays.len()), relays))
         };
-        Self(sizes.into_iter().map(usual).collect())
+        let rates = sizes.into_iter().map(usual).collect();
+        Self { rates, distances: distances(probes, relays.len()) }
     }
 
     /// What share a download had; none if it says nothing of the relay.
     pub(super) fn share(&self, known: Known, probe: &Probe) -> Option<Share> {
-        let of_size = self.0.iter().find(|(size, _)| *size == probe.size);
+        let of_size = self.rates.iter().find(|(size, _)| *size == probe.size);
         let usual = of_size.and_then(|(_, usual)| usual.get(probe.relay).copied().flatten());
         let rate = match probe.outcome {
             Outcome::FailedHere => return Some(Share::Starved),
+            Outcome::NeverCame if usual.is_none() => return Some(Share::Unclear),
+            Outcome::NeverCame => return Some(Share::Starved),
             Outcome::FailedElsewhere => return None,
             Outcome::Arrived(rate) => rate,
         };
-        let spare = known.spare().min(probe.others_spare);
-        Some(match usual {
-            _ if rate >= STARVED * spare => Share::Served,
-            Some(usual) if rate >= STARVED * usual => Share::Served,
-            Some(_) => Share::Starved,
-            None => Share::Unclear,
-        })
+        let distance = self.distances.get(probe.relay).copied().flatten().unwrap_or(1.0);
+        match usual {
+            _ if rate >= STARVED * known.spare() => Some(Share::Served),
+            Some(usual) if rate >= STARVED * usual => Some(Share::Served),
+            // The other relays of the path may not have given more.
+            _ if rate >= STARVED * probe.others_spare => None,
+            // Windows take as many round trips, however long these are.
+            Some(usual) if rate * distance < STARVED * usual => Some(Share::Starved),
+            _ => Some(Share::Unclear),
+        }
     }
 }
 
@@ -63,6 +75,24 @@ pub(super) fn medians<'a>(
         }
     }
     rates.into_iter().map(stats::median).collect()
+}
+
+/// How many times as far away as the others each relay is; 1 for those that are as near.
+fn distances(probes: &[Probe], relays: usize) -> Vec<Option<f64>> {
+    let mut least = vec![None; relays];
+    for probe in probes {
+        let trip = probe.trip_secs.filter(|trip| *trip > 0.0 && trip.is_finite());
+        if let (Some(trip), Some(least)) = (trip, least.get_mut(probe.relay)) {
+            *least = Some(least.map_or(trip, |least: f64| least.min(trip)));
+        }
+    }
+    let mut sorted = Sorted::default();
+    least.iter().flatten().for_each(|&trip| sorted.add(trip));
+    let distance = |own: &Option<f64>| {
+        let (own, usual) = own.zip(sorted.without(*own))?;
+        Some(if own > usual + NEAR_SECS { own / usual } else { 1.0 })
+    };
+    least.iter().map(distance).collect()
 }
 
 /// For each relay the median of the others' medians that say something of what it could carry. Who carried all it has to
@@ -164,10 +194,10 @@ mod tests {
             let relays: Vec<Known> = relays.into_iter().map(known).collect();
             let probe = |(relay, size, rate, kind): (usize, u64, f64, u8)| {
                 let outcome = if kind > 0 { Outcome::Arrived(rate) } else { Outcome::FailedHere };
-                Probe { relay, size, others_spare: 1.0, outcome }
+                Probe { relay, size, others_spare: 1.0, outcome, ..Probe::default() }
             };
             let probes: Vec<Probe> = probes.into_iter().map(probe).collect();
-            for (size, found) in Usual::of(&probes, &relays).0 {
+            for (size, found) in Usual::of(&probes, &relays).rates {
                 prop_assert_eq!(found.len(), relays.len());
                 for (relay, found) in found.into_iter().enumerate() {
                     let plain = plain(&probes, &relays, size, relay);

@@ -11,12 +11,15 @@ use crate::target::Target;
 ///
 /// Downloads through each relay as a client's: of ordinary sizes, at times that are drawn anew (exponential gaps), through
 /// paths of which the rest is drawn as clients draw it. Each is starved or not: it is if it gets less than half of what the
-/// relay has to spare by its capacity and by how busy it says it is, of what the others of the path have, and of what
-/// downloads of that size get through the other relays of the list in the middle. So name five relays or more, of which most
+/// relay has to spare by its capacity and by how busy it says it is, and of what downloads of that size get through the
+/// other relays of the list in the middle. It says nothing if it gets half of what another relay of its path has to spare,
+/// and is unclear if the relay is as many times farther away than the others. So name five relays or more, of which most
 /// serve their clients: with fewer, a slow download may be usual, and is unclear. A relay that starves a share s of its
-/// clients is caught by k downloads with a chance of 1-(1-s)^k.
+/// clients is caught by k downloads with a chance of 1-(1-s)^k. Nobody is accused of what one other relay of its paths may
+/// have done. After 20 downloads in a row that fail, through 3 relays of the list or more, it ends.
 ///
-/// Exit status: 0 if no relay starves clients, 3 if one does, 1 if it could not be found out. Who stops the downloads (Ctrl-C,
+/// Exit status: 0 if no relay was found to starve clients, 3 if one was, 1 if it could not be tried to the end. Who stops the
+/// downloads (Ctrl-C,
 /// SIGTERM) gets the verdicts by those that there are, and 1.
 #[derive(Args, Clone, Debug)]
 pub struct CheckArgs {
@@ -47,7 +50,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub gap: Option<f64>,
     /// Sizes of downloads, of which each has one: bytes, or with KiB, MiB, kB, MB.
-    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "50KiB,1MiB,5MiB", value_parser = bytes)]
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "50KiB,1MiB,5MiB", value_parser = some_bytes)]
     pub sizes: Vec<u64>,
     /// How many downloads at once, at most; no relay is in two.
     #[arg(long, value_name = "NUMBER", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=50))]
@@ -80,6 +83,12 @@ pub struct CheckArgs {
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.01..=86_400.0).contains(seconds));
     seconds.ok_or_else(|| "it is a number of seconds, from 0.01 to 86400".to_owned())
+}
+
+/// Reads a number of bytes of which there are some.
+fn some_bytes(text: &str) -> Result<u64, String> {
+    bytes(text)
+        .and_then(|bytes| if bytes == 0 { Err("it is nothing".to_owned()) } else { Ok(bytes) })
 }
 
 #[cfg(test)]

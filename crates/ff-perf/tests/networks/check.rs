@@ -76,7 +76,7 @@ pub(crate) fn a_relay_that_starves_clients_is_found_and_no_other() {
     let all = format!("{common} --relays {}", ids.join(","));
     says_what_it_has_when_it_is_stopped(&network, &dir.path().join("stopped"), &all);
     let seed = rand::random::<u64>();
-    println!("seed {seed}");
+    eprintln!("seed {seed}");
     let ends = AtomicBool::new(false);
     let options = format!("{all} --each {EACH} --gap 0.4 --sizes 400kB --seed {seed} --json");
     let output = std::thread::scope(|scope| {
@@ -87,7 +87,7 @@ pub(crate) fn a_relay_that_starves_clients_is_found_and_no_other() {
     });
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    println!("{report}");
+    eprintln!("{report}");
     let relays = report["relays"].as_array().expect("relays");
     assert_eq!(relays.len(), 4);
     for (number, relay) in relays.iter().enumerate() {
@@ -103,6 +103,17 @@ pub(crate) fn a_relay_that_starves_clients_is_found_and_no_other() {
             assert!(starved <= probes / 2, "seed {seed}: {report}");
         }
     }
+    (0..4).for_each(|number| network.node(&format!("exit{number}")).stop());
+    gives_up_on_what_is_dead(&network, &dir.path().join("dead"), &all);
+}
+
+/// Where nothing arrives any more, no relay is accused of it.
+fn gives_up_on_what_is_dead(network: &Network, out: &Path, all: &str) {
+    let options = format!("{all} --each 1000 --gap 0.01 --sizes 20kB --json");
+    let output = run(network.dir(), out, &options);
+    let text = error(&output);
+    assert!(text.contains("the last 20 downloads failed, through"), "{text}");
+    assert!(output.stdout.is_empty() && lines(out).len() >= 20, "{output:?}");
 }
 
 /// What cannot be done is said before anything is.

@@ -29,6 +29,11 @@ use crate::target::Target;
 /// How long a circuit may take to be built.
 const BUILD_TIME: Duration = Duration::from_secs(60);
 
+/// So many downloads that fail in a row, through so many relays of the list, are no relay's doing.
+const DEAD_DOWNLOADS: usize = 20;
+/// As above.
+const DEAD_RELAYS: usize = 3;
+
 /// Draws times and paths.
 pub(super) struct Drawer {
     /// By which all of it is drawn.
@@ -130,7 +135,7 @@ impl<'a, C: Client> Probing<'a, C> {
                 tokio::select! {
                     () = sleep_until((began + planned.at).into()), if !is_time => is_time = true,
                     Some(ended) = tasks.join_next() => {
-                        probes.push(self.keep(ended?, &mut busy, store)?);
+                        self.keep(ended?, &mut busy, store, probes)?;
                         progress.say(|| format!("{} of {all} downloads", probes.len()));
                     }
                     () = signals.recv() => return Err(self.stopped()),
@@ -143,7 +148,7 @@ impl<'a, C: Client> Probing<'a, C> {
             ended = tasks.join_next() => ended,
             () = signals.recv() => return Err(self.stopped()),
         } {
-            probes.push(self.keep(ended?, &mut busy, store)?);
+            self.keep(ended?, &mut busy, store, probes)?;
             progress.say(|| format!("{} of {all} downloads", probes.len()));
         }
         if !any_arrived(probes) {
@@ -201,7 +206,16 @@ impl<'a, C: Client> Probing<'a, C> {
     }
 
     /// Keeps what came of a download.
-    fn keep(&self, ended: Ended, busy: &mut HashSet<usize>, store: &mut Store) -> Result<Probe> {
+    ///
+    /// # Errors
+    /// When it cannot be kept, and when nothing arrives any more; then what failed in the end is no relay's.
+    fn keep(
+        &self,
+        ended: Ended,
+        busy: &mut HashSet<usize>,
+        store: &mut Store,
+        probes: &mut Vec<Probe>,
+    ) -> Result<()> {
         let (planned, path, circuit) = ended;
         path.iter().for_each(|relay| _ = busy.remove(relay));
         store.add(&circuit).context("a download is not kept")?;
@@ -209,18 +223,47 @@ impl<'a, C: Client> Probing<'a, C> {
         let others = path.iter().filter(|other| **other != relay);
         let spare = others.filter_map(|other| self.told.of(*other)).map(|known| known.spare());
         let at = path.iter().position(|other| *other == relay).unwrap_or(0);
-        Ok(Probe {
+        probes.push(Probe {
             relay: planned.relay,
             size: planned.size,
             others_spare: spare.fold(f64::INFINITY, f64::min),
+            others: path.iter().copied().filter(|other| *other != relay).collect(),
+            trip_secs: trip_secs(&circuit),
             outcome: outcome(&circuit, at),
-        })
+        });
+        let failed = failed_last(probes);
+        let relays: HashSet<_> =
+            probes[probes.len() - failed..].iter().map(|one| one.relay).collect();
+        if failed < DEAD_DOWNLOADS || relays.len() < DEAD_RELAYS {
+            return Ok(());
+        }
+        probes.truncate(probes.len() - failed);
+        let reason = circuit.failure.map_or_else(String::new, |failure| failure.reason);
+        bail!(
+            "the last {failed} downloads failed, through {} relays of the list, and they count for none of them: is the network there, and this machine's link to it? The last one: {reason}",
+            relays.len()
+        )
     }
+}
+
+/// How many downloads have failed since the last one that arrived.
+fn failed_last(probes: &[Probe]) -> usize {
+    let arrived = |probe: &&Probe| matches!(probe.outcome, Outcome::Arrived(_));
+    probes.iter().rev().take_while(|probe| !arrived(probe)).count()
 }
 
 /// Whether a download has arrived.
 pub(super) fn any_arrived(probes: &[Probe]) -> bool {
     probes.iter().any(|probe| matches!(probe.outcome, Outcome::Arrived(_)))
+}
+
+/// How long a round trip of the circuit took: the last hop's answer came all the way.
+fn trip_secs(circuit: &Circuit) -> Option<f64> {
+    let is_whole = circuit.hops_us.len() == circuit.path.len();
+    match circuit.hops_us[..] {
+        [.., before, last] if is_whole => Some(last.saturating_sub(before) as f64 / 1e6),
+        _ => None,
+    }
 }
 
 /// What came of a circuit, of which the relay at this place is looked at.
@@ -230,15 +273,19 @@ fn outcome(circuit: &Circuit, at: usize) -> Outcome {
         return Outcome::Arrived(download.bytes as f64 * 1e6 / download.us.max(1) as f64);
     }
     let Some(failure) = &circuit.failure else { return Outcome::FailedElsewhere };
-    let is_here = match failure.stage {
-        // Of what never came nobody knows whose fault it is, but who starves clients has them wait so.
-        _ if !matches!(failure.whose, Whose::Relay | Whose::Unknown) => false,
-        Stage::Link | Stage::Build => failure.hop.map(usize::from) == Some(at + 1),
+    match (failure.stage, failure.whose) {
+        (_, Whose::Client) => Outcome::FailedElsewhere,
+        (Stage::Link | Stage::Build, _) => {
+            // The relay that was to be the next hop has not answered, or the one before has not asked it.
+            let hop = failure.hop.map_or(0, usize::from);
+            let is_here = hop == at + 1 || hop == at + 2;
+            if is_here { Outcome::FailedHere } else { Outcome::FailedElsewhere }
+        }
         // On a circuit that stands any of its relays may have been it, so it counts against the one that is looked at:
-        // the others come to as much through everybody.
-        Stage::Rtt | Stage::FirstByte | Stage::Download => true,
-    };
-    if is_here { Outcome::FailedHere } else { Outcome::FailedElsewhere }
+        // the others come to as much through everybody. So it is with an exit that says that the target is it.
+        (_, Whose::Target | Whose::Unknown) => Outcome::NeverCame,
+        (_, Whose::Relay) => Outcome::FailedHere,
+    }
 }
 
 #[cfg(test)]
@@ -286,11 +333,14 @@ mod tests {
     #[test]
     fn failures_count_where_they_happen() {
         assert_eq!(outcome(&failed("build", 2, "relay"), 1), Outcome::FailedHere);
-        assert_eq!(outcome(&failed("build", 3, "relay"), 1), Outcome::FailedElsewhere);
+        assert_eq!(outcome(&failed("build", 3, "relay"), 1), Outcome::FailedHere);
+        assert_eq!(outcome(&failed("build", 1, "relay"), 1), Outcome::FailedElsewhere);
+        assert_eq!(outcome(&failed("build", 3, "relay"), 0), Outcome::FailedElsewhere);
         assert_eq!(outcome(&failed("link", 1, "relay"), 0), Outcome::FailedHere);
         assert_eq!(outcome(&failed("download", 3, "relay"), 0), Outcome::FailedHere);
-        assert_eq!(outcome(&failed("download", 3, "unknown"), 0), Outcome::FailedHere);
-        assert_eq!(outcome(&failed("download", 3, "target"), 0), Outcome::FailedElsewhere);
+        assert_eq!(outcome(&failed("download", 3, "unknown"), 0), Outcome::NeverCame);
+        assert_eq!(outcome(&failed("download", 3, "target"), 0), Outcome::NeverCame);
+        assert_eq!(outcome(&failed("download", 3, "client"), 0), Outcome::FailedElsewhere);
         assert_eq!(outcome(&failed("build", 2, "client"), 1), Outcome::FailedElsewhere);
     }
 }

@@ -97,7 +97,7 @@ fn text(report: &Report<'_>) -> String {
         text.push_str("\nThe downloads ended early. Those that were under way, of which more may be slow, are in no figure.\n");
     }
     if report.relays.iter().any(|row| row.finding.unclear > 0) {
-        text.push_str("\nSlow downloads are unclear where too few relays say what is usual: name more, as fast as these.\n");
+        text.push_str("\nSlow downloads are unclear where too few relays say what is usual (name more, as fast as these), and through relays\nthat are so much farther away than the others.\n");
         return text;
     }
     let least = report.relays.iter().map(|row| row.finding.probes).min().unwrap_or(0);
@@ -122,7 +122,7 @@ fn verdict(finding: &Finding) -> String {
         Verdict::Starves => "starves clients".to_owned(),
         Verdict::Serves => "serves clients".to_owned(),
         Verdict::Undecided if finding.unclear > 0 => format!(
-            "undecided: {} downloads are slow, and fewer than {LEAST_OTHERS} other relays of the list say whether that is usual",
+            "undecided: {} downloads are slow, and fewer than {LEAST_OTHERS} other relays of the list say whether that is usual, or it is as far away as that",
             finding.unclear
         ),
         Verdict::Undecided => "undecided: more downloads would tell".to_owned(),
