@@ -15,7 +15,7 @@ use ff_bwauth::network::consensus::{Consensus, Flags};
 use ff_bwauth::network::microdescriptors::Microdescriptors;
 
 use self::micros::{MICRODESCRIPTORS, Unreadable, is_absent, microdescriptors};
-use crate::paths::pool::Pool;
+use crate::paths::pool::{Pool, lines_of_relays};
 
 /// The consensus in a tor's directory.
 const CONSENSUS: &str = "cached-microdesc-consensus";
@@ -139,9 +139,10 @@ impl Network {
 
     /// Of the documents.
     fn of(text: &str, consensus: &Consensus, micros: &Microdescriptors) -> Self {
-        let protocols = protocols(text);
+        // Which versions of protocols a relay knows (dir-spec 3.4.1).
+        let protocols = lines_of_relays(text, consensus, "pr");
         let mut network = Self { params: params(text), ..Self::default() };
-        for (at, entry) in consensus.relays.iter().enumerate() {
+        for entry in &consensus.relays {
             let micro = micros.of(entry);
             let keys = micro.and_then(|micro| Some((micro.ed25519?, micro.ntor?)));
             let Some((ed25519, ntor)) = keys.filter(|_| entry.flags.is_running) else {
@@ -157,7 +158,11 @@ impl Network {
                 ed25519,
                 ntor,
                 addrs: entry.or_ports.clone(),
-                protocols: protocols.get(at).copied().unwrap_or_default().to_owned(),
+                protocols: protocols
+                    .get(&entry.fingerprint)
+                    .copied()
+                    .unwrap_or_default()
+                    .to_owned(),
                 flags: entry.flags,
             });
         }
@@ -228,19 +233,6 @@ pub(crate) fn directories(dir: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// The `pr` lines of a consensus, one for each `r` line (dir-spec 3.4.1).
-fn protocols(text: &str) -> Vec<&str> {
-    let mut all = Vec::new();
-    for line in text.lines() {
-        if line.starts_with("r ") {
-            all.push("");
-        } else if let (Some(known), Some(last)) = (line.strip_prefix("pr "), all.last_mut()) {
-            *last = known;
-        }
-    }
-    all
-}
-
 /// The parameters of a consensus, without words that are none.
 fn params(text: &str) -> String {
     let head = text.lines().take_while(|line| !line.starts_with("r "));
@@ -265,10 +257,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn protocols_belong_to_their_relays_and_parameters_are_read() {
-        let text = "params a=1 b=x c=-2\nr one\npr Link=5\nr two\nr three\npr Relay=1-4\n";
-        assert_eq!(protocols(text), ["Link=5", "", "Relay=1-4"]);
-        assert_eq!(params(text), "a=1 c=-2");
+    fn parameters_are_read() {
+        assert_eq!(params("params a=1 b=x c=-2\nr one\n"), "a=1 c=-2");
     }
 
     #[test]

@@ -67,7 +67,7 @@ impl Pool {
         micros: &Microdescriptors,
     ) -> Self {
         let mut pool = Self { network, factors: factors(text), policies: None };
-        let listed = listed_policies(text, consensus);
+        let listed = lines_of_relays(text, consensus, "p");
         let named = |entry| Some((entry, micros.of(entry)?));
         let named = consensus.relays.iter().filter_map(named);
         let said: HashMap<_, _> = named.map(|(entry, micro)| (entry.fingerprint, micro)).collect();
@@ -160,10 +160,14 @@ pub fn factors(text: &str) -> Option<Factors> {
     )
 }
 
-/// The `p` lines of a consensus of the flavour ns. Its relays are counted by the rules of [`Consensus::parse`]: a keyword
-/// ends at a space or a tab, what stands in an object is no line, and behind the footer is no relay. Should the number still
-/// be another one, no policy is known, because it could be another relay's.
-fn listed_policies<'a>(text: &'a str, consensus: &Consensus) -> HashMap<[u8; 20], &'a str> {
+/// The lines of relays in a consensus that begin with a keyword. Its relays are counted by the rules of
+/// [`Consensus::parse`]: a keyword ends at a space or a tab, what stands in an object is no line, and behind the footer is no
+/// relay. Should the number still be another one, no line is known, because it could be another relay's.
+pub(crate) fn lines_of_relays<'a>(
+    text: &'a str,
+    consensus: &Consensus,
+    wanted: &str,
+) -> HashMap<[u8; 20], &'a str> {
     let (mut all, mut relays, mut last) = (HashMap::new(), consensus.relays.iter(), None);
     let (mut count, mut is_object) = (0, false);
     for line in text.lines() {
@@ -174,8 +178,10 @@ fn listed_policies<'a>(text: &'a str, consensus: &Consensus) -> HashMap<[u8; 20]
         let line = line.strip_prefix("opt ").unwrap_or(line);
         match (line.split_once([' ', '\t']).unwrap_or((line, "")), last) {
             (("r", _), _) => (last, count) = (relays.next(), count + 1),
-            (("p", said), Some(relay)) => _ = all.insert(relay.fingerprint, said),
             (("directory-footer", _), _) => break,
+            ((keyword, said), Some(relay)) if keyword == wanted => {
+                all.insert(relay.fingerprint, said);
+            }
             _ => {}
         }
     }
@@ -221,6 +227,17 @@ mod tests {
         }
         std::fs::write(&file, NS.replace("\np ", "\nx ")).expect("a file");
         assert!(read().policies.is_none());
+    }
+
+    #[test]
+    fn protocols_stay_with_their_relays_too() {
+        let text = NS.replace("p accept 80,443", "pr Link=5").replace("r b ", "r\tb ");
+        let text = text.replace("p reject 25,443", "pr\tRelay=1-4");
+        let consensus = Consensus::parse(&text).expect("a consensus");
+        let found = lines_of_relays(&text, &consensus, "pr");
+        let found: Vec<_> =
+            consensus.relays.iter().map(|one| found.get(&one.fingerprint)).collect();
+        assert_eq!(found, [Some(&"Link=5"), Some(&"Relay=1-4"), None]);
     }
 
     #[test]
