@@ -129,6 +129,9 @@ pub struct Finding {
     pub spare_bytes_per_sec: f64,
     /// See [`Verdict`].
     pub verdict: Verdict,
+    /// Another relay of the paths, by its number, whose doing it may be that this one comes off worse than others.
+    #[serde(skip)]
+    pub perhaps_of: Option<usize>,
 }
 
 /// The chance that `probes` downloads catch a relay that starves this share of its clients.
@@ -150,13 +153,17 @@ pub fn judge(relays: &[Known], probes: &[Probe], most: f64) -> Vec<Finding> {
     let finding = |(relay, counts): (usize, &Counts)| {
         let (known, all, starved) = (relays[relay], counts.all(), counts.starved);
         let ((from, _), (_, to)) = (interval(starved, all), interval(counts.most(), all));
+        let mut perhaps_of = None;
         let verdict = if known.can_be_judged() {
             // What happens to everybody is no relay's doing. Without others, what a relay may do stands for that.
             let (_, others) = interval(sum.1 - counts.most(), sum.0 - all);
             let usual = if sum.0 == all { most } else { others };
             let is_worse = |starved, all| interval_of(starved, all, tail).0 > usual;
-            let own = || of_relay(&usual_of, known, probes, relay);
-            if is_worse(starved, all) && !is_anothers(own(), is_worse) {
+            let is_accused = is_worse(starved, all);
+            if is_accused {
+                perhaps_of = whose_else(&of_relay(&usual_of, known, probes, relay), is_worse);
+            }
+            if is_accused && perhaps_of.is_none() {
                 Verdict::Starves
             } else if to < most && from <= usual {
                 Verdict::Serves
@@ -176,6 +183,7 @@ pub fn judge(relays: &[Known], probes: &[Probe], most: f64) -> Vec<Finding> {
             median_bytes_per_sec: medians[relay],
             spare_bytes_per_sec: known.spare(),
             verdict,
+            perhaps_of,
         }
     };
     counts.iter().enumerate().map(finding).collect()
@@ -232,19 +240,21 @@ fn of_relay<'a>(
     own.filter_map(share).collect()
 }
 
-/// Whether what makes a relay worse than others may be the doing of one other: without the downloads through that one, it
-/// is not worse.
-fn is_anothers(own: Vec<(&Probe, bool)>, is_worse: impl Fn(u64, u64) -> bool) -> bool {
+/// The other relay whose doing it may be that a relay is worse than others: without the downloads through that one, it is
+/// not. Of several, the one through which most were starved.
+fn whose_else(own: &[(&Probe, bool)], is_worse: impl Fn(u64, u64) -> bool) -> Option<usize> {
     let mut through: HashMap<usize, (u64, u64)> = HashMap::new();
     let (mut all, mut starved) = (0, 0);
     for (probe, is_starved) in own {
-        (all, starved) = (all + 1, starved + u64::from(is_starved));
+        (all, starved) = (all + 1, starved + u64::from(*is_starved));
         for &other in &probe.others {
             let sums = through.entry(other).or_default();
-            *sums = (sums.0 + 1, sums.1 + u64::from(is_starved));
+            *sums = (sums.0 + 1, sums.1 + u64::from(*is_starved));
         }
     }
-    through.values().any(|sums| !is_worse(starved - sums.1, all - sums.0))
+    let is_possible = |sums: &(u64, u64)| !is_worse(starved - sums.1, all - sums.0);
+    let possible = through.into_iter().filter(|(_, sums)| is_possible(sums));
+    possible.max_by_key(|(other, sums)| (sums.1, *other)).map(|(other, _)| other)
 }
 
 /// The 95 % interval of a share by Clopper and Pearson; all there is if nothing was seen.

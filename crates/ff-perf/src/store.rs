@@ -97,7 +97,7 @@ pub enum StoreError {
         error: io::Error,
     },
     /// There are circuits of another run.
-    #[error("{} has circuits already: go on as they began there (`run` with --resume), or give another folder", .0.display())]
+    #[error("{} has circuits already: give another folder, or go on there as they began (`circuits run` with --resume)", .0.display())]
     Occupied(PathBuf),
     /// Somebody writes to it.
     #[error("{} is in use: another program writes circuits there", .0.display())]

@@ -186,8 +186,10 @@ fn neighbours(is_starved: impl Fn(usize) -> bool, trip_secs: f64) -> Finding {
 fn what_one_other_relay_may_have_done_is_no_verdict() {
     let found = neighbours(|other| other == 10, 0.13);
     assert_eq!((found.starved, found.verdict), (10, Verdict::Undecided), "{found:?}");
+    assert_eq!(found.perhaps_of, Some(10));
     let found = neighbours(|other| other < 13, 0.13);
     assert_eq!((found.starved, found.verdict), (30, Verdict::Starves), "{found:?}");
+    assert_eq!(found.perhaps_of, None);
 }
 
 #[test]

@@ -45,6 +45,8 @@ struct Row<'a> {
     /// What was found.
     #[serde(flatten)]
     finding: Finding,
+    /// The fingerprint of the other relay whose doing it may be, if it is for that that nothing is decided.
+    perhaps_of: Option<&'a str>,
 }
 
 /// Prints what was found.
@@ -60,7 +62,9 @@ pub(super) fn print(
         let known = told.of(relay)?;
         let relay = &network.relays[relay];
         let (id, nick) = (relay.id.as_str(), relay.nick.as_str());
-        Some(Row { id, nick, capacity_bytes_per_sec: known.capacity, busy: known.busy, finding })
+        let perhaps_of = finding.perhaps_of.map(|other| network.relays[other].id.as_str());
+        let (capacity_bytes_per_sec, busy) = (known.capacity, known.busy);
+        Some(Row { id, nick, capacity_bytes_per_sec, busy, finding, perhaps_of })
     };
     let relays = told.checked.iter().zip(findings).filter_map(row).collect();
     let report = Report { schema: 1, seed, most: args.most, ended_early, relays };
@@ -79,7 +83,8 @@ fn text(report: &Report<'_>) -> String {
         "{:<20} {:>10} {:>6} {:>9} {:>8} {:>17} {:>11}\n",
         "", "MB/s", "%", "", "%", "%", "MB/s"
     ));
-    for Row { nick, capacity_bytes_per_sec, busy, finding, .. } in &report.relays {
+    for row in &report.relays {
+        let Row { nick, capacity_bytes_per_sec, busy, finding, .. } = row;
         let share = finding.share.map_or_else(|| "-".to_owned(), percent);
         let interval = format!("{} to {}", percent(finding.share_from), percent(finding.share_to));
         let median = finding.median_bytes_per_sec;
@@ -90,7 +95,7 @@ fn text(report: &Report<'_>) -> String {
             capacity_bytes_per_sec / 1e6,
             percent(*busy),
             finding.probes,
-            verdict(finding)
+            verdict(row)
         );
     }
     if report.ended_early {
@@ -117,7 +122,13 @@ fn percent(share: f64) -> String {
 }
 
 /// A verdict in words.
-fn verdict(finding: &Finding) -> String {
+fn verdict(row: &Row<'_>) -> String {
+    let finding = &row.finding;
+    if let Some(other) = row.perhaps_of {
+        return format!(
+            "undecided: it may be the doing of {other}, which is on the paths of slow downloads"
+        );
+    }
     match finding.verdict {
         Verdict::Starves => "starves clients".to_owned(),
         Verdict::Serves => "serves clients".to_owned(),
