@@ -12,6 +12,7 @@
 //! with a chance of `1 - (1 - s)^k` ([`found`]); but downloads fail and are slow without anybody's intent, so the verdict
 //! compares the share with that of all other relays. And it is none that a single other relay of the paths could have
 //! brought about: without the downloads through any one of these, it stands as well.
+//! Two that act together are not seen so, and where all paths have one exit, or one guard, nobody can be accused.
 //!
 //! So it is taken for granted that most relays of the list serve their clients. Others that are too busy to be judged say
 //! nothing of what is usual, nor do those that carry all they have to spare where that is less than this one has. With
