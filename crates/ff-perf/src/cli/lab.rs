@@ -79,7 +79,7 @@ pub struct LabNavigatorArgs {
     /// How many relays: a third are exits.
     #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u8).range(9..=100))]
     pub relays: u8,
-    /// How many circuits. With 24 relays one in 25 downloads something, in larger networks more, and relays are in one download at a time.
+    /// How many circuits. With 24 relays one in 16 downloads something, in larger networks more, and relays are in one download at a time.
     #[arg(long, value_name = "NUMBER", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
     pub circuits: u64,
     /// 1,000 circuits, whatever else is said: about a minute instead of ten.

@@ -40,13 +40,15 @@ const CPU_PERIOD: Duration = Duration::from_millis(100);
 const RELAYS_PER_DOWNLOAD: usize = 4;
 /// The host that measures.
 const PROBE: &str = "probe";
-/// How many circuits may be there at once.
-const IN_FLIGHT: &str = "160";
-/// What is downloaded on some circuits: the paper's 5 MiB would take hours.
-const DOWNLOAD: &str = "512KiB";
+/// How many circuits may be there at once. Most of them wait for their download, so that there are some whose relays are
+/// free.
+const IN_FLIGHT: &str = "320";
+/// What is downloaded on some circuits: the paper's 5 MiB would take hours, and of fewer and larger ones chance alone would
+/// say which selection is faster.
+const DOWNLOAD: &str = "256KiB";
 /// One such download for so many circuits, in a network of [`USUAL`] relays. A relay is in one at a time, each takes three
-/// to four seconds, and so these decide how many circuits a second there are. In a larger network more go on at once.
-const CIRCUITS_PER_DOWNLOAD: f64 = 25.0;
+/// seconds, and so these decide how many circuits a second there are. In a larger network more go on at once.
+const CIRCUITS_PER_DOWNLOAD: f64 = 16.0;
 /// Relays of a usual network.
 const USUAL: f64 = 24.0;
 /// So many paths are drawn; more circuits have them again.

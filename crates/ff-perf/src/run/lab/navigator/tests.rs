@@ -133,21 +133,21 @@ fn the_file_of_paths_has_as_many_as_there_are_circuits_up_to_a_bound() {
 }
 
 #[test]
-fn one_circuit_in_25_downloads_and_more_in_larger_networks() {
-    let usual = downloads(&args(""), 200);
-    assert_eq!(usual, [24, 49, 74, 99, 124, 149, 174, 199]);
+fn one_circuit_in_16_downloads_and_more_in_larger_networks() {
+    let usual = downloads(&args(""), 112);
+    assert_eq!(usual, [15, 31, 47, 63, 79, 95, 111]);
     for relays in [9_u8, 12, 24, 48, 100] {
-        // 24 relays have 24 in 600.
-        let found = downloads(&args(&format!("--relays {relays}")), 600).len();
+        // 24 relays have 24 in 384.
+        let found = downloads(&args(&format!("--relays {relays}")), 384).len();
         assert!(found.abs_diff(relays.into()) <= 1, "{relays}: {found}");
     }
-    assert_eq!(downloads(&args("--ttfb-for 60"), 600), [0; 0], "it downloads nothing");
+    assert_eq!(downloads(&args("--ttfb-for 60"), 384), [0; 0], "it downloads nothing");
 }
 
 #[test]
 fn the_experiment_is_what_it_is_documented_to_be() {
     let run = told(&args("--seed 7"));
-    assert_eq!((run.count, run.measuring.seed, run.measuring.download), (20_000, 7, 512 << 10));
+    assert_eq!((run.count, run.measuring.seed, run.measuring.download), (20_000, 7, 256 << 10));
     assert_eq!((run.measuring.rtt, run.measuring.ttfb, run.measuring.ttfb_for), (5, 1, None));
     assert!(run.measuring.share_builds && run.measuring.share_probes && !run.resume);
     assert_eq!(run.measuring.network, Path::new("a network"));
