@@ -144,113 +144,142 @@ pub fn found(share: f64, probes: u64) -> f64 {
 /// Judges relays by downloads; a relay serves if it surely starves a smaller share than `most`.
 #[must_use]
 pub fn judge(relays: &[Known], probes: &[Probe], most: f64) -> Vec<Finding> {
-    let usual_of = Usual::of(probes, relays);
-    let counts = counts(&usual_of, relays, probes);
-    let medians = medians(probes, relays.len());
+    let shares = shares(relays, probes);
+    let counts: Vec<Counts> = shares.iter().map(|own| Counts::of(own)).collect();
     let judged = relays.iter().zip(&counts).filter(|(known, _)| known.can_be_judged());
-    let sum = judged.clone().fold((0, 0), |sum, (_, one)| (sum.0 + one.all(), sum.1 + one.most()));
-    // Of many relays some come off badly by chance (Bonferroni).
-    let tail = TAIL / judged.count().max(1) as f64;
-    let finding = |(relay, counts): (usize, &Counts)| {
-        let (known, all, starved) = (relays[relay], counts.all(), counts.starved);
-        let ((from, _), (_, to)) = (interval(starved, all), interval(counts.most(), all));
-        let mut perhaps_of = None;
-        let verdict = if known.can_be_judged() {
-            // What happens to everybody is no relay's doing. Without others, what a relay may do stands for that.
-            let (_, others) = interval(sum.1 - counts.most(), sum.0 - all);
-            let usual = if sum.0 == all { most } else { others };
-            let is_worse = |starved, all| interval_of(starved, all, tail).0 > usual;
-            let is_accused = is_worse(starved, all);
-            if is_accused {
-                perhaps_of = whose_else(&of_relay(&usual_of, known, probes, relay), is_worse);
-            }
-            if is_accused && perhaps_of.is_none() {
-                Verdict::Starves
-            } else if to < most && from <= usual {
-                Verdict::Serves
-            } else {
-                Verdict::Undecided
-            }
-        } else {
-            Verdict::TooBusy
-        };
+    let bench = Bench::of(judged.map(|(_, counts)| counts), most);
+    let medians = medians(probes, relays.len());
+    let finding = |relay: usize| {
+        let (known, counts) = (relays[relay], counts[relay]);
+        let (share_from, share_to) = counts.range();
+        let (verdict, perhaps_of) = bench.verdict(known, counts, &shares[relay]);
         Finding {
-            probes: all,
-            starved,
+            probes: counts.all,
+            starved: counts.starved,
             unclear: counts.unclear,
-            share: (all > 0).then(|| starved as f64 / all as f64),
-            share_from: from,
-            share_to: to,
+            share: (counts.all > 0).then(|| counts.starved as f64 / counts.all as f64),
+            share_from,
+            share_to,
             median_bytes_per_sec: medians[relay],
             spare_bytes_per_sec: known.spare(),
             verdict,
             perhaps_of,
         }
     };
-    counts.iter().enumerate().map(finding).collect()
+    (0..relays.len()).map(finding).collect()
 }
 
-/// How many of a relay's downloads had what share.
+/// A download that counts, and what share it had.
+type Counted<'a> = (&'a Probe, Share);
+
+/// For each relay, those of its downloads that count.
+fn shares<'a>(relays: &[Known], probes: &'a [Probe]) -> Vec<Vec<Counted<'a>>> {
+    let usual = Usual::of(probes, relays);
+    let mut shares = vec![Vec::new(); relays.len()];
+    for probe in probes {
+        let Some(known) = relays.get(probe.relay) else { continue };
+        shares[probe.relay].extend(usual.share(*known, probe).map(|share| (probe, share)));
+    }
+    shares
+}
+
+/// How many downloads had what share.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
+    /// Those that count.
+    all: u64,
     /// See [`Share::Starved`].
     starved: u64,
-    /// See [`Share::Served`].
-    served: u64,
     /// See [`Share::Unclear`].
     unclear: u64,
 }
 
 impl Counts {
-    /// All of them.
-    const fn all(&self) -> u64 {
-        self.starved + self.served + self.unclear
+    /// Of these downloads.
+    fn of(own: &[Counted<'_>]) -> Self {
+        let count = |which| own.iter().filter(|(_, share)| *share == which).count() as u64;
+        let (starved, unclear) = (count(Share::Starved), count(Share::Unclear));
+        Self { all: own.len() as u64, starved, unclear }
     }
 
     /// Those that may have been starved.
-    const fn most(&self) -> u64 {
+    const fn most(self) -> u64 {
         self.starved + self.unclear
     }
-}
 
-/// How many of each relay's downloads had what share.
-fn counts(usual: &Usual, relays: &[Known], probes: &[Probe]) -> Vec<Counts> {
-    let mut counts = vec![Counts::default(); relays.len()];
-    for probe in probes {
-        let relay = relays.get(probe.relay).zip(counts.get_mut(probe.relay));
-        let Some((known, count)) = relay else { continue };
-        match usual.share(*known, probe) {
-            Some(Share::Starved) => count.starved += 1,
-            Some(Share::Served) => count.served += 1,
-            Some(Share::Unclear) => count.unclear += 1,
-            None => {}
-        }
+    /// The interval of what is starved: from here, if nothing unclear is, to what it is if all is.
+    fn range(self) -> (f64, f64) {
+        (interval(self.starved, self.all).0, interval(self.most(), self.all).1)
     }
-    counts
 }
 
-/// Those downloads of a relay that count, and whether each was starved.
-fn of_relay<'a>(
-    usual: &Usual,
-    known: Known,
-    probes: &'a [Probe],
-    relay: usize,
-) -> Vec<(&'a Probe, bool)> {
-    let own = probes.iter().filter(|probe| probe.relay == relay);
-    let share = |probe| Some((probe, usual.share(known, probe)? == Share::Starved));
-    own.filter_map(share).collect()
+/// What a relay is judged by: all those that can be.
+struct Bench {
+    /// Their downloads.
+    sum: Counts,
+    /// What an interval leaves out at each end before a relay is accused.
+    tail: f64,
+    /// A relay that serves starves a smaller share.
+    most: f64,
+}
+
+impl Bench {
+    /// Of relays with these downloads.
+    fn of<'a>(judged: impl Iterator<Item = &'a Counts>, most: f64) -> Self {
+        let (mut sum, mut relays) = (Counts::default(), 0);
+        for one in judged {
+            sum.all += one.all;
+            sum.starved += one.starved;
+            sum.unclear += one.unclear;
+            relays += 1;
+        }
+        // Of many relays some come off badly by chance (Bonferroni).
+        Self { sum, tail: TAIL / f64::from(relays.max(1)), most }
+    }
+
+    /// The verdict on a relay with these downloads, and who else may have brought it about that it comes off worse.
+    fn verdict(
+        &self,
+        known: Known,
+        counts: Counts,
+        own: &[Counted<'_>],
+    ) -> (Verdict, Option<usize>) {
+        if !known.can_be_judged() {
+            return (Verdict::TooBusy, None);
+        }
+        let usual = self.usual(counts);
+        let is_worse = |starved, all| interval_of(starved, all, self.tail).0 > usual;
+        if is_worse(counts.starved, counts.all) {
+            let perhaps_of = whose_else(own, is_worse);
+            let is_alone = perhaps_of.is_none();
+            return (if is_alone { Verdict::Starves } else { Verdict::Undecided }, perhaps_of);
+        }
+        let (from, to) = counts.range();
+        let serves = to < self.most && from <= usual;
+        (if serves { Verdict::Serves } else { Verdict::Undecided }, None)
+    }
+
+    /// The largest share that may be starved through the others, as what happens to everybody is no relay's doing. Without
+    /// others, what a relay may do stands for that.
+    fn usual(&self, own: Counts) -> f64 {
+        if self.sum.all == own.all {
+            return self.most;
+        }
+        interval(self.sum.most() - own.most(), self.sum.all - own.all).1
+    }
 }
 
 /// The other relay whose doing it may be that a relay is worse than others: without the downloads through that one, it is
 /// not. Of several, the one through which most were starved.
-fn whose_else(own: &[(&Probe, bool)], is_worse: impl Fn(u64, u64) -> bool) -> Option<usize> {
+fn whose_else(own: &[Counted<'_>], is_worse: impl Fn(u64, u64) -> bool) -> Option<usize> {
     let mut through: HashMap<usize, (u64, u64)> = HashMap::new();
     let (mut all, mut starved) = (0, 0);
-    for (probe, is_starved) in own {
-        (all, starved) = (all + 1, starved + u64::from(*is_starved));
+    for (probe, share) in own {
+        let is_starved = u64::from(*share == Share::Starved);
+        (all, starved) = (all + 1, starved + is_starved);
         for &other in &probe.others {
             let sums = through.entry(other).or_default();
-            *sums = (sums.0 + 1, sums.1 + u64::from(*is_starved));
+            *sums = (sums.0 + 1, sums.1 + is_starved);
         }
     }
     let is_possible = |sums: &(u64, u64)| !is_worse(starved - sums.1, all - sums.0);
