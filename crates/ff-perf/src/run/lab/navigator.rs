@@ -77,6 +77,8 @@ struct Found {
     emulator_late_p99_us: f64,
     /// What that may be.
     emulator_late_bound_us: f64,
+    /// The share of packets that were lost in hosts' devices before the emulator read them, and not on a link.
+    emulator_overflowed_share: f64,
     /// 002's orders, and whether they hold here.
     verdicts: Vec<Verdict>,
     /// What circuits say.
@@ -125,6 +127,7 @@ pub(super) fn run(args: &LabNavigatorArgs, ending: &Ending) -> Result<ExitCode> 
         emulator_is_real_time: links.is_real_time,
         emulator_late_p99_us: links.lateness.p99_us,
         emulator_late_bound_us: links.lateness.bound_us,
+        emulator_overflowed_share: links.overflowed_share(),
         verdicts: verdicts(&circuits, &analysis),
         analysis,
     };
@@ -309,12 +312,13 @@ fn whole_text(found: &Found) -> String {
     }
     let _ = writeln!(
         text,
-        "{} relays, seed {}; circuits took {:.0} s; the emulator ran {real_time} SCHED_FIFO, p99 {:.0} µs late, {:.0} may be",
+        "{} relays, seed {}; circuits took {:.0} s; the emulator ran {real_time} SCHED_FIFO, p99 {:.0} µs late, {:.0} may be, and has not seen {:.3} % of packets",
         found.relays,
         found.seed,
         found.circuits_secs,
         found.emulator_late_p99_us,
-        found.emulator_late_bound_us
+        found.emulator_late_bound_us,
+        found.emulator_overflowed_share * 100.0
     );
     if !found.emulator_is_in_time {
         text.push_str("DO NOT COUNT THIS RUN: nothing above says anything of the network\n");
