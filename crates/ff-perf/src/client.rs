@@ -55,8 +55,11 @@ pub trait Client: Send + Sync + 'static {
         port: u16,
     ) -> impl Future<Output = Result<Self::Stream, Fault>> + Send;
 
-    /// What an error of a stream says if it is not the target's end of it, as far as the client tells.
-    fn lost(error: &io::Error) -> Option<Fault>;
+    /// What it says that a stream has ended, by an error or without one, if its target has not ended it.
+    fn lost(
+        stream: &mut Self::Stream,
+        error: Option<&io::Error>,
+    ) -> impl Future<Output = Option<Fault>> + Send;
 }
 
 /// How far the building of a circuit has come. Times count from its beginning, in µs.
@@ -112,27 +115,39 @@ pub struct Fault {
     pub reason: String,
     /// Whose fault it is.
     pub whose: Whose,
+    /// Whether it was the last relay, if it came of a circuit that stands.
+    pub is_of_last: bool,
 }
 
 impl Fault {
-    /// A relay's, or of the network between relays.
+    /// Of this one, as whose all but a last relay's is.
+    fn of(whose: Whose, reason: impl ToString) -> Self {
+        Self { reason: reason.to_string(), whose, is_of_last: false }
+    }
+
+    /// The last relay's, or of the network before it.
     pub fn relay(reason: impl ToString) -> Self {
-        Self { reason: reason.to_string(), whose: Whose::Relay }
+        Self { is_of_last: true, ..Self::of(Whose::Relay, reason) }
+    }
+
+    /// A relay's, or of the network between relays; if the circuit stood, nobody knows which.
+    pub fn circuit(reason: impl ToString) -> Self {
+        Self::of(Whose::Relay, reason)
     }
 
     /// Nothing came in time.
     pub fn timeout(reason: impl ToString) -> Self {
-        Self { reason: reason.to_string(), whose: Whose::Unknown }
+        Self::of(Whose::Unknown, reason)
     }
 
     /// Ours.
     pub fn client(reason: impl ToString) -> Self {
-        Self { reason: reason.to_string(), whose: Whose::Client }
+        Self::of(Whose::Client, reason)
     }
 
     /// The target's.
     pub fn target(reason: impl ToString) -> Self {
-        Self { reason: reason.to_string(), whose: Whose::Target }
+        Self::of(Whose::Target, reason)
     }
 }
 

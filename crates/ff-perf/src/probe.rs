@@ -75,10 +75,7 @@ impl<C: Client> Measured<'_, C> {
                 if let Err((stage, fault)) = used {
                     line.failure = Some(Failure {
                         stage,
-                        // What the target does is no hop's fault, and of silence nobody knows whose it is.
-                        hop: u8::try_from(self.path.len())
-                            .ok()
-                            .filter(|_| !matches!(fault.whose, Whose::Target | Whose::Unknown)),
+                        hop: u8::try_from(self.path.len()).ok().filter(|_| fault.is_of_last),
                         reason: fault.reason,
                         whose: fault.whose,
                     });

@@ -175,7 +175,7 @@ pub struct Failure {
     /// What was going on.
     pub stage: Stage,
     /// Which hop of the path it was about, from 1: while building the one that was asked for, later the last one; none if
-    /// it was about none, or nobody can tell.
+    /// it was about none, or nobody can tell, as of a circuit that stood and is destroyed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hop: Option<u8>,
     /// What is said of it: `timeout`, `destroyed`, `refused`, …

@@ -1,6 +1,7 @@
 //! What streams lead to: a web server, or the plain source of bytes that ff-lab has.
 
 use std::fmt;
+use std::io;
 use std::str::FromStr;
 use std::time::Instant;
 
@@ -97,7 +98,9 @@ impl Target {
         let open_us = us_since(began);
         ask::<C>(&mut stream, &self.first_byte_request()).await?;
         let mut byte = [0; 1];
-        stream.read_exact(&mut byte).await.map_err(early::<C>)?;
+        if let Err(error) = stream.read_exact(&mut byte).await {
+            return Err(early::<C>(&mut stream, error).await);
+        }
         Ok(FirstByte { open_us, us: us_since(began) })
     }
 
@@ -119,10 +122,11 @@ impl Target {
         let (mut came, mut first_byte_us) = (0_u64, 0);
         let mut status = self.path.as_ref().map(|_| Vec::new());
         while came < bytes {
-            let length = stream.read(buffer).await.map_err(early::<C>)?;
-            if length == 0 {
-                return Err(Fault::target(format!("closed after {came} of {bytes} bytes")));
-            }
+            let length = match stream.read(buffer).await {
+                Ok(0) => return Err(closed::<C>(&mut stream, came, bytes).await),
+                Ok(length) => length,
+                Err(error) => return Err(early::<C>(&mut stream, error).await),
+            };
             if came == 0 {
                 first_byte_us = us_since(began);
             }
@@ -167,13 +171,26 @@ fn no_http(line: &[u8]) -> Fault {
 
 /// Sends a request.
 async fn ask<C: Client>(stream: &mut C::Stream, request: &str) -> Result<(), Fault> {
-    stream.write_all(request.as_bytes()).await.map_err(early::<C>)?;
-    stream.flush().await.map_err(early::<C>)
+    let mut sent = stream.write_all(request.as_bytes()).await;
+    if sent.is_ok() {
+        sent = stream.flush().await;
+    }
+    match sent {
+        Ok(()) => Ok(()),
+        Err(error) => Err(early::<C>(stream, error).await),
+    }
 }
 
-/// A stream that ends before it should.
-fn early<C: Client>(error: std::io::Error) -> Fault {
-    C::lost(&error).unwrap_or_else(|| Fault::target(format!("closed early: {error}")))
+/// A stream that fails.
+async fn early<C: Client>(stream: &mut C::Stream, error: io::Error) -> Fault {
+    let lost = C::lost(stream, Some(&error)).await;
+    lost.unwrap_or_else(|| Fault::target(format!("closed early: {error}")))
+}
+
+/// A stream that ends before all has come.
+async fn closed<C: Client>(stream: &mut C::Stream, came: u64, bytes: u64) -> Fault {
+    let lost = C::lost(stream, None).await;
+    lost.unwrap_or_else(|| Fault::target(format!("closed after {came} of {bytes} bytes")))
 }
 
 #[cfg(test)]

@@ -181,11 +181,16 @@ impl Client for Arti {
         })
     }
 
-    fn lost(error: &io::Error) -> Option<Fault> {
-        match error.get_ref()?.downcast_ref()? {
-            ProtoError::EndReceived(_) => None,
-            error => Some(fault(error)),
-        }
+    async fn lost(_stream: &mut Self::Stream, error: Option<&io::Error>) -> Option<Fault> {
+        lost(error?)
+    }
+}
+
+/// What an error of a stream says, if its target has not ended it.
+fn lost(error: &io::Error) -> Option<Fault> {
+    match error.get_ref()?.downcast_ref()? {
+        ProtoError::EndReceived(_) => None,
+        error => Some(fault(error)),
     }
 }
 
@@ -234,7 +239,7 @@ fn fault(error: &ProtoError) -> Fault {
         ProtoError::Bug(_) | ProtoError::IdRangeFull | ProtoError::Spawn { .. } => {
             Fault::client(reason(error))
         }
-        ProtoError::CircuitClosed | ProtoError::NotConnected => Fault::relay("destroyed"),
+        ProtoError::CircuitClosed | ProtoError::NotConnected => Fault::circuit("destroyed"),
         error => Fault::relay(reason(error)),
     }
 }
@@ -297,9 +302,9 @@ mod tests {
             (ProtoError::CircuitClosed, Some(crate::record::Whose::Relay)),
             (ProtoError::EndReceived(tor_cell::relaycell::msg::EndReason::DONE), None),
         ] {
-            let lost = Arti::lost(&io::Error::from(error));
+            let lost = lost(&io::Error::from(error));
             assert_eq!(lost.map(|fault| fault.whose), whose);
         }
-        assert_eq!(Arti::lost(&io::ErrorKind::UnexpectedEof.into()), None);
+        assert_eq!(lost(&io::ErrorKind::UnexpectedEof.into()), None);
     }
 }

@@ -14,9 +14,9 @@ mod commands;
 mod events;
 mod options;
 mod refusal;
+mod stream;
 mod table;
 
-use std::fmt::Display;
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -35,7 +35,8 @@ use commands::Commands;
 pub use commands::Ending;
 use options::Taken;
 use refusal::RejectsInternal;
-use table::{CircuitState, Slot, StreamState, Table};
+use stream::{News, Stream, astray, by_tor, ended};
+use table::{CircuitState, StreamState, Table};
 
 /// A tor process.
 pub struct Tor {
@@ -115,7 +116,7 @@ impl Tor {
         socket.set_nodelay(true).map_err(socks)?;
         let source = socket.local_addr().map_err(socks)?;
         let slot = self.table.expect_stream(source);
-        let mut news = News { slot, circuit: circuit.id.clone() };
+        let mut news = News::of(slot, &circuit.id);
         // RFC 1928 §3: version 5, one method, and that is none.
         socket.write_all(&[5, 1, 0]).await.map_err(socks)?;
         let mut method = [0; 2];
@@ -135,52 +136,6 @@ impl Tor {
     }
 }
 
-/// What is told of a stream that belongs on a circuit.
-struct News {
-    /// Where it comes.
-    slot: Slot<StreamState>,
-    /// The circuit.
-    circuit: String,
-}
-
-impl News {
-    /// The next one, and when it came.
-    ///
-    /// # Errors
-    /// When there is none any more, and when the stream is on another circuit, of which nothing is to be measured.
-    async fn next(&mut self) -> Result<(Instant, StreamState), Fault> {
-        let (at, state) = self.slot.next().await?;
-        match state.circuit().filter(|circuit| *circuit != self.circuit) {
-            Some(other) => Err(astray(other)),
-            None => Ok((at, state)),
-        }
-    }
-}
-
-/// A circuit that has ended.
-fn ended(reason: String) -> Fault {
-    if reason == "timeout" { Fault::timeout(reason) } else { Fault::relay(reason) }
-}
-
-/// A stream to a host that tor itself has ended, after it was sent.
-fn by_tor(reason: String, host: impl Display) -> Fault {
-    match reason.as_str() {
-        // With its circuit.
-        "timeout" | "destroy" => ended(reason),
-        "torprotocol" => Fault::relay(format!(
-            "the exit answered for {host} with a false address, or with none ({reason})"
-        )),
-        _ => Fault::client(format!("tor itself ended the stream: {reason}")),
-    }
-}
-
-/// tor has put a stream on a circuit itself.
-fn astray(circuit: &str) -> Fault {
-    Fault::client(format!(
-        "tor put the stream on its circuit {circuit} itself: was it sent SIGHUP, or given other options?"
-    ))
-}
-
 /// A stream that could not be put on its circuit. tor refuses that for the circuit's sake, if that has ended, or because
 /// the stream does not wait for us: then it does something else with it.
 fn not_attached(fault: Fault) -> Fault {
@@ -196,7 +151,7 @@ fn not_attached(fault: Fault) -> Fault {
 
 impl Client for Tor {
     type Circuit = Circuit;
-    type Stream = TcpStream;
+    type Stream = Stream;
 
     const NAME: crate::record::Client = crate::record::Client::Tor;
     // A refusal by the reason `misc` makes a circuit too old for new streams, whatever MaxCircuitDirtiness is, and tor
@@ -265,19 +220,21 @@ impl Client for Tor {
                 StreamState::Ended { reason, by_exit: true, .. } => {
                     return Err(Fault::target(reason));
                 }
-                StreamState::Ended { reason, .. } => return Err(by_tor(reason, host)),
+                StreamState::Ended { reason, .. } => {
+                    return Err(by_tor(reason, || stream::false_address(host)));
+                }
                 StreamState::New(_) | StreamState::Sent(_) | StreamState::Renamed { .. } => {}
             }
         }
         // The answer of the SocksPort, with an IPv4 address as tor has it always (socks-extensions).
         let mut reply = [0; 10];
         socket.read_exact(&mut reply).await.map_err(socks)?;
-        Ok(socket)
+        Ok(Stream::new(socket, news))
     }
 
-    /// A SocksPort closes a stream in one way, whoever has ended it.
-    fn lost(_error: &io::Error) -> Option<Fault> {
-        None
+    /// A SocksPort closes a stream in one way, whoever has ended it; what tor tells of it says who that was.
+    async fn lost(stream: &mut Self::Stream, _error: Option<&io::Error>) -> Option<Fault> {
+        stream.lost().await
     }
 }
 

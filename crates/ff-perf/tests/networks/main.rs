@@ -6,6 +6,7 @@ mod client_tor;
 mod delays;
 mod lab_ends;
 mod liars;
+mod lost;
 mod mute;
 mod run;
 mod selection;

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use ff_lab::Network;
 use ff_perf::record::{Circuit, Client, Probe, Stage, Whose};
 
+use crate::lost;
+
 /// It; its options are words with spaces between them.
 fn command(network: &Path, out: &Path, options: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
@@ -80,7 +82,8 @@ pub(crate) fn circuits_are_measured_and_what_is_wrong_is_named() {
                 measures(network, client);
                 measures_over_time(network, client);
                 heeds_the_status(network, client);
-                blames_nobody_for_silence(network, client);
+                lost::in_silence(network, client);
+                lost::by_its_target(network, client);
             });
         }
         goes_on(&network);
@@ -91,7 +94,7 @@ pub(crate) fn circuits_are_measured_and_what_is_wrong_is_named() {
         says_when_everything_fails(&network);
     });
     // The last: relays do not try for a minute to reach one that they have found dead.
-    network.node("middle1").stop();
+    lost::with_its_circuit(&network);
     for client in ["arti", "tor"] {
         names_dead_relays(&network, client);
     }
@@ -213,20 +216,6 @@ fn heeds_the_status(network: &Network, client: &str) {
             );
         }
     }
-}
-
-/// Of a target that takes what it is sent and says nothing, nobody knows whether it is at fault, or a relay.
-fn blames_nobody_for_silence(network: &Network, client: &str) {
-    let dir = tempfile::tempdir().expect("a directory");
-    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let addr = silent.local_addr().expect("an address");
-    let options =
-        format!("--client {client} --count 1 --ttfb 1 --trip-time 2 --target bytes://{addr}");
-    let text = error(&run(network.dir(), dir.path(), &options));
-    assert!(text.contains("timeout"), "{text}");
-    let failure = lines(dir.path())[0].failure.clone().expect("a failure");
-    assert_eq!((failure.stage, failure.hop), (Stage::FirstByte, None), "{failure:?}");
-    assert_eq!((failure.whose, failure.reason.as_str()), (Whose::Unknown, "timeout"));
 }
 
 /// A run goes on, and has each number once.

@@ -130,7 +130,7 @@ fn carry_out(
     let mut send = |line: &str| {
         let reply = control.command(line).map_err(|error| match error {
             // What tor refuses, it has a reason for; what it does not even answer is nobody else's fault.
-            ff_lab::Error::Refused { .. } => Fault::relay(error),
+            ff_lab::Error::Refused { .. } => Fault::circuit(error),
             error => {
                 broken = Some(error.to_string());
                 Fault::client(error)
@@ -148,7 +148,7 @@ fn carry_out(
             // A circuit that tor does not even begin is no relay's fault: its own documents do not have one of them, say.
             let ours = |fault: Fault| Fault::client(fault.reason);
             let begun = send(&line).map_err(ours).and_then(|text| {
-                let id = text.strip_prefix("EXTENDED ").ok_or_else(|| Fault::relay(&text))?;
+                let id = text.strip_prefix("EXTENDED ").ok_or_else(|| Fault::client(&text))?;
                 Ok((id.to_owned(), table.expect_circuit(id)))
             });
             if let Err(Ok((id, _))) = answer.send(begun) {

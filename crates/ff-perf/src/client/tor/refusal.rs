@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ff_lab::Control;
 
+use super::stream::{News, astray, by_tor, false_address};
 use super::table::StreamState;
-use super::{News, astray, by_tor};
+
 use crate::client::{Answer, Fault};
 
 /// The option by which tor believes no exit that says an address of a network of one's own.
@@ -71,7 +72,7 @@ pub(super) async fn wait(
                 check(address, said)?;
                 // tor says so of an answer.
                 if !by_exit && (reason != "torprotocol" || !rejects.0.load(Ordering::Relaxed)) {
-                    return Err(by_tor(reason, address));
+                    return Err(by_tor(reason, || false_address(address)));
                 }
                 let us = at.saturating_duration_since(sent).as_micros();
                 return Ok(Answer { us: u64::try_from(us).unwrap_or(u64::MAX), reason });
@@ -109,7 +110,7 @@ mod tests {
     async fn of(events: &[&str], rejects_internal: bool) -> Result<Answer, Fault> {
         let table = Arc::new(Table::default());
         let source = "127.0.0.1:5".parse().expect("an address");
-        let mut news = News { slot: table.expect_stream(source), circuit: "7".to_owned() };
+        let mut news = News::of(table.expect_stream(source), "7");
         let at = Instant::now();
         let first = ["4 NEW 0 127.3.2.1:1 SOURCE_ADDR=127.0.0.1:5 PURPOSE=USER"];
         for (number, text) in first.iter().chain(events).enumerate() {

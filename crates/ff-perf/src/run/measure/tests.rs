@@ -41,7 +41,7 @@ impl Client for Fake {
         Err(Fault::client("it has no streams"))
     }
 
-    fn lost(_: &std::io::Error) -> Option<Fault> {
+    async fn lost(_: &mut Self::Stream, _: Option<&std::io::Error>) -> Option<Fault> {
         None
     }
 }

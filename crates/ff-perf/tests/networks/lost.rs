@@ -1,0 +1,96 @@
+//! Streams that end before all has come: whose doing that was.
+
+use std::fs;
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use ff_lab::Network;
+use ff_perf::record::{Circuit, Client, Failure, Stage, Whose};
+
+/// What comes before the end.
+const BEGIN: &[u8] = b"ten bytes.";
+
+/// A target, and where it is.
+fn target() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let addr = listener.local_addr().expect("an address");
+    (listener, addr)
+}
+
+/// The next stream, over which something has come.
+fn begun(listener: &TcpListener) -> TcpStream {
+    let (mut stream, _) = listener.accept().expect("a stream");
+    stream.write_all(BEGIN).expect("who listens");
+    stream
+}
+
+/// How a download is asked for.
+const DOWNLOAD: &str = "--download 1MB";
+
+/// Starts a measurement of one circuit with `middle1` in its middle.
+fn start(network: &Network, out: &Path, client: &str, target: SocketAddr, what: &str) -> Child {
+    let ids = ["middle0", "middle1", "exit0"].map(|name| network.node(name).rsa_fingerprint());
+    let paths = out.with_extension("paths");
+    fs::write(&paths, ids.join(",")).expect("a file");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
+    command.args(["circuits", "run", "--count", "1", "--rtt", "0"]).args(what.split(' '));
+    command.args(["--client", client, "--target", &format!("bytes://{target}")]);
+    command.arg("--network").arg(network.dir()).arg("--path-file").arg(paths);
+    command.arg("--out").arg(out).stdout(Stdio::null()).spawn().expect("the program")
+}
+
+/// What became of it.
+fn failure(mut running: Child, out: &Path, stage: Stage) -> (Client, Failure) {
+    assert_eq!(running.wait().expect("its end").code(), Some(1));
+    let text = fs::read_to_string(out.join("circuits-000.jsonl")).expect("a line");
+    let circuit: Circuit = serde_json::from_str(text.trim()).expect("a circuit");
+    let failure = circuit.failure.expect("a failure");
+    assert_eq!(failure.stage, stage, "{failure:?}");
+    (circuit.client, failure)
+}
+
+/// A target that closes is the one that did it.
+pub(crate) fn by_its_target(network: &Network, client: &str) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (listener, addr) = target();
+    let out = dir.path().join("out");
+    let running = start(network, &out, client, addr, DOWNLOAD);
+    drop(begun(&listener));
+    let (_, failure) = failure(running, &out, Stage::Download);
+    assert_eq!((failure.whose, failure.hop), (Whose::Target, None), "{failure:?}");
+}
+
+/// Of a target that takes what it is sent and says nothing, nobody knows whether it is at fault, or a relay.
+pub(crate) fn in_silence(network: &Network, client: &str) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_silent, addr) = target();
+    let out = dir.path().join("out");
+    let running = start(network, &out, client, addr, "--ttfb 1 --trip-time 2");
+    let (_, failure) = failure(running, &out, Stage::FirstByte);
+    assert_eq!((failure.whose, failure.hop), (Whose::Unknown, None), "{failure:?}");
+    assert_eq!(failure.reason, "timeout");
+}
+
+/// A relay that dies takes the circuit with it, and the stream: its target has done nothing, nor has
+/// the exit. `middle1` is dead then.
+pub(crate) fn with_its_circuit(network: &Network) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (listener, addr) = target();
+    let outs = ["arti", "tor"].map(|client| (client, dir.path().join(client)));
+    let running = outs.each_ref().map(|(client, out)| start(network, out, client, addr, DOWNLOAD));
+    let streams = [begun(&listener), begun(&listener)];
+    // What came first has come all the way.
+    thread::sleep(Duration::from_secs(1));
+    network.node("middle1").stop();
+    for (running, (client, out)) in running.into_iter().zip(&outs) {
+        let (name, failure) = failure(running, out, Stage::Download);
+        assert_eq!((failure.whose, failure.hop), (Whose::Relay, None), "{client}: {failure:?}");
+        let reason = if name == Client::Arti { "destroyed" } else { "destroy" };
+        assert!(failure.reason.contains(reason), "{client}: {failure:?}");
+    }
+    drop(streams);
+}
