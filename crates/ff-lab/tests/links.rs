@@ -4,13 +4,14 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::FileExt;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ff_lab::link::{Delay, Direction, Jitter, Loss, PairDelays, Reorder};
 use ff_lab::net::{Emulation, HostPlan, Place, Plan};
 use rustix::net::sockopt::tcp_congestion;
+use rustix::process::{Pid, Signal, kill_process};
 
 const LEFT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const RIGHT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
@@ -235,39 +236,57 @@ fn what_a_device_drops_is_a_cause_of_its_own() {
     assert!(!String::from_utf8(quiet.stderr).unwrap().contains("lost unread"));
 }
 
-#[test]
-fn nothing_is_left_of_a_killed_run() {
+/// A lab whose command has started another one: it, and the ids of both.
+fn with_two_processes() -> (Child, String, String) {
     let lab = Command::new(env!("CARGO_BIN_EXE_ff-lab"))
         .args(["link", "run", "--", "sh", "-c", "echo $$; sleep 7357 & echo $!; wait"])
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn();
-    let mut lab = lab.unwrap();
+    let mut lab = lab.expect("ff-lab");
     let mut found = String::new();
-    let mut out = lab.stdout.take().unwrap();
+    let mut out = lab.stdout.take().expect("its output");
     while found.lines().count() < 2 || !found.ends_with('\n') {
         let mut byte = [0];
-        assert_eq!(out.read(&mut byte).unwrap(), 1, "it ended: {found}");
+        assert_eq!(out.read(&mut byte).expect("a byte"), 1, "it ended: {found}");
         found.push(char::from(byte[0]));
     }
     let [shell, sleep] = found.lines().collect::<Vec<_>>()[..] else { panic!("{found}") };
-    lab.kill().unwrap();
-    lab.wait().unwrap();
-    let is_there = |pid: &str| {
+    (lab, shell.to_owned(), sleep.to_owned())
+}
+
+/// Waits until a process has ended.
+fn wait_for_end_of(pid: &str) {
+    let is_there = || {
         let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         !(state.is_empty() || state.contains(") Z "))
     };
-    let wait = |pid| {
-        let deadline = Instant::now() + Duration::from_secs(5);
-        while is_there(pid) {
-            assert!(Instant::now() < deadline, "process {pid} is left");
-            thread::sleep(Duration::from_millis(10));
-        }
-    };
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while is_there() {
+        assert!(Instant::now() < deadline, "process {pid} is left");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn nothing_is_left_of_a_killed_run() {
+    let (mut lab, shell, sleep) = with_two_processes();
+    lab.kill().unwrap();
+    lab.wait().unwrap();
     // The command ends with the lab, what it has started with the next.
-    wait(shell);
+    wait_for_end_of(&shell);
     drop(two_hosts(Direction::default(), 0));
-    wait(sleep);
+    wait_for_end_of(&sleep);
+}
+
+#[test]
+fn a_run_that_is_asked_to_end_ends_all_that_it_has_started() {
+    let (mut lab, shell, sleep) = with_two_processes();
+    let pid = Pid::from_child(&lab);
+    kill_process(pid, Signal::TERM).unwrap();
+    assert_eq!(lab.wait().unwrap().code(), Some(143));
+    wait_for_end_of(&shell);
+    wait_for_end_of(&sleep);
 }
 
 #[test]

@@ -35,6 +35,18 @@ pub fn remove_leftovers() -> usize {
     ended.count()
 }
 
+/// Ends all processes that this one has started in hosts, and what they have started.
+pub(crate) fn remove_own() {
+    let (Ok(own), Ok(processes)) = (own_name(), all_processes()) else { return };
+    for pid in processes.filter_map(|process| Some(process.ok()?.pid())) {
+        let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        if let (true, Some(pid)) = (owner_in(&environ) == Some(own), Pid::from_raw(pid)) {
+            // It may have ended by itself.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
 /// Ends a process if its owner is gone.
 fn end_if_left(pid: i32) -> Option<()> {
     let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;

@@ -4,22 +4,29 @@ use std::io::{self, Write};
 use std::net::Ipv4Addr;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Command, ExitCode, ExitStatus};
-use std::time::Duration;
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 
 use super::DOES_NOT_COUNT;
 use crate::cli::link::{GuardedArgs, ProfilesArgs, RunArgs};
+use crate::ending::Ending;
 use crate::error::Error;
 use crate::link::{Direction, HostId, MAX_DELAY, PairDelays};
-use crate::net::{Emulation, HostPlan, Place, Plan, Report};
+use crate::net::{Emulation, HostPlan, Place, Plan, Report, remove_own};
 use crate::profile::{self, Profile};
 
 /// So many commands can run behind links at a time: the third number of their addresses, 198.18.N.0/30. The network
 /// is set aside for tests of devices (RFC 2544), so no real one has it.
 const RUNS: u8 = 255;
+
+/// How long a command has to end by itself.
+const GRACE: Duration = Duration::from_secs(5);
+/// How often it is looked whether it has ended.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// Runs a command behind a link.
 pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
@@ -34,6 +41,7 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     if !(0.0..=MAX_DELAY.as_secs_f64() * 1e3).contains(&args.delay_ms) {
         bail!("--delay-ms: {} is no time from 0 to 60000 ms", args.delay_ms);
     }
+    let ending = Ending::of_signals().context("Failed to wait for signals")?;
     let (emulation, number) = start(args, &profile)?;
     // This thread goes inside for good, and lives as long as the command does.
     let mut command = Command::new(std::env::current_exe().context("Failed to find ff-lab")?);
@@ -41,17 +49,42 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     command.env("FF_LAB_PEER", here(number).to_string());
     command.env("FF_LAB_ADDRESS", inside(number).to_string());
     emulation.namespace(0).enter()?;
-    let status = emulation.namespace(0).start(&mut command)?.wait();
-    let status = status.context("Failed to wait for the command")?;
+    let mut child = emulation.namespace(0).start(&mut command)?;
+    let status = wait(&mut child, &ending).context("Failed to wait for the command")?;
+    // What it has left running would have no link any more.
+    remove_own();
     let report = emulation.stop()?;
     say(&report, status)?;
     if let Some(path) = &args.json {
         write(path, &serde_json::to_string_pretty(&report)?)?;
     }
-    Ok(match report.lateness.is_too_late {
-        true => ExitCode::from(DOES_NOT_COUNT),
-        false => exit_code(status),
+    Ok(match (ending.signal(), report.lateness.is_too_late) {
+        (Some(signal), _) => Ending::exit_code(signal),
+        (None, true) => ExitCode::from(DOES_NOT_COUNT),
+        (None, false) => exit_code(status),
     })
+}
+
+/// Waits for the command. A signal that is to end this process is the command's, too, and if it does not end by it in some
+/// seconds, it is killed.
+fn wait(child: &mut Child, ending: &Ending) -> io::Result<ExitStatus> {
+    let mut killed_at = None;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        match (ending.signal().and_then(|signal| Signal::from_named_raw(signal.into())), killed_at)
+        {
+            (None, _) => {}
+            (Some(signal), None) => {
+                kill_process(Pid::from_child(child), signal)?;
+                killed_at = Some(Instant::now() + GRACE);
+            }
+            (Some(_), Some(at)) if at < Instant::now() => child.kill()?,
+            (Some(_), Some(_)) => {}
+        }
+        thread::sleep(LOOK);
+    }
 }
 
 /// Becomes a program that is killed when the process that started this one ends.
