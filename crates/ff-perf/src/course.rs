@@ -1,6 +1,7 @@
 //! One run from its first circuit to its last: asks the scheduler, starts measurements, has a keeper keep what they bring.
 
 use std::collections::HashMap;
+use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -48,8 +49,13 @@ impl State {
     /// A run that begins now.
     #[must_use]
     pub fn new(limits: Limits, tasks: Tasks) -> Self {
+        Self::begun_at(limits, tasks, Instant::now())
+    }
+
+    /// A run that began then.
+    pub(crate) fn begun_at(limits: Limits, tasks: Tasks, began: Instant) -> Self {
         let scheduler = Scheduler::new(limits, tasks);
-        Self { scheduler, congestion: Congestion::default(), began: Instant::now() }
+        Self { scheduler, congestion: Congestion::default(), began }
     }
 }
 
@@ -101,7 +107,8 @@ impl Keeper for ToFile<'_> {
 
     fn second(&mut self, in_flight: usize) {
         if self.tells {
-            eprintln!("{}", self.counts.row(in_flight));
+            // A terminal that is gone ends nothing.
+            let _ = writeln!(io::stderr(), "{}", self.counts.row(in_flight));
         }
         self.counts.forget();
     }
@@ -202,7 +209,6 @@ impl<C: Client> Course<C> {
                 }
                 Next::Wait(until) => until,
             };
-            let until = until.map_or(Duration::from_secs(3600), |until| until);
             tokio::select! {
                 Some(news) = news.recv() => match news {
                     News::Built(number, turn) => {
@@ -218,7 +224,7 @@ impl<C: Client> Course<C> {
                         keeper.keep(*circuit)?;
                     }
                 },
-                () = sleep_until((*began + until).into()) => {}
+                () = until_then(began.checked_add(until.unwrap_or(Duration::MAX))) => {}
                 _ = second.tick() => {
                     keeper.second(scheduler.in_flight());
                     while let Some(ended) = tasks.try_join_next() {
@@ -313,6 +319,14 @@ fn quantiles_ms(all_us: &mut [u64]) -> [String; 2] {
         let value = all_us.get(at).map(|us| format!("{:.1}", *us as f64 / 1000.0));
         format!("{:>7}", value.unwrap_or_else(|| "-".to_owned()))
     })
+}
+
+/// Waits until then; for ever, if that is beyond all clocks.
+async fn until_then(then: Option<Instant>) {
+    match then {
+        Some(then) => sleep_until(then.into()).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// A measurement that has panicked will never say that it has ended, and would keep its relays and its place for ever.

@@ -87,6 +87,7 @@ impl Iterator for Plan {
                         failed += 1;
                         continue;
                     };
+                    failed = 0;
                     path.into_iter().map(|relay| relay as usize).collect()
                 }
             };

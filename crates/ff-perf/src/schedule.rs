@@ -15,6 +15,8 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
+/// New circuits a second at one first relay that no relay takes for an attack: tor marks who has 3.
+pub const PER_GUARD: f64 = 2.0;
 /// How many paths are looked at for one that can go.
 pub(crate) const WINDOW: usize = 1000;
 /// Of how many of the last circuits the share of failures is taken.
@@ -281,7 +283,7 @@ impl<P: Iterator<Item = Task>> Scheduler<P> {
 }
 
 /// The time between two at this rate.
-fn interval(per_sec: f64) -> Duration {
+pub(crate) fn interval(per_sec: f64) -> Duration {
     Duration::try_from_secs_f64(1.0 / per_sec).unwrap_or(Duration::MAX / 4)
 }
 

@@ -60,6 +60,9 @@ pub struct Options {
 pub struct Setting {
     /// Where the network is, with all links followed.
     pub network: PathBuf,
+    /// SHA-256 of the file with the paths, in hexadecimal digits; not in files of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paths_sha256: Option<String>,
     /// What streams lead to; none if nobody says what.
     pub target: Option<String>,
     /// How many round trips by RESOLVE.
@@ -269,8 +272,15 @@ fn check_options(dir: &Path, options: &Options) -> Result<Option<String>, StoreE
     let paces = before.pace.as_ref().zip(options.pace.as_ref());
     let pace = paces.map(|(before, now)| differences(before, now)).filter(|all| !all.is_empty());
     let note = pace.map(|all| format!("{}: it goes on with {all}", path.display()));
+    let of_now = |before: &Setting| {
+        let paths_sha256 = &before.paths_sha256;
+        options.setting.clone().map(|now| Setting {
+            paths_sha256: now.paths_sha256.filter(|_| paths_sha256.is_some()),
+            ..now
+        })
+    };
     let now = Options {
-        setting: options.setting.clone().filter(|_| before.setting.is_some()),
+        setting: before.setting.as_ref().and_then(of_now),
         pace: before.pace.clone(),
         ..options.clone()
     };

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::paths::RulesArgs;
+use crate::schedule::PER_GUARD;
 use crate::series::Series;
 use crate::target::Target;
 
@@ -109,7 +110,7 @@ pub struct Measuring {
     #[arg(long, value_name = "URL")]
     pub target: Option<Target>,
     /// How many new circuits a second at one first relay, at most. tor's relays mark who has more than 3.
-    #[arg(long, value_name = "PER-SECOND", default_value_t = 2.0, value_parser = rate)]
+    #[arg(long, value_name = "PER-SECOND", default_value_t = PER_GUARD, value_parser = rate)]
     pub per_guard: f64,
     /// How long a circuit may take to be built, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 60,

@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use ff_lab::Source;
+use ff_sim::input::Inputs;
 
 use super::client::{Job, check_internet, with_client};
 use crate::cli::measure::{ClientKind, MeasureArgs, Measuring};
@@ -19,21 +20,21 @@ use crate::network::{self, Network};
 use crate::path::Plan;
 use crate::paths::{Choice, file};
 use crate::probe::Program;
-use crate::schedule::Limits;
+use crate::schedule::{Limits, PER_GUARD};
 use crate::signals::Signals;
 use crate::store::{Opened, Options, Pace, Setting, Store};
 use crate::target::Target;
 
 /// New circuits a second, if nobody says how many: in private networks, and on the Internet.
 const RATES: [f64; 2] = [100.0, 1.0];
-/// What one may ask of a first relay on the Internet: tor marks who has 3 new circuits a second.
-const PUBLIC_PER_GUARD: f64 = 2.0;
 /// How many new circuits a second there may be on the Internet, at most.
 const PUBLIC_RATE: f64 = 10.0;
 /// How many circuits may be there at once on the Internet.
 const PUBLIC_IN_FLIGHT: u64 = 50;
 /// How often a circuit may be asked for a first byte over time on the Internet, in seconds.
 const PUBLIC_TTFB_EVERY: f64 = 1.0;
+/// The largest share of the last circuits that may fail on the Internet before a run stops.
+const PUBLIC_FAILURES: f64 = 0.5;
 /// How long a download may take.
 const DOWNLOAD_TIME: Duration = Duration::from_secs(300);
 
@@ -44,6 +45,9 @@ const DOWNLOAD_TIME: Duration = Duration::from_secs(300);
 pub(super) fn run(args: &MeasureArgs) -> Result<ExitCode> {
     let measuring = &args.measuring;
     let ready = Ready::new(measuring, args.rate.unwrap_or(0.0), PUBLIC_RATE)?;
+    if ready.network.is_public() && args.failures > PUBLIC_FAILURES {
+        bail!("--failures: on the Internet at most {PUBLIC_FAILURES} (ETHICS.md)");
+    }
     let (dir, network) = (ready.dir.clone(), ready.network.clone());
     let came = with_client(measuring.client, &dir, &network, Run { args, ready })?;
     super::show(&summary(args, &came.counts))?;
@@ -91,6 +95,8 @@ pub(super) struct Ready {
     pub(super) choice: Choice,
     /// The paths of the file, if there is one.
     pub(super) given: Option<Vec<Vec<usize>>>,
+    /// The file's SHA-256, in hexadecimal digits.
+    pub(super) paths_sha256: Option<String>,
     /// Where streams lead.
     pub(super) target: Option<Target>,
     /// What they lead to if nobody says what.
@@ -111,7 +117,7 @@ impl Ready {
             );
         }
         args.latency().map_err(|reason| anyhow!("--ttfb-every: {reason}"))?;
-        let given = paths(args, &network)?;
+        let (given, paths_sha256) = paths(args, &network)?.unzip();
         let source = source(args, &network)?;
         let target = args.target.clone().or_else(|| source.as_ref().map(Target::of_source));
         let port = target.as_ref().map(|target| target.port);
@@ -119,7 +125,7 @@ impl Ready {
         if given.is_none() {
             super::paths::say_unknown(&network.consensus, &network.pool, &choice);
         }
-        Ok(Self { dir, network, choice, given, target, _source: source })
+        Ok(Self { dir, network, choice, given, paths_sha256, target, _source: source })
     }
 }
 
@@ -158,7 +164,7 @@ impl Job for Run<'_> {
             plan(measuring, network, &ready.choice, None, args.count, HashSet::new())?;
         }
         let per_sec = args.rate.unwrap_or(RATES[usize::from(network.is_public())]);
-        let options = options(measuring, &ready.dir, per_sec);
+        let options = options(measuring, &ready, per_sec);
         let Opened { mut store, done, note } = Store::open(&args.out, &options, args.resume)?;
         let wanted = args.count.saturating_sub(done.len() as u64);
         note.iter().for_each(|note| super::client::say(note));
@@ -181,11 +187,8 @@ fn check_public(args: &Measuring, network: &Network) -> Result<()> {
     if !check_internet(&args.network, network, args.public)? {
         return Ok(());
     }
-    if args.per_guard > PUBLIC_PER_GUARD {
-        bail!(
-            "--per-guard {}: on the Internet at most {PUBLIC_PER_GUARD} (ETHICS.md)",
-            args.per_guard
-        );
+    if args.per_guard > PER_GUARD {
+        bail!("--per-guard {}: on the Internet at most {PER_GUARD} (ETHICS.md)", args.per_guard);
     }
     if args.in_flight > PUBLIC_IN_FLIGHT {
         bail!(
@@ -202,11 +205,13 @@ fn check_public(args: &Measuring, network: &Network) -> Result<()> {
     Ok(())
 }
 
-/// The paths of the file, if there is one.
-fn paths(args: &Measuring, network: &Network) -> Result<Option<Vec<Vec<usize>>>> {
+/// The paths of the file, if there is one, and its SHA-256.
+fn paths(args: &Measuring, network: &Network) -> Result<Option<(Vec<Vec<usize>>, String)>> {
     let Some(path) = &args.path_file else { return Ok(None) };
-    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    Ok(Some(file::find(&path.display().to_string(), &text, |id| network.find(id))?))
+    let mut inputs = Inputs::default();
+    let text = String::from_utf8(inputs.read(path)?).with_context(|| path.display().to_string())?;
+    let paths = file::find(&path.display().to_string(), &text, |id| network.find(id))?;
+    Ok(inputs.all().first().map(|file| (paths, file.sha256.clone())))
 }
 
 /// What streams lead to if nobody says what.
@@ -223,9 +228,10 @@ fn source(args: &Measuring, network: &Network) -> Result<Option<Source>> {
 }
 
 /// What two parts of a run have in common.
-pub(super) fn options(args: &Measuring, dir: &Path, per_sec: f64) -> Options {
+pub(super) fn options(args: &Measuring, ready: &Ready, per_sec: f64) -> Options {
     let setting = Setting {
-        network: fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned()),
+        network: fs::canonicalize(&ready.dir).unwrap_or_else(|_| ready.dir.clone()),
+        paths_sha256: ready.paths_sha256.clone(),
         target: args.target.as_ref().map(Target::to_string),
         resolve: args.resolve,
         build_secs: args.build_time,

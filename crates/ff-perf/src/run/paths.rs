@@ -10,7 +10,7 @@ use ff_sim::input::Inputs;
 use rand::SeedableRng;
 use rand_chacha::ChaCha12Rng;
 
-use super::client::check_internet;
+use super::client::{check_internet, say};
 use super::show;
 use crate::cli::paths::PathsArgs;
 use crate::network::{self, Network, PUBLIC};
@@ -67,15 +67,15 @@ fn pool(args: &PathsArgs) -> Result<(Pool, bool)> {
 pub(super) fn say_unknown(name: &Path, pool: &Pool, choice: &Choice) {
     let name = name.display();
     if pool.factors.is_none() && choice.rules == Rules::Tor {
-        eprintln!(
-            "ff-perf: {name}: no bandwidth-weights in its footer; they are computed from its relays"
-        );
+        say(&format!(
+            "{name}: no bandwidth-weights in its footer; they are computed from its relays"
+        ));
     }
     if pool.policies.is_none() {
-        eprintln!(
-            "ff-perf: {name}: exit policies are not known; all relays with the flag Exit count for port {}",
+        say(&format!(
+            "{name}: exit policies are not known; all relays with the flag Exit count for port {}",
             choice.port
-        );
+        ));
     }
 }
 

@@ -52,7 +52,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<ExitCode> {
     plan(args, &ready.network, &ready.choice, ready.given.clone())?;
     let listener = args.metrics.map(listen).transpose()?;
     let address = listener.as_ref().and_then(|listener| listener.local_addr().ok());
-    let options = measure::options(&args.measuring, &ready.dir, args.rate);
+    let options = measure::options(&args.measuring, &ready, args.rate);
     let (shelf, next) = Shelf::open(&args.dir, &options, args.rule())?;
     let notes = shelf.notes().to_vec();
     let (figures, registry) = Figures::new(args.measuring.ttfb > 0);

@@ -16,6 +16,7 @@ pub(super) fn options() -> Options {
         download_bytes: 0,
         download_share: 0.0,
         setting: Some(Setting {
+            paths_sha256: Some("ab".to_owned()),
             network: PathBuf::from("/a"),
             target: None,
             resolve: 0,
@@ -88,13 +89,15 @@ fn what_differs_from_the_first_run_is_named() {
     begin(&options());
     let setting = options().setting.expect("a setting");
     let target = Some("http://b/".to_owned());
-    let other = Setting { target, network: PathBuf::from("/b"), ..setting };
+    let paths_sha256 = Some("cd".to_owned());
+    let other = Setting { target, network: PathBuf::from("/b"), paths_sha256, ..setting };
     let error = go_on(&Options { setting: Some(other.clone()), seed: 2, ..options() });
     let error = error.expect_err("another network");
     for part in [
         "run.json",
         "network \"/b\" instead of \"/a\"",
         "target \"http://b/\" instead of null",
+        "paths_sha256 \"cd\" instead of \"ab\"",
         "seed 2 instead of 1",
     ] {
         assert!(error.contains(part), "{part}: {error}");

@@ -362,8 +362,14 @@ fn asks_before_it_measures_the_internet(network: &Network) {
     assert!(text.contains("ETHICS.md") && text.contains("--public"), "{text}");
     let output = paths.args(["--public", "--subnets", "any"]).output().expect("the program");
     assert!(output.status.success(), "{output:?}");
-    for options in ["--per-guard 5", "--in-flight 1000", "--rate 50", "--share-builds", "--ttfb 1"]
-    {
+    for options in [
+        "--per-guard 5",
+        "--in-flight 1000",
+        "--rate 50",
+        "--failures 0.9",
+        "--share-builds",
+        "--ttfb 1",
+    ] {
         let text = error(&run(dir.path(), &out, &format!("--public {options}")));
         assert!(text.contains(options.split(' ').next().expect("a word")), "{text}");
     }

@@ -1,6 +1,6 @@
 //! The downloads of `check`: when, through whom, and what came of them.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,7 @@ use crate::paths::through::Through;
 use crate::probe::{Measured, Program};
 use crate::record::{Circuit, Stage, Whose};
 use crate::run::paths::say_unknown;
+use crate::schedule::{PER_GUARD, interval};
 use crate::signals::Signals;
 use crate::store::Store;
 use crate::target::Target;
@@ -65,6 +66,20 @@ impl Drawer {
     /// A path through a relay, none of whose relays is busy; none if there seems to be none.
     fn path(&mut self, relay: usize, busy: &HashSet<usize>) -> Option<Vec<usize>> {
         self.paths.draw_free(relay, busy, &mut self.rng)
+    }
+}
+
+/// When each first relay may have its next circuit.
+#[derive(Default)]
+struct Guards(HashMap<usize, Instant>);
+
+impl Guards {
+    /// When this one may have one that could begin now.
+    fn turn(&mut self, guard: usize, now: Instant) -> Instant {
+        let next = self.0.entry(guard).or_insert(now);
+        let turn = now.max(*next);
+        *next = turn + interval(PER_GUARD);
+        turn
     }
 }
 
@@ -117,7 +132,7 @@ impl<'a, C: Client> Probing<'a, C> {
         let planned = plan(relays, self.args.each, gap, &self.args.sizes, &mut drawer.rng);
         let (began, progress) = (Instant::now(), Progress::of("ff-perf"));
         let (mut tasks, mut busy): (JoinSet<Ended>, _) = (JoinSet::new(), HashSet::new());
-        let all = planned.len();
+        let (all, mut guards) = (planned.len(), Guards::default());
         for (number, planned) in (0..).zip(planned) {
             let mut is_time = false;
             let path = loop {
@@ -142,7 +157,12 @@ impl<'a, C: Client> Probing<'a, C> {
                 }
             };
             busy.extend(&path);
-            tasks.spawn(self.download(number, planned, path, began));
+            let turn = guards.turn(path.first().copied().unwrap_or_default(), Instant::now());
+            let download = self.download(number, planned, path, began);
+            tasks.spawn(async move {
+                sleep_until(turn.into()).await;
+                download.await
+            });
         }
         while let Some(ended) = tokio::select! {
             ended = tasks.join_next() => ended,
@@ -284,7 +304,10 @@ fn outcome(circuit: &Circuit, at: usize) -> Outcome {
         // On a circuit that stands any of its relays may have been it, so it counts against the one that is looked at:
         // the others come to as much through everybody. So it is with an exit that says that the target is it.
         (_, Whose::Target | Whose::Unknown) => Outcome::NeverCame,
-        (_, Whose::Relay) => Outcome::FailedHere,
+        (_, Whose::Relay) => match failure.hop {
+            Some(hop) if usize::from(hop) != at + 1 => Outcome::FailedElsewhere,
+            _ => Outcome::FailedHere,
+        },
     }
 }
 
@@ -331,13 +354,27 @@ mod tests {
     }
 
     #[test]
+    fn a_first_relay_has_two_circuits_a_second_however_many_are_due() {
+        let (mut guards, now) = (Guards::default(), Instant::now());
+        let after = |ms| now + Duration::from_millis(ms);
+        let of_first = [0, 0, 0, 1100].map(|ms| guards.turn(7, after(ms)));
+        assert_eq!(of_first, [0, 500, 1000, 1500].map(after));
+        assert_eq!(guards.turn(8, now), now);
+        assert_eq!(guards.turn(7, after(9000)), after(9000));
+    }
+
+    #[test]
     fn failures_count_where_they_happen() {
         assert_eq!(outcome(&failed("build", 2, "relay"), 1), Outcome::FailedHere);
         assert_eq!(outcome(&failed("build", 3, "relay"), 1), Outcome::FailedHere);
         assert_eq!(outcome(&failed("build", 1, "relay"), 1), Outcome::FailedElsewhere);
         assert_eq!(outcome(&failed("build", 3, "relay"), 0), Outcome::FailedElsewhere);
         assert_eq!(outcome(&failed("link", 1, "relay"), 0), Outcome::FailedHere);
-        assert_eq!(outcome(&failed("download", 3, "relay"), 0), Outcome::FailedHere);
+        assert_eq!(outcome(&failed("download", 3, "relay"), 2), Outcome::FailedHere);
+        assert_eq!(outcome(&failed("download", 3, "relay"), 0), Outcome::FailedElsewhere);
+        let mut destroyed = failed("download", 3, "relay");
+        destroyed.failure.as_mut().expect("a failure").hop = None;
+        assert_eq!(outcome(&destroyed, 0), Outcome::FailedHere);
         assert_eq!(outcome(&failed("download", 3, "unknown"), 0), Outcome::NeverCame);
         assert_eq!(outcome(&failed("download", 3, "target"), 0), Outcome::NeverCame);
         assert_eq!(outcome(&failed("download", 3, "client"), 0), Outcome::FailedElsewhere);

@@ -1,5 +1,7 @@
 //! Runs without a network, by a client that is none.
 
+use std::time::Instant;
+
 use clap::Parser as _;
 use ff_sim::network::Flags;
 use tokio::io::DuplexStream;
@@ -7,9 +9,11 @@ use tokio::io::DuplexStream;
 use super::*;
 use crate::cli::{Circuits, Cli, Command};
 use crate::client::{Answer, Fault, Progress};
+use crate::course::Keeper;
 use crate::network::Relay;
 use crate::paths::pool::Pool;
-use crate::record::Probe;
+use crate::record::{Circuit, Probe};
+use crate::schedule::Gate;
 
 /// Builds all circuits at once, or none.
 pub(in crate::run) struct Fake {
@@ -108,7 +112,8 @@ fn run_by(
     let choice = args.measuring.rules.choice(true, None);
     let given = given.map(|paths| paths.iter().map(|path| path.to_vec()).collect());
     let dir = PathBuf::from("nowhere");
-    let ready = Ready { dir, network, choice, given, target: None, _source: None };
+    let ready =
+        Ready { dir, network, choice, given, paths_sha256: None, target: None, _source: None };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let run = async {
         let signals = Signals::listen().expect("signals");
@@ -121,6 +126,49 @@ fn run_by(
 fn lines(out: &Path) -> u64 {
     let text = fs::read_to_string(out.join(crate::store::LINES)).expect("lines");
     text.lines().count() as u64
+}
+
+/// Counts how often it is asked whether more may begin.
+#[derive(Default)]
+struct Asked {
+    /// So often.
+    times: u32,
+    /// Whole circuits.
+    whole: u32,
+}
+
+impl Keeper for Asked {
+    fn keep(&mut self, circuit: Circuit) -> Result<(), Ended> {
+        self.whole += u32::from(circuit.failure.is_none());
+        Ok(())
+    }
+
+    fn gate(&mut self, _in_flight: usize) -> Result<Gate, Ended> {
+        self.times += 1;
+        Ok(Gate::Open)
+    }
+
+    fn second(&mut self, _in_flight: usize) {}
+
+    async fn called(&mut self) {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn a_run_of_hours_waits_as_it_did_in_the_first() {
+    let args = args(Path::new("nowhere"), "--count 3 --in-flight 1 --rtt 3 --rtt-pause 50");
+    let limits = limits(&args.measuring, 1e5, 1.0);
+    let client = Arc::new(Fake { builds: true });
+    let course = course(&args.measuring, limits, client, &network(1.0), None);
+    let plan = Plan::given(vec![vec![0, 3, 7]], args.count, Box::new(|_| false));
+    let began = Instant::now().checked_sub(Duration::from_secs(7200)).expect("two hours ago");
+    let mut state = State::begun_at(limits, course.tasks(plan), began);
+    let mut asked = Asked::default();
+    course.run(&mut state, &mut asked).await.expect("a run");
+    assert_eq!(asked.whole, 3);
+    // A few times a circuit, and once a second.
+    assert!(asked.times < 50, "{} times", asked.times);
 }
 
 #[test]

@@ -181,7 +181,8 @@ impl Serving {
             "ended by a signal: {} circuits written, {given_up} in flight given up",
             self.written
         ));
-        if let Some(circuit) = self.unwritten.front() {
+        // What they cannot be written for; there may be room again.
+        for circuit in &self.unwritten {
             let failed = || format!("{lost} circuits could not be written");
             self.shelf.add(circuit).with_context(failed)?;
         }
