@@ -151,6 +151,23 @@ impl Fault {
     }
 }
 
+/// What an exit's END with this reason says, in lower case as tor-spec 6.3 names it: some reasons are the exit's own, and
+/// `internal` is what tor says of whatever it does not expect, its own errors and its target's.
+pub(crate) fn refused(reason: String) -> Fault {
+    match reason.as_str() {
+        "exitpolicy" | "resourcelimit" | "hibernating" | "torprotocol" | "notdirectory" => {
+            Fault::relay(reason)
+        }
+        "internal" => Fault::of(Whose::Unknown, reason),
+        _ => Fault::target(reason),
+    }
+}
+
+/// What an exit's END of an open stream says, if it was not the target's.
+pub(crate) fn by_exit(reason: String) -> Option<Fault> {
+    Some(refused(reason)).filter(|fault| fault.whose != Whose::Target)
+}
+
 /// The time since then, in µs.
 pub(crate) fn us_since(then: Instant) -> u64 {
     u64::try_from(then.elapsed().as_micros()).unwrap_or(u64::MAX)
@@ -158,3 +175,24 @@ pub(crate) fn us_since(then: Instant) -> u64 {
 
 /// The port that probes ask for; nothing listens there.
 pub(crate) const PROBE_PORT: u16 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_reasons_are_the_exits_own() {
+        for (reason, whose, is_of_last) in [
+            ("exitpolicy", Whose::Relay, true),
+            ("resourcelimit", Whose::Relay, true),
+            ("hibernating", Whose::Relay, true),
+            ("internal", Whose::Unknown, false),
+            ("connectrefused", Whose::Target, false),
+            ("done", Whose::Target, false),
+        ] {
+            let fault = refused(reason.to_owned());
+            assert_eq!((fault.whose, fault.is_of_last), (whose, is_of_last), "{reason}");
+            assert_eq!(by_exit(reason.to_owned()).is_some(), whose != Whose::Target, "{reason}");
+        }
+    }
+}

@@ -26,7 +26,7 @@ use tor_proto::{ClientTunnel, Error as ProtoError};
 use tor_rtcompat::{PreferredRuntime, SpawnExt as _};
 
 use self::links::Links;
-use super::{Answer, Client, Fault, PROBE_PORT, Progress, us_since};
+use super::{Answer, Client, Fault, PROBE_PORT, Progress, by_exit, refused, us_since};
 use crate::network::{Network, Relay};
 use crate::record::Probe;
 
@@ -176,7 +176,7 @@ impl Client for Arti {
     ) -> Result<Self::Stream, Fault> {
         let stream = circuit.tunnel.begin_stream(host, port, None).await;
         stream.map(DataStream::compat).map_err(|error| match error {
-            ProtoError::EndReceived(reason) => Fault::target(reason.to_string().to_lowercase()),
+            ProtoError::EndReceived(reason) => refused(reason.to_string().to_lowercase()),
             error => fault(&error),
         })
     }
@@ -189,7 +189,7 @@ impl Client for Arti {
 /// What an error of a stream says, if its target has not ended it.
 fn lost(error: &io::Error) -> Option<Fault> {
     match error.get_ref()?.downcast_ref()? {
-        ProtoError::EndReceived(_) => None,
+        ProtoError::EndReceived(reason) => by_exit(reason.to_string().to_lowercase()),
         error => Some(fault(error)),
     }
 }

@@ -22,13 +22,14 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ff_lab::Control;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
-use super::{Answer, Client, Fault, PROBE_PORT, Progress};
+use super::{Answer, Client, Fault, PROBE_PORT, Progress, refused};
 use crate::network::{self, Relay};
 use crate::record::{Probe, Whose};
 use commands::Commands;
@@ -37,6 +38,9 @@ use options::Taken;
 use refusal::RejectsInternal;
 use stream::{News, Stream, astray, by_tor, ended};
 use table::{CircuitState, StreamState, Table};
+
+/// How often the link of a circuit is looked at that tor tells nothing of.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// A tor process.
 pub struct Tor {
@@ -174,10 +178,13 @@ impl Client for Tor {
                 .unwrap_or(u64::MAX)
         };
         loop {
-            let (at, state) = slot.next().await?;
+            // A link that opens is no news of the circuit, which may be given up before there are any.
+            let news = timeout(LOOK, slot.next()).await;
             let link = self.table.link(&guard.id, progress.began);
             progress.has_link = link.is_open || !progress.hops_us.is_empty();
             progress.link_us = link.opened.map(|opened| us(progress, opened));
+            let Ok(news) = news else { continue };
+            let (at, state) = news?;
             match state {
                 CircuitState::Hops(hops) => {
                     progress.has_link = true;
@@ -218,7 +225,7 @@ impl Client for Tor {
             match news.next().await?.1 {
                 StreamState::Connected(_) => break,
                 StreamState::Ended { reason, by_exit: true, .. } => {
-                    return Err(Fault::target(reason));
+                    return Err(refused(reason));
                 }
                 StreamState::Ended { reason, .. } => {
                     return Err(by_tor(reason, || stream::false_address(host)));

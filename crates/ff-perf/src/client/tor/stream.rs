@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::table::{Slot, StreamState};
-use crate::client::Fault;
+use crate::client::{Fault, by_exit};
 
 /// How long after its socket tor may tell why a stream has ended.
 const TOLD: Duration = Duration::from_secs(2);
@@ -42,14 +42,14 @@ impl News {
         }
     }
 
-    /// How the stream ends: what tor says, or nothing if its exit has ended it.
+    /// Why the stream ends, and whether its exit has said so, or tor itself.
     ///
     /// # Errors
     /// As [`Self::next`].
-    async fn end(&mut self) -> Result<Option<String>, Fault> {
+    async fn end(&mut self) -> Result<(String, bool), Fault> {
         loop {
             if let (_, StreamState::Ended { reason, by_exit, .. }) = self.next().await? {
-                return Ok((!by_exit).then_some(reason));
+                return Ok((reason, by_exit));
             }
         }
     }
@@ -57,23 +57,23 @@ impl News {
 
 /// A stream that is connected.
 pub struct Stream {
+    /// What is told of it; dropped before the socket, whose port another one may have then.
+    news: News,
     /// To the SocksPort.
     socket: TcpStream,
-    /// What is told of it.
-    news: News,
 }
 
 impl Stream {
     /// Of a socket on which nothing has come yet.
     pub(super) const fn new(socket: TcpStream, news: News) -> Self {
-        Self { socket, news }
+        Self { news, socket }
     }
 
     /// What it says that it has ended, if it was not the target that has ended it.
     pub(super) async fn lost(&mut self) -> Option<Fault> {
         match timeout(TOLD, self.news.end()).await {
-            Ok(Ok(None)) => None,
-            Ok(Ok(Some(reason))) => {
+            Ok(Ok((reason, true))) => by_exit(reason),
+            Ok(Ok((reason, false))) => {
                 Some(by_tor(reason, || "the exit broke Tor's protocol".to_owned()))
             }
             Ok(Err(fault)) => Some(fault),
