@@ -35,7 +35,7 @@ pub struct LabBoundArgs {
     /// Paths have up to so many of them, and an exit: tor builds circuits of eight hops at most.
     #[arg(long, value_name = "NUMBER", default_value_t = 6, value_parser = clap::value_parser!(u8).range(2..=6))]
     pub lengths: u8,
-    /// Paths for each length and slowest relay.
+    /// Paths for each length and slowest relay; a single one counts by the median of three downloads.
     #[arg(long, value_name = "NUMBER", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..))]
     pub paths: u8,
     /// How long a long download takes, in seconds, once its rate has settled.
@@ -45,13 +45,13 @@ pub struct LabBoundArgs {
     /// them has intervals of some percent, far apart.
     #[arg(long, value_name = "NUMBER", default_value_t = 20, value_parser = clap::value_parser!(u16).range(4..=1000))]
     pub slow_downloads: u16,
-    /// One path each, 4 seconds each, four downloads for figure 6: four minutes instead of twelve.
+    /// One path each, by the median of three downloads of 4 seconds, and four downloads for figure 6: half of the time.
     #[arg(long)]
     pub short: bool,
     /// Where paths are drawn from.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// A folder for the results: bound.json, downloads.csv, fig6.csv, fig7.svg.
+    /// A folder for the results: bound.json, downloads.csv, fig7.svg.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// One JSON object instead of tables.
@@ -69,7 +69,7 @@ pub struct LabBoundArgs {
 /// A verdict is "holds", "DOES NOT HOLD" or "undecided". An order of selections is undecided if a difference of one and the next
 /// may be chance, so that other circuits of this network might turn it round: its 99 % interval, from circuits drawn again 1,000
 /// times, holds 0, or one of the two has fewer than 100 values. It does not hold if an interval lies on the wrong side of 0. To
-/// have more decided, measure more circuits: of throughput there is one value in 25 circuits (more in larger networks), and 002 had 700,000.
+/// have more decided, measure more circuits: of throughput there is one value in 16 circuits (more in larger networks), and 002 had 700,000.
 ///
 /// Exit status: 0 if nothing is contradicted, though something may be undecided; 1 if something does not hold, or it failed; 75 if
 /// the emulator was too late (p99 above 1 ms and above 2 % of the shortest delay): then nothing counts, and the run is to be made

@@ -24,14 +24,16 @@ use crate::run::print;
 const LEAST_RATE: f64 = 76_800.0;
 /// The fastest limited relay, in bytes a second.
 const MOST_RATE: f64 = 4e6;
-/// How often a relay is measured alone: the median counts, because one run now and then meets a relay that is busy with
-/// the directory.
-const ALONE: usize = 3;
+/// How often a relay is measured alone, and a path that stands for all of its kind: the median counts, because one
+/// download now and then meets a relay that is busy with the directory.
+const AGAIN: usize = 3;
 
 /// How much is done.
 struct Scale {
     /// Paths for each length and slowest relay.
     paths: usize,
+    /// Long downloads of each.
+    again: usize,
     /// Seconds of a long download.
     secs: u8,
     /// Downloads of each of figure 6's paths.
@@ -42,9 +44,11 @@ impl Scale {
     /// What was asked for.
     fn of(args: &LabBoundArgs) -> Self {
         if args.short {
-            return Self { paths: 1, secs: 4, slow_runs: 4 };
+            return Self { paths: 1, again: AGAIN, secs: 4, slow_runs: 4 };
         }
-        Self { paths: args.paths.into(), secs: args.secs, slow_runs: args.slow_downloads.into() }
+        let (paths, slow_runs) = (args.paths.into(), args.slow_downloads.into());
+        let again = if paths == 1 { AGAIN } else { 1 };
+        Self { paths, again, secs: args.secs, slow_runs }
     }
 }
 
@@ -95,7 +99,7 @@ fn experiment(
     let capacities = alone(&mut bench)?;
     let strata = Strata::new(capacities.clone())?;
     let paths = Paths::drawn(&strata, args.lengths.into(), scale.paths, &mut rng);
-    let long = bench.run(&paths.jobs(Size::Long))?;
+    let long = medians(&mut bench, &paths.jobs(Size::Long), scale.again)?;
     let published = bench.run(&paths.jobs(Size::Published))?;
     let lengths = 1..=usize::from(args.lengths);
     let lengths = lengths.map(|length| paths.of_length(&strata, length, &long, &published));
@@ -107,10 +111,16 @@ fn experiment(
 /// What each relay carries alone, in bytes a second.
 fn alone(bench: &mut Bench<'_>) -> Result<Vec<f64>> {
     let job = |relay| Job { what: "alone", path: vec![relay], size: Size::Long };
-    let jobs: Vec<_> = (0..bench.relays()).flat_map(|relay| vec![job(relay); ALONE]).collect();
-    let carried = bench.run(&jobs)?;
-    let median = |of_relay: &[f64]| stats::median(of_relay.to_vec()).context("not measured alone");
-    carried.chunks(ALONE).map(median).collect()
+    let jobs: Vec<_> = (0..bench.relays()).map(job).collect();
+    medians(bench, &jobs, AGAIN)
+}
+
+/// Makes each download so many times; the median of each, in bytes a second.
+fn medians(bench: &mut Bench<'_>, jobs: &[Job], again: usize) -> Result<Vec<f64>> {
+    let all: Vec<_> = jobs.iter().flat_map(|job| vec![job.clone(); again]).collect();
+    let carried = bench.run(&all)?;
+    let median = |of: &[f64]| stats::median(of.to_vec()).context("a download is missing");
+    carried.chunks(again).map(median).collect()
 }
 
 /// Paths of all lengths, with their slowest relays.
