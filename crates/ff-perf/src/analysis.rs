@@ -5,8 +5,8 @@
 //!             ├─▶ rank     Spearman's rho with TTFB
 //!             ├─▶ buckets  token buckets (sections 7.1 and 8)
 //!             ├─▶ congested  congestion by relay
-//!             └─▶ replay ─▶ selected ─┬─▶ performance: TTFB, throughput, latency   tables 1, 3, 4, 5
-//!                                     └─▶ anonymity: published, thinned, corrected, attackers   table 2
+//!             └─▶ replay ─▶ rules ─▶ selected ─┬─▶ performance: TTFB, throughput, latency   tables 1, 3, 4, 5
+//!                                              └─▶ anonymity: published, thinned, corrected, attackers   table 2
 //! ```
 //!
 //! [`Report`] is the result; `text`, `tables` and `figures` show it. Circuits of [`Options::hops`] relays count; others
@@ -16,6 +16,7 @@ pub mod congested;
 pub mod figures;
 pub mod paper;
 pub mod performance;
+mod rules;
 pub mod selected;
 pub mod tables;
 pub mod text;
@@ -26,7 +27,7 @@ use ff_sim::network::Network;
 use serde::Serialize;
 
 use self::congested::Congested;
-use self::selected::{Kruskal, Selection};
+use self::selected::{Found, Kruskal, Selection};
 use crate::buckets::Buckets;
 use crate::fit::{Fits, GevFit};
 use crate::rank::{Spearman, spearman};
@@ -70,6 +71,8 @@ pub struct Report {
     pub window: u64,
     /// Why nothing is decided, if that is so.
     pub not_decided: Option<String>,
+    /// Hosts of whose circuits no selection decides any, though it does of others': `all` is without them too.
+    pub undecided_hosts: Vec<String>,
     /// Selections, all circuits first.
     pub selections: Vec<Selection>,
     /// Whether times to first byte with both measures differ, for each host and share.
@@ -132,8 +135,7 @@ impl Report {
             let of_hosts = scope.spawn(|| described(circuits, &hosts));
             (fits(circuits, &whole, options.hops), of_hosts.join().unwrap_or_default())
         });
-        let (selections, kruskal_wallis, not_decided) =
-            selected::all(circuits, &hosts, network, options);
+        let found = Found::of(circuits, &hosts, network, options);
         Self {
             circuits: whole.len() as u64,
             hops: options.hops,
@@ -142,9 +144,10 @@ impl Report {
             fits,
             spearman_with_ttfb: correlations(&whole),
             window: options.window as u64,
-            not_decided,
-            selections,
-            kruskal_wallis,
+            not_decided: found.not_decided,
+            undecided_hosts: found.undecided_hosts,
+            selections: found.selections,
+            kruskal_wallis: found.kruskal_wallis,
             token_buckets: Buckets::of(circuits, options.refill_ms),
             congested: Congested::of(circuits),
             seed: options.seed,
@@ -163,6 +166,11 @@ pub(crate) fn hosts(circuits: &Circuits, hops: u8) -> Hosts<'_> {
     }
     hosts.retain(|(_, all)| !all.is_empty());
     hosts
+}
+
+/// What a host is called.
+fn host_name(circuits: &Circuits, host: usize) -> String {
+    circuits.hosts.get(host).cloned().unwrap_or_default()
 }
 
 /// Whether a circuit was given up that may have been to have so many hops.
@@ -195,7 +203,7 @@ fn counts(circuits: &Circuits, network: Option<&Network>, whole: usize, hops: u8
 /// Each host with fits of its own.
 fn described(circuits: &Circuits, hosts: &Hosts<'_>) -> Vec<Host> {
     let host = |(host, all): &(usize, Vec<&Seen>)| Host {
-        name: circuits.hosts.get(*host).cloned().unwrap_or_default(),
+        name: host_name(circuits, *host),
         circuits: all.len() as u64,
         build_gev: GevFit::of(&values(all, |seen| seen.build_ms)),
         rtt_gev: GevFit::of(&values(all, |seen| seen.rtt_ms)),

@@ -8,15 +8,13 @@ use rand_chacha::ChaCha12Rng;
 use serde::Serialize;
 
 use super::performance::Performance;
-use super::{Hosts, Options, values};
+use super::rules::{self, Decided, kept, overall};
+use super::{Hosts, Options, host_name, values};
 use crate::anonymity::attacker::{Attackers, Gain};
 use crate::anonymity::{Corrected, Ends, Published, Whole, corrected, published, thinned};
 use crate::rank::{KruskalWallis, kruskal_wallis};
 use crate::read::{Circuits, Latency, Seen};
-use crate::replay::{self, Decisions, Measure, Rule};
-
-/// The share of the congestion-aware scheme by quantile that stands beside the best of three (002, section 7.6).
-const THIRD: f64 = 0.33;
+use crate::replay::{Decisions, Measure, Rule};
 
 /// A selection.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -73,127 +71,91 @@ pub struct Kruskal {
     pub test: KruskalWallis,
 }
 
-/// A rule with what it decides at each host.
-type Decided = (Rule, Vec<Decisions>);
+/// What came of all rules.
+pub(super) struct Found {
+    /// Selections, all circuits first.
+    pub(super) selections: Vec<Selection>,
+    /// Tests of times to first byte.
+    pub(super) kruskal_wallis: Vec<Kruskal>,
+    /// Why nothing is decided, if that is so.
+    pub(super) not_decided: Option<String>,
+    /// Hosts of whose circuits nothing is decided, though it is of others'.
+    pub(super) undecided_hosts: Vec<String>,
+}
 
-/// All selections, tests of times to first byte, and why nothing is decided, if that is so.
-pub(super) fn all(
+impl Found {
+    /// Of circuits, for each host; with a network, attackers have families, /16s and countries too.
+    pub(super) fn of(
+        circuits: &Circuits,
+        hosts: &Hosts<'_>,
+        network: Option<&Network>,
+        options: &Options,
+    ) -> Self {
+        let rules = rules::decide(hosts, options);
+        let anonymity = anonymity(circuits, hosts, network, &rules, options.seed);
+        let selection = |((rule, decisions), anonymity): (&Decided, Anonymity)| {
+            selection(circuits, hosts, *rule, decisions, anonymity)
+        };
+        Self {
+            selections: rules.iter().zip(anonymity).filter_map(selection).collect(),
+            kruskal_wallis: tests(circuits, hosts, &rules, options),
+            not_decided: rules::not_decided(hosts, &rules, options),
+            undecided_hosts: rules::undecided_hosts(circuits, hosts, &rules[0].1),
+        }
+    }
+}
+
+/// A selection; none if nothing is decided.
+fn selection(
+    circuits: &Circuits,
+    hosts: &Hosts<'_>,
+    rule: Rule,
+    decisions: &[Decisions],
+    anonymity: Anonymity,
+) -> Option<Selection> {
+    let accepted_share = overall(decisions)?;
+    let per_host = per_host(circuits, hosts, decisions);
+    let averaged: Vec<Performance> = per_host.values().copied().collect();
+    Some(Selection {
+        name: rule.name(),
+        asked_share: asked(rule),
+        accepted_share,
+        performance: Performance::average(&averaged),
+        hosts: per_host,
+        anonymity,
+        decisions: decisions.to_vec(),
+        ttfb: drawn(hosts, decisions, |seen| seen.ttfb_ms),
+        throughput: drawn(hosts, decisions, |seen| seen.mbit_per_sec),
+        latency: drawn(hosts, decisions, |seen| {
+            seen.latency.filter(Latency::is_series).map(|one| one.mean_ms)
+        }),
+    })
+}
+
+/// What each rule takes from anonymity.
+fn anonymity(
     circuits: &Circuits,
     hosts: &Hosts<'_>,
     network: Option<&Network>,
-    options: &Options,
-) -> (Vec<Selection>, Vec<Kruskal>, Option<String>) {
-    let rules = decide(hosts, options);
-    let most = hosts.iter().map(|(_, all)| all.len()).max().unwrap_or(0);
-    let is_decided =
-        rules.iter().skip(1).any(|(_, all)| all.iter().any(|one| replay::share(one).is_some()));
-    let not_decided = (!is_decided).then(|| {
-        format!(
-            "no selection decides: its window takes {} circuits and there are {most}; --window N takes a shorter one",
-            options.window
-        )
-    });
+    rules: &[Decided],
+    seed: u64,
+) -> Vec<Anonymity> {
     let ends: Vec<Vec<Option<Ends>>> =
         hosts.iter().map(|(_, all)| all.iter().map(|seen| ends(seen)).collect()).collect();
-    let mut rng = ChaCha12Rng::seed_from_u64(options.seed);
     let accepted: Vec<Vec<Ends>> = rules.iter().map(|(_, all)| accepted(&ends, all)).collect();
-    let whole = Whole::of(&accepted[0]);
-    let attackers = Attackers::of(&accepted[0], &circuits.relays, network);
+    let mut rng = ChaCha12Rng::seed_from_u64(seed);
+    let all = &accepted[0];
+    let whole = Whole::of(all);
+    let attackers = Attackers::of(all, &circuits.relays, network);
     // Measures are compared at the size of the smallest selection that has any circuit.
     let size = accepted.iter().map(Vec::len).filter(|len| *len > 0).min().unwrap_or(0);
-    let selection = |((rule, decisions), accepted_ends): (&Decided, &Vec<Ends>)| {
-        let share = overall(decisions)?;
-        let per_host = per_host(circuits, hosts, decisions);
-        let averaged: Vec<Performance> = per_host.values().copied().collect();
-        let anonymity = Anonymity {
-            published: published(accepted_ends, &whole),
-            at_random: thinned(&accepted[0], accepted_ends.len(), &whole, &mut rng),
-            corrected: corrected(accepted_ends, size, &whole, &mut rng),
-            attackers: attackers.gains(accepted_ends, &mut rng),
-        };
-        Some(Selection {
-            name: rule.name(),
-            asked_share: asked(*rule),
-            accepted_share: share,
-            performance: Performance::average(&averaged),
-            hosts: per_host,
-            anonymity,
-            decisions: decisions.clone(),
-            ttfb: drawn(hosts, decisions, |seen| seen.ttfb_ms),
-            throughput: drawn(hosts, decisions, |seen| seen.mbit_per_sec),
-            latency: drawn(hosts, decisions, |seen| {
-                seen.latency.filter(Latency::is_series).map(|one| one.mean_ms)
-            }),
-        })
+    let of = |accepted: &Vec<Ends>| Anonymity {
+        published: published(accepted, &whole),
+        at_random: thinned(all, accepted.len(), &whole, &mut rng),
+        corrected: corrected(accepted, size, &whole, &mut rng),
+        attackers: attackers.gains(accepted, &mut rng),
     };
-    let selections = rules.iter().zip(&accepted).filter_map(selection).collect();
-    (selections, tests(circuits, hosts, &rules, options), not_decided)
-}
-
-/// The rules with what they decide; all circuits that any of them decides come first.
-fn decide(hosts: &Hosts<'_>, options: &Options) -> Vec<Decided> {
-    let mut shares = options.shares.clone();
-    shares.push(THIRD);
-    let mut rules: Vec<Decided> = Vec::new();
-    for measure in Measure::ALL {
-        let of_host = |(_, all): &(usize, Vec<&Seen>)| {
-            let timeouts = replay::timeouts(all, measure, &shares, options.timeout, options.window);
-            timeouts.iter().map(|timeouts| replay::accepted(all, measure, timeouts)).collect()
-        };
-        let found: Vec<Vec<Decisions>> = hosts.iter().map(of_host).collect();
-        for (place, share) in shares.iter().enumerate() {
-            // The published third is for congestion alone.
-            if place < options.shares.len() || measure == Measure::Congestion {
-                let decisions = found.iter().map(|host| host[place].clone()).collect();
-                rules.push((Rule::Fastest(measure, *share), decisions));
-            }
-        }
-    }
-    for share in &options.shares {
-        combine(hosts, options, *share, &mut rules);
-    }
-    let best = hosts.iter().map(|(_, all)| replay::best_of_three(all)).collect();
-    rules.push((Rule::BestOfThree, best));
-    let base = base(hosts, &rules);
-    rules.insert(0, (Rule::All, base));
-    rules
-}
-
-/// Adds build time and round trip together, and the round trip alone at the share that both accept (002, section 7.3).
-fn combine(hosts: &Hosts<'_>, options: &Options, share: f64, rules: &mut Vec<Decided>) {
-    let find = |measure| {
-        let rule = Rule::Fastest(measure, share);
-        rules.iter().find(|(other, _)| *other == rule).map(|(_, decisions)| decisions)
-    };
-    let Some((build, rtt)) = find(Measure::Build).zip(find(Measure::Rtt)) else { return };
-    let both: Vec<Decisions> =
-        build.iter().zip(rtt).map(|(build, rtt)| replay::both(build, rtt)).collect();
-    let Some(effective) = overall(&both) else { return };
-    let effective = (effective * 1000.0).round() / 1000.0;
-    rules.push((Rule::BuildAndRtt(share), both));
-    let rule = Rule::Fastest(Measure::Rtt, effective);
-    if rules.iter().any(|(other, _)| *other == rule) || effective <= 0.0 {
-        return;
-    }
-    let of_host = |(_, all): &(usize, Vec<&Seen>)| {
-        let timeouts =
-            replay::timeouts(all, Measure::Rtt, &[effective], options.timeout, options.window);
-        replay::accepted(all, Measure::Rtt, &timeouts[0])
-    };
-    rules.push((rule, hosts.iter().map(of_host).collect()));
-}
-
-/// All circuits that any timeout decides; all there are if none does.
-fn base(hosts: &Hosts<'_>, rules: &[Decided]) -> Vec<Decisions> {
-    let is_timeout = |rule: &Rule| matches!(rule, Rule::Fastest(..));
-    let of_host = |(host, (_, all)): (usize, &(usize, Vec<&Seen>))| {
-        let timeouts =
-            || rules.iter().filter(|(rule, _)| is_timeout(rule)).map(|(_, all)| &all[host]);
-        let decided = |place: usize| timeouts().any(|all| all[place].is_some());
-        let any = (0..all.len()).any(decided);
-        (0..all.len()).map(|place| (!any || decided(place)).then_some(true)).collect()
-    };
-    hosts.iter().enumerate().map(of_host).collect()
+    accepted.iter().map(of).collect()
 }
 
 /// The share that a rule is to accept.
@@ -206,11 +168,6 @@ fn asked(rule: Rule) -> Option<f64> {
     }
 }
 
-/// The share that is accepted over all hosts; none if nothing is decided.
-fn overall(decisions: &[Decisions]) -> Option<f64> {
-    replay::share(&decisions.iter().flatten().copied().collect())
-}
-
 /// What users get at each host.
 fn per_host(
     circuits: &Circuits,
@@ -221,16 +178,11 @@ fn per_host(
     for ((host, all), decisions) in hosts.iter().zip(decisions) {
         let accepted = kept(all, decisions);
         if !accepted.is_empty() {
-            let name = circuits.hosts.get(*host).cloned().unwrap_or_default();
+            let name = host_name(circuits, *host);
             found.insert(name, Performance::of(&accepted));
         }
     }
     found
-}
-
-/// The circuits that are accepted.
-pub(crate) fn kept<'a>(all: &[&'a Seen], decisions: &Decisions) -> Vec<&'a Seen> {
-    all.iter().zip(decisions).filter(|(_, is)| **is == Some(true)).map(|(seen, _)| *seen).collect()
 }
 
 /// The distribution of values of accepted circuits.
@@ -266,17 +218,17 @@ fn tests(
     options: &Options,
 ) -> Vec<Kruskal> {
     let mut found = Vec::new();
-    for share in &options.shares {
+    for share in rules::shares(options) {
         let of = |measure, place: usize| {
-            let rule = Rule::Fastest(measure, *share);
+            let rule = Rule::Fastest(measure, share);
             let decisions = &rules.iter().find(|(other, _)| *other == rule)?.1[place];
             Some(values(&kept(&hosts[place].1, decisions), |seen| seen.ttfb_ms))
         };
         for (place, (host, _)) in hosts.iter().enumerate() {
             let groups = of(Measure::Build, place).zip(of(Measure::Rtt, place));
             if let Some(test) = groups.and_then(|(build, rtt)| kruskal_wallis(&[&build, &rtt])) {
-                let host = circuits.hosts.get(*host).cloned().unwrap_or_default();
-                found.push(Kruskal { host, share: *share, test });
+                let host = host_name(circuits, *host);
+                found.push(Kruskal { host, share, test });
             }
         }
     }

@@ -21,6 +21,15 @@ pub fn text(report: &Report) -> String {
     if let Some(reason) = &report.not_decided {
         line(&mut text, format_args!("\n{reason}"));
     }
+    if !report.undecided_hosts.is_empty() {
+        let hosts = report.undecided_hosts.join(", ");
+        line(
+            &mut text,
+            format_args!(
+                "\nnothing is decided at these hosts, so `all` is without them too: {hosts}"
+            ),
+        );
+    }
     performance(&mut text, report);
     table4(&mut text, report);
     table5(&mut text, report);

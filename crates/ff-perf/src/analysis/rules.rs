@@ -1,0 +1,288 @@
+//! What each rule decides of each host's circuits, and why it decides nothing of some.
+//!
+//! `all` is what selections are compared with, so it holds what they decide: at each host the circuits after its window,
+//! and no host whose window never fills.
+
+use super::{Hosts, Options, host_name};
+use crate::fit::estimator;
+use crate::read::{Circuits, Seen};
+use crate::replay::{self, Decisions, Measure, Rule, Timeout};
+
+/// The share of the congestion-aware scheme by quantile that stands beside the best of three (002, section 7.6).
+const THIRD: f64 = 0.33;
+
+/// A rule with what it decides at each host.
+pub(super) type Decided = (Rule, Vec<Decisions>);
+
+/// The rules with what they decide; all circuits that any of them decides come first.
+pub(super) fn decide(hosts: &Hosts<'_>, options: &Options) -> Vec<Decided> {
+    let shares = shares(options);
+    let mut rules = fastest(hosts, options, &shares);
+    for share in shares {
+        combine(hosts, options, share, &mut rules);
+    }
+    let base = base(hosts, &rules);
+    let best = hosts.iter().zip(&base).map(|((_, all), base)| best_of_three(all, base)).collect();
+    rules.push((Rule::BestOfThree, best));
+    rules.insert(0, (Rule::All, base));
+    rules
+}
+
+/// The shares that are asked for, each once: those that results name alike are the same.
+pub(super) fn shares(options: &Options) -> Vec<f64> {
+    let mut found: Vec<f64> = Vec::new();
+    for share in &options.shares {
+        if !is_among(*share, &found) {
+            found.push(*share);
+        }
+    }
+    found
+}
+
+/// Whether a share has the name of one of these.
+fn is_among(share: f64, shares: &[f64]) -> bool {
+    let name = |share| Rule::Fastest(Measure::Congestion, share).name();
+    shares.iter().any(|other| name(*other) == name(share))
+}
+
+/// Those by one measure.
+fn fastest(hosts: &Hosts<'_>, options: &Options, asked: &[f64]) -> Vec<Decided> {
+    let mut rules = Vec::new();
+    for measure in Measure::ALL {
+        let mut shares = asked.to_vec();
+        // The published third is for congestion alone.
+        if measure == Measure::Congestion && !is_among(THIRD, asked) {
+            shares.push(THIRD);
+        }
+        let of_host = |(_, all): &(usize, Vec<&Seen>)| {
+            let timeouts = replay::timeouts(all, measure, &shares, options.timeout, options.window);
+            timeouts.iter().map(|timeouts| replay::accepted(all, measure, timeouts)).collect()
+        };
+        let found: Vec<Vec<Decisions>> = hosts.iter().map(of_host).collect();
+        for (place, share) in shares.iter().enumerate() {
+            let decisions = found.iter().map(|host| host[place].clone()).collect();
+            rules.push((Rule::Fastest(measure, *share), decisions));
+        }
+    }
+    rules
+}
+
+/// Adds build time and round trip together, and the round trip alone at the share that both accept (002, section 7.3).
+fn combine(hosts: &Hosts<'_>, options: &Options, share: f64, rules: &mut Vec<Decided>) {
+    let find = |measure| {
+        let rule = Rule::Fastest(measure, share);
+        rules.iter().find(|(other, _)| *other == rule).map(|(_, decisions)| decisions)
+    };
+    let Some((build, rtt)) = find(Measure::Build).zip(find(Measure::Rtt)) else { return };
+    let both: Vec<Decisions> =
+        build.iter().zip(rtt).map(|(build, rtt)| replay::both(build, rtt)).collect();
+    let Some(effective) = overall(&both) else { return };
+    let effective = (effective * 1000.0).round() / 1000.0;
+    rules.push((Rule::BuildAndRtt(share), both));
+    let rule = Rule::Fastest(Measure::Rtt, effective);
+    if rules.iter().any(|(other, _)| other.name() == rule.name()) || effective <= 0.0 {
+        return;
+    }
+    let of_host = |(_, all): &(usize, Vec<&Seen>)| {
+        let timeouts =
+            replay::timeouts(all, Measure::Rtt, &[effective], options.timeout, options.window);
+        replay::accepted(all, Measure::Rtt, &timeouts[0])
+    };
+    rules.push((rule, hosts.iter().map(of_host).collect()));
+}
+
+/// All circuits that any timeout decides; all there are if none does.
+fn base(hosts: &Hosts<'_>, rules: &[Decided]) -> Vec<Decisions> {
+    let of_host = |(host, (_, all)): (usize, &(usize, Vec<&Seen>))| -> Vec<bool> {
+        let decided = |place: usize| by_timeout(rules).any(|all| all[host][place].is_some());
+        (0..all.len()).map(decided).collect()
+    };
+    let decided: Vec<Vec<bool>> = hosts.iter().enumerate().map(of_host).collect();
+    let is_any = decided.iter().flatten().any(|is| *is);
+    let of_host = |all: &Vec<bool>| all.iter().map(|is| (*is || !is_any).then_some(true)).collect();
+    decided.iter().map(of_host).collect()
+}
+
+/// What timeouts decide.
+fn by_timeout(rules: &[Decided]) -> impl Iterator<Item = &Vec<Decisions>> {
+    let is_timeout = |rule: &Rule| matches!(rule, Rule::Fastest(..));
+    rules.iter().filter(move |(rule, _)| is_timeout(rule)).map(|(_, decisions)| decisions)
+}
+
+/// The best of each three circuits of those that `all` holds: earlier ones would stand in no other selection.
+fn best_of_three(all: &[&Seen], base: &Decisions) -> Decisions {
+    let mut decided = replay::best_of_three(&kept(all, base)).into_iter();
+    base.iter().map(|is| is.and_then(|_| decided.next().flatten())).collect()
+}
+
+/// Why no timeout decides anything, if that is so.
+pub(super) fn not_decided(
+    hosts: &Hosts<'_>,
+    rules: &[Decided],
+    options: &Options,
+) -> Option<String> {
+    if by_timeout(rules).flatten().any(|decisions| replay::share(decisions).is_some()) {
+        return None;
+    }
+    let most = hosts.iter().map(|(_, all)| all.len()).max().unwrap_or(0);
+    let (window, least) = (options.window, estimator::LEAST);
+    let why = if options.timeout == Timeout::Tor && window < least {
+        format!(
+            "tor's estimator takes {least} circuits and its window has {window}; --window N takes a longer one"
+        )
+    } else if most < window {
+        format!(
+            "its window takes {window} circuits and there are {most}; --window N takes a shorter one"
+        )
+    } else {
+        "nothing can be estimated from its window, as from values that are all the same".to_owned()
+    };
+    Some(format!("no selection decides: {why}"))
+}
+
+/// The hosts of whose circuits no timeout decides any, though it does of others'.
+pub(super) fn undecided_hosts(
+    circuits: &Circuits,
+    hosts: &Hosts<'_>,
+    base: &[Decisions],
+) -> Vec<String> {
+    let is_left_out = |(_, base): &(_, &Decisions)| base.iter().all(Option::is_none);
+    let left_out = hosts.iter().zip(base).filter(is_left_out);
+    left_out.map(|((host, _), _)| host_name(circuits, *host)).collect()
+}
+
+/// The share that is accepted over all hosts; none if nothing is decided.
+pub(super) fn overall(decisions: &[Decisions]) -> Option<f64> {
+    replay::share(&decisions.iter().flatten().copied().collect())
+}
+
+/// The circuits that are accepted.
+pub(super) fn kept<'a>(all: &[&'a Seen], decisions: &Decisions) -> Vec<&'a Seen> {
+    all.iter().zip(decisions).filter(|(_, is)| **is == Some(true)).map(|(seen, _)| *seen).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Report, hosts};
+    use super::*;
+
+    /// A host's circuits whose times rise and fall about this one.
+    fn circuits(host: u32, count: u32, ms: f64) -> impl Iterator<Item = Seen> {
+        let seen = move |number: u32| {
+            let ms = ms + f64::from(number * 7_919 % 101);
+            Seen {
+                host,
+                path: vec![number % 7, 7, 8 + number % 5],
+                hops: Some(3),
+                build_ms: Some(4.0 * ms),
+                rtt_ms: Some(ms),
+                congestion_ms: Some(f64::from(number * 31 % 97)),
+                ttfb_ms: Some(ms),
+                ..Seen::default()
+            }
+        };
+        (0..count).map(seen)
+    }
+
+    /// The circuits of hosts `a`, `b` and so on: how many, and how fast.
+    fn of_hosts(all: &[(u32, f64)]) -> Circuits {
+        let mut found = Circuits::default();
+        found.relays = (0..13).map(|relay| format!("{relay:040X}")).collect();
+        for ((host, name), (count, ms)) in (0..).zip(["a", "b"]).zip(all) {
+            found.hosts.push(name.to_owned());
+            found.all.extend(circuits(host, *count, *ms));
+        }
+        found
+    }
+
+    /// Usual options.
+    fn options() -> Options {
+        let timeout = Timeout::Percentile;
+        Options { hops: 3, window: 1000, shares: vec![0.8], timeout, seed: 1, refill_ms: 100 }
+    }
+
+    /// What a report says of a selection.
+    fn find<'a>(report: &'a Report, name: &str) -> &'a super::super::Selection {
+        report.selections.iter().find(|one| one.name == name).expect("a selection")
+    }
+
+    #[test]
+    fn a_host_of_which_nothing_is_decided_is_in_no_selection() {
+        let circuits = of_hosts(&[(2000, 100.0), (600, 1000.0)]);
+        let report = Report::of(&circuits, None, &options());
+        assert_eq!(
+            (report.undecided_hosts.as_slice(), &report.not_decided),
+            (&["b".to_owned()][..], &None)
+        );
+        for one in &report.selections {
+            assert_eq!(one.hosts.keys().collect::<Vec<_>>(), ["a"], "{}", one.name);
+        }
+        let all = find(&report, "all").performance;
+        assert_eq!(all.circuits, 1001);
+        assert!(all.ttfb_median_ms.is_some_and(|ms| ms < 201.0), "{all:?}");
+        let text = super::super::text::text(&report);
+        assert!(
+            text.contains("nothing is decided at these hosts, so `all` is without them too: b")
+        );
+        // Where no host decides, all of them are shown.
+        let report = Report::of(&of_hosts(&[(500, 100.0), (600, 1000.0)]), None, &options());
+        assert_eq!((report.undecided_hosts.len(), find(&report, "all").hosts.len()), (0, 2));
+    }
+
+    #[test]
+    fn the_best_of_three_is_one_of_all() {
+        let circuits = of_hosts(&[(1500, 100.0)]);
+        let report = Report::of(&circuits, None, &options());
+        let (all, best) = (find(&report, "all"), find(&report, "congestion_best_of_3"));
+        assert_eq!((all.performance.circuits, best.performance.circuits), (501, 167));
+        let is_in_all =
+            |(all, best): (&Option<bool>, &Option<bool>)| all.is_some() || best.is_none();
+        assert!(all.decisions[0].iter().zip(&best.decisions[0]).all(is_in_all));
+        let (found, random) = (best.anonymity.published, best.anonymity.at_random);
+        assert!(
+            found.entropy < 0.6 && (found.entropy / random.entropy - 1.0).abs() < 0.1,
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn who_decides_nothing_says_what_is_missing() {
+        let of = |count, timeout, window| {
+            let circuits = of_hosts(&[(count, 100.0)]);
+            let options = Options { timeout, window, ..options() };
+            Report::of(&circuits, None, &options).not_decided.unwrap_or_default()
+        };
+        // The best of three decides without a window.
+        let few = of(600, Timeout::Percentile, 1000);
+        assert!(
+            few.contains("1000 circuits and there are 600") && few.contains("a shorter one"),
+            "{few}"
+        );
+        let short = of(600, Timeout::Tor, 50);
+        assert!(
+            short.contains("100 circuits and its window has 50") && short.contains("a longer one"),
+            "{short}"
+        );
+        assert_eq!([of(600, Timeout::Tor, 100), of(600, Timeout::Percentile, 50)], ["", ""]);
+        let mut equal = of_hosts(&[(300, 100.0)]);
+        for seen in &mut equal.all {
+            (seen.build_ms, seen.rtt_ms, seen.congestion_ms) = (Some(1.0), Some(1.0), Some(1.0));
+        }
+        let options = Options { timeout: Timeout::Tor, window: 100, ..options() };
+        let equal = not_decided(&hosts(&equal, 3), &decide(&hosts(&equal, 3), &options), &options);
+        assert!(equal.is_some_and(|why| why.contains("all the same")));
+    }
+
+    #[test]
+    fn a_share_has_one_row_however_often_it_is_asked_for() {
+        let circuits = of_hosts(&[(1500, 100.0)]);
+        let options = Options { shares: vec![0.33, 0.33, 0.8, 0.330_01], ..options() };
+        let report = Report::of(&circuits, None, &options);
+        let names: Vec<&str> = report.selections.iter().map(|one| one.name.as_str()).collect();
+        let mut once = names.clone();
+        once.sort_unstable();
+        once.dedup();
+        assert_eq!(names.len(), once.len(), "{names:?}");
+        assert!(names.contains(&"congestion33") && names.contains(&"build80"), "{names:?}");
+    }
+}
