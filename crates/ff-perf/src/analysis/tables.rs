@@ -47,11 +47,10 @@ fn rows(name: &str, fits: &Fits) -> Vec<Vec<String>> {
         let mut row = vec![name.to_owned(), family.to_owned()];
         row.extend([fits.values, fits.given_up].map(|count| count.to_string()));
         row.extend(parameters.map(|value| value.to_string()));
-        row.extend(
-            [good.ks, good.ks_p, good.anderson_darling, good.anderson_darling_p, good.chi_square]
-                .map(|value| value.to_string()),
-        );
-        row.extend([good.chi_square_df.to_string(), good.chi_square_p.to_string()]);
+        let text = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
+        row.extend([Some(good.ks), good.ks_p].map(text));
+        row.extend([good.anderson_darling, good.anderson_darling_p, good.chi_square].map(text));
+        row.extend([good.chi_square_df.map(f64::from), good.chi_square_p].map(text));
         rows.push(row);
     };
     if let Some(gev) = &fits.gev {

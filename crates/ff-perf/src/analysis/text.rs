@@ -124,8 +124,10 @@ fn fitted(text: &mut String, name: &str, fits: &Fits) {
         line(
             text,
             format_args!(
-                "  {name:<12}{one:>10.3}{two:>13.1}{three:>15.1}{likelihood:>15.2}{:>8.3}{:>9.2}{:>10.2e}",
-                good.ks, good.anderson_darling, good.chi_square_p
+                "  {name:<12}{one:>10.3}{two:>13.1}{three:>15.1}{likelihood:>15.2}{:>8.3}{:>9}{:>10}",
+                good.ks,
+                cell(good.anderson_darling, 2),
+                good.chi_square_p.map_or("-".to_owned(), |p| format!("{p:.2e}"))
             ),
         );
     }

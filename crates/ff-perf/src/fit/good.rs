@@ -2,48 +2,53 @@
 //!
 //! All p-values are those for a distribution that was known before; parameters that are fitted to the same values make
 //! them too great. At some thousand values every model is rejected, so the distance D says more than its p.
+//!
+//! Values that were given up count with their bounds: D is the distance from Kaplan and Meier's estimate, up to the
+//! greatest value or bound. What chance there is of a greater one then depends on the bounds, so it is not given, nor
+//! are A² and chi-square, which are for values that were all seen.
 
 use serde::Serialize;
 use statrs::function::gamma::checked_gamma_ur;
 
 use super::sample::Sample;
 
-/// Distances and what chance there is of greater ones.
+/// Distances and what chance there is of greater ones. Of a sample in which values were given up there is D alone.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Goodness {
     /// Kolmogorov-Smirnov's D: the greatest distance of both distribution functions.
     pub ks: f64,
     /// The chance of a greater D.
-    pub ks_p: f64,
+    pub ks_p: Option<f64>,
     /// Anderson-Darling's A².
-    pub anderson_darling: f64,
+    pub anderson_darling: Option<f64>,
     /// The chance of a greater A².
-    pub anderson_darling_p: f64,
-    /// The chi-square statistic over classes that are equally likely.
-    pub chi_square: f64,
+    pub anderson_darling_p: Option<f64>,
+    /// The chi-square statistic over classes that are equally likely; none where no degree of freedom is left.
+    pub chi_square: Option<f64>,
     /// Its degrees of freedom: classes - 1 - fitted parameters.
-    pub chi_square_df: u32,
+    pub chi_square_df: Option<u32>,
     /// The chance of a greater one.
-    pub chi_square_p: f64,
+    pub chi_square_p: Option<f64>,
 }
 
-/// How good a distribution of so many fitted parameters is for what was seen of a sample.
+/// How good a distribution of so many fitted parameters is for a sample.
 #[must_use]
 pub fn goodness(sample: &Sample, parameters: u32, below: impl Fn(f64) -> f64) -> Goodness {
+    let ks = distance(sample, &below);
     let parts: Vec<(f64, f64)> =
         sample.seen().iter().map(|(x, times)| (below(*x), *times)).collect();
     let n = sample.count().max(1.0);
-    let ks = distance(&parts, n);
-    let squared = anderson_darling(&parts, n);
-    let (chi_square, chi_square_df) = chi_square(&parts, n, parameters);
+    let is_whole = sample.beyond().is_empty();
+    let squared = is_whole.then(|| anderson_darling(&parts, n));
+    let classes = if is_whole { chi_square(&parts, n, parameters) } else { None };
     Goodness {
         ks,
-        ks_p: kolmogorov(ks * n.sqrt()),
+        ks_p: is_whole.then(|| kolmogorov(ks * n.sqrt())),
         anderson_darling: squared,
-        anderson_darling_p: 1.0 - anderson_darling_part(squared),
-        chi_square,
-        chi_square_df,
-        chi_square_p: chi_square_above(chi_square, f64::from(chi_square_df)),
+        anderson_darling_p: squared.map(|squared| 1.0 - anderson_darling_part(squared)),
+        chi_square: classes.map(|(value, _)| value),
+        chi_square_df: classes.map(|(_, df)| df),
+        chi_square_p: classes.map(|(value, df)| chi_square_above(value, f64::from(df))),
     }
 }
 
@@ -56,15 +61,25 @@ pub fn chi_square_above(value: f64, df: f64) -> f64 {
     checked_gamma_ur(df / 2.0, value / 2.0).unwrap_or(f64::NAN)
 }
 
-/// The greatest distance of the distribution function of values from theirs under a model.
-fn distance(parts: &[(f64, f64)], n: f64) -> f64 {
-    let (mut before, mut most) = (0.0_f64, 0.0_f64);
-    for &(part, times) in parts {
-        most = most.max(part - before / n);
-        before += times;
-        most = most.max(before / n - part);
+/// The greatest distance of the distribution function of values, as Kaplan and Meier estimate it, from a model's.
+fn distance(sample: &Sample, below: impl Fn(f64) -> f64) -> f64 {
+    let given_up = sample.beyond().iter().map(|(_, times)| times).sum::<f64>();
+    let (mut bounds, mut at_risk) = (sample.beyond().iter().peekable(), sample.count() + given_up);
+    let (mut above, mut most) = (1.0, 0.0_f64);
+    for &(x, times) in sample.seen() {
+        // A value that was given up just when another came lies above that one.
+        while let Some((_, times)) = bounds.next_if(|(bound, _)| *bound < x) {
+            at_risk -= times;
+        }
+        let part = below(x);
+        most = most.max(part - (1.0 - above));
+        above *= ((at_risk - times) / at_risk).max(0.0);
+        at_risk -= times;
+        most = most.max(1.0 - above - part);
     }
-    most
+    // Up to the last bound, what is known of the values stays the same.
+    let last = bounds.last().map_or(0.0, |(bound, _)| below(*bound) - (1.0 - above));
+    most.max(last)
 }
 
 /// The chance of a greater sqrt(n) D, for many values.
@@ -108,15 +123,16 @@ fn anderson_darling_part(z: f64) -> f64 {
     (-polynomial(&terms).exp()).exp()
 }
 
-/// The chi-square statistic over equally likely classes, and its degrees of freedom.
+/// The chi-square statistic over equally likely classes, and its degrees of freedom; none if none is left.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "a class: parts lie between 0 and 1"
 )]
-fn chi_square(parts: &[(f64, f64)], n: f64, parameters: u32) -> (f64, u32) {
+fn chi_square(parts: &[(f64, f64)], n: f64, parameters: u32) -> Option<(f64, u32)> {
     // Mann and Wald's number of classes, half of it as is usual, with at least five values expected in each.
     let classes = (2.0 * n.powf(0.4)).min(n / 5.0).floor().max(1.0);
+    let df = (classes as u32).checked_sub(1 + parameters).filter(|df| *df > 0)?;
     let mut seen = vec![0.0; classes as usize];
     let last = seen.len() - 1;
     for &(part, times) in parts {
@@ -124,29 +140,67 @@ fn chi_square(parts: &[(f64, f64)], n: f64, parameters: u32) -> (f64, u32) {
     }
     let expected = n / classes;
     let value = seen.iter().map(|count| (count - expected).powi(2) / expected).sum();
-    (value, (classes as u32).saturating_sub(1 + parameters))
+    Some((value, df))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// How good a distribution is for values that were all seen: D, A² and chi-square, each with its chance.
+    fn known(values: &[f64], below: impl Fn(f64) -> f64) -> [(f64, f64); 3] {
+        let good = goodness(&Sample::new(values, &[]), 0, below);
+        let both =
+            |value: Option<f64>, p: Option<f64>| (value.expect("a value"), p.expect("its p"));
+        [
+            both(Some(good.ks), good.ks_p),
+            both(good.anderson_darling, good.anderson_darling_p),
+            both(good.chi_square, good.chi_square_p),
+        ]
+    }
+
     #[test]
     fn even_values_of_an_even_distribution_are_near_it() {
         let values: Vec<f64> = (1..=1000).map(|k| (f64::from(k) - 0.5) / 1000.0).collect();
-        let found = goodness(&Sample::new(&values, &[]), 0, |x| x);
-        assert!((found.ks - 0.0005).abs() < 1e-12 && found.ks_p > 0.999, "{found:?}");
-        assert!(found.anderson_darling < 0.02 && found.chi_square < 0.5, "{found:?}");
-        assert!(found.anderson_darling_p > 0.999 && found.chi_square_p > 0.999, "{found:?}");
+        let [(ks, ks_p), (squared, squared_p), (chi_square, chi_square_p)] = known(&values, |x| x);
+        assert!((ks - 0.0005).abs() < 1e-12 && ks_p > 0.999, "{ks} {ks_p}");
+        assert!(squared < 0.02 && squared_p > 0.999, "{squared} {squared_p}");
+        assert!(chi_square < 0.5 && chi_square_p > 0.999, "{chi_square} {chi_square_p}");
     }
 
     #[test]
     fn the_wrong_distribution_is_far_away() {
         let values: Vec<f64> = (1..=1000).map(|k| (f64::from(k) / 1001.0).powi(2)).collect();
-        let found = goodness(&Sample::new(&values, &[]), 0, |x| x);
+        let [(ks, ks_p), (_, squared_p), (_, chi_square_p)] = known(&values, |x| x);
         // The greatest distance of sqrt(x) from x is a quarter.
-        assert!((found.ks - 0.25).abs() < 0.002, "{found:?}");
-        assert!(found.ks_p < 1e-9 && found.anderson_darling_p < 1e-6 && found.chi_square_p < 1e-9);
+        assert!((ks - 0.25).abs() < 0.002, "{ks}");
+        assert!(ks_p < 1e-9 && squared_p < 1e-6 && chi_square_p < 1e-9);
+    }
+
+    #[test]
+    fn values_that_were_given_up_lie_above_their_bounds() {
+        let even: Vec<f64> = (1..=1000).map(|k| (f64::from(k) - 0.5) / 1000.0).collect();
+        let (seen, cut) = even.split_at(800);
+        let found = goodness(&Sample::new(seen, &[0.8; 200]), 3, |x| x);
+        assert_eq!(cut.len(), 200);
+        assert!((found.ks - 0.0005).abs() < 1e-9, "{found:?}");
+        assert_eq!((found.ks_p, found.anderson_darling, found.chi_square), (None, None, None));
+        // Above the last value the model goes on to the bound, and the values do not.
+        let found = goodness(&Sample::new(&even[..500], &[0.8; 500]), 3, |x| x);
+        assert!((found.ks - 0.3).abs() < 1e-9, "{found:?}");
+        // Kaplan and Meier's steps by hand: 1/4, then one of the two that are left, half of 3/4.
+        let found = goodness(&Sample::new(&[0.2, 0.6], &[0.2, 0.9]), 3, |_| 0.0);
+        assert!((found.ks - 0.625).abs() < 1e-12, "{found:?}");
+    }
+
+    #[test]
+    fn few_values_have_no_chi_square() {
+        let values: Vec<f64> = (1..=25).map(|k| (f64::from(k) - 0.5) / 25.0).collect();
+        let found = |count| goodness(&Sample::new(&values[..count], &[]), 3, |x| x);
+        let (few, enough) = (found(24), found(25));
+        assert_eq!((few.chi_square, few.chi_square_df, few.chi_square_p), (None, None, None));
+        assert_eq!(enough.chi_square_df, Some(1));
+        assert!(enough.chi_square_p.is_some() && few.anderson_darling_p.is_some());
     }
 
     #[test]

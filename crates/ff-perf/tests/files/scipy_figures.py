@@ -44,6 +44,13 @@ def best(law, ours, values, beyond):
     return max(found) if found else None
 
 
+def distance(law, ours, values, beyond):
+    """The greatest distance of a distribution from Kaplan and Meier's estimate, up to the last value or bound."""
+    found = stats.ecdf(stats.CensoredData(values, right=beyond)).cdf
+    parts = law.cdf(found.quantiles, *ours)
+    return float(max(np.max(found.probabilities - parts), np.max(parts - np.concatenate(([0], found.probabilities[:-1])))))
+
+
 def anderson_darling(parts):
     """A² of a known distribution, as in its definition."""
     n, parts = len(parts), np.clip(np.sort(parts), 1e-300, 1 - 1e-16)
@@ -72,7 +79,7 @@ def fits(case):
         found[name] = {
             "best": best(law, ours, values, beyond),
             "log_likelihood": likelihood(law, ours, values, beyond),
-            "ks": float(ks.statistic),
+            "ks": distance(law, ours, values, beyond),
             "ks_p": float(stats.kstwobign.sf(ks.statistic * np.sqrt(len(values)))),
             "anderson_darling": anderson_darling(parts),
             "chi_square": statistic,
