@@ -1,6 +1,5 @@
 //! Bounds of rules that have no formula: paths are drawn, and their slowest relays averaged.
 
-use ff_sim::stats;
 use rand::Rng;
 use serde::Serialize;
 
@@ -21,12 +20,49 @@ pub fn sampled<R: Rng>(
     rng: &mut R,
     mut slowest: impl FnMut(&mut R) -> Option<f64>,
 ) -> Option<Sampled> {
-    let values: Vec<f64> = (0..count).map_while(|_| slowest(rng)).collect();
-    let whole = values.len() as u64 == count && count > 0;
-    let (mean, deviation) = (stats::mean(&values)?, stats::deviation(&values)?);
-    whole.then(|| Sampled {
+    // Welford's sums: what is drawn is not kept, and little is lost where values are great and hardly differ.
+    let (mut mean, mut squares) = (0.0, 0.0);
+    for drawn in 1..=count {
+        let value = slowest(rng)?;
+        let off = value - mean;
+        mean += off / drawn as f64;
+        squares += off * (value - mean);
+    }
+    let n = count as f64;
+    (count > 0).then(|| Sampled {
         kbytes_per_sec: mean,
-        standard_error_kbytes_per_sec: deviation / (count as f64).sqrt(),
+        standard_error_kbytes_per_sec: (squares / n / n).sqrt(),
         paths: count,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chance;
+
+    #[test]
+    fn mean_and_error_are_those_of_all_that_is_drawn() {
+        let mut rng = chance::generator();
+        let mut next = 0.0;
+        let mut values = |_: &mut _| {
+            next += 1.0;
+            Some(1e9 + next % 4.0)
+        };
+        let found = sampled(1000, &mut rng, &mut values).expect("paths");
+        // 0 to 3 equally often: their variance is 5/4.
+        let error = (1.25_f64 / 1000.0).sqrt();
+        assert!(
+            (found.kbytes_per_sec - 1e9 - 1.5).abs() < 1e-5 && found.paths == 1000,
+            "{found:?}"
+        );
+        assert!((found.standard_error_kbytes_per_sec / error - 1.0).abs() < 1e-6, "{found:?}");
+        assert_eq!(sampled(0, &mut rng, &mut values), None);
+        let mut left = 3;
+        let ends = |_: &mut _| {
+            left -= 1;
+            (left > 0).then_some(1.0)
+        };
+        assert_eq!(sampled(10, &mut rng, ends), None, "no path is left");
+    }
 }
