@@ -17,6 +17,8 @@ use std::path::{Path, PathBuf};
 use ff_sim::input::{InputError, Inputs};
 use ff_sim::network::{Network, Relay};
 
+use crate::record::Probe;
+
 /// Fewer times to first byte than this say nothing of a circuit's life.
 const LEAST_PROBES: u32 = 10;
 
@@ -46,6 +48,8 @@ pub struct Seen {
     pub rtt_least_ms: Option<f64>,
     /// How many round trips these are.
     pub rtt_probes: u32,
+    /// What they were measured by: all of a circuit's that count by the same.
+    pub rtt_by: Option<Probe>,
     /// Its round trips but the first, each with the pause before it; none if there are fewer than
     /// [`LEAST_TRIPS`].
     pub trips: Vec<Trip>,
@@ -84,6 +88,15 @@ pub struct Latency {
     pub secs: f64,
     /// Whether one failed, which ended them.
     pub is_cut: bool,
+}
+
+impl Seen {
+    /// Whether it has so many relays, or may have been to have them: of one that was not built, the path may be the part
+    /// that stood.
+    #[must_use]
+    pub fn may_have(&self, hops: u8) -> bool {
+        self.hops.map_or(self.path.len() < usize::from(hops), |known| known == hops)
+    }
 }
 
 impl Latency {

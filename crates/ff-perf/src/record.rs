@@ -72,12 +72,22 @@ impl Circuit {
         Some(self.build_us()?.saturating_sub(self.link_us.unwrap_or(0)))
     }
 
-    /// The median of its round trips: of those by one probe, because another may take another time at the exit. These are
-    /// refused streams, as in 002, and names only where there are no such.
+    /// The probe of its round trips that count, if it has any: of one alone, because another may take another time at the
+    /// exit. These are refused streams, as in 002, and names only where there are no such.
+    pub fn probe(&self) -> Option<Probe> {
+        let is_refused = |trip: &&RoundTrip| trip.probe == Probe::Refused;
+        self.rtt.iter().find(is_refused).or(self.rtt.first()).map(|trip| trip.probe)
+    }
+
+    /// Its round trips by that probe, in the order in which they were made.
+    pub fn rtts_us(&self) -> impl Iterator<Item = u64> {
+        let probe = self.probe();
+        self.rtt.iter().filter(move |trip| Some(trip.probe) == probe).map(|trip| trip.us)
+    }
+
+    /// The median of those.
     pub fn rtt_us(&self) -> Option<u64> {
-        let of = |probe| self.rtt.iter().filter(move |trip| trip.probe == probe);
-        let probe = of(Probe::Refused).next().map_or(Probe::Resolve, |trip| trip.probe);
-        let mut all: Vec<u64> = of(probe).map(|trip| trip.us).collect();
+        let mut all: Vec<u64> = self.rtts_us().collect();
         all.sort_unstable();
         all.get(all.len().checked_sub(1)? / 2).copied()
     }

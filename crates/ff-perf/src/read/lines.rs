@@ -70,8 +70,9 @@ fn seen(circuit: &Circuit, host: u32, into: &mut Circuits) -> Seen {
         build_without_link_ms: circuit.build_without_link_us().map(ms),
         given_up_ms: given_up.map(|_| ms(circuit.ended_us)),
         rtt_ms: circuit.rtt_us().map(ms),
-        rtt_least_ms: circuit.rtt.iter().map(|trip| trip.us).min().map(ms),
-        rtt_probes: u32::try_from(circuit.rtt.len()).unwrap_or(u32::MAX),
+        rtt_least_ms: circuit.rtts_us().min().map(ms),
+        rtt_probes: u32::try_from(circuit.rtts_us().count()).unwrap_or(u32::MAX),
+        rtt_by: circuit.probe(),
         trips: trips(circuit),
         congestion_ms: circuit.congestion_us.map(ms),
         ttfb_ms: circuit.first_bytes.first().map(|byte| ms(byte.us)).or(first),
@@ -114,6 +115,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::record::Probe;
 
     /// A circuit that was built, and one that was given up.
     const LINES: &str = concat!(
@@ -148,6 +150,22 @@ mod tests {
             (&[0, 1, 2][..], &[2, 1, 0][..])
         );
         assert_eq!(found.relays, ["AA", "BB", "CC"]);
+    }
+
+    #[test]
+    fn round_trips_of_a_circuit_are_those_of_one_probe() {
+        let trip = r#"{"us":30000,"probe":"refused"}"#;
+        let named = r#"{"us":20000,"probe":"resolve"}"#;
+        let found = |trips: &str| {
+            let circuits = read_text(LINES.replace(trip, trips).as_bytes()).expect("circuits");
+            let seen = &circuits.all[0];
+            (seen.rtt_ms, seen.rtt_least_ms, seen.rtt_probes, seen.rtt_by)
+        };
+        let refused = (Some(30.0), Some(30.0), 1, Some(Probe::Refused));
+        assert_eq!(found(&format!("{named},{trip},{named}")), refused);
+        let names = (Some(20.0), Some(20.0), 2, Some(Probe::Resolve));
+        assert_eq!(found(&format!("{named},{named}")), names);
+        assert_eq!(found(""), (None, None, 0, None));
     }
 
     #[test]
