@@ -2,6 +2,7 @@
 //!
 //! A client keeps a guard for months, so a slow one is slow for all that it does. Medians have distribution-free 95 %
 //! intervals (order statistics), shares have Wilson's; whether guards differ at all, Kruskal and Wallis' test says.
+//! Circuits of one number of hops count: with hops grow build times and round trips, whatever the guard is.
 
 use std::collections::BTreeMap;
 
@@ -75,20 +76,25 @@ pub struct Guards {
     pub guards: Vec<Guard>,
     /// How many had too few.
     pub with_too_few_circuits: u64,
+    /// How many relays the circuits have that count.
+    pub hops: u8,
+    /// Circuits of known guards that have another number of relays.
+    pub other_hops: u64,
     /// Whether those differ.
     pub differ: Differ,
 }
 
 impl Guards {
-    /// Of circuits, for guards with at least so many of them.
+    /// Of circuits of so many relays, for guards with at least so many of them.
     #[must_use]
-    pub fn of(circuits: &Circuits, least: u64) -> Self {
-        let mut by_guard: BTreeMap<&str, Vec<&Seen>> = BTreeMap::new();
+    pub fn of(circuits: &Circuits, hops: u8, least: u64) -> Self {
+        let (mut by_guard, mut other_hops) = (BTreeMap::<&str, Vec<&Seen>>::new(), 0);
         for seen in &circuits.all {
-            if let Some(id) =
-                seen.path.first().and_then(|&relay| circuits.relays.get(relay as usize))
-            {
-                by_guard.entry(id).or_default().push(seen);
+            let guard = seen.path.first().and_then(|&relay| circuits.relays.get(relay as usize));
+            match guard {
+                Some(id) if seen.may_have(hops) => by_guard.entry(id).or_default().push(seen),
+                Some(_) => other_hops += 1,
+                None => {}
             }
         }
         let before = by_guard.len();
@@ -105,7 +111,7 @@ impl Guards {
         let mut guards: Vec<_> = by_guard.iter().map(|(id, seen)| guard(id, seen)).collect();
         let rtt = |guard: &Guard| guard.rtt_ms.map_or(f64::INFINITY, |rtt| rtt.value);
         guards.sort_by(|one, other| rtt(one).total_cmp(&rtt(other)));
-        Self { guards, with_too_few_circuits, differ }
+        Self { guards, with_too_few_circuits, hops, other_hops, differ }
     }
 }
 
@@ -224,7 +230,7 @@ mod tests {
                 circuits.all.push(Seen { path: vec![guard], build_ms, rtt_ms, ..Seen::default() });
             }
         }
-        let found = Guards::of(&circuits, 10);
+        let found = Guards::of(&circuits, 3, 10);
         let ids: Vec<_> = found.guards.iter().map(|guard| guard.id.as_str()).collect();
         assert_eq!((ids, found.with_too_few_circuits), (vec!["BB", "AA"], 1));
         let first = &found.guards[0];
@@ -234,5 +240,29 @@ mod tests {
         );
         assert!(found.differ.rtt.expect("both have some").p < 1e-6);
         assert_eq!((found.differ.build, found.differ.ttfb), (None, None));
+    }
+
+    #[test]
+    fn circuits_of_other_lengths_are_left_out() {
+        let mut circuits = Circuits::default();
+        let [one, other] = ["AA", "BB"].map(|id| circuits.relay(id));
+        let mut add = |path: &[u32], hops: Option<u8>, build_ms: Option<f64>| {
+            circuits.all.push(Seen { path: path.to_vec(), hops, build_ms, ..Seen::default() });
+        };
+        for number in 0..20 {
+            let ms = f64::from(number);
+            // Guards that are alike, of which one has circuits of two hops besides.
+            add(&[one, 8, 9], Some(3), Some(300.0 + ms));
+            add(&[one, 9], Some(2), Some(100.0 + ms));
+            add(&[other, 8, 9], Some(3), Some(300.0 + ms));
+        }
+        // What has failed at its second hop may have been to have three; what has none is no guard's.
+        add(&[other], None, None);
+        add(&[], None, None);
+        let found = Guards::of(&circuits, 3, 10);
+        let counts: Vec<u64> = found.guards.iter().map(|guard| guard.circuits).collect();
+        assert_eq!((counts, found.other_hops), (vec![20, 21], 20));
+        assert!(found.differ.build.expect("both have some").p > 0.99, "{found:?}");
+        assert_eq!(Guards::of(&circuits, 2, 10).guards.len(), 1);
     }
 }

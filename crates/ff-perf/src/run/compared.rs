@@ -16,12 +16,15 @@ use crate::read::Circuits;
 
 /// Carries `circuits guards` out.
 pub(super) fn guards(args: &GuardsArgs) -> Result<ExitCode> {
-    let found = Guards::of(&read(&args.paths)?, args.least);
+    let found = Guards::of(&read(&args.paths)?, args.hops, args.least);
     ensure!(
         !found.guards.is_empty(),
-        "none of {} guards has {} circuits: measure more, or lower --least",
+        "none of {} guards has {} circuits of {} hops, and {} circuits have other numbers of them: measure more, lower \
+         --least, or see --hops",
         found.with_too_few_circuits,
-        args.least
+        args.least,
+        found.hops,
+        found.other_hops
     );
     print(args.json, &found, guards_text)
 }
@@ -80,8 +83,8 @@ fn guards_text(found: &Guards) -> String {
     }
     let _ = writeln!(
         text,
-        "medians with 95 % intervals; {} guards had fewer circuits",
-        found.with_too_few_circuits
+        "medians with 95 % intervals; {} guards had fewer circuits; {} circuits had other than {} hops",
+        found.with_too_few_circuits, found.other_hops, found.hops
     );
     let differ = &found.differ;
     for (what, test) in [
@@ -90,10 +93,13 @@ fn guards_text(found: &Guards) -> String {
         ("round trips", differ.rtt),
         ("congestion delays", differ.congestion),
         ("times to first byte", differ.ttfb),
-        ("throughput", differ.throughput),
+        ("throughputs", differ.throughput),
     ] {
         if let Some(KruskalWallis { h, df, p }) = test {
-            let _ = writeln!(text, "{what} differ between guards: H = {h:.2}, df {df}, p {p:.2e}");
+            let _ = writeln!(
+                text,
+                "whether {what} differ between guards: H = {h:.2}, df {df}, p {p:.2e}"
+            );
         }
     }
     text
@@ -124,4 +130,28 @@ fn pairs_text(found: &[Pair]) -> String {
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read::Seen;
+
+    #[test]
+    fn guards_that_are_alike_are_not_said_to_differ() {
+        let mut circuits = Circuits::default();
+        for guard in ["AA", "BB"].map(|id| circuits.relay(id)) {
+            let seen = |number: u32| Seen {
+                path: vec![guard, 8, 9],
+                hops: Some(3),
+                build_ms: Some(f64::from(number)),
+                ..Seen::default()
+            };
+            circuits.all.extend((0..20).map(seen));
+        }
+        let text = guards_text(&Guards::of(&circuits, 3, 10));
+        let line = text.lines().last().expect("a test");
+        let said = "whether build times differ between guards: H = 0.00, df 1, p 1.00e0";
+        assert_eq!(line, said, "{text}");
+    }
 }
