@@ -73,6 +73,8 @@ pub struct Report {
     pub not_decided: Option<String>,
     /// Hosts of whose circuits no selection decides any, though it does of others': `all` is without them too.
     pub undecided_hosts: Vec<String>,
+    /// Of how many circuits of each selection `corrected` is; none if even `all` has too few.
+    pub common_size: Option<u64>,
     /// Selections, all circuits first.
     pub selections: Vec<Selection>,
     /// Whether times to first byte with both measures differ, for each host and share.
@@ -146,6 +148,7 @@ impl Report {
             window: options.window as u64,
             not_decided: found.not_decided,
             undecided_hosts: found.undecided_hosts,
+            common_size: found.common_size.map(|size| size as u64),
             selections: found.selections,
             kruskal_wallis: found.kruskal_wallis,
             token_buckets: Buckets::of(circuits, options.refill_ms),

@@ -3,8 +3,8 @@
 //! What 002's tables measure: "normalised entropy" sums over pairs of first and last relays with the shares of *all*
 //! measured circuits, so it falls as circuits are discarded, whichever they are; and its "Gini coefficient" sums over
 //! the different counts of relays without the distances between them. So both change by much if circuits are thrown
-//! away at random, and [`thinned`] says by how much. [`Corrected`] does not depend on how many circuits there are,
-//! and [`attacker`] says what it comes to: how often both ends are an attacker's.
+//! away at random, and [`thinned`] says by how much. [`Corrected`] is of equally many circuits of each selection, and
+//! [`attacker`] says what it comes to: how often both ends are an attacker's.
 //!
 //! The published entropy is divided by that of as many equally frequent pairs as were observed, as section 7.4 says. All
 //! pairs that these relays could make would be another reading, but 002 prints more for 10^5 circuits (0.941) than for
@@ -21,6 +21,10 @@ pub type Ends = (u32, u32);
 
 /// Random draws of which the mean is given.
 const DRAWS: u32 = 5;
+/// Selections with fewer circuits are not compared: hardly any two have the same ends, whatever is selected.
+const LEAST: usize = 100;
+/// Nor those with a smaller part of all circuits, since the others would be compared by as few of theirs.
+const LEAST_PART: usize = 100;
 
 /// The published measures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -31,16 +35,18 @@ pub struct Published {
     pub gini: f64,
 }
 
-/// Measures that do not depend on how many circuits are accepted.
+/// Measures of samples that are as great for each selection, so that it does not matter how many circuits it accepts.
+///
+/// Where a sample is not many times the relays, and for pairs the pairs, entropies are too small, also of all circuits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Corrected {
-    /// Entropy of the first relays, corrected for the sample's size (Miller and Madow).
+    /// Entropy of the first relays, with most of what a sample of this size misses (Miller and Madow).
     pub first_entropy_bits: f64,
-    /// Entropy of the last relays, corrected in the same way.
+    /// Entropy of the last relays, in the same way.
     pub last_entropy_bits: f64,
-    /// Entropy of pairs of both, in random samples of a size that is common to all selections.
+    /// Entropy of pairs of both, without what the sample misses.
     pub pair_entropy_bits: f64,
-    /// The Gini coefficient of first and last relays, those without circuits counted, in such samples.
+    /// The Gini coefficient of first and last relays, those without circuits counted.
     pub gini: f64,
 }
 
@@ -84,8 +90,13 @@ pub fn thinned(all: &[Ends], keep: usize, whole: &Whole, rng: &mut ChaCha12Rng) 
     mean
 }
 
-/// Measures of accepted circuits that can be compared with those of other selections: pairs and the Gini coefficient
-/// from samples of a common size.
+/// How many circuits of each selection are compared: as many as the smallest has that is not too small; none if all are.
+#[must_use]
+pub fn common_size(accepted: impl Iterator<Item = usize>, all: usize) -> Option<usize> {
+    accepted.filter(|size| *size >= LEAST.max(all / LEAST_PART)).min()
+}
+
+/// Measures of accepted circuits from samples of this size, which can be compared with those of other selections.
 #[must_use]
 pub fn corrected(
     accepted: &[Ends],
@@ -93,16 +104,14 @@ pub fn corrected(
     whole: &Whole,
     rng: &mut ChaCha12Rng,
 ) -> Corrected {
-    let end = |of: fn(&Ends) -> u32| {
-        miller_madow(&counts(accepted.iter().map(|ends| u64::from(of(ends)))))
-    };
-    let mut found = Corrected {
-        first_entropy_bits: end(|ends| ends.0),
-        last_entropy_bits: end(|ends| ends.1),
-        ..Corrected::default()
-    };
+    let mut found = Corrected::default();
     for _ in 0..DRAWS {
         let some = some(accepted, size, rng);
+        let end = |of: fn(&Ends) -> u32| {
+            miller_madow(&counts(some.iter().map(|ends| u64::from(of(ends)))))
+        };
+        found.first_entropy_bits += end(|ends| ends.0) / f64::from(DRAWS);
+        found.last_entropy_bits += end(|ends| ends.1) / f64::from(DRAWS);
         found.pair_entropy_bits +=
             entropy_bits(&pairs(&some), some.len() as f64) / f64::from(DRAWS);
         found.gini += gini(&both_ends(&some), whole.relays) / f64::from(DRAWS);
@@ -232,6 +241,31 @@ mod tests {
         );
         assert!((before.first_entropy_bits - after.first_entropy_bits).abs() < 0.02);
         assert!((before.gini - after.gini).abs() < 0.01);
+    }
+
+    #[test]
+    fn entropies_of_ends_are_compared_where_circuits_are_fewer_than_relays() {
+        let mut rng = ChaCha12Rng::seed_from_u64(7);
+        let mut draw = || rng.random_range(0..6000_u32);
+        let all: Vec<Ends> = (0..2001).map(|_| (draw(), draw())).collect();
+        let (whole, few) = (Whole::of(&all), &all[..400]);
+        let [before, after] = [&all[..], few].map(|some| corrected(some, 400, &whole, &mut rng));
+        for (before, after) in [
+            (before.first_entropy_bits, after.first_entropy_bits),
+            (before.last_entropy_bits, after.last_entropy_bits),
+        ] {
+            assert!((before - after).abs() < 0.05, "{before} {after}");
+        }
+    }
+
+    #[test]
+    fn a_selection_that_is_too_small_does_not_set_the_size() {
+        let size = |accepted: &[usize], all| common_size(accepted.iter().copied(), all);
+        assert_eq!(size(&[2000, 1, 1600, 0], 2000), Some(1600));
+        assert_eq!(size(&[2000, 99, 100], 2000), Some(100));
+        // 150 of 20,000 would leave too little of the others.
+        assert_eq!(size(&[20_000, 150, 6600], 20_000), Some(6600));
+        assert_eq!([size(&[99, 50], 99), size(&[], 0)], [None; 2]);
     }
 
     #[test]

@@ -11,7 +11,9 @@ use super::performance::Performance;
 use super::rules::{self, Decided, kept, overall};
 use super::{Hosts, Options, host_name, values};
 use crate::anonymity::attacker::{Attackers, Gain};
-use crate::anonymity::{Corrected, Ends, Published, Whole, corrected, published, thinned};
+use crate::anonymity::{
+    Corrected, Ends, Published, Whole, common_size, corrected, published, thinned,
+};
 use crate::rank::{KruskalWallis, kruskal_wallis};
 use crate::read::{Circuits, Latency, Seen};
 use crate::replay::{Decisions, Measure, Rule};
@@ -52,8 +54,8 @@ pub struct Anonymity {
     pub published: Published,
     /// The published measures if as many circuits are accepted at random.
     pub at_random: Published,
-    /// Measures that do not depend on how many are accepted.
-    pub corrected: Corrected,
+    /// Measures of equally many circuits of each selection; none of one that has too few.
+    pub corrected: Option<Corrected>,
     /// How often both ends are an attacker's.
     pub attackers: Vec<Gain>,
 }
@@ -81,6 +83,8 @@ pub(super) struct Found {
     pub(super) not_decided: Option<String>,
     /// Hosts of whose circuits nothing is decided, though it is of others'.
     pub(super) undecided_hosts: Vec<String>,
+    /// Of how many circuits of each selection entropies are.
+    pub(super) common_size: Option<usize>,
 }
 
 impl Found {
@@ -92,7 +96,7 @@ impl Found {
         options: &Options,
     ) -> Self {
         let rules = rules::decide(hosts, options);
-        let anonymity = anonymity(circuits, hosts, network, &rules, options.seed);
+        let (anonymity, common_size) = anonymity(circuits, hosts, network, &rules, options.seed);
         let selection = |((rule, decisions), anonymity): (&Decided, Anonymity)| {
             selection(circuits, hosts, *rule, decisions, anonymity)
         };
@@ -101,6 +105,7 @@ impl Found {
             kruskal_wallis: tests(circuits, hosts, &rules, options),
             not_decided: rules::not_decided(hosts, &rules, options),
             undecided_hosts: rules::undecided_hosts(circuits, hosts, &rules[0].1),
+            common_size,
         }
     }
 }
@@ -132,14 +137,14 @@ fn selection(
     })
 }
 
-/// What each rule takes from anonymity.
+/// What each rule takes from anonymity, and of how many circuits entropies are.
 fn anonymity(
     circuits: &Circuits,
     hosts: &Hosts<'_>,
     network: Option<&Network>,
     rules: &[Decided],
     seed: u64,
-) -> Vec<Anonymity> {
+) -> (Vec<Anonymity>, Option<usize>) {
     let ends: Vec<Vec<Option<Ends>>> =
         hosts.iter().map(|(_, all)| all.iter().map(|seen| ends(seen)).collect()).collect();
     let accepted: Vec<Vec<Ends>> = rules.iter().map(|(_, all)| accepted(&ends, all)).collect();
@@ -147,15 +152,16 @@ fn anonymity(
     let all = &accepted[0];
     let whole = Whole::of(all);
     let attackers = Attackers::of(all, &circuits.relays, network);
-    // Measures are compared at the size of the smallest selection that has any circuit.
-    let size = accepted.iter().map(Vec::len).filter(|len| *len > 0).min().unwrap_or(0);
+    let size = common_size(accepted.iter().map(Vec::len), all.len());
     let of = |accepted: &Vec<Ends>| Anonymity {
         published: published(accepted, &whole),
         at_random: thinned(all, accepted.len(), &whole, &mut rng),
-        corrected: corrected(accepted, size, &whole, &mut rng),
-        attackers: attackers.gains(accepted, &mut rng),
+        corrected: size
+            .filter(|size| accepted.len() >= *size)
+            .map(|size| corrected(accepted, size, &whole, &mut rng)),
+        attackers: attackers.gains(accepted),
     };
-    accepted.iter().map(of).collect()
+    (accepted.iter().map(of).collect(), size)
 }
 
 /// The share that a rule is to accept.

@@ -136,26 +136,24 @@ fn selections(report: &Report) -> Table {
         "first_entropy_bits",
         "last_entropy_bits",
         "gini",
+        "common_size",
     ];
     let row = |one: &Selection| {
         let anonymity = &one.anonymity;
         let (published, random) = (anonymity.published, anonymity.at_random);
-        let corrected = anonymity.corrected;
         let asked = one.asked_share.map(|share| share.to_string()).unwrap_or_default();
         let mut row = vec![one.name.clone(), asked, one.accepted_share.to_string()];
         row.extend(
-            [
-                published.entropy,
-                random.entropy,
-                published.gini,
-                random.gini,
-                corrected.pair_entropy_bits,
-                corrected.first_entropy_bits,
-                corrected.last_entropy_bits,
-                corrected.gini,
-            ]
-            .map(|value| value.to_string()),
+            [published.entropy, random.entropy, published.gini, random.gini]
+                .map(|value| value.to_string()),
         );
+        let corrected = anonymity.corrected.map(|found| {
+            let bits = [found.pair_entropy_bits, found.first_entropy_bits, found.last_entropy_bits];
+            let [pair, first, last] = bits.map(|value| value.to_string());
+            let size = report.common_size.map(|size| size.to_string()).unwrap_or_default();
+            [pair, first, last, found.gini.to_string(), size]
+        });
+        row.extend(corrected.unwrap_or_default());
         row
     };
     ("selections.csv", header, report.selections.iter().map(row).collect())

@@ -6,6 +6,8 @@ use super::congested::Congested;
 use super::paper::{RHO, TABLE4, printed};
 use super::tables::laws;
 use super::{Report, selected::Selection};
+use crate::anonymity::Corrected;
+use crate::anonymity::attacker::FEW;
 use crate::buckets::{Buckets, CIRCUIT_LEVEL};
 use crate::fit::Fits;
 
@@ -265,11 +267,15 @@ fn table4(text: &mut String, report: &Report) {
 
 /// Table 2, and what it would be at random.
 fn anonymity(text: &mut String, report: &Report) {
+    let compared = match report.common_size {
+        Some(size) => format!("and entropies and Gini of {size} circuits of each selection (those with fewer are too small)"),
+        None => "and entropies and Gini of equally many circuits of each selection, for which there are too few".to_owned(),
+    };
     line(
         text,
         format_args!(
             "\ntable 2: the published \"entropy\" and \"Gini\" (002's behind the bar), the same if as many circuits are kept at random,\n\
-             and entropies and Gini that do not depend on how many are kept\n  {:<22}{:>15}{:>10}{:>15}{:>10}{:>11}{:>11}{:>11}{:>7}",
+             {compared}\n  {:<22}{:>15}{:>10}{:>15}{:>10}{:>11}{:>11}{:>11}{:>7}",
             "selection",
             "entropy",
             "random",
@@ -283,19 +289,21 @@ fn anonymity(text: &mut String, report: &Report) {
     );
     for one in &report.selections {
         let (found, paper) = (&one.anonymity, printed(&one.name));
+        let corrected =
+            |of: fn(&Corrected) -> f64, digits| cell(found.corrected.as_ref().map(of), digits);
         line(
             text,
             format_args!(
-                "  {:<22}{:>15}{:>10.3}{:>15}{:>10.3}{:>11.2}{:>11.2}{:>11.2}{:>7.3}",
+                "  {:<22}{:>15}{:>10.3}{:>15}{:>10.3}{:>11}{:>11}{:>11}{:>7}",
                 one.name,
                 pair(Some(found.published.entropy), paper.and_then(|row| row.entropy), 3),
                 found.at_random.entropy,
                 pair(Some(found.published.gini), paper.and_then(|row| row.gini), 3),
                 found.at_random.gini,
-                found.corrected.pair_entropy_bits,
-                found.corrected.first_entropy_bits,
-                found.corrected.last_entropy_bits,
-                found.corrected.gini,
+                corrected(|found| found.pair_entropy_bits, 2),
+                corrected(|found| found.first_entropy_bits, 2),
+                corrected(|found| found.last_entropy_bits, 2),
+                corrected(|found| found.gini, 3),
             ),
         );
     }
@@ -306,8 +314,8 @@ fn attackers(text: &mut String, report: &Report) {
     line(
         text,
         format_args!(
-            "\nboth ends are an attacker's, % of accepted circuits (95 % interval, bootstrap, seed {})",
-            report.seed
+            "\nboth ends are an attacker's, % of accepted circuits (95 % interval: bootstrap, Wilson's of fewer than {FEW} or all but \
+             so many)"
         ),
     );
     for one in &report.selections {

@@ -1,30 +1,28 @@
 //! What an attacker gains: how often the first and the last relay of an accepted circuit are both his.
 //!
-//! Intervals are from the bootstrap: circuits are drawn again from those accepted. Who the attackers are is fixed by all
-//! circuits. Tor puts no two relays of a family or a /16 into a circuit, so a single one gains nothing there: several
-//! families that work together do.
+//! Intervals are those of the bootstrap, in which circuits are drawn again from those accepted, and Wilson's where hits or
+//! misses are few. Who the attackers are is fixed by all circuits. Tor puts no two relays of a family or a /16 into a
+//! circuit, so a single one gains nothing there: several families that work together do.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use ff_sim::network::Network;
-use rand::RngExt as _;
-use rand_chacha::ChaCha12Rng;
 use serde::Serialize;
+use statrs::function::beta::checked_beta_reg;
 
 use super::Ends;
+use crate::guards::wilson;
 use crate::read::hex;
 
 /// How many of the most used relays an attacker has.
 const RELAYS: [usize; 4] = [1, 5, 10, 20];
 /// How many families, /16s or countries.
 const GROUPS: [usize; 3] = [1, 3, 5];
-/// Bootstrap samples of short lists; long ones have fewer.
-const MOST_DRAWS: usize = 1000;
-/// Bootstrap samples of long lists.
-const LEAST_DRAWS: usize = 100;
-/// Circuits that are drawn again, about.
-const DRAWN: usize = 4_000_000;
+/// Of fewer hits, or misses, samples that are drawn again say too little, and of none nothing at all.
+pub const FEW: u64 = 10;
+/// What a 95 % interval leaves out at each end.
+const TAIL: f64 = 0.025;
 
 /// Who might own both ends.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -97,34 +95,48 @@ impl Attackers {
 
     /// What each gains of accepted circuits.
     #[must_use]
-    pub fn gains(&self, accepted: &[Ends], rng: &mut ChaCha12Rng) -> Vec<Gain> {
+    pub fn gains(&self, accepted: &[Ends]) -> Vec<Gain> {
         let owner = |end: u32| self.owned.get(end as usize).copied().unwrap_or(0);
-        let both: Vec<u64> = accepted.iter().map(|ends| owner(ends.0) & owner(ends.1)).collect();
-        let n = both.len().max(1);
-        let hits = |of: &mut dyn Iterator<Item = u64>| {
-            let mut hits = vec![0_u32; self.names.len()];
-            for mut bits in of {
-                while bits != 0 {
-                    hits[bits.trailing_zeros() as usize] += 1;
-                    bits &= bits - 1;
-                }
+        let mut hits = vec![0_u64; self.names.len()];
+        for ends in accepted {
+            let mut both = owner(ends.0) & owner(ends.1);
+            while both != 0 {
+                hits[both.trailing_zeros() as usize] += 1;
+                both &= both - 1;
             }
-            hits.into_iter().map(|count| f64::from(count) / n as f64).collect::<Vec<f64>>()
-        };
-        let chances = hits(&mut both.iter().copied());
-        let draws = if both.is_empty() { 0 } else { (DRAWN / n).clamp(LEAST_DRAWS, MOST_DRAWS) };
-        let mut drawn = vec![Vec::with_capacity(draws); self.names.len()];
-        for _ in 0..draws {
-            let again = hits(&mut (0..n).map(|_| both[rng.random_range(0..n)]));
-            drawn.iter_mut().zip(again).for_each(|(drawn, one)| drawn.push(one));
         }
-        let gain = |((attacker, chance), drawn): ((&String, f64), Vec<f64>)| {
-            let sorted = ff_sim::stats::sorted(drawn);
-            let at = |p| ff_sim::stats::percentile(&sorted, p).unwrap_or(chance);
-            Gain { attacker: attacker.clone(), chance, low: at(2.5), high: at(97.5) }
+        let n = accepted.len() as u64;
+        let gain = |(attacker, hits): (&String, u64)| {
+            let (low, high) = interval(hits, n);
+            let chance = hits as f64 / n.max(1) as f64;
+            Gain { attacker: attacker.clone(), chance, low, high }
         };
-        self.names.iter().zip(chances).zip(drawn).map(gain).collect()
+        self.names.iter().zip(hits).map(gain).collect()
     }
+}
+
+/// The 95 % interval of a chance that was hit so often in `n`.
+fn interval(hits: u64, n: u64) -> (f64, f64) {
+    let (part, all) = (hits as f64 / n as f64, n as f64);
+    if hits.min(n - hits) < FEW {
+        let found = wilson(hits as f64, all);
+        return (found.low.unwrap_or(0.0), found.high.unwrap_or(1.0));
+    }
+    // A sample drawn again has Binomial(n, part) hits, so these are the percentiles that endless draws come to.
+    (binomial(n, part, TAIL) as f64 / all, binomial(n, part, 1.0 - TAIL) as f64 / all)
+}
+
+/// The least number that so many draws have hit at most with this chance, if each of them hits with `part`.
+fn binomial(n: u64, part: f64, chance: f64) -> u64 {
+    // At most k < n hits, as an incomplete beta function.
+    let at_most =
+        |k: u64| checked_beta_reg((n - k) as f64, k as f64 + 1.0, 1.0 - part).unwrap_or(1.0);
+    let (mut low, mut high) = (0, n);
+    while low < high {
+        let k = low.midpoint(high);
+        if at_most(k) >= chance { high = k } else { low = k + 1 }
+    }
+    low
 }
 
 /// Of each relay, its family, its /16 and its country, as far as a network knows them.
@@ -162,8 +174,6 @@ fn groups(network: &Network, relays: &[String]) -> Vec<(&'static str, Vec<Option
 
 #[cfg(test)]
 mod tests {
-    use rand::SeedableRng as _;
-
     use super::*;
 
     #[test]
@@ -173,7 +183,7 @@ mod tests {
             (0..400).map(|k| if k % 4 == 0 { (0, 1) } else { (k % 2, 2 + k % 50) }).collect();
         let relays: Vec<String> = (0..60).map(|k| format!("{k:040X}")).collect();
         let attackers = Attackers::of(&all, &relays, None);
-        let gains = attackers.gains(&all, &mut ChaCha12Rng::seed_from_u64(5));
+        let gains = attackers.gains(&all);
         let names: Vec<&str> = gains.iter().map(|gain| gain.attacker.as_str()).collect();
         assert_eq!(names, ["top 1 relays", "top 5 relays", "top 10 relays", "top 20 relays"]);
         assert!(gains[0].chance == 0.0 && gains[1].chance >= 0.25, "{gains:?}");
@@ -183,13 +193,34 @@ mod tests {
         let width = gains[1].high - gains[1].low;
         let expected = 2.0 * 1.96 * (gains[1].chance * (1.0 - gains[1].chance) / 400.0_f64).sqrt();
         assert!((width / expected - 1.0).abs() < 0.3, "{width} {expected}");
-        let again = attackers.gains(&all, &mut ChaCha12Rng::seed_from_u64(5));
-        assert_eq!(gains, again, "the same seed gives the same intervals");
+    }
+
+    #[test]
+    fn an_interval_is_what_samples_drawn_again_have() {
+        // qbinom of R: c(0.025, 0.975) of 400 draws at 1/4, of 60 at 1/5, of 1,000 at 1 %.
+        for (hits, n, low, high) in
+            [(100, 400, 83.0, 117.0), (12, 60, 6.0, 18.0), (10, 1000, 4.0, 17.0)]
+        {
+            assert_eq!(interval(hits, n), (low / n as f64, high / n as f64), "{hits} of {n}");
+        }
+        let (low, high) = interval(250_000, 1_000_000);
+        let half = 1.96 * (0.25 * 0.75 / 1e6_f64).sqrt();
+        assert!((low - 0.25 + half).abs() < 2e-6 && (high - 0.25 - half).abs() < 2e-6);
+    }
+
+    #[test]
+    fn what_was_never_seen_or_always_may_yet_be_otherwise() {
+        // Wilson's interval of none of n reaches to z²/(n + z²).
+        let (low, high) = interval(0, 1000);
+        assert!(low.abs() < 1e-12 && (high - 0.003_826_758).abs() < 1e-8, "{low} {high}");
+        let (low, high) = interval(1000, 1000);
+        assert!((low - 0.996_173_241).abs() < 1e-8 && (high - 1.0).abs() < 1e-12, "{low} {high}");
+        assert_eq!(interval(0, 0), (0.0, 1.0));
     }
 
     #[test]
     fn nobody_gains_of_nothing() {
         let attackers = Attackers::of(&[], &[], None);
-        assert!(attackers.gains(&[], &mut ChaCha12Rng::seed_from_u64(6)).is_empty());
+        assert!(attackers.gains(&[]).is_empty());
     }
 }

@@ -12,8 +12,9 @@ const ANONYMITY: &str = "Anonymity:
   Table 2's \"entropy\" and \"Gini\" are NavigaTor's formulas as published. The first one takes shares of all circuits, also
   of those discarded, so it falls with the accepted share; the second one leaves out the distances between counts, so it
   rises with fewer circuits. Both do so if circuits are thrown away at random: the columns `random` say by how much, and
-  only what differs from that is the selection's doing. Bits and the last Gini do not depend on how many circuits are
-  kept, and the chances that both ends are an attacker's say what it comes to. More in doc/circuits-analyze.md.";
+  only what differs from that is the selection's doing. Bits and the last Gini are of equally many circuits of each
+  selection: they can be compared in a table, and with that of another run only if it has as many. The chances that both
+  ends are an attacker's say what it comes to. More in doc/circuits-analyze.md.";
 
 /// Options of `circuits analyze`.
 #[derive(Args, Clone, Debug)]
@@ -62,7 +63,7 @@ pub struct AnalyzeArgs {
     /// The relays that do hold cells back, a fingerprint a line: hits, misses and false alarms are counted.
     #[arg(long, value_name = "FILE")]
     pub truth: Option<PathBuf>,
-    /// What is random is drawn by this: circuits thrown away at random, and bootstrap samples.
+    /// What is random is drawn by this: circuits thrown away at random, and those that entropies are of.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub seed: u64,
 }

@@ -49,13 +49,11 @@ fn nineteen_in_twenty_intervals_hold_the_chance() {
     let weights = [falling.clone(), falling];
     let many = drawn(&weights, 400_000, &mut rng);
     let attackers = Attackers::of(&many, &fingerprints(60), None);
-    let truth = attackers.gains(&many, &mut rng);
+    let truth = attackers.gains(&many);
     let mut held = vec![0_u32; truth.len()];
     for _ in 0..300 {
         let some = drawn(&weights, 500, &mut rng);
-        for ((held, truth), gain) in
-            held.iter_mut().zip(&truth).zip(attackers.gains(&some, &mut rng))
-        {
+        for ((held, truth), gain) in held.iter_mut().zip(&truth).zip(attackers.gains(&some)) {
             *held += u32::from(gain.low <= truth.chance && truth.chance <= gain.high);
         }
     }
@@ -89,7 +87,7 @@ fn groups_of_a_network_gain_what_counting_says() {
     let even = vec![1.0; 40];
     let falling: Vec<f64> = (0..40_u32).map(|relay| 1.0 / f64::from(1 + relay)).collect();
     let all = drawn(&[falling, even], 20_000, &mut rng);
-    let gains = Attackers::of(&all, &fingerprints(40), Some(&network)).gains(&all, &mut rng);
+    let gains = Attackers::of(&all, &fingerprints(40), Some(&network)).gains(&all);
     let find =
         |name: &str| gains.iter().find(|gain| gain.attacker == name).expect("an attacker").chance;
     let part = |is: &dyn Fn(u32) -> bool| {
