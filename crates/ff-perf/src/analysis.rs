@@ -99,6 +99,8 @@ pub struct Counts {
     pub other_hops: u64,
     /// Those that were waited for in vain and may have been to have this number of hops.
     pub given_up: u64,
+    /// Those that were waited for in vain and were to have another number.
+    pub other_hops_given_up: u64,
     /// Those that failed otherwise.
     pub failed: u64,
     /// Lines that were cut off at the end of a file.
@@ -189,13 +191,15 @@ fn counts(circuits: &Circuits, network: Option<&Network>, whole: usize, hops: u8
         |is: &dyn Fn(&Seen) -> bool| circuits.all.iter().filter(|seen| is(seen)).count() as u64;
     let built = count(&|seen| seen.build_ms.is_some());
     let given_up = count(&|seen| was_given_up(seen, hops));
+    let other = count(&|seen| seen.given_up_ms.is_some() && !was_given_up(seen, hops));
     let all = circuits.all.len() as u64;
     Counts {
         all,
         built,
         other_hops: built - whole as u64,
         given_up,
-        failed: all - built - given_up,
+        other_hops_given_up: other,
+        failed: all - built - given_up - other,
         half_lines: circuits.half_lines,
         left_out: circuits.left_out,
         relays: circuits.relays.len() as u64,
@@ -253,4 +257,55 @@ fn correlations(whole: &[&Seen]) -> BTreeMap<&'static str, Spearman> {
         Some((measure.name(), spearman(&pairs)?))
     };
     Measure::ALL.into_iter().filter_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is said of circuits of one host.
+    fn report(all: Vec<Seen>) -> Report {
+        let mut circuits = Circuits::default();
+        circuits.host("a");
+        circuits.all = all;
+        let (shares, timeout) = (vec![0.8], Timeout::Percentile);
+        let options = Options { hops: 3, window: 1000, shares, timeout, seed: 1, refill_ms: 100 };
+        Report::of(&circuits, None, &options)
+    }
+
+    #[test]
+    fn circuits_of_other_lengths_that_were_given_up_did_not_fail_otherwise() {
+        let of = |hops, build_ms, given_up_ms| Seen {
+            hops: Some(hops),
+            build_ms,
+            given_up_ms,
+            ..Seen::default()
+        };
+        let mut all =
+            vec![of(3, Some(300.0), None), of(3, None, Some(60_000.0)), of(3, None, None)];
+        all.extend((0..20).map(|_| of(2, None, Some(60_000.0))));
+        let report = report(all);
+        let read = report.read;
+        assert_eq!(
+            [read.built, read.given_up, read.other_hops_given_up, read.failed],
+            [1, 1, 20, 1]
+        );
+        let text = text::text(&report);
+        assert!(
+            text.contains("1 given up, 20 of other numbers of hops given up, 1 failed otherwise"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn columns_of_great_values_are_apart() {
+        let built = |number: u32| Seen {
+            hops: Some(3),
+            build_ms: Some(1e12 * (1.0 + f64::from(number * 7_919 % 101))),
+            ..Seen::default()
+        };
+        let text = text::text(&report((0..200).map(built).collect()));
+        let row = text.lines().find(|line| line.starts_with("  lognormal")).expect("a fit");
+        assert_eq!(row.split_whitespace().count(), 8, "{row}");
+    }
 }

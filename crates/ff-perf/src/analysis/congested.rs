@@ -1,5 +1,6 @@
 //! Which relays have most congestion, as the lines tell that a run put it down to them ([`crate::congestion`]).
 
+use ff_sim::stats;
 use serde::Serialize;
 
 use crate::read::Circuits;
@@ -49,7 +50,8 @@ impl Congested {
         most.sort_by(|one, other| {
             other.delay_ms.total_cmp(&one.delay_ms).then_with(|| one.id.cmp(&other.id))
         });
-        let (relays, median_ms) = (most.len() as u64, most.get(most.len() / 2)?.delay_ms);
+        let relays = most.len() as u64;
+        let median_ms = stats::median(most.iter().map(|one| one.delay_ms).collect())?;
         most.truncate(MOST);
         Some(Self { relays, median_ms, most })
     }
@@ -88,5 +90,11 @@ mod tests {
         assert!(first.delay_ms > 2.0 * found.most[1].delay_ms, "{found:?}");
         assert!(found.most.is_sorted_by(|one, other| one.delay_ms >= other.delay_ms));
         assert_eq!(Congested::of(&Circuits::default()), None);
+        // Of an even number it lies between the two in the middle.
+        circuits.congestion.retain(|(_, relay), _| circuits.relays[*relay as usize] != "E");
+        let found = Congested::of(&circuits).expect("relays");
+        let middle = found.most[1].delay_ms.midpoint(found.most[2].delay_ms);
+        assert!(found.relays == 4 && found.most[1].delay_ms > found.most[2].delay_ms, "{found:?}");
+        assert!((found.median_ms - middle).abs() < 1e-9, "{found:?}");
     }
 }

@@ -66,8 +66,14 @@ fn head(text: &mut String, report: &Report) {
     line(
         text,
         format_args!(
-            "{} circuits of {} hops; read {}: {} were built with other numbers of hops, {} given up, {} failed otherwise",
-            report.circuits, report.hops, read.all, read.other_hops, read.given_up, read.failed
+            "{} circuits of {} hops; read {}: {} were built with other numbers of hops, {} given up, {} of other numbers of hops given up, {} failed otherwise",
+            report.circuits,
+            report.hops,
+            read.all,
+            read.other_hops,
+            read.given_up,
+            read.other_hops_given_up,
+            read.failed
         ),
     );
     if read.half_lines > 0 {
@@ -126,7 +132,7 @@ fn fitted(text: &mut String, name: &str, fits: &Fits) {
         line(
             text,
             format_args!(
-                "  {name:<12}{one:>10.3}{two:>13.1}{three:>15.1}{likelihood:>15.2}{:>8.3}{:>9}{:>10}",
+                "  {name:<12} {one:>9.3} {two:>12.1} {three:>14.1} {likelihood:>14.2} {:>7.3} {:>8} {:>9}",
                 good.ks,
                 cell(good.anderson_darling, 2),
                 good.chi_square_p.map_or("-".to_owned(), |p| format!("{p:.2e}"))
@@ -333,7 +339,7 @@ fn buckets(text: &mut String, found: &Buckets) {
     line(
         text,
         format_args!(
-            "\ntoken buckets, refilled each {} ms: {} of {} circuits are held back (by chance {:.0} % would be), {} have no pauses spread over that, \
+            "\ntoken buckets, refilled each {} ms: {} of {} circuits are held back (by chance at most {:.0} % would be), {} have no pauses spread over that, \
              see `circuits run --rtt-pause`\n  {} of their {} relays hold cells back (any is named for nothing with a chance of {:.0} %)\n  \
              who is not named may be full as well: of a tor's links only those with a queue wait for the refill; a quota of CPU time in such periods looks the same",
             found.interval_ms,
