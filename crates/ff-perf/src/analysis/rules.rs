@@ -163,6 +163,7 @@ pub(super) fn kept<'a>(all: &[&'a Seen], decisions: &Decisions) -> Vec<&'a Seen>
 
 #[cfg(test)]
 mod tests {
+    use super::super::text::text;
     use super::super::{Report, hosts};
     use super::*;
 
@@ -220,13 +221,63 @@ mod tests {
         let all = find(&report, "all").performance;
         assert_eq!(all.circuits, 1001);
         assert!(all.ttfb_median_ms.is_some_and(|ms| ms < 201.0), "{all:?}");
-        let text = super::super::text::text(&report);
+        let text = text(&report);
         assert!(
             text.contains("nothing is decided at these hosts, so `all` is without them too: b")
         );
         // Where no host decides, all of them are shown.
         let report = Report::of(&of_hosts(&[(500, 100.0), (600, 1000.0)]), None, &options());
         assert_eq!((report.undecided_hosts.len(), find(&report, "all").hosts.len()), (0, 2));
+    }
+
+    #[test]
+    fn a_selection_of_fewer_hosts_than_all_is_named() {
+        let mut circuits = of_hosts(&[(2000, 100.0), (2000, 1000.0)]);
+        let few = |report: &Report| {
+            text(report)
+                .contains("hosts than `all`, so not to be compared with it: rtt80, build_rtt80")
+        };
+        assert!(!few(&Report::of(&circuits, None, &options())));
+        for seen in circuits.all.iter_mut().filter(|seen| seen.host == 1).skip(600) {
+            seen.rtt_ms = None;
+        }
+        let report = Report::of(&circuits, None, &options());
+        assert_eq!((find(&report, "all").hosts.len(), find(&report, "rtt80").hosts.len()), (2, 1));
+        assert!(few(&report), "{}", text(&report));
+    }
+
+    #[test]
+    fn a_selection_of_few_circuits_leaves_the_others_as_they_are() {
+        let mut circuits = of_hosts(&[(2000, 100.0)]);
+        let entropy = |circuits: &Circuits| {
+            let report = Report::of(circuits, None, &options());
+            let of = |name| find(&report, name).anonymity.corrected;
+            let text = text(&report);
+            let mut lines = text.lines().skip_while(|line| !line.starts_with("table 2"));
+            let row = lines.find(|line| line.contains("best_of_3")).map(str::to_owned);
+            (
+                report.common_size,
+                of("rtt80").map(|found| found.pair_entropy_bits),
+                of("congestion_best_of_3"),
+                row,
+            )
+        };
+        let (size, many, best, _) = entropy(&circuits);
+        assert!(size.is_some_and(|size| size > 300) && best.is_some(), "{size:?}");
+        // After the window three circuits have a congestion delay, of which one is taken.
+        for seen in circuits.all.iter_mut().skip(3) {
+            seen.congestion_ms = None;
+        }
+        for seen in circuits.all.iter_mut().rev().take(3) {
+            seen.congestion_ms = Some(1.0);
+        }
+        let (size, few, best, row) = entropy(&circuits);
+        assert!(size.is_some_and(|size| size > 300) && best.is_none(), "{size:?}");
+        assert!(
+            few.zip(many).is_some_and(|(few, many)| (few - many).abs() < 0.2),
+            "{few:?} {many:?}"
+        );
+        assert!(row.is_some_and(|row| row.ends_with('-')));
     }
 
     #[test]

@@ -193,6 +193,7 @@ fn performance(text: &mut String, report: &Report) {
             ),
         );
     }
+    of_fewer_hosts(text, report);
     for one in &report.kruskal_wallis {
         line(
             text,
@@ -202,6 +203,22 @@ fn performance(text: &mut String, report: &Report) {
                 one.host,
                 one.test.h,
                 one.test.p
+            ),
+        );
+    }
+}
+
+/// The selections that are means over fewer hosts than `all`, as where round trips were measured at some hosts only.
+fn of_fewer_hosts(text: &mut String, report: &Report) {
+    let Some(all) = report.selections.first() else { return };
+    let fewer = report.selections.iter().filter(|one| one.hosts.len() < all.hosts.len());
+    let names: Vec<&str> = fewer.map(|one| one.name.as_str()).collect();
+    if !names.is_empty() {
+        line(
+            text,
+            format_args!(
+                "  of fewer hosts than `all`, so not to be compared with it: {}",
+                names.join(", ")
             ),
         );
     }
