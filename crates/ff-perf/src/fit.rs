@@ -24,6 +24,9 @@ use self::gev::Gev;
 use self::good::{Goodness, goodness};
 use self::sample::Sample;
 
+/// What three parameters make of fewer values says nothing, so nothing is fitted.
+const LEAST: f64 = 10.0;
+
 /// All that is fitted to one kind of values.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fits {
@@ -94,7 +97,7 @@ pub struct TorFit {
 }
 
 impl GevFit {
-    /// Of values in ms; none of fewer than three that differ.
+    /// Of values in ms; none of fewer than ten, or if they are not spread ([`Sample::is_spread`]).
     #[must_use]
     pub fn of(values_ms: &[f64]) -> Option<Self> {
         gev_fit(&Sample::new(values_ms, &[]))
@@ -102,7 +105,8 @@ impl GevFit {
 }
 
 impl Fits {
-    /// Of values in ms and of bounds of those that were given up.
+    /// Of values in ms and of bounds of those that were given up. No distribution is fitted to fewer than ten values,
+    /// or if they are not spread ([`Sample::is_spread`]).
     #[must_use]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
     pub fn of(values_ms: &[f64], given_up_ms: &[f64]) -> Self {
@@ -125,7 +129,7 @@ impl Fits {
 
 /// The generalised extreme value distribution of a sample.
 fn gev_fit(sample: &Sample) -> Option<GevFit> {
-    let gev = Gev::fit(sample)?;
+    let gev = Gev::fit(sample).filter(|_| sample.count() >= LEAST)?;
     let good = goodness(sample, 3, |x| gev.below(x));
     let log_likelihood = gev.ln_likelihood(sample);
     Some(GevFit { xi: gev.xi, mu_ms: gev.mu, sigma_ms: gev.sigma, log_likelihood, good })
@@ -133,7 +137,7 @@ fn gev_fit(sample: &Sample) -> Option<GevFit> {
 
 /// Another distribution of a sample.
 fn law_fit(family: Family, sample: &Sample) -> Option<LawFit> {
-    let law = Law::fit(family, sample)?;
+    let law = Law::fit(family, sample).filter(|_| sample.count() >= LEAST)?;
     let good = goodness(sample, 3, |x| law.below(x));
     let log_likelihood = law.ln_likelihood(sample);
     Some(LawFit {
@@ -158,4 +162,19 @@ fn tor_fit(values_ms: &[f64]) -> Option<TorFit> {
     let accepted_share = part(&|value| value <= timeout_ms);
     let close_ms = estimate.close_ms();
     Some(TorFit { estimate, timeout_ms, close_ms, accepted_share, tail_ks })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_made_of_a_few_values() {
+        let values: Vec<f64> = (1..=10).map(|k| 300.0 + f64::from(k * k)).collect();
+        let given_up = vec![600.0; 2000];
+        let few = Fits::of(&values[..9], &given_up);
+        assert_eq!((few.gev, few.frechet, few.weibull), (None, None, None));
+        assert_eq!((few.pareto, few.lognormal, GevFit::of(&values[..9])), (None, None, None));
+        assert!(Fits::of(&values, &[]).gev.is_some() && Fits::of(&values, &[]).pareto.is_some());
+    }
 }

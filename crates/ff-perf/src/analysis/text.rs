@@ -105,6 +105,15 @@ fn fitted(text: &mut String, name: &str, fits: &Fits) {
         count => format!(" and {count} given up, which count as greater than when that was"),
     };
     line(text, format_args!("\n{name}: {} values{given_up}", fits.values));
+    if fits.gev.is_none() && laws(fits).next().is_none() {
+        line(
+            text,
+            format_args!(
+                "  nothing is fitted: fewer than ten values, fewer than three that differ, or more than a fifth are the least one"
+            ),
+        );
+        return;
+    }
     let header = [
         "distribution",
         "xi|shape",

@@ -133,13 +133,13 @@ impl Law {
         seen + sample.beyond().iter().map(|(x, n)| n * self.ln_above(*x)).sum::<f64>()
     }
 
-    /// The most likely parameters of a sample; none if it has fewer than three values that differ.
+    /// The most likely parameters of a sample; none if it is not spread ([`Sample::is_spread`]).
     #[must_use]
     pub fn fit(family: Family, sample: &Sample) -> Option<Self> {
-        if sample.seen().len() < 3 {
+        if !sample.is_spread() {
             return None;
         }
-        let unit = sample.middle()?;
+        let unit = sample.unit()?;
         let scaled = sample.times(1.0 / unit);
         let thin = if scaled.is_long() { scaled.thinned() } else { scaled.clone() };
         let mut best = sought(family, &thin)?;
@@ -159,7 +159,8 @@ fn sought(family: Family, sample: &Sample) -> Option<Law> {
     let least = sample.least()?;
     // How far the shift lies below the least value.
     let gaps = [least, 0.02 * least, 0.3, 3.0, 30.0];
-    let found = gaps.into_iter().filter_map(|gap| climb(start(family, sample, gap), sample, 0.2));
+    let from = |gap| climb(start(family, sample, bounded(gap)), sample, 0.2);
+    let found = gaps.into_iter().filter_map(from);
     let with_value = found.map(|law| (law.ln_likelihood(sample), law));
     with_value.max_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, law)| law)
 }
@@ -278,6 +279,18 @@ mod tests {
             let found = Law::fit(truth.family, &sample).expect("a fit");
             let (far, expected) = (found.quantile(0.95), truth.quantile(0.95));
             assert!((far / expected - 1.0).abs() < 0.03, "{far} {expected}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn times_of_0_are_fitted_too() {
+        for truth in some() {
+            let mut values = values(truth, 1000);
+            values.extend([0.0; 20]);
+            let sample = Sample::new(&values, &[]);
+            let found = Law::fit(truth.family, &sample).expect("a fit");
+            assert!(found.ln_likelihood(&sample).is_finite() && found.shift < 0.0, "{found:?}");
+            assert!(found.below(truth.quantile(0.9)) > 0.6, "{found:?}");
         }
     }
 

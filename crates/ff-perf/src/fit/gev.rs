@@ -4,6 +4,7 @@
 //! -ln sigma - (1 + xi) w - exp(-w), and the distribution function is exp(-exp(-w)). Both derivatives of all three
 //! parameters follow from those of w, so a step costs one logarithm and one exponential a value.
 
+use super::family::{Family, Law};
 use super::sample::Sample;
 
 /// xi, mu and sigma; xi > 0 is a Fréchet distribution. scipy's `c` is -xi.
@@ -21,8 +22,13 @@ pub struct Gev {
 const SMALL_XI: f64 = 1e-4;
 /// Below -1 the likelihood has no bound, so nothing is sought there.
 const LEAST_XI: f64 = -1.0;
+/// Of tails that are longer than this, the edge of the support is next to the least value, and steps become small there: a
+/// search for a Fréchet distribution, which counts in logarithms of that distance, begins nearer to the goal.
+const LONG_XI: f64 = 1.0;
 /// No search takes more steps; good starts take three to six.
 const MOST_STEPS: usize = 200;
+/// A step is not made shorter than this part of it before it is damped.
+const LEAST_PART: f64 = 0.01;
 
 /// The likelihood's logarithm, its slope and its curvature in (mu, ln sigma, xi).
 #[derive(Clone, Copy, Debug, Default)]
@@ -87,21 +93,36 @@ impl Gev {
         seen + sample.beyond().iter().map(|(x, n)| n * above(*x)).sum::<f64>()
     }
 
-    /// The most likely parameters of a sample; none if it has fewer than three values that differ.
+    /// The most likely parameters of a sample; none if it is not spread ([`Sample::is_spread`]).
     #[must_use]
     pub fn fit(sample: &Sample) -> Option<Self> {
-        if sample.seen().len() < 3 {
+        if !sample.is_spread() {
             return None;
         }
         // A common unit makes one tolerance fit all.
-        let unit = sample.middle()?;
+        let unit = sample.unit()?;
         let scaled = sample.times(1.0 / unit);
         let thin = if scaled.is_long() { scaled.thinned() } else { scaled.clone() };
-        let found = starts(&thin).filter_map(|start| start.climb(&thin, MOST_STEPS));
-        let (best, _) = found.max_by(|one, other| one.1.total_cmp(&other.1))?;
-        let (best, _) =
-            if scaled.is_long() { best.climb(&scaled, MOST_STEPS)? } else { (best, 0.0) };
+        let mut best = best(starts(&thin), &thin)?;
+        if best.xi > LONG_XI || !best.is_peak(&thin) {
+            best = self::best(Self::frechet(&thin).into_iter().chain([best]), &thin)?;
+        }
+        if scaled.is_long() {
+            best = self::best([best], &scaled).or_else(|| self::best(starts(&scaled), &scaled))?;
+        }
         Some(Self { mu: best.mu * unit, sigma: best.sigma * unit, ..best })
+    }
+
+    /// The most likely Fréchet distribution of a sample, which is one of these.
+    fn frechet(sample: &Sample) -> Option<Self> {
+        let law = Law::fit(Family::Frechet, sample)?;
+        Some(Self { xi: 1.0 / law.shape, mu: law.shift + law.scale, sigma: law.scale / law.shape })
+    }
+
+    /// Whether nothing nearby is likelier.
+    fn is_peak(self, sample: &Sample) -> bool {
+        let here = self.slopes(sample.seen().iter().copied(), sample.beyond());
+        here.is_some_and(|here| here.is_peak())
     }
 
     /// From here to the greatest likelihood nearby, in no more than these steps, and what it is there.
@@ -113,6 +134,12 @@ impl Gev {
     /// The same for values as they come, each of which counts once.
     pub(crate) fn climb_values(self, values: &[f64], steps: usize) -> Option<(Self, f64)> {
         climb(self, steps, |gev| gev.slopes(values.iter().map(|value| (*value, 1.0)), &[]))
+    }
+
+    /// Where a step in (mu, ln sigma, xi) leads to.
+    fn moved(self, step: [f64; 3]) -> Self {
+        let sigma = self.sigma * step[1].clamp(-2.0, 2.0).exp();
+        Self { mu: self.mu + step[0], sigma, xi: self.xi + step[2] }
     }
 
     /// The likelihood with its derivatives; none where a value lies outside of the support.
@@ -201,6 +228,16 @@ impl Slopes {
         self.second[5] += times * by_xi_xi;
     }
 
+    /// Whether a step that nothing damps would gain nothing.
+    fn is_peak(&self) -> bool {
+        self.step(0.0).is_some_and(|step| self.gain(step) < 1e-7)
+    }
+
+    /// What a step gains, if the likelihood is a parabola.
+    fn gain(&self, step: [f64; 3]) -> f64 {
+        step.iter().zip(self.first).map(|(step, slope)| step * slope).sum::<f64>() / 2.0
+    }
+
     /// Newton's step, with so much added to the curvature that it leads upwards.
     fn step(&self, damping: f64) -> Option<[f64; 3]> {
         let [a, b, c, d, e, f] = self.second.map(|value| -value);
@@ -226,37 +263,42 @@ fn positive(value: f64) -> Option<f64> {
     (value > 0.0 && value.is_finite()).then_some(value)
 }
 
-/// Climbs to the greatest likelihood by damped steps of Newton's.
+/// Climbs to the greatest likelihood by steps of Newton's. One that leads down or out of the support is shortened, because
+/// its direction is right however the parameters depend on each other, and then damped, which makes it steeper. It ends
+/// where an undamped step would gain nothing: a damped one hardly gains anything near the edge of the support either.
 fn climb(start: Gev, steps: usize, slopes: impl Fn(Gev) -> Option<Slopes>) -> Option<(Gev, f64)> {
     let (mut gev, mut here) = (start, slopes(start)?);
-    let mut damping = 0.0;
+    let (mut damping, mut part) = (0.0, 1.0);
     for _ in 0..steps {
-        let Some(step) = here.step(damping) else {
-            damping = (damping * 4.0_f64).max(0.01);
-            if damping > 1e12 { break } else { continue }
-        };
-        // What is still to be gained, if the likelihood were a parabola.
-        let gain: f64 =
-            step.iter().zip(here.first).map(|(step, slope)| step * slope).sum::<f64>() / 2.0;
-        if gain < 1e-7 {
+        if here.is_peak() || damping > 1e12 {
             break;
         }
-        let next = Gev {
-            mu: gev.mu + step[0],
-            sigma: gev.sigma * step[1].clamp(-2.0, 2.0).exp(),
-            xi: gev.xi + step[2],
+        let Some(step) = here.step(damping) else {
+            damping = (damping * 4.0_f64).max(0.01);
+            continue;
         };
+        let next = gev.moved(step.map(|by| by * part));
         let found = if next.xi > LEAST_XI { slopes(next) } else { None };
         match found {
             Some(found) if found.value >= here.value => {
                 (gev, here) = (next, found);
                 damping = if damping < 0.01 { 0.0 } else { damping / 8.0 };
+                part = 1.0;
             }
-            _ if damping > 1e12 => break,
-            _ => damping = (damping * 4.0).max(0.01),
+            _ if part > LEAST_PART => part /= 4.0,
+            _ => (damping, part) = ((damping * 4.0).max(0.01), 1.0),
         }
     }
     Some((gev, here.value))
+}
+
+/// The best that is reached from several starts: a peak if there is any, because what climbs on has left the others for
+/// values that are alike, near which the likelihood has no bound.
+fn best(starts: impl IntoIterator<Item = Gev>, sample: &Sample) -> Option<Gev> {
+    let found = starts.into_iter().filter_map(|start| start.climb(sample, MOST_STEPS));
+    let ranked = found.map(|(gev, value)| (gev.is_peak(sample), value, gev));
+    let best = ranked.max_by(|one, other| one.0.cmp(&other.0).then(one.1.total_cmp(&other.1)));
+    best.map(|(_, _, gev)| gev)
 }
 
 /// Where a search may begin: by moments of order statistics (Hosking), and around it.
@@ -296,7 +338,10 @@ fn frechet_start(sample: &Sample) -> Vec<Gev> {
 
 #[cfg(test)]
 mod tests {
+    use rand::RngExt as _;
+
     use super::*;
+    use crate::chance;
 
     /// Values at even steps of a distribution.
     fn values(gev: Gev, count: u32) -> Vec<f64> {
@@ -364,6 +409,29 @@ mod tests {
         assert!((found.xi - 0.1).abs() < 0.01 && (found.mu - 1.0).abs() < 0.01, "{found:?}");
         let blind = Gev::fit(&Sample::new(&seen, &[])).expect("a fit");
         assert!(blind.xi < -0.1, "without them the tail is lost: {blind:?}");
+    }
+
+    #[test]
+    fn long_tails_are_no_likelier_as_a_frechet_distribution() {
+        let mut rng = chance::generator();
+        for (xi, part) in [(2.0, 1.0), (3.0, 1.0), (2.0, 0.05), (3.0, 0.05), (3.0, 0.3), (1.0, 0.5)]
+        {
+            let truth = Gev { xi, mu: 300.0, sigma: 80.0 };
+            let bound = truth.quantile(part);
+            let drawn = (0..2000).map(|_| truth.quantile(rng.random_range(1e-9..1.0)));
+            let (seen, cut): (Vec<f64>, Vec<f64>) = drawn.partition(|value| *value <= bound);
+            let sample = Sample::new(&seen, &vec![bound; cut.len()]);
+            let found = Gev::fit(&sample).expect("a fit").ln_likelihood(&sample);
+            let law = Law::fit(Family::Frechet, &sample).expect("a fit").ln_likelihood(&sample);
+            assert!(found >= law - 1e-3, "{xi} {part}: {found}, as a Fréchet distribution {law}");
+        }
+    }
+
+    #[test]
+    fn the_greatest_of_many_values_may_lie_beyond_what_thinning_leaves() {
+        let mut values: Vec<f64> = values(Gev { xi: -0.9, mu: 300.0, sigma: 80.0 }, 20_000);
+        values.push(395.0);
+        assert!(Gev::fit(&Sample::new(&values, &[])).is_some());
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Values to fit: how often each was seen, and beyond what others were given up.
 
+use std::cmp::Ordering;
+
 /// Values, some of which are only known to lie above a bound (right-censored).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample {
@@ -11,11 +13,13 @@ pub struct Sample {
     count: f64,
 }
 
+/// No more than this part of the values may be the least one, if any distribution is fitted to them.
+const HEAP: f64 = 0.2;
 /// A thinned sample has about so many values.
 const THIN: usize = 4096;
 
 impl Sample {
-    /// Of values that were seen and bounds of those that were not; what is not a finite number above 0 is left out.
+    /// Of values that were seen and bounds of those that were not; what is not a finite number from 0 on is left out.
     #[must_use]
     pub fn new(seen: &[f64], beyond: &[f64]) -> Self {
         let seen = counted(seen);
@@ -65,6 +69,24 @@ impl Sample {
         self.seen.iter().find(is_it).map(|(value, _)| *value)
     }
 
+    /// Whether a distribution can be fitted: at least three values differ, and no more than a fifth of all are the least one,
+    /// as where most congestion delays are 0. The likelihood of a distribution that has a lower end next to such a heap
+    /// has no bound, whatever the other values are.
+    #[must_use]
+    pub fn is_spread(&self) -> bool {
+        let all = self.count + self.beyond.iter().map(|(_, times)| times).sum::<f64>();
+        self.seen.len() >= 3 && !is_heap(self.seen[0].1, all)
+    }
+
+    /// What values are counted in where they are fitted: the median, or the mean where half of the values are 0. None if
+    /// they all are.
+    #[must_use]
+    pub fn unit(&self) -> Option<f64> {
+        let is_unit = |value: &f64| value.is_finite() && *value > 0.0;
+        let mean = self.seen.iter().map(|(value, times)| value * times / self.count).sum();
+        self.middle().filter(is_unit).or(Some(mean).filter(is_unit))
+    }
+
     /// All values times a factor.
     #[must_use]
     pub fn times(&self, factor: f64) -> Self {
@@ -102,10 +124,31 @@ impl Sample {
     }
 }
 
+/// Whether the least of values is there too often for a fit; none of them is NaN.
+#[must_use]
+pub(crate) fn has_heap(values: &[f64]) -> bool {
+    let count = |(least, times): (f64, f64), value: &f64| match value.total_cmp(&least) {
+        Ordering::Less => (*value, 1.0),
+        Ordering::Equal => (least, times + 1.0),
+        Ordering::Greater => (least, times),
+    };
+    let (_, times) = values.iter().fold((f64::INFINITY, 0.0), count);
+    is_heap(times, values.len() as f64)
+}
+
+/// Whether the least value is there too often, so many times of all.
+fn is_heap(times: f64, all: f64) -> bool {
+    times > 1.0 && times > HEAP * all
+}
+
 /// Values, rising, and how often each is there.
 fn counted(values: &[f64]) -> Vec<(f64, f64)> {
-    let mut sorted: Vec<f64> =
-        values.iter().copied().filter(|value| value.is_finite() && *value > 0.0).collect();
+    // The sum of -0 and 0 is 0.
+    let mut sorted: Vec<f64> = values
+        .iter()
+        .filter(|value| value.is_finite() && **value >= 0.0)
+        .map(|value| value + 0.0)
+        .collect();
     sorted.sort_unstable_by(f64::total_cmp);
     let mut all: Vec<(f64, f64)> = Vec::new();
     for value in sorted {
@@ -136,11 +179,32 @@ mod tests {
 
     #[test]
     fn equal_values_stand_together_and_odd_ones_are_left_out() {
-        let sample = Sample::new(&[3.0, 1.0, 3.0, f64::NAN, -1.0, 0.0, f64::INFINITY], &[5.0]);
+        let sample = Sample::new(&[3.0, 1.0, 3.0, f64::NAN, -1.0, f64::INFINITY], &[5.0]);
         assert_eq!(sample.seen(), [(1.0, 1.0), (3.0, 2.0)]);
         assert_eq!((sample.count(), sample.middle()), (3.0, Some(3.0)));
         assert_eq!(sample.beyond(), [(5.0, 1.0)]);
         assert_eq!(Sample::new(&[], &[]).middle(), None);
+    }
+
+    #[test]
+    fn a_time_of_0_is_a_value() {
+        let sample = Sample::new(&[0.0, 3.0, -0.0, 0.0, 2.0], &[]);
+        assert_eq!(sample.seen(), [(0.0, 3.0), (2.0, 1.0), (3.0, 1.0)]);
+        assert_eq!((sample.middle(), sample.unit()), (Some(0.0), Some(1.0)));
+        assert_eq!(Sample::new(&[0.0; 5], &[]).unit(), None);
+        assert_eq!(Sample::new(&[0.0, 2.0, 3.0], &[]).unit(), Some(2.0));
+    }
+
+    #[test]
+    fn a_heap_of_least_values_is_not_fitted() {
+        let values: Vec<f64> = (0..100).map(|k| f64::from((k - 20_i32).max(0))).collect();
+        for (from, is_spread) in [(0, false), (1, false), (2, true)] {
+            let some = &values[from..];
+            let found = (Sample::new(some, &[]).is_spread(), has_heap(some));
+            assert_eq!(found, (is_spread, !is_spread), "{from}");
+        }
+        assert!(Sample::new(&values, &[9.0; 50]).is_spread(), "a seventh of all");
+        assert!(Sample::new(&[1.0, 2.0, 3.0], &[]).is_spread());
     }
 
     #[test]

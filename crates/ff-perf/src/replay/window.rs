@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use crate::fit::gev::Gev;
-use crate::fit::sample::Sample;
+use crate::fit::sample::{Sample, has_heap};
 
 /// Newton's steps for a new value: from the fit before, one or two are enough.
 const MOST_STEPS: usize = 20;
@@ -75,7 +75,8 @@ impl GevWindow {
         Self { length: length.max(3), ring: Vec::new(), oldest: 0, fitted: None }
     }
 
-    /// Takes a value and fits the window again; none until it is full, or if its values hardly differ.
+    /// Takes a value and fits the window again; none until it is full, or if its values are not spread
+    /// ([`Sample::is_spread`]).
     pub fn push(&mut self, value: f64) -> Option<Gev> {
         if self.ring.len() < self.length {
             self.ring.push(value);
@@ -84,6 +85,10 @@ impl GevWindow {
             self.oldest = (self.oldest + 1) % self.length;
         }
         if self.ring.len() < self.length {
+            return None;
+        }
+        if has_heap(&self.ring) {
+            self.fitted = None;
             return None;
         }
         let before = self.fitted.and_then(|gev| gev.climb_values(&self.ring, MOST_STEPS));
@@ -116,6 +121,39 @@ mod tests {
             assert_eq!(window.sorted(), last, "after {count}");
             assert_eq!(window.percentile(80.0), ff_sim::stats::percentile(&last, 80.0));
         }
+    }
+
+    /// A window over 1500 values of which a part is 0, and which share it has accepted; none if it has decided nothing.
+    fn with_zeros(part: f64) -> (GevWindow, Option<f64>) {
+        let mut rng = ChaCha12Rng::seed_from_u64(3);
+        let truth = Gev { xi: 0.1, mu: 20.0, sigma: 8.0 };
+        let (mut window, mut decided, mut accepted) = (GevWindow::new(300), 0.0, 0.0);
+        for _ in 0..1500 {
+            let other = truth.quantile(rng.random_range(1e-6..1.0)).max(0.0);
+            let value = if rng.random_bool(part) { 0.0 } else { other };
+            if let Some(found) = window.push(value) {
+                decided += 1.0;
+                accepted += f64::from(value <= found.quantile(0.8));
+            }
+        }
+        (window, (decided > 0.0).then(|| accepted / decided))
+    }
+
+    #[test]
+    fn times_of_0_are_values_to_a_step_and_to_a_fit_from_nothing() {
+        for part in [0.01, 0.05, 0.1] {
+            let (window, accepted) = with_zeros(part);
+            let sample = Sample::new(&window.ring, &[]);
+            let again = Gev::fit(&sample).expect("a fit").ln_likelihood(&sample);
+            let lost = again - window.fitted.expect("a fit").ln_likelihood(&sample);
+            assert!(lost.abs() < 1e-4, "{part}: {lost}");
+            assert!(
+                accepted.is_some_and(|share| (share - 0.8).abs() < 0.05),
+                "{part}: {accepted:?}"
+            );
+        }
+        let (window, accepted) = with_zeros(0.6);
+        assert_eq!((window.fitted, accepted), (None, None), "no distribution without a heap fits");
     }
 
     #[test]
