@@ -180,9 +180,7 @@ fn host_name(circuits: &Circuits, host: usize) -> String {
 
 /// Whether a circuit was given up that may have been to have so many hops.
 fn was_given_up(seen: &Seen, hops: u8) -> bool {
-    // Where the number is not known, one that had reached so many relays was to have more.
-    let may_be = seen.hops.map_or(seen.path.len() < usize::from(hops), |known| known == hops);
-    seen.given_up_ms.is_some() && may_be
+    seen.given_up_ms.is_some() && seen.may_have(hops)
 }
 
 /// What was read.

@@ -95,6 +95,7 @@ impl Seen {
     /// that stood.
     #[must_use]
     pub fn may_have(&self, hops: u8) -> bool {
+        // Where the number is not known, one that had reached so many relays was to have more.
         self.hops.map_or(self.path.len() < usize::from(hops), |known| known == hops)
     }
 }
