@@ -176,7 +176,16 @@ fn a_restart_keeps_identity_and_port(network: &Network) -> Result<()> {
     assert_eq!(relay.ed_identity(), identity);
     let path = ["middle0", "middle1", "exit0"].map(|name| network.node(name));
     let plan = DownloadPlan::through(&path).streams(2).circuits(1).bytes_each(100_000);
-    let downloads = network.download(network.node("client0"), &plan)?;
+    // A relay that has found it dead meanwhile does not try to reach it for a minute.
+    let deadline = Instant::now() + Duration::from_secs(90);
+    let downloads = loop {
+        match network.download(network.node("client0"), &plan) {
+            Err(Error::Circuit { .. }) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_secs(1));
+            }
+            begun => break begun?,
+        }
+    };
     assert_eq!(downloads.wait(Duration::from_secs(60))?, 200_000);
     Ok(())
 }
