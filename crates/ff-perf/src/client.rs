@@ -57,6 +57,7 @@ pub trait Client: Send + Sync + 'static {
 
     /// What it says that a stream has ended, by an error or without one, if its target has not ended it.
     fn lost(
+        circuit: &Self::Circuit,
         stream: &mut Self::Stream,
         error: Option<&io::Error>,
     ) -> impl Future<Output = Option<Fault>> + Send;

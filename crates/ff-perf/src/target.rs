@@ -96,10 +96,10 @@ impl Target {
         let began = Instant::now();
         let mut stream = client.open(circuit, &self.host, self.port).await?;
         let open_us = us_since(began);
-        ask::<C>(&mut stream, &self.first_byte_request()).await?;
+        ask::<C>(circuit, &mut stream, &self.first_byte_request()).await?;
         let mut byte = [0; 1];
         if let Err(error) = stream.read_exact(&mut byte).await {
-            return Err(early::<C>(&mut stream, error).await);
+            return Err(early::<C>(circuit, &mut stream, error).await);
         }
         Ok(FirstByte { open_us, us: us_since(began) })
     }
@@ -118,14 +118,14 @@ impl Target {
     ) -> Result<Download, Fault> {
         let began = Instant::now();
         let mut stream = client.open(circuit, &self.host, self.port).await?;
-        ask::<C>(&mut stream, &self.download_request(bytes)).await?;
+        ask::<C>(circuit, &mut stream, &self.download_request(bytes)).await?;
         let (mut came, mut first_byte_us) = (0_u64, 0);
         let mut status = self.path.as_ref().map(|_| Vec::new());
         while came < bytes {
             let length = match stream.read(buffer).await {
-                Ok(0) => return Err(closed::<C>(&mut stream, came, bytes).await),
+                Ok(0) => return Err(closed::<C>(circuit, &mut stream, came, bytes).await),
                 Ok(length) => length,
-                Err(error) => return Err(early::<C>(&mut stream, error).await),
+                Err(error) => return Err(early::<C>(circuit, &mut stream, error).await),
             };
             if came == 0 {
                 first_byte_us = us_since(began);
@@ -170,26 +170,35 @@ fn no_http(line: &[u8]) -> Fault {
 }
 
 /// Sends a request.
-async fn ask<C: Client>(stream: &mut C::Stream, request: &str) -> Result<(), Fault> {
+async fn ask<C: Client>(
+    circuit: &C::Circuit,
+    stream: &mut C::Stream,
+    request: &str,
+) -> Result<(), Fault> {
     let mut sent = stream.write_all(request.as_bytes()).await;
     if sent.is_ok() {
         sent = stream.flush().await;
     }
     match sent {
         Ok(()) => Ok(()),
-        Err(error) => Err(early::<C>(stream, error).await),
+        Err(error) => Err(early::<C>(circuit, stream, error).await),
     }
 }
 
 /// A stream that fails.
-async fn early<C: Client>(stream: &mut C::Stream, error: io::Error) -> Fault {
-    let lost = C::lost(stream, Some(&error)).await;
+async fn early<C: Client>(circuit: &C::Circuit, stream: &mut C::Stream, error: io::Error) -> Fault {
+    let lost = C::lost(circuit, stream, Some(&error)).await;
     lost.unwrap_or_else(|| Fault::target(format!("closed early: {error}")))
 }
 
 /// A stream that ends before all has come.
-async fn closed<C: Client>(stream: &mut C::Stream, came: u64, bytes: u64) -> Fault {
-    let lost = C::lost(stream, None).await;
+async fn closed<C: Client>(
+    circuit: &C::Circuit,
+    stream: &mut C::Stream,
+    came: u64,
+    bytes: u64,
+) -> Fault {
+    let lost = C::lost(circuit, stream, None).await;
     lost.unwrap_or_else(|| Fault::target(format!("closed after {came} of {bytes} bytes")))
 }
 

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use futures::FutureExt as _;
 use futures::future::{AbortHandle, abortable};
 use rustix::io::Errno;
+use tokio::time::timeout;
 use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt as _};
 use tor_chanmgr::{ChanProvenance, ChannelUsage, Error as ChanError};
 use tor_linkspec::OwnedCircTarget;
@@ -181,18 +182,25 @@ impl Client for Arti {
         })
     }
 
-    async fn lost(_stream: &mut Self::Stream, error: Option<&io::Error>) -> Option<Fault> {
-        lost(error?)
+    async fn lost(
+        circuit: &Self::Circuit,
+        _stream: &mut Self::Stream,
+        error: Option<&io::Error>,
+    ) -> Option<Fault> {
+        match error?.get_ref()?.downcast_ref()? {
+            ProtoError::EndReceived(reason) => by_exit(reason.to_string().to_lowercase()),
+            // So says who writes to a stream that has ended, with its circuit or without.
+            error @ ProtoError::NotConnected => {
+                let closed = circuit.tunnel.as_single_circ().ok()?.wait_for_close();
+                timeout(CLOSING, closed).await.ok().map(|()| fault(error))
+            }
+            error => Some(fault(error)),
+        }
     }
 }
 
-/// What an error of a stream says, if its target has not ended it.
-fn lost(error: &io::Error) -> Option<Fault> {
-    match error.get_ref()?.downcast_ref()? {
-        ProtoError::EndReceived(reason) => by_exit(reason.to_string().to_lowercase()),
-        error => Some(fault(error)),
-    }
-}
+/// How long after a stream its circuit may be known to have ended.
+const CLOSING: Duration = Duration::from_millis(500);
 
 /// What is noted of an answer that has no address in it.
 const NOTHING: &str = "error";
@@ -293,18 +301,5 @@ mod tests {
             let error = Connect(Arc::new(error));
             assert_eq!(lacks(&error), expected, "{}", reason(&error));
         }
-    }
-
-    #[test]
-    fn a_stream_is_lost_with_its_circuit_and_ended_by_its_target() {
-        for (error, whose) in [
-            (ProtoError::NotConnected, Some(crate::record::Whose::Relay)),
-            (ProtoError::CircuitClosed, Some(crate::record::Whose::Relay)),
-            (ProtoError::EndReceived(tor_cell::relaycell::msg::EndReason::DONE), None),
-        ] {
-            let lost = lost(&io::Error::from(error));
-            assert_eq!(lost.map(|fault| fault.whose), whose);
-        }
-        assert_eq!(lost(&io::ErrorKind::UnexpectedEof.into()), None);
     }
 }

@@ -240,7 +240,11 @@ impl Client for Tor {
     }
 
     /// A SocksPort closes a stream in one way, whoever has ended it; what tor tells of it says who that was.
-    async fn lost(stream: &mut Self::Stream, _error: Option<&io::Error>) -> Option<Fault> {
+    async fn lost(
+        _circuit: &Self::Circuit,
+        stream: &mut Self::Stream,
+        _error: Option<&io::Error>,
+    ) -> Option<Fault> {
         stream.lost().await
     }
 }

@@ -1,7 +1,7 @@
 //! Streams that end before all has come: whose doing that was.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -53,15 +53,21 @@ fn failure(mut running: Child, out: &Path, stage: Stage) -> (Client, Failure) {
     (circuit.client, failure)
 }
 
-/// A target that closes is the one that did it.
+/// A target that closes is the one that did it, whether it has read what it was asked, or that still comes.
 pub(crate) fn by_its_target(network: &Network, client: &str) {
     let dir = tempfile::tempdir().expect("a directory");
     let (listener, addr) = target();
-    let out = dir.path().join("out");
-    let running = start(network, &out, client, addr, DOWNLOAD);
-    drop(begun(&listener));
-    let (_, failure) = failure(running, &out, Stage::Download);
-    assert_eq!((failure.whose, failure.hop), (Whose::Target, None), "{failure:?}");
+    for number in 0..10 {
+        let out = dir.path().join(number.to_string());
+        let running = start(network, &out, client, addr, DOWNLOAD);
+        let mut stream = begun(&listener);
+        if number % 2 == 0 {
+            stream.read_exact(&mut [0; 4]).expect("a request");
+        }
+        drop(stream);
+        let (_, failure) = failure(running, &out, Stage::Download);
+        assert_eq!((failure.whose, failure.hop), (Whose::Target, None), "{failure:?}");
+    }
 }
 
 /// Of a target that takes what it is sent and says nothing, nobody knows whether it is at fault, or a relay.

@@ -45,7 +45,7 @@ impl Client for Fake {
         Err(Fault::client("it has no streams"))
     }
 
-    async fn lost(_: &mut Self::Stream, _: Option<&std::io::Error>) -> Option<Fault> {
+    async fn lost((): &(), _: &mut DuplexStream, _: Option<&std::io::Error>) -> Option<Fault> {
         None
     }
 }
