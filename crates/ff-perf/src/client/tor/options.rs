@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use ff_lab::{Control, Reply, Result};
 
 /// Options that leave circuits and streams to us, and take away what would disturb: circuits of tor's own, a timeout
-/// that it learns, the end of streams that are not answered for ten seconds, the refusal of the addresses that probes ask for, the end of circuits that were used for
-/// ten minutes, and the round in which tor, every half minute, closes circuits that a refusal has made too old.
+/// that it learns, the end of streams that are not answered for ten seconds, the refusal of the addresses that probes
+/// ask for, the end of circuits that were used for ten minutes, and the round in which tor, every half minute, closes
+/// circuits that a refusal has made too old.
 const OPTIONS: [(&str, &str); 8] = [
     ("__LeaveStreamsUnattached", "1"),
     ("__DisablePredictedCircuits", "1"),
