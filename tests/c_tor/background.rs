@@ -17,6 +17,8 @@
 //! at, from one to all of them, and each may be off by a share of it and by what is under way.
 //! With buckets refilled every 10 ms ([`STEADY`]) that is 4 % of a single second and less than 3 %
 //! of two; with tor's default of 100 ms ([`BURSTY`]) less than 3 % of the whole measurement.
+//! The machine may stall once: what measurers could not read before the end of a second is then in
+//! the next one, so all runs that begin or end with that moment have [`STALL_SECS`] more under way.
 //!
 //! [`meter`]: crate::support::meter
 
@@ -75,6 +77,9 @@ const AFTER_SECS: u16 = 4;
 /// tor counts (0.5 %), what clients have beyond their share in a second, which is not reported,
 /// rounding (0.5 %), and interpolation.
 const REPORT_TOLERANCE: f64 = 0.03;
+/// How long measurers may not have had the core that clients and all other relays share: seconds of
+/// the target's traffic that its sockets hold meanwhile.
+const STALL_SECS: f64 = 0.1;
 /// How far clients may be above their share.
 const SHARE_TOLERANCE: f64 = 0.05;
 /// And how many seconds of their share they may have beyond: 200 ms of it can be saved up, and
@@ -288,19 +293,34 @@ impl Report {
     /// waited for them, a burst of which interpolation puts a part in front of the end.
     fn check_reports(&self, problems: &mut Vec<String>) {
         let [_, seconds @ .., _] = self.seconds.as_slice() else { return };
-        let is_off = |reported: f64, counted: f64| {
-            (reported - counted).abs() > REPORT_TOLERANCE * counted + self.under_way
-        };
-        problems.extend(failing(seconds, "wrong reports", |run| {
-            let sums = Sums::of(run, self.ratio);
-            is_off(sums.measured + sums.received, sums.read)
-                || is_off(sums.measured + sums.sent, sums.written)
-        }));
+        let without_stall = self.wrong_reports(seconds, None);
+        let mut ends = seconds.iter().map(|second| second.number);
+        if without_stall.is_some() && ends.all(|at| self.wrong_reports(seconds, Some(at)).is_some())
+        {
+            problems.extend(without_stall);
+        }
         let counted = median(self.seconds.iter().map(|second| second.written).collect());
         let error = self.estimate / counted - 1.0;
         if error.abs() > ESTIMATE_TOLERANCE {
             problems.push(format!("the estimate is {:.1} % off", 100.0 * error));
         }
+    }
+
+    /// Where what is reported and echoed is not what tor counts, when the machine has stalled as
+    /// the second of this number began.
+    fn wrong_reports(&self, seconds: &[Second], stall: Option<u16>) -> Option<String> {
+        failing(seconds, "wrong reports", |run| {
+            let [first, ..] = run else { return false };
+            let next = first.number + u16::try_from(run.len()).expect("a measurement's seconds");
+            let is_at_stall = stall.is_some_and(|at| at == first.number || at == next);
+            let stalled = if is_at_stall { STALL_SECS * as_f64(LIMIT_BYTES) } else { 0.0 };
+            let sums = Sums::of(run, self.ratio);
+            let is_off = |reported: f64, counted: f64| {
+                (reported - counted).abs() > REPORT_TOLERANCE * counted + self.under_way + stalled
+            };
+            is_off(sums.measured + sums.received, sums.read)
+                || is_off(sums.measured + sums.sent, sums.written)
+        })
     }
 
     /// Clients have their share and no more. Not in the first second: before it the relay had
