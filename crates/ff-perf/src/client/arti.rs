@@ -190,7 +190,7 @@ impl Client for Arti {
         match error?.get_ref()?.downcast_ref()? {
             ProtoError::EndReceived(reason) => by_exit(reason.to_string().to_lowercase()),
             // So says who writes to a stream that has ended, with its circuit or without.
-            error @ ProtoError::NotConnected => {
+            error @ (ProtoError::NotConnected | ProtoError::CircuitClosed) => {
                 let closed = circuit.tunnel.as_single_circ().ok()?.wait_for_close();
                 timeout(CLOSING, closed).await.ok().map(|()| fault(error))
             }
