@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use procfs::process::Process;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
@@ -25,14 +26,26 @@ const OF_SIGNALS: u8 = 128;
 pub struct Ending(Arc<AtomicUsize>);
 
 impl Ending {
-    /// From now on SIGINT, SIGTERM and SIGHUP do not end this process, but are heard of here. A second one ends it at once:
-    /// who asks twice does not want to wait for an orderly end.
+    /// The signals that ask for it: SIGINT, SIGTERM, and SIGHUP, which comes when a terminal is closed; unless that is
+    /// ignored, as under `nohup`.
+    ///
+    /// # Errors
+    /// When the system does not say what is ignored.
+    pub fn signals() -> io::Result<Vec<i32>> {
+        let ignored = Process::myself().and_then(|process| process.status());
+        let ignored = ignored.map_err(io::Error::other)?.sigign;
+        let is_heard = |signal: &i32| *signal != SIGHUP || ignored & (1 << (SIGHUP - 1)) == 0;
+        Ok([SIGINT, SIGTERM, SIGHUP].into_iter().filter(is_heard).collect())
+    }
+
+    /// From now on [`Self::signals`] do not end this process, but are heard of here. A second one ends it at once: who asks
+    /// twice does not want to wait for an orderly end.
     ///
     /// # Errors
     /// When the system does not let it wait for signals.
     pub fn of_signals() -> io::Result<Self> {
         let (ending, is_second) = (Self::default(), Arc::new(AtomicBool::new(false)));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
+        for signal in Self::signals()? {
             let number = usize::try_from(signal).map_err(io::Error::other)?;
             let status = i32::from(OF_SIGNALS) + signal;
             flag::register_conditional_shutdown(signal, status, Arc::clone(&is_second))?;

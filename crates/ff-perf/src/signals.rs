@@ -1,34 +1,32 @@
-//! The signals that end a program in good order: Ctrl-C, and what service managers send.
+//! The signals that end a program in good order: Ctrl-C, what service managers send, and a terminal's end.
 
+use std::future::poll_fn;
 use std::io;
+use std::task::Poll;
 
+use ff_lab::Ending;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// They are listened for as long as this is there, and from then on do not end the process by themselves.
 #[derive(Debug)]
-pub struct Signals {
-    /// Ctrl-C.
-    interrupt: Signal,
-    /// What service managers send.
-    terminate: Signal,
-}
+pub struct Signals(Vec<Signal>);
 
 impl Signals {
-    /// Listens, inside of a runtime.
+    /// Listens for [`Ending::signals`], inside of a runtime.
     ///
     /// # Errors
     /// What the system says.
     pub fn listen() -> io::Result<Self> {
-        let (interrupt, terminate) =
-            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-        Ok(Self { interrupt, terminate })
+        let listen = |number| signal(SignalKind::from_raw(number));
+        Ending::signals()?.into_iter().map(listen).collect::<io::Result<_>>().map(Self)
     }
 
     /// Waits for one; one that came before counts.
     pub async fn recv(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
+        poll_fn(|context| {
+            let is_here = |signal: &mut Signal| signal.poll_recv(context).is_ready();
+            if self.0.iter_mut().any(is_here) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
     }
 }

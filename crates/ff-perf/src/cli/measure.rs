@@ -128,8 +128,8 @@ pub enum ClientKind {
     /// Arti, in this process.
     Arti,
     /// The tor in --network that has a SocksPort, by its control socket. Nobody else may use it meanwhile: it gets other
-    /// options and leaves streams to us. At the end it has its own again, also after SIGTERM and Ctrl-C; if we are killed
-    /// (`kill -9`, a closed terminal) it keeps ours until it gets SIGHUP.
+    /// options and leaves streams to us. At the end it has its own again, also after SIGTERM, Ctrl-C and when the terminal is
+    /// closed (not under `nohup`); if we are killed (`kill -9`) it keeps ours until it gets SIGHUP.
     Tor,
 }
 

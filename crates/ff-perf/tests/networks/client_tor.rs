@@ -42,10 +42,17 @@ impl Run {
     /// Starts one on the network in a directory.
     fn start_in(network: &Path, out: &Path, options: &str) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
-        command.args(["circuits", "run", "--network"]).arg(network);
-        command.arg("--out").arg(out).args(["--per-guard", "50", "--in-flight", "3"]);
-        command.args(options.split_whitespace());
+        command.args(Self::words(network, out, options));
         Self::spawn(command, out)
+    }
+
+    /// What the program is told for that.
+    fn words(network: &Path, out: &Path, options: &str) -> Vec<String> {
+        let (network, out) = (network.display(), out.display());
+        let words = format!(
+            "circuits run --network {network} --out {out} --per-guard 50 --in-flight 3 {options}"
+        );
+        words.split_whitespace().map(str::to_owned).collect()
     }
 
     /// Starts a check of a relay that is said to carry 1 MB/s.
@@ -146,7 +153,7 @@ fn gives_options_back(client: &Node) {
     assert_eq!(options(client), before, "at the end");
     assert!(!said.contains("killed"), "{said}");
 
-    for signal in ["-INT", "-TERM"] {
+    for signal in ["-INT", "-TERM", "-HUP"] {
         let run = Run::start(client, &dir.path().join(signal), "--count 10000 --rtt 5");
         run.wait_for(3);
         assert_ne!(options(client), before);
@@ -156,6 +163,8 @@ fn gives_options_back(client: &Node) {
         assert!(said.contains("stopped by a signal"), "{said}");
         assert_eq!(options(client), before, "after {signal}");
     }
+    ends_with_its_terminal(client, &before);
+    outlives_its_terminal(client);
 
     let run = Run::start(client, &dir.path().join("killed"), "--count 10000 --rtt 5");
     run.wait_for(3);
@@ -168,6 +177,46 @@ fn gives_options_back(client: &Node) {
     assert!(said.contains("client0") && said.contains("SIGHUP"), "{said}");
     client.reload().expect("its torrc again");
     assert_eq!(options(client), before, "as it was said");
+}
+
+/// What runs in a terminal ends in good order when that is closed.
+fn ends_with_its_terminal(client: &Node, before: &[String]) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let out = dir.path().join("out");
+    let words = Run::words(client.data_dir(), &out, "--client tor --count 10000 --rtt 5");
+    let line = format!("{} {}", env!("CARGO_BIN_EXE_ff-perf"), words.join(" "));
+    let mut terminal = Command::new("script");
+    terminal.args(["--quiet", "--command", &line, "/dev/null"]).stdin(Stdio::null());
+    let run = Run::spawn(terminal, &out);
+    run.wait_for(3);
+    assert_ne!(options(client), before);
+    run.signal("-KILL");
+    let until = Instant::now() + Duration::from_secs(60);
+    while options(client) != before {
+        assert!(Instant::now() < until, "tor keeps our options: {:?}", options(client));
+        thread::sleep(Duration::from_millis(50));
+    }
+    // Nobody has the folder any more when the last line is there.
+    let folder = fs::File::open(&out).expect("the folder");
+    while folder.try_lock().is_err() {
+        assert!(Instant::now() < until, "it has not ended");
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert!(run.lines().len() >= 3);
+}
+
+/// What is not to end with its terminal goes on, also when nobody reads what it says.
+fn outlives_its_terminal(client: &Node) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut command = Command::new("nohup");
+    command.arg(env!("CARGO_BIN_EXE_ff-perf")).stdin(Stdio::null());
+    command.args(Run::words(client.data_dir(), dir.path(), "--client tor --count 30 --rtt 5"));
+    let mut run = Run::spawn(command, dir.path());
+    run.wait_for(3);
+    run.signal("-HUP");
+    drop(run.child.stderr.take());
+    assert_eq!(run.child.wait().expect("its end").code(), Some(0));
+    assert_eq!(run.lines().len(), 30);
 }
 
 /// A check that is stopped leaves tor as it was, too.
