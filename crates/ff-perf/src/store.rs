@@ -55,6 +55,15 @@ pub struct Options {
     pub pace: Option<Pace>,
 }
 
+impl Options {
+    /// Whether these say what those of an older version do not.
+    fn says_more_than(&self, older: &Self) -> bool {
+        let digest = |options: &Self| options.setting.as_ref()?.paths_sha256.clone();
+        self.setting.is_some() && older.setting.is_none()
+            || digest(self).is_some() && digest(older).is_none()
+    }
+}
+
 /// What circuits are measured with.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Setting {
@@ -288,7 +297,8 @@ fn check_options(dir: &Path, options: &Options) -> Result<Option<String>, StoreE
     if !difference.is_empty() {
         return Err(StoreError::Other { path, difference });
     }
-    if before.setting.is_none() && options.setting.is_some() {
+    // From now on it says all.
+    if options.says_more_than(&before) {
         write_options(dir, options)?;
     }
     Ok(note)

@@ -111,6 +111,16 @@ fn what_differs_from_the_first_run_is_named() {
     begin(&Options { setting: None, pace: None, ..options() });
     assert_eq!(go_on(&options()), Ok(None));
     go_on(&Options { setting: Some(other), ..options() }).expect_err("another network");
+    // Nor does one of a version that knew no digests.
+    let setting = options().setting.expect("a setting");
+    begin(&Options {
+        setting: Some(Setting { paths_sha256: None, ..setting.clone() }),
+        ..options()
+    });
+    assert_eq!(go_on(&options()), Ok(None));
+    let other = Setting { paths_sha256: Some("cd".to_owned()), ..setting };
+    let error = go_on(&Options { setting: Some(other), ..options() }).expect_err("other paths");
+    assert!(error.contains("paths_sha256 \"cd\" instead of \"ab\""), "{error}");
 }
 
 #[test]
