@@ -72,6 +72,7 @@ pub(crate) fn real_exits_that_accept_the_probe_are_named() {
             names_who_accepts(&network, client);
             ends_by_itself(&network, client);
             believes_who_refuses(&network, client, "exitpolicy");
+            names_who_refuses(&network, client);
         }
         tells_no_private_address_on_the_internet(&network);
     };
@@ -143,6 +144,21 @@ fn believes_who_refuses(network: &Network, client: &str, reason: &str) {
     for trip in circuits.iter().flat_map(|circuit| &circuit.rtt) {
         assert_eq!((trip.probe, trip.reason.as_str()), (Probe::Refused, reason), "{client}");
     }
+}
+
+/// An exit that refuses a target by its policy is the one that did it, not the target.
+fn names_who_refuses(network: &Network, client: &str) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (out, options) = (dir.path().join("out"), options(network, dir.path(), client, "honest"));
+    let target = format!("bytes://127.0.0.1:{PROBE_PORT}");
+    let output = run(network, &out, &format!("{options} --count 1 --ttfb 1 --target {target}"));
+    let said = sentence(&output);
+    let circuits = lines(&out);
+    let failure = circuits[0].failure.as_ref().expect("a failure");
+    let Failure { stage, hop, whose, reason } = failure;
+    assert_eq!((*stage, *hop, *whose), (Stage::FirstByte, Some(3), Whose::Relay), "{failure:?}");
+    let honest = network.node("honest").rsa_fingerprint();
+    assert!(said.contains(honest) && said.contains(reason), "{said}");
 }
 
 /// Whole circuits to this exit.

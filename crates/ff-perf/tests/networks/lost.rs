@@ -6,10 +6,12 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ff_lab::Network;
 use ff_perf::record::{Circuit, Client, Failure, Stage, Whose};
+
+use crate::serve::signal;
 
 /// What comes before the end.
 const BEGIN: &[u8] = b"ten bytes.";
@@ -70,13 +72,18 @@ pub(crate) fn by_its_target(network: &Network, client: &str) {
     }
 }
 
-/// Of a target that takes what it is sent and says nothing, nobody knows whether it is at fault, or a relay.
+/// Of a target that takes what it is sent and says nothing, nobody knows whether it is at fault, or a relay. A tor by
+/// itself would give it up after 10 s.
 pub(crate) fn in_silence(network: &Network, client: &str) {
+    let secs = if client == "tor" { 12 } else { 2 };
     let dir = tempfile::tempdir().expect("a directory");
     let (_silent, addr) = target();
     let out = dir.path().join("out");
-    let running = start(network, &out, client, addr, "--ttfb 1 --trip-time 2");
+    let began = Instant::now();
+    let asked = format!("--ttfb 1 --trip-time {secs}");
+    let running = start(network, &out, client, addr, &asked);
     let (_, failure) = failure(running, &out, Stage::FirstByte);
+    assert!(began.elapsed() >= Duration::from_secs(secs), "{:?}", began.elapsed());
     assert_eq!((failure.whose, failure.hop), (Whose::Unknown, None), "{failure:?}");
     assert_eq!(failure.reason, "timeout");
 }
@@ -99,4 +106,23 @@ pub(crate) fn with_its_circuit(network: &Network) {
         assert!(failure.reason.contains(reason), "{client}: {failure:?}");
     }
     drop(streams);
+}
+
+/// A guard that says nothing: a tor that has a link to it from before waits for a circuit, who has none for the link.
+pub(crate) fn at_a_mute_guard(network: &Network) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_listener, addr) = target();
+    let pid = network.node("middle0").pid().expect("a process");
+    signal(pid, "STOP");
+    for (client, stage) in [("arti", Stage::Link), ("tor", Stage::Build)] {
+        let out = dir.path().join(client);
+        let running = start(network, &out, client, addr, "--build-time 2");
+        let (_, failure) = failure(running, &out, stage);
+        assert_eq!(
+            (failure.whose, failure.hop),
+            (Whose::Unknown, Some(1)),
+            "{client}: {failure:?}"
+        );
+    }
+    signal(pid, "CONT");
 }

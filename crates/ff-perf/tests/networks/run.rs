@@ -95,6 +95,7 @@ pub(crate) fn circuits_are_measured_and_what_is_wrong_is_named() {
     });
     // The last: relays do not try for a minute to reach one that they have found dead.
     lost::with_its_circuit(&network);
+    lost::at_a_mute_guard(&network);
     for client in ["arti", "tor"] {
         names_dead_relays(&network, client);
     }

@@ -102,7 +102,7 @@ impl Drop for Server {
 }
 
 /// Sends a signal.
-fn signal(pid: u32, name: &str) {
+pub(crate) fn signal(pid: u32, name: &str) {
     let kill = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status();
     assert!(kill.expect("a shell").success());
 }
@@ -288,7 +288,14 @@ fn a_full_disk_holds_it_up(network: &Network) {
     until("more circuits", || circuits_by_now(&inside) > before + 3);
     let numbers: Vec<_> = circuits(&inside).iter().map(|circuit| circuit.number).collect();
     assert!(numbers.iter().copied().eq(0..numbers.len() as u64), "{numbers:?}");
-    assert!(server.end().0.success());
+    // What it cannot write even at the end is lost, and said to be.
+    fill("fill");
+    until("circuits that wait", || server.metric("ff_circuits_unwritten") > 0.5);
+    let mut server = server;
+    server.signal("TERM");
+    assert_eq!(server.child.wait().expect("its end").code(), Some(1));
+    let said = server.says("could not be written");
+    assert!(said.contains("No space left"), "{said}");
 }
 
 /// How many whole lines there are, while they come.
