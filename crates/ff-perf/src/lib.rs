@@ -27,6 +27,7 @@ pub mod course;
 pub mod figures;
 pub mod fit;
 pub mod guards;
+pub mod interval;
 pub mod lab;
 pub mod network;
 pub mod pairs;

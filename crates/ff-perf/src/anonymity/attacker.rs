@@ -12,7 +12,7 @@ use serde::Serialize;
 use statrs::function::beta::checked_beta_reg;
 
 use super::Ends;
-use crate::guards::wilson;
+use crate::interval::wilson;
 use crate::read::hex;
 
 /// How many of the most used relays an attacker has.

@@ -9,7 +9,8 @@ use ff_sim::input::Inputs;
 
 use super::print;
 use crate::cli::compared::{GuardsArgs, PairsArgs};
-use crate::guards::{Guards, Interval};
+use crate::guards::Guards;
+use crate::interval::Interval;
 use crate::pairs::{Pair, pairs};
 use crate::rank::KruskalWallis;
 use crate::read::Circuits;
