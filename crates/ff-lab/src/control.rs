@@ -189,6 +189,8 @@ impl Control {
                 Ok(true)
             }
             Err(error) if is_timeout(error.kind()) => Ok(false),
+            // A signal; there may be something now.
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(true),
             Err(error) => Err(lost(error)),
         }
     }
@@ -217,5 +219,5 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Whether a read ended because nothing came.
 fn is_timeout(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+    matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }

@@ -2,7 +2,7 @@
 
 mod delays;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,6 +63,10 @@ impl HostsPlan {
         if names.len() > MAX_HOSTS {
             let what = format!("{} hosts; {MAX_HOSTS} are possible", names.len());
             return Err(Error::Misuse(what));
+        }
+        let mut known = HashSet::new();
+        if let Some(name) = names.iter().find(|name| !known.insert(*name)) {
+            return Err(Error::Misuse(format!("there are two hosts called {name}")));
         }
         if let Some(name) = self.links.keys().find(|name| !names.contains(name)) {
             return Err(Error::Misuse(format!("there is a link for {name}, and no such host")));

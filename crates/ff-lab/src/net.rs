@@ -19,6 +19,6 @@ pub use driver::{Drops, Report};
 pub use emulation::{Emulation, HostPlan, Place, Plan};
 pub use lateness::LatenessReport;
 pub use leftovers::remove_leftovers;
-pub(crate) use leftovers::{is_alive, mark, own_name, remove_own};
+pub(crate) use leftovers::{is_alive, mark, own_name};
 pub use namespace::Namespace;
 pub use priority::{Priority, become_real_time};

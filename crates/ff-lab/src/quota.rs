@@ -111,7 +111,7 @@ impl Drop for CpuQuota {
 /// Removes the cgroups of quotas whose owner was killed.
 pub(crate) fn remove_left() {
     // Where there are no cgroups, none were left.
-    if let Ok(hierarchy) = Hierarchy::find() {
+    if let Ok(hierarchy) = Hierarchy::mounted() {
         remove_left_in(&hierarchy);
     }
 }

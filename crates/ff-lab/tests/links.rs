@@ -236,9 +236,9 @@ fn what_a_device_drops_is_a_cause_of_its_own() {
     assert!(!String::from_utf8(quiet.stderr).unwrap().contains("lost unread"));
 }
 
-/// A lab whose command does this first and has started another one: it, and the ids of both.
-fn with_two_processes(first: &str) -> (Child, String, String) {
-    let script = format!("{first} echo $$; sleep 7357 & echo $!; wait");
+/// A lab whose command does this first and has started another one by that: it, and the ids of both.
+fn with_two_processes(first: &str, by: &str) -> (Child, String, String) {
+    let script = format!("{first} echo $$; {by} sleep 7357 & echo $!; wait");
     let lab = Command::new(env!("CARGO_BIN_EXE_ff-lab"))
         .args(["link", "run", "--", "sh", "-c", &script])
         .stdout(Stdio::piped())
@@ -271,7 +271,7 @@ fn wait_for_end_of(pid: &str) {
 
 #[test]
 fn nothing_is_left_of_a_killed_run() {
-    let (mut lab, shell, sleep) = with_two_processes("");
+    let (mut lab, shell, sleep) = with_two_processes("", "");
     lab.kill().unwrap();
     lab.wait().unwrap();
     // The command ends with the lab, what it has started with the next.
@@ -280,11 +280,11 @@ fn nothing_is_left_of_a_killed_run() {
     wait_for_end_of(&sleep);
 }
 
-/// Also what does not heed the signal, after the seconds that it has.
+/// Also what does not heed the signal, after the seconds that it has, and what has no environment any more.
 #[test]
 fn a_run_that_is_asked_to_end_ends_all_that_it_has_started() {
-    for (first, least_secs) in [("", 0), ("trap '' TERM;", 5)] {
-        let (mut lab, shell, sleep) = with_two_processes(first);
+    for (first, by, least_secs) in [("", "env -i", 0), ("trap '' TERM;", "", 5)] {
+        let (mut lab, shell, sleep) = with_two_processes(first, by);
         let (pid, began) = (Pid::from_child(&lab), Instant::now());
         kill_process(pid, Signal::TERM).unwrap();
         assert_eq!(lab.wait().unwrap().code(), Some(143));

@@ -44,10 +44,10 @@ pub(super) fn round_trips_ms(
         note_arrivals(&right)?;
         scope.spawn(|| echo(&right, &done));
         let receiver = scope.spawn(|| receive_echoes(&left, probes));
-        send_stamped(&left, probes, gap)?;
+        let sent = send_stamped(&left, probes, gap);
         let found = receiver.join().unwrap_or_else(|_| Err(panicked()));
         done.store(true, Ordering::Relaxed);
-        found
+        sent.and(found)
     });
     found.map_err(Error::io("measure round trips"))
 }

@@ -40,7 +40,7 @@ pub struct RunArgs {
     /// A built-in profile (see `ff-lab link profiles`) or the TOML file of one.
     #[arg(long, value_name = "NAME|FILE", default_value = "none")]
     pub profile: String,
-    /// Rate from the command to this machine instead of the profile's: 200kbit, 5Mbit, unlimited, or a trace's file in Mahimahi's format (a line is the time in ms of one 1,500-byte opportunity).
+    /// Rate from the command to this machine, at all times, instead of the profile's: 200kbit, 5Mbit, unlimited, or a trace's file in Mahimahi's format (a line is the time in ms of one 1,500-byte opportunity).
     #[arg(long, value_name = "RATE|TRACE")]
     pub up: Option<String>,
     /// Rate from this machine to the command instead of the profile's; as with --up.

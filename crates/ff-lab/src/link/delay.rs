@@ -15,7 +15,8 @@ pub struct Delay {
     pub base: Duration,
     /// What is added to it, by chance. The sum is at least 0 and at most [`MAX_DELAY`].
     pub jitter: Jitter,
-    /// Whether a packet may overtake those before it. If not, it arrives no earlier than they do.
+    /// Whether a packet may overtake those before it. If not, it arrives no earlier than they do, so that jitter adds more
+    /// the more packets are under way.
     pub overtaking: bool,
 }
 
@@ -30,7 +31,8 @@ pub enum Jitter {
         /// The standard deviation.
         sigma: Duration,
     },
-    /// Pareto's second kind, from 0 on: P(more than x) = (1 + x/scale)^-shape. Its mean is scale/(shape-1).
+    /// Pareto's second kind, from 0 on: P(more than x) = (1 + x/scale)^-shape. Its mean is scale/(shape-1); of packets that
+    /// may not overtake each other only while they are seldom.
     Pareto {
         /// The scale.
         scale: Duration,

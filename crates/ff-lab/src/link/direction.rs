@@ -108,7 +108,7 @@ pub struct Link<P> {
     losses: Losses,
     /// How long packets are under way.
     delay: Delay,
-    /// When the last packet arrives that was not held back.
+    /// When the last of the packets arrives that were not held back.
     last_arrival: Duration,
     /// The chance of a copy.
     duplicate: f64,
@@ -272,12 +272,14 @@ impl<P: Clone> Link<P> {
     /// Says when a packet arrives that leaves now.
     fn arrive(&mut self, packet: P, now: Duration) {
         let mut at = now + self.delay.next(&mut self.chance.delay);
+        if !self.delay.overtaking {
+            at = at.max(self.last_arrival);
+        }
         if happens(self.reorder.share, &mut self.chance.reorder) {
             self.counts.held_back += 1;
             at += self.reorder.by;
-        } else if !self.delay.overtaking {
-            at = at.max(self.last_arrival);
-            self.last_arrival = at;
+        } else {
+            self.last_arrival = at.max(self.last_arrival);
         }
         self.output.push_back(Output::Arrives { packet, at });
     }
@@ -285,7 +287,14 @@ impl<P: Clone> Link<P> {
     /// Becomes another link.
     fn change(&mut self, now: Duration, change: Change) {
         if let Some(rate) = change.rate {
-            self.sender = Sender::new(rate.clone(), now);
+            // What has left already of the packet that is leaving does not leave again.
+            if let Some((left, packet)) = &mut self.leaving {
+                let rest = self.sender.rest(*left, now, packet.bytes);
+                self.sender = Sender::new(rate.clone(), now);
+                *left = self.sender.finish(now.max(self.cut_until), rest);
+            } else {
+                self.sender = Sender::new(rate.clone(), now);
+            }
             self.rate = rate;
         }
         self.limit = change.queue.unwrap_or(self.limit);
@@ -312,6 +321,7 @@ impl<P: Clone> Link<P> {
     fn cut(&mut self, now: Duration, cut: Cut) {
         self.cut_until = self.cut_until.max(now + cut.gap);
         if let Some((_, interrupted)) = self.leaving.take() {
+            self.sender.take_back();
             self.queue.push_front(interrupted);
         }
         if !cut.keeps_queue {

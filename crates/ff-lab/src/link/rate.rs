@@ -41,12 +41,27 @@ pub(super) struct Sender {
     next: u64,
     /// What the packet before has left of its last opportunity, and when that was.
     left: (Duration, u32),
+    /// Both as they were before the last packet.
+    before: (u64, (Duration, u32)),
 }
 
 impl Sender {
     /// Sends at a rate from `since` on.
     pub(super) fn new(rate: Rate, since: Duration) -> Self {
-        Self { rate, since, next: 0, left: (Duration::ZERO, 0) }
+        let left = (Duration::ZERO, 0);
+        Self { rate, since, next: 0, left, before: (0, left) }
+    }
+
+    /// The last packet has not left: what it would have used is there for others.
+    pub(super) fn take_back(&mut self) {
+        (self.next, self.left) = self.before;
+    }
+
+    /// How many bytes are left at `now` of a packet that has left at `end`. Of what waits for opportunities none has left.
+    pub(super) fn rest(&self, end: Duration, now: Duration, bytes: u32) -> u32 {
+        let Rate::Constant(rate) = &self.rate else { return bytes };
+        let whole = rate.bytes_in(end.saturating_sub(now));
+        u32::try_from(whole).map_or(bytes, |whole| whole.saturating_add(1).min(bytes))
     }
 
     /// When the last byte of a packet has left whose first may leave at `start`.
@@ -69,6 +84,7 @@ impl Sender {
     /// What is left of an opportunity is for packets that wait at that moment; afterwards it is lost.
     fn by_trace(&mut self, trace: &Trace, start: Duration, bytes: u32) -> Duration {
         let (mut at, mut left) = self.left;
+        self.before = (self.next, self.left);
         if at < start {
             (at, left) = (start, 0);
             self.next = self.next.max(trace.first_at(start));

@@ -78,6 +78,11 @@ impl Timetable {
         }
     }
 
+    /// Has no rate change.
+    pub fn keep_rate(&mut self) {
+        self.changes.iter_mut().for_each(|change| change.rate = None);
+    }
+
     /// Whether nothing ever changes.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()

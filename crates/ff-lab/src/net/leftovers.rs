@@ -1,10 +1,11 @@
 //! Processes of labs that were killed.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
 use procfs::process::{Process, all_processes};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, getpid, kill_process};
 
 use crate::error::{Error, Result};
 
@@ -35,21 +36,44 @@ pub fn remove_leftovers() -> usize {
     ended.count()
 }
 
-/// Ends all processes that this one has started in hosts, and what they have started.
-pub(crate) fn remove_own() {
-    let (Ok(own), Ok(processes)) = (own_name(), all_processes()) else { return };
-    for pid in processes.filter_map(|process| Some(process.ok()?.pid())) {
-        let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        if let (true, Some(pid)) = (owner_in(&environ) == Some(own), Pid::from_raw(pid)) {
-            // It may have ended by itself.
-            let _ = kill_process(pid, Signal::KILL);
+/// Ends all processes that this one has started in hosts and what they have started: those that carry its mark, and whatever
+/// is in this network namespace besides it.
+pub(super) fn remove_own(namespace: &File) {
+    let (Ok(id), Ok(own)) = (namespace.metadata().map(|there| there.ino()), own_name()) else {
+        return;
+    };
+    let is_ours = |pid: &Pid| {
+        let environ = || fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero()));
+        let is_inside = namespace_of(*pid, "net") == Some(id);
+        *pid != getpid() && (is_inside || owner_in(&environ().unwrap_or_default()) == Some(own))
+    };
+    // Meanwhile they may start others.
+    for _ in 0..ROUNDS {
+        let Ok(processes) = all_processes() else { return };
+        let pids = processes.filter_map(|process| Pid::from_raw(process.ok()?.pid()));
+        // It may have ended by itself.
+        let ended = pids.filter(is_ours).map(|pid| kill_process(pid, Signal::KILL));
+        if ended.count() == 0 {
+            return;
         }
     }
 }
 
-/// Ends a process if its owner is gone.
+/// How often processes are looked for that others have started before they were ended.
+const ROUNDS: usize = 10;
+
+/// Which namespace of a kind a process is in.
+fn namespace_of(pid: Pid, kind: &str) -> Option<u64> {
+    let path = format!("/proc/{}/ns/{kind}", pid.as_raw_nonzero());
+    Some(fs::metadata(path).ok()?.ino())
+}
+
+/// Ends a process if its owner is gone. Elsewhere, as in a container, ids are others: what is there is left alone.
 fn end_if_left(pid: i32) -> Option<()> {
     let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    if namespace_of(Pid::from_raw(pid)?, "pid")? != namespace_of(getpid(), "pid")? {
+        return None;
+    }
     let owner = owner_in(&environ)?;
     if is_alive(owner) {
         return None;

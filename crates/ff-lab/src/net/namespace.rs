@@ -35,8 +35,10 @@ impl Namespace {
                 nix::errno::Errno::EPERM => Error::NotRoot,
                 errno => failed(name, "make")(errno.into()),
             })?;
-            set_up(congestion_control).map_err(failed(name, "set up"))?;
+            let chosen = sysctl("ipv4/tcp_congestion_control", congestion_control);
+            // Who is killed from now on leaves the kernel's list as it was.
             drop(allowed);
+            chosen.and_then(|()| set_up()).map_err(failed(name, "set up"))?;
             File::open(OF_THIS_THREAD).map_err(failed(name, "keep"))
         });
         Ok(Self { name: name.to_owned(), file: made?? })
@@ -79,6 +81,11 @@ impl Namespace {
     /// Starts a process inside; otherwise as [`Self::start`].
     pub fn spawn(&self, command: &mut Command) -> Result<Child> {
         self.run(|| self.start(command))?
+    }
+
+    /// Ends all processes that this one has started inside, and what they have started.
+    pub(crate) fn remove_own(&self) {
+        leftovers::remove_own(&self.file);
     }
 
     /// Has connections between an address and its neighbours within so many bits use a congestion control where a program
@@ -164,13 +171,14 @@ impl Drop for Allowed {
 /// Which congestion controls the kernel lets everybody have.
 const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 
+/// Sets a number or a name of the network of the calling thread.
+fn sysctl(name: &str, value: &str) -> io::Result<()> {
+    let path = format!("/proc/sys/net/{name}");
+    fs::write(&path, value).map_err(|error| io::Error::other(format!("{path}: {error}")))
+}
+
 /// Sets up the namespace of the calling thread.
-fn set_up(congestion_control: &str) -> io::Result<()> {
-    let sysctl = |name: &str, value: &str| {
-        let path = format!("/proc/sys/net/{name}");
-        fs::write(&path, value).map_err(|error| io::Error::other(format!("{path}: {error}")))
-    };
-    sysctl("ipv4/tcp_congestion_control", congestion_control)?;
+fn set_up() -> io::Result<()> {
     // What one connection learns of a path must not change how the next begins.
     sysctl("ipv4/tcp_no_metrics_save", "1")?;
     // The emulator knows IPv4 only; a kernel without IPv6 has nothing to switch off.

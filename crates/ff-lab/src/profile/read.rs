@@ -61,13 +61,14 @@ struct BurstsFile {
     lost_in_good: f64,
 }
 
-/// One kind of jitter.
+/// One kind of jitter: a normal number, a Pareto number with its shape, or a table.
 #[derive(Deserialize)]
-#[serde(untagged, deny_unknown_fields)]
-enum JitterFile {
-    Normal { normal_ms: f64 },
-    Pareto { pareto_ms: f64, shape: f64 },
-    Table { table: PathBuf },
+#[serde(deny_unknown_fields)]
+struct JitterFile {
+    normal_ms: Option<f64>,
+    pareto_ms: Option<f64>,
+    shape: Option<f64>,
+    table: Option<PathBuf>,
 }
 
 /// Packets that are held back.
@@ -96,13 +97,7 @@ struct ChangeFile {
     duplicate: Option<f64>,
     reorder: Option<ReorderFile>,
     gap_ms: Option<f64>,
-    #[serde(default = "keeps")]
-    keeps_queue: bool,
-}
-
-/// A gap keeps the queue if nothing else is said.
-fn keeps() -> bool {
-    true
+    keeps_queue: Option<bool>,
 }
 
 /// Where something stands: the file and the key of the direction.
@@ -214,9 +209,9 @@ impl Place<'_> {
             return Ok(Rate::Unlimited);
         }
         let rate = text.parse::<BytesPerSec>();
-        let form =
-            "is neither a rate above 0 such as 200kbit or 5Mbit, nor unlimited, nor a trace's file";
-        rate.map(Rate::Constant).map_err(|_| self.wrong("rate", &format!("{text:?} {form}")))
+        let file = if self.key.is_empty() { "a trace's file" } else { "a file: that is `trace`" };
+        let form = "is neither a rate above 0 such as 200kbit or 5Mbit, nor unlimited, nor";
+        rate.map(Rate::Constant).map_err(|_| self.wrong("rate", &format!("{text:?} {form} {file}")))
     }
 
     /// The queue's limit from either of its keys.
@@ -254,18 +249,20 @@ impl Place<'_> {
 
     /// One kind of jitter.
     fn jitter(&self, found: &JitterFile) -> Result<Jitter> {
-        match found {
-            JitterFile::Normal { normal_ms } => {
-                Ok(Jitter::Normal { sigma: self.time("jitter.normal_ms", *normal_ms)? })
+        let JitterFile { normal_ms, pareto_ms, shape, table } = found;
+        match (*normal_ms, *pareto_ms, *shape, table) {
+            (Some(ms), None, None, None) => {
+                Ok(Jitter::Normal { sigma: self.time("jitter.normal_ms", ms)? })
             }
-            JitterFile::Pareto { pareto_ms, shape } => {
-                let scale = self.time("jitter.pareto_ms", *pareto_ms)?;
-                if !(shape.is_finite() && *shape > 0.0) {
+            (None, Some(ms), Some(shape), None) => {
+                let scale = self.time("jitter.pareto_ms", ms)?;
+                if !(shape.is_finite() && shape > 0.0) {
                     return Err(self.wrong("jitter.shape", &format!("{shape} is not above 0")));
                 }
-                Ok(Jitter::Pareto { scale, shape: *shape })
+                Ok(Jitter::Pareto { scale, shape })
             }
-            JitterFile::Table { table } => Ok(Jitter::Table(Arc::new(self.table(table)?))),
+            (None, None, None, Some(table)) => Ok(Jitter::Table(Arc::new(self.table(table)?))),
+            _ => Err(self.wrong("jitter", "it needs normal_ms, pareto_ms and shape, or table")),
         }
     }
 
@@ -286,6 +283,9 @@ impl Place<'_> {
     /// One change of a direction.
     fn change(&self, found: &ChangeFile) -> Result<Change> {
         let gap = found.gap_ms.map(|ms| self.time("gap_ms", ms)).transpose()?;
+        if gap.is_none() && found.keeps_queue.is_some() {
+            return Err(self.wrong("keeps_queue", "it needs a gap_ms, which may be 0"));
+        }
         let duplicate = found.duplicate.map(|share| self.share("duplicate", share)).transpose()?;
         Ok(Change {
             at: self.long_time("at_ms", found.at_ms)?,
@@ -298,7 +298,7 @@ impl Place<'_> {
             overtaking: found.overtaking,
             duplicate,
             reorder: found.reorder.as_ref().map(|one| self.reorder(one)).transpose()?,
-            cut: gap.map(|gap| Cut { gap, keeps_queue: found.keeps_queue }),
+            cut: gap.map(|gap| Cut { gap, keeps_queue: found.keeps_queue.unwrap_or(true) }),
         })
     }
 

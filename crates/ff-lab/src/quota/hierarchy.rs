@@ -17,14 +17,18 @@ pub(super) enum Hierarchy {
 }
 
 impl Hierarchy {
-    /// Finds the one that is mounted here.
+    /// Finds the one that is mounted here, and has it limit CPU time.
     pub(super) fn find() -> Result<Self> {
-        let path = Path::new("/proc/self/mounts");
-        let mounts = fs::read_to_string(path).map_err(|error| failed("read", path, &error))?;
-        let found = Self::among(&mounts);
-        let found = found.ok_or_else(|| Error::Quota("neither is mounted".to_owned()))?;
+        let found = Self::mounted()?;
         found.enable()?;
         Ok(found)
+    }
+
+    /// Finds the one that is mounted here.
+    pub(super) fn mounted() -> Result<Self> {
+        let path = Path::new("/proc/self/mounts");
+        let mounts = fs::read_to_string(path).map_err(|error| failed("read", path, &error))?;
+        Self::among(&mounts).ok_or_else(|| Error::Quota("neither is mounted".to_owned()))
     }
 
     /// Version 1 if it has the controller, since version 2 has not then; otherwise version 2.

@@ -1,5 +1,6 @@
 //! `ff-lab link run` and `ff-lab link profiles`.
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::net::Ipv4Addr;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -9,14 +10,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, getpgrp, kill_process, set_parent_process_death_signal};
+use rustix::termios::tcgetpgrp;
 
 use super::DOES_NOT_COUNT;
 use crate::cli::link::{GuardedArgs, ProfilesArgs, RunArgs};
 use crate::ending::Ending;
 use crate::error::Error;
+use crate::files::{check_writable, write_whole};
 use crate::link::{Direction, HostId, MAX_DELAY, PairDelays};
-use crate::net::{Emulation, HostPlan, Place, Plan, Report, remove_own};
+use crate::net::{Emulation, HostPlan, Place, Plan, Report};
 use crate::profile::{self, Profile};
 
 /// So many commands can run behind links at a time: the third number of their addresses, 198.18.N.0/30. The network
@@ -36,10 +39,14 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     {
         if let Some(rate) = rate {
             direction.rate = profile::rate(key, rate)?;
+            direction.timetable.keep_rate();
         }
     }
     if !(0.0..=MAX_DELAY.as_secs_f64() * 1e3).contains(&args.delay_ms) {
         bail!("--delay-ms: {} is no time from 0 to 60000 ms", args.delay_ms);
+    }
+    if let Some(path) = &args.json {
+        check_writable(path).with_context(|| unwritable(path))?;
     }
     let ending = Ending::of_signals().context("Failed to wait for signals")?;
     let (emulation, number) = start(args, &profile)?;
@@ -52,12 +59,13 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let mut child = emulation.namespace(0).start(&mut command)?;
     let status = wait(&mut child, &ending).context("Failed to wait for the command")?;
     // What it has left running would have no link any more.
-    remove_own();
+    emulation.namespace(0).remove_own();
     let report = emulation.stop()?;
-    say(&report, status)?;
     if let Some(path) = &args.json {
-        write(path, &serde_json::to_string_pretty(&report)?)?;
+        let text = serde_json::to_string_pretty(&report)? + "\n";
+        write_whole(path, &text).with_context(|| unwritable(path))?;
     }
+    say(&report, status)?;
     Ok(match (ending.signal(), report.lateness.is_too_late) {
         (Some(signal), _) => Ending::exit_code(signal),
         (None, true) => ExitCode::from(DOES_NOT_COUNT),
@@ -65,8 +73,8 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Waits for the command. A signal that is to end this process is the command's, too, and if it does not end by it in some
-/// seconds, it is killed.
+/// Waits for the command. A signal that is to end this process is the command's, too, unless it has it already, and if it
+/// does not end by it in some seconds, it is killed.
 fn wait(child: &mut Child, ending: &Ending) -> io::Result<ExitStatus> {
     let mut killed_at = None;
     loop {
@@ -77,7 +85,9 @@ fn wait(child: &mut Child, ending: &Ending) -> io::Result<ExitStatus> {
         {
             (None, _) => {}
             (Some(signal), None) => {
-                kill_process(Pid::from_child(child), signal)?;
+                if !is_of_terminal(signal) {
+                    kill_process(Pid::from_child(child), signal)?;
+                }
                 killed_at = Some(Instant::now() + GRACE);
             }
             (Some(_), Some(at)) if at < Instant::now() => child.kill()?,
@@ -85,6 +95,12 @@ fn wait(child: &mut Child, ending: &Ending) -> io::Result<ExitStatus> {
         }
         thread::sleep(LOOK);
     }
+}
+
+/// Whether a signal comes of Ctrl-C in a terminal, which sends it to the command, too.
+fn is_of_terminal(signal: Signal) -> bool {
+    let foreground = || tcgetpgrp(File::open("/dev/tty").ok()?).ok();
+    signal == Signal::INT && foreground() == Some(getpgrp())
 }
 
 /// Becomes a program that is killed when the process that started this one ends.
@@ -216,14 +232,9 @@ fn say(report: &Report, status: ExitStatus) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a file whole or not at all.
-fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let failed = || format!("Failed to write {}", path.display());
-    let mut file = tempfile::NamedTempFile::new_in(dir).with_context(failed)?;
-    file.write_all(text.as_bytes()).with_context(failed)?;
-    file.persist(path).with_context(failed)?;
-    Ok(())
+/// What is said of a file that cannot be written.
+fn unwritable(path: &Path) -> String {
+    format!("Failed to write {}", path.display())
 }
 
 /// The command's exit status as ours; a signal counts 128 more, as in shells.

@@ -13,7 +13,6 @@ use serde::Serialize;
 use crate::builder::{NetworkBuilder, RelayConfig};
 use crate::cli::up::UpArgs;
 use crate::ending::Ending;
-use crate::error::Error;
 use crate::link::Rate;
 use crate::network::Network;
 use crate::node::{Node, Role};
@@ -65,7 +64,8 @@ pub(super) fn run(args: &UpArgs) -> Result<ExitCode> {
     let nodes = args.authorities as usize + usize::from(args.relays + args.exits + args.clients);
     eprintln!("ff-lab: {nodes} nodes start, which takes some 10 seconds");
     let network = match builder.ending(&ending).start() {
-        Err(Error::Ended { .. }) => return Ok(ExitCode::SUCCESS),
+        // Ctrl-C in a terminal ends nodes and what makes keys, too.
+        Err(_) if ending.is_asked() => return Ok(ExitCode::SUCCESS),
         started => started?,
     };
     if !ending.is_asked() {

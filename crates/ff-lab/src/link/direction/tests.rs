@@ -312,3 +312,54 @@ proptest! {
         prop_assert_eq!(run().0, found);
     }
 }
+
+/// One packet of 1,500 bytes at 500 ms, and what a change at 600 ms makes of it.
+fn interrupted(rate: Rate, change: Change) -> Vec<(u32, Duration)> {
+    let timetable = Timetable::new(vec![Change { at: ms(600), ..change }], None).unwrap();
+    let mut link = Link::new(&Direction { rate, timetable, ..Direction::default() }, 1);
+    link.handle_packet(0, 1500, ms(500));
+    let mut found = arrivals(&outputs(&mut link, ms(700)));
+    link.handle_packet(1, 1500, ms(700));
+    found.extend(arrivals(&outputs(&mut link, ms(60_000))));
+    found
+}
+
+#[test]
+fn a_cut_uses_no_opportunity_of_a_trace() {
+    let trace = || Rate::Trace(Arc::new(Trace::parse("1000\n").unwrap()));
+    let cut = |keeps_queue| Some(Cut { gap: ms(10), keeps_queue });
+    let kept = interrupted(trace(), Change { cut: cut(true), ..Change::default() });
+    assert_eq!(kept, [(0, ms(1000)), (1, ms(2000))]);
+    let lost = interrupted(trace(), Change { cut: cut(false), ..Change::default() });
+    assert_eq!(lost, [(1, ms(1000))]);
+}
+
+#[test]
+fn who_is_leaving_goes_on_at_another_rate() {
+    let slow = || Rate::Constant("1kbit".parse().unwrap());
+    let faster = Change { rate: Some(mbit(10)), ..Change::default() };
+    let found = interrupted(slow(), faster);
+    // In 100 ms 12 bytes have left, and the other 1,488 take 1.2 ms.
+    assert_eq!(found[0].1.as_micros() / 100, 6011, "{found:?}");
+    assert_eq!(found[1], (1, ms(701) + Duration::from_micros(200)));
+    let trace = Rate::Trace(Arc::new(Trace::parse("30\n").unwrap()));
+    let found = interrupted(slow(), Change { rate: Some(trace), ..Change::default() });
+    assert_eq!(found, [(0, ms(630)), (1, ms(720))]);
+    let free = Change { rate: Some(Rate::Unlimited), ..Change::default() };
+    assert_eq!(interrupted(slow(), free), [(0, ms(600)), (1, ms(700))]);
+}
+
+#[test]
+fn late_packets_are_late_behind_those_that_they_may_not_overtake() {
+    let change = Change { at: ms(1), delay: Some(ms(10)), ..Change::default() };
+    let timetable = Timetable::new(vec![change], None).unwrap();
+    let delay = Delay::constant(ms(200));
+    let mut link = Link::new(&Direction { delay, timetable, ..Direction::default() }, 1);
+    link.handle_packet(0, 100, ms(0));
+    link.reorder = Reorder { share: 1.0, by: ms(20) };
+    link.handle_packet(1, 100, ms(2));
+    link.reorder = Reorder::default();
+    link.handle_packet(2, 100, ms(3));
+    let found = arrivals(&outputs(&mut link, ms(1000)));
+    assert_eq!(found, [(0, ms(200)), (1, ms(220)), (2, ms(200))]);
+}
