@@ -153,13 +153,14 @@ impl Fault {
 }
 
 /// What an exit's END with this reason says, in lower case as tor-spec 6.3 names it: some reasons are the exit's own, and
-/// `internal` is what tor says of whatever it does not expect, its own errors and its target's.
+/// `internal` is what tor says of whatever it does not expect, its own errors and its target's. Whether a name or a way is not
+/// known to an exit alone, nobody can tell.
 pub(crate) fn refused(reason: String) -> Fault {
     match reason.as_str() {
         "exitpolicy" | "resourcelimit" | "hibernating" | "torprotocol" | "notdirectory" => {
             Fault::relay(reason)
         }
-        "internal" => Fault::of(Whose::Unknown, reason),
+        "internal" | "resolvefailed" | "noroute" => Fault::of(Whose::Unknown, reason),
         _ => Fault::target(reason),
     }
 }
@@ -188,6 +189,7 @@ mod tests {
             ("resourcelimit", Whose::Relay, true),
             ("hibernating", Whose::Relay, true),
             ("internal", Whose::Unknown, false),
+            ("resolvefailed", Whose::Unknown, false),
             ("connectrefused", Whose::Target, false),
             ("done", Whose::Target, false),
         ] {

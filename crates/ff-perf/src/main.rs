@@ -1,5 +1,6 @@
 //! The `ff-perf` command.
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -9,7 +10,8 @@ fn main() -> ExitCode {
     match ff_perf::run::run(&Cli::parse()) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("ff-perf: {error:#}");
+            // A terminal may be gone.
+            let _ = writeln!(io::stderr(), "ff-perf: {error:#}");
             ExitCode::FAILURE
         }
     }

@@ -1,7 +1,8 @@
 //! Arti, in this process: its channels and circuits, without its choice of paths and its timeouts.
 //!
 //! All use of Arti's crates, whose interfaces are not stable, is in this module. `TunnelBuilder` is not used: it hides
-//! when hops stand, and gives circuits up by a timeout that it learns, which cuts off what is to be measured.
+//! when hops stand, and gives circuits up by a timeout that it learns, which cuts off what is to be measured. What is left of
+//! Arti's own: a link has 5 s, and is tried twice, with the first try in the times of hops.
 
 mod links;
 mod params;
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 use futures::FutureExt as _;
 use futures::future::{AbortHandle, abortable};
 use rustix::io::Errno;
+use tokio::io::AsyncReadExt as _;
 use tokio::time::timeout;
 use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt as _};
 use tor_chanmgr::{ChanProvenance, ChannelUsage, Error as ChanError};
@@ -184,7 +186,7 @@ impl Client for Arti {
 
     async fn lost(
         circuit: &Self::Circuit,
-        _stream: &mut Self::Stream,
+        stream: &mut Self::Stream,
         error: Option<&io::Error>,
     ) -> Option<Fault> {
         match error?.get_ref()?.downcast_ref()? {
@@ -192,14 +194,22 @@ impl Client for Arti {
             // So says who writes to a stream that has ended, with its circuit or without.
             error @ (ProtoError::NotConnected | ProtoError::CircuitClosed) => {
                 let closed = circuit.tunnel.as_single_circ().ok()?.wait_for_close();
-                timeout(CLOSING, closed).await.ok().map(|()| fault(error))
+                if timeout(CLOSING, closed).await.is_ok() {
+                    return Some(fault(error));
+                }
+                // Who reads learns what the exit has said.
+                let read = timeout(CLOSING, stream.read_u8()).await.ok()?.err()?;
+                match read.get_ref()?.downcast_ref()? {
+                    ProtoError::EndReceived(reason) => by_exit(reason.to_string().to_lowercase()),
+                    _ => None,
+                }
             }
             error => Some(fault(error)),
         }
     }
 }
 
-/// How long after a stream its circuit may be known to have ended.
+/// How long after a stream its circuit may be known to have ended, or what the exit has said.
 const CLOSING: Duration = Duration::from_millis(500);
 
 /// What is noted of an answer that has no address in it.
@@ -252,18 +262,30 @@ fn fault(error: &ProtoError) -> Fault {
     }
 }
 
-/// Whether a link failed for what this machine has no more of: file descriptors, ports, memory.
+/// Whether a link failed for what this machine has no more of, file descriptors, ports, memory, a network, or for an error of
+/// Arti's own.
 fn is_ours(error: &ChanError) -> bool {
     match error {
         ChanError::Connect { addresses } => addresses.iter().any(|(_, error)| lacks(error)),
+        ChanError::UnusableTarget(_)
+        | ChanError::MissingId
+        | ChanError::Spawn { .. }
+        | ChanError::Memquota(_)
+        | ChanError::Internal(_) => true,
         error => lacks(error),
     }
 }
 
 /// Whether an error, or one beneath, says that this machine has no more of something.
 fn lacks(error: &(dyn std::error::Error + 'static)) -> bool {
-    const LACKING: [Errno; 5] =
-        [Errno::MFILE, Errno::NFILE, Errno::ADDRNOTAVAIL, Errno::NOBUFS, Errno::NOMEM];
+    const LACKING: [Errno; 6] = [
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::ADDRNOTAVAIL,
+        Errno::NOBUFS,
+        Errno::NOMEM,
+        Errno::NETDOWN,
+    ];
     std::iter::successors(Some(error), |error| error.source()).any(|error| {
         let shared = error.downcast_ref::<Arc<io::Error>>().map(AsRef::as_ref);
         let errno = shared.or_else(|| error.downcast_ref()).and_then(Errno::from_io_error);

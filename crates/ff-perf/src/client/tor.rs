@@ -21,7 +21,7 @@ use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ff_lab::Control;
@@ -37,7 +37,7 @@ pub use commands::Ending;
 use options::Taken;
 use refusal::RejectsInternal;
 use stream::{News, Stream, astray, by_tor, ended};
-use table::{CircuitState, StreamState, Table};
+use table::{CircuitState, Slot, StreamState, Table};
 
 /// How often the link of a circuit is looked at that tor tells nothing of.
 const LOOK: Duration = Duration::from_millis(200);
@@ -62,6 +62,28 @@ pub struct Circuit {
     commands: Commands,
     /// Where it is known.
     table: Arc<Table>,
+    /// What is told of it.
+    news: Mutex<Slot<CircuitState>>,
+}
+
+impl Circuit {
+    /// A circuit that tor has just begun.
+    fn new(id: String, commands: Commands, table: &Arc<Table>) -> Self {
+        let news = Mutex::new(table.expect_circuit(&id));
+        Self { id, commands, table: Arc::clone(table), news }
+    }
+
+    /// Why it has ended, which tor tells before it tells of its streams.
+    fn destroyed(&self) -> Fault {
+        let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(state) = news.next_now() {
+            if let CircuitState::Ended { reason, by_relay } = state {
+                let fault = ended(reason, by_relay);
+                return Fault { reason: format!("destroyed ({})", fault.reason), ..fault };
+            }
+        }
+        Fault::circuit("destroyed")
+    }
 }
 
 impl Drop for Circuit {
@@ -104,8 +126,13 @@ impl Tor {
         let table = Arc::new(Table::default());
         let started = Commands::start(taken, Arc::clone(&table), rejects.clone());
         let (commands, ending) = started.map_err(|error| error.to_string())?;
-        events::start(events, Arc::clone(&table), commands.watch(), rejects.clone())
-            .map_err(|error| error.to_string())?;
+        if let Err(error) =
+            events::start(events, Arc::clone(&table), commands.watch(), rejects.clone())
+        {
+            // Else the ending would wait for them.
+            drop(commands);
+            return Err(error.to_string());
+        }
         Ok(Takeover { tor: Self { commands, table, socks, rejects }, ending, note })
     }
 
@@ -135,17 +162,25 @@ impl Tor {
             | StreamState::Renamed { circuit: on, .. } => return Err(astray(&on)),
         };
         let attach = format!("ATTACHSTREAM {id} {}", circuit.id);
-        self.commands.ask(attach).await.map_err(not_attached)?;
+        self.commands.ask(attach).await.map_err(|fault| not_attached(fault, circuit))?;
         Ok((socket, news))
     }
 }
 
-/// A stream that could not be put on its circuit. tor refuses that for the circuit's sake, if that has ended, or because
-/// the stream does not wait for us: then it does something else with it.
-fn not_attached(fault: Fault) -> Fault {
-    let is_circuits = fault.reason.contains("ircuit");
-    if is_circuits || fault.whose == Whose::Client {
+/// A stream that could not be put on its circuit. tor refuses that for the circuit's sake, if that has ended or is too short,
+/// or because the stream does not wait for us: then it does something else with it.
+fn not_attached(fault: Fault, circuit: &Circuit) -> Fault {
+    let says = |part| fault.reason.contains(part);
+    if fault.whose == Whose::Client {
         return fault;
+    }
+    if says("one-hop circuit") {
+        return Fault::client(
+            "tor puts no streams on circuits of one relay: give longer paths, or --client arti",
+        );
+    }
+    if says("ircuit") {
+        return circuit.destroyed();
     }
     Fault::client(format!(
         "{}: tor did not leave the stream to us: was it sent SIGHUP, or given other options?",
@@ -169,16 +204,15 @@ impl Client for Tor {
     ) -> Result<Self::Circuit, Fault> {
         let guard = path.first().ok_or_else(|| Fault::client("a path of 0 relays"))?;
         let ids: Vec<_> = path.iter().map(|relay| format!("${}", relay.id)).collect();
-        let (id, mut slot) =
+        let mut circuit =
             self.commands.extend(format!("EXTENDCIRCUIT 0 {}", ids.join(","))).await?;
-        let circuit =
-            Circuit { id, commands: self.commands.clone(), table: Arc::clone(&self.table) };
         let us = |progress: &Progress, at: Instant| {
             u64::try_from(at.saturating_duration_since(progress.began).as_micros())
                 .unwrap_or(u64::MAX)
         };
         loop {
             // A link that opens is no news of the circuit, which may be given up before there are any.
+            let slot = circuit.news.get_mut().unwrap_or_else(PoisonError::into_inner);
             let news = timeout(LOOK, slot.next()).await;
             let link = self.table.link(&guard.id, progress.began);
             progress.has_link = link.is_open || !progress.hops_us.is_empty();
@@ -193,10 +227,7 @@ impl Client for Tor {
                     }
                 }
                 CircuitState::Built => return Ok(circuit),
-                CircuitState::Ended(reason) if reason == "requested" => {
-                    return Err(Fault::client(reason));
-                }
-                CircuitState::Ended(reason) => return Err(ended(reason)),
+                CircuitState::Ended { reason, by_relay } => return Err(ended(reason, by_relay)),
             }
         }
     }
@@ -211,7 +242,7 @@ impl Client for Tor {
             return Err(Fault::client("tor resolves a literal address itself"));
         }
         let (_socket, mut news) = self.stream(circuit, &address.to_string(), PROBE_PORT).await?;
-        refusal::wait(&mut news, address, &self.rejects).await
+        refusal::wait(&mut news, address, &self.rejects, || circuit.destroyed()).await
     }
 
     async fn open(
@@ -228,7 +259,8 @@ impl Client for Tor {
                     return Err(refused(reason));
                 }
                 StreamState::Ended { reason, .. } => {
-                    return Err(by_tor(reason, || stream::false_address(host)));
+                    let breach = || stream::false_address(host);
+                    return Err(by_tor(reason, || circuit.destroyed(), breach));
                 }
                 StreamState::New(_) | StreamState::Sent(_) | StreamState::Renamed { .. } => {}
             }
@@ -241,11 +273,11 @@ impl Client for Tor {
 
     /// A SocksPort closes a stream in one way, whoever has ended it; what tor tells of it says who that was.
     async fn lost(
-        _circuit: &Self::Circuit,
+        circuit: &Self::Circuit,
         stream: &mut Self::Stream,
         _error: Option<&io::Error>,
     ) -> Option<Fault> {
-        stream.lost().await
+        stream.lost(circuit).await
     }
 }
 

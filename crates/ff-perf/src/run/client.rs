@@ -30,12 +30,13 @@ pub(super) fn with_client<J: Job>(
     network: &Network,
     job: J,
 ) -> Result<J::Done> {
+    // Dropped after the runtime and all that uses the tor in it, also in a panic.
+    let mut ending = None;
     // One thread: to wake another one for each cell would cost more than the cells do.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("Failed to start the runtime")?;
-    let mut ending = None;
     let done = runtime.block_on(async {
         let signals = Signals::listen().context("Failed to listen for signals")?;
         match kind {
@@ -54,7 +55,7 @@ pub(super) fn with_client<J: Job>(
     });
     // What is left of tasks has nothing to say any more.
     runtime.shutdown_timeout(Duration::from_secs(1));
-    if let Some(Err(reason)) = ending.map(Ending::wait) {
+    if let Some(Err(reason)) = ending.as_ref().map(Ending::wait) {
         say(&reason);
     }
     done

@@ -41,7 +41,9 @@ impl Run {
 
     /// Starts one on the network in a directory.
     fn start_in(network: &Path, out: &Path, options: &str) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
+        // Whoever runs the tests may have SIGHUP ignored.
+        let mut command = Command::new("env");
+        command.arg("--default-signal=HUP").arg(env!("CARGO_BIN_EXE_ff-perf"));
         command.args(Self::words(network, out, options));
         Self::spawn(command, out)
     }
@@ -184,7 +186,8 @@ fn ends_with_its_terminal(client: &Node, before: &[String]) {
     let dir = tempfile::tempdir().expect("a directory");
     let out = dir.path().join("out");
     let words = Run::words(client.data_dir(), &out, "--client tor --count 10000 --rtt 5");
-    let line = format!("{} {}", env!("CARGO_BIN_EXE_ff-perf"), words.join(" "));
+    let program = env!("CARGO_BIN_EXE_ff-perf");
+    let line = format!("exec env --default-signal=HUP {program} {}", words.join(" "));
     let mut terminal = Command::new("script");
     terminal.args(["--quiet", "--command", &line, "/dev/null"]).stdin(Stdio::null());
     let run = Run::spawn(terminal, &out);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// How long anything may take that is waited for.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How long the end may take: a tor that is short of CPU has 3 s for an orderly one.
-const END: Duration = Duration::from_secs(6);
+const END: Duration = Duration::from_secs(15);
 
 /// The experiment, whose directories are below this one.
 struct Lab(Child);

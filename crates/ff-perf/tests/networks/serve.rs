@@ -222,7 +222,7 @@ fn figures_are_what_lines_say_and_refusals_leave_nothing(network: &Network) {
     assert!((said - last).abs() < 1.0, "{said}, by the lines {last}");
     assert!(!metrics.contains(&circuits[0].path[0].id), "no relay is named");
     let (status, time) = server.end();
-    assert!(status.success() && time < Duration::from_secs(7), "{status} after {time:?}");
+    assert!(status.success() && time < Duration::from_secs(15), "{status} after {time:?}");
 }
 
 /// Files end at their size, the oldest go, and a start cuts a half line off and has new numbers.
@@ -239,7 +239,7 @@ fn files_are_bounded_and_a_start_goes_on(network: &Network) {
             server.metric("ff_circuit_build_seconds_count") > 40.0
         });
         let (status, time) = server.end();
-        assert!(status.success() && time < Duration::from_secs(7), "{status} after {time:?}");
+        assert!(status.success() && time < Duration::from_secs(15), "{status} after {time:?}");
         let numbers: Vec<_> = circuits(dir.path()).iter().map(|circuit| circuit.number).collect();
         let (least, most) = (numbers.iter().min(), numbers.iter().max());
         assert!(

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::Circuit;
 use super::options::Taken;
 use super::refusal::RejectsInternal;
-use super::table::{CircuitState, Slot, Table};
+use super::table::Table;
 use crate::client::Fault;
 
 /// Where commands go; the thread ends with the last of these.
@@ -21,6 +22,11 @@ pub(super) struct Commands(Arc<mpsc::Sender<Command>>);
 pub(super) struct Watch(Weak<mpsc::Sender<Command>>);
 
 impl Watch {
+    /// Where commands go, if somebody uses the tor still.
+    fn commands(&self) -> Option<Commands> {
+        self.0.upgrade().map(Commands)
+    }
+
     /// Has the options set again that are not as we want them.
     pub(super) fn hold(&self) {
         if let Some(commands) = self.0.upgrade() {
@@ -37,22 +43,30 @@ enum Command {
     Tell(String),
     /// Answer with the first line of the reply.
     Ask(String, oneshot::Sender<Result<String, Fault>>),
-    /// Answer with the new circuit's number, and where its news come.
-    Extend(String, oneshot::Sender<Result<(String, Slot<CircuitState>), Fault>>),
+    /// Answer with the new circuit, which is closed if nobody takes it.
+    Extend(String, oneshot::Sender<Result<Circuit, Fault>>),
 }
 
-/// How long tor may take to have its options back: longer than its control connection waits for a reply.
-const BACK: Duration = Duration::from_secs(30);
+/// How long tor may take to have its options back: longer than its control connection waits for two replies.
+const BACK: Duration = Duration::from_secs(45);
 
-/// The end of the thread, with which tor has its options back.
+/// The end of the thread, with which tor has its options back. Dropping it waits, too, so that a panic does not leave tor
+/// ours.
 pub struct Ending(mpsc::Receiver<Result<(), ff_lab::Error>>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        // After its end there is nothing to wait for.
+        let _ = self.0.recv_timeout(BACK);
+    }
+}
 
 impl Ending {
     /// Waits for it; call it when nobody uses the tor any more.
     ///
     /// # Errors
     /// One sentence, if tor may have other options than before.
-    pub fn wait(self) -> Result<(), String> {
+    pub fn wait(&self) -> Result<(), String> {
         let ended = self.0.recv_timeout(BACK).map_err(|error| error.to_string());
         ended.and_then(|back| back.map_err(|error| error.to_string())).map_err(|error| {
             format!(
@@ -71,10 +85,12 @@ impl Commands {
     ) -> io::Result<(Self, Ending)> {
         let (sender, commands) = mpsc::channel();
         let (end, ending) = mpsc::sync_channel(1);
+        let sender = Self(Arc::new(sender));
+        let own = sender.watch();
         let run = move || {
             for command in commands {
                 // A reply that came late would be taken for that of the next command.
-                if let Err(error) = carry_out(command, &mut taken, &table, &rejects) {
+                if let Err(error) = carry_out(command, &mut taken, &table, &rejects, &own) {
                     table.lost(&error);
                     break;
                 }
@@ -83,7 +99,7 @@ impl Commands {
             let _ = end.send(taken.give_back());
         };
         thread::Builder::new().name("tor commands".to_owned()).spawn(run)?;
-        Ok((Self(Arc::new(sender)), Ending(ending)))
+        Ok((sender, Ending(ending)))
     }
 
     /// Where it is told that options have changed.
@@ -104,7 +120,7 @@ impl Commands {
     }
 
     /// Has tor begin a circuit.
-    pub(super) async fn extend(&self, line: String) -> Result<(String, Slot<CircuitState>), Fault> {
+    pub(super) async fn extend(&self, line: String) -> Result<Circuit, Fault> {
         let (sender, answer) = oneshot::channel();
         let _ = self.0.send(Command::Extend(line, sender));
         answer.await.unwrap_or_else(|_| Err(Fault::client(GONE)))
@@ -120,6 +136,7 @@ fn carry_out(
     taken: &mut Taken,
     table: &Arc<Table>,
     rejects: &RejectsInternal,
+    own: &Watch,
 ) -> Result<(), String> {
     if matches!(command, Command::Hold) {
         let lost = |error| format!("tor's options were changed, and cannot be set again: {error}");
@@ -144,16 +161,21 @@ fn carry_out(
         Command::Tell(line) => drop(send(&line)),
         // Whoever does not wait any more has given up.
         Command::Ask(line, answer) => drop(answer.send(send(&line))),
+        Command::Extend(_, answer) if answer.is_closed() => {}
         Command::Extend(line, answer) => {
             // A circuit that tor does not even begin is no relay's fault: its own documents do not have one of them, say.
             let ours = |fault: Fault| Fault::client(fault.reason);
             let begun = send(&line).map_err(ours).and_then(|text| {
-                let id = text.strip_prefix("EXTENDED ").ok_or_else(|| Fault::client(&text))?;
-                Ok((id.to_owned(), table.expect_circuit(id)))
+                let id = text.strip_prefix("EXTENDED ");
+                id.map(str::to_owned).ok_or_else(|| Fault::client(&text))
             });
-            if let Err(Ok((id, _))) = answer.send(begun) {
-                table.forget_circuit(&id);
-                let _ = send(&format!("CLOSECIRCUIT {id}"));
+            match (begun, own.commands()) {
+                (Ok(id), Some(commands)) => {
+                    drop(answer.send(Ok(Circuit::new(id, commands, table))));
+                }
+                // Nobody uses the tor any more.
+                (Ok(id), None) => drop(send(&format!("CLOSECIRCUIT {id}"))),
+                (Err(fault), _) => drop(answer.send(Err(fault))),
             }
         }
     }

@@ -55,7 +55,10 @@ pub(super) fn hand_on(table: &Table, event: &Event, at: Instant) {
             let state = match *status {
                 "EXTENDED" => CircuitState::Hops(hops(rest.first().copied().unwrap_or_default())),
                 "BUILT" => CircuitState::Built,
-                "FAILED" | "CLOSED" => CircuitState::Ended(reason(event)),
+                "FAILED" | "CLOSED" => {
+                    let by_relay = event.get("REMOTE_REASON").is_some();
+                    CircuitState::Ended { reason: reason(event), by_relay }
+                }
                 _ => return,
             };
             table.circuit(id, at, state);
@@ -63,9 +66,11 @@ pub(super) fn hand_on(table: &Table, event: &Event, at: Instant) {
         ("STREAM", [id, status, rest @ ..]) => stream(table, event, at, [id, status], rest),
         ("ORCONN", [relay, status, ..]) => {
             let id = relay.trim_start_matches('$').split(['~', '=']).next().unwrap_or_default();
+            let connection = event.get("ID").unwrap_or_default();
             match *status {
-                "CONNECTED" => table.link_is(id, true, at),
-                "LAUNCHED" | "FAILED" | "CLOSED" => table.link_is(id, false, at),
+                "LAUNCHED" => table.link_begins(id),
+                "CONNECTED" => table.link_opens(id, connection, at),
+                "FAILED" | "CLOSED" => table.link_closes(id, connection),
                 _ => {}
             }
         }
@@ -140,7 +145,7 @@ mod tests {
         for expected in [
             CircuitState::Hops(1),
             CircuitState::Hops(2),
-            CircuitState::Ended("connectfailed".to_owned()),
+            CircuitState::Ended { reason: "connectfailed".to_owned(), by_relay: true },
         ] {
             assert_eq!(circuit.next().await, Ok((at, expected)));
         }
@@ -184,5 +189,12 @@ mod tests {
         hand_on(&table, &event("ORCONN", "$AA~a CONNECTED ID=1"), opened);
         assert_eq!(table.link("AA", began).opened, Some(opened));
         assert_eq!(table.link("AA", opened + LOOK).opened, None, "before that circuit began");
+        // A connection that is too old is closed when there is another one.
+        hand_on(&table, &event("ORCONN", "$AA~a LAUNCHED ID=2"), opened);
+        hand_on(&table, &event("ORCONN", "$AA~a CONNECTED ID=2"), opened);
+        hand_on(&table, &event("ORCONN", "$AA~a CLOSED REASON=DONE ID=1"), opened);
+        assert!(table.link("AA", began).is_open);
+        hand_on(&table, &event("ORCONN", "$AA~a CLOSED REASON=DONE ID=2"), opened);
+        assert!(!table.link("AA", began).is_open);
     }
 }

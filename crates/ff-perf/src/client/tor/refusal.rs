@@ -50,11 +50,12 @@ impl RejectsInternal {
     }
 }
 
-/// Waits for the refusal of a stream to this address.
+/// Waits for the refusal of a stream to this address; `destroyed` is why its circuit has ended, if it has.
 pub(super) async fn wait(
     news: &mut News,
     address: Ipv4Addr,
     rejects: &RejectsInternal,
+    destroyed: impl FnOnce() -> Fault,
 ) -> Result<Answer, Fault> {
     let (mut sent, mut said) = (None, None);
     loop {
@@ -72,7 +73,7 @@ pub(super) async fn wait(
                 check(address, said)?;
                 // tor says so of an answer.
                 if !by_exit && (reason != "torprotocol" || !rejects.0.load(Ordering::Relaxed)) {
-                    return Err(by_tor(reason, || false_address(address)));
+                    return Err(by_tor(reason, destroyed, || false_address(address)));
                 }
                 let us = at.saturating_duration_since(sent).as_micros();
                 return Ok(Answer { us: u64::try_from(us).unwrap_or(u64::MAX), reason });
@@ -118,7 +119,7 @@ mod tests {
             hand_on(&table, &Event { kind: "STREAM".to_owned(), text: (*text).to_owned() }, at);
         }
         let rejects = RejectsInternal(Arc::new(AtomicBool::new(rejects_internal)));
-        wait(&mut news, ASKED, &rejects).await
+        wait(&mut news, ASKED, &rejects, || Fault::circuit("destroyed")).await
     }
 
     /// The exit has been asked.

@@ -10,6 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::Circuit;
 use super::table::{Slot, StreamState};
 use crate::client::{Fault, by_exit};
 
@@ -69,12 +70,13 @@ impl Stream {
         Self { news, socket }
     }
 
-    /// What it says that it has ended, if it was not the target that has ended it.
-    pub(super) async fn lost(&mut self) -> Option<Fault> {
+    /// Why it has ended, which was on this circuit, if it was not the target that has ended it.
+    pub(super) async fn lost(&mut self, circuit: &Circuit) -> Option<Fault> {
         match timeout(TOLD, self.news.end()).await {
             Ok(Ok((reason, true))) => by_exit(reason),
             Ok(Ok((reason, false))) => {
-                Some(by_tor(reason, || "the exit broke Tor's protocol".to_owned()))
+                let breach = || "the exit broke Tor's protocol".to_owned();
+                Some(by_tor(reason, || circuit.destroyed(), breach))
             }
             Ok(Err(fault)) => Some(fault),
             Err(_) => Some(Fault::timeout("tor does not tell why the stream has ended")),
@@ -110,17 +112,29 @@ impl AsyncWrite for Stream {
     }
 }
 
-/// A circuit that has ended.
-pub(super) fn ended(reason: String) -> Fault {
-    if reason == "timeout" { Fault::timeout(reason) } else { Fault::circuit(reason) }
+/// A circuit that has ended: a relay says so, or tor itself. A relay may give any reason; tor has some of its own, which no
+/// relay has brought about.
+pub(super) fn ended(reason: String, by_relay: bool) -> Fault {
+    match reason.as_str() {
+        _ if by_relay => Fault::circuit(reason),
+        "timeout" => Fault::timeout(reason),
+        "requested" | "internal" | "nopath" | "resourcelimit" | "finished" | "hibernating" => {
+            Fault::client(format!("tor itself ended the circuit: {reason}"))
+        }
+        _ => Fault::circuit(reason),
+    }
 }
 
-/// A stream that tor itself has ended, after it was sent. `breach` is what the exit has done if that was against Tor's
-/// protocol.
-pub(super) fn by_tor(reason: String, breach: impl FnOnce() -> String) -> Fault {
+/// A stream that tor itself has ended, after it was sent. `destroyed` is why its circuit has ended, `breach` what the exit
+/// has done, if one of these was it.
+pub(super) fn by_tor(
+    reason: String,
+    destroyed: impl FnOnce() -> Fault,
+    breach: impl FnOnce() -> String,
+) -> Fault {
     match reason.as_str() {
-        // With its circuit.
-        "timeout" | "destroy" => ended(reason),
+        "timeout" => Fault::timeout(reason),
+        "destroy" => destroyed(),
         "torprotocol" => Fault::relay(format!("{} ({reason})", breach())),
         _ => Fault::client(format!("tor itself ended the stream: {reason}")),
     }
@@ -136,4 +150,25 @@ pub(super) fn astray(circuit: &str) -> Fault {
     Fault::client(format!(
         "tor put the stream on its circuit {circuit} itself: was it sent SIGHUP, or given other options?"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Whose;
+
+    #[test]
+    fn a_relay_is_at_fault_whatever_reason_it_gives() {
+        for (reason, by_relay, whose) in [
+            ("requested", true, Whose::Relay),
+            ("timeout", true, Whose::Relay),
+            ("resourcelimit", true, Whose::Relay),
+            ("requested", false, Whose::Client),
+            ("resourcelimit", false, Whose::Client),
+            ("timeout", false, Whose::Unknown),
+            ("channel_closed", false, Whose::Relay),
+        ] {
+            assert_eq!(ended(reason.to_owned(), by_relay).whose, whose, "{reason}, {by_relay}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Who waits for what tor tells.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -19,8 +19,13 @@ pub(super) enum CircuitState {
     Hops(usize),
     /// It can be used.
     Built,
-    /// It has ended, and why.
-    Ended(String),
+    /// It has ended.
+    Ended {
+        /// Why.
+        reason: String,
+        /// Whether a relay has said so, and not tor itself.
+        by_relay: bool,
+    },
 }
 
 /// What is told of a stream.
@@ -87,8 +92,8 @@ struct Waiting {
     sources: HashMap<SocketAddr, UnboundedSender<(Instant, StreamState)>>,
     /// Streams by number.
     streams: HashMap<String, UnboundedSender<(Instant, StreamState)>>,
-    /// Links by relay: whether open, and since when.
-    links: HashMap<String, (bool, Instant)>,
+    /// Connections by relay that are open, and when the last one was opened.
+    links: HashMap<String, (HashSet<String>, Option<Instant>)>,
     /// Why nothing more is told.
     lost: Option<String>,
 }
@@ -111,6 +116,11 @@ impl<T> Slot<T> {
             Fault::client(lost.unwrap_or_else(|| "tor tells nothing of it any more".to_owned()))
         };
         self.news.recv().await.ok_or_else(lost)
+    }
+
+    /// The next one that has come already.
+    pub(super) fn next_now(&mut self) -> Option<T> {
+        self.news.try_recv().ok().map(|(_, news)| news)
     }
 }
 
@@ -189,16 +199,29 @@ impl Table {
         }
     }
 
-    /// A link to a relay is open now, or not.
-    pub(super) fn link_is(&self, id: &str, is_open: bool, at: Instant) {
-        self.lock().links.insert(id.to_owned(), (is_open, at));
+    /// A link to a relay is asked for.
+    pub(super) fn link_begins(&self, id: &str) {
+        self.lock().links.entry(id.to_owned()).or_default();
+    }
+
+    /// A connection to a relay is open now.
+    pub(super) fn link_opens(&self, id: &str, connection: &str, at: Instant) {
+        let mut waiting = self.lock();
+        let (open, opened) = waiting.links.entry(id.to_owned()).or_default();
+        open.insert(connection.to_owned());
+        *opened = Some(at);
+    }
+
+    /// It is not any more.
+    pub(super) fn link_closes(&self, id: &str, connection: &str) {
+        self.lock().links.entry(id.to_owned()).or_default().0.remove(connection);
     }
 
     /// What is known of a relay's link; one of which nothing was told was open before.
     pub(super) fn link(&self, id: &str, began: Instant) -> Link {
         match self.lock().links.get(id) {
-            Some((true, at)) => Link { is_open: true, opened: (*at >= began).then_some(*at) },
-            Some((false, _)) => Link::default(),
+            Some((open, _)) if open.is_empty() => Link::default(),
+            Some((_, at)) => Link { is_open: true, opened: at.filter(|at| *at >= began) },
             None => Link { is_open: true, opened: None },
         }
     }
