@@ -1,7 +1,6 @@
 //! One run from its first circuit to its last: asks the scheduler, starts measurements, has a keeper keep what they bring.
 
 use std::collections::HashMap;
-use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,6 +16,7 @@ use crate::record::Circuit;
 use crate::schedule::{Gate, Limits, Next, Scheduler, Task};
 use crate::signals::Signals;
 use crate::store::{Store, StoreError};
+use crate::teller::Teller;
 
 /// What a run needs.
 pub struct Course<C> {
@@ -90,8 +90,8 @@ pub struct ToFile<'a> {
     pub signals: Signals,
     /// Whether there was one.
     pub is_over: bool,
-    /// Whether it tells on a terminal, once a second, how it stands.
-    pub tells: bool,
+    /// Who tells once a second how it stands.
+    pub teller: Teller,
 }
 
 impl Keeper for ToFile<'_> {
@@ -106,10 +106,7 @@ impl Keeper for ToFile<'_> {
     }
 
     fn second(&mut self, in_flight: usize) {
-        if self.tells {
-            // A terminal that is gone ends nothing.
-            let _ = writeln!(io::stderr(), "{}", self.counts.row(in_flight));
-        }
+        self.teller.tell(|| self.counts.row(in_flight));
         self.counts.forget();
     }
 

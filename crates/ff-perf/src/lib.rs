@@ -44,3 +44,4 @@ pub mod series;
 pub mod signals;
 pub mod store;
 pub mod target;
+pub mod teller;

@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -24,6 +23,7 @@ use crate::schedule::{Limits, PER_GUARD};
 use crate::signals::Signals;
 use crate::store::{Opened, Options, Pace, Setting, Store};
 use crate::target::Target;
+use crate::teller::Teller;
 
 /// New circuits a second, if nobody says how many: in private networks, and on the Internet.
 const RATES: [f64; 2] = [100.0, 1.0];
@@ -172,9 +172,9 @@ impl Job for Run<'_> {
         let limits = limits(measuring, per_sec, args.failures);
         let course = course(measuring, limits, Arc::new(client), network, ready.target);
         let mut state = State::new(limits, course.tasks(plan));
-        let tells = std::io::stderr().is_terminal() && !args.json;
+        let teller = if args.json { Teller::default() } else { Teller::of_terminal() };
         let counts = Counts::default();
-        let mut keeper = ToFile { store: &mut store, counts, signals, is_over: false, tells };
+        let mut keeper = ToFile { store: &mut store, counts, signals, is_over: false, teller };
         let ended = course.run(&mut state, &mut keeper).await;
         let counts = keeper.counts;
         store.finish()?;
