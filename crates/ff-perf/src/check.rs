@@ -5,25 +5,31 @@
 //!
 //! A relay that is measured at `C` bytes a second and says that `u` of it is in use has `C (1 - u)` to spare, and a
 //! client gets that or more of it. A download is starved if it got less than [`STARVED`] of that and of what downloads of
-//! its size get through the other relays of the list in the middle (a short download over a long way fills no relay). It
+//! its size get through the other relays of its place in the middle (a short download over a long way fills no relay). It
 //! says nothing if it got half of what another relay of its path has to spare, and it is unclear if the relay is so much
-//! farther away than the others. One that failed is starved, too, unless it failed elsewhere on the path; where one relay
-//! was to reach another, it counts for both. Who starves a share `s` of clients is caught by at least one of `k` downloads
+//! farther away than the others. One that failed is starved, too, unless it failed before the relay on the path: what
+//! is to reach a hop behind it goes through it. One that did not end in time is starved if all of it in that time would have
+//! been too slow, and else unclear. Who starves a share `s` of clients is caught by at least one of `k` downloads
 //! with a chance of `1 - (1 - s)^k` ([`found`]); but downloads fail and are slow without anybody's intent, so the verdict
-//! compares the share with that of all other relays. And it is none that a single other relay of the paths could have
+//! compares the share with that of all other relays of the same place: through guards, middles and exits other relays are
+//! drawn, which fail and are slow as they are. And it is none that a single other relay of the paths could have
 //! brought about: without the downloads through any one of these, it stands as well.
 //! Two that act together are not seen so, and where all paths have one exit, or one guard, nobody can be accused.
 //!
-//! So it is taken for granted that most relays of the list serve their clients. Others that are too busy to be judged say
+//! So it is taken for granted that most relays of a place serve their clients. Others that are too busy to be judged say
 //! nothing of what is usual, nor do those that carry all they have to spare where that is less than this one has. With
 //! fewer than [`LEAST_OTHERS`] that do, nobody knows: a download that is slow for what the relays have to spare is
 //! unclear then, and may be starved or not.
+//!
+//! What it cannot know: a relay that was down meanwhile counts as one that serves nobody. A target that blocks an exit's
+//! address makes that exit look as if it starved. A guard sees the address of who checks, and an exit the target, in every
+//! probe: only middles cannot tell a probe from a client. How busy relays say they are is a mean of a day.
 
 pub mod history;
 pub mod plan;
 mod usual;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 use statrs::distribution::{Beta, ContinuousCDF};
@@ -34,12 +40,16 @@ use self::usual::{Share, Usual, medians};
 pub const STARVED: f64 = 0.5;
 /// A relay with less to spare than this part of its capacity cannot be judged: its clients are slow without its fault.
 pub const LEAST_SPARE: f64 = 0.1;
-/// Of fewer other relays the middle is nothing to go by: one of two could be the relay's own accomplice.
+/// Of fewer other relays of a place the middle is nothing to go by: one of two could be the relay's own accomplice.
 pub const LEAST_OTHERS: usize = 3;
 /// Half of what a 95 % interval leaves out.
 const TAIL: f64 = 0.025;
 /// A relay that is less than this much farther away than others, in seconds of a circuit's round trip, is as near.
 pub const NEAR_SECS: f64 = 0.01;
+/// So much of what a relay is farther away than others, in seconds, excuses it, and no more: it may hold back what a circuit
+/// is built with. Once around the earth takes light in fibre 0.2 s. Who crosses the earth twice, as a middle may, is not
+/// accused either: half of what is usual is enough.
+pub const FARTHEST_SECS: f64 = 0.3;
 
 /// What is known of a relay.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -69,6 +79,8 @@ impl Known {
 pub struct Probe {
     /// The relay: a place in the list.
     pub relay: usize,
+    /// In which place of the path it is: 0 is the guard's. A relay has one.
+    pub place: usize,
     /// How much was asked for, in bytes: what is comparable has the same size.
     pub size: u64,
     /// What the other relays of the path have to spare, in bytes a second.
@@ -88,6 +100,8 @@ pub enum Outcome {
     Arrived(f64),
     /// The relay, or the link to it, failed.
     FailedHere,
+    /// It did not end in the time that it may take, so that it got less than so many bytes a second.
+    TimedOut(f64),
     /// It never came, or its target ended it, as the exit says: the relay may have done that, or not.
     NeverCame,
     /// Something else failed.
@@ -116,7 +130,7 @@ pub struct Finding {
     pub probes: u64,
     /// Those that were starved.
     pub starved: u64,
-    /// Those that may have been, because too few other relays say what is usual.
+    /// Those that may have been, because too few other relays say what is usual, the relay is far away, or time ran out.
     pub unclear: u64,
     /// The share of those that were.
     pub share: Option<f64>,
@@ -141,13 +155,63 @@ pub fn found(share: f64, probes: u64) -> f64 {
     1.0 - (1.0 - share.clamp(0.0, 1.0)).powf(probes as f64)
 }
 
-/// Judges relays by downloads; a relay serves if it surely starves a smaller share than `most`.
+/// Judges relays by downloads; a relay serves if it surely starves a smaller share than `most`. Those of one place are
+/// compared with each other.
 #[must_use]
 pub fn judge(relays: &[Known], probes: &[Probe], most: f64) -> Vec<Finding> {
+    let judged = relays.iter().filter(|known| known.can_be_judged()).count();
+    // Of many relays some come off badly by chance (Bonferroni), in whatever places.
+    let tail = TAIL / judged.max(1) as f64;
+    let judge = |peers: Peers| {
+        let findings = judge_peers(&peers.relays, &peers.probes, most, tail);
+        peers.members.into_iter().zip(findings)
+    };
+    let mut findings: Vec<_> = peers(relays, probes).into_values().flat_map(judge).collect();
+    findings.sort_unstable_by_key(|(relay, _)| *relay);
+    findings.into_iter().map(|(_, finding)| finding).collect()
+}
+
+/// The relays of one place.
+#[derive(Default)]
+struct Peers {
+    /// Their places in the list.
+    members: Vec<usize>,
+    /// What is known of them.
+    relays: Vec<Known>,
+    /// The downloads through them, of which each has its relay's place among these.
+    probes: Vec<Probe>,
+}
+
+/// The relays of each place.
+fn peers(relays: &[Known], probes: &[Probe]) -> BTreeMap<usize, Peers> {
+    // Whom nothing was downloaded through says nothing, wherever it is.
+    let mut places = vec![0; relays.len()];
+    for probe in probes {
+        if let Some(place) = places.get_mut(probe.relay) {
+            *place = probe.place;
+        }
+    }
+    let (mut all, mut numbers) = (BTreeMap::<usize, Peers>::new(), Vec::new());
+    for (relay, (&known, &place)) in relays.iter().zip(&places).enumerate() {
+        let peers = all.entry(place).or_default();
+        numbers.push(peers.members.len());
+        peers.members.push(relay);
+        peers.relays.push(known);
+    }
+    for probe in probes {
+        let Some(&relay) = numbers.get(probe.relay) else { continue };
+        let peers = all.entry(places[probe.relay]).or_default();
+        peers.probes.push(Probe { relay, ..probe.clone() });
+    }
+    all
+}
+
+/// Judges relays of one place; so much is left out at each end of an interval before one of them is accused.
+fn judge_peers(relays: &[Known], probes: &[Probe], most: f64, tail: f64) -> Vec<Finding> {
     let shares = shares(relays, probes);
     let counts: Vec<Counts> = shares.iter().map(|own| Counts::of(own)).collect();
     let judged = relays.iter().zip(&counts).filter(|(known, _)| known.can_be_judged());
-    let bench = Bench::of(judged.map(|(_, counts)| counts), most);
+    let bench = Bench::of(judged.map(|(_, counts)| counts), most, tail);
     let medians = medians(probes, relays.len());
     let finding = |relay: usize| {
         let (known, counts) = (relays[relay], counts[relay]);
@@ -213,7 +277,7 @@ impl Counts {
     }
 }
 
-/// What a relay is judged by: all those that can be.
+/// What a relay is judged by: all those of its place that can be.
 struct Bench {
     /// Their downloads.
     sum: Counts,
@@ -225,16 +289,14 @@ struct Bench {
 
 impl Bench {
     /// Of relays with these downloads.
-    fn of<'a>(judged: impl Iterator<Item = &'a Counts>, most: f64) -> Self {
-        let (mut sum, mut relays) = (Counts::default(), 0);
+    fn of<'a>(judged: impl Iterator<Item = &'a Counts>, most: f64, tail: f64) -> Self {
+        let mut sum = Counts::default();
         for one in judged {
             sum.all += one.all;
             sum.starved += one.starved;
             sum.unclear += one.unclear;
-            relays += 1;
         }
-        // Of many relays some come off badly by chance (Bonferroni).
-        Self { sum, tail: TAIL / f64::from(relays.max(1)), most }
+        Self { sum, tail, most }
     }
 
     /// The verdict on a relay with these downloads, and who else may have brought it about that it comes off worse.

@@ -2,7 +2,8 @@
 //!
 //! A relay must not be able to tell a probe from a client. So times have exponential gaps (a Poisson process: what has
 //! been says nothing of what comes), relays take turns in an order that is drawn anew each round, sizes are those of
-//! ordinary downloads, and the rest of each path is drawn as a client does.
+//! ordinary downloads, and the rest of each path is drawn as a client does. Addresses tell a guard and an exit nevertheless
+//! ([`super`]).
 
 use std::time::Duration;
 

@@ -163,15 +163,16 @@ fn nobody_starves_if_the_others_may_starve_as_many() {
 }
 
 /// Downloads through the first of five relays, of which each goes through others that are drawn; it is starved if this says so.
-fn neighbours(is_starved: impl Fn(usize) -> bool, trip_secs: f64) -> Finding {
+fn neighbours(is_starved: impl Fn(usize) -> bool, trip_secs: f64, starved: f64) -> Finding {
     let mut all = Vec::new();
     for (relay, at) in (0..5).flat_map(|relay| (0..40).map(move |at| (relay, at))) {
         let other = 10 + at % 4;
-        let rate = if relay == 0 && is_starved(other) { 2.5e5 } else { 7e5 };
+        let rate = if relay == 0 && is_starved(other) { starved } else { 7e5 };
         let trip_secs = Some(if relay == 0 { trip_secs } else { 0.13 });
         let outcome = Outcome::Arrived(rate);
         all.push(Probe {
             relay,
+            place: 1,
             size: 1,
             others_spare: 5e6,
             others: vec![other],
@@ -184,20 +185,97 @@ fn neighbours(is_starved: impl Fn(usize) -> bool, trip_secs: f64) -> Finding {
 
 #[test]
 fn what_one_other_relay_may_have_done_is_no_verdict() {
-    let found = neighbours(|other| other == 10, 0.13);
+    let found = neighbours(|other| other == 10, 0.13, 2.5e5);
     assert_eq!((found.starved, found.verdict), (10, Verdict::Undecided), "{found:?}");
     assert_eq!(found.perhaps_of, Some(10));
-    let found = neighbours(|other| other < 13, 0.13);
+    let found = neighbours(|other| other < 13, 0.13, 2.5e5);
     assert_eq!((found.starved, found.verdict), (30, Verdict::Starves), "{found:?}");
     assert_eq!(found.perhaps_of, None);
 }
 
 #[test]
 fn who_is_far_away_is_not_accused_of_it_and_not_acquitted() {
-    let found = neighbours(|_| true, 0.35);
+    let found = neighbours(|_| true, 0.35, 2.5e5);
     assert_eq!((found.unclear, found.starved, found.verdict), (40, 0, Verdict::Undecided));
-    let found = neighbours(|_| true, 0.139);
+    let found = neighbours(|_| true, 0.139, 2.5e5);
     assert_eq!((found.unclear, found.starved, found.verdict), (0, 40, Verdict::Starves));
+}
+
+#[test]
+fn who_holds_circuits_back_is_not_excused_by_more_than_the_earth_is_large() {
+    // Beside 7e5 usually: 5 s would be 38 times as far, and count as 0.43 s, which is 3.3 times as far.
+    for (rate, unclear, starved) in [(1.1e5, 40, 0), (1.0e5, 0, 40)] {
+        let found = neighbours(|_| true, 5.0, rate);
+        assert_eq!((found.unclear, found.starved), (unclear, starved), "{rate}: {found:?}");
+    }
+    // An honest middle across the earth, 0.6 s farther away, gets 5.6 times less.
+    assert_eq!(neighbours(|_| true, 0.73, 7e5 / 5.6).starved, 0);
+}
+
+/// Downloads through relays in places, forty each, of which so many fail and the others arrive at a rate.
+fn in_places(relays: &[(usize, usize, f64)]) -> Vec<Finding> {
+    let outcome = |at, fails, rate| {
+        if at < fails { Outcome::FailedHere } else { Outcome::Arrived(rate) }
+    };
+    let all = relays.iter().enumerate().flat_map(|(relay, &(place, fails, rate))| {
+        let one = move |at| Probe {
+            relay,
+            place,
+            size: 1,
+            others_spare: 5e6,
+            outcome: outcome(at, fails, rate),
+            ..Probe::default()
+        };
+        (0..40).map(one)
+    });
+    judge(&vec![RELAY; relays.len()], &all.collect::<Vec<_>>(), 0.15)
+}
+
+#[test]
+fn relays_are_compared_with_those_of_their_place() {
+    let verdicts = |found: &[Finding]| found.iter().map(|one| one.verdict).collect::<Vec<_>>();
+    let [serves, undecided] = [Verdict::Serves, Verdict::Undecided];
+    // What fails through all guards, and through no middle.
+    let (guard, middle) = ((0, 24, 7e5), (1, 0, 7e5));
+    let all = [guard, middle, guard, middle, guard, middle, guard, middle];
+    let found = in_places(&all);
+    let expected = [undecided, serves, undecided, serves, undecided, serves, undecided, serves];
+    assert_eq!(verdicts(&found), expected, "{found:?}");
+    // The guard through which all fails is found nevertheless.
+    let found = in_places(&[&[(0, 40, 7e5)], &all[1..]].concat());
+    assert_eq!((found[0].verdict, found[2].verdict), (Verdict::Starves, undecided));
+    // What is slow through all exits.
+    let found = in_places(&[&[(2, 0, 3e5); 4][..], &[middle; 4]].concat());
+    assert_eq!(verdicts(&found), [serves; 8], "{found:?}");
+}
+
+#[test]
+fn two_others_of_a_place_are_too_few_whoever_there_is_elsewhere() {
+    let (exit, middle) = ((2, 0, 7e5), (1, 0, 7e5));
+    for (exits, unclear, starved) in [(2, 40, 0), (3, 0, 40)] {
+        let all = [&[(2, 0, 1e5)], &vec![exit; exits][..], &[middle; 4]].concat();
+        let found = in_places(&all)[0];
+        assert_eq!((found.unclear, found.starved), (unclear, starved), "{exits}: {found:?}");
+    }
+}
+
+#[test]
+fn who_had_no_time_for_half_of_what_was_due_has_starved_nobody() {
+    // 5 MiB in two minutes.
+    let outcome = Outcome::TimedOut(f64::from(5 << 20) / 120.0);
+    let of = |spare: f64, usual: f64, others_spare: f64, relays: usize| {
+        let one =
+            |relay, outcome| Probe { relay, size: 1, others_spare, outcome, ..Probe::default() };
+        let mut all: Vec<_> = (0..40).map(|_| one(0, outcome)).collect();
+        all.extend((1..relays).map(|relay| one(relay, Outcome::Arrived(usual))));
+        let found = judge(&vec![Known { capacity: spare, busy: 0.0 }; relays], &all, 0.15)[0];
+        (found.unclear, found.starved)
+    };
+    assert_eq!(of(8e4, 7e4, 5e6, 4), (40, 0), "half of either is less than 43.7 kB/s");
+    assert_eq!(of(1e6, 8e4, 5e6, 4), (40, 0), "so is half of what is usual");
+    assert_eq!(of(1e6, 7e5, 8e4, 4), (40, 0), "so is half of what its neighbour has");
+    assert_eq!(of(1e6, 9e4, 9e4, 4), (0, 40));
+    assert_eq!(of(1e6, 9e4, 9e4, 3), (40, 0), "two do not say what is usual");
 }
 
 #[test]

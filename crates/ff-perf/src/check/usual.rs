@@ -2,7 +2,7 @@
 
 use ff_sim::stats;
 
-use super::{Known, LEAST_OTHERS, NEAR_SECS, Outcome, Probe, STARVED};
+use super::{FARTHEST_SECS, Known, LEAST_OTHERS, NEAR_SECS, Outcome, Probe, STARVED};
 
 /// What a download had.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -11,7 +11,8 @@ pub(super) enum Share {
     Starved,
     /// At least half.
     Served,
-    /// Less than what the relay has to spare, and nobody knows whether that is usual, or usual of one so far away.
+    /// Less than what the relay has to spare, and nobody knows whether that is usual, or usual of one so far away, or how much
+    /// less than what can come in the time that it had.
     Unclear,
 }
 
@@ -41,15 +42,29 @@ impl Usual {
 
     /// What share a download had; none if it says nothing of the relay.
     pub(super) fn share(&self, known: Known, probe: &Probe) -> Option<Share> {
-        let of_size = self.rates.iter().find(|(size, _)| *size == probe.size);
-        let usual = of_size.and_then(|(_, usual)| usual.get(probe.relay).copied().flatten());
-        let rate = match probe.outcome {
-            Outcome::FailedHere => return Some(Share::Starved),
-            Outcome::NeverCame if usual.is_none() => return Some(Share::Unclear),
-            Outcome::NeverCame => return Some(Share::Starved),
-            Outcome::FailedElsewhere => return None,
-            Outcome::Arrived(rate) => rate,
-        };
+        match probe.outcome {
+            Outcome::FailedHere => Some(Share::Starved),
+            Outcome::NeverCame if self.rate(probe).is_none() => Some(Share::Unclear),
+            Outcome::NeverCame => Some(Share::Starved),
+            Outcome::FailedElsewhere => None,
+            Outcome::Arrived(rate) => self.share_at(rate, known, probe),
+            // At less than this it is starved if it is at this; else nobody knows.
+            Outcome::TimedOut(rate) => {
+                let starved = self.share_at(rate, known, probe).filter(|at| *at == Share::Starved);
+                Some(starved.unwrap_or(Share::Unclear))
+            }
+        }
+    }
+
+    /// What downloads of its size usually get through others.
+    fn rate(&self, probe: &Probe) -> Option<f64> {
+        let (_, usual) = self.rates.iter().find(|(size, _)| *size == probe.size)?;
+        usual.get(probe.relay).copied().flatten()
+    }
+
+    /// What share a download has at so many bytes a second.
+    fn share_at(&self, rate: f64, known: Known, probe: &Probe) -> Option<Share> {
+        let usual = self.rate(probe);
         let distance = self.distances.get(probe.relay).copied().flatten().unwrap_or(1.0);
         match usual {
             _ if rate >= STARVED * known.spare() => Some(Share::Served),
@@ -77,7 +92,8 @@ pub(super) fn medians<'a>(
     rates.into_iter().map(stats::median).collect()
 }
 
-/// How many times as far away as the others each relay is; 1 for those that are as near.
+/// How many times as far away as the others each relay is; 1 for those that are as near. Who is farther away than
+/// [`FARTHEST_SECS`] counts as if it were just that.
 fn distances(probes: &[Probe], relays: usize) -> Vec<Option<f64>> {
     let mut least = vec![None; relays];
     for probe in probes {
@@ -90,7 +106,8 @@ fn distances(probes: &[Probe], relays: usize) -> Vec<Option<f64>> {
     least.iter().flatten().for_each(|&trip| sorted.add(trip));
     let distance = |own: &Option<f64>| {
         let (own, usual) = own.zip(sorted.without(*own))?;
-        Some(if own > usual + NEAR_SECS { own / usual } else { 1.0 })
+        let is_near = own <= usual + NEAR_SECS;
+        Some(if is_near { 1.0 } else { own.min(usual + FARTHEST_SECS) / usual })
     };
     least.iter().map(distance).collect()
 }

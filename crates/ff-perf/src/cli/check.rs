@@ -12,11 +12,19 @@ use crate::target::Target;
 /// Downloads through each relay as a client's: of ordinary sizes, at times that are drawn anew (exponential gaps), through
 /// paths of which the rest is drawn as clients draw it. Each is starved or not: it is if it gets less than half of what the
 /// relay has to spare by its capacity and by how busy it says it is, and of what downloads of that size get through the
-/// other relays of the list in the middle. It says nothing if it gets half of what another relay of its path has to spare,
-/// and is unclear if the relay is as many times farther away than the others. So name five relays or more, of which most
-/// serve their clients: with fewer, a slow download may be usual, and is unclear. A relay that starves a share s of its
-/// clients is caught by k downloads with a chance of 1-(1-s)^k. Nobody is accused of what one other relay of its paths may
-/// have done. After 20 downloads in a row that fail, through 3 relays of the list or more, it ends.
+/// other relays of its place in the middle. It says nothing if it gets half of what another relay of its path has to spare,
+/// and is unclear if the relay is as many times farther away than the others (by 0.3 s at most), or if it did not end in
+/// --download-time and that is too short to tell. Relays are in one place each: last if they are exits, else first if they
+/// are guards, else in the middle. They are compared with those of the same place, as others fail and are slow more or less
+/// often. So name at least four relays of a kind, of which most serve their clients: with fewer than three others, a slow
+/// download may be usual, and is unclear; one that fails counts, beside those that there are or --most. A relay that starves
+/// a share s of its clients is caught by k downloads with a chance of 1-(1-s)^k. Nobody is accused of what one other relay
+/// of its paths may have done. After 20 downloads in a row that fail, through 3 relays of the list or more, it ends.
+///
+/// What cannot be told: a relay that was down meanwhile counts as one that serves nobody, so look whether it ran. A target
+/// that blocks an exit's address makes that exit look as if it starved: use one that blocks nobody. A guard sees this
+/// machine's address in each probe, and an exit the --target, so that only middles cannot tell a probe from a client: change
+/// both from time to time.
 ///
 /// Exit status: 0 if no relay was found to starve clients, 3 if one was, 1 if it could not be tried to the end. Who stops the
 /// downloads (Ctrl-C,
@@ -36,8 +44,8 @@ pub struct CheckArgs {
     /// whatever else `ff-perf bound` reads.
     #[arg(long, value_name = "FILE")]
     pub capacities: PathBuf,
-    /// How busy they say they are: extra-info documents with write-history and read-history. Without it, or where it says
-    /// nothing of a relay, that one is taken for idle.
+    /// How busy they say they are: extra-info documents with write-history and read-history, which are means of days.
+    /// Without it, or where it says nothing of a relay, that one is taken for idle, however busy it is.
     #[arg(long, value_name = "FILE")]
     pub histories: Option<PathBuf>,
     /// The network has relays on the Internet, and you have read ETHICS.md and mean it.
@@ -46,13 +54,14 @@ pub struct CheckArgs {
     /// How many downloads through each relay.
     #[arg(long, value_name = "NUMBER", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub each: u64,
-    /// Seconds between two downloads, on average: 1, on the Internet 60.
+    /// Seconds between two downloads, on average: 1, on the Internet 60. None begins sooner than half a second after the one
+    /// before, on the Internet 10 seconds.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub gap: Option<f64>,
     /// Sizes of downloads, of which each has one: bytes, or with KiB, MiB, kB, MB.
     #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "50KiB,1MiB,5MiB", value_parser = some_bytes)]
     pub sizes: Vec<u64>,
-    /// How many downloads at once, at most; no relay is in two.
+    /// How many downloads at once, at most, on the Internet no more than 4; no relay is in two.
     #[arg(long, value_name = "NUMBER", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=50))]
     pub at_once: u8,
     /// How long a download may take, in seconds.

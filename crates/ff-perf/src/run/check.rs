@@ -1,11 +1,13 @@
 //! `check`.
 
 mod inputs;
+mod outcome;
 mod probing;
 mod report;
+mod turns;
 
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, bail};
 use ff_lab::Source;
@@ -15,17 +17,19 @@ use crate::check::{Probe, judge};
 use crate::cli::check::CheckArgs;
 use crate::client::Client;
 use crate::network::{self, Network};
+use crate::schedule::{PER_GUARD, interval};
 use crate::signals::Signals;
 use crate::store::{Options, Store};
 use crate::target::Target;
 use inputs::Told;
 use probing::{Drawer, Probing, any_arrived};
+use turns::Gaps;
 
 /// The exit status if a relay starves clients.
 pub(crate) const STARVES: u8 = 3;
 /// Seconds between two downloads if nobody says how many: in private networks, and on the Internet.
 const GAPS_SECS: [f64; 2] = [1.0, 60.0];
-/// There may be no less on the Internet.
+/// There may be no less on the Internet, neither on average nor between any two downloads.
 const PUBLIC_LEAST_GAP_SECS: f64 = 10.0;
 /// So much may be asked of the Internet's relays at once.
 const PUBLIC_AT_ONCE: u8 = 4;
@@ -39,10 +43,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<ExitCode> {
     let dir = network::directory(&args.network);
     let network = Network::read(&dir, now)?;
     let is_public = check_internet(&args.network, &network, args.public)?;
-    let gap_secs = args.gap.unwrap_or(GAPS_SECS[usize::from(is_public)]);
-    if is_public && gap_secs < PUBLIC_LEAST_GAP_SECS {
-        bail!("--gap {gap_secs}: on the Internet at least {PUBLIC_LEAST_GAP_SECS} (ETHICS.md)");
-    }
+    let gaps = gaps(args.gap, is_public)?;
     if is_public && args.at_once > PUBLIC_AT_ONCE {
         bail!("--at-once {}: on the Internet at most {PUBLIC_AT_ONCE} (ETHICS.md)", args.at_once);
     }
@@ -58,7 +59,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<ExitCode> {
         bail!("there is no target");
     };
     let drawer = Drawer::new(&network, &told.checked, target.port, seed)?;
-    let job = Download { args, network: &network, told: &told, target, gap_secs, drawer };
+    let job = Download { args, network: &network, told: &told, target, gaps, drawer };
     let (probes, ended) = with_client(args.client, &dir, &network, job)?;
     if !any_arrived(&probes) {
         return ended.map(|()| ExitCode::SUCCESS);
@@ -67,6 +68,17 @@ pub(super) fn run(args: &CheckArgs) -> Result<ExitCode> {
     let findings = judge(&known, &probes, args.most);
     let code = report::print(args, &network, &told, &findings, seed, ended.is_err())?;
     ended.map(|()| code)
+}
+
+/// The times between two downloads. In a private network the first relay is spared that has most of them.
+fn gaps(mean_secs: Option<f64>, is_public: bool) -> Result<Gaps> {
+    let gap_secs = mean_secs.unwrap_or(GAPS_SECS[usize::from(is_public)]);
+    if is_public && gap_secs < PUBLIC_LEAST_GAP_SECS {
+        bail!("--gap {gap_secs}: on the Internet at least {PUBLIC_LEAST_GAP_SECS} (ETHICS.md)");
+    }
+    let public = Duration::from_secs_f64(PUBLIC_LEAST_GAP_SECS);
+    let least = if is_public { public } else { interval(PER_GUARD) };
+    Ok(Gaps { mean: Duration::from_secs_f64(gap_secs), least })
 }
 
 /// All downloads.
@@ -79,8 +91,8 @@ struct Download<'a> {
     told: &'a Told,
     /// What is downloaded.
     target: Target,
-    /// Seconds between two downloads, on average.
-    gap_secs: f64,
+    /// Times between two downloads.
+    gaps: Gaps,
     /// Draws everything.
     drawer: Drawer,
 }
@@ -90,7 +102,7 @@ impl Job for Download<'_> {
     type Done = (Vec<Probe>, Result<()>);
 
     async fn run<C: Client>(self, client: C, signals: Signals) -> Result<Self::Done> {
-        let Self { args, network, told, target, gap_secs, drawer } = self;
+        let Self { args, network, told, target, gaps, drawer } = self;
         let options = Options {
             client: args.client.into(),
             seed: drawer.seed(),
@@ -106,10 +118,30 @@ impl Job for Download<'_> {
             pace: None,
         };
         let mut store = Store::open(&args.out, &options, false)?.store;
-        let probing = Probing::new(args, client, network, told, target, gap_secs);
+        let probing = Probing::new(args, client, network, told, target, gaps);
         let mut probes = Vec::new();
         let ended = probing.run(drawer, &mut store, signals, &mut probes).await;
         store.finish()?;
         Ok((probes, ended))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_download_comes_soon_after_the_one_before() {
+        for (mean, is_public, expected) in [
+            (None, true, Some((60.0, 10.0))),
+            (Some(10.0), true, Some((10.0, 10.0))),
+            (Some(9.9), true, None),
+            (None, false, Some((1.0, 0.5))),
+            (Some(0.01), false, Some((0.01, 0.5))),
+        ] {
+            let gaps = gaps(mean, is_public).ok();
+            let secs = gaps.map(|gaps| (gaps.mean.as_secs_f64(), gaps.least.as_secs_f64()));
+            assert_eq!(secs, expected, "{mean:?} {is_public}");
+        }
     }
 }

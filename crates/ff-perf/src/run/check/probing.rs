@@ -1,6 +1,6 @@
 //! The downloads of `check`: when, through whom, and what came of them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,8 @@ use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
 use super::inputs::Told;
+use super::outcome::{outcome, trip_secs};
+use super::turns::{Gaps, Turns};
 use crate::check::plan::{Planned, plan};
 use crate::check::{Outcome, Probe};
 use crate::cli::check::CheckArgs;
@@ -20,9 +22,8 @@ use crate::network::{Network, Relay};
 use crate::paths::Choice;
 use crate::paths::through::Through;
 use crate::probe::{Measured, Program};
-use crate::record::{Circuit, Stage, Whose};
+use crate::record::Circuit;
 use crate::run::paths::say_unknown;
-use crate::schedule::{PER_GUARD, interval};
 use crate::signals::Signals;
 use crate::store::Store;
 use crate::target::Target;
@@ -65,21 +66,7 @@ impl Drawer {
 
     /// A path through a relay, none of whose relays is busy; none if there seems to be none.
     fn path(&mut self, relay: usize, busy: &HashSet<usize>) -> Option<Vec<usize>> {
-        self.paths.draw_free(relay, busy, &mut self.rng)
-    }
-}
-
-/// When each first relay may have its next circuit.
-#[derive(Default)]
-struct Guards(HashMap<usize, Instant>);
-
-impl Guards {
-    /// When this one may have one that could begin now.
-    fn turn(&mut self, guard: usize, now: Instant) -> Instant {
-        let next = self.0.entry(guard).or_insert(now);
-        let turn = now.max(*next);
-        *next = turn + interval(PER_GUARD);
-        turn
+        if busy.contains(&relay) { None } else { self.paths.draw_free(relay, busy, &mut self.rng) }
     }
 }
 
@@ -95,12 +82,29 @@ pub(super) struct Probing<'a, C> {
     told: &'a Told,
     /// What is downloaded.
     target: Target,
-    /// Seconds between two downloads, on average.
-    gap_secs: f64,
+    /// Times between two downloads.
+    gaps: Gaps,
 }
 
 /// A download that has ended.
 type Ended = (Planned, Vec<usize>, Circuit);
+
+/// Downloads that have begun.
+struct Running {
+    /// When the run began.
+    began: Instant,
+    /// Those that have not ended.
+    tasks: JoinSet<Ended>,
+    /// The relays of their paths.
+    busy: HashSet<usize>,
+}
+
+impl Running {
+    /// None yet, of a run that begins now.
+    fn new() -> Self {
+        Self { began: Instant::now(), tasks: JoinSet::new(), busy: HashSet::new() }
+    }
+}
 
 impl<'a, C: Client> Probing<'a, C> {
     /// Through these relays.
@@ -110,10 +114,10 @@ impl<'a, C: Client> Probing<'a, C> {
         network: &Network,
         told: &'a Told,
         target: Target,
-        gap_secs: f64,
+        gaps: Gaps,
     ) -> Self {
         let relays = network.relays.iter().cloned().map(Arc::new).collect();
-        Self { args, client: Arc::new(client), relays, told, target, gap_secs }
+        Self { args, client: Arc::new(client), relays, told, target, gaps }
     }
 
     /// Makes all downloads, and notes what came of each, also if something ends them early.
@@ -127,54 +131,61 @@ impl<'a, C: Client> Probing<'a, C> {
         mut signals: Signals,
         probes: &mut Vec<Probe>,
     ) -> Result<()> {
-        let gap = Duration::from_secs_f64(self.gap_secs);
-        let relays = self.told.checked.len();
-        let planned = plan(relays, self.args.each, gap, &self.args.sizes, &mut drawer.rng);
-        let (began, progress) = (Instant::now(), Progress::of("ff-perf"));
-        let (mut tasks, mut busy): (JoinSet<Ended>, _) = (JoinSet::new(), HashSet::new());
-        let (all, mut guards) = (planned.len(), Guards::default());
-        for (number, planned) in (0..).zip(planned) {
-            let mut is_time = false;
-            let path = loop {
-                let has_room = is_time && tasks.len() < usize::from(self.args.at_once);
-                let path = if has_room {
-                    drawer.path(self.told.checked[planned.relay], &busy)
-                } else {
-                    None
-                };
-                match path {
-                    Some(path) => break path,
-                    None if has_room && tasks.is_empty() => return Err(self.no_path(planned.relay)),
-                    None => {}
+        let (relays, sizes) = (self.told.checked.len(), &self.args.sizes);
+        let planned = plan(relays, self.args.each, self.gaps.mean, sizes, &mut drawer.rng);
+        let (all, progress) = (planned.len(), Progress::of("ff-perf"));
+        let mut turns = Turns::new(planned, self.gaps.least);
+        let mut running = Running::new();
+        loop {
+            let now = running.began.elapsed();
+            self.begin(now, &mut turns, &mut drawer, &mut running)?;
+            let later = turns.later(now);
+            if later.is_none() && running.tasks.is_empty() {
+                break;
+            }
+            let sleep = sleep_until((running.began + later.unwrap_or_default()).into());
+            tokio::select! {
+                Some(ended) = running.tasks.join_next() => {
+                    self.keep(ended?, &mut running.busy, store, probes)?;
+                    progress.say(|| format!("{} of {all} downloads", probes.len()));
                 }
-                tokio::select! {
-                    () = sleep_until((began + planned.at).into()), if !is_time => is_time = true,
-                    Some(ended) = tasks.join_next() => {
-                        self.keep(ended?, &mut busy, store, probes)?;
-                        progress.say(|| format!("{} of {all} downloads", probes.len()));
-                    }
-                    () = signals.recv() => return Err(self.stopped()),
-                }
-            };
-            busy.extend(&path);
-            let turn = guards.turn(path.first().copied().unwrap_or_default(), Instant::now());
-            let download = self.download(number, planned, path, began);
-            tasks.spawn(async move {
-                sleep_until(turn.into()).await;
-                download.await
-            });
-        }
-        while let Some(ended) = tokio::select! {
-            ended = tasks.join_next() => ended,
-            () = signals.recv() => return Err(self.stopped()),
-        } {
-            self.keep(ended?, &mut busy, store, probes)?;
-            progress.say(|| format!("{} of {all} downloads", probes.len()));
+                () = sleep, if later.is_some() => {}
+                () = signals.recv() => return Err(self.stopped()),
+            }
         }
         if !any_arrived(probes) {
             bail!("none of {all} downloads arrived; {} says why", self.args.out.display());
         }
         Ok(())
+    }
+
+    /// Begins the next download, if one may begin now and there is room for it.
+    ///
+    /// # Errors
+    /// When no path can be drawn although nobody is busy.
+    fn begin(
+        &self,
+        now: Duration,
+        turns: &mut Turns,
+        drawer: &mut Drawer,
+        running: &mut Running,
+    ) -> Result<()> {
+        if running.tasks.len() >= usize::from(self.args.at_once) {
+            return Ok(());
+        }
+        let path = |relay: usize| drawer.path(self.told.checked[relay], &running.busy);
+        if let Some((number, planned, path)) = turns.begin(now, path) {
+            running.busy.extend(&path);
+            running.tasks.spawn(self.download(number, planned, path, running.began));
+        } else if let Some(relay) = turns.first(now).filter(|_| running.tasks.is_empty()) {
+            return Err(self.no_path(relay));
+        }
+        Ok(())
+    }
+
+    /// How long a download may take.
+    const fn download_time(&self) -> Duration {
+        Duration::from_secs(self.args.download_time)
     }
 
     /// That it was stopped.
@@ -208,7 +219,7 @@ impl<'a, C: Client> Probing<'a, C> {
             target: Some(self.target.clone()),
             build_time: BUILD_TIME,
             trip_time: BUILD_TIME,
-            download_time: Duration::from_secs(self.args.download_time),
+            download_time: self.download_time(),
         };
         let relays = path.iter().map(|relay| Arc::clone(&self.relays[*relay])).collect();
         async move {
@@ -245,11 +256,12 @@ impl<'a, C: Client> Probing<'a, C> {
         let at = path.iter().position(|other| *other == relay).unwrap_or(0);
         probes.push(Probe {
             relay: planned.relay,
+            place: at,
             size: planned.size,
             others_spare: spare.fold(f64::INFINITY, f64::min),
             others: path.iter().copied().filter(|other| *other != relay).collect(),
             trip_secs: trip_secs(&circuit),
-            outcome: outcome(&circuit, at),
+            outcome: outcome(&circuit, at, planned.size, self.download_time()),
         });
         let failed = failed_last(probes);
         let relays: HashSet<_> =
@@ -275,40 +287,6 @@ fn failed_last(probes: &[Probe]) -> usize {
 /// Whether a download has arrived.
 pub(super) fn any_arrived(probes: &[Probe]) -> bool {
     probes.iter().any(|probe| matches!(probe.outcome, Outcome::Arrived(_)))
-}
-
-/// How long a round trip of the circuit took: the last hop's answer came all the way.
-fn trip_secs(circuit: &Circuit) -> Option<f64> {
-    let is_whole = circuit.hops_us.len() == circuit.path.len();
-    match circuit.hops_us[..] {
-        [.., before, last] if is_whole => Some(last.saturating_sub(before) as f64 / 1e6),
-        _ => None,
-    }
-}
-
-/// What came of a circuit, of which the relay at this place is looked at.
-fn outcome(circuit: &Circuit, at: usize) -> Outcome {
-    if let Some(download) = circuit.download {
-        // The first byte's time counts, too: who has clients wait starves them.
-        return Outcome::Arrived(download.bytes as f64 * 1e6 / download.us.max(1) as f64);
-    }
-    let Some(failure) = &circuit.failure else { return Outcome::FailedElsewhere };
-    match (failure.stage, failure.whose) {
-        (_, Whose::Client) => Outcome::FailedElsewhere,
-        (Stage::Link | Stage::Build, _) => {
-            // The relay that was to be the next hop has not answered, or the one before has not asked it.
-            let hop = failure.hop.map_or(0, usize::from);
-            let is_here = hop == at + 1 || hop == at + 2;
-            if is_here { Outcome::FailedHere } else { Outcome::FailedElsewhere }
-        }
-        // On a circuit that stands any of its relays may have been it, so it counts against the one that is looked at:
-        // the others come to as much through everybody. So it is with an exit that says that the target is it.
-        (_, Whose::Target | Whose::Unknown) => Outcome::NeverCame,
-        (_, Whose::Relay) => match failure.hop {
-            Some(hop) if usize::from(hop) != at + 1 => Outcome::FailedElsewhere,
-            _ => Outcome::FailedHere,
-        },
-    }
 }
 
 #[cfg(test)]
@@ -342,42 +320,5 @@ mod tests {
         }
         let error = Drawer::new(&network, &[4], 25, 1).err().expect("no exit");
         assert!(format!("{error:#}").contains("port 25"), "{error:#}");
-    }
-
-    /// A circuit that failed.
-    fn failed(stage: &str, hop: u8, whose: &str) -> Circuit {
-        let line = format!(
-            r#"{{"schema":1,"number":0,"client":"arti","began_unix_secs":0,"began_us":0,"path":[],"ended_us":9,
-                "failure":{{"stage":"{stage}","hop":{hop},"reason":"timeout","whose":"{whose}"}}}}"#
-        );
-        serde_json::from_str(&line).expect("a circuit")
-    }
-
-    #[test]
-    fn a_first_relay_has_two_circuits_a_second_however_many_are_due() {
-        let (mut guards, now) = (Guards::default(), Instant::now());
-        let after = |ms| now + Duration::from_millis(ms);
-        let of_first = [0, 0, 0, 1100].map(|ms| guards.turn(7, after(ms)));
-        assert_eq!(of_first, [0, 500, 1000, 1500].map(after));
-        assert_eq!(guards.turn(8, now), now);
-        assert_eq!(guards.turn(7, after(9000)), after(9000));
-    }
-
-    #[test]
-    fn failures_count_where_they_happen() {
-        assert_eq!(outcome(&failed("build", 2, "relay"), 1), Outcome::FailedHere);
-        assert_eq!(outcome(&failed("build", 3, "relay"), 1), Outcome::FailedHere);
-        assert_eq!(outcome(&failed("build", 1, "relay"), 1), Outcome::FailedElsewhere);
-        assert_eq!(outcome(&failed("build", 3, "relay"), 0), Outcome::FailedElsewhere);
-        assert_eq!(outcome(&failed("link", 1, "relay"), 0), Outcome::FailedHere);
-        assert_eq!(outcome(&failed("download", 3, "relay"), 2), Outcome::FailedHere);
-        assert_eq!(outcome(&failed("download", 3, "relay"), 0), Outcome::FailedElsewhere);
-        let mut destroyed = failed("download", 3, "relay");
-        destroyed.failure.as_mut().expect("a failure").hop = None;
-        assert_eq!(outcome(&destroyed, 0), Outcome::FailedHere);
-        assert_eq!(outcome(&failed("download", 3, "unknown"), 0), Outcome::NeverCame);
-        assert_eq!(outcome(&failed("download", 3, "target"), 0), Outcome::NeverCame);
-        assert_eq!(outcome(&failed("download", 3, "client"), 0), Outcome::FailedElsewhere);
-        assert_eq!(outcome(&failed("build", 2, "client"), 1), Outcome::FailedElsewhere);
     }
 }

@@ -102,7 +102,7 @@ fn text(report: &Report<'_>) -> String {
         text.push_str("\nThe downloads ended early. Those that were under way, of which more may be slow, are in no figure.\n");
     }
     if report.relays.iter().any(|row| row.finding.unclear > 0) {
-        text.push_str("\nSlow downloads are unclear where too few relays say what is usual (name more, as fast as these), and through relays\nthat are so much farther away than the others.\n");
+        text.push_str("\nSlow downloads are unclear where too few relays of a place say what is usual (name more, as fast as these), through\nrelays that are so much farther away than the others, and where time ran out before half of what is usual could have come.\n");
         return text;
     }
     let least = report.relays.iter().map(|row| row.finding.probes).min().unwrap_or(0);
@@ -133,7 +133,7 @@ fn verdict(row: &Row<'_>) -> String {
         Verdict::Starves => "starves clients".to_owned(),
         Verdict::Serves => "serves clients".to_owned(),
         Verdict::Undecided if finding.unclear > 0 => format!(
-            "undecided: {} downloads are slow, and fewer than {LEAST_OTHERS} other relays of the list say whether that is usual, or it is as far away as that",
+            "undecided: {} downloads are slow, and fewer than {LEAST_OTHERS} other relays of its place say whether that is usual, or it is as far away as that, or time ran out too soon to tell",
             finding.unclear
         ),
         Verdict::Undecided => "undecided: more downloads would tell".to_owned(),

@@ -1,0 +1,105 @@
+//! What came of a download, as far as the relay that is looked at is concerned.
+
+use std::time::Duration;
+
+use crate::check::Outcome;
+use crate::record::{Circuit, Stage, Whose};
+
+/// How long a round trip of the circuit took: the last hop's answer came all the way.
+pub(super) fn trip_secs(circuit: &Circuit) -> Option<f64> {
+    let is_whole = circuit.hops_us.len() == circuit.path.len();
+    match circuit.hops_us[..] {
+        [.., before, last] if is_whole => Some(last.saturating_sub(before) as f64 / 1e6),
+        _ => None,
+    }
+}
+
+/// How long a circuit that has failed was downloaded over: since it stood.
+fn download_time(circuit: &Circuit) -> Duration {
+    let stood_us = circuit.build_us().unwrap_or(circuit.ended_us);
+    Duration::from_micros(circuit.ended_us.saturating_sub(stood_us))
+}
+
+/// What came of a circuit, of which the relay at this place is looked at; so many bytes were to come over it in this time.
+pub(super) fn outcome(circuit: &Circuit, at: usize, size: u64, time: Duration) -> Outcome {
+    if let Some(download) = circuit.download {
+        // The first byte's time counts, too: who has clients wait starves them.
+        return Outcome::Arrived(download.bytes as f64 * 1e6 / download.us.max(1) as f64);
+    }
+    let Some(failure) = &circuit.failure else { return Outcome::FailedElsewhere };
+    match (failure.stage, failure.whose) {
+        (_, Whose::Client) => Outcome::FailedElsewhere,
+        (Stage::Link | Stage::Build, _) => {
+            // It has not answered, or what was to build a hop behind it, and the answer, went through it.
+            let is_here = failure.hop.is_some_and(|hop| usize::from(hop) > at);
+            if is_here { Outcome::FailedHere } else { Outcome::FailedElsewhere }
+        }
+        (_, Whose::Unknown) if download_time(circuit) >= time => {
+            Outcome::TimedOut(size as f64 / time.as_secs_f64())
+        }
+        // On a circuit that stands any of its relays may have been it, so it counts against the one that is looked at:
+        // the others come to as much through everybody. So it is with an exit that says that the target is it.
+        (_, Whose::Target | Whose::Unknown) => Outcome::NeverCame,
+        (_, Whose::Relay) => match failure.hop {
+            Some(hop) if usize::from(hop) != at + 1 => Outcome::FailedElsewhere,
+            _ => Outcome::FailedHere,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A circuit that failed.
+    fn failed(stage: &str, hop: u8, whose: &str) -> Circuit {
+        let line = format!(
+            r#"{{"schema":1,"number":0,"client":"arti","began_unix_secs":0,"began_us":0,"path":[],"ended_us":9,
+                "failure":{{"stage":"{stage}","hop":{hop},"reason":"timeout","whose":"{whose}"}}}}"#
+        );
+        serde_json::from_str(&line).expect("a circuit")
+    }
+
+    /// What came of a circuit over which 6 MB were to come in two minutes.
+    fn of(circuit: &Circuit, at: usize) -> Outcome {
+        outcome(circuit, at, 6_000_000, Duration::from_secs(120))
+    }
+
+    #[test]
+    fn failures_count_for_whom_they_went_through() {
+        for (stage, hop, at, is_here) in [
+            ("build", 2, 1, true),
+            ("build", 3, 1, true),
+            ("build", 1, 1, false),
+            // A guard has both of the cells that ask others for a hop.
+            ("build", 3, 0, true),
+            ("build", 2, 2, false),
+            ("link", 1, 0, true),
+            ("link", 1, 1, false),
+            ("download", 3, 2, true),
+            ("download", 3, 0, false),
+        ] {
+            let here = if is_here { Outcome::FailedHere } else { Outcome::FailedElsewhere };
+            assert_eq!(of(&failed(stage, hop, "relay"), at), here, "{stage} {hop} {at}");
+        }
+        let mut destroyed = failed("download", 3, "relay");
+        destroyed.failure.as_mut().expect("a failure").hop = None;
+        assert_eq!(of(&destroyed, 0), Outcome::FailedHere);
+        assert_eq!(of(&failed("download", 3, "unknown"), 0), Outcome::NeverCame);
+        assert_eq!(of(&failed("download", 3, "target"), 0), Outcome::NeverCame);
+        assert_eq!(of(&failed("download", 3, "client"), 0), Outcome::FailedElsewhere);
+        assert_eq!(of(&failed("build", 2, "client"), 1), Outcome::FailedElsewhere);
+    }
+
+    #[test]
+    fn what_had_all_its_time_got_less_than_would_have_come_in_it() {
+        let stood = |whose, ended_us| {
+            let relay = crate::record::Relay { id: "A".repeat(40), nick: String::new() };
+            let (path, hops_us) = (vec![relay; 3], vec![1, 2, 3_000_000]);
+            Circuit { path, hops_us, ended_us, ..failed("download", 3, whose) }
+        };
+        assert_eq!(of(&stood("unknown", 123_000_001), 0), Outcome::TimedOut(5e4));
+        assert_eq!(of(&stood("unknown", 122_000_000), 0), Outcome::NeverCame);
+        assert_eq!(of(&stood("target", 123_000_001), 0), Outcome::NeverCame);
+    }
+}
