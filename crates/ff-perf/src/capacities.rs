@@ -4,7 +4,7 @@
 //! besides, what `ff-bwauth` writes: results files (`.jsonl`), its export of results (CSV), and bandwidth files. A consensus alone
 //! has weights, which stand for capacities and are called so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context as _, Error, Result, ensure};
@@ -41,7 +41,7 @@ pub struct Capacity {
 pub struct Capacities {
     /// Those whose capacity is known.
     pub relays: Vec<Capacity>,
-    /// How many more there are.
+    /// How many more relays there are, however often each of them was tried.
     pub without: u64,
     /// What the numbers are: `weights`, `observed`, `given`, `measured`.
     pub kind: &'static str,
@@ -161,25 +161,25 @@ fn first_bytes(path: &Path) -> std::io::Result<Vec<u8>> {
 
 /// Newest results of each relay that are its capacity, and no bound of it.
 fn results(outcomes: &[Outcome]) -> Capacities {
-    let (mut newest, mut without) = (BTreeMap::new(), 0);
+    let mut newest = BTreeMap::new();
+    // Relays are counted by the identity that all attempts have: one that failed early has not seen the other.
+    let (mut all, mut known) = (BTreeSet::new(), BTreeSet::new());
     for outcome in outcomes {
-        match outcome.publishable() {
-            Some(estimate) => {
-                // Who has shown no RSA identity is known by the other.
-                let ed = &outcome.target.ed_identity;
-                let rsa = outcome.target.rsa_fingerprint.map(hex::encode_upper);
-                let id = rsa.unwrap_or_else(|| hex::encode_upper(ed));
-                let at = outcome.started_unix_secs;
-                let entry = newest.entry(id).or_insert((at, 0.0));
-                if at >= entry.0 {
-                    *entry = (at, estimate.get() as f64 / 1e3);
-                }
-            }
-            None => without += 1,
+        let ed = &outcome.target.ed_identity;
+        all.insert(ed);
+        let Some(estimate) = outcome.publishable() else { continue };
+        known.insert(ed);
+        // Who has shown no RSA identity is known by the other.
+        let rsa = outcome.target.rsa_fingerprint.map(hex::encode_upper);
+        let id = rsa.unwrap_or_else(|| hex::encode_upper(ed));
+        let at = outcome.started_unix_secs;
+        let entry = newest.entry(id).or_insert((at, 0.0));
+        if at >= entry.0 {
+            *entry = (at, estimate.get() as f64 / 1e3);
         }
     }
     let by_id = newest.into_iter().map(|(id, (_, capacity))| (id, capacity)).collect();
-    Capacities::measured(by_id, without)
+    Capacities::measured(by_id, (all.len() - known.len()) as u64)
 }
 
 /// The last row of each relay that is its capacity.
@@ -196,7 +196,7 @@ fn export(file: &str, bytes: &[u8]) -> Result<Capacities> {
     let is_capacity = |row: &csv::StringRecord| {
         verdict.is_none_or(|verdict| row.get(verdict) == Some(Verdict::Conclusive.name()))
     };
-    let (mut by_id, mut without) = (BTreeMap::new(), 0);
+    let (mut by_id, mut all) = (BTreeMap::new(), BTreeSet::new());
     for row in csv.records() {
         let at = |position: Option<&csv::Position>| named(line(bytes, position));
         let row = row.map_err(|error| {
@@ -207,17 +207,19 @@ fn export(file: &str, bytes: &[u8]) -> Result<Capacities> {
         let (id, text) = (row.get(id).unwrap_or_default(), row.get(estimate).unwrap_or_default());
         let is_id = id.len() == 40 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
         ensure!(is_id, "{}: {id:?} is no fingerprint of 40 hexadecimal digits", at());
+        let id = id.to_ascii_uppercase();
+        all.insert(id.clone());
         if text.is_empty() || !is_capacity(&row) {
-            without += 1;
             continue;
         }
         let number = text.parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
         let bytes = number.with_context(|| {
             format!("{}: the estimate {text:?} is no number of bytes a second", at())
         })?;
-        by_id.insert(id.to_ascii_uppercase(), bytes / 1e3);
+        by_id.insert(id, bytes / 1e3);
     }
-    Ok(Capacities::measured(by_id, without))
+    let without = all.len() - by_id.len();
+    Ok(Capacities::measured(by_id, without as u64))
 }
 
 /// In which line, from 1, a row begins. Its position is where the row before has ended: empty lines are in between.
@@ -239,8 +241,10 @@ fn bandwidth_file(file: &str, bytes: &[u8]) -> Result<Capacities> {
         anyhow::bail!("{file}, line {}: {}", finding.line, finding.text);
     }
     let votes = read.votes();
+    let all: BTreeSet<_> = read.lines.iter().map(|line| line.fingerprint).collect();
+    let without = all.len() - votes.len();
     let by_id = votes.iter().map(|(id, line)| (hex::encode_upper(id), line.bw as f64)).collect();
-    Ok(Capacities::measured(by_id, read.lines.len().saturating_sub(votes.len()) as u64))
+    Ok(Capacities::measured(by_id, without as u64))
 }
 
 impl From<Network> for Capacities {
@@ -300,6 +304,60 @@ mod tests {
         assert_eq!(error.to_string(), "f, line 5");
         assert!(format!("{error:#}").contains("invalid UTF-8"), "{error:#}");
         assert_eq!(Capacities::parse("f", b"{}").expect("another file"), None);
+    }
+
+    /// A measurement, as a results file has it: its digits tell relays apart, and it failed or came to 1 MB/s.
+    fn measurement(ed: &str, rsa: Option<&str>, failed: bool) -> String {
+        let rsa = rsa.map_or("null".to_owned(), |rsa| format!("\"{}\"", rsa.repeat(40)));
+        let (verdict, failure, draw) = if failed {
+            let failure =
+                r#"{"code":"connection_refused","relay_code":null,"message":"no answer"}"#;
+            ("failed", failure, r#"{"counts":false,"bytes_per_sec":null}"#)
+        } else {
+            ("conclusive", "null", r#"{"counts":true,"bytes_per_sec":1000000}"#)
+        };
+        let estimate = if failed { "null" } else { "1000000" };
+        [
+            format!(
+                r#"{{"type":"measurement","format":1,"address":"192.0.2.1:9001","nickname":null,"ed25519_base64":"{}A","fingerprint_hex":{rsa},"started_unix_secs":1732269600,"duration_secs":1,"asked_secs":1,"granted_secs":1,"ratio_percent":25,"method":"echo","crypto":null,"allocated_bytes_per_sec":3000000,"limit_bytes_per_sec":null}}"#,
+                ed.repeat(42)
+            ),
+            r#"{"type":"second","second":0,"measurement_bytes":1000000,"background_sent_bytes":0,"background_received_bytes":0}"#.to_owned(),
+            format!(
+                r#"{{"type":"result","verdict":"{verdict}","failure":{failure},"draw":{draw},"estimate_bytes_per_sec":{estimate},"lower_bound_bytes_per_sec":null,"cells":{{"sent":9,"echoed":9,"checked":1,"bad":0}},"rtt_ms":{{"p50":1.5,"p90":2,"p99":3,"max":4}},"cpu_seconds":{{"measurers":0.25,"target":null}},"sockets":{{"asked":1,"opened":1}}}}"#
+            ),
+        ]
+        .map(|line| line + "\n")
+        .concat()
+    }
+
+    #[test]
+    fn who_was_tried_often_is_one_relay() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = dir.path().join("results.jsonl");
+        // One has failed before it has shown its RSA identity, and after it was measured; the other one always.
+        let all = [("A", None, true), ("B", None, true), ("A", Some("1"), false)];
+        let all = [&all[..], &[("A", Some("1"), true), ("B", Some("2"), true)]].concat();
+        let text: String =
+            all.into_iter().map(|(ed, rsa, failed)| measurement(ed, rsa, failed)).collect();
+        std::fs::write(&file, text).expect("a file");
+        let found = Capacities::read(&file, &mut Inputs::default()).expect("results");
+        assert_eq!((found.relays.len(), found.without), (1, 1), "{found:?}");
+        let id = |digit: &str| digit.repeat(40);
+        let (a, b) = (id("A"), id("B"));
+        let export = format!(
+            "fingerprint,verdict,estimate_bytes_per_sec\n{a},failed,\n{a},conclusive,9\n{},failed,\n{b},failed,\n{},failed,\n",
+            id("a"),
+            id("b")
+        );
+        let line = |id: &str, vote: u8| format!("bw=9 node_id=${id} vote={vote}\n");
+        let lines = [line(&a, 1), line(&a, 0), line(&b, 0), line(&b, 0)].concat();
+        let v3bw = format!("1732269600\nversion=1.4.0\n=====\n{lines}");
+        for text in [export, v3bw] {
+            let found =
+                Capacities::parse("f", text.as_bytes()).expect("a file").expect("capacities");
+            assert_eq!((found.relays.len(), found.without), (1, 1), "{text}");
+        }
     }
 
     #[test]

@@ -29,17 +29,22 @@ pub const OLD_CLIP: f64 = 1500.0;
 pub const OLD_GUARDS: usize = 3;
 /// Paths have at most so many relays: tor builds no longer ones.
 pub const MOST_RELAYS: u8 = 8;
+/// Streams to these ports stay open for long, so tor's clients want the flag Stable of all relays (path-spec 2.2). These are
+/// the defaults of tor's LongLivedPorts and of Arti; path-spec lacks 6523.
+pub const LONG_LIVED: [u16; 12] =
+    [21, 22, 706, 1863, 5050, 5190, 5222, 5223, 6523, 6667, 6697, 8300];
 
 /// By which rules relays are drawn.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Rules {
     /// As Tor's clients do today: by weight and place (dir-spec 3.8.3), families and /16s apart, relays with the flag Fast,
-    /// guards also with Stable.
+    /// guards also with Stable, and for [`LONG_LIVED`] ports all. Without bandwidth-weights tor's clients take 10000 for each;
+    /// here they are computed.
     Tor,
     /// By weight alone, whatever the place; families and /16s apart.
     Weighted,
     /// As tor 0.1.1.26 did (003, algorithms 1 to 4): entries each with the same chance, the others by what they say of
-    /// themselves, up to [`OLD_CLIP`]; families apart.
+    /// themselves, up to [`OLD_CLIP`]; families apart. Relays are not asked for capacity or uptime.
     Old,
     /// Each relay with the same chance, an exit last, no authority; families and /16s apart.
     Uniform,
@@ -76,14 +81,14 @@ impl Choice {
 pub enum NoPaths {
     /// In the last one.
     #[error(
-        "no running relay lets streams to port {0} out: give another port (--port, or that of --target)"
+        "no running relay that may be drawn lets streams to port {0} out: give another port (--port, or that of --target)"
     )]
     Exit(u16),
     /// In the last one; policies are not known.
-    #[error("there is no running exit")]
+    #[error("there is no running exit that may be drawn")]
     NoExit,
     /// In the first one.
-    #[error("there is no running guard")]
+    #[error("there is no running guard that may be drawn")]
     NoGuard,
     /// In all of them together.
     #[error(
@@ -217,6 +222,8 @@ struct Places<'a> {
     knows_fast: bool,
     /// Whether any guard has the flag Stable.
     knows_stable: bool,
+    /// Whether relays have to have the flag Stable wherever they are: for a port of long streams, if any relay has it.
+    wants_stable: bool,
 }
 
 impl<'a> Places<'a> {
@@ -233,7 +240,9 @@ impl<'a> Places<'a> {
         let is_stable = |relay: &Relay| relay.flags.guard && relay.flags.stable;
         let knows_stable = is_tor && relays.iter().any(is_stable);
         let (port, lengths) = (choice.port, choice.lengths.all.as_slice());
-        Self { pool, rules, port, lengths, factors, knows_fast, knows_stable }
+        let is_long = is_tor && LONG_LIVED.contains(&port);
+        let wants_stable = is_long && relays.iter().any(|relay| relay.flags.stable);
+        Self { pool, rules, port, lengths, factors, knows_fast, knows_stable, wants_stable }
     }
 
     /// Names the place that nobody can be in.
@@ -278,7 +287,8 @@ impl<'a> Places<'a> {
     fn is_usable(&self, relay: &Relay) -> bool {
         let flags = relay.flags;
         let is_asked = self.rules != Rules::Uniform || !flags.authority;
-        flags.running && is_asked && (flags.fast || !self.knows_fast)
+        let has_flags = (flags.fast || !self.knows_fast) && (flags.stable || !self.wants_stable);
+        flags.running && is_asked && has_flags
     }
 
     /// Whether a relay may be first.

@@ -12,7 +12,8 @@ pub(crate) const PORT: u16 = 443;
 /// Options of `paths`.
 ///
 /// Writes a file for `circuits run --path-file`: a path a line, the fingerprints of its relays, the first hop first. Relays of a
-/// family stay apart where descriptors are given or the network names families.
+/// family stay apart where descriptors are given or the network names families. Without bandwidth-weights in a footer tor's
+/// clients take 10000 for all of them; here they are computed.
 #[derive(Args, Clone, Debug)]
 pub struct PathsArgs {
     /// A network: a consensus of either flavour, relayinfo JSON, or an hour of a store (DIR@2019-01-07T12:00); or as
@@ -23,7 +24,8 @@ pub struct PathsArgs {
     /// The directory's network has relays on the Internet, and you mean it. Nothing is built or asked here.
     #[arg(long)]
     pub public: bool,
-    /// Descriptors of its relays: a file, an archive or a folder. They know the families, and what relays say of themselves.
+    /// Descriptors of its relays: a file, an archive or a folder. They know the families whose relays name each other, not
+    /// those by key, and what relays say of themselves.
     #[arg(long, value_name = "PATH")]
     pub descriptors: Option<PathBuf>,
     /// How many paths.
@@ -55,7 +57,8 @@ pub struct RulesArgs {
     /// Whether relays of one /16 stay apart: they do, but not in a private network, whose relays often have one address.
     #[arg(long, value_enum, value_name = "SUBNETS")]
     pub subnets: Option<Subnets>,
-    /// The port that a drawn exit lets streams to, if its policy is known: that of --target, else 443.
+    /// The port that a drawn exit lets streams to, if its policy is known: that of --target, else 443. For ports of long
+    /// streams, such as 22, `tor` wants relays with the flag Stable in all places.
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,
 }
@@ -114,7 +117,8 @@ pub enum SelectPaths {
     Tor,
     /// By weight alone, whatever the place.
     Weighted,
-    /// As tor 0.1.1.26 did: by what relays say of themselves up to 1,500 kB/s, entries each with the same chance.
+    /// As tor 0.1.1.26 did: by what relays say of themselves up to 1,500 kB/s, entries each with the same chance; not asked
+    /// for capacity or uptime.
     Old,
     /// Each relay with the same chance, an exit last.
     Uniform,

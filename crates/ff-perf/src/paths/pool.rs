@@ -7,9 +7,10 @@
 //! ```
 //!
 //! A consensus of the flavour ns has exit policies itself, one of the flavour microdesc has them and the families in
-//! microdescriptors. Where some are not known, [`Pool`] says so, and does not guess.
+//! microdescriptors. Relays without one are left out where others have theirs; where some are not known, [`Pool`] says so,
+//! and does not guess. Families by key are known from microdescriptors alone.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use ff_bwauth::network::consensus::Consensus;
@@ -34,6 +35,8 @@ pub struct Pool {
     pub factors: Option<Factors>,
     /// Each relay's exit policy, in the order of the relays; none if the network does not give them.
     pub policies: Option<Vec<PortPolicy>>,
+    /// How many more relays the consensus has, whose microdescriptors are not beside it.
+    pub left_out: usize,
 }
 
 /// A file that no paths can be drawn from; each names it.
@@ -66,7 +69,7 @@ impl Pool {
         network: Network,
         micros: &Microdescriptors,
     ) -> Self {
-        let mut pool = Self { network, factors: factors(text), policies: None };
+        let mut pool = Self { network, factors: factors(text), ..Self::default() };
         let listed = lines_of_relays(text, consensus, "p");
         let named = |entry| Some((entry, micros.of(entry)?));
         let named = consensus.relays.iter().filter_map(named);
@@ -98,8 +101,8 @@ impl Pool {
         pool
     }
 
-    /// Of a file, or of an hour of a store, and of descriptors of its relays. Microdescriptors are taken from beside it.
-    /// What was read is remembered; the file itself may come twice.
+    /// Of a file, or of an hour of a store, and of descriptors of its relays. Microdescriptors are taken from beside it;
+    /// where there are some, relays without one are left out. What was read is remembered; the file itself may come twice.
     ///
     /// # Errors
     /// [`PoolError`] when a file cannot be read, or is no network.
@@ -108,14 +111,20 @@ impl Pool {
         descriptors: Option<&Path>,
         inputs: &mut Inputs,
     ) -> Result<Self, PoolError> {
-        let (network, _) = ff_sim::source::described(path, descriptors, inputs)?;
+        let (mut network, _) = ff_sim::source::described(path, descriptors, inputs)?;
         let bytes = if path.is_file() { inputs.read(path)? } else { Vec::new() };
         let text = String::from_utf8_lossy(&bytes);
         let Ok(consensus) = Consensus::parse(&text) else { return Ok(network.into()) };
         let beside = path.parent().unwrap_or(Path::new("."));
         let is_named = consensus.relays.iter().any(|entry| entry.microdescriptor.is_some());
         let micros = if is_named { microdescriptors(beside)? } else { Default::default() };
-        Ok(Self::of_documents(&text, &consensus, network, &micros))
+        let all = network.relays.len();
+        let has_one = consensus.relays.iter().filter(|entry| micros.of(entry).is_some());
+        let described: HashSet<_> = has_one.map(|entry| entry.fingerprint).collect();
+        // As by tor: nobody knows which ports such a relay lets out, nor whose family it is of.
+        network.relays.retain(|one| described.is_empty() || described.contains(&one.fingerprint));
+        let left_out = all - network.relays.len();
+        Ok(Self { left_out, ..Self::of_documents(&text, &consensus, network, &micros) })
     }
 }
 
@@ -227,6 +236,32 @@ mod tests {
         }
         std::fs::write(&file, NS.replace("\np ", "\nx ")).expect("a file");
         assert!(read().policies.is_none());
+    }
+
+    #[test]
+    fn who_has_no_microdescriptor_is_left_out_where_others_have_theirs() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text);
+        write("consensus", include_str!("../../../ff-bwauth/tests/data/microdesc-consensus"))
+            .expect("a file");
+        let file = dir.path().join("consensus");
+        let read = || {
+            let pool = Pool::read(&file, None, &mut Inputs::default()).expect("a network");
+            let names = pool.network.relays.iter().map(|relay| relay.nickname.clone());
+            let lets_out = |policies: Vec<PortPolicy>| {
+                policies.iter().map(|one| one.allows_port(443)).collect::<Vec<_>>()
+            };
+            (names.collect::<Vec<_>>().join(" "), pool.left_out, pool.policies.map(lets_out))
+        };
+        assert_eq!(read(), ("lisdex moria1 Ukko d2d4 Akka".to_owned(), 0, None));
+        let all = include_str!("../../../ff-bwauth/tests/data/microdescriptors");
+        write("cached-microdescs", all).expect("a file");
+        assert_eq!((read().1, read().2), (0, Some(vec![false, false, false, true, false])));
+        let others: Vec<_> =
+            all.split("@last-listed").filter(|one| !one.contains("$000004ACBB")).collect();
+        write("cached-microdescs", &others.join("@last-listed")).expect("a file");
+        let named = "moria1 Ukko d2d4 Akka".to_owned();
+        assert_eq!(read(), (named, 1, Some(vec![false, false, true, false])));
     }
 
     #[test]

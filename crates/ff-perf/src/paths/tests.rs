@@ -201,3 +201,31 @@ fn exits_let_the_port_out_and_relays_have_the_flags() {
     pool.network.relays[0].flags.exit = false;
     assert_eq!(draw(&pool, &other, &mut rng), Err(NoPaths::NoExit));
 }
+
+#[test]
+fn streams_that_last_want_relays_that_last_in_all_places() {
+    let (mut rng, mut pool) = (ChaCha12Rng::seed_from_u64(6), Pool::from(network()));
+    let any_subnet = true;
+    let mut places = |pool: &Pool, rules, port| {
+        let choice = Choice { port, any_subnet, ..choice(rules) };
+        let mut generator = Generator::new(pool, &choice, &mut rng).expect("paths");
+        let paths = (0..2000).flat_map(|_| generator.draw(&mut rng).expect("a path"));
+        paths.collect::<std::collections::BTreeSet<u32>>()
+    };
+    let lasts = [0, 1, 2, 3, 7, 8, 9];
+    // No relay has the flag: nobody can be asked for it.
+    let all = places(&pool, Rules::Tor, 22);
+    assert!(all.iter().any(|relay| !lasts.contains(relay)), "{all:?}");
+    lasts.iter().for_each(|&relay| pool.network.relays[relay as usize].flags.stable = true);
+    for port in LONG_LIVED {
+        let drawn = places(&pool, Rules::Tor, port);
+        assert!(drawn.iter().all(|relay| lasts.contains(relay)), "{port}: {drawn:?}");
+    }
+    for (rules, port) in [(Rules::Tor, 443), (Rules::Weighted, 22), (Rules::Old, 22)] {
+        let drawn = places(&pool, rules, port);
+        assert!(drawn.iter().any(|relay| !lasts.contains(relay)), "{rules:?}: {drawn:?}");
+    }
+    pool.network.relays.iter_mut().for_each(|relay| relay.flags.stable &= !relay.flags.exit);
+    let choice = Choice { port: 22, ..choice(Rules::Tor) };
+    assert_eq!(Generator::new(&pool, &choice, &mut rng).err(), Some(NoPaths::NoExit));
+}

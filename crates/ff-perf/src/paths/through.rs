@@ -47,7 +47,9 @@ pub enum NoPlace {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Why {
     /// Clients pass it over.
-    #[error("it lacks the flag Running, or the flag Fast, which others have")]
+    #[error(
+        "it lacks the flag Running, or one that others have: Fast, or for ports of long streams Stable"
+    )]
     Flags,
     /// It would be an exit.
     #[error("it is an exit that lets no stream to port {0} out, and counts in no other place")]
@@ -274,5 +276,10 @@ mod tests {
         // A young network has no weights: all count alike.
         pool.network.relays.iter_mut().for_each(|relay| relay.weight = 0.0);
         assert!(through(&pool, 3, 80, false).is_ok());
+        // For streams that last, a relay has to last as well.
+        pool.network.relays[3].flags.stable = false;
+        pool.policies = None;
+        assert!(through(&pool, 3, 80, false).is_ok());
+        assert_eq!(through(&pool, 3, 22, false), Err(Why::Flags));
     }
 }

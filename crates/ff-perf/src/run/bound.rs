@@ -318,6 +318,16 @@ fn shares(sorted: &[f64]) -> Vec<(f64, f64)> {
     points
 }
 
+/// What drawn paths have come to: beside the formula of weighted paths, or the error of the bound where there is none.
+fn sampled(drawn: &Sampled, select: &str) -> String {
+    let Sampled { kbytes_per_sec, standard_error_kbytes_per_sec: error, paths } = drawn;
+    let mean = match select {
+        "weighted" => format!("   no relay twice: {kbytes_per_sec:.2}"),
+        _ => String::new(),
+    };
+    format!("{mean} +- {error:.2} by {paths} paths")
+}
+
 /// A table for people.
 fn text(found: &Found) -> String {
     let mut text = format!(
@@ -334,13 +344,8 @@ fn text(found: &Found) -> String {
     for (place, (length, bound)) in found.lengths.iter().zip(&found.bound).enumerate() {
         // Writing to a string cannot fail.
         let _ = write!(text, "{length:>7} {:>12}", number(*bound));
-        let drawn = found.sampled.get(place).filter(|_| found.select == "weighted");
-        if let Some(Some(Sampled { kbytes_per_sec, standard_error_kbytes_per_sec, paths })) = drawn
-        {
-            let _ = write!(
-                text,
-                "   no relay twice: {kbytes_per_sec:.2} +- {standard_error_kbytes_per_sec:.2} by {paths} paths"
-            );
+        if let Some(Some(drawn)) = found.sampled.get(place) {
+            text += &sampled(drawn, found.select);
         }
         text.push('\n');
     }

@@ -1,6 +1,5 @@
 //! The command `paths`.
 
-use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -66,6 +65,12 @@ fn pool(args: &PathsArgs) -> Result<(Pool, bool)> {
 /// Says on standard error what a network does not tell of itself, and what is taken in its place.
 pub(super) fn say_unknown(name: &Path, pool: &Pool, choice: &Choice) {
     let name = name.display();
+    if pool.left_out > 0 {
+        say(&format!(
+            "{name}: relays left out because their microdescriptors are not beside it: {}",
+            pool.left_out
+        ));
+    }
     if pool.factors.is_none() && choice.rules == Rules::Tor {
         say(&format!(
             "{name}: no bandwidth-weights in its footer; they are computed from its relays"
@@ -79,14 +84,7 @@ pub(super) fn say_unknown(name: &Path, pool: &Pool, choice: &Choice) {
     }
 }
 
-/// Writes a file under another name and renames it.
+/// Writes a file whole or not at all.
 pub(super) fn write(path: &Path, text: &str) -> Result<()> {
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let write = || -> std::io::Result<()> {
-        let mut file = tempfile::NamedTempFile::new_in(dir)?;
-        file.write_all(text.as_bytes())?;
-        file.persist(path)?;
-        Ok(())
-    };
-    write().with_context(|| format!("{} cannot be written", path.display()))
+    ff_lab::write_whole(path, text).with_context(|| format!("{} cannot be written", path.display()))
 }

@@ -95,6 +95,12 @@ fn a_consensus_has_bounds_that_fall_with_the_length() {
     };
     assert_eq!(again("7"), again("7"));
     assert_ne!(again("7"), again("8"));
+    let sampled = &["--select", "tor", "--lengths", "3", "--samples", "500"];
+    let text = ff_perf(&[&["bound", "--consensus", consensus], &sampled[..]].concat()).stdout;
+    let text = String::from_utf8(text).expect("a text");
+    let of_three = text.lines().find(|line| line.trim_start().starts_with("3 ")).expect("a row");
+    let has_error = of_three.contains(" +- ") && of_three.ends_with(" by 500 paths");
+    assert!(has_error && !of_three.contains(":"), "a mean and its error: {of_three}");
     let longest: &[&str] = &["--select", "tor", "--lengths", "8..10", "--samples", "500", "--json"];
     let found = json(&[&["bound", "--consensus", consensus], longest].concat());
     let bound: Vec<f64> =
@@ -262,7 +268,11 @@ fn capacities_are_read_from_what_ff_bwauth_writes() {
         serde_json::json!([6500.0, 4000.0, null]),
         "a later row of a relay counts, if it is its capacity"
     );
-    assert_eq!((&found["relays"], &found["relays_without_capacity"]), (&2.into(), &2.into()));
+    assert_eq!(
+        (&found["relays"], &found["relays_without_capacity"]),
+        (&2.into(), &1.into()),
+        "C has none; B has one, and a later row that is none takes nothing away"
+    );
     assert_eq!(found["capacities"], "measured");
     let v3bw = write(
         "latest.v3bw",
@@ -333,6 +343,28 @@ fn paths_are_drawn_and_written_whole() {
     fails(&["paths", "--network", weights.to_str().expect("a path")]);
     let error = fails(&["paths", "--network", consensus, "--out", "/no/such/folder/paths"]);
     assert!(error.contains("/no/such/folder/paths cannot be written"), "{error}");
+}
+
+#[test]
+fn relays_whose_microdescriptors_are_missing_are_counted_and_not_drawn() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ff-bwauth/tests/data");
+    let read = |name: &str| std::fs::read_to_string(data.join(name)).expect("the sample");
+    let network = dir.path().join("consensus");
+    std::fs::write(&network, read("microdesc-consensus")).expect("a file");
+    let all = read("microdescriptors");
+    let draw = |micros: &str| {
+        std::fs::write(dir.path().join("cached-microdescs"), micros).expect("a file");
+        let network = network.to_str().expect("a path");
+        let output = ff_perf(&["paths", "--network", network, "--lengths", "2", "--count", "200"]);
+        assert!(output.status.success(), "{output:?}");
+        let text = |bytes| String::from_utf8(bytes).expect("a text");
+        let is_drawn = text(output.stdout).contains("000004ACBB9D29BCBA17256BB35928DDBFC8ABA9");
+        (is_drawn, text(output.stderr).contains("microdescriptors are not beside it: 1\n"))
+    };
+    assert_eq!(draw(&all), (true, false));
+    let others = all.split("@last-listed").filter(|one| !one.contains("$000004ACBB"));
+    assert_eq!(draw(&others.collect::<Vec<_>>().join("@last-listed")), (false, true));
 }
 
 /// What a consensus does not say is said once, on standard error.
