@@ -27,8 +27,7 @@ use crate::target::Target;
 /// both from time to time.
 ///
 /// Exit status: 0 if no relay was found to starve clients, 3 if one was, 1 if it could not be tried to the end. Who stops the
-/// downloads (Ctrl-C,
-/// SIGTERM) gets the verdicts by those that there are, and 1.
+/// downloads (Ctrl-C, SIGTERM) gets the verdicts by those that there are, and 1.
 #[derive(Args, Clone, Debug)]
 pub struct CheckArgs {
     /// The network: the data directory of a tor that is in it (chutney's and ff-lab's directories with several such are
