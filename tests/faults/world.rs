@@ -12,9 +12,10 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
+use ff_bwauth::store::Store;
 use ff_measurer::{key, measurer_id};
 use ff_proto::ids::Ed25519Id;
 use tempfile::TempDir;
@@ -25,6 +26,8 @@ use crate::process::{Process, finish, program};
 use crate::proxy::Proxy;
 use crate::target::{self, Heard};
 
+/// How long a coordinator may take to start on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// How many targets there are.
 pub(crate) const TARGETS: usize = 6;
 /// How many measurers the coordinator has.
@@ -142,7 +145,17 @@ impl World {
         let lines = world.start_measurers(&coordinator);
         world.configure(&lines);
         world.start_coordinator();
+        world.wait_for_store();
         world
+    }
+
+    /// Waits until the coordinator has its store: who is killed before that has nothing to lose.
+    fn wait_for_store(&self) {
+        let (path, until) = (self.path("state/store.sqlite"), Instant::now() + PATIENCE);
+        while let Err(error) = Store::open_read_only(&path) {
+            assert!(Instant::now() < until, "the coordinator has no store: {error}");
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Starts targets, and what writes their documents.
