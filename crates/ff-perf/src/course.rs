@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ff_sim::teller::Teller;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
@@ -16,7 +17,6 @@ use crate::record::Circuit;
 use crate::schedule::{Gate, Limits, Next, Scheduler, Task};
 use crate::signals::Signals;
 use crate::store::{Store, StoreError};
-use crate::teller::Teller;
 
 /// What a run needs.
 pub struct Course<C> {

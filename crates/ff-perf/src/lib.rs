@@ -44,4 +44,3 @@ pub mod series;
 pub mod signals;
 pub mod store;
 pub mod target;
-pub mod teller;

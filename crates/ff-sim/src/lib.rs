@@ -35,6 +35,7 @@ pub mod source;
 mod spare;
 pub mod stats;
 pub mod store;
+pub mod teller;
 pub mod weights;
 
 mod ahead;

@@ -1,10 +1,13 @@
 //! How far long work has come, on standard error.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Says how far work has come: every second at a terminal, every ten seconds elsewhere.
+use crate::teller::Teller;
+
+/// Says how far work has come: every second at a terminal, every ten seconds elsewhere. Who does not listen does not hold up
+/// the work.
 #[derive(Debug)]
 pub struct Progress {
     /// Who speaks.
@@ -13,6 +16,8 @@ pub struct Progress {
     every: Duration,
     /// When it spoke last, or began.
     last: Mutex<Instant>,
+    /// Where it speaks.
+    teller: Teller,
 }
 
 impl Progress {
@@ -26,7 +31,8 @@ impl Progress {
     #[must_use]
     pub fn of(program: &'static str) -> Self {
         let secs = if io::stderr().is_terminal() { 1 } else { 10 };
-        Self { program, every: Duration::from_secs(secs), last: Mutex::new(Instant::now()) }
+        let (every, last) = (Duration::from_secs(secs), Mutex::new(Instant::now()));
+        Self { program, every, last, teller: Teller::to(io::stderr()) }
     }
 
     /// Says a line, unless it spoke a moment ago.
@@ -36,7 +42,6 @@ impl Progress {
             return;
         }
         *last = Instant::now();
-        // Whoever does not listen does not stop the work.
-        let _ = writeln!(io::stderr().lock(), "{}: {}", self.program, line());
+        self.teller.tell(|| format!("{}: {}", self.program, line()));
     }
 }

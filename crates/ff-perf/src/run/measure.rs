@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, Result, anyhow, bail};
 use ff_lab::Source;
 use ff_sim::input::Inputs;
+use ff_sim::teller::Teller;
 
 use super::client::{Job, check_internet, with_client};
 use crate::cli::measure::{ClientKind, MeasureArgs, Measuring};
@@ -23,7 +24,6 @@ use crate::schedule::{Limits, PER_GUARD};
 use crate::signals::Signals;
 use crate::store::{Opened, Options, Pace, Setting, Store};
 use crate::target::Target;
-use crate::teller::Teller;
 
 /// New circuits a second, if nobody says how many: in private networks, and on the Internet.
 const RATES: [f64; 2] = [100.0, 1.0];
