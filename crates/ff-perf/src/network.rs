@@ -54,8 +54,6 @@ pub struct Network {
     pub params: String,
     /// The same relays in the same order, as paths are drawn from them.
     pub pool: Pool,
-    /// Relays of the consensus that lack an Ed25519 identity or a key.
-    pub incomplete: usize,
     /// Where the consensus is.
     pub consensus: PathBuf,
     /// When it began to be valid, in seconds since 1970.
@@ -142,13 +140,15 @@ impl Network {
         // Which versions of protocols a relay knows (dir-spec 3.4.1).
         let protocols = lines_of_relays(text, consensus, "pr");
         let mut network = Self { params: params(text), ..Self::default() };
+        let mut left_out = 0;
         for entry in &consensus.relays {
-            let micro = micros.of(entry);
-            let keys = micro.and_then(|micro| Some((micro.ed25519?, micro.ntor?)));
-            let Some((ed25519, ntor)) = keys.filter(|_| entry.flags.is_running) else {
-                network.incomplete += 1;
+            if !entry.flags.is_running {
                 continue;
-            };
+            }
+            let micro = micros.of(entry);
+            left_out += usize::from(micro.is_none());
+            let keys = micro.and_then(|micro| Some((micro.ed25519?, micro.ntor?)));
+            let Some((ed25519, ntor)) = keys else { continue };
             let id = hex::encode_upper(entry.fingerprint);
             network.by_id.insert(id.clone(), network.relays.len());
             network.relays.push(Relay {
@@ -171,6 +171,7 @@ impl Network {
             .relays
             .retain(|relay| network.by_id.contains_key(&hex::encode_upper(relay.fingerprint)));
         network.pool = Pool::of_documents(text, consensus, drawn, micros);
+        network.pool.left_out = left_out;
         network
     }
 
@@ -281,6 +282,24 @@ mod tests {
         assert_eq!(directory(&file), file);
         let system = directory(Path::new(PUBLIC));
         assert!(system.ends_with("tor") || system.ends_with(".tor"), "{}", system.display());
+    }
+
+    #[test]
+    fn relays_without_microdescriptors_are_counted() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let write =
+            |name: &str, text: &str| fs::write(dir.path().join(name), text).expect("a file");
+        let text = include_str!("../../ff-bwauth/tests/data/microdesc-consensus");
+        write(CONSENSUS, text);
+        let all = include_str!("../../ff-bwauth/tests/data/microdescriptors");
+        let consensus = Consensus::parse(text).expect("a consensus");
+        let now = consensus.valid_after_unix_secs().expect("a time");
+        let left_out = || Network::read(dir.path(), now).expect("a network").pool.left_out;
+        write(MICRODESCRIPTORS[0], all);
+        assert_eq!(left_out(), 0);
+        let some: Vec<_> = all.split("@last-listed").collect();
+        write(MICRODESCRIPTORS[0], &some[..some.len() - 1].join("@last-listed"));
+        assert_eq!(left_out(), 1);
     }
 
     #[test]

@@ -81,14 +81,18 @@ impl Choice {
 pub enum NoPaths {
     /// In the last one.
     #[error(
-        "no running relay that may be drawn lets streams to port {0} out: give another port (--port, or that of --target)"
+        "no running relay that may be drawn lets streams to port {0} out: give another port (--port, or that of --target); for ports of long streams, such as 22, all relays of a path need the flag Stable if any has it"
     )]
     Exit(u16),
     /// In the last one; policies are not known.
-    #[error("there is no running exit that may be drawn")]
+    #[error(
+        "there is no running exit that may be drawn (with the flag Stable for ports of long streams, such as 22, if any relay has it)"
+    )]
     NoExit,
     /// In the first one.
-    #[error("there is no running guard that may be drawn")]
+    #[error(
+        "there is no running guard that may be drawn (with the flag Stable for ports of long streams, such as 22, if any relay has it)"
+    )]
     NoGuard,
     /// In all of them together.
     #[error(

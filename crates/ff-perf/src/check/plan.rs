@@ -1,7 +1,7 @@
 //! When to download what through whom.
 //!
-//! A relay must not be able to tell a probe from a client. So times have exponential gaps (a Poisson process: what has
-//! been says nothing of what comes), relays take turns in an order that is drawn anew each round, sizes are those of
+//! A relay must not be able to tell a probe from a client. So gaps are exponential behind the least one (what has been
+//! says nothing more of what comes), relays take turns in an order that is drawn anew each round, sizes are those of
 //! ordinary downloads, and the rest of each path is drawn as a client does. Addresses tell a guard and an exit nevertheless
 //! ([`super`]).
 
@@ -24,11 +24,29 @@ pub struct Planned {
     pub size: u64,
 }
 
-/// Plans `each` downloads through each of `relays` relays, one a `gap` on average, of these sizes.
+/// Times between the beginnings of two downloads.
+#[derive(Clone, Copy, Debug)]
+pub struct Gaps {
+    /// On average.
+    pub mean: Duration,
+    /// At least, also where many are overdue.
+    pub least: Duration,
+}
+
+impl Gaps {
+    /// Draws one. Where the mean is not above the least one, all are that.
+    fn draw(self, rng: &mut impl Rng) -> Duration {
+        // 1 - random is above 0, so the logarithm is finite.
+        let above = -(1.0 - rng.random::<f64>()).ln();
+        self.least + self.mean.saturating_sub(self.least).mul_f64(above)
+    }
+}
+
+/// Plans `each` downloads through each of `relays` relays, of these sizes.
 pub fn plan(
     relays: usize,
     each: u64,
-    gap: Duration,
+    gaps: Gaps,
     sizes: &[u64],
     rng: &mut impl Rng,
 ) -> Vec<Planned> {
@@ -38,8 +56,7 @@ pub fn plan(
         order.shuffle(rng);
         for &relay in &order {
             let Some(&size) = sizes.choose(rng) else { return planned };
-            // 1 - random is above 0, so the logarithm is finite.
-            at += gap.mul_f64(-(1.0 - rng.random::<f64>()).ln());
+            at += gaps.draw(rng);
             planned.push(Planned { at, relay, size });
         }
     }
@@ -57,19 +74,20 @@ mod tests {
     fn times_tell_nothing_and_every_relay_has_its_share() {
         let seed = rand::random::<u64>();
         let mut rng = ChaCha12Rng::seed_from_u64(seed);
-        let gap = Duration::from_secs(10);
-        let planned = plan(50, 40, gap, &SIZES, &mut rng);
+        let gaps = Gaps { mean: Duration::from_secs(15), least: Duration::from_secs(5) };
+        let planned = plan(50, 40, gaps, &SIZES, &mut rng);
         assert_eq!(planned.len(), 2000);
         for relay in 0..50 {
             assert_eq!(planned.iter().filter(|planned| planned.relay == relay).count(), 40);
         }
         let times: Vec<f64> = planned.iter().map(|planned| planned.at.as_secs_f64()).collect();
-        let gaps: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        let mean = ff_sim::stats::mean(&gaps).expect("gaps");
-        let deviation = ff_sim::stats::deviation(&gaps).expect("gaps");
+        let found: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0] - 5.0).collect();
+        assert!(found.iter().all(|above| *above >= 0.0), "seed {seed}");
+        let mean = ff_sim::stats::mean(&found).expect("gaps");
+        let deviation = ff_sim::stats::deviation(&found).expect("gaps");
         // Of exponential gaps the deviation is the mean.
         assert!((mean / 10.0 - 1.0).abs() < 0.12, "seed {seed}: {mean}");
         assert!((deviation / mean - 1.0).abs() < 0.15, "seed {seed}: {deviation}");
-        assert!(plan(3, 2, gap, &[], &mut rng).is_empty());
+        assert!(plan(3, 2, gaps, &[], &mut rng).is_empty());
     }
 }

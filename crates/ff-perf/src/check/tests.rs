@@ -312,16 +312,22 @@ fn of_many_relays_hardly_one_is_accused_by_chance() {
 proptest! {
     #[test]
     fn any_downloads_have_findings(
-        all in proptest::collection::vec((0_usize..6, 0_u64..3, any::<f64>(), 0_u8..3), 0..60),
+        all in proptest::collection::vec(
+            (0_usize..6, 0_u64..3, any::<f64>(), 0_u8..5, 0_usize..4, any::<Option<f64>>()),
+            0..60,
+        ),
         busy in any::<f64>(),
     ) {
-        let probe = |&(relay, size, rate, kind): &(usize, u64, f64, u8)| {
+        let probe = |&(relay, size, rate, kind, place, trip_secs): &(usize, u64, f64, u8, usize, Option<f64>)| {
             let outcome = match kind {
                 0 => Outcome::Arrived(rate),
                 1 => Outcome::FailedHere,
+                2 => Outcome::TimedOut(rate),
+                3 => Outcome::NeverCame,
                 _ => Outcome::FailedElsewhere,
             };
-            Probe { relay, size, others_spare: rate, outcome, ..Probe::default() }
+            let others = vec![place, 4 + relay, usize::MAX];
+            Probe { relay, place, size, others_spare: rate, others, trip_secs, outcome }
         };
         let all: Vec<_> = all.iter().map(probe).collect();
         let found = judge(&[Known { capacity: 1e6, busy }; 4], &all, 0.1);

@@ -12,7 +12,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Result, bail};
 use ff_lab::Source;
 
-use super::client::{Job, check_internet, with_client};
+use super::client::{Job, check_internet, say, with_client};
+use crate::check::plan::Gaps;
 use crate::check::{Probe, judge};
 use crate::cli::check::CheckArgs;
 use crate::client::Client;
@@ -23,14 +24,15 @@ use crate::store::{Options, Store};
 use crate::target::Target;
 use inputs::Told;
 use probing::{Drawer, Probing, any_arrived};
-use turns::Gaps;
 
 /// The exit status if a relay starves clients.
 pub(crate) const STARVES: u8 = 3;
 /// Seconds between two downloads if nobody says how many: in private networks, and on the Internet.
 const GAPS_SECS: [f64; 2] = [1.0, 60.0];
-/// There may be no less on the Internet, neither on average nor between any two downloads.
+/// There may be no less between any two downloads on the Internet.
 const PUBLIC_LEAST_GAP_SECS: f64 = 10.0;
+/// The mean is at least so many times the least one where nobody is to know when the next download comes.
+const MEAN_OF_LEAST: f64 = 2.0;
 /// So much may be asked of the Internet's relays at once.
 const PUBLIC_AT_ONCE: u8 = 4;
 
@@ -73,11 +75,18 @@ pub(super) fn run(args: &CheckArgs) -> Result<ExitCode> {
 /// The times between two downloads. In a private network the first relay is spared that has most of them.
 fn gaps(mean_secs: Option<f64>, is_public: bool) -> Result<Gaps> {
     let gap_secs = mean_secs.unwrap_or(GAPS_SECS[usize::from(is_public)]);
-    if is_public && gap_secs < PUBLIC_LEAST_GAP_SECS {
-        bail!("--gap {gap_secs}: on the Internet at least {PUBLIC_LEAST_GAP_SECS} (ETHICS.md)");
-    }
     let public = Duration::from_secs_f64(PUBLIC_LEAST_GAP_SECS);
     let least = if is_public { public } else { interval(PER_GUARD) };
+    let least_mean_secs = least.as_secs_f64() * MEAN_OF_LEAST;
+    if is_public && gap_secs < least_mean_secs {
+        bail!("--gap {gap_secs}: on the Internet at least {least_mean_secs} (ETHICS.md)");
+    }
+    if gap_secs < least_mean_secs {
+        say(&format!(
+            "--gap {gap_secs}: none begins sooner than {} s after the one before, so relays may foresee when",
+            least.as_secs_f64()
+        ));
+    }
     Ok(Gaps { mean: Duration::from_secs_f64(gap_secs), least })
 }
 
@@ -134,8 +143,8 @@ mod tests {
     fn no_download_comes_soon_after_the_one_before() {
         for (mean, is_public, expected) in [
             (None, true, Some((60.0, 10.0))),
-            (Some(10.0), true, Some((10.0, 10.0))),
-            (Some(9.9), true, None),
+            (Some(20.0), true, Some((20.0, 10.0))),
+            (Some(19.9), true, None),
             (None, false, Some((1.0, 0.5))),
             (Some(0.01), false, Some((0.01, 0.5))),
         ] {

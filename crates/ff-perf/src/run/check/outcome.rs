@@ -30,9 +30,13 @@ pub(super) fn outcome(circuit: &Circuit, at: usize, size: u64, time: Duration) -
     match (failure.stage, failure.whose) {
         (_, Whose::Client) => Outcome::FailedElsewhere,
         (Stage::Link | Stage::Build, _) => {
-            // It has not answered, or what was to build a hop behind it, and the answer, went through it.
-            let is_here = failure.hop.is_some_and(|hop| usize::from(hop) > at);
-            if is_here { Outcome::FailedHere } else { Outcome::FailedElsewhere }
+            // It has not answered, or the next one has not, which it was to ask. What was to build a hop farther behind it,
+            // and the answer, went through it and through others, and counts as what never came.
+            match failure.hop.and_then(|hop| usize::from(hop).checked_sub(at + 1)) {
+                None => Outcome::FailedElsewhere,
+                Some(0 | 1) => Outcome::FailedHere,
+                Some(_) => Outcome::NeverCame,
+            }
         }
         (_, Whose::Unknown) if download_time(circuit) >= time => {
             Outcome::TimedOut(size as f64 / time.as_secs_f64())
@@ -67,20 +71,20 @@ mod tests {
 
     #[test]
     fn failures_count_for_whom_they_went_through() {
-        for (stage, hop, at, is_here) in [
-            ("build", 2, 1, true),
-            ("build", 3, 1, true),
-            ("build", 1, 1, false),
-            // A guard has both of the cells that ask others for a hop.
-            ("build", 3, 0, true),
-            ("build", 2, 2, false),
-            ("link", 1, 0, true),
-            ("link", 1, 1, false),
-            ("download", 3, 2, true),
-            ("download", 3, 0, false),
+        for (stage, hop, at, found) in [
+            ("build", 2, 1, Outcome::FailedHere),
+            ("build", 3, 1, Outcome::FailedHere),
+            ("build", 1, 1, Outcome::FailedElsewhere),
+            ("build", 2, 0, Outcome::FailedHere),
+            // A guard has the cells that ask another one for a hop.
+            ("build", 3, 0, Outcome::NeverCame),
+            ("build", 2, 2, Outcome::FailedElsewhere),
+            ("link", 1, 0, Outcome::FailedHere),
+            ("link", 1, 1, Outcome::FailedElsewhere),
+            ("download", 3, 2, Outcome::FailedHere),
+            ("download", 3, 0, Outcome::FailedElsewhere),
         ] {
-            let here = if is_here { Outcome::FailedHere } else { Outcome::FailedElsewhere };
-            assert_eq!(of(&failed(stage, hop, "relay"), at), here, "{stage} {hop} {at}");
+            assert_eq!(of(&failed(stage, hop, "relay"), at), found, "{stage} {hop} {at}");
         }
         let mut destroyed = failed("download", 3, "relay");
         destroyed.failure.as_mut().expect("a failure").hop = None;

@@ -13,8 +13,8 @@ use tokio::time::sleep_until;
 
 use super::inputs::Told;
 use super::outcome::{outcome, trip_secs};
-use super::turns::{Gaps, Turns};
-use crate::check::plan::{Planned, plan};
+use super::turns::Turns;
+use crate::check::plan::{Gaps, Planned, plan};
 use crate::check::{Outcome, Probe};
 use crate::cli::check::CheckArgs;
 use crate::client::Client;
@@ -132,7 +132,7 @@ impl<'a, C: Client> Probing<'a, C> {
         probes: &mut Vec<Probe>,
     ) -> Result<()> {
         let (relays, sizes) = (self.told.checked.len(), &self.args.sizes);
-        let planned = plan(relays, self.args.each, self.gaps.mean, sizes, &mut drawer.rng);
+        let planned = plan(relays, self.args.each, self.gaps, sizes, &mut drawer.rng);
         let (all, progress) = (planned.len(), Progress::of("ff-perf"));
         let mut turns = Turns::new(planned, self.gaps.least);
         let mut running = Running::new();

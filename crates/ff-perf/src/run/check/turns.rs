@@ -5,15 +5,6 @@ use std::time::Duration;
 
 use crate::check::plan::Planned;
 
-/// Times between the beginnings of two downloads.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Gaps {
-    /// On average.
-    pub(super) mean: Duration,
-    /// At least, also where many are overdue.
-    pub(super) least: Duration,
-}
-
 /// Downloads that have not begun. All times are since the beginning of the run.
 pub(super) struct Turns {
     /// What is planned, the first one first.
