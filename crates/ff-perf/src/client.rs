@@ -138,6 +138,11 @@ impl Fault {
 
     /// Nothing came in time.
     pub fn timeout(reason: impl ToString) -> Self {
+        Self::unknown(reason)
+    }
+
+    /// Nobody knows whose.
+    pub fn unknown(reason: impl ToString) -> Self {
         Self::of(Whose::Unknown, reason)
     }
 

@@ -186,6 +186,7 @@ fn reason(failure: &Failure) -> &'static str {
     let text = failure.reason.to_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
     match () {
+        () if text.starts_with("destroyed") => "destroyed",
         () if has(&["timeout", "timed out"]) => "timeout",
         () if has(&["accepted"]) => "accepted",
         () if has(&["false address"]) => "false-address",
@@ -296,6 +297,7 @@ mod tests {
             ("connectrefused", "refused"),
             ("Channel failed: Connection refused (os error 111)", "refused"),
             ("destroyed", "destroyed"),
+            ("destroyed (timeout)", "destroyed"),
             ("channel_closed", "closed"),
             ("closed after 3 of 9 bytes", "closed"),
             ("Network is unreachable (os error 101)", "unreachable"),

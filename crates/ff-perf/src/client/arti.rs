@@ -12,10 +12,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::FutureExt as _;
-use futures::future::{AbortHandle, abortable};
 use rustix::io::Errno;
 use tokio::io::AsyncReadExt as _;
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt as _};
 use tor_chanmgr::{ChanProvenance, ChannelUsage, Error as ChanError};
@@ -26,7 +25,7 @@ use tor_proto::circuit::CircParameters;
 use tor_proto::client::circuit::TimeoutEstimator;
 use tor_proto::client::stream::DataStream;
 use tor_proto::{ClientTunnel, Error as ProtoError};
-use tor_rtcompat::{PreferredRuntime, SpawnExt as _};
+use tor_rtcompat::PreferredRuntime;
 
 use self::links::Links;
 use super::{Answer, Client, Fault, PROBE_PORT, Progress, by_exit, refused, us_since};
@@ -38,8 +37,6 @@ const HALF_STREAMS: Duration = Duration::from_secs(60);
 
 /// Arti's part of a client.
 pub struct Arti {
-    /// Runs what goes on beside.
-    runtime: PreferredRuntime,
     /// Links to guards.
     links: Links,
     /// Parameters of circuits to exits.
@@ -76,8 +73,8 @@ impl Arti {
         let known = network.params.parse().map_err(|error| format!("{error}"))?;
         let net = NetParameters::from_map(&known);
         let params = params::exit(&net).map_err(|error| error.to_string())?;
-        let links = Links::new(runtime.clone(), net)?;
-        Ok(Self { runtime, links, params })
+        let links = Links::new(runtime, net)?;
+        Ok(Self { links, params })
     }
 
     /// The first hop, on a link that is open or opened for it.
@@ -93,10 +90,8 @@ impl Arti {
         }
         let pending = channel.new_tunnel(Arc::new(NoTimeout)).await;
         let (pending, reactor) = pending.map_err(|error| fault(&error))?;
-        let (running, handle) = abortable(reactor.run());
-        let reactor = Reactor(handle);
-        // Whoever uses the circuit learns why it has ended.
-        self.runtime.spawn(running.map(drop)).map_err(Fault::client)?;
+        // Whoever uses the circuit learns why it has ended. A future of its size is not moved more often than it must.
+        let reactor = Reactor(tokio::spawn(reactor.run()).abort_handle());
         let tunnel = pending.create_firsthop(target, self.params.clone()).await;
         let tunnel = Arc::new(tunnel.map_err(|error| fault(&error))?);
         Ok(Circuit { tunnel, _reactor: reactor })
@@ -117,6 +112,10 @@ impl Arti {
                     return Err(Fault::timeout(reason(&error)));
                 }
                 Err(error) if is_ours(&error) => return Err(Fault::client(reason(&error))),
+                // This machine has no way there, or a router far away says that there is none.
+                Err(error) if says(&error, &[Errno::NETUNREACH]) => {
+                    return Err(Fault::unknown(reason(&error)));
+                }
                 Err(error) => return Err(Fault::relay(reason(&error))),
             }
         }
@@ -262,34 +261,38 @@ fn fault(error: &ProtoError) -> Fault {
     }
 }
 
-/// Whether a link failed for what this machine has no more of, file descriptors, ports, memory, a network, or for an error of
-/// Arti's own.
+/// What this machine may have no more of: file descriptors, ports, memory, a network.
+const LACKING: [Errno; 6] =
+    [Errno::MFILE, Errno::NFILE, Errno::ADDRNOTAVAIL, Errno::NOBUFS, Errno::NOMEM, Errno::NETDOWN];
+
+/// Whether a link failed for what this machine has no more of, or for an error of Arti's own.
 fn is_ours(error: &ChanError) -> bool {
     match error {
-        ChanError::Connect { addresses } => addresses.iter().any(|(_, error)| lacks(error)),
         ChanError::UnusableTarget(_)
         | ChanError::MissingId
         | ChanError::Spawn { .. }
         | ChanError::Memquota(_)
         | ChanError::Internal(_) => true,
-        error => lacks(error),
+        error => says(error, &LACKING),
     }
 }
 
-/// Whether an error, or one beneath, says that this machine has no more of something.
-fn lacks(error: &(dyn std::error::Error + 'static)) -> bool {
-    const LACKING: [Errno; 6] = [
-        Errno::MFILE,
-        Errno::NFILE,
-        Errno::ADDRNOTAVAIL,
-        Errno::NOBUFS,
-        Errno::NOMEM,
-        Errno::NETDOWN,
-    ];
+/// Whether a link failed, at one of the relay's addresses, with one of these.
+fn says(error: &ChanError, errnos: &[Errno]) -> bool {
+    match error {
+        ChanError::Connect { addresses } => {
+            addresses.iter().any(|(_, error)| lies_beneath(error, errnos))
+        }
+        error => lies_beneath(error, errnos),
+    }
+}
+
+/// Whether an error, or one beneath, is one of these.
+fn lies_beneath(error: &(dyn std::error::Error + 'static), errnos: &[Errno]) -> bool {
     std::iter::successors(Some(error), |error| error.source()).any(|error| {
         let shared = error.downcast_ref::<Arc<io::Error>>().map(AsRef::as_ref);
         let errno = shared.or_else(|| error.downcast_ref()).and_then(Errno::from_io_error);
-        errno.is_some_and(|errno| LACKING.contains(&errno))
+        errno.is_some_and(|errno| errnos.contains(&errno))
     })
 }
 
@@ -319,9 +322,9 @@ mod tests {
             [(Errno::MFILE, true), (Errno::ADDRNOTAVAIL, true), (Errno::CONNREFUSED, false)]
         {
             let error = io::Error::from(errno);
-            assert_eq!(lacks(&error), expected);
+            assert_eq!(lies_beneath(&error, &LACKING), expected);
             let error = Connect(Arc::new(error));
-            assert_eq!(lacks(&error), expected, "{}", reason(&error));
+            assert_eq!(lies_beneath(&error, &LACKING), expected, "{}", reason(&error));
         }
     }
 }

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use ff_lab::Control;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::{Answer, Client, Fault, PROBE_PORT, Progress, refused};
 use crate::network::{self, Relay};
@@ -36,7 +36,7 @@ use commands::Commands;
 pub use commands::Ending;
 use options::Taken;
 use refusal::RejectsInternal;
-use stream::{News, Stream, astray, by_tor, ended};
+use stream::{News, Stream, TOLD, astray, by_tor, ended};
 use table::{CircuitState, Slot, StreamState, Table};
 
 /// How often the link of a circuit is looked at that tor tells nothing of.
@@ -75,14 +75,31 @@ impl Circuit {
 
     /// Why it has ended, which tor tells before it tells of its streams.
     fn destroyed(&self) -> Fault {
+        self.end().unwrap_or_else(|| Fault::circuit("destroyed"))
+    }
+
+    /// Why it has ended, if that was told.
+    fn end(&self) -> Option<Fault> {
         let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(state) = news.next_now() {
             if let CircuitState::Ended { reason, by_relay } = state {
                 let fault = ended(reason, by_relay);
-                return Fault { reason: format!("destroyed ({})", fault.reason), ..fault };
+                return Some(Fault { reason: format!("destroyed ({})", fault.reason), ..fault });
             }
         }
-        Fault::circuit("destroyed")
+        None
+    }
+
+    /// Why it has ended, which another connection than the one that is asked may tell a little later.
+    async fn destroyed_by_now(&self) -> Fault {
+        let until = Instant::now() + TOLD;
+        loop {
+            match self.end() {
+                Some(fault) => return fault,
+                None if Instant::now() >= until => return self.destroyed(),
+                None => sleep(TOLD / 100).await,
+            }
+        }
     }
 }
 
@@ -162,14 +179,16 @@ impl Tor {
             | StreamState::Renamed { circuit: on, .. } => return Err(astray(&on)),
         };
         let attach = format!("ATTACHSTREAM {id} {}", circuit.id);
-        self.commands.ask(attach).await.map_err(|fault| not_attached(fault, circuit))?;
-        Ok((socket, news))
+        match self.commands.ask(attach).await {
+            Ok(_) => Ok((socket, news)),
+            Err(fault) => Err(not_attached(fault, circuit).await),
+        }
     }
 }
 
 /// A stream that could not be put on its circuit. tor refuses that for the circuit's sake, if that has ended or is too short,
 /// or because the stream does not wait for us: then it does something else with it.
-fn not_attached(fault: Fault, circuit: &Circuit) -> Fault {
+async fn not_attached(fault: Fault, circuit: &Circuit) -> Fault {
     let says = |part| fault.reason.contains(part);
     if fault.whose == Whose::Client {
         return fault;
@@ -180,7 +199,7 @@ fn not_attached(fault: Fault, circuit: &Circuit) -> Fault {
         );
     }
     if says("ircuit") {
-        return circuit.destroyed();
+        return circuit.destroyed_by_now().await;
     }
     Fault::client(format!(
         "{}: tor did not leave the stream to us: was it sent SIGHUP, or given other options?",

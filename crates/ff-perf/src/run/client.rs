@@ -55,7 +55,7 @@ pub(super) fn with_client<J: Job>(
     });
     // What is left of tasks has nothing to say any more.
     runtime.shutdown_timeout(Duration::from_secs(1));
-    if let Some(Err(reason)) = ending.as_ref().map(Ending::wait) {
+    if let Some(Err(reason)) = ending.map(Ending::wait) {
         say(&reason);
     }
     done

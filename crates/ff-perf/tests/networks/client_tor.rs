@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::Read as _;
 use std::os::unix::fs::symlink;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ff_lab::{Network, Node};
+use ff_perf::client::tor::{Takeover, Tor};
 use ff_perf::record::{Circuit, Whose};
 
 /// Options that a run sets, and one of torrc's that is a list.
@@ -165,6 +167,7 @@ fn gives_options_back(client: &Node) {
         assert!(said.contains("stopped by a signal"), "{said}");
         assert_eq!(options(client), before, "after {signal}");
     }
+    a_panic_gives_them_back(client, &before);
     ends_with_its_terminal(client, &before);
     outlives_its_terminal(client);
 
@@ -179,6 +182,22 @@ fn gives_options_back(client: &Node) {
     assert!(said.contains("client0") && said.contains("SIGHUP"), "{said}");
     client.reload().expect("its torrc again");
     assert_eq!(options(client), before, "as it was said");
+}
+
+/// A tor that is taken over in a thread that panics has its options back when that has ended.
+fn a_panic_gives_them_back(client: &Node, before: &[String]) {
+    let panicked = thread::scope(|scope| {
+        let panicking = scope.spawn(|| {
+            let Takeover { tor, ending, .. } = Tor::take_over(client.data_dir()).expect("a tor");
+            // The last to be dropped, as in every command.
+            let (_ending, _tor) = (ending, tor);
+            assert_ne!(options(client), before);
+            resume_unwind(Box::new("as if there was a fault"));
+        });
+        panicking.join()
+    });
+    assert!(panicked.is_err());
+    assert_eq!(options(client), before, "after a panic");
 }
 
 /// What runs in a terminal ends in good order when that is closed.

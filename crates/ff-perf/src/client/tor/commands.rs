@@ -52,12 +52,12 @@ const BACK: Duration = Duration::from_secs(45);
 
 /// The end of the thread, with which tor has its options back. Dropping it waits, too, so that a panic does not leave tor
 /// ours.
-pub struct Ending(mpsc::Receiver<Result<(), ff_lab::Error>>);
+pub struct Ending(Option<mpsc::Receiver<Result<(), ff_lab::Error>>>);
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        // After its end there is nothing to wait for.
-        let _ = self.0.recv_timeout(BACK);
+        // It was waited for already unless something has gone wrong.
+        let _ = self.0.take().map(|end| end.recv_timeout(BACK));
     }
 }
 
@@ -66,8 +66,9 @@ impl Ending {
     ///
     /// # Errors
     /// One sentence, if tor may have other options than before.
-    pub fn wait(&self) -> Result<(), String> {
-        let ended = self.0.recv_timeout(BACK).map_err(|error| error.to_string());
+    pub fn wait(mut self) -> Result<(), String> {
+        let Some(end) = self.0.take() else { return Ok(()) };
+        let ended = end.recv_timeout(BACK).map_err(|error| error.to_string());
         ended.and_then(|back| back.map_err(|error| error.to_string())).map_err(|error| {
             format!(
                 "tor's options are not set back ({error}): if it still runs, SIGHUP gives it those of its torrc"
@@ -99,7 +100,7 @@ impl Commands {
             let _ = end.send(taken.give_back());
         };
         thread::Builder::new().name("tor commands".to_owned()).spawn(run)?;
-        Ok((sender, Ending(ending)))
+        Ok((sender, Ending(Some(ending))))
     }
 
     /// Where it is told that options have changed.

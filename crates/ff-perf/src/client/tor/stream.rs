@@ -15,7 +15,7 @@ use super::table::{Slot, StreamState};
 use crate::client::{Fault, by_exit};
 
 /// How long after its socket tor may tell why a stream has ended.
-const TOLD: Duration = Duration::from_secs(2);
+pub(super) const TOLD: Duration = Duration::from_secs(2);
 
 /// What is told of a stream that belongs on a circuit.
 pub(super) struct News {
@@ -113,12 +113,14 @@ impl AsyncWrite for Stream {
 }
 
 /// A circuit that has ended: a relay says so, or tor itself. A relay may give any reason; tor has some of its own, which no
-/// relay has brought about.
+/// relay has brought about, and one that may be an error of its own or a cell that no hop's key fits, which any relay of the
+/// circuit may have spoilt.
 pub(super) fn ended(reason: String, by_relay: bool) -> Fault {
     match reason.as_str() {
         _ if by_relay => Fault::circuit(reason),
-        "timeout" => Fault::timeout(reason),
-        "requested" | "internal" | "nopath" | "resourcelimit" | "finished" | "hibernating" => {
+        "timeout" | "measurement_expired" => Fault::timeout(reason),
+        "internal" => Fault::unknown(reason),
+        "requested" | "nopath" | "resourcelimit" | "finished" | "hibernating" => {
             Fault::client(format!("tor itself ended the circuit: {reason}"))
         }
         _ => Fault::circuit(reason),
@@ -166,6 +168,8 @@ mod tests {
             ("requested", false, Whose::Client),
             ("resourcelimit", false, Whose::Client),
             ("timeout", false, Whose::Unknown),
+            ("internal", false, Whose::Unknown),
+            ("internal", true, Whose::Relay),
             ("channel_closed", false, Whose::Relay),
         ] {
             assert_eq!(ended(reason.to_owned(), by_relay).whose, whose, "{reason}, {by_relay}");
