@@ -2,35 +2,38 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
 /// Writes a file under another name and renames it, so that whoever opens it reads what was there before or all of `text`. A
-/// link is followed. What is no file, such as `/dev/stdout` and pipes, is written to, and stays what it is.
+/// link to a file is followed. What is no file, such as `/dev/stdout` and pipes, is written to, and stays what it is.
 ///
 /// # Errors
 /// What the system says.
 pub fn write_whole(path: &Path, text: &str) -> io::Result<()> {
-    match place(path) {
+    match place(path)? {
         Place::File(path) => {
             let mut file = NamedTempFile::new_in(folder(&path))?;
             file.write_all(text.as_bytes())?;
             file.persist(path)?;
             Ok(())
         }
-        Place::Stream(file) => file?.write_all(text.as_bytes()),
+        Place::Stream | Place::Pipe => stream(path)?.write_all(text.as_bytes()),
     }
 }
 
-/// Fails if [`write_whole`] would; for whoever has long work before it.
+/// Fails if [`write_whole`] would; for whoever has long work before it. Pipes are not looked at, as who reads from one would
+/// see its end.
 ///
 /// # Errors
 /// What the system says.
 pub fn check_writable(path: &Path) -> io::Result<()> {
-    match place(path) {
+    match place(path)? {
         Place::File(path) => NamedTempFile::new_in(folder(&path)).map(drop),
-        Place::Stream(file) => file.map(drop),
+        Place::Stream => stream(path).map(drop),
+        Place::Pipe => Ok(()),
     }
 }
 
@@ -38,17 +41,38 @@ pub fn check_writable(path: &Path) -> io::Result<()> {
 enum Place {
     /// A file, which may not be there yet.
     File(PathBuf),
-    /// What is no file.
-    Stream(io::Result<File>),
+    /// A device, or what this process has open.
+    Stream,
+    /// A pipe with a name.
+    Pipe,
 }
 
-/// What is meant by a path. A file that `/dev/stdout` leads to has more in it than this text, so it counts as no file.
-fn place(path: &Path) -> Place {
-    let is_special = ["/dev", "/proc"].iter().any(|dir| path.starts_with(dir));
-    if is_special || fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir()) {
-        return Place::Stream(File::options().append(true).open(path));
+/// What a process has open by these names. A file there has more in it than this text, so it counts as no file.
+const OPEN: [&str; 4] = ["/dev/stdout", "/dev/stderr", "/dev/fd", "/proc"];
+
+/// What is meant by a path.
+fn place(path: &Path) -> io::Result<Place> {
+    if OPEN.iter().any(|open| path.starts_with(open)) {
+        return Ok(Place::Stream);
     }
-    Place::File(fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()))
+    let Ok(there) = fs::metadata(path).map(|there| there.file_type()) else {
+        return Ok(Place::File(path.to_owned()));
+    };
+    if there.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if there.is_fifo() {
+        return Ok(Place::Pipe);
+    }
+    if !there.is_file() {
+        return Ok(Place::Stream);
+    }
+    fs::canonicalize(path).map(Place::File)
+}
+
+/// Opens what is no file.
+fn stream(path: &Path) -> io::Result<File> {
+    File::options().append(true).open(path)
 }
 
 /// The folder that a file is in.
@@ -58,7 +82,9 @@ fn folder(path: &Path) -> &Path {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{FileTypeExt, symlink};
+    use std::os::unix::fs::symlink;
+    use std::process::Command;
+    use std::thread;
 
     use super::*;
 
@@ -81,6 +107,35 @@ mod tests {
         for path in [dir.path(), &dir.path().join("none").join("a"), Path::new("/dev/full")] {
             write_whole(path, "text").unwrap_err();
         }
-        check_writable(&dir.path().join("none").join("a")).unwrap_err();
+        for path in [dir.path(), &dir.path().join("none").join("a"), Path::new("/dev/fd/999")] {
+            check_writable(path).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn who_reads_from_a_pipe_has_all_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("p");
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let reader = thread::spawn({
+            let pipe = pipe.clone();
+            move || fs::read_to_string(pipe).unwrap()
+        });
+        check_writable(&pipe).unwrap();
+        write_whole(&pipe, "text").unwrap();
+        assert_eq!(reader.join().unwrap(), "text");
+        assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
+    }
+
+    /// A folder of files is one also where devices are.
+    #[test]
+    fn files_in_memory_are_files() {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let file = dir.path().join("a");
+        for text in ["one", "two"] {
+            check_writable(&file).unwrap();
+            write_whole(&file, text).unwrap();
+            assert_eq!(fs::read_to_string(&file).unwrap(), text);
+        }
     }
 }

@@ -280,6 +280,65 @@ fn nothing_is_left_of_a_killed_run() {
     wait_for_end_of(&sleep);
 }
 
+/// Ids of processes are others there: whose it is cannot be told from here.
+#[test]
+fn what_runs_in_another_pid_namespace_is_left_alone() {
+    let script = "FF_LAB_OWNER=4194999:1 exec sleep 7359";
+    let mut other = Command::new("unshare")
+        .args(["--pid", "--fork", "--kill-child", "sh", "-c", script])
+        .stdin(Stdio::null())
+        .spawn()
+        .expect("unshare, and root");
+    let children = format!("/proc/{0}/task/{0}/children", other.id());
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let sleep = loop {
+        let child = fs::read_to_string(&children).unwrap_or_default().trim().to_owned();
+        if fs::read_to_string(format!("/proc/{child}/comm")).is_ok_and(|name| name == "sleep\n") {
+            break child;
+        }
+        assert!(Instant::now() < deadline, "{child:?} does not sleep");
+        thread::sleep(Duration::from_millis(10));
+    };
+    drop(two_hosts(Direction::default(), 0));
+    let state = fs::read_to_string(format!("/proc/{sleep}/stat")).expect("it is there");
+    assert!(state.contains(" S "), "{state}");
+    other.kill().unwrap();
+    other.wait().unwrap();
+    wait_for_end_of(&sleep);
+}
+
+/// A terminal sends it to all that runs in it.
+#[test]
+fn the_command_hears_ctrl_c_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let [heard, ready] = ["heard", "ready"].map(|name| dir.path().join(name));
+    let command = format!(
+        "exec env --default-signal=INT {} link run -- bash -c '{}'",
+        env!("CARGO_BIN_EXE_ff-lab"),
+        format_args!(
+            "trap \"echo INT >> {}\" INT; touch {}; for _ in $(seq 20); do sleep 0.1; done; exit 7",
+            heard.display(),
+            ready.display()
+        )
+    );
+    let mut terminal = Command::new("script")
+        .args(["--quiet", "--return", "--command", &command, "/dev/null"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("script");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !ready.exists() {
+        assert!(Instant::now() < deadline, "the command does not run");
+        thread::sleep(Duration::from_millis(10));
+    }
+    let mut keys = terminal.stdin.take().expect("a pipe");
+    keys.write_all(b"\x03").unwrap();
+    keys.flush().unwrap();
+    assert_eq!(terminal.wait().unwrap().code(), Some(130));
+    assert_eq!(fs::read_to_string(heard).unwrap(), "INT\n");
+}
+
 /// Also what does not heed the signal, after the seconds that it has, and what has no environment any more.
 #[test]
 fn a_run_that_is_asked_to_end_ends_all_that_it_has_started() {

@@ -28,6 +28,8 @@ const RUNS: u8 = 255;
 
 /// How long a command has to end by itself.
 const GRACE: Duration = Duration::from_secs(5);
+/// After so long of it, it seems not to have heard what a terminal says to all.
+const HEARD: Duration = Duration::from_millis(2500);
 /// How often it is looked whether it has ended.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -61,11 +63,12 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     // What it has left running would have no link any more.
     emulation.namespace(0).remove_own();
     let report = emulation.stop()?;
-    if let Some(path) = &args.json {
-        let text = serde_json::to_string_pretty(&report)? + "\n";
-        write_whole(path, &text).with_context(|| unwritable(path))?;
-    }
+    let text = serde_json::to_string_pretty(&report)? + "\n";
+    let written =
+        args.json.as_ref().map(|path| write_whole(path, &text).with_context(|| unwritable(path)));
+    // Also if it could not be written: nobody else knows any more what the link did.
     say(&report, status)?;
+    written.unwrap_or(Ok(()))?;
     Ok(match (ending.signal(), report.lateness.is_too_late) {
         (Some(signal), _) => Ending::exit_code(signal),
         (None, true) => ExitCode::from(DOES_NOT_COUNT),
@@ -73,10 +76,10 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Waits for the command. A signal that is to end this process is the command's, too, unless it has it already, and if it
-/// does not end by it in some seconds, it is killed.
+/// Waits for the command. A signal that is to end this process is the command's, too; at once, or, if it may have it already
+/// and so a second one would be too many, when it has not ended by it for a while. In the end it is killed.
 fn wait(child: &mut Child, ending: &Ending) -> io::Result<ExitStatus> {
-    let mut killed_at = None;
+    let (mut told_at, mut killed_at) = (None, None);
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status);
@@ -85,20 +88,23 @@ fn wait(child: &mut Child, ending: &Ending) -> io::Result<ExitStatus> {
         {
             (None, _) => {}
             (Some(signal), None) => {
-                if !is_of_terminal(signal) {
-                    kill_process(Pid::from_child(child), signal)?;
-                }
+                let wait = if may_be_of_terminal(signal) { HEARD } else { Duration::ZERO };
+                told_at = Some(Instant::now() + wait);
                 killed_at = Some(Instant::now() + GRACE);
             }
             (Some(_), Some(at)) if at < Instant::now() => child.kill()?,
-            (Some(_), Some(_)) => {}
+            (Some(signal), Some(_)) => {
+                if told_at.take_if(|at| *at <= Instant::now()).is_some() {
+                    kill_process(Pid::from_child(child), signal)?;
+                }
+            }
         }
         thread::sleep(LOOK);
     }
 }
 
-/// Whether a signal comes of Ctrl-C in a terminal, which sends it to the command, too.
-fn is_of_terminal(signal: Signal) -> bool {
+/// Whether a signal may come of Ctrl-C in a terminal, which sends it to the command, too.
+fn may_be_of_terminal(signal: Signal) -> bool {
     let foreground = || tcgetpgrp(File::open("/dev/tty").ok()?).ok();
     signal == Signal::INT && foreground() == Some(getpgrp())
 }
