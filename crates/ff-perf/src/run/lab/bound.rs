@@ -5,6 +5,7 @@ mod queue;
 mod report;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ff_lab::{Ending, Network, NetworkBuilder, RelayConfig};
@@ -27,6 +28,8 @@ const MOST_RATE: f64 = 4e6;
 /// How often a relay is measured alone, and a path that stands for all of its kind: the median counts, because one
 /// download now and then meets a relay that is busy with the directory.
 const AGAIN: usize = 3;
+/// Time from one consensus to the next; there is no longer one in a private network.
+const VOTING_INTERVAL: Duration = Duration::from_secs(1800);
 
 /// How much is done.
 struct Scale {
@@ -79,6 +82,8 @@ fn start(args: &LabBoundArgs, rates: &[u64], ending: &Ending) -> ff_lab::Result<
     };
     let relays = rates.iter().enumerate().map(limited);
     let builder = Network::builder().exits(1).clients(1).ending(ending);
+    // What relays fetch of the directory comes out of their limits; after its beginning the network has no more of that.
+    let builder = builder.voting_interval(VOTING_INTERVAL);
     let builder = match &args.tor {
         Some(tor) => builder.tor(tor),
         None => builder,
