@@ -185,5 +185,8 @@ mod tests {
         assert!(plan.plan(&["a".to_owned()]).unwrap_err().to_string().contains("link for no"));
         let names = (0..251).map(|number| number.to_string()).collect::<Vec<_>>();
         assert!(HostsPlan::default().plan(&names).unwrap_err().to_string().contains("251 hosts"));
+        let twice = ["a", "b", "a"].map(str::to_owned);
+        let found = HostsPlan::default().plan(&twice).unwrap_err().to_string();
+        assert!(found.contains("two hosts called a"), "{found}");
     }
 }

@@ -81,6 +81,34 @@ fn a_quota_outlives_its_process_and_still_goes() {
     assert!(!exists());
 }
 
+/// The next quota removes what a killed process has left, and nothing else.
+#[test]
+fn cgroups_of_the_living_and_of_others_are_left_alone() {
+    let busy = Busy::start();
+    let quota = |percent| CpuQuota::set(busy.0.id(), percent, Duration::from_millis(100)).unwrap();
+    let first = quota(50.0);
+    let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct"];
+    let text = fs::read_to_string(format!("/proc/{}/cgroup", busy.0.id())).unwrap();
+    let name = text.split('/').find(|part| part.starts_with("ff-lab-")).unwrap().lines().next();
+    let name = name.unwrap();
+    let root = roots.map(Path::new).into_iter().find(|root| root.join(name).exists()).unwrap();
+    let own = name.rsplit_once('-').unwrap().0;
+    // No process has that id: it is above the greatest that Linux gives.
+    let [left, alive, other] =
+        ["ff-lab-4194999-1-0", &format!("{own}-4444"), "ff-lab-test-of-somebody"]
+            .map(|name| root.join(name));
+    for dir in [&left, &alive, &other] {
+        fs::create_dir(dir).unwrap();
+    }
+    drop(quota(60.0));
+    let found = [&left, &alive, &other].map(|dir| dir.exists());
+    for dir in [&alive, &other] {
+        fs::remove_dir(dir).unwrap();
+    }
+    assert_eq!(found, [false, true, true]);
+    drop(first);
+}
+
 #[test]
 fn a_process_that_is_not_there_has_no_quota() {
     let busy = Busy::start();
