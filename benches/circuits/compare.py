@@ -4,7 +4,7 @@
     compare.py FF_PERF LAB [ROUNDS [COUNT [IN_FLIGHT]]]
 
 LAB is the directory of a private network of ff-lab's with a client `client0`; python3-stem has to be there. It prints
-CPU ms per circuit of each part, and the ratios of medians. The relays' CPU time is not in it.
+CPU ms per circuit of each part, and the ratios, each the median of the rounds'. The relays' CPU time is not in it.
 """
 
 import json
@@ -77,12 +77,13 @@ def main():
             own, tor, output = run(stem, pid)
             assert output.split() == [str(count), "0"], output
             cpu_ms["tor and stem"].append((own + tor) * 1000 / count)
-    median = {name: statistics.median(values) for name, values in cpu_ms.items()}
     for name, values in cpu_ms.items():
-        print(f"{name:16} {median[name]:7.3f} ms a circuit  ({min(values):.3f} .. {max(values):.3f})")
-    print(f"arti / (tor and stem)             {median['arti'] / median['tor and stem']:.3f}")
-    print(f"arti / tor by ff-perf             {median['arti'] / median['tor by ff-perf']:.3f}")
-    print(f"ff-perf for tor / tor by ff-perf  {median['ff-perf for tor'] / median['tor by ff-perf']:.3f}")
+        print(f"{name:16} {statistics.median(values):7.3f} ms a circuit  ({min(values):.3f} .. {max(values):.3f})")
+    for one, other in ("arti", "tor and stem"), ("arti", "tor by ff-perf"), ("ff-perf for tor", "tor by ff-perf"):
+        # Of one round each: a machine that is slower for a while is so for both.
+        ratios = [a / b for a, b in zip(cpu_ms[one], cpu_ms[other])]
+        name = f"{one} / ({other})"
+        print(f"{name:34}  {statistics.median(ratios):.3f}  ({min(ratios):.3f} .. {max(ratios):.3f})")
 
 
 if __name__ == "__main__":
