@@ -307,20 +307,18 @@ fn what_runs_in_another_pid_namespace_is_left_alone() {
     wait_for_end_of(&sleep);
 }
 
-/// A terminal sends it to all that runs in it.
-#[test]
-fn the_command_hears_ctrl_c_once() {
-    let dir = tempfile::tempdir().unwrap();
+/// What a command in a terminal heard of SIGINT: `first` is done when it waits for that, and these keys are pressed then. It
+/// waits for so many tenths of a second.
+fn heard_in_terminal(first: &str, keys: &[u8], tenths: u32) -> String {
+    let dir = tempfile::tempdir().expect("a directory");
     let [heard, ready] = ["heard", "ready"].map(|name| dir.path().join(name));
-    let command = format!(
-        "exec env --default-signal=INT {} link run -- bash -c '{}'",
-        env!("CARGO_BIN_EXE_ff-lab"),
-        format_args!(
-            "trap \"echo INT >> {}\" INT; touch {}; for _ in $(seq 20); do sleep 0.1; done; exit 7",
-            heard.display(),
-            ready.display()
-        )
+    let (heard_to, ready_to) = (heard.display(), ready.display());
+    let script = format!(
+        "trap \"echo INT >> {heard_to}\" INT; touch {ready_to}; {first}; \
+         for _ in $(seq {tenths}); do sleep 0.1; done; exit 7"
     );
+    let program = env!("CARGO_BIN_EXE_ff-lab");
+    let command = format!("exec env --default-signal=INT {program} link run -- bash -c '{script}'");
     let mut terminal = Command::new("script")
         .args(["--quiet", "--return", "--command", &command, "/dev/null"])
         .stdin(Stdio::piped())
@@ -332,11 +330,23 @@ fn the_command_hears_ctrl_c_once() {
         assert!(Instant::now() < deadline, "the command does not run");
         thread::sleep(Duration::from_millis(10));
     }
-    let mut keys = terminal.stdin.take().expect("a pipe");
-    keys.write_all(b"\x03").unwrap();
-    keys.flush().unwrap();
-    assert_eq!(terminal.wait().unwrap().code(), Some(130));
-    assert_eq!(fs::read_to_string(heard).unwrap(), "INT\n");
+    let mut keyboard = terminal.stdin.take().expect("a pipe");
+    keyboard.write_all(keys).expect("a key");
+    keyboard.flush().expect("a key");
+    assert_eq!(terminal.wait().expect("its end").code(), Some(130));
+    fs::read_to_string(heard).expect("what it heard")
+}
+
+/// A terminal sends it to all that runs in it; the command ends long before it would be told again.
+#[test]
+fn the_command_hears_ctrl_c_once() {
+    assert_eq!(heard_in_terminal("true", b"\x03", 8), "INT\n");
+}
+
+/// Nobody else has sent it that, and it has time to end by it.
+#[test]
+fn what_only_ff_lab_was_told_in_a_terminal_the_command_hears_too() {
+    assert_eq!(heard_in_terminal("kill -INT $PPID", b"", 35), "INT\n");
 }
 
 /// Also what does not heed the signal, after the seconds that it has, and what has no environment any more.
