@@ -108,15 +108,7 @@ impl Arti {
                 Ok(link) => return Ok(link),
                 // Who opened it for all that wait has given up; one of these is the next.
                 Err(ChanError::RequestCancelled) => {}
-                Err(error @ ChanError::ChanTimeout { .. }) => {
-                    return Err(Fault::timeout(reason(&error)));
-                }
-                Err(error) if is_ours(&error) => return Err(Fault::client(reason(&error))),
-                // This machine has no way there, or a router far away says that there is none.
-                Err(error) if says(&error, &[Errno::NETUNREACH]) => {
-                    return Err(Fault::unknown(reason(&error)));
-                }
-                Err(error) => return Err(Fault::relay(reason(&error))),
+                Err(error) => return Err(no_link(&error)),
             }
         }
     }
@@ -261,6 +253,18 @@ fn fault(error: &ProtoError) -> Fault {
     }
 }
 
+/// Why there is no link, and whose fault that is.
+fn no_link(error: &ChanError) -> Fault {
+    let reason = reason(error);
+    match error {
+        ChanError::ChanTimeout { .. } => Fault::timeout(reason),
+        error if is_ours(error) => Fault::client(reason),
+        // This machine has no way there, or a router far away says that there is none.
+        error if says(error, &[Errno::NETUNREACH]) => Fault::unknown(reason),
+        _ => Fault::relay(reason),
+    }
+}
+
 /// What this machine may have no more of: file descriptors, ports, memory, a network.
 const LACKING: [Errno; 6] =
     [Errno::MFILE, Errno::NFILE, Errno::ADDRNOTAVAIL, Errno::NOBUFS, Errno::NOMEM, Errno::NETDOWN];
@@ -310,21 +314,19 @@ fn reason(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// As errors of connecting are: what lies beneath is shared.
-    #[derive(Debug, thiserror::Error)]
-    #[error("cannot connect")]
-    struct Connect(#[source] Arc<io::Error>);
+    use crate::record::Whose;
 
     #[test]
-    fn what_this_machine_lacks_is_no_relays_fault() {
-        for (errno, expected) in
-            [(Errno::MFILE, true), (Errno::ADDRNOTAVAIL, true), (Errno::CONNREFUSED, false)]
-        {
-            let error = io::Error::from(errno);
-            assert_eq!(lies_beneath(&error, &LACKING), expected);
-            let error = Connect(Arc::new(error));
-            assert_eq!(lies_beneath(&error, &LACKING), expected, "{}", reason(&error));
+    fn a_link_that_fails_is_the_fault_of_who_can_have_done_it() {
+        for (errno, whose) in [
+            (Errno::MFILE, Whose::Client),
+            (Errno::ADDRNOTAVAIL, Whose::Client),
+            (Errno::NETUNREACH, Whose::Unknown),
+            (Errno::CONNREFUSED, Whose::Relay),
+        ] {
+            let tried = ("192.0.2.1:9001".to_owned().into(), io::Error::from(errno).into());
+            let fault = no_link(&ChanError::Connect { addresses: vec![tried] });
+            assert_eq!(fault.whose, whose, "{}", fault.reason);
         }
     }
 }
