@@ -41,8 +41,9 @@ const CLIENTS: usize = 4;
 const STREAMS: usize = 5;
 /// Links over the whole team, as a measurement has by default.
 const SOCKETS: u16 = 160;
-/// How long each measurement takes. Of its first second clients have up to two thirds, by what was on its way when it
-/// began, and an estimate is no more than the mean of all seconds: in 8 s that comes to 7 %, in 30 s to 2 %.
+/// How long each measurement takes. In its first second clients may have most of the relay, by what was on its way when it
+/// began, and little of that counts; an estimate is no more than the mean of all seconds. So measurements of 8 s were up to 7 %
+/// low. Half a second that is lost is 2 % of the 30 s of a measurement.
 const DURATION_SECS: u16 = 20;
 /// How long downloads take until they are as fast as they will be.
 const WARM_UP: Duration = Duration::from_secs(3);

@@ -82,7 +82,7 @@ fn start(args: &LabBoundArgs, rates: &[u64], ending: &Ending) -> ff_lab::Result<
     };
     let relays = rates.iter().enumerate().map(limited);
     let builder = Network::builder().exits(1).clients(1).ending(ending);
-    // What relays fetch of the directory comes out of their limits; after its beginning the network has no more of that.
+    // What relays fetch of the directory comes out of their limits.
     let builder = builder.voting_interval(VOTING_INTERVAL);
     let builder = match &args.tor {
         Some(tor) => builder.tor(tor),
