@@ -45,7 +45,7 @@ pub struct LabBoundArgs {
     /// them has intervals of some percent, far apart.
     #[arg(long, value_name = "NUMBER", default_value_t = 20, value_parser = clap::value_parser!(u16).range(4..=1000))]
     pub slow_downloads: u16,
-    /// One path each, by the median of three downloads of 4 seconds, and four downloads for figure 6: eight minutes instead of fourteen.
+    /// One path each, by the median of three downloads of 4 seconds, and four downloads for figure 6: ten minutes instead of sixteen.
     #[arg(long)]
     pub short: bool,
     /// Where paths are drawn from.

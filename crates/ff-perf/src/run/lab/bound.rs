@@ -26,7 +26,7 @@ const LEAST_RATE: f64 = 76_800.0;
 /// The fastest limited relay, in bytes a second.
 const MOST_RATE: f64 = 4e6;
 /// How often a relay is measured alone, and a path that stands for all of its kind: the median counts, because one
-/// download now and then meets a relay that is busy with the directory.
+/// download now and then meets a relay that is busy with something of its own.
 const AGAIN: usize = 3;
 /// Time from one consensus to the next; there is no longer one in a private network.
 const VOTING_INTERVAL: Duration = Duration::from_secs(1800);
@@ -101,6 +101,7 @@ fn experiment(
     let scale = Scale::of(args);
     let mut rng = ChaCha12Rng::seed_from_u64(args.seed);
     let mut bench = Bench::new(network, ending, rates.len(), scale.secs);
+    bench.wait_for_quiet(rates)?;
     let capacities = alone(&mut bench)?;
     let strata = Strata::new(capacities.clone())?;
     let paths = Paths::drawn(&strata, args.lengths.into(), scale.paths, &mut rng);

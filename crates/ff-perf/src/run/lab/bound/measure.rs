@@ -23,6 +23,16 @@ const PUBLISHED_TIMEOUT: Duration = Duration::from_secs(60);
 /// Between downloads: token buckets have filled again after a second, and what was on its way has gone.
 const PAUSE: Duration = Duration::from_millis(1200);
 
+/// For so long the relays carry nothing before the first download. For twenty seconds after the start of an idle network each
+/// has read some 90 kB/s, more than the slowest one's limit, and again for ten seconds when half a minute had passed.
+const QUIET: Duration = Duration::from_secs(60);
+/// How often it is looked what they carry.
+const LOOK: Duration = Duration::from_secs(5);
+/// A relay carries nothing if it reads less than this part of what its limit lets through.
+const NOTHING: f64 = 0.1;
+/// When it is given up to wait for that.
+const QUIET_TIMEOUT: Duration = Duration::from_secs(300);
+
 /// A download that was made.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Done {
@@ -65,6 +75,47 @@ impl<'a> Bench<'a> {
         let limited = (0..relays).map(|relay| network.node(&format!("limited{relay}"))).collect();
         let (long, progress) = (Duration::from_secs(secs.into()), Progress::of("ff-perf"));
         Self { network, ending, limited, long, progress, done: Vec::new() }
+    }
+
+    /// Waits until the network has carried nothing for a while.
+    ///
+    /// # Errors
+    /// When that does not come, and when a relay ends.
+    pub(super) fn wait_for_quiet(&self, limits: &[u64]) -> Result<()> {
+        let began = Instant::now();
+        let most = |limit: &u64| *limit as f64 * LOOK.as_secs_f64() * NOTHING;
+        let most: Vec<f64> = limits.iter().map(most).collect();
+        let (mut read, mut quiet) = (self.read()?, Duration::ZERO);
+        while quiet < QUIET {
+            if began.elapsed() > QUIET_TIMEOUT {
+                bail!(
+                    "the relays carried something all the time for {QUIET_TIMEOUT:?}, with nothing downloaded"
+                );
+            }
+            self.progress.say(|| {
+                format!(
+                    "the relays have been quiet for {} s of {}",
+                    quiet.as_secs(),
+                    QUIET.as_secs()
+                )
+            });
+            self.ending.sleep(LOOK)?;
+            let now = self.read()?;
+            let is_quiet = |(at, most): (usize, &f64)| (now[at] - read[at]) as f64 <= *most;
+            quiet =
+                if most.iter().enumerate().all(is_quiet) { quiet + LOOK } else { Duration::ZERO };
+            read = now;
+        }
+        Ok(())
+    }
+
+    /// What each limited relay has read so far, in bytes.
+    fn read(&self) -> Result<Vec<u64>> {
+        let of = |node: &&Node| {
+            let text = node.control()?.getinfo("traffic/read")?;
+            text.parse().with_context(|| format!("traffic/read is {text:?}"))
+        };
+        self.limited.iter().map(of).collect()
     }
 
     /// How many limited relays there are.
