@@ -84,6 +84,12 @@ pub enum NoPaths {
         "no running relay that may be drawn lets streams to port {0} out: give another port (--port, or that of --target); for ports of long streams, such as 22, all relays of a path need the flag Stable if any has it"
     )]
     Exit(u16),
+    /// In all of them: nothing says how often each is to be.
+    #[error(
+        "no relay of the consensus has a weight (a line `w Bandwidth=`), so nothing says how often each is drawn: give another \
+         consensus, or --select uniform"
+    )]
+    NoWeights,
     /// In the last one; policies are not known.
     #[error(
         "there is no running exit that may be drawn (with the flag Stable for ports of long streams, such as 22, if any relay has it)"
@@ -249,8 +255,12 @@ impl<'a> Places<'a> {
         Self { pool, rules, port, lengths, factors, knows_fast, knows_stable, wants_stable }
     }
 
-    /// Names the place that nobody can be in.
+    /// Names what paths cannot be drawn without.
     fn check(&self) -> Result<(), NoPaths> {
+        let weighs = |relay| self.weight(relay) > 0.0;
+        if self.pool.is_unweighted && !self.pool.network.relays.iter().any(weighs) {
+            return Err(NoPaths::NoWeights);
+        }
         let any = |fits: &dyn Fn((usize, &Relay)) -> bool| {
             self.pool.network.relays.iter().enumerate().any(fits)
         };

@@ -37,6 +37,9 @@ pub struct Pool {
     pub policies: Option<Vec<PortPolicy>>,
     /// How many more relays the consensus has, whose microdescriptors are not beside it.
     pub left_out: usize,
+    /// Whether no relay of the consensus has a line with its weight; with weights of 0, as in a private network whose relays
+    /// nobody has measured, it is false.
+    pub is_unweighted: bool,
 }
 
 /// A file that no paths can be drawn from; each names it.
@@ -69,7 +72,8 @@ impl Pool {
         network: Network,
         micros: &Microdescriptors,
     ) -> Self {
-        let mut pool = Self { network, factors: factors(text), ..Self::default() };
+        let is_unweighted = consensus.relays.iter().all(|entry| entry.weight.is_none());
+        let mut pool = Self { network, factors: factors(text), is_unweighted, ..Self::default() };
         let listed = lines_of_relays(text, consensus, "p");
         let named = |entry| Some((entry, micros.of(entry)?));
         let named = consensus.relays.iter().filter_map(named);
@@ -235,7 +239,11 @@ mod tests {
             assert_eq!(super::factors(&NS.replace(odd, "x")), None, "{odd}");
         }
         std::fs::write(&file, NS.replace("\np ", "\nx ")).expect("a file");
-        assert!(read().policies.is_none());
+        assert!(read().policies.is_none() && !read().is_unweighted);
+        std::fs::write(&file, NS.replace("w Bandwidth=11", "w Bandwidth=0")).expect("a file");
+        assert!(!read().is_unweighted);
+        std::fs::write(&file, NS.replace("\nw ", "\nx ")).expect("a file");
+        assert!(read().is_unweighted);
     }
 
     #[test]

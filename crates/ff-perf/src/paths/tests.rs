@@ -203,6 +203,24 @@ fn exits_let_the_port_out_and_relays_have_the_flags() {
 }
 
 #[test]
+fn weights_are_asked_for_by_who_draws_by_them() {
+    let mut rng = ChaCha12Rng::seed_from_u64(8);
+    let mut pool = Pool::from(network());
+    pool.network.relays.iter_mut().for_each(|relay| relay.weight = 0.0);
+    let all = [Rules::Tor, Rules::Weighted, Rules::Old, Rules::Uniform];
+    let mut refused =
+        |pool: &Pool| all.map(|rules| Generator::new(pool, &choice(rules), &mut rng).err());
+    // Nobody has measured the relays of a private network: their weights are known, and 0.
+    assert_eq!(refused(&pool), [None; 4]);
+    pool.is_unweighted = true;
+    let none = Some(NoPaths::NoWeights);
+    assert_eq!(refused(&pool), [none, none, none, None]);
+    // Tor of that time went by what relays say of themselves.
+    pool.network.relays[3].capacity = Some(ff_proto::units::BytesPerSec::new(1000));
+    assert_eq!(refused(&pool), [none, none, None, None]);
+}
+
+#[test]
 fn streams_that_last_want_relays_that_last_in_all_places() {
     let (mut rng, mut pool) = (ChaCha12Rng::seed_from_u64(6), Pool::from(network()));
     let any_subnet = true;
