@@ -84,6 +84,12 @@ impl Target {
         }
     }
 
+    /// How many bytes to read where so many are still to come: of a source one more, which it does not send; a web server may
+    /// have more than is wanted of it.
+    fn room(&self, bytes: u64) -> usize {
+        usize::try_from(bytes).unwrap_or(usize::MAX).saturating_add(self.path.is_none().into())
+    }
+
     /// Measures the first byte of a stream: a web server's answer is as far away whatever its status is.
     ///
     /// # Errors
@@ -97,18 +103,21 @@ impl Target {
         let mut stream = client.open(circuit, &self.host, self.port).await?;
         let open_us = us_since(began);
         ask::<C>(circuit, &mut stream, &self.first_byte_request()).await?;
-        let mut byte = [0; 1];
-        if let Err(error) = stream.read_exact(&mut byte).await {
-            return Err(early::<C>(circuit, &mut stream, error).await);
+        let mut bytes = [0; 2];
+        let room = bytes.get_mut(..self.room(1)).unwrap_or_default();
+        match stream.read(room).await {
+            Ok(0) => Err(closed::<C>(circuit, &mut stream, 0, 1).await),
+            Ok(1) => Ok(FirstByte { open_us, us: us_since(began) }),
+            Ok(_) => Err(more(1)),
+            Err(error) => Err(early::<C>(circuit, &mut stream, error).await),
         }
-        Ok(FirstByte { open_us, us: us_since(began) })
     }
 
     /// Downloads so many bytes.
     ///
     /// # Errors
-    /// [`Fault`]; also if the target has fewer, or answers with another status than one of success: what comes then is no
-    /// download.
+    /// [`Fault`]; also if the target has fewer, if a source sends more than it was asked for, or if a web server answers with
+    /// another status than one of success: what comes then is no download.
     pub async fn download<C: Client>(
         &self,
         client: &C,
@@ -122,7 +131,8 @@ impl Target {
         let (mut came, mut first_byte_us) = (0_u64, 0);
         let mut status = self.path.as_ref().map(|_| Vec::new());
         while came < bytes {
-            let length = match stream.read(buffer).await {
+            let room = buffer.len().min(self.room(bytes - came));
+            let length = match stream.read(buffer.get_mut(..room).unwrap_or_default()).await {
                 Ok(0) => return Err(closed::<C>(circuit, &mut stream, came, bytes).await),
                 Ok(length) => length,
                 Err(error) => return Err(early::<C>(circuit, &mut stream, error).await),
@@ -139,6 +149,9 @@ impl Target {
         }
         if let Some(line) = status {
             return Err(no_http(&line));
+        }
+        if came > bytes {
+            return Err(more(bytes));
         }
         Ok(Download { bytes: came, first_byte_us, us: us_since(began) })
     }
@@ -167,6 +180,11 @@ fn has_whole(line: &mut Vec<u8>, came: &[u8]) -> Result<bool, Fault> {
 fn no_http(line: &[u8]) -> Fault {
     let begin = String::from_utf8_lossy(line.get(..line.len().min(20)).unwrap_or_default());
     Fault::target(format!("its answer is not HTTP: it begins with {begin:?}"))
+}
+
+/// A source that sends more than it was asked for.
+fn more(bytes: u64) -> Fault {
+    Fault::target(format!("sent more than the {bytes} bytes that it was asked for"))
 }
 
 /// Sends a request.

@@ -81,6 +81,23 @@ pub(crate) fn by_its_target(network: &Network, client: &str) {
     }
 }
 
+/// A source that sends more than it was asked for is none: who downloads from it measures something else.
+pub(crate) fn by_a_target_that_sends_more(network: &Network, client: &str) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (listener, addr) = target();
+    for (what, stage, bytes) in
+        [("--download 9", Stage::Download, 9), ("--ttfb 1", Stage::FirstByte, 1)]
+    {
+        let out = dir.path().join(bytes.to_string());
+        let running = start(network, &out, client, addr, what);
+        let _stream = begun(&listener);
+        let (_, failure) = failure(running, &out, stage);
+        assert_eq!((failure.whose, failure.hop), (Whose::Target, None), "{failure:?}");
+        let reason = format!("sent more than the {bytes} bytes that it was asked for");
+        assert_eq!(failure.reason, reason);
+    }
+}
+
 /// Of a target that takes what it is sent and says nothing, nobody knows whether it is at fault, or a relay. A tor by
 /// itself would give it up after 10 s.
 pub(crate) fn in_silence(network: &Network, client: &str) {

@@ -84,6 +84,7 @@ pub(crate) fn circuits_are_measured_and_what_is_wrong_is_named() {
                 heeds_the_status(network, client);
                 lost::in_silence(network, client);
                 lost::by_its_target(network, client);
+                lost::by_a_target_that_sends_more(network, client);
                 if client == "tor" {
                     says_what_tor_cannot_do(network);
                 }
