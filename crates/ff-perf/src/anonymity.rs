@@ -151,7 +151,8 @@ fn counts(all: impl Iterator<Item = u64>) -> Vec<f64> {
 /// Entropy of counts as parts of a total.
 fn entropy_bits(counts: &[f64], total: f64) -> f64 {
     let part = |count: &f64| count / total;
-    counts.iter().map(part).map(|part| -part * part.log2()).sum()
+    // `sum` of nothing is -0, which tables would show.
+    counts.iter().map(part).fold(0.0, |bits, part| bits - part * part.log2())
 }
 
 /// Entropy of counts, corrected for what a sample of this size misses.
@@ -166,14 +167,15 @@ fn miller_madow(counts: &[f64]) -> f64 {
 
 /// The sum of CDF (1 - CDF) over the different counts, by their mean: the distances between counts are left out.
 fn published_gini(counts: &[f64]) -> f64 {
-    steps(counts, 0.0).map(|(_, below)| below * (1.0 - below)).sum::<f64>() / mean(counts, 0.0)
+    let sum = steps(counts, 0.0).fold(0.0, |sum, (_, below)| sum + below * (1.0 - below));
+    sum / mean(counts, 0.0)
 }
 
 /// The Gini coefficient of counts, in which relays without any count as 0.
 fn gini(counts: &[f64], relays: f64) -> f64 {
     let none = (relays - counts.len() as f64).max(0.0);
     let distances = steps(counts, none).map(|(distance, below)| distance * below * (1.0 - below));
-    distances.sum::<f64>() / mean(counts, none)
+    distances.fold(0.0, std::ops::Add::add) / mean(counts, none)
 }
 
 /// The mean of counts and of so many zeros.
@@ -271,7 +273,9 @@ mod tests {
     #[test]
     fn nothing_has_no_entropy() {
         let whole = Whole::of(&[]);
-        assert_eq!(published(&[], &whole), Published::default());
+        let found = published(&[], &whole);
+        assert_eq!(found, Published::default());
+        assert!([found.entropy, found.gini].iter().all(|value| value.is_sign_positive()));
         let mut rng = ChaCha12Rng::seed_from_u64(4);
         assert_eq!(corrected(&[], 5, &whole, &mut rng), Corrected::default());
     }

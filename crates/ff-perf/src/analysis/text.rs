@@ -319,7 +319,7 @@ fn anonymity(text: &mut String, report: &Report) {
             "Gini"
         ),
     );
-    for one in &report.selections {
+    for one in report.selections.iter().filter(accepts_any) {
         let (found, paper) = (&one.anonymity, printed(&one.name));
         let corrected =
             |of: fn(&Corrected) -> f64, digits| cell(found.corrected.as_ref().map(of), digits);
@@ -341,6 +341,11 @@ fn anonymity(text: &mut String, report: &Report) {
     }
 }
 
+/// Whether a selection accepts circuits; of none there is nothing to say but that.
+fn accepts_any(one: &&Selection) -> bool {
+    one.accepted_share > 0.0
+}
+
 /// What attackers gain.
 fn attackers(text: &mut String, report: &Report) {
     line(
@@ -350,7 +355,7 @@ fn attackers(text: &mut String, report: &Report) {
              so many)"
         ),
     );
-    for one in &report.selections {
+    for one in report.selections.iter().filter(accepts_any) {
         let gains = one.anonymity.attackers.iter().map(|gain| {
             let [chance, low, high] = [gain.chance, gain.low, gain.high].map(|part| 100.0 * part);
             format!("{} {chance:.2} ({low:.2}-{high:.2})", gain.attacker)

@@ -111,7 +111,18 @@ fn experiment(
     let lengths = lengths.map(|length| paths.of_length(&strata, length, &long, &published));
     let lengths = lengths.collect::<Result<Vec<_>>>()?;
     let slow = slow(&mut bench, &strata, scale.slow_runs)?;
-    Ok(Report::new(args.seed, scale.secs, rates, capacities, lengths, slow, bench.done))
+    let tor = which_tor(args, network)?;
+    let mut report = Report::new(args.seed, scale.secs, rates, capacities, lengths, slow, bench.done);
+    report.tor = tor;
+    Ok(report)
+}
+
+/// Which tor the relays are: its version, and where it is.
+fn which_tor(args: &LabBoundArgs, network: &Network) -> Result<String> {
+    let version = network.node("exit0").control()?.getinfo("version")?;
+    let place =
+        args.tor.as_ref().map_or("the system's".to_owned(), |tor| tor.display().to_string());
+    Ok(format!("tor {version} ({place})"))
 }
 
 /// What each relay carries alone, in bytes a second.

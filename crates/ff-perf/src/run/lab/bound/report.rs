@@ -19,6 +19,8 @@ const MOST_OFF: f64 = 0.1;
 pub(super) struct Report {
     /// The version of this document.
     schema: u32,
+    /// What the relays were.
+    pub(super) tor: String,
     /// Where paths came from.
     seed: u64,
     /// Seconds of a long download.
@@ -154,6 +156,7 @@ impl Report {
         let checks = checks(&lengths, &slow_relay);
         Self {
             schema: 1,
+            tor: String::new(),
             seed,
             long_secs,
             limits_bytes_per_sec: limits.to_vec(),
@@ -200,9 +203,10 @@ impl Report {
     /// Tables for people.
     pub(super) fn text(&self) -> String {
         let mut text = format!(
-            "Mean throughput of random paths, kB/s: B of capacities that were measured, downloads of {} s, and of 458,752 bytes\n\
+            "Mean throughput of random paths, kB/s: B of capacities that were measured, downloads of {} s, and of 458,752 bytes; {}\n\
              {:>7} | {:>8} {:>8} {:>6} {:>8} | {:>8} {:>8} {:>6} {:>8}\n",
             self.long_secs,
+            self.tor,
             "limited",
             "uniform",
             "long",
