@@ -66,6 +66,10 @@ pub struct LabBoundArgs {
 /// (`circuits run`) and analyzed (`circuits analyze`); 002's numbers stand beside ours, and a verdict on each of its orders: which
 /// measure goes with time to first byte, which selection is faster, how many circuits it accepts. Needs root.
 ///
+/// Twenty thousand circuits in minutes take relays that are in several circuits at once: only who downloads something is alone
+/// (`circuits run --share-builds --share-probes`). Throughput is that of 256 KiB: of the 5 MiB of 002 so
+/// many would take hours, and of a few chance alone would say which selection is faster.
+///
 /// A verdict is "holds", "DOES NOT HOLD" or "undecided". An order of selections is undecided if a difference of one and the next
 /// may be chance, so that other circuits of this network might turn it round: its 99 % interval, from circuits drawn again 1,000
 /// times, holds 0, or one of the two has fewer than 100 values. It does not hold if an interval lies on the wrong side of 0. To

@@ -77,7 +77,8 @@ pub struct Measuring {
     #[arg(long, value_name = "NUMBER", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub rtt: u32,
-    /// How many round trips by resolving a literal address, as a check of the others.
+    /// How many round trips by resolving a literal address, as a check of the others. Not with --client tor, which answers
+    /// that by itself.
     #[arg(long, value_name = "NUMBER", default_value_t = 0,
           value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub resolve: u32,
@@ -112,7 +113,8 @@ pub struct Measuring {
     /// How many new circuits a second at one first relay, at most. tor's relays mark who has more than 3.
     #[arg(long, value_name = "PER-SECOND", default_value_t = PER_GUARD, value_parser = rate)]
     pub per_guard: f64,
-    /// How long a circuit may take to be built, in seconds.
+    /// How long a circuit may take to be built, in seconds. Arti gives up a link that does not stand within 5 s, after two tries
+    /// of that, whatever stands here.
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u64).range(1..=600))]
     pub build_time: u64,
@@ -127,7 +129,8 @@ pub struct Measuring {
 pub enum ClientKind {
     /// Arti, in this process.
     Arti,
-    /// The tor in --network that has a SocksPort, by its control socket. Nobody else may use it meanwhile: it gets other
+    /// The tor in --network that has a SocksPort, by its control socket: its directory has that as `control`, and its torrc beside
+    /// it, as in ff-lab's networks. Nobody else may use it meanwhile: it gets other
     /// options and leaves streams to us. At the end it has its own again, also after SIGTERM, Ctrl-C and when the terminal is
     /// closed (not under `nohup`); if we are killed (`kill -9`) it keeps ours until it gets SIGHUP.
     Tor,

@@ -1,6 +1,6 @@
 //! Arti, in this process: its channels and circuits, without its choice of paths and its timeouts.
 //!
-//! All use of Arti's crates, whose interfaces are not stable, is in this module. `TunnelBuilder` is not used: it hides
+//! All use of Arti's circuits and links, whose interfaces are not stable, is in this module. `TunnelBuilder` is not used: it hides
 //! when hops stand, and gives circuits up by a timeout that it learns, which cuts off what is to be measured. What is left of
 //! Arti's own: a link has 5 s, and is tried twice, with the first try in the times of hops.
 
