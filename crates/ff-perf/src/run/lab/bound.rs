@@ -112,7 +112,8 @@ fn experiment(
     let lengths = lengths.collect::<Result<Vec<_>>>()?;
     let slow = slow(&mut bench, &strata, scale.slow_runs)?;
     let tor = which_tor(args, network)?;
-    let mut report = Report::new(args.seed, scale.secs, rates, capacities, lengths, slow, bench.done);
+    let mut report =
+        Report::new(args.seed, scale.secs, rates, capacities, lengths, slow, bench.done);
     report.tor = tor;
     Ok(report)
 }
