@@ -84,8 +84,8 @@ impl Target {
         }
     }
 
-    /// How many bytes to read where so many are still to come: of a source one more, which it does not send; a web server may
-    /// have more than is wanted of it.
+    /// How many bytes to read where so many are still to come: of a source one more, so that what it should not have sent is seen
+    /// if it comes with the last bytes, which nobody waits for; a web server may have more than is wanted of it.
     fn room(&self, bytes: u64) -> usize {
         usize::try_from(bytes).unwrap_or(usize::MAX).saturating_add(self.path.is_none().into())
     }

@@ -81,7 +81,7 @@ pub(crate) fn by_its_target(network: &Network, client: &str) {
     }
 }
 
-/// A source that sends more than it was asked for is none: who downloads from it measures something else.
+/// A source that sends more with the last bytes than it was asked for is none: who downloads from it measures something else.
 pub(crate) fn by_a_target_that_sends_more(network: &Network, client: &str) {
     let dir = tempfile::tempdir().expect("a directory");
     let (listener, addr) = target();
