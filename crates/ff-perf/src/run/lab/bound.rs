@@ -16,7 +16,7 @@ use rand_chacha::ChaCha12Rng;
 
 use self::measure::Bench;
 use self::queue::{Job, Size};
-use self::report::{Length, Means, PathMean, Report, SlowRelay};
+use self::report::{Length, Means, PathMean, Report, Setting, SlowRelay};
 use crate::cli::lab::LabBoundArgs;
 use crate::lab::strata::{Selection, Strata, mean};
 use crate::run::print;
@@ -111,11 +111,9 @@ fn experiment(
     let lengths = lengths.map(|length| paths.of_length(&strata, length, &long, &published));
     let lengths = lengths.collect::<Result<Vec<_>>>()?;
     let slow = slow(&mut bench, &strata, scale.slow_runs)?;
-    let tor = which_tor(args, network)?;
-    let mut report =
-        Report::new(args.seed, scale.secs, rates, capacities, lengths, slow, bench.done);
-    report.tor = tor;
-    Ok(report)
+    let setting =
+        Setting { tor: which_tor(args, network)?, seed: args.seed, long_secs: scale.secs };
+    Ok(Report::new(setting, rates, capacities, lengths, slow, bench.done))
 }
 
 /// Which tor the relays are: its version, and where it is.

@@ -19,12 +19,9 @@ const MOST_OFF: f64 = 0.1;
 pub(super) struct Report {
     /// The version of this document.
     schema: u32,
-    /// What the relays were.
-    pub(super) tor: String,
-    /// Where paths came from.
-    seed: u64,
-    /// Seconds of a long download.
-    long_secs: u8,
+    /// What was set.
+    #[serde(flatten)]
+    setting: Setting,
     /// The limits that were set.
     limits_bytes_per_sec: Vec<u64>,
     /// What relays carried alone.
@@ -40,6 +37,17 @@ pub(super) struct Report {
     /// All downloads.
     #[serde(skip)]
     done: Vec<Done>,
+}
+
+/// What is set beside the limits.
+#[derive(Debug, Serialize)]
+pub(super) struct Setting {
+    /// Which tor the relays are: its version, and where it is.
+    pub(super) tor: String,
+    /// Where paths come from.
+    pub(super) seed: u64,
+    /// Seconds of a long download.
+    pub(super) long_secs: u8,
 }
 
 /// Paths of one length.
@@ -145,8 +153,7 @@ struct Check {
 impl Report {
     /// Of what was measured.
     pub(super) fn new(
-        seed: u64,
-        long_secs: u8,
+        setting: Setting,
         limits: &[u64],
         capacities: Vec<f64>,
         lengths: Vec<Length>,
@@ -156,9 +163,7 @@ impl Report {
         let checks = checks(&lengths, &slow_relay);
         Self {
             schema: 1,
-            tor: String::new(),
-            seed,
-            long_secs,
+            setting,
             limits_bytes_per_sec: limits.to_vec(),
             capacities_bytes_per_sec: capacities,
             is_as_published: checks.iter().all(|check| check.holds),
@@ -205,8 +210,8 @@ impl Report {
         let mut text = format!(
             "Mean throughput of random paths, kB/s: B of capacities that were measured, downloads of {} s, and of 458,752 bytes; {}\n\
              {:>7} | {:>8} {:>8} {:>6} {:>8} | {:>8} {:>8} {:>6} {:>8}\n",
-            self.long_secs,
-            self.tor,
+            self.setting.long_secs,
+            self.setting.tor,
             "limited",
             "uniform",
             "long",
