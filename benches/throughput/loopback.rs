@@ -4,7 +4,6 @@
 use std::time::{Duration, Instant};
 
 use ed25519_dalek::SigningKey;
-use ff_bwauth::host::RelayHost;
 use ff_measurer::link::control::ControlLink;
 use ff_measurer::link::{self, LinkOptions, TargetAddr};
 use ff_measurer::{Measurer, MeasurerEvent, Order, SecondReport, WorkerTotals, measurer_id};
@@ -14,6 +13,7 @@ use ff_proto::params::Params;
 use ff_proto::session::coordinator::CoordinatorLink;
 use ff_proto::session::target::Policy;
 use ff_proto::units::MonoTime;
+use ff_relay_ext::arti::host::RelayHost;
 
 /// A measurement that can start. Its relay has no limit and ends when this is dropped.
 pub(crate) struct Loopback {

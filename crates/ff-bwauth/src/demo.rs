@@ -1,235 +1,393 @@
-//! `ff-bwauth demo`: a relay, clients and measurers on this machine.
+//! `demo --network`: a whole network on this machine, with coordinators that run as they would for months.
 //!
-//! The relay is one built from Arti's crates, in this process, or with `--tor` a tor in a process
-//! of its own. Clients speak to the former only: they need its echo, which tor does not have.
+//! ```text
+//!   relays of Arti's crates, each at an address of its own ──▶ consensus, descriptors: files
+//!                 ▲ ▲ ▲                                              │
+//!      three measurers, gRPC ◀── two coordinators, each a Daemon ◀───┘
+//! ```
+//!
+//! It has no directory authorities: the consensus that coordinators read is made here, and takes over as weights
+//! what they have published, as a real one does.
 
-pub(crate) mod network;
+mod documents;
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
-use ff_measurer::link::{LinkOptions, TargetAddr};
-use ff_measurer::measurer_id;
+use ff_measurer::service::admission::Limits;
+use ff_measurer::service::server::{Coordinator, Service, Settings};
+use ff_measurer::{Host, key, measurer_id};
+use ff_proto::ids::Ed25519Id;
 use ff_proto::session::target::Policy;
-use ff_proto::units::BytesPerSec;
-use ff_relay_ext::arti::background::Background;
-use ff_relay_ext::options::{self, Options};
-use tokio::sync::oneshot;
+use ff_proto::units::{BytesPerSec, Ratio};
+use ff_relay_ext::arti::host::RelayHost;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 
-use crate::cli::Demo;
-use crate::host::RelayHost;
-use crate::measure::{self, Plan};
-use crate::outcome::{ClientTraffic, Outcome};
-use crate::progress::Progress;
-use crate::team;
-use crate::tor::{TorConfig, TorHost};
+use self::documents::Documents;
+use crate::cli::DemoArgs;
+use crate::console::{note, print};
+use crate::daemon::config::Config;
+use crate::daemon::status::Status;
+use crate::daemon::{self, Action, Daemon, Handle};
+use crate::store::{Seconds, Store, StoreError};
 
-/// How long clients run before the measurement, and are watched after it.
-const CLIENT_SECONDS: u8 = 2;
+/// Coordinators, and how many measurers each has.
+const TEAMS: [usize; 2] = [2, 1];
+/// What each measurer is said to carry.
+const CAPACITY: &str = "400Mbit";
+/// The slowest relay's limit; each is this much faster than the one before.
+const LIMIT_STEP: BytesPerSec = BytesPerSec::new(500_000);
+/// A slot has so many seconds beside the measurement.
+const SLOT_MARGIN_SECS: u32 = 3;
+/// Between two bandwidth files.
+const PUBLISH_SECS: u64 = 10;
+/// How long after a whole period its last file is waited for: one may be refused.
+const LAST_FILE: Duration = Duration::from_secs(PUBLISH_SECS + 5);
 
-/// Runs the demo; `dir` is where its files go.
-///
-/// # Errors
-/// When the relay or its clients cannot be started. A measurement that fails is an outcome.
-pub(crate) async fn run(
-    demo: &Demo,
-    dir: &Path,
-    mut watch: impl FnMut(Progress<'_>),
-) -> Result<(Outcome, Option<ClientTraffic>)> {
-    let key = SigningKey::from_bytes(&rand::random());
-    watch(Progress::Step("starting the relay"));
-    let cores = team::cores();
-    let (relay_core, measurer_cores) = match cores.split_first() {
-        Some((first, rest)) if !rest.is_empty() => (Some(*first), rest.to_vec()),
-        _ => (None, cores),
-    };
-    let mut host = Host::start(demo, dir, &key, relay_core, &mut watch).await?;
-    let target = host.target();
-    let mut clients = Clients::start(demo.clients(), &target, &mut watch).await?;
-
-    let plan = Plan {
-        address_text: target.addr.to_string(),
-        fingerprint: None,
-        target,
-        key,
-        params: team::params(&demo.common),
-        team: team::share_out(&demo.common, demo.measurers, &measurer_cores),
-        limit: demo.limit.0,
-        is_local: true,
-        link: LinkOptions::default(),
-    };
-    let cpu_before = host.cpu_time();
-    let mut outcome = match &mut clients {
-        Some(clients) => clients.watch_during(&plan, &mut watch).await,
-        None => measure::measure(&plan, &mut watch).await,
-    };
-    let cpu = host.cpu_time().zip(cpu_before).map(|(after, before)| after - before);
-    outcome.cpu.target = cpu.map(|time| time.as_secs_f64());
-    outcome.target.nickname = Some("ffdemo".to_owned());
-    host.explain(&mut outcome).await;
-    if let Some(clients) = &mut clients {
-        watch(Progress::Step("watching the clients for two seconds"));
-        clients.traffic.after_bytes = clients.watch().await;
-    }
-    Ok((outcome, clients.map(|clients| clients.traffic)))
+/// A relay of the network.
+struct Relay {
+    /// Its nickname.
+    nickname: String,
+    /// It.
+    host: RelayHost,
 }
 
-/// The relay that is measured; it ends when this is dropped.
-enum Host {
-    /// One built from Arti's crates, in a thread.
-    Arti(RelayHost),
-    /// A tor, in a process.
-    Tor(TorHost),
+/// A coordinator of the network.
+struct Member {
+    /// Where its files are.
+    dir: PathBuf,
+    /// Its daemon's.
+    handle: Handle,
 }
 
-impl Host {
-    /// Starts the relay that the user wants, on this core if one is given.
-    async fn start(
-        demo: &Demo,
-        dir: &Path,
-        key: &SigningKey,
-        core: Option<usize>,
-        watch: &mut impl FnMut(Progress<'_>),
-    ) -> Result<Self> {
-        let (options, limit) = (relay_options(key, demo), demo.limit.0);
-        let Some(program) = &demo.tor else {
-            return Ok(Self::Arti(RelayHost::start(policy(&options)?, limit, core)?));
-        };
-        let config = TorConfig { program, dir, options: &options, limit, core };
-        Ok(Self::Tor(TorHost::start(&config, watch).await?))
-    }
-
-    /// Where it is, and who.
-    fn target(&self) -> TargetAddr {
-        let (addr, ed_identity) = match self {
-            Self::Arti(relay) => (relay.addr(), relay.keys().ed_identity()),
-            Self::Tor(tor) => (tor.addr(), tor.ed_identity()),
-        };
-        TargetAddr { addr, ed_identity }
-    }
-
-    /// Its CPU time so far, where that is known.
-    fn cpu_time(&self) -> Option<Duration> {
-        match self {
-            Self::Arti(relay) => Some(relay.cpu_time()),
-            Self::Tor(tor) => tor.cpu_time(),
-        }
-    }
-
-    /// Adds to a failed measurement that its relay has ended, if that is so.
-    async fn explain(&mut self, outcome: &mut Outcome) {
-        if let Self::Tor(tor) = self
-            && let Err(failure) = &mut outcome.result
-            && let Some(end) = tor.end().await
-        {
-            failure.message = format!("{}; {end}", failure.message);
-        }
-    }
+/// Runs the network until Ctrl-C, or with `--once` for one period.
+pub(crate) fn run(options: &DemoArgs) -> Result<ExitCode> {
+    let dir = &options.out;
+    fs::create_dir_all(dir)
+        .with_context(|| format!("Failed to make the directory {}", dir.display()))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("Failed to start a runtime")?;
+    // Arti's TLS wants to know whose cryptography it is to use; another part may have said so already.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let result = runtime.block_on(Network::start(options, dir));
+    let network = result?;
+    let code = runtime.block_on(network.watch(options));
+    runtime.shutdown_timeout(Duration::from_secs(2));
+    code
 }
 
-/// The relay's options, by name: this coordinator, this ratio, this duration.
-fn relay_options(key: &SigningKey, demo: &Demo) -> [(&'static str, String); 5] {
-    let coordinator = Base64Unpadded::encode_string(&measurer_id(key).0);
-    [
-        (options::MEASUREMENTS_ALLOWED, "1".to_owned()),
-        (options::ALLOWED_COORDINATORS, coordinator),
-        (options::BACKGROUND_PERCENT, demo.common.ratio.percent().to_string()),
-        // 10 seconds is the least that the option takes.
-        (options::MAX_DURATION, demo.common.duration.max(10).to_string()),
-        (options::MAX_SOCKETS, crate::team::sockets(&demo.common).to_string()),
-    ]
+/// All that runs.
+struct Network {
+    /// The relays.
+    relays: Vec<Relay>,
+    /// Their documents.
+    documents: Documents,
+    /// The coordinators.
+    members: Vec<Member>,
+    /// Measurers and daemons.
+    tasks: JoinSet<Result<()>>,
 }
 
-/// What the options come to in an Arti relay.
-fn policy(options: &[(&'static str, String)]) -> Result<Policy> {
-    let mut parsed = Options::default();
-    for (name, value) in options {
-        parsed.set(name, value).with_context(|| format!("Failed to set {name}"))?;
-    }
-    Ok(parsed.resolve(&BTreeMap::new()))
-}
-
-/// Clients that load the relay.
-struct Clients {
-    /// The traffic.
-    background: Background,
-    /// What was seen of it.
-    traffic: ClientTraffic,
-}
-
-impl Clients {
-    /// Starts them, if there are to be any, and watches them for a while.
-    async fn start(
-        rate: Option<BytesPerSec>,
-        relay: &TargetAddr,
-        watch: &mut impl FnMut(Progress<'_>),
-    ) -> Result<Option<Self>> {
-        let Some(rate) = rate else { return Ok(None) };
-        watch(Progress::Step("starting clients"));
-        let (addr, identity) = (relay.addr, relay.ed_identity);
-        let start = move || Background::start(addr, identity, rate.get());
-        let background = tokio::task::spawn_blocking(start)
-            .await
-            .context("The clients' thread ended")?
-            .context("Failed to start the clients")?;
-        let offered_bytes_per_sec = rate.get();
-        let traffic = ClientTraffic { offered_bytes_per_sec, ..ClientTraffic::default() };
-        let mut clients = Self { background, traffic };
-        clients.traffic.before_bytes = clients.watch().await;
-        Ok(Some(clients))
-    }
-
-    /// Bytes that come back in each of the next seconds.
-    async fn watch(&self) -> Vec<u64> {
-        let mut seconds = Vec::new();
-        self.count_from(Instant::now(), usize::from(CLIENT_SECONDS), &mut seconds).await;
-        seconds
-    }
-
-    /// Measures, and counts meanwhile what comes back in each of the measurement's seconds.
-    async fn watch_during(&mut self, plan: &Plan, watch: &mut impl FnMut(Progress<'_>)) -> Outcome {
-        let (told, started) = oneshot::channel();
-        let mut told = Some(told);
-        let mut during = Vec::new();
-        let measuring = measure::measure(plan, |progress| {
-            if let Progress::Started { at, seconds } = progress
-                && let Some(told) = told.take()
-            {
-                // The counting ends with the measurement and not before.
-                let _ = told.send((at, seconds));
+impl Network {
+    /// Starts everything.
+    async fn start(options: &DemoArgs, dir: &Path) -> Result<Self> {
+        let keys: Vec<SigningKey> =
+            TEAMS.iter().map(|_| SigningKey::from_bytes(&rand::random())).collect();
+        let ids: Vec<Ed25519Id> = keys.iter().map(measurer_id).collect();
+        let relays = relays(options, &ids)?;
+        let documents = Documents::new(dir, &relays)?;
+        documents.write(&[])?;
+        let secret = rand::random::<[u8; 32]>();
+        let mut network = Self { relays, documents, members: Vec::new(), tasks: JoinSet::new() };
+        for (number, (key, &count)) in keys.iter().zip(&TEAMS).enumerate() {
+            let dir = dir.join(format!("bwauth-{}", number + 1));
+            let others = (0..TEAMS.len()).filter(|&other| other != number);
+            let others = others.map(|other| (ids[other], TEAMS[other])).collect::<Vec<_>>();
+            let mut measurers = Vec::new();
+            for _ in 0..count {
+                measurers.push(network.start_measurer(ids[number]).await?);
             }
-            watch(progress);
+            prepare(&dir, key, &secret)?;
+            let text = config(options, &network.documents, &measurers, &others);
+            let path = dir.join("bwauth.toml");
+            std::fs::write(&path, text)
+                .with_context(|| format!("Failed to write {}", path.display()))?;
+            let config = Config::load(&path)?;
+            let (daemon, handle) = Daemon::new(&config)?;
+            let (addr, page) = daemon::page(&config, &handle).await?;
+            if let Some(addr) = addr {
+                note(&format!("bwauth-{}: its page is http://{addr}/", number + 1));
+            }
+            network.tasks.spawn(async move {
+                page.await;
+                Ok(())
+            });
+            network.tasks.spawn(daemon.run_until_told());
+            network.members.push(Member { dir, handle });
+        }
+        Ok(network)
+    }
+
+    /// Starts a measurer for this coordinator; returns where it is, and its key.
+    async fn start_measurer(&mut self, coordinator: Ed25519Id) -> Result<(SocketAddr, Ed25519Id)> {
+        let key = SigningKey::from_bytes(&rand::random());
+        let id = measurer_id(&key);
+        let settings = Settings {
+            coordinators: vec![Coordinator { name: "demo".to_owned(), id: coordinator }],
+            limits: Limits { private_targets: true, ..Limits::default() },
+        };
+        let service = Service::new(Host::new(key, Vec::new()), settings);
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("Failed to listen")?;
+        let addr = listener.local_addr().context("Failed to listen")?;
+        self.tasks.spawn(service.serve(listener));
+        Ok((addr, id))
+    }
+
+    /// Shows how it goes, and ends when it is told to, or when a period is over.
+    async fn watch(mut self, options: &DemoArgs) -> Result<ExitCode> {
+        let mut ticks = tokio::time::interval(Duration::from_secs(1));
+        let (mut first, mut over, mut shown) = (None, None, String::new());
+        let mut of_whole: Vec<Option<Arc<Status>>> = vec![None; self.members.len()];
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                _ = tokio::signal::ctrl_c() => break,
+                Some(ended) = self.tasks.join_next() => {
+                    ended.context("A part of the demo ended")??;
+                    anyhow::bail!("a part of the demo ended");
+                }
+            }
+            let statuses = self.statuses();
+            show(&statuses, &mut shown);
+            let number = statuses.iter().flatten().filter_map(|one| one.period.as_ref());
+            let number = number.map(|period| period.number).max();
+            // The period in which it all began is not a whole one.
+            first = first.or(number);
+            for (kept, status) in of_whole.iter_mut().zip(statuses) {
+                let period = status.as_ref().and_then(|status| status.period.as_ref());
+                if period.map(|period| period.number) == first.map(|first| first + 1) {
+                    *kept = status;
+                }
+            }
+            self.take_over()?;
+            if options.once && number.zip(first).is_some_and(|(now, first)| now > first + 1) {
+                let since = over.get_or_insert_with(Instant::now);
+                if of_whole.iter().zip(self.statuses()).all(has_published_whole)
+                    || since.elapsed() > LAST_FILE
+                {
+                    break;
+                }
+            }
+        }
+        let whole = first.map(|first| first + 1);
+        let statuses = if options.once { of_whole } else { self.statuses() };
+        self.end(options, whole, statuses).await
+    }
+
+    /// How the coordinators are.
+    fn statuses(&self) -> Vec<Option<Arc<Status>>> {
+        self.members.iter().map(|member| member.handle.status.borrow().clone()).collect()
+    }
+
+    /// Writes a new consensus, with what the coordinators have published.
+    fn take_over(&self) -> Result<()> {
+        let files = self.members.iter().map(|member| member.dir.join("v3bw/latest.v3bw"));
+        self.documents.write(&files.collect::<Vec<_>>())
+    }
+
+    /// Ends everything and prints what came of it; with `--once` the statuses are the whole period's last.
+    async fn end(
+        mut self,
+        options: &DemoArgs,
+        period: Option<u64>,
+        statuses: Vec<Option<Arc<Status>>>,
+    ) -> Result<ExitCode> {
+        for member in &self.members {
+            // It may have ended already.
+            let _ = member.handle.actions.send(Action::End);
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        self.tasks.abort_all();
+        while self.tasks.join_next().await.is_some() {}
+        let results = self.results(period)?;
+        let all = results.iter().all(|relay| relay.attempts > 0);
+        if options.json {
+            let status: Vec<&Status> = statuses.iter().flatten().map(AsRef::as_ref).collect();
+            let json = serde_json::json!({ "period": period, "relays": results, "status": status });
+            print(&format!("{json}\n"))?;
+        } else {
+            print(&table(&results))?;
+        }
+        Ok(if all || !options.once { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// What came of each relay in a period, by each coordinator.
+    fn results(&self, period: Option<u64>) -> Result<Vec<RelayResult>> {
+        let mut results = Vec::new();
+        for (number, member) in self.members.iter().enumerate() {
+            let store = Store::open_read_only(&member.dir.join("state/store.sqlite"))?;
+            for relay in &self.relays {
+                let mut result = RelayResult {
+                    nickname: relay.nickname.clone(),
+                    coordinator: number + 1,
+                    attempts: 0,
+                    estimate_bytes_per_sec: None,
+                    verdict: None,
+                };
+                let name = relay.host.keys().rsa_identity();
+                store.attempts::<StoreError>(0..u64::MAX, Seconds::Without, |attempt| {
+                    let is_of_period = attempt.slot.map(|(period, _)| period) == period;
+                    if is_of_period && attempt.fingerprint == name.as_bytes() {
+                        result.attempts += 1;
+                        result.estimate_bytes_per_sec =
+                            attempt.outcome.estimate.map(|one| one.get());
+                        result.verdict = Some(attempt.outcome.verdict_name());
+                    }
+                    Ok(())
+                })?;
+                results.push(result);
+            }
+        }
+        Ok(results)
+    }
+}
+
+/// Whether a coordinator has written a bandwidth file since the whole period ended, by its status then and now.
+fn has_published_whole((whole, now): (&Option<Arc<Status>>, Option<Arc<Status>>)) -> bool {
+    let end = whole.as_ref().and_then(|status| status.period.as_ref());
+    let written = now.as_ref().and_then(|status| status.published.as_ref()?.unix_secs);
+    end.zip(written).is_some_and(|(period, written)| written >= period.end_unix_secs)
+}
+
+/// Says how the coordinators are, if that has changed.
+fn show(statuses: &[Option<Arc<Status>>], shown: &mut String) {
+    let one = |(number, status): (usize, &Option<Arc<Status>>)| {
+        let number = number + 1;
+        let Some(status) = status else { return format!("bwauth-{number}: starting") };
+        let Some(period) = &status.period else {
+            return format!("bwauth-{number}: waiting for a consensus");
+        };
+        let coverage = &period.coverage;
+        format!(
+            "bwauth-{number}: period {} slot {}/{}, {} of {} relays done, {} being measured",
+            period.number,
+            period.now_slot.min(period.slots),
+            period.slots,
+            coverage.relays_done,
+            coverage.relays,
+            status.running.len()
+        )
+    };
+    let text = statuses.iter().enumerate().map(one).collect::<Vec<_>>().join("; ");
+    if text != *shown {
+        note(&text);
+        *shown = text;
+    }
+}
+
+/// What came of a relay by one coordinator.
+#[derive(serde::Serialize)]
+struct RelayResult {
+    /// The relay.
+    nickname: String,
+    /// The coordinator, from 1.
+    coordinator: usize,
+    /// How often it was measured in the period.
+    attempts: u64,
+    /// The last estimate.
+    estimate_bytes_per_sec: Option<u64>,
+    /// The last verdict.
+    verdict: Option<&'static str>,
+}
+
+/// The results for people.
+fn table(results: &[RelayResult]) -> String {
+    let mut text = String::from("relay     coordinator      Mbit/s  verdict\n");
+    for RelayResult { nickname, coordinator, estimate_bytes_per_sec, verdict, .. } in results {
+        let rate = estimate_bytes_per_sec.map_or("-".to_owned(), |bytes| {
+            let tenths = bytes * 8 / 100_000;
+            format!("{}.{}", tenths / 10, tenths % 10)
         });
-        let counting = async {
-            if let Ok((at, seconds)) = started.await {
-                self.count_from(at, usize::from(seconds), &mut during).await;
-            }
-            // The measurement lasts longer, and its end is the end of both.
-            std::future::pending::<()>().await;
-        };
-        let outcome = tokio::select! {
-            biased;
-            () = counting => unreachable!("it never ends"),
-            outcome = measuring => outcome,
-        };
-        self.traffic.during_bytes = during;
-        outcome
+        let verdict = verdict.unwrap_or("not measured");
+        text.push_str(&format!("{nickname:<9} {coordinator:>11} {rate:>11}  {verdict}\n"));
     }
+    text
+}
 
-    /// Counts what comes back in each of so many seconds from a moment on.
-    async fn count_from(&self, start: Instant, count: usize, seconds: &mut Vec<u64>) {
-        let mut ticks = tokio::time::interval_at(start.into(), Duration::from_secs(1));
-        ticks.tick().await;
-        let mut before = self.background.echoed_bytes();
-        while seconds.len() < count {
-            ticks.tick().await;
-            let now = self.background.echoed_bytes();
-            seconds.push(now - before);
-            before = now;
-        }
+/// Starts the relays.
+fn relays(options: &DemoArgs, coordinators: &[Ed25519Id]) -> Result<Vec<Relay>> {
+    let policy = Policy {
+        enabled: true,
+        coordinators: coordinators.to_vec(),
+        period: Duration::from_secs(options.period_secs.into()),
+        ratio: Ratio::from_percent(25).unwrap_or(Ratio::ZERO),
+        max_duration_secs: options.duration,
+        max_sockets: 512,
+    };
+    let relay = |number: u8| {
+        let limit = LIMIT_STEP.scale(f64::from(number));
+        // Relays at one address are taken for one machine, and measured at the same time.
+        let address = IpAddr::V4(Ipv4Addr::new(127, 0, 1, number));
+        let host = RelayHost::start_at(address, policy.clone(), Some(limit), None)?;
+        Ok(Relay { nickname: format!("demo{number}"), host })
+    };
+    (1..=options.relays).map(relay).collect()
+}
+
+/// Makes a coordinator's directory with its key and the secret.
+fn prepare(dir: &Path, key: &SigningKey, secret: &[u8; 32]) -> Result<()> {
+    use crate::files::{Readers, write_atomically};
+    std::fs::create_dir_all(dir.join("state"))
+        .with_context(|| format!("Failed to make {}", dir.display()))?;
+    let text = key::secret_text(key);
+    write_atomically(&dir.join("coordinator.key"), text.as_bytes(), Readers::Owner)?;
+    write_atomically(&dir.join("schedule.secret"), secret, Readers::Owner)?;
+    Ok(())
+}
+
+/// A coordinator's config.
+fn config(
+    options: &DemoArgs,
+    documents: &Documents,
+    measurers: &[(SocketAddr, Ed25519Id)],
+    others: &[(Ed25519Id, usize)],
+) -> String {
+    let DemoArgs { period_secs, duration, .. } = options;
+    let slot_secs = u32::from(*duration) + SLOT_MARGIN_SECS;
+    let (consensus, descriptors) = documents.paths();
+    let mut text = format!(
+        "key = \"coordinator.key\"\nstate_dir = \"state\"\npublish_dir = \"v3bw\"\n\
+         [watch]\nlisten = \"127.0.0.1:0\"\n[network]\nconsensus = {consensus:?}\ndescriptors = [{descriptors:?}]\n\
+         [period]\nsecret = \"schedule.secret\"\nlength_secs = {period_secs}\nmeasure_secs = {duration}\n\
+         slot_secs = {slot_secs}\nconsensus_lead_secs = 5\nrefresh_secs = 2\n\
+         [exchange]\nby_itself = false\n[publish]\nevery_secs = {PUBLISH_SECS}\nmax_total_factor = 100.0\n\
+         max_relay_factor = 100.0\n"
+    );
+    for (number, (addr, id)) in measurers.iter().enumerate() {
+        let identity = key::identity_text(id);
+        text.push_str(&format!(
+            "[[measurer]]\nname = \"m{}\"\naddress = \"{addr}\"\nidentity = \"{identity}\"\n\
+             capacity = \"{CAPACITY}\"\n",
+            number + 1
+        ));
     }
+    for (number, (id, count)) in others.iter().enumerate() {
+        let identity = key::identity_text(id);
+        let team = vec![CAPACITY; *count];
+        text.push_str(&format!(
+            "[[coordinator]]\nname = \"other-{}\"\nidentity = \"{identity}\"\nteam = {team:?}\n",
+            number + 1
+        ));
+    }
+    text
 }

@@ -21,41 +21,41 @@
 //! With `live` comes `network::live`, which fetches the documents by Arti's directory client. `store` adds what is
 //! kept, `http` what answers the operator's browser and Prometheus. Without any it computes: `period`, `network`, `outcome`, `publish`.
 
-#[cfg(feature = "measure")]
+#[cfg(feature = "command")]
 pub mod cli;
-#[cfg(feature = "demo")]
+#[cfg(feature = "measure")]
 mod console;
-#[cfg(feature = "demo")]
+#[cfg(feature = "command")]
 pub mod daemon;
-#[cfg(feature = "demo")]
+#[cfg(feature = "measure")]
+pub mod deliver;
+#[cfg(feature = "command")]
 mod demo;
 mod files;
-#[cfg(feature = "demo")]
-pub mod host;
 #[cfg(feature = "http")]
 pub mod http;
 #[cfg(feature = "measure")]
 pub mod measure;
 pub mod network;
+#[cfg(feature = "measure")]
+pub mod options;
 pub mod outcome;
 pub mod period;
 #[cfg(feature = "measure")]
 mod progress;
 pub mod publish;
-#[cfg(feature = "demo")]
+#[cfg(feature = "command")]
 pub mod run;
 #[cfg(feature = "measure")]
 mod samples;
-#[cfg(feature = "demo")]
-mod screen;
-#[cfg(feature = "demo")]
+#[cfg(feature = "measure")]
+pub mod screen;
+#[cfg(feature = "command")]
 mod secret;
 #[cfg(feature = "store")]
 pub mod store;
 #[cfg(feature = "measure")]
 pub mod team;
-#[cfg(feature = "demo")]
-mod tor;
 pub mod utc;
 #[cfg(feature = "watch")]
 pub mod watch;
@@ -63,4 +63,4 @@ pub mod watch;
 pub use files::FileError;
 
 #[cfg(feature = "measure")]
-pub use ff_measurer::cli::init_logging;
+pub use ff_measurer::init_logging;

@@ -11,7 +11,7 @@ use crate::outcome::{ClientTraffic, Method, Outcome};
 use crate::progress::Progress;
 
 /// Shows progress on standard error.
-pub(crate) struct Screen {
+pub struct Screen {
     /// On a terminal, the bar under the lines.
     bar: Option<ProgressBar>,
 }
@@ -25,7 +25,7 @@ impl Default for Screen {
 impl Screen {
     /// A bar on a terminal, plain lines elsewhere.
     #[must_use]
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
             let style = ProgressStyle::with_template("{bar:40} {pos}/{len} s  {msg}");
@@ -36,7 +36,7 @@ impl Screen {
     }
 
     /// Shows what happens.
-    pub(crate) fn show(&self, progress: Progress<'_>) {
+    pub fn show(&self, progress: Progress<'_>) {
         match progress {
             Progress::Step(step) => self.step(step),
             Progress::Started { .. } => self.step("measuring"),
@@ -106,11 +106,7 @@ fn second_line(progress: Progress<'_>) -> String {
 
 /// The summary for people.
 #[must_use]
-pub(crate) fn summary(
-    outcome: &Outcome,
-    clients: Option<&ClientTraffic>,
-    files: &[PathBuf],
-) -> String {
+pub fn summary(outcome: &Outcome, clients: Option<&ClientTraffic>, files: &[PathBuf]) -> String {
     let rate = |rate: Option<BytesPerSec>| rate.map_or("none".to_owned(), |r| r.to_string());
     let name = if outcome.result == Ok(Verdict::LowerBound) { "at least" } else { "estimate" };
     let mut lines = vec![(name, rate(outcome.estimate))];

@@ -8,8 +8,10 @@
 //!
 //! A measurement is over for a measurer when its [`ReadyPart`] is dropped, whatever has happened before.
 
+#[cfg(feature = "remote")]
 pub mod exchange;
 mod local;
+#[cfg(feature = "remote")]
 mod remote;
 mod share;
 
@@ -23,6 +25,7 @@ use ff_proto::ids::Ed25519Id;
 use ff_proto::units::BytesPerSec;
 
 pub use local::LocalMeasurer;
+#[cfg(feature = "remote")]
 pub use remote::RemoteMeasurer;
 pub use share::{cores, params, share_out, sockets};
 

@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::str::FromStr;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use time::{Date, Month, OffsetDateTime, Time};
 
@@ -15,6 +16,12 @@ pub struct Utc(OffsetDateTime);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("second {0} since 1970 lies after the year 9999")]
 pub struct OutOfRange(u64);
+
+/// Now, in seconds since 1970; 0 where the clock stands before that.
+#[must_use]
+pub fn now_unix_secs() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
 
 impl Utc {
     /// The last second of the year 9999, since the beginning of 1970.

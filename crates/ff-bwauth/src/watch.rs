@@ -13,9 +13,9 @@
 
 mod chart;
 pub mod client;
-#[cfg(feature = "demo")]
+#[cfg(feature = "command")]
 pub mod doctor;
-#[cfg(feature = "demo")]
+#[cfg(feature = "command")]
 pub mod documents;
 pub mod explain;
 mod figures;

@@ -5,18 +5,18 @@ use std::fs;
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use base64ct::{Base64Unpadded, Encoding};
-use ff_bwauth::host::RelayHost;
 use ff_lab::LoneRelay;
 use ff_measurer::key::load_or_make;
 use ff_measurer::measurer_id;
 use ff_proto::units::BytesPerSec;
+use ff_relay_ext::arti::host::RelayHost;
 use ff_relay_ext::options::Options;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -26,11 +26,8 @@ use tempfile::TempDir;
 
 /// Base64 of an identity that no relay has.
 const NOBODY: &str = "AwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwM";
-/// The limit of the demo's relay in these tests: 20 Mbit/s.
+/// The limit of the relay in these tests: 20 Mbit/s.
 const LIMIT: u64 = 2_500_000;
-/// A demo of so many Mbit/s and little else.
-const DEMO: [&str; 7] = ["demo", "--sockets", "8", "--limit", "20Mbit", "--background", "5Mbit"];
-
 /// Keeps tests that move traffic, or that look at the time, apart.
 static TRAFFIC: Mutex<()> = Mutex::new(());
 
@@ -97,219 +94,27 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Fails unless `object` has exactly these keys.
-fn assert_keys(object: &Value, expected: &[&str]) {
-    let keys: Vec<_> = object.as_object().expect("an object").keys().map(String::as_str).collect();
-    let mut expected = expected.to_vec();
-    expected.sort_unstable();
-    assert_eq!(keys, expected);
-}
-
 /// The whole number under a key.
 fn number(object: &Value, key: &str) -> u64 {
     object[key].as_u64().unwrap_or_else(|| panic!("{key} is {}", object[key]))
 }
 
 #[test]
-fn demo_json_is_one_object_whose_numbers_agree() {
-    let _alone = alone();
-    let dir = dir();
-    let more = ["--duration", "3", "--json", "--out", "out"];
-    let run = run_in(dir.path(), DEMO.into_iter().chain(more));
-    assert_eq!(run.status, Some(0), "{}", run.stderr);
-    assert_eq!(run.stdout.lines().count(), 1);
-    let outcome: Value = serde_json::from_str(&run.stdout).expect("one JSON object");
-    check_shape(&outcome);
-
-    let estimate = number(&outcome, "estimate_bytes_per_sec");
-    assert_eq!(number(&outcome, "limit_bytes_per_sec"), LIMIT);
-    assert!(estimate.abs_diff(LIMIT) <= LIMIT / 10, "{estimate} B/s of {LIMIT}");
-    assert_eq!((&outcome["verdict"], &outcome["failure"]), (&"conclusive".into(), &Value::Null));
-    check_seconds(&outcome);
-    check_counts(&outcome);
-
-    assert_eq!(names(dir.path()), ["out"]);
-    check_files(&dir.path().join("out"), &outcome);
-}
-
-/// Fails unless the object has the documented keys, and values of the documented types.
-fn check_shape(outcome: &Value) {
-    assert_keys(
-        outcome,
-        &[
-            "estimate_bytes_per_sec",
-            "lower_bound_bytes_per_sec",
-            "method",
-            "limit_bytes_per_sec",
-            "crypto",
-            "verdict",
-            "failure",
-            "draw",
-            "asked_secs",
-            "granted_secs",
-            "seconds",
-            "disputes",
-            "cells",
-            "rtt_ms",
-            "cpu_seconds",
-            "sockets",
-            "files",
-            "clients",
-        ],
-    );
-    assert_keys(&outcome["cells"], &["sent", "echoed", "checked", "bad"]);
-    assert_keys(&outcome["rtt_ms"], &["p50", "p90", "p99", "max"]);
-    assert_keys(&outcome["cpu_seconds"], &["measurers", "target"]);
-    assert_keys(&outcome["sockets"], &["asked", "opened"]);
-    for (object, key) in [
-        ("rtt_ms", "p50"),
-        ("rtt_ms", "p90"),
-        ("rtt_ms", "p99"),
-        ("rtt_ms", "max"),
-        ("cpu_seconds", "measurers"),
-        ("cpu_seconds", "target"),
-    ] {
-        let value = outcome[object][key].as_f64().unwrap_or_else(|| panic!("{object}.{key}"));
-        assert!(value > 0.0, "{object}.{key} is {value}");
-    }
-    assert!(outcome["verdict"].is_string());
-}
-
-/// Fails unless the seconds add up and their median is the estimate.
-fn check_seconds(outcome: &Value) {
-    let rows = outcome["seconds"].as_array().expect("seconds");
-    assert_eq!(rows.len(), 3);
-    let mut totals = Vec::new();
-    for (index, row) in (0..).zip(rows) {
-        assert_keys(
-            row,
-            &[
-                "second",
-                "measurement_bytes",
-                "background_reported_bytes",
-                "background_counted_bytes",
-                "total_bytes",
-            ],
-        );
-        assert_eq!(number(row, "second"), index);
-        let measured = number(row, "measurement_bytes");
-        let reported = number(row, "background_reported_bytes");
-        let counted = number(row, "background_counted_bytes");
-        assert_eq!(counted, reported.min(measured / 3), "the default ratio is a quarter");
-        assert_eq!(number(row, "total_bytes"), measured + counted);
-        assert_eq!(measured % 514, 0, "whole cells");
-        totals.push(measured + counted);
-    }
-    totals.sort_unstable();
-    assert_eq!(number(outcome, "estimate_bytes_per_sec"), totals[1]);
-    let clients: u64 = rows.iter().map(|row| number(row, "background_reported_bytes")).sum();
-    assert!(clients > LIMIT / 4, "clients had {clients} bytes in three seconds");
-}
-
-/// Fails unless cells, links and round trips fit the seconds.
-fn check_counts(outcome: &Value) {
-    let cells = &outcome["cells"];
-    let [sent, echoed, checked, bad] =
-        ["sent", "echoed", "checked", "bad"].map(|key| number(cells, key));
-    assert!(sent >= echoed && echoed >= checked && checked > 0 && bad == 0, "{cells}");
-    let rows = outcome["seconds"].as_array().expect("seconds");
-    let bytes: u64 = rows.iter().map(|row| number(row, "measurement_bytes")).sum();
-    assert!(bytes <= echoed * 514, "{bytes} bytes in the seconds of {echoed} cells");
-    assert!(bytes * 20 >= echoed * 514 * 19, "{bytes} bytes in the seconds of {echoed} cells");
-    let sockets = &outcome["sockets"];
-    assert_eq!((number(sockets, "asked"), number(sockets, "opened")), (8, 8));
-    let [p50, p90, p99, max] =
-        ["p50", "p90", "p99", "max"].map(|key| outcome["rtt_ms"][key].as_f64().expect("a time"));
-    assert!(p50 <= p90 && p90 <= p99 && p99 <= max, "{}", outcome["rtt_ms"]);
-    let clients = &outcome["clients"];
-    assert_keys(clients, &["offered_bytes_per_sec", "before_bytes", "during_bytes", "after_bytes"]);
-    assert_eq!(number(clients, "offered_bytes_per_sec"), LIMIT / 4);
-    // As many seconds as the measurement has, and about what the relay says it had for them.
-    let during = clients["during_bytes"].as_array().expect("seconds");
-    assert_eq!(during.len(), rows.len());
-    let during: u64 = during.iter().map(|bytes| bytes.as_u64().expect("bytes")).sum();
-    let reported: u64 = rows.iter().map(|row| number(row, "background_reported_bytes")).sum();
-    assert!(during.abs_diff(reported) < reported / 4, "{during} bytes, reported {reported}");
-    assert_eq!(outcome["draw"]["bytes_per_sec"], outcome["estimate_bytes_per_sec"]);
-    assert_eq!((number(outcome, "asked_secs"), number(outcome, "granted_secs")), (3, 3));
-    assert_eq!(outcome["crypto"], "cgo-aes128");
-}
-
-/// Fails unless the files that are listed are those in the directory, and say the same.
-fn check_files(out: &Path, outcome: &Value) {
-    let listed: Vec<PathBuf> = outcome["files"]
-        .as_array()
-        .expect("files")
-        .iter()
-        .map(|path| out.parent().expect("a parent").join(path.as_str().expect("a path")))
-        .collect();
-    for path in &listed {
-        assert!(fs::metadata(path).expect("the file is there").len() > 0, "{}", path.display());
-    }
-    for ending in ["report.html", "latest.v3bw", ".jsonl"] {
-        let is_it = |path: &&PathBuf| path.to_string_lossy().ends_with(ending);
-        assert_eq!(listed.iter().filter(is_it).count(), 1, "{ending} in {listed:?}");
-    }
-    let private = ["html", "jsonl"];
-    for path in &listed {
-        let is_private =
-            path.extension().is_some_and(|ending| private.iter().any(|e| ending == *e));
-        let mode = fs::metadata(path).expect("the file is there").permissions().mode() & 0o777;
-        assert!(!is_private || mode == 0o600, "{mode:o} {}", path.display());
-    }
-    let bandwidth = fs::read_to_string(out.join("latest.v3bw")).expect("a bandwidth file");
-    assert!(bandwidth.contains(" ff_crypto=cgo-aes128"), "{bandwidth}");
-    let is_results = |path: &&PathBuf| path.extension().is_some_and(|ending| ending == "jsonl");
-    let results = listed.iter().find(is_results).expect("a results file");
-    let lines: Vec<Value> = fs::read_to_string(results)
-        .expect("readable")
-        .lines()
-        .map(|line| serde_json::from_str(line).expect("a line is one object"))
-        .collect();
-    let types: Vec<_> = lines.iter().map(|line| line["type"].as_str().expect("a type")).collect();
-    assert_eq!(types, ["measurement", "second", "second", "second", "result"]);
-    assert_eq!(lines[0]["limit_bytes_per_sec"], outcome["limit_bytes_per_sec"]);
-    assert_eq!(lines[2]["total_bytes"], outcome["seconds"][1]["total_bytes"]);
-    assert_eq!(lines[4]["verdict"], outcome["verdict"]);
-    // Only the snapshot that the link latest.v3bw leads to is there and not listed.
-    for name in names(out) {
-        let is_listed = listed.iter().any(|path| path.ends_with(&name));
-        assert!(is_listed || name.ends_with(".v3bw"), "{name} is left behind");
-    }
-}
-
-#[test]
-fn demo_prints_a_line_a_second_and_a_summary() {
-    let _alone = alone();
-    let dir = dir();
-    let run = run_in(dir.path(), DEMO.into_iter().chain(["--duration", "2"]));
-    assert_eq!(run.status, Some(0), "{}", run.stderr);
-    let seconds: Vec<_> = run.stderr.lines().filter(|line| line.starts_with("second ")).collect();
-    assert_eq!(seconds.len(), 2, "{}", run.stderr);
-    assert!(seconds[0].starts_with("second   1/2 ") && seconds[1].starts_with("second   2/2 "));
-    assert!(seconds.iter().all(|line| line.contains("Mbit/s")), "{seconds:?}");
-    for word in ["estimate", "truth", "verdict  conclusive", "sockets  8 of 8 opened", "; during "]
-    {
-        assert!(run.stdout.contains(word), "no {word:?} in {}", run.stdout);
-    }
-    // Without --out the files are in a directory of the current one.
-    assert_eq!(names(dir.path()), ["flashflow-demo"]);
-}
-
-#[test]
 fn a_wrong_command_line_is_exit_2() {
     let dir = dir();
     let measure = ["measure", "--target", "127.0.0.1:1", "--ed-identity", NOBODY];
-    let cases: [(&[&str], &str); 11] = [
+    let cases: [(&[&str], &str); 13] = [
         (&[], "Usage"),
         (&["measur"], "measur"),
-        (&["demo", "--duration", "0"], "--duration"),
-        (&["demo", "--duration", "121"], "--duration"),
-        (&["demo", "--sockets", "0"], "--sockets"),
-        (&["demo", "--limit", "20 parsecs"], "--limit"),
-        (&["demo", "--ratio", "1"], "--ratio"),
-        (&["demo", "--cells-per-record", "32"], "--cells-per-record"),
-        (&["demo", "--measurers", "9"], "--measurers"),
+        (&["demo"], "--network"),
+        (&["demo", "--network", "--relays", "33"], "--relays"),
+        (&["measure", "--duration", "0"], "--duration"),
+        (&["measure", "--duration", "121"], "--duration"),
+        (&["measure", "--sockets", "0"], "--sockets"),
+        (&["measure", "--rate", "20 parsecs"], "--rate"),
+        (&["measure", "--ratio", "1"], "--ratio"),
+        (&["measure", "--cells-per-record", "32"], "--cells-per-record"),
+        (&["measure", "--measurers", "9"], "--measurers"),
         (&["measure", "--target", "127.0.0.1:1"], "--ed-identity"),
         (&["measure", "--timeout", "0"], "--timeout"),
     ];
@@ -378,19 +183,6 @@ fn a_relay_with_another_fingerprint_is_exit_4_and_not_asked() {
     assert_eq!((run.status, &outcome["failure"]["code"]), (Some(4), &"wrong_identity".into()));
     assert!(run.stderr.contains(&other), "{}", run.stderr);
     assert_eq!((&outcome["granted_secs"], &outcome["crypto"]), (&Value::Null, &Value::Null));
-}
-
-#[test]
-fn a_failure_before_the_measurement_is_json_too() {
-    let dir = dir();
-    fs::write(dir.path().join("file"), "in the way").expect("a file");
-    let run = run_in(dir.path(), ["demo", "--json", "--out", "file"]);
-    assert_eq!(run.status, Some(1), "{}", run.stderr);
-    let outcome: Value = serde_json::from_str(&run.stdout).expect("one JSON object");
-    assert_eq!(
-        (&outcome["verdict"], &outcome["failure"]["code"]),
-        (&"failed".into(), &"setup_failed".into())
-    );
 }
 
 #[test]

@@ -96,7 +96,7 @@ async fn documents_are_fetched_kept_brought_up_to_date_and_outlive_the_network()
 
 /// `ff-bwauth network`, and `schedule` with what it writes; not there without the command.
 fn the_command_does_the_same(network: &Network, dir: &Path) {
-    if !cfg!(feature = "demo") {
+    if !cfg!(feature = "command") {
         return;
     }
     let program = env!("CARGO_BIN_EXE_ff-bwauth");

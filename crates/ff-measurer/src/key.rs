@@ -102,6 +102,16 @@ fn make(path: &Path) -> Result<SigningKey> {
     Ok(SigningKey::from_bytes(&bytes))
 }
 
+/// A key of 32 bytes in base64, with or without padding.
+///
+/// # Errors
+/// A text for people.
+pub fn parse_key(text: &str) -> Result<[u8; 32], String> {
+    let bytes = Base64Unpadded::decode_vec(text.trim().trim_end_matches('='));
+    let bytes = bytes.ok().and_then(|bytes| bytes.try_into().ok());
+    bytes.ok_or_else(|| "write the 43 base64 characters of a 32-byte key".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,20 +11,29 @@
 //!
 //! [`exchange`] sends UDP among measurers, to find out what their networks carry.
 //!
+//! The features, all on by default: `service` gives work to measurers on other hosts, and does it for others; `command`
+//! is the program. Without them measurers are in the process that asks them.
+//!
 //! The central types are [`Task`], [`Order`], [`Measurer`] and [`link::Link`]. `socket.rs` and `worker.rs`
 //! are the hot path: no allocation, lock or system call per cell.
 
+#[cfg(feature = "command")]
 pub mod bench;
 mod circuits;
+#[cfg(feature = "command")]
 pub mod cli;
+#[cfg(feature = "command")]
 pub mod config;
+#[cfg(feature = "service")]
 pub mod exchange;
 mod fault;
 pub mod key;
 pub mod link;
+mod logging;
 mod measurer;
 mod order;
 mod report;
+#[cfg(feature = "service")]
 pub mod service;
 mod socket;
 mod task;
@@ -32,6 +41,7 @@ pub mod transit;
 mod window;
 mod worker;
 
+pub use logging::init_logging;
 pub use measurer::{Measurer, MeasurerEvent, START_LEAD, measurer_id};
 pub use order::{LinkFailure, MeasurerError, Order, SecondReport, WorkerTotals};
 pub use report::thread_cpu_time;

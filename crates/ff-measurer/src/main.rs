@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use ff_measurer::cli::{Cli, init_logging, run};
+use ff_measurer::cli::{Cli, run};
+use ff_measurer::init_logging;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();

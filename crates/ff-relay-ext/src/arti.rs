@@ -4,6 +4,7 @@
 //!   accepts. This is all that another Arti relay needs.
 //! - [`relay`]: [`Relay`](relay::Relay), a small relay of ours made of Arti's crates, because
 //!   `arti-relay` itself is a program and not a library.
+//! - [`host`]: [`RelayHost`](host::RelayHost), such a relay in a thread of its own.
 //! - [`keys`]: [`RelayKeys`](keys::RelayKeys), a fresh identity for it.
 //! - [`background`]: [`Background`](background::Background), a client that loads it as ordinary
 //!   users do.
@@ -11,6 +12,7 @@
 pub mod background;
 pub mod descriptor;
 pub mod extension;
+pub mod host;
 pub mod keys;
 pub mod link;
 pub mod relay;

@@ -10,7 +10,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use base64ct::{Base64Unpadded, Encoding};
-use ff_bwauth::host::RelayHost;
 use ff_bwauth::store::Seconds;
 use ff_bwauth::watch::client;
 use ff_lab::{Network, NetworkBuilder, RelayConfig, relay_statuses};
@@ -18,6 +17,7 @@ use ff_measurer::key;
 use ff_proto::session::target::Policy;
 use ff_proto::units::{BytesPerSec, Ratio};
 use ff_relay_ext::arti::descriptor::Facts;
+use ff_relay_ext::arti::host::RelayHost;
 use sha2::{Digest, Sha256};
 
 use super::AUTHORITY_LIMIT;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory};
-use ff_measurer::cli::parse_key;
+use ff_measurer::key::parse_key;
 use ff_measurer::link::TargetAddr;
 use ff_measurer::transit::{DEFAULT_LINKS, MAX_PUBLIC_LINKS, TransitOrder};
 

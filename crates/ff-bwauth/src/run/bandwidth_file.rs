@@ -21,7 +21,7 @@ use crate::publish::v3bw::read::{Reading, Severity};
 pub(super) fn run(command: &V3bw) -> Result<ExitCode> {
     match command {
         V3bw::Check { files, now, json } => {
-            let now = now.unwrap_or_else(super::now_unix_secs);
+            let now = now.unwrap_or_else(crate::utc::now_unix_secs);
             let mut is_good = true;
             for file in files {
                 let reading = match read(file, now) {

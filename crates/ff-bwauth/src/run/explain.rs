@@ -6,7 +6,6 @@ use std::thread;
 
 use anyhow::{Result, anyhow, bail};
 
-use super::now_unix_secs;
 use crate::cli::ExplainArgs;
 use crate::console::{note, print};
 use crate::daemon::config::Config;
@@ -15,6 +14,7 @@ use crate::period::Fingerprint;
 use crate::publish::v3bw::NotScheduled;
 use crate::publish::{PublishRules, Shelf};
 use crate::store::{Reader, Seconds, Store};
+use crate::utc::now_unix_secs;
 use crate::watch::documents::{self, Descriptions, publication_around};
 use crate::watch::explain::{Explanation, fingerprint, is_too_fast};
 

@@ -6,13 +6,14 @@ use anyhow::{Context, Result};
 use ff_measurer::{key, measurer_id};
 use serde_json::json;
 
-use super::{note, now_unix_secs, print};
 use crate::cli::MeasurersArgs;
+use crate::console::{note, print};
 use crate::daemon::config::{Config, MeasurerTable};
 use crate::daemon::exchange::request;
 use crate::store::{MeasurerRow, Store, StoreError};
 use crate::team::RemoteMeasurer;
 use crate::team::exchange::{Found, Partner, exchange};
+use crate::utc::now_unix_secs;
 use crate::watch::measurers::MeasurerShown;
 
 /// A measurer was not measured.

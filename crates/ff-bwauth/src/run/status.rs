@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use super::now_unix_secs;
 use crate::cli::StatusArgs;
 use crate::console::{note, print};
 use crate::daemon::config::Config;
 use crate::store::Store;
+use crate::utc::now_unix_secs;
 use crate::watch::client::{self, AskError};
 use crate::watch::status::Status;
 use crate::watch::summary::{Remembered, Shown, wrong};

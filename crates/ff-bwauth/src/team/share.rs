@@ -6,7 +6,7 @@ use ed25519_dalek::SigningKey;
 use ff_proto::params::Params;
 
 use super::{LocalMeasurer, TeamMember};
-use crate::cli::Common;
+use crate::options::Common;
 use crate::period::allocate::links_for;
 
 /// The measurement's parameters.

@@ -60,7 +60,7 @@ impl Surroundings {
     }
 }
 
-#[cfg(feature = "demo")]
+#[cfg(feature = "command")]
 impl Surroundings {
     /// Memory of the machine that is free, or can be, in bytes.
     pub(super) fn available_bytes() -> Option<u64> {

@@ -7,13 +7,13 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use base64ct::{Base64Unpadded, Encoding};
 use clap::{Args, ValueEnum};
 use ff_proto::ids::CryptoKind;
 use ff_proto::units::{BytesPerSec, Cells};
 use serde::Serialize;
 use tor_llcrypto::pk::ed25519::Ed25519Identity;
 
+use crate::key::parse_key;
 use crate::link::TargetAddr;
 use crate::measurer::START_LEAD;
 use crate::transit::{
@@ -249,14 +249,4 @@ fn summary(report: &Report) -> String {
         report.crypto,
     );
     text
-}
-
-/// A key of 32 bytes in base64, with or without padding.
-///
-/// # Errors
-/// A text for people.
-pub fn parse_key(text: &str) -> Result<[u8; 32], String> {
-    let bytes = Base64Unpadded::decode_vec(text.trim().trim_end_matches('='));
-    let bytes = bytes.ok().and_then(|bytes| bytes.try_into().ok());
-    bytes.ok_or_else(|| "write the 43 base64 characters of a 32-byte key".to_owned())
 }

@@ -77,7 +77,7 @@ fn publication(args: &WriteArgs) -> Result<Publication> {
     if consensus.valid_after_unix_secs().is_none() {
         bail!("{}: valid-after cannot be read", args.consensus.display());
     }
-    let now = args.now.unwrap_or_else(crate::run::now_unix_secs);
+    let now = args.now.unwrap_or_else(crate::utc::now_unix_secs);
     let dirauth_nickname = args.dirauth_nickname.clone();
     let groups = view::groups(&view::relays(&consensus, &described), args.families);
     Ok(Publication { dirauth_nickname, groups, ..view::publication(&consensus, &described, now) })

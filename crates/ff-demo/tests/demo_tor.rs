@@ -1,4 +1,4 @@
-//! Runs `ff-bwauth demo --tor` as its users do, with tors that have FlashFlow's target and without.
+//! Runs `ff-demo --tor` as its users do, with tors that have FlashFlow's target and without.
 
 use std::env;
 use std::fs::{self, File};
@@ -14,7 +14,7 @@ const LIMIT: u64 = 6_250_000;
 /// Options of a measurement of it that takes little time.
 const QUICK: [&str; 5] = ["--limit", "50Mbit", "--sockets", "20", "--json"];
 
-/// A run of `ff-bwauth demo` that has ended.
+/// A run of `ff-demo` that has ended.
 struct Run {
     /// Exit status; `None` after a signal.
     status: Option<i32>,
@@ -26,14 +26,14 @@ struct Run {
 
 /// Runs a demo in a directory, with its files in `out`.
 fn demo(dir: &Path, args: &[&str]) -> Run {
-    let output = Command::new(env!("CARGO_BIN_EXE_ff-bwauth"))
-        .args(["demo", "--out", "out"])
+    let output = Command::new(env!("CARGO_BIN_EXE_ff-demo"))
+        .args(["--out", "out"])
         .args(args)
         .current_dir(dir)
         .env_remove("RUST_LOG")
         .stdin(Stdio::null())
         .output()
-        .expect("ff-bwauth runs");
+        .expect("ff-demo runs");
     let text = |bytes| String::from_utf8(bytes).expect("output is UTF-8");
     Run { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }

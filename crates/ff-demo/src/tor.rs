@@ -19,12 +19,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
+use ff_bwauth::measure::Progress;
 use ff_proto::units::BytesPerSec;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tor_llcrypto::pk::ed25519::Ed25519Identity;
-
-use crate::progress::Progress;
 
 /// How long tor may take until it accepts links; about a second on an idle machine.
 const START_TIMEOUT: Duration = Duration::from_secs(60);

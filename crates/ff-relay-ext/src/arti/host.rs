@@ -1,5 +1,6 @@
-//! A relay in a thread of its own, to be measured by the rest of the process.
+//! A [`Relay`] in a thread of its own, to be measured by the rest of the process.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,17 +8,42 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use ff_measurer::thread_cpu_time;
 use ff_proto::session::target::Policy;
-use ff_proto::units::{BytesPerSec, MonoTime};
-use ff_relay_ext::arti::extension::Extension;
-use ff_relay_ext::arti::keys::RelayKeys;
-use ff_relay_ext::arti::relay::{Relay, RelayConfig};
+use ff_proto::units::BytesPerSec;
+use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::oneshot;
+
+use super::extension::Extension;
+use super::keys::{KeyError, RelayKeys};
+use super::relay::{Relay, RelayConfig, RelayError};
+use crate::memory::MemoryError;
 
 /// How often the thread notes its CPU time.
 const CPU_PERIOD: Duration = Duration::from_millis(50);
+
+/// Why a [`RelayHost`] could not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HostError {
+    /// It has no identity.
+    #[error("Failed to make the relay's keys")]
+    Keys(#[from] KeyError),
+    /// Its extension could not be set up.
+    #[error("Failed to set the extension up")]
+    Extension(#[from] MemoryError),
+    /// It has no thread.
+    #[error("Failed to start the relay's thread")]
+    Thread(#[source] io::Error),
+    /// Its thread has no runtime.
+    #[error("Failed to start a runtime")]
+    Runtime(#[source] io::Error),
+    /// The relay itself.
+    #[error("Failed to start the relay")]
+    Relay(#[from] RelayError),
+    /// The thread has ended without a word, which is a bug.
+    #[error("The relay's thread ended")]
+    Ended,
+}
 
 /// A relay and its thread; both end when this is dropped.
 pub struct RelayHost {
@@ -38,7 +64,11 @@ impl RelayHost {
     ///
     /// # Errors
     /// When its keys, port or thread cannot be made.
-    pub fn start(policy: Policy, limit: Option<BytesPerSec>, core: Option<usize>) -> Result<Self> {
+    pub fn start(
+        policy: Policy,
+        limit: Option<BytesPerSec>,
+        core: Option<usize>,
+    ) -> Result<Self, HostError> {
         Self::start_at(Ipv4Addr::LOCALHOST.into(), policy, limit, core)
     }
 
@@ -51,10 +81,9 @@ impl RelayHost {
         policy: Policy,
         limit: Option<BytesPerSec>,
         core: Option<usize>,
-    ) -> Result<Self> {
-        let keys = RelayKeys::generate().context("Failed to make the relay's keys")?;
-        let extension =
-            Extension::new(policy, None, limit).context("Failed to set the extension up")?;
+    ) -> Result<Self, HostError> {
+        let keys = RelayKeys::generate()?;
+        let extension = Extension::new(policy, None, limit)?;
         let config =
             RelayConfig { listen: SocketAddr::new(address, 0), keys: keys.clone(), extension };
         let cpu_micros = Arc::new(AtomicU64::new(0));
@@ -64,8 +93,8 @@ impl RelayHost {
         let thread = std::thread::Builder::new()
             .name("relay".to_owned())
             .spawn(move || run(config, core, &started, stopped, &noted))
-            .context("Failed to start the relay's thread")?;
-        let addr = is_started.recv().context("The relay's thread ended")??;
+            .map_err(HostError::Thread)?;
+        let addr = is_started.recv().map_err(|_| HostError::Ended)??;
         Ok(Self { addr, keys, cpu_micros, stop: Some(stop), thread: Some(thread) })
     }
 
@@ -102,7 +131,7 @@ impl Drop for RelayHost {
 fn run(
     config: RelayConfig,
     core: Option<usize>,
-    started: &mpsc::Sender<Result<SocketAddr>>,
+    started: &mpsc::Sender<Result<SocketAddr, HostError>>,
     stopped: oneshot::Receiver<()>,
     cpu_micros: &AtomicU64,
 ) {
@@ -111,23 +140,17 @@ fn run(
     }
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => {
-            let error = anyhow::Error::from(error).context("Failed to start a runtime");
-            return drop(started.send(Err(error)));
-        }
+        Err(error) => return drop(started.send(Err(HostError::Runtime(error)))),
     };
     runtime.block_on(async {
         let relay = match Relay::launch(config) {
             Ok(relay) => relay,
-            Err(error) => {
-                let error = anyhow::Error::from(error).context("Failed to start the relay");
-                return drop(started.send(Err(error)));
-            }
+            Err(error) => return drop(started.send(Err(error.into()))),
         };
         let _ = started.send(Ok(relay.addr()));
         let note_cpu = async {
             loop {
-                let cpu = MonoTime::from(thread_cpu_time()).micros();
+                let cpu = thread_cpu_micros();
                 cpu_micros.store(cpu, Ordering::Relaxed);
                 tokio::time::sleep(CPU_PERIOD).await;
             }
@@ -137,4 +160,11 @@ fn run(
             () = note_cpu => {}
         }
     });
+}
+
+/// CPU time of this thread so far, in microseconds.
+fn thread_cpu_micros() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let (secs, nanos) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_nsec));
+    secs.unwrap_or(0).saturating_mul(1_000_000).saturating_add(nanos.unwrap_or(0) / 1000)
 }

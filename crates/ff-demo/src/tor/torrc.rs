@@ -11,7 +11,7 @@ use std::path::Path;
 use ff_proto::units::BytesPerSec;
 
 /// The first line, by which a data directory is recognised as a demo's.
-pub(super) const MARK: &str = "# The torrc of `ff-bwauth demo --tor`; the next demo removes it.\n";
+pub(super) const MARK: &str = "# The torrc of `ff-demo --tor`; the next demo removes it.\n";
 
 /// The log's name in the data directory.
 pub(super) const LOG: &str = "log";

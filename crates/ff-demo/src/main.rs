@@ -1,0 +1,54 @@
+//! The `ff-demo` command: a relay, clients and measurers on this machine, and what the relay is measured at.
+//!
+//! ```text
+//!   cli ─▶ demo (a relay of Arti's crates and its clients, or a tor) ─▶ ff_bwauth::measure ─▶ Outcome ─▶ deliver
+//! ```
+//!
+//! It is a program of its own so that it builds fast: of the coordinator it has one measurement, and neither its
+//! service nor its store.
+
+mod cli;
+mod demo;
+mod tor;
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use ff_bwauth::deliver::{Source, finish, or_failed_json, out_dir};
+use ff_bwauth::screen::Screen;
+
+use crate::cli::Cli;
+
+/// Where files go when nothing is said.
+const DIR: &str = "flashflow-demo";
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    if let Err(error) = cli.check() {
+        error.exit();
+    }
+    ff_bwauth::init_logging(cli.verbose);
+    match or_failed_json(cli.common.json, run(&cli)) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("ff-demo: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Carries the demo out; the exit status is the measurement's.
+fn run(cli: &Cli) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("Failed to start a runtime")?;
+    runtime.block_on(async {
+        let dir = out_dir(&cli.common, DIR)?;
+        let screen = Screen::new();
+        let (outcome, clients) = demo::run(cli, &dir, |progress| screen.show(progress)).await?;
+        drop(screen);
+        finish(&cli.common, &dir, &outcome, Source::Demo(clients.as_ref()))
+    })
+}
