@@ -45,7 +45,7 @@
 //! ```
 //!
 //! The header's first comment has the rules: who calls what and when, threads, ownership, and what
-//! happens after an internal error. `tests/c/measure.c` is a whole host; `tests/c_interface.rs`
+//! happens after an internal error. `tests/c/measure.c` is a whole host; `tests/c/c_interface.rs`
 //! measures it.
 //!
 //! `ff_circuit_echo` is for hosts without relay crypto. A relay takes `ff_circuit_crypto` and

@@ -57,7 +57,8 @@ fn starve(relay: &Node, seed: u64, ends: &AtomicBool) {
     limit(relay, RATES[0]);
 }
 
-pub(crate) fn a_relay_that_starves_clients_is_found_and_no_other() {
+#[test]
+fn a_relay_that_starves_clients_is_found_and_no_other() {
     let builder = (0..4).fold(Network::builder(), |builder, number| {
         let relay = RelayConfig::middle(format!("middle{number}")).bandwidth_rate(RATES[0]);
         builder.relay(relay)

@@ -124,7 +124,8 @@ fn options(node: &Node) -> Vec<String> {
     reply.lines.into_iter().map(|line| line.text).collect()
 }
 
-pub(crate) fn a_tor_is_taken_over_and_has_its_own_options_back() {
+#[test]
+fn a_tor_is_taken_over_and_has_its_own_options_back() {
     let builder = Network::builder().middles(4).exits(3).clients(2);
     let builder = builder.client_torrc("MaxCircuitDirtiness 20 minutes");
     let builder = builder.client_torrc("LearnCircuitBuildTimeout 0");

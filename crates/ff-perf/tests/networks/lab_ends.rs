@@ -83,14 +83,16 @@ fn ends(temp: &Path, lab: Lab) {
     assert_eq!(left.collect::<Vec<_>>(), [""; 0].map(std::path::PathBuf::from));
 }
 
-pub(crate) fn sigterm_ends_what_measures_and_all_nodes() {
+#[test]
+fn sigterm_ends_what_measures_and_all_nodes() {
     let temp = tempfile::tempdir().expect("a directory");
     let lab = Lab::start(temp.path(), "navigator --relays 9 --circuits 100000");
     wait_for(temp.path(), &lab, |line| line.contains("circuits run"));
     ends(temp.path(), lab);
 }
 
-pub(crate) fn sigterm_ends_a_network_that_is_starting() {
+#[test]
+fn sigterm_ends_a_network_that_is_starting() {
     for command in ["navigator --relays 9 --short", "bound --short"] {
         let temp = tempfile::tempdir().expect("a directory");
         let lab = Lab::start(temp.path(), command);

@@ -60,7 +60,8 @@ fn sentence(output: &Output) -> String {
     said
 }
 
-pub(crate) fn real_exits_that_accept_the_probe_are_named() {
+#[test]
+fn real_exits_that_accept_the_probe_are_named() {
     let namespace = Namespace::new("liars", "cubic").expect("root, for a network namespace");
     let inside = || {
         let honest = RelayConfig::middle("honest").torrc("ExitRelay 1");
@@ -370,8 +371,8 @@ async fn measured(probe: Probe, answer: Answer) -> Circuit {
 }
 
 /// An answer that Arti tells us is false is a failure that names the exit, of a class of its own in the figures.
-#[tokio::main(flavor = "current_thread")]
-pub(crate) async fn arti_names_an_exit_that_says_what_cannot_be() {
+#[tokio::test]
+async fn arti_names_an_exit_that_says_what_cannot_be() {
     let false_address = "the exit resolved 192.0.2.1 to 10.0.0.1, a false address";
     let accepted = "the exit accepted 127.1.1.1";
     let connected = [&FALSE[..], &TTL].concat();
@@ -397,8 +398,8 @@ pub(crate) async fn arti_names_an_exit_that_says_what_cannot_be() {
 }
 
 /// All other answers are cells that came back, with what they say: Arti keeps the address of a refusal to itself.
-#[tokio::main(flavor = "current_thread")]
-pub(crate) async fn arti_measures_whatever_else_comes_back() {
+#[tokio::test]
+async fn arti_measures_whatever_else_comes_back() {
     let refusal = [&[EXITPOLICY], &FALSE[..], &TTL].concat();
     let error = [&[0xf1, 0][..], &TTL].concat();
     for (probe, answer, reason) in [

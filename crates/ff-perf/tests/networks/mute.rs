@@ -59,8 +59,8 @@ async fn until(hears: &mut UnboundedReceiver<Option<u8>>, wanted: Option<u8>) {
 }
 
 /// A circuit that is given up before its first hop stands is destroyed, and keeps no link.
-#[tokio::main(flavor = "current_thread")]
-pub(crate) async fn what_is_given_up_at_a_mute_guard_is_gone() {
+#[tokio::test]
+async fn what_is_given_up_at_a_mute_guard_is_gone() {
     let (path, mut hears) = guard(Duration::ZERO).await;
     let client = Arti::new(&Network::default()).expect("Arti");
     let mut progress = Progress::new();
@@ -75,8 +75,8 @@ pub(crate) async fn what_is_given_up_at_a_mute_guard_is_gone() {
 }
 
 /// Whoever waits for a link that another circuit has had opened, and given up, opens it itself.
-#[tokio::main(flavor = "current_thread")]
-pub(crate) async fn a_link_that_another_circuit_gave_up_is_waited_for() {
+#[tokio::test]
+async fn a_link_that_another_circuit_gave_up_is_waited_for() {
     let (path, mut hears) = guard(Duration::from_secs(2)).await;
     let client = Arti::new(&Network::default()).expect("Arti");
     let build = |time| {

@@ -69,7 +69,8 @@ fn is_whole(circuit: &Circuit) {
     assert!(circuit.congestion_us.is_some());
 }
 
-pub(crate) fn circuits_are_measured_and_what_is_wrong_is_named() {
+#[test]
+fn circuits_are_measured_and_what_is_wrong_is_named() {
     let builder = Network::builder().middles(5).exits(4).clients(1);
     // tor takes no less. Circuits that are measured live longer than those of its users.
     let network =

@@ -170,7 +170,8 @@ fn agrees(metrics: &str, circuits: &[Circuit]) {
     }
 }
 
-pub(crate) fn circuits_are_measured_until_a_signal_whatever_happens() {
+#[test]
+fn circuits_are_measured_until_a_signal_whatever_happens() {
     let network = Network::builder().middles(4).exits(3).clients(1).start().expect("a network");
     figures_are_what_lines_say_and_refusals_leave_nothing(&network);
     files_are_bounded_and_a_start_goes_on(&network);

@@ -136,7 +136,8 @@ fn path<'a>(
     [guard, draw(RelayUsage::middle_relay(Some(&usage)), both), exit]
 }
 
-pub(crate) fn paths_are_drawn_as_arti_draws_them() {
+#[test]
+fn paths_are_drawn_as_arti_draws_them() {
     let seed = rand::random::<u64>();
     let (text, micros) = documents();
     let consensus = Consensus::parse(&text).expect("a consensus");

@@ -120,7 +120,8 @@ fn circuits(control: &mut Control, wanted: usize) -> Vec<Vec<String>> {
     paths
 }
 
-pub(crate) fn paths_are_drawn_as_a_c_tor_draws_them() {
+#[test]
+fn paths_are_drawn_as_a_c_tor_draws_them() {
     let (seed, began) = (rand::random::<u64>(), Instant::now());
     let dir = tempfile::tempdir().expect("a folder");
     let file: PathBuf = dir.path().join("bandwidths");

@@ -1,0 +1,16 @@
+//! What the command and the library under it do, as their users see it. One program, so that tests, most of which wait, run
+//! beside each other.
+
+mod arbitrary;
+mod cli;
+mod export_cli;
+mod live_network;
+mod measurers_cli;
+mod network_demo;
+mod output_files;
+mod publishing;
+mod samples;
+mod schedule_cli;
+mod store;
+mod v3bw_cli;
+mod watch_cli;

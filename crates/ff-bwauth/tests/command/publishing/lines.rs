@@ -1,0 +1,201 @@
+//! What stands in the lines: groups, relays that rise, relays without a number.
+
+use ff_bwauth::outcome::{Failure, Outcome};
+use ff_bwauth::publish::v3bw::{BandwidthFile, Decisions, DirectoryFacts, NoNumber, Publication};
+use ff_proto::aggregate::{Draw, Verdict};
+use ff_proto::failure::FailureKind;
+use ff_proto::units::BytesPerSec;
+
+use super::{measured, network, votes};
+use crate::samples::NOW;
+
+/// The weights of a file of these, in kB/s.
+fn weights(outcomes: &[Outcome], publication: &Publication) -> Vec<(u8, u64)> {
+    votes(&BandwidthFile::from_outcomes(outcomes, publication).expect("a file").to_string())
+}
+
+/// A relay that refused.
+fn refused(relay: u8, hours_ago: u64) -> Outcome {
+    let message = "no\nnot now".to_owned();
+    let failure = Failure { kind: FailureKind::Refused, relay_code: None, message };
+    Outcome {
+        result: Err(failure),
+        estimate: None,
+        draw: Draw::Blank,
+        ..measured(relay, hours_ago, 1)
+    }
+}
+
+#[test]
+fn a_group_counts_for_what_it_was_measured_at_together() {
+    let groups = vec![vec![[1; 20], [2; 20], [9; 20]]];
+    let publication = Publication { groups, consensus_relays: 1, ..network(3) };
+    // In one slot, and the third by itself.
+    let together = [measured(1, 5, 80), measured(2, 5, 40), measured(3, 2, 8)];
+    assert_eq!(weights(&together, &publication), [(1, 10_000), (2, 5_000), (3, 1_000)]);
+    // In two slots: one machine may have shown all it has twice.
+    let apart = [measured(1, 5, 80), measured(2, 4, 80), measured(3, 2, 8)];
+    assert_eq!(weights(&apart, &publication), [(1, 5_000), (2, 5_000), (3, 1_000)]);
+    // The other was away in the slot of the day, and keeps at most what it had.
+    let away = [measured(1, 29, 40), measured(2, 29, 40), refused(1, 5), measured(2, 5, 80)];
+    assert_eq!(weights(&away, &publication), [(1, 3_333), (2, 6_667)]);
+    // What they showed together before what stands is no measure: the machine may be another.
+    let before =
+        [measured(1, 50, 400), measured(2, 50, 400), measured(1, 5, 80), measured(2, 4, 80)];
+    assert_eq!(weights(&before, &publication), [(1, 5_000), (2, 5_000)]);
+    // One alone shares with nobody.
+    assert_eq!(weights(&[measured(1, 5, 80)], &publication), [(1, 10_000)]);
+}
+
+#[test]
+fn an_inconclusive_measurement_shows_what_a_group_carries_and_a_short_one_does_not() {
+    let publication = Publication { groups: vec![vec![[1; 20], [2; 20]]], ..network(2) };
+    let with = |verdict: Verdict| {
+        let first = |relay| {
+            let outcome = measured(relay, 5, 60);
+            Outcome { result: Ok(verdict), draw: verdict.draw(BytesPerSec::new(1)), ..outcome }
+        };
+        let void = |relay| Outcome { draw: Draw::Void, ..first(relay) };
+        let outcomes = [void(1), void(2), measured(1, 4, 80), measured(2, 3, 80)];
+        weights(&outcomes, &publication)
+    };
+    assert_eq!(with(Verdict::NeedsMoreCapacity), [(1, 7_500), (2, 7_500)]);
+    assert_eq!(with(Verdict::ShortGrant), [(1, 5_000), (2, 5_000)]);
+}
+
+#[test]
+fn the_lowest_draw_of_a_period_stands_however_long_that_is() {
+    let outcomes = [measured(1, 1, 80), measured(1, 5, 40), measured(1, 23, 20)];
+    let with = |period_secs| weights(&outcomes, &Publication { period_secs, ..network(1) });
+    assert_eq!(with(None), [(1, 2_500)]);
+    assert_eq!(with(Some(6 * 3600)), [(1, 5_000)]);
+    assert_eq!(with(Some(3600)), [(1, 10_000)]);
+}
+
+#[test]
+fn a_line_says_what_was_shared() {
+    let publication = Publication { groups: vec![vec![[1; 20], [2; 20]]], ..network(2) };
+    let outcomes = [measured(1, 5, 80), measured(2, 4, 40)];
+    let text = BandwidthFile::from_outcomes(&outcomes, &publication).expect("a file").to_string();
+    let line = text.lines().find(|line| line.contains("$0101")).expect("the relay");
+    assert!(line.contains(" bw=6667 ") && line.contains(" bw_median=10000000 "), "{line}");
+    let share = " ff_group_relays=2 ff_group_bw=10000000 ff_share_bw=6666666";
+    assert!(line.contains(share), "{line}");
+}
+
+#[test]
+fn a_relay_that_rises_keeps_its_number_for_a_day_and_one_that_falls_does_not() {
+    let publication = |hold_above| Publication {
+        previous: [([1; 20], 1_000), ([2; 20], 1_000)].into(),
+        hold_above,
+        consensus_relays: 1,
+        ..network(2)
+    };
+    let held = |outcomes: &[Outcome]| weights(outcomes, &publication(Some(4.0)));
+    let falls = measured(2, 1, 1);
+    assert_eq!(held(&[measured(1, 1, 80), falls.clone()]), [(1, 1_000), (2, 125)]);
+    let at_once = weights(&[measured(1, 1, 80), falls], &publication(None));
+    assert_eq!(at_once, [(1, 10_000), (2, 125)]);
+    assert_eq!(held(&[measured(1, 1, 32)]), [(1, 4_000)]);
+    // A day later it counts, whether it was measured again or not.
+    assert_eq!(held(&[measured(1, 24, 80)]), [(1, 10_000)]);
+    assert_eq!(held(&[measured(1, 26, 80), measured(1, 1, 88)]), [(1, 11_000)]);
+    // But not if it was slow in between.
+    assert_eq!(held(&[measured(1, 60, 80), measured(1, 30, 8), measured(1, 1, 80)]), [(1, 1_000)]);
+    // What its operator allows is a limit all the same.
+    let mut limited = publication(Some(4.0));
+    let avg = Some(BytesPerSec::new(700_000));
+    let facts = DirectoryFacts { is_listed: true, bandwidth_avg: avg, ..Default::default() };
+    limited.directory.insert([1; 20], facts);
+    assert_eq!(weights(&[measured(1, 1, 80)], &limited), [(1, 700)]);
+}
+
+#[test]
+fn who_has_no_number_has_a_line_that_says_why_and_nobody_votes_with_it() {
+    let mut other = measured(4, 1, 80);
+    other.target.ed_identity = [44; 32];
+    other.target.nickname = Some("a b".to_owned());
+    let old = Outcome { started_unix_secs: NOW - 96 * 3600, ..measured(5, 0, 80) };
+    let future = Outcome { started_unix_secs: NOW + 1, ..measured(6, 0, 80) };
+    let inconclusive =
+        Outcome { result: Ok(Verdict::NeedsMoreCapacity), draw: Draw::Void, ..measured(7, 1, 80) };
+    let outcomes = [
+        measured(1, 1, 80),
+        refused(2, 1),
+        measured(9, 1, 80),
+        other,
+        measured(4, 2, 8),
+        old,
+        future,
+        inconclusive,
+    ];
+    let mut publication = network(8);
+    let known =
+        DirectoryFacts { is_listed: true, ed_identity: Some([4; 32]), ..Default::default() };
+    publication.directory.insert([4; 20], known);
+    let decisions = Decisions::of(&outcomes, &publication).expect("decisions");
+    let reason = |identity: u8| {
+        let found = decisions.relays().iter().find(|relay| relay.ed_identity == [identity; 32]);
+        let line = &found.expect("the relay").line;
+        line.as_ref().err().map(NoNumber::code)
+    };
+    let reasons = [1, 2, 4, 5, 6, 7, 9, 44].map(reason);
+    let expected = [
+        None,
+        Some("refused"),
+        None,
+        Some("too_old"),
+        Some("in_the_future"),
+        Some("needs_more_capacity"),
+        Some("not_in_consensus"),
+        Some("other_identity"),
+    ];
+    assert_eq!(reasons, expected);
+    let text = decisions.file().expect("a file").to_string();
+    // Two of eight are no 60 %: nobody votes.
+    assert_eq!(votes(&text), []);
+    let unmeasured: Vec<_> = text.lines().filter(|line| line.contains("unmeasured=1")).collect();
+    assert_eq!(unmeasured.len(), 2, "{text}");
+    assert!(
+        unmeasured[0].contains("bw=1 ")
+            && unmeasured[0].contains("ff_reason=refused unmeasured=1 vote=0")
+    );
+    assert!(unmeasured[1].contains("ff_reason=needs_more_capacity"), "{text}");
+    assert!(text.contains("\nnumber_eligible_relays=2\n"), "{text}");
+}
+
+#[test]
+fn a_relay_that_shows_anothers_fingerprint_takes_nothing_from_it() {
+    // Which is whose is known from the descriptor only; without it the newest has it.
+    let mut thief = measured(1, 0, 800);
+    thief.target.ed_identity = [66; 32];
+    let outcomes = [measured(1, 5, 80), thief];
+    let mut publication = network(1);
+    assert_eq!(weights(&outcomes, &publication), [(1, 100_000)]);
+    publication.directory.entry([1; 20]).or_default().ed_identity = Some([1; 32]);
+    assert_eq!(weights(&outcomes, &publication), [(1, 10_000)]);
+}
+
+#[test]
+fn a_hundred_thousand_outcomes_are_decided_in_a_moment() {
+    let one = measured(1, 1, 80);
+    let many: Vec<_> = (0..100_000_u64)
+        .map(|number| {
+            let mut outcome = one.clone();
+            // A third of them are one relay's.
+            let relay = if number % 3 == 0 { 0 } else { number / 4 };
+            outcome.target.ed_identity[..8].copy_from_slice(&relay.to_be_bytes());
+            outcome.target.rsa_fingerprint = outcome.target.ed_identity[..20].try_into().ok();
+            outcome.started_unix_secs -= number % 100_000;
+            outcome.seconds.truncate(1);
+            outcome
+        })
+        .collect();
+    let groups =
+        vec![many.iter().filter_map(|outcome| outcome.target.rsa_fingerprint).collect::<Vec<_>>()];
+    let publication = Publication { groups, consensus_valid_after_unix_secs: None, ..network(1) };
+    let begin = std::time::Instant::now();
+    let file = BandwidthFile::from_outcomes(&many, &publication).expect("a file");
+    println!("{} relays in {:.0?}", file.relays().len(), begin.elapsed());
+    assert!(begin.elapsed().as_secs() < 5, "{:?}", begin.elapsed());
+}

@@ -1,0 +1,199 @@
+//! Whose store it is, and what becomes of one that is damaged, foreign, locked or full.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use ff_bwauth::store::{Store, StoreError};
+use rusqlite::Connection;
+
+use super::{COORDINATOR, Temporary, begin_relay, message};
+use crate::samples::{NOW, outcome};
+
+/// Names of the files in a directory.
+fn names(dir: &Path) -> Vec<String> {
+    let files = fs::read_dir(dir).expect("a directory");
+    let mut names: Vec<_> = files
+        .map(|file| file.expect("a file").file_name().into_string().expect("a name"))
+        .collect();
+    names.sort_unstable();
+    names
+}
+
+/// Changes a store behind its back.
+fn meddle(path: &Path, sql: &str) {
+    Connection::open(path).expect("a database").execute_batch(sql).expect("a change");
+}
+
+#[test]
+fn a_store_is_one_coordinators_and_one_processs() {
+    let temporary = Temporary::new();
+    let path = temporary.path();
+    let error = message(Store::open(&path, COORDINATOR));
+    let pid = std::process::id().to_string();
+    assert!(error.contains("in use by process") && error.contains(&pid), "{error}");
+    assert!(message(Store::move_aside(&path, NOW)).contains("in use by process"));
+    let Temporary { dir, store } = temporary;
+    assert_eq!(fs::metadata(&path).expect("a file").permissions().mode() & 0o777, 0o600);
+    drop(store);
+    let error = message(Store::open(&path, [8; 32]));
+    assert!(error.contains(&"07".repeat(32)) && error.contains(&"08".repeat(32)), "{error}");
+    drop(Store::open(&path, COORDINATOR).expect("it is still its own"));
+    assert_eq!(names(dir.path()), ["store.sqlite", "store.sqlite.lock"]);
+}
+
+#[test]
+fn versions_and_files_that_are_not_known_are_refused_and_left_alone() {
+    let temporary = Temporary::new();
+    let path = temporary.path();
+    let Temporary { dir, store } = temporary;
+    drop(store);
+    meddle(&path, "PRAGMA user_version = 1000");
+    assert!(
+        message(Store::open(&path, COORDINATOR))
+            .contains("has version 1000, and this program reads up to ")
+    );
+    assert!(message(Store::open_read_only(&path)).contains("has version 1000"));
+
+    let other = dir.path().join("places.sqlite");
+    meddle(&other, "CREATE TABLE t (a)");
+    assert!(message(Store::open(&other, COORDINATOR)).contains("not a store of FlashFlow"));
+    // What a store locks itself with stands beside it.
+    let inner = dir.path().join("directory");
+    fs::create_dir(&inner).expect("made");
+    assert!(message(Store::open(&inner, COORDINATOR)).contains("not a store of FlashFlow"));
+    let missing = dir.path().join("missing.sqlite");
+    assert!(message(Store::open_read_only(&missing)).contains("there is no store"));
+    assert!(!missing.exists(), "a reader makes nothing");
+    // Whoever may not write there is told so.
+    let error = message(Store::open(Path::new("/proc/store.sqlite"), COORDINATOR));
+    assert!(error.contains("/proc/store.sqlite"), "{error}");
+    assert!(message(Store::open(&dir.path().join("no/store"), COORDINATOR)).contains("no/store"));
+}
+
+/// A store with a hundred attempts and nothing beside it.
+fn filled() -> (tempfile::TempDir, std::path::PathBuf) {
+    let mut temporary = Temporary::new();
+    for relay in 0..100 {
+        temporary.put(&outcome(relay, 100));
+    }
+    let path = temporary.path();
+    let Temporary { dir, store } = temporary;
+    drop(store);
+    (dir, path)
+}
+
+#[test]
+fn damage_is_said_and_the_damaged_store_is_kept() {
+    let (dir, path) = filled();
+    let good = fs::read(&path).expect("a file");
+    let mut garbage = good.clone();
+    for byte in &mut garbage[8192..12_288] {
+        *byte = !*byte;
+    }
+    let cases: [(&str, Vec<u8>); 5] = [
+        ("empty", Vec::new()),
+        ("cut in a page", good[..good.len() / 2 + 100].to_vec()),
+        ("cut at a page", good[..4096 * 4].to_vec()),
+        ("garbage", garbage),
+        ("no database", b"not a database at all, but long enough to look like one".repeat(200)),
+    ];
+    for (name, bytes) in cases {
+        fs::write(&path, &bytes).expect("a file");
+        let error = Store::open(&path, COORDINATOR).expect_err(name);
+        assert!(matches!(error, StoreError::Corrupt { .. }), "{name}: {error}");
+        let text = error.to_string();
+        for what in ["store.sqlite-wal", "store.sqlite-shm", "--new-store", "copy"] {
+            assert!(text.contains(what), "{name}: {text}");
+        }
+        assert_eq!(fs::read(&path).expect("a file"), bytes, "{name}: nothing has touched it");
+    }
+    // What is damaged is kept, and nothing that was kept is overwritten.
+    let bytes = fs::read(&path).expect("a file");
+    fs::write(dir.path().join("store.sqlite-wal"), b"a log").expect("a file");
+    let aside = Store::move_aside(&path, NOW).expect("moved");
+    assert_eq!(aside, dir.path().join("store.sqlite.corrupt-2026-11-20-09-30-00"));
+    assert_eq!(fs::read(&aside).expect("a file"), bytes);
+    fs::write(&path, b"another").expect("a file");
+    let second = Store::move_aside(&path, NOW).expect("moved");
+    assert_eq!(second, dir.path().join("store.sqlite.corrupt-2026-11-20-09-30-00-2"));
+    assert!(message(Store::move_aside(&path, NOW)).contains("there is no store"));
+    drop(Store::open(&path, COORDINATOR).expect("a new one"));
+    let expected = [
+        "store.sqlite",
+        "store.sqlite.corrupt-2026-11-20-09-30-00",
+        "store.sqlite.corrupt-2026-11-20-09-30-00-2",
+        "store.sqlite.corrupt-2026-11-20-09-30-00-wal",
+        "store.sqlite.lock",
+    ];
+    assert_eq!(names(dir.path()), expected);
+}
+
+#[test]
+fn a_log_without_its_store_is_not_thrown_away() {
+    let mut temporary = Temporary::new();
+    temporary.put(&outcome(1, 100));
+    let log = temporary.dir.path().join("store.sqlite-wal");
+    let bytes = fs::read(&log).expect("a log");
+    let path = temporary.path();
+    let Temporary { dir, store } = temporary;
+    drop(store);
+    fs::remove_file(&path).expect("removed");
+    fs::write(&log, &bytes).expect("a log");
+    assert!(message(Store::open(&path, COORDINATOR)).contains("only the log beside it is there"));
+    assert_eq!(fs::read(&log).expect("a log"), bytes);
+    Store::move_aside(&path, NOW).expect("moved");
+    drop(Store::open(&path, COORDINATOR).expect("a new one"));
+    drop(dir);
+}
+
+#[test]
+fn names_that_are_not_known_are_an_error_that_names_the_row() {
+    for (sql, what) in [
+        ("UPDATE attempts SET draw = 'sideways'", "\"sideways\""),
+        ("UPDATE attempts SET verdict = 'splendid'", "\"splendid\" in it as its verdict"),
+        (
+            "UPDATE attempts SET verdict = 'failed', failure = 'boredom'",
+            "\"boredom\" in it as its failure",
+        ),
+        ("UPDATE attempts SET ratio_percent = 100", "100 in it as its ratio_percent"),
+        ("UPDATE attempts SET asked_secs = -1", "-1 in it as its asked_secs"),
+        ("UPDATE samples SET seconds = x'02'", "not known here (Some(2)) as its seconds"),
+        ("UPDATE samples SET seconds = x'0105'", "cannot be read as its seconds"),
+        ("UPDATE attempts SET cells_sent = NULL", "a Null as its cells_sent"),
+    ] {
+        let mut temporary = Temporary::new();
+        temporary.put(&outcome(1, 100));
+        let id = temporary.put(&outcome(2, 100));
+        meddle(
+            &temporary.path(),
+            &format!(
+                "{sql} WHERE {} = {}",
+                if sql.contains("samples") { "attempt" } else { "id" },
+                id.0
+            ),
+        );
+        let error = message(temporary.store.attempt(id));
+        assert!(error.contains("row 2 of attempts has") && error.contains(what), "{error}");
+        assert!(error.contains("store.sqlite"), "{error}");
+    }
+}
+
+#[test]
+fn readers_see_what_is_finished_beside_the_writer() {
+    let mut temporary = Temporary::new();
+    let before = Store::open_read_only(&temporary.path()).expect("a reader");
+    let id = temporary.put(&outcome(1, 100));
+    temporary.store.begin_attempt(&begin_relay(2)).expect("begun");
+    let after = Store::open_read_only(&temporary.path()).expect("a reader");
+    for reader in [before, after] {
+        assert!(reader.attempt(id).expect("read").is_some());
+        assert_eq!(reader.running().expect("read").len(), 1);
+    }
+    let path = temporary.path();
+    let Temporary { dir, store } = temporary;
+    drop(store);
+    let reader = Store::open_read_only(&path).expect("also without a coordinator");
+    assert!(reader.attempt(id).expect("read").is_some());
+    drop(dir);
+}

@@ -1,0 +1,4 @@
+//! The interface for C.
+
+mod c_interface;
+mod header;

@@ -1,0 +1,19 @@
+//! What `ff-sim` reads, computes and writes. One program, so that tests run beside each other.
+
+mod analysis;
+mod attack;
+mod cli;
+mod compare;
+mod flow;
+mod flow_shadow;
+mod ledger;
+mod mutations;
+mod netdoc;
+mod read;
+mod same_bytes;
+mod schedule;
+mod schedule_cli;
+mod schedule_period;
+mod stem;
+mod store;
+mod weights;
