@@ -4,11 +4,11 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use ff_proto::units::BytesPerSec;
 
-use crate::alone;
 use crate::forwarder::Forwarder;
 use crate::lying_relay::assert_near;
 use crate::plan::{fresh_key, measure, plan};
 use crate::relay::{Setup, TestRelay};
+use crate::turn;
 
 /// The relay's limit.
 const LIMIT: BytesPerSec = BytesPerSec::from_mbit(50);
@@ -21,7 +21,7 @@ const SOCKETS: u16 = 20;
 ///
 /// Returns the estimate as a part of the median second.
 async fn measure_from(round_trip: Duration, seconds: u16) -> f64 {
-    let _alone = alone().await;
+    let _turn = turn().await;
     let coordinator = fresh_key();
     let setup = Setup { limit: Some(LIMIT), ..Setup::allowing(&[&coordinator]) };
     let relay = TestRelay::start(setup);
@@ -45,23 +45,26 @@ async fn measure_from(round_trip: Duration, seconds: u16) -> f64 {
 }
 
 #[tokio::test]
+#[ignore = "a figure: .ci/measure has it"]
 async fn a_relay_at_27_ms_is_measured_at_its_limit() {
     measure_from(Duration::from_millis(27), 6).await;
 }
 
 #[tokio::test]
+#[ignore = "a figure: .ci/measure has it"]
 async fn a_relay_at_100_ms_is_measured_at_its_limit() {
     measure_from(Duration::from_millis(100), 6).await;
 }
 
 #[tokio::test]
+#[ignore = "a figure: .ci/measure has it"]
 async fn a_relay_at_210_ms_is_measured_at_its_limit() {
     measure_from(Duration::from_millis(210), 15).await;
 }
 
 #[tokio::test]
 async fn a_measurement_begins_with_its_cells_however_long_the_relay_puts_that_off() {
-    let _alone = alone().await;
+    let _turn = turn().await;
     let coordinator = fresh_key();
     let relay = TestRelay::start(Setup::allowing(&[&coordinator]));
     let forwarder = Forwarder::start(relay.target.addr, Duration::from_secs(1));
@@ -87,8 +90,9 @@ async fn the_mean_does_not_bind_an_honest_relay() {
 }
 
 #[tokio::test]
+#[ignore = "a figure: .ci/measure has it"]
 async fn a_link_that_is_dead_without_a_word_is_given_up() {
-    let _alone = alone().await;
+    let _turn = turn().await;
     let coordinator = fresh_key();
     let setup = Setup { limit: Some(LIMIT), ..Setup::allowing(&[&coordinator]) };
     let relay = TestRelay::start(setup);

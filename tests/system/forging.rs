@@ -12,10 +12,10 @@ use ff_proto::aggregate::Draw;
 use ff_proto::units::BytesPerSec;
 use futures::future::join_all;
 
-use crate::alone;
 use crate::liar::Lie;
 use crate::plan::{failure, fresh_key, measure, plan};
 use crate::relay::{Setup, TestRelay};
+use crate::turn;
 
 /// Measures a relay of 10 Mbit/s that lies, with the default probability of checking a cell.
 async fn measure_slow_liar(lie: Lie, seconds: u16) -> Outcome {
@@ -45,7 +45,7 @@ async fn caught(lie: Lie, seconds: u16, at_a_time: usize, times: usize) -> usize
 
 #[tokio::test]
 async fn one_forged_cell_in_a_hundred_of_a_slow_relay_is_caught() {
-    let _alone = alone().await;
+    let _turn = turn().await;
     // 2,400 cells a second, of which 300 (1 + ln 8) are checked in the first: 9 forged ones.
     assert_eq!(caught(Lie::Forge { one_in: 100 }, 3, 5, 4).await, 20);
 }
@@ -53,7 +53,7 @@ async fn one_forged_cell_in_a_hundred_of_a_slow_relay_is_caught() {
 #[tokio::test]
 #[ignore = "two and a half minutes; prints its count"]
 async fn the_last_hundredth_forged_is_caught_with_95_percent() {
-    let _alone = alone().await;
+    let _turn = turn().await;
     let (runs, seconds) = (100, 5);
     let last = Lie::ForgeAfter(Duration::from_secs(seconds).mul_f64(0.99));
     let seconds = u16::try_from(seconds).expect("few");

@@ -12,11 +12,11 @@ use ff_proto::cell::CELL_LEN;
 use ff_proto::units::{BytesPerSec, Ratio};
 use futures::future::join_all;
 
-use crate::alone;
 use crate::holding::{Hold, Pattern};
 use crate::liar::Lie;
 use crate::plan::{fresh_key, measure, plan};
 use crate::relay::{Setup, TestRelay};
+use crate::turn;
 
 /// What the relay can decrypt.
 const CAPACITY: BytesPerSec = BytesPerSec::from_mbit(10);
@@ -114,8 +114,9 @@ fn hold(pattern: Pattern, held_millis: u64, seconds: u16) -> Hold {
 }
 
 #[tokio::test]
+#[ignore = "a figure: .ci/measure has it"]
 async fn holding_echoes_back_gains_no_more_than_the_bounds() {
-    let _alone = alone().await;
+    let _turn = turn().await;
     let variants = [
         hold(Pattern::HalfOfTheSeconds, 300, 10),
         hold(Pattern::HalfOfTheSeconds, 1000, 10),
@@ -145,7 +146,7 @@ async fn nor_over_many_links_of_which_only_some_have_cells_on_the_way() {
 
 /// Tries all variants over so many links.
 async fn hold_every_way(of_links: usize) {
-    let _alone = alone().await;
+    let _turn = turn().await;
     let mut all = Vec::new();
     for links in [of_links, of_links / 2] {
         for pattern in Pattern::ALL {

@@ -16,9 +16,9 @@ use ff_proto::session::measurer::{LinkSecrets, Opening, OpeningLink};
 use ff_proto::units::MonoTime;
 use tokio::time::timeout;
 
-use crate::alone;
 use crate::plan::{fresh_key, measure, plan};
 use crate::relay::{Setup, TestRelay};
+use crate::turn;
 
 /// The cipher of the measurements here.
 const CRYPTO: CryptoKind = CryptoKind::SUPPORTED[0];
@@ -173,7 +173,7 @@ fn resident_kb() -> u64 {
 
 #[tokio::test]
 async fn a_link_with_circuits_cannot_ask_for_a_measurement() {
-    let _alone = alone().await;
+    let _turn = turn().await;
     let coordinator = fresh_key();
     let relay = TestRelay::start(Setup::allowing(&[&coordinator]));
     let mut link = open(&relay).await;
@@ -190,7 +190,7 @@ async fn a_link_with_circuits_cannot_ask_for_a_measurement() {
 
 #[tokio::test]
 async fn a_second_circuit_on_a_coordinators_link_closes_it() {
-    let _alone = alone().await;
+    let _turn = turn().await;
     let coordinator = fresh_key();
     let relay = TestRelay::start(Setup::allowing(&[&coordinator]));
     let mut link = granted(&relay, &coordinator).await;
@@ -201,7 +201,7 @@ async fn a_second_circuit_on_a_coordinators_link_closes_it() {
 
 #[tokio::test]
 async fn garbage_on_a_coordinators_link_ends_it_and_costs_no_memory() {
-    let _alone = alone().await;
+    let _turn = turn().await;
     let coordinator = fresh_key();
     let relay = TestRelay::start(Setup::allowing(&[&coordinator]));
     let mut link = granted(&relay, &coordinator).await;
@@ -224,8 +224,9 @@ async fn garbage_on_a_coordinators_link_ends_it_and_costs_no_memory() {
 }
 
 #[tokio::test]
+#[ignore = "a figure: .ci/measure has it"]
 async fn a_full_relay_opens_links_for_others_meanwhile() {
-    let _alone = alone().await;
+    let _turn = turn().await;
     let coordinator = fresh_key();
     let relay = TestRelay::start(Setup::allowing(&[&coordinator]));
     let _clients = relay.clients(ff_proto::units::BytesPerSec::from_mbit(100));
@@ -245,7 +246,7 @@ async fn a_full_relay_opens_links_for_others_meanwhile() {
 #[tokio::test]
 #[ignore = "takes minutes; prints CPU time and memory for each thousand links"]
 async fn ten_thousand_links_opened_and_closed() {
-    let _alone = alone().await;
+    let _turn = turn().await;
     let relay = TestRelay::start(Setup::allowing(&[]));
     let cpu = || rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let secs = |time: rustix::time::Timespec| time.tv_sec as f64 + time.tv_nsec as f64 / 1e9;

@@ -5,8 +5,8 @@
 //! runs in a thread of its own ([`relay`]), its TLS may lie ([`liar`]) and hold echoes back ([`holding`]), and the coordinator
 //! and measurers are those of `ff_bwauth::measure`.
 //!
-//! The tests move real traffic and would disturb each other, so every one of them holds
-//! [`alone`]'s lock.
+//! Figures that want the machine for themselves are ignored, and `.ci/measure` has them. What the others ask holds
+//! however busy the machine is; they wait for their [`turn`], so that no measurement has less than a fair part of it.
 
 mod considerate;
 mod distance;
@@ -25,12 +25,12 @@ mod saturated;
 mod stopped;
 mod teams;
 
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Keeps the tests apart in time.
-static TRAFFIC: Mutex<()> = Mutex::const_new(());
+/// How many tests measure at once.
+static TURNS: Semaphore = Semaphore::const_new(4);
 
-/// Waits until no other test moves traffic.
-async fn alone() -> MutexGuard<'static, ()> {
-    TRAFFIC.lock().await
+/// Waits for a turn.
+async fn turn() -> SemaphorePermit<'static> {
+    TURNS.acquire().await.expect("it is never closed")
 }

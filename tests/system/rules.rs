@@ -5,9 +5,9 @@ use ff_proto::aggregate::Verdict;
 use ff_relay_ext::target::Totals;
 use tokio::sync::Notify;
 
-use crate::alone;
 use crate::plan::{assert_refused, fresh_key, measure, measure_and_tell, plan};
 use crate::relay::{Setup, TestRelay};
+use crate::turn;
 
 /// Fails unless the relay granted it and was measured.
 fn assert_measured(outcome: &Outcome) {
@@ -17,7 +17,7 @@ fn assert_measured(outcome: &Outcome) {
 
 #[tokio::test]
 async fn a_coordinator_that_is_not_listed_is_refused() {
-    let _alone = alone().await;
+    let _turn = turn().await;
     let (listed, other) = (fresh_key(), fresh_key());
     let relay = TestRelay::start(Setup::allowing(&[&listed]));
     let outcome = measure(&plan(&relay, &other, 1)).await;
@@ -29,7 +29,7 @@ async fn a_coordinator_that_is_not_listed_is_refused() {
 
 #[tokio::test]
 async fn a_relay_that_takes_no_part_refuses() {
-    let _alone = alone().await;
+    let _turn = turn().await;
     let coordinator = fresh_key();
     let mut setup = Setup::allowing(&[&coordinator]);
     setup.policy.enabled = false;
@@ -39,7 +39,7 @@ async fn a_relay_that_takes_no_part_refuses() {
 
 #[tokio::test]
 async fn a_third_measurement_in_a_period_is_refused_also_after_restarts() {
-    let _alone = alone().await;
+    let _turn = turn().await;
     let (coordinator, other) = (fresh_key(), fresh_key());
     let dir = tempfile::tempdir().expect("a temporary directory");
     let start = || {
@@ -64,7 +64,7 @@ async fn a_third_measurement_in_a_period_is_refused_also_after_restarts() {
 /// A measurement of the slot before may be a little late.
 #[tokio::test]
 async fn a_relay_that_is_busy_is_asked_again() {
-    let _alone = alone().await;
+    let _turn = turn().await;
     let (first, second) = (fresh_key(), fresh_key());
     let relay = TestRelay::start(Setup::allowing(&[&first, &second]));
     let measuring = Notify::new();
@@ -81,7 +81,7 @@ async fn a_relay_that_is_busy_is_asked_again() {
 
 #[tokio::test]
 async fn one_measurement_at_a_time() {
-    let _alone = alone().await;
+    let _turn = turn().await;
     let (first, second) = (fresh_key(), fresh_key());
     let relay = TestRelay::start(Setup::allowing(&[&first, &second]));
     let measuring = Notify::new();

@@ -16,9 +16,9 @@ use ff_relay_ext::arti::background::Background;
 use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use crate::alone;
 use crate::plan::{fresh_key, measure_and_tell, plan};
 use crate::relay::{Setup, TestRelay};
+use crate::turn;
 
 /// Relays' limits, in Mbit/s.
 const LIMITS_MBIT: [u64; 4] = [10, 20, 50, 250];
@@ -136,8 +136,9 @@ async fn per_second(clients: &Background, seconds: usize) -> Vec<u64> {
 }
 
 #[tokio::test]
+#[ignore = "a figure: .ci/measure has it"]
 async fn a_full_relay_is_measured_and_serves_its_clients_their_share() {
-    let _alone = alone().await;
+    let _turn = turn().await;
     for (limit_mbit, demand) in [(10, 50), (50, 10)] {
         let case = Case::run(limit_mbit, demand, 5).await;
         assert!(case.is_good(), "{}", case.line());
@@ -149,7 +150,7 @@ async fn a_full_relay_is_measured_and_serves_its_clients_their_share() {
 async fn the_whole_matrix_of_full_relays() {
     let runs = numbers("FF_TEST_SATURATED_RUNS").map_or(1, |runs| runs[0]);
     let limits = numbers("FF_TEST_SATURATED_MBIT").unwrap_or(LIMITS_MBIT.to_vec());
-    let _alone = alone().await;
+    let _turn = turn().await;
     let mut bad = Vec::new();
     for run in 0..runs {
         for &limit_mbit in &limits {

@@ -11,9 +11,9 @@ use ff_measurer::{PartFailure, SecondReport, Task};
 use ff_proto::aggregate::{Draw, Verdict};
 use ff_proto::ids::Ed25519Id;
 
-use crate::alone;
 use crate::plan::{failure, fresh_key, local, measure, plan};
 use crate::relay::{Setup, TestRelay};
+use crate::turn;
 
 /// What happens to a measurer.
 #[derive(Clone, Copy)]
@@ -107,14 +107,14 @@ async fn measure_by(what: What) -> Outcome {
 
 #[tokio::test]
 async fn who_begins_before_it_was_to_makes_no_liar_of_the_relay() {
-    let _alone = alone().await;
+    let _turn = turn().await;
     let outcome = measure_by(What::Early(Duration::from_millis(700))).await;
     assert_eq!(outcome.result, Ok(Verdict::Conclusive), "{outcome:?}");
 }
 
 #[tokio::test]
 async fn who_does_not_run_gets_nothing_and_the_relay_is_not_to_blame() {
-    let _alone = alone().await;
+    let _turn = turn().await;
     for (what, code) in [
         (What::Stopped { after: 1 }, "measurer_failed"),
         // And this is a relay's doing.

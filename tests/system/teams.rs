@@ -16,9 +16,9 @@ use ff_proto::session::target::Policy;
 use ff_proto::units::BytesPerSec;
 use futures::future::join_all;
 
-use crate::alone;
 use crate::plan::{fresh_key, local, measure, plan, remote};
 use crate::relay::{Setup, TestRelay};
+use crate::turn;
 
 /// Measurers of a team.
 const TEAM: u16 = 3;
@@ -82,7 +82,7 @@ fn median(values: &[f64]) -> f64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "two and a half minutes on a calm machine"]
 async fn a_team_elsewhere_says_what_a_team_in_this_process_says() {
-    let _alone = alone().await;
+    let _turn = turn().await;
     let coordinator = fresh_key();
     let relay = relay(&coordinator, LIMIT);
     let name = |number: u16| number.to_string();
@@ -110,7 +110,7 @@ async fn a_team_elsewhere_says_what_a_team_in_this_process_says() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "two and a half minutes on a calm machine"]
 async fn relays_measured_at_once_are_measured_as_alone() {
-    let _alone = alone().await;
+    let _turn = turn().await;
     let coordinator = fresh_key();
     let team: Vec<_> = (0..TEAM).map(|number| local(&number.to_string())).collect();
     let mut wrong = Vec::new();

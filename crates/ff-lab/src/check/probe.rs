@@ -2,11 +2,13 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::set_tcp_congestion;
+use rustix::time::{ClockId, clock_gettime};
 
 use super::arrival::{note_arrivals, now, receive};
 use crate::error::{Error, Result};
@@ -97,6 +99,34 @@ pub(super) fn stream(
         receiver.join().unwrap_or_else(|_| Err(panicked()))
     });
     found.map_err(Error::io("measure a TCP stream"))
+}
+
+/// CPU seconds that this machine needs to write 10^9 bytes in packets of 1,500 to a socket, and to read them again: the
+/// least of a few tries, since what disturbs can only add.
+pub(super) fn plain_cpu_s_per_gb() -> Result<f64> {
+    const PACKETS: u32 = 40_000;
+    const TRIES: u32 = 5;
+    let measure = || -> io::Result<f64> {
+        let (to, from) = UnixDatagram::pair()?;
+        let mut packet = [0; 1500];
+        let mut least = f64::INFINITY;
+        for _ in 0..TRIES {
+            let begin = cpu_secs();
+            for _ in 0..PACKETS {
+                to.send(&packet)?;
+                from.recv(&mut packet)?;
+            }
+            least = least.min(cpu_secs() - begin);
+        }
+        Ok(least * 1e9 / (f64::from(PACKETS) * packet.len() as f64))
+    };
+    measure().map_err(Error::io("measure a plain loop"))
+}
+
+/// CPU time of this thread so far, in seconds.
+fn cpu_secs() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
 /// A socket on each host; the left one sends to the right one.

@@ -64,6 +64,8 @@ pub(super) struct HandOver {
     lent_bytes: usize,
     /// Buffers that came back.
     spare: Vec<Vec<u8>>,
+    /// Buffers of other tars, which are used first and come back in the end.
+    kept: &'static Spare<Vec<u8>>,
 }
 
 /// The side that scans: what comes, and where buffers go back.
@@ -82,6 +84,8 @@ pub(super) struct Buffers {
     spare: Vec<Vec<u8>>,
     /// Where others come from.
     back: Receiver<Returned>,
+    /// Where they go.
+    kept: &'static Spare<Vec<u8>>,
 }
 
 /// A buffer that has been scanned.
@@ -95,9 +99,15 @@ struct Returned {
 
 /// Both sides.
 pub(super) fn sides() -> (HandOver, TakeOver) {
+    sides_with(&SPARE)
+}
+
+/// Both sides; buffers are taken from and put into what is spare.
+fn sides_with(kept: &'static Spare<Vec<u8>>) -> (HandOver, TakeOver) {
     let ((to, from), (give, back)) = (sync_channel(MOST_LENT), channel());
     let now = Entries::default();
-    let hand_over = HandOver { to, back, now, len: 0, lent: 0, lent_bytes: 0, spare: Vec::new() };
+    let hand_over =
+        HandOver { to, back, now, len: 0, lent: 0, lent_bytes: 0, spare: Vec::new(), kept };
     (hand_over, TakeOver { from, back: give })
 }
 
@@ -169,7 +179,7 @@ impl HandOver {
             self.take_back(returned);
         }
         if self.now.bytes.is_empty() {
-            let spare = self.spare.pop().or_else(|| SPARE.take(|_| true));
+            let spare = self.spare.pop().or_else(|| self.kept.take(|_| true));
             self.now.bytes = spare.unwrap_or_default();
         }
         Ok(())
@@ -186,9 +196,9 @@ impl HandOver {
 
     /// Says that nothing more comes: what is left are buffers.
     pub(super) fn end(self) -> Buffers {
-        let Self { back, now, mut spare, .. } = self;
+        let Self { back, now, mut spare, kept, .. } = self;
         spare.push(now.bytes);
-        Buffers { spare, back }
+        Buffers { spare, back, kept }
     }
 
     /// Hands over what has been gathered.
@@ -209,7 +219,7 @@ impl Buffers {
     pub(super) fn put_aside(self) {
         let back = self.back.try_iter().map(|returned| returned.buffer);
         let all = self.spare.into_iter().chain(back);
-        all.filter(|one| is_spare(one)).for_each(|one| SPARE.put(one));
+        all.filter(|one| is_spare(one)).for_each(|one| self.kept.put(one));
     }
 }
 
@@ -248,9 +258,16 @@ mod tests {
 
     use super::*;
 
+    /// Both sides, with buffers of their own: those of the process are other tests' as well.
+    fn own_sides() -> (HandOver, TakeOver, &'static Spare<Vec<u8>>) {
+        let kept = Box::leak(Box::new(Spare::new()));
+        let (to, from) = sides_with(kept);
+        (to, from, kept)
+    }
+
     /// Hands over entries of these sizes, and takes each buffer; the most bytes of buffers that there were at once.
     fn hand_over(sizes: &[usize], mut take: impl FnMut(&TakeOver, Arc<Vec<u8>>)) -> usize {
-        let (mut hand_over, take_over) = sides();
+        let (mut hand_over, take_over, kept) = own_sides();
         let (there, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -273,6 +290,7 @@ mod tests {
             }
         });
         assert_eq!(there.into_inner(), sizes.iter().sum::<usize>());
+        assert!(kept.take(|one| !is_kept(one)).is_none(), "long ones are not kept");
         most.into_inner()
     }
 
@@ -288,7 +306,6 @@ mod tests {
             back.into_iter().for_each(|buffer| to.give_back(buffer));
         });
         assert!((MOST_BYTES..=MOST_BUFFERS_BYTES).contains(&most), "{most}");
-        assert!(SPARE.take(|one| !is_kept(one)).is_none(), "long ones are not kept");
     }
 
     #[test]
@@ -302,7 +319,7 @@ mod tests {
         assert!((10_000_000 / ENOUGH_BYTES..200).contains(&count), "{count} buffers");
         assert!(most <= (MOST_LENT + 1) * 2 * ENOUGH_BYTES, "{most}");
         // Empty entries and such that are left out are no content, but they count.
-        let (mut to, from) = sides();
+        let (mut to, from, _) = own_sides();
         for _ in 0..ENOUGH_ENTRIES {
             to.skip("x".to_owned(), CUT).expect("there is room");
         }
@@ -314,7 +331,7 @@ mod tests {
 
     #[test]
     fn what_a_header_promises_takes_no_room_before_it_comes() {
-        let (mut to, _from) = sides();
+        let (mut to, _from, _) = own_sides();
         to.content("x".to_owned(), MOST_BYTES, &mut &[7; 10][..]).expect("listened");
         assert!(to.now.bytes.len() <= FIRST_BYTES, "{}", to.now.bytes.len());
         assert_eq!(to.now.all.pop().map(|found| found.content), Some(Err(CUT)));
