@@ -1,0 +1,97 @@
+"""Builds the tests and runs their programs, some at once; .ci/test calls it.
+
+    tests.py [ARGUMENTS OF cargo test] [-- ARGUMENTS OF THE TESTS]
+
+`cargo test` runs one program after the other, and most of what is tested here waits. What each program says is shown when
+it has ended; then come the slowest tests, and one line that sums up. FF_TEST_PROGRAMS says how many run at once.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+
+AT_ONCE = int(os.environ.get("FF_TEST_PROGRAMS", "3"))
+RESULT = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored", re.M)
+TIMED = re.compile(r"^test (\S+)(?: - should panic)? \.\.\. ok <([0-9.]+)s>$", re.M)
+
+
+def programs(arguments):
+    """The programs that cargo has built for these arguments: what each is called, its file and its package's folder."""
+    command = ["cargo", "test", "--locked", "--release", "--workspace", "--no-run"]
+    command += ["--message-format=json-render-diagnostics", *arguments]
+    cargo = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+    if cargo.returncode:
+        sys.exit(cargo.returncode)
+    for line in cargo.stdout.splitlines():
+        message = json.loads(line)
+        if message["reason"] == "compiler-artifact" and message["profile"]["test"] and message["executable"]:
+            folder = os.path.dirname(message["manifest_path"])
+            target = message["target"]
+            name = f"{os.path.basename(folder)} {target['kind'][0]} {target['name']}"
+            yield name, message["executable"], folder
+
+
+def run(program, arguments, is_alone):
+    """Runs a program to its end: whether it has passed, what it said, how long it took."""
+    name, file, folder = program
+    begin = time.monotonic()
+    # The times of tests are there in stable Rust, and not offered yet.
+    environment = dict(os.environ, CARGO_MANIFEST_DIR=folder, RUSTC_BOOTSTRAP="1")
+    command = [file, *arguments, "-Zunstable-options", "--report-time"]
+    output = None if is_alone else subprocess.PIPE
+    ended = subprocess.run(
+        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=output,
+        stderr=None if is_alone else subprocess.STDOUT, check=False)
+    text = (ended.stdout or b"").decode(errors="replace")
+    return name, ended.returncode, text, time.monotonic() - begin
+
+
+def main():
+    """Builds, runs and sums up; the exit status is 0 if all tests have passed."""
+    arguments = sys.argv[1:]
+    at = arguments.index("--") if "--" in arguments else len(arguments)
+    begin = time.monotonic()
+    found = list(programs(arguments[:at]))
+    built = time.monotonic()
+    print(f"{len(found)} programs of tests, built in {built - begin:.0f} s", flush=True)
+    counts, times, failed, took = [0, 0, 0], [], [], []
+    remembered = os.path.join(os.environ.get("CARGO_TARGET_DIR", "target"), "test-times.json")
+    try:
+        with open(remembered, encoding="utf-8") as file:
+            before = json.load(file)
+    except (OSError, ValueError):
+        before = {}
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        # The longest first, by the last time; of others, programs that start what they test take longest.
+        found.sort(key=lambda one: -before.get(one[0], 0 if " lib " in one[0] else 60))
+        runs = [pool.submit(run, one, arguments[at + 1:], len(found) == 1) for one in found]
+        for ended in as_completed(runs):
+            name, status, text, seconds = ended.result()
+            print(f"\n     Running {name}\n{text}", flush=True)
+            took.append((seconds, name))
+            if status:
+                failed.append(f"{name} (exit status {status})")
+            # What it has started may have said the same before.
+            for result in RESULT.findall(text)[-1:]:
+                counts = [one + int(more) for one, more in zip(counts, result)]
+            times += [(float(seconds), f"{name}: {test}") for test, seconds in TIMED.findall(text)]
+    with open(remembered, "w", encoding="utf-8") as file:
+        json.dump(before | {name: round(seconds) for seconds, name in took}, file)
+    for title, rows in ("programs", took), ("the ten slowest tests", times):
+        print(f"\nseconds  {title}")
+        for seconds, name in sorted(rows, reverse=True)[:10]:
+            print(f"{seconds:7.1f}  {name}")
+    print(f"\nbuilt in {built - begin:.0f} s, tested in {time.monotonic() - built:.0f} s")
+    for name in failed:
+        print(f"FAILED: {name}")
+    # A program alone has said it itself.
+    if len(found) != 1:
+        print("{} passed, {} failed, {} skipped".format(*counts))
+    sys.exit(1 if failed else 0)
+
+
+main()
