@@ -9,8 +9,10 @@ it has ended; then come the slowest tests, and one line that sums up. FF_TEST_PR
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
@@ -21,8 +23,11 @@ TIMED = re.compile(r"^test (\S+)(?: - should panic)? \.\.\. ok <([0-9.]+)s>$", r
 
 def programs(arguments):
     """The programs that cargo has built for these arguments: what each is called, its file and its package's folder."""
-    command = ["cargo", "test", "--locked", "--release", "--workspace", "--no-run"]
-    command += ["--message-format=json-render-diagnostics", *arguments]
+    command = ["cargo", "test", "--locked", "--release", "--no-run", "--message-format=json-render-diagnostics"]
+    # Cargo passes over a package that is named beside all of them.
+    if not any(argument.startswith(("-p", "--package")) for argument in arguments):
+        command.append("--workspace")
+    command += arguments
     cargo = subprocess.run(command, stdout=subprocess.PIPE, check=False)
     if cargo.returncode:
         sys.exit(cargo.returncode)
@@ -35,6 +40,9 @@ def programs(arguments):
             yield name, message["executable"], folder
 
 
+RUNNING = set()
+
+
 def run(program, arguments, is_alone):
     """Runs a program to its end: whether it has passed, what it said, how long it took."""
     name, file, folder = program
@@ -42,19 +50,27 @@ def run(program, arguments, is_alone):
     # The times of tests are there in stable Rust, and not offered yet.
     environment = dict(os.environ, CARGO_MANIFEST_DIR=folder, RUSTC_BOOTSTRAP="1")
     command = [file, *arguments, "-Zunstable-options", "--report-time"]
-    output = None if is_alone else subprocess.PIPE
-    ended = subprocess.run(
-        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=output,
-        stderr=None if is_alone else subprocess.STDOUT, check=False)
-    text = (ended.stdout or b"").decode(errors="replace")
-    return name, ended.returncode, text, time.monotonic() - begin
+    # A file and not a pipe: a process that a test has forgotten would keep a pipe open.
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(
+            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL,
+            stdout=None if is_alone else output, stderr=None if is_alone else subprocess.STDOUT)
+        RUNNING.add(process)
+        status = process.wait()
+        RUNNING.discard(process)
+        output.seek(0)
+        return name, status, output.read().decode(errors="replace"), time.monotonic() - begin
 
 
 def main():
     """Builds, runs and sums up; the exit status is 0 if all tests have passed."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     arguments = sys.argv[1:]
     at = arguments.index("--") if "--" in arguments else len(arguments)
     begin = time.monotonic()
+    filters = [one for one, before in zip(arguments[:at], ["-", *arguments]) if one[0] != "-" and before[0] != "-"]
+    if filters or at and arguments[0][0] != "-":
+        sys.exit(f"what tests are to be called goes behind --: {' '.join(filters or arguments[:1])}")
     found = list(programs(arguments[:at]))
     built = time.monotonic()
     print(f"{len(found)} programs of tests, built in {built - begin:.0f} s", flush=True)
@@ -65,7 +81,8 @@ def main():
             before = json.load(file)
     except (OSError, ValueError):
         before = {}
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    pool = ThreadPoolExecutor(AT_ONCE)
+    try:
         # The longest first, by the last time; of others, programs that start what they test take longest.
         found.sort(key=lambda one: -before.get(one[0], 0 if " lib " in one[0] else 60))
         runs = [pool.submit(run, one, arguments[at + 1:], len(found) == 1) for one in found]
@@ -79,6 +96,11 @@ def main():
             for result in RESULT.findall(text)[-1:]:
                 counts = [one + int(more) for one, more in zip(counts, result)]
             times += [(float(seconds), f"{name}: {test}") for test, seconds in TIMED.findall(text)]
+    except KeyboardInterrupt:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in list(RUNNING):
+            process.terminate()
+        sys.exit("ended before its time")
     with open(remembered, "w", encoding="utf-8") as file:
         json.dump(before | {name: round(seconds) for seconds, name in took}, file)
     for title, rows in ("programs", took), ("the ten slowest tests", times):

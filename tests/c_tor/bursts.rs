@@ -43,7 +43,8 @@ fn a_relay_is_measured_at_its_rate_however_much_it_has_saved() {
         // Time to save.
         thread::sleep(Duration::from_secs(2));
         let ratio = as_f64(estimate(&measure(&plan)).get()) / as_f64(RATE);
-        println!("{name}: {ratio:.3} of BandwidthRate");
+        let (least, most) = OF_RATE;
+        println!("figure: {name}'s estimate / BandwidthRate | {least}..{most} | {ratio:.3} | -");
         if !(OF_RATE.0..OF_RATE.1).contains(&ratio) {
             problems.push(format!("{name} was measured at {ratio:.3} of its rate"));
         }

@@ -84,6 +84,7 @@ fn a_full_relay_is_measured_and_serves_its_clients_their_share() {
                 let case = lab.measure(mbit, demand, key, &downloads);
                 let line = case.line();
                 println!("{run:>2} | {line}");
+                println!("figure: {}", case.figure());
                 if !case.is_good() {
                     bad.push(line);
                 }
@@ -122,6 +123,7 @@ fn a_coordinator_that_sends_little_takes_little_and_not_for_long() {
     let (before, during) = (rate(begin - WARM_UP, begin), rate(start, end));
     let (part, time) = (during / before, end - start);
     println!("clients had {before:.0} B/s, and {part:.3} of it in the {time:.1?} it went on");
+    println!("figure: what clients keep of a full relay beside little | {KEPT}.. | {part:.3} | -");
     let failure = outcome.result.expect_err("in vain");
     assert!(failure.message.contains("too_little_traffic"), "{failure:?}");
     // Three seconds in a row in which clients had to wait: in some they get all they want.
@@ -262,6 +264,17 @@ impl Case {
             && (self.accuracy() - 1.0).abs() <= TOLERANCE
             && self.had.iter().all(|share| share >= SHARE.start())
             && self.reported.iter().all(|share| share <= SHARE.end())
+    }
+
+    /// What it shows, as `.ci/measure` takes it: the estimate, and what clients had of their share in the seconds.
+    fn figure(&self) -> String {
+        format!(
+            "estimate / limit at {} Mbit/s, clients want {:.1} | 1 +- {TOLERANCE} | {:.3} | clients {} of their share",
+            self.limit.mbit(),
+            as_f64(self.demand) / 10.0,
+            self.accuracy(),
+            range(&self.had),
+        )
     }
 
     /// A line of the table.

@@ -59,6 +59,7 @@ async fn clients_keep_their_share_and_are_back_within_a_second() {
 
     assert_eq!(outcome.result, Ok(Verdict::Conclusive));
     assert_near(outcome.estimate, BytesPerSec::from_mbit(20), 0.15);
+    eprintln!("figure: what clients have of their share | 0.6..1.15 | {share:.3} | -");
     assert!((0.6..1.15).contains(&share), "{share:.2} of a quarter of the relay");
     // What the relay reports is what they had, with the cells that acknowledge theirs.
     let reported: u64 =
@@ -150,7 +151,8 @@ async fn measure_with_little(
         share_over(clients, Duration::from_millis(2500), limit).await
     };
     let (outcome, during) = tokio::join!(measure_and_tell(&plan, &measuring), watching);
-    eprintln!("clients had {before:.3} of {limit}, then {during:.3}");
+    let part = during / before;
+    eprintln!("figure: what clients keep of {limit} beside {little} | 0.9.. | {part:.3} | -");
     assert!(during >= 0.9 * before, "clients had {before:.3} of the limit, then {during:.3}");
     let failure = failure(&outcome);
     assert!(failure.message.contains("too_little_traffic"), "{failure:?}");
@@ -166,7 +168,8 @@ async fn links_that_come_and_go_take_as_little() {
     let before = share_over(&clients, Duration::from_secs(2), limit).await;
     let during = share_over(&clients, Duration::from_millis(2500), limit);
     let ((code, links), during) = tokio::join!(come_and_go(&relay, &coordinator), during);
-    eprintln!("clients had {before:.3} of {limit}, then {during:.3} beside {links} links");
+    let part = during / before;
+    eprintln!("figure: what clients keep of {limit} beside {links} links | 0.9.. | {part:.3} | -");
     assert!(during >= 0.9 * before, "clients had {before:.3} of the limit, then {during:.3}");
     assert_eq!(code, ErrCode::TOO_LITTLE_TRAFFIC);
     assert!(links >= 10, "{links} links");

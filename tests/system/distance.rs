@@ -35,6 +35,10 @@ async fn measure_from(round_trip: Duration, seconds: u16) -> f64 {
     let rows = outcome.second_rows();
     let part = |bytes: u64| bytes as f64 / LIMIT.get() as f64;
     let mut parts: Vec<f64> = rows.iter().map(|row| part(row.measurement_bytes)).collect();
+    let of_limit = part(outcome.estimate.map_or(0, BytesPerSec::get));
+    eprintln!(
+        "figure: estimate / limit over {round_trip:?}, {seconds} s | 0.95..1.05 | {of_limit:.3} | -"
+    );
     assert_near(outcome.estimate, LIMIT, 0.05);
     let mean = parts.iter().sum::<f64>() / parts.len() as f64;
     assert!(mean > 0.7, "the start costs little: {parts:.3?} of the limit");
@@ -84,7 +88,9 @@ async fn a_measurement_begins_with_its_cells_however_long_the_relay_puts_that_of
 async fn the_mean_does_not_bind_an_honest_relay() {
     for millis in [0, 27, 60, 100, 150, 210] {
         let moved = measure_from(Duration::from_millis(millis), 30).await;
-        eprintln!("{millis} ms: the estimate is {moved:.4} of the median second");
+        eprintln!(
+            "figure: estimate / median second over {millis} ms | 0.99..1.01 | {moved:.4} | -"
+        );
         assert!((moved - 1.0).abs() <= 0.01, "{millis} ms: {moved:.4}");
     }
 }

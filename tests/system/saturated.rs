@@ -89,6 +89,19 @@ impl Case {
             && seconds.into_iter().all(|share| SHARE.contains(share))
     }
 
+    /// What it shows, as `.ci/measure` takes it: the estimate, and what clients had of their share in the seconds.
+    fn figure(&self) -> String {
+        let seconds = || self.counted.iter().copied();
+        let (least, most) = (seconds().fold(f64::MAX, f64::min), seconds().fold(0.0, f64::max));
+        format!(
+            "estimate / limit at {} Mbit/s, clients want {:.1} | 1 +- {TOLERANCE} | {:.3} | \
+             clients {least:.2}..{most:.2} of their share",
+            self.limit.mbit(),
+            self.demand as f64 / 10.0,
+            self.accuracy(),
+        )
+    }
+
     /// A line of the table.
     fn line(&self) -> String {
         let range = |shares: &[f64]| {
@@ -141,6 +154,7 @@ async fn a_full_relay_is_measured_and_serves_its_clients_their_share() {
     let _turn = turn().await;
     for (limit_mbit, demand) in [(10, 50), (50, 10)] {
         let case = Case::run(limit_mbit, demand, 5).await;
+        println!("figure: {}", case.figure());
         assert!(case.is_good(), "{}", case.line());
     }
 }
@@ -158,6 +172,7 @@ async fn the_whole_matrix_of_full_relays() {
                 let case = Case::run(limit_mbit, demand, 8).await;
                 let line = case.line();
                 println!("{run:>2} | {line}");
+                println!("figure: {}", case.figure());
                 if !case.is_good() {
                     bad.push(line);
                 }

@@ -103,7 +103,8 @@ async fn a_team_elsewhere_says_what_a_team_in_this_process_says() {
     }
     let (here, elsewhere) = (median(&by_here), median(&by_elsewhere));
     let ratio = elsewhere / here;
-    println!("median {here:>15.2}  {elsewhere:>9.2}, ratio {ratio:.4}");
+    println!("median {here:>15.2}  {elsewhere:>9.2}");
+    println!("figure: a team elsewhere / in this process | 1 +- {TOLERANCE} | {ratio:.4} | -");
     assert!((ratio - 1.0).abs() <= TOLERANCE, "{ratio:.4}");
 }
 
@@ -136,6 +137,10 @@ async fn relays_measured_at_once_are_measured_as_alone() {
             "{count:>6}  {mbit:>5}  {:>13.1}  {:>15.1}  {:>16.3}, {least:.3}, {most:.3}",
             median(&by_itself),
             median(&beside),
+            median(&ratios),
+        );
+        println!(
+            "figure: {count} relays of {mbit} Mbit/s at once / alone | - | {:.3} | {least:.3}..{most:.3}",
             median(&ratios),
         );
         wrong.extend(ratios.into_iter().filter(|ratio| !BESIDE_OTHERS.contains(ratio)));

@@ -1,9 +1,9 @@
 //! FlashFlow's coordinator: measures relays and publishes what they can forward.
 //!
 //! ```text
-//!   cli ─▶ run ─▶ demo (its own relay and clients, or a tor) ─▶ measure ─▶ Outcome
-//!             └─────────────────────────────────────────────▶ measure ─┘    │
-//!            screen, results (JSON lines), report (HTML), v3bw ◀────────────┘
+//!   cli ─▶ run ─▶ measure ─▶ Outcome
+//!                               │
+//!   screen, results (JSON lines), report (HTML), v3bw ◀─ deliver
 //! ```
 //!
 //! The central types are [`measure::Plan`] and [`outcome::Outcome`].
@@ -16,10 +16,11 @@
 //!   period ─▶ store (plans, attempts, seconds: SQLite) ─▶ Outcome ─▶ v3bw, report, export
 //! ```
 //!
-//! The feature `demo`, on by default, is for the command: with it come `run`, `demo` and the relays
-//! that the demo measures. With `measure` alone nothing of a relay, and little of Arti, is in the library.
-//! With `live` comes `network::live`, which fetches the documents by Arti's directory client. `store` adds what is
-//! kept, `http` what answers the operator's browser and Prometheus. Without any it computes: `period`, `network`, `outcome`, `publish`.
+//! Without features it computes: `period`, `network`, `outcome`, `publish`. With `measure` come a measurement by measurers
+//! in this process, and what is printed and written of it; nothing of a relay, and little of Arti, is in that. `remote` adds
+//! measurers on other hosts, `live` the network's documents by Arti's directory client (`network::live`), `store` what is
+//! kept, `http` what answers the operator's browser and Prometheus. `command`, on by default, is all of it and the program:
+//! `run`, `daemon`, and the demo of a network with relays made of Arti's crates.
 
 #[cfg(feature = "command")]
 pub mod cli;

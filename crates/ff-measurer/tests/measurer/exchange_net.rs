@@ -124,7 +124,7 @@ fn drain(mut running: Running) -> (Vec<HostSecond>, ExchangeTotals) {
 }
 
 #[test]
-#[ignore = "needs root, for network namespaces; run by .ci/run"]
+#[ignore = "a figure: .ci/measure has it"]
 fn a_link_of_a_known_rate_is_measured_at_it() {
     for mbit in [20, 100] {
         let hosts = Hosts::new(&format!("{mbit}mbit"));
@@ -134,7 +134,7 @@ fn a_link_of_a_known_rate_is_measured_at_it() {
             let capacity = capacity(host, &said, WARM_UP_SECS..14).expect("there are seconds");
             let share = capacity.rate.mbit() / BytesPerSec::from_mbit(mbit).mbit();
             let share = share * (1.0 + HEADER_BYTES / f64::from(DEFAULT_PACKET_BYTES));
-            println!("{mbit} Mbit/s: {share:.3} of it with headers, {capacity:?}");
+            println!("figure: exchange over {mbit} Mbit/s / rate | 0.95..1.005 | {share:.3} | -");
             assert!(capacity.is_lossy, "the pace found its bound: {capacity:?}");
             assert!((0.95..1.005).contains(&share), "{share}: {capacity:?} {totals:?}");
         }

@@ -1,0 +1,56 @@
+"""Makes lines `figure: CLAIM | BOUND | VALUE | SPREAD` of what programs print; .ci/measure calls it.
+
+    figures.py link         of `ff-lab link check --json`
+    figures.py measurer     of `ff-measurer bench --json`
+    figures.py bench        of `cargo bench … -- --output-format bencher`
+    figures.py truth        of the ground truth's table
+
+It reads standard input, and shows it again on standard error.
+"""
+
+import json
+import re
+import sys
+
+
+def link(text):
+    """What was set on emulated links, and what came of it."""
+    for row in json.loads(text)["rows"]:
+        late = f"late by {row['lateness']['p99_us']:.0f} µs at p99"
+        yield row["what"], f"{row['at_least']:.4g}..{row['at_most']:.4g}", f"{row['measured']:.4g}", late
+
+
+def measurer(text):
+    """What a core measures beside TLS."""
+    for record in json.loads(text)["records"]:
+        what = f"measurer / raw TLS, {record['cells_per_record']} cells a record"
+        own = record["measurer"]
+        cost = f"{own['gbit_per_core']:.2f} Gbit/s a core, {own['cpu_s_per_gb']:.3f} CPU s/GB"
+        yield what, "-", f"{record['measurer_vs_raw_tls']:.3f}", cost
+
+
+def bench(text):
+    """Times of criterion's benchmarks."""
+    for name, time, spread in re.findall(r"^test (\S.*?) \.\.\. bench:\s+([\d,.]+) ns/iter \(\+/- ([\d,.]+)\)", text, re.M):
+        yield name, "-", f"{time} ns", f"+- {spread} ns"
+
+
+def truth(text):
+    """Estimates by what was forwarded: the table's cells by the names above them."""
+    names = None
+    for line in text.splitlines():
+        if not line.startswith("| "):
+            continue
+        cells = [cell.strip() for cell in line.strip("| \n").split("|")]
+        if names is None:
+            names = cells
+            continue
+        row = dict(zip(names, cells))
+        what = f"{row['what by what']}: {row['relay']}, {row['limit']}, {row['sockets']} sockets"
+        yield what, "-", row["ratio"], cells[names.index("single rounds")]
+
+
+text = sys.stdin.read()
+sys.stderr.write(text)
+for cells in {"link": link, "measurer": measurer, "bench": bench, "truth": truth}[sys.argv[1]](text):
+    print("figure: " + " | ".join(cell.replace("|", "/") for cell in cells))
