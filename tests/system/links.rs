@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use crate::plan::{fresh_key, measure, plan};
 use crate::relay::{Setup, TestRelay};
-use crate::turn;
+use crate::{is_run_by_itself, turn};
 
 /// The cipher of the measurements here.
 const CRYPTO: CryptoKind = CryptoKind::SUPPORTED[0];
@@ -201,7 +201,9 @@ async fn a_second_circuit_on_a_coordinators_link_closes_it() {
 
 #[tokio::test]
 async fn garbage_on_a_coordinators_link_ends_it_and_costs_no_memory() {
-    let _turn = turn().await;
+    if is_run_by_itself("links::garbage_on_a_coordinators_link_ends_it_and_costs_no_memory") {
+        return;
+    }
     let coordinator = fresh_key();
     let relay = TestRelay::start(Setup::allowing(&[&coordinator]));
     let mut link = granted(&relay, &coordinator).await;

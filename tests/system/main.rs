@@ -30,6 +30,19 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 /// How many tests measure at once.
 static TURNS: Semaphore = Semaphore::const_new(4);
 
+/// Runs a test in a process of its own, where it says that it has not been run so yet: it looks at the process' memory.
+fn is_run_by_itself(name: &str) -> bool {
+    const INSIDE: &str = "FF_TEST_BY_ITSELF";
+    if std::env::var_os(INSIDE).is_some() {
+        return false;
+    }
+    let program = std::env::current_exe().expect("this program");
+    let mut inside = std::process::Command::new(program);
+    let status = inside.args(["--exact", name, "--nocapture"]).env(INSIDE, "1").status();
+    assert!(status.expect("it runs").success(), "it failed in a process of its own: see above");
+    true
+}
+
 /// Waits for a turn.
 async fn turn() -> SemaphorePermit<'static> {
     TURNS.acquire().await.expect("it is never closed")
