@@ -3,7 +3,8 @@
     tests.py [ARGUMENTS OF cargo test] [-- ARGUMENTS OF THE TESTS]
 
 `cargo test` runs one program after the other, and most of what is tested here waits. What each program says is shown when
-it has ended; then come the slowest tests, and one line that sums up. FF_TEST_PROGRAMS says how many run at once.
+it has ended; then come the slowest tests, and one line that sums up. FF_TEST_PROGRAMS says how many run at once. With
+FF_NO_BUILD=1 those run that were built last for all the workspace, of which --lib and --test NAME choose.
 """
 
 import json
@@ -19,6 +20,21 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 AT_ONCE = int(os.environ.get("FF_TEST_PROGRAMS", "3"))
 RESULT = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored", re.M)
 TIMED = re.compile(r"^test (\S+)(?: - should panic)? \.\.\. ok <([0-9.]+)s>$", re.M)
+
+
+TARGET = os.environ.get("CARGO_TARGET_DIR", "target")
+BUILT = os.path.join(TARGET, "test-programs.json")
+
+
+def chosen(arguments):
+    """Those of the programs built last that --lib and --test NAME choose."""
+    with open(BUILT, encoding="utf-8") as file:
+        built = json.load(file)
+    tests = {name for option, name in zip(arguments, arguments[1:]) if option == "--test"}
+    for name, file, folder in built:
+        _, kind, target = name.split(" ")
+        if kind == "lib" and "--lib" in arguments or kind == "test" and target in tests:
+            yield name, file, folder
 
 
 def programs(arguments):
@@ -71,11 +87,19 @@ def main():
     filters = [one for one, before in zip(arguments[:at], ["-", *arguments]) if one[0] != "-" and before[0] != "-"]
     if filters or at and arguments[0][0] != "-":
         sys.exit(f"what tests are to be called goes behind --: {' '.join(filters or arguments[:1])}")
-    found = list(programs(arguments[:at]))
+    if os.environ.get("FF_NO_BUILD") == "1":
+        found = list(chosen(arguments[:at]))
+    else:
+        found = list(programs(arguments[:at]))
+    if not found:
+        sys.exit("there are no such programs of tests")
+    if not arguments[:at]:
+        with open(BUILT, "w", encoding="utf-8") as file:
+            json.dump(found, file)
     built = time.monotonic()
     print(f"{len(found)} programs of tests, built in {built - begin:.0f} s", flush=True)
     counts, times, failed, took = [0, 0, 0], [], [], []
-    remembered = os.path.join(os.environ.get("CARGO_TARGET_DIR", "target"), "test-times.json")
+    remembered = os.path.join(TARGET, "test-times.json")
     try:
         with open(remembered, encoding="utf-8") as file:
             before = json.load(file)
