@@ -52,5 +52,8 @@ def truth(text):
 
 text = sys.stdin.read()
 sys.stderr.write(text)
-for cells in {"link": link, "measurer": measurer, "bench": bench, "truth": truth}[sys.argv[1]](text):
+rows = list({"link": link, "measurer": measurer, "bench": bench, "truth": truth}[sys.argv[1]](text))
+if not rows:
+    sys.exit("this output has no figures")
+for cells in rows:
     print("figure: " + " | ".join(cell.replace("|", "/") for cell in cells))

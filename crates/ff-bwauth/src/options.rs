@@ -24,7 +24,7 @@ pub struct Common {
     /// How fast the team may send, as in 750Mbit or 1.5Gbit; `none` for as fast as it can.
     ///
     /// Set it to what the team's network carries: a relay faster than about a third of it gives no
-    /// conclusive result. Without it only a relay in this process (`demo`) does.
+    /// conclusive result. Without it only a relay in this process (`ff-demo`) does.
     #[arg(long, default_value = "none", value_name = "RATE")]
     pub rate: Limit,
     /// Cells in one TLS record (1 to 31).
