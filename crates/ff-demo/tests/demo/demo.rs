@@ -3,43 +3,15 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use tempfile::TempDir;
+
+use crate::{dir, run_in};
 
 /// The limit of the relay in these tests: 20 Mbit/s.
 const LIMIT: u64 = 2_500_000;
 /// A demo of so many Mbit/s and little else.
 const DEMO: [&str; 6] = ["--sockets", "8", "--limit", "20Mbit", "--background", "5Mbit"];
-
-/// A run that has ended.
-struct Run {
-    /// Exit status; `None` after a signal.
-    status: Option<i32>,
-    /// Standard output.
-    stdout: String,
-    /// Standard error.
-    stderr: String,
-}
-
-/// Runs `ff-demo` in a directory.
-fn run_in<'a>(dir: &Path, args: impl IntoIterator<Item = &'a str>) -> Run {
-    let output = Command::new(env!("CARGO_BIN_EXE_ff-demo"))
-        .args(args)
-        .current_dir(dir)
-        .env_remove("RUST_LOG")
-        .stdin(Stdio::null())
-        .output()
-        .expect("ff-demo runs");
-    let text = |bytes| String::from_utf8(bytes).expect("output is UTF-8");
-    Run { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
-}
-
-/// A fresh directory to run in.
-fn dir() -> TempDir {
-    tempfile::tempdir().expect("a temporary directory")
-}
 
 /// The names in a directory, sorted.
 fn names(dir: &Path) -> Vec<String> {

@@ -4,43 +4,19 @@ use std::env;
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use tempfile::TempDir;
+
+use crate::{Run, dir, run_in};
 
 /// The limit of the relay that is measured: 50 Mbit/s.
 const LIMIT: u64 = 6_250_000;
 /// Options of a measurement of it that takes little time.
 const QUICK: [&str; 5] = ["--limit", "50Mbit", "--sockets", "20", "--json"];
 
-/// A run of `ff-demo` that has ended.
-struct Run {
-    /// Exit status; `None` after a signal.
-    status: Option<i32>,
-    /// Standard output.
-    stdout: String,
-    /// Standard error.
-    stderr: String,
-}
-
 /// Runs a demo in a directory, with its files in `out`.
 fn demo(dir: &Path, args: &[&str]) -> Run {
-    let output = Command::new(env!("CARGO_BIN_EXE_ff-demo"))
-        .args(["--out", "out"])
-        .args(args)
-        .current_dir(dir)
-        .env_remove("RUST_LOG")
-        .stdin(Stdio::null())
-        .output()
-        .expect("ff-demo runs");
-    let text = |bytes| String::from_utf8(bytes).expect("output is UTF-8");
-    Run { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
-}
-
-/// A fresh directory to run in.
-fn dir() -> TempDir {
-    tempfile::tempdir().expect("a temporary directory")
+    run_in(dir, ["--out", "out"].iter().chain(args).copied())
 }
 
 /// Debian's tor, which knows nothing of FlashFlow.
