@@ -36,6 +36,18 @@ fn watch(quota: &CpuQuota, time: Duration) -> (f64, QuotaStats) {
     (used, after)
 }
 
+/// Watches until something is so. Other work may leave the process less than its quota for long.
+fn wait_for(quota: &CpuQuota, is_so: impl Fn(f64, QuotaStats) -> bool) {
+    let end = Instant::now() + Duration::from_secs(120);
+    while Instant::now() < end {
+        let (used, stats) = watch(quota, Duration::from_secs(1));
+        if is_so(used, stats) {
+            return;
+        }
+    }
+    panic!("it did not come");
+}
+
 #[test]
 fn a_quota_holds_changes_and_goes() {
     let busy = Busy::start();
@@ -43,18 +55,23 @@ fn a_quota_holds_changes_and_goes() {
     let cgroup = || fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
     let before = cgroup();
 
-    let quota = CpuQuota::set(pid, 20.0, Duration::from_millis(50)).unwrap();
+    // 2 ms in each period, which is less than a turn on a core that many share.
+    let quota = CpuQuota::set(pid, 2.0, Duration::from_millis(100)).unwrap();
     assert_ne!(cgroup(), before);
-    let (used, stats) = watch(&quota, Duration::from_secs(2));
-    // Other work may leave it less; that it wanted more, the throttled periods say.
-    assert!(used < 0.23, "{used}");
-    assert!(stats.periods >= 30 && stats.throttled_periods >= 20, "{stats:?}");
-    assert!(stats.throttled_time > Duration::from_millis(500), "{stats:?}");
+    let (used, _) = watch(&quota, Duration::from_secs(2));
+    assert!(used < 0.04, "{used}");
+    wait_for(&quota, |_, stats| {
+        stats.periods >= stats.throttled_periods
+            && stats.throttled_periods >= 3
+            && !stats.throttled_time.is_zero()
+    });
 
     quota.change(Some(50.0)).unwrap();
-    let (used, _) = watch(&quota, Duration::from_secs(1));
-    // More than it could have had before.
-    assert!((0.24..0.58).contains(&used), "{used}");
+    // More than it could have had before, and never more than it may.
+    wait_for(&quota, |used, _| {
+        assert!(used < 0.58, "{used}");
+        used > 0.06
+    });
 
     quota.change(None).unwrap();
     let throttled = quota.stats().unwrap().throttled_periods;
