@@ -33,6 +33,8 @@ pub(crate) struct ThreadCounts {
     id: AtomicI32,
     /// Allocations and reallocations.
     allocations: AtomicU64,
+    /// Of these, the reallocations: what was there already has become longer or shorter.
+    growths: AtomicU64,
     /// Bytes allocated minus bytes freed, whoever allocated them.
     live_bytes: AtomicI64,
 }
@@ -43,6 +45,7 @@ impl ThreadCounts {
         Self {
             id: AtomicI32::new(0),
             allocations: AtomicU64::new(0),
+            growths: AtomicU64::new(0),
             live_bytes: AtomicI64::new(0),
         }
     }
@@ -91,6 +94,11 @@ impl ThreadCounts {
         self.allocations.load(Ordering::Relaxed)
     }
 
+    /// Of these, reallocations.
+    pub(crate) fn growths(&self) -> u64 {
+        self.growths.load(Ordering::Relaxed)
+    }
+
     /// Bytes allocated minus bytes freed.
     pub(crate) fn live_bytes(&self) -> i64 {
         self.live_bytes.load(Ordering::Relaxed)
@@ -124,6 +132,7 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         ThreadCounts::own().count(1, new_size, layout.size());
+        ThreadCounts::own().growths.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the caller keeps to the contract of this very function.
         unsafe { System.realloc(block, layout, new_size) }
     }

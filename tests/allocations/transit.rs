@@ -8,9 +8,16 @@ use ff_measurer::transit::{Transit, TransitEvent, TransitOrder};
 use ff_proto::units::BytesPerSec;
 
 use crate::counting::ThreadCounts;
-use crate::running::{
-    COUNTED_SECS, MAX_WORKER_ALLOCATIONS_PER_SEC, ONE_AT_A_TIME, WORKER, runtime,
-};
+use crate::running::{Allocations, ONE_AT_A_TIME, PLANNED_SECS, WORKER, runtime};
+
+/// Links to the relay.
+const LINKS: u16 = 4;
+/// Sockets at both ends: the relay has a link to each of two sinks.
+const SOCKETS: u64 = 6;
+/// Cells before the counting.
+const FIRST_CELLS: u64 = 20_000;
+/// Cells that are counted at least: a thousand for each allocation there may be.
+const COUNTED_CELLS: u64 = 120_000;
 
 #[test]
 fn both_ends_allocate_for_their_reports_and_not_for_cells() {
@@ -20,28 +27,33 @@ fn both_ends_allocate_for_their_reports_and_not_for_cells() {
     let (onion_key, sinks) =
         (tor.ntor_onion_key().expect("a key"), vec![([127, 0, 0, 1], 0).into(); 2]);
     let order = TransitOrder {
-        links: 4,
+        links: LINKS,
         circuits: 40,
         busy_circuits: 20,
         rate: Some(BytesPerSec::from_mbit(100)),
-        duration: Duration::from_secs(u64::from(COUNTED_SECS) + 2),
+        duration: Duration::from_secs(PLANNED_SECS.into()),
         ..TransitOrder::new(target, onion_key, sinks)
     };
-    let (allocated, cells) = runtime().block_on(async {
+    let (allocated, reports, cells) = runtime().block_on(async {
         let mut transit = Transit::prepare(&order).await.expect("circuits");
         let workers = ThreadCounts::all(WORKER);
-        let allocations = || workers.iter().map(|worker| worker.allocations()).sum::<u64>();
         transit.start(Instant::now());
-        next(&mut transit).await;
-        let (before, mut cells) = (allocations(), 0);
-        for _ in 0..COUNTED_SECS {
-            cells += next(&mut transit).await;
+        let mut first = 0;
+        while first < FIRST_CELLS {
+            first += next(&mut transit).await;
         }
-        (allocations() - before, cells)
+        let before: Vec<_> = workers.iter().map(|worker| Allocations::of(worker)).collect();
+        let (mut reports, mut cells) = (0, 0);
+        while cells < COUNTED_CELLS {
+            cells += next(&mut transit).await;
+            reports += workers.len() as u64;
+        }
+        let since = before.iter().zip(&workers).map(|(before, worker)| before.until(worker));
+        (since.sum::<Allocations>(), reports, cells)
     });
-    println!("{allocated} allocations of two workers over {COUNTED_SECS} s and {cells} cells");
-    assert!(allocated <= 2 * MAX_WORKER_ALLOCATIONS_PER_SEC * u64::from(COUNTED_SECS));
-    assert!(allocated * 1000 < cells, "far from one per 1000 cells");
+    println!("two workers: {allocated:?} over {reports} reports and {cells} cells");
+    allocated.assert_of(reports, SOCKETS);
+    assert!(allocated.allocations * 1000 < cells, "far from one per 1000 cells");
 }
 
 /// The cells of the next second.

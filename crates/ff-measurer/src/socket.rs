@@ -319,9 +319,10 @@ impl EchoSocket {
                 }
                 Opened::Ignored { wire_len } => at += wire_len,
                 Opened::Closed => return Err(Fault::Link(LinkFailure::Closed)),
-                Opened::Incomplete { .. } => {
-                    // Growth by doubling could come to hold two of the longest records.
-                    self.partial.reserve_exact(rest.len());
+                Opened::Incomplete { need_total_bytes } => {
+                    // At once for the whole record: room for what is left over grew with each longer rest,
+                    // and by doubling it could come to hold two of the longest records.
+                    self.partial.reserve_exact(need_total_bytes);
                     self.partial.extend_from_slice(rest);
                     return Ok(());
                 }
