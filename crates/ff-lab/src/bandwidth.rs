@@ -88,7 +88,7 @@ impl Drop for BwWatch {
 }
 
 /// How long to wait for the first event; a tor under a CPU quota may be late.
-const FIRST_EVENT_TIMEOUT: Duration = Duration::from_secs(10);
+const FIRST_EVENT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Reads events until the connection closes.
 fn collect(mut control: Control, seconds: &Mutex<Vec<BwSecond>>) {

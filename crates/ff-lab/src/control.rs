@@ -215,7 +215,7 @@ const EVENT: u16 = 650;
 
 /// How long a tor may take to reply. It is single-threaded and may be in the middle of a vote,
 /// stopped by a quota, or one of many on a core.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(20);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Whether a read ended because nothing came.
 fn is_timeout(kind: ErrorKind) -> bool {

@@ -68,7 +68,7 @@ fn weight(word: &str) -> Option<(String, u64)> {
 }
 
 /// How long an authority may take to answer.
-const TIMEOUT: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Gets a document from an authority's DirPort; why not, in words, if there is none.
 pub(crate) fn get(dir_port: SocketAddr, path: &str) -> Result<String, String> {

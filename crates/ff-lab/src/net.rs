@@ -3,7 +3,7 @@
 //! Namespaces and TUN devices have no names in the file system: they are held by file descriptors of this process and
 //! by the processes inside, so the kernel removes them with the last of these, whatever ended it. What a killed
 //! lab can leave behind are processes that it had started; they carry a mark, and [`remove_leftovers`] ends those
-//! whose owner is gone. [`Emulation::start`] begins with that.
+//! whose owner is gone. [`Emulation::start`] begins with that, and so does a network without hosts.
 
 mod awake;
 mod driver;

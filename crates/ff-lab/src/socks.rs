@@ -61,7 +61,7 @@ impl Pending {
 }
 
 /// How long a client may take to answer.
-const TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Reads two bytes that must be these.
 fn expect(socket: &mut TcpStream, expected: [u8; 2], what: &str) -> io::Result<()> {

@@ -74,6 +74,9 @@ mod tests {
             arrived >= sent && now() - arrived >= Duration::from_millis(79)
         };
         // On a full machine the kernel may begin later than it should.
-        assert!((0..20).any(|_| is_by_arrival()));
+        let deadline = now() + Duration::from_secs(120);
+        while !is_by_arrival() {
+            assert!(now() < deadline, "never by its arrival");
+        }
     }
 }

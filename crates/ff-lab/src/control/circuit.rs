@@ -104,7 +104,7 @@ impl Control {
 }
 
 /// How long a circuit may take; the first to a relay includes a TLS handshake at each hop.
-const BUILD_TIMEOUT: Duration = Duration::from_secs(30);
+const BUILD_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The error for this path.
 fn failed(path: &[&str], reason: &str) -> Error {

@@ -56,7 +56,7 @@ pub(super) fn open(
 const LEAVE_UNATTACHED: &str = "__LeaveStreamsUnattached";
 
 /// How long it may take until all streams of a download are open.
-const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Opens the streams on circuits that are built.
 fn open_on(

@@ -24,6 +24,7 @@ use crate::directory::{RelayStatus, relay_statuses};
 use crate::error::{Error, Result};
 use crate::hosts::{Host, Hosts, inside};
 use crate::keys::{AuthorityKeys, private_dir};
+use crate::net::remove_leftovers;
 use crate::node::{Node, NodeParts, Role};
 use crate::own_dir::OwnDir;
 use crate::ports::Port;
@@ -33,6 +34,7 @@ impl Network {
     /// Starts a network and waits until it is of use.
     pub(crate) fn start(plan: &NetworkBuilder) -> Result<Self> {
         let begin = Instant::now();
+        remove_leftovers();
         let mut dir = OwnDir::new_in(&plan.temp_dir)?;
         if plan.keeps_dir || std::env::var_os("FF_LAB_KEEP").is_some() {
             dir.keep();

@@ -131,9 +131,9 @@ impl Node {
         // The machine's own defaults are none of this network's business.
         command.arg("--defaults-torrc").arg(self.dir.join(EMPTY_FILE));
         File::create(self.dir.join(EMPTY_FILE)).map_err(Error::io("create an empty file"))?;
-        if self.host.is_some() {
-            net::mark(&mut command)?;
-        }
+        // A tor that loses its owner ends by itself, but 0.4.9 sometimes hangs in its exit, where its threads wait for each
+        // other. By the mark the next network ends it.
+        net::mark(&mut command)?;
         let spawn = || Process::spawn(&mut command, &self.dir.join("out"), self.core);
         let process = inside(self.host(), spawn)?
             .map_err(|source| Error::Program { program: self.tor.clone(), source })?;
