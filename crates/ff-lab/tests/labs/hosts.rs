@@ -9,25 +9,17 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ff_lab::link::HostId;
-use ff_lab::net::Report;
 use ff_lab::{CpuQuota, Delays, HostsPlan, Network, Result};
 use procfs::process::{Process, all_processes};
 
 const ONE_WAY: Duration = Duration::from_millis(15);
 
-/// How often distances are measured if packets left late: then they say nothing, as `ff-lab link check` has it.
-const ATTEMPTS: usize = 3;
+/// How long anything may take that is waited for.
+const PATIENCE: Duration = Duration::from_secs(120);
 
+/// No packet comes before it can. How much later it comes is a figure: `ff-lab link check` has it.
 #[test]
-fn nodes_are_as_far_from_each_other_as_planned() {
-    let reports = (0..ATTEMPTS).map(|_| distances().unwrap());
-    let late = |report: &Report| report.lateness.is_too_late || report.drops.device_overflowed > 0;
-    let late: Vec<_> = reports.take_while(late).collect();
-    assert!(late.len() < ATTEMPTS, "{late:?}");
-}
-
-/// Measures them; what the emulator says of itself.
-fn distances() -> Result<Report> {
+fn nodes_are_as_far_from_each_other_as_planned() -> Result<()> {
     let plan = HostsPlan {
         delays: Delays::Uniform(ONE_WAY),
         extra: vec!["probe".to_owned()],
@@ -56,14 +48,17 @@ fn distances() -> Result<Report> {
     let downloads = download()?;
     let took = start.elapsed();
     assert!(took >= 2 * ONE_WAY * (1 + 2 + 3 + 3 + 1), "{took:?}");
-    std::thread::sleep(Duration::from_secs(2));
-    assert!(downloads.bytes() > 100_000, "{}", downloads.bytes());
+    let deadline = Instant::now() + PATIENCE;
+    while downloads.bytes() <= 100_000 {
+        assert!(Instant::now() < deadline, "{} bytes", downloads.bytes());
+        std::thread::sleep(Duration::from_millis(20));
+    }
     assert_eq!(network.delays()?.get(HostId(0), HostId(1)), ONE_WAY);
     drop(downloads);
 
     let report = network.stop_links()?;
     assert!(report.is_real_time, "{report:?}");
-    Ok(report)
+    Ok(())
 }
 
 /// Says to [`a_lab_to_be_killed`] that it is run to be killed.
@@ -132,18 +127,24 @@ fn the_next_start_removes_what_a_killed_lab_has_left() {
     assert!(left.len() >= pids.len(), "{left:?} of {pids:?}");
     lab.kill().unwrap();
     lab.wait().unwrap();
-    assert!(cgroup.exists() && Path::new(dir).exists(), "a killed process removes nothing");
+    // Nor does it remove its cgroup, but any other lab may have done so meanwhile.
+    assert!(Path::new(dir).exists(), "a killed process removes nothing");
 
     let next = Network::builder().middles(2).exits(1).hosts(HostsPlan::default());
     let next = next.temp_dir(temp.path()).start().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + PATIENCE;
     // A namespace, and the TUN in it, goes with its last process and its last file descriptor. Its number is given to the
     // next one at once, so who is in a namespace of that number now says nothing.
     while !processes_in(&inside).is_disjoint(&left) {
         assert!(Instant::now() < deadline, "a process of {left:?} is still there");
         std::thread::sleep(Duration::from_millis(20));
     }
-    assert!(!cgroup.exists(), "{}", cgroup.display());
+    // The start has removed the cgroup, unless what was in it took longer to end than that waits. Then the next quota does.
+    while cgroup.exists() {
+        assert!(Instant::now() < deadline, "{}", cgroup.display());
+        let pid = next.node("middle0").pid().unwrap();
+        drop(CpuQuota::set(pid, 50.0, Duration::from_millis(100)).unwrap());
+    }
     assert!(!Path::new(dir).exists(), "{dir}");
     drop(next);
     assert_eq!(fs::read_dir(temp.path()).unwrap().count(), 0);

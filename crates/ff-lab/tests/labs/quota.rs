@@ -110,10 +110,14 @@ fn cgroups_of_the_living_and_of_others_are_left_alone() {
     let name = name.unwrap();
     let root = roots.map(Path::new).into_iter().find(|root| root.join(name).exists()).unwrap();
     let own = name.rsplit_once('-').unwrap().0;
-    // No process has that id: it is above the greatest that Linux gives.
-    let [left, alive, other] =
-        ["ff-lab-4194999-1-0", &format!("{own}-4444"), "ff-lab-test-of-somebody"]
-            .map(|name| root.join(name));
+    let id = std::process::id();
+    // No process has the first one's id: it is above the greatest that Linux gives.
+    let names = [
+        format!("ff-lab-4194999-{id}-0"),
+        format!("{own}-4444"),
+        format!("ff-lab-test-of-somebody-{id}"),
+    ];
+    let [left, alive, other] = names.map(|name| root.join(name));
     for dir in [&left, &alive, &other] {
         fs::create_dir(dir).unwrap();
     }

@@ -60,13 +60,19 @@ fn processes_of(dir: &Path) -> usize {
     lines.filter(|line| String::from_utf8_lossy(line).contains(dir)).count()
 }
 
-/// Waits until no process of a directory is left.
-fn wait_for_end_of(dir: &Path) {
+/// Waits until this is true of a directory.
+fn wait_until(what: &str, dir: &Path, is_so: impl Fn(&Path) -> bool) {
     let deadline = Instant::now() + PATIENCE;
-    while processes_of(dir) > 0 {
-        assert!(Instant::now() < deadline, "processes of {} still run", dir.display());
+    while !is_so(dir) {
+        assert!(Instant::now() < deadline, "never: {what} {}", dir.display());
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// Whether the tor of this directory has ended, or is about to because it has lost its owner.
+fn ends(dir: &Path) -> bool {
+    let log = std::fs::read_to_string(dir.join("log")).expect("its log");
+    log.contains("Owning controller") || processes_of(dir) == 0
 }
 
 #[test]
@@ -88,12 +94,17 @@ fn networks_run_beside_each_other_and_leave_nothing() {
     assert!(!second.dir().exists() && processes_of(&second.dir()) == 0);
     TcpStream::connect(socks).expect("the first network goes on");
 
-    // Killed, it takes its nodes with it and leaves its directory to the next one, which removes it.
+    // Killed, it takes its nodes with it and leaves its directory to the next one, which removes it, and ends a tor that
+    // hangs in its exit.
     assert_eq!(first.end(Signal::KILL), None);
     assert!(first.dir().exists());
-    wait_for_end_of(&first.dir());
+    for node in &nodes {
+        let dir = first.dir().join(node["name"].as_str().expect("a name"));
+        wait_until("it ends with its owner:", &dir, ends);
+    }
     let mut third = Up::start(temp.path(), &options);
     assert!(!first.dir().exists(), "the next start has removed it");
+    wait_until("no process is left of", &first.dir(), |dir| processes_of(dir) == 0);
     assert_eq!(third.end(Signal::TERM), Some(0));
     assert_eq!(std::fs::read_dir(temp.path()).expect("a directory").count(), 0);
 }
