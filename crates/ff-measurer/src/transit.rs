@@ -7,8 +7,9 @@
 //!                            and the same the other way
 //! ```
 //!
-//! [`Transit::prepare`] opens links and circuits; two [`Measurer`]s, one at each end, do the rest. What
-//! arrives at one end is the other's measure of how much may be on the way, so both run in one process.
+//! [`Transit::prepare`] starts the sinks and opens links and circuits, [`Listening`] does so in two steps; two
+//! [`Measurer`]s, one at each end, do the rest. What arrives at one end is the other's measure of how much
+//! may be on the way, so both run in one process.
 
 mod build;
 mod order;
@@ -20,6 +21,7 @@ use std::time::{Duration, Instant};
 use ff_proto::onion::circuit::CircuitError;
 use tokio::time::timeout;
 
+use self::build::Links;
 pub use self::order::{DEFAULT_LINKS, Direction, MAX_PUBLIC_LINKS, TransitOrder};
 use crate::link::control::ControlError;
 use crate::link::{IdentityError, LinkError};
@@ -131,6 +133,39 @@ pub enum TransitEvent {
     Done(Box<[WorkerTotals; 2]>),
 }
 
+/// The sinks of an order: they listen, and no link is open yet. Dropping this ends them.
+pub struct Listening {
+    /// The order.
+    order: TransitOrder,
+    /// The sinks.
+    sinks: build::Sinks,
+}
+
+impl Listening {
+    /// Starts the order's sinks; to be called on a tokio runtime.
+    ///
+    /// # Errors
+    /// [`TransitError`].
+    pub async fn start(order: &TransitOrder) -> Result<Self, TransitError> {
+        order.check().map_err(TransitError::Order)?;
+        Ok(Self { order: order.clone(), sinks: build::Sinks::start(order).await? })
+    }
+
+    /// The sinks' addresses, with the ports that the system chose.
+    pub fn addrs(&self) -> impl Iterator<Item = SocketAddr> {
+        self.sinks.addrs()
+    }
+
+    /// Opens links and circuits.
+    ///
+    /// # Errors
+    /// [`TransitError`].
+    pub async fn open(self) -> Result<Transit, TransitError> {
+        let links = self.sinks.open(&self.order).await?;
+        Transit::over(links, &self.order).await
+    }
+}
+
 /// Circuits through a relay, both ends of which are here.
 #[derive(Debug)]
 pub struct Transit {
@@ -141,13 +176,19 @@ pub struct Transit {
 }
 
 impl Transit {
-    /// Opens links and circuits; to be called on a tokio runtime.
+    /// Starts the sinks and opens links and circuits; to be called on a tokio runtime.
     ///
     /// # Errors
     /// [`TransitError`].
     pub async fn prepare(order: &TransitOrder) -> Result<Self, TransitError> {
-        order.check().map_err(TransitError::Order)?;
-        let [measurer, sink] = build::links(order).await?;
+        Listening::start(order).await?.open().await
+    }
+
+    /// Takes the links of both ends over.
+    async fn over(
+        [measurer, sink]: [Links; 2],
+        order: &TransitOrder,
+    ) -> Result<Self, TransitError> {
         let flow = |links: usize, is_sending: bool, cores: &[usize]| Flow {
             sockets: u16::try_from(links).unwrap_or(u16::MAX),
             rate: order.rate.filter(|_| is_sending),

@@ -1,6 +1,7 @@
 //! Opens the links and the circuits of an order, and makes both ends of each circuit.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,24 +49,45 @@ struct OurLink {
 }
 
 /// Links as the hot path takes them.
-type Links = Vec<(Link, TransitLink)>;
+pub(super) type Links = Vec<(Link, TransitLink)>;
 
-/// Opens all that the order asks for: our links, and those of the sink.
-pub(super) async fn links(order: &TransitOrder) -> Result<[Links; 2], TransitError> {
-    let (expected, (done, is_done)) = (Expected::default(), watch::channel(()));
-    let mut sinks = Vec::new();
-    for &addr in &order.sinks {
-        sinks.push(
-            Sink::start(addr, order.target.addr.ip(), expected.clone(), is_done.clone()).await?,
-        );
+/// The sinks of an order, before any link is open.
+pub(super) struct Sinks {
+    /// The sinks, one for each address of the order.
+    sinks: Vec<Sink>,
+    /// The circuits that they answer.
+    expected: Expected,
+    /// Tells the sinks to give their links back.
+    done: watch::Sender<()>,
+}
+
+impl Sinks {
+    /// Starts the order's sinks.
+    pub(super) async fn start(order: &TransitOrder) -> Result<Self, TransitError> {
+        let (expected, (done, is_done)) = (Expected::default(), watch::channel(()));
+        let (mut sinks, relay) = (Vec::new(), order.target.addr.ip());
+        for &addr in &order.sinks {
+            sinks.push(Sink::start(addr, relay, expected.clone(), is_done.clone()).await?);
+        }
+        Ok(Self { sinks, expected, done })
     }
-    let ours = open_all(order, &sinks, &expected).await?;
-    done.send_replace(());
-    let mut theirs = Vec::new();
-    for sink in sinks {
-        theirs.extend(sink.into_links().await);
+
+    /// The sinks' addresses.
+    pub(super) fn addrs(&self) -> impl Iterator<Item = SocketAddr> {
+        self.sinks.iter().map(|sink| sink.next.addr)
     }
-    join(order, ours, theirs)
+
+    /// Opens our links and all circuits; returns our links, and those of the sinks.
+    pub(super) async fn open(self, order: &TransitOrder) -> Result<[Links; 2], TransitError> {
+        let Self { sinks, expected, done } = self;
+        let ours = open_all(order, &sinks, &expected).await?;
+        done.send_replace(());
+        let mut theirs = Vec::new();
+        for sink in sinks {
+            theirs.extend(sink.into_links().await);
+        }
+        join(order, ours, theirs)
+    }
 }
 
 /// Opens our links, one after the other where there is a pace, and the circuits of each one after the
