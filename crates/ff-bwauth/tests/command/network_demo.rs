@@ -13,23 +13,40 @@ fn ff_bwauth(args: &[&str]) -> (Option<i32>, String, String) {
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
+/// Relays of the network.
+const RELAYS: usize = 3;
+
+/// Runs the network for a period, its files in this directory; what it prints, and its log.
+fn run(out: &Path) -> (Value, String) {
+    let relays = RELAYS.to_string();
+    // A process that does not run for two seconds misses less than half of five.
+    let args = ["demo", "--network", "--once", "--json", "--relays", &relays, "--duration", "5"];
+    let files = ["--period-secs", "60", "--out", out.to_str().expect("a path")];
+    let (code, json, log) = ff_bwauth(&[&args[..], &files].concat());
+    assert_eq!(code, Some(0), "{json}\n{log}");
+    (serde_json::from_str(&json).expect("one JSON object"), log)
+}
+
+/// Each relay's estimate by each coordinator, as a part of its limit.
+fn shares(json: &Value, log: &str) -> Vec<f64> {
+    let relays = json["relays"].as_array().expect("relays");
+    assert_eq!(relays.len(), 2 * RELAYS, "{json}");
+    let share = |relay: &Value| {
+        let name = relay["nickname"].as_str().expect("a nickname");
+        let number: f64 = name.trim_start_matches("demo").parse().expect("a number");
+        assert_eq!(relay["verdict"], "conclusive", "{relay}\n{log}");
+        relay["estimate_bytes_per_sec"].as_f64().expect("an estimate") / (number * 500_000.0)
+    };
+    relays.iter().map(share).collect()
+}
+
 #[test]
 fn every_relay_has_its_capacity_from_both_coordinators_whose_schedules_are_the_same() {
     let dir = tempfile::tempdir().expect("a directory");
-    let out = dir.path().to_str().expect("a path");
-    let args = ["demo", "--network", "--once", "--json", "--relays", "3", "--period-secs", "40"];
-    let (code, json, log) = ff_bwauth(&[&args[..], &["--duration", "2", "--out", out]].concat());
-    assert_eq!(code, Some(0), "{json}\n{log}");
-    let json: Value = serde_json::from_str(&json).expect("one JSON object");
-    let relays = json["relays"].as_array().expect("relays");
-    assert_eq!(relays.len(), 6, "{json}");
-    for relay in relays {
-        let name = relay["nickname"].as_str().expect("a nickname");
-        let number: f64 = name.trim_start_matches("demo").parse().expect("a number");
-        let (truth, verdict) = (number * 500_000.0, relay["verdict"].as_str());
-        assert_eq!(verdict, Some("conclusive"), "{relay}\n{log}");
-        let estimate = relay["estimate_bytes_per_sec"].as_f64().expect("an estimate");
-        assert!((0.85..1.06).contains(&(estimate / truth)), "{name}: {estimate} of {truth}\n{log}");
+    let (json, log) = run(dir.path());
+    for share in shares(&json, &log) {
+        // How much less than its limit it may be is a figure.
+        assert!(share > 0.0 && share < 1.06, "{share}: {json}\n{log}");
     }
     let status = json["status"].as_array().expect("two coordinators");
     assert_eq!(status.len(), 2);
@@ -38,6 +55,20 @@ fn every_relay_has_its_capacity_from_both_coordinators_whose_schedules_are_the_s
         let file = dir.path().join(format!("bwauth-{number}/v3bw/latest.v3bw"));
         assert_authorities_would_take(&file);
     }
+}
+
+#[test]
+#[ignore = "a figure: .ci/measure has it"]
+fn every_relay_of_a_network_is_measured_at_its_limit() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (json, log) = run(dir.path());
+    let shares = shares(&json, &log);
+    let (least, most) = shares
+        .iter()
+        .fold((f64::MAX, 0.0_f64), |(least, most), share| (least.min(*share), most.max(*share)));
+    println!("figure: a network's relays, least estimate / limit | 0.85.. | {least:.3} | -");
+    println!("figure: a network's relays, greatest estimate / limit | ..1.06 | {most:.3} | -");
+    assert!(least >= 0.85 && most < 1.06, "{json}\n{log}");
 }
 
 /// The schedule's digest in a status.
@@ -52,5 +83,5 @@ fn assert_authorities_would_take(file: &Path) {
     let text = std::fs::read_to_string(file).expect("a file");
     let lines =
         text.lines().filter(|line| line.starts_with("node_id=$") && !line.contains("vote=0"));
-    assert_eq!(lines.count(), 3, "{text}");
+    assert_eq!(lines.count(), RELAYS, "{text}");
 }

@@ -198,8 +198,15 @@ mod tests {
     /// What a server on loopback makes of a connection that has sent a request.
     type Answers = fn(&mut TcpStream) -> std::io::Result<()>;
 
-    /// Asks such a server, and gives up after a second.
-    async fn ask_one(request: Request, answers: Answers) -> Option<Result<String, AskError>> {
+    /// How long an answer is waited for: one that comes only has to come.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Asks such a server, and gives up after so long.
+    async fn ask_one(
+        request: Request,
+        answers: Answers,
+        patience: Duration,
+    ) -> Option<Result<String, AskError>> {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let addr = listener.local_addr().expect("its address");
         let server = thread::spawn(move || {
@@ -210,7 +217,7 @@ mod tests {
         });
         let runtime = super::super::runtime().expect("a runtime");
         let mut stream = runtime.connect(&addr, &Default::default()).await.expect("a connection");
-        let answer = timeout(Duration::from_secs(1), send(&runtime, &mut stream, &request)).await;
+        let answer = timeout(patience, send(&runtime, &mut stream, &request)).await;
         drop(stream);
         server.join().expect("a server that has ended");
         answer.ok()
@@ -229,11 +236,12 @@ mod tests {
                 stream.write_all(&[b'x'; 65536])?;
             }
         };
-        let answer =
-            ask_one(descriptors(), endless).await.expect("in time").expect("its beginning");
+        let answer = ask_one(descriptors(), endless, PATIENCE).await.expect("it comes");
+        let answer = answer.expect("its beginning");
         assert!(answer.len() <= 2 * 8192, "{}", answer.len());
         let request = Request::Consensus(Flavor::Ns, Vec::new());
-        let error = ask_one(request, endless).await.expect("in time").expect_err("too long");
+        let answer = ask_one(request, endless, PATIENCE).await.expect("it comes");
+        let error = answer.expect_err("too long");
         assert!(error.to_string().contains("response too long"), "{error}");
         let slow: Answers = |stream| {
             stream.write_all(b"HTTP/1.0 200 OK\r\n\r\n")?;
@@ -242,7 +250,8 @@ mod tests {
                 thread::sleep(Duration::from_millis(20));
             }
         };
-        assert_eq!(ask_one(descriptors(), slow).await, None, "it was given up");
+        let answer = ask_one(descriptors(), slow, Duration::from_secs(1)).await;
+        assert_eq!(answer, None, "it was given up");
     }
 
     #[tokio::test]
@@ -258,11 +267,12 @@ mod tests {
             ),
         ];
         for (answers, part) in cases {
-            let error = ask_one(descriptors(), answers).await.expect("in time").expect_err(part);
+            let answer = ask_one(descriptors(), answers, PATIENCE).await.expect("it comes");
+            let error = answer.expect_err(part);
             assert!(error.to_string().contains(part), "{error}, not {part}");
         }
         let odd: Answers = |stream| stream.write_all(b"HTTP/1.0 200 OK\r\n\r\na\xffb");
-        let answer = ask_one(descriptors(), odd).await.expect("in time");
+        let answer = ask_one(descriptors(), odd, PATIENCE).await.expect("it comes");
         assert_eq!(answer, Ok("a\u{fffd}b".to_owned()));
     }
 

@@ -9,8 +9,8 @@ use base64ct::{Base64, Encoding};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// How long it may take for anything.
-const DEADLINE: Duration = Duration::from_secs(60);
+/// After so long something hangs.
+const DEADLINE: Duration = Duration::from_secs(120);
 
 /// A browser with one page. It ends when it is dropped.
 pub(super) struct Chromium {
@@ -95,6 +95,7 @@ impl Chromium {
         for domain in ["Page", "Runtime", "Log", "Network"] {
             this.call(&format!("{domain}.enable"), json!({}));
         }
+        this.call("Page.setLifecycleEventsEnabled", json!({ "enabled": true }));
         this
     }
 
@@ -102,8 +103,14 @@ impl Chromium {
     pub(super) fn open(&mut self, url: &str) {
         self.console.clear();
         self.events.clear();
-        self.call("Page.navigate", json!({ "url": url }));
-        self.wait_for("Page.loadEventFired");
+        let loader = self.call("Page.navigate", json!({ "url": url }))["loaderId"].take();
+        // Pages that load themselves again have others.
+        self.wait_for(|event| {
+            let of = &event["params"];
+            event["method"] == "Page.lifecycleEvent"
+                && of["name"] == "load"
+                && of["loaderId"] == loader
+        });
     }
 
     /// Whether scripts run.
@@ -122,9 +129,20 @@ impl Chromium {
 
     /// The document as it is now.
     pub(super) fn dom(&mut self) -> String {
-        let document = self.call("DOM.getDocument", json!({}));
-        let node = json!({ "nodeId": document["root"]["nodeId"] });
-        self.call("DOM.getOuterHTML", node)["outerHTML"].as_str().expect("a text").to_owned()
+        let end = Instant::now() + DEADLINE;
+        let html = json!({
+            "expression": "document.documentElement.outerHTML",
+            "returnByValue": true,
+        });
+        loop {
+            let answer = self.try_call("Runtime.evaluate", html.clone());
+            if let Ok(Some(text)) = answer.as_ref().map(|answer| answer["result"]["value"].as_str())
+            {
+                return text.to_owned();
+            }
+            // A page that loads itself again has none for a moment.
+            assert!(Instant::now() < end, "{answer:?}");
+        }
     }
 
     /// What an expression comes to in the page.
@@ -134,16 +152,17 @@ impl Chromium {
         answer["result"]["value"].take()
     }
 
-    /// Waits until a text stands in the document; whether it came in this time.
-    pub(super) fn waits_for(&mut self, text: &str, time: Duration) -> bool {
-        let end = Instant::now() + time;
-        while !self.dom().contains(text) {
-            if Instant::now() > end {
-                return false;
+    /// Waits until a text stands in the document.
+    pub(super) fn wait_for_text(&mut self, text: &str) {
+        let end = Instant::now() + DEADLINE;
+        loop {
+            let dom = self.dom();
+            if dom.contains(text) {
+                return;
             }
+            assert!(Instant::now() < end, "{text} does not come: {dom}");
             std::thread::sleep(Duration::from_millis(50));
         }
-        true
     }
 
     /// A picture of the whole page.
@@ -162,8 +181,23 @@ impl Chromium {
         &self.console
     }
 
+    /// Waits until something with these words went to the console, or went wrong, since the page was opened.
+    pub(super) fn wait_for_console(&mut self, words: &str) {
+        while !self.console.iter().any(|entry| entry.contains(words)) {
+            let message = self.output.recv_timeout(DEADLINE);
+            let message = message.unwrap_or_else(|_| panic!("{words}: {:?}", self.console));
+            self.note(message);
+        }
+    }
+
     /// Tells it to do something; the answer.
     fn call(&mut self, method: &str, params: Value) -> Value {
+        let answer = self.try_call(method, params);
+        answer.unwrap_or_else(|error| panic!("{method}: {error}"))
+    }
+
+    /// Tells it to do something; the answer, or what is wrong.
+    fn try_call(&mut self, method: &str, params: Value) -> Result<Value, Value> {
         self.number += 1;
         let mut message = json!({ "id": self.number, "method": method, "params": params });
         if !self.session.is_empty() {
@@ -173,16 +207,16 @@ impl Chromium {
         loop {
             let mut message = self.output.recv_timeout(DEADLINE).expect("it answers");
             if message["id"] == self.number {
-                assert!(message["error"].is_null(), "{method}: {}", message["error"]);
-                return message["result"].take();
+                let error = message["error"].take();
+                return if error.is_null() { Ok(message["result"].take()) } else { Err(error) };
             }
             self.note(message);
         }
     }
 
     /// Waits for an event.
-    fn wait_for(&mut self, method: &str) {
-        while !self.events.iter().any(|event| event["method"] == method) {
+    fn wait_for(&mut self, is_it: impl Fn(&Value) -> bool) {
+        while !self.events.iter().any(&is_it) {
             let message = self.output.recv_timeout(DEADLINE).expect("it goes on");
             self.note(message);
         }
