@@ -53,8 +53,7 @@ impl Series {
                 () = sleep_until(due), if next < self.count => {
                     under_way.push(one());
                     next += 1;
-                    // If this process was held up, what is late does not come all at once.
-                    due = (began + self.every * next).max(Instant::now() + STREAMS);
+                    due = self.due(next, began, Instant::now());
                 }
                 Some(done) = under_way.next() => match done {
                     Ok(value) => all.push(value),
@@ -63,6 +62,12 @@ impl Series {
                 else => return (all, None),
             }
         }
+    }
+
+    /// The moment of the next one, if that many were begun. Each has its own since the beginning; if this process was held up,
+    /// what is late does not come all at once.
+    fn due(&self, begun: u32, began: Instant, now: Instant) -> Instant {
+        (began + self.every * begun).max(now + STREAMS)
     }
 }
 
@@ -89,6 +94,16 @@ mod tests {
         assert_eq!(of(1001, 1000).map(|series| series.count), Ok(2));
         assert!(of(600_000, 19).is_err_and(|error| error.contains("20ms")));
         assert!(of(600_000, 20).is_err_and(|error| error.contains("30000")));
+    }
+
+    #[test]
+    fn each_has_its_moment_since_the_beginning() {
+        let series = Series { every: Duration::from_millis(250), count: 9 };
+        let began = Instant::now();
+        let at = |ms| began + Duration::from_millis(ms);
+        for (begun, now, due) in [(1, 3, 250), (2, 259, 500), (3, 900, 920), (4, 921, 1000)] {
+            assert_eq!(series.due(begun, began, at(now)), at(due), "{begun}");
+        }
     }
 
     #[tokio::test]

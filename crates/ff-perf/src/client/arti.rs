@@ -201,7 +201,7 @@ impl Client for Arti {
 }
 
 /// How long after a stream its circuit may be known to have ended, or what the exit has said.
-const CLOSING: Duration = Duration::from_millis(500);
+const CLOSING: Duration = Duration::from_secs(3);
 
 /// What is noted of an answer that has no address in it.
 const NOTHING: &str = "error";

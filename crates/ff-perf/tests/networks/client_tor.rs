@@ -9,11 +9,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use ff_lab::{Network, Node};
 use ff_perf::client::tor::{Takeover, Tor};
 use ff_perf::record::{Circuit, Whose};
+
+use crate::run::PATIENT;
 
 /// Options that a run sets, and one of torrc's that is a list.
 const OPTIONS: [&str; 8] = [
@@ -26,6 +28,11 @@ const OPTIONS: [&str; 8] = [
     "NewCircuitPeriod",
     "NodeFamily",
 ];
+
+/// How long the next event may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How many circuits a run has in flight.
+const IN_FLIGHT: usize = 3;
 
 /// A run on a network, and where its lines go.
 struct Run {
@@ -54,7 +61,7 @@ impl Run {
     fn words(network: &Path, out: &Path, options: &str) -> Vec<String> {
         let (network, out) = (network.display(), out.display());
         let words = format!(
-            "circuits run --network {network} --out {out} --per-guard 50 --in-flight 3 {options}"
+            "circuits run --network {network} --out {out} --per-guard 50 --in-flight {IN_FLIGHT} {PATIENT} {options}"
         );
         words.split_whitespace().map(str::to_owned).collect()
     }
@@ -86,9 +93,22 @@ impl Run {
 
     /// Waits until there are so many lines.
     fn wait_for(&self, count: usize) {
-        let until = Instant::now() + Duration::from_secs(60);
-        while self.lines().len() < count {
-            assert!(Instant::now() < until, "{} of {count} lines", self.lines().len());
+        self.wait_until(|lines| lines.len() >= count);
+    }
+
+    /// Waits until this is true of the lines.
+    fn wait_until(&self, is_so: impl Fn(&[Circuit]) -> bool) {
+        let (mut count, mut until) = (0, Instant::now() + PATIENCE);
+        loop {
+            let lines = self.lines();
+            if is_so(&lines) {
+                return;
+            }
+            // As long as lines come, it goes on.
+            if lines.len() > count {
+                (count, until) = (lines.len(), Instant::now() + PATIENCE);
+            }
+            assert!(Instant::now() < until, "it stands at {count} lines");
             thread::sleep(Duration::from_millis(20));
         }
     }
@@ -214,7 +234,7 @@ fn ends_with_its_terminal(client: &Node, before: &[String]) {
     run.wait_for(3);
     assert_ne!(options(client), before);
     run.signal("-KILL");
-    let until = Instant::now() + Duration::from_secs(60);
+    let until = Instant::now() + PATIENCE;
     while options(client) != before {
         assert!(Instant::now() < until, "tor keeps our options: {:?}", options(client));
         thread::sleep(Duration::from_millis(50));
@@ -260,17 +280,25 @@ fn a_check_gives_options_back(client: &Node, relay: &str) {
 fn goes_on_after_a_reload(client: &Node) {
     let dir = tempfile::tempdir().expect("a directory");
     let before = options(client);
-    let run = Run::start(client, dir.path(), "--count 60 --rtt 15");
+    let run = Run::start(client, dir.path(), "--count 10000 --rtt 15");
     run.wait_for(10);
     let ours = options(client);
     assert_ne!(ours, before);
     client.reload().expect("its torrc again");
-    let reloaded = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_secs_f64();
+    let until = Instant::now() + PATIENCE;
+    while options(client) != ours {
+        assert!(Instant::now() < until, "tor keeps its torrc's: {:?}", options(client));
+        thread::sleep(Duration::from_millis(20));
+    }
+    // Those that have ended have begun, so have those in flight, and one may not be written yet.
+    let first_whole = run.lines().len() + IN_FLIGHT + 1;
+    run.wait_for(first_whole + 10);
+    run.signal("-TERM");
     let (code, said, circuits) = run.end();
-    assert_eq!(code, Some(0), "{said}");
-    let later = circuits.iter().filter(|circuit| circuit.began_unix_secs > reloaded + 2.0);
-    let later: Vec<_> = later.collect();
-    assert!(later.len() >= 10, "{} of {}", later.len(), circuits.len());
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("stopped by a signal"), "{said}");
+    let later = circuits.iter().filter(|circuit| circuit.number >= first_whole as u64);
+    assert!(later.clone().count() >= 10, "{} circuits", circuits.len());
     for circuit in later {
         assert_eq!((circuit.failure.as_ref(), circuit.rtt.len()), (None, 15), "{circuit:?}");
     }
@@ -285,6 +313,11 @@ fn all_faults_are_ours(circuits: &[Circuit]) -> usize {
         assert!(fault.whose == Whose::Client && fault.reason.contains("SIGHUP"), "{fault:?}");
     }
     faults.len()
+}
+
+/// How many round trips there were.
+fn trips(circuits: &[Circuit]) -> usize {
+    circuits.iter().map(|circuit| circuit.rtt.len()).sum()
 }
 
 /// What a tor itself says of streams and circuits.
@@ -365,16 +398,16 @@ fn measures_no_stream_on_another_circuit(client: &Node) {
     let is_over = AtomicBool::new(false);
     let (truth, circuits) = thread::scope(|scope| {
         let truth = scope.spawn(|| Truth::listen(client, &is_over));
-        let run = Run::start(client, dir.path(), "--count 100 --rtt 15 --failures 1");
+        let run = Run::start(client, dir.path(), "--count 10000 --rtt 15 --failures 1");
+        run.wait_until(|lines| all_faults_are_ours(lines) > 0 && trips(lines) > 100);
+        run.signal("-TERM");
         let (code, said, circuits) = run.end();
         is_over.store(true, Ordering::Relaxed);
-        assert_eq!(code, Some(0), "{said}");
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("stopped by a signal"), "{said}");
         (truth.join().expect("the truth"), circuits)
     });
-    let failed = all_faults_are_ours(&circuits);
-    assert!(failed > 0 && failed < circuits.len(), "{failed} of {}", circuits.len());
-    let trips = circuits.iter().map(|circuit| circuit.rtt.len()).sum::<usize>();
-    assert!(trips > 100, "{trips}");
+    assert!(all_faults_are_ours(&circuits) > 0 && trips(&circuits) > 100, "{circuits:?}");
     for circuit in &circuits {
         (0..circuit.rtt.len() as u64).for_each(|nth| truth.confirms(circuit, nth));
     }

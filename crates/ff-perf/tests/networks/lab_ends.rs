@@ -6,9 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long anything may take that is waited for.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// How long the end may take: a tor that is short of CPU has 3 s for an orderly one.
-const END: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// The experiment, whose directories are below this one.
 struct Lab(Child);
@@ -22,16 +20,21 @@ impl Lab {
         Self(program.spawn().expect("the program"))
     }
 
-    /// Sends it SIGTERM; its exit status, what it said, and how long it took.
-    fn end(mut self) -> (Option<i32>, String, Duration) {
-        let began = Instant::now();
+    /// Sends it SIGTERM; its exit status, and what it said.
+    fn end(mut self) -> (Option<i32>, String) {
         let kill = format!("kill -TERM {}", self.0.id());
         assert!(Command::new("sh").args(["-c", &kill]).status().expect("a shell").success());
-        let status = self.0.wait().expect("its end");
-        let took = began.elapsed();
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            match self.0.try_wait().expect("its status") {
+                Some(status) => break status,
+                None => assert!(Instant::now() < deadline, "it does not end"),
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
         let said = BufReader::new(self.0.stderr.take().expect("what it says"));
         let said: Vec<String> = said.lines().map_while(Result::ok).collect();
-        (status.code(), said.join("\n"), took)
+        (status.code(), said.join("\n"))
     }
 }
 
@@ -74,10 +77,9 @@ fn wait_for(temp: &Path, lab: &Lab, is_it: impl Fn(&str) -> bool) {
 
 /// Asks it to end; nothing is left then.
 fn ends(temp: &Path, lab: Lab) {
-    let (status, said, took) = lab.end();
+    let (status, said) = lab.end();
     assert_eq!(status, Some(143), "{said}");
     assert!(said.contains("ended by signal 15"), "{said}");
-    assert!(took < END, "{took:?}");
     assert_eq!(processes_of(temp, 0), [""; 0]);
     let left = std::fs::read_dir(temp).expect("a directory").flatten().map(|entry| entry.path());
     assert_eq!(left.collect::<Vec<_>>(), [""; 0].map(std::path::PathBuf::from));

@@ -26,7 +26,7 @@ fn target() -> (TcpListener, SocketAddr) {
 /// The next stream, over which something has come.
 fn begun(listener: &TcpListener) -> TcpStream {
     listener.set_nonblocking(true).expect("a socket");
-    let until = Instant::now() + Duration::from_secs(60);
+    let until = Instant::now() + Duration::from_secs(180);
     let mut stream = loop {
         match listener.accept() {
             Ok((stream, _)) => break stream,
@@ -121,9 +121,11 @@ pub(crate) fn with_its_circuit(network: &Network) {
     let (listener, addr) = target();
     let outs = ["arti", "tor"].map(|client| (client, dir.path().join(client)));
     let running = outs.each_ref().map(|(client, out)| start(network, out, client, addr, DOWNLOAD));
-    let streams = [begun(&listener), begun(&listener)];
-    // What came first has come all the way.
-    thread::sleep(Duration::from_secs(1));
+    let mut streams = [begun(&listener), begun(&listener)];
+    // Whoever asks knows that his stream is open.
+    for stream in &mut streams {
+        stream.read_exact(&mut [0; 4]).expect("a request");
+    }
     network.node("middle1").stop();
     for (running, (client, out)) in running.into_iter().zip(&outs) {
         let (name, failure) = failure(running, out, Stage::Download);
@@ -140,9 +142,10 @@ pub(crate) fn at_a_mute_guard(network: &Network) {
     let (_listener, addr) = target();
     let pid = network.node("middle0").pid().expect("a process");
     signal(pid, "STOP");
-    for (client, stage) in [("arti", Stage::Link), ("tor", Stage::Build)] {
+    // A tor that is short of CPU time takes a while to tell of the circuit that it has begun.
+    for (client, stage, secs) in [("arti", Stage::Link, 2), ("tor", Stage::Build, 12)] {
         let out = dir.path().join(client);
-        let running = start(network, &out, client, addr, "--build-time 2");
+        let running = start(network, &out, client, addr, &format!("--build-time {secs}"));
         let (_, failure) = failure(running, &out, stage);
         assert_eq!(
             (failure.whose, failure.hop),

@@ -14,11 +14,14 @@ use ff_perf::record::{Circuit, Client, Probe, Stage, Whose};
 
 use crate::lost;
 
+/// Options that have a circuit wait for tors that are short of CPU time.
+pub(crate) const PATIENT: &str = "--build-time 300 --trip-time 300";
+
 /// It; its options are words with spaces between them.
 fn command(network: &Path, out: &Path, options: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
     command.args(["circuits", "run", "--network"]).arg(network).arg("--out").arg(out);
-    command.args(options.split_whitespace());
+    command.args(options.split_whitespace()).args(PATIENT.split(' '));
     command
 }
 
@@ -63,7 +66,10 @@ fn is_whole(circuit: &Circuit) {
     let of = |probe| circuit.rtt.iter().filter(|trip| trip.probe == probe).count();
     let resolves = usize::from(circuit.client == Client::Arti);
     assert_eq!((of(Probe::Refused), of(Probe::Resolve)), (5, resolves), "{circuit:?}");
-    assert!(circuit.rtt.iter().all(|trip| trip.us > 0 && trip.us < 10_000_000), "{circuit:?}");
+    assert!(
+        circuit.rtt.iter().all(|trip| 0 < trip.us && trip.us < circuit.ended_us),
+        "{circuit:?}"
+    );
     let first = circuit.first_bytes.first().expect("a first byte");
     assert!(first.open_us < first.us, "{circuit:?}");
     assert!(circuit.congestion_us.is_some());
@@ -136,10 +142,9 @@ fn measures_over_time(network: &Network, client: &str) {
     let circuits = lines(dir.path());
     for circuit in &circuits {
         assert_eq!((circuit.failure.as_ref(), circuit.latency.len()), (None, 52), "{circuit:?}");
-        let between: Vec<u64> =
-            circuit.latency.windows(2).map(|pair| pair[1].at_us - pair[0].at_us).collect();
-        let mean = between.iter().sum::<u64>() as f64 / between.len() as f64;
-        assert!((240e3..300e3).contains(&mean), "each begins at its moment: {between:?}");
+        let moments = (0..).map(|number| number * 250_000);
+        let mut all = circuit.latency.iter().zip(moments);
+        assert!(all.all(|(one, moment)| one.at_us >= moment), "none begins before: {circuit:?}");
         assert!(circuit.latency.iter().all(|one| 0 < one.open_us && one.open_us < one.us));
     }
     no_overlaps(&circuits);
@@ -213,7 +218,8 @@ fn heeds_the_status(network: &Network, client: &str) {
         let output = run(network.dir(), &out, &options);
         assert_eq!(output.status.success(), is_well, "{output:?}");
         for circuit in lines(&out) {
-            assert_eq!((circuit.download.is_some(), circuit.first_bytes.len()), (is_well, 1));
+            let found = (circuit.download.is_some(), circuit.first_bytes.len());
+            assert_eq!(found, (is_well, 1), "{circuit:?}");
             let Some(failure) = circuit.failure else { continue };
             assert_eq!((failure.stage, failure.hop), (Stage::Download, None), "{failure:?}");
             assert_eq!(
@@ -258,9 +264,10 @@ fn says_what_it_has_when_it_is_stopped(network: &Network) {
     let running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let running = running.expect("the program");
     let (file, deadline) =
-        (dir.path().join("circuits-000.jsonl"), Instant::now() + Duration::from_secs(60));
-    let has_some = || fs::read_to_string(&file).is_ok_and(|text| text.lines().count() >= 3);
-    while !has_some() && Instant::now() < deadline {
+        (dir.path().join("circuits-000.jsonl"), Instant::now() + Duration::from_secs(180));
+    let has_some = || fs::read_to_string(&file).is_ok_and(|text| text.matches('\n').count() >= 3);
+    while !has_some() {
+        assert!(Instant::now() < deadline, "three circuits never ended");
         thread::sleep(Duration::from_millis(20));
     }
     let kill = format!("kill -TERM {}", running.id());

@@ -15,7 +15,7 @@ use super::table::{Slot, StreamState};
 use crate::client::{Fault, by_exit};
 
 /// How long after its socket tor may tell why a stream has ended.
-pub(super) const TOLD: Duration = Duration::from_secs(2);
+pub(super) const TOLD: Duration = Duration::from_secs(5);
 
 /// What is told of a stream that belongs on a circuit.
 pub(super) struct News {

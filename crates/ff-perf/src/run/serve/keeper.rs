@@ -113,6 +113,11 @@ impl Serving {
         self.ending.is_some()
     }
 
+    /// Whether a second signal has asked it not to wait for circuits.
+    fn is_hurried(&self) -> bool {
+        *self.signals.borrow() > 1
+    }
+
     /// Whether the client does not work any more.
     pub(super) const fn is_client_lost(&self) -> bool {
         self.client_faults >= CLIENT_FAULTS
@@ -177,8 +182,9 @@ impl Serving {
     pub(super) fn finish(mut self) -> Result<()> {
         self.write();
         let (lost, given_up) = (self.unwritten.len(), self.in_flight);
+        let signal = if self.is_hurried() { "second signal" } else { "signal" };
         say(&format!(
-            "ended by a signal: {} circuits written, {given_up} in flight given up",
+            "ended by a {signal}: {} circuits written, {given_up} in flight given up",
             self.written
         ));
         // What they cannot be written for; there may be room again.
@@ -251,8 +257,8 @@ impl Keeper for Serving {
         self.in_flight = in_flight;
         self.figures.stand(in_flight, self.unwritten.len());
         if let Some(since) = self.ending {
-            let is_hurried = since.elapsed() > GRACE || *self.signals.borrow() > 1;
-            return if is_hurried { Err(Ended::Signal) } else { Ok(Gate::Closed) };
+            let is_over = since.elapsed() > GRACE || self.is_hurried();
+            return if is_over { Err(Ended::Signal) } else { Ok(Gate::Closed) };
         }
         if self.documents.are_new || self.is_client_lost() {
             return Ok(Gate::Closed);

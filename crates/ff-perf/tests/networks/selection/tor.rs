@@ -17,9 +17,13 @@ use super::{Places, compare, count, ours};
 /// How many circuits.
 const CIRCUITS: usize = 2_000;
 /// How many are being built at a time.
-const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 16;
 /// So many may fail: two relays that begin a link to each other at once close one of them, with its circuits.
 const MOST_FAILED: usize = CIRCUITS / 50;
+/// Those that fail because a relay, or this machine, is busy are no other paths than those that do not.
+const BUSY: [&str; 2] = ["REASON=RESOURCELIMIT", "REASON=TIMEOUT"];
+/// How long the next circuit may take.
+const PATIENCE: Duration = Duration::from_secs(180);
 /// How many paths of ours stand for exact chances.
 const DRAWS: usize = 300_000;
 /// Relays: name, the second part of its 127.x.0.y address, y, weight. Those in 127.1 to 127.3 are guards.
@@ -57,7 +61,9 @@ fn builder(dir: &Path, file: &Path) -> NetworkBuilder {
         .client_torrc("UseEntryGuards 0")
         .client_torrc("ConfluxEnabled 0")
         .client_torrc("LearnCircuitBuildTimeout 0")
-        .client_torrc("CircuitBuildTimeout 60");
+        .client_torrc("CircuitBuildTimeout 600")
+        // A relay that is short of CPU time takes circuits all the same, so that none is left out of paths for that.
+        .torrc("MaxOnionQueueDelay 10 minutes");
     RELAYS.into_iter().map(relay).fold(builder, NetworkBuilder::relay)
 }
 
@@ -95,7 +101,7 @@ fn fingerprint(dir: &Path, name: &str) -> Option<String> {
 /// The paths of so many circuits that tor chooses.
 fn circuits(control: &mut Control, wanted: usize) -> Vec<Vec<String>> {
     let (mut open, mut paths, mut failed) = (HashSet::new(), Vec::new(), 0);
-    let until = Instant::now() + Duration::from_secs(60);
+    let mut until = Instant::now() + PATIENCE;
     control.subscribe(&["CIRC"]).expect("events");
     while paths.len() < wanted {
         while open.len() < AT_ONCE && open.len() + paths.len() < wanted {
@@ -103,16 +109,18 @@ fn circuits(control: &mut Control, wanted: usize) -> Vec<Vec<String>> {
             open.insert(reply.text().strip_prefix("EXTENDED ").expect("its id").to_owned());
         }
         let left = until.saturating_duration_since(Instant::now());
-        let event = control.next_event(left).expect("events").expect("circuits in time");
+        let event = control.next_event(left).expect("events").expect("a circuit in time");
         let words: Vec<&str> = event.words().collect();
         let [id, state, path, ..] = words[..] else { continue };
         if state == "FAILED" && open.remove(id) {
-            failed += 1;
+            let is_busy = |word: &&str| BUSY.iter().any(|busy| word.ends_with(busy));
+            failed += usize::from(!words.iter().any(is_busy));
             assert!(failed <= MOST_FAILED, "{failed} failed: {}", event.text);
         }
         if state == "BUILT" && open.remove(id) {
             let ids = path.split(',').map(|hop| hop[1..41].to_owned());
             paths.push(ids.collect());
+            until = Instant::now() + PATIENCE;
             control.command(&format!("CLOSECIRCUIT {id}")).expect("closed");
         }
     }
