@@ -57,11 +57,11 @@ impl Process {
         finish(Command::new("sh").args(["-c", &line]));
     }
 
-    /// Fails if it has ended by itself.
-    pub(crate) fn assert_running(&mut self, who: &str) {
+    /// Fails if it has ended by itself, and tells what it said last.
+    pub(crate) fn assert_running(&mut self, who: &str, said: impl Fn() -> String) {
         let child = self.child.as_mut().expect("it was started");
         let ended = child.try_wait().expect("its state");
-        assert!(ended.is_none(), "{who} has ended by itself: {ended:?}");
+        assert!(ended.is_none(), "{who} has ended by itself: {ended:?}; it said\n{}", said());
     }
 }
 

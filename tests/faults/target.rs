@@ -14,6 +14,10 @@ use ff_proto::units::{BytesPerSec, Ratio};
 use ff_relay_ext::arti::extension::Extension;
 use ff_relay_ext::arti::keys::RelayKeys;
 use ff_relay_ext::arti::relay::{Relay, RelayConfig};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::FormatTime;
+
+use crate::pulse::BEAT;
 
 /// The variable that makes this test's executable a target: its number, where it listens, its memory's file and
 /// the coordinator that it allows.
@@ -38,6 +42,8 @@ pub(crate) enum Said {
     Ended(String, Option<String>),
     /// It has refused a request, with this code.
     Refused(String),
+    /// It runs.
+    Pulse,
 }
 
 /// What a target has said, and when.
@@ -45,7 +51,7 @@ pub(crate) enum Said {
 pub(crate) struct Heard {
     /// Its number.
     pub(crate) target: usize,
-    /// When this was read.
+    /// When it said so, by its own clock; for its end, when that was noticed.
     pub(crate) at: Instant,
     /// It.
     pub(crate) said: Said,
@@ -102,7 +108,7 @@ pub(crate) fn serve() {
         max_sockets: 512,
     };
     let memory = Some(PathBuf::from(memory));
-    let log = tracing_subscriber::fmt().with_ansi(false).without_time().with_target(false);
+    let log = tracing_subscriber::fmt().with_ansi(false).with_timer(Boot).with_target(false);
     log.with_writer(std::io::stdout).init();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
@@ -111,28 +117,62 @@ pub(crate) fn serve() {
         let listen = listen.parse().expect("an address");
         let _relay = Relay::launch(RelayConfig { listen, keys, extension }).expect("a relay");
         // Not println: that the pipe is closed is no reason to panic.
-        let _ = writeln!(std::io::stdout(), "{SERVING}");
-        std::future::pending::<()>().await;
+        let say = |what| drop(writeln!(std::io::stdout(), "{} {what}", Boot::micros()));
+        say(SERVING);
+        loop {
+            say(PULSE);
+            tokio::time::sleep(BEAT).await;
+        }
     });
 }
 
 /// What a target says when it serves.
 const SERVING: &str = "FlashFlow: serving";
+/// What it says as long as it runs.
+const PULSE: &str = "FlashFlow: pulse";
+
+/// The time since the system started, which is the same for all processes.
+struct Boot;
+
+impl Boot {
+    /// In microseconds.
+    fn micros() -> u64 {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let micros = now.tv_sec * 1_000_000 + now.tv_nsec / 1000;
+        u64::try_from(micros).expect("not before the start")
+    }
+
+    /// What an instant is of that time.
+    fn instant(micros: u64) -> Instant {
+        let ago = Duration::from_micros(Self::micros().saturating_sub(micros));
+        Instant::now().checked_sub(ago).expect("not before the start")
+    }
+}
+
+impl FormatTime for Boot {
+    fn format_time(&self, out: &mut Writer<'_>) -> std::fmt::Result {
+        write!(out, "{}", Self::micros())
+    }
+}
 
 /// Reads what a target says until its end.
 pub(crate) fn listen(target: usize, stdout: ChildStdout, heard: Sender<Heard>) {
     std::thread::spawn(move || {
         let lines = BufReader::new(stdout).lines().map_while(Result::ok);
-        for said in lines.filter_map(|line| parse(&line)).chain([Said::Down]) {
+        let all = lines.filter_map(|line| parse(&line));
+        let all = all.map(|(micros, said)| (Boot::instant(micros), said));
+        for (at, said) in all.chain(std::iter::once_with(|| (Instant::now(), Said::Down))) {
             // The test may be over.
-            let _ = heard.send(Heard { target, at: Instant::now(), said });
+            let _ = heard.send(Heard { target, at, said });
         }
     });
 }
 
-/// What a line says.
-fn parse(line: &str) -> Option<Said> {
-    let (_, text) = line.split_once("FlashFlow: ")?;
+/// When a line was said, in microseconds since the system started, and what.
+fn parse(line: &str) -> Option<(u64, Said)> {
+    let (front, text) = line.split_once("FlashFlow: ")?;
+    // The first line may stand behind the test's name.
+    let micros = front.split_whitespace().rev().find_map(|word| word.parse().ok());
     let field = |name: &str| {
         let (_, rest) = text.split_once(&format!(" {name}="))?;
         Some(rest.split_whitespace().next().unwrap_or_default().to_owned())
@@ -142,8 +182,9 @@ fn parse(line: &str) -> Option<Said> {
         let early = rest.strip_prefix(" early: ");
         early.map(|rest| rest.split(" measurement=").next().unwrap_or_default().to_owned())
     };
-    Some(match text {
+    let said = match text {
         _ if line.ends_with(SERVING) => Said::Up,
+        _ if line.ends_with(PULSE) => Said::Pulse,
         _ if text.starts_with("granted") => Said::Granted(measurement()),
         _ if text.starts_with("being measured") => Said::Started(measurement()),
         _ if text.starts_with("refused") => Said::Refused(field("code").expect("a code")),
@@ -151,13 +192,18 @@ fn parse(line: &str) -> Option<Said> {
             let rest = text.strip_prefix("measurement ended")?;
             Said::Ended(measurement(), ended(rest))
         }
-    })
+    };
+    Some((micros.expect("a line has its time"), said))
 }
 
 #[test]
 fn what_a_target_says_is_understood() {
-    let (m, line) = ("ab12".to_owned(), " INFO FlashFlow: ");
-    let parse = |text: &str| parse(&format!("{line}{text}"));
+    let (m, line) = ("ab12".to_owned(), "test it ... 1234  INFO FlashFlow: ");
+    let parse = |text: &str| {
+        let (micros, said) = parse(&format!("{line}{text}"))?;
+        assert_eq!(micros, 1234);
+        Some(said)
+    };
     let granted = parse("granted a measurement coordinator=x measurement=ab12 duration_secs=3");
     assert_eq!(granted, Some(Said::Granted(m.clone())));
     assert_eq!(parse("being measured measurement=ab12"), Some(Said::Started(m.clone())));
@@ -168,5 +214,6 @@ fn what_a_target_says_is_understood() {
     assert_eq!(early, Some(Said::Ended(m, Some("20 (coordinator_lost)".to_owned()))));
     let refused = parse("refused a request: too soon code=too_soon untold=0");
     assert_eq!(refused, Some(Said::Refused("too_soon".to_owned())));
+    assert_eq!(parse("pulse"), Some(Said::Pulse));
     assert_eq!(parse("something else"), None);
 }

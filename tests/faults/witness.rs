@@ -10,10 +10,11 @@ use ff_bwauth::publish::v3bw::read::{Reading, Severity};
 use ff_bwauth::store::{Seconds, Store, StoreError};
 
 use crate::documents::now;
+use crate::pulse::Pulse;
 use crate::target::{Heard, Said};
 use crate::world::{MEASUREMENT, TARGETS, World};
 
-/// How long a target may be limited beyond what it was asked for, or beyond its coordinator's life.
+/// How long a target may be limited beyond what it was asked for, or beyond its coordinator's life, while it runs.
 pub(crate) const AFTER: Duration = Duration::from_secs(2);
 /// How long a target keeps what it has granted, if nobody comes (PROTOCOL.md §7).
 const GRANT_KEPT: Duration = Duration::from_secs(30);
@@ -40,19 +41,11 @@ struct Seen {
     measurements: Vec<Measurement>,
     /// Its refusals, by code.
     refused: BTreeMap<String, u64>,
-    /// When the test has stopped it, and until when.
-    stopped: Vec<(Instant, Instant)>,
+    /// When it ran: it stands still where the test has stopped it, and where the machine is busy.
+    pulse: Pulse,
 }
 
 impl Seen {
-    /// For how long it was stopped within this time.
-    fn stopped(&self, from: Instant, to: Instant) -> Duration {
-        let within = |&(since, until): &(Instant, Instant)| {
-            until.min(to).saturating_duration_since(since.max(from))
-        };
-        self.stopped.iter().map(within).sum()
-    }
-
     /// The measurement with this name, of the target with that number.
     fn find(&mut self, target: usize, name: &str) -> &mut Measurement {
         let found = self.measurements.iter_mut().rev().find(|one| one.name == name);
@@ -116,22 +109,26 @@ impl Witness {
             }
             Said::Refused(code) => *seen.refused.entry(code.clone()).or_default() += 1,
             Said::Up => {}
+            Said::Pulse => seen.pulse.note(at),
             Said::Down => {
+                let last = seen.pulse.last().unwrap_or(at);
                 let open = seen.measurements.iter_mut().filter(|one| one.ended.is_none());
-                open.for_each(|one| one.ended = Some(at));
+                open.for_each(|one| one.ended = Some(last.max(one.granted)));
+                seen.pulse.end();
             }
         }
-    }
-
-    /// Notes that the test has stopped a target since then, and until now.
-    pub(crate) fn note_stop(&mut self, target: usize, since: Instant) {
-        self.targets[target].stopped.push((since, Instant::now()));
     }
 
     /// Whether nothing is granted or running anywhere.
     pub(crate) fn is_idle(&self) -> bool {
         let mut all = self.targets.iter().flat_map(|seen| &seen.measurements);
         all.all(|one| one.ended.is_some())
+    }
+
+    /// Whether all is over that was granted until then.
+    pub(crate) fn is_over_until(&self, until: Instant) -> bool {
+        let mut all = self.targets.iter().flat_map(|seen| &seen.measurements);
+        all.all(|one| one.ended.is_some() || one.granted > until)
     }
 
     /// How many measurements each target has seen to their end as planned.
@@ -143,7 +140,7 @@ impl Witness {
     /// Fails unless all holds. `killed` is when the coordinator was killed, if that was the fault.
     pub(crate) fn check(&mut self, world: &World, killed: Option<Instant>) {
         for (number, seen) in self.targets.iter().enumerate() {
-            check_target(number, seen, killed);
+            check_target(number, seen, &world.proxies, killed);
         }
         self.check_store(world);
         self.file.check();
@@ -218,24 +215,26 @@ impl Witness {
     }
 }
 
-/// Fails if a target was asked too often or limited too long.
-fn check_target(number: usize, seen: &Seen, killed: Option<Instant>) {
+/// Fails if a target was asked too often or limited too long, by its own clock and while it ran. It learns of its
+/// coordinator's death by proxies.
+fn check_target(number: usize, seen: &Seen, proxies: &Pulse, killed: Option<Instant>) {
     assert!(!seen.refused.contains_key("too_soon"), "t{number} was asked beyond its grants");
-    let now = Instant::now();
     for one in &seen.measurements {
-        let end = one.ended.unwrap_or(now);
-        let limited = one.started.map_or(Duration::ZERO, |started| end - started);
-        let stopped = seen.stopped(one.granted, end);
-        let most = MEASUREMENT + AFTER + stopped;
+        let end = one.ended.or(seen.pulse.last()).unwrap_or(one.granted);
+        let since = |when: Instant| end.saturating_duration_since(when);
+        let still = seen.pulse.still(one.granted, end);
+        let limited = one.started.map_or(Duration::ZERO, since);
+        let most = MEASUREMENT + AFTER + still;
         assert!(limited <= most, "t{number} was limited for {limited:.1?}: {one:?}");
         let waited = one.started.unwrap_or(end).saturating_duration_since(one.granted);
-        let most = GRANT_KEPT + AFTER + stopped;
+        let most = GRANT_KEPT + AFTER + still;
         assert!(waited <= most, "t{number} waited for {waited:.1?}: {one:?}");
         let Some(killed) = killed.filter(|killed| one.granted <= *killed && end > *killed) else {
             continue;
         };
         let after = end - killed;
-        assert!(after <= AFTER, "t{number}: {after:.1?} after its coordinator's death: {one:?}");
+        let most = AFTER + seen.pulse.still(killed, end) + proxies.still(killed, end);
+        assert!(after <= most, "t{number}: {after:.1?} after its coordinator's death: {one:?}");
     }
 }
 

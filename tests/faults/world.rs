@@ -24,6 +24,7 @@ use crate::disk::Disk;
 use crate::documents::Documents;
 use crate::process::{Process, finish, program};
 use crate::proxy::Proxy;
+use crate::pulse::Pulse;
 use crate::target::{self, Heard};
 
 /// How long a coordinator may take to start on a busy machine.
@@ -71,21 +72,62 @@ pub(crate) struct World {
     writer: Option<JoinHandle<()>>,
     /// What proxies run on.
     runtime: tokio::runtime::Runtime,
+    /// When that stood still.
+    pub(crate) proxies: Pulse,
     /// Everything's files; the last, because it must be there as long as anything else.
     dir: TempDir,
 }
 
-/// A port of this address that is free at this moment.
-fn free(ip: Ipv4Addr) -> SocketAddr {
-    let listener = TcpListener::bind((ip, 0)).expect("a port");
-    listener.local_addr().expect("its address")
+/// A world's addresses: nobody else has these. On 127.0.0.1, from where connections come, a port that was free when it
+/// was chosen may be a connection's when it is bound, for the first time or after a restart.
+#[derive(Clone, Copy, Debug)]
+struct Net([u8; 2]);
+
+impl Net {
+    /// One of very many.
+    fn draw() -> Self {
+        Self([rand::random_range(16..=250), rand::random()])
+    }
+
+    /// The address with this number.
+    fn ip(self, number: usize) -> Ipv4Addr {
+        let last = u8::try_from(number).expect("a small number");
+        Ipv4Addr::new(127, self.0[0], self.0[1], last)
+    }
+
+    /// A port of that address, which is free and stays so.
+    fn listen(self, number: usize) -> SocketAddr {
+        let listener = TcpListener::bind((self.ip(number), 0)).expect("a port");
+        listener.local_addr().expect("its address")
+    }
+
+    /// That address, with whichever port there is.
+    fn any(self, number: usize) -> SocketAddr {
+        (self.ip(number), 0).into()
+    }
+}
+
+/// The first target's number among addresses.
+const TARGET: usize = 1;
+/// That of the way to it.
+const TO_TARGET: usize = 51;
+/// The first measurer's.
+const MEASURER: usize = 101;
+/// That of the way to it.
+const TO_MEASURER: usize = 151;
+/// The page's.
+const PAGE: usize = 201;
+
+/// A file that what a process says is added to.
+fn log(path: &Path) -> File {
+    File::options().create(true).append(true).open(path).expect("a log")
 }
 
 /// A process whose standard error goes into a file, and whose clock can be set by another one.
 fn logged(name: &str, args: &[&str], config: &Path, dir: &Path, who: &str) -> Command {
     let mut command = Command::new(program(name));
-    let log = File::options().create(true).append(true).open(dir.join(format!("{who}.log")));
-    command.args(args).arg("--config").arg(config).stderr(log.expect("a log"));
+    let log = log(&dir.join(format!("{who}.log")));
+    command.args(args).arg("--config").arg(config).stderr(log);
     if has_clocks() {
         command.env("LD_PRELOAD", faketime()).env("FAKETIME_NO_CACHE", "1");
         command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env("NO_FAKE_STAT", "1");
@@ -113,6 +155,8 @@ impl World {
         let disks = has_disks.then(|| ["state", "v3bw"].map(|name| Disk::mount(&path.join(name))));
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(1).enable_all().build().expect("a runtime");
+        let (net, proxies) = (Net::draw(), Pulse::default());
+        runtime.spawn(proxies.clone().beat());
         finish(
             Command::new(program("ff-bwauth"))
                 .arg("init")
@@ -133,16 +177,17 @@ impl World {
             heard,
             telling,
             fingerprints: Vec::new(),
-            page: free(Ipv4Addr::LOCALHOST),
+            page: net.listen(PAGE),
             disks,
             is_over: Arc::default(),
             writer: None,
             runtime,
+            proxies,
             dir,
         };
         world.set_clock("coordinator", 0);
-        world.start_targets(&coordinator);
-        let lines = world.start_measurers(&coordinator);
+        world.start_targets(net, &coordinator);
+        let lines = world.start_measurers(net, &coordinator);
         world.configure(&lines);
         world.start_coordinator();
         world.wait_for_store();
@@ -159,12 +204,11 @@ impl World {
     }
 
     /// Starts targets, and what writes their documents.
-    fn start_targets(&mut self, coordinator: &Ed25519Id) {
+    fn start_targets(&mut self, net: Net, coordinator: &Ed25519Id) {
         let mut described = Vec::new();
         for number in 0..TARGETS {
-            let last = u8::try_from(number + 1).expect("a small number");
-            let listen = free(Ipv4Addr::new(127, 0, 3, last));
-            let seen = SocketAddr::from(([127, 0, 2, last], 0));
+            let listen = net.listen(TARGET + number);
+            let seen = net.any(TO_TARGET + number);
             let proxy = self.runtime.block_on(Proxy::start(seen, listen));
             let identity = target::identity(number);
             self.fingerprints.push(identity.fingerprint);
@@ -173,7 +217,7 @@ impl World {
             let (memory, coordinator) = (self.path(&format!("t{number}.grants")), *coordinator);
             self.targets.push(Process::new(move || {
                 let mut command = target::command(number, listen, &memory, &coordinator, PERIOD);
-                command.stdout(Stdio::piped());
+                command.stdout(Stdio::piped()).stderr(log(&memory.with_extension("log")));
                 command
             }));
             self.start_target(number);
@@ -196,11 +240,11 @@ impl World {
     }
 
     /// Starts measurers; returns the lines that the coordinator's config needs.
-    fn start_measurers(&mut self, coordinator: &Ed25519Id) -> String {
+    fn start_measurers(&mut self, net: Net, coordinator: &Ed25519Id) -> String {
         let mut all = String::new();
         let identity = key::identity_text(coordinator);
         for number in 0..MEASURERS {
-            let (who, listen) = (format!("m{number}"), free(Ipv4Addr::LOCALHOST));
+            let (who, listen) = (format!("m{number}"), net.listen(MEASURER + number));
             let dir = self.path(&who);
             let mut init = Command::new(program("ff-measurer"));
             init.args(["init", "--listen", &listen.to_string(), "--dir"]).arg(&dir);
@@ -211,8 +255,8 @@ impl World {
             let text =
                 format!("{text}\n[[coordinator]]\nname = \"c\"\nidentity = \"{identity}\"\n");
             fs::write(&config, text).expect("written");
-            let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-            let proxy = self.runtime.block_on(Proxy::start(any, listen));
+            let seen = net.any(TO_MEASURER + number);
+            let proxy = self.runtime.block_on(Proxy::start(seen, listen));
             let lines = lines.replace("NAME", &who).replace("1Gbit", CAPACITY);
             all.push_str(&lines.replace(&listen.to_string(), &proxy.addr.to_string()));
             self.to_measurers.push(proxy);
@@ -262,21 +306,25 @@ impl World {
 
     /// Fails if anything has ended that nobody killed.
     pub(crate) fn assert_running(&mut self) {
-        self.coordinator.assert_running("the coordinator");
+        let dir = self.dir.path().to_owned();
+        let tail = |who: &str| tail(&dir.join(format!("{who}.log")));
+        self.coordinator.assert_running("the coordinator", || tail("coordinator"));
         for (number, measurer) in self.measurers.iter_mut().enumerate() {
-            measurer.assert_running(&format!("m{number}"));
+            let who = format!("m{number}");
+            measurer.assert_running(&who, || tail(&who));
         }
         for (number, target) in self.targets.iter_mut().enumerate() {
-            target.assert_running(&format!("the target t{number}"));
+            let who = format!("t{number}");
+            target.assert_running(&who, || tail(&who));
         }
     }
+}
 
-    /// The end of a log.
-    fn tail(&self, who: &str) -> String {
-        let text = fs::read_to_string(self.path(&format!("{who}.log"))).unwrap_or_default();
-        let lines: Vec<_> = text.lines().collect();
-        lines[lines.len().saturating_sub(60)..].join("\n")
-    }
+/// The end of a log.
+fn tail(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let lines: Vec<_> = text.lines().collect();
+    lines[lines.len().saturating_sub(60)..].join("\n")
 }
 
 /// What starts the coordinator.
@@ -290,7 +338,8 @@ impl Drop for World {
         self.is_over.store(true, Ordering::Relaxed);
         if std::thread::panicking() {
             for who in ["coordinator", "m0", "m1", "m2"] {
-                eprintln!("---- the end of {who}'s log\n{}", self.tail(who));
+                let log = self.path(&format!("{who}.log"));
+                eprintln!("---- the end of {who}'s log\n{}", tail(&log));
             }
         }
         self.coordinator.kill();

@@ -22,8 +22,8 @@ use crate::{is_run_by_itself, turn};
 
 /// The cipher of the measurements here.
 const CRYPTO: CryptoKind = CryptoKind::SUPPORTED[0];
-/// How long anything here may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Longer than anything here takes that does not hang.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Opens a link to the relay.
 async fn open(relay: &TestRelay) -> ControlLink {
@@ -155,7 +155,7 @@ async fn next_error(link: &mut ControlLink) -> ErrCode {
 }
 
 /// A link on which this coordinator has been granted a measurement.
-async fn granted(relay: &TestRelay, coordinator: &SigningKey) -> ControlLink {
+pub(crate) async fn granted(relay: &TestRelay, coordinator: &SigningKey) -> ControlLink {
     let mut link = open(relay).await;
     let cells = request(&link, coordinator);
     link.send_cells(cells.as_flattened()).await.expect("sent");

@@ -46,7 +46,8 @@ async fn an_honest_relay_passes_every_check() {
     assert_eq!(outcome.draw, Draw::Value(outcome.estimate.expect("an estimate")));
     let cells = outcome.cells;
     assert!(cells.bad == 0 && cells.checked == cells.echoed, "{cells:?}");
-    assert!(cells.echoed > 3 * 3000 && cells.sent >= cells.echoed, "{cells:?}");
+    assert!(cells.echoed > 0 && cells.sent >= cells.echoed, "{cells:?}");
+    assert_eq!(outcome.seconds.len(), 3);
     assert_no_faster(outcome.estimate, BytesPerSec::from_mbit(20), 0.15);
 }
 
@@ -164,7 +165,7 @@ async fn a_relay_that_stops_before_the_end_gets_less_than_one_that_does_not() {
         (Stop::Close, "coordinator_link_lost"),
     ] {
         // In the last second, when the relay knows what it will come to, and before.
-        for (second, seconds) in [(2, 3), (0, 3)] {
+        for (second, seconds) in [(2, 3), (0, PLANNED_SECS)] {
             let coordinator = fresh_key();
             let lie = Lie::Stop { second, how };
             let relay = TestRelay::start(Setup { lie, ..Setup::allowing(&[&coordinator]) });
@@ -175,7 +176,7 @@ async fn a_relay_that_stops_before_the_end_gets_less_than_one_that_does_not() {
             let value = outcome.draw.value().expect("it counts with a value");
             let most = BytesPerSec::from_mbit(20).scale(1.1);
             assert!(value <= most, "{how:?} in second {second}: {value}");
-            // Of two thirds without an echo the median is nothing.
+            // Of hardly any seconds with an echo, and many without, the median is nothing.
             assert!(second > 0 || value.get() == 0, "{how:?} in second {second}: {value}");
         }
     }
@@ -202,9 +203,11 @@ async fn a_relay_that_stops_reading_gets_nothing_and_costs_no_memory() {
         return;
     }
     let coordinator = fresh_key();
-    let lie = Lie::StopReading { after: 500 };
+    // Few echoes, so that they do not come in three of the five seconds, and no longer: a link is given up that has
+    // been silent for five.
+    let lie = Lie::StopReading { after: 50 };
     let relay = TestRelay::start(Setup { lie, limit: None, ..Setup::allowing(&[&coordinator]) });
-    let plan = plan(&relay, &coordinator, 3);
+    let plan = plan(&relay, &coordinator, 5);
     let before = resident_bytes();
     let outcome = measure(&plan).await;
     let grown = resident_bytes().saturating_sub(before);
@@ -219,7 +222,7 @@ async fn a_relay_that_stops_reading_gets_nothing_and_costs_no_memory() {
 #[tokio::test]
 async fn half_of_the_links_are_enough_and_fewer_are_not() {
     let _turn = turn().await;
-    let half = measure_liar(Lie::CloseLinks { links: 4, after: 200 }, 2, 1.0).await;
+    let half = measure_liar(Lie::CloseLinks { links: 4, after: 200 }, 3, 1.0).await;
     assert_eq!(half.result, Ok(Verdict::Conclusive));
 
     let lie = Lie::CloseLinks { links: 5, after: 200 };

@@ -8,12 +8,15 @@ use ff_bwauth::team::TeamMember;
 use ff_proto::aggregate::{Draw, Verdict, estimate};
 use ff_proto::ids::{CryptoKind, Ed25519Id};
 use ff_proto::msg::ErrCode;
-use ff_proto::units::BytesPerSec;
+use ff_proto::units::{BytesPerSec, Cells};
 
 use crate::liar::{Count, Lie};
 use crate::plan::{assert_refused, failure, fresh_key, measure, measurer, plan};
 use crate::relay::{Setup, TestRelay};
 use crate::turn;
+
+/// The rate of the slower one of two measurers: a quarter of the relay's, so that it is what binds it.
+const SLOWER: BytesPerSec = BytesPerSec::from_mbit(5);
 
 /// Measures a relay of 20 Mbit/s that lies, and asks for CGO only as `measure` does.
 async fn measure_liar(lie: Lie, seconds: u16) -> Outcome {
@@ -71,18 +74,15 @@ async fn a_refusal_by_mood_counts() {
     assert_refused(&measure_liar(Lie::Refuse(ErrCode::DISABLED), 20).await, "disabled");
 }
 
-/// Measures a relay of 20 Mbit/s for three seconds by two measurers, of which the second opens and sends
-/// three times as much as the first. Returns the second one's key, too.
-async fn measure_by_two(lie: Lie) -> (Outcome, Ed25519Id) {
+/// Measures a relay of 20 Mbit/s for three seconds by two measurers, of which the first sends no faster than this
+/// and the second more than the relay takes. Returns the second one's key, too.
+async fn measure_by_two(lie: Lie, slower: BytesPerSec) -> (Outcome, Ed25519Id) {
     let coordinator = fresh_key();
     let relay = TestRelay::start(Setup { lie, ..Setup::allowing(&[&coordinator]) });
     let mut plan = plan(&relay, &coordinator, 3);
-    let member = |sockets, rate| TeamMember {
-        measurer: measurer("one of two"),
-        sockets,
-        rate: Some(BytesPerSec::from_mbit(rate)),
-    };
-    plan.team = vec![member(2, 15), member(6, 45)];
+    let member =
+        |sockets, rate| TeamMember { measurer: measurer("one of two"), sockets, rate: Some(rate) };
+    plan.team = vec![member(2, slower), member(6, BytesPerSec::from_mbit(95))];
     let outcome = measure(&plan).await;
     (outcome, plan.team[1].measurer.id())
 }
@@ -90,14 +90,20 @@ async fn measure_by_two(lie: Lie) -> (Outcome, Ed25519Id) {
 #[tokio::test]
 async fn a_relay_counts_each_measurers_cells_as_its_own() {
     let _turn = turn().await;
-    let (outcome, _) = measure_by_two(Lie::Nothing).await;
+    let (outcome, _) = measure_by_two(Lie::Nothing, SLOWER).await;
     assert_eq!((outcome.result, outcome.disputes), (Ok(Verdict::Conclusive), vec![]));
-    // The other way round the faster one has more than was echoed to the slower.
-    let (outcome, faster) = measure_by_two(Lie::CountEchoes(Count::Swap)).await;
+    // The other way round the faster one has more than was echoed to the slower, which sends 150 cells and what its
+    // bucket holds.
+    let lie = Lie::CountEchoes(Count::Swap);
+    let (outcome, faster) = measure_by_two(lie, BytesPerSec::new(25_000)).await;
     assert_eq!(failure(&outcome).code(), "counts_disagree");
     let [dispute] = &outcome.disputes[..] else { panic!("{:?}", outcome.disputes) };
     assert_eq!((dispute.measurer, dispute.measurer_id), (1, faster));
-    assert!(dispute.claimed_cells > 2 * dispute.reported_cells, "{dispute:?}");
+    assert!(dispute.reported_cells < dispute.claimed_cells, "{dispute:?}");
+    assert!(dispute.reported_cells <= 200, "{dispute:?}");
+    // What is believed is what the slower one claims, and as much again of the faster one's at most.
+    let believed: u64 = outcome.seconds.iter().map(|second| second.measurement_bytes).sum();
+    assert!(believed <= Cells(2 * dispute.reported_cells).bytes(), "{believed} B, {dispute:?}");
 }
 
 #[tokio::test]
@@ -105,7 +111,7 @@ async fn a_relay_that_frames_a_measurer_only_lowers_its_own_draw() {
     let _turn = turn().await;
     for percent in [0, 50, 70] {
         let lie = Lie::CountEchoes(Count::Percent(1, percent));
-        let (outcome, framed) = measure_by_two(lie).await;
+        let (outcome, framed) = measure_by_two(lie, SLOWER).await;
         let failure = failure(&outcome);
         assert_eq!(failure.code(), "counts_disagree", "{failure:?}");
         let [dispute] = &outcome.disputes[..] else { panic!("{:?}", outcome.disputes) };
@@ -118,11 +124,12 @@ async fn a_relay_that_frames_a_measurer_only_lowers_its_own_draw() {
             assert!(failure.message.contains(&part), "{part} in {}", failure.message);
         }
         assert_eq!((outcome.estimate, outcome.publishable()), (None, None));
-        // It is no free attempt: what is believed stands, with the first measurer's quarter, which
-        // nobody disputes.
+        // It is no free attempt: what is believed stands, with the first measurer's part, which nobody disputes and
+        // its rate bounds.
         let believed = estimate(&outcome.seconds, outcome.ratio).expect("there are seconds");
         assert_eq!(outcome.draw, Draw::Value(believed));
-        let most = 20.0 * (0.25 + 0.75 * percent as f64 / 100.0) * 1.2;
+        let slower = SLOWER.mbit();
+        let most = (slower + (20.0 - slower) * percent as f64 / 100.0) * 1.2;
         assert!(believed.mbit() < most, "{believed}, and not {most} Mbit/s");
     }
 }
@@ -135,7 +142,8 @@ async fn echoed_cells_of_another_team_are_caught() {
 #[tokio::test]
 async fn a_relay_that_reports_more_than_it_has_echoed_accuses_nobody() {
     let _turn = turn().await;
-    let (outcome, _) = measure_by_two(Lie::CountEchoes(Count::Percent(0, 1000))).await;
+    let lie = Lie::CountEchoes(Count::Percent(0, 1000));
+    let (outcome, _) = measure_by_two(lie, SLOWER).await;
     assert_eq!((&outcome.result, &outcome.disputes), (&Ok(Verdict::Conclusive), &vec![]));
     let estimate = outcome.estimate.expect("an estimate").mbit();
     assert!(estimate < 23.0, "{estimate} Mbit/s");

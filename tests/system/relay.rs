@@ -21,6 +21,9 @@ use tokio::sync::oneshot;
 use crate::holding::Holding;
 use crate::liar::{Lie, LyingTls};
 
+/// Longer than anything takes that comes by itself.
+const HANG: Duration = Duration::from_secs(60);
+
 /// What a [`TestRelay`] is like.
 pub(crate) struct Setup {
     /// Its operator's rules.
@@ -102,9 +105,9 @@ impl TestRelay {
         self.holding.most_held()
     }
 
-    /// Waits for its totals to be so, some seconds at most.
+    /// Waits for its totals to be so.
     pub(crate) async fn wait_until(&self, what: &str, is_so: impl Fn(&Totals) -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(3);
+        let deadline = Instant::now() + HANG;
         while !is_so(&self.totals()) {
             assert!(Instant::now() < deadline, "no {what}: {:?}", self.totals());
             tokio::time::sleep(Duration::from_millis(10)).await;

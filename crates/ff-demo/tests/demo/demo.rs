@@ -9,9 +9,9 @@ use serde_json::Value;
 use crate::{dir, run_in};
 
 /// The limit of the relay in these tests: 20 Mbit/s.
-const LIMIT: u64 = 2_500_000;
+pub(crate) const LIMIT: u64 = 2_500_000;
 /// A demo of so many Mbit/s and little else.
-const DEMO: [&str; 6] = ["--sockets", "8", "--limit", "20Mbit", "--background", "5Mbit"];
+pub(crate) const DEMO: [&str; 6] = ["--sockets", "8", "--limit", "20Mbit", "--background", "5Mbit"];
 
 /// The names in a directory, sorted.
 fn names(dir: &Path) -> Vec<String> {
@@ -31,8 +31,14 @@ fn assert_keys(object: &Value, expected: &[&str]) {
 }
 
 /// The whole number under a key.
-fn number(object: &Value, key: &str) -> u64 {
+pub(crate) fn number(object: &Value, key: &str) -> u64 {
     object[key].as_u64().unwrap_or_else(|| panic!("{key} is {}", object[key]))
+}
+
+/// The sum of the whole numbers under a key.
+pub(crate) fn sum(object: &Value, key: &str) -> u64 {
+    let numbers = object[key].as_array().unwrap_or_else(|| panic!("{key} is {}", object[key]));
+    numbers.iter().map(|number| number.as_u64().expect("a whole number")).sum()
 }
 
 #[test]
@@ -128,7 +134,7 @@ fn check_seconds(outcome: &Value) {
     totals.sort_unstable();
     assert_eq!(number(outcome, "estimate_bytes_per_sec"), totals[1]);
     let clients: u64 = rows.iter().map(|row| number(row, "background_reported_bytes")).sum();
-    assert!(clients > LIMIT / 4, "clients had {clients} bytes in three seconds");
+    assert!(clients > 0, "clients had nothing in three seconds");
 }
 
 /// Fails unless cells, links and round trips fit the seconds.
@@ -140,7 +146,9 @@ fn check_counts(outcome: &Value) {
     let rows = outcome["seconds"].as_array().expect("seconds");
     let bytes: u64 = rows.iter().map(|row| number(row, "measurement_bytes")).sum();
     assert!(bytes <= echoed * 514, "{bytes} bytes in the seconds of {echoed} cells");
-    assert!(bytes * 20 >= echoed * 514 * 19, "{bytes} bytes in the seconds of {echoed} cells");
+    // Behind the last second comes what was on the way then: 0.3 s wait, and a round trip counts as 0.5 s at most.
+    let late = echoed * 514 - bytes;
+    assert!(late <= LIMIT * 8 / 10, "{late} bytes behind the seconds of {echoed} cells");
     let sockets = &outcome["sockets"];
     assert_eq!((number(sockets, "asked"), number(sockets, "opened")), (8, 8));
     let [p50, p90, p99, max] =
@@ -149,12 +157,12 @@ fn check_counts(outcome: &Value) {
     let clients = &outcome["clients"];
     assert_keys(clients, &["offered_bytes_per_sec", "before_bytes", "during_bytes", "after_bytes"]);
     assert_eq!(number(clients, "offered_bytes_per_sec"), LIMIT / 4);
-    // As many seconds as the measurement has, and about what the relay says it had for them.
-    let during = clients["during_bytes"].as_array().expect("seconds");
-    assert_eq!(during.len(), rows.len());
-    let during: u64 = during.iter().map(|bytes| bytes.as_u64().expect("bytes")).sum();
-    let reported: u64 = rows.iter().map(|row| number(row, "background_reported_bytes")).sum();
-    assert!(during.abs_diff(reported) < reported / 4, "{during} bytes, reported {reported}");
+    // As many seconds as the measurement has; `figures` compares them with what the relay says.
+    let seconds = |key: &str| clients[key].as_array().expect("seconds").len();
+    assert_eq!(seconds("during_bytes"), rows.len());
+    assert_eq!((seconds("before_bytes"), seconds("after_bytes")), (2, 2));
+    let all = ["before_bytes", "during_bytes", "after_bytes"].map(|key| sum(clients, key));
+    assert!(all.iter().sum::<u64>() > 0, "{clients}");
     assert_eq!(outcome["draw"]["bytes_per_sec"], outcome["estimate_bytes_per_sec"]);
     assert_eq!((number(outcome, "asked_secs"), number(outcome, "granted_secs")), (3, 3));
     assert_eq!(outcome["crypto"], "cgo-aes128");
@@ -206,11 +214,11 @@ fn check_files(out: &Path, outcome: &Value) {
 #[test]
 fn demo_prints_a_line_a_second_and_a_summary() {
     let dir = dir();
-    let run = run_in(dir.path(), DEMO.into_iter().chain(["--duration", "2"]));
+    let run = run_in(dir.path(), DEMO.into_iter().chain(["--duration", "3"]));
     assert_eq!(run.status, Some(0), "{}", run.stderr);
     let seconds: Vec<_> = run.stderr.lines().filter(|line| line.starts_with("second ")).collect();
-    assert_eq!(seconds.len(), 2, "{}", run.stderr);
-    assert!(seconds[0].starts_with("second   1/2 ") && seconds[1].starts_with("second   2/2 "));
+    assert_eq!(seconds.len(), 3, "{}", run.stderr);
+    assert!(seconds[0].starts_with("second   1/3 ") && seconds[2].starts_with("second   3/3 "));
     assert!(seconds.iter().all(|line| line.contains("Mbit/s")), "{seconds:?}");
     for word in ["estimate", "truth", "verdict  conclusive", "sockets  8 of 8 opened", "; during "]
     {

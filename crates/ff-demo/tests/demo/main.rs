@@ -2,6 +2,7 @@
 
 mod demo;
 mod demo_tor;
+mod figures;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
