@@ -30,7 +30,8 @@ use ff_proto::units::BytesPerSec;
 
 use crate::support::meter::{Record, as_f64, metered};
 use crate::support::{
-    alone, coordinator, identity, measurable, measure_watched, number, numbers, on_two_cores, plan,
+    alone, coordinator, estimate, identity, measurable, measure, measure_watched, number, numbers,
+    on_two_cores, plan,
 };
 
 /// The relays' limits, in Mbit/s.
@@ -129,6 +130,22 @@ fn a_coordinator_that_sends_little_takes_little_and_not_for_long() {
     // Three seconds in a row in which clients had to wait: in some they get all they want.
     assert!((end - start).as_secs_f64() < 10.0, "it went on for {:?}", end - start);
     assert!(during >= KEPT * before, "clients had {before:.0} B/s, then {during:.0}");
+}
+
+#[test]
+#[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
+fn issue_11_a_relay_that_gives_clients_no_share_is_measured_at_its_limit() {
+    let _alone = alone();
+    let (key, limit) = (coordinator(), BytesPerSec::from_mbit(40));
+    let relay = measurable("zero", &key).bandwidth_rate(limit.get());
+    let builder = Network::builder().relay(relay.torrc("FFBackgroundTrafficPercent 0"));
+    let builder = on_two_cores(builder, "zero").voting_interval(Duration::from_secs(1800));
+    let network = builder.start().expect("a network");
+    let params = Params { sockets: 8, duration_secs: DURATION_SECS, ..Params::default() };
+    let measured = estimate(&measure(&plan(network.node("zero"), &key, params)));
+    let part = as_f64(measured.get()) / as_f64(limit.get());
+    println!("figure: estimate / limit, clients have no share | 1 +- {TOLERANCE} | {part:.3} | -");
+    assert!((part - 1.0).abs() <= TOLERANCE, "{measured} of {limit}");
 }
 
 /// The nickname of the relay with this limit.

@@ -6,7 +6,7 @@ use std::process::Command;
 use ed25519_dalek::SigningKey;
 use ff_lab::{Control, Error, Network};
 
-use crate::rules::{Coordinator, Lab, Member, Relay, SharedLab, assert_failed, measure, silent};
+use crate::rules::{Coordinator, Lab, Member, Relay, SharedLab, assert_failed, silent};
 use crate::support::{coordinator, ff_tor, identity};
 
 /// All of them.
@@ -161,7 +161,7 @@ fn torrc_beats_the_consensus_which_beats_the_default() {
         assert_failed(&opposed.measure(opposed.key()).await, "not_supported");
         // Our own coordinator goes by what was granted.
         let relay = lab.relay("silent");
-        let outcome = measure(&relay.plan(relay.key(), 2)).await;
+        let (_, _, outcome) = relay.measured(|key| relay.plan(key, 2), || ()).await;
         assert_eq!((outcome.seconds.len(), outcome.ratio.percent()), (2, 10));
     });
 }

@@ -1,8 +1,10 @@
 //! What a relay promises its operator, its clients and its coordinators, held against a tor that
 //! runs in a private network.
 //!
-//! All tests here share a network ([`lab`]) and use relays of their own in it. What the real
-//! coordinator and measurers never do is done by hand ([`session`]).
+//! All tests here share a network ([`lab`]). What the real coordinator and measurers never do is
+//! done by hand ([`session`]), and so is what must not depend on how busy the machine is: a grant waits
+//! 30 s for the first echo cell and then lasts [`LONGEST_SECS`] at most, so a test with many cases has one
+//! for each of them.
 
 mod counts;
 mod defences;
@@ -17,8 +19,10 @@ mod pressure;
 pub(crate) mod session;
 mod turns;
 
-pub(crate) use lab::{Lab, Relay, SharedLab, assert_failed, measure};
-pub(crate) use session::{Coordinator, Member};
+pub(crate) use lab::{Lab, Relay, SharedLab, assert_failed};
+pub(crate) use session::{Coordinator, LONGEST_SECS, Member};
+
+use std::time::Duration;
 
 use ff_lab::{Network, RelayConfig};
 
@@ -49,12 +53,16 @@ fn start() -> Lab {
         measurable("flood").torrc("DirCache 0"),
     ];
     let stock = RelayConfig::middle("stock");
-    Lab::start(Network::builder().relay(stock), plain.chain(special).collect())
+    // With the longest interval no relay fetches a consensus during the tests.
+    let builder = Network::builder().voting_interval(Duration::from_secs(1800)).relay(stock);
+    Lab::start(builder, plain.chain(special).collect())
 }
 
-/// A relay that may be measured.
+/// A relay that may be measured, as long as any may.
 fn measurable(nickname: &str) -> RelayConfig {
-    silent(nickname).torrc("FFMeasurementsAllowed 1")
+    silent(nickname)
+        .torrc("FFMeasurementsAllowed 1")
+        .torrc(format!("FFMaxMeasurementDuration {LONGEST_SECS} seconds"))
 }
 
 /// A relay whose operator says nothing of whether it may be measured.

@@ -13,6 +13,7 @@ use ff_bwauth::team::{LocalMeasurer, TeamMember};
 use ff_lab::{NetworkBuilder, Node, RelayConfig};
 use ff_measurer::link::{LinkOptions, TargetAddr};
 use ff_measurer::measurer_id;
+use ff_proto::failure::FailureKind;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -47,7 +48,7 @@ pub(crate) fn number(variable: &str) -> Option<u64> {
     numbers(variable).map(|numbers| numbers[0])
 }
 
-/// Keeps the tests apart in time.
+/// Keeps figures apart from everything else in time.
 static TRAFFIC: RwLock<()> = RwLock::new(());
 
 /// Waits until no other test moves traffic.
@@ -55,7 +56,7 @@ pub(crate) fn alone() -> RwLockWriteGuard<'static, ()> {
     TRAFFIC.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits until no other test moves traffic but such as this: those that move little, and wait for most of the time.
+/// Waits until no figure is measured; beside others that hold none against the machine.
 pub(crate) fn among_others() -> RwLockReadGuard<'static, ()> {
     TRAFFIC.read().unwrap_or_else(PoisonError::into_inner)
 }
@@ -122,6 +123,19 @@ pub(crate) fn measure_watched(plan: &Plan, watch: impl FnMut(Progress<'_>)) -> O
 /// Measures.
 pub(crate) fn measure(plan: &Plan) -> Outcome {
     measure_watched(plan, |_| {})
+}
+
+/// Whether it failed because the machine stood still for long: cells or reports came too late, or not at all.
+pub(crate) fn stood_still(outcome: &Outcome) -> bool {
+    let failure = outcome.result.as_ref().err();
+    let is_it = failure.is_some_and(|failure| {
+        [FailureKind::Timeout, FailureKind::NoEcho, FailureKind::MeasurerFailed]
+            .contains(&failure.kind)
+    });
+    if is_it {
+        eprintln!("the machine stood still: {failure:?}");
+    }
+    is_it
 }
 
 /// The estimate of a measurement that went well.

@@ -12,7 +12,8 @@ use rand::{Rng, RngExt, SeedableRng};
 use tokio::time::timeout;
 
 use super::session::{
-    Coordinator, MeasurementLink, Member, cell_ref, codes_until_closed, next_cell, open, send,
+    Coordinator, LONGEST_SECS, MeasurementLink, Member, cell_ref, codes_until_closed, next_cell,
+    open, send,
 };
 use super::{LAB, Relay};
 
@@ -43,11 +44,8 @@ fn noise(circ_id: u32, command: u8) -> Cell {
 fn cells_that_do_not_belong_on_a_measurement_link_end_at_most_that_link() {
     LAB.run(async |lab| {
         let relay = lab.relay("garbage");
-        let (target, team) = (relay.target(), [Member::new(20)]);
-        let (coordinator, _) = Coordinator::granted(&target, relay.key(), 15, &team).await;
+        let (target, team) = (relay.target(), [Member::new(2)]);
         let (ours, other) = (MEASUREMENT_CIRC_ID, MEASUREMENT_CIRC_ID + 1);
-        let mut bystander =
-            MeasurementLink::open(&target, coordinator.measurement, &team[0].key).await;
         for (cell, fate) in [
             (noise(ours, CMD_RELAY), Fate::Closes),
             (noise(ours, CMD_RELAY_EARLY), Fate::Closes),
@@ -66,14 +64,17 @@ fn cells_that_do_not_belong_on_a_measurement_link_end_at_most_that_link() {
             (noise(0, CMD_MEAS_ECHO), Fate::Closes),
             (noise(ours, CMD_MEASUREMENT), Fate::Closes),
         ] {
-            let mut link =
-                MeasurementLink::open(&target, coordinator.measurement, &team[0].key).await;
+            let key = relay.key();
+            let (coordinator, _) = Coordinator::granted(&target, key, LONGEST_SECS, &team).await;
+            let open = || MeasurementLink::open(&target, coordinator.measurement, &team[0].key);
+            let (mut bystander, mut link) = (open().await, open().await);
+            bystander.echo(10).await;
             link.echo(10).await;
             send(&mut link.link, &[cell]).await;
             assert_eq!(fate_of(&mut link).await, fate, "after command {}", cell[4]);
             bystander.echo(10).await;
+            coordinator.end().await;
         }
-        coordinator.end().await;
         relay.assert_in_order().await;
     });
 }
@@ -107,7 +108,8 @@ fn echo_cells_outside_of_measurements_only_end_their_link() {
         assert_eq!(codes_until_closed(&mut link).await, []);
         // Something is, but not on this link; and then on the coordinator's.
         let team = [Member::new(1)];
-        let (mut coordinator, _) = Coordinator::granted(&target, relay.key(), 15, &team).await;
+        let (mut coordinator, _) =
+            Coordinator::granted(&target, relay.key(), LONGEST_SECS, &team).await;
         let mut link = open(&target).await;
         send(&mut link, &[echo]).await;
         assert_eq!(codes_until_closed(&mut link).await, []);
@@ -126,20 +128,23 @@ fn random_cells_leave_the_relay_in_order() {
         let seed = seed.unwrap_or_else(rand::random);
         println!("FF_TEST_SEED={seed}");
         let mut rng = StdRng::seed_from_u64(seed);
-        let (target, team) = (relay.target(), [Member::new(40)]);
-        let (mut coordinator, _) = Coordinator::granted(&target, relay.key(), 15, &team).await;
-        for _ in 0..40 {
-            let mut link =
-                MeasurementLink::open(&target, coordinator.measurement, &team[0].key).await;
-            link.echo(2).await;
-            // Links of nobody in particular get them as well.
-            for link in [&mut link.link, &mut open(&target).await] {
-                let _ = link.send_cells(random_cells(&mut rng).as_flattened()).await;
-                drain(link).await;
+        let (target, team) = (relay.target(), [Member::new(5)]);
+        for _ in 0..8 {
+            let key = relay.key();
+            let mut coordinator =
+                Coordinator::granted_when_free(&target, key, LONGEST_SECS, &team).await;
+            for _ in 0..team[0].sockets {
+                let mut link =
+                    MeasurementLink::open(&target, coordinator.measurement, &team[0].key).await;
+                link.echo(2).await;
+                // Links of nobody in particular get them as well.
+                for link in [&mut link.link, &mut open(&target).await] {
+                    let _ = link.send_cells(random_cells(&mut rng).as_flattened()).await;
+                    drain(link).await;
+                }
             }
+            let _ = coordinator.link.send_cells(random_cells(&mut rng).as_flattened()).await;
         }
-        let _ = coordinator.link.send_cells(random_cells(&mut rng).as_flattened()).await;
-        drop(coordinator);
         relay.assert_in_order().await;
     });
 }
@@ -175,14 +180,15 @@ fn measurers_that_vanish_leave_the_relay_in_normal_service() {
     LAB.run(async |lab| {
         let relay = lab.relay("garbage");
         let (target, team) = (relay.target(), [Member::new(16)]);
-        let (coordinator, _) = Coordinator::granted(&target, relay.key(), 30, &team).await;
+        let (coordinator, _) =
+            Coordinator::granted(&target, relay.key(), LONGEST_SECS, &team).await;
         vanish(&relay, &coordinator, &team[0]).await;
         // The measurement waits for others, and they may come.
         MeasurementLink::open(&target, coordinator.measurement, &team[0].key).await.echo(100).await;
         // Then all of them vanish together.
         vanish(&relay, &coordinator, &team[0]).await;
         drop(coordinator);
-        relay.wait_until_no_link_is_open(Duration::from_secs(2)).await;
+        relay.wait_until_no_link_is_open().await;
         relay.assert_in_order().await;
     });
 }
@@ -199,5 +205,9 @@ async fn vanish(relay: &Relay<'_>, coordinator: &Coordinator, member: &Member) {
         send(&mut link.link, &cells).await;
         links.push(link);
     }
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    // The first one is back, so the others follow, whether the link is still open or not.
+    for link in &mut links {
+        let cell = next_cell(&mut link.link).await.expect("echo cells come back");
+        assert_eq!(cell.command, CMD_MEAS_ECHO);
+    }
 }

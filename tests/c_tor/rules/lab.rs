@@ -1,12 +1,12 @@
 //! A private network whose relays are measured, shared by the tests of a module.
 //!
 //! A network takes ten seconds to start, and a test at most a few; so a module's tests share one,
-//! each with relays of its own, because relays remember who measured them. The network lasts as
-//! long as a test runs or waits for its turn; the turns keep the tests apart in time.
+//! and run at the same time. A relay carries out one measurement at a time, so tests of the same
+//! relay take turns ([`Lab::relay`]). The network lasts as long as a test runs or waits for its turn.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use ed25519_dalek::SigningKey;
@@ -15,11 +15,16 @@ use ff_bwauth::outcome::Outcome;
 use ff_lab::{Network, NetworkBuilder, Node, RelayConfig};
 use ff_measurer::link::TargetAddr;
 use ff_proto::params::Params;
+use futures::future::join_all;
 
-use crate::support::{alone, coordinator, identity, plan};
+use super::session::{Coordinator, LONGEST_SECS, MeasurementLink, Member, PATIENCE};
+use crate::support::{among_others, coordinator, identity, plan, stood_still};
 
-/// Coordinators that every relay allows. Each of them has two grants.
-const KEYS: usize = 24;
+/// Coordinators that every relay allows: as many as it can. Each of them has two grants.
+const KEYS: usize = 64;
+/// Links of a measurement by hand, and cells on each.
+const LINKS: u16 = 8;
+const CELLS: u64 = 64;
 
 /// A network, and who may measure its relays.
 pub(crate) struct Lab {
@@ -35,6 +40,8 @@ struct Keys {
     all: Vec<SigningKey>,
     /// How many have been used.
     used: AtomicUsize,
+    /// Held by the test that measures it.
+    turn: Mutex<()>,
 }
 
 /// The network of a module's tests.
@@ -51,11 +58,11 @@ impl SharedLab {
         Self { start, lab: Mutex::new(Weak::new()) }
     }
 
-    /// Runs a test when its turn has come.
+    /// Runs a test, beside others.
     pub(crate) fn run(&self, test: impl AsyncFnOnce(&Lab)) {
         // Held while waiting, so that the network outlives the test that is running.
         let lab = self.get();
-        let _turn = alone();
+        let _others = among_others();
         let lab = lab.get_or_init(self.start);
         let begin = Instant::now();
         let runtime =
@@ -83,7 +90,10 @@ impl Lab {
             let all: Vec<_> = (0..KEYS).map(|_| coordinator()).collect();
             let identities: Vec<_> = all.iter().map(identity).collect();
             let relay = relay.torrc(format!("FFAllowedCoordinators {}", identities.join(",")));
-            keys.insert(relay.nickname.clone(), Keys { all, used: AtomicUsize::new(0) });
+            keys.insert(
+                relay.nickname.clone(),
+                Keys { all, used: AtomicUsize::new(0), turn: Mutex::new(()) },
+            );
             builder.relay(relay)
         };
         let network = relays.into_iter().fold(builder, add).start().expect("a network");
@@ -91,10 +101,12 @@ impl Lab {
         Self { network, keys }
     }
 
-    /// One of the relays.
+    /// One of the relays, when no other test measures it any more.
     pub(crate) fn relay(&self, name: &str) -> Relay<'_> {
         let Self { network, keys } = self;
-        Relay { node: network.node(name), network, keys: &keys[name] }
+        let keys = &keys[name];
+        let turn = keys.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        Relay { node: network.node(name), network, keys, _turn: turn }
     }
 
     /// Where and who a node is.
@@ -103,8 +115,7 @@ impl Lab {
     }
 }
 
-/// A relay to be measured.
-#[derive(Clone, Copy)]
+/// A relay to be measured, by this test alone.
 pub(crate) struct Relay<'a> {
     /// The tor.
     pub(crate) node: &'a Node,
@@ -112,6 +123,8 @@ pub(crate) struct Relay<'a> {
     network: &'a Network,
     /// Who may measure it.
     keys: &'a Keys,
+    /// Keeps other tests from it.
+    _turn: MutexGuard<'a, ()>,
 }
 
 impl Relay<'_> {
@@ -136,14 +149,45 @@ impl Relay<'_> {
         plan(self.node, key, params)
     }
 
+    /// Measures it by a fresh coordinator, and by another one if the machine stood still meanwhile. With what `before`
+    /// has given just before it, and the coordinator.
+    pub(crate) async fn measured<T>(
+        &self,
+        plan: impl Fn(&SigningKey) -> Plan,
+        before: impl Fn() -> T,
+    ) -> (T, &SigningKey, Outcome) {
+        loop {
+            self.wait_until_no_link_is_open().await;
+            let (before, key) = (before(), self.key());
+            let outcome = measure(&plan(key)).await;
+            if !stood_still(&outcome) {
+                return (before, key, outcome);
+            }
+        }
+    }
+
     /// Measures it for a second.
     pub(crate) async fn measure(&self, key: &SigningKey) -> Outcome {
         measure(&self.plan(key, 1)).await
     }
 
+    /// Has it grant a measurement and echo cells, each of which is checked. However busy the machine is,
+    /// they come back; a measurement by the clock may have seconds in which none did.
+    ///
+    /// # Panics
+    /// If they do not come back, or there is no grant.
+    pub(crate) async fn measure_by_hand(&self, key: &SigningKey) {
+        let (target, team) = (self.target(), [Member::new(LINKS)]);
+        let coordinator = Coordinator::granted_when_free(&target, key, LONGEST_SECS, &team).await;
+        let open = |_| MeasurementLink::open(&target, coordinator.measurement, &team[0].key);
+        let mut links = join_all((0..LINKS).map(open)).await;
+        join_all(links.iter_mut().map(|link| link.echo(CELLS))).await;
+        coordinator.end().await;
+    }
+
     /// Fails unless a fresh coordinator can measure it and the relay has no complaints.
     pub(crate) async fn assert_in_order(&self) {
-        assert_measured(&self.measure(self.key()).await);
+        self.measure_by_hand(self.key()).await;
         let log = self.node.log();
         // Not shorter: identities in base64 may contain any three letters.
         for complaint in ["Bug: ", "ssertion ", "nternal error"] {
@@ -155,15 +199,23 @@ impl Relay<'_> {
     /// Waits until it holds no link of ours any more.
     ///
     /// # Panics
-    /// If it does not come to that in time.
-    pub(crate) async fn wait_until_no_link_is_open(&self, patience: Duration) {
-        let deadline = Instant::now() + patience;
+    /// If it does not come to that.
+    pub(crate) async fn wait_until_no_link_is_open(&self) {
+        self.wait_for_links(0).await;
+    }
+
+    /// Waits until it holds so many links of ours.
+    ///
+    /// # Panics
+    /// If it does not come to that.
+    pub(crate) async fn wait_for_links(&self, count: usize) {
+        let deadline = Instant::now() + PATIENCE;
         loop {
             let open = self.network.outside_connections(self.node).expect("the relay runs");
-            if open == 0 {
+            if open == count {
                 return;
             }
-            assert!(Instant::now() < deadline, "{open} links are open");
+            assert!(Instant::now() < deadline, "{open} links are open, not {count}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -181,7 +233,7 @@ pub(crate) async fn measure(plan: &Plan) -> Outcome {
 
 /// Measures; `watch` sees the progress.
 pub(crate) async fn measure_watched(plan: &Plan, watch: impl FnMut(Progress<'_>)) -> Outcome {
-    let patience = Duration::from_secs(40) + Duration::from_secs(plan.params.duration_secs.into());
+    let patience = 3 * PATIENCE + Duration::from_secs(plan.params.duration_secs.into());
     let measured = tokio::time::timeout(patience, measure::measure(plan, watch)).await;
     measured.expect("measurements do not hang")
 }

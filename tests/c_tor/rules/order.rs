@@ -17,8 +17,8 @@ use polyval::universal_hash::UniversalHash;
 
 use super::LAB;
 use super::session::{
-    Coordinator, MeasurementLink, Member, codes_until_closed, error_code, next_cell, next_message,
-    open, request, request_with, send,
+    Coordinator, LONGEST_SECS, MeasurementLink, Member, codes_until_closed, error_code, next_cell,
+    next_message, open, request, request_with, send,
 };
 
 /// Commands that tor-spec has for circuits.
@@ -44,20 +44,19 @@ fn create2(circ_id: u32) -> Cell {
 fn issue_11_no_other_circuit_takes_the_place_of_the_measurements() {
     LAB.run(async |lab| {
         let relay = lab.relay("order");
-        let (target, team) = (relay.target(), [Member::new(20)]);
-        let (coordinator, _) = Coordinator::granted(&target, relay.key(), 15, &team).await;
-        let mut bystander =
-            MeasurementLink::open(&target, coordinator.measurement, &team[0].key).await;
+        let (target, team) = (relay.target(), [Member::new(2)]);
         let ours = MEASUREMENT_CIRC_ID;
         for _ in 0..10 {
-            let mut link =
-                MeasurementLink::open(&target, coordinator.measurement, &team[0].key).await;
+            let key = relay.key();
+            let (coordinator, _) = Coordinator::granted(&target, key, LONGEST_SECS, &team).await;
+            let open = || MeasurementLink::open(&target, coordinator.measurement, &team[0].key);
+            let (mut bystander, mut link) = (open().await, open().await);
             let cells = [noise(ours, CMD_DESTROY), create2(ours), noise(ours, CMD_MEAS_ECHO)];
             send(&mut link.link, &cells).await;
             assert_eq!(codes_until_closed(&mut link.link).await, []);
             bystander.echo(10).await;
+            coordinator.end().await;
         }
-        coordinator.end().await;
         relay.assert_in_order().await;
     });
 }
@@ -67,9 +66,7 @@ fn issue_11_no_other_circuit_takes_the_place_of_the_measurements() {
 fn a_link_with_circuits_of_its_own_takes_no_part() {
     LAB.run(async |lab| {
         let relay = lab.relay("order");
-        let (target, key, team) = (relay.target(), relay.key(), [Member::new(20)]);
-        let (coordinator, _) = Coordinator::granted(&target, key, 15, &team).await;
-        let id = coordinator.measurement;
+        let (target, team) = (relay.target(), [Member::new(20)]);
         let (ours, other) = (MEASUREMENT_CIRC_ID, MEASUREMENT_CIRC_ID + 1);
         // One that is open, one that waits for keys, and one that is gone again.
         for cells in [
@@ -78,12 +75,15 @@ fn a_link_with_circuits_of_its_own_takes_no_part() {
             vec![create2(other)],
             vec![noise(other, CMD_CREATE_FAST), noise(other, CMD_DESTROY)],
         ] {
+            let key = relay.key();
+            let (coordinator, _) = Coordinator::granted(&target, key, LONGEST_SECS, &team).await;
             let mut link = open(&target).await;
             send(&mut link, &cells).await;
+            let id = coordinator.measurement;
             let refused = MeasurementLink::join(link, id, &team[0].key).await;
             assert_eq!(refused.err(), Some(ErrCode::UNEXPECTED_MESSAGE), "after {cells:?}");
+            coordinator.end().await;
         }
-        coordinator.end().await;
 
         let mut link = open(&target).await;
         send(&mut link, &[noise(other, CMD_CREATE_FAST)]).await;
@@ -105,7 +105,8 @@ fn a_coordinators_link_carries_one_probe_and_no_other_circuit() {
         let (target, team) = (relay.target(), [Member::new(1)]);
         let other = PROBE_CIRC_ID + 1;
         // What belongs to the probe does no harm, and does nothing.
-        let (mut coordinator, _) = Coordinator::granted(&target, relay.key(), 15, &team).await;
+        let (mut coordinator, _) =
+            Coordinator::granted(&target, relay.key(), LONGEST_SECS, &team).await;
         let harmless = [noise(PROBE_CIRC_ID, CMD_RELAY), noise(PROBE_CIRC_ID, CMD_DESTROY)];
         send(&mut coordinator.link, &harmless).await;
         coordinator.end().await;
@@ -115,7 +116,8 @@ fn a_coordinators_link_carries_one_probe_and_no_other_circuit() {
             vec![noise(PROBE_CIRC_ID, CMD_DESTROY), noise(PROBE_CIRC_ID, CMD_CREATE_FAST)],
             vec![noise(other, CMD_RELAY)],
         ] {
-            let (mut coordinator, _) = Coordinator::granted(&target, relay.key(), 15, &team).await;
+            let (mut coordinator, _) =
+                Coordinator::granted(&target, relay.key(), LONGEST_SECS, &team).await;
             send(&mut coordinator.link, &cells).await;
             assert_eq!(codes_until_closed(&mut coordinator.link).await, [], "after {cells:?}");
         }
@@ -132,7 +134,7 @@ fn issue_11_a_cell_that_the_relay_would_take_as_its_own_ends_the_link() {
         let mut coordinator = open(&target).await;
         let id = MeasurementId(rand::random());
         let crypto = CryptoKind::CGO_AES128;
-        let cells = request_with(&coordinator, id, relay.key(), 10, &team, crypto);
+        let cells = request_with(&coordinator, id, relay.key(), LONGEST_SECS, &team, crypto);
         send(&mut coordinator, &cells).await;
         let answer = next_message(&mut coordinator).await;
         assert!(matches!(answer, Some(Msg::ParamsOk(_))), "{answer:?}");

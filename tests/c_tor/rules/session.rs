@@ -4,7 +4,7 @@
 //! [`MeasurementLink::open`] joins a measurement. Neither sends or reads anything by itself.
 
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ed25519_dalek::SigningKey;
 use ff_measurer::link::control::{ControlLink, OwnedCell};
@@ -21,8 +21,12 @@ use ff_proto::session::measurer::{EchoEvent, EchoLink, LinkSecrets, Opening, Ope
 use ff_proto::units::MonoTime;
 use tokio::time::timeout;
 
-/// Longer than any single answer takes, also on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
+/// Longer than any single answer takes, however busy the machine is.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// What a test asks for that ends its measurement itself: no relay grants more.
+pub(crate) const LONGEST_SECS: u16 = 120;
+/// Before a busy relay is asked again.
+const BUSY_PAUSE: Duration = Duration::from_millis(20);
 /// Echo cells that are on the way at once: few enough to fit into the sockets' buffers.
 const BATCH: u64 = 32;
 
@@ -193,6 +197,29 @@ impl Coordinator {
                 (coordinator, grant)
             }
             (_, answer) => panic!("no grant: {answer:?}"),
+        }
+    }
+
+    /// Asks for a measurement, and again as long as the relay has not noticed the end of the one before.
+    ///
+    /// # Panics
+    /// If it is refused, or the relay stays busy.
+    pub(crate) async fn granted_when_free(
+        target: &TargetAddr,
+        key: &SigningKey,
+        duration_secs: u16,
+        team: &[Member],
+    ) -> Self {
+        let late = Instant::now() + PATIENCE;
+        loop {
+            match Self::ask(target, key, duration_secs, team).await {
+                (coordinator, Msg::ParamsOk(_)) => return coordinator,
+                (_, answer) if error_code(&answer) == Some(ErrCode::BUSY) => {
+                    assert!(Instant::now() < late, "the relay stays busy");
+                    tokio::time::sleep(BUSY_PAUSE).await;
+                }
+                (_, answer) => panic!("no grant: {answer:?}"),
+            }
         }
     }
 

@@ -2,10 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use ff_proto::cell::CMD_MEAS_ECHO;
 use ff_proto::msg::{ErrCode, MeasEnd, Msg};
+use futures::future::join_all;
+use tokio::time::{sleep, timeout};
 
 use super::session::{
-    Coordinator, MeasurementLink, Member, codes_until_closed, error_code, next_message, send,
+    Coordinator, LONGEST_SECS, MeasurementLink, Member, PATIENCE, codes_until_closed, error_code,
+    next_cell, next_message, send,
 };
 use super::{LAB, Relay};
 
@@ -13,15 +17,12 @@ use super::{LAB, Relay};
 const LINKS: u16 = 12;
 
 /// Has a measurement granted, opens its links and echoes some cells on each.
-async fn start(relay: &Relay<'_>, duration_secs: u16) -> (Coordinator, Vec<MeasurementLink>) {
+async fn start(relay: &Relay<'_>) -> (Coordinator, Vec<MeasurementLink>) {
     let (target, team) = (relay.target(), [Member::new(LINKS)]);
-    let (coordinator, _) = Coordinator::granted(&target, relay.key(), duration_secs, &team).await;
-    let mut links = Vec::new();
-    for _ in 0..LINKS {
-        let mut link = MeasurementLink::open(&target, coordinator.measurement, &team[0].key).await;
-        link.echo(50).await;
-        links.push(link);
-    }
+    let (coordinator, _) = Coordinator::granted(&target, relay.key(), LONGEST_SECS, &team).await;
+    let open = |_| MeasurementLink::open(&target, coordinator.measurement, &team[0].key);
+    let mut links = join_all((0..LINKS).map(open)).await;
+    join_all(links.iter_mut().map(|link| link.echo(50))).await;
     (coordinator, links)
 }
 
@@ -32,7 +33,7 @@ fn a_second_coordinator_finds_the_relay_busy() {
         let relay = lab.relay("busy");
         let (target, second) = (relay.target(), relay.key());
         let team = [Member::new(1)];
-        let (first, _) = Coordinator::granted(&target, relay.key(), 10, &team).await;
+        let (first, _) = Coordinator::granted(&target, relay.key(), LONGEST_SECS, &team).await;
         assert_eq!(Coordinator::refused(&target, second).await, ErrCode::BUSY);
         let mut link = MeasurementLink::open(&target, first.measurement, &team[0].key).await;
         link.echo(100).await;
@@ -49,19 +50,17 @@ fn a_second_coordinator_finds_the_relay_busy() {
 
 #[test]
 #[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
-fn the_end_of_the_coordinators_link_ends_the_measurement_at_once() {
+fn the_end_of_the_coordinators_link_ends_the_measurement() {
     LAB.run(async |lab| {
         let relay = lab.relay("gone");
-        let (coordinator, links) = start(&relay, 30).await;
-        let begin = Instant::now();
+        let (coordinator, links) = start(&relay).await;
         drop(coordinator);
         for mut link in links {
             let message = next_message(&mut link.link).await.expect("a message at the end");
             assert_eq!(error_code(&message), Some(ErrCode::COORDINATOR_GONE));
         }
-        relay.wait_until_no_link_is_open(Duration::from_secs(2)).await;
-        assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
-        relay.node.wait_for_log("has ended early (coordinator_gone)", Duration::ZERO).expect("so");
+        relay.wait_until_no_link_is_open().await;
+        relay.node.wait_for_log("has ended early (coordinator_gone)", PATIENCE).expect("so");
         relay.assert_in_order().await;
     });
 }
@@ -76,21 +75,22 @@ fn the_relays_own_limit_ends_a_measurement() {
             .control()
             .and_then(|mut tor| tor.setconf("FFMaxMeasurementDuration", "10"))
             .expect("a good value");
-        let begin = Instant::now();
-        let (mut coordinator, links) = start(&relay, 120).await;
+        let (mut coordinator, mut links) = start(&relay).await;
         let mut reports = 0;
-        let last = loop {
-            match coordinator.next_message().await.expect("the link stays open") {
-                Msg::Bg(report) => {
-                    assert_eq!(report.second, reports);
-                    reports += 1;
+        let reporting = async {
+            loop {
+                match coordinator.next_message().await.expect("the link stays open") {
+                    Msg::Bg(report) => {
+                        assert_eq!(report.second, reports);
+                        reports += 1;
+                    }
+                    other => break other,
                 }
-                other => break other,
             }
         };
-        let took = begin.elapsed().as_secs_f64();
+        // One that brings nothing while others want something would be ended before.
+        let (last, ()) = tokio::join!(reporting, echo_until_told(&mut links[0]));
         assert_eq!((reports, error_code(&last)), (10, None), "{last:?}");
-        assert!((10.0..12.0).contains(&took), "{took} s");
         for mut link in links {
             assert_eq!(codes_until_closed(&mut link.link).await, []);
         }
@@ -98,25 +98,40 @@ fn the_relays_own_limit_ends_a_measurement() {
     });
 }
 
+/// Sends echo cells and takes them back until a message comes, which is the end.
+async fn echo_until_told(link: &mut MeasurementLink) {
+    loop {
+        let cells = link.cells(20);
+        let _ = timeout(PATIENCE, link.link.send_cells(cells.as_flattened())).await;
+        for _ in cells {
+            match next_cell(&mut link.link).await {
+                Some(cell) if cell.command == CMD_MEAS_ECHO => {}
+                _ => return,
+            }
+        }
+    }
+}
+
 #[test]
 #[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
 fn issue_11_measurers_that_go_on_sending_are_told_of_the_end() {
     LAB.run(async |lab| {
         let relay = lab.relay("gone");
-        let (coordinator, mut links) = start(&relay, 30).await;
+        let (coordinator, mut links) = start(&relay).await;
         for link in &mut links {
             let cells = link.cells(100);
             send(&mut link.link, &cells).await;
         }
         let end = Msg::End(MeasEnd { measurement: coordinator.measurement });
-        coordinator.end().await;
         let begin = Instant::now();
+        coordinator.end().await;
         for link in &mut links {
             let cells = link.cells(100);
-            send(&mut link.link, &cells).await;
+            // After two seconds the relay has closed it.
+            let _ = timeout(PATIENCE, link.link.send_cells(cells.as_flattened())).await;
         }
         // A reset would have overtaken what has not been read by now.
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        sleep(Duration::from_millis(500)).await;
         for link in &mut links {
             assert_eq!(next_message(&mut link.link).await, Some(end.clone()));
         }
@@ -124,8 +139,7 @@ fn issue_11_measurers_that_go_on_sending_are_told_of_the_end() {
         for link in &mut links {
             assert_eq!(codes_until_closed(&mut link.link).await, []);
         }
-        let took = begin.elapsed().as_secs_f64();
-        assert!((1.5..5.0).contains(&took), "{took} s");
+        assert!(begin.elapsed() > Duration::from_millis(1500), "{:?}", begin.elapsed());
         relay.assert_in_order().await;
     });
 }
