@@ -1,28 +1,44 @@
 //! How many cells may be on the way at once, and how long a worker may nap.
 //!
-//! One law, for each link and for all links of a worker together: on the way is what the target
-//! echoes in the shortest round trip and 0.3 s. What is more than one round trip's worth waits in
-//! front of the target's limit, so that it never runs out of cells while the measurer naps; more of
-//! it would tell nothing, cost memory and cold caches, come after the end, and give a target
-//! something to hold back until it counts.
+//! One law, for each link and for all links of a worker together. R is the shortest round trip; what is
+//! on the way beyond one round trip's worth waits in front of the target's limit:
 //!
-//! What is held back by its window becomes faster with it, because its rate is window by round trip;
-//! so the law makes it grow until something else is the limit, at most by doubling in a round trip.
-//! At a limit the round trip becomes longer until the 0.3 s are reached. A target that becomes slower
-//! is left less.
+//! ```text
+//!      start-up                                     cruise
+//!   one cell more for each     the rate has not   rate · (R + 0.3 s)      nothing waits
+//!   that comes back,        ── grown by a quarter ─▶                   ── in three round trips ─┐
+//!   ≤ rate · (2R + 0.3 s)      in three round     rate · (2R + 0.3 s) ◀────────────────────────┘
+//!                              trips
+//! ```
+//!
+//! *Start-up* is BBR's: the window doubles in a round trip until what comes back grows no more. A path of
+//! round trip R and rate C is full after log2(C · R / first window) + 3 round trips. *Cruise* keeps 0.3 s
+//! in front of the target's limit, so that it never runs out of cells while the measurer naps; more of
+//! it would tell nothing, cost memory and cold caches, come after the end, and give a target something
+//! to hold back until it counts. So the rate is averaged over a second then. A target that becomes
+//! slower is left less. One that becomes faster leaves nothing waiting, and the window grows again.
 //!
 //! A call to the kernel costs as much as many cells. So naps are long, links take turns in being
 //! served after them, and each may have 84 cells on the way; where the law for all leaves less than
-//! that to each, as over 20 links to a slow relay, they take turns in that too.
+//! that to each, as over 20 links to a slow relay, they take turns in that too. Naps make a round trip
+//! longer, and a window is a rate only by a round trip: so a nap is no longer than five sixths of what
+//! cells are seen to wait, or a quarter of the round trip.
 //!
-//! Limits: a path whose round trip is longer than about 0.7 s, or has become longer than the shortest
-//! by a quarter of a second without a queue, is left the least window. What is on the way of a link
-//! leaves the others less, so one that is dead without a word must be given up ([`Window::is_dead`]).
+//! Limits: a path whose round trip is longer than 0.5 s is left too small a window. What is on the way
+//! of a link leaves the others less, so one that is dead without a word must be given up
+//! ([`Window::is_dead`]).
+
+mod growth;
+mod pace;
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use ff_proto::units::MonoTime;
+use ff_proto::cell::CELL_LEN;
+use ff_proto::units::{BytesPerSec, MonoTime};
+
+use self::growth::Growth;
+pub(crate) use self::pace::Pace;
 
 /// What the target may have waiting. It bridges two refills of tor's token buckets, which come
 /// every 100 ms, and the time between a link's turns.
@@ -37,20 +53,23 @@ const AVERAGE: Duration = Duration::from_secs(1);
 const DEAD: Duration = Duration::from_secs(5);
 /// At least so long after it fell silent.
 const OUTLIVED: Duration = Duration::from_secs(1);
-/// The longest nap.
-const MAX_NAP: Duration = Duration::from_millis(125);
 /// The shortest nap.
 pub(crate) const MIN_NAP: Duration = Duration::from_micros(500);
-/// The most naps between two turns of a link.
-const MAX_TURNS: u8 = 4;
 /// The least window of all links of a worker together: eight records.
 const MIN_CELLS: u64 = 48;
 /// The least window of a link, which is never used beyond that of all: what one call writes.
 const MIN_LINK_CELLS: u64 = 84;
+/// The same where a round trip is [`FAR`] or longer: what TCP sends at once after a pause, ten segments. With
+/// more of it a link that has had nothing on the way would need a second round trip.
+const FEW_CELLS: u64 = 24;
+/// From here on waiting for a round trip costs more than a call to the kernel.
+const FAR: Duration = Duration::from_millis(10);
 /// The most cells a link may have on the way: 64 MiB, 5 Gbit/s over 100 ms.
 const MAX_CELLS: u64 = 131_072;
-/// The first window of all links of a measurer together: a quarter of a second at 10 Mbit/s.
+/// The first window of all links of a measurer together at least: a quarter of a second at 10 Mbit/s.
 const FIRST_CELLS: u64 = 640;
+/// Otherwise it is this part of what the worker may send in a second.
+const FIRST_PART: u64 = 32;
 /// The most that all links of a worker may have waiting together: 8 MB, which caches hold.
 const MAX_QUEUE_CELLS: u64 = 16_384;
 
@@ -63,20 +82,25 @@ pub(crate) struct Path {
     shortest: Duration,
     /// The window of all of them together.
     all: Window,
+    /// How what comes back over all of them has grown.
+    growth: Growth,
     /// Workers that nap between a cell's sending and the news of its arrival: this one, and in transit
     /// that at the other end.
     naps: u32,
 }
 
 impl Path {
-    /// A path for so many of a measurer's links; the others are other workers'.
-    pub(crate) fn new(links: usize, of_links: u64) -> Self {
+    /// A path for so many of a measurer's links, which may send at this rate; the others are other
+    /// workers'.
+    pub(crate) fn new(links: usize, of_links: u64, rate: Option<BytesPerSec>) -> Self {
         let links = u64::try_from(links.max(1)).unwrap_or(u64::MAX);
         let first = FIRST_CELLS.saturating_mul(links) / of_links.max(links);
+        let first = rate.map_or(first, |rate| first.max(rate.get() / CELL_LEN as u64 / FIRST_PART));
         Self {
             links,
             shortest: MAX_ROUND_TRIP,
             all: Window::of(first, MIN_CELLS..=links.saturating_mul(MAX_CELLS)),
+            growth: Growth::START,
             naps: 1,
         }
     }
@@ -89,7 +113,20 @@ impl Path {
     /// Looks at what has come back over all links together; to be called when a turn has read its
     /// links, because a part of them says little.
     pub(crate) fn settle(&mut self, now: MonoTime) {
-        self.all.adapt_to_echoed(now, &mut self.shortest, MAX_QUEUE_CELLS);
+        let gain = self.growth.gain();
+        if let Some(took) = self.all.adapt_to_echoed(now, &mut self.shortest, gain, MAX_QUEUE_CELLS)
+        {
+            self.growth.note_timed(took, self.shortest);
+        }
+        if self.all.is_starting
+            && let Some(rate) = self.growth.look(self.all.echoed, self.shortest, now)
+        {
+            self.all.rate = rate;
+            self.all.counted = Some((self.all.echoed, now));
+            self.all.is_starting = !self.growth.is_over;
+            let most = self.all.wanted(self.shortest * self.growth.gain(), MAX_QUEUE_CELLS);
+            self.all.cells = self.all.cells.min(most).max(self.all.least);
+        }
     }
 
     /// Forgets the cells of a link that is gone.
@@ -127,26 +164,22 @@ pub(crate) struct Window {
     echoed: u64,
     /// Cells a second that come back.
     rate: f64,
-    /// The same during the last flight.
-    last_rate: f64,
     /// Cells that had come back when the rate was last looked at, and when that was.
     counted: Option<(u64, MonoTime)>,
     /// Since when cells have been on the way and none has come back.
     silent_since: Option<MonoTime>,
     /// The cells that are being timed.
     flight: Option<Flight>,
-    /// Whether no queue has been seen yet, so that the rate is still that of the last round trip.
-    is_fresh: bool,
+    /// Whether it still grows by what comes back, and the rate is that of the last round trip.
+    is_starting: bool,
     /// Whether the window has been full since the flight began.
     was_full: bool,
-    /// Whether the law has last made it much greater: what is on the way then may not wait anywhere.
-    is_growing: bool,
 }
 
 impl Window {
     /// The window of a link on this path.
     pub(crate) fn new(path: &Path) -> Self {
-        Self::of(path.all.cells / path.links, MIN_LINK_CELLS..=MAX_CELLS)
+        Self::of(path.all.cells.div_ceil(path.links), FEW_CELLS..=MAX_CELLS)
     }
 
     /// A window that begins with so many cells and stays in this range.
@@ -159,13 +192,11 @@ impl Window {
             sent: 0,
             echoed: 0,
             rate: 0.0,
-            last_rate: 0.0,
             counted: None,
             silent_since: None,
             flight: None,
-            is_fresh: true,
+            is_starting: true,
             was_full: false,
-            is_growing: true,
         }
     }
 
@@ -228,11 +259,17 @@ impl Window {
         now: MonoTime,
         path: &mut Path,
     ) -> Option<Duration> {
+        self.is_starting = path.all.is_starting;
+        self.least = if path.shortest < FAR { MIN_LINK_CELLS } else { FEW_CELLS };
         for window in [&mut *self, &mut path.all] {
             window.echoed += cells;
             window.silent_since = (window.on_way() > 0).then_some(now);
+            if window.is_starting {
+                window.cells = (window.cells + cells).min(window.most);
+            }
         }
-        self.adapt_to_echoed(now, &mut path.shortest, MAX_QUEUE_CELLS / path.links)
+        // The law for all bounds how many wait; a link may have its part of what fills two round trips.
+        self.adapt_to_echoed(now, &mut path.shortest, 2, MAX_QUEUE_CELLS / path.links)
     }
 
     /// Takes what has come back into account; at most `queue` cells may wait. Returns the round trip
@@ -241,6 +278,7 @@ impl Window {
         &mut self,
         now: MonoTime,
         shortest: &mut Duration,
+        gain: u32,
         queue: u64,
     ) -> Option<Duration> {
         let mut round_trip = None;
@@ -251,7 +289,6 @@ impl Window {
         {
             let took = now.since(flight.sent_at);
             *shortest = took.min(*shortest);
-            self.is_fresh &= took < *shortest + QUEUE / 2;
             if self.echoed >= flight.last {
                 self.flight = None;
                 round_trip = Some(took);
@@ -263,22 +300,26 @@ impl Window {
             && now.since(since) >= if round_trip.is_some() { MIN_NAP } else { AVERAGE }
         {
             self.counted = Some((self.echoed, now));
-            self.adapt(self.echoed - echoed, now.since(since), *shortest, queue);
+            self.adapt(self.echoed - echoed, now.since(since), *shortest * gain, queue);
         }
         round_trip
     }
 
-    /// Makes the window what the law says, after a time, not zero, in which so many came back.
-    fn adapt(&mut self, cells: u64, time: Duration, shortest: Duration, queue: u64) {
-        let time = time.as_secs_f64();
-        let rate = as_float(cells) / time;
-        let is_first = self.rate == 0.0;
-        self.last_rate = rate;
-        let weight = if self.is_fresh || is_first { 1.0 } else { time / AVERAGE.as_secs_f64() };
+    /// Takes it into account that so many came back in this time, which is not zero.
+    fn adapt(&mut self, cells: u64, time: Duration, round_trips: Duration, queue: u64) {
+        let rate = as_float(cells) / time.as_secs_f64();
+        let is_last = self.is_starting || self.rate == 0.0;
+        let weight = if is_last { 1.0 } else { time.as_secs_f64() / AVERAGE.as_secs_f64() };
         self.rate += (rate - self.rate) * weight.min(1.0);
-        let wanted = cells_in(self.rate, shortest) + cells_in(self.rate, QUEUE).min(queue);
-        self.is_growing = wanted / 3 > self.cells / 2;
-        self.cells = wanted.min(self.cells * 2).clamp(self.least, self.most);
+        if !self.is_starting {
+            let wanted = self.wanted(round_trips, queue);
+            self.cells = wanted.min(self.cells * 2).clamp(self.least, self.most);
+        }
+    }
+
+    /// What fills so long a way at the rate, and waits for 0.3 s behind it, but no more than `queue`.
+    fn wanted(&self, way: Duration, queue: u64) -> u64 {
+        cells_in(self.rate, way) + cells_in(self.rate, QUEUE).min(queue)
     }
 
     /// Whether cells have been on the way of this link for so long that it must be dead. Where all
@@ -294,41 +335,6 @@ impl Window {
     /// Whether the link is held back by the greatest window.
     pub(crate) fn is_at_limit(&self) -> bool {
         self.cells == self.most && self.was_full
-    }
-}
-
-/// How a worker with nothing to do goes on.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Pace {
-    /// So long it lets bytes gather before it asks the kernel again.
-    pub(crate) nap: Duration,
-    /// Naps in which each link is served once.
-    pub(crate) turns: u8,
-}
-
-impl Pace {
-    /// The pace on this path: each link is served again when five sixths of what waits in front of
-    /// the target's limit have passed it, or half of that if two workers nap, and links take turns in at
-    /// least two naps.
-    pub(crate) fn new(path: &Path) -> Self {
-        // What was all back before the nap's end makes the next one shorter, and so shows how fast
-        // the target has become.
-        let rate = path.all.rate.max(path.all.last_rate);
-        let moving = cells_in(rate, path.shortest);
-        let waiting = as_float(path.all.on_way().saturating_sub(moving));
-        let passes = Duration::try_from_secs_f64(waiting / rate).unwrap_or_default();
-        let period = passes * 5 / 6 / path.naps;
-        if path.all.is_growing || period < 2 * MIN_NAP {
-            return Self { nap: MIN_NAP, turns: 1 };
-        }
-        let turns = (1..MAX_TURNS).find(|turns| period < MAX_NAP * u32::from(*turns) * 5 / 4);
-        let turns = turns.unwrap_or(MAX_TURNS).max(2);
-        Self { nap: (period / u32::from(turns)).min(MAX_NAP), turns }
-    }
-
-    /// How many of so many links are served after the nap.
-    pub(crate) fn share_of(&self, links: usize) -> usize {
-        links.div_ceil(self.turns.into())
     }
 }
 

@@ -132,10 +132,11 @@ impl Worker {
     /// A worker to which so many of the flow's links will be added; to be made on its own thread.
     pub(crate) fn new(setup: Setup, links: usize, flow: &Flow) -> Self {
         let deadline = MonoTime::from(setup.zero.elapsed()) + OPEN_TIMEOUT;
+        let path = Path::new(links, flow.sockets.into(), setup.rate);
         Self {
             setup,
             sockets: Vec::with_capacity(links),
-            scratch: Scratch::new(Path::new(links, flow.sockets.into()), flow.cells_per_record),
+            scratch: Scratch::new(path, flow.cells_per_record),
             counters: Counters::new(),
             stage: Stage::Opening { deadline },
             bucket: None,

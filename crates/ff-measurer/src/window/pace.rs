@@ -1,0 +1,53 @@
+//! How long a worker naps, and which links it serves then.
+
+use std::time::Duration;
+
+use super::{MAX_QUEUE_CELLS, MIN_NAP, Path, as_float, cells_in};
+
+/// The longest nap.
+pub(super) const MAX_NAP: Duration = Duration::from_millis(125);
+/// The most naps between two turns of a link.
+pub(super) const MAX_TURNS: u8 = 4;
+
+/// How a worker with nothing to do goes on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Pace {
+    /// So long it lets bytes gather before it asks the kernel again.
+    pub(crate) nap: Duration,
+    /// Naps in which each link is served once.
+    pub(crate) turns: u8,
+}
+
+impl Pace {
+    /// The pace on this path: each link is served again when five sixths of what waits in front of
+    /// the target's limit have passed it, or half of that if two workers nap, and links take turns in at
+    /// least two naps.
+    pub(crate) fn new(path: &Path) -> Self {
+        if !path.growth.is_over {
+            let is_known = path.all.echoed > 0;
+            let nap = if is_known { path.shortest / 8 } else { MIN_NAP };
+            return Self { nap: nap.clamp(MIN_NAP, MAX_NAP), turns: 1 };
+        }
+        let passes = |cells| {
+            let secs = as_float(cells) / path.all.rate;
+            Duration::try_from_secs_f64(secs).unwrap_or_default()
+        };
+        // What the law for all leaves waiting, and not more than is seen to wait: that all comes late
+        // because of naps looks like a queue as well.
+        let moving = cells_in(path.all.rate, path.shortest);
+        let wait = passes(path.all.on_way().saturating_sub(moving)).min(path.growth.wait());
+        let floor = (path.shortest / 4).min(passes(MAX_QUEUE_CELLS) / 2);
+        let period = (wait * 5 / 6 / path.naps).max(floor);
+        if period < 2 * MIN_NAP {
+            return Self { nap: MIN_NAP, turns: 1 };
+        }
+        let turns = (1..MAX_TURNS).find(|turns| period < MAX_NAP * u32::from(*turns) * 5 / 4);
+        let turns = turns.unwrap_or(MAX_TURNS).max(2);
+        Self { nap: (period / u32::from(turns)).min(MAX_NAP), turns }
+    }
+
+    /// How many of so many links are served after the nap.
+    pub(crate) fn share_of(&self, links: usize) -> usize {
+        links.div_ceil(self.turns.into())
+    }
+}
