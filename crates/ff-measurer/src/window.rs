@@ -129,6 +129,13 @@ impl Path {
         }
     }
 
+    /// What a link may have on the way at least, however little has come back over it: its part of all. Else a
+    /// target that serves some links first would have all that it can do from these, and the others none.
+    fn share(&self) -> u64 {
+        let least = if self.shortest < FAR { MIN_LINK_CELLS } else { FEW_CELLS };
+        least.max(self.all.cells / self.links)
+    }
+
     /// Forgets the cells of a link that is gone.
     pub(crate) fn leave(&mut self, link: &Window) {
         self.all.sent -= link.on_way();
@@ -164,6 +171,8 @@ pub(crate) struct Window {
     echoed: u64,
     /// Cells a second that come back.
     rate: f64,
+    /// The same when it was last looked at.
+    last_rate: f64,
     /// Cells that had come back when the rate was last looked at, and when that was.
     counted: Option<(u64, MonoTime)>,
     /// Since when cells have been on the way and none has come back.
@@ -192,6 +201,7 @@ impl Window {
             sent: 0,
             echoed: 0,
             rate: 0.0,
+            last_rate: 0.0,
             counted: None,
             silent_since: None,
             flight: None,
@@ -213,7 +223,8 @@ impl Window {
     /// Cells that may be sent over this link.
     #[inline]
     pub(crate) fn room(&self, path: &Path) -> u64 {
-        self.free().min(path.all.free())
+        let most = self.cells.max(path.share());
+        most.saturating_sub(self.on_way()).min(path.all.free())
     }
 
     /// Cells worth waiting for before the next write over this link: a quarter of what may be on the
@@ -260,7 +271,6 @@ impl Window {
         path: &mut Path,
     ) -> Option<Duration> {
         self.is_starting = path.all.is_starting;
-        self.least = if path.shortest < FAR { MIN_LINK_CELLS } else { FEW_CELLS };
         for window in [&mut *self, &mut path.all] {
             window.echoed += cells;
             window.silent_since = (window.on_way() > 0).then_some(now);
@@ -308,6 +318,7 @@ impl Window {
     /// Takes it into account that so many came back in this time, which is not zero.
     fn adapt(&mut self, cells: u64, time: Duration, round_trips: Duration, queue: u64) {
         let rate = as_float(cells) / time.as_secs_f64();
+        self.last_rate = rate;
         let is_last = self.is_starting || self.rate == 0.0;
         let weight = if is_last { 1.0 } else { time.as_secs_f64() / AVERAGE.as_secs_f64() };
         self.rate += (rate - self.rate) * weight.min(1.0);

@@ -28,13 +28,16 @@ impl Pace {
             let nap = if is_known { path.shortest / 8 } else { MIN_NAP };
             return Self { nap: nap.clamp(MIN_NAP, MAX_NAP), turns: 1 };
         }
+        // What was all back before the nap's end makes the next one shorter, and so shows how fast the
+        // target has become.
+        let rate = path.all.rate.max(path.all.last_rate);
         let passes = |cells| {
-            let secs = as_float(cells) / path.all.rate;
+            let secs = as_float(cells) / rate;
             Duration::try_from_secs_f64(secs).unwrap_or_default()
         };
         // What the law for all leaves waiting, and not more than is seen to wait: that all comes late
         // because of naps looks like a queue as well.
-        let moving = cells_in(path.all.rate, path.shortest);
+        let moving = cells_in(rate, path.shortest);
         let wait = passes(path.all.on_way().saturating_sub(moving)).min(path.growth.wait());
         let floor = (path.shortest / 4).min(passes(MAX_QUEUE_CELLS) / 2);
         let period = (wait * 5 / 6 / path.naps).max(floor);

@@ -39,6 +39,8 @@ struct Net {
     unread: Vec<u64>,
     /// What arrives on this link is lost.
     dead: Option<usize>,
+    /// Whether the target serves the first links first, as tor does when its tokens are used up.
+    is_unfair: bool,
     /// The links that were read and that wrote last.
     last: (usize, usize),
     /// Links to read after the nap.
@@ -72,6 +74,7 @@ impl Net {
             waiting: VecDeque::new(),
             unread: vec![0; links],
             dead: None,
+            is_unfair: false,
             last: (0, 0),
             share: links,
             calls: 0,
@@ -127,6 +130,9 @@ impl Net {
             if self.dead != Some(link) {
                 self.waiting.push_back((link, cells));
             }
+        }
+        if self.is_unfair {
+            self.waiting.make_contiguous().sort_by_key(|&(link, _)| link);
         }
         let waiting = self.held();
         let mut left = (self.law)(self.micros as f64 / 1e6, &Arrived { waiting });
@@ -469,6 +475,20 @@ fn a_dead_link_that_holds_all_there_is_is_given_up() {
     let before = net.echoed;
     net.run(ms(2_000));
     assert_within((net.echoed - before) as f64, TEN_MBIT / 5.0, 0.8..=1.1, "without it");
+}
+
+#[test]
+fn few_links_are_dead_because_others_are_served_first() {
+    for (delay, mbit) in [(1, 20.0), (1, 100.0), (30, 100.0), (210, 100.0), (300, 20.0)] {
+        let mut net = Net::new(160, ms(delay), steady(TEN_MBIT * mbit / 10.0, ms(100)));
+        net.is_unfair = true;
+        for second in 1..30 {
+            net.run(ms(1_000));
+            let now = MonoTime::from_micros(net.micros);
+            let dead = net.links.iter().filter(|link| link.is_dead(now, &net.path)).count();
+            assert!(dead < 40, "{delay} ms, {mbit} Mbit/s, second {second}: {dead} of 160");
+        }
+    }
 }
 
 #[test]
