@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use ff_lab::{Network, Node};
 use ff_perf::client::tor::{Takeover, Tor};
@@ -290,16 +290,14 @@ fn goes_on_after_a_reload(client: &Node) {
         assert!(Instant::now() < until, "tor keeps its torrc's: {:?}", options(client));
         thread::sleep(Duration::from_millis(20));
     }
-    // Those that have ended have begun, so have those in flight, and one may not be written yet.
-    let first_whole = run.lines().len() + IN_FLIGHT + 1;
-    run.wait_for(first_whole + 10);
+    let since = UNIX_EPOCH.elapsed().expect("after 1970").as_secs_f64();
+    let is_whole = |circuit: &Circuit| circuit.began_unix_secs > since;
+    run.wait_until(|lines| lines.iter().filter(|circuit| is_whole(circuit)).count() >= 10);
     run.signal("-TERM");
     let (code, said, circuits) = run.end();
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("stopped by a signal"), "{said}");
-    let later = circuits.iter().filter(|circuit| circuit.number >= first_whole as u64);
-    assert!(later.clone().count() >= 10, "{} circuits", circuits.len());
-    for circuit in later {
+    for circuit in circuits.iter().filter(|circuit| is_whole(circuit)) {
         assert_eq!((circuit.failure.as_ref(), circuit.rtt.len()), (None, 15), "{circuit:?}");
     }
     all_faults_are_ours(&circuits);
