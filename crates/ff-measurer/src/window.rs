@@ -21,8 +21,8 @@
 //! A call to the kernel costs as much as many cells. So naps are long, links take turns in being
 //! served after them, and each may have 84 cells on the way; where the law for all leaves less than
 //! that to each, as over 20 links to a slow relay, they take turns in that too. Naps make a round trip
-//! longer, and a window is a rate only by a round trip: so a nap is no longer than five sixths of what
-//! cells are seen to wait, or a quarter of the round trip.
+//! longer, and so lower the rate of a window. A nap is therefore at most five sixths of the observed queueing
+//! delay, or a quarter of the round trip if that is more.
 //!
 //! Limits: a path whose round trip is longer than 0.5 s is left too small a window. What is on the way
 //! of a link leaves the others less, so one that is dead without a word must be given up
@@ -90,8 +90,8 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    /// A path for so many of a measurer's links, which may send at this rate; the others are other
-    /// workers'.
+    /// The path of one worker: its number of links, of the measurer's `of_links`, and the rate at which it may
+    /// send.
     pub(crate) fn new(links: usize, of_links: u64, rate: Option<BytesPerSec>) -> Self {
         let links = u64::try_from(links.max(1)).unwrap_or(u64::MAX);
         let first = FIRST_CELLS.saturating_mul(links) / of_links.max(links);
@@ -123,14 +123,14 @@ impl Path {
         {
             self.all.rate = rate;
             self.all.counted = Some((self.all.echoed, now));
-            self.all.is_starting = !self.growth.is_over;
+            self.all.is_starting = !self.growth.is_over();
             let most = self.all.wanted(self.shortest * self.growth.gain(), MAX_QUEUE_CELLS);
             self.all.cells = self.all.cells.min(most).max(self.all.least);
         }
     }
 
-    /// What a link may have on the way at least, however little has come back over it: its part of all. Else a
-    /// target that serves some links first would have all that it can do from these, and the others none.
+    /// The least window of a link in use: its share of the window of all. Without it, a target that serves some
+    /// links first could spend its whole rate on them, and starve the others.
     fn share(&self) -> u64 {
         let least = if self.shortest < FAR { MIN_LINK_CELLS } else { FEW_CELLS };
         least.max(self.all.cells / self.links)
@@ -278,7 +278,7 @@ impl Window {
                 window.cells = (window.cells + cells).min(window.most);
             }
         }
-        // The law for all bounds how many wait; a link may have its part of what fills two round trips.
+        // The window of all bounds the queue, so a link's may be twice what it needs.
         self.adapt_to_echoed(now, &mut path.shortest, 2, MAX_QUEUE_CELLS / path.links)
     }
 
@@ -315,7 +315,7 @@ impl Window {
         round_trip
     }
 
-    /// Takes it into account that so many came back in this time, which is not zero.
+    /// Updates the rate by this number of cells that came back in this time, which is not zero.
     fn adapt(&mut self, cells: u64, time: Duration, round_trips: Duration, queue: u64) {
         let rate = as_float(cells) / time.as_secs_f64();
         self.last_rate = rate;
@@ -328,7 +328,7 @@ impl Window {
         }
     }
 
-    /// What fills so long a way at the rate, and waits for 0.3 s behind it, but no more than `queue`.
+    /// Cells that fill this time at the rate, and a queue of 0.3 s, at most `queue` cells.
     fn wanted(&self, way: Duration, queue: u64) -> u64 {
         cells_in(self.rate, way) + cells_in(self.rate, QUEUE).min(queue)
     }

@@ -48,7 +48,7 @@ pub fn status(page: &str) -> Result<Status, AskError> {
     status_within(DEADLINE, page)
 }
 
-/// The same, when the coordinator may take so long.
+/// The same, with this timeout.
 fn status_within(time: Duration, page: &str) -> Result<Status, AskError> {
     let authority = page.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
     let authority = authority.filter(|text| !text.contains(['/', '@', '?', '#', ' ', '\r', '\n']));

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 
 /// The relays of the network, its authorities among them.
 const RELAYS: usize = 5;
-/// After so long something hangs.
+/// Timeout of a wait, to detect a hang.
 const HANGS: Duration = Duration::from_secs(120);
 /// How long a refresh may take that should fail.
 const IMPATIENCE: Duration = Duration::from_secs(3);

@@ -6,20 +6,18 @@ use ff_proto::units::MonoTime;
 
 use super::{MIN_NAP, as_float};
 
-/// What is a quarter more than the rate before shows that the path was not full (BBR's start-up).
+/// Growth of the rate in a round trip that shows that the path is not full yet (BBR's start-up).
 const GROWS: f64 = 1.25;
-/// After so many round trips without that it is.
-const ROUND_TRIPS: u8 = 3;
+/// The path is full after this many round trips without such growth.
+pub(super) const ROUND_TRIPS: u8 = 3;
 
 /// BBR's start-up: whether what comes back over all links still grows from round trip to round trip.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Growth {
     /// The greatest rate of a round trip, in cells a second, that was a quarter more than the one before it.
     best: f64,
-    /// Round trips since then.
-    without: u8,
-    /// Whether three of them have ended the start-up.
-    pub(super) is_over: bool,
+    /// Round trips since then; three end the start-up.
+    pub(super) without: u8,
     /// Cells that had come back when the round trip began, and when that was.
     round: Option<(u64, MonoTime)>,
     /// Round trips in succession in which nothing has waited.
@@ -30,16 +28,15 @@ pub(super) struct Growth {
 
 impl Growth {
     /// Before the first cell.
-    pub(super) const START: Self = Self {
-        best: 0.0,
-        without: 0,
-        is_over: false,
-        round: None,
-        unqueued: 0,
-        waits: [Duration::ZERO; 2],
-    };
+    pub(super) const START: Self =
+        Self { best: 0.0, without: 0, round: None, unqueued: 0, waits: [Duration::ZERO; 2] };
 
-    /// Looks whether the start-up is over; returns the rate of a round trip that has ended.
+    /// Whether the start-up is over.
+    pub(super) fn is_over(&self) -> bool {
+        self.without >= ROUND_TRIPS
+    }
+
+    /// Looks for growth during the start-up; returns the rate of a round trip that has ended.
     pub(super) fn look(&mut self, echoed: u64, shortest: Duration, now: MonoTime) -> Option<f64> {
         let (before, since) = *self.round.get_or_insert((echoed, now));
         let time = now.since(since);
@@ -53,7 +50,6 @@ impl Growth {
         } else {
             self.without += 1;
         }
-        self.is_over = self.without >= ROUND_TRIPS;
         Some(rate)
     }
 
@@ -66,7 +62,7 @@ impl Growth {
 
     /// How many of the shortest round trips the window is to fill.
     pub(super) fn gain(&self) -> u32 {
-        if self.is_over && self.unqueued < ROUND_TRIPS { 1 } else { 2 }
+        if self.is_over() && self.unqueued < ROUND_TRIPS { 1 } else { 2 }
     }
 
     /// How long cells wait on their way, at least.

@@ -23,20 +23,20 @@ impl Pace {
     /// the target's limit have passed it, or half of that if two workers nap, and links take turns in at
     /// least two naps.
     pub(crate) fn new(path: &Path) -> Self {
-        if !path.growth.is_over {
+        if path.all.is_starting {
             let is_known = path.all.echoed > 0;
             let nap = if is_known { path.shortest / 8 } else { MIN_NAP };
             return Self { nap: nap.clamp(MIN_NAP, MAX_NAP), turns: 1 };
         }
-        // What was all back before the nap's end makes the next one shorter, and so shows how fast the
-        // target has become.
+        // If everything was back before the nap's end, the last rate is higher than the mean, and the next
+        // nap shorter.
         let rate = path.all.rate.max(path.all.last_rate);
         let passes = |cells| {
             let secs = as_float(cells) / rate;
             Duration::try_from_secs_f64(secs).unwrap_or_default()
         };
-        // What the law for all leaves waiting, and not more than is seen to wait: that all comes late
-        // because of naps looks like a queue as well.
+        // The queue that the window of all implies, at most what round trips show: naps delay echoes, too, and
+        // would look like a queue.
         let moving = cells_in(rate, path.shortest);
         let wait = passes(path.all.on_way().saturating_sub(moving)).min(path.growth.wait());
         let floor = (path.shortest / 4).min(passes(MAX_QUEUE_CELLS) / 2);

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 
+use super::growth::ROUND_TRIPS;
 use super::pace::{MAX_NAP, MAX_TURNS};
 use super::*;
 
@@ -113,7 +114,7 @@ impl Net {
         }
     }
 
-    /// Runs for so long; returns the part of it in which the target had nothing to echo.
+    /// Runs for this time; returns the fraction of it in which the target had nothing to echo.
     fn idle_part_of(&mut self, time: Duration) -> f64 {
         let before = self.idle_steps;
         self.run(time);
@@ -384,7 +385,7 @@ fn naps_do_not_keep_a_window_small() {
 /// A path behind its start-up, with this shortest round trip and two that took longer.
 fn path(shortest: Duration, longer: [Duration; 2]) -> Path {
     let mut path = Path::new(20, 20, None);
-    (path.shortest, path.all.is_starting, path.growth.is_over) = (shortest, false, true);
+    (path.shortest, path.all.is_starting, path.growth.without) = (shortest, false, ROUND_TRIPS);
     (path.all.rate, path.all.sent) = (100.0, 1_000_000);
     for longer in longer {
         path.growth.note_timed(shortest + longer, shortest);

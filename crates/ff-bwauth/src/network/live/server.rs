@@ -201,7 +201,7 @@ mod tests {
     /// How long an answer is waited for: one that comes only has to come.
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// Asks such a server, and gives up after so long.
+    /// Asks such a server, with this timeout.
     async fn ask_one(
         request: Request,
         answers: Answers,

@@ -85,7 +85,7 @@ fn three_measurers_exchange_no_more_than_their_rate_and_count_the_same() {
     }
     let counts: BTreeMap<_, _> = counts.into_iter().collect();
     for (&(from, to), there) in &counts {
-        // What comes before the beginning or after the end counts in no second of whoever receives it.
+        // A receiver counts nothing that arrives before its first or after its last second.
         let back = &counts[&(to, from)];
         assert!(back.received_bytes <= there.sent_bytes, "{from} to {to}: {there:?}, {back:?}");
         assert!(there.proven_bytes <= there.sent_bytes, "{from} to {to}: {there:?}");

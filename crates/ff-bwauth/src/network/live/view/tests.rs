@@ -33,7 +33,7 @@ async fn refresh(
     authority: Does,
     now_secs: u64,
 ) -> Result<Refreshed, DirectoryError> {
-    // Nothing here takes so long but what hangs.
+    // Only a hang takes this long.
     let deadline = Instant::now() + Duration::from_secs(600);
     view.refresh(fake, &servers(caches, authority), deadline, now_secs).await
 }

@@ -9,7 +9,7 @@ use base64ct::{Base64, Encoding};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// After so long something hangs.
+/// Timeout of a wait, to detect a hang.
 const DEADLINE: Duration = Duration::from_secs(120);
 
 /// A browser with one page. It ends when it is dropped.

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::made_up::{HOSTILE, Served, fingerprint};
 use crate::watch::page::connection::Deadlines;
 
-/// After so long something hangs.
+/// Timeout of a wait, to detect a hang.
 const HANGS: Duration = Duration::from_secs(120);
 /// Longer than any test takes.
 const NEVER: Duration = Duration::from_secs(3600);
@@ -202,7 +202,7 @@ async fn stalled(addr: SocketAddr) -> Vec<TcpStream> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_is_slow_delays_nobody() {
+async fn a_slow_client_delays_no_other() {
     // None of them is ever cut off.
     let served = Served::with(60, Deadlines { head: NEVER, stall: NEVER }).await;
     let held = (slow(served.addr).await, stalled(served.addr).await);
@@ -211,7 +211,7 @@ async fn whoever_is_slow_delays_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_is_slow_is_cut_off() {
+async fn a_slow_client_is_cut_off() {
     let soon = Duration::from_millis(400);
     let served = Served::with(60, Deadlines { head: soon, stall: NEVER }).await;
     for mut stream in slow(served.addr).await {
