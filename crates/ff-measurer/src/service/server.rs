@@ -273,7 +273,9 @@ impl Measurer for Service {
             relays_at_once: limits.relays_at_once.into(),
             hours: limits.hours.map_or(String::new(), |hours| hours.to_string()),
             open_files: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
-            congestion_control: kernel("net/ipv4/tcp_congestion_control"),
+            congestion_control: super::wire::printable(
+                kernel("net/ipv4/tcp_congestion_control").trim(),
+            ),
             send_buffer_bytes,
             receive_buffer_bytes,
         }))
@@ -357,16 +359,17 @@ fn now() -> Duration {
 
 /// A setting of the kernel's.
 fn kernel(name: &str) -> String {
-    let text = std::fs::read_to_string(format!("/proc/sys/{name}"));
-    text.map_or(String::new(), |text| super::wire::printable(text.trim()))
+    std::fs::read_to_string(format!("/proc/sys/{name}")).unwrap_or_default()
 }
 
 /// The greatest buffers of a socket: what the kernel enlarges those of TCP to by itself.
 fn greatest_buffers() -> (u64, u64) {
-    let greatest = |name| {
-        kernel(name).split_whitespace().last().and_then(|word| word.parse().ok()).unwrap_or(0)
-    };
-    (greatest("net/ipv4/tcp_wmem"), greatest("net/ipv4/tcp_rmem"))
+    (last_number(&kernel("net/ipv4/tcp_wmem")), last_number(&kernel("net/ipv4/tcp_rmem")))
+}
+
+/// The last of some numbers; 0 where there is none.
+fn last_number(text: &str) -> u64 {
+    text.split_whitespace().last().and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 
 /// Accepts connections and gives those of coordinators on.
@@ -513,6 +516,14 @@ impl AsyncWrite for PeerStream {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn buffers_are_those_that_the_kernel_says_with_tabs_between_them() {
+        assert_eq!(last_number("4096\t131072\t6291456\n"), 6_291_456);
+        assert_eq!((last_number(""), last_number("x")), (0, 0));
+        let (sent, received) = greatest_buffers();
+        assert!(sent > 4096 && received > 4096, "{sent} {received}");
+    }
 
     #[tokio::test]
     async fn whoever_has_most_handshakes_loses_one_first() {

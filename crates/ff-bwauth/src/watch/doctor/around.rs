@@ -6,6 +6,7 @@ use std::time::Instant;
 use ff_measurer::key;
 use ff_measurer::measurer_id;
 use ff_measurer::service::wire::Capability;
+use ff_proto::units::BytesPerSec;
 use futures::future::join_all;
 
 use super::host::{buffer, congestion};
@@ -24,6 +25,11 @@ const USABLE_SECS: u64 = 24 * 3600;
 const CLOCK_MILLIS: u64 = 500;
 /// Files that a measurer should be able to have open: links of several relays at once.
 const MEASURER_FILES: u64 = 4096;
+
+/// The round trip for which it is said what a link carries: as far as relays on other continents are.
+const FAR_MILLIS: u64 = 200;
+/// Of a socket's buffer the kernel takes one part in so many for itself.
+const USABLE_PART: u64 = 2;
 
 /// Looks at all of it.
 pub(super) async fn look(config: &Config) -> Vec<Finding> {
@@ -162,7 +168,8 @@ async fn measurers(config: &Config) -> Vec<Finding> {
             match remote.describe().await {
                 Ok(capability) => {
                     let way = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-                    described(&about, &capability, sent.saturating_add(way / 2), capacity)
+                    let now = sent.saturating_add(way / 2);
+                    described(&about, &capability, now, way, capacity)
                 }
                 Err(error) => {
                     let advice = format!(
@@ -178,7 +185,13 @@ async fn measurers(config: &Config) -> Vec<Finding> {
 }
 
 /// What a measurer says of itself, of which all that is well is one line.
-fn described(about: &str, of: &Capability, now_millis: u64, stated: u64) -> Vec<Finding> {
+fn described(
+    about: &str,
+    of: &Capability,
+    now_millis: u64,
+    way_millis: u64,
+    stated: u64,
+) -> Vec<Finding> {
     let mut findings = Vec::new();
     let off = of.unix_millis.abs_diff(now_millis);
     if off > CLOCK_MILLIS {
@@ -210,8 +223,13 @@ fn described(about: &str, of: &Capability, now_millis: u64, stated: u64) -> Vec<
     findings.push(congestion(about, Some(&of.congestion_control)));
     findings.retain(|finding| finding.level != Level::Ok);
     if findings.is_empty() {
-        let found =
-            format!("it answers with the right key: version {}, {} cores", of.version, of.cores);
+        let buffer = of.send_buffer_bytes.min(of.receive_buffer_bytes) / USABLE_PART;
+        let far = BytesPerSec::new(buffer * 1000 / FAR_MILLIS);
+        let found = format!(
+            "it answers with the right key in {way_millis} ms: version {}, {} cores; over {FAR_MILLIS} ms a link \
+             without losses carries {far}",
+            of.version, of.cores
+        );
         findings.push(Finding::ok(about, found));
     }
     findings
@@ -237,8 +255,13 @@ mod tests {
 
     #[test]
     fn what_is_wrong_with_a_measurer_is_a_line_each() {
-        let findings = |of: &Capability| described("measurer x", of, 1_000_000, 125_000_000);
-        assert_eq!(findings(&capability())[0].level, Level::Ok);
+        let findings = |of: &Capability| described("measurer x", of, 1_000_000, 7, 125_000_000);
+        let well = &findings(&capability())[0];
+        assert!(well.level == Level::Ok && well.found.contains("in 7 ms"), "{well}");
+        assert!(
+            well.found.contains("over 200 ms a link without losses carries 83.89 Mbit/s"),
+            "{well}"
+        );
         for (of, words) in [
             (Capability { unix_millis: 1_002_000, ..capability() }, "2000 ms ahead of"),
             (Capability { unix_millis: 997_000, ..capability() }, "3000 ms behind"),
