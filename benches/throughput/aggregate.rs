@@ -50,6 +50,8 @@ fn verdict(reports: &[SecondReport], params: &Params) -> Option<Verdict> {
         allocated: Some(BytesPerSec::from_mbit(3000)),
         is_local: false,
         measurer_limited: false,
+        path_limited: false,
+        unsettled: false,
         asked_secs: params.duration_secs,
         granted_secs: params.duration_secs,
     };

@@ -109,6 +109,8 @@ pub(crate) fn plan(node: &Node, key: &SigningKey, params: Params) -> Plan {
         }],
         limit: None,
         is_local: true,
+        round_trip: None,
+        expected: None,
         link: LinkOptions::default(),
     }
 }

@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use ff_proto::aggregate::{self, SecondSample, Verdict};
 use ff_proto::cell::CELL_LEN;
+use ff_proto::params::settle_secs;
 use ff_proto::units::{BytesPerSec, Ratio};
 use futures::future::join_all;
 
+use crate::forwarder::Forwarder;
 use crate::holding::{Hold, Pattern};
 use crate::liar::Lie;
 use crate::plan::{fresh_key, measure, plan};
@@ -76,7 +78,14 @@ async fn attack(hold: Hold) -> Reached {
         limit: Some(hold.capacity),
         ..Setup::allowing(&[&coordinator])
     });
-    let mut plan = plan(&relay, &coordinator, hold.seconds);
+    let settle_secs = settle_secs(Some(hold.round_trip));
+    let mut plan = plan(&relay, &coordinator, hold.seconds - settle_secs);
+    let forwarder = Forwarder::start(relay.target.addr, hold.round_trip);
+    if !hold.round_trip.is_zero() {
+        // To TCP it is the forwarder that is near.
+        plan.round_trip = Some(hold.round_trip);
+        plan.target.addr = forwarder.addr;
+    }
     let sockets = u16::try_from(hold.of_links).expect("few links");
     plan.params.sockets = sockets;
     plan.team[0].sockets = sockets;
@@ -110,7 +119,13 @@ async fn attack(hold: Hold) -> Reached {
 /// A variant on all links of a measurement of so many seconds.
 fn hold(pattern: Pattern, held_millis: u64, seconds: u16) -> Hold {
     let held = Duration::from_millis(held_millis);
-    Hold { pattern, held, links: LINKS, of_links: LINKS, seconds, capacity: CAPACITY }
+    let (links, of_links, capacity, round_trip) = (LINKS, LINKS, CAPACITY, Duration::ZERO);
+    Hold { pattern, held, links, of_links, seconds, capacity, round_trip }
+}
+
+/// The same of a relay at this distance; so many seconds count.
+fn hold_from(round_trip: Duration, hold: Hold) -> Hold {
+    Hold { round_trip, seconds: hold.seconds + settle_secs(Some(round_trip)), ..hold }
 }
 
 #[tokio::test]
@@ -130,6 +145,30 @@ async fn holding_echoes_back_gains_no_more_than_the_bounds() {
     }
     // The lies are told: more was held than an honest relay ever has, and some of it paid.
     assert!(reached.iter().any(|reached| reached.held_secs > 0.1 && reached.with > 1.2));
+}
+
+#[tokio::test]
+#[ignore = "a figure: .ci/measure has it"]
+async fn nor_does_it_from_afar_or_behind_a_slow_start() {
+    let _turn = turn().await;
+    for millis in [0, 100, 300] {
+        let variants = [
+            hold(Pattern::SlowFirst, 1000, 30),
+            hold(Pattern::DelayedFirst, 1000, 30),
+            hold(Pattern::HalfOfTheSeconds, 1000, 30),
+            hold(Pattern::Bursts, 2000, 30),
+        ];
+        let variants = variants.map(|hold| hold_from(Duration::from_millis(millis), hold));
+        for reached in join_all(variants.map(attack)).await {
+            let (most, with) = (reached.without, reached.with);
+            eprintln!("{reached}");
+            eprintln!(
+                "figure: {:?} over {millis} ms, published / decrypted | 1.08, lying 1.43 | {most:.3}, {with:.3} | -",
+                reached.hold.pattern
+            );
+            reached.assert_bounded();
+        }
+    }
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use ff_proto::cell::CELL_LEN;
+use ff_proto::params::settle_secs;
 use ff_proto::units::{BytesPerSec, Cells};
 use futures::future::poll_fn;
 
@@ -36,16 +37,19 @@ pub(crate) enum Pattern {
     GrownFirst,
     /// The same after as many seconds in which each echo comes late.
     DelayedFirst,
+    /// The same after as many seconds in which the relay echoes a tenth of what it can.
+    SlowFirst,
 }
 
 impl Pattern {
     /// All of them.
-    pub(crate) const ALL: [Self; 5] = [
+    pub(crate) const ALL: [Self; 6] = [
         Self::Bursts,
         Self::SecondsEnds,
         Self::HalfOfTheSeconds,
         Self::GrownFirst,
         Self::DelayedFirst,
+        Self::SlowFirst,
     ];
 }
 
@@ -60,8 +64,10 @@ pub(crate) struct Hold {
     pub(crate) links: usize,
     /// Of how many.
     pub(crate) of_links: usize,
-    /// How long the measurement is.
+    /// How long the measurement is, with the seconds that do not count.
     pub(crate) seconds: u16,
+    /// How far the relay is.
+    pub(crate) round_trip: Duration,
     /// What it can decrypt.
     pub(crate) capacity: BytesPerSec,
 }
@@ -84,6 +90,8 @@ impl Hold {
     fn lead(&self) -> u16 {
         match self.pattern {
             Pattern::GrownFirst | Pattern::DelayedFirst => self.seconds * 8 / 30,
+            // As long as its rate is being looked for.
+            Pattern::SlowFirst => settle_secs(Some(self.round_trip)).max(1),
             _ => 0,
         }
     }
@@ -104,6 +112,7 @@ impl Hold {
             }
             _ if time < f64::from(self.lead()) => match self.pattern {
                 Pattern::GrownFirst => Pace::Everything,
+                Pattern::SlowFirst => Pace::Times(0.1),
                 _ => Pace::Delayed(DELAY),
             },
             _ => self.uneven_pace(time - f64::from(self.lead())),

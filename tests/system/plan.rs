@@ -78,6 +78,8 @@ pub(crate) fn plan(relay: &TestRelay, coordinator: &SigningKey, seconds: u16) ->
         team: vec![member],
         limit: None,
         is_local: true,
+        round_trip: None,
+        expected: None,
         link: LinkOptions::default(),
     }
 }

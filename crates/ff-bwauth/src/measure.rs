@@ -23,14 +23,17 @@ use ff_proto::aggregate::{self, Circumstances, Draw, Overclaim, Verdict};
 use ff_proto::failure::FailureKind;
 use ff_proto::ids::CryptoKind;
 use ff_proto::msg::MeasParamsOk;
-use ff_proto::params::Params;
+use ff_proto::params::{DURATION_SECS, Params, settle_secs};
 use ff_proto::session::coordinator::CoordinatorEvent;
 use ff_proto::session::{PeerViolation, SessionFailure};
 use ff_proto::units::BytesPerSec;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::outcome::{CpuSeconds, Dispute, Failure, Method, Outcome, SocketCounts, TargetInfo};
+use crate::outcome::{
+    CpuSeconds, Dispute, Failure, Method, Outcome, SocketCounts, TargetInfo, WayRow,
+};
+use crate::period::links::{Way, links_for};
 use crate::samples::Samples;
 use crate::team::{PartEvent, ReadyPart, TeamMember};
 
@@ -71,16 +74,38 @@ pub struct Plan {
     /// Whether the relay is on this machine, so that only processors lie between it and the team.
     /// Elsewhere a team whose capacity is not told by its rates may itself be what is measured.
     pub is_local: bool,
+    /// The longest round trip from a measurer to it, where it is known; otherwise the coordinator's is taken for it.
+    pub round_trip: Option<Duration>,
+    /// What it is expected to carry, if links are to follow from the way as it is found; otherwise there are as many as
+    /// the team has.
+    pub expected: Option<BytesPerSec>,
     /// How to open links, the coordinator's and the measurers'.
     pub link: LinkOptions,
+}
+
+impl Plan {
+    /// Gives the team as many links as what is expected takes over a way of this length, divided as before.
+    fn spread_links(&mut self, round_trip: Option<Duration>) {
+        let Some(expected) = self.expected else { return };
+        let before: u32 = self.team.iter().map(|member| u32::from(member.sockets)).sum();
+        let links = u32::from(links_for(expected, &Way::of(round_trip)));
+        if links <= before || before == 0 {
+            return;
+        }
+        for member in &mut self.team {
+            let part = (u32::from(member.sockets) * links).div_ceil(before);
+            member.sockets = u16::try_from(part).unwrap_or(u16::MAX);
+        }
+    }
 }
 
 /// Measures the relay; runs on tokio. `watch` is told how it goes.
 pub async fn measure(plan: &Plan, mut watch: impl FnMut(Progress<'_>)) -> Outcome {
     let mut run = Run {
-        plan,
-        samples: Samples::new(plan.params.duration_secs, plan.params.ratio, plan.team.len()),
+        plan: plan.clone(),
+        samples: Samples::new(plan.params.ratio, plan.team.len()),
         rsa_fingerprint: None,
+        settle_secs: 0,
         grant: None,
         has_started: false,
         started_unix_secs: unix_secs(),
@@ -99,9 +124,10 @@ fn unix_secs() -> u64 {
 #[must_use]
 pub fn failed(plan: &Plan, started_unix_secs: u64, failure: Failure) -> Outcome {
     let run = Run {
-        plan,
-        samples: Samples::new(plan.params.duration_secs, plan.params.ratio, plan.team.len()),
+        plan: plan.clone(),
+        samples: Samples::new(plan.params.ratio, plan.team.len()),
         rsa_fingerprint: None,
+        settle_secs: 0,
         grant: None,
         has_started: false,
         started_unix_secs,
@@ -113,20 +139,22 @@ pub fn failed(plan: &Plan, started_unix_secs: u64, failure: Failure) -> Outcome 
 /// What a relay granted.
 #[derive(Clone, Copy)]
 struct Grant {
-    /// How many seconds.
+    /// How many seconds that count.
     secs: u16,
     /// Which cipher.
     crypto: CryptoKind,
 }
 
 /// A measurement that is going on.
-struct Run<'a> {
-    /// What was asked for.
-    plan: &'a Plan,
+struct Run {
+    /// What was asked for, with as many links as the way takes.
+    plan: Plan,
     /// What was counted.
     samples: Samples,
     /// What the relay's links showed.
     rsa_fingerprint: Option<[u8; 20]>,
+    /// Seconds that it is asked for beyond those that count.
+    settle_secs: u16,
     /// What the relay granted.
     grant: Option<Grant>,
     /// Whether the measurers have begun to send.
@@ -137,7 +165,7 @@ struct Run<'a> {
     opened: u64,
 }
 
-impl Run<'_> {
+impl Run {
     /// Asks, prepares, runs and ends.
     async fn carry_out(
         &mut self,
@@ -164,7 +192,12 @@ impl Run<'_> {
             let link = link::open(&self.plan.target, &self.plan.link).await?;
             self.rsa_fingerprint = link.rsa_identity.and_then(|id| id.as_bytes().try_into().ok());
             self.check_fingerprint()?;
-            let mut session = Session::ask(link, self.plan).await?;
+            // It has no seconds left to settle in where the longest measurement is asked for.
+            let longest = DURATION_SECS.end() - self.plan.params.duration_secs;
+            let round_trip = link.round_trip().max(self.plan.round_trip);
+            self.plan.spread_links(round_trip);
+            self.settle_secs = settle_secs(round_trip).min(longest);
+            let mut session = Session::ask(link, &self.plan, self.settle_secs).await?;
             let error = match session.wait_for_grant().await {
                 Ok(grant) => return Ok((session, grant)),
                 Err(error) => error,
@@ -195,10 +228,14 @@ impl Run<'_> {
         grant: &MeasParamsOk,
         watch: &mut impl FnMut(Progress<'_>),
     ) -> Result<(), MeasureError> {
-        self.samples.set_grant(grant.duration_secs, grant.ratio);
-        self.grant = Some(Grant { secs: grant.duration_secs, crypto: grant.crypto });
+        // A relay that grants fewer has them counted from the first on.
+        let beyond = grant.duration_secs.saturating_sub(self.plan.params.duration_secs);
+        self.settle_secs = self.settle_secs.min(beyond);
+        self.samples.set_grant(grant.duration_secs, self.settle_secs, grant.ratio);
+        let secs = grant.duration_secs.saturating_sub(self.settle_secs);
+        self.grant = Some(Grant { secs, crypto: grant.crypto });
         watch(Progress::Step("granted; opening the measurement links"));
-        let tasks = tasks(self.plan, grant);
+        let tasks = tasks(&self.plan, grant);
         let team = tokio::select! {
             team = tokio::time::timeout(PREPARE_TIMEOUT, prepare(&self.plan.team, &tasks)) => {
                 team.map_err(|_| SessionFailure::Timeout("the measurement links' handshakes"))??
@@ -216,6 +253,9 @@ impl Run<'_> {
         // A relay may put this off, so only what begins at the same time from here on is measured together.
         (self.has_started, self.started_unix_secs) = (true, unix_secs());
         watch(Progress::Started { at, seconds: grant.duration_secs });
+        if self.settle_secs > 0 {
+            watch(Progress::Step("measuring; the first seconds look for the relay's rate"));
+        }
         let (events, _tasks) = forward_events(team);
         self.collect(session, events, watch).await
     }
@@ -263,7 +303,7 @@ impl Run<'_> {
 
     /// Makes the outcome.
     fn outcome(self, result: Result<(), MeasureError>) -> Outcome {
-        let Plan { params, team, limit, target, address_text, .. } = self.plan;
+        let Plan { params, team, limit, target, address_text, .. } = &self.plan;
         let result = result.and_then(|()| self.judge());
         let (seconds, ratio) = (self.samples.reported(), self.samples.ratio());
         let draw = match &result {
@@ -277,6 +317,11 @@ impl Run<'_> {
         // Behind the draw, which is that of what is believed: a relay must not win another attempt by
         // saying that it has echoed less.
         let disputes = self.disputes();
+        // Neither by losing what is sent to it and saying less at once.
+        let draw = match &result {
+            Ok((estimate, Verdict::PathLimited)) if !disputes.is_empty() => Draw::Value(*estimate),
+            _ => draw,
+        };
         let result = error::unless_disputed(result, &disputes).map_err(Failure::from);
         let is_bad_cell = result.as_ref().is_err_and(|failure| is_about_a_cell(failure.kind));
         let asked = team.iter().map(|member| u64::from(member.sockets)).sum();
@@ -302,6 +347,9 @@ impl Run<'_> {
             cpu: CpuSeconds { measurers: self.samples.cpu_seconds(), target: None },
             sockets: SocketCounts { asked, opened: self.opened },
             seconds,
+            settle_secs: self.settle_secs,
+            settling_bytes: self.samples.settling_bytes(),
+            ways: self.ways(),
             disputes,
             result: result.map(|(_, verdict)| verdict),
         }
@@ -327,13 +375,15 @@ impl Run<'_> {
             false => MeasureError::NoEcho,
         };
         let estimate = estimate.filter(|estimate| estimate.get() > 0).ok_or(nothing)?;
-        aggregate::check_reports(&seconds, self.samples.granted_ratio())
+        aggregate::check_reports(&self.samples.with_head_start(), self.samples.granted_ratio())
             .map_err(PeerViolation::from)?;
         let params = &self.plan.params;
         let how = Circumstances {
             allocated: self.allocated(),
             is_local: self.plan.is_local,
             measurer_limited: self.samples.is_measurer_limited(),
+            path_limited: self.samples.is_path_limited(&self.allotted()),
+            unsettled: self.samples.is_unsettled(),
             asked_secs: params.duration_secs,
             granted_secs: self.grant.map_or(0, |grant| grant.secs),
         };
@@ -342,7 +392,22 @@ impl Run<'_> {
 
     /// Σa over the team.
     fn allocated(&self) -> Option<BytesPerSec> {
-        self.plan.team.iter().map(|member| member.rate).sum()
+        self.allotted().into_iter().sum()
+    }
+
+    /// a of each measurer.
+    fn allotted(&self) -> Vec<Option<BytesPerSec>> {
+        self.plan.team.iter().map(|member| member.rate).collect()
+    }
+
+    /// The ways of those measurers that know theirs.
+    fn ways(&self) -> Vec<WayRow> {
+        let ways = self.plan.team.iter().zip(self.samples.paths());
+        let row = |(member, path): (&TeamMember, Option<_>)| {
+            let (seen, is_too_far) = path?;
+            Some(WayRow::new(member.measurer.id(), &seen, is_too_far))
+        };
+        ways.filter_map(row).collect()
     }
 }
 

@@ -89,7 +89,7 @@ impl std::str::FromStr for Limit {
 }
 
 /// What the exit statuses mean. The failures of each are those of [`FailureKind`].
-const EXIT_STATUS: [(u8, &str); 14] = [
+const EXIT_STATUS: [(u8, &str); 16] = [
     (0, "the measurement is conclusive; with --transit, it has a lower bound"),
     (1, "it failed for a reason that has no number of its own"),
     (2, "the command line is wrong"),
@@ -104,6 +104,8 @@ const EXIT_STATUS: [(u8, &str); 14] = [
     (11, "inconclusive: the measurers were at their own limit"),
     (12, "the measurement ended too early, by the relay or on the way to it"),
     (13, "inconclusive: the relay granted fewer seconds than were asked for"),
+    (14, "inconclusive: the way to the relay could have carried hardly more"),
+    (15, "inconclusive: what came back has never stopped growing"),
 ];
 
 /// The exit statuses and the failures' codes, for `--help`.
@@ -125,6 +127,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::period::links::Way;
 
     /// A program with these options alone.
     #[derive(Parser)]
@@ -137,7 +140,8 @@ mod tests {
     /// What a command line asks for.
     fn params(more: &[&str]) -> ff_proto::params::Params {
         let args = ["program"].iter().chain(more);
-        crate::team::params(&Program::try_parse_from(args).expect("a good command line").common)
+        let common = Program::try_parse_from(args).expect("a good command line").common;
+        crate::team::params(&common, &Way::default())
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use base64ct::{Base64Unpadded, Encoding};
-use ff_proto::aggregate::{Draw, SecondSample, Verdict};
+use ff_proto::aggregate::{Draw, PathSeen, SecondSample, Verdict};
 use ff_proto::failure::FailureKind;
 use ff_proto::ids::{CryptoKind, Ed25519Id};
 use ff_proto::msg::ErrCode;
@@ -22,10 +22,14 @@ pub struct Outcome {
     pub target: TargetInfo,
     /// When cells began to flow, or where none did when the relay was asked, in seconds since 1970.
     pub started_unix_secs: u64,
-    /// Seconds that the relay was asked for.
+    /// Seconds that were to count.
     pub asked_secs: u16,
-    /// Seconds that it granted; `None` without a grant.
+    /// Seconds that count by the relay's grant; `None` without one.
     pub granted_secs: Option<u16>,
+    /// Seconds that it was asked for beyond these, in which measurers find its rate.
+    pub settle_secs: u16,
+    /// Echo bytes in each second before the first that counts.
+    pub settling_bytes: Vec<u64>,
     /// The background ratio counted with.
     pub ratio: Ratio,
     /// The cipher of the measurement circuits; `None` without a grant.
@@ -42,7 +46,7 @@ pub struct Outcome {
     pub limit: Option<BytesPerSec>,
     /// What the estimate is worth, or why there is none.
     pub result: Result<Verdict, Failure>,
-    /// The per-second samples; what measurers counted, as far as the relay does not dispute it.
+    /// The samples of the seconds that count; what measurers counted, as far as the relay does not dispute it.
     pub seconds: Vec<SecondSample>,
     /// The measurers that say that they got more than the relay says that it has echoed to them.
     pub disputes: Vec<Dispute>,
@@ -54,6 +58,8 @@ pub struct Outcome {
     pub cpu: CpuSeconds,
     /// Links.
     pub sockets: SocketCounts,
+    /// The ways between measurers and the relay, of those that know theirs.
+    pub ways: Vec<WayRow>,
 }
 
 /// How a relay is measured.
@@ -230,8 +236,50 @@ pub struct SocketCounts {
     pub opened: u64,
 }
 
+/// The way between one measurer and the relay, as TCP saw it.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct WayRow {
+    /// The measurer's key.
+    #[serde(rename = "measurer_ed25519_base64", serialize_with = "serialize_base64")]
+    pub measurer_id: Ed25519Id,
+    /// The shortest round trip, in milliseconds.
+    pub round_trip_ms: f64,
+    /// Part of the segments that were lost on the way to the relay.
+    pub loss_out: f64,
+    /// Part of the segments that were lost on the way back.
+    pub loss_back: f64,
+    /// How many times what it carried it could have carried, by its losses; `None` where these set no bound.
+    pub headroom: Option<f64>,
+    /// Whether it was cut, or its round trip too long for measurers' windows, which no more links mend.
+    pub is_too_far: bool,
+}
+
+impl WayRow {
+    /// The row of a measurer.
+    pub(crate) fn new(measurer_id: Ed25519Id, path: &PathSeen, is_too_far: bool) -> Self {
+        Self {
+            measurer_id,
+            round_trip_ms: path.round_trip.as_secs_f64() * 1e3,
+            loss_out: path.loss_out(),
+            loss_back: path.loss_back(),
+            headroom: Some(path.headroom()).filter(|headroom| headroom.is_finite()),
+            is_too_far,
+        }
+    }
+}
+
+impl fmt::Display for WayRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { round_trip_ms, loss_out, loss_back, headroom, .. } = self;
+        let (out, back) = (loss_out * 100.0, loss_back * 100.0);
+        write!(f, "{round_trip_ms:.1} ms, {out:.3} % lost there, {back:.3} % back")?;
+        headroom.map_or(Ok(()), |times| write!(f, "; could carry {times:.1} times as much"))?;
+        if self.is_too_far { f.write_str("; cut, or too long") } else { Ok(()) }
+    }
+}
+
 impl Outcome {
-    /// `conclusive`, `needs_more_capacity`, `measurer_limited`, `short_grant`, `lower_bound` or `failed`.
+    /// A [`Verdict`]'s name, or `failed`.
     #[must_use]
     pub fn verdict_name(&self) -> &'static str {
         self.result.as_ref().map_or(FAILED, |verdict| verdict.name())
@@ -245,6 +293,8 @@ impl Outcome {
             Ok(Verdict::NeedsMoreCapacity) => 10,
             Ok(Verdict::MeasurerLimited) => 11,
             Ok(Verdict::ShortGrant) => 13,
+            Ok(Verdict::PathLimited) => 14,
+            Ok(Verdict::Unsettled) => 15,
             Err(failure) => failure.kind.exit_status(),
         }
     }
@@ -285,12 +335,15 @@ impl Outcome {
             "draw": DrawRow::from(self.draw),
             "asked_secs": self.asked_secs,
             "granted_secs": self.granted_secs,
+            "settle_secs": self.settle_secs,
+            "settling_bytes": self.settling_bytes,
             "seconds": self.second_rows(),
             "disputes": self.disputes,
             "cells": self.cells,
             "rtt_ms": self.round_trip,
             "cpu_seconds": self.cpu,
             "sockets": self.sockets,
+            "ways": self.ways,
             "files": files.iter().map(|path| path.display().to_string()).collect::<Vec<_>>(),
         })
     }
@@ -328,12 +381,15 @@ pub fn failed_json(message: &str) -> serde_json::Value {
         "draw": DrawRow::from(Draw::of_failure(kind, None, Ratio::MAX)),
         "asked_secs": null,
         "granted_secs": null,
+        "settle_secs": null,
+        "settling_bytes": [],
         "seconds": [],
         "disputes": [],
         "cells": CellCounts::default(),
         "rtt_ms": RoundTrip::default(),
         "cpu_seconds": CpuSeconds::default(),
         "sockets": SocketCounts::default(),
+        "ways": [],
         "files": [],
     })
 }

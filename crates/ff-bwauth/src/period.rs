@@ -13,8 +13,10 @@ pub mod allocate;
 pub mod carried;
 pub mod group;
 mod kept;
+pub mod links;
 #[cfg(test)]
 mod made_up;
+pub mod near;
 pub mod room;
 pub mod schedule;
 pub mod seed;

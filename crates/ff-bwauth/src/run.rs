@@ -25,6 +25,7 @@ use crate::cli::{Cli, Command, Measure};
 use crate::console::note;
 use crate::deliver::{Source, finish, or_failed_json, out_dir};
 use crate::measure::{self, Plan};
+use crate::period::links::Way;
 use crate::screen::Screen;
 use crate::{demo, team};
 
@@ -78,16 +79,20 @@ async fn run_measure(options: &Measure) -> Result<ExitCode> {
     let dir = out_dir(&options.common, MEASURE_DIR)?;
     let id = Base64Unpadded::encode_string(&measurer_id(&key).0);
     note(&format!("this coordinator is {id}; the relay must have it in FFAllowedCoordinators"));
+    let link = link_options(options.timeout);
+    let params = team::params(&options.common, &Way::default());
     let plan = Plan {
         target: TargetAddr { addr, ed_identity: options.ed_identity },
         address_text: options.target.clone(),
         fingerprint: options.fingerprint.map(|fingerprint| fingerprint.0),
         key,
-        params: team::params(&options.common),
-        team: team::share_out(&options.common, options.measurers, &team::cores()),
+        team: team::share_out(&options.common, params.sockets, options.measurers, &team::cores()),
+        params,
         limit: None,
         is_local: false,
-        link: link_options(options.timeout),
+        round_trip: None,
+        expected: team::expected(&options.common),
+        link,
     };
     let screen = Screen::new();
     let outcome = measure::measure(&plan, |progress| screen.show(progress)).await;

@@ -147,6 +147,7 @@ pub fn summary(outcome: &Outcome, clients: Option<&ClientTraffic>, files: &[Path
     if let Some(crypto) = outcome.crypto {
         lines.push(("cipher", crypto.name().to_owned()));
     }
+    lines.extend(outcome.ways.iter().map(|way| ("way", way.to_string())));
     let sockets = outcome.sockets;
     lines.push(("sockets", format!("{} of {} opened", sockets.opened, sockets.asked)));
     if let Some(clients) = clients {
@@ -178,6 +179,14 @@ fn verdict(outcome: &Outcome) -> String {
         Ok(Verdict::MeasurerLimited) => {
             "measurer limited: the measurers were the bottleneck, so the relay can do more"
                 .to_owned()
+        }
+        Ok(Verdict::PathLimited) => {
+            "path limited: the way to the relay could have carried hardly more, so the relay may do \
+             more: measure again with more --sockets, or from elsewhere"
+                .to_owned()
+        }
+        Ok(Verdict::Unsettled) => {
+            "unsettled: what came back has never stopped growing".to_owned()
         }
         Ok(Verdict::ShortGrant) => format!(
             "short grant: the relay granted {} s of {} s, and may not last longer",

@@ -27,7 +27,7 @@ use ff_proto::units::BytesPerSec;
 pub use local::LocalMeasurer;
 #[cfg(feature = "remote")]
 pub use remote::RemoteMeasurer;
-pub use share::{cores, params, share_out, sockets};
+pub use share::{cores, expected, params, share_out, sockets};
 
 /// A measurer, wherever it runs.
 #[async_trait]

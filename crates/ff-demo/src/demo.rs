@@ -12,6 +12,7 @@ use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
 use ff_bwauth::measure::{self, Plan, Progress};
 use ff_bwauth::outcome::{ClientTraffic, Outcome};
+use ff_bwauth::period::links::Way;
 use ff_bwauth::team;
 use ff_measurer::link::{LinkOptions, TargetAddr};
 use ff_measurer::measurer_id;
@@ -48,15 +49,18 @@ pub(crate) async fn run(
     let target = host.target();
     let mut clients = Clients::start(demo.clients(), &target, &mut watch).await?;
 
+    let params = team::params(&demo.common, &Way::default());
     let plan = Plan {
         address_text: target.addr.to_string(),
         fingerprint: None,
         target,
         key,
-        params: team::params(&demo.common),
-        team: team::share_out(&demo.common, demo.measurers, &measurer_cores),
+        team: team::share_out(&demo.common, params.sockets, demo.measurers, &measurer_cores),
+        params,
         limit: demo.limit.0,
         is_local: true,
+        round_trip: None,
+        expected: None,
         link: LinkOptions::default(),
     };
     let cpu_before = host.cpu_time();
@@ -137,7 +141,7 @@ fn relay_options(key: &SigningKey, demo: &Cli) -> [(&'static str, String); 5] {
         (options::BACKGROUND_PERCENT, demo.common.ratio.percent().to_string()),
         // 10 seconds is the least that the option takes.
         (options::MAX_DURATION, demo.common.duration.max(10).to_string()),
-        (options::MAX_SOCKETS, team::sockets(&demo.common).to_string()),
+        (options::MAX_SOCKETS, team::sockets(&demo.common, &Way::default()).to_string()),
     ]
 }
 

@@ -38,6 +38,8 @@ use tor_llcrypto::pk::ed25519::Ed25519Identity;
 use tor_llcrypto::pk::rsa::RsaIdentity;
 use zeroize::Zeroizing;
 
+use crate::tcp;
+
 pub use ff_proto::auth::{EXPORTER_LABEL, EXPORTER_LEN};
 
 pub use accept::accept;
@@ -75,6 +77,20 @@ pub struct Link {
     pub suite: record::Suite,
     /// The Tor link protocol, 4 or 5.
     pub link_protocol: Option<u16>,
+}
+
+impl Link {
+    /// The shortest round trip of a segment so far; `None` where the kernel does not tell.
+    #[must_use]
+    pub fn round_trip(&self) -> Option<Duration> {
+        let (local, peer) = self.ends().ok()?;
+        tcp::round_trip(local, peer)
+    }
+
+    /// Its local and its remote address.
+    pub(crate) fn ends(&self) -> io::Result<(SocketAddr, SocketAddr)> {
+        Ok((self.tcp.local_addr()?, self.tcp.peer_addr()?))
+    }
 }
 
 impl fmt::Debug for Link {

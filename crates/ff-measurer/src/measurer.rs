@@ -18,6 +18,7 @@ use crate::circuits::TransitLink;
 use crate::link::{self, Link, LinkError};
 use crate::order::{Flow, LinkFailure, MeasurerError, Order, SecondReport, WorkerTotals};
 use crate::socket::EchoSocket;
+use crate::tcp::TcpWatch;
 use crate::worker::{Command, Setup, Worker, WorkerEvent, poll_with_waker};
 
 /// Handshakes under way at once. More only make each of them slower, and look like an attack.
@@ -54,6 +55,8 @@ pub struct Measurer {
     alive: u16,
     /// Whether none of them may break.
     needs_all: bool,
+    /// What the kernel knows of them.
+    tcp: TcpWatch,
 }
 
 /// One worker's thread.
@@ -114,7 +117,8 @@ impl Measurer {
     ) -> Result<Self, MeasurerError> {
         let ours = order.clone();
         let adopt = move |worker: &mut Worker, link| adopt(worker, link, &ours);
-        Self::over(&order.into(), links, failure, false, adopt).await
+        let tcp = watch(links.iter());
+        Self::over(&order.into(), links, tcp, failure, false, adopt).await
     }
 
     /// Takes over links whose circuits go through the relay; to be called on a tokio runtime.
@@ -131,13 +135,15 @@ impl Measurer {
                 EchoSocket::in_transit(link.into(), circuits, scratch, counters, now)
             });
         };
-        Self::over(flow, links, None, true, adopt).await
+        let tcp = watch(links.iter().map(|(link, _)| link));
+        Self::over(flow, links, tcp, None, true, adopt).await
     }
 
     /// Shares links out to workers, which adopt them.
     async fn over<L: Send + 'static>(
         flow: &Flow,
         links: Vec<L>,
+        tcp: TcpWatch,
         mut failure: Option<LinkFailure>,
         needs_all: bool,
         adopt: impl Fn(&mut Worker, L) + Clone + Send + 'static,
@@ -181,6 +187,7 @@ impl Measurer {
             opened: 0,
             alive: 0,
             needs_all,
+            tcp,
         };
         measurer.wait_until_open(flow.sockets, failure).await?;
         Ok(measurer)
@@ -276,6 +283,7 @@ impl Measurer {
         sum.cpu_micros += report.cpu_micros;
         sum.sockets_alive += report.sockets_alive;
         sum.window_limited &= report.window_limited;
+        sum.is_starting |= report.is_starting;
         // The slowest worker's round trips and the busiest one's idleness are what matters.
         for (sum, worker) in [
             (&mut sum.round_trip_p50_micros, report.round_trip_p50_micros),
@@ -289,7 +297,8 @@ impl Measurer {
         if *count < self.workers.len() {
             return None;
         }
-        self.seconds.remove(&report.second).map(|(_, sum)| MeasurerEvent::Second(sum))
+        let (_, sum) = self.seconds.remove(&report.second)?;
+        Some(MeasurerEvent::Second(SecondReport { tcp: self.tcp.look(), ..sum }))
     }
 
     /// Adds a worker's totals; returns them once all workers are done.
@@ -309,6 +318,11 @@ impl Measurer {
         }
         if *count < self.workers.len() { None } else { sum.take().map(MeasurerEvent::Done) }
     }
+}
+
+/// Watches the TCP connections of these links.
+fn watch<'a>(links: impl Iterator<Item = &'a Link>) -> TcpWatch {
+    TcpWatch::new(links.filter_map(|link| link.ends().ok()))
 }
 
 /// The public half of a measurer's key, as MEAS_PARAMS names it.
@@ -457,9 +471,17 @@ mod tests {
         };
         let workers = (0..2).map(worker).collect();
         let seconds = BTreeMap::new();
-        let totals = (0, None);
-        let measurer =
-            Measurer { workers, events, seconds, totals, opened: 0, alive: 0, needs_all: false };
+        let (totals, tcp) = ((0, None), TcpWatch::new([]));
+        let measurer = Measurer {
+            workers,
+            events,
+            seconds,
+            totals,
+            opened: 0,
+            alive: 0,
+            needs_all: false,
+            tcp,
+        };
         (measurer, sender)
     }
 

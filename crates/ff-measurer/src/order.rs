@@ -12,6 +12,7 @@ use ff_proto::units::BytesPerSec;
 use hdrhistogram::Histogram;
 
 use crate::link::{LinkError, LinkOptions, TargetAddr};
+use crate::tcp::TcpSecond;
 
 /// One measurer's part in a measurement.
 #[derive(Clone)]
@@ -62,7 +63,7 @@ impl From<&Order> for Flow {
     }
 }
 
-/// One second of one worker thread.
+/// One second of one worker thread, or of all of a measurer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SecondReport {
     /// Seconds since the start.
@@ -87,6 +88,10 @@ pub struct SecondReport {
     pub sockets_alive: u16,
     /// Whether every link in it was held back by the greatest window.
     pub window_limited: bool,
+    /// Whether at its end the target's rate was still being looked for.
+    pub is_starting: bool,
+    /// What TCP says of its links.
+    pub tcp: TcpSecond,
 }
 
 /// What a worker did over the whole measurement.

@@ -129,6 +129,11 @@ impl Path {
         }
     }
 
+    /// Whether the target's rate is still being looked for.
+    pub(crate) fn is_starting(&self) -> bool {
+        self.all.is_starting
+    }
+
     /// The least window of a link in use: its share of the window of all. Without it, a target that serves some
     /// links first could spend its whole rate on them, and starve the others.
     fn share(&self) -> u64 {

@@ -243,6 +243,7 @@ impl Worker {
             let mut alive = self.sockets.iter().flatten().peekable();
             self.counters.now.window_limited =
                 alive.peek().is_some() && alive.all(|socket| socket.window.is_at_limit());
+            self.counters.now.is_starting = self.alive() > 0 && self.scratch.path.is_starting();
             let report = self.counters.end_second(self.alive());
             self.tell(WorkerEvent::Second(report));
             self.give_up_the_dead(now);

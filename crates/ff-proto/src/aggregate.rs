@@ -2,9 +2,11 @@
 
 mod claims;
 mod draw;
+mod path;
 
 pub use claims::{Overclaim, believed_cells, check_claim};
 pub use draw::Draw;
+pub use path::{Counted, MIN_HEADROOM, PathSeen, segments_on_way};
 
 use crate::params::{EPSILON2_PERCENT, Params};
 use crate::units::{BytesPerSec, Ratio};
@@ -161,6 +163,10 @@ pub enum Verdict {
     NeedsMoreCapacity,
     /// The measurers were at their own limit: not the relay's capacity.
     MeasurerLimited,
+    /// What lies between the measurers and the relay let through hardly more: again over more links, or by others.
+    PathLimited,
+    /// What came back has never stopped growing, so it is not known where it would.
+    Unsettled,
     /// The relay granted fewer seconds than it was asked for: what it can do for so long only.
     ShortGrant,
     /// It is what came through the relay beside its clients' traffic, of which nothing is known.
@@ -177,6 +183,10 @@ pub struct Circumstances {
     pub is_local: bool,
     /// Whether a measurer was at its own limit.
     pub measurer_limited: bool,
+    /// Whether the paths to the relay could have carried hardly more ([`MIN_HEADROOM`]).
+    pub path_limited: bool,
+    /// Whether the relay's rate was still being looked for in at least half of the seconds.
+    pub unsettled: bool,
     /// Seconds that the relay was asked for.
     pub asked_secs: u16,
     /// Seconds that it granted.
@@ -194,6 +204,8 @@ pub fn judge(estimate: BytesPerSec, how: &Circumstances, params: &Params) -> Ver
             Verdict::NeedsMoreCapacity
         }
         None if !how.is_local => Verdict::NeedsMoreCapacity,
+        _ if how.path_limited => Verdict::PathLimited,
+        _ if how.unsettled => Verdict::Unsettled,
         _ => Verdict::Conclusive,
     }
 }
@@ -204,6 +216,8 @@ impl Verdict {
         Self::Conclusive,
         Self::NeedsMoreCapacity,
         Self::MeasurerLimited,
+        Self::PathLimited,
+        Self::Unsettled,
         Self::ShortGrant,
         Self::LowerBound,
     ];
@@ -215,18 +229,23 @@ impl Verdict {
             Self::Conclusive => "conclusive",
             Self::NeedsMoreCapacity => "needs_more_capacity",
             Self::MeasurerLimited => "measurer_limited",
+            Self::PathLimited => "path_limited",
+            Self::Unsettled => "unsettled",
             Self::ShortGrant => "short_grant",
             Self::LowerBound => "lower_bound",
         }
     }
 
-    /// What an attempt with this verdict is worth as a draw. That the team was too small, or that
-    /// nobody has asked the relay, is not of the relay's making.
+    /// What an attempt with this verdict is worth as a draw. That the team was too small, the way too poor,
+    /// or that nobody has asked the relay, is not of the relay's making.
     #[must_use]
     pub fn draw(self, estimate: BytesPerSec) -> Draw {
         match self {
-            Self::Conclusive | Self::ShortGrant => Draw::Value(estimate),
-            Self::NeedsMoreCapacity | Self::MeasurerLimited | Self::LowerBound => Draw::Void,
+            Self::Conclusive | Self::ShortGrant | Self::Unsettled => Draw::Value(estimate),
+            Self::NeedsMoreCapacity
+            | Self::MeasurerLimited
+            | Self::PathLimited
+            | Self::LowerBound => Draw::Void,
         }
     }
 }
@@ -406,6 +425,8 @@ mod tests {
             allocated: Some(BytesPerSec::from_mbit(284)),
             is_local: false,
             measurer_limited: false,
+            path_limited: false,
+            unsettled: false,
             asked_secs: 30,
             granted_secs: 30,
         };
@@ -421,6 +442,9 @@ mod tests {
             (bound, Circumstances { is_local: true, ..unlimited }, Verdict::Conclusive),
             (bound, Circumstances { is_local: true, ..how }, Verdict::NeedsMoreCapacity),
             (below, Circumstances { measurer_limited: true, ..how }, Verdict::MeasurerLimited),
+            (below, Circumstances { path_limited: true, ..how }, Verdict::PathLimited),
+            (bound, Circumstances { path_limited: true, ..how }, Verdict::NeedsMoreCapacity),
+            (below, Circumstances { unsettled: true, ..how }, Verdict::Unsettled),
             (below, short, Verdict::ShortGrant),
             (bound, Circumstances { is_local: true, ..short }, Verdict::ShortGrant),
             (below, Circumstances { measurer_limited: true, ..short }, Verdict::ShortGrant),
@@ -438,6 +462,8 @@ mod tests {
             (Verdict::LowerBound, Draw::Void),
             (Verdict::NeedsMoreCapacity, Draw::Void),
             (Verdict::MeasurerLimited, Draw::Void),
+            (Verdict::PathLimited, Draw::Void),
+            (Verdict::Unsettled, Draw::Value(estimate)),
         ] {
             assert_eq!(verdict.draw(estimate), draw);
         }

@@ -1,6 +1,7 @@
 //! The parameters of a measurement: the paper's values as defaults, and their bounds.
 
 use core::ops::RangeInclusive;
+use core::time::Duration;
 
 use crate::ids::CryptoKind;
 use crate::units::{BytesPerSec, Ratio};
@@ -19,6 +20,29 @@ pub const MIN_CHECK_PROBABILITY: f64 = 1e-5;
 /// The background allowance never falls below this, whatever the ratio, so that a relay's few clients
 /// do not notice that it is measured.
 pub const BACKGROUND_FLOOR: BytesPerSec = BytesPerSec::from_mbit(1);
+
+/// A path with a shorter round trip than this is full at once.
+const NEAR: Duration = Duration::from_millis(5);
+/// The longest round trip that counts, because a relay may delay all its answers.
+const FAR: Duration = Duration::from_millis(500);
+/// In so many round trips the rate of a relay is found: a window that doubles in each, and three
+/// without growth at its end.
+const SETTLE_ROUND_TRIPS: u32 = 8;
+/// What is taken for the round trip where it is not known.
+const UNKNOWN: Duration = Duration::from_millis(250);
+
+/// For how many seconds more a relay at this distance is measured, because its rate is not found at
+/// once: 8 round trips, and one second so that whole ones count; none where a round trip is
+/// shorter than 5 ms.
+#[must_use]
+pub fn settle_secs(round_trip: Option<Duration>) -> u16 {
+    let round_trip = round_trip.unwrap_or(UNKNOWN).min(FAR);
+    if round_trip < NEAR {
+        return 0;
+    }
+    let secs = (SETTLE_ROUND_TRIPS * round_trip).as_secs_f64().ceil();
+    1 + (1..=4).find(|&whole| f64::from(whole) >= secs).unwrap_or(4)
+}
 
 /// ε2 in percent: how far above the truth an estimate may lie (paper §6.1), and how far above the
 /// mean second (`aggregate::estimate`).
@@ -143,6 +167,16 @@ mod tests {
         // need e2 = 0.01.
         assert!((params.excess_factor() - 2.953_125).abs() < 1e-9);
         assert!((Params { epsilon2: 0.01, ..params }.excess_factor() - 2.84).abs() < 0.001);
+    }
+
+    #[test]
+    fn a_far_relay_is_measured_for_some_seconds_more() {
+        for (millis, secs) in
+            [(0, 0), (4, 0), (5, 2), (118, 2), (125, 2), (210, 3), (300, 4), (400, 5), (9000, 5)]
+        {
+            assert_eq!(settle_secs(Some(Duration::from_millis(millis))), secs, "{millis} ms");
+        }
+        assert_eq!(settle_secs(None), 3);
     }
 
     #[test]

@@ -214,6 +214,8 @@ fn plan(case: &Case, node: &Node, key: &SigningKey, sockets: u16) -> Plan {
         }],
         limit: None,
         is_local: true,
+        round_trip: None,
+        expected: None,
         link: LinkOptions::default(),
     }
 }

@@ -19,8 +19,8 @@ use crate::team::TeamMember;
 /// How long a relay's reason may take to arrive behind what it has caused.
 const REASON_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What the target is asked for.
-fn request(plan: &Plan, measurement: MeasurementId) -> MeasParams {
+/// What the target is asked for: so many seconds more than those that are to count.
+fn request(plan: &Plan, measurement: MeasurementId, settle_secs: u16) -> MeasParams {
     let target = plan.target.addr;
     let grant = |member: &TeamMember| MeasurerGrant {
         id: member.measurer.id(),
@@ -35,7 +35,7 @@ fn request(plan: &Plan, measurement: MeasurementId) -> MeasParams {
     };
     MeasParams {
         measurement,
-        duration_secs: plan.params.duration_secs,
+        duration_secs: plan.params.duration_secs.saturating_add(settle_secs),
         measurers: plan.team.iter().map(grant).collect(),
         crypto: plan.params.crypto.to_vec(),
     }
@@ -68,8 +68,12 @@ pub(super) struct Session {
 
 impl Session {
     /// Sends the request.
-    pub(super) async fn ask(link: link::Link, plan: &Plan) -> Result<Self, MeasureError> {
-        let request = request(plan, MeasurementId(rand::random()));
+    pub(super) async fn ask(
+        link: link::Link,
+        plan: &Plan,
+        settle_secs: u16,
+    ) -> Result<Self, MeasureError> {
+        let request = request(plan, MeasurementId(rand::random()), settle_secs);
         let mut link = ControlLink::new(link)?;
         let (zero, probe) = (Instant::now(), rand::random());
         let (state, cells) = begin(request, &plan.key, link.exporter(), &probe)?;
@@ -221,9 +225,11 @@ mod tests {
                 team: team.to_vec(),
                 limit: None,
                 is_local: false,
+                round_trip: None,
+                expected: None,
                 link: LinkOptions::default(),
             };
-            let request = request(&plan, MeasurementId([0; 16]));
+            let request = request(&plan, MeasurementId([0; 16]), 0);
             request.measurers.iter().map(|grant| grant.address).collect::<Vec<_>>()
         };
         assert_eq!(announced("198.51.100.1:9001"), [Some(four), Some(four), None]);

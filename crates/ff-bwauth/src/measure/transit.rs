@@ -130,6 +130,9 @@ impl Run<'_> {
             cpu: CpuSeconds { measurers: self.cpu_micros as f64 / 1e6, target: None },
             sockets: SocketCounts { asked: self.order.links.into(), opened: self.opened },
             seconds: self.seconds,
+            settle_secs: 0,
+            settling_bytes: Vec::new(),
+            ways: Vec::new(),
             disputes: Vec::new(),
             result: result.map(|_| Verdict::LowerBound),
         }

@@ -1,48 +1,14 @@
-//! Shares of a team's measurers (paper §4.2), and how many links a relay gets.
+//! Shares of a team's measurers (paper §4.2), and how links are divided among them.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use ff_proto::units::BytesPerSec;
 
-/// What a link carries of the capacity that is expected, on a path of [`NEAR`] or less.
-const RATE_PER_LINK: BytesPerSec = BytesPerSec::new(12_500_000 / 8);
-/// What a link has on its way in one round trip on the public Internet. Paper, App. E.1 and Table 1: over
-/// 210 ms a host needed 160 links for a line of 954 Mbit/s, that is 157 KB each. Losses set this, and neither
-/// the kernel's buffers (4 MiB by default, App. D.1) nor a measurer's window (64 MiB, of which what comes in
-/// half a second is used): both would carry 12.5 Mbit/s over more than two seconds.
-const FLIGHT_BYTES: u64 = 160_000;
-/// The round trip over which that flight is [`RATE_PER_LINK`].
-const NEAR: Duration = Duration::from_micros(FLIGHT_BYTES * 1_000_000 / RATE_PER_LINK.get());
-/// The longest round trip that counts, as for a measurer's window.
-const FAR: Duration = Duration::from_millis(500);
-/// Links to a relay at least.
-const MIN_LINKS: u16 = 20;
-/// Links to a near relay at most: the paper's s.
-const MAX_NEAR_LINKS: u16 = 160;
-/// Links to any relay at most: what targets allow unless their operators say otherwise (PROTOCOL.md §7.2).
-const MAX_LINKS: u16 = 512;
 /// Links that a measurer opens at once in all: what measurers allow unless their operators say otherwise. Each
 /// takes a file descriptor, of which systemd lets a service have 524,288, and a port, of which Linux gives
 /// 28,232 for one address of a relay; what it costs is the handshakes, a millisecond of a core each.
 pub const LINKS_OF_HOST: u32 = 4096;
-
-/// How many links a relay gets of which this is expected: one for each 12.5 Mbit/s, from 20 to 160; on a
-/// path with a round trip of more than 0.1 s as many more as that is longer, 512 at most.
-///
-/// A cell costs a relay more the fewer come at a time, so many links make a slow one slower than it is to
-/// its clients; few leave a fast one idle, and are cheaper than the circuits of many clients.
-/// ARCHITECTURE.md has the table behind it. A long path does not change what the relay needs but what
-/// a link carries.
-#[must_use]
-pub fn links_for(expected: BytesPerSec, round_trip: Option<Duration>) -> u16 {
-    let near = RATE_PER_LINK.get() * u64::from(MAX_NEAR_LINKS);
-    let carried = u128::from(expected.get().min(near));
-    let round_trip = round_trip.unwrap_or(NEAR).clamp(NEAR, FAR).as_micros();
-    let links = (carried * round_trip).div_ceil(u128::from(FLIGHT_BYTES) * 1_000_000);
-    u16::try_from(links).unwrap_or(MAX_LINKS).clamp(MIN_LINKS, MAX_LINKS)
-}
 
 /// What one measurer does for one relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,31 +117,6 @@ mod tests {
     /// Rates of so many bytes a second.
     fn rates(bytes: &[u64]) -> Vec<BytesPerSec> {
         bytes.iter().copied().map(BytesPerSec::new).collect()
-    }
-
-    #[test]
-    fn links_follow_the_capacity_and_the_round_trip_within_bounds() {
-        // By round trip: not known, 40 ms, 102.4 ms, 137 ms, 210 ms, 500 ms, 3 s (paper, Table 1: 40 to 210).
-        let round_trips =
-            [None, Some(40.0), Some(102.4), Some(137.0), Some(210.0), Some(500.0), Some(3e3)];
-        for (mbit, links) in [
-            (0, [20, 20, 20, 20, 20, 20, 20]),
-            (10, [20, 20, 20, 20, 20, 20, 20]),
-            (100, [20, 20, 20, 20, 20, 40, 40]),
-            (250, [20, 20, 20, 27, 42, 98, 98]),
-            (251, [21, 21, 21, 27, 42, 99, 99]),
-            (954, [77, 77, 77, 103, 157, 373, 373]),
-            (1000, [80, 80, 80, 108, 165, 391, 391]),
-            (2000, [160, 160, 160, 215, 329, 512, 512]),
-            (9000, [160, 160, 160, 215, 329, 512, 512]),
-        ] {
-            let expected = BytesPerSec::from_mbit(mbit);
-            let all = round_trips.map(|ms: Option<f64>| {
-                links_for(expected, ms.map(|ms| Duration::from_secs_f64(ms / 1e3)))
-            });
-            assert_eq!(all, links, "{mbit} Mbit/s");
-        }
-        assert_eq!(links_for(BytesPerSec::new(u64::MAX), Some(Duration::MAX)), 512);
     }
 
     #[test]

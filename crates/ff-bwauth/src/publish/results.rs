@@ -18,7 +18,7 @@ use serde::Serialize;
 use crate::files::{self, FileError, Readers};
 use crate::outcome::{
     CellCounts, CpuSeconds, Dispute, DrawRow, Failure, Method, Outcome, RoundTrip, SecondRow,
-    SocketCounts,
+    SocketCounts, WayRow,
 };
 use crate::utc::Utc;
 
@@ -98,10 +98,12 @@ struct Measurement<'a> {
     started_utc: Option<String>,
     /// Seconds measured.
     duration_secs: u64,
-    /// Seconds that the relay was asked for.
+    /// Seconds that were to count.
     asked_secs: u16,
-    /// Seconds that it granted.
+    /// Seconds that count by the relay's grant.
     granted_secs: Option<u16>,
+    /// Seconds that it was asked for beyond these, in which its rate was looked for.
+    settle_secs: u16,
     /// r.
     ratio_percent: u8,
     /// How it was measured.
@@ -153,6 +155,8 @@ struct Conclusion<'a> {
     cpu_seconds: CpuSeconds,
     /// Links.
     sockets: SocketCounts,
+    /// The ways between measurers and the relay.
+    ways: &'a [WayRow],
 }
 
 /// The file's name without its ending.
@@ -185,6 +189,7 @@ fn measurement(outcome: &Outcome) -> Measurement<'_> {
         duration_secs: outcome.seconds.len() as u64,
         asked_secs: outcome.asked_secs,
         granted_secs: outcome.granted_secs,
+        settle_secs: outcome.settle_secs,
         ratio_percent: outcome.ratio.percent(),
         method: outcome.method,
         crypto: outcome.crypto.map(CryptoKind::name),
@@ -218,5 +223,6 @@ fn conclusion(outcome: &Outcome) -> Conclusion<'_> {
         rtt_ms: outcome.round_trip,
         cpu_seconds: outcome.cpu,
         sockets: outcome.sockets,
+        ways: &outcome.ways,
     }
 }

@@ -62,7 +62,10 @@ impl Shown {
     pub fn by(outcome: &Outcome, relay: usize) -> Option<Self> {
         let is_whole = matches!(
             outcome.result,
-            Ok(Verdict::Conclusive | Verdict::NeedsMoreCapacity | Verdict::MeasurerLimited)
+            Ok(Verdict::Conclusive
+                | Verdict::NeedsMoreCapacity
+                | Verdict::MeasurerLimited
+                | Verdict::PathLimited)
         );
         let rate = outcome.estimate.filter(|_| is_whole)?;
         Some(Self { relay, started_unix_secs: outcome.started_unix_secs, rate })

@@ -321,6 +321,9 @@ fn interrupted(begin: &Begin) -> Outcome {
         round_trip: RoundTrip::default(),
         cpu: CpuSeconds::default(),
         sockets: SocketCounts::default(),
+        settle_secs: 0,
+        settling_bytes: Vec::new(),
+        ways: Vec::new(),
         disputes: Vec::new(),
     }
 }
@@ -448,6 +451,9 @@ fn read_outcome(columns: &mut Columns<'_, '_>, with: bool) -> rusqlite::Result<O
             target: columns.take()?,
         },
         sockets: SocketCounts { asked: columns.of()?, opened: columns.of()? },
+        settle_secs: 0,
+        settling_bytes: Vec::new(),
+        ways: Vec::new(),
         seconds: if with { read_seconds(columns)? } else { Vec::new() },
         disputes: Vec::new(),
     })

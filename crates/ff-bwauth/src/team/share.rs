@@ -4,16 +4,17 @@ use std::sync::Arc;
 
 use ed25519_dalek::SigningKey;
 use ff_proto::params::Params;
+use ff_proto::units::BytesPerSec;
 
 use super::{LocalMeasurer, TeamMember};
 use crate::options::Common;
-use crate::period::allocate::links_for;
+use crate::period::links::{Way, links_for};
 
-/// The measurement's parameters.
+/// The parameters of a measurement over a way like this.
 #[must_use]
-pub fn params(common: &Common) -> Params {
+pub fn params(common: &Common, way: &Way) -> Params {
     Params {
-        sockets: sockets(common),
+        sockets: sockets(common, way),
         duration_secs: common.duration,
         ratio: common.ratio,
         cells_per_record: usize::from(common.cells_per_record),
@@ -22,20 +23,24 @@ pub fn params(common: &Common) -> Params {
     }
 }
 
-/// Links to the relay, which follow from the fastest one that the team's rate is enough for.
+/// Links to the relay, which follow from the fastest one that the team's rate is enough for, and from the way.
 #[must_use]
-pub fn sockets(common: &Common) -> u16 {
-    let params = Params::default();
+pub fn sockets(common: &Common, way: &Way) -> u16 {
     common.sockets.unwrap_or_else(|| {
-        let expected = common.rate.0.map(|rate| rate.scale(1.0 / params.excess_factor()));
-        expected.map_or(params.sockets, |expected| links_for(expected, None))
+        expected(common).map_or(Params::default().sockets, |expected| links_for(expected, way))
     })
 }
 
-/// Shares sockets, rate and cores out among measurers with fresh keys.
+/// The fastest relay that the team's rate is enough for; `None` where the number of sockets does not follow from it.
 #[must_use]
-pub fn share_out(common: &Common, measurers: u8, cores: &[usize]) -> Vec<TeamMember> {
-    let sockets = sockets(common);
+pub fn expected(common: &Common) -> Option<BytesPerSec> {
+    let rate = common.rate.0.filter(|_| common.sockets.is_none())?;
+    Some(rate.scale(1.0 / Params::default().excess_factor()))
+}
+
+/// Shares so many sockets, the rate and cores out among measurers with fresh keys.
+#[must_use]
+pub fn share_out(common: &Common, sockets: u16, measurers: u8, cores: &[usize]) -> Vec<TeamMember> {
     let count = u16::from(measurers).clamp(1, sockets);
     (0..count)
         .map(|index| TeamMember {

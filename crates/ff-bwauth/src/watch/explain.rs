@@ -237,6 +237,8 @@ mod tests {
             team: Vec::new(),
             limit: None,
             is_local: false,
+            round_trip: None,
+            expected: None,
             link: LinkOptions::default(),
         };
         let kind = FailureKind::Timeout;

@@ -52,6 +52,9 @@ pub(crate) fn outcome(relay: u8, mbit: u64) -> Outcome {
         },
         cpu: CpuSeconds { measurers: 3.25, target: None },
         sockets: SocketCounts { asked: 160, opened: 159 },
+        settle_secs: 0,
+        settling_bytes: Vec::new(),
+        ways: Vec::new(),
     }
 }
 

@@ -194,6 +194,9 @@ impl Lab {
             round_trip: RoundTrip::default(),
             cpu: CpuSeconds::default(),
             sockets: SocketCounts::default(),
+            settle_secs: 0,
+            settling_bytes: Vec::new(),
+            ways: Vec::new(),
         };
         ff_bwauth::publish::results::write(&self.path("results"), &outcome).expect("a file");
         self.store(outcome);

@@ -18,6 +18,7 @@ use crate::link::TargetAddr;
 use crate::order::{SecondReport, WorkerTotals};
 use crate::report::round_trips;
 use crate::task::{PartFailure, Task};
+use crate::tcp::TcpSecond;
 
 #[expect(
     missing_docs,
@@ -152,7 +153,56 @@ impl From<&SecondReport> for Second {
             idle_micros: report.idle_micros,
             links_alive: report.sockets_alive.into(),
             window_limited: report.window_limited,
+            is_starting: report.is_starting,
+            tcp: Some(&report.tcp).filter(|tcp| tcp.links > 0).map(Tcp::from),
         }
+    }
+}
+
+impl From<&TcpSecond> for Tcp {
+    fn from(tcp: &TcpSecond) -> Self {
+        Self {
+            links: tcp.links.into(),
+            round_trip_micros: tcp.round_trip_micros,
+            segment_bytes: tcp.segment_bytes,
+            sent_segments: tcp.sent_segments,
+            resent_segments: tcp.resent_segments,
+            received_segments: tcp.received_segments,
+            disordered_segments: tcp.disordered_segments,
+            busy_micros: tcp.busy_micros,
+            window_full_micros: tcp.window_full_micros,
+            unsent_bytes: tcp.unsent_bytes,
+            round_trip_now_micros: tcp.round_trip_now_micros,
+            acked_bytes: tcp.acked_bytes,
+            resending_links: tcp.resending_links.into(),
+            disordered_links: tcp.disordered_links.into(),
+        }
+    }
+}
+
+impl TryFrom<Tcp> for TcpSecond {
+    type Error = BadMessage;
+
+    fn try_from(tcp: Tcp) -> Result<Self, BadMessage> {
+        // More than any host can have in a second is a mistake, and sums must not overflow.
+        let number = |number| within("a number about TCP", number, ..=1_u64 << 40);
+        let links = within("the number of links", tcp.links, ..)?;
+        Ok(Self {
+            links,
+            resending_links: within("the number of links", tcp.resending_links, ..=links)?,
+            disordered_links: within("the number of links", tcp.disordered_links, ..=links)?,
+            round_trip_micros: number(tcp.round_trip_micros)?,
+            segment_bytes: number(tcp.segment_bytes)?,
+            sent_segments: number(tcp.sent_segments)?,
+            resent_segments: number(tcp.resent_segments)?,
+            received_segments: number(tcp.received_segments)?,
+            disordered_segments: number(tcp.disordered_segments)?,
+            busy_micros: number(tcp.busy_micros)?,
+            window_full_micros: number(tcp.window_full_micros)?,
+            unsent_bytes: number(tcp.unsent_bytes)?,
+            round_trip_now_micros: number(tcp.round_trip_now_micros)?,
+            acked_bytes: number(tcp.acked_bytes)?,
+        })
     }
 }
 
@@ -172,6 +222,8 @@ impl TryFrom<Second> for SecondReport {
             idle_micros: message.idle_micros,
             sockets_alive: within("the number of links", message.links_alive, ..)?,
             window_limited: message.window_limited,
+            is_starting: message.is_starting,
+            tcp: message.tcp.map(TcpSecond::try_from).transpose()?.unwrap_or_default(),
         })
     }
 }

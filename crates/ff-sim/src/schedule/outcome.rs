@@ -15,6 +15,8 @@ pub(super) fn is_conclusive(z: BytesPerSec, allocated: BytesPerSec, params: &Par
         allocated: Some(allocated),
         is_local: false,
         measurer_limited: false,
+        path_limited: false,
+        unsettled: false,
         asked_secs: params.duration_secs,
         granted_secs: params.duration_secs,
     };

@@ -12,13 +12,14 @@ use crate::store::{AttemptId, StoreError, ToPlan};
 
 impl Core {
     /// Stores what came of a measurement, and has it measured again if that is called for.
-    pub(super) fn finish(&mut self, attempt: AttemptId, outcome: Box<Outcome>, now: u64) {
+    pub(super) fn finish(&mut self, attempt: AttemptId, mut outcome: Box<Outcome>, now: u64) {
         let Some(running) = self.running.remove(&attempt) else { return };
         self.finished += 1;
         if let Err(failure) = &outcome.result {
             *self.failed.entry(failure.kind.code()).or_default() += 1;
             tracing::info!(relay = running.nickname, "failed: {}", failure.message);
         }
+        self.ways.note(running.fingerprint, running.period, &mut outcome);
         let key = (running.slot, running.head);
         if let Some(z) = again(&outcome) {
             self.again.entry(key).or_default().push((running.fingerprint, z));
@@ -107,6 +108,7 @@ fn again(outcome: &Outcome) -> Option<Option<BytesPerSec>> {
     match &outcome.result {
         Ok(Verdict::NeedsMoreCapacity) => Some(outcome.estimate),
         Ok(Verdict::MeasurerLimited) => nothing,
+        Ok(Verdict::PathLimited) if !outcome.draw.counts() => nothing,
         Ok(_) => None,
         // What the relay has decided stands; to ask again would give it a second draw.
         Err(failure) => match failure.kind.fault() {

@@ -2,10 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Core, Effect, MAX_DISPUTES};
+use ff_proto::units::BytesPerSec;
+
+use super::{Core, Effect, MAX_DISPUTES, Member};
 use crate::daemon::plan::{Job, links, shares, stored};
 use crate::daemon::running::Running;
+use crate::measure::Plan;
 use crate::outcome::{Method, TargetInfo};
+use crate::period::near::near_first;
 use crate::period::timetable::{Event, Task};
 use crate::period::{Fingerprint, GRANTS};
 use crate::store::{Begin, Planned, StoreError};
@@ -53,6 +57,16 @@ impl Core {
         let Some(course) = &self.course else { return Ok(()) };
         let assigned = self.within_measured(course.timetable.assignments(team, slot));
         let relays = course.timetable.relays();
+        // Relays are not drawn to a measurer that is not believed.
+        let capacity = |member: &Member| {
+            let is_believed = member.disputed_by.len() < MAX_DISPUTES;
+            if is_believed { member.capacity() } else { BytesPerSec::default() }
+        };
+        let capacities: Vec<_> = self.team.iter().map(capacity).collect();
+        let assigned = near_first(assigned, &capacities, |relay, measurer| {
+            let id = self.team.get(measurer)?.measurer.id();
+            self.ways.round_trip(&relays[relay as usize].fingerprint, &id)
+        });
         let mut begun = Vec::new();
         for assignment in assigned {
             let relay = &relays[assignment.relay as usize];
@@ -65,8 +79,10 @@ impl Core {
         for row in due.into_values() {
             self.store.leave_out(row.id, "the team has no room for it in this slot")?;
         }
-        let expected: Vec<_> =
-            begun.iter().map(|(_, task, parts)| (task.guess, &parts[..])).collect();
+        let expected: Vec<_> = begun
+            .iter()
+            .map(|(row, task, parts)| (task.guess, self.ways.of(&row.what.fingerprint), &parts[..]))
+            .collect();
         let links = links(&expected);
         for ((row, task, parts), links) in begun.into_iter().zip(links) {
             if let Some(job) = self.begin(&row, task, &parts, &links, now)? {
@@ -186,7 +202,8 @@ impl Core {
             seconds: Vec::new(),
         };
         self.running.insert(attempt, running);
-        let plan = self.means.plan(fingerprint, &contact, team);
+        let round_trip = self.ways.of(&fingerprint).round_trip;
+        let plan = Plan { round_trip, ..self.means.plan(fingerprint, &contact, team) };
         let (nickname, deadline) = (contact.nickname, self.means.deadline);
         Ok(Some(Job { attempt, fingerprint, nickname, plan, deadline }))
     }

@@ -21,7 +21,7 @@ use zeroize::Zeroizing;
 use super::*;
 use crate::daemon::plan::Job;
 use crate::measure;
-use crate::outcome::{Dispute, Failure};
+use crate::outcome::{Dispute, Failure, SocketCounts};
 use crate::period::{Fingerprint, Measurer, Team};
 use crate::store::{Begin, Retention};
 use crate::team::{ReadyPart, TeamMeasurer};
@@ -309,6 +309,56 @@ fn a_relay_that_is_faster_than_its_guess_is_measured_again_with_more_and_no_thir
     assert_eq!(period.too_fast_relays[0].fingerprint, hex::encode_upper([2; 20]));
     let publication = core.publication(end).expect("a consensus");
     assert_eq!(publication.not_scheduled, [([2; 20], NotScheduled::TooFast)].into());
+}
+
+/// What comes of a measurement that the way has limited to this rate.
+fn path_limited(job: &Job, rate: BytesPerSec, now: u64) -> Box<Outcome> {
+    let links = job.plan.team.iter().map(|member| u64::from(member.sockets)).sum();
+    let verdict = Verdict::PathLimited;
+    Box::new(Outcome {
+        result: Ok(verdict),
+        draw: verdict.draw(rate),
+        sockets: SocketCounts { asked: links, opened: links },
+        ..*outcome(job, rate, now)
+    })
+}
+
+#[test]
+fn what_the_way_has_limited_is_measured_once_more_over_twice_the_links_and_that_counts() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut core = coordinator(1, dir.path(), START - 100);
+    core.apply(Action::Documents(Ok(view(START - 100, &network(3)))), START - 100);
+    let mut life = Life::at(START);
+    let end = START + u64::from(LENGTH_SECS) - 1;
+    let mut links = BTreeMap::<Fingerprint, Vec<u16>>::new();
+    life.until(&mut core, end, |job, now| {
+        let tried = links.entry(job.fingerprint).or_default();
+        tried.push(job.plan.team.iter().map(|member| member.sockets).sum());
+        let mbit = BytesPerSec::from_mbit;
+        Some(match (job.fingerprint[0], tried.len()) {
+            // Twice as many links find no more, or half as much again, or all there is.
+            (1, _) => path_limited(job, mbit(5), now),
+            (2, 1) => path_limited(job, mbit(4), now),
+            (2, _) => path_limited(job, mbit(6), now),
+            (_, 1) => path_limited(job, mbit(4), now),
+            _ => outcome(job, TRUTH, now),
+        })
+    });
+    for tried in links.values() {
+        assert_eq!(tried[..], [20, 40], "{links:?}");
+    }
+    let period = core.status(end).expect("a status").period.expect("a period");
+    assert_eq!(period.coverage.relays_conclusive, 2, "the first and the last");
+    let kept = core.store.outcomes(START - 1..end).expect("they are kept");
+    for (relay, draws) in [
+        (1, [Draw::Void, Draw::Value(BytesPerSec::from_mbit(5))]),
+        (2, [Draw::Void, Draw::Value(BytesPerSec::from_mbit(6))]),
+        (3, [Draw::Void, Draw::Value(TRUTH)]),
+    ] {
+        let mut of: Vec<_> = kept.iter().filter(|one| one.target.ed_identity[0] == relay).collect();
+        of.sort_by_key(|one| one.started_unix_secs);
+        assert_eq!(of.iter().map(|one| one.draw).collect::<Vec<_>>(), draws, "{relay}");
+    }
 }
 
 #[test]

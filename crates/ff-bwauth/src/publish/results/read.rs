@@ -147,6 +147,9 @@ struct Measurement {
     asked_secs: u16,
     /// Seconds that it granted.
     granted_secs: Option<u16>,
+    /// Seconds beyond these, in which its rate was looked for.
+    #[serde(default)]
+    settle_secs: u16,
     /// r.
     ratio_percent: u8,
     /// How it was measured.
@@ -293,6 +296,8 @@ impl Begun {
             started_unix_secs: measurement.started_unix_secs,
             asked_secs: measurement.asked_secs,
             granted_secs: measurement.granted_secs,
+            settle_secs: measurement.settle_secs,
+            settling_bytes: Vec::new(),
             ratio,
             crypto: crypto(measurement.crypto.as_deref())?,
             allocated: measurement.allocated_bytes_per_sec.map(BytesPerSec::new),
@@ -306,6 +311,7 @@ impl Begun {
             round_trip: conclusion.rtt_ms,
             cpu: conclusion.cpu_seconds,
             sockets: conclusion.sockets,
+            ways: Vec::new(),
             disputes: Vec::new(),
         };
         check(&outcome)?;

@@ -174,6 +174,9 @@ pub(super) fn outcome(relay: u32, started_unix_secs: u64) -> Outcome {
         },
         cpu: CpuSeconds { measurers: 3.25, target: None },
         sockets: SocketCounts { asked: 160, opened: 159 },
+        settle_secs: 0,
+        settling_bytes: Vec::new(),
+        ways: Vec::new(),
     }
 }
 

@@ -1,0 +1,315 @@
+//! What the kernel knows of a measurer's TCP connections: how far the target is, what is lost on the way, and
+//! what waits in this host.
+//!
+//! Linux tells it for all connections to one port at once (`sock_diag`, `struct tcp_info`), without
+//! privileges; elsewhere, or where a sandbox forbids it, nothing is known. It is asked once a second, outside of
+//! the workers.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use netlink_packet_core::{
+    NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_sock_diag::SockDiagMessage;
+use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP};
+use netlink_packet_sock_diag::inet::nlas::{Nla, TcpInfo};
+use netlink_packet_sock_diag::inet::{ExtensionFlags, InetRequest, SocketId, StateFlags};
+use netlink_sys::Socket;
+use netlink_sys::protocols::NETLINK_SOCK_DIAG;
+
+/// The most that the kernel puts into one answer is 32 KiB.
+const ANSWER_LEN: usize = 65_536;
+/// An answer for 4096 links takes 50 of them; more come only if the host has many others to this port.
+const MAX_ANSWERS: usize = 4096;
+
+/// The TCP connections of one measurer in one second, all together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpSecond {
+    /// Connections of which the kernel has told; 0 where it does not.
+    pub links: u16,
+    /// The shortest round trip of a segment on any of them so far, in microseconds.
+    pub round_trip_micros: u64,
+    /// The mean of their round trips at the second's end, each smoothed over some, in microseconds.
+    pub round_trip_now_micros: u64,
+    /// Bytes of a full segment.
+    pub segment_bytes: u64,
+    /// Bytes of which it was learnt that they have arrived.
+    pub acked_bytes: u64,
+    /// Segments with data that were sent.
+    pub sent_segments: u64,
+    /// Of these, sent again.
+    pub resent_segments: u64,
+    /// Segments with data that came.
+    pub received_segments: u64,
+    /// Of these, before one that had been sent earlier: it was lost or has been overtaken.
+    pub disordered_segments: u64,
+    /// Connections on which segments were sent again.
+    pub resending_links: u16,
+    /// Connections on which segments came before one that had been sent earlier.
+    pub disordered_links: u16,
+    /// Time in which data was on its way or waiting for it, summed over connections, in microseconds.
+    pub busy_micros: u64,
+    /// Of it, while the target's window was full.
+    pub window_full_micros: u64,
+    /// Bytes that wait in this host at the second's end although the target's window has room for
+    /// them: what limits TCP is the way.
+    pub unsent_bytes: u64,
+}
+
+impl TcpSecond {
+    /// Adds what another connection has done in the second.
+    fn add(&mut self, before: &Counted, now: &Counted) {
+        let shortest = now.round_trip_micros;
+        self.round_trip_micros =
+            if self.links == 0 { shortest } else { self.round_trip_micros.min(shortest) };
+        let others = u64::from(self.links);
+        let sum = self.round_trip_now_micros * others + now.round_trip_now_micros;
+        self.round_trip_now_micros = sum / (others + 1);
+        self.links = self.links.saturating_add(1);
+        let is_more = |before, now| u16::from(now > before);
+        self.resending_links += is_more(before.resent_segments, now.resent_segments);
+        self.disordered_links += is_more(before.disordered_segments, now.disordered_segments);
+        self.segment_bytes = self.segment_bytes.max(now.segment_bytes);
+        self.unsent_bytes += now.unsent_bytes;
+        for (sum, before, now) in [
+            (&mut self.acked_bytes, before.acked_bytes, now.acked_bytes),
+            (&mut self.sent_segments, before.sent_segments, now.sent_segments),
+            (&mut self.resent_segments, before.resent_segments, now.resent_segments),
+            (&mut self.received_segments, before.received_segments, now.received_segments),
+            (&mut self.disordered_segments, before.disordered_segments, now.disordered_segments),
+            (&mut self.busy_micros, before.busy_micros, now.busy_micros),
+            (&mut self.window_full_micros, before.window_full_micros, now.window_full_micros),
+        ] {
+            *sum += now.saturating_sub(before);
+        }
+    }
+}
+
+/// What the kernel has counted on one connection since it was opened, and how it stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counted {
+    /// As in [`TcpSecond`], each of them.
+    round_trip_micros: u64,
+    round_trip_now_micros: u64,
+    segment_bytes: u64,
+    acked_bytes: u64,
+    sent_segments: u64,
+    resent_segments: u64,
+    received_segments: u64,
+    disordered_segments: u64,
+    busy_micros: u64,
+    window_full_micros: u64,
+    unsent_bytes: u64,
+}
+
+impl From<&TcpInfo> for Counted {
+    fn from(info: &TcpInfo) -> Self {
+        let segment_bytes = u64::from(info.snd_mss);
+        let first_sent = info.bytes_sent.saturating_sub(info.bytes_retrans);
+        let on_way = first_sent.saturating_sub(info.bytes_acked);
+        let window_has_room = on_way + segment_bytes <= u64::from(info.snd_wnd);
+        Self {
+            round_trip_micros: info.min_rtt.into(),
+            round_trip_now_micros: info.rtt.into(),
+            segment_bytes,
+            acked_bytes: info.bytes_acked,
+            sent_segments: info.data_segs_out.into(),
+            resent_segments: info.total_retrans.into(),
+            received_segments: info.data_segs_in.into(),
+            disordered_segments: info.rcv_ooopack.into(),
+            busy_micros: info.busy_time,
+            window_full_micros: info.rwnd_limited,
+            unsent_bytes: if window_has_room { info.notsent_bytes.into() } else { 0 },
+        }
+    }
+}
+
+/// Asks the kernel for the connections of one measurer.
+#[derive(Debug)]
+pub(crate) struct TcpWatch {
+    /// Where connections go.
+    peer: Option<SocketAddr>,
+    /// Their local ports, with what was counted when they were last looked at.
+    ports: HashMap<u16, Counted>,
+}
+
+impl TcpWatch {
+    /// Watches connections, each from this local to that remote address, which is the same for all.
+    pub(crate) fn new(ends: impl IntoIterator<Item = (SocketAddr, SocketAddr)>) -> Self {
+        let mut watch = Self { peer: None, ports: HashMap::new() };
+        for (local, peer) in ends {
+            watch.peer = Some(peer);
+            watch.ports.insert(local.port(), Counted::default());
+        }
+        // What was done for handshakes is of no second.
+        watch.look();
+        watch
+    }
+
+    /// What they have done since the last look; nothing where the kernel does not tell.
+    pub(crate) fn look(&mut self) -> TcpSecond {
+        let mut second = TcpSecond::default();
+        let Some(peer) = self.peer else { return second };
+        let connections = ask(peer).inspect_err(|error| {
+            tracing::debug!(%error, "the kernel tells nothing of TCP connections");
+        });
+        for (port, now) in connections.unwrap_or_default() {
+            if let Some(counted) = self.ports.get_mut(&port) {
+                second.add(counted, &now);
+                *counted = now;
+            }
+        }
+        second
+    }
+}
+
+/// The shortest round trip on one connection so far; `None` where the kernel does not tell.
+pub(crate) fn round_trip(local: SocketAddr, peer: SocketAddr) -> Option<Duration> {
+    let tcp = TcpWatch::new([(local, peer)]).look();
+    (tcp.links > 0).then(|| Duration::from_micros(tcp.round_trip_micros))
+}
+
+/// The open connections to this address: their local ports, and what was counted on them.
+fn ask(peer: SocketAddr) -> io::Result<Vec<(u16, Counted)>> {
+    let mut socket = Socket::new(NETLINK_SOCK_DIAG)?;
+    socket.bind_auto()?;
+    // An answer is made while it is asked for, so nobody needs to wait for it.
+    socket.set_non_blocking(true)?;
+    socket.connect(&netlink_sys::SocketAddr::new(0, 0))?;
+    socket.send(&request(peer), 0)?;
+    let mut connections = Vec::new();
+    let mut answer = Vec::with_capacity(ANSWER_LEN);
+    for _ in 0..MAX_ANSWERS {
+        answer.clear();
+        socket.recv(&mut answer, 0)?;
+        if take(&answer, peer.ip(), &mut connections)? {
+            return Ok(connections);
+        }
+    }
+    Err(io::Error::other("there is no end of answers"))
+}
+
+/// The question for all connections to this port.
+fn request(peer: SocketAddr) -> Vec<u8> {
+    let (family, any) = match peer {
+        SocketAddr::V4(_) => (AF_INET, SocketId::new_v4()),
+        SocketAddr::V6(_) => (AF_INET6, SocketId::new_v6()),
+    };
+    let request = InetRequest {
+        family,
+        protocol: IPPROTO_TCP,
+        extensions: ExtensionFlags::INFO,
+        states: StateFlags::ESTABLISHED | StateFlags::CLOSE_WAIT,
+        socket_id: SocketId { destination_port: peer.port(), ..any },
+    };
+    let mut header = NetlinkHeader::default();
+    header.flags = NLM_F_REQUEST | NLM_F_DUMP;
+    let mut message = NetlinkMessage::new(header, SockDiagMessage::InetRequest(request).into());
+    message.finalize();
+    let mut bytes = vec![0; message.buffer_len()];
+    message.serialize(&mut bytes);
+    bytes
+}
+
+/// Takes the connections to this address out of one answer. Returns whether it was the last.
+fn take(answer: &[u8], peer: IpAddr, connections: &mut Vec<(u16, Counted)>) -> io::Result<bool> {
+    let mut rest = answer;
+    while !rest.is_empty() {
+        let message = NetlinkMessage::<SockDiagMessage>::deserialize(rest)
+            .map_err(|error| io::Error::other(error.to_string()))?;
+        match message.payload {
+            NetlinkPayload::Done(_) => return Ok(true),
+            NetlinkPayload::Error(error) => return Err(error.to_io()),
+            NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(one)) => {
+                let id = &one.header.socket_id;
+                let info = one.nlas.iter().find_map(|nla| match nla {
+                    Nla::TcpInfo(info) => Some(Counted::from(info)),
+                    _ => None,
+                });
+                let is_ours = id.destination_address.to_canonical() == peer.to_canonical();
+                if let Some(info) = info.filter(|_| is_ours) {
+                    connections.push((id.source_port, info));
+                }
+            }
+            _ => {}
+        }
+        // Messages begin at multiples of four bytes.
+        let len = message.header.length as usize;
+        rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// A connection over loopback, from the listening end too.
+    fn connection(listener: &TcpListener) -> (TcpStream, TcpStream) {
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (near, listener.accept().unwrap().0)
+    }
+
+    /// Both addresses of a socket.
+    fn ends(socket: &TcpStream) -> (SocketAddr, SocketAddr) {
+        (socket.local_addr().unwrap(), socket.peer_addr().unwrap())
+    }
+
+    #[test]
+    fn what_connections_carry_is_counted_and_what_others_carry_is_not() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            // A machine may have no IPv6.
+            let Ok(listener) = TcpListener::bind(address) else { continue };
+            let (mut ours, mut far) = connection(&listener);
+            let (mut others, _far) = connection(&listener);
+            let mut watch = TcpWatch::new([ends(&ours)]);
+            others.write_all(&[0; 100_000]).unwrap();
+            ours.write_all(&[0; 30_000]).unwrap();
+            far.read_exact(&mut [0; 30_000]).unwrap();
+            far.write_all(&[0; 10]).unwrap();
+            ours.read_exact(&mut [0; 10]).unwrap();
+            let second = watch.look();
+            assert_eq!(second.links, 1, "{second:?}");
+            assert!(second.sent_segments > 0 && second.sent_segments < 60, "{second:?}");
+            assert_eq!((second.received_segments, second.resent_segments), (1, 0), "{second:?}");
+            assert_eq!((second.disordered_segments, second.unsent_bytes), (0, 0), "{second:?}");
+            assert!(second.segment_bytes > 500, "{second:?}");
+            // Nothing has happened since.
+            let second = watch.look();
+            assert_eq!((second.links, second.sent_segments, second.received_segments), (1, 0, 0));
+        }
+    }
+
+    #[test]
+    fn what_a_full_window_holds_back_is_the_targets_doing() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (mut ours, far) = connection(&listener);
+        let mut watch = TcpWatch::new([ends(&ours)]);
+        ours.set_nonblocking(true).unwrap();
+        while ours.write(&[0; 65_536]).is_ok() {}
+        let second = watch.look();
+        assert_eq!((second.links, second.unsent_bytes), (1, 0), "{second:?}");
+        drop(far);
+    }
+
+    #[test]
+    fn many_connections_come_in_several_answers() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let sockets: Vec<_> = (0..300).map(|_| connection(&listener)).collect();
+        let mut watch = TcpWatch::new(sockets.iter().map(|(near, _)| ends(near)));
+        assert_eq!(watch.look().links, 300);
+    }
+
+    #[test]
+    fn where_nothing_is_connected_nothing_is_known() {
+        assert_eq!(TcpWatch::new([]).look(), TcpSecond::default());
+        let nowhere = SocketAddr::from(([127, 0, 0, 1], 9));
+        assert_eq!(TcpWatch::new([(nowhere, nowhere)]).look(), TcpSecond::default());
+    }
+}
