@@ -4,6 +4,7 @@
     figures.py measurer     of `ff-measurer bench --json`
     figures.py bench        of `cargo bench … -- --output-format bencher`
     figures.py truth        of the ground truth's table
+    figures.py distance     of the table of `ground-truth distance`
 
 It reads standard input, and shows it again on standard error.
 """
@@ -35,8 +36,8 @@ def bench(text):
         yield name, "-", f"{time} ns", f"+- {spread} ns"
 
 
-def truth(text):
-    """Estimates by what was forwarded: the table's cells by the names above them."""
+def table(text):
+    """The rows of a table, their cells by the names above them."""
     names = None
     for line in text.splitlines():
         if not line.startswith("| "):
@@ -45,14 +46,26 @@ def truth(text):
         if names is None:
             names = cells
             continue
-        row = dict(zip(names, cells))
+        yield dict(zip(names, cells))
+
+
+def distance(text):
+    """Estimates over emulated links by the relay's rate."""
+    for row in table(text):
+        spread = f"{row['single runs']}: {row['verdicts']}, {row['links']} links, {row['CPU s']} CPU s"
+        yield f"estimate / rate: {row['case']}", "0.93..1.05 or not conclusive", row["estimate / rate"], spread
+
+
+def truth(text):
+    """Estimates by what was forwarded."""
+    for row in table(text):
         what = f"{row['what by what']}: {row['relay']}, {row['limit']}, {row['sockets']} sockets"
-        yield what, "-", row["ratio"], cells[names.index("single rounds")]
+        yield what, "-", row["ratio"], row["single rounds"]
 
 
 text = sys.stdin.read()
 sys.stderr.write(text)
-rows = list({"link": link, "measurer": measurer, "bench": bench, "truth": truth}[sys.argv[1]](text))
+rows = list({"link": link, "measurer": measurer, "bench": bench, "truth": truth, "distance": distance}[sys.argv[1]](text))
 if not rows:
     sys.exit("this output has no figures")
 for cells in rows:

@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use ff_measurer::cli::Way;
 use ff_proto::ids::CryptoKind;
 use ff_proto::params::{CELLS_PER_RECORD, Params};
 
 use crate::case::{Case, Limit, Position, Transits, Witness};
+use crate::distance::Distance;
 
 /// Compares what a relay forwards for ordinary circuits with what FlashFlow says of it.
 ///
@@ -15,8 +16,11 @@ use crate::case::{Case, Limit, Position, Transits, Witness};
 /// a CPU quota or by BandwidthRate, and in turn downloads through it and measures it. The same
 /// process with the same settings does both. Prints a table; every sample goes into a CSV file.
 #[derive(Debug, Parser)]
-#[command(name = "ground-truth", version, after_help = AFTER_HELP)]
+#[command(name = "ground-truth", version, after_help = AFTER_HELP, args_conflicts_with_subcommands = true)]
 pub(crate) struct Cli {
+    /// What else to compare.
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
     /// The tor with the FlashFlow target in it, as crates/ff-relay-ext/tor/build-tor makes it.
     #[arg(long, value_name = "PATH", default_value = "target/tor/bin/tor")]
     pub(crate) tor: PathBuf,
@@ -123,6 +127,16 @@ pub(crate) struct Cli {
     pub(crate) keep_network: bool,
 }
 
+/// Other comparisons.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Compares estimates with a relay's rate over emulated links: distance, loss, numbers of links.
+    ///
+    /// The relay is a tor with BandwidthRate = BandwidthBurst. Needs ff-lab and ff-bwauth beside this program. Prints
+    /// a table; every run goes into a CSV file.
+    Distance(Distance),
+}
+
 /// What the help ends with.
 const AFTER_HELP: &str = "\
 Needs Debian's tor and root, for a network namespace (with unshare and ip) and for CPU quotas, which
@@ -184,7 +198,7 @@ fn mtu(text: &str) -> Result<u16, String> {
 }
 
 /// Reads bounds.
-fn parse_bounds(text: &str) -> Result<(f64, f64), String> {
+pub(crate) fn parse_bounds(text: &str) -> Result<(f64, f64), String> {
     let bounds = text.split_once("..").and_then(|(min, max)| {
         Some((min.parse::<f64>().ok()?, max.parse::<f64>().ok()?)).filter(|(min, max)| min < max)
     });

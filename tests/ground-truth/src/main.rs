@@ -2,6 +2,7 @@
 
 mod case;
 mod cli;
+mod distance;
 mod lab;
 mod namespace;
 mod observed;
@@ -17,7 +18,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use case::{Case, Witness};
-use cli::Cli;
+use cli::{Cli, Command};
 use ff_measurer::transit::TransitError;
 use lab::{Lab, Subject};
 use phase::Bench;
@@ -29,7 +30,11 @@ const ATTEMPTS: u32 = 3;
 
 fn main() -> ExitCode {
     let cli = Cli::read();
-    match namespace::enter(cli.mtu).and_then(|()| run(&cli)) {
+    let result = match &cli.command {
+        Some(Command::Distance(args)) => distance::run(args),
+        None => namespace::enter(cli.mtu).and_then(|()| run(&cli)),
+    };
+    match result {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
