@@ -33,7 +33,7 @@ const SEGMENT_BYTES: f64 = 1448.0;
 pub struct Way {
     /// The longest round trip of those who measured.
     pub round_trip: Option<Duration>,
-    /// How often segments were lost as a part of all, there or back; [`USUAL_LOSS`] is expected at least.
+    /// How often segments were lost as a part of all, there or back; 0.04 % is expected at least.
     pub loss: f64,
     /// Links that it takes at least, because fewer were held up by it.
     pub least_links: u16,
