@@ -256,7 +256,8 @@ pub struct WayRow {
 
 impl WayRow {
     /// The row of a measurer.
-    pub(crate) fn new(measurer_id: Ed25519Id, path: &PathSeen, is_too_far: bool) -> Self {
+    #[must_use]
+    pub fn new(measurer_id: Ed25519Id, path: &PathSeen, is_too_far: bool) -> Self {
         Self {
             measurer_id,
             round_trip_ms: path.round_trip.as_secs_f64() * 1e3,
