@@ -247,6 +247,7 @@ fn take(answer: &[u8], peer: IpAddr, connections: &mut Vec<(u16, Counted)>) -> i
 mod tests {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
+    use std::time::Instant;
 
     use super::*;
 
@@ -276,13 +277,13 @@ mod tests {
             ours.read_exact(&mut [0; 10]).unwrap();
             let second = watch.look();
             assert_eq!(second.links, 1, "{second:?}");
-            assert!(second.sent_segments > 0 && second.sent_segments < 60, "{second:?}");
-            assert_eq!((second.received_segments, second.resent_segments), (1, 0), "{second:?}");
-            assert_eq!((second.disordered_segments, second.unsent_bytes), (0, 0), "{second:?}");
+            // The other connection has sent at least this much more.
+            assert!((1..100_000).contains(&second.acked_bytes), "{second:?}");
+            assert!(second.sent_segments > 0 && second.received_segments > 0, "{second:?}");
             assert!(second.segment_bytes > 500, "{second:?}");
-            // Nothing has happened since.
-            let second = watch.look();
-            assert_eq!((second.links, second.sent_segments, second.received_segments), (1, 0, 0));
+            // A host that stands still may send the last segment again.
+            let again = watch.look();
+            assert!(again.links == 1 && again.sent_segments <= 1, "{again:?}");
         }
     }
 
@@ -293,8 +294,11 @@ mod tests {
         let mut watch = TcpWatch::new([ends(&ours)]);
         ours.set_nonblocking(true).unwrap();
         while ours.write(&[0; 65_536]).is_ok() {}
-        let second = watch.look();
-        assert_eq!((second.links, second.unsent_bytes), (1, 0), "{second:?}");
+        // The window is full when all that fits into it has arrived.
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while watch.look().unsent_bytes > 0 {
+            assert!(Instant::now() < deadline, "the window is not full");
+        }
         drop(far);
     }
 

@@ -385,6 +385,27 @@ mod tests {
         }
 
         #[test]
+        fn seconds_come_through(n in proptest::array::uniform18(0_u64..=1 << 40), links in 1_u16.., flags in 0_u8..4) {
+            let tcp = TcpSecond {
+                links, round_trip_micros: n[0], round_trip_now_micros: n[1], segment_bytes: n[2],
+                acked_bytes: n[3], sent_segments: n[4], resent_segments: n[5], received_segments: n[6],
+                disordered_segments: n[7], resending_links: links / 2, disordered_links: links / 3,
+                busy_micros: n[8], window_full_micros: n[9], unsent_bytes: n[10],
+            };
+            let report = SecondReport {
+                second: 7, sent_cells: n[11], echoed_cells: n[12], checked_cells: n[13],
+                round_trip_p50_micros: n[14], round_trip_p90_micros: n[15], round_trip_p99_micros: n[16],
+                cpu_micros: n[17].min(1 << 20), idle_micros: 9, sockets_alive: 5,
+                window_limited: flags & 1 > 0, is_starting: flags & 2 > 0, tcp,
+            };
+            prop_assert_eq!(SecondReport::try_from(Second::from(&report)), Ok(report));
+            let unknown = SecondReport { tcp: TcpSecond::default(), ..report };
+            let message = Second::from(&unknown);
+            prop_assert!(message.tcp.is_none());
+            prop_assert_eq!(SecondReport::try_from(message), Ok(unknown));
+        }
+
+        #[test]
         fn failures_come_through(index in 0..FailureKind::ALL.len(), code in 0_u16.., text in "\\PC{0,99}") {
             let relay_code = Some(code).filter(|&code| code > 0).map(ErrCode);
             let failure = PartFailure { kind: FailureKind::ALL[index], relay_code, message: text };
@@ -398,6 +419,10 @@ mod tests {
         assert!(SecondReport::try_from(second(u64::MAX)).is_err());
         assert!(SecondReport::try_from(Second { second: 120, ..second(1) }).is_err());
         assert!(SecondReport::try_from(Second { second: 119, ..second(1) }).is_ok());
+        let tcp = |tcp| SecondReport::try_from(Second { tcp: Some(tcp), ..second(1) });
+        assert!(tcp(Tcp { sent_segments: u64::MAX, ..Tcp::default() }).is_err());
+        assert!(tcp(Tcp { links: 2, resending_links: 3, ..Tcp::default() }).is_err());
+        assert!(tcp(Tcp { links: 70_000, ..Tcp::default() }).is_err());
         let done =
             Done { round_trip_micros: vec![1, 2], round_trip_counts: vec![1], ..Done::default() };
         assert!(WorkerTotals::try_from(done).is_err());
