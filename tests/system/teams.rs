@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ed25519_dalek::SigningKey;
 use ff_bwauth::measure::Plan;
-use ff_bwauth::period::links::{Way, links_for};
+use ff_bwauth::period::links::{KnownPath, links_for};
 use ff_bwauth::team::{TeamMeasurer, TeamMember};
 use ff_proto::params::Params;
 use ff_proto::session::target::Policy;
@@ -53,7 +53,7 @@ fn of_team(
 ) -> Plan {
     let plan = plan(relay, coordinator, SECONDS);
     let (sockets, count) =
-        (links_for(limit, &Way::default()), u16::try_from(team.len()).expect("a few"));
+        (links_for(limit, &KnownPath::default()), u16::try_from(team.len()).expect("a few"));
     let excess = Params::default().excess_factor();
     let rate = limit.scale(excess / f64::from(count));
     let member = |(number, measurer): (u16, &Arc<dyn TeamMeasurer>)| TeamMember {

@@ -31,9 +31,9 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::outcome::{
-    CpuSeconds, Dispute, Failure, Method, Outcome, SocketCounts, TargetInfo, WayRow,
+    CpuSeconds, Dispute, Failure, Method, Outcome, PathRow, SocketCounts, TargetInfo,
 };
-use crate::period::links::{Way, links_for};
+use crate::period::links::{KnownPath, links_for};
 use crate::samples::Samples;
 use crate::team::{PartEvent, ReadyPart, TeamMember};
 
@@ -76,7 +76,7 @@ pub struct Plan {
     pub is_local: bool,
     /// The longest round trip from a measurer to it, where it is known; otherwise the coordinator's is taken for it.
     pub round_trip: Option<Duration>,
-    /// What it is expected to carry, if links are to follow from the way as it is found; otherwise there are as many as
+    /// What it is expected to carry, if links are to follow from the path as it is measured; otherwise there are as many as
     /// the team has.
     pub expected: Option<BytesPerSec>,
     /// How to open links, the coordinator's and the measurers'.
@@ -84,11 +84,11 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Gives the team as many links as what is expected takes over a way of this length, divided as before.
+    /// Gives the team as many links as what is expected takes over a path of this length, divided as before.
     fn spread_links(&mut self, round_trip: Option<Duration>) {
         let Some(expected) = self.expected else { return };
         let before: u32 = self.team.iter().map(|member| u32::from(member.sockets)).sum();
-        let links = u32::from(links_for(expected, &Way::of(round_trip)));
+        let links = u32::from(links_for(expected, &KnownPath::of(round_trip)));
         if links <= before || before == 0 {
             return;
         }
@@ -147,7 +147,7 @@ struct Grant {
 
 /// A measurement that is going on.
 struct Run {
-    /// What was asked for, with as many links as the way takes.
+    /// What was asked for, with as many links as the path takes.
     plan: Plan,
     /// What was counted.
     samples: Samples,
@@ -349,7 +349,7 @@ impl Run {
             seconds,
             settle_secs: self.settle_secs,
             settling_bytes: self.samples.settling_bytes(),
-            ways: self.ways(),
+            paths: self.paths(),
             disputes,
             result: result.map(|(_, verdict)| verdict),
         }
@@ -400,14 +400,14 @@ impl Run {
         self.plan.team.iter().map(|member| member.rate).collect()
     }
 
-    /// The ways of those measurers that know theirs.
-    fn ways(&self) -> Vec<WayRow> {
-        let ways = self.plan.team.iter().zip(self.samples.paths());
+    /// The paths of those measurers that know theirs.
+    fn paths(&self) -> Vec<PathRow> {
+        let paths = self.plan.team.iter().zip(self.samples.paths());
         let row = |(member, path): (&TeamMember, Option<_>)| {
             let (seen, is_too_far) = path?;
-            Some(WayRow::new(member.measurer.id(), &seen, is_too_far))
+            Some(PathRow::new(member.measurer.id(), &seen, is_too_far))
         };
-        ways.filter_map(row).collect()
+        paths.filter_map(row).collect()
     }
 }
 

@@ -7,7 +7,7 @@ use ff_proto::failure::FailureKind;
 use ff_proto::ids::CryptoKind;
 use ff_proto::units::{BytesPerSec, Ratio};
 
-/// Options that both ways of measuring have.
+/// Options that both paths of measuring have.
 #[derive(Args, Clone, Debug)]
 pub struct Common {
     /// How long to measure, in seconds (1 to 120).
@@ -104,8 +104,8 @@ const EXIT_STATUS: [(u8, &str); 16] = [
     (11, "inconclusive: the measurers were at their own limit"),
     (12, "the measurement ended too early, by the relay or on the way to it"),
     (13, "inconclusive: the relay granted fewer seconds than were asked for"),
-    (14, "inconclusive: the way to the relay could have carried hardly more"),
-    (15, "inconclusive: what came back has never stopped growing"),
+    (14, "inconclusive: the network path to the relay was the limit"),
+    (15, "inconclusive: the rate never stopped growing"),
 ];
 
 /// The exit statuses and the failures' codes, for `--help`.
@@ -127,7 +127,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::period::links::Way;
+    use crate::period::links::KnownPath;
 
     /// A program with these options alone.
     #[derive(Parser)]
@@ -141,7 +141,7 @@ mod tests {
     fn params(more: &[&str]) -> ff_proto::params::Params {
         let args = ["program"].iter().chain(more);
         let common = Program::try_parse_from(args).expect("a good command line").common;
-        crate::team::params(&common, &Way::default())
+        crate::team::params(&common, &KnownPath::default())
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub struct Outcome {
     pub target: TargetInfo,
     /// When cells began to flow, or where none did when the relay was asked, in seconds since 1970.
     pub started_unix_secs: u64,
-    /// Seconds that were to count.
+    /// Seconds that should count.
     pub asked_secs: u16,
     /// Seconds that count by the relay's grant; `None` without one.
     pub granted_secs: Option<u16>,
@@ -58,8 +58,8 @@ pub struct Outcome {
     pub cpu: CpuSeconds,
     /// Links.
     pub sockets: SocketCounts,
-    /// The ways between measurers and the relay, of those that know theirs.
-    pub ways: Vec<WayRow>,
+    /// The paths between measurers and the relay, of those that know theirs.
+    pub paths: Vec<PathRow>,
 }
 
 /// How a relay is measured.
@@ -236,9 +236,9 @@ pub struct SocketCounts {
     pub opened: u64,
 }
 
-/// The way between one measurer and the relay, as TCP saw it.
+/// The path between one measurer and the relay, as TCP saw it.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
-pub struct WayRow {
+pub struct PathRow {
     /// The measurer's key.
     #[serde(rename = "measurer_ed25519_base64", serialize_with = "serialize_base64")]
     pub measurer_id: Ed25519Id,
@@ -254,7 +254,7 @@ pub struct WayRow {
     pub is_too_far: bool,
 }
 
-impl WayRow {
+impl PathRow {
     /// The row of a measurer.
     #[must_use]
     pub fn new(measurer_id: Ed25519Id, path: &PathSeen, is_too_far: bool) -> Self {
@@ -269,7 +269,7 @@ impl WayRow {
     }
 }
 
-impl fmt::Display for WayRow {
+impl fmt::Display for PathRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { round_trip_ms, loss_out, loss_back, headroom, .. } = self;
         let (out, back) = (loss_out * 100.0, loss_back * 100.0);
@@ -344,7 +344,7 @@ impl Outcome {
             "rtt_ms": self.round_trip,
             "cpu_seconds": self.cpu,
             "sockets": self.sockets,
-            "ways": self.ways,
+            "paths": self.paths,
             "files": files.iter().map(|path| path.display().to_string()).collect::<Vec<_>>(),
         })
     }
@@ -390,7 +390,7 @@ pub fn failed_json(message: &str) -> serde_json::Value {
         "rtt_ms": RoundTrip::default(),
         "cpu_seconds": CpuSeconds::default(),
         "sockets": SocketCounts::default(),
-        "ways": [],
+        "paths": [],
         "files": [],
     })
 }

@@ -25,7 +25,7 @@ use crate::cli::{Cli, Command, Measure};
 use crate::console::note;
 use crate::deliver::{Source, finish, or_failed_json, out_dir};
 use crate::measure::{self, Plan};
-use crate::period::links::Way;
+use crate::period::links::KnownPath;
 use crate::screen::Screen;
 use crate::{demo, team};
 
@@ -80,7 +80,7 @@ async fn run_measure(options: &Measure) -> Result<ExitCode> {
     let id = Base64Unpadded::encode_string(&measurer_id(&key).0);
     note(&format!("this coordinator is {id}; the relay must have it in FFAllowedCoordinators"));
     let link = link_options(options.timeout);
-    let params = team::params(&options.common, &Way::default());
+    let params = team::params(&options.common, &KnownPath::default());
     let plan = Plan {
         target: TargetAddr { addr, ed_identity: options.ed_identity },
         address_text: options.target.clone(),

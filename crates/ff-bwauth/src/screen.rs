@@ -147,7 +147,7 @@ pub fn summary(outcome: &Outcome, clients: Option<&ClientTraffic>, files: &[Path
     if let Some(crypto) = outcome.crypto {
         lines.push(("cipher", crypto.name().to_owned()));
     }
-    lines.extend(outcome.ways.iter().map(|way| ("way", way.to_string())));
+    lines.extend(outcome.paths.iter().map(|path| ("path", path.to_string())));
     let sockets = outcome.sockets;
     lines.push(("sockets", format!("{} of {} opened", sockets.opened, sockets.asked)));
     if let Some(clients) = clients {
@@ -181,13 +181,11 @@ fn verdict(outcome: &Outcome) -> String {
                 .to_owned()
         }
         Ok(Verdict::PathLimited) => {
-            "path limited: the way to the relay could have carried hardly more, so the relay may do \
-             more: measure again with more --sockets, or from elsewhere"
+            "path limited: the network path could not carry much more, so the relay may be faster; \
+             measure again with more --sockets, or from another host"
                 .to_owned()
         }
-        Ok(Verdict::Unsettled) => {
-            "unsettled: what came back has never stopped growing".to_owned()
-        }
+        Ok(Verdict::Unsettled) => "unsettled: the rate never stopped growing".to_owned(),
         Ok(Verdict::ShortGrant) => format!(
             "short grant: the relay granted {} s of {} s, and may not last longer",
             outcome.granted_secs.unwrap_or(0),

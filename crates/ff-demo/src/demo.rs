@@ -12,7 +12,7 @@ use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
 use ff_bwauth::measure::{self, Plan, Progress};
 use ff_bwauth::outcome::{ClientTraffic, Outcome};
-use ff_bwauth::period::links::Way;
+use ff_bwauth::period::links::KnownPath;
 use ff_bwauth::team;
 use ff_measurer::link::{LinkOptions, TargetAddr};
 use ff_measurer::measurer_id;
@@ -49,7 +49,7 @@ pub(crate) async fn run(
     let target = host.target();
     let mut clients = Clients::start(demo.clients(), &target, &mut watch).await?;
 
-    let params = team::params(&demo.common, &Way::default());
+    let params = team::params(&demo.common, &KnownPath::default());
     let plan = Plan {
         address_text: target.addr.to_string(),
         fingerprint: None,
@@ -141,7 +141,7 @@ fn relay_options(key: &SigningKey, demo: &Cli) -> [(&'static str, String); 5] {
         (options::BACKGROUND_PERCENT, demo.common.ratio.percent().to_string()),
         // 10 seconds is the least that the option takes.
         (options::MAX_DURATION, demo.common.duration.max(10).to_string()),
-        (options::MAX_SOCKETS, team::sockets(&demo.common, &Way::default()).to_string()),
+        (options::MAX_SOCKETS, team::sockets(&demo.common, &KnownPath::default()).to_string()),
     ]
 }
 

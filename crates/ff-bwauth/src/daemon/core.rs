@@ -3,10 +3,10 @@
 mod action;
 mod exchange;
 mod finish;
+mod paths;
 mod reload;
 mod rows;
 mod slots;
-mod ways;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use ff_proto::ids::Ed25519Id;
 
 pub use self::action::{Action, Effect, Member, Rhythm, Written};
 use self::exchange::Exchanges;
+use self::paths::KnownPaths;
 pub use self::reload::{Settings, Teams};
-use self::ways::Ways;
 use super::course::{Beginning, Common, Course};
 use super::plan::Means;
 use super::running::Running;
@@ -85,8 +85,8 @@ pub struct Core {
     /// What is to be measured again once all that were measured with it are done: by slot and head, with
     /// what each came to.
     again: BTreeMap<(u32, u32), Vec<Measured>>,
-    /// What is known of the ways to relays.
-    ways: Ways,
+    /// What is known of the paths to relays.
+    paths: KnownPaths,
     /// What could not be stored yet.
     pub(super) unsaved: VecDeque<(AttemptId, Box<Outcome>)>,
     /// What is due when.
@@ -156,7 +156,7 @@ impl Core {
             course: None,
             running: BTreeMap::new(),
             again: BTreeMap::new(),
-            ways: Ways::default(),
+            paths: KnownPaths::default(),
             unsaved: VecDeque::new(),
             due: Due { publish: now + rhythm.publish_secs, ..Due::default() },
             exchanges: Exchanges::default(),

@@ -47,8 +47,8 @@ const TICK: Duration = Duration::from_millis(250);
 /// be found out that does not answer. A relay that is not ready then would be measured beside those of the next
 /// slot, with capacity that is theirs.
 const MIN_SETUP: Duration = Duration::from_secs(20);
-/// How long finding a far relay's rate, the last reports and saying goodbye may take beside a measurement's seconds:
-/// longer than a relay may, so that no relay decides by it whether a measurement counts.
+/// Time for the seconds before the first that counts, the last reports and the farewell, in addition to a measurement's
+/// seconds. It is longer than a relay may take, so that no relay decides by it whether a measurement counts.
 const FAREWELL: Duration = Duration::from_secs(25);
 /// The status takes no more than about one part in so many of the loop's time.
 const STATUS_PART: u32 = 20;

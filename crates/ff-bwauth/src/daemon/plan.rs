@@ -12,7 +12,7 @@ use super::view::Contact;
 use crate::measure::Plan;
 use crate::period::Fingerprint;
 use crate::period::allocate::{LINKS_OF_HOST, Share, links_in_slot};
-use crate::period::links::{Way, links_for};
+use crate::period::links::{KnownPath, links_for};
 use crate::store::{self, AttemptId};
 use crate::team::{TeamMeasurer, TeamMember};
 
@@ -41,11 +41,11 @@ pub struct Means {
     pub deadline: Duration,
 }
 
-/// The links of all relays of a slot, of which these are expected over these ways, by the shares of the team: as many
-/// as their capacities and ways ask for, as long as no measurer opens more than it can in all.
+/// The links of all relays of a slot, of which these are expected over these paths, by the shares of the team: as many
+/// as their capacities and paths ask for, as long as no measurer opens more than it can in all.
 #[must_use]
-pub fn links(relays: &[(BytesPerSec, Way, &[Share])]) -> Vec<Vec<u16>> {
-    let wanted = relays.iter().map(|(guess, way, shares)| (links_for(*guess, way), *shares));
+pub fn links(relays: &[(BytesPerSec, KnownPath, &[Share])]) -> Vec<Vec<u16>> {
+    let wanted = relays.iter().map(|(guess, path, shares)| (links_for(*guess, path), *shares));
     links_in_slot(&wanted.collect::<Vec<_>>(), LINKS_OF_HOST)
 }
 
@@ -103,7 +103,7 @@ mod tests {
     fn links_follow_the_capacity_and_no_measurer_opens_too_many_in_a_slot() {
         let share = |measurer, mbit| Share { measurer, rate: BytesPerSec::from_mbit(mbit) };
         let (alone, both) = ([share(0, 300)], [share(0, 900), share(1, 2100)]);
-        let (mbit, near) = (BytesPerSec::from_mbit, Way::default());
+        let (mbit, near) = (BytesPerSec::from_mbit, KnownPath::default());
         let few = links(&[(mbit(100), near, &alone[..]), (mbit(1000), near, &both)]);
         assert_eq!(few, [vec![20], vec![24, 56]], "one for each 12.5 Mbit/s, and 20 at least");
         // Three hundred slow relays at once.

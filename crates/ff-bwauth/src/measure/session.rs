@@ -19,7 +19,7 @@ use crate::team::TeamMember;
 /// How long a relay's reason may take to arrive behind what it has caused.
 const REASON_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What the target is asked for: so many seconds more than those that are to count.
+/// The request to the target: `settle_secs` are added to the seconds that count.
 fn request(plan: &Plan, measurement: MeasurementId, settle_secs: u16) -> MeasParams {
     let target = plan.target.addr;
     let grant = |member: &TeamMember| MeasurerGrant {

@@ -132,7 +132,7 @@ impl Run<'_> {
             seconds: self.seconds,
             settle_secs: 0,
             settling_bytes: Vec::new(),
-            ways: Vec::new(),
+            paths: Vec::new(),
             disputes: Vec::new(),
             result: result.map(|_| Verdict::LowerBound),
         }

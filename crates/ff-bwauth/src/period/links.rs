@@ -1,4 +1,4 @@
-//! How many links a relay gets, by its capacity and by the way to it.
+//! How many links a relay gets, by its capacity and by the path to it.
 
 use std::time::Duration;
 
@@ -22,15 +22,15 @@ const MIN_LINKS: u16 = 20;
 const MAX_NEAR_LINKS: u16 = 160;
 /// Links to any relay at most: what targets allow unless their operators say otherwise (PROTOCOL.md §7.2).
 const MAX_LINKS: u16 = 512;
-/// The loss that is expected of a path of which only its length is known: that at which CUBIC keeps
+/// The loss that is expected of a path of which only the round trip is known: that at which CUBIC keeps
 /// [`FLIGHT_BYTES`] on its way over 210 ms, as the paper's hosts did.
 const USUAL_LOSS: f64 = 0.0004;
 /// Bytes of a full segment over Ethernet.
 const SEGMENT_BYTES: f64 = 1448.0;
 
-/// What is known of the way between a team and a relay.
+/// What is known of the path between a team and a relay.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Way {
+pub struct KnownPath {
     /// The longest round trip of those who measured.
     pub round_trip: Option<Duration>,
     /// How often segments were lost as a part of all, there or back; 0.04 % is expected at least.
@@ -39,8 +39,8 @@ pub struct Way {
     pub least_links: u16,
 }
 
-impl Way {
-    /// A way of this length, of which nothing else is known.
+impl KnownPath {
+    /// A path of this length, of which nothing else is known.
     #[must_use]
     pub fn of(round_trip: Option<Duration>) -> Self {
         Self { round_trip, ..Self::default() }
@@ -56,16 +56,16 @@ impl Way {
 /// ARCHITECTURE.md has the table behind it. A long path does not change what the relay needs but what
 /// a link carries.
 #[must_use]
-pub fn links_for(expected: BytesPerSec, way: &Way) -> u16 {
+pub fn links_for(expected: BytesPerSec, path: &KnownPath) -> u16 {
     let near = RATE_PER_LINK.get() * u64::from(MAX_NEAR_LINKS);
     let carried = expected.get().min(near);
-    let known = way.round_trip.unwrap_or(NEAR).min(FAR);
+    let known = path.round_trip.unwrap_or(NEAR).min(FAR);
     let round_trip = known.max(NEAR).as_micros();
     let links = (u128::from(carried) * round_trip).div_ceil(u128::from(FLIGHT_BYTES) * 1_000_000);
     let links = u16::try_from(links).unwrap_or(MAX_LINKS);
-    let by_loss = way.round_trip.map(|_| links_by_loss(carried, known, way.loss.max(USUAL_LOSS)));
+    let by_loss = path.round_trip.map(|_| links_by_loss(carried, known, path.loss.max(USUAL_LOSS)));
     let links = links.max(by_loss.unwrap_or(0));
-    links.max(way.least_links).clamp(MIN_LINKS, MAX_LINKS)
+    links.max(path.least_links).clamp(MIN_LINKS, MAX_LINKS)
 }
 
 /// Links by which TCP could carry [`MIN_HEADROOM`] times so many bytes a second over a path that loses.
@@ -102,25 +102,25 @@ mod tests {
         ] {
             let expected = BytesPerSec::from_mbit(mbit);
             let all = round_trips.map(|ms: Option<f64>| {
-                links_for(expected, &Way::of(ms.map(|ms| Duration::from_secs_f64(ms / 1e3))))
+                links_for(expected, &KnownPath::of(ms.map(|ms| Duration::from_secs_f64(ms / 1e3))))
             });
             assert_eq!(all, links, "{mbit} Mbit/s");
         }
-        assert_eq!(links_for(BytesPerSec::new(u64::MAX), &Way::of(Some(Duration::MAX))), 512);
+        assert_eq!(links_for(BytesPerSec::new(u64::MAX), &KnownPath::of(Some(Duration::MAX))), 512);
     }
 
     #[test]
     fn a_way_that_loses_takes_more_links() {
         let links = |mbit, ms, loss| {
             let round_trip = Some(Duration::from_millis(ms));
-            links_for(BytesPerSec::from_mbit(mbit), &Way { round_trip, loss, least_links: 0 })
+            links_for(BytesPerSec::from_mbit(mbit), &KnownPath { round_trip, loss, least_links: 0 })
         };
         // 100 Mbit/s over 0.1 s are 863 segments; at 1 % of loss a connection has 12 of them.
         assert_eq!(links(100, 100, 0.01), 199);
         assert_eq!([links(100, 100, 0.001), links(100, 100, 0.0)], [63, 37]);
         assert_eq!([links(100, 27, 0.01), links(10, 300, 0.01)], [54, 54]);
         assert_eq!([links(250, 300, 0.01), links(1000, 100, 1.0)], [512, 512]);
-        let fewer = Way { least_links: 60, ..Way::default() };
+        let fewer = KnownPath { least_links: 60, ..KnownPath::default() };
         assert_eq!(links_for(BytesPerSec::from_mbit(10), &fewer), 60);
     }
 }

@@ -65,12 +65,11 @@ fn write_headline(page: &mut String, outcome: &Outcome) -> fmt::Result {
         Ok(Verdict::MeasurerLimited) => {
             ("fair", "not the relay's capacity: the measurers were at their own limit".to_owned())
         }
-        Ok(Verdict::PathLimited) => (
-            "fair",
-            "not conclusive: the way to the relay could have carried hardly more".to_owned(),
-        ),
+        Ok(Verdict::PathLimited) => {
+            ("fair", "not conclusive: the network path to the relay was the limit".to_owned())
+        }
         Ok(Verdict::Unsettled) => {
-            ("fair", "not conclusive: what came back has never stopped growing".to_owned())
+            ("fair", "not conclusive: the rate never stopped growing".to_owned())
         }
         Ok(Verdict::ShortGrant) => (
             "fair",

@@ -17,8 +17,8 @@ use serde::Serialize;
 
 use crate::files::{self, FileError, Readers};
 use crate::outcome::{
-    CellCounts, CpuSeconds, Dispute, DrawRow, Failure, Method, Outcome, RoundTrip, SecondRow,
-    SocketCounts, WayRow,
+    CellCounts, CpuSeconds, Dispute, DrawRow, Failure, Method, Outcome, PathRow, RoundTrip,
+    SecondRow, SocketCounts,
 };
 use crate::utc::Utc;
 
@@ -98,7 +98,7 @@ struct Measurement<'a> {
     started_utc: Option<String>,
     /// Seconds measured.
     duration_secs: u64,
-    /// Seconds that were to count.
+    /// Seconds that should count.
     asked_secs: u16,
     /// Seconds that count by the relay's grant.
     granted_secs: Option<u16>,
@@ -155,8 +155,8 @@ struct Conclusion<'a> {
     cpu_seconds: CpuSeconds,
     /// Links.
     sockets: SocketCounts,
-    /// The ways between measurers and the relay.
-    ways: &'a [WayRow],
+    /// The paths between measurers and the relay.
+    paths: &'a [PathRow],
 }
 
 /// The file's name without its ending.
@@ -223,6 +223,6 @@ fn conclusion(outcome: &Outcome) -> Conclusion<'_> {
         rtt_ms: outcome.round_trip,
         cpu_seconds: outcome.cpu,
         sockets: outcome.sockets,
-        ways: &outcome.ways,
+        paths: &outcome.paths,
     }
 }

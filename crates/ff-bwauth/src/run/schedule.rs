@@ -16,7 +16,7 @@ use crate::network::consensus::{Consensus, Entry};
 use crate::network::descriptors::Descriptor;
 use crate::network::microdescriptors::Microdescriptors;
 use crate::period::allocate::{self, LINKS_OF_HOST, links_in_slot};
-use crate::period::links::{Way, links_for};
+use crate::period::links::{KnownPath, links_for};
 use crate::period::schedule::{self, Rules, Schedule};
 use crate::period::seed::{mixed, of_period};
 use crate::period::{Fingerprint, Measurer, Relay, Team, guess, guess_for_new};
@@ -231,7 +231,7 @@ fn report(args: &ScheduleArgs, consensus: &Consensus, relays: &[Relay], seed: [u
                 .iter()
                 .map(|assignment| {
                     let expected = guess(&relays[assignment.relay as usize], new_guess);
-                    (links_for(expected, &Way::default()), assignment.shares.as_slice())
+                    (links_for(expected, &KnownPath::default()), assignment.shares.as_slice())
                 })
                 .collect();
             let links = links_in_slot(&wanted, LINKS_OF_HOST);

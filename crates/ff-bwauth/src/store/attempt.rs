@@ -323,7 +323,7 @@ fn interrupted(begin: &Begin) -> Outcome {
         sockets: SocketCounts::default(),
         settle_secs: 0,
         settling_bytes: Vec::new(),
-        ways: Vec::new(),
+        paths: Vec::new(),
         disputes: Vec::new(),
     }
 }
@@ -453,7 +453,7 @@ fn read_outcome(columns: &mut Columns<'_, '_>, with: bool) -> rusqlite::Result<O
         sockets: SocketCounts { asked: columns.of()?, opened: columns.of()? },
         settle_secs: 0,
         settling_bytes: Vec::new(),
-        ways: Vec::new(),
+        paths: Vec::new(),
         seconds: if with { read_seconds(columns)? } else { Vec::new() },
         disputes: Vec::new(),
     })

@@ -8,13 +8,13 @@ use ff_proto::units::BytesPerSec;
 
 use super::{LocalMeasurer, TeamMember};
 use crate::options::Common;
-use crate::period::links::{Way, links_for};
+use crate::period::links::{KnownPath, links_for};
 
-/// The parameters of a measurement over a way like this.
+/// The parameters of a measurement over a path like this.
 #[must_use]
-pub fn params(common: &Common, way: &Way) -> Params {
+pub fn params(common: &Common, path: &KnownPath) -> Params {
     Params {
-        sockets: sockets(common, way),
+        sockets: sockets(common, path),
         duration_secs: common.duration,
         ratio: common.ratio,
         cells_per_record: usize::from(common.cells_per_record),
@@ -23,11 +23,11 @@ pub fn params(common: &Common, way: &Way) -> Params {
     }
 }
 
-/// Links to the relay, which follow from the fastest one that the team's rate is enough for, and from the way.
+/// Links to the relay, which follow from the fastest one that the team's rate is enough for, and from the path.
 #[must_use]
-pub fn sockets(common: &Common, way: &Way) -> u16 {
+pub fn sockets(common: &Common, path: &KnownPath) -> u16 {
     common.sockets.unwrap_or_else(|| {
-        expected(common).map_or(Params::default().sockets, |expected| links_for(expected, way))
+        expected(common).map_or(Params::default().sockets, |expected| links_for(expected, path))
     })
 }
 

@@ -54,7 +54,7 @@ pub(crate) fn outcome(relay: u8, mbit: u64) -> Outcome {
         sockets: SocketCounts { asked: 160, opened: 159 },
         settle_secs: 0,
         settling_bytes: Vec::new(),
-        ways: Vec::new(),
+        paths: Vec::new(),
     }
 }
 

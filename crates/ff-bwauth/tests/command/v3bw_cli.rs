@@ -196,7 +196,7 @@ impl Lab {
             sockets: SocketCounts::default(),
             settle_secs: 0,
             settling_bytes: Vec::new(),
-            ways: Vec::new(),
+            paths: Vec::new(),
         };
         ff_bwauth::publish::results::write(&self.path("results"), &outcome).expect("a file");
         self.store(outcome);

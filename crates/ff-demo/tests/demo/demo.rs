@@ -86,7 +86,7 @@ fn check_shape(outcome: &Value) {
             "rtt_ms",
             "cpu_seconds",
             "sockets",
-            "ways",
+            "paths",
             "files",
             "clients",
         ],

@@ -183,8 +183,8 @@ fn read(outcome: &Value, rate: u64) -> Run {
     let uncounted = settling.len();
     let counted = list(&outcome["seconds"]);
     let counted = counted.iter().map(|second| part(&second["measurement_bytes"]));
-    let way = &outcome["ways"][0];
-    let loss = |name: &str| way[name].as_f64().unwrap_or(f64::NAN);
+    let path = &outcome["paths"][0];
+    let loss = |name: &str| path[name].as_f64().unwrap_or(f64::NAN);
     Run {
         ratio: outcome["estimate_bytes_per_sec"].as_f64().map(|estimate| estimate / rate as f64),
         verdict: match outcome["failure"]["code"].as_str() {

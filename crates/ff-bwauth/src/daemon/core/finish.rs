@@ -19,7 +19,7 @@ impl Core {
             *self.failed.entry(failure.kind.code()).or_default() += 1;
             tracing::info!(relay = running.nickname, "failed: {}", failure.message);
         }
-        self.ways.note(running.fingerprint, running.period, &mut outcome);
+        self.paths.note(running.fingerprint, running.period, &mut outcome);
         let key = (running.slot, running.head);
         if let Some(z) = again(&outcome) {
             self.again.entry(key).or_default().push((running.fingerprint, z));

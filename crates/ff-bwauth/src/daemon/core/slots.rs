@@ -65,7 +65,7 @@ impl Core {
         let capacities: Vec<_> = self.team.iter().map(capacity).collect();
         let assigned = near_first(assigned, &capacities, |relay, measurer| {
             let id = self.team.get(measurer)?.measurer.id();
-            self.ways.round_trip(&relays[relay as usize].fingerprint, &id)
+            self.paths.round_trip(&relays[relay as usize].fingerprint, &id)
         });
         let mut begun = Vec::new();
         for assignment in assigned {
@@ -81,7 +81,9 @@ impl Core {
         }
         let expected: Vec<_> = begun
             .iter()
-            .map(|(row, task, parts)| (task.guess, self.ways.of(&row.what.fingerprint), &parts[..]))
+            .map(|(row, task, parts)| {
+                (task.guess, self.paths.of(&row.what.fingerprint), &parts[..])
+            })
             .collect();
         let links = links(&expected);
         for ((row, task, parts), links) in begun.into_iter().zip(links) {
@@ -202,7 +204,7 @@ impl Core {
             seconds: Vec::new(),
         };
         self.running.insert(attempt, running);
-        let round_trip = self.ways.of(&fingerprint).round_trip;
+        let round_trip = self.paths.of(&fingerprint).round_trip;
         let plan = Plan { round_trip, ..self.means.plan(fingerprint, &contact, team) };
         let (nickname, deadline) = (contact.nickname, self.means.deadline);
         Ok(Some(Job { attempt, fingerprint, nickname, plan, deadline }))

@@ -311,7 +311,7 @@ impl Begun {
             round_trip: conclusion.rtt_ms,
             cpu: conclusion.cpu_seconds,
             sockets: conclusion.sockets,
-            ways: Vec::new(),
+            paths: Vec::new(),
             disputes: Vec::new(),
         };
         check(&outcome)?;

@@ -128,8 +128,8 @@ impl fmt::Display for NoNumber {
                     "it may be faster than what was sent to it: again, with more"
                 }
                 "measurer_limited" => "the measurers were at their own limit",
-                "path_limited" => "the way to it could have carried hardly more",
-                "unsettled" => "what came back never stopped growing",
+                "path_limited" => "the network path to it was the limit",
+                "unsettled" => "its rate never stopped growing",
                 "short_grant" => "it granted fewer seconds than it was asked for",
                 "lower_bound" => "only a lower bound is known",
                 _ => "the result is not its capacity",

@@ -44,7 +44,7 @@ fn any_odd_outcome() -> impl Strategy<Value = Outcome> {
             sockets: SocketCounts { asked, opened },
             settle_secs: 0,
             settling_bytes: Vec::new(),
-            ways: Vec::new(),
+            paths: Vec::new(),
             asked_secs: secs.0,
             granted_secs: secs.1,
             crypto: secs.2.map(CryptoKind),

@@ -176,7 +176,7 @@ pub(super) fn outcome(relay: u32, started_unix_secs: u64) -> Outcome {
         sockets: SocketCounts { asked: 160, opened: 159 },
         settle_secs: 0,
         settling_bytes: Vec::new(),
-        ways: Vec::new(),
+        paths: Vec::new(),
     }
 }
 

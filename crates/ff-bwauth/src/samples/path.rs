@@ -1,0 +1,145 @@
+//! Whether the network path was the limit of a measurement (PROTOCOL.md §9).
+
+use std::ops::Range;
+use std::time::Duration;
+
+use ff_measurer::TcpSecond;
+use ff_proto::aggregate::{self, Counted, MIN_HEADROOM, PathSeen, SecondSample};
+use ff_proto::units::{BytesPerSec, Cells};
+
+use super::{Echoed, Samples};
+
+/// The queue that measurers keep in front of a relay, in seconds (`window.rs` of ff-measurer): if half of it
+/// waits in a measurer's own host, what limits its links lies between the two.
+const QUEUE_SECS: f64 = 0.3;
+/// The longest round trip that measurers' windows fill, and how much longer it may become meanwhile, in
+/// microseconds.
+const ROUND_TRIP_MICROS: u64 = 500_000;
+const LONGER_MICROS: u64 = 500_000;
+/// How much greater the estimate may be without the seconds that the way has limited.
+const MAX_RAISE: f64 = 1.03;
+
+impl Echoed {
+    /// Whether its path carried what it could in a second: half of the queue in front of the relay was in the measurer's
+    /// own host, the path was longer than windows fill, or it was cut off.
+    fn is_held_up(&self, second: usize) -> bool {
+        let (tcp, cells) = (&self.tcp[second], self.claimed[second]);
+        is_cut_off(tcp) || is_too_long(tcp) || waits_here(tcp, cells)
+    }
+
+    /// Whether its path was too long for windows, or cut, in any of these seconds but one: that no more links mend.
+    fn is_too_far(&self, counted: Range<usize>) -> bool {
+        let is_so = |tcp: &&TcpSecond| is_cut_off(tcp) || is_too_long(tcp);
+        self.tcp[counted].iter().filter(is_so).count() > 1
+    }
+
+    /// Whether its path carried what it could in at least half of these seconds.
+    fn is_mostly_held_up(&self, counted: Range<usize>) -> bool {
+        let seconds = counted.len();
+        counted.filter(|&second| self.is_held_up(second)).count() * 2 >= seconds
+    }
+}
+
+impl Samples {
+    /// What each measurer's links have shown of its path, and whether that was too far; nothing of one whose host does not
+    /// tell.
+    pub(crate) fn paths(&self) -> Vec<Option<(PathSeen, bool)>> {
+        let counted = self.counted();
+        let of = |measurer: &Echoed| {
+            let seen = path_seen(&measurer.tcp[counted.clone()])?;
+            Some((seen, measurer.is_too_far(counted.clone())))
+        };
+        self.echoed.iter().map(of).collect()
+    }
+
+    /// Whether the paths of a team that was allotted so much have limited what came back: they could have carried
+    /// hardly more ([`MIN_HEADROOM`]), or did so for some seconds without which the estimate would be greater.
+    pub(crate) fn is_path_limited(&self, allotted: &[Option<BytesPerSec>]) -> bool {
+        self.has_hardly_room(allotted) || self.is_lowered_by_held_up_seconds()
+    }
+
+    /// Whether the estimate would be greater without the seconds in which a measurer's path carried what it could.
+    fn is_lowered_by_held_up_seconds(&self) -> bool {
+        let Ok(seconds) = self.whole() else { return false };
+        let is_free = |second| !self.echoed.iter().any(|measurer| measurer.is_held_up(second));
+        let free: Vec<_> = self
+            .counted()
+            .zip(&seconds)
+            .filter(|(at, _)| is_free(*at))
+            .map(|(_, one)| *one)
+            .collect();
+        let of = |seconds: &[SecondSample]| {
+            aggregate::estimate(seconds, self.ratio).map_or(0.0, |rate| as_float(rate.get()))
+        };
+        free.len() * 2 > seconds.len() && of(&free) > MAX_RAISE * of(&seconds)
+    }
+
+    /// Whether the paths of a team that was allotted so much could have carried hardly more than came back.
+    fn has_hardly_room(&self, allotted: &[Option<BytesPerSec>]) -> bool {
+        let (mut carried, mut carriable) = (0.0, 0.0);
+        for ((measurer, path), allotted) in self.echoed.iter().zip(self.paths()).zip(allotted) {
+            let counted = self.counted();
+            let rate = mean_rate(&measurer.claimed[counted.clone()]);
+            let headroom = match path {
+                Some(_) if measurer.is_mostly_held_up(counted) => 1.0,
+                Some((path, _)) => path.headroom(),
+                None => f64::INFINITY,
+            };
+            let by_path = if rate > 0.0 { rate * headroom } else { f64::INFINITY };
+            let allotted = allotted.map_or(f64::INFINITY, |rate| as_float(rate.get()));
+            carried += rate;
+            carriable += by_path.min(allotted);
+        }
+        carriable < MIN_HEADROOM * carried
+    }
+}
+
+/// Whether half of the queue in front of the relay, by the cells that came back, was in the measurer's own host.
+fn waits_here(tcp: &TcpSecond, cells: Option<u64>) -> bool {
+    let bytes = Cells(cells.unwrap_or(0)).bytes();
+    bytes > 0 && as_float(tcp.unsent_bytes) >= QUEUE_SECS / 2.0 * as_float(bytes)
+}
+
+/// Whether nothing on its way arrived.
+fn is_cut_off(tcp: &TcpSecond) -> bool {
+    tcp.resent_segments > 0 && tcp.acked_bytes == 0
+}
+
+/// Whether a path is longer than a window fills.
+fn is_too_long(tcp: &TcpSecond) -> bool {
+    let longer = tcp.round_trip_now_micros.saturating_sub(tcp.round_trip_micros);
+    tcp.round_trip_micros > ROUND_TRIP_MICROS || longer > LONGER_MICROS
+}
+
+/// What links have shown of their path in these seconds.
+fn path_seen(seconds: &[TcpSecond]) -> Option<PathSeen> {
+    let known = || seconds.iter().filter(|second| second.links > 0);
+    let sum = |number: fn(&TcpSecond) -> u64| as_float(known().map(number).sum());
+    Some(PathSeen {
+        round_trip: Duration::from_micros(known().map(|one| one.round_trip_micros).min()?),
+        segment_bytes: as_float(known().map(|one| one.segment_bytes).max()?),
+        connection_secs: sum(|one| one.links.into()),
+        sent: Counted {
+            segments: sum(|one| one.sent_segments),
+            wrong: sum(|one| one.resent_segments),
+            wrong_secs: sum(|one| one.resending_links.into()),
+        },
+        received: Counted {
+            segments: sum(|one| one.received_segments),
+            wrong: sum(|one| one.disordered_segments),
+            wrong_secs: sum(|one| one.disordered_links.into()),
+        },
+    })
+}
+
+/// The mean of these seconds, in bytes a second.
+fn mean_rate(cells: &[Option<u64>]) -> f64 {
+    let sum = cells.iter().flatten().fold(0, |sum: u64, &cells| sum.saturating_add(cells));
+    as_float(Cells(sum).bytes()) / as_float(cells.len().max(1) as u64)
+}
+
+/// A number as a float.
+#[expect(clippy::cast_precision_loss, reason = "bytes of a measurement are below 2^53")]
+fn as_float(number: u64) -> f64 {
+    number as f64
+}
