@@ -53,7 +53,7 @@ def distance(text):
     """Estimates over emulated links by the relay's rate."""
     for row in table(text):
         spread = f"{row['single runs']}: {row['verdicts']}, {row['links']} links, {row['CPU s']} CPU s"
-        yield f"estimate / rate: {row['case']}", "0.93..1.05 or not conclusive", row["estimate / rate"], spread
+        yield f"estimate / rate: {row['case']}", "0.93..1.05 or path_limited", row["estimate / rate"], spread
 
 
 def truth(text):

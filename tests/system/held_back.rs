@@ -153,10 +153,10 @@ async fn nor_does_it_from_afar_or_behind_a_slow_start() {
     let _turn = turn().await;
     for millis in [0, 100, 300] {
         let variants = [
-            hold(Pattern::SlowFirst, 1000, 30),
-            hold(Pattern::DelayedFirst, 1000, 30),
-            hold(Pattern::HalfOfTheSeconds, 1000, 30),
-            hold(Pattern::Bursts, 2000, 30),
+            hold(Pattern::SlowFirst, 300, 30),
+            hold(Pattern::DelayedFirst, 300, 30),
+            hold(Pattern::HalfOfTheSeconds, 300, 30),
+            hold(Pattern::Bursts, 300, 30),
         ];
         let variants = variants.map(|hold| hold_from(Duration::from_millis(millis), hold));
         for reached in join_all(variants.map(attack)).await {

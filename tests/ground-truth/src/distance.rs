@@ -65,7 +65,7 @@ pub(crate) struct Distance {
     /// Runs of each case.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=100))]
     runs: u16,
-    /// The ratio must be in this range, or the verdict not conclusive; else the exit status is 1.
+    /// Exit with 1 unless every run is conclusive with a ratio in this range, or path_limited.
     #[arg(long, value_name = "LOW..HIGH", value_parser = crate::cli::parse_bounds)]
     expect: Option<(f64, f64)>,
 }

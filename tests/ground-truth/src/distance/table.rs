@@ -56,12 +56,13 @@ impl Row {
         ratios
     }
 
-    /// Whether no conclusive run is out of this range, and the median of those is there.
+    /// Whether every run is conclusive with a ratio in this range, or names the path as the limit.
     pub(super) fn is_within(&self, range: Option<(f64, f64)>) -> bool {
         let Some((low, high)) = range else { return true };
-        let conclusive = self.runs.iter().filter(|run| run.verdict == "conclusive");
-        let mut ratios = conclusive.filter_map(|run| run.ratio);
-        ratios.all(|ratio| (low..=high).contains(&ratio))
+        self.runs.iter().all(|run| match run.verdict.as_str() {
+            "conclusive" => run.ratio.is_some_and(|ratio| (low..=high).contains(&ratio)),
+            verdict => verdict == "path_limited",
+        })
     }
 
     /// How often there was which verdict.
