@@ -371,6 +371,7 @@ fn what_runs_in_another_pid_namespace_is_left_alone() {
 
 /// What a command in a terminal heard of SIGINT, and how long after the keys it had ended: `first` is done when it waits for
 /// that, and these keys are pressed then. It waits in a loop that begins so; HEARD in it is the file of what it heard.
+/// It is dash, since bash forgets a SIGINT whose trap waits for a program, where that program ends as usual.
 fn heard_in_terminal(first: &str, keys: &[u8], waits: &str) -> (String, Duration) {
     let dir = tempfile::tempdir().expect("a directory");
     let [heard, ready] = ["heard", "ready"].map(|name| dir.path().join(name));
@@ -381,7 +382,7 @@ fn heard_in_terminal(first: &str, keys: &[u8], waits: &str) -> (String, Duration
     )
     .replace("HEARD", &heard_to.to_string());
     let program = env!("CARGO_BIN_EXE_ff-lab");
-    let command = format!("exec env --default-signal=INT {program} link run -- bash -c '{script}'");
+    let command = format!("exec env --default-signal=INT {program} link run -- dash -c '{script}'");
     let mut terminal = Command::new("script")
         .args(["--quiet", "--return", "--command", &command, "/dev/null"])
         .stdin(Stdio::piped())
