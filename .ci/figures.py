@@ -45,6 +45,8 @@ def table(text):
         cells = [cell.strip() for cell in line.strip("| \n").split("|")]
         if names is None:
             names = cells
+        # Several tables may follow each other.
+        if cells == names:
             continue
         yield dict(zip(names, cells))
 

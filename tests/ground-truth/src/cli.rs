@@ -9,6 +9,7 @@ use ff_proto::params::{CELLS_PER_RECORD, Params};
 
 use crate::case::{Case, Limit, Position, Transits, Witness};
 use crate::distance::Distance;
+use crate::parameters::Parameters;
 
 /// Compares what a relay forwards for ordinary circuits with what FlashFlow says of it.
 ///
@@ -132,9 +133,13 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Compares estimates with a relay's rate over emulated links: distance, loss, numbers of links.
     ///
-    /// The relay is a tor with BandwidthRate = BandwidthBurst. Needs ff-lab and ff-bwauth beside this program. Prints
-    /// a table; every run goes into a CSV file.
+    /// The relay is a tor with BandwidthRate = BandwidthBurst. Needs root, for network namespaces. Prints a table; every
+    /// run goes into a CSV file.
     Distance(Distance),
+    /// Varies links, multiplier, time, buffers, congestion control and team, and prints it beside the paper's figures.
+    ///
+    /// Everything else is as with distance. An hour on two cores; --only takes some of them.
+    Parameters(Parameters),
 }
 
 /// What the help ends with.

@@ -1,25 +1,29 @@
-//! What the estimate is worth over distance and loss: one relay behind emulated links.
+//! What the estimate is worth over distance and loss: relays behind emulated links.
 //!
 //! ```text
-//!   ff-bwauth measure ──TUN── ff-lab link run (delay, loss) ──TUN── tor, BandwidthRate = Burst
+//!   coordinator and first measurer ─┐
+//!              further measurers ───┴── emulated links (delay, loss) ── tors, BandwidthRate = Burst
 //! ```
 //!
-//! Each run has a tor of its own, and one link. A run in which the emulator was late does not count and is
-//! made again.
+//! Each host is a network namespace of its own, and each run has new ones. A run in which the emulator was late
+//! does not count and is made again.
 
+mod case;
+mod hosts;
 mod relay;
 mod run;
 mod table;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::Args;
 
-use self::run::Bench;
-use self::table::Row;
+pub(crate) use self::case::{Buffers, Case, Lossy};
+pub(crate) use self::run::{Bench, Run};
+pub(crate) use self::table::{Row, middle, range, rising};
 
 /// `ground-truth distance`.
 #[derive(Debug, Args)]
@@ -33,14 +37,19 @@ pub(crate) struct Distance {
     /// The relay's rates in Mbit/s.
     #[arg(long, value_delimiter = ',', value_name = "MBIT,...", default_value = "10,50,100,250")]
     rates: Vec<u32>,
-    /// Round trips in ms.
+    /// Relays on one host that are measured at once.
+    #[arg(long, value_delimiter = ',', value_name = "NUMBER,...", default_value = "1")]
+    relays: Vec<u16>,
+    /// Round trips in ms; those of several measurers of a team joined by +, as in 27+118+210. The coordinator is where
+    /// the first one is.
     #[arg(
         long,
         value_delimiter = ',',
-        value_name = "MS,...",
-        default_value = "0,27,62,118,210,300"
+        value_name = "MS[+MS],...",
+        default_value = "0,27,62,118,210,300",
+        value_parser = parse_round_trips
     )]
-    round_trips: Vec<u32>,
+    round_trips: Vec<RoundTrips>,
     /// Losses in percent of the packets.
     #[arg(long, value_delimiter = ',', value_name = "PERCENT,...", default_value = "0,0.01,0.1,1")]
     losses: Vec<f64>,
@@ -53,15 +62,22 @@ pub(crate) struct Distance {
     /// Links to the relay; 0 for as many as ff-bwauth takes by itself.
     #[arg(long, value_delimiter = ',', value_name = "LINKS,...", default_value = "0")]
     links: Vec<u16>,
-    /// Measurers' rate as a multiple of the relay's.
-    #[arg(long, default_value_t = 3.0)]
-    multiple: f64,
+    /// Measurers' rate as multiples of the relay's.
+    #[arg(long, value_delimiter = ',', value_name = "TIMES,...", default_value = "3")]
+    multiples: Vec<f64>,
     /// Seconds that count.
     #[arg(long, value_delimiter = ',', value_name = "SECONDS,...", default_value = "10")]
     seconds: Vec<u16>,
     /// TCP's congestion control at both ends.
     #[arg(long, value_delimiter = ',', value_name = "NAME,...", default_value = "cubic")]
     congestion_control: Vec<String>,
+    /// TCP's buffers at both ends.
+    #[arg(long, value_delimiter = ',', value_name = "SIZE,...", default_value = "default")]
+    buffers: Vec<Buffers>,
+    /// Bytes of the longest packet.
+    #[arg(long, value_delimiter = ',', value_name = "BYTES,...", default_value = "1500",
+          value_parser = clap::value_parser!(u16).range(576..=1500))]
+    mtu: Vec<u16>,
     /// Runs of each case.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=100))]
     runs: u16,
@@ -70,57 +86,33 @@ pub(crate) struct Distance {
     expect: Option<(f64, f64)>,
 }
 
-/// Where segments are lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Lossy {
-    /// On the way to the relay and back.
-    Both,
-    /// On the way to the relay.
-    Out,
-    /// On the way back.
-    Back,
-}
+/// The round trips of a team's measurers in ms.
+#[derive(Clone, Debug)]
+struct RoundTrips(Vec<u32>);
 
-/// One case.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Case {
-    /// The relay's rate in Mbit/s.
-    mbit: u32,
-    /// Round trip in ms.
-    round_trip_ms: u32,
-    /// Loss in percent.
-    loss_percent: f64,
-    /// Where that is.
-    lossy: Lossy,
-    /// A profile in place of that.
-    profile: Option<String>,
-    /// Links; 0 for the default.
-    links: u16,
-    /// Seconds that count.
-    seconds: u16,
-    /// TCP's congestion control.
-    congestion_control: String,
+/// Reads round trips that are joined by `+`.
+fn parse_round_trips(text: &str) -> Result<RoundTrips, String> {
+    let one = |text: &str| text.parse().map_err(|_| format!("{text:?} is no round trip in ms"));
+    text.split('+').map(one).collect::<Result<_, _>>().map(RoundTrips)
 }
 
 impl Distance {
     /// All cases; without loss it does not matter where that is.
     fn cases(&self) -> Vec<Case> {
-        let none = Case {
-            mbit: 0,
-            round_trip_ms: 0,
-            loss_percent: 0.0,
-            lossy: Lossy::Both,
-            profile: None,
-            links: 0,
-            seconds: 0,
-            congestion_control: String::new(),
-        };
-        let names = &self.congestion_control;
-        let cases = each(&[none], names, |case, name| case.congestion_control.clone_from(name));
+        let cases = vec![Case::default()];
+        let cases = each(&cases, &self.congestion_control, |case, name| {
+            case.congestion_control.clone_from(name);
+        });
+        let cases = each(&cases, &self.buffers, |case, &buffers| case.buffers = buffers);
+        let cases = each(&cases, &self.mtu, |case, &mtu| case.mtu = mtu);
         let cases = each(&cases, &self.rates, |case, &mbit| case.mbit = mbit);
+        let cases = each(&cases, &self.relays, |case, &relays| case.relays = relays);
+        let cases = each(&cases, &self.multiples, |case, &multiple| case.multiple = multiple);
         let cases = each(&cases, &self.links, |case, &links| case.links = links);
         let cases = each(&cases, &self.seconds, |case, &seconds| case.seconds = seconds);
-        let cases = each(&cases, &self.round_trips, |case, &ms| case.round_trip_ms = ms);
+        let cases = each(&cases, &self.round_trips, |case, all| {
+            case.round_trips_ms.clone_from(&all.0);
+        });
         let cases = if self.profiles.is_empty() {
             each(&cases, &self.losses, |case, &percent| case.loss_percent = percent)
         } else {
@@ -140,7 +132,7 @@ impl Distance {
 }
 
 /// Each case with each value.
-fn each<T>(cases: &[Case], values: &[T], set: impl Fn(&mut Case, &T)) -> Vec<Case> {
+pub(crate) fn each<T>(cases: &[Case], values: &[T], set: impl Fn(&mut Case, &T)) -> Vec<Case> {
     let with = |case: &Case, value: &T| {
         let mut case = case.clone();
         set(&mut case, value);
@@ -157,22 +149,8 @@ fn each<T>(cases: &[Case], values: &[T], set: impl Fn(&mut Case, &T)) -> Vec<Cas
 /// # Errors
 /// When the relay, a link or a measurement cannot be started.
 pub(crate) fn run(args: &Distance) -> Result<bool> {
-    fs::create_dir_all(&args.out)
-        .with_context(|| format!("Failed to make {}", args.out.display()))?;
-    let bench = Bench::new(&args.tor, args.multiple)?;
-    let (begin, cases) = (Instant::now(), args.cases());
-    let mut rows: Vec<Row> = cases.into_iter().map(Row::new).collect();
-    let total = rows.len() * usize::from(args.runs);
-    for index in 0..args.runs {
-        for place in 0..rows.len() {
-            let run = bench.run(&rows[place].case)?;
-            let done = usize::from(index) * rows.len() + place + 1;
-            let secs = begin.elapsed().as_secs();
-            eprintln!("[{secs:5} s] {done:4} of {total}: {}: {run}", rows[place].case);
-            rows[place].runs.push(run);
-            store(args, &rows)?;
-        }
-    }
+    let bench = Bench::new(&args.tor)?;
+    let rows = run_all(&bench, args.cases(), args.runs, &args.out)?;
     crate::print(&table::markdown(&rows));
     let bad: Vec<_> = rows.iter().filter(|row| !row.is_within(args.expect)).collect();
     for row in &bad {
@@ -181,10 +159,34 @@ pub(crate) fn run(args: &Distance) -> Result<bool> {
     Ok(bad.is_empty())
 }
 
+/// Runs all cases so many times, in turn, and keeps what there is in `table.md` and `runs.csv` of this folder.
+///
+/// # Errors
+/// When a run cannot be made or kept.
+pub(crate) fn run_all(bench: &Bench, cases: Vec<Case>, runs: u16, out: &Path) -> Result<Vec<Row>> {
+    fs::create_dir_all(out).with_context(|| format!("Failed to make {}", out.display()))?;
+    let begin = Instant::now();
+    let mut rows: Vec<Row> = cases.into_iter().map(Row::new).collect();
+    let total = rows.len() * usize::from(runs);
+    for index in 0..runs {
+        for place in 0..rows.len() {
+            let made = bench.run(&rows[place].case)?;
+            let done = usize::from(index) * rows.len() + place + 1;
+            let secs = begin.elapsed().as_secs();
+            for run in &made {
+                eprintln!("[{secs:5} s] {done:4} of {total}: {}: {run}", rows[place].case);
+            }
+            rows[place].runs.extend(made);
+            store(out, &rows)?;
+        }
+    }
+    Ok(rows)
+}
+
 /// Writes what there is so far.
-fn store(args: &Distance, rows: &[Row]) -> Result<()> {
+fn store(out: &Path, rows: &[Row]) -> Result<()> {
     for (name, text) in [("runs.csv", table::csv(rows)), ("table.md", table::markdown(rows))] {
-        let path = args.out.join(name);
+        let path = out.join(name);
         fs::write(&path, text).with_context(|| format!("Failed to write {}", path.display()))?;
     }
     Ok(())

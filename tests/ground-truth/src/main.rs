@@ -7,6 +7,7 @@ mod lab;
 mod namespace;
 mod observed;
 mod pace;
+mod parameters;
 mod phase;
 mod sample;
 mod table;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
     let cli = Cli::read();
     let result = match &cli.command {
         Some(Command::Distance(args)) => distance::run(args),
+        Some(Command::Parameters(args)) => parameters::run(args),
         None => namespace::enter(cli.mtu).and_then(|()| run(&cli)),
     };
     match result {

@@ -1,63 +1,100 @@
-//! One measurement of one relay behind one link.
+//! One measurement of the relays of a case.
 
 use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use base64ct::{Base64Unpadded, Encoding};
-use ff_measurer::{key, measurer_id};
-use serde_json::Value;
+use ed25519_dalek::SigningKey;
+use ff_bwauth::measure::{Plan, measure};
+use ff_bwauth::outcome::Outcome;
+use ff_bwauth::period::links::{KnownPath, links_for};
+use ff_bwauth::team::TeamMember;
+use ff_lab::net::Report;
+use ff_measurer::link::LinkOptions;
+use ff_measurer::measurer_id;
+use ff_proto::aggregate::{self, SecondSample};
+use ff_proto::params::Params;
+use ff_proto::units::{BytesPerSec, Ratio};
+use futures::future::join_all;
 
-use super::relay::{Address, Relay};
-use super::{Case, Lossy};
+use super::case::Case;
+use super::hosts::{Hosts, Team};
+use super::relay::Relay;
 
-/// The exit status of `ff-lab link run` when a run does not count.
-const DOES_NOT_COUNT: i32 = 75;
-/// How often a run is made again because of that.
+/// How often a run is made again because the emulator was late.
 const ATTEMPTS: u32 = 5;
 /// How late one packet in a hundred may be, in µs: a burst of a measurer takes the emulator some milliseconds,
 /// and is there all the same.
 const MAX_LATE_US: f64 = 10_000.0;
-/// What the links' buffers hold, in ms at their rate, which is not limited.
-const QUEUE_MS: u32 = 500;
 
 /// What all runs need.
-pub(super) struct Bench {
+pub(crate) struct Bench {
     /// The tor.
     tor: PathBuf,
-    /// Where `ff-lab` and `ff-bwauth` are.
-    programs: PathBuf,
-    /// Measurers' rate as a multiple of the relay's.
-    multiple: f64,
-    /// Where relays are.
-    _address: Address,
 }
 
-/// What came of a run.
+/// What came of measuring one relay.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     /// The estimate by the relay's rate; `None` where there is none.
-    pub(super) ratio: Option<f64>,
+    pub(crate) ratio: Option<f64>,
     /// The verdict's name.
-    pub(super) verdict: String,
+    pub(crate) verdict: String,
     /// Links that opened.
     pub(super) links: u64,
-    /// What came back in each second by the relay's rate, also in those that do not count.
-    pub(super) seconds: Vec<f64>,
-    /// How many of them do not count.
-    pub(super) uncounted: usize,
+    /// What came back in each second before those that count, by the relay's rate.
+    pub(super) settling: Vec<f64>,
+    /// What came back in each second that counts, by the relay's rate.
+    pub(super) counted: Vec<f64>,
+    /// The seconds that count.
+    samples: Vec<SecondSample>,
+    /// The relay's rate in bytes a second.
+    rate: f64,
+    /// How long all of it took, in seconds.
+    pub(super) whole_secs: f64,
     /// CPU time of the measurers, in seconds.
     pub(super) cpu_secs: f64,
-    /// Part of the segments that TCP saw lost, there and back.
+    /// Part of the segments that TCP saw lost, there and back, on the first measurer's path.
     pub(super) losses: (f64, f64),
 }
 
 impl Run {
+    /// What came of a measurement of a relay with this rate.
+    #[expect(clippy::cast_precision_loss, reason = "bytes of a measurement are below 2^53")]
+    fn of((outcome, took): &(Outcome, Duration), rate: u64) -> Self {
+        let part = |bytes: u64| bytes as f64 / rate as f64;
+        let path = outcome.paths.first();
+        Self {
+            ratio: outcome.estimate.map(|estimate| part(estimate.get())),
+            verdict: match &outcome.result {
+                Ok(verdict) => verdict.name().to_owned(),
+                Err(failure) => failure.code().to_owned(),
+            },
+            links: outcome.sockets.opened,
+            settling: outcome.settling_bytes.iter().copied().map(part).collect(),
+            counted: outcome.seconds.iter().map(|second| part(second.measurement_bytes)).collect(),
+            samples: outcome.seconds.clone(),
+            rate: rate as f64,
+            whole_secs: took.as_secs_f64(),
+            cpu_secs: outcome.cpu.measurers,
+            losses: path.map_or((f64::NAN, f64::NAN), |path| (path.loss_out, path.loss_back)),
+        }
+    }
+
     /// The first second in which the relay was full: 0.95 of its rate.
     pub(super) fn full_after(&self) -> Option<usize> {
-        self.seconds.iter().position(|&second| second >= 0.95)
+        self.settling.iter().chain(&self.counted).position(|&second| second >= 0.95)
+    }
+
+    /// The estimates, by the relay's rate, of measurements of so many seconds each, one after the other, within this one.
+    #[expect(clippy::cast_precision_loss, reason = "bytes of a measurement are below 2^53")]
+    pub(crate) fn of_seconds(&self, secs: usize) -> Vec<f64> {
+        let estimate = |samples| aggregate::estimate(samples, Ratio::ZERO);
+        let windows = self.samples.chunks_exact(secs);
+        windows.filter_map(estimate).map(|estimate| estimate.get() as f64 / self.rate).collect()
     }
 }
 
@@ -69,132 +106,97 @@ impl fmt::Display for Run {
         let (out, back) = (self.losses.0 * 100.0, self.losses.1 * 100.0);
         write!(
             f,
-            "{ratio} {}, {} links, full {full}, {:.2} CPU s, {out:.3} % and {back:.3} % lost",
-            self.verdict, self.links, self.cpu_secs
+            "{ratio} {}, {} links, full {full}, {:.1} s, {:.2} CPU s, {out:.3} % and {back:.3} % lost",
+            self.verdict, self.links, self.whole_secs, self.cpu_secs
         )
     }
 }
 
 impl Bench {
     /// What runs need, with this tor.
-    pub(super) fn new(tor: &Path, multiple: f64) -> Result<Self> {
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub(crate) fn new(tor: &Path) -> Result<Self> {
         let tor = tor.canonicalize().with_context(|| {
             format!("there is no {}; crates/ff-relay-ext/tor/build-tor makes it", tor.display())
         })?;
-        let own = std::env::current_exe().context("Failed to find this program")?;
-        let programs = own.parent().context("this program is nowhere")?.to_owned();
-        for name in ["ff-lab", "ff-bwauth"] {
-            if !programs.join(name).is_file() {
-                bail!(
-                    "there is no {name} beside this program: cargo build --release --workspace --bins"
-                );
-            }
-        }
-        Ok(Self { tor, programs, multiple, _address: Address::new()? })
+        Ok(Self { tor })
     }
 
-    /// Measures once; again if the emulator was late.
-    pub(super) fn run(&self, case: &Case) -> Result<Run> {
+    /// Measures each relay once; again if the emulator was late.
+    ///
+    /// # Errors
+    /// When the relays or links cannot be started, or the emulator was always late.
+    pub(crate) fn run(&self, case: &Case) -> Result<Vec<Run>> {
         for _ in 0..ATTEMPTS {
-            if let Some(run) = self.attempt(case)? {
-                return Ok(run);
+            let (runs, report) = self.attempt(case)?;
+            if report.lateness.p99_us <= MAX_LATE_US {
+                return Ok(runs);
             }
-            eprintln!("    again: the emulator was late");
+            eprintln!("    again: the emulator was {:.1} ms late", report.lateness.p99_us / 1e3);
         }
         bail!("the emulator was late {ATTEMPTS} times: is this machine busy?")
     }
 
-    /// Measures once; nothing if that does not count.
-    fn attempt(&self, case: &Case) -> Result<Option<Run>> {
+    /// Measures each relay once.
+    fn attempt(&self, case: &Case) -> Result<(Vec<Run>, Report)> {
         let dir = tempfile::tempdir().context("Failed to make a directory")?;
-        let key_path = dir.path().join("key");
-        let key = key::load_or_make(&key_path)?;
+        let key = SigningKey::from_bytes(&rand::random());
         let coordinator = Base64Unpadded::encode_string(&measurer_id(&key).0);
-        let rate = u64::from(case.mbit) * 125_000;
-        let relay = Relay::start(&self.tor, &dir.path().join("tor"), rate, &coordinator)?;
-        let losses = dir.path().join("loss.toml");
-        fs::write(&losses, loss_profile(case)).context("Failed to write a profile")?;
-        let profile = case.profile.as_ref().map_or(losses, PathBuf::from);
-        let link = dir.path().join("link.json");
-        let mut command = Command::new(self.programs.join("ff-lab"));
-        command
-            .args([
-                "link",
-                "run",
-                "--delay-ms",
-                &format!("{}", f64::from(case.round_trip_ms) / 2.0),
-            ])
-            .args(["--congestion-control", &case.congestion_control])
-            .arg("--profile")
-            .arg(&profile)
-            .arg("--json")
-            .arg(&link)
-            .arg("--")
-            .arg(self.programs.join("ff-bwauth"))
-            .args(["measure", "--json", "--target", &relay.address.to_string()])
-            .args(["--ed-identity", &relay.ed_identity, "--duration", &case.seconds.to_string()])
-            .args(["--rate", &format!("{:.0}kbit", f64::from(case.mbit) * 1e3 * self.multiple)])
-            .arg("--key")
-            .arg(&key_path)
-            .arg("--out")
-            .arg(dir.path().join("out"));
-        if case.links > 0 {
-            command.args(["--sockets", &case.links.to_string()]);
-        }
-        let output = command.stderr(Stdio::piped()).output().context("Failed to run ff-lab")?;
-        if output.status.code() == Some(DOES_NOT_COUNT) && !is_good_enough(&link)? {
-            return Ok(None);
-        }
-        let outcome: Value = serde_json::from_slice(&output.stdout).with_context(|| {
-            format!("ff-bwauth said: {}", String::from_utf8_lossy(&output.stderr))
-        })?;
-        Ok(Some(read(&outcome, rate)))
+        let hosts = Hosts::start(case)?;
+        let start = |number: u16| {
+            let dir = dir.path().join(number.to_string());
+            Relay::start(&self.tor, (&hosts, number), &dir, case.rate(), &coordinator)
+        };
+        let relays = (0..case.relays).map(start).collect::<Result<Vec<_>>>()?;
+        let outcomes = hosts.coordinator().run(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(measure_all(case, &hosts, &relays, &key))
+        })??;
+        drop(relays);
+        let runs = outcomes.iter().map(|made| Run::of(made, case.rate())).collect();
+        Ok((runs, hosts.stop()?))
     }
 }
 
-/// Whether the emulator was no later than these figures bear, although `ff-lab` holds itself to more.
-fn is_good_enough(link: &Path) -> Result<bool> {
-    let text = fs::read_to_string(link).context("ff-lab has left no JSON")?;
-    let link: Value = serde_json::from_str(&text).context("ff-lab has left no JSON")?;
-    let late = link["lateness"]["p99_us"].as_f64().unwrap_or(f64::INFINITY);
-    Ok(late <= MAX_LATE_US)
+/// Measures all relays at once.
+async fn measure_all(
+    case: &Case,
+    hosts: &Hosts,
+    relays: &[Relay],
+    key: &SigningKey,
+) -> Result<Vec<(Outcome, Duration)>> {
+    let team = hosts.team()?;
+    let begin = Instant::now();
+    let plans: Vec<_> = relays.iter().map(|relay| plan(case, relay, key, &team)).collect();
+    let timed = async |plan| (measure(plan, |_| ()).await, begin.elapsed());
+    Ok(join_all(plans.iter().map(timed)).await)
 }
 
-/// A link that loses so much.
-fn loss_profile(case: &Case) -> String {
-    let part = |is_lossy| if is_lossy { case.loss_percent / 100.0 } else { 0.0 };
-    let direction = |name: &str, is_lossy| {
-        format!(
-            "[{name}]\nrate = \"unlimited\"\nqueue_ms = {QUEUE_MS}\nloss = {}\n",
-            part(is_lossy)
-        )
+/// What a coordinator does that knows what the relay carries.
+fn plan(case: &Case, relay: &Relay, key: &SigningKey, team: &Team) -> Plan {
+    let rate = BytesPerSec::new(case.rate()).scale(case.multiple);
+    let expected = (case.links == 0).then_some(BytesPerSec::new(case.rate()));
+    let by_rate = |expected| links_for(expected, &KnownPath::default());
+    let sockets = expected.map_or(case.links, by_rate);
+    let count = u16::try_from(team.measurers.len()).unwrap_or(u16::MAX);
+    let member = |(number, measurer): (u16, &Arc<_>)| TeamMember {
+        measurer: Arc::clone(measurer),
+        sockets: sockets / count + u16::from(number < sockets % count),
+        rate: Some(rate.scale(1.0 / f64::from(count))),
     };
-    "description = \"losses\"\n".to_owned()
-        + &direction("up", case.lossy != Lossy::Back)
-        + &direction("down", case.lossy != Lossy::Out)
-}
-
-/// What `ff-bwauth measure --json` says of a relay with this rate.
-#[expect(clippy::cast_precision_loss, reason = "bytes of a measurement are below 2^53")]
-fn read(outcome: &Value, rate: u64) -> Run {
-    let part = |bytes: &Value| bytes.as_f64().unwrap_or(0.0) / rate as f64;
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let settling: Vec<f64> = list(&outcome["settling_bytes"]).iter().map(part).collect();
-    let uncounted = settling.len();
-    let counted = list(&outcome["seconds"]);
-    let counted = counted.iter().map(|second| part(&second["measurement_bytes"]));
-    let path = &outcome["paths"][0];
-    let loss = |name: &str| path[name].as_f64().unwrap_or(f64::NAN);
-    Run {
-        ratio: outcome["estimate_bytes_per_sec"].as_f64().map(|estimate| estimate / rate as f64),
-        verdict: match outcome["failure"]["code"].as_str() {
-            Some(code) => code.to_owned(),
-            None => outcome["verdict"].as_str().unwrap_or("none").to_owned(),
-        },
-        links: outcome["sockets"]["opened"].as_u64().unwrap_or(0),
-        seconds: settling.into_iter().chain(counted).collect(),
-        uncounted,
-        cpu_secs: outcome["cpu_seconds"]["measurers"].as_f64().unwrap_or(f64::NAN),
-        losses: (loss("loss_out"), loss("loss_back")),
+    Plan {
+        target: relay.target,
+        address_text: relay.target.addr.to_string(),
+        fingerprint: None,
+        key: key.clone(),
+        params: Params { sockets, duration_secs: case.seconds, ..Params::default() },
+        team: (0..).zip(&team.measurers).map(member).collect(),
+        limit: None,
+        is_local: false,
+        round_trip: None,
+        expected,
+        link: LinkOptions::default(),
     }
 }

@@ -1,0 +1,158 @@
+//! What is measured over what.
+
+use std::fmt;
+use std::time::Duration;
+
+use anyhow::Result;
+use ff_lab::link::{Direction, Loss, QueueLimit};
+use ff_lab::profile::Profile;
+
+/// What the queue of a link that loses holds.
+const QUEUE: Duration = Duration::from_millis(500);
+
+/// Where segments are lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Lossy {
+    /// On the way to the relay and back.
+    Both,
+    /// On the way to the relay.
+    Out,
+    /// On the way back.
+    Back,
+}
+
+/// TCP's buffers at both ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Buffers {
+    /// As the kernel has them after a start: up to 6 MiB for what comes and 4 MiB for what goes.
+    Default,
+    /// Up to 64 MiB for both, as in the paper's App. D.1.
+    Tuned,
+}
+
+impl Buffers {
+    /// `tcp_rmem` and `tcp_wmem`: least, first and greatest.
+    pub(super) const fn sizes(self) -> [&'static str; 2] {
+        match self {
+            Self::Default => ["4096 131072 6291456", "4096 16384 4194304"],
+            Self::Tuned => ["4096 131072 67108864", "4096 16384 67108864"],
+        }
+    }
+}
+
+/// One case.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Case {
+    /// Each relay's rate in Mbit/s.
+    pub(crate) mbit: u32,
+    /// Relays on one host that are measured at once.
+    pub(crate) relays: u16,
+    /// The round trip of each measurer in ms.
+    pub(crate) round_trips_ms: Vec<u32>,
+    /// Loss in percent.
+    pub(crate) loss_percent: f64,
+    /// Where that is.
+    pub(crate) lossy: Lossy,
+    /// A profile in place of that: a built-in one's name, or a file.
+    pub(crate) profile: Option<String>,
+    /// Links to each relay; 0 for the default.
+    pub(crate) links: u16,
+    /// The team's rate as a multiple of the relay's.
+    pub(crate) multiple: f64,
+    /// Seconds that count.
+    pub(crate) seconds: u16,
+    /// TCP's congestion control at both ends.
+    pub(crate) congestion_control: String,
+    /// TCP's buffers at both ends.
+    pub(crate) buffers: Buffers,
+    /// Bytes of the longest packet.
+    pub(crate) mtu: u16,
+}
+
+impl Default for Case {
+    /// One relay of 100 Mbit/s at 27 ms.
+    fn default() -> Self {
+        Self {
+            mbit: 100,
+            relays: 1,
+            round_trips_ms: vec![27],
+            loss_percent: 0.0,
+            lossy: Lossy::Both,
+            profile: None,
+            links: 0,
+            multiple: 3.0,
+            seconds: 10,
+            congestion_control: "cubic".to_owned(),
+            buffers: Buffers::Default,
+            mtu: 1500,
+        }
+    }
+}
+
+impl Case {
+    /// Bytes a second of a relay.
+    pub(super) fn rate(&self) -> u64 {
+        u64::from(self.mbit) * 125_000
+    }
+
+    /// The access link of a measurer, there and back.
+    ///
+    /// # Errors
+    /// When there is no such profile.
+    pub(super) fn link(&self) -> Result<(Direction, Direction)> {
+        if let Some(name) = &self.profile {
+            let profile = Profile::find(name)?;
+            return Ok((profile.up, profile.down));
+        }
+        let direction = |is_lossy| {
+            let loss = match is_lossy {
+                true if self.loss_percent > 0.0 => Loss::Independent(self.loss_percent / 100.0),
+                _ => Loss::None,
+            };
+            Direction { loss, queue: QueueLimit::Time(QUEUE), ..Direction::default() }
+        };
+        Ok((direction(self.lossy != Lossy::Back), direction(self.lossy != Lossy::Out)))
+    }
+
+    /// What is lost, or by which profile.
+    pub(super) fn losses(&self) -> String {
+        let whose = match self.lossy {
+            Lossy::Both => "",
+            Lossy::Out => " there",
+            Lossy::Back => " back",
+        };
+        match &self.profile {
+            Some(name) => name.clone(),
+            None => format!("{} % lost{whose}", self.loss_percent),
+        }
+    }
+
+    /// Round trips, joined by `+`.
+    pub(crate) fn round_trips(&self) -> String {
+        let all: Vec<_> = self.round_trips_ms.iter().map(u32::to_string).collect();
+        all.join("+")
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let usual = Self::default();
+        if self.relays > 1 {
+            write!(f, "{} x ", self.relays)?;
+        }
+        write!(f, "{} Mbit/s, {} ms, {}", self.mbit, self.round_trips(), self.losses())?;
+        if self.links > 0 {
+            write!(f, ", {} links", self.links)?;
+        }
+        if self.multiple.total_cmp(&usual.multiple).is_ne() {
+            write!(f, ", {} times its rate", self.multiple)?;
+        }
+        if self.buffers != usual.buffers {
+            write!(f, ", tuned buffers")?;
+        }
+        if self.mtu != usual.mtu {
+            write!(f, ", packets of {}", self.mtu)?;
+        }
+        write!(f, ", {} s, {}", self.seconds, self.congestion_control)
+    }
+}
