@@ -54,10 +54,13 @@ pub struct TcpSecond {
     pub busy_micros: u64,
     /// Of it, while the target's window was full.
     pub window_full_micros: u64,
-    /// Bytes that wait in this host at the second's end although the target's window has room for
-    /// them: what limits TCP is the way.
+    /// Bytes that wait in this host at the second's end although the target reads what comes: its window has room, or
+    /// is full and as wide as it ever was. What limits TCP is the path, or how wide that window is.
     pub unsent_bytes: u64,
 }
+
+/// A window of so many tenths of the widest so far is as wide as ever: nothing waits in the target's own buffer.
+const WIDE_TENTHS: u64 = 9;
 
 impl TcpSecond {
     /// Adds what another connection has done in the second.
@@ -73,7 +76,10 @@ impl TcpSecond {
         self.resending_links += is_more(before.resent_segments, now.resent_segments);
         self.disordered_links += is_more(before.disordered_segments, now.disordered_segments);
         self.segment_bytes = self.segment_bytes.max(now.segment_bytes);
-        self.unsent_bytes += now.unsent_bytes;
+        let is_wide = now.window_bytes * 10 >= before.widest_window_bytes * WIDE_TENTHS;
+        if now.window_has_room || is_wide {
+            self.unsent_bytes += now.unsent_bytes;
+        }
         for (sum, before, now) in [
             (&mut self.acked_bytes, before.acked_bytes, now.acked_bytes),
             (&mut self.sent_segments, before.sent_segments, now.sent_segments),
@@ -102,7 +108,14 @@ struct Counted {
     disordered_segments: u64,
     busy_micros: u64,
     window_full_micros: u64,
+    /// Bytes that wait in this host.
     unsent_bytes: u64,
+    /// Whether the target's window has room for another segment.
+    window_has_room: bool,
+    /// How wide that window is, with what is on its way into it.
+    window_bytes: u64,
+    /// How wide it was at most.
+    widest_window_bytes: u64,
 }
 
 impl From<&TcpInfo> for Counted {
@@ -110,7 +123,7 @@ impl From<&TcpInfo> for Counted {
         let segment_bytes = u64::from(info.snd_mss);
         let first_sent = info.bytes_sent.saturating_sub(info.bytes_retrans);
         let on_way = first_sent.saturating_sub(info.bytes_acked);
-        let window_has_room = on_way + segment_bytes <= u64::from(info.snd_wnd);
+        let window_bytes = u64::from(info.snd_wnd);
         Self {
             round_trip_micros: info.min_rtt.into(),
             round_trip_now_micros: info.rtt.into(),
@@ -122,7 +135,10 @@ impl From<&TcpInfo> for Counted {
             disordered_segments: info.rcv_ooopack.into(),
             busy_micros: info.busy_time,
             window_full_micros: info.rwnd_limited,
-            unsent_bytes: if window_has_room { info.notsent_bytes.into() } else { 0 },
+            unsent_bytes: info.notsent_bytes.into(),
+            window_has_room: on_way + segment_bytes <= window_bytes,
+            window_bytes,
+            widest_window_bytes: window_bytes,
         }
     }
 }
@@ -159,7 +175,8 @@ impl TcpWatch {
         for (port, now) in connections.unwrap_or_default() {
             if let Some(counted) = self.ports.get_mut(&port) {
                 second.add(counted, &now);
-                *counted = now;
+                let widest_window_bytes = counted.widest_window_bytes.max(now.window_bytes);
+                *counted = Counted { widest_window_bytes, ..now };
             }
         }
         second
@@ -300,6 +317,27 @@ mod tests {
             assert!(Instant::now() < deadline, "the window is not full");
         }
         drop(far);
+    }
+
+    #[test]
+    fn a_full_window_that_is_as_wide_as_ever_is_a_limit_by_itself() {
+        let full = |window_bytes, widest_window_bytes| Counted {
+            unsent_bytes: 1000,
+            window_bytes,
+            widest_window_bytes,
+            ..Counted::default()
+        };
+        for (now, widest, unsent_bytes) in [
+            (65_536, 65_536, 1000),
+            (131_072, 65_536, 1000),
+            (60_000, 65_536, 1000),
+            (50_000, 65_536, 0),
+            (0, 65_536, 0),
+        ] {
+            let mut second = TcpSecond::default();
+            second.add(&full(0, widest), &full(now, now));
+            assert_eq!(second.unsent_bytes, unsent_bytes, "{now} of {widest}");
+        }
     }
 
     #[test]
