@@ -84,6 +84,8 @@ pub(crate) struct Path {
     all: Window,
     /// How what comes back over all of them has grown.
     growth: Growth,
+    /// Until when what the start-up has left waiting is worked off, unless it is before.
+    draining_until: Option<MonoTime>,
     /// Workers that nap between a cell's sending and the news of its arrival: this one, and in transit
     /// that at the other end.
     naps: u32,
@@ -101,6 +103,7 @@ impl Path {
             shortest: MAX_ROUND_TRIP,
             all: Window::of(first, MIN_CELLS..=links.saturating_mul(MAX_CELLS)),
             growth: Growth::START,
+            draining_until: None,
             naps: 1,
         }
     }
@@ -126,12 +129,17 @@ impl Path {
             self.all.is_starting = !self.growth.is_over();
             let most = self.all.wanted(self.shortest * self.growth.gain(), MAX_QUEUE_CELLS);
             self.all.cells = self.all.cells.min(most).max(self.all.least);
+            if self.growth.is_over() {
+                self.draining_until = Some(now + self.shortest * 2 + QUEUE);
+            }
         }
+        let is_drained = self.all.on_way() <= self.all.cells;
+        self.draining_until = self.draining_until.filter(|&until| !is_drained && now < until);
     }
 
-    /// Whether the target's rate is still being looked for.
+    /// Whether the target's rate is still being looked for, or what that has left on the way is more than the window.
     pub(crate) fn is_starting(&self) -> bool {
-        self.all.is_starting
+        self.all.is_starting || self.draining_until.is_some()
     }
 
     /// The least window of a link in use: its share of the window of all. Without it, a target that serves some
