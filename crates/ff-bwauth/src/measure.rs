@@ -382,7 +382,9 @@ impl Run {
             allocated: self.allocated(),
             is_local: self.plan.is_local,
             measurer_limited: self.samples.is_measurer_limited(),
-            path_limited: self.samples.is_path_limited(&self.allotted()),
+            path_limited: self
+                .samples
+                .is_path_limited(&self.allotted(), self.plan.params.headroom()),
             unsettled: self.samples.is_unsettled(),
             asked_secs: params.duration_secs,
             granted_secs: self.grant.map_or(0, |grant| grant.secs),

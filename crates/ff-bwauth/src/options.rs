@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use ff_proto::failure::FailureKind;
 use ff_proto::ids::CryptoKind;
+use ff_proto::params::Params;
 use ff_proto::units::{BytesPerSec, Ratio};
 
 /// Options that both paths of measuring have.
 #[derive(Args, Clone, Debug)]
 pub struct Common {
     /// How long to measure, in seconds (1 to 120).
-    #[arg(long, default_value_t = 30, value_name = "SECONDS",
+    #[arg(long, default_value_t = Params::default().duration_secs, value_name = "SECONDS",
           value_parser = clap::value_parser!(u16).range(1..=120))]
     pub duration: u16,
     /// Links to the relay over the whole team (1 to 4096) [default: one for each 12.5 Mbit/s of the fastest
@@ -163,8 +164,8 @@ mod tests {
     fn links_follow_the_rate_unless_they_are_given() {
         for (more, expected) in [
             (&[][..], 160),
-            (&["--rate", "500Mbit"], 20),
-            (&["--rate", "1.5Gbit"], 41),
+            (&["--rate", "500Mbit"], 21),
+            (&["--rate", "1.5Gbit"], 61),
             (&["--rate", "9Gbit"], 160),
             (&["--rate", "9Gbit", "--sockets", "7"], 7),
         ] {

@@ -6,7 +6,7 @@ mod path;
 
 pub use claims::{Overclaim, believed_cells, check_claim};
 pub use draw::Draw;
-pub use path::{Counted, MIN_HEADROOM, PathSeen, segments_on_way};
+pub use path::{Counted, PathSeen, segments_on_way};
 
 use crate::params::{EPSILON2_PERCENT, Params};
 use crate::units::{BytesPerSec, Ratio};
@@ -183,7 +183,7 @@ pub struct Circumstances {
     pub is_local: bool,
     /// Whether a measurer was at its own limit.
     pub measurer_limited: bool,
-    /// Whether the paths to the relay could have carried hardly more ([`MIN_HEADROOM`]).
+    /// Whether the paths to the relay could have carried hardly more (less than [`Params::headroom`] times as much).
     pub path_limited: bool,
     /// Whether the relay's rate was still being looked for in at least half of the seconds.
     pub unsettled: bool,
@@ -420,7 +420,7 @@ mod tests {
 
     #[test]
     fn an_estimate_near_the_allocation_is_not_conclusive() {
-        let params = Params::default();
+        let params = Params::PAPER;
         let how = Circumstances {
             allocated: Some(BytesPerSec::from_mbit(284)),
             is_local: false,

@@ -173,13 +173,13 @@ pub struct TeamArgs {
           value_parser = clap::value_parser!(u64).range(1..=744))]
     pub period: u64,
     /// m: how much of a team's capacity a relay's takes (paper §4.2).
-    #[arg(long, value_name = "FACTOR", default_value_t = Params::default().multiplier)]
+    #[arg(long, value_name = "FACTOR", default_value_t = Params::PAPER.multiplier)]
     pub m: f64,
     /// ε1: how far below the truth an estimate may lie.
-    #[arg(long, value_name = "PART", default_value_t = Params::default().epsilon1)]
+    #[arg(long, value_name = "PART", default_value_t = Params::PAPER.epsilon1)]
     pub e1: f64,
     /// ε2: how far above the truth an estimate may lie.
-    #[arg(long, value_name = "PART", default_value_t = Params::default().epsilon2)]
+    #[arg(long, value_name = "PART", default_value_t = Params::PAPER.epsilon2)]
     pub e2: f64,
     /// Measure relays on one address and in one family in the same slot, as coordinators do; the paper counts each
     /// relay by itself.

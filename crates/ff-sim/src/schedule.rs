@@ -81,7 +81,7 @@ impl Setup {
     /// One coordinator with this team, and the paper's values: slots of 30 s, a period of a day.
     #[must_use]
     pub fn new(measurers: Vec<Measurer>) -> Self {
-        let params = Params::default();
+        let params = Params::PAPER;
         Self {
             teams: vec![Team { coordinator: [1; 32], measurers }],
             slot_secs: params.duration_secs.into(),

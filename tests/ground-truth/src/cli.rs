@@ -135,7 +135,7 @@ pub(crate) enum Command {
     ///
     /// The relay is a tor with BandwidthRate = BandwidthBurst. Needs root, for network namespaces. Prints a table; every
     /// run goes into a CSV file.
-    Distance(Distance),
+    Distance(Box<Distance>),
     /// Varies links, multiplier, time, buffers, congestion control and team, and prints it beside the paper's figures.
     ///
     /// Everything else is as with distance. An hour on two cores; --only takes some of them.

@@ -4,9 +4,11 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory};
+use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 
 use super::Cli;
+use crate::period::usual_slot_secs;
 
 /// Options of `schedule`.
 #[derive(Args, Clone, Debug)]
@@ -52,7 +54,7 @@ pub struct ScheduleArgs {
           value_parser = clap::value_parser!(u32).range(1..=168))]
     pub hours: u32,
     /// The length of a slot in seconds.
-    #[arg(long, value_name = "NUMBER", default_value_t = 30,
+    #[arg(long, value_name = "NUMBER", default_value_t = usual_slot_secs(Params::default().duration_secs),
           value_parser = clap::value_parser!(u32).range(10..=600))]
     pub slot_seconds: u32,
     /// Scale all capacities so that they come to this, as in 608Gbit.

@@ -14,13 +14,12 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
 use crate::network::live::LiveConfig;
+use crate::period::usual_slot_secs;
 use crate::publish::PublishRules;
 use crate::team::exchange::{EXCHANGE_SECS, MIN_EXCHANGE_SECS};
 
 /// Seconds of a day.
 const DAY_SECS: u64 = 86_400;
-/// Seconds that a slot has beside the measurement itself, for opening links.
-const SLOT_MARGIN_SECS: u32 = 15;
 /// How long before a period its consensus must have been there, so that all coordinators have it.
 const CONSENSUS_LEAD_SECS: u64 = 1800;
 
@@ -126,7 +125,7 @@ impl PeriodTable {
     /// The length of a slot in seconds.
     #[must_use]
     pub fn slot_secs(&self) -> u32 {
-        self.slot_secs.unwrap_or(u32::from(self.measure_secs) + SLOT_MARGIN_SECS)
+        self.slot_secs.unwrap_or_else(|| usual_slot_secs(self.measure_secs))
     }
 
     /// How many slots a period has.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ff_proto::aggregate::{MIN_HEADROOM, segments_on_way};
+use ff_proto::aggregate::segments_on_way;
+use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 
 /// What a link carries of the capacity that is expected, on a path of [`NEAR`] or less.
@@ -25,6 +26,9 @@ const MAX_LINKS: u16 = 512;
 /// The loss that is expected of a path of which only the round trip is known: that at which CUBIC keeps
 /// [`FLIGHT_BYTES`] on its way over 210 ms, as the paper's hosts did.
 const USUAL_LOSS: f64 = 0.0004;
+/// How much more than a verdict asks for links should carry: losses vary, and a measurement that was limited by them is
+/// made again.
+const SPARE: f64 = 1.5;
 /// Bytes of a full segment over Ethernet.
 const SEGMENT_BYTES: f64 = 1448.0;
 
@@ -49,7 +53,7 @@ impl KnownPath {
 
 /// How many links a relay gets of which this is expected: one for each 12.5 Mbit/s, from 20 to 160; on a
 /// path with a round trip of more than 0.1 s as many more as that is longer, and so many that TCP could carry
-/// [`MIN_HEADROOM`] times as much with the losses that were seen, 0.04 % at least; 512 at most.
+/// 1.5 times [`Params::headroom`] as much with the losses that were seen, 0.04 % at least; 512 at most.
 ///
 /// A cell costs a relay more the fewer come at a time, so many links make a slow one slower than it is to
 /// its clients; few leave a fast one idle, and are cheaper than the circuits of many clients.
@@ -68,7 +72,7 @@ pub fn links_for(expected: BytesPerSec, path: &KnownPath) -> u16 {
     links.max(path.least_links).clamp(MIN_LINKS, MAX_LINKS)
 }
 
-/// Links by which TCP could carry [`MIN_HEADROOM`] times so many bytes a second over a path that loses.
+/// Links by which TCP could carry [`SPARE`] times [`Params::headroom`] so many bytes a second over a path that loses.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
@@ -77,7 +81,8 @@ pub fn links_for(expected: BytesPerSec, path: &KnownPath) -> u16 {
 )]
 fn links_by_loss(bytes_per_sec: u64, round_trip: Duration, loss: f64) -> u16 {
     let on_way = bytes_per_sec as f64 * round_trip.as_secs_f64() / SEGMENT_BYTES;
-    (on_way * MIN_HEADROOM / segments_on_way(loss, round_trip)).ceil() as u16
+    (on_way * SPARE * Params::default().headroom() / segments_on_way(loss, round_trip)).ceil()
+        as u16
 }
 
 #[cfg(test)]

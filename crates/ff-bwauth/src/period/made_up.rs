@@ -35,5 +35,5 @@ pub(super) fn team(number: u8, mbit: &[u64]) -> Team {
 /// Rules with these teams and so many slots.
 pub(super) fn rules(teams: Vec<Team>, slots: u32) -> Rules {
     let new_guess = BytesPerSec::from_mbit(51);
-    Rules { teams, slots, seed: [9; 32], new_guess, params: Params::default() }
+    Rules { teams, slots, seed: [9; 32], new_guess, params: Params::PAPER }
 }

@@ -130,8 +130,8 @@ cache_dir = "{state}/cache"
 # have the same numbers in this table, and know each other's teams, so that all come to the same schedule.
 secret = "schedule.secret"
 length_secs = 86400
-measure_secs = 30
-slot_secs = 45
+measure_secs = 10
+slot_secs = 17
 
 [exchange]
 # What the measurers' networks carry: all exchange UDP with all others, as much as is stated, for so many seconds.
@@ -188,14 +188,14 @@ mod tests {
         );
         fs::write(&path, format!("{text}{measurer}")).expect("written");
         let config = Config::load(&path).expect("a good config");
-        assert_eq!(config.period.slots(), 1920);
+        assert_eq!(config.period.slots(), 5082);
         assert_eq!(config.key, dir.path().join("coordinator.key"));
         // A second time nothing is lost.
         let before = fs::read(dir.path().join("schedule.secret")).expect("a secret");
         init(&args).expect("it is there");
         assert_eq!(fs::read(dir.path().join("schedule.secret")).expect("a secret"), before);
         for (bad, part) in [
-            (text.replace("slot_secs = 45", "slot_secs = 30"), "slot_secs"),
+            (text.replace("slot_secs = 17", "slot_secs = 10"), "slot_secs"),
             (text.replace("[keep]", "[kept]"), "kept"),
             (text.replace("127.0.0.1:9231", "0.0.0.0:9231"), "tunnel"),
             (text.replace("max_relay_factor = 4.0", "max_relay_factor = 0.5"), "max_relay_factor"),
@@ -205,7 +205,7 @@ mod tests {
                 text.replace("# dirauth_nickname = \"NICKNAME\"", "dirauth_nickname = 'a b'"),
                 "letters",
             ),
-            (text.replace("slot_secs = 45", "slot_secs = 2147483648"), "slot"),
+            (text.replace("slot_secs = 17", "slot_secs = 2147483648"), "slot"),
             (format!("{text}{measurer}"), "another one"),
         ] {
             fs::write(&path, format!("{bad}{measurer}")).expect("written");

@@ -211,7 +211,7 @@ fn a_way_that_could_carry_hardly_more_is_what_was_measured() {
             samples.add_measurement(0, &SecondReport { tcp: first, ..report(index, 100) });
             samples.add_measurement(1, &SecondReport { tcp: second, ..report(index, 100) });
         }
-        samples.is_path_limited(&[allotted.map(|times| rate.scale(times as f64)); 2])
+        samples.is_path_limited(&[allotted.map(|times| rate.scale(times as f64)); 2], 2.25 / 0.8)
     };
     let unknown = TcpSecond::default();
     assert!(!is_limited(tcp, tcp, Some(3)) && !is_limited(unknown, unknown, None));
@@ -252,7 +252,7 @@ fn seconds_in_which_the_way_was_cut_do_not_lower_a_conclusive_estimate() {
             samples.add_background(&background(second, 0));
         }
         let plenty = [Some(BytesPerSec::from_mbit(1000)); 2];
-        assert_eq!(samples.is_path_limited(&plenty), is_limited, "{cut_secs} s");
+        assert_eq!(samples.is_path_limited(&plenty, 1.5 / 0.8), is_limited, "{cut_secs} s");
     }
 }
 

@@ -253,6 +253,6 @@ mod tests {
         assert!(!is(1, Some(&failed), &[1000]));
         assert!(!is(1, Some(&came_to(300, 500)), &[1000]), "more can be sent");
         assert!(is(1, Some(&came_to(900, 1000)), &[1000, 9000]), "it was sent all");
-        assert!(is(1, Some(&came_to(400, 800)), &[1000]), "it needs more than all");
+        assert!(is(1, Some(&came_to(560, 900)), &[1000]), "it needs more than all");
     }
 }

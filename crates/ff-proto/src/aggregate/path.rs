@@ -6,9 +6,6 @@
 
 use core::time::Duration;
 
-/// How much more than came back the paths of a team must have been able to carry, if what came back is to
-/// be the relay's doing: m / (1 - e1), as much as its measurers.
-pub const MIN_HEADROOM: f64 = 2.25 / 0.8;
 /// Fewer losses than this in a measurement say nothing of how often they happen.
 const MIN_LOSSES: f64 = 5.0;
 
@@ -142,7 +139,7 @@ mod tests {
         // The same on the way back, where behind each of them come nine or ten out of order.
         let lossy = path(segments, none, (6_000.0, in_secs));
         assert!((lossy.loss_back() - 0.01).abs() < 1e-9, "{}", lossy.loss_back());
-        assert!(lossy.headroom() < MIN_HEADROOM);
+        assert!(lossy.headroom() < 1.5);
         // As many at once, as from a buffer that was full, are one.
         let burst = path(segments, (600.0, 20.0), none);
         assert!(burst.headroom() > 5.0, "{}", burst.headroom());

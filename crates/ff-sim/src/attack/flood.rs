@@ -66,7 +66,7 @@ pub fn flood(network: &Network, seed: u64) -> Attack {
         slots: SLOTS,
         seed: bytes,
         new_guess: FIRST_GUESS,
-        params: Params::default(),
+        params: Params::PAPER,
     };
     let before = Timetable::new(scheduled(&papers_capacities(network)), rules);
     let unplaced = before.schedule().without_room().count();

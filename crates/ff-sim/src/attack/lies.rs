@@ -61,7 +61,7 @@ fn float(number: u64) -> f64 {
 /// E1: a relay without clients says that it has as many as it may.
 #[must_use]
 pub fn false_background() -> Attack {
-    let defaults = Params::default();
+    let defaults = Params::PAPER;
     let point = |percent: u8| {
         let ratio = ff_proto::units::Ratio::from_percent(percent)?;
         let params = Params { ratio, ..defaults };
@@ -88,7 +88,7 @@ pub fn false_background() -> Attack {
 /// E11: echoes are held back and released in just over half of the seconds.
 #[must_use]
 pub fn held_back() -> Attack {
-    let params = Params::default();
+    let params = Params::PAPER;
     let mut points = Vec::new();
     for secs in [10, 30, 60, 120] {
         let (x, series) = (float(secs), released(secs));
@@ -133,7 +133,7 @@ const BURST: u64 = 10;
 /// E10: a host that is fast for some seconds, and then limited.
 #[must_use]
 pub fn bursts() -> Attack {
-    let params = Params::default();
+    let params = Params::PAPER;
     let series = |burst_secs: u64| -> Vec<u64> {
         let rate = |second| if second < burst_secs { CAPACITY * BURST } else { CAPACITY };
         (0..SECONDS).map(rate).collect()
@@ -175,7 +175,7 @@ pub fn bursts() -> Attack {
 /// Beside E4: a relay whose line is filled by others in some of the seconds.
 #[must_use]
 pub fn denied_seconds() -> Attack {
-    let params = Params::default();
+    let params = Params::PAPER;
     let series = |denied: u64| -> Vec<u64> {
         (0..SECONDS).map(|second| if second < denied { 0 } else { CAPACITY }).collect()
     };

@@ -70,7 +70,7 @@ fn at_once(relays: &[Relay], seed: u64) -> Vec<Vec<u32>> {
         slots: 2880,
         seed: bytes,
         new_guess: FIRST_GUESS,
-        params: Params::default(),
+        params: Params::PAPER,
     };
     let schedule = Schedule::new(relays, rules);
     let slots = schedule.by_slot(0).into_iter();
@@ -94,7 +94,7 @@ fn series(count: usize, relay: usize, sharing: Sharing) -> Vec<u64> {
 /// What is published of so many relays in sum, in proportion to the machine: what each was measured at, and no
 /// more than those that belong together have shown at once.
 fn gain(count: u32, told: Told, sharing: Sharing, seed: u64) -> f64 {
-    let (ratio, relays) = (Params::default().ratio, relays(count, told));
+    let (ratio, relays) = (Params::PAPER.ratio, relays(count, told));
     let mut shown = Vec::new();
     for (slot, set) in (0_u64..).zip(at_once(&relays, seed)) {
         for (place, &relay) in set.iter().enumerate() {
@@ -133,7 +133,7 @@ pub fn one_machine(seed: u64) -> Attack {
         ];
         for (curve, told, sharing) in together {
             let most =
-                if sharing == Sharing::HeldBack { 1.0 + Params::default().epsilon2 } else { 1.0 };
+                if sharing == Sharing::HeldBack { 1.0 + Params::PAPER.epsilon2 } else { 1.0 };
             let point = Point::new(curve, x, gain(count, told, sharing, seed));
             points.push(if sharing == Sharing::InTurn { point } else { point.beside(most) });
         }

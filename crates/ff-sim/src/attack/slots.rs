@@ -58,7 +58,7 @@ struct Periods {
 impl Periods {
     /// Those of so many coordinators.
     fn new(coordinators: u8) -> Self {
-        let params = Params::default();
+        let params = Params::PAPER;
         let value = |rate: BytesPerSec| {
             let seconds = super::lies::honest(&[rate.get(); 30]);
             estimate(&seconds, params.ratio).map_or(Draw::Blank, Draw::Value)

@@ -29,11 +29,11 @@ pub fn speed(network: &Network) -> Attack {
         slots: 0,
         seed: [0; 32],
         new_guess: FIRST_GUESS,
-        params: Params::default(),
+        params: Params::PAPER,
     };
     let slots = f64::from(Schedule::greedy(&scheduled(&capacities), rules).slots());
     // f times 608 Gbit/s over 3, rounded up: what no packing falls below.
-    let least = (Params::default().excess_factor() * 608.0 / 3.0).ceil();
+    let least = (Params::PAPER.excess_factor() * 608.0 / 3.0).ceil();
     Attack {
         id: "E9",
         name: "time to measure the network",
@@ -64,7 +64,7 @@ pub fn table2(systems: &[System], attacks: &[Attack]) -> Attack {
         let (x, attacker) =
             (f64::from(u32::try_from(mbit).unwrap_or(0)), BytesPerSec::from_mbit(mbit));
         if has(System::FlashFlow) {
-            let formula = Params::default().ratio.inflation();
+            let formula = Params::PAPER.ratio.inflation();
             points.push(Point::new("flashflow", x, flashflow).beside(formula));
         }
         if has(System::TorFlow) {

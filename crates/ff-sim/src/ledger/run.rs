@@ -222,7 +222,7 @@ fn schedules(data: &mut Data<'_>) -> Result<Vec<Value>> {
     let network = july(data)?;
     let setup = Setup::new(units::team("1G,1G,1G")?);
     let mut values = vec![
-        value("B1", "f", Params::default().excess_factor()),
+        value("B1", "f", Params::PAPER.excess_factor()),
         value("B3", "2019-07-14", network.relays.len() as f64),
     ];
     for gbit in [608, 592, 621] {

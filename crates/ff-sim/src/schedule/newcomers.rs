@@ -93,7 +93,7 @@ mod tests {
         Newcomers {
             guess: BytesPerSec::from_mbit(51),
             team: BytesPerSec::from_mbit(3000),
-            params: Params::default(),
+            params: Params::PAPER,
             errors,
             seed: [0; 32],
         }

@@ -65,7 +65,7 @@ proptest! {
             .map(|(number, &truth)| (number, BytesPerSec::new(truth)))
             .map(|(number, truth)| subject(number, Some(truth), truth))
             .collect();
-        let params = Params { multiplier, epsilon1, epsilon2, ..Params::default() };
+        let params = Params { multiplier, epsilon1, epsilon2, ..Params::PAPER };
         let setup = Setup { params, seed, ..setup(200) }.with_coordinators(teams);
         for errors in [Errors::Exact, Errors::PAPER] {
             let found = period(&subjects, &setup, &errors);
@@ -258,7 +258,7 @@ fn new_relays_of_january_2019_are_measured_within_minutes() {
         let newcomers = Newcomers {
             guess,
             team: mbit(3000),
-            params: Params::default(),
+            params: Params::PAPER,
             errors: &errors,
             seed: [1; 32],
         };
@@ -303,7 +303,7 @@ fn three_quarters_of_new_relays_need_one_measurement() {
         let newcomers = Newcomers {
             guess,
             team: mbit(3000),
-            params: Params::default(),
+            params: Params::PAPER,
             errors: &errors,
             seed: [3; 32],
         };

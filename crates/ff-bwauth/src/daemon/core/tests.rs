@@ -114,11 +114,11 @@ fn coordinator(me: u8, dir: &Path, now: u64) -> Core {
         length_secs: LENGTH_SECS,
         slot_secs: SLOT_SECS,
         consensus_lead_secs: 50,
-        params: Params::default(),
+        params: Params::PAPER,
     };
     let means = Means {
         key: SigningKey::from_bytes(&[me; 32]),
-        params: Params::default(),
+        params: Params::PAPER,
         deadline: std::time::Duration::from_secs(60),
     };
     let rhythm = Rhythm {

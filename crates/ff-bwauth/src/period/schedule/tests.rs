@@ -211,7 +211,7 @@ fn a_host_is_never_divided() {
 #[test]
 fn relays_measured_at_once_have_what_they_need_and_no_more_than_there_is() {
     // Paper, Table 4 and App. F: relays on one host, measured by US-E and NL.
-    let params = Params::default();
+    let params = Params::PAPER;
     for (count, limit, truth) in [(8, 100, 94.2), (4, 200, 191.0), (2, 400, 393.0)] {
         let host = |number| Relay {
             addresses: vec![IpAddr::V4([192, 0, 2, 1].into())],
@@ -299,7 +299,7 @@ fn packing_meets_the_bound_of_the_paper() {
     // 608 Gbit/s over 6,419 relays, the fastest of which has as much as the paper's: §7 has 599 slots.
     let weights: Vec<f64> = (0..6419).map(|rank| (-f64::from(rank) / 610.0).exp()).collect();
     let total: f64 = weights.iter().sum();
-    let params = Params::default();
+    let params = Params::PAPER;
     let demand = |weight: &f64| {
         BytesPerSec::from_mbit(608_000).scale(weight / total * params.excess_factor())
     };

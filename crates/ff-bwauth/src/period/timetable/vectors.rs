@@ -108,7 +108,7 @@ fn a_second_implementation_comes_to_the_same_timetable() {
             slots: whole(&case["slots"]),
             seed: bytes(&case["seed"]),
             new_guess: BytesPerSec::new(whole(&case["new_guess"])),
-            params: Params::default(),
+            params: Params::PAPER,
         };
         let mut timetable = Timetable::new(list(&case["relays"], relay), rules);
         for event in case["events"].as_array().expect("events") {

@@ -108,7 +108,7 @@ impl World {
         for (task, z) in tasks.iter().zip(measured) {
             let relay = self.timetables[team].relays()[task.relay as usize].fingerprint;
             *self.times.entry((relay, team)).or_default() += 1;
-            if z < Params::default().conclusive_below(task.demand) {
+            if z < Params::PAPER.conclusive_below(task.demand) {
                 self.fates.insert((relay, team), Fate::Concluded(z));
             } else {
                 unclear.entry(task.head).or_default().push((relay, Some(z)));
@@ -210,7 +210,7 @@ proptest! {
 #[test]
 fn three_quarters_of_new_relays_need_one_measurement() {
     // Ledger B8, ± 2 points: capacities of old and new relays are of one distribution.
-    let params = Params::default();
+    let params = Params::PAPER;
     let mut draws = Draws::new(&[3; 32], &[0; 20], &[0; 32]);
     let mut capacities = |count: usize| -> Vec<BytesPerSec> {
         let below_one =

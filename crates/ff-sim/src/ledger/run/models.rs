@@ -61,7 +61,7 @@ fn team<'a>(errors: &'a Errors, guess: BytesPerSec, seed: u64) -> Newcomers<'a> 
     let mut key = [0; 32];
     key[..8].copy_from_slice(&seed.to_be_bytes());
     let team = BytesPerSec::from_mbit(3000);
-    Newcomers { guess, team, params: Params::default(), errors, seed: key }
+    Newcomers { guess, team, params: Params::PAPER, errors, seed: key }
 }
 
 /// B6 and B8: how soon new relays have been measured, and how many at the first attempt.

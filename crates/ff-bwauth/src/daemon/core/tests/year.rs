@@ -96,11 +96,11 @@ fn coordinator_of_many(dir: &Path, now: u64) -> Core {
         length_secs: DAY_SECS,
         slot_secs: YEAR_SLOT_SECS,
         consensus_lead_secs: 1800,
-        params: Params::default(),
+        params: Params::PAPER,
     };
     let means = Means {
         key: SigningKey::from_bytes(&[1; 32]),
-        params: Params::default(),
+        params: Params::PAPER,
         deadline: std::time::Duration::from_secs(60),
     };
     let rhythm = Rhythm {
