@@ -2,10 +2,12 @@
 
 mod claims;
 mod draw;
+mod growth;
 mod path;
 
 pub use claims::{Overclaim, believed_cells, check_claim};
 pub use draw::Draw;
+pub use growth::is_growing;
 pub use path::{Counted, PathSeen, segments_on_way};
 
 use crate::params::{EPSILON2_PERCENT, Params};

@@ -1,6 +1,5 @@
 //! Whether the network path was the limit of a measurement (PROTOCOL.md §9).
 
-use std::cmp::Ordering;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -17,10 +16,6 @@ const QUEUE_SECS: f64 = 0.3;
 /// microseconds.
 const ROUND_TRIP_MICROS: u64 = 500_000;
 const LONGER_MICROS: u64 = 500_000;
-/// Kendall's rank correlation from which on seconds grow: of nine that only differ by chance, 1 in 800 times.
-const GROWING_TAU: f64 = 0.75;
-/// How much more their last third is then than their first: as much as in a round trip of the start-up.
-const GROWN: f64 = 1.25;
 /// How much greater the estimate may be without the seconds that the way has limited.
 const MAX_RAISE: f64 = 1.03;
 
@@ -65,13 +60,10 @@ impl Samples {
             || self.is_still_growing()
     }
 
-    /// Whether what came back over a long path grew from second to second, as when connections that have lost segments in
-    /// the start-up open their windows again. The first second, in which the head start is left out, says nothing of it.
+    /// Whether what came back over a long path was still growing.
     fn is_still_growing(&self) -> bool {
-        let seconds = self.whole().unwrap_or_default();
-        let totals: Vec<_> =
-            seconds.iter().skip(1).map(|second| second.total_bytes(self.ratio)).collect();
-        self.settle_secs > 0 && is_growing(&totals)
+        let is_far = self.settle_secs > 0;
+        is_far && self.whole().is_ok_and(|seconds| aggregate::is_growing(&seconds, self.ratio))
     }
 
     /// Whether the estimate would be greater without the seconds in which a measurer's path carried what it could.
@@ -108,26 +100,6 @@ impl Samples {
         }
         carriable < least * carried
     }
-}
-
-/// Whether numbers grow: by Kendall's rank correlation with their order, and by how much.
-#[expect(clippy::cast_precision_loss, reason = "bytes of a second are below 2^53")]
-fn is_growing(numbers: &[u64]) -> bool {
-    let third = numbers.len() / 3;
-    if third < 2 {
-        return false;
-    }
-    let pairs = numbers.iter().enumerate().flat_map(|(index, early)| {
-        numbers[index + 1..].iter().map(move |late| match late.cmp(early) {
-            Ordering::Greater => 1.0,
-            Ordering::Equal => 0.0,
-            Ordering::Less => -1.0,
-        })
-    });
-    let (sum, count) = pairs.fold((0.0, 0.0), |(sum, count), pair| (sum + pair, count + 1.0));
-    let sum_of = |part: &[u64]| part.iter().map(|&one| one as f64).sum::<f64>();
-    let (first, last) = (sum_of(&numbers[..third]), sum_of(&numbers[numbers.len() - third..]));
-    sum >= GROWING_TAU * count && last >= GROWN * first
 }
 
 /// Whether half of the queue in front of the relay, by the cells that came back, was in the measurer's own host.
@@ -178,24 +150,4 @@ fn mean_rate(cells: &[Option<u64>]) -> f64 {
 #[expect(clippy::cast_precision_loss, reason = "bytes of a measurement are below 2^53")]
 fn as_float(number: u64) -> f64 {
     number as f64
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_growing;
-
-    #[test]
-    fn what_grows_is_told_from_what_varies() {
-        // 250 Mbit/s over 300 ms and over 210 ms, where connections had lost segments in the start-up.
-        assert!(is_growing(&[126, 186, 213, 296, 333, 430, 518, 593, 637]));
-        assert!(is_growing(&[594, 639, 735, 844, 932, 1000, 1077, 992, 1039]));
-        // tors that were full all the time.
-        assert!(!is_growing(&[948, 1070, 969, 951, 1064, 964, 955, 1062, 963]));
-        assert!(!is_growing(&[859, 867, 988, 1107, 971, 1020, 995, 1004, 983]));
-        // By less than a quarter; slower; once faster; nothing; too few.
-        assert!(!is_growing(&[100, 102, 104, 106, 108, 110, 112, 114, 116]));
-        assert!(!is_growing(&[900, 800, 700, 600, 500, 400]));
-        assert!(!is_growing(&[100, 100, 100, 100, 200, 200]));
-        assert!(!is_growing(&[0; 30]) && !is_growing(&[]) && !is_growing(&[1, 2, 3, 4, 5]));
-    }
 }

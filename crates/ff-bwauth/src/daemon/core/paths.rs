@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   path_limited ─▶ again, twice the links ─┬▶ another verdict: that one counts
-//!    no draw                                ├▶ path_limited, the same rate: conclusive, the relay's own line is full
+//!    no draw                                ├▶ path_limited, the same steady rate: conclusive, the relay's own line is full
 //!                                           └▶ path_limited, another rate: counts as a draw, not published
 //! ```
 //!
@@ -14,7 +14,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use ff_proto::aggregate::{Draw, Verdict};
+use ff_proto::aggregate::{Draw, Verdict, is_growing};
 use ff_proto::ids::Ed25519Id;
 use ff_proto::units::BytesPerSec;
 
@@ -149,9 +149,10 @@ impl Known {
         let before = self.limited.take().filter(|before| before.period == period);
         let is_same_again = before.as_ref().is_some_and(|before| limited.is_no_more_than(before));
         self.limited = Some(limited);
-        // More links mend no path that is cut or too long.
-        let is_own_line =
-            (is_line || is_same_again) && !outcome.paths.iter().any(|path| path.is_too_far);
+        // More links mend no path that is cut or too long, and a rate that still grows is nobody's line.
+        let is_steady = !outcome.paths.iter().any(|path| path.is_too_far)
+            && !is_growing(&outcome.seconds, outcome.ratio);
+        let is_own_line = (is_line || is_same_again) && is_steady;
         if is_own_line {
             self.own_line = Some(OwnLine { rate, seen: now });
             outcome.result = Ok(Verdict::Conclusive);

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
 use ff_measurer::{PartFailure, Task};
-use ff_proto::aggregate::{Draw, Verdict};
+use ff_proto::aggregate::{Draw, SecondSample, Verdict};
 use ff_proto::failure::FailureKind;
 use ff_proto::ids::Ed25519Id;
 use ff_proto::params::Params;
@@ -327,19 +327,25 @@ fn path_limited(job: &Job, rate: BytesPerSec, now: u64) -> Box<Outcome> {
 fn what_the_way_has_limited_is_measured_once_more_over_twice_the_links_and_that_counts() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut core = coordinator(1, dir.path(), START - 100);
-    core.apply(Action::Documents(Ok(view(START - 100, &network(3)))), START - 100);
+    core.apply(Action::Documents(Ok(view(START - 100, &network(4)))), START - 100);
     let mut life = Life::at(START);
     let end = START + u64::from(LENGTH_SECS) - 1;
+    let growing =
+        |number: u64| SecondSample { measurement_bytes: number * 1000, ..Default::default() };
     let mut links = BTreeMap::<Fingerprint, Vec<u16>>::new();
     life.until(&mut core, end, |job, now| {
         let tried = links.entry(job.fingerprint).or_default();
         tried.push(job.plan.team.iter().map(|member| member.sockets).sum());
         let mbit = BytesPerSec::from_mbit;
         Some(match (job.fingerprint[0], tried.len()) {
-            // Twice as many links find no more, or half as much again, or all there is.
+            // Twice as many links find no more, or half as much again, or all there is, or no more because the rate still grows.
             (1, _) => path_limited(job, mbit(5), now),
             (2, 1) => path_limited(job, mbit(4), now),
             (2, _) => path_limited(job, mbit(6), now),
+            (4, _) => Box::new(Outcome {
+                seconds: (1..=10).map(growing).collect(),
+                ..*path_limited(job, mbit(5), now)
+            }),
             (_, 1) => path_limited(job, mbit(4), now),
             _ => outcome(job, TRUTH, now),
         })
@@ -348,12 +354,13 @@ fn what_the_way_has_limited_is_measured_once_more_over_twice_the_links_and_that_
         assert_eq!(tried[..], [20, 40], "{links:?}");
     }
     let period = core.status(end).expect("a status").period.expect("a period");
-    assert_eq!(period.coverage.relays_conclusive, 2, "the first and the last");
+    assert_eq!(period.coverage.relays_conclusive, 2, "the first and the third");
     let kept = core.store.outcomes(START - 1..end).expect("they are kept");
     for (relay, draws) in [
         (1, [Draw::Void, Draw::Value(BytesPerSec::from_mbit(5))]),
         (2, [Draw::Void, Draw::Value(BytesPerSec::from_mbit(6))]),
         (3, [Draw::Void, Draw::Value(TRUTH)]),
+        (4, [Draw::Void, Draw::Value(BytesPerSec::from_mbit(5))]),
     ] {
         let mut of: Vec<_> = kept.iter().filter(|one| one.target.ed_identity[0] == relay).collect();
         of.sort_by_key(|one| one.started_unix_secs);
