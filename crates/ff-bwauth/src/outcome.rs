@@ -58,7 +58,7 @@ pub struct Outcome {
     pub cpu: CpuSeconds,
     /// Links.
     pub sockets: SocketCounts,
-    /// The paths between measurers and the relay, of those that know theirs.
+    /// The paths between measurers and the relay, for measurers that know them.
     pub paths: Vec<PathRow>,
 }
 
@@ -269,15 +269,15 @@ impl PathRow {
     }
 }
 
-/// A path that could carry so many times as much has no limit worth a word.
-const MUCH: f64 = 100.0;
+/// A path with this headroom is no limit, and its headroom is not shown.
+const AMPLE_HEADROOM: f64 = 100.0;
 
 impl fmt::Display for PathRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { round_trip_ms, loss_out, loss_back, headroom, .. } = self;
         let (out, back) = (loss_out * 100.0, loss_back * 100.0);
         write!(f, "{round_trip_ms:.1} ms, {out:.3} % lost there, {back:.3} % back")?;
-        if let Some(times) = headroom.filter(|&times| times < MUCH) {
+        if let Some(times) = headroom.filter(|&times| times < AMPLE_HEADROOM) {
             write!(f, "; could carry {times:.1} times as much")?;
         }
         if self.is_too_far { f.write_str("; cut, or too long") } else { Ok(()) }

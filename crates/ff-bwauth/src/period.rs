@@ -40,8 +40,8 @@ pub const FIRST_GUESS: BytesPerSec = BytesPerSec::from_mbit(51);
 /// How often a relay lets a coordinator measure it in a period: once, and once again (PROTOCOL.md §7.2).
 pub const GRANTS: u32 = 2;
 
-/// Seconds of a slot beside those that count: links open and the relay's rate is found in 4 s over 0.12 s, in 7 s over
-/// 0.21 s. What takes longer reaches into the next slot, whose links open meanwhile.
+/// Seconds of a slot in addition to those that count. Opening links and finding the relay's rate takes 5 s over a round trip
+/// of 0.12 s, and 7 s over 0.21 s. A longer measurement overlaps the next slot while that opens its links.
 const SLOT_MARGIN_SECS: u32 = 7;
 
 /// The usual length of a slot, in seconds, where relays are measured for so many.

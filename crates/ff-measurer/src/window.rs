@@ -84,7 +84,7 @@ pub(crate) struct Path {
     all: Window,
     /// How what comes back over all of them has grown.
     growth: Growth,
-    /// Until when what the start-up has left waiting is worked off, unless it is before.
+    /// The latest end of draining the start-up's surplus queue; `None` once that is done.
     draining_until: Option<MonoTime>,
     /// Workers that nap between a cell's sending and the news of its arrival: this one, and in transit
     /// that at the other end.
@@ -137,7 +137,7 @@ impl Path {
         self.draining_until = self.draining_until.filter(|&until| !is_drained && now < until);
     }
 
-    /// Whether the target's rate is still being looked for, or what that has left on the way is more than the window.
+    /// Whether the target's rate is still being looked for, or the start-up's surplus queue is being drained.
     pub(crate) fn is_starting(&self) -> bool {
         self.all.is_starting || self.draining_until.is_some()
     }

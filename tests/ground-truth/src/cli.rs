@@ -131,14 +131,14 @@ pub(crate) struct Cli {
 /// Other comparisons.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Compares estimates with a relay's rate over emulated links: distance, loss, numbers of links.
+    /// Compare estimates with a relay's rate over emulated links: distance, loss, numbers of links.
     ///
-    /// The relay is a tor with BandwidthRate = BandwidthBurst. Needs root, for network namespaces. Prints a table; every
-    /// run goes into a CSV file.
+    /// The relay is a tor with BandwidthRate = BandwidthBurst. Needs root for network namespaces. Prints a table and writes
+    /// every run to a CSV file.
     Distance(Box<Distance>),
-    /// Varies links, multiplier, time, buffers, congestion control and team, and prints it beside the paper's figures.
+    /// Vary links, multiplier, time, buffers, congestion control and team, and compare the results with the paper's figures.
     ///
-    /// Everything else is as with distance. An hour on two cores; --only takes some of them.
+    /// Works as `distance` does, and takes an hour on two cores; --only selects some figures.
     Parameters(Parameters),
 }
 

@@ -40,8 +40,7 @@ pub(crate) struct Distance {
     /// Relays on one host that are measured at once.
     #[arg(long, value_delimiter = ',', value_name = "NUMBER,...", default_value = "1")]
     relays: Vec<u16>,
-    /// Round trips in ms; those of several measurers of a team joined by +, as in 27+118+210. The coordinator is where
-    /// the first one is.
+    /// Round trips in ms. Join those of a team's measurers by +, as in 27+118+210; the coordinator is at the first one.
     #[arg(
         long,
         value_delimiter = ',',
@@ -92,7 +91,7 @@ struct RoundTrips(Vec<u32>);
 
 /// Reads round trips that are joined by `+`.
 fn parse_round_trips(text: &str) -> Result<RoundTrips, String> {
-    let one = |text: &str| text.parse().map_err(|_| format!("{text:?} is no round trip in ms"));
+    let one = |text: &str| text.parse().map_err(|_| format!("{text:?} is not a round trip in ms"));
     text.split('+').map(one).collect::<Result<_, _>>().map(RoundTrips)
 }
 
@@ -159,7 +158,7 @@ pub(crate) fn run(args: &Distance) -> Result<bool> {
     Ok(bad.is_empty())
 }
 
-/// Runs all cases so many times, in turn, and keeps what there is in `table.md` and `runs.csv` of this folder.
+/// Runs all cases in turn, `runs` times, and writes `table.md` and `runs.csv` to the folder `out` after each run.
 ///
 /// # Errors
 /// When a run cannot be made or kept.

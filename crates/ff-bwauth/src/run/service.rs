@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use ff_measurer::{key, measurer_id};
+use ff_proto::params::Params;
 use zeroize::Zeroizing;
 
 use crate::cli::{InitArgs, RunArgs};
@@ -14,6 +15,7 @@ use crate::console::{note, print};
 use crate::daemon::config::Config;
 use crate::daemon::{self, Daemon};
 use crate::files::{self, Readers};
+use crate::period::usual_slot_secs;
 use crate::secret;
 use crate::store::Store;
 
@@ -101,6 +103,8 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
 /// A new config with comments.
 pub(super) fn template(state_dir: &Path) -> String {
     let state = state_dir.display();
+    let measure_secs = Params::default().duration_secs;
+    let slot_secs = usual_slot_secs(measure_secs);
     format!(
         r#"# A coordinator of FlashFlow. `ff-bwauth run --config FILE` takes it; `--check` says whether it is good. SIGHUP has
 # it read again: [publish], [keep] and refresh_secs count at once, measurers and coordinators from the next period
@@ -130,8 +134,8 @@ cache_dir = "{state}/cache"
 # have the same numbers in this table, and know each other's teams, so that all come to the same schedule.
 secret = "schedule.secret"
 length_secs = 86400
-measure_secs = 10
-slot_secs = 17
+measure_secs = {measure_secs}
+slot_secs = {slot_secs}
 
 [exchange]
 # What the measurers' networks carry: all exchange UDP with all others, as much as is stated, for so many seconds.

@@ -73,19 +73,19 @@ impl Hosts {
     pub(super) fn team(&self) -> Result<Team> {
         let key = || SigningKey::from_bytes(&rand::random());
         let first: Arc<dyn TeamMeasurer> = Arc::new(LocalMeasurer::new("1", key(), cores()));
-        let mut team = Team { measurers: vec![first], ends: Vec::new() };
+        let (mut measurers, mut ends) = (vec![first], Vec::new());
         for number in 2..=self.measurers {
             let (own, coordinator) = (key(), key());
             let addr = SocketAddr::from((address(number), SERVICE_PORT));
             let id = measurer_id(&own);
             let end =
                 serve(self.emulation.namespace(number), own, measurer_id(&coordinator), addr)?;
-            team.ends.push(end);
+            ends.push(end);
             let remote =
                 RemoteMeasurer::new(&number.to_string(), &addr.to_string(), id, &coordinator);
-            team.measurers.push(Arc::new(remote.map_err(anyhow::Error::msg)?));
+            measurers.push(Arc::new(remote.map_err(anyhow::Error::msg)?));
         }
-        Ok(team)
+        Ok(Team { measurers, _ends: ends })
     }
 
     /// Ends the links and says what they did.
@@ -101,14 +101,8 @@ impl Hosts {
 pub(super) struct Team {
     /// Its measurers.
     pub(super) measurers: Vec<Arc<dyn TeamMeasurer>>,
-    /// What ends a service when it is dropped.
-    ends: Vec<oneshot::Sender<()>>,
-}
-
-impl Drop for Team {
-    fn drop(&mut self) {
-        self.ends.clear();
-    }
+    /// Each ends a service when it is dropped.
+    _ends: Vec<oneshot::Sender<()>>,
 }
 
 /// Starts a measurer's service in a namespace. What ends it is returned.
