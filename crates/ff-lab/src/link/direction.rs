@@ -10,7 +10,7 @@ use super::codel::CoDel;
 use super::delay::{Delay, Reorder};
 use super::loss::{Loss, Losses};
 use super::queue::{Queue, QueueLimit, Waiting};
-use super::rate::{Rate, Sender};
+use super::rate::{Rate, Sender, time_of};
 use super::timetable::{Change, Cut, Timetable};
 
 /// What one direction of a link is like.
@@ -102,6 +102,8 @@ pub struct Link<P> {
     leaving: Option<(Duration, Waiting<P>)>,
     /// When who leaves has left.
     sender: Sender,
+    /// When the last packet left.
+    last_left: Duration,
     /// Nothing begins to leave before.
     cut_until: Duration,
     /// What is lost.
@@ -162,6 +164,7 @@ impl<P: Clone> Link<P> {
             leaving: None,
             sender: Sender::new(rate.clone(), Duration::ZERO),
             rate,
+            last_left: Duration::ZERO,
             cut_until: Duration::ZERO,
             losses: Losses::new(loss),
             delay,
@@ -228,6 +231,16 @@ impl<P: Clone> Link<P> {
         self.queue.len() + usize::from(self.leaving.is_some())
     }
 
+    /// When all that has come so far has left, or will have if the rate stays: before that a packet more would only wait. `None`
+    /// without a rate.
+    pub fn free_at(&self) -> Option<Duration> {
+        let rate = self.rate.mean()?;
+        Some(match &self.leaving {
+            Some((at, _)) => *at + time_of(rate, self.queue.bytes()),
+            None => self.last_left,
+        })
+    }
+
     /// The shortest time from entering an empty link to arriving, for a packet without length.
     pub fn base_delay(&self) -> Duration {
         self.delay.base
@@ -257,6 +270,7 @@ impl<P: Clone> Link<P> {
     /// A packet has left: it is lost, or it arrives some time later.
     fn leave(&mut self, now: Duration) {
         let Some((_, Waiting { packet, .. })) = self.leaving.take() else { return };
+        self.last_left = now;
         if self.losses.next(&mut self.chance.loss) {
             self.drop_packet(packet, Cause::Loss);
         } else {

@@ -63,6 +63,11 @@ impl<P> Queue<P> {
         Self { waiting, waiting_bytes, limit_bytes, codel: codel.map(State::new) }
     }
 
+    /// The bytes that wait.
+    pub(super) fn bytes(&self) -> u64 {
+        self.waiting_bytes
+    }
+
     /// Another limit; who waits already stays.
     pub(super) fn set_limit(&mut self, limit_bytes: u64) {
         self.limit_bytes = limit_bytes;

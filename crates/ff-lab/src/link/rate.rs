@@ -30,6 +30,12 @@ impl Rate {
     }
 }
 
+/// How long so many bytes take at a rate.
+pub(super) fn time_of(rate: BytesPerSec, bytes: u64) -> Duration {
+    let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate.get().max(1));
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX / 4))
+}
+
 /// Says of each packet when it has left.
 #[derive(Debug)]
 pub(super) struct Sender {
@@ -68,10 +74,7 @@ impl Sender {
     pub(super) fn finish(&mut self, start: Duration, bytes: u32) -> Duration {
         match &self.rate {
             Rate::Unlimited => start,
-            Rate::Constant(rate) => {
-                let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate.get().max(1));
-                start + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX / 4))
-            }
+            Rate::Constant(rate) => start + time_of(*rate, bytes.into()),
             Rate::Trace(trace) => {
                 let trace = Arc::clone(trace);
                 self.since + self.by_trace(&trace, start.saturating_sub(self.since), bytes)

@@ -157,6 +157,15 @@ impl<P: Clone> Switch<P> {
         self.collect(link);
     }
 
+    /// Until when what a host sends only waits for what it has sent before, at its link's rate; `None` without a rate.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such host.
+    pub fn free_at(&self, from: HostId) -> Option<Duration> {
+        self.links[up(from)].free_at()
+    }
+
     /// A packet that has arrived by `now`, the earliest first.
     pub fn poll_delivery(&mut self, now: Duration) -> Option<Delivery<P>> {
         loop {

@@ -8,7 +8,8 @@
 //! served at once.
 //!
 //! When a packet was sent nobody tells it: it waits in its device until the thread reads it. It was sent after the thread
-//! had seen nothing there, so it has waited since then at most; what of that exceeds a round is in its lateness. After a
+//! had seen nothing there, so it has waited since then at most; what of that exceeds a round, and the time for which its
+//! link was busy, is in its lateness. After a
 //! sleep until something comes that time says nothing, and the time since something was due counts, if that is what the
 //! thread was to wake for.
 
@@ -30,7 +31,7 @@ use serde::Serialize;
 
 use super::lateness::{Lateness, LatenessReport};
 use super::priority::{Priority, become_real_time};
-use super::tun::{MTU_BYTES, Tun, destination};
+use super::tun::{MTU_BYTES, QUEUE_PACKETS, Tun, destination};
 use crate::link::{HostId, Switch, SwitchCounts};
 
 /// A packet of IP under way.
@@ -38,7 +39,7 @@ use crate::link::{HostId, Switch, SwitchCounts};
 pub(super) struct Packet {
     /// It.
     bytes: Box<[u8]>,
-    /// By how much longer than a round it was in the sender's device, at most.
+    /// By how much longer it was in the sender's device than a round, and than its link was busy, at most.
     waited: Duration,
 }
 
@@ -48,8 +49,8 @@ const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 /// So many packets are read from a device before what is due is written. Reading one takes about 1 µs.
 const READ_AT_ONCE: usize = 64;
 
-/// So often devices are read after one look: one holds 500 packets, so all that it had then have been read.
-const TURNS: usize = 8;
+/// So often devices are read after one look: all that one had then have been read.
+const TURNS: usize = QUEUE_PACKETS.div_ceil(READ_AT_ONCE);
 
 /// The length of a round while there is much to do: what a packet may be late by for that reason. Five packets of 1,500
 /// bytes come in it at 300 Mbit/s.
@@ -78,7 +79,7 @@ pub struct Drops {
     /// The receiver's device took no more.
     pub device_refused: u64,
     /// The sender's device overflowed before the emulator had read them. No link has lost these: the emulator looked too
-    /// late, which its lateness says, or somebody sent more in a round than the device holds (500 packets).
+    /// late, which its lateness says, or somebody sent more in a round than the device holds (10,240 packets).
     pub device_overflowed: u64,
 }
 
@@ -351,8 +352,10 @@ impl Driver {
             match destination(packet).and_then(|address| self.hosts.get(&address)) {
                 Some(&to) => {
                     let bytes = u32::try_from(length).unwrap_or(u32::MAX);
-                    let packet =
-                        Packet { bytes: packet.into(), waited: now.saturating_sub(since + ROUND) };
+                    // While the link is busy it does not matter where a packet waits.
+                    let busy = self.switch.free_at(HostId(host)).unwrap_or_default();
+                    let waited = now.saturating_sub(busy.max(since + ROUND));
+                    let packet = Packet { bytes: packet.into(), waited };
                     self.switch.handle_packet(HostId(host), to, packet, bytes, now);
                 }
                 None => self.drops.no_such_host += 1,

@@ -187,7 +187,7 @@ fn set_up() -> io::Result<()> {
 }
 
 /// Sets something of the network of the calling thread.
-fn ip(words: &[&str]) -> io::Result<()> {
+pub(super) fn ip(words: &[&str]) -> io::Result<()> {
     let output = Command::new("ip").args(words).output();
     let output = output
         .map_err(|error| io::Error::other(format!("ip (Debian package iproute2): {error}")))?;

@@ -6,8 +6,15 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use tappers::{AddAddressV4, DeviceState, Interface, linux};
 
+use super::namespace::ip;
+
 /// The greatest IP packet, in bytes.
 pub(super) const MTU_BYTES: usize = 1500;
+
+/// What a device holds until the emulator reads it, in packets. A network card tells TCP when it is full (TCP small queues),
+/// a TUN device drops instead, and its usual 500 are less than a relay writes at once: so it holds what Linux's own queue
+/// does (`fq_codel`'s limit, 10,240).
+pub(super) const QUEUE_PACKETS: usize = 10_240;
 
 /// A device with one address, in the namespace of the thread that opened it.
 pub(super) struct Tun {
@@ -26,6 +33,7 @@ impl Tun {
         request.set_netmask(prefix_bits);
         device.add_addr(request)?;
         device.set_mtu(MTU_BYTES)?;
+        ip(&["link", "set", name, "txqueuelen", &QUEUE_PACKETS.to_string()])?;
         device.set_state(DeviceState::Up)?;
         device.set_nonblocking(true)?;
         Ok(Self { device, address })

@@ -266,14 +266,14 @@ fn a_run_that_was_late_is_marked_and_has_a_status_of_its_own() {
     }
 }
 
-/// A device holds 500 packets, and the emulator stands still while more are sent.
+/// A device holds 10,240 packets, and the emulator stands still while more are sent.
 #[test]
 fn what_a_device_drops_is_a_cause_of_its_own() {
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("report.json");
     let port = answering_port();
-    // The first of 800 is answered.
-    let send = "echo >&3; for i in $(seq 799); do echo x >/dev/udp/$FF_LAB_PEER/9; done";
+    // The first of 10,540 is answered.
+    let send = "echo >&3; for i in $(seq 10539); do echo x >/dev/udp/$FF_LAB_PEER/9; done";
     let script = format!(
         "{STANDSTILL} exec 3<>/dev/udp/$FF_LAB_PEER/{port}; stop; {send}; go_on; read -r -u 3"
     );

@@ -4,11 +4,14 @@ use std::fmt;
 use std::time::Duration;
 
 use anyhow::Result;
-use ff_lab::link::{Direction, Loss, QueueLimit};
+use ff_lab::link::{Direction, Loss, QueueLimit, Rate};
 use ff_lab::profile::Profile;
+use ff_proto::units::BytesPerSec;
 
-/// What the queue of a link that loses holds.
-const QUEUE: Duration = Duration::from_millis(500);
+/// The line of each host, as those of the paper's hosts.
+const LINE: BytesPerSec = BytesPerSec::from_mbit(1000);
+/// What waits for it at most: Linux's own queue drops nothing earlier.
+const QUEUE: Duration = Duration::from_millis(120);
 
 /// Where segments are lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -95,6 +98,12 @@ impl Case {
         u64::from(self.mbit) * 125_000
     }
 
+    /// A line that loses nothing.
+    pub(super) fn line() -> Direction {
+        let (rate, queue) = (Rate::Constant(LINE), QueueLimit::Time(QUEUE));
+        Direction { rate, queue, ..Direction::default() }
+    }
+
     /// The access link of a measurer, there and back.
     ///
     /// # Errors
@@ -109,7 +118,7 @@ impl Case {
                 true if self.loss_percent > 0.0 => Loss::Independent(self.loss_percent / 100.0),
                 _ => Loss::None,
             };
-            Direction { loss, queue: QueueLimit::Time(QUEUE), ..Direction::default() }
+            Direction { loss, ..Self::line() }
         };
         Ok((direction(self.lossy != Lossy::Back), direction(self.lossy != Lossy::Out)))
     }

@@ -155,12 +155,12 @@ fn plan(case: &Case) -> Result<Plan> {
         up: up.clone(),
         down: down.clone(),
     };
-    let free = Direction::default();
+    let line = Case::line();
     let measurers = case.round_trips_ms.len();
     if measurers == 0 || measurers > 8 {
         bail!("there are {measurers} measurers; 1 to 8 are possible");
     }
-    let mut hosts = vec![host(RELAYS.0, &free, &free)];
+    let mut hosts = vec![host(RELAYS.0, &line, &line)];
     hosts.extend((1..=measurers).map(|number| host(number, &up, &down)));
     let one_way = |number: usize| match number {
         0 => Duration::ZERO,

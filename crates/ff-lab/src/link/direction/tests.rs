@@ -363,3 +363,21 @@ fn late_packets_are_late_behind_those_that_they_may_not_overtake() {
     let found = arrivals(&outputs(&mut link, ms(1000)));
     assert_eq!(found, [(0, ms(200)), (1, ms(220)), (2, ms(200))]);
 }
+
+#[test]
+fn a_link_is_free_when_all_that_has_come_has_left() {
+    let rate = Rate::Constant(BytesPerSec::new(1_000_000));
+    let mut link = Link::new(&Direction { rate, ..Direction::default() }, 1);
+    assert_eq!(link.free_at(), Some(Duration::ZERO));
+    for _ in 0..3 {
+        link.handle_packet((), 1000, ms(10));
+    }
+    assert_eq!(link.free_at(), Some(ms(13)));
+    link.handle_timeout(ms(11));
+    assert_eq!(link.free_at(), Some(ms(13)));
+    link.handle_timeout(ms(100));
+    assert_eq!(link.free_at(), Some(ms(13)), "since then");
+    let mut free = Link::new(&Direction::default(), 1);
+    free.handle_packet((), 1000, ms(10));
+    assert_eq!(free.free_at(), None);
+}
