@@ -62,14 +62,22 @@ impl Sets {
     }
 }
 
-/// All addresses of relays.
+/// All addresses of relays; of IPv6 the first 64 bits, which one host has to itself.
 fn addresses<R: Borrow<Relay>>(relays: &[R]) -> impl Iterator<Item = (IpAddr, usize)> {
     relays.iter().map(Borrow::borrow).enumerate().flat_map(|(index, relay)| {
-        relay.addresses.iter().map(move |address| (address.to_canonical(), index))
+        relay.addresses.iter().map(move |address| (network(*address), index))
     })
 }
 
-/// Relays on one address.
+/// The part of an address that one host has to itself.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
+        address => address,
+    }
+}
+
+/// Relays on one address, or in one IPv6 network of 64 bits.
 #[must_use]
 pub fn by_address<R: Borrow<Relay>>(relays: &[R]) -> Vec<Vec<usize>> {
     let mut sets = Sets::new(relays.len());
@@ -77,7 +85,7 @@ pub fn by_address<R: Borrow<Relay>>(relays: &[R]) -> Vec<Vec<usize>> {
     sets.into_lists()
 }
 
-/// Relays that are measured together: on one address, in one family, or tied together, also by others
+/// Relays that are measured together: on one address or in one IPv6 network of 64 bits, in one family, or tied together, also by others
 /// in between. Each list in the order of the relays.
 #[must_use]
 pub fn together<R: Borrow<Relay>>(relays: &[R]) -> Vec<Vec<usize>> {
@@ -133,10 +141,11 @@ mod tests {
             at(1, &["192.0.2.2", "2001:db8::1"]),
             at(2, &["::ffff:192.0.2.1"]),
             at(3, &["2001:db8:0::1"]),
-            at(4, &["2001:db8::2"]),
+            at(4, &["2001:db8:0:1::2"]),
             at(5, &[]),
+            at(6, &["2001:db8::ffff:1"]),
         ];
-        let expected = vec![vec![0, 2], vec![1, 3], vec![4], vec![5]];
+        let expected = vec![vec![0, 2], vec![1, 3, 6], vec![4], vec![5]];
         assert_eq!(together(&relays), expected);
         assert_eq!(by_address(&relays), expected);
     }
