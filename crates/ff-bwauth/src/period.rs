@@ -21,6 +21,8 @@ pub mod room;
 pub mod schedule;
 pub mod seed;
 pub mod timetable;
+#[cfg(feature = "store")]
+pub mod trust;
 
 use std::net::IpAddr;
 

@@ -21,6 +21,7 @@ mod export;
 mod grant;
 mod lock;
 mod open;
+mod paths;
 mod plan;
 mod query;
 mod retain;

@@ -8,6 +8,7 @@ pub struct MeasurementId(pub [u8; 16]);
 
 /// An Ed25519 public key that names a coordinator or a measurer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(transparent))]
 pub struct Ed25519Id(pub [u8; 32]);
 
 impl fmt::Display for MeasurementId {

@@ -21,6 +21,10 @@ pub struct MeasurersArgs {
     #[arg(long, value_name = "SECONDS", requires = "measure",
           value_parser = clap::value_parser!(u16).range(3..=600))]
     pub duration: Option<u16>,
+    /// Trust this measurer of the config again after relays have disputed what it counted: what they have said until now
+    /// does not count. Where the coordinator runs, it is told so. Look for the cause first: its program, its clock, its host.
+    #[arg(long, value_name = "NAME", conflicts_with = "measure")]
+    pub trust: Option<String>,
     /// Print one JSON object: measurers, and whether an exchange was measured, asked for, or neither.
     #[arg(long)]
     pub json: bool,

@@ -3,10 +3,12 @@
 mod action;
 mod exchange;
 mod finish;
+mod missed;
 mod paths;
 mod reload;
 mod rows;
 mod slots;
+mod trust;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -18,6 +20,7 @@ pub use self::action::{Action, Effect, Member, Rhythm, Written};
 use self::exchange::Exchanges;
 use self::paths::KnownPaths;
 pub use self::reload::{Settings, Teams};
+use self::trust::Heard;
 use super::course::{Beginning, Common, Course};
 use super::plan::Means;
 use super::running::Running;
@@ -48,8 +51,6 @@ const TELL_SECS: u64 = 3600;
 const CONSENSUS_SPREAD_SECS: u64 = 300;
 /// … or after this part of a period, where that is less.
 const SPREAD_PART_OF_PERIOD: u64 = 8;
-/// A measurer that so many relays dispute in a period and the one before is not measured with.
-pub const MAX_DISPUTES: usize = 3;
 
 /// When something is due next, in seconds since 1970.
 #[derive(Clone, Copy, Debug, Default)]
@@ -87,6 +88,10 @@ pub struct Core {
     again: BTreeMap<(u32, u32), Vec<Measured>>,
     /// What is known of the paths to relays.
     paths: KnownPaths,
+    /// What relays say of the measurers.
+    pub(super) heard: Heard,
+    /// Whether slots may have gone by in which something was due.
+    has_missed: bool,
     /// What could not be stored yet.
     pub(super) unsaved: VecDeque<(AttemptId, Box<Outcome>)>,
     /// What is due when.
@@ -138,14 +143,8 @@ impl Core {
             store.put_measurer(id, member.measurer.name(), Some(member.stated))?;
         }
         reload::recall(&store, &mut team)?;
-        let since = common.disputes_since(now);
-        store.disputes(since..now.saturating_add(1), |dispute| {
-            let member = team.iter_mut().find(|one| one.measurer.id().0 == dispute.measurer);
-            if let Some(member) = member {
-                member.disputed_by.insert(dispute.fingerprint, dispute.started_unix_secs);
-            }
-            Ok::<_, StoreError>(())
-        })?;
+        let heard = Heard::recall(&store, &common, now)?;
+        let paths = KnownPaths::recall(store.paths()?);
         let mut core = Self {
             common,
             means,
@@ -156,7 +155,9 @@ impl Core {
             course: None,
             running: BTreeMap::new(),
             again: BTreeMap::new(),
-            paths: KnownPaths::default(),
+            paths,
+            heard,
+            has_missed: true,
             unsaved: VecDeque::new(),
             due: Due { publish: now + rhythm.publish_secs, ..Due::default() },
             exchanges: Exchanges::default(),
@@ -177,6 +178,7 @@ impl Core {
             core.tell(now, format!("{} measurements were interrupted", interrupted.len()));
         }
         core.take_up(core.common.number(now), now)?;
+        core.judge_team(now);
         Ok(core)
     }
 
@@ -187,11 +189,13 @@ impl Core {
         let read = |text: String| serde_json::from_str::<Event>(&text).ok();
         match serde_json::from_str::<Beginning>(&begin) {
             Ok(begin) => {
-                let events = events.filter_map(read).collect();
-                let mut course = Course::new(&self.common, number, begin, events);
-                // What was due meanwhile was not carried out; the slot that is running may still be.
+                let events: Vec<_> = events.filter_map(read).collect();
+                let mut course = Course::new(&self.common, number, begin, events.clone());
                 course.next_slot = course.slot_at(now);
+                let decided = missed::decided(&events, course.team);
                 self.course = Some(course);
+                self.has_missed = true;
+                self.decide_again(&decided, now)?;
                 Ok(true)
             }
             Err(error) => {
@@ -225,6 +229,7 @@ impl Core {
             Action::PublishNow => self.due.publish = now,
             Action::Reload(settings) => self.reload(*settings, now),
             Action::ExchangeNow => self.ask_exchange(now),
+            Action::Trust(measurer) => self.trust(measurer, now),
             Action::Exchanged(found) => self.exchanged(found, now),
             Action::End => {
                 self.ending = true;
@@ -306,7 +311,11 @@ impl Core {
             self.begin_period(number, now, effects)?;
         }
         self.keep_exchanges(now, effects)?;
-        if self.is_exchange_first() { Ok(()) } else { self.begin_slots(now, effects) }
+        self.note_aside()?;
+        if !self.is_exchange_first() {
+            self.begin_slots(now, effects)?;
+        }
+        self.move_missed(now)
     }
 
     /// Plans a period.
@@ -319,13 +328,10 @@ impl Core {
         if let Some(last) = self.course.as_ref().filter(|last| last.number < number) {
             self.store.finish_period(last.number, now)?;
         }
-        let since = self.common.disputes_since(now);
-        for member in &mut self.team {
-            member.disputed_by.retain(|_, last| *last >= since);
-        }
         if self.common.choose(&self.views, number).is_some() {
             self.take_team(effects)?;
         }
+        self.judge_team(now);
         let Some(view) = self.common.choose(&self.views, number) else { return Ok(()) };
         let begin = Course::beginning(&self.common, number, view);
         let text = serde_json::to_string(&begin).unwrap_or_default();
@@ -348,6 +354,7 @@ impl Core {
             begun => begun?,
         }
         course.next_slot = course.slot_at(now);
+        self.has_missed = true;
         tracing::info!(
             period = number,
             relays = course.timetable.relays().len(),

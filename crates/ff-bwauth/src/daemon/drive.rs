@@ -29,6 +29,7 @@ use super::exchange::Exchanger;
 use super::network::Source;
 use super::plan::{Job, Means};
 use super::publish::Publisher;
+use super::request::Requests;
 use super::status::{SecondShown, Status};
 use crate::measure::{self, Progress};
 use crate::outcome::{Failure, Outcome};
@@ -98,6 +99,8 @@ pub struct Daemon {
     key: SigningKey,
     /// What has it exchange.
     exchanger: Exchanger,
+    /// What its operator asks for.
+    requests: Requests,
 }
 
 /// The time in seconds since 1970.
@@ -204,6 +207,7 @@ impl Daemon {
             network,
             measurements: JoinSet::new(),
             exchanger: Exchanger::new(config, &remotes),
+            requests: Requests::new(&config.state_dir),
             remotes,
             next_remotes: None,
             config: config.clone(),
@@ -256,8 +260,8 @@ impl Daemon {
                 self.carry_out(effect);
             }
             if is_tick {
-                if self.exchanger.is_asked() {
-                    self.core.apply(Action::ExchangeNow, now());
+                for action in self.requests.take(&self.exchanger.team()) {
+                    self.core.apply(action, now());
                 }
                 self.show();
             }

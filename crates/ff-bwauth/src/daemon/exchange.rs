@@ -1,33 +1,15 @@
-//! How the team is measured, and how an operator asks a running coordinator for it: by a file in its state
-//! directory, where only those write who may tell it what to do.
-
-use std::path::{Path, PathBuf};
+//! How the team is measured.
 
 use ff_proto::ids::Ed25519Id;
 
-use crate::files::{FileError, Readers, write_atomically};
+use super::config::Config;
 use crate::team::exchange::{Found, Partner, exchange};
 use crate::team::{RemoteMeasurer, TeamMeasurer};
 
-use super::config::Config;
-
-/// The file's name.
-const REQUEST: &str = "exchange.request";
-
-/// Asks the coordinator with this state directory to measure its measurers.
-///
-/// # Errors
-/// When the file cannot be written.
-pub fn request(state_dir: &Path) -> Result<(), FileError> {
-    write_atomically(&state_dir.join(REQUEST), b"", Readers::Owner)
-}
-
-/// The team with which, and the file by which, exchanges are asked for.
+/// The team whose measurers exchange with each other.
 pub(super) struct Exchanger {
     /// The team.
     partners: Vec<Partner>,
-    /// The file.
-    request: PathBuf,
 }
 
 impl Exchanger {
@@ -37,16 +19,15 @@ impl Exchanger {
             remote: remote.clone(),
             stated: table.capacity,
         };
-        let partners = remotes.iter().zip(&config.measurers).map(partner).collect();
-        Self { partners, request: config.state_dir.join(REQUEST) }
+        Self { partners: remotes.iter().zip(&config.measurers).map(partner).collect() }
     }
 
-    /// Whether somebody has asked for an exchange since the last time.
-    pub(super) fn is_asked(&self) -> bool {
-        std::fs::remove_file(&self.request).is_ok()
+    /// The team's identities.
+    pub(super) fn team(&self) -> Vec<Ed25519Id> {
+        self.partners.iter().map(|partner| partner.remote.id()).collect()
     }
 
-    /// Carries one out.
+    /// Carries an exchange out.
     pub(super) fn exchange(
         &self,
         secs: u16,

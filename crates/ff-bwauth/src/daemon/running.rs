@@ -1,5 +1,6 @@
 //! A measurement while it goes on.
 
+use ff_proto::ids::Ed25519Id;
 use ff_proto::units::BytesPerSec;
 
 use crate::period::Fingerprint;
@@ -22,6 +23,8 @@ pub struct Running {
     pub started: u64,
     /// How many seconds it is to have.
     pub of_secs: u16,
+    /// By these it is measured.
+    pub measurers: Vec<Ed25519Id>,
     /// What the relay is taken for.
     pub guess: BytesPerSec,
     /// Its seconds so far.

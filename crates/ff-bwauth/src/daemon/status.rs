@@ -27,7 +27,7 @@ impl Core {
             started_unix_secs: self.started,
             period,
             running: self.running.values().map(RunningStatus::from).collect(),
-            team: self.team.iter().map(MemberStatus::from).collect(),
+            team: (0..self.team.len()).map(|member| self.member_status(member)).collect(),
             network: NetworkStatus {
                 valid_after_unix_secs: view.map(|view| view.valid_after),
                 relays: view.map_or(0, |view| view.len() as u64),
@@ -44,6 +44,20 @@ impl Core {
                 .map(|(unix_secs, text)| Problem { unix_secs: *unix_secs, text: text.clone() })
                 .collect(),
         })
+    }
+
+    /// How a member of the team is.
+    fn member_status(&self, member: usize) -> MemberStatus {
+        let status = MemberStatus::from(&self.team[member]);
+        match self.heard.standings.get(member) {
+            Some(one) => MemberStatus {
+                disputes: one.disputes,
+                words: one.words,
+                is_aside: one.is_aside,
+                ..status
+            },
+            None => status,
+        }
     }
 
     /// How the period is.
@@ -109,7 +123,9 @@ impl From<&Member> for MemberStatus {
             cores: capability.map(|capability| capability.cores),
             clock_ahead_millis: member.clock_ahead_millis,
             congestion_control: capability.map(|one| one.congestion_control.clone()),
-            disputes: member.disputed_by.len() as u64,
+            disputes: 0,
+            words: 0,
+            is_aside: false,
             error: member.error.clone(),
             measured: member.measured.as_ref().map(MeasuredStatus::from),
             not_measured: member.not_measured.clone(),

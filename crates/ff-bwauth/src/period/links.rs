@@ -33,7 +33,7 @@ const SPARE: f64 = 1.5;
 const SEGMENT_BYTES: f64 = 1448.0;
 
 /// What is known of the path between a team and a relay.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct KnownPath {
     /// The longest round trip of those who measured.
     pub round_trip: Option<Duration>,

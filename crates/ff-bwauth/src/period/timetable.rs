@@ -62,6 +62,13 @@ pub enum Event {
         /// Behind this slot.
         behind: u32,
     },
+    /// A team has less than is stated, see [`Timetable::set_aside`].
+    Aside {
+        /// This one.
+        team: usize,
+        /// By so much.
+        less: BytesPerSec,
+    },
 }
 
 /// One relay's measurement.
@@ -109,6 +116,8 @@ pub struct Timetable {
     left: Vec<Vec<u64>>,
     /// What is measured again.
     again: Vec<again::Again>,
+    /// What of each team's capacity is put aside.
+    aside: Vec<BytesPerSec>,
     /// What relays would need that were measured and are too fast for a team.
     too_fast: BTreeMap<(usize, Fingerprint), BytesPerSec>,
 }
@@ -140,6 +149,7 @@ impl Timetable {
             before: HashMap::new(),
             again: Vec::new(),
             too_fast: BTreeMap::new(),
+            aside: vec![BytesPerSec::default(); teams.len()],
             left,
             group_of,
             relays,
@@ -170,6 +180,7 @@ impl Timetable {
                 _ = self.retry(team, &measured, now_slot, grants_used);
             }
             Event::PutOff { team, relay, behind } => _ = self.put_off(team, relay, behind),
+            Event::Aside { team, less } => self.set_aside(team, less),
         }
     }
 

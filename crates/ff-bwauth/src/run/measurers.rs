@@ -2,14 +2,14 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use ff_measurer::{key, measurer_id};
 use serde_json::json;
 
 use crate::cli::MeasurersArgs;
 use crate::console::{note, print};
 use crate::daemon::config::{Config, MeasurerTable};
-use crate::daemon::exchange::request;
+use crate::daemon::request;
 use crate::store::{MeasurerRow, Store, StoreError};
 use crate::team::RemoteMeasurer;
 use crate::team::exchange::{Found, Partner, exchange};
@@ -36,10 +36,33 @@ enum Done {
 /// When the config, the key or the store cannot be read.
 pub(super) async fn run(options: &MeasurersArgs) -> Result<ExitCode> {
     let config = Config::load(&options.config)?;
+    if let Some(name) = &options.trust {
+        trust(&config, name)?;
+    }
     let secs = options.duration.unwrap_or(config.exchange.duration_secs);
     let done = if options.measure { measure(&config, secs).await? } else { Done::Nothing };
     show(&config, done, options.json)?;
     Ok(if done == Done::Measured(false) { ExitCode::from(NOT_ALL) } else { ExitCode::SUCCESS })
+}
+
+/// Trusts a measurer again, or has the coordinator do it that runs.
+fn trust(config: &Config, name: &str) -> Result<()> {
+    let Some(table) = config.measurers.iter().find(|table| table.name == name) else {
+        let names: Vec<_> = config.measurers.iter().map(|table| table.name.as_str()).collect();
+        bail!("the config has no measurer {name:?}; it has {}", names.join(", "));
+    };
+    let key = key::load(&config.key)?;
+    match Store::open(&config.store(), measurer_id(&key).0) {
+        Ok(mut store) => store.trust(table.identity.0, now_unix_secs())?,
+        Err(StoreError::InUse { .. }) => {
+            request::trust(&config.state_dir, &table.identity)?;
+            note("the coordinator runs: it will trust the measurer within a second");
+            return Ok(());
+        }
+        Err(error) => return Err(error.into()),
+    }
+    note(&format!("{name} is trusted again"));
+    Ok(())
 }
 
 /// Measures the team, or has the coordinator do it that runs.
@@ -48,7 +71,7 @@ async fn measure(config: &Config, secs: u16) -> Result<Done> {
     let mut store = match Store::open(&config.store(), measurer_id(&key).0) {
         Ok(store) => store,
         Err(StoreError::InUse { .. }) => {
-            request(&config.state_dir)?;
+            request::exchange(&config.state_dir)?;
             note("the coordinator runs: it will measure its measurers as soon as no relay is");
             return Ok(Done::Asked);
         }

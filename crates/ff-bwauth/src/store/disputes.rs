@@ -7,9 +7,10 @@ use rusqlite::params;
 
 use super::team::measurer;
 use super::value::Number;
-use super::{AttemptId, Reader, StoreError, Writing};
+use super::{AttemptId, Reader, Store, StoreError, Writing};
 use crate::outcome::{Dispute, Outcome};
 use crate::period::Fingerprint;
+use crate::period::trust::Word;
 
 /// A dispute with its attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +47,45 @@ pub(super) fn insert(
     Ok(())
 }
 
+impl Store {
+    /// What relays have said of a measurer until now does not count any more.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn trust(&mut self, identity: [u8; 32], now_unix_secs: u64) -> Result<(), StoreError> {
+        self.write("trust a measurer", |writing| {
+            let id = measurer(writing, &identity)?;
+            let sql = "UPDATE measurers SET trusted_unix_secs = ?2 WHERE id = ?1";
+            writing.execute(sql, params![id, Number(now_unix_secs)]).map(drop)
+        })
+    }
+}
+
 impl Reader {
+    /// What relays say of measurers in attempts that began at `since` or later, the oldest first, each with the relay's
+    /// address: disputes, and that there is none. Attempts that failed for another reason say nothing, and disputes of
+    /// measurers that have been trusted again behind them do not count.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn words(&self, since_unix_secs: u64) -> Result<Vec<(Word, String)>, StoreError> {
+        let sql = "SELECT a.id, a.started_unix_secs, t.fingerprint, t.address, m.identity, d.attempt IS NOT NULL
+                   FROM attempts a JOIN targets t ON t.id = a.target JOIN shares s ON s.attempt = a.id
+                   JOIN measurers m ON m.id = s.measurer
+                   LEFT JOIN disputes d ON d.attempt = a.id AND d.measurer = s.measurer
+                   WHERE a.started_unix_secs >= ?1 AND a.finished_unix_secs IS NOT NULL
+                   AND (a.failure IS NULL OR EXISTS (SELECT 1 FROM disputes o WHERE o.attempt = a.id))
+                   AND (d.attempt IS NULL OR a.started_unix_secs >= ifnull(m.trusted_unix_secs, 0))
+                   ORDER BY a.started_unix_secs, a.id, s.measurer";
+        let last = i64::MAX.cast_unsigned();
+        self.all("attempts", sql, [Number(since_unix_secs.min(last))], |columns| {
+            let _attempt: i64 = columns.take()?;
+            let (unix_secs, relay, address) = (columns.of()?, columns.take()?, columns.take()?);
+            let measurer = Ed25519Id(columns.take()?);
+            Ok((Word { relay, measurer, is_dispute: columns.take()?, unix_secs }, address))
+        })
+    }
+
     /// The disputes of an attempt.
     pub(super) fn disputes_of(&self, id: AttemptId) -> Result<Vec<Dispute>, StoreError> {
         let sql = "SELECT attempt, place, identity, claimed_cells, reported_cells FROM disputes

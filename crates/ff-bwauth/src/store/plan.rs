@@ -224,7 +224,11 @@ fn plan(writing: &Writing<'_>, period: &Period, rows: &[ToPlan]) -> Result<(), S
 }
 
 /// Adds a row.
-fn insert(writing: &Writing<'_>, period: u64, row: &ToPlan) -> Result<PlanId, StoreError> {
+pub(super) fn insert(
+    writing: &Writing<'_>,
+    period: u64,
+    row: &ToPlan,
+) -> Result<PlanId, StoreError> {
     writing.execute(
         "INSERT INTO plan (period, slot, fingerprint, kind, group_number, demand_bytes_per_sec)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
@@ -238,6 +242,25 @@ fn insert(writing: &Writing<'_>, period: u64, row: &ToPlan) -> Result<PlanId, St
         ],
     )?;
     Ok(PlanId(writing.db.last_insert_rowid()))
+}
+
+impl Store {
+    /// Adds a relay to the plan of a period that is not measured again, with the reason.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn add_left_out(
+        &mut self,
+        period: u64,
+        row: &ToPlan,
+        reason: &str,
+    ) -> Result<(), StoreError> {
+        self.write("add to a plan", |writing| {
+            let id = insert(writing, period, row)?;
+            let sql = "UPDATE plan SET left_out = ?2 WHERE id = ?1";
+            writing.execute(sql, params![id.0, reason]).map(drop)
+        })
+    }
 }
 
 impl Reader {
@@ -294,6 +317,23 @@ impl Reader {
             "SELECT {PLANNED} {FROM} WHERE period = ?1 AND slot = ?2 AND {PENDING} ORDER BY plan.id"
         );
         self.all("plan", &sql, params![Number(period), slot], planned)
+    }
+
+    /// What of the slots before this one is still to be begun: the first rows of it.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn pending_before(
+        &self,
+        period: u64,
+        slot: u32,
+        most: u32,
+    ) -> Result<Vec<Planned>, StoreError> {
+        let sql = format!(
+            "SELECT {PLANNED} {FROM} WHERE period = ?1 AND slot < ?2 AND {PENDING}
+             ORDER BY slot, plan.id LIMIT ?3"
+        );
+        self.all("plan", &sql, params![Number(period), slot, most], planned)
     }
 
     /// The last slot from this one on in which something is still to be begun.

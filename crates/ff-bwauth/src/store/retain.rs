@@ -125,6 +125,11 @@ impl Store {
                 "DELETE FROM targets WHERE NOT EXISTS
                  (SELECT 1 FROM attempts WHERE target = targets.id)",
                 [],
+            )?;
+            writing.execute(
+                "DELETE FROM paths WHERE NOT EXISTS
+                 (SELECT 1 FROM targets WHERE targets.fingerprint = paths.fingerprint)",
+                [],
             )
         })?;
         let Reader { db, path } = &self.reader;

@@ -336,9 +336,15 @@ impl Figures {
         );
         self.add(
             "measurer_disputes",
-            "How many relays have counted less than the measurer",
+            "How many groups of relays dispute what the measurer has counted",
             None,
             each(&|one| float(one.disputes)),
+        );
+        self.add(
+            "measurer_aside",
+            "Whether it is put aside because relays dispute it",
+            None,
+            each(&|one| flag(one.is_aside)),
         );
         self.add(
             "measurer_stated",

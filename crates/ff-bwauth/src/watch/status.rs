@@ -128,8 +128,14 @@ pub struct MemberStatus {
     pub clock_ahead_millis: i64,
     /// How its kernel controls congestion.
     pub congestion_control: Option<String>,
-    /// Relays that have counted less than it, in this period or the one before.
+    /// Groups of relays that dispute what it has counted, in this period or the one before, and agree with other measurers.
     pub disputes: u64,
+    /// Groups of relays that were measured with it, in this period or the one before, and agree with a measurer.
+    #[serde(default)]
+    pub words: u64,
+    /// Whether it is put aside because of that: nothing is measured with it.
+    #[serde(default)]
+    pub is_aside: bool,
     /// Why it is not there.
     pub error: Option<String>,
     /// What its network was measured to carry, if it was.

@@ -1,6 +1,5 @@
 //! What happens to a coordinator, what it has done about it, and whom it has for that.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use ff_measurer::service::wire::Capability;
@@ -11,7 +10,6 @@ use super::reload::Settings;
 use crate::daemon::plan::Job;
 use crate::daemon::view::View;
 use crate::outcome::Outcome;
-use crate::period::Fingerprint;
 use crate::publish::v3bw::Publication;
 use crate::store::AttemptId;
 use crate::team::TeamMeasurer;
@@ -40,6 +38,8 @@ pub enum Action {
     Reload(Box<Settings>),
     /// Somebody wants the measurers measured now.
     ExchangeNow,
+    /// The operator trusts a measurer again that was put aside.
+    Trust(Ed25519Id),
     /// The measurers have exchanged; what came of it for each.
     Exchanged(Vec<(Ed25519Id, Found)>),
     /// The operator ends it.
@@ -89,9 +89,6 @@ pub struct Member {
     pub clock_ahead_millis: i64,
     /// Why it is not there.
     pub error: Option<String>,
-    /// Relays that have counted less than it, in this period or the one before, and when each did last, in
-    /// seconds since 1970. One relay is one, however often: it may be the relay that lies.
-    pub disputed_by: HashMap<Fingerprint, u64>,
     /// What its network was measured to carry.
     pub measured: Option<crate::store::Measured>,
     /// Why it was not measured when that was last tried.
@@ -109,7 +106,6 @@ impl Member {
             capability: None,
             clock_ahead_millis: 0,
             error: None,
-            disputed_by: HashMap::new(),
             measured: None,
             not_measured: None,
         }

@@ -5,10 +5,10 @@ use ff_proto::failure::Fault;
 use ff_proto::units::BytesPerSec;
 
 use super::Core;
+use super::rows::Taken;
 use crate::outcome::Outcome;
-use crate::period::Fingerprint;
 use crate::period::timetable::{Event, Measured};
-use crate::store::{AttemptId, StoreError, ToPlan};
+use crate::store::{AttemptId, Kind, StoreError, ToPlan};
 
 impl Core {
     /// Stores what came of a measurement, and has it measured again if that is called for.
@@ -19,12 +19,15 @@ impl Core {
             *self.failed.entry(failure.kind.code()).or_default() += 1;
             tracing::info!(relay = running.nickname, "failed: {}", failure.message);
         }
-        self.paths.note(running.fingerprint, running.period, &mut outcome);
+        let known = self.paths.note(running.fingerprint, running.period, &mut outcome);
+        if let Err(error) = self.store.put_path(&running.fingerprint, &known) {
+            self.tell(now, format!("what is known of a relay's path is kept in memory: {error}"));
+        }
         let key = (running.slot, running.head);
         if let Some(z) = again(&outcome) {
             self.again.entry(key).or_default().push((running.fingerprint, z));
         }
-        self.note_disputes(&outcome, &running.fingerprint, now);
+        self.hear(running.fingerprint, &running.measurers, &mut outcome, now);
         self.unsaved.push_back((attempt, outcome));
         self.save_unsaved(now);
         let is_last = self.running.values().all(|other| (other.slot, other.head) != key);
@@ -33,17 +36,6 @@ impl Core {
             && let Err(error) = self.measure_again(running.period, &relays, now)
         {
             self.tell(now, format!("the store fails, so nothing is measured again: {error}"));
-        }
-    }
-
-    /// Notes which measurers say more than the relay.
-    fn note_disputes(&mut self, outcome: &Outcome, relay: &Fingerprint, now: u64) {
-        for dispute in &outcome.disputes {
-            let member = self.team.iter_mut().find(|one| one.measurer.id() == dispute.measurer_id);
-            let Some(member) = member else { continue };
-            member.disputed_by.insert(*relay, outcome.started_unix_secs);
-            let text = format!("{}: {dispute}", member.measurer.name());
-            self.tell(now, text);
         }
     }
 
@@ -67,7 +59,7 @@ impl Core {
 
     /// Has relays that were measured together measured again, if the period has room and they have grants
     /// left.
-    fn measure_again(
+    pub(super) fn measure_again(
         &mut self,
         period: u64,
         relays: &[Measured],
@@ -86,24 +78,48 @@ impl Core {
             now_slot: course.slot_at(now),
             grants_used: u32::try_from(used).unwrap_or(u32::MAX),
         };
-        self.note(event).map(drop)
+        let taken = self.note(event)?;
+        let Some(reason) = taken.refused else { return Ok(()) };
+        let Some(course) = &self.course else { return Ok(()) };
+        let slot = course.slot_at(now);
+        for (relay, _) in relays {
+            let row = ToPlan {
+                fingerprint: *relay,
+                slot,
+                kind: Kind::Retry,
+                group: u32::MAX,
+                demand: BytesPerSec::default(),
+            };
+            self.store.add_left_out(
+                period,
+                &row,
+                &format!("it is not measured again: {reason}"),
+            )?;
+        }
+        self.coverage = None;
+        let text = format!("relays are not measured again in this period: {reason}");
+        self.tell(now, text);
+        Ok(())
     }
 
     /// Notes durably what has happened in the period, and what follows for our plan; returns that.
-    pub(super) fn note(&mut self, event: Event) -> Result<Vec<ToPlan>, StoreError> {
-        let Some(course) = &mut self.course else { return Ok(Vec::new()) };
-        let text = serde_json::to_string(&event).unwrap_or_default();
-        self.store.add_event(course.number, &text)?;
-        let rows = course.take(event);
+    pub(super) fn note(&mut self, event: Event) -> Result<Taken, StoreError> {
+        let Some(course) = &mut self.course else { return Ok(Taken::default()) };
+        let (number, text) = (course.number, serde_json::to_string(&event).unwrap_or_default());
+        let taken = course.take(event);
         self.coverage = None;
-        self.store.add_to_plan(course.number, &rows)?;
-        Ok(rows)
+        let noted = self.store.add_event_with_plan(number, &text, &taken.rows);
+        if noted.is_err() {
+            // It has not happened: the period is taken up again as the store has it.
+            self.course = None;
+        }
+        noted.map(|()| taken)
     }
 }
 
 /// Whether a relay is to be measured again after this, and what it came to if that was no failure of ours: only
 /// then it needs more (paper §4.2).
-fn again(outcome: &Outcome) -> Option<Option<BytesPerSec>> {
+pub(super) fn again(outcome: &Outcome) -> Option<Option<BytesPerSec>> {
     let nothing = Some(None);
     match &outcome.result {
         Ok(Verdict::NeedsMoreCapacity) => Some(outcome.estimate),

@@ -17,6 +17,7 @@ use std::time::Duration;
 use ff_proto::aggregate::{Draw, Verdict, is_growing};
 use ff_proto::ids::Ed25519Id;
 use ff_proto::units::BytesPerSec;
+use serde::{Deserialize, Serialize};
 
 use crate::outcome::{Outcome, PathRow};
 use crate::period::Fingerprint;
@@ -33,14 +34,14 @@ const MAX_MEASURERS: usize = 16;
 const MAX_RELAYS: usize = 20_000;
 
 /// What is known of the paths to all relays.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct KnownPaths {
     /// One entry for each relay.
     known: HashMap<Fingerprint, Known>,
 }
 
-/// What is known of the path to one relay.
-#[derive(Clone, Debug, Default)]
+/// What is known of the path to one relay, as the store keeps it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Known {
     /// Round trip, loss and links for the next measurement.
     path: KnownPath,
@@ -55,7 +56,7 @@ struct Known {
 }
 
 /// A measurement that the path limited.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Limited {
     /// Links that were open.
     links: u64,
@@ -68,7 +69,7 @@ struct Limited {
 }
 
 /// The rate of a relay's own line: twice the links did not raise it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct OwnLine {
     /// The rate.
     rate: BytesPerSec,
@@ -86,6 +87,12 @@ impl Limited {
 }
 
 impl KnownPaths {
+    /// What the store has; an entry that another version wrote in another form is left out.
+    pub(super) fn recall(stored: Vec<(Fingerprint, String)>) -> Self {
+        let read = |(relay, text): (_, String)| Some((relay, serde_json::from_str(&text).ok()?));
+        Self { known: stored.into_iter().filter_map(read).collect() }
+    }
+
     /// What is known of the path to a relay; nothing of one that was not measured.
     pub(super) fn of(&self, relay: &Fingerprint) -> KnownPath {
         self.known.get(relay).map_or(KnownPath::default(), |known| known.path)
@@ -98,14 +105,21 @@ impl KnownPaths {
     }
 
     /// Learns from a measurement. Makes its outcome conclusive, or lets it count as a draw, where that follows from the
-    /// measurement before.
-    pub(super) fn note(&mut self, relay: Fingerprint, period: u64, outcome: &mut Outcome) {
+    /// measurement before. Returns what is to be stored.
+    #[must_use]
+    pub(super) fn note(
+        &mut self,
+        relay: Fingerprint,
+        period: u64,
+        outcome: &mut Outcome,
+    ) -> String {
         self.forget();
         let known = self.known.entry(relay).or_default();
         known.learn(outcome);
         if let (Ok(Verdict::PathLimited), Some(rate)) = (&outcome.result, outcome.estimate) {
             known.judge(period, rate, outcome);
         }
+        serde_json::to_string(known).unwrap_or_default()
     }
 
     /// Forgets old entries when there are too many.

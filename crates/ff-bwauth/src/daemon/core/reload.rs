@@ -55,7 +55,6 @@ impl Core {
             let id = member.measurer.id();
             let place = before.iter().position(|before| before.measurer.id() == id);
             if let Some(known) = place.map(|place| before.swap_remove(place)) {
-                member.disputed_by = known.disputed_by;
                 member.clock_ahead_millis = known.clock_ahead_millis;
                 (member.capability, member.error) = (known.capability, known.error);
             }

@@ -7,7 +7,30 @@ use crate::period::Fingerprint;
 use crate::period::timetable::{Event, NoRetry, Retry, Task};
 use crate::store::{Kind, ToPlan};
 
+/// What follows from an event for our plan.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    /// The rows that it adds.
+    pub(super) rows: Vec<ToPlan>,
+    /// Why relays are not measured again or later, if they are not.
+    pub(super) refused: Option<NoRetry>,
+}
+
+impl From<Vec<ToPlan>> for Taken {
+    fn from(rows: Vec<ToPlan>) -> Self {
+        Self { rows, refused: None }
+    }
+}
+
 impl Course {
+    /// Beside which relays one is measured by our team in a slot.
+    pub(super) fn head_in(&self, relay: &Fingerprint, slot: u32) -> Option<u32> {
+        let relays = self.timetable.relays();
+        let tasks = self.timetable.tasks(self.team, slot);
+        let is_it = |task: &&Task| relays[task.relay as usize].fingerprint == *relay;
+        tasks.iter().find(is_it).map(|task| task.head)
+    }
+
     /// The rows of the plan for our team, as the period begins.
     pub(super) fn rows(&self) -> Vec<ToPlan> {
         let schedule = self.timetable.schedule();
@@ -29,21 +52,25 @@ impl Course {
         members.members.iter().zip(&members.demands).map(row).collect()
     }
 
-    /// Lets an event happen, and returns the rows that it adds to our plan.
-    pub(super) fn take(&mut self, event: Event) -> Vec<ToPlan> {
+    /// Lets an event happen, and returns what follows for our plan.
+    pub(super) fn take(&mut self, event: Event) -> Taken {
         let before = self.timetable.schedule().groups().len();
         match event {
             Event::Retry { team, measured, now_slot, grants_used } => {
                 let again = self.timetable.retry(team, &measured, now_slot, grants_used);
-                self.rows_again(measured.first().map(|(relay, _)| relay), again)
+                self.rows_again(again)
             }
             Event::PutOff { team, relay, behind } => {
                 let later = self.timetable.put_off(team, relay, behind);
-                self.rows_again(Some(&relay), later)
+                self.rows_again(later)
             }
             Event::Vanish { relay, from_slot } => {
                 self.timetable.vanish(&relay, from_slot);
-                Vec::new()
+                Taken::default()
+            }
+            Event::Aside { team, less } => {
+                self.timetable.set_aside(team, less);
+                Taken::default()
             }
             Event::Add { relays, from_slot } => {
                 self.add(relays, from_slot);
@@ -51,23 +78,17 @@ impl Course {
                 let slot = |group| self.timetable.schedule().slot(group, self.team);
                 let placed: Vec<_> =
                     groups.filter_map(|group| Some((group, slot(group)?))).collect();
-                placed.into_iter().flat_map(|(group, slot)| self.rows_of(group, slot)).collect()
+                let rows = placed.into_iter().flat_map(|(group, slot)| self.rows_of(group, slot));
+                rows.collect::<Vec<_>>().into()
             }
         }
     }
 
     /// The rows of relays that are measured again or later.
-    fn rows_again(
-        &self,
-        relay: Option<&Fingerprint>,
-        again: Result<Retry, NoRetry>,
-    ) -> Vec<ToPlan> {
+    fn rows_again(&self, again: Result<Retry, NoRetry>) -> Taken {
         let retry = match again {
             Ok(retry) => retry,
-            Err(reason) => {
-                tracing::info!(relay = relay.map(hex::encode_upper), "not again: {reason}");
-                return Vec::new();
-            }
+            Err(reason) => return Taken { rows: Vec::new(), refused: Some(reason) },
         };
         let relays = self.timetable.relays();
         let row = |task: &Task| ToPlan {
@@ -77,6 +98,6 @@ impl Course {
             group: u32::MAX,
             demand: task.demand,
         };
-        retry.tasks.iter().map(row).collect()
+        retry.tasks.iter().map(row).collect::<Vec<_>>().into()
     }
 }

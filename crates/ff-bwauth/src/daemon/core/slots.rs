@@ -4,18 +4,18 @@ use std::collections::{BTreeMap, HashMap};
 
 use ff_proto::units::BytesPerSec;
 
-use super::{Core, Effect, MAX_DISPUTES, Member};
+use super::{Core, Effect, Member};
 use crate::daemon::plan::{Job, links, shares, stored};
 use crate::daemon::running::Running;
 use crate::measure::Plan;
 use crate::outcome::{Method, TargetInfo};
-use crate::period::near::near_first;
-use crate::period::timetable::{Event, Task};
+use crate::period::near::{Fitness, near_first};
+use crate::period::timetable::Task;
 use crate::period::{Fingerprint, GRANTS};
 use crate::store::{Begin, Planned, StoreError};
 
 impl Core {
-    /// Begins the slots that are due. Those that went by while nobody was here are not caught up with:
+    /// Begins the slot that is due. Without a consensus it waits. What was due in slots that went by is moved to later ones:
     /// everything in them would be measured at once.
     pub(super) fn begin_slots(
         &mut self,
@@ -24,9 +24,10 @@ impl Core {
     ) -> Result<(), StoreError> {
         let Some(course) = &self.course else { return Ok(()) };
         let slot = course.slot_at(now);
-        if slot < course.next_slot || slot >= self.common.slots() {
+        if slot < course.next_slot || slot >= self.common.slots() || self.views.is_empty() {
             return Ok(());
         }
+        self.has_missed |= slot > course.next_slot;
         let number = course.number;
         let pending = self.store.pending_in(number, slot)?;
         let due: HashMap<Fingerprint, Planned> =
@@ -57,15 +58,15 @@ impl Core {
         let Some(course) = &self.course else { return Ok(()) };
         let assigned = self.within_measured(course.timetable.assignments(team, slot));
         let relays = course.timetable.relays();
-        // Relays are not drawn to a measurer that is not believed.
-        let capacity = |member: &Member| {
-            let is_believed = member.disputed_by.len() < MAX_DISPUTES;
-            if is_believed { member.capacity() } else { BytesPerSec::default() }
+        let capacity = |(number, member): (usize, &Member)| {
+            if self.is_aside(number) { BytesPerSec::default() } else { member.capacity() }
         };
-        let capacities: Vec<_> = self.team.iter().map(capacity).collect();
+        let capacities: Vec<_> = self.team.iter().enumerate().map(capacity).collect();
         let assigned = near_first(assigned, &capacities, |relay, measurer| {
-            let id = self.team.get(measurer)?.measurer.id();
-            self.paths.round_trip(&relays[relay as usize].fingerprint, &id)
+            let relay = &relays[relay as usize].fingerprint;
+            let id = self.team.get(measurer).map(|member| member.measurer.id());
+            let round_trip = id.and_then(|id| self.paths.round_trip(relay, &id));
+            Fitness::of(round_trip, self.is_disputed_by(relay, measurer))
         });
         let mut begun = Vec::new();
         for assignment in assigned {
@@ -77,7 +78,7 @@ impl Core {
             }
         }
         for row in due.into_values() {
-            self.store.leave_out(row.id, "the team has no room for it in this slot")?;
+            self.put_off_row(&row, "the team has no room for it in this slot")?;
         }
         let expected: Vec<_> = begun
             .iter()
@@ -103,7 +104,7 @@ impl Core {
         now: u64,
     ) -> Result<(), StoreError> {
         let Some(course) = &self.course else { return Ok(()) };
-        let (team, relays) = (course.team, course.timetable.relays());
+        let relays = course.timetable.relays();
         let due_tasks: Vec<_> = tasks
             .iter()
             .map(|task| (task.head, relays[task.relay as usize].fingerprint))
@@ -118,11 +119,7 @@ impl Core {
             }
         }
         for (head, (relay, behind)) in waits {
-            let rows = self.note(Event::PutOff { team, relay, behind })?;
-            let then = match rows.first() {
-                Some(row) => format!("it waits for slot {}", row.slot),
-                None => "no slot behind that has room".to_owned(),
-            };
+            let then = self.put_off_one(relay, behind)?;
             let reason = format!("the relay has granted all that it does within a period; {then}");
             for (_, relay) in due_tasks.iter().filter(|(of, _)| *of == head) {
                 if let Some(row) = due.remove(relay) {
@@ -131,6 +128,12 @@ impl Core {
             }
         }
         Ok(())
+    }
+
+    /// Does not carry out what was due in this slot for this reason, but in a later one if there is room.
+    fn put_off_row(&mut self, row: &Planned, reason: &str) -> Result<(), StoreError> {
+        let then = self.put_off_one(row.what.fingerprint, row.what.slot)?;
+        self.store.leave_out(row.id, &format!("{reason}; {then}"))
     }
 
     /// Until when a relay grants nothing, in seconds since 1970, if it grants nothing now. It counts its grants in the
@@ -165,13 +168,13 @@ impl Core {
             }
         };
         if let Some(name) = self.left_out(parts) {
-            let reason = format!("{MAX_DISPUTES} relays or more dispute the measurer {name}");
-            self.store.leave_out(row.id, &reason)?;
+            let reason = format!("the measurer {name} is put aside, and others have no room");
+            self.put_off_row(row, &reason)?;
             return Ok(None);
         }
         let measurers: Vec<_> = self.team.iter().map(|member| member.measurer.clone()).collect();
         let Some(team) = shares(&measurers, parts, links) else {
-            self.store.leave_out(row.id, "its measurers have no links left for it in this slot")?;
+            self.put_off_row(row, "its measurers have no links left for it in this slot")?;
             return Ok(None);
         };
         let begin = Begin {
@@ -200,6 +203,7 @@ impl Core {
             head: task.head,
             started: now,
             of_secs: self.means.params.duration_secs,
+            measurers: team.iter().map(|member| member.measurer.id()).collect(),
             guess: task.guess,
             seconds: Vec::new(),
         };
@@ -210,10 +214,9 @@ impl Core {
         Ok(Some(Job { attempt, fingerprint, nickname, plan, deadline }))
     }
 
-    /// A measurer among these that is not believed any more.
+    /// A measurer among these that is put aside.
     fn left_out(&self, parts: &[crate::period::allocate::Share]) -> Option<&str> {
-        let members = parts.iter().filter_map(|part| self.team.get(part.measurer));
-        let mut disputed = members.filter(|member| member.disputed_by.len() >= MAX_DISPUTES);
-        disputed.next().map(|member| member.measurer.name())
+        let aside = parts.iter().find(|part| self.is_aside(part.measurer))?;
+        self.team.get(aside.measurer).map(|member| member.measurer.name())
     }
 }

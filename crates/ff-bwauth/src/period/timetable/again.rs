@@ -96,6 +96,30 @@ impl Timetable {
         self.place_again(team, head, tasks, behind)
     }
 
+    /// A team's measurers that carry so much are put aside: what is measured again or later gets a slot where the others have
+    /// room.
+    pub fn set_aside(&mut self, team: usize, less: BytesPerSec) {
+        if let Some(aside) = self.aside.get_mut(team) {
+            *aside = less;
+        }
+    }
+
+    /// What of a team is put aside.
+    #[must_use]
+    pub fn aside(&self, team: usize) -> BytesPerSec {
+        self.aside.get(team).copied().unwrap_or_default()
+    }
+
+    /// The slot in which this team measures a relay last.
+    #[must_use]
+    pub fn last_slot(&self, team: usize, relay: &Fingerprint) -> Option<u32> {
+        let group = *self.group_of.get(*self.numbers.get(relay)? as usize)?;
+        let head = *self.beside.get(group as usize)?;
+        let of_these = |again: &&Again| again.team == team && again.head == head;
+        let again = self.again.iter().rev().find(of_these).map(|again| again.slot);
+        again.or_else(|| self.schedule.slot(group as usize, team))
+    }
+
     /// Finds a slot behind this one among those that the team keeps.
     fn place_again(
         &mut self,
@@ -107,9 +131,10 @@ impl Timetable {
         let needed = tasks.iter().map(|task| task.demand).sum::<BytesPerSec>();
         let taken = self.slots_of(head, team);
         let is_new = is_new(&self.schedule.groups()[head as usize]);
-        let left = &self.left[team];
-        let has_room =
-            |slot: &u32| left.get(*slot as usize).is_some_and(|&left| left >= needed.get());
+        let (left, less) = (&self.left[team], self.aside[team].get());
+        let has_room = |slot: &u32| {
+            left.get(*slot as usize).is_some_and(|&left| left.saturating_sub(less) >= needed.get())
+        };
         let open: Vec<u32> = self
             .kept(team)
             .behind(behind, is_new)

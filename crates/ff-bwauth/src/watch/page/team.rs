@@ -50,8 +50,9 @@ pub(super) fn live(site: &Site) -> Markup {
                 }
             }
             p.small {
-                "Clock: how far it is ahead of this machine's. Disputes: how often a relay has counted less than the measurer; \
-                 three different relays, and it is left out."
+                "Clock: how far it is ahead of this machine's. Disputes: how many groups of relays report fewer echoes than the \
+                 measurer counted, of those that it has measured and that agree with another measurer. When chance does not \
+                 explain them, it is put aside; " code { "ff-bwauth measurers --trust NAME" } " takes it back."
             }
         }
     }
@@ -68,6 +69,7 @@ fn row(member: &MemberStatus) -> Markup {
             }
             td.why {
                 @if member.is_up { span.good { "up" } } @else { strong.bad { "down" } }
+                @if member.is_aside { ", " strong.bad { "put aside" } ": relays dispute it" }
                 @if let Some(error) = &member.error { ": " (shown(error)) }
             }
             td { (shown(member.version.as_deref().unwrap_or("-"))) }
@@ -75,7 +77,7 @@ fn row(member: &MemberStatus) -> Markup {
             td.n { @match member.cores { Some(cores) => { (cores) } None => { "-" } } }
             td.n.bad[is_off] { (format!("{:+} ms", member.clock_ahead_millis)) @if is_off { " (off)" } }
             td { (shown(member.congestion_control.as_deref().unwrap_or("-"))) }
-            td.n.bad[member.disputes > 0] { (member.disputes) }
+            td.n.bad[member.disputes > 0] { (member.disputes) " of " (member.words) }
         }
     }
 }

@@ -321,6 +321,8 @@ pub(in crate::watch) fn status(relays: u32) -> Status {
         clock_ahead_millis: if is_up { 12 } else { -2300 },
         congestion_control: is_up.then(|| "cubic".to_owned()),
         disputes: u64::from(!is_up),
+        words: 10,
+        is_aside: !is_up,
         error: (!is_up).then(|| format!("it did not answer in 10 s {HOSTILE}")),
         measured: None,
         not_measured: (!is_up).then(|| format!("it did not answer {HOSTILE}")),

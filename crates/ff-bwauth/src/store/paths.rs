@@ -1,0 +1,34 @@
+//! What measurements have shown of the paths to relays, in the coordinator's words.
+
+use rusqlite::params;
+
+use super::{Reader, Store, StoreError};
+use crate::period::Fingerprint;
+
+impl Store {
+    /// Stores what is known of the path to a relay, in place of what was known before. It is deleted with the relay's last
+    /// attempt.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn put_path(&mut self, relay: &Fingerprint, known: &str) -> Result<(), StoreError> {
+        let sql = "INSERT INTO paths (fingerprint, known) VALUES (?1, ?2)
+                   ON CONFLICT (fingerprint) DO UPDATE SET known = ?2";
+        self.write("store what is known of a path", |writing| {
+            writing.execute(sql, params![relay, known]).map(drop)
+        })
+    }
+}
+
+impl Reader {
+    /// What is known of the paths to relays.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn paths(&self) -> Result<Vec<(Fingerprint, String)>, StoreError> {
+        self.all("paths", "SELECT id, fingerprint, known FROM paths", [], |columns| {
+            let _id: i64 = columns.take()?;
+            Ok((columns.take()?, columns.take()?))
+        })
+    }
+}
