@@ -103,6 +103,24 @@ impl Store {
         Ok(Reader { db: open::read_only(path)?, path: path.to_owned() })
     }
 
+    /// Why a store is damaged; `None` if it is sound or of an older version.
+    ///
+    /// # Errors
+    /// [`StoreError`] when that cannot be found out: there is none, or another version wrote it.
+    pub fn damage(path: &Path) -> Result<Option<StoreError>, StoreError> {
+        let opened = Self::open_read_only(path).and_then(|reader| {
+            open::check_pages(&reader.db, path)?;
+            reader.running().map(drop)
+        });
+        match opened {
+            Ok(()) | Err(StoreError::Older { .. }) => Ok(None),
+            Err(damage @ (StoreError::Corrupt { .. } | StoreError::BadRow { .. })) => {
+                Ok(Some(damage))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Gives the store at `path`, damaged or not, and the files beside it the name
     /// `….corrupt-2026-11-20-09-30-00`, and returns it. Nothing is overwritten.
     ///

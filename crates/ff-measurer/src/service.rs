@@ -16,6 +16,7 @@
 pub mod admission;
 pub mod client;
 mod exchange;
+mod refusals;
 mod run;
 pub mod server;
 pub mod tls;

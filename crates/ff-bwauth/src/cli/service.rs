@@ -27,8 +27,8 @@ pub struct RunArgs {
     /// Read the config, the key and the secret, say whether they are good, and end.
     #[arg(long)]
     pub check: bool,
-    /// Move a damaged store aside and begin a new one. It does not know which relays have been asked in
-    /// this period, so they may refuse.
+    /// Move a damaged store aside and begin a new one; a sound one is refused. The new one does not know which relays have
+    /// been asked in this period, so they may refuse.
     #[arg(long)]
     pub new_store: bool,
 }

@@ -35,7 +35,7 @@ use crate::store::{AttemptId, Coverage, Period, Store, StoreError};
 /// How many consensuses are remembered, so that a late coordinator begins a period with that of the others.
 const VIEWS: usize = 4;
 /// How often measurers are asked how they are, in seconds.
-const DESCRIBE_SECS: u64 = 60;
+const DESCRIBE_SECS: u64 = 20;
 /// What has not ended after so long is lost, in seconds.
 const LOST_SECS: u64 = 900;
 /// How often what is too old is deleted, in seconds.
@@ -428,6 +428,7 @@ impl Core {
     fn described(&mut self, id: Ed25519Id, result: Result<Box<Capability>, String>, now: u64) {
         let member = self.team.iter_mut().find(|member| member.measurer.id() == id);
         let Some(member) = member else { return };
+        member.described = Some(now);
         match result {
             Ok(capability) => {
                 let theirs = i64::try_from(capability.unix_millis).unwrap_or(i64::MAX);

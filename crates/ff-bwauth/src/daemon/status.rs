@@ -119,6 +119,7 @@ impl From<&Member> for MemberStatus {
             identity: ff_measurer::key::identity_text(&member.measurer.id()),
             stated_bytes_per_sec: member.stated.get(),
             is_up: capability.is_some() && member.error.is_none(),
+            described_unix_secs: member.described,
             version: capability.map(|capability| capability.version.clone()),
             cores: capability.map(|capability| capability.cores),
             clock_ahead_millis: member.clock_ahead_millis,

@@ -1,6 +1,7 @@
 //! The command `v3bw`.
 
 use std::fmt::Write as _;
+use std::io::Read as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -13,6 +14,9 @@ mod write;
 use self::difference::Difference;
 use crate::cli::V3bw;
 use crate::publish::v3bw::read::{Reading, Severity};
+
+/// The greatest file that is read: a hundred thousand relays' lines have a fifth of it.
+const MAX_BYTES: u64 = 1 << 28;
 
 /// Carries the command out.
 ///
@@ -52,8 +56,13 @@ pub(super) fn run(command: &V3bw) -> Result<ExitCode> {
 
 /// Reads a file.
 fn read(file: &Path, now: u64) -> Result<Reading> {
-    let bytes =
-        std::fs::read(file).with_context(|| format!("Failed to read {}", file.display()))?;
+    let mut bytes = Vec::new();
+    let opened =
+        std::fs::File::open(file).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes));
+    opened.with_context(|| format!("Failed to read {}", file.display()))?;
+    if bytes.len() as u64 > MAX_BYTES {
+        bail!("{} has more than {} MiB: no bandwidth file has", file.display(), MAX_BYTES >> 20);
+    }
     Ok(Reading::of(&bytes, now))
 }
 

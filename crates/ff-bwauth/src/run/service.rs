@@ -71,6 +71,15 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
     let made = fs::create_dir_all(&config.state_dir);
     made.with_context(|| format!("Failed to make {}", config.state_dir.display()))?;
     if args.new_store {
+        let store = config.store();
+        if Store::damage(&store)?.is_none() {
+            anyhow::bail!(
+                "{} is sound, and --new-store is for a damaged one: a new store knows no results, and not which relays were \
+                 asked in this period. To begin anew all the same, stop the coordinator and move the file away, with its -wal \
+                 and -shm",
+                store.display()
+            );
+        }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         let aside = Store::move_aside(&config.store(), now)?;
         note(&format!("the old store is now {}", aside.display()));

@@ -134,7 +134,7 @@ fn check_version(db: &Connection, path: &Path) -> Result<i64, StoreError> {
 }
 
 /// Reads every page once, so that damage shows before anything is built on it.
-fn check_pages(db: &Connection, path: &Path) -> Result<(), StoreError> {
+pub(super) fn check_pages(db: &Connection, path: &Path) -> Result<(), StoreError> {
     let fail = error::sqlite(path, "be checked");
     let found: String =
         db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(fail)?;

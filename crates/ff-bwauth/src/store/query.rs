@@ -10,7 +10,7 @@ use super::plan::Kind;
 use super::row::Columns;
 use super::value::Number;
 use super::{Attempt, AttemptId, Reader, Seconds, StoreError};
-use crate::outcome::Outcome;
+use crate::outcome::{FAILED, Outcome};
 use crate::period::Fingerprint;
 
 /// Seconds of a day.
@@ -33,8 +33,11 @@ pub struct Coverage {
     pub retries_left: u64,
     /// Relays in the plan, left out or not.
     pub relays: u64,
-    /// Relays that have an outcome.
+    /// Relays that have been tried: an attempt is over, also if it failed.
     pub relays_done: u64,
+    /// Relays that an attempt has measured, conclusively or not.
+    #[serde(default)]
+    pub relays_measured: u64,
     /// Relays that have a conclusive one.
     pub relays_conclusive: u64,
     /// Attempts by their verdict.
@@ -233,7 +236,8 @@ impl Reader {
         let sql = "SELECT plan.id, fingerprint, kind, left_out IS NOT NULL, attempts.id IS NOT NULL, verdict,
                    failure FROM plan LEFT JOIN attempts ON attempts.plan = plan.id WHERE period = ?1";
         let mut coverage = Coverage::default();
-        let mut relays = BTreeMap::<Fingerprint, (bool, bool)>::new();
+        // Tried, measured, conclusive.
+        let mut relays = BTreeMap::<Fingerprint, [bool; 3]>::new();
         let read = |columns: &mut Columns<'_, '_>| {
             let (_id, fingerprint): (i64, Fingerprint) = (columns.take()?, columns.take()?);
             let kind: Kind = columns.of()?;
@@ -250,8 +254,9 @@ impl Reader {
             coverage.retries_left += u64::from(kind == Kind::Retry && !left_out && !begun);
             if let Some(verdict) = verdict {
                 coverage.done += 1;
-                relay.0 = true;
-                relay.1 |= verdict == "conclusive";
+                relay[0] = true;
+                relay[1] |= verdict != FAILED;
+                relay[2] |= verdict == "conclusive";
                 *coverage.verdicts.entry(verdict).or_default() += 1;
             }
             if let Some(failure) = failure {
@@ -259,12 +264,11 @@ impl Reader {
             }
             Ok::<_, StoreError>(())
         })?;
-        let count = |is: fn(&(bool, bool)) -> bool| {
-            relays.values().filter(|relay| is(relay)).count() as u64
-        };
+        let count = |state: usize| relays.values().filter(|relay| relay[state]).count() as u64;
         coverage.relays = relays.len() as u64;
-        coverage.relays_done = count(|relay| relay.0);
-        coverage.relays_conclusive = count(|relay| relay.1);
+        coverage.relays_done = count(0);
+        coverage.relays_measured = count(1);
+        coverage.relays_conclusive = count(2);
         Ok(coverage)
     }
 

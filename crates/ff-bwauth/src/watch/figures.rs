@@ -388,6 +388,7 @@ impl Figures {
             vec![
                 state("planned", coverage.relays),
                 state("done", coverage.relays_done),
+                state("measured", coverage.relays_measured),
                 state("conclusive", coverage.relays_conclusive),
             ],
         );

@@ -120,6 +120,9 @@ pub struct MemberStatus {
     pub stated_bytes_per_sec: u64,
     /// Whether it answered the last time.
     pub is_up: bool,
+    /// When it was last asked, in seconds since 1970.
+    #[serde(default)]
+    pub described_unix_secs: Option<u64>,
     /// Of its program.
     pub version: Option<String>,
     /// The cores that it uses.

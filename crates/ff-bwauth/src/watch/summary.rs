@@ -90,6 +90,14 @@ pub fn wrong(status: &Status, now_unix_secs: u64) -> Vec<String> {
         let why = member.error.as_deref().unwrap_or("nothing has been heard of it yet");
         wrong.push(format!("the measurer {} is down: {}", plain(&member.name), plain(why)));
     }
+    for member in status.team.iter().filter(|member| member.is_aside) {
+        let name = plain(&member.name);
+        wrong.push(format!(
+            "the measurer {name} is put aside, because {} of {} groups of relays dispute it; when the cause is found: \
+             ff-bwauth measurers --trust {name}",
+            member.disputes, member.words
+        ));
+    }
     for member in &status.team {
         let capacity = member.capacity_bytes_per_sec();
         if capacity < member.stated_bytes_per_sec {
@@ -155,8 +163,9 @@ impl fmt::Display for Shown<'_> {
             let state = if member.is_up { "up" } else { "DOWN" };
             write!(
                 f,
-                "measurer   {} {state}, {}",
+                "measurer   {} {state} ({}), {}",
                 plain(&member.name),
+                member.described_unix_secs.map_or("not asked yet".to_owned(), |at| ago(now, at)),
                 rate(member.stated_bytes_per_sec)
             )?;
             if let Some(measured) = &member.measured {
@@ -219,11 +228,12 @@ fn write_network(f: &mut fmt::Formatter<'_>, status: &Status) -> fmt::Result {
 fn write_coverage(f: &mut fmt::Formatter<'_>, coverage: &Coverage) -> fmt::Result {
     writeln!(
         f,
-        "coverage   {} of {} relays ({}), {} conclusive; {} retries left",
-        coverage.relays_done,
+        "coverage   {} of {} relays measured ({}), {} conclusive; {} tried in vain, {} retries left",
+        coverage.relays_measured,
         coverage.relays,
-        percent(coverage.relays_done, coverage.relays),
+        percent(coverage.relays_measured, coverage.relays),
         coverage.relays_conclusive,
+        coverage.relays_done.saturating_sub(coverage.relays_measured),
         coverage.retries_left
     )
 }
@@ -271,10 +281,10 @@ mod tests {
         let status = made_up::status(40);
         let text = Shown(&status).to_string();
         for line in [
-            "coverage   20 of 40 relays (50.0 %), 13 conclusive; 3 retries left\n",
+            "coverage   19 of 40 relays measured (47.5 %), 13 conclusive; 1 tried in vain, 3 retries left\n",
             "too fast   7 relays for the whole team: ABABABABABABABABABABABABABABABABABABABAB (4000.00 Mbit/s), \
              and 6 more\n",
-            "measurer   ams1 up, 1000.00 Mbit/s, clock +12 ms\n",
+            "measurer   ams1 up (not asked yet), 1000.00 Mbit/s, clock +12 ms\n",
             "failures   since its start: 17 timeout, 4 not_supported\n",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
@@ -282,7 +292,8 @@ mod tests {
         assert!(!text.contains('\u{202e}'), "what others say is shown as it is");
         assert!(HOSTILE.contains('\u{202e}'));
         let wrong = wrong(&status, status.now_unix_secs + 20);
-        assert_eq!(wrong.len(), 2, "{wrong:?}");
+        assert_eq!(wrong.len(), 3, "{wrong:?}");
+        assert!(wrong[2].contains("is put aside, because 1 of 10 groups"), "{wrong:?}");
         assert!(wrong[0].contains("20 s ago") && wrong[1].contains("is down: it did not answer"));
     }
 

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::task::{Context, Poll};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ed25519_dalek::SigningKey;
 use ff_proto::ids::Ed25519Id;
@@ -24,6 +24,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::admission::{Admission, Limits};
 use super::exchange::{self, Listening};
+use super::refusals::Refusals;
 use super::run;
 use super::tls;
 use super::wire::exchange::ExchangePart;
@@ -74,6 +75,8 @@ pub struct Service {
     admission: Arc<Admission>,
     /// What is known of each coordinator's connections.
     connections: Mutex<HashMap<Ed25519Id, Connections>>,
+    /// Connections that were not let in.
+    refusals: Refusals,
     /// Whether the service is to end.
     ending: watch::Sender<bool>,
     /// The service itself, for the measurements that it starts.
@@ -89,6 +92,7 @@ impl Service {
             settings: RwLock::new(settings),
             admission: Arc::default(),
             connections: Mutex::default(),
+            refusals: Refusals::default(),
             ending: watch::Sender::new(false),
             myself: myself.clone(),
         })
@@ -155,6 +159,19 @@ impl Service {
             .await;
         accepting.abort();
         result.map_err(Into::into)
+    }
+
+    /// Says that a connection was not let in, once a minute for each host.
+    fn refuse(&self, from: SocketAddr, why: &str) {
+        let told = self.refusals.note(network(from.ip()), Instant::now());
+        if told.before > 0 {
+            tracing::warn!("{} more connections were not let in before", told.before);
+        }
+        if told.this {
+            tracing::warn!(%from, "a connection was not let in: {why}");
+        } else {
+            tracing::debug!(%from, "a connection was not let in: {why}");
+        }
     }
 
     /// How the operator calls a coordinator, if it may give work.
@@ -397,8 +414,8 @@ async fn accept(
                     // It fails when the service has ended.
                     let _ = incoming.try_send(Ok(stream));
                 }
-                Ok(Err(error)) => tracing::warn!(%from, "a connection was not let in: {error}"),
-                Err(_) => tracing::warn!(%from, "a connection took too long to say who it is"),
+                Ok(Err(error)) => service.refuse(from, &error.to_string()),
+                Err(_) => service.refuse(from, "it took too long to say who it is"),
             }
         });
         handshakes.add(from.ip(), shaking.abort_handle());

@@ -89,6 +89,8 @@ pub struct Member {
     pub clock_ahead_millis: i64,
     /// Why it is not there.
     pub error: Option<String>,
+    /// When that was found out, in seconds since 1970.
+    pub described: Option<u64>,
     /// What its network was measured to carry.
     pub measured: Option<crate::store::Measured>,
     /// Why it was not measured when that was last tried.
@@ -106,6 +108,7 @@ impl Member {
             capability: None,
             clock_ahead_millis: 0,
             error: None,
+            described: None,
             measured: None,
             not_measured: None,
         }

@@ -1,7 +1,7 @@
 //! What happens when a measurement is over.
 
 use ff_proto::aggregate::Verdict;
-use ff_proto::failure::Fault;
+use ff_proto::failure::{FailureKind, Fault};
 use ff_proto::units::BytesPerSec;
 
 use super::Core;
@@ -18,6 +18,9 @@ impl Core {
         if let Err(failure) = &outcome.result {
             *self.failed.entry(failure.kind.code()).or_default() += 1;
             tracing::info!(relay = running.nickname, "failed: {}", failure.message);
+            if failure.kind == FailureKind::MeasurerFailed {
+                self.due.describe = now;
+            }
         }
         let known = self.paths.note(running.fingerprint, running.period, &mut outcome);
         if let Err(error) = self.store.put_path(&running.fingerprint, &known) {

@@ -57,6 +57,7 @@ impl Core {
             if let Some(known) = place.map(|place| before.swap_remove(place)) {
                 member.clock_ahead_millis = known.clock_ahead_millis;
                 (member.capability, member.error) = (known.capability, known.error);
+                member.described = known.described;
             }
         }
         recall(&self.store, &mut self.team)?;

@@ -1,23 +1,26 @@
 //! Connections: a bounded number, each with deadlines, so that whoever is slow costs little.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::Request;
+use axum::middleware::Next;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Sleep, sleep};
 
-/// Connections at once; who comes then waits.
+/// Connections at once; who comes then takes the place of the oldest that has not asked for anything.
 const MAX_CONNECTIONS: usize = 64;
 /// How long whoever is slow may take.
 #[derive(Clone, Copy, Debug)]
@@ -46,19 +49,17 @@ pub(crate) async fn serve(
     router: Router,
     deadlines: Deadlines,
 ) -> Infallible {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut connections = JoinSet::new();
+    let mut places = VecDeque::new();
     loop {
-        while connections.try_join_next().is_some() {}
-        // The semaphore is never closed.
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { continue };
         match listener.accept().await {
             Ok((stream, _)) => {
-                let router = router.clone();
-                connections.spawn(async move {
-                    answer(stream, router, deadlines).await;
-                    drop(place);
-                });
+                while connections.try_join_next().is_some() {}
+                make_room(&mut places);
+                let has_asked = Arc::new(AtomicBool::new(false));
+                let router = noting(&router, has_asked.clone());
+                let answering = connections.spawn(answer(stream, router, deadlines));
+                places.push_back((answering, has_asked));
             }
             Err(error) => {
                 tracing::warn!("no connection to the page can be accepted: {error}");
@@ -66,6 +67,29 @@ pub(crate) async fn serve(
             }
         }
     }
+}
+
+/// A connection, and whether it has asked for anything.
+type Place = (AbortHandle, Arc<AtomicBool>);
+
+/// Ends the oldest connection that has not asked for anything, or if all have the oldest, when there are too many.
+fn make_room(places: &mut VecDeque<Place>) {
+    places.retain(|(answering, _)| !answering.is_finished());
+    if places.len() < MAX_CONNECTIONS {
+        return;
+    }
+    let silent = places.iter().position(|(_, has_asked)| !has_asked.load(Ordering::Relaxed));
+    if let Some((answering, _)) = places.remove(silent.unwrap_or(0)) {
+        answering.abort();
+    }
+}
+
+/// The same answers, and a note when something is asked.
+fn noting(router: &Router, has_asked: Arc<AtomicBool>) -> Router {
+    router.clone().layer(axum::middleware::from_fn(move |request: Request, next: Next| {
+        has_asked.store(true, Ordering::Relaxed);
+        next.run(request)
+    }))
 }
 
 /// Answers the requests of a connection.

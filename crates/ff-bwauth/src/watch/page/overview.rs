@@ -105,9 +105,10 @@ fn period(period: Option<&PeriodStatus>, now: u64) -> Markup {
             (period.number) ", slot " (period.now_slot) " of " (period.slots) ", ends " (ago(now, period.end_unix_secs))
         } }
         div { dt { "Measured" } dd {
-            (grouped(coverage.relays_done)) " of " (grouped(coverage.relays)) " relays ("
-            (percent(coverage.relays_done, coverage.relays)) "), " (grouped(coverage.relays_conclusive)) " conclusive "
-            progress max=(coverage.relays.max(1)) value=(coverage.relays_done) aria-label="Relays measured" {}
+            (grouped(coverage.relays_measured)) " of " (grouped(coverage.relays)) " relays ("
+            (percent(coverage.relays_measured, coverage.relays)) "), " (grouped(coverage.relays_conclusive)) " conclusive; "
+            (grouped(coverage.relays_done.saturating_sub(coverage.relays_measured))) " tried in vain "
+            progress max=(coverage.relays.max(1)) value=(coverage.relays_measured) aria-label="Relays measured" {}
         } }
         @if period.too_fast > 0 {
             div { dt { "Too fast" } dd { (grouped(period.too_fast)) " relays need more than the whole team has" } }

@@ -9,7 +9,7 @@ use maud::{Markup, html};
 use super::Site;
 use super::layout::{Page, failed, state};
 use super::pool::Work;
-use super::text::{rate, shown, time};
+use super::text::{ago, rate, shown, time};
 use crate::store::MeasurerRow;
 use crate::watch::status::MemberStatus;
 
@@ -46,7 +46,7 @@ pub(super) fn live(site: &Site) -> Markup {
                         th.n scope="col" { "Stated capacity" } th.n scope="col" { "Cores" } th.n scope="col" { "Clock" }
                         th scope="col" { "Congestion control" } th.n scope="col" { "Disputes" }
                     } }
-                    tbody { @for member in &status.team { (row(member)) } }
+                    tbody { @for member in &status.team { (row(member, status.now_unix_secs)) } }
                 }
             }
             p.small {
@@ -59,7 +59,7 @@ pub(super) fn live(site: &Site) -> Markup {
 }
 
 /// A measurer.
-fn row(member: &MemberStatus) -> Markup {
+fn row(member: &MemberStatus, now: u64) -> Markup {
     let is_off = member.clock_ahead_millis.unsigned_abs() > CLOCK_OFF_MILLIS;
     html! {
         tr {
@@ -70,6 +70,7 @@ fn row(member: &MemberStatus) -> Markup {
             td.why {
                 @if member.is_up { span.good { "up" } } @else { strong.bad { "down" } }
                 @if member.is_aside { ", " strong.bad { "put aside" } ": relays dispute it" }
+                @if let Some(at) = member.described_unix_secs { " (" (ago(now, at)) ")" }
                 @if let Some(error) = &member.error { ": " (shown(error)) }
             }
             td { (shown(member.version.as_deref().unwrap_or("-"))) }

@@ -197,3 +197,16 @@ fn readers_see_what_is_finished_beside_the_writer() {
     assert!(reader.attempt(id).expect("read").is_some());
     drop(dir);
 }
+
+#[test]
+fn a_sound_store_is_not_moved_aside_for_a_new_one() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("store.sqlite");
+    drop(Store::open(&path, COORDINATOR).expect("a store"));
+    assert!(matches!(Store::damage(&path), Ok(None)));
+    fs::write(&path, b"not a database at all, but long enough to look like one".repeat(200))
+        .expect("a file");
+    assert!(matches!(Store::damage(&path), Ok(Some(StoreError::Corrupt { .. }))));
+    let missing = dir.path().join("none.sqlite");
+    assert!(matches!(Store::damage(&missing), Err(StoreError::Missing(_))));
+}

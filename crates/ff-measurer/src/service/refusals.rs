@@ -1,0 +1,71 @@
+//! Connections that are not let in, in the log: one line for each host and minute, or strangers could fill the disk.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// After so long a host's next refusal is told again.
+const AGAIN: Duration = Duration::from_secs(60);
+/// Hosts that are told of in that time.
+const MAX_HOSTS: usize = 100;
+
+/// What was refused lately.
+#[derive(Debug, Default)]
+pub(super) struct Refusals(Mutex<Lately>);
+
+/// The same, behind the lock.
+#[derive(Debug, Default)]
+struct Lately {
+    /// Since when.
+    since: Option<Instant>,
+    /// The hosts that were told of.
+    told: HashSet<IpAddr>,
+    /// How many refusals were not told.
+    more: u64,
+}
+
+/// What is to be told of a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Told {
+    /// Whether this one is.
+    pub(super) this: bool,
+    /// How many were not told in the minute that is over.
+    pub(super) before: u64,
+}
+
+impl Refusals {
+    /// Notes that a host's connection was refused; says what is to be told.
+    pub(super) fn note(&self, host: IpAddr, now: Instant) -> Told {
+        let mut lately = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut before = 0;
+        if lately.since.is_none_or(|since| now.duration_since(since) >= AGAIN) {
+            before = lately.more;
+            *lately = Lately { since: Some(now), ..Lately::default() };
+        }
+        let this = lately.told.len() < MAX_HOSTS && lately.told.insert(host);
+        lately.more += u64::from(!this);
+        Told { this, before }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_told_of_once_a_minute_and_a_crowd_not_by_name() {
+        let refusals = Refusals::default();
+        let (start, host) = (Instant::now(), |number: u32| IpAddr::V4(number.into()));
+        let told = |this, before| Told { this, before };
+        assert_eq!(refusals.note(host(1), start), told(true, 0));
+        for _ in 0..10_000 {
+            assert_eq!(refusals.note(host(1), start), told(false, 0));
+        }
+        assert_eq!(refusals.note(host(2), start), told(true, 0), "another host");
+        let lines = (0..10_000).filter(|&one| refusals.note(host(one), start).this).count();
+        assert_eq!(lines, MAX_HOSTS - 2);
+        let later = refusals.note(host(1), start + AGAIN);
+        assert_eq!(later, told(true, 10_000 + 10_000 - 98), "and how many there were");
+    }
+}
