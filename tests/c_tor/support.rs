@@ -111,6 +111,7 @@ pub(crate) fn plan(node: &Node, key: &SigningKey, params: Params) -> Plan {
         is_local: true,
         round_trip: None,
         expected: None,
+        place: None,
         link: LinkOptions::default(),
     }
 }

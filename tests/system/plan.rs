@@ -80,6 +80,7 @@ pub(crate) fn plan(relay: &TestRelay, coordinator: &SigningKey, seconds: u16) ->
         is_local: true,
         round_trip: None,
         expected: None,
+        place: None,
         link: LinkOptions::default(),
     }
 }

@@ -11,9 +11,11 @@
 
 mod error;
 mod session;
+mod together;
 mod transit;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ed25519_dalek::SigningKey;
@@ -23,7 +25,7 @@ use ff_proto::aggregate::{self, Circumstances, Draw, Overclaim, Verdict};
 use ff_proto::failure::FailureKind;
 use ff_proto::ids::CryptoKind;
 use ff_proto::msg::MeasParamsOk;
-use ff_proto::params::{DURATION_SECS, Params, settle_secs};
+use ff_proto::params::{DURATION_SECS, MAX_SETTLE_SECS, Params, settle_secs};
 use ff_proto::session::coordinator::CoordinatorEvent;
 use ff_proto::session::{PeerViolation, SessionFailure};
 use ff_proto::units::BytesPerSec;
@@ -40,6 +42,7 @@ use crate::team::{PartEvent, ReadyPart, TeamMember};
 use error::MeasureError;
 use session::Session;
 
+pub use self::together::Place;
 pub use self::transit::measure_transit;
 pub use crate::progress::Progress;
 
@@ -79,6 +82,8 @@ pub struct Plan {
     /// What it is expected to carry, if links are to follow from the path as it is measured; otherwise there are as many as
     /// the team has.
     pub expected: Option<BytesPerSec>,
+    /// Its place among measurements that begin together, if it is made together with others.
+    pub place: Option<Arc<Place>>,
     /// How to open links, the coordinator's and the measurers'.
     pub link: LinkOptions,
 }
@@ -108,16 +113,16 @@ pub async fn measure(plan: &Plan, mut watch: impl FnMut(Progress<'_>)) -> Outcom
         settle_secs: 0,
         grant: None,
         has_started: false,
-        started_unix_secs: unix_secs(),
+        started: unix_time(),
         opened: 0,
     };
     let result = run.carry_out(&mut watch).await;
     run.outcome(result)
 }
 
-/// The time in seconds since 1970.
-fn unix_secs() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+/// The time since 1970.
+fn unix_time() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// What came of a measurement that this process gave up by itself.
@@ -130,7 +135,7 @@ pub fn failed(plan: &Plan, started_unix_secs: u64, failure: Failure) -> Outcome 
         settle_secs: 0,
         grant: None,
         has_started: false,
-        started_unix_secs,
+        started: Duration::from_secs(started_unix_secs),
         opened: 0,
     };
     Outcome { result: Err(failure), ..run.outcome(Ok(())) }
@@ -159,8 +164,8 @@ struct Run {
     grant: Option<Grant>,
     /// Whether the measurers have begun to send.
     has_started: bool,
-    /// When they did, or the relay was asked if they have not, in seconds since 1970.
-    started_unix_secs: u64,
+    /// When they did, or the relay was asked if they have not, since 1970.
+    started: Duration,
     /// Links that opened.
     opened: u64,
 }
@@ -196,7 +201,10 @@ impl Run {
             let longest = DURATION_SECS.end() - self.plan.params.duration_secs;
             let round_trip = link.round_trip().max(self.plan.round_trip);
             self.plan.spread_links(round_trip);
-            self.settle_secs = settle_secs(round_trip).min(longest);
+            // What is made together counts the same seconds.
+            let settle =
+                if self.plan.place.is_some() { MAX_SETTLE_SECS } else { settle_secs(round_trip) };
+            self.settle_secs = settle.min(longest);
             let mut session = Session::ask(link, &self.plan, self.settle_secs).await?;
             let error = match session.wait_for_grant().await {
                 Ok(grant) => return Ok((session, grant)),
@@ -232,6 +240,9 @@ impl Run {
         let beyond = grant.duration_secs.saturating_sub(self.plan.params.duration_secs);
         self.settle_secs = self.settle_secs.min(beyond);
         self.samples.set_grant(grant.duration_secs, self.settle_secs, grant.ratio);
+        if self.plan.place.is_some() {
+            self.samples.count_the_last();
+        }
         let secs = grant.duration_secs.saturating_sub(self.settle_secs);
         self.grant = Some(Grant { secs, crypto: grant.crypto });
         watch(Progress::Step("granted; opening the measurement links"));
@@ -245,13 +256,20 @@ impl Run {
         };
         self.opened = team.iter().map(|part| u64::from(part.opened())).sum();
         let lead = team.iter().map(|part| part.start_lead()).max().unwrap_or_default();
-        let at = Instant::now() + lead;
+        let at = match &self.plan.place {
+            None => Instant::now() + lead,
+            Some(place) => tokio::select! {
+                at = place.ready(lead) => at,
+                error = session.watch_until_failure() => return Err(error),
+            },
+        };
         let mut team = team;
         // A measurer to which the way is shorter than it was begins before the others, and the relay with it.
         let earliest = team.iter_mut().map(|part| part.start(at)).min().unwrap_or(at);
         session.start(earliest);
         // A relay may put this off, so only what begins at the same time from here on is measured together.
-        (self.has_started, self.started_unix_secs) = (true, unix_secs());
+        let begun = unix_time() + earliest.saturating_duration_since(Instant::now());
+        (self.has_started, self.started) = (true, begun);
         watch(Progress::Started { at, seconds: grant.duration_secs });
         if self.settle_secs > 0 {
             watch(Progress::Step("measuring; the first seconds look for the relay's rate"));
@@ -333,7 +351,8 @@ impl Run {
                 rsa_fingerprint: self.rsa_fingerprint,
                 nickname: None,
             },
-            started_unix_secs: self.started_unix_secs,
+            started_unix_secs: self.started.as_secs(),
+            counted_unix_millis: self.counted_unix_millis(),
             asked_secs: params.duration_secs,
             granted_secs: self.grant.map(|grant| grant.secs),
             ratio,
@@ -353,6 +372,13 @@ impl Run {
             disputes,
             result: result.map(|(_, verdict)| verdict),
         }
+    }
+
+    /// When the first second that counts began, in milliseconds since 1970, if the measurers have begun.
+    fn counted_unix_millis(&self) -> Option<u64> {
+        let first = Duration::from_secs(self.samples.first_counted() as u64);
+        let begun = self.started + first;
+        self.has_started.then(|| u64::try_from(begun.as_millis()).unwrap_or(u64::MAX))
     }
 
     /// The measurers that say more than the relay.

@@ -22,6 +22,8 @@ pub struct Outcome {
     pub target: TargetInfo,
     /// When cells began to flow, or where none did when the relay was asked, in seconds since 1970.
     pub started_unix_secs: u64,
+    /// When the first second that counts began, in milliseconds since 1970, if it is known.
+    pub counted_unix_millis: Option<u64>,
     /// Seconds that should count.
     pub asked_secs: u16,
     /// Seconds that count by the relay's grant; `None` without one.
@@ -342,6 +344,7 @@ impl Outcome {
             "asked_secs": self.asked_secs,
             "granted_secs": self.granted_secs,
             "settle_secs": self.settle_secs,
+            "counted_unix_millis": self.counted_unix_millis,
             "settling_bytes": self.settling_bytes,
             "seconds": self.second_rows(),
             "disputes": self.disputes,
@@ -388,6 +391,7 @@ pub fn failed_json(message: &str) -> serde_json::Value {
         "asked_secs": null,
         "granted_secs": null,
         "settle_secs": null,
+        "counted_unix_millis": null,
         "settling_bytes": [],
         "seconds": [],
         "disputes": [],

@@ -92,6 +92,7 @@ async fn run_measure(options: &Measure) -> Result<ExitCode> {
         is_local: false,
         round_trip: None,
         expected: team::expected(&options.common),
+        place: None,
         link,
     };
     let screen = Screen::new();

@@ -87,6 +87,8 @@ pub(crate) struct Samples {
     seconds: Vec<Second>,
     /// How many of them may pass while the relay's rate is being looked for.
     settle_secs: usize,
+    /// Whether that many pass in any case.
+    is_fixed: bool,
     /// What each measurer of the team got.
     echoed: Vec<Echoed>,
     /// The ratio background is counted with.
@@ -113,6 +115,7 @@ impl Samples {
         Self {
             seconds: Vec::new(),
             settle_secs: 0,
+            is_fixed: false,
             echoed: vec![echoed; team],
             ratio,
             granted_ratio: ratio,
@@ -208,8 +211,19 @@ impl Samples {
         let team = self.echoed.len();
         let has_settled = |second: &Second| second.measurers == team && !second.is_starting;
         let settling = &self.seconds[..self.settle_secs];
-        let first = settling.iter().position(has_settled).map_or(self.settle_secs, |last| last + 1);
+        let found = settling.iter().position(has_settled).filter(|_| !self.is_fixed);
+        let first = found.map_or(self.settle_secs, |last| last + 1);
         first..first + self.seconds.len() - self.settle_secs
+    }
+
+    /// The seconds that count are the last ones in any case.
+    pub(crate) fn count_the_last(&mut self) {
+        self.is_fixed = true;
+    }
+
+    /// The first second that counts.
+    pub(crate) fn first_counted(&self) -> usize {
+        self.counted().start
     }
 
     /// Shows the seconds that all have reported.

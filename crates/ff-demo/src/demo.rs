@@ -61,6 +61,7 @@ pub(crate) async fn run(
         is_local: true,
         round_trip: None,
         expected: None,
+        place: None,
         link: LinkOptions::default(),
     };
     let cpu_before = host.cpu_time();

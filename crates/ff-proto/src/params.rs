@@ -28,6 +28,8 @@ const FAR: Duration = Duration::from_millis(500);
 /// Round trips until a relay's rate is found and the surplus queue is drained: the window doubles in each of the first, three
 /// show no growth, and three drain.
 const SETTLE_ROUND_TRIPS: u32 = 11;
+/// The most seconds beyond those that count.
+pub const MAX_SETTLE_SECS: u16 = 5;
 /// What is taken for the round trip where it is not known.
 const UNKNOWN: Duration = Duration::from_millis(250);
 
@@ -41,7 +43,7 @@ pub fn settle_secs(round_trip: Option<Duration>) -> u16 {
         return 0;
     }
     let secs = (SETTLE_ROUND_TRIPS * round_trip).as_secs_f64().ceil();
-    1 + (1..=4).find(|&whole| f64::from(whole) >= secs).unwrap_or(4)
+    1 + (1..MAX_SETTLE_SECS).find(|&whole| f64::from(whole) >= secs).unwrap_or(MAX_SETTLE_SECS - 1)
 }
 
 /// ε2 in percent: how far above the truth an estimate may lie (paper §6.1), and how far above the

@@ -216,6 +216,7 @@ fn plan(case: &Case, node: &Node, key: &SigningKey, sockets: u16) -> Plan {
         is_local: true,
         round_trip: None,
         expected: None,
+        place: None,
         link: LinkOptions::default(),
     }
 }

@@ -90,6 +90,7 @@ impl Means {
             is_local: false,
             round_trip: None,
             expected: None,
+            place: None,
             link: LinkOptions::default(),
         }
     }

@@ -227,6 +227,7 @@ mod tests {
                 is_local: false,
                 round_trip: None,
                 expected: None,
+                place: None,
                 link: LinkOptions::default(),
             };
             let request = request(&plan, MeasurementId([0; 16]), 0);

@@ -131,6 +131,7 @@ impl Run<'_> {
             sockets: SocketCounts { asked: self.order.links.into(), opened: self.opened },
             seconds: self.seconds,
             settle_secs: 0,
+            counted_unix_millis: None,
             settling_bytes: Vec::new(),
             paths: Vec::new(),
             disputes: Vec::new(),

@@ -104,6 +104,8 @@ struct Measurement<'a> {
     granted_secs: Option<u16>,
     /// Seconds that it was asked for beyond these, in which its rate was looked for.
     settle_secs: u16,
+    /// When the first second that counts began.
+    counted_unix_millis: Option<u64>,
     /// r.
     ratio_percent: u8,
     /// How it was measured.
@@ -190,6 +192,7 @@ fn measurement(outcome: &Outcome) -> Measurement<'_> {
         asked_secs: outcome.asked_secs,
         granted_secs: outcome.granted_secs,
         settle_secs: outcome.settle_secs,
+        counted_unix_millis: outcome.counted_unix_millis,
         ratio_percent: outcome.ratio.percent(),
         method: outcome.method,
         crypto: outcome.crypto.map(CryptoKind::name),

@@ -4,8 +4,10 @@
 //! carry at once, whatever they share, so each keeps what it was measured at. What was measured apart proves
 //! less: one machine behind several relays could show all it has in each of them. So:
 //!
-//! - *Together* are measurements that began within [`SAME_START_SECS`] of each other. Those that came to
+//! - *Together* are measurements whose seconds began within [`SAME_START_MILLIS`] of each other. Those that came to
 //!   their end over all the seconds asked for show what a relay carried, conclusive or not.
+//! - Of two that began d apart and took t, a machine can have shown (t + d) / t of what it has: all of it to the one while the
+//!   other was not measured. So their sum counts for t / (t + d).
 //! - What a group has shown is the greatest sum of such measurements that were made together. One that was
 //!   made alone is a sum, too. None counts that is older than all of what stands in the group.
 //! - What stands for its relays comes to no more than that in sum: if it does, each counts for the same
@@ -16,9 +18,8 @@
 //! has the same sum, and sends a small relay as many clients as its big sister; so the sum is bounded here,
 //! and who carries how much of it is what was measured.
 //!
-//! Limits: it takes a coordinator that starts all of a group at the same time. A relay can put off the moment
-//! at which cells begin to flow, and then was measured apart. d seconds apart in t, a machine can show
-//! (t + d) / t of what it has.
+//! A coordinator starts all of a group at one moment ([`crate::measure::Place`]), and counts the same seconds of each.
+//! A relay can put that moment off by opening its links slowly, and then counts for less.
 
 use std::collections::HashMap;
 
@@ -27,9 +28,8 @@ use ff_proto::units::BytesPerSec;
 
 use crate::outcome::Outcome;
 
-/// Measurements whose cells began to flow no further apart were made together: 6 s, a fifth of a measurement, is
-/// longer than the links to a family's relays on other continents take to open.
-pub const SAME_START_SECS: u64 = 6;
+/// Measurements whose seconds began no further apart were made together.
+pub const SAME_START_MILLIS: u64 = 2000;
 
 /// What a relay counts for beside those that it was measured together with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -49,8 +49,10 @@ pub struct Share {
 pub struct Shown {
     /// Which relay.
     pub relay: usize,
-    /// When that began, in seconds since 1970.
-    pub started_unix_secs: u64,
+    /// When its seconds began, in milliseconds since 1970.
+    pub unix_millis: u64,
+    /// How many there were.
+    pub secs: u64,
     /// What it carried.
     pub rate: BytesPerSec,
 }
@@ -68,7 +70,9 @@ impl Shown {
                 | Verdict::PathLimited)
         );
         let rate = outcome.estimate.filter(|_| is_whole)?;
-        Some(Self { relay, started_unix_secs: outcome.started_unix_secs, rate })
+        let begun = || outcome.started_unix_secs.saturating_mul(1000);
+        let unix_millis = outcome.counted_unix_millis.unwrap_or_else(begun);
+        Some(Self { relay, unix_millis, secs: outcome.asked_secs.into(), rate })
     }
 }
 
@@ -76,27 +80,43 @@ impl Shown {
 /// twice at once the lower counts.
 #[must_use]
 pub fn carried(mut shown: Vec<Shown>, since_unix_secs: u64) -> BytesPerSec {
-    shown.retain(|one| one.started_unix_secs >= since_unix_secs);
-    shown.sort_unstable_by_key(|one| one.started_unix_secs);
+    shown.retain(|one| one.unix_millis >= since_unix_secs.saturating_mul(1000));
+    shown.sort_unstable_by_key(|one| one.unix_millis);
     let mut most = BytesPerSec::default();
-    let (mut first, mut last_start) = (0, None);
-    while let Some(start) = shown.get(first).map(|one| one.started_unix_secs) {
-        // What began in the same second has been looked at with the first of it.
-        if last_start.replace(start) != Some(start) {
-            most = most.max(sum_from(&shown[first..], start));
+    let mut last = None;
+    for (first, one) in shown.iter().enumerate() {
+        // What began in the same millisecond has been looked at with the first of it.
+        if last.replace(one.unix_millis) != Some(one.unix_millis) {
+            let soon = one.unix_millis.saturating_add(SAME_START_MILLIS);
+            let end = shown.partition_point(|one| one.unix_millis <= soon);
+            most = most.max(sum_of(&shown[first..end]));
         }
-        first += 1;
     }
     most
 }
 
-/// The sum of what began within [`SAME_START_SECS`] of this start.
-fn sum_from(shown: &[Shown], start: u64) -> BytesPerSec {
+/// The greatest sum of the first of these, which began soon after each other.
+fn sum_of(shown: &[Shown]) -> BytesPerSec {
     let mut lowest: HashMap<usize, BytesPerSec> = HashMap::new();
-    for one in shown.iter().take_while(|one| one.started_unix_secs - start <= SAME_START_SECS) {
+    for one in shown {
         lowest.entry(one.relay).and_modify(|rate| *rate = one.rate.min(*rate)).or_insert(one.rate);
     }
-    lowest.into_values().sum()
+    let (mut most, mut sum) = (BytesPerSec::default(), BytesPerSec::default());
+    let mut secs = u64::MAX;
+    for one in shown {
+        let apart = one.unix_millis - shown[0].unix_millis;
+        secs = secs.min(one.secs.max(1));
+        sum = [sum].into_iter().chain(lowest.remove(&one.relay)).sum();
+        most = most.max(overlapping(sum, secs.saturating_mul(1000), apart));
+    }
+    most
+}
+
+/// What is left of a sum of measurements that took so long and began so far apart, in milliseconds.
+fn overlapping(sum: BytesPerSec, took: u64, apart: u64) -> BytesPerSec {
+    let left =
+        u128::from(sum.get()) * u128::from(took) / u128::from(took.saturating_add(apart).max(1));
+    BytesPerSec::new(u64::try_from(left).unwrap_or(u64::MAX))
 }
 
 /// What each relay of a group counts for, by what it stands at and what the group has carried together.
@@ -122,9 +142,9 @@ mod tests {
 
     use super::*;
 
-    /// What a relay has shown.
-    fn shown(relay: usize, started_unix_secs: u64, mbit: u64) -> Shown {
-        Shown { relay, started_unix_secs, rate: BytesPerSec::from_mbit(mbit) }
+    /// What a relay has shown in ten seconds from this one on.
+    fn shown(relay: usize, unix_secs: u64, mbit: u64) -> Shown {
+        Shown { relay, unix_millis: unix_secs * 1000, secs: 10, rate: BytesPerSec::from_mbit(mbit) }
     }
 
     /// What relays count for, in Mbit/s, that stand at this.
@@ -137,7 +157,7 @@ mod tests {
     #[test]
     fn relays_of_one_machine_count_for_one_machine() {
         // Measured together: what each carried is its part already, however unlike they are.
-        assert_eq!(counts(&[80, 20], &[shown(0, 100, 80), shown(1, 101, 20)]), [80, 20]);
+        assert_eq!(counts(&[80, 20], &[shown(0, 100, 80), shown(1, 100, 20)]), [80, 20]);
         // Apart, each shows the whole machine.
         assert_eq!(counts(&[100, 100], &[shown(0, 100, 100), shown(1, 200, 100)]), [50, 50]);
         let apart: Vec<_> = (0..10).map(|relay| shown(relay, relay as u64 * 30, 100)).collect();
@@ -152,7 +172,7 @@ mod tests {
 
     #[test]
     fn relays_with_machines_of_their_own_keep_what_they_have_shown_together() {
-        let together = [shown(0, 0, 100), shown(1, 2, 900), shown(2, 3, 10)];
+        let together = [shown(0, 0, 100), shown(1, 0, 900), shown(2, 0, 10)];
         assert_eq!(counts(&[100, 900, 10], &together), [100, 900, 10]);
         // What is lower in a later draw frees nothing for the others.
         assert_eq!(counts(&[60, 900, 10], &together), [60, 900, 10]);
@@ -162,14 +182,37 @@ mod tests {
     }
 
     #[test]
-    fn a_measurement_counts_as_made_together_within_six_seconds_only_and_not_forever() {
-        let measured = [shown(0, 100, 10), shown(1, 106, 20), shown(2, 107, 40), shown(0, 102, 5)];
-        // 106 and 107, with 102; the first one began too early.
-        assert_eq!(carried(measured.to_vec(), 0), BytesPerSec::from_mbit(65));
-        assert_eq!(carried(measured.to_vec(), 103), BytesPerSec::from_mbit(60));
-        assert_eq!(carried(measured.to_vec(), 108), BytesPerSec::default());
-        // One relay is no group by itself.
-        assert_eq!(carried(vec![shown(0, 1, 10), shown(0, 1, 20)], 0), BytesPerSec::from_mbit(10));
+    fn what_did_not_overlap_wholly_counts_for_less_and_beyond_two_seconds_for_nothing() {
+        let sum = |apart_millis: u64| {
+            let later = Shown { unix_millis: 100_000 + apart_millis, ..shown(1, 100, 100) };
+            carried(vec![shown(0, 100, 100), later], 0).get() / 125_000
+        };
+        assert_eq!([sum(0), sum(50), sum(1000), sum(2000), sum(2001)], [200, 199, 181, 166, 100]);
+        // Together, with one more that began late, or without it.
+        let late = Shown { unix_millis: 101_500, ..shown(2, 100, 1) };
+        let measured = vec![shown(0, 100, 100), shown(1, 100, 100), late];
+        assert_eq!(carried(measured, 0), BytesPerSec::from_mbit(200));
+        // Of one that was measured twice at once the lower counts, and what is old does not.
+        let twice = [shown(0, 100, 10), shown(1, 100, 20), shown(0, 100, 5)];
+        assert_eq!(carried(twice.to_vec(), 0), BytesPerSec::from_mbit(25));
+        assert_eq!(carried(twice.to_vec(), 101), BytesPerSec::default());
+    }
+
+    #[test]
+    fn twins_show_no_more_than_their_machine_however_far_apart_they_begin() {
+        // A machine of 100 Mbit/s that gives all of it to whichever is measured, and half to each while both are. The
+        // estimate is at most 1.05 times the mean second.
+        for apart_millis in (0..=12_000_u64).step_by(100) {
+            let alone = apart_millis.min(10_000);
+            let mean = (alone * 100 + (10_000 - alone) * 50) / 10_000;
+            let rate = BytesPerSec::from_mbit(mean).scale(1.05);
+            let one = Shown { rate, ..shown(0, 100, 0) };
+            let other = Shown { relay: 1, unix_millis: 100_000 + apart_millis, ..one };
+            let together = carried(vec![one, other], 0);
+            let published: u64 =
+                shares(&[rate, rate], together).iter().map(|share| share.bytes_per_sec).sum();
+            assert!(published <= 105 * 125_000, "{apart_millis} ms: {published}");
+        }
     }
 
     #[test]
@@ -190,8 +233,8 @@ mod tests {
         ) {
             let measured: Vec<_> = measured
                 .iter()
-                .map(|&(relay, started_unix_secs, rate)| Shown {
-                    relay, started_unix_secs, rate: BytesPerSec::new(rate),
+                .map(|&(relay, unix_secs, rate)| Shown {
+                    rate: BytesPerSec::new(rate), ..shown(relay, unix_secs, 0)
                 })
                 .collect();
             let together = carried(measured, 0);

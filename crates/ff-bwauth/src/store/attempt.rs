@@ -97,7 +97,7 @@ const FINISHED: &str = "SELECT a.id, t.fingerprint, a.plan, p.period, p.slot, a.
      a.verdict, a.failure, a.relay_code, a.message,
      a.cells_sent, a.cells_echoed, a.cells_checked, a.cells_bad,
      a.rtt_p50_ms, a.rtt_p90_ms, a.rtt_p99_ms, a.rtt_max_ms, a.cpu_measurers_secs, a.cpu_target_secs,
-     a.sockets_asked, a.sockets_opened";
+     a.sockets_asked, a.sockets_opened, a.counted_unix_millis";
 /// Where it is selected from.
 const FROM: &str =
     "FROM attempts a JOIN targets t ON t.id = a.target LEFT JOIN plan p ON p.id = a.plan";
@@ -117,7 +117,7 @@ const FINISH: &str = "UPDATE attempts SET
      limit_bytes_per_sec = :limit, cells_sent = :sent, cells_echoed = :echoed, cells_checked = :checked,
      cells_bad = :bad, rtt_p50_ms = :p50, rtt_p90_ms = :p90, rtt_p99_ms = :p99, rtt_max_ms = :max,
      cpu_measurers_secs = :cpu_measurers, cpu_target_secs = :cpu_target, sockets_asked = :sockets_asked,
-     sockets_opened = :sockets_opened
+     sockets_opened = :sockets_opened, counted_unix_millis = :counted
      WHERE id = :id AND finished_unix_secs IS NULL";
 
 impl Store {
@@ -287,6 +287,7 @@ fn finish(
             ":cpu_target": outcome.cpu.target,
             ":sockets_asked": Number(outcome.sockets.asked),
             ":sockets_opened": Number(outcome.sockets.opened),
+            ":counted": outcome.counted_unix_millis.map(Number),
         },
     )?;
     if changed == 0 {
@@ -321,6 +322,7 @@ fn interrupted(begin: &Begin) -> Outcome {
         round_trip: RoundTrip::default(),
         cpu: CpuSeconds::default(),
         sockets: SocketCounts::default(),
+        counted_unix_millis: None,
         settle_secs: 0,
         settling_bytes: Vec::new(),
         paths: Vec::new(),
@@ -451,6 +453,7 @@ fn read_outcome(columns: &mut Columns<'_, '_>, with: bool) -> rusqlite::Result<O
             target: columns.take()?,
         },
         sockets: SocketCounts { asked: columns.of()?, opened: columns.of()? },
+        counted_unix_millis: columns.maybe()?,
         settle_secs: 0,
         settling_bytes: Vec::new(),
         paths: Vec::new(),

@@ -239,6 +239,7 @@ mod tests {
             is_local: false,
             round_trip: None,
             expected: None,
+            place: None,
             link: LinkOptions::default(),
         };
         let kind = FailureKind::Timeout;

@@ -195,6 +195,7 @@ impl Lab {
             cpu: CpuSeconds::default(),
             sockets: SocketCounts::default(),
             settle_secs: 0,
+            counted_unix_millis: None,
             settling_bytes: Vec::new(),
             paths: Vec::new(),
         };

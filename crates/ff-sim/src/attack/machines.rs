@@ -96,12 +96,13 @@ fn series(count: usize, relay: usize, sharing: Sharing) -> Vec<u64> {
 fn gain(count: u32, told: Told, sharing: Sharing, seed: u64) -> f64 {
     let (ratio, relays) = (Params::PAPER.ratio, relays(count, told));
     let mut shown = Vec::new();
-    for (slot, set) in (0_u64..).zip(at_once(&relays, seed)) {
+    for (slot, set) in (0_u32..).zip(at_once(&relays, seed)) {
         for (place, &relay) in set.iter().enumerate() {
             let seconds = honest(&series(set.len(), place, sharing));
             let rate = estimate(&seconds, ratio).unwrap_or_default();
-            let started_unix_secs = slot * SECONDS as u64;
-            shown.push(Shown { relay: relay as usize, started_unix_secs, rate });
+            let secs = SECONDS as u64;
+            let unix_millis = u64::from(slot) * secs * 1000;
+            shown.push(Shown { relay: relay as usize, unix_millis, secs, rate });
         }
     }
     let of_group = |group: Vec<usize>| -> BytesPerSec {

@@ -197,6 +197,7 @@ fn plan(case: &Case, relay: &Relay, key: &SigningKey, team: &Team) -> Plan {
         is_local: false,
         round_trip: None,
         expected,
+        place: None,
         link: LinkOptions::default(),
     }
 }

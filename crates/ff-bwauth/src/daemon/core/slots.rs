@@ -7,7 +7,7 @@ use ff_proto::units::BytesPerSec;
 use super::{Core, Effect, Member};
 use crate::daemon::plan::{Job, links, shares, stored};
 use crate::daemon::running::Running;
-use crate::measure::Plan;
+use crate::measure::{Place, Plan};
 use crate::outcome::{Method, TargetInfo};
 use crate::period::near::{Fitness, near_first};
 use crate::period::timetable::Task;
@@ -87,10 +87,20 @@ impl Core {
             })
             .collect();
         let links = links(&expected);
+        let mut jobs = BTreeMap::<u32, Vec<Job>>::new();
         for ((row, task, parts), links) in begun.into_iter().zip(links) {
             if let Some(job) = self.begin(&row, task, &parts, &links, now)? {
-                effects.push(Effect::Measure(Box::new(job)));
+                jobs.entry(task.head).or_default().push(job);
             }
+        }
+        for mut together in jobs.into_values() {
+            if together.len() > 1 {
+                let places = Place::of(together.len());
+                for (job, place) in together.iter_mut().zip(places) {
+                    job.plan.place = Some(place);
+                }
+            }
+            effects.extend(together.into_iter().map(|job| Effect::Measure(Box::new(job))));
         }
         Ok(())
     }

@@ -150,6 +150,9 @@ struct Measurement {
     /// Seconds beyond these, in which its rate was looked for.
     #[serde(default)]
     settle_secs: u16,
+    /// When the first second that counts began.
+    #[serde(default)]
+    counted_unix_millis: Option<u64>,
     /// r.
     ratio_percent: u8,
     /// How it was measured.
@@ -297,6 +300,7 @@ impl Begun {
             asked_secs: measurement.asked_secs,
             granted_secs: measurement.granted_secs,
             settle_secs: measurement.settle_secs,
+            counted_unix_millis: measurement.counted_unix_millis,
             settling_bytes: Vec::new(),
             ratio,
             crypto: crypto(measurement.crypto.as_deref())?,

@@ -227,7 +227,8 @@ fn a_hundred_times_as_many_measurements_of_a_group_cost_a_hundred_times_as_much(
     let carry = |count: usize| {
         let shown = |number: usize| Shown {
             relay: number % 1000,
-            started_unix_secs: number as u64 % 5,
+            unix_millis: number as u64 % 5 * 1000,
+            secs: 10,
             rate: BytesPerSec::new(1),
         };
         let shown: Vec<_> = (0..count).map(shown).collect();

@@ -43,6 +43,7 @@ fn any_odd_outcome() -> impl Strategy<Value = Outcome> {
             cpu: CpuSeconds { measurers: cpu.0, target: cpu.1 },
             sockets: SocketCounts { asked, opened },
             settle_secs: 0,
+            counted_unix_millis: None,
             settling_bytes: Vec::new(),
             paths: Vec::new(),
             asked_secs: secs.0,

@@ -175,6 +175,7 @@ pub(super) fn outcome(relay: u32, started_unix_secs: u64) -> Outcome {
         cpu: CpuSeconds { measurers: 3.25, target: None },
         sockets: SocketCounts { asked: 160, opened: 159 },
         settle_secs: 0,
+        counted_unix_millis: None,
         settling_bytes: Vec::new(),
         paths: Vec::new(),
     }
