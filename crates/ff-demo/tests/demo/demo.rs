@@ -80,6 +80,7 @@ fn check_shape(outcome: &Value) {
             "granted_secs",
             "settle_secs",
             "settling_bytes",
+            "counted_unix_millis",
             "seconds",
             "disputes",
             "cells",
