@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   links are open ─▶ ready ─┬▶ all others are ready, or have failed: all begin at one moment
-//!                            └▶ after 5 s: it begins alone, and publication takes the difference into account
+//!                            └▶ after 5 s: all that are ready begin, and others when they are
 //! ```
 
 use std::sync::Arc;
@@ -48,11 +48,16 @@ impl Place {
 
     /// Waits until all are ready, and says when they begin. This one needs to know it so long before.
     pub async fn ready(&self, lead: Duration) -> Instant {
+        let soonest = Instant::now() + lead;
         self.note(lead);
         let mut all = self.all.subscribe();
-        let at = timeout(PATIENCE, all.wait_for(|all| all.at.is_some())).await;
-        let at = at.ok().and_then(Result::ok).and_then(|all| all.at);
-        at.unwrap_or_else(|| Instant::now() + lead)
+        if timeout(PATIENCE, all.wait_for(|all| all.at.is_some())).await.is_err() {
+            self.all.send_modify(|all| {
+                all.at = all.at.or(Some(Instant::now() + all.lead));
+            });
+        }
+        // Who comes when the others have begun begins alone.
+        self.all.borrow().at.filter(|at| *at >= soonest).unwrap_or(soonest)
     }
 
     /// Notes once that this one is ready.
@@ -63,7 +68,7 @@ impl Place {
         self.all.send_modify(|all| {
             all.open = all.open.saturating_sub(1);
             all.lead = all.lead.max(lead);
-            if all.open == 0 {
+            if all.open == 0 && all.at.is_none() {
                 all.at = Some(Instant::now() + all.lead);
             }
         });
@@ -96,9 +101,13 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_waits_for_ever() {
-        let places = Place::of(2);
+        let places = Place::of(3);
         let begin = Instant::now();
-        let at = places[0].ready(Duration::from_millis(100)).await;
-        assert!(at - begin >= PATIENCE + Duration::from_millis(100));
+        let lead = Duration::from_millis(100);
+        let (one, other) = tokio::join!(places[0].ready(lead), places[1].ready(lead));
+        assert_eq!(one, other, "those that are ready begin together");
+        assert!(one - begin >= PATIENCE + lead);
+        let late = places[2].ready(2 * PATIENCE).await;
+        assert!(late - begin >= 3 * PATIENCE, "and who comes later is told so long before");
     }
 }

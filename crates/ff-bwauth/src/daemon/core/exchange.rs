@@ -122,6 +122,7 @@ impl Core {
             if slot >= course.next_slot && course.slot_start(slot) < now {
                 course.next_slot = slot.saturating_add(1);
             }
+            self.has_missed = true;
         }
     }
 

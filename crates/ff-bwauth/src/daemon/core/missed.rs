@@ -71,12 +71,12 @@ impl Core {
             return Ok(());
         }
         self.coverage = None;
-        let mut moved = BTreeMap::<u32, String>::new();
+        let mut moved = BTreeMap::<(u32, u32), String>::new();
         for row in &missed {
             let Some(course) = &self.course else { return Ok(()) };
             let (relay, slot) = (row.what.fingerprint, row.what.slot);
-            let head = course.head_in(&relay, slot);
-            let then = match head.and_then(|head| moved.get(&head)) {
+            let key = course.head_in(&relay, slot).map(|head| (slot, head));
+            let then = match key.and_then(|key| moved.get(&key)) {
                 Some(then) => then.clone(),
                 None => {
                     let placed = course.timetable.last_slot(team, &relay);
@@ -85,8 +85,8 @@ impl Core {
                         Some(placed) => format!("it is measured in slot {placed}"),
                         None => self.put_off_one(relay, behind)?,
                     };
-                    if let Some(head) = head {
-                        moved.insert(head, then.clone());
+                    if let Some(key) = key {
+                        moved.insert(key, then.clone());
                     }
                     then
                 }

@@ -88,11 +88,11 @@ impl Core {
             .collect();
         let links = links(&expected);
         let mut jobs = BTreeMap::<u32, Vec<Job>>::new();
-        for ((row, task, parts), links) in begun.into_iter().zip(links) {
-            if let Some(job) = self.begin(&row, task, &parts, &links, now)? {
-                jobs.entry(task.head).or_default().push(job);
-            }
-        }
+        let begun = begun.into_iter().zip(links).try_for_each(|((row, task, parts), links)| {
+            let job = self.begin(&row, task, &parts, &links, now)?;
+            jobs.entry(task.head).or_default().extend(job);
+            Ok(())
+        });
         for mut together in jobs.into_values() {
             if together.len() > 1 {
                 let places = Place::of(together.len());
@@ -102,7 +102,8 @@ impl Core {
             }
             effects.extend(together.into_iter().map(|job| Effect::Measure(Box::new(job))));
         }
-        Ok(())
+        // What has begun is measured also if the store failed then.
+        begun
     }
 
     /// Puts off what is due of relays that grant nothing now, as after a late retry in the period before, with all
