@@ -111,6 +111,7 @@ pub async fn measure(plan: &Plan, mut watch: impl FnMut(Progress<'_>)) -> Outcom
         samples: Samples::new(plan.params.ratio, plan.team.len()),
         rsa_fingerprint: None,
         settle_secs: 0,
+        is_far: false,
         grant: None,
         has_started: false,
         started: unix_time(),
@@ -133,6 +134,7 @@ pub fn failed(plan: &Plan, started_unix_secs: u64, failure: Failure) -> Outcome 
         samples: Samples::new(plan.params.ratio, plan.team.len()),
         rsa_fingerprint: None,
         settle_secs: 0,
+        is_far: false,
         grant: None,
         has_started: false,
         started: Duration::from_secs(started_unix_secs),
@@ -160,6 +162,8 @@ struct Run {
     rsa_fingerprint: Option<[u8; 20]>,
     /// Seconds that it is asked for beyond those that count.
     settle_secs: u16,
+    /// Whether it takes seconds to find the relay's rate over this path.
+    is_far: bool,
     /// What the relay granted.
     grant: Option<Grant>,
     /// Whether the measurers have begun to send.
@@ -201,9 +205,10 @@ impl Run {
             let longest = DURATION_SECS.end() - self.plan.params.duration_secs;
             let round_trip = link.round_trip().max(self.plan.round_trip);
             self.plan.spread_links(round_trip);
+            let settle = settle_secs(round_trip);
+            self.is_far = settle > 0;
             // What is made together counts the same seconds.
-            let settle =
-                if self.plan.place.is_some() { MAX_SETTLE_SECS } else { settle_secs(round_trip) };
+            let settle = if self.plan.place.is_some() { MAX_SETTLE_SECS } else { settle };
             self.settle_secs = settle.min(longest);
             let mut session = Session::ask(link, &self.plan, self.settle_secs).await?;
             let error = match session.wait_for_grant().await {
@@ -241,7 +246,7 @@ impl Run {
         self.settle_secs = self.settle_secs.min(beyond);
         self.samples.set_grant(grant.duration_secs, self.settle_secs, grant.ratio);
         if self.plan.place.is_some() {
-            self.samples.count_the_last();
+            self.samples.count_the_last(self.is_far);
         }
         let secs = grant.duration_secs.saturating_sub(self.settle_secs);
         self.grant = Some(Grant { secs, crypto: grant.crypto });

@@ -89,6 +89,8 @@ pub(crate) struct Samples {
     settle_secs: usize,
     /// Whether that many pass in any case.
     is_fixed: bool,
+    /// Whether the path is so long that the rate is not found at once.
+    is_far: bool,
     /// What each measurer of the team got.
     echoed: Vec<Echoed>,
     /// The ratio background is counted with.
@@ -116,6 +118,7 @@ impl Samples {
             seconds: Vec::new(),
             settle_secs: 0,
             is_fixed: false,
+            is_far: false,
             echoed: vec![echoed; team],
             ratio,
             granted_ratio: ratio,
@@ -132,6 +135,7 @@ impl Samples {
     pub(crate) fn set_grant(&mut self, granted_secs: u16, settle_secs: u16, ratio: Ratio) {
         let secs = usize::from(granted_secs);
         self.settle_secs = usize::from(settle_secs).min(secs);
+        self.is_far = self.settle_secs > 0;
         self.seconds = vec![Second::default(); secs];
         for measurer in &mut self.echoed {
             measurer.claimed = vec![None; secs];
@@ -216,9 +220,9 @@ impl Samples {
         first..first + self.seconds.len() - self.settle_secs
     }
 
-    /// The seconds that count are the last ones in any case.
-    pub(crate) fn count_the_last(&mut self) {
-        self.is_fixed = true;
+    /// The seconds that count are the last ones in any case, over a path that is far or not.
+    pub(crate) fn count_the_last(&mut self, is_far: bool) {
+        (self.is_fixed, self.is_far) = (true, is_far);
     }
 
     /// The first second that counts.

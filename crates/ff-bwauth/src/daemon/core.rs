@@ -18,6 +18,7 @@ use ff_proto::ids::Ed25519Id;
 
 pub use self::action::{Action, Effect, Member, Rhythm, Written};
 use self::exchange::Exchanges;
+use self::finish::{Finished, Together};
 use self::paths::KnownPaths;
 pub use self::reload::{Settings, Teams};
 use self::trust::Heard;
@@ -25,7 +26,6 @@ use super::course::{Beginning, Common, Course};
 use super::plan::Means;
 use super::running::Running;
 use super::view::View;
-use crate::outcome::Outcome;
 use crate::period::Relay;
 use crate::period::timetable::{Event, Measured};
 use crate::publish::v3bw::{NotScheduled, Publication};
@@ -83,9 +83,8 @@ pub struct Core {
     pub(super) course: Option<Course>,
     /// What is being measured.
     pub(super) running: BTreeMap<AttemptId, Running>,
-    /// What is to be measured again once all that were measured with it are done: by slot and head, with
-    /// what each came to.
-    again: BTreeMap<(u32, u32), Vec<Measured>>,
+    /// What is to be measured again once all that were measured with it are done, with what each came to.
+    again: BTreeMap<Together, Vec<Measured>>,
     /// What is known of the paths to relays.
     paths: KnownPaths,
     /// What relays say of the measurers.
@@ -93,7 +92,7 @@ pub struct Core {
     /// Whether slots may have gone by in which something was due.
     has_missed: bool,
     /// What could not be stored yet.
-    pub(super) unsaved: VecDeque<(AttemptId, Box<Outcome>)>,
+    pub(super) unsaved: VecDeque<Finished>,
     /// What is due when.
     due: Due,
     /// When the measurers are measured.
@@ -178,7 +177,6 @@ impl Core {
             core.tell(now, format!("{} measurements were interrupted", interrupted.len()));
         }
         core.take_up(core.common.number(now), now)?;
-        core.judge_team(now);
         Ok(core)
     }
 
@@ -311,7 +309,7 @@ impl Core {
             self.begin_period(number, now, effects)?;
         }
         self.keep_exchanges(now, effects)?;
-        self.note_aside()?;
+        self.decide(now)?;
         if !self.is_exchange_first() {
             self.begin_slots(now, effects)?;
         }
@@ -331,7 +329,6 @@ impl Core {
         if self.common.choose(&self.views, number).is_some() {
             self.take_team(effects)?;
         }
-        self.judge_team(now);
         let Some(view) = self.common.choose(&self.views, number) else { return Ok(()) };
         let begin = Course::beginning(&self.common, number, view);
         let text = serde_json::to_string(&begin).unwrap_or_default();
@@ -361,6 +358,7 @@ impl Core {
             "a period begins"
         );
         self.course = Some(course);
+        self.judge_team_again(now);
         Ok(())
     }
 
@@ -388,6 +386,7 @@ impl Core {
         if self.views.len() > VIEWS {
             self.views.remove(0);
         }
+        self.judge_team_again(now);
         if let Err(error) = self.note_changes(now) {
             self.tell(now, format!("the store fails, so new relays wait: {error}"));
         }

@@ -2,6 +2,7 @@
 //! and none that the relay disputes, as long as others have room.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ff_proto::units::BytesPerSec;
@@ -19,7 +20,7 @@ pub enum Fitness {
     Near,
     /// It is far.
     Far,
-    /// The relay disputes what it has counted: it measures it only where the team has nobody else.
+    /// The relay disputes what it has counted: it measures it only if all others together have too little.
     Disputed,
 }
 
@@ -37,12 +38,13 @@ impl Fitness {
 
 /// The shares of a slot in which each relay is measured by those that suit it best, as far as they have room, and by others
 /// with what is left. Where all are near and have capacity, nothing changes. The rates that relays get stay, and no measurer
-/// gives more than its capacity, which is 0 for one that is put aside. What then has no room is dropped; with a measurer that
-/// is put aside it keeps its shares, which say why.
+/// gives more than its capacity, which is 0 for one that is set aside. What then has no room is dropped; with a measurer that
+/// is set aside it keeps its shares, which say why. `head` tells which relays are measured together.
 #[must_use]
 pub fn near_first(
     assigned: Vec<Assignment>,
     capacities: &[BytesPerSec],
+    head: impl Fn(u32) -> u32,
     fitness: impl Fn(u32, usize) -> Fitness,
 ) -> Vec<Assignment> {
     let capacity = |share: &Share| capacities.get(share.measurer).copied().unwrap_or_default();
@@ -55,6 +57,10 @@ pub fn near_first(
     if assigned.iter().all(is_best) {
         return assigned;
     }
+    let mut needs = BTreeMap::<u32, u64>::new();
+    for one in &assigned {
+        *needs.entry(head(one.relay)).or_default() += rate(one);
+    }
     let mut left = capacities.to_vec();
     let mut order: Vec<usize> = (0..assigned.len()).collect();
     // Those first that have the fewest to choose from.
@@ -63,11 +69,21 @@ pub fn near_first(
             .filter(|&measurer| fitness(one.relay, measurer) < Fitness::Disputed)
             .count()
     };
-    order.sort_by_key(|&index| choice(&assigned[index]));
+    order.sort_by_cached_key(|&index| choice(&assigned[index]));
     let mut given: Vec<Option<Vec<Share>>> = vec![None; assigned.len()];
     for index in order {
-        given[index] = give(&assigned[index], capacities, &mut left, &fitness).or_else(|| {
-            let shares = &assigned[index].shares;
+        let one = &assigned[index];
+        let fitness = |measurer: usize| fitness(one.relay, measurer);
+        let mut choice: Vec<usize> =
+            (0..left.len()).filter(|&measurer| fitness(measurer) < Fitness::Disputed).collect();
+        // If those have too little in an empty slot for all that is measured together, all are needed.
+        let others: u64 = choice.iter().map(|&measurer| capacities[measurer].get()).sum();
+        if others < needs[&head(one.relay)] {
+            choice = (0..left.len()).collect();
+        }
+        choice.sort_by_cached_key(|&measurer| (fitness(measurer), Reverse(left[measurer])));
+        given[index] = give(rate(one), &choice, &mut left).or_else(|| {
+            let shares = &one.shares;
             shares.iter().any(|share| capacity(share).get() == 0).then(|| shares.clone())
         });
     }
@@ -75,23 +91,15 @@ pub fn near_first(
     kept.filter_map(|(one, shares)| Some(Assignment { shares: shares?, ..one })).collect()
 }
 
-/// Gives a relay what it has of those that suit it best; `None`, and nothing is taken, when all have too little left.
-fn give(
-    one: &Assignment,
-    capacities: &[BytesPerSec],
-    left: &mut [BytesPerSec],
-    fitness: &impl Fn(u32, usize) -> Fitness,
-) -> Option<Vec<Share>> {
-    let is_free = |&measurer: &usize| fitness(one.relay, measurer) < Fitness::Disputed;
-    let there = (0..left.len()).filter(|&measurer| capacities[measurer].get() > 0);
-    let mut order: Vec<usize> = there.clone().filter(is_free).collect();
-    if order.is_empty() {
-        order = there.collect();
-    }
-    order.sort_by_key(|&measurer| (fitness(one.relay, measurer), Reverse(left[measurer])));
-    let mut demand: u64 = one.shares.iter().map(|share| share.rate.get()).sum();
+/// What a relay is given.
+fn rate(one: &Assignment) -> u64 {
+    one.shares.iter().map(|share| share.rate.get()).sum()
+}
+
+/// Takes so much from what these have left, one after the other; `None`, and nothing is taken, if that is too little.
+fn give(mut demand: u64, choice: &[usize], left: &mut [BytesPerSec]) -> Option<Vec<Share>> {
     let mut shares = Vec::new();
-    for measurer in order {
+    for &measurer in choice {
         let rate = demand.min(left[measurer].get());
         if rate > 0 {
             shares.push(Share { measurer, rate: BytesPerSec::new(rate) });
@@ -126,6 +134,11 @@ mod tests {
         Assignment { relay, shares: shares.iter().map(share).collect() }
     }
 
+    /// Each relay is measured by itself.
+    fn alone(relay: u32) -> u32 {
+        relay
+    }
+
     #[test]
     fn near_measurers_come_first_and_far_ones_with_what_is_left() {
         let capacities = [100, 100, 100].map(BytesPerSec::new);
@@ -135,28 +148,41 @@ mod tests {
             let is_far = matches!((relay, measurer), (0, 0) | (1, 1));
             Fitness::of(Some(Duration::from_millis(if is_far { 210 } else { 27 })), false)
         };
-        let first = near_first(assigned.clone(), &capacities, far);
+        let first = near_first(assigned.clone(), &capacities, alone, far);
         assert_eq!(first[0], assignment(0, &[(1, 50)]));
         assert_eq!(first[1], assignment(1, &[(0, 100), (2, 80)]));
         let near = |_, _| Fitness::of(Some(Duration::from_millis(100)), false);
-        assert_eq!(near_first(assigned.clone(), &capacities, near), assigned);
+        assert_eq!(near_first(assigned.clone(), &capacities, alone, near), assigned);
         let unknown = |_, _| Fitness::of(None, false);
-        assert_eq!(near_first(assigned.clone(), &capacities, unknown), assigned);
+        assert_eq!(near_first(assigned.clone(), &capacities, alone, unknown), assigned);
     }
 
     #[test]
-    fn who_is_disputed_or_put_aside_measures_only_where_others_have_no_room() {
+    fn who_is_disputed_or_set_aside_measures_only_where_others_have_no_room() {
         let capacities = [100, 100].map(BytesPerSec::new);
         let assigned = vec![assignment(0, &[(0, 60)]), assignment(1, &[(1, 60)])];
         let disputed = |relay, measurer| Fitness::of(None, (relay, measurer) == (1, 1));
-        let changed = near_first(assigned.clone(), &capacities, disputed);
+        // Both together, for which the other one has too little: all of the team is needed.
+        let everybody = |_, measurer| Fitness::of(None, measurer == 1);
+        let one_group = near_first(assigned.clone(), &capacities, |_| 0, everybody);
+        assert_eq!(one_group.len(), 2);
+        let apart = near_first(assigned.clone(), &capacities, alone, everybody);
+        assert_eq!(apart, [assignment(0, &[(0, 60)])], "the second waits");
+        let changed = near_first(assigned.clone(), &capacities, alone, disputed);
         assert_eq!(changed, [assignment(0, &[(1, 60)]), assignment(1, &[(0, 60)])]);
-        // The first one is put aside: the other has room for one of them.
+        // The first one is set aside: the other has room for one of them.
         let capacities = [0, 100].map(BytesPerSec::new);
         let all = |_, _| Fitness::Near;
-        assert_eq!(near_first(assigned.clone(), &capacities, all), [assignment(0, &[(1, 60)])]);
+        assert_eq!(
+            near_first(assigned.clone(), &capacities, alone, all),
+            [assignment(0, &[(1, 60)])]
+        );
         let both = vec![assignment(0, &[(1, 60)]), assignment(1, &[(0, 60)])];
-        assert_eq!(near_first(both.clone(), &capacities, all), both, "the caller says why not");
+        assert_eq!(
+            near_first(both.clone(), &capacities, alone, all),
+            both,
+            "the caller says why not"
+        );
     }
 
     proptest! {
@@ -183,17 +209,16 @@ mod tests {
                     _ => Fitness::Near,
                 }
             };
-            let rate = |one: &Assignment| one.shares.iter().map(|share| share.rate.get()).sum::<u64>();
-            let first = near_first(assigned.clone(), &capacities, far);
+            let first = near_first(assigned.clone(), &capacities, alone, far);
             for after in &first {
                 let before = &assigned[after.relay as usize];
                 prop_assert_eq!((before.relay, rate(before)), (after.relay, rate(after)));
             }
-            let is_free = |relay, measurer| far(relay, measurer) < Fitness::Disputed;
-            let has_free = |relay| (0..count).any(|measurer| is_free(relay, measurer));
-            for one in first.iter().filter(|one| has_free(one.relay)) {
-                let changed = one.shares != assigned[one.relay as usize].shares;
-                prop_assert!(!changed || one.shares.iter().all(|share| is_free(one.relay, share.measurer)));
+            for one in first.iter().filter(|one| one.shares != assigned[one.relay as usize].shares) {
+                let is_free = |&measurer: &usize| far(one.relay, measurer) < Fitness::Disputed;
+                let free: u64 = (0..count).filter(is_free).map(|free| capacities[free].get()).sum();
+                let is_good = one.shares.iter().all(|share| is_free(&share.measurer));
+                prop_assert!(is_good || free < rate(one));
             }
             for (measurer, capacity) in capacities.iter().enumerate() {
                 let shares = first.iter().flat_map(|one| &one.shares);

@@ -116,7 +116,7 @@ pub struct Timetable {
     left: Vec<Vec<u64>>,
     /// What is measured again.
     again: Vec<again::Again>,
-    /// What of each team's capacity is put aside.
+    /// What of each team's capacity is set aside.
     aside: Vec<BytesPerSec>,
     /// What relays would need that were measured and are too fast for a team.
     too_fast: BTreeMap<(usize, Fingerprint), BytesPerSec>,

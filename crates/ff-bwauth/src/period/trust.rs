@@ -8,20 +8,21 @@
 //!                                           └▶ disputes them, too: the relay is doubted
 //! ```
 //!
-//! - Relays that share an address, a network or a family have one word together.
-//! - A measurer is put aside when so many words dispute it that, if half of all relays were to frame it, chance would bring
-//!   as many in fewer than 1 of 1000 cases: the binomial distribution with 1/2. Ten words are the fewest that do.
-//! - Where all of a team would be put aside, the one that is disputed least stays.
+//! - Relays that share an address, a network or a family have one word together, and it counts against the first measurer
+//!   only that they dispute: behind that one they can choose by whom they are measured.
+//! - A measurer is set aside when the number of disputes has a probability below [`CHANCE`] even if every second
+//!   group lies about it: the binomial distribution with 1/2. At least ten groups are needed.
+//! - If this applies to the whole team, the measurer with the fewest disputes stays.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use ff_proto::ids::Ed25519Id;
 use statrs::function::beta::beta_reg;
 
 use super::Fingerprint;
 
-/// How seldom chance may put a measurer aside that half of all relays frame.
-const CHANCE: f64 = 0.001;
+/// The probability below which disputes are not explained by lying relays.
+pub const CHANCE: f64 = 0.001;
 
 /// What one measurement of a relay says of one of its measurers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,95 +37,137 @@ pub struct Word {
     pub unix_secs: u64,
 }
 
+/// What a relay, or a group of relays, has said of each measurer that it has met.
+#[derive(Clone, Debug, Default)]
+pub struct Said(BTreeMap<Ed25519Id, Met>);
+
+/// What it has said of one measurer; times are in seconds since 1970.
+#[derive(Clone, Copy, Debug)]
+struct Met {
+    /// When it was measured by it last.
+    last: u64,
+    /// When it disputed it first.
+    disputed: Option<u64>,
+}
+
+impl Said {
+    /// Adds a word.
+    pub fn hear(&mut self, word: &Word) {
+        let disputed = word.is_dispute.then_some(word.unix_secs);
+        self.add(word.measurer, Met { last: word.unix_secs, disputed });
+    }
+
+    /// Adds what another relay of the group has said.
+    fn join(&mut self, other: &Self) {
+        for (&measurer, &met) in &other.0 {
+            self.add(measurer, met);
+        }
+    }
+
+    /// Adds what was said of a measurer. One that was disputed once is disputed.
+    fn add(&mut self, measurer: Ed25519Id, met: Met) {
+        let known = self.0.entry(measurer).or_insert(met);
+        known.last = known.last.max(met.last);
+        known.disputed = known.disputed.into_iter().chain(met.disputed).min();
+    }
+
+    /// Forgets what was said before this time; whether anything is left.
+    pub fn forget(&mut self, before: u64) -> bool {
+        self.0.retain(|_, met| met.last >= before);
+        for met in self.0.values_mut() {
+            met.disputed = met.disputed.filter(|&at| at >= before);
+        }
+        !self.0.is_empty()
+    }
+
+    /// Forgets that a measurer was disputed.
+    pub fn trust(&mut self, measurer: &Ed25519Id) {
+        if let Some(met) = self.0.get_mut(measurer) {
+            met.disputed = None;
+        }
+    }
+
+    /// Whether a measurer is disputed.
+    #[must_use]
+    pub fn disputes(&self, measurer: &Ed25519Id) -> bool {
+        self.0.get(measurer).is_some_and(|met| met.disputed.is_some())
+    }
+
+    /// Whether any is.
+    #[must_use]
+    pub fn disputes_any(&self) -> bool {
+        self.0.values().any(|met| met.disputed.is_some())
+    }
+
+    /// Whether all that it has met are disputed, two at least.
+    #[must_use]
+    pub fn is_doubted(&self) -> bool {
+        self.0.len() > 1 && !self.agrees()
+    }
+
+    /// Whether it agrees with a measurer.
+    fn agrees(&self) -> bool {
+        self.0.values().any(|met| met.disputed.is_none())
+    }
+
+    /// The measurer that it disputed first.
+    fn first_disputed(&self) -> Option<Ed25519Id> {
+        let disputed = self.0.iter().filter_map(|(id, met)| Some((met.disputed?, *id)));
+        disputed.min().map(|(_, id)| id)
+    }
+}
+
 /// What is thought of a measurer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Standing {
     /// The measurer.
     pub measurer: Ed25519Id,
-    /// Groups of relays that were measured with it and whose word counts.
+    /// Groups of relays that were measured by it and whose word counts.
     pub words: u64,
     /// Those of them that dispute it.
     pub disputes: u64,
     /// How probable at least as many are if each disputes with probability 1/2.
     pub chance: f64,
-    /// Whether nothing is measured with it.
+    /// Whether it measures nothing.
     pub is_aside: bool,
 }
 
-/// What a group of relays has said.
-#[derive(Default)]
-struct Said {
-    /// The measurers that it has met.
-    met: BTreeSet<Ed25519Id>,
-    /// Those of them that it disputes.
-    disputed: BTreeSet<Ed25519Id>,
-}
-
-impl Said {
-    /// Whether it agrees with a measurer that it does not dispute.
-    fn agrees(&self) -> bool {
-        self.met.len() > self.disputed.len()
-    }
-}
-
-/// Judges the measurers of a team. `group_of` numbers relays by their group; a measurer that a group disputes once is disputed
-/// by it.
+/// Judges the measurers of a team by what relays have said, each with the number of its group.
 #[must_use]
-pub fn judge(
-    words: &[Word],
-    group_of: impl Fn(&Fingerprint) -> u64,
-    team: &[Ed25519Id],
-) -> Vec<Standing> {
-    let mut said = BTreeMap::<u64, Said>::new();
-    for word in words.iter().filter(|word| team.contains(&word.measurer)) {
-        let said = said.entry(group_of(&word.relay)).or_default();
-        said.met.insert(word.measurer);
-        if word.is_dispute {
-            said.disputed.insert(word.measurer);
+pub fn judge<'a>(said: impl Iterator<Item = (u64, &'a Said)>, team: &[Ed25519Id]) -> Vec<Standing> {
+    let mut groups = BTreeMap::<u64, Said>::new();
+    for (group, said) in said {
+        groups.entry(group).or_default().join(said);
+    }
+    // Words and disputes of each.
+    let mut counts = BTreeMap::<Ed25519Id, (u64, u64)>::new();
+    for said in groups.values_mut() {
+        said.0.retain(|measurer, _| team.contains(measurer));
+        if !said.agrees() {
+            continue;
+        }
+        let first = said.first_disputed();
+        for (&measurer, met) in &said.0 {
+            let is_first = first == Some(measurer);
+            if met.disputed.is_none() || is_first {
+                let count = counts.entry(measurer).or_default();
+                *count = (count.0 + 1, count.1 + u64::from(is_first));
+            }
         }
     }
-    let said: Vec<_> = said.into_values().filter(Said::agrees).collect();
     let standing = |&measurer: &Ed25519Id| {
-        let count = |is: fn(&Said) -> &BTreeSet<Ed25519Id>| {
-            said.iter().filter(|said| is(said).contains(&measurer)).count() as u64
-        };
-        let (words, disputes) = (count(|said| &said.met), count(|said| &said.disputed));
+        let (words, disputes) = counts.get(&measurer).copied().unwrap_or_default();
         let chance = chance_of(disputes, words);
         Standing { measurer, words, disputes, chance, is_aside: chance < CHANCE }
     };
     let mut all: Vec<_> = team.iter().map(standing).collect();
     if all.iter().all(|one| one.is_aside) {
-        // The greatest probability is that of the one that is disputed least.
         let least = all.iter_mut().max_by(|one, other| one.chance.total_cmp(&other.chance));
         if let Some(least) = least {
             least.is_aside = false;
         }
     }
     all
-}
-
-/// The measurers that a relay disputes, with which it is not measured again.
-pub fn disputed_by<'a>(
-    words: &'a [Word],
-    relay: &'a Fingerprint,
-) -> impl Iterator<Item = Ed25519Id> + 'a {
-    words
-        .iter()
-        .filter(move |word| word.is_dispute && word.relay == *relay)
-        .map(|word| word.measurer)
-}
-
-/// Whether a relay disputes all measurers that it has met, two at least.
-#[must_use]
-pub fn is_doubted(words: &[Word], relay: &Fingerprint) -> bool {
-    let mut said = Said::default();
-    for word in words.iter().filter(|word| word.relay == *relay) {
-        said.met.insert(word.measurer);
-        if word.is_dispute {
-            said.disputed.insert(word.measurer);
-        }
-    }
-    said.met.len() > 1 && !said.agrees()
 }
 
 /// How probable `least` heads or more are of so many throws of a coin.
@@ -142,72 +185,77 @@ mod tests {
         Ed25519Id([number; 32])
     }
 
-    /// What relay number `relay` says of a measurer.
-    fn word(relay: u32, number: u8, is_dispute: bool) -> Word {
-        let mut name = [0; 20];
-        name[..4].copy_from_slice(&relay.to_be_bytes());
-        Word { relay: name, measurer: measurer(number), is_dispute, unix_secs: 0 }
+    /// What a relay says of these measurers, one after the other.
+    fn said(words: &[(u8, bool)]) -> Said {
+        let mut said = Said::default();
+        for (unix_secs, &(number, is_dispute)) in (0..).zip(words) {
+            let (relay, measurer) = ([0; 20], measurer(number));
+            said.hear(&Word { relay, measurer, is_dispute, unix_secs });
+        }
+        said
     }
 
-    /// Each relay is a group of its own.
-    fn alone(relay: &Fingerprint) -> u64 {
-        u64::from(u32::from_be_bytes([relay[0], relay[1], relay[2], relay[3]]))
-    }
-
-    /// Which of two measurers are put aside.
-    fn aside(words: &[Word], group_of: impl Fn(&Fingerprint) -> u64) -> [bool; 2] {
-        let all = judge(words, group_of, &[measurer(1), measurer(2)]);
-        [all[0].is_aside, all[1].is_aside]
-    }
-
-    #[test]
-    fn one_that_lies_is_put_aside_once_ten_groups_say_so() {
-        let lies = |relays: u32| -> Vec<Word> {
-            (0..relays).flat_map(|relay| [word(relay, 1, true), word(relay, 2, false)]).collect()
-        };
-        assert_eq!(aside(&lies(9), alone), [false, false]);
-        assert_eq!(aside(&lies(10), alone), [true, false]);
-        assert_eq!(aside(&lies(1000), |_| 7), [false, false], "all are one group");
+    /// Which of these measurers are set aside, if each relay is a group.
+    fn aside(said: &[Said], team: &[u8]) -> Vec<bool> {
+        let team: Vec<_> = team.iter().copied().map(measurer).collect();
+        judge((0..).zip(said), &team).iter().map(|one| one.is_aside).collect()
     }
 
     #[test]
-    fn as_many_framers_as_honest_relays_put_nobody_aside() {
+    fn one_that_lies_is_set_aside_once_ten_groups_say_so() {
+        let lies = |relays: usize| vec![said(&[(1, true), (2, false)]); relays];
+        assert_eq!(aside(&lies(9), &[1, 2]), [false, false]);
+        assert_eq!(aside(&lies(10), &[1, 2]), [true, false]);
+        let team = [measurer(1), measurer(2)];
+        let one_group = judge(lies(1000).iter().map(|said| (7, said)), &team);
+        assert!(!one_group[0].is_aside && one_group[0].words == 1);
+    }
+
+    #[test]
+    fn as_many_framers_as_honest_relays_set_nobody_aside() {
+        let honest = said(&[(1, false), (2, false)]);
         for framers in [3, 10, 30] {
-            let honest = (0..30).map(|relay| word(relay, 1 + (relay % 2) as u8, false));
-            let honest =
-                honest.chain((0..30).map(|relay| word(relay, 2 - (relay % 2) as u8, false)));
-            let framing = (100..100 + framers)
-                .flat_map(|relay| [word(relay, 1, true), word(relay, 2, false)]);
-            let words: Vec<_> = honest.chain(framing).collect();
-            assert_eq!(aside(&words, alone), [false, false], "{framers}");
+            let mut all = vec![honest.clone(); 30];
+            all.extend(vec![said(&[(1, true), (2, false)]); framers]);
+            assert_eq!(aside(&all, &[1, 2]), [false, false], "{framers}");
         }
     }
 
     #[test]
-    fn who_has_met_nobody_that_it_believes_has_no_word() {
-        let words: Vec<_> = (0..1000).map(|relay| word(relay, 1, true)).collect();
-        assert_eq!(aside(&words, alone), [false, false]);
-        let words: Vec<_> =
-            (0..1000).flat_map(|relay| [word(relay, 1, true), word(relay, 2, true)]).collect();
-        assert_eq!(aside(&words, alone), [false, false]);
-        assert!(is_doubted(&words, &word(7, 1, true).relay));
-        assert!(!is_doubted(&words[..1], &word(0, 1, true).relay), "it has met one");
+    fn who_agrees_with_nobody_has_no_word() {
+        assert_eq!(aside(&vec![said(&[(1, true)]); 1000], &[1, 2]), [false, false]);
+        let both = said(&[(1, true), (2, true)]);
+        assert_eq!(aside(&vec![both.clone(); 1000], &[1, 2]), [false, false]);
+        assert!(both.is_doubted());
+        assert!(!said(&[(1, true)]).is_doubted(), "it has met one");
+    }
+
+    #[test]
+    fn a_word_counts_against_the_first_one_that_is_disputed_only() {
+        // A small measurer: who disputes a great one is measured by it, and disputes it as well.
+        let steered = vec![said(&[(1, true), (2, true), (3, false)]); 20];
+        let honest = vec![said(&[(1, false)]); 100];
+        let all = [steered, honest].concat();
+        assert_eq!(aside(&all, &[1, 2, 3]), [false; 3]);
     }
 
     #[test]
     fn one_of_a_team_always_stays() {
-        // Half of the relays dispute the one, half the other, and a third measurer that has left is believed by all.
-        let words: Vec<_> = (0..1000)
-            .flat_map(|relay| {
-                [word(relay, 1, true), word(relay, 3, false), word(relay, 2, relay > 9)]
-            })
-            .collect();
-        let team = [measurer(1), measurer(2), measurer(3)];
-        let all = judge(&words, alone, &team);
-        assert_eq!([all[0].is_aside, all[1].is_aside, all[2].is_aside], [true, true, false]);
-        assert_eq!((all[1].words, all[1].disputes), (1000, 990));
-        let words: Vec<_> = words.iter().copied().filter(|word| alone(&word.relay) < 10).collect();
-        assert_eq!(aside(&words, alone), [true, false]);
+        // Each relay disputes one of both, and agrees with the other in the same group.
+        let first = said(&[(1, true), (2, false)]);
+        let second = said(&[(2, true), (1, false)]);
+        let only = judge((0..20).map(|group| (group, &first)), &[measurer(1)]);
+        assert!(!only[0].is_aside, "nobody agrees with another one of the team");
+        let all = [vec![first; 40], vec![second; 5]].concat();
+        assert_eq!(aside(&all, &[1, 2]), [true, false]);
+    }
+
+    #[test]
+    fn what_is_old_is_forgotten() {
+        let mut all = said(&[(1, true), (1, false), (2, false)]);
+        assert!(all.forget(0) && all.disputes(&measurer(1)));
+        assert!(all.forget(1) && !all.disputes(&measurer(1)), "what it said later stays");
+        assert!(!all.forget(9));
     }
 
     #[test]
@@ -221,7 +269,7 @@ mod tests {
             (30, 52, 0.165_874_88),
         ] {
             let found = chance_of(least, throws);
-            assert!((found - expected).abs() < 1e-4, "{least} of {throws}: {found}");
+            assert!((found - expected).abs() < 1e-6, "{least} of {throws}: {found}");
         }
     }
 }

@@ -62,8 +62,7 @@ impl Samples {
 
     /// Whether what came back over a long path was still growing.
     fn is_still_growing(&self) -> bool {
-        let is_far = self.settle_secs > 0;
-        is_far && self.whole().is_ok_and(|seconds| aggregate::is_growing(&seconds, self.ratio))
+        self.is_far && self.whole().is_ok_and(|seconds| aggregate::is_growing(&seconds, self.ratio))
     }
 
     /// Whether the estimate would be greater without the seconds in which a measurer's path carried what it could.

@@ -9,7 +9,9 @@ use rusqlite::{named_params, params};
 use super::row::Columns;
 use super::team::{measurer, number};
 use super::value::{MaybeVerdict, Number, draw_name, draw_of};
-use super::{AttemptId, PlanId, Reader, Store, StoreError, Writing, disputes, grant, seconds};
+use super::{
+    AttemptId, PlanId, Reader, Store, StoreError, Writing, disputes, grant, paths, seconds,
+};
 use crate::outcome::{
     CellCounts, CpuSeconds, Failure, Method, Outcome, RoundTrip, SocketCounts, TargetInfo,
 };
@@ -163,6 +165,24 @@ impl Store {
         self.write("store what came of an attempt", |writing| {
             let used = grant::may_be_used(outcome);
             finish(writing, id, outcome, now_unix_secs, used)
+        })
+    }
+
+    /// The same, with what is known of the path to the relay since then.
+    ///
+    /// # Errors
+    /// As [`Store::finish_attempt`].
+    pub fn finish_attempt_on_path(
+        &mut self,
+        id: AttemptId,
+        outcome: &Outcome,
+        path: (&Fingerprint, &str),
+        now_unix_secs: u64,
+    ) -> Result<(), StoreError> {
+        self.write("store what came of an attempt", |writing| {
+            let used = grant::may_be_used(outcome);
+            finish(writing, id, outcome, now_unix_secs, used)?;
+            paths::put(writing, path.0, path.1)
         })
     }
 

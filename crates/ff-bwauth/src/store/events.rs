@@ -3,7 +3,7 @@
 use rusqlite::params;
 
 use super::value::Number;
-use super::{Reader, Store, StoreError, ToPlan, Writing, plan};
+use super::{Reader, Store, StoreError, Writing};
 
 impl Store {
     /// Notes what has happened in a period, behind what happened before. Those of periods before the one that
@@ -14,24 +14,6 @@ impl Store {
     /// [`StoreError`].
     pub fn add_event(&mut self, period: u64, event: &str) -> Result<(), StoreError> {
         self.write("note what has happened", |writing| add(writing, period, event))
-    }
-}
-
-impl Store {
-    /// Notes what has happened in a period and what that adds to its plan: both or neither.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub fn add_event_with_plan(
-        &mut self,
-        period: u64,
-        event: &str,
-        rows: &[ToPlan],
-    ) -> Result<(), StoreError> {
-        self.write("note what has happened", |writing| {
-            add(writing, period, event)?;
-            rows.iter().try_for_each(|row| plan::insert(writing, period, row).map(drop))
-        })
     }
 }
 

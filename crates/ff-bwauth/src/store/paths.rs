@@ -2,22 +2,18 @@
 
 use rusqlite::params;
 
-use super::{Reader, Store, StoreError};
+use super::{Reader, StoreError, Writing};
 use crate::period::Fingerprint;
 
-impl Store {
-    /// Stores what is known of the path to a relay, in place of what was known before. It is deleted with the relay's last
-    /// attempt.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub fn put_path(&mut self, relay: &Fingerprint, known: &str) -> Result<(), StoreError> {
-        let sql = "INSERT INTO paths (fingerprint, known) VALUES (?1, ?2)
-                   ON CONFLICT (fingerprint) DO UPDATE SET known = ?2";
-        self.write("store what is known of a path", |writing| {
-            writing.execute(sql, params![relay, known]).map(drop)
-        })
-    }
+/// Stores what is known of the path to a relay, in place of what was known before. It is deleted with the relay's last attempt.
+pub(super) fn put(
+    writing: &Writing<'_>,
+    relay: &Fingerprint,
+    known: &str,
+) -> Result<(), StoreError> {
+    let sql = "INSERT INTO paths (fingerprint, known) VALUES (?1, ?2)
+               ON CONFLICT (fingerprint) DO UPDATE SET known = ?2";
+    writing.execute(sql, params![relay, known]).map(drop)
 }
 
 impl Reader {

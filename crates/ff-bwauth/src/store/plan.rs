@@ -169,18 +169,49 @@ impl Store {
         })
     }
 
+    /// Adds rows to the plan of a period that are not carried out, with the reason.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn add_left_out(
+        &mut self,
+        period: u64,
+        rows: &[ToPlan],
+        reason: &str,
+    ) -> Result<(), StoreError> {
+        self.write("add to a plan", |writing| {
+            rows.iter().try_for_each(|row| {
+                let id = insert(writing, period, row)?;
+                leave_out(writing, id, reason)
+            })
+        })
+    }
+
     /// Notes that a pending row of a plan is not carried out, and why.
     ///
     /// # Errors
     /// [`StoreError::NotPlanned`] when it is not pending.
     pub fn leave_out(&mut self, plan: PlanId, reason: &str) -> Result<(), StoreError> {
-        let sql = "UPDATE plan SET left_out = ?2 WHERE id = ?1 AND left_out IS NULL
-                   AND NOT EXISTS (SELECT 1 FROM attempts WHERE attempts.plan = plan.id)";
+        self.write("change a plan", |writing| leave_out(writing, plan, reason))
+    }
+
+    /// Notes what has happened in a period, with the rows that this adds to its plan, and that these others are not carried
+    /// out for this reason: all of it or nothing.
+    ///
+    /// # Errors
+    /// [`StoreError::NotPlanned`] when one of the others is not pending.
+    pub fn change_plan(
+        &mut self,
+        period: u64,
+        event: &str,
+        rows: &[ToPlan],
+        left_out: (&[PlanId], &str),
+    ) -> Result<(), StoreError> {
         self.write("change a plan", |writing| {
-            match writing.execute(sql, params![plan.0, reason])? {
-                0 => Err(StoreError::NotPlanned { plan, what: "it is not pending" }),
-                _ => Ok(()),
-            }
+            events::add(writing, period, event)?;
+            rows.iter().try_for_each(|row| insert(writing, period, row).map(drop))?;
+            let (ids, reason) = left_out;
+            ids.iter().try_for_each(|id| leave_out(writing, *id, reason))
         })
     }
 
@@ -196,6 +227,16 @@ impl Store {
                 _ => Ok(()),
             }
         })
+    }
+}
+
+/// Notes that a pending row is not carried out.
+fn leave_out(writing: &Writing<'_>, plan: PlanId, reason: &str) -> Result<(), StoreError> {
+    let sql = "UPDATE plan SET left_out = ?2 WHERE id = ?1 AND left_out IS NULL
+               AND NOT EXISTS (SELECT 1 FROM attempts WHERE attempts.plan = plan.id)";
+    match writing.execute(sql, params![plan.0, reason])? {
+        0 => Err(StoreError::NotPlanned { plan, what: "it is not pending" }),
+        _ => Ok(()),
     }
 }
 
@@ -224,11 +265,7 @@ fn plan(writing: &Writing<'_>, period: &Period, rows: &[ToPlan]) -> Result<(), S
 }
 
 /// Adds a row.
-pub(super) fn insert(
-    writing: &Writing<'_>,
-    period: u64,
-    row: &ToPlan,
-) -> Result<PlanId, StoreError> {
+fn insert(writing: &Writing<'_>, period: u64, row: &ToPlan) -> Result<PlanId, StoreError> {
     writing.execute(
         "INSERT INTO plan (period, slot, fingerprint, kind, group_number, demand_bytes_per_sec)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
@@ -242,25 +279,6 @@ pub(super) fn insert(
         ],
     )?;
     Ok(PlanId(writing.db.last_insert_rowid()))
-}
-
-impl Store {
-    /// Adds a relay to the plan of a period that is not measured again, with the reason.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub fn add_left_out(
-        &mut self,
-        period: u64,
-        row: &ToPlan,
-        reason: &str,
-    ) -> Result<(), StoreError> {
-        self.write("add to a plan", |writing| {
-            let id = insert(writing, period, row)?;
-            let sql = "UPDATE plan SET left_out = ?2 WHERE id = ?1";
-            writing.execute(sql, params![id.0, reason]).map(drop)
-        })
-    }
 }
 
 impl Reader {

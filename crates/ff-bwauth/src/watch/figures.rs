@@ -342,7 +342,7 @@ impl Figures {
         );
         self.add(
             "measurer_aside",
-            "Whether it is put aside because relays dispute it",
+            "Whether it is set aside because relays dispute it",
             None,
             each(&|one| flag(one.is_aside)),
         );

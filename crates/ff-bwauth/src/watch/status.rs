@@ -136,7 +136,7 @@ pub struct MemberStatus {
     /// Groups of relays that were measured with it, in this period or the one before, and agree with a measurer.
     #[serde(default)]
     pub words: u64,
-    /// Whether it is put aside because of that: nothing is measured with it.
+    /// Whether it is set aside because of that: nothing is measured with it.
     #[serde(default)]
     pub is_aside: bool,
     /// Why it is not there.

@@ -93,7 +93,7 @@ pub fn wrong(status: &Status, now_unix_secs: u64) -> Vec<String> {
     for member in status.team.iter().filter(|member| member.is_aside) {
         let name = plain(&member.name);
         wrong.push(format!(
-            "the measurer {name} is put aside, because {} of {} groups of relays dispute it; when the cause is found: \
+            "the measurer {name} is set aside, because {} of {} groups of relays dispute it; when the cause is found: \
              ff-bwauth measurers --trust {name}",
             member.disputes, member.words
         ));
@@ -293,7 +293,7 @@ mod tests {
         assert!(HOSTILE.contains('\u{202e}'));
         let wrong = wrong(&status, status.now_unix_secs + 20);
         assert_eq!(wrong.len(), 3, "{wrong:?}");
-        assert!(wrong[2].contains("is put aside, because 1 of 10 groups"), "{wrong:?}");
+        assert!(wrong[2].contains("is set aside, because 1 of 10 groups"), "{wrong:?}");
         assert!(wrong[0].contains("20 s ago") && wrong[1].contains("is down: it did not answer"));
     }
 

@@ -38,7 +38,7 @@ pub enum Action {
     Reload(Box<Settings>),
     /// Somebody wants the measurers measured now.
     ExchangeNow,
-    /// The operator trusts a measurer again that was put aside.
+    /// The operator trusts a measurer again that was set aside.
     Trust(Ed25519Id),
     /// The measurers have exchanged; what came of it for each.
     Exchanged(Vec<(Ed25519Id, Found)>),

@@ -6,9 +6,34 @@ use ff_proto::units::BytesPerSec;
 
 use super::Core;
 use super::rows::Taken;
+use crate::daemon::running::Running;
 use crate::outcome::Outcome;
-use crate::period::timetable::{Event, Measured};
-use crate::store::{AttemptId, Kind, StoreError, ToPlan};
+use crate::period::Fingerprint;
+use crate::period::timetable::{Event, Measured, NoRetry};
+use crate::store::{AttemptId, Kind, PlanId, StoreError, ToPlan};
+
+/// What is measured at the same time because it may share a machine: a period, a slot and a head.
+pub(super) type Together = (u64, u32, u32);
+
+/// A measurement that is over.
+#[derive(Debug)]
+pub(in crate::daemon) struct Finished {
+    /// Its row in the store.
+    attempt: AttemptId,
+    /// The relay.
+    relay: Fingerprint,
+    /// What came of it.
+    outcome: Box<Outcome>,
+    /// What is known of the path to the relay.
+    known: String,
+}
+
+impl Running {
+    /// With what it is measured.
+    pub(super) fn together(&self) -> Together {
+        (self.period, self.slot, self.head)
+    }
+}
 
 impl Core {
     /// Stores what came of a measurement, and has it measured again if that is called for.
@@ -22,31 +47,40 @@ impl Core {
                 self.due.describe = now;
             }
         }
-        let known = self.paths.note(running.fingerprint, running.period, &mut outcome);
-        if let Err(error) = self.store.put_path(&running.fingerprint, &known) {
-            self.tell(now, format!("what is known of a relay's path is kept in memory: {error}"));
-        }
-        let key = (running.slot, running.head);
+        let relay = running.fingerprint;
+        let known = self.paths.note(relay, running.period, &mut outcome);
         if let Some(z) = again(&outcome) {
-            self.again.entry(key).or_default().push((running.fingerprint, z));
+            self.again.entry(running.together()).or_default().push((relay, z));
         }
-        self.hear(running.fingerprint, &running.measurers, &mut outcome, now);
-        self.unsaved.push_back((attempt, outcome));
+        self.hear(relay, &running.measurers, &mut outcome, now);
+        self.unsaved.push_back(Finished { attempt, relay, outcome, known });
         self.save_unsaved(now);
-        let is_last = self.running.values().all(|other| (other.slot, other.head) != key);
-        let relays = if is_last { self.again.remove(&key) } else { None };
-        if let Some(relays) = relays
-            && let Err(error) = self.measure_again(running.period, &relays, now)
-        {
-            self.tell(now, format!("the store fails, so nothing is measured again: {error}"));
+        if let Err(error) = self.decide(now) {
+            self.tell(now, format!("the store fails, so nothing is measured again yet: {error}"));
         }
+    }
+
+    /// Has measured again what is to be, of those that were measured together once all of them are over. What the store does
+    /// not take is tried again with the next tick.
+    pub(super) fn decide(&mut self, now: u64) -> Result<(), StoreError> {
+        let Some(course) = &self.course else { return Ok(()) };
+        let period = course.number;
+        self.again.retain(|together, _| together.0 == period);
+        let is_over = |of: &&Together| self.running.values().all(|one| one.together() != **of);
+        let over: Vec<Together> = self.again.keys().filter(is_over).copied().collect();
+        for together in over {
+            let relays = self.again.get(&together).cloned().unwrap_or_default();
+            self.measure_again(period, &relays, now)?;
+            self.again.remove(&together);
+        }
+        Ok(())
     }
 
     /// Stores what could not be stored before, the oldest first.
     pub(super) fn save_unsaved(&mut self, now: u64) {
-        while let Some((attempt, outcome)) = self.unsaved.front() {
+        while let Some(Finished { attempt, relay, outcome, known }) = self.unsaved.front() {
             self.coverage = None;
-            match self.store.finish_attempt(*attempt, outcome, now) {
+            match self.store.finish_attempt_on_path(*attempt, outcome, (relay, known), now) {
                 // It was finished already, before a store that failed said so.
                 Ok(()) | Err(StoreError::NotBegun(_)) => _ = self.unsaved.pop_front(),
                 Err(error) => {
@@ -81,37 +115,50 @@ impl Core {
             now_slot: course.slot_at(now),
             grants_used: u32::try_from(used).unwrap_or(u32::MAX),
         };
-        let taken = self.note(event)?;
-        let Some(reason) = taken.refused else { return Ok(()) };
-        let Some(course) = &self.course else { return Ok(()) };
         let slot = course.slot_at(now);
-        for (relay, _) in relays {
-            let row = ToPlan {
-                fingerprint: *relay,
-                slot,
-                kind: Kind::Retry,
-                group: u32::MAX,
-                demand: BytesPerSec::default(),
-            };
-            self.store.add_left_out(
-                period,
-                &row,
-                &format!("it is not measured again: {reason}"),
-            )?;
-        }
+        let Some(reason) = self.note(event)?.refused else { return Ok(()) };
+        let row = |(relay, _): &Measured| ToPlan {
+            fingerprint: *relay,
+            slot,
+            kind: Kind::Retry,
+            group: u32::MAX,
+            demand: BytesPerSec::default(),
+        };
+        let rows: Vec<_> = relays.iter().map(row).collect();
+        let text = format!("it is not measured again: {reason}");
+        self.store.add_left_out(period, &rows, &text)?;
         self.coverage = None;
-        let text = format!("relays are not measured again in this period: {reason}");
-        self.tell(now, text);
+        tracing::warn!(relay = hex::encode_upper(relays[0].0), relays = relays.len(), "{text}");
+        // Without numbers: what is told again within the hour is told once. Relays that are too fast are listed anyway.
+        match reason {
+            NoRetry::TooFast { .. } => {}
+            NoRetry::NoRoom { .. } => {
+                self.tell(now, "relays are not measured again: no slot has room for them".into());
+            }
+            other => self.tell(now, format!("relays are not measured again: {other}")),
+        }
         Ok(())
     }
 
     /// Notes durably what has happened in the period, and what follows for our plan; returns that.
     pub(super) fn note(&mut self, event: Event) -> Result<Taken, StoreError> {
+        self.note_instead(event, &[], |_| String::new())
+    }
+
+    /// The same, and that these rows of the plan are not carried out, for a reason that depends on what follows.
+    pub(super) fn note_instead(
+        &mut self,
+        event: Event,
+        rows: &[PlanId],
+        reason: impl FnOnce(&Taken) -> String,
+    ) -> Result<Taken, StoreError> {
         let Some(course) = &mut self.course else { return Ok(Taken::default()) };
         let (number, text) = (course.number, serde_json::to_string(&event).unwrap_or_default());
         let taken = course.take(event);
         self.coverage = None;
-        let noted = self.store.add_event_with_plan(number, &text, &taken.rows);
+        let left_out = (rows, reason(&taken));
+        let left_out = (left_out.0, left_out.1.as_str());
+        let noted = self.store.change_plan(number, &text, &taken.rows, left_out);
         if noted.is_err() {
             // It has not happened: the period is taken up again as the store has it.
             self.course = None;

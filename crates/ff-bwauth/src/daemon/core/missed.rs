@@ -10,13 +10,17 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::Core;
-use super::finish::again;
+use super::finish::{Together, again};
 use crate::period::Fingerprint;
 use crate::period::timetable::{Event, Measured};
-use crate::store::{Seconds, StoreError};
+use crate::store::{PlanId, Planned, Seconds, StoreError};
 
-/// So many rows of the plan are moved in one step, which takes a fraction of a second.
-const AT_ONCE: u32 = 64;
+/// So many rows of the plan are moved in one step: as many transactions at most.
+const AT_ONCE: u32 = 16;
+/// Why what was due in a slot that went by is not carried out.
+const WENT_BY: &str = "its slot went by, and nobody was there to begin it";
+/// Why a relay is not measured that has a row in the plan.
+pub(super) const GONE: &str = "it is not in the consensus any more";
 
 /// The last slot in which it was decided whether a relay is measured again.
 pub(super) type Decided = HashMap<Fingerprint, u32>;
@@ -49,20 +53,30 @@ impl Core {
             }
             Ok::<_, StoreError>(())
         })?;
-        let mut groups = BTreeMap::<(u32, u32), Vec<Measured>>::new();
+        let mut groups = BTreeMap::<Together, Vec<Measured>>::new();
         for (relay, (slot, measured)) in last {
             let is_open = decided.get(&relay).is_none_or(|decided| *decided < slot);
-            let head = course.head_in(&relay, slot).filter(|_| is_open);
-            if let Some((head, measured)) = head.zip(measured) {
-                groups.entry((slot, head)).or_default().push(measured);
+            let Some(measured) = measured.filter(|_| is_open) else { continue };
+            if let Some(head) = course.head_in(&relay, slot) {
+                groups.entry((number, slot, head)).or_default().push(measured);
             }
         }
-        groups.into_values().try_for_each(|group| self.measure_again(number, &group, now))
+        // What this process has measured it decides when all of it is over.
+        for one in self.running.values() {
+            groups.remove(&one.together());
+        }
+        for (together, group) in groups {
+            self.again.entry(together).or_insert(group);
+        }
+        self.decide(now)
     }
 
     /// Moves some of what was due in slots that went by.
     pub(super) fn move_missed(&mut self, now: u64) -> Result<(), StoreError> {
-        let Some(course) = self.course.as_ref().filter(|_| self.has_missed) else { return Ok(()) };
+        if !self.has_missed {
+            return Ok(());
+        }
+        let Some(course) = &self.course else { return Ok(()) };
         let (number, team) = (course.number, course.team);
         let behind = course.slot_at(now).max(course.next_slot.saturating_sub(1));
         let missed = self.store.pending_before(number, course.next_slot, AT_ONCE)?;
@@ -70,29 +84,27 @@ impl Core {
             self.has_missed = false;
             return Ok(());
         }
-        self.coverage = None;
-        let mut moved = BTreeMap::<(u32, u32), String>::new();
+        let mut groups = BTreeMap::<(u32, Option<u32>), Vec<&Planned>>::new();
         for row in &missed {
+            let slot = row.what.slot;
+            groups
+                .entry((slot, course.head_in(&row.what.fingerprint, slot)))
+                .or_default()
+                .push(row);
+        }
+        for ((slot, head), rows) in groups {
             let Some(course) = &self.course else { return Ok(()) };
-            let (relay, slot) = (row.what.fingerprint, row.what.slot);
-            let key = course.head_in(&relay, slot).map(|head| (slot, head));
-            let then = match key.and_then(|key| moved.get(&key)) {
-                Some(then) => then.clone(),
-                None => {
-                    let placed = course.timetable.last_slot(team, &relay);
-                    let then = match placed.filter(|placed| *placed > slot) {
-                        // Its group is measured again anyway.
-                        Some(placed) => format!("it is measured in slot {placed}"),
-                        None => self.put_off_one(relay, behind)?,
-                    };
-                    if let Some(key) = key {
-                        moved.insert(key, then.clone());
-                    }
-                    then
+            let ids: Vec<_> = rows.iter().map(|row| row.id).collect();
+            let relay = rows[0].what.fingerprint;
+            let placed = course.timetable.last_slot(team, &relay).filter(|placed| *placed > slot);
+            match (head, placed) {
+                (None, _) => self.leave_out(&ids, GONE)?,
+                // Its group is measured again anyway.
+                (_, Some(placed)) => {
+                    self.leave_out(&ids, &format!("{WENT_BY}; it is measured in slot {placed}"))?
                 }
-            };
-            let reason = format!("its slot went by, and nobody was there to begin it; {then}");
-            self.store.leave_out(row.id, &reason)?;
+                (_, None) => self.put_off_group(relay, behind, &ids, WENT_BY)?,
+            }
         }
         tracing::warn!(
             period = number,
@@ -102,20 +114,27 @@ impl Core {
         Ok(())
     }
 
-    /// Has a relay, with all that is measured together with it, measured behind this slot; says what came of it.
-    pub(super) fn put_off_one(
+    /// Has a relay, with all that is measured together with it, measured behind this slot, in place of these rows of the plan.
+    pub(super) fn put_off_group(
         &mut self,
         relay: Fingerprint,
         behind: u32,
-    ) -> Result<String, StoreError> {
-        let Some(team) = self.course.as_ref().map(|course| course.team) else {
-            return Ok(String::new());
-        };
-        let taken = self.note(Event::PutOff { team, relay, behind })?;
-        Ok(match (taken.rows.first(), taken.refused) {
-            (Some(row), _) => format!("it waits for slot {}", row.slot),
-            (None, Some(reason)) => reason.to_string(),
-            (None, None) => "no slot behind that has room".to_owned(),
+        rows: &[PlanId],
+        reason: &str,
+    ) -> Result<(), StoreError> {
+        let Some(team) = self.course.as_ref().map(|course| course.team) else { return Ok(()) };
+        let event = Event::PutOff { team, relay, behind };
+        self.note_instead(event, rows, |taken| match (taken.rows.first(), &taken.refused) {
+            (Some(row), _) => format!("{reason}; it waits for slot {}", row.slot),
+            (None, Some(refused)) => format!("{reason}; {refused}"),
+            (None, None) => format!("{reason}; no slot behind that has room"),
         })
+        .map(drop)
+    }
+
+    /// Does not carry out these rows of the plan.
+    pub(super) fn leave_out(&mut self, rows: &[PlanId], reason: &str) -> Result<(), StoreError> {
+        self.coverage = None;
+        rows.iter().try_for_each(|row| self.store.leave_out(*row, reason))
     }
 }

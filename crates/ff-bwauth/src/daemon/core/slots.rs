@@ -4,15 +4,35 @@ use std::collections::{BTreeMap, HashMap};
 
 use ff_proto::units::BytesPerSec;
 
+use super::missed::GONE;
 use super::{Core, Effect, Member};
 use crate::daemon::plan::{Job, links, shares, stored};
 use crate::daemon::running::Running;
 use crate::measure::{Place, Plan};
 use crate::outcome::{Method, TargetInfo};
+use crate::period::allocate::Share;
 use crate::period::near::{Fitness, near_first};
+use crate::period::schedule::Assignment;
 use crate::period::timetable::Task;
 use crate::period::{Fingerprint, GRANTS};
 use crate::store::{Begin, Planned, StoreError};
+use crate::team::TeamMember;
+
+/// After this part of it a slot does not begin any more.
+const LATE_PART: u32 = 3;
+
+/// A measurement that can begin.
+struct Ready {
+    /// Its row of the plan.
+    row: Planned,
+    /// What is to be measured.
+    task: Task,
+    /// By whom.
+    team: Vec<TeamMember>,
+}
+
+/// Why what is due cannot begin, and its rows, by the head of its group.
+type Wanting = BTreeMap<u32, (String, Vec<Planned>)>;
 
 impl Core {
     /// Begins the slot that is due. Without a consensus it waits. What was due in slots that went by is moved to later ones:
@@ -24,11 +44,22 @@ impl Core {
     ) -> Result<(), StoreError> {
         let Some(course) = &self.course else { return Ok(()) };
         let slot = course.slot_at(now);
-        if slot < course.next_slot || slot >= self.common.slots() || self.views.is_empty() {
+        if slot < course.next_slot || self.views.is_empty() {
             return Ok(());
         }
+        let (number, late) = (course.number, now.saturating_sub(course.slot_start(slot)));
         self.has_missed |= slot > course.next_slot;
-        let number = course.number;
+        // What begins late would run into the next slot.
+        let is_late = late > u64::from(self.common.slot_secs / LATE_PART);
+        if is_late || slot >= self.common.slots() {
+            self.has_missed |= is_late;
+            if let Some(course) = &mut self.course {
+                course.next_slot = slot.min(self.common.slots() - 1) + 1;
+            }
+            return Ok(());
+        }
+        self.judge_team(now);
+        self.note_aside()?;
         let pending = self.store.pending_in(number, slot)?;
         let due: HashMap<Fingerprint, Planned> =
             pending.into_iter().map(|row| (row.what.fingerprint, row)).collect();
@@ -44,7 +75,7 @@ impl Core {
         Ok(())
     }
 
-    /// Begins what is due in a slot.
+    /// Begins what is due in a slot. What is measured together begins together: if one has no room, all wait.
     fn begin_all(
         &mut self,
         slot: u32,
@@ -53,44 +84,22 @@ impl Core {
         effects: &mut Vec<Effect>,
     ) -> Result<(), StoreError> {
         let Some(course) = &self.course else { return Ok(()) };
-        let (tasks, team) = (course.timetable.tasks(course.team, slot), course.team);
-        self.put_off(&tasks, &mut due, now)?;
-        let Some(course) = &self.course else { return Ok(()) };
-        let assigned = self.within_measured(course.timetable.assignments(team, slot));
         let relays = course.timetable.relays();
-        let capacity = |(number, member): (usize, &Member)| {
-            if self.is_aside(number) { BytesPerSec::default() } else { member.capacity() }
-        };
-        let capacities: Vec<_> = self.team.iter().enumerate().map(capacity).collect();
-        let assigned = near_first(assigned, &capacities, |relay, measurer| {
-            let relay = &relays[relay as usize].fingerprint;
-            let id = self.team.get(measurer).map(|member| member.measurer.id());
-            let round_trip = id.and_then(|id| self.paths.round_trip(relay, &id));
-            Fitness::of(round_trip, self.is_disputed_by(relay, measurer))
-        });
-        let mut begun = Vec::new();
-        for assignment in assigned {
-            let relay = &relays[assignment.relay as usize];
-            let Some(row) = due.remove(&relay.fingerprint) else { continue };
-            let task = tasks.iter().find(|task| task.relay == assignment.relay).copied();
-            if let Some(task) = task {
-                begun.push((row, task, assignment.shares));
-            }
+        let tasks = course.timetable.tasks(course.team, slot).into_iter();
+        let tasks: HashMap<_, _> =
+            tasks.map(|task| (relays[task.relay as usize].fingerprint, task)).collect();
+        self.leave_out_unreachable(&tasks, &mut due)?;
+        self.put_off_without_grant(&tasks, &mut due, now)?;
+        let (ready, wanting) = self.divided(slot, &tasks, due);
+        for (reason, rows) in wanting.into_values() {
+            let ids: Vec<_> = rows.iter().map(|row| row.id).collect();
+            self.put_off_group(rows[0].what.fingerprint, slot, &ids, &reason)?;
         }
-        for row in due.into_values() {
-            self.put_off_row(&row, "the team has no room for it in this slot")?;
-        }
-        let expected: Vec<_> = begun
-            .iter()
-            .map(|(row, task, parts)| {
-                (task.guess, self.paths.of(&row.what.fingerprint), &parts[..])
-            })
-            .collect();
-        let links = links(&expected);
         let mut jobs = BTreeMap::<u32, Vec<Job>>::new();
-        let begun = begun.into_iter().zip(links).try_for_each(|((row, task, parts), links)| {
-            let job = self.begin(&row, task, &parts, &links, now)?;
-            jobs.entry(task.head).or_default().extend(job);
+        let begun = ready.into_iter().try_for_each(|ready| {
+            let head = ready.task.head;
+            let job = self.begin(ready, now)?;
+            jobs.entry(head).or_default().extend(job);
             Ok(())
         });
         for mut together in jobs.into_values() {
@@ -106,45 +115,135 @@ impl Core {
         begun
     }
 
-    /// Puts off what is due of relays that grant nothing now, as after a late retry in the period before, with all
-    /// that is measured together with them.
-    fn put_off(
+    /// Leaves out what is due of relays that have gone, or that cannot be reached.
+    fn leave_out_unreachable(
         &mut self,
-        tasks: &[Task],
+        tasks: &HashMap<Fingerprint, Task>,
         due: &mut HashMap<Fingerprint, Planned>,
-        now: u64,
     ) -> Result<(), StoreError> {
-        let Some(course) = &self.course else { return Ok(()) };
-        let relays = course.timetable.relays();
-        let due_tasks: Vec<_> = tasks
-            .iter()
-            .map(|task| (task.head, relays[task.relay as usize].fingerprint))
-            .filter(|(_, relay)| due.contains_key(relay))
-            .collect();
-        let mut waits = BTreeMap::<u32, (Fingerprint, u32)>::new();
-        for &(head, relay) in &due_tasks {
-            if let Some(until) = self.grants_nothing_until(&relay, now)? {
-                let behind = course.slot_at(until);
-                let wait = waits.entry(head).or_insert((relay, behind));
-                wait.1 = wait.1.max(behind);
-            }
-        }
-        for (head, (relay, behind)) in waits {
-            let then = self.put_off_one(relay, behind)?;
-            let reason = format!("the relay has granted all that it does within a period; {then}");
-            for (_, relay) in due_tasks.iter().filter(|(of, _)| *of == head) {
-                if let Some(row) = due.remove(relay) {
-                    self.store.leave_out(row.id, &reason)?;
-                }
+        let view = self.views.last().cloned();
+        let why = |relay: &Fingerprint| match &view {
+            _ if !tasks.contains_key(relay) => Some(GONE),
+            Some(view) => view.contact(relay).err(),
+            None => Some(GONE),
+        };
+        let out: Vec<_> = due.keys().filter_map(|relay| Some((*relay, why(relay)?))).collect();
+        for (relay, reason) in out {
+            if let Some(row) = due.remove(&relay) {
+                self.leave_out(&[row.id], reason)?;
             }
         }
         Ok(())
     }
 
-    /// Does not carry out what was due in this slot for this reason, but in a later one if there is room.
-    fn put_off_row(&mut self, row: &Planned, reason: &str) -> Result<(), StoreError> {
-        let then = self.put_off_one(row.what.fingerprint, row.what.slot)?;
-        self.store.leave_out(row.id, &format!("{reason}; {then}"))
+    /// Divides what is due in a slot among the team. What cannot begin comes with the reason, by its head, with all that is due
+    /// together with it.
+    fn divided(
+        &self,
+        slot: u32,
+        tasks: &HashMap<Fingerprint, Task>,
+        mut due: HashMap<Fingerprint, Planned>,
+    ) -> (Vec<Ready>, Wanting) {
+        let mut assigned = Vec::new();
+        for Assignment { relay, shares } in self.assigned(slot, tasks) {
+            let relays = self.course.as_ref().map(|course| course.timetable.relays());
+            let Some(relay) = relays.and_then(|relays| relays.get(relay as usize)) else {
+                continue;
+            };
+            let relay = relay.fingerprint;
+            if let Some((row, task)) = due.remove(&relay).zip(tasks.get(&relay)) {
+                assigned.push((row, *task, shares));
+            }
+        }
+        let mut wanting = Wanting::new();
+        let mut want = |head, reason: &str, row| {
+            let all = wanting.entry(head).or_insert_with(|| (reason.to_owned(), Vec::new()));
+            all.1.push(row);
+        };
+        for (relay, row) in due {
+            if let Some(task) = tasks.get(&relay) {
+                want(task.head, "the team has no room for it in this slot", row);
+            }
+        }
+        let expected = |(row, task, shares): &(Planned, Task, Vec<Share>)| {
+            (task.guess, self.paths.of(&row.what.fingerprint), shares.clone())
+        };
+        let expected: Vec<_> = assigned.iter().map(expected).collect();
+        let expected: Vec<_> =
+            expected.iter().map(|(guess, path, shares)| (*guess, *path, &shares[..])).collect();
+        let measurers: Vec<_> = self.team.iter().map(|member| member.measurer.clone()).collect();
+        let mut ready = Vec::new();
+        for ((row, task, parts), links) in assigned.into_iter().zip(links(&expected)) {
+            let aside = parts.iter().find(|part| self.is_aside(part.measurer));
+            match (aside, shares(&measurers, &parts, &links)) {
+                (None, Some(team)) => ready.push(Ready { row, task, team }),
+                (Some(_), _) => {
+                    want(task.head, "others than a measurer that is set aside have no room", row)
+                }
+                (None, None) => {
+                    want(task.head, "its measurers have no links left in this slot", row)
+                }
+            }
+        }
+        let (wait, ready): (Vec<_>, _) =
+            ready.into_iter().partition(|ready| wanting.contains_key(&ready.task.head));
+        for Ready { row, task, .. } in wait {
+            if let Some((_, rows)) = wanting.get_mut(&task.head) {
+                rows.push(row);
+            }
+        }
+        (ready, wanting)
+    }
+
+    /// What each measurer does in a slot: near ones first, none that a relay disputes, none that is set aside.
+    fn assigned(&self, slot: u32, tasks: &HashMap<Fingerprint, Task>) -> Vec<Assignment> {
+        let Some(course) = &self.course else { return Vec::new() };
+        let relays = course.timetable.relays();
+        let assigned = self.within_measured(course.timetable.assignments(course.team, slot));
+        let capacity = |(number, member): (usize, &Member)| {
+            if self.is_aside(number) { BytesPerSec::default() } else { member.capacity() }
+        };
+        let capacities: Vec<_> = self.team.iter().enumerate().map(capacity).collect();
+        let head = |relay: u32| {
+            let task = tasks.get(&relays[relay as usize].fingerprint);
+            task.map_or(u32::MAX, |task| task.head)
+        };
+        near_first(assigned, &capacities, head, |relay, measurer| {
+            let relay = &relays[relay as usize].fingerprint;
+            let id = self.team.get(measurer).map(|member| member.measurer.id());
+            let round_trip = id.and_then(|id| self.paths.round_trip(relay, &id));
+            Fitness::of(round_trip, self.is_disputed_by(relay, measurer))
+        })
+    }
+
+    /// Puts off what is due of relays that grant nothing now, as after a late retry in the period before, with all
+    /// that is measured together with them.
+    fn put_off_without_grant(
+        &mut self,
+        tasks: &HashMap<Fingerprint, Task>,
+        due: &mut HashMap<Fingerprint, Planned>,
+        now: u64,
+    ) -> Result<(), StoreError> {
+        let Some(course) = &self.course else { return Ok(()) };
+        let mut waits = BTreeMap::<u32, (Fingerprint, u32)>::new();
+        for relay in due.keys() {
+            if let Some((until, task)) =
+                self.grants_nothing_until(relay, now)?.zip(tasks.get(relay))
+            {
+                let behind = course.slot_at(until);
+                let wait = waits.entry(task.head).or_insert((*relay, behind));
+                wait.1 = wait.1.max(behind);
+            }
+        }
+        for (head, (relay, behind)) in waits {
+            let is_its =
+                |relay: &Fingerprint| tasks.get(relay).is_some_and(|task| task.head == head);
+            let rows = due.extract_if(|relay, _| is_its(relay));
+            let ids: Vec<_> = rows.map(|(_, row)| row.id).collect();
+            let reason = "the relay has granted all that it does within a period";
+            self.put_off_group(relay, behind, &ids, reason)?;
+        }
+        Ok(())
     }
 
     /// Until when a relay grants nothing, in seconds since 1970, if it grants nothing now. It counts its grants in the
@@ -160,34 +259,13 @@ impl Core {
         Ok(last.map(|last| used[last].saturating_add(window)))
     }
 
-    /// Begins one measurement, durably, or notes why not.
-    fn begin(
-        &mut self,
-        row: &Planned,
-        task: Task,
-        parts: &[crate::period::allocate::Share],
-        links: &[u16],
-        now: u64,
-    ) -> Result<Option<Job>, StoreError> {
+    /// Begins one measurement, durably.
+    fn begin(&mut self, ready: Ready, now: u64) -> Result<Option<Job>, StoreError> {
+        let Ready { row, task, team } = ready;
         let fingerprint = row.what.fingerprint;
-        let contact = self.views.last().map(|view| view.contact(&fingerprint));
-        let contact = match contact.unwrap_or(Err("no consensus has been fetched yet")) {
-            Ok(contact) => contact,
-            Err(reason) => {
-                self.store.leave_out(row.id, reason)?;
-                return Ok(None);
-            }
-        };
-        if let Some(name) = self.left_out(parts) {
-            let reason = format!("the measurer {name} is put aside, and others have no room");
-            self.put_off_row(row, &reason)?;
-            return Ok(None);
-        }
-        let measurers: Vec<_> = self.team.iter().map(|member| member.measurer.clone()).collect();
-        let Some(team) = shares(&measurers, parts, links) else {
-            self.put_off_row(row, "its measurers have no links left for it in this slot")?;
-            return Ok(None);
-        };
+        let contact = self.views.last().and_then(|view| view.contact(&fingerprint).ok());
+        let Some((course, contact)) = self.course.as_ref().zip(contact) else { return Ok(None) };
+        let period = course.number;
         let begin = Begin {
             fingerprint,
             target: TargetInfo {
@@ -205,11 +283,10 @@ impl Core {
             shares: stored(&team),
         };
         let attempt = self.store.begin_attempt(&begin)?;
-        let number = self.course.as_ref().map_or(0, |course| course.number);
         let running = Running {
             fingerprint,
             nickname: contact.nickname.clone(),
-            period: number,
+            period,
             slot: row.what.slot,
             head: task.head,
             started: now,
@@ -223,11 +300,5 @@ impl Core {
         let plan = Plan { round_trip, ..self.means.plan(fingerprint, &contact, team) };
         let (nickname, deadline) = (contact.nickname, self.means.deadline);
         Ok(Some(Job { attempt, fingerprint, nickname, plan, deadline }))
-    }
-
-    /// A measurer among these that is put aside.
-    fn left_out(&self, parts: &[crate::period::allocate::Share]) -> Option<&str> {
-        let aside = parts.iter().find(|part| self.is_aside(part.measurer))?;
-        self.team.get(aside.measurer).map(|member| member.measurer.name())
     }
 }

@@ -1,6 +1,8 @@
 //! The coordinator with a clock, a network and outcomes that are made up.
 
 mod exchange;
+mod restart;
+mod trust;
 mod year;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +23,7 @@ use zeroize::Zeroizing;
 use super::*;
 use crate::daemon::plan::Job;
 use crate::measure;
-use crate::outcome::{Dispute, Failure, SocketCounts};
+use crate::outcome::{Failure, Outcome, SocketCounts};
 use crate::period::{Fingerprint, GRANTS, Measurer, Team};
 use crate::store::{Begin, Retention};
 use crate::team::{ReadyPart, TeamMeasurer};
@@ -64,6 +66,11 @@ fn stamp(unix_secs: u64) -> String {
 
 /// A consensus that became valid then, of these relays with these weights.
 fn view(valid_after: u64, relays: &[(u8, Option<u32>)]) -> Arc<View> {
+    view_at(valid_after, relays, |number| number)
+}
+
+/// The same, with several relays on a host.
+fn view_at(valid_after: u64, relays: &[(u8, Option<u32>)], host: fn(u8) -> u8) -> Arc<View> {
     let mut text = format!(
         "network-status-version 3\nvote-status consensus\nvalid-after {}\n\
          shared-rand-current-value 9 D6JVuHg2/A/55Us978mpE3ReEDRI4kgSAc4sTg2tDOU=\n",
@@ -73,8 +80,9 @@ fn view(valid_after: u64, relays: &[(u8, Option<u32>)]) -> Arc<View> {
     for (number, weight) in relays {
         let name = Base64Unpadded::encode_string(&[*number; 20]);
         text.push_str(&format!(
-            "r relay{number} {name} {name} {} 192.0.2.{number} 9001 0\n",
-            stamp(START)
+            "r relay{number} {name} {name} {} 192.0.2.{} 9001 0\n",
+            stamp(START),
+            host(*number)
         ));
         text.push_str(&match weight {
             Some(weight) => format!("w Bandwidth={weight}\n"),
@@ -83,8 +91,9 @@ fn view(valid_after: u64, relays: &[(u8, Option<u32>)]) -> Arc<View> {
         let (identity, hex) =
             (Base64Unpadded::encode_string(&[*number; 32]), hex::encode([*number; 20]));
         descriptors.push_str(&format!(
-            "router relay{number} 192.0.2.{number} 9001 0 0\nmaster-key-ed25519 {identity}\n\
-             fingerprint {hex}\nbandwidth 1 1 1\nrouter-signature\n"
+            "router relay{number} 192.0.2.{} 9001 0 0\nmaster-key-ed25519 {identity}\n\
+             fingerprint {hex}\nbandwidth 1 1 1\nrouter-signature\n",
+            host(*number)
         ));
     }
     text.push_str("directory-footer\n");
@@ -247,39 +256,6 @@ fn every_relay_is_measured_once_by_each_coordinator_never_by_both_at_once() {
 }
 
 #[test]
-fn who_was_killed_goes_on_and_repeats_only_what_was_interrupted() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let documents = || Action::Documents(Ok(view(START - 100, &network(30))));
-    let mut all = BTreeMap::<Fingerprint, usize>::new();
-    let (mut now, mut interrupted) = (START, 0);
-    let end = START + u64::from(LENGTH_SECS) - 1;
-    for life_secs in [7, 95, 203, 12, 1, 333, 1000] {
-        let mut core = coordinator(1, dir.path(), now);
-        core.apply(documents(), now);
-        let mut life = Life::at(now);
-        // It dies while the measurements of its last second are running.
-        let death = (now + life_secs).min(end);
-        life.until(&mut core, death, |job, at| {
-            let dies = at + 1 == death;
-            interrupted += u64::from(dies);
-            (!dies).then(|| outcome(job, TRUTH, at))
-        });
-        for (relay, times) in life.times() {
-            *all.entry(relay).or_default() += times;
-        }
-        now = death;
-    }
-    let asked: usize = all.values().sum();
-    assert!(all.values().all(|&times| times <= 2), "{all:?}");
-    let mut core = coordinator(1, dir.path(), end);
-    core.apply(documents(), end);
-    let coverage = core.status(end).expect("a status").period.expect("a period").coverage;
-    let failures = coverage.failures.get("interrupted").copied().unwrap_or(0);
-    assert_eq!((coverage.done, failures), (asked as u64, interrupted));
-    assert_eq!((asked as u64, coverage.relays_conclusive), (30 + interrupted, 30));
-}
-
-#[test]
 fn a_relay_that_is_faster_than_its_guess_is_measured_again_with_more_and_no_third_time() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut core = coordinator(1, dir.path(), START - 100);
@@ -321,95 +297,6 @@ fn path_limited(job: &Job, rate: BytesPerSec, now: u64) -> Box<Outcome> {
         sockets: SocketCounts { asked: links, opened: links },
         ..*outcome(job, rate, now)
     })
-}
-
-/// One process, from `begin` until it is killed at `end`: each measurement takes six seconds, and what is not over then is
-/// interrupted. Notes which relays were asked, and which came to a result.
-fn live_and_die(
-    dir: &Path,
-    documents: &Arc<View>,
-    begin: u64,
-    end: u64,
-    asked: &mut Vec<(Fingerprint, u64)>,
-    measured: &mut BTreeSet<Fingerprint>,
-) {
-    let mut core = coordinator(1, dir, begin);
-    let mut under_way = Vec::new();
-    for now in begin..end {
-        // The documents are there a second after the start.
-        if now == begin + 1 {
-            core.apply(Action::Documents(Ok(documents.clone())), now);
-        }
-        for effect in core.apply(Action::Tick, now) {
-            if let Effect::Measure(job) = effect {
-                asked.push((job.fingerprint, now));
-                under_way.push((now + 6, job));
-            }
-        }
-        let (over, rest) = under_way.into_iter().partition(|(until, _)| *until <= now);
-        under_way = rest;
-        let over: Vec<(u64, Box<Job>)> = over;
-        for (_, job) in over {
-            measured.insert(job.fingerprint);
-            core.apply(Action::Finished(job.attempt, outcome(&job, TRUTH, now)), now);
-        }
-    }
-}
-
-#[test]
-fn a_restart_at_any_moment_costs_no_relay_its_result_of_the_period() {
-    let documents = view(START - 100, &network(20));
-    let end = START + u64::from(LENGTH_SECS) - 1;
-    // Killed in the first six tenths of the period: then there is room for what is moved.
-    let moments = u64::from(LENGTH_SECS) * 6 / 10;
-    for number in 0..120 {
-        let dir = tempfile::tempdir().expect("a directory");
-        let (mut asked, mut measured) = (Vec::new(), BTreeSet::new());
-        let death = START + moments * number / 120;
-        let birth = death + 1 + number * 7 % 39;
-        live_and_die(dir.path(), &documents, START - 50, death, &mut asked, &mut measured);
-        live_and_die(dir.path(), &documents, birth, end, &mut asked, &mut measured);
-        let case = format!("killed at {}, back at {}", death - START, birth - START);
-        assert_eq!(measured.len(), 20, "{case}");
-        let mut times = BTreeMap::<Fingerprint, u32>::new();
-        for (relay, _) in &asked {
-            *times.entry(*relay).or_default() += 1;
-        }
-        assert!(times.values().all(|&times| times <= GRANTS), "{case}: {times:?}");
-        let store = Store::open_read_only(&dir.path().join("store-1")).expect("the store");
-        let pending = store.pending(START / u64::from(LENGTH_SECS)).expect("read");
-        assert!(pending.is_empty(), "{case}: {pending:?}");
-    }
-}
-
-#[test]
-fn a_restart_forgets_nothing_of_the_paths() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let mut links = BTreeMap::<Fingerprint, Vec<u16>>::new();
-    let (mut now, mut known) = (START, KnownPaths::default());
-    let end = START + u64::from(LENGTH_SECS) - 1;
-    while now < end {
-        let mut core = coordinator(1, dir.path(), now);
-        assert_eq!(core.paths, known);
-        core.apply(Action::Documents(Ok(view(START - 100, &network(3)))), now);
-        let mut life = Life::at(now);
-        life.until(&mut core, end.min(now + 2 * u64::from(SLOT_SECS)), |job, now| {
-            let tried = links.entry(job.fingerprint).or_default();
-            tried.push(job.plan.team.iter().map(|member| member.sockets).sum());
-            Some(path_limited(job, BytesPerSec::from_mbit(5), now))
-        });
-        (now, known) = (life.now, core.paths);
-    }
-    assert_eq!(links.len(), 3);
-    assert!(links.values().all(|tried| tried[..] == [20, 40]), "{links:?}");
-    let core = coordinator(1, dir.path(), end);
-    let kept = core.store.outcomes(START..end).expect("they are kept");
-    let lines = kept.iter().filter(|one| one.result == Ok(Verdict::Conclusive)).count();
-    assert_eq!(
-        (kept.len(), lines),
-        (6, 3),
-        "the second one shows that the line is the relay's own"
-    );
 }
 
 #[test]
@@ -521,116 +408,6 @@ fn a_relay_that_grants_nothing_yet_in_its_slot_is_measured_later_in_the_period()
         late += rows.iter().filter(|row| row.what.fingerprint == relay).count() - 1;
     }
     assert!((3..30).contains(&late), "{late} were put off");
-}
-
-/// One in which the relay says that it has echoed less to the first coordinator's first measurer than that one
-/// counted, if it takes part.
-fn disputed(job: &Job, now: u64) -> Box<Outcome> {
-    let framed = Ed25519Id([20; 32]);
-    let place = job.plan.team.iter().position(|member| member.measurer.id() == framed);
-    let Some(measurer) = place else { return outcome(job, TRUTH, now) };
-    let dispute =
-        Dispute { measurer, measurer_id: framed, claimed_cells: 2000, reported_cells: 1000 };
-    let failed = *failed(job, FailureKind::CountsDisagree, now);
-    Box::new(Outcome { disputes: vec![dispute], ..failed })
-}
-
-/// Which of so many relays are measured conclusively in each of some periods, if the first `liars` of them dispute the team's
-/// first measurer, and whom the team has put aside behind the last.
-fn periods_with(relays: u8, liars: u8, periods: u64) -> (Vec<BTreeSet<u8>>, Vec<bool>) {
-    let dir = tempfile::tempdir().expect("a directory");
-    let period = |number: u64| START + number * u64::from(LENGTH_SECS);
-    let mut core = coordinator(1, dir.path(), START - 100);
-    let mut conclusive = Vec::new();
-    for number in 0..periods {
-        core.apply(
-            Action::Documents(Ok(view(period(number) - 60, &network(relays)))),
-            period(number),
-        );
-        let (mut life, mut measured) = (Life::at(period(number)), BTreeSet::new());
-        life.until(&mut core, period(number + 1) - 1, |job, now| {
-            let relay = job.fingerprint[0];
-            let found = if relay <= liars { disputed(job, now) } else { outcome(job, TRUTH, now) };
-            if found.result == Ok(Verdict::Conclusive) {
-                measured.insert(relay);
-            }
-            Some(found)
-        });
-        conclusive.push(measured);
-        // Who starts again knows from the store what was said.
-        let standings = std::mem::take(&mut core.heard.standings);
-        drop(core);
-        core = coordinator(1, dir.path(), period(number + 1) - 1);
-        assert_eq!(core.heard.standings, standings);
-    }
-    let aside = core.heard.standings.iter().map(|one| one.is_aside).collect();
-    (conclusive, aside)
-}
-
-#[test]
-fn a_measurer_that_lies_is_put_aside_within_two_periods() {
-    let (measured, aside) = periods_with(30, 30, 2);
-    assert_eq!(aside, [true, false]);
-    // Half of the team is left: those that are due at the end of the period have no later slot.
-    assert!(measured[0].len() >= 20 && measured[1].len() >= 27, "{measured:?}");
-}
-
-#[test]
-fn framers_put_nobody_aside_and_cost_no_honest_relay_its_result() {
-    for framers in [3, 10, 30] {
-        let (measured, aside) = periods_with(framers + 30, framers, 4);
-        assert_eq!(aside, [false, false], "{framers} framers");
-        for (period, relays) in (1..).zip(measured) {
-            let honest = relays.range(framers + 1..).count();
-            assert!(honest >= 29, "{framers} framers, period {period}: {honest}");
-        }
-    }
-}
-
-#[test]
-fn what_was_said_of_a_measurer_is_forgotten_when_its_operator_trusts_it() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let mut core = coordinator(1, dir.path(), START - 100);
-    core.apply(Action::Documents(Ok(view(START - 100, &network(30)))), START - 100);
-    let mut life = Life::at(START);
-    let end = START + u64::from(LENGTH_SECS) - 1;
-    life.until(&mut core, end, |job, now| Some(disputed(job, now)));
-    assert!(core.is_aside(0) && !core.is_aside(1));
-    let status = core.status(end).expect("a status");
-    assert!(status.problems.iter().any(|problem| problem.text.contains("is put aside")));
-    core.apply(Action::Trust(Ed25519Id([20; 32])), end);
-    assert!(!core.is_aside(0));
-    drop(core);
-    let again = coordinator(1, dir.path(), end);
-    assert!(!again.is_aside(0), "also behind a restart");
-}
-
-#[test]
-fn a_relay_that_disputes_everybody_is_the_one_that_is_doubted() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let mut core = coordinator(1, dir.path(), START - 100);
-    core.apply(Action::Documents(Ok(view(START - 100, &network(3)))), START - 100);
-    let mut life = Life::at(START);
-    let end = START + u64::from(LENGTH_SECS) - 1;
-    life.until(&mut core, end, |job, now| {
-        let member = &job.plan.team[0].measurer;
-        let dispute = Dispute {
-            measurer: 0,
-            measurer_id: member.id(),
-            claimed_cells: 2000,
-            reported_cells: 1000,
-        };
-        let failed = *failed(job, FailureKind::CountsDisagree, now);
-        let draw = Draw::Value(TRUTH);
-        Some(Box::new(Outcome { disputes: vec![dispute], draw, ..failed }))
-    });
-    let kept = core.store.outcomes(START..end).expect("they are kept");
-    for relay in 1..=3 {
-        let of: Vec<_> = kept.iter().filter(|one| one.target.ed_identity[0] == relay).collect();
-        let draws: Vec<_> = of.iter().map(|one| one.draw).collect();
-        assert_eq!(draws, [Draw::Value(TRUTH), Draw::Blank], "relay {relay}");
-        assert_ne!(of[0].disputes[0].measurer_id, of[1].disputes[0].measurer_id);
-    }
 }
 
 #[test]

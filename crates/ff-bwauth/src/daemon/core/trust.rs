@@ -1,7 +1,10 @@
-//! What relays say of the team's measurers, and who of them is measured with.
+//! What relays say of the team's measurers, and which of them are believed.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
+
+use ff_proto::aggregate::Draw;
+use ff_proto::ids::Ed25519Id;
 
 use super::Core;
 use crate::daemon::course::Common;
@@ -9,20 +12,17 @@ use crate::daemon::view::View;
 use crate::outcome::Outcome;
 use crate::period::group::together;
 use crate::period::timetable::Event;
-use crate::period::trust::{Standing, Word, disputed_by, is_doubted, judge};
+use crate::period::trust::{Said, Standing, Word, judge};
 use crate::period::{Fingerprint, Relay};
 use crate::store::{Store, StoreError};
-
-use ff_proto::aggregate::Draw;
-use ff_proto::ids::Ed25519Id;
 
 /// What relays have said of measurers in this period and the one before.
 #[derive(Debug, Default)]
 pub(in crate::daemon) struct Heard {
-    /// Their words, in the order of the measurements.
-    words: Vec<Word>,
-    /// Where these relays were.
-    addresses: HashMap<Fingerprint, Vec<IpAddr>>,
+    /// What each relay has said, and where it was.
+    relays: HashMap<Fingerprint, (Said, Vec<IpAddr>)>,
+    /// Whether something was said since the team was judged.
+    is_new: bool,
     /// What is thought of the team, in its order.
     pub(in crate::daemon) standings: Vec<Standing>,
 }
@@ -32,49 +32,52 @@ impl Heard {
     pub(super) fn recall(store: &Store, common: &Common, now: u64) -> Result<Self, StoreError> {
         let mut heard = Self::default();
         for (word, address) in store.words(common.disputes_since(now))? {
-            heard.hear(word, &address);
+            heard.hear(&word, &address);
         }
         Ok(heard)
     }
 
-    /// Takes a word in, of a relay at this address.
-    fn hear(&mut self, word: Word, address: &str) {
-        self.words.push(word);
-        if let Ok(address) = address.parse::<SocketAddr>() {
-            let known = self.addresses.entry(word.relay).or_default();
-            if !known.contains(&address.ip()) {
-                known.push(address.ip());
+    /// Adds a word of a relay at this address.
+    fn hear(&mut self, word: &Word, address: &str) {
+        let (said, addresses) = self.relays.entry(word.relay).or_default();
+        said.hear(word);
+        let address = address.parse().map(|address: SocketAddr| address.ip());
+        if let Some(address) = address.ok().filter(|address| !addresses.contains(address)) {
+            addresses.push(address);
+        }
+        self.is_new = true;
+    }
+
+    /// What all relays have said, with the numbers of their groups: by their families in this network, and by the addresses
+    /// at which they were measured. Without a dispute it does not matter who belongs to whom.
+    fn by_group(&self, view: &View) -> Vec<(u64, &Said)> {
+        if !self.relays.values().any(|(said, _)| said.disputes_any()) {
+            return (0..).zip(self.relays.values().map(|(said, _)| said)).collect();
+        }
+        let mut relays = view.relays();
+        let mut left: HashMap<_, _> = self.relays.iter().collect();
+        for relay in &mut relays {
+            if let Some((_, addresses)) = left.remove(&relay.fingerprint) {
+                relay.addresses.extend(addresses);
             }
         }
-    }
-
-    /// Forgets what was said before that.
-    fn forget(&mut self, before: u64) {
-        self.words.retain(|word| word.unix_secs >= before);
-        let words = &self.words;
-        self.addresses.retain(|relay, _| words.iter().any(|word| word.relay == *relay));
-    }
-
-    /// The numbers of the groups of all relays that have said something: by their families in this network, and by
-    /// the addresses at which they were measured.
-    fn groups(&self, view: Option<&View>) -> HashMap<Fingerprint, u64> {
-        let mut relays = view.map(View::relays).unwrap_or_default();
-        let mut left = self.addresses.clone();
-        for relay in &mut relays {
-            relay.addresses.extend(left.remove(&relay.fingerprint).unwrap_or_default());
+        relays.extend(left.into_iter().map(|(&fingerprint, (_, addresses))| Relay {
+            fingerprint,
+            addresses: addresses.clone(),
+            ..Relay::default()
+        }));
+        let mut all = Vec::new();
+        for (number, group) in (0..).zip(together(&relays)) {
+            let said =
+                group.into_iter().filter_map(|one| self.relays.get(&relays[one].fingerprint));
+            all.extend(said.map(|(said, _)| (number, said)));
         }
-        let gone = |(fingerprint, addresses)| Relay { fingerprint, addresses, ..Relay::default() };
-        relays.extend(left.into_iter().map(gone));
-        let numbered = (0..).zip(together(&relays));
-        numbered
-            .flat_map(|(number, group)| group.into_iter().map(move |relay| (relay, number)))
-            .map(|(relay, number)| (relays[relay].fingerprint, number))
-            .collect()
+        all
     }
 }
 
 impl Core {
-    /// Takes in what a relay says of the measurers of a measurement. One that disputes all that it has met is doubted: its
+    /// Adds what a relay says of the measurers of a measurement. One that disputes all that it has met is doubted: its
     /// draw has no value.
     pub(super) fn hear(
         &mut self,
@@ -90,63 +93,59 @@ impl Core {
             let is_dispute = outcome.disputes.iter().any(|one| one.measurer_id == measurer);
             let unix_secs = outcome.started_unix_secs;
             let word = Word { relay, measurer, is_dispute, unix_secs };
-            self.heard.hear(word, &outcome.target.address);
+            self.heard.hear(&word, &outcome.target.address);
         }
         for dispute in &outcome.disputes {
+            tracing::info!(relay = hex::encode_upper(relay), "{dispute}");
             let member = self.team.iter().find(|one| one.measurer.id() == dispute.measurer_id);
             let name = member.map_or("a former measurer", |member| member.measurer.name());
-            let text = format!("{name}: {dispute}");
+            // Without numbers: what is told again within the hour is told once.
+            let text =
+                format!("relays dispute {name}; `ff-bwauth export --what disputes` lists them");
             self.tell(now, text);
         }
-        if !outcome.disputes.is_empty() && is_doubted(&self.heard.words, &relay) {
+        let is_doubted = self.heard.relays.get(&relay).is_some_and(|(said, _)| said.is_doubted());
+        if !outcome.disputes.is_empty() && is_doubted {
             outcome.draw = Draw::Blank;
         }
+    }
+
+    /// Judges the team by what was said since the period before this one began, if anything is new; says which measurers
+    /// are set aside from now on. Without a consensus families are not known, so it waits.
+    pub(super) fn judge_team(&mut self, now: u64) {
+        let Some(view) = self.views.last().filter(|_| self.heard.is_new) else { return };
+        self.heard.is_new = false;
+        // By the period under way: a clock that is ahead for a moment makes nothing forgotten.
+        if let Some(course) = &self.course {
+            let since = self.common.disputes_since(course.start);
+            self.heard.relays.retain(|_, (said, _)| said.forget(since));
+        }
+        let team: Vec<_> = self.team.iter().map(|member| member.measurer.id()).collect();
+        let standings = judge(self.heard.by_group(view).into_iter(), &team);
+        let before = std::mem::replace(&mut self.heard.standings, standings);
+        let was_aside = |id| before.iter().any(|one: &Standing| one.measurer == id && one.is_aside);
+        let told = self.team.iter().zip(&self.heard.standings);
+        let told = told.filter(|(_, one)| one.is_aside && !was_aside(one.measurer));
+        let told = told.map(|(member, one)| {
+            let name = member.measurer.name();
+            format!(
+                "{name} is set aside: {} of {} groups of relays dispute it that agree with other measurers; \
+                 `ff-bwauth measurers --trust {name}` takes it back",
+                one.disputes, one.words
+            )
+        });
+        for text in told.collect::<Vec<_>>() {
+            self.tell(now, text);
+        }
+    }
+
+    /// Has the team judged again, although nothing was said.
+    pub(super) fn judge_team_again(&mut self, now: u64) {
+        self.heard.is_new = true;
         self.judge_team(now);
     }
 
-    /// Forgets what is too old, and judges the team anew; says who is put aside from now on.
-    pub(super) fn judge_team(&mut self, now: u64) {
-        self.heard.forget(self.common.disputes_since(now));
-        let team: Vec<_> = self.team.iter().map(|member| member.measurer.id()).collect();
-        let groups = match self.heard.words.iter().any(|word| word.is_dispute) {
-            true => self.heard.groups(self.views.last().map(AsRef::as_ref)),
-            false => HashMap::new(),
-        };
-        // Without a dispute it does not matter who belongs to whom.
-        let mut alone = u64::MAX;
-        let mut numbers = groups;
-        for word in &self.heard.words {
-            numbers.entry(word.relay).or_insert_with(|| {
-                alone -= 1;
-                alone
-            });
-        }
-        let group_of = |relay: &Fingerprint| numbers.get(relay).copied().unwrap_or(u64::MAX);
-        let standings = judge(&self.heard.words, group_of, &team);
-        let was_aside = |id: Ed25519Id| {
-            self.heard.standings.iter().any(|one| one.measurer == id && one.is_aside)
-        };
-        let new: Vec<_> = self
-            .team
-            .iter()
-            .zip(&standings)
-            .filter(|(_, one)| one.is_aside && !was_aside(one.measurer))
-            .map(|(member, one)| {
-                let name = member.measurer.name();
-                format!(
-                    "{name} is put aside: {} of {} groups of relays dispute it that agree with other measurers; \
-                     `ff-bwauth measurers --trust {name}` takes it back",
-                    one.disputes, one.words
-                )
-            })
-            .collect();
-        self.heard.standings = standings;
-        for text in new {
-            self.tell(now, text);
-        }
-    }
-
-    /// Lets the period's timetable know how much of the team is put aside.
+    /// Lets the period's timetable know how much of the team is set aside.
     pub(super) fn note_aside(&mut self) -> Result<(), StoreError> {
         let Some(course) = &self.course else { return Ok(()) };
         let team = course.team;
@@ -163,23 +162,24 @@ impl Core {
     /// The operator trusts a measurer again: what relays have said of it until now does not count.
     pub(super) fn trust(&mut self, measurer: Ed25519Id, now: u64) {
         if let Err(error) = self.store.trust(measurer.0, now) {
-            self.tell(
-                now,
-                format!("the store fails, so a measurer is trusted until the next start: {error}"),
-            );
+            let text =
+                format!("a measurer is trusted until the next start: the store fails: {error}");
+            self.tell(now, text);
         }
-        self.heard.words.retain(|word| word.measurer != measurer || !word.is_dispute);
-        self.judge_team(now);
+        for (said, _) in self.heard.relays.values_mut() {
+            said.trust(&measurer);
+        }
+        self.judge_team_again(now);
     }
 
-    /// Whether nothing is measured with this member of the team.
+    /// Whether a member of the team measures nothing.
     pub(super) fn is_aside(&self, member: usize) -> bool {
         self.heard.standings.get(member).is_some_and(|one| one.is_aside)
     }
 
-    /// Whether a relay disputes this member of the team, so that others are to measure it.
+    /// Whether a relay disputes a member of the team, so that others are to measure it.
     pub(super) fn is_disputed_by(&self, relay: &Fingerprint, member: usize) -> bool {
-        let id = self.team.get(member).map(|member| member.measurer.id());
-        id.is_some_and(|id| disputed_by(&self.heard.words, relay).any(|one| one == id))
+        let Some((said, _)) = self.heard.relays.get(relay) else { return false };
+        self.team.get(member).is_some_and(|member| said.disputes(&member.measurer.id()))
     }
 }

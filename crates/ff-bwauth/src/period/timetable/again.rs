@@ -96,7 +96,7 @@ impl Timetable {
         self.place_again(team, head, tasks, behind)
     }
 
-    /// A team's measurers that carry so much are put aside: what is measured again or later gets a slot where the others have
+    /// A team's measurers that carry so much are set aside: what is measured again or later gets a slot where the others have
     /// room.
     pub fn set_aside(&mut self, team: usize, less: BytesPerSec) {
         if let Some(aside) = self.aside.get_mut(team) {
@@ -104,7 +104,7 @@ impl Timetable {
         }
     }
 
-    /// What of a team is put aside.
+    /// What of a team is set aside.
     #[must_use]
     pub fn aside(&self, team: usize) -> BytesPerSec {
         self.aside.get(team).copied().unwrap_or_default()

@@ -52,7 +52,7 @@ pub(super) fn live(site: &Site) -> Markup {
             p.small {
                 "Clock: how far it is ahead of this machine's. Disputes: how many groups of relays report fewer echoes than the \
                  measurer counted, of those that it has measured and that agree with another measurer. When chance does not \
-                 explain them, it is put aside; " code { "ff-bwauth measurers --trust NAME" } " takes it back."
+                 explain them, it is set aside; " code { "ff-bwauth measurers --trust NAME" } " takes it back."
             }
         }
     }
@@ -69,7 +69,7 @@ fn row(member: &MemberStatus, now: u64) -> Markup {
             }
             td.why {
                 @if member.is_up { span.good { "up" } } @else { strong.bad { "down" } }
-                @if member.is_aside { ", " strong.bad { "put aside" } ": relays dispute it" }
+                @if member.is_aside { ", " strong.bad { "set aside" } ": relays dispute it" }
                 @if let Some(at) = member.described_unix_secs { " (" (ago(now, at)) ")" }
                 @if let Some(error) = &member.error { ": " (shown(error)) }
             }

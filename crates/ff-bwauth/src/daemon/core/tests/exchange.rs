@@ -101,6 +101,11 @@ fn who_asks_for_an_exchange_gets_it_before_the_next_slot() {
     life.until(&mut core, end, |job, now| Some(outcome(job, TRUTH, now)));
     let first = life.asked.iter().map(|(_, when)| *when).min().expect("it goes on");
     assert_eq!(first % u64::from(SLOT_SECS), START % u64::from(SLOT_SECS), "no slot begins late");
+    let left = core.store.pending(core.common.number(START)).expect("it can be read");
+    assert!(
+        left.is_empty(),
+        "what was due meanwhile is moved, or left out with the reason: {left:?}"
+    );
     // An answer that never comes does not hold it up for ever.
     core.apply(Action::ExchangeNow, end);
     assert!(until_exchange(&mut core, end, end + 2).is_some());

@@ -1,0 +1,187 @@
+//! Restarts, and slots that went by.
+
+use super::*;
+use crate::outcome::Dispute;
+use crate::store::{Planned, State};
+
+#[test]
+fn who_was_killed_goes_on_and_repeats_only_what_was_interrupted() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let documents = || Action::Documents(Ok(view(START - 100, &network(30))));
+    let mut all = BTreeMap::<Fingerprint, usize>::new();
+    let (mut now, mut interrupted) = (START, 0);
+    let end = START + u64::from(LENGTH_SECS) - 1;
+    for life_secs in [7, 95, 203, 12, 1, 333, 1000] {
+        let mut core = coordinator(1, dir.path(), now);
+        core.apply(documents(), now);
+        let mut life = Life::at(now);
+        // It dies while the measurements of its last second are running.
+        let death = (now + life_secs).min(end);
+        life.until(&mut core, death, |job, at| {
+            let dies = at + 1 == death;
+            interrupted += u64::from(dies);
+            (!dies).then(|| outcome(job, TRUTH, at))
+        });
+        for (relay, times) in life.times() {
+            *all.entry(relay).or_default() += times;
+        }
+        now = death;
+    }
+    let asked: usize = all.values().sum();
+    assert!(all.values().all(|&times| times <= 2), "{all:?}");
+    let mut core = coordinator(1, dir.path(), end);
+    core.apply(documents(), end);
+    let coverage = core.status(end).expect("a status").period.expect("a period").coverage;
+    let failures = coverage.failures.get("interrupted").copied().unwrap_or(0);
+    assert_eq!((coverage.done, failures), (asked as u64, interrupted));
+    assert_eq!((asked as u64, coverage.relays_conclusive), (30 + interrupted, 30));
+}
+
+/// One process, from `begin` until it is killed at `end`: each measurement takes six seconds, and what is not over then is
+/// interrupted. Notes which relays were asked, and which came to a result.
+fn live_and_die(
+    dir: &Path,
+    documents: &Arc<View>,
+    begin: u64,
+    end: u64,
+    asked: &mut Vec<(Fingerprint, u64)>,
+    measured: &mut BTreeSet<Fingerprint>,
+) {
+    let mut core = coordinator(1, dir, begin);
+    let mut under_way = Vec::new();
+    for now in begin..end {
+        // The documents are there a second after the start.
+        if now == begin + 1 {
+            core.apply(Action::Documents(Ok(documents.clone())), now);
+        }
+        for effect in core.apply(Action::Tick, now) {
+            if let Effect::Measure(job) = effect {
+                asked.push((job.fingerprint, now));
+                under_way.push((now + 6, job));
+            }
+        }
+        let (over, rest) = under_way.into_iter().partition(|(until, _)| *until <= now);
+        under_way = rest;
+        let over: Vec<(u64, Box<Job>)> = over;
+        for (_, job) in over {
+            measured.insert(job.fingerprint);
+            core.apply(Action::Finished(job.attempt, outcome(&job, TRUTH, now)), now);
+        }
+    }
+}
+
+#[test]
+fn a_restart_at_any_moment_costs_no_relay_its_result_of_the_period() {
+    let documents = view(START - 100, &network(20));
+    let end = START + u64::from(LENGTH_SECS) - 1;
+    // Killed in the first six tenths of the period: then there is room for what is moved.
+    let moments = u64::from(LENGTH_SECS) * 6 / 10;
+    for number in 0..120 {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (mut asked, mut measured) = (Vec::new(), BTreeSet::new());
+        let death = START + moments * number / 120;
+        let birth = death + 1 + number * 7 % 39;
+        live_and_die(dir.path(), &documents, START - 50, death, &mut asked, &mut measured);
+        live_and_die(dir.path(), &documents, birth, end, &mut asked, &mut measured);
+        let case = format!("killed at {}, back at {}", death - START, birth - START);
+        assert_eq!(measured.len(), 20, "{case}");
+        let late = |(_, at): &(_, u64)| at % u64::from(SLOT_SECS) > 3;
+        assert!(!asked.iter().any(late), "{case}: nothing begins late in its slot: {asked:?}");
+        let mut times = BTreeMap::<Fingerprint, u32>::new();
+        for (relay, _) in &asked {
+            *times.entry(*relay).or_default() += 1;
+        }
+        assert!(times.values().all(|&times| times <= GRANTS), "{case}: {times:?}");
+        let store = Store::open_read_only(&dir.path().join("store-1")).expect("the store");
+        let pending = store.pending(START / u64::from(LENGTH_SECS)).expect("read");
+        assert!(pending.is_empty(), "{case}: {pending:?}");
+    }
+}
+
+#[test]
+fn a_restart_forgets_nothing_of_the_paths() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut links = BTreeMap::<Fingerprint, Vec<u16>>::new();
+    let (mut now, mut known) = (START, KnownPaths::default());
+    let end = START + u64::from(LENGTH_SECS) - 1;
+    while now < end {
+        let mut core = coordinator(1, dir.path(), now);
+        assert_eq!(core.paths, known);
+        core.apply(Action::Documents(Ok(view(START - 100, &network(3)))), now);
+        let mut life = Life::at(now);
+        life.until(&mut core, end.min(now + 2 * u64::from(SLOT_SECS)), |job, now| {
+            let tried = links.entry(job.fingerprint).or_default();
+            tried.push(job.plan.team.iter().map(|member| member.sockets).sum());
+            Some(path_limited(job, BytesPerSec::from_mbit(5), now))
+        });
+        (now, known) = (life.now, core.paths);
+    }
+    assert_eq!(links.len(), 3);
+    assert!(links.values().all(|tried| tried[..] == [20, 40]), "{links:?}");
+    let core = coordinator(1, dir.path(), end);
+    let kept = core.store.outcomes(START..end).expect("they are kept");
+    let lines = kept.iter().filter(|one| one.result == Ok(Verdict::Conclusive)).count();
+    assert_eq!(
+        (kept.len(), lines),
+        (6, 3),
+        "the second one shows that the line is the relay's own"
+    );
+}
+
+#[test]
+fn a_relay_that_has_gone_is_left_out_and_not_put_off() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut core = coordinator(1, dir.path(), START - 100);
+    core.apply(Action::Documents(Ok(view(START - 100, &network(20)))), START - 100);
+    let mut life = Life::at(START);
+    life.until(&mut core, START + 2, |job, now| Some(outcome(job, TRUTH, now)));
+    core.apply(Action::Documents(Ok(view(START + 1, &network(10)))), START + 2);
+    let end = START + u64::from(LENGTH_SECS) - 1;
+    life.until(&mut core, end, |job, now| Some(outcome(job, TRUTH, now)));
+    let rows = core.store.planned(core.common.number(START)).expect("a plan");
+    let gone: Vec<_> = rows.iter().filter(|row| row.what.fingerprint[0] > 10).collect();
+    assert_eq!(gone.len(), 10, "each has one row");
+    let is_left_out =
+        |row: &&Planned| matches!(&row.state, State::LeftOut(reason) if reason == missed::GONE);
+    let at_once = life.asked.iter().filter(|(relay, _)| relay[0] > 10).count();
+    assert_eq!(gone.into_iter().filter(is_left_out).count() + at_once, 10);
+}
+
+#[test]
+fn what_is_measured_together_begins_together_also_when_it_disputes_a_measurer() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut core = coordinator(1, dir.path(), START - 100);
+    // Four hosts with three relays each, which need nine tenths of the team.
+    let network = view_at(START - 100, &network(12), |number| 1 + number / 4);
+    core.apply(Action::Documents(Ok(network)), START - 100);
+    let mut life = Life::at(START);
+    let mut places = BTreeMap::<u64, usize>::new();
+    life.until(&mut core, START + u64::from(LENGTH_SECS) - 1, |job, now| {
+        *places.entry(now).or_default() += usize::from(job.plan.place.is_some());
+        let member = &job.plan.team[0].measurer;
+        let dispute = Dispute {
+            measurer: 0,
+            measurer_id: member.id(),
+            claimed_cells: 2000,
+            reported_cells: 1000,
+        };
+        let failed = *failed(job, FailureKind::CountsDisagree, now);
+        Some(Box::new(Outcome { disputes: vec![dispute], ..failed }))
+    });
+    let mut times = BTreeMap::<u8, Vec<u64>>::new();
+    for (relay, at) in &life.asked {
+        times.entry(relay[0]).or_default().push(*at);
+    }
+    assert_eq!(times.len(), 12);
+    for (relay, asked) in &times {
+        assert_eq!(asked.len(), 2, "relay {relay}");
+        let mates = times.iter().filter(|(other, _)| *other / 4 == relay / 4);
+        assert!(mates.into_iter().all(|(_, mate)| mate == asked), "{times:?}");
+    }
+    let alone = life.asked.iter().filter(|(relay, _)| *relay == [12; 20]).count();
+    assert_eq!(places.values().sum::<usize>(), life.asked.len() - alone);
+    let rows = core.store.planned(core.common.number(START)).expect("a plan");
+    assert!(
+        rows.iter().all(|row| row.state == State::Done || matches!(row.state, State::LeftOut(_)))
+    );
+}

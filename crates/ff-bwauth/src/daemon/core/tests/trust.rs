@@ -1,0 +1,119 @@
+//! What relays say of measurers, and what follows.
+
+use super::*;
+use crate::outcome::Dispute;
+
+/// One in which the relay says that it has echoed less to the first coordinator's first measurer than that one
+/// counted, if it takes part.
+fn disputed(job: &Job, now: u64) -> Box<Outcome> {
+    let framed = Ed25519Id([20; 32]);
+    let place = job.plan.team.iter().position(|member| member.measurer.id() == framed);
+    let Some(measurer) = place else { return outcome(job, TRUTH, now) };
+    let dispute =
+        Dispute { measurer, measurer_id: framed, claimed_cells: 2000, reported_cells: 1000 };
+    let failed = *failed(job, FailureKind::CountsDisagree, now);
+    Box::new(Outcome { disputes: vec![dispute], ..failed })
+}
+
+/// Which of so many relays are measured conclusively in each of some periods, if the first `liars` of them dispute the team's
+/// first measurer, and whom the team has set aside behind the last.
+fn periods_with(relays: u8, liars: u8, periods: u64) -> (Vec<BTreeSet<u8>>, Vec<bool>) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let period = |number: u64| START + number * u64::from(LENGTH_SECS);
+    let mut core = coordinator(1, dir.path(), START - 100);
+    let mut conclusive = Vec::new();
+    for number in 0..periods {
+        core.apply(
+            Action::Documents(Ok(view(period(number) - 60, &network(relays)))),
+            period(number),
+        );
+        let (mut life, mut measured) = (Life::at(period(number)), BTreeSet::new());
+        life.until(&mut core, period(number + 1) - 1, |job, now| {
+            let relay = job.fingerprint[0];
+            let found = if relay <= liars { disputed(job, now) } else { outcome(job, TRUTH, now) };
+            if found.result == Ok(Verdict::Conclusive) {
+                measured.insert(relay);
+            }
+            Some(found)
+        });
+        conclusive.push(measured);
+        // Who starts again knows from the store what was said.
+        let end = period(number + 1) - 1;
+        core.judge_team_again(end);
+        let standings = std::mem::take(&mut core.heard.standings);
+        drop(core);
+        core = coordinator(1, dir.path(), end);
+        core.apply(Action::Documents(Ok(view(period(number) - 60, &network(relays)))), end);
+        assert_eq!(core.heard.standings, standings);
+    }
+    let aside = core.heard.standings.iter().map(|one| one.is_aside).collect();
+    (conclusive, aside)
+}
+
+#[test]
+fn a_measurer_that_lies_is_set_aside_within_two_periods() {
+    let (measured, aside) = periods_with(30, 30, 2);
+    assert_eq!(aside, [true, false]);
+    // Half of the team is left: those that are due at the end of the period have no later slot.
+    assert!(measured[0].len() >= 20 && measured[1].len() >= 27, "{measured:?}");
+}
+
+#[test]
+fn framers_set_nobody_aside_and_cost_no_honest_relay_its_result() {
+    for framers in [3, 10, 30] {
+        let (measured, aside) = periods_with(framers + 30, framers, 4);
+        assert_eq!(aside, [false, false], "{framers} framers");
+        for (period, relays) in (1..).zip(measured) {
+            let honest = relays.range(framers + 1..).count();
+            assert!(honest >= 29, "{framers} framers, period {period}: {honest}");
+        }
+    }
+}
+
+#[test]
+fn what_was_said_of_a_measurer_is_forgotten_when_its_operator_trusts_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut core = coordinator(1, dir.path(), START - 100);
+    core.apply(Action::Documents(Ok(view(START - 100, &network(30)))), START - 100);
+    let mut life = Life::at(START);
+    let end = START + u64::from(LENGTH_SECS) - 1;
+    life.until(&mut core, end, |job, now| Some(disputed(job, now)));
+    core.judge_team_again(end);
+    assert!(core.is_aside(0) && !core.is_aside(1));
+    let status = core.status(end).expect("a status");
+    assert!(status.problems.iter().any(|problem| problem.text.contains("is set aside")));
+    core.apply(Action::Trust(Ed25519Id([20; 32])), end);
+    assert!(!core.is_aside(0));
+    drop(core);
+    let mut again = coordinator(1, dir.path(), end);
+    again.apply(Action::Documents(Ok(view(START - 100, &network(30)))), end);
+    assert!(!again.is_aside(0), "also behind a restart");
+}
+
+#[test]
+fn a_relay_that_disputes_everybody_is_the_one_that_is_doubted() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut core = coordinator(1, dir.path(), START - 100);
+    core.apply(Action::Documents(Ok(view(START - 100, &network(3)))), START - 100);
+    let mut life = Life::at(START);
+    let end = START + u64::from(LENGTH_SECS) - 1;
+    life.until(&mut core, end, |job, now| {
+        let member = &job.plan.team[0].measurer;
+        let dispute = Dispute {
+            measurer: 0,
+            measurer_id: member.id(),
+            claimed_cells: 2000,
+            reported_cells: 1000,
+        };
+        let failed = *failed(job, FailureKind::CountsDisagree, now);
+        let draw = Draw::Value(TRUTH);
+        Some(Box::new(Outcome { disputes: vec![dispute], draw, ..failed }))
+    });
+    let kept = core.store.outcomes(START..end).expect("they are kept");
+    for relay in 1..=3 {
+        let of: Vec<_> = kept.iter().filter(|one| one.target.ed_identity[0] == relay).collect();
+        let draws: Vec<_> = of.iter().map(|one| one.draw).collect();
+        assert_eq!(draws, [Draw::Value(TRUTH), Draw::Blank], "relay {relay}");
+        assert_ne!(of[0].disputes[0].measurer_id, of[1].disputes[0].measurer_id);
+    }
+}
