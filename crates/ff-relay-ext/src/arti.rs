@@ -18,6 +18,7 @@ pub mod link;
 pub mod relay;
 pub mod tls;
 
+mod handshakes;
 mod limit;
 mod outbox;
 mod params;

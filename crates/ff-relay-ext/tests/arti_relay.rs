@@ -1,7 +1,7 @@
 //! A relay and a client of ours, joined over loopback.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -11,6 +11,8 @@ use ff_relay_ext::arti::extension::Extension;
 use ff_relay_ext::arti::keys::RelayKeys;
 use ff_relay_ext::arti::relay::{Relay, RelayConfig};
 use ff_relay_ext::options::Options;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 
 /// A relay in a thread with its own runtime; both end when this is dropped.
@@ -100,5 +102,51 @@ fn shutdown_closes_links_while_the_runtime_goes_on() {
     while background.is_running() {
         assert!(Instant::now() < deadline, "still running");
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Opens `count` connections from `hosts` addresses of 127.0.0.0/8. They send `hello` and then nothing.
+async fn silent(relay: SocketAddr, count: u32, hosts: u32, hello: &[u8]) -> Vec<TcpStream> {
+    let mut silent = Vec::new();
+    for index in 0..count {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        let host = Ipv4Addr::from_bits(Ipv4Addr::new(127, 0, 1, 0).to_bits() + index % hosts);
+        socket.bind(SocketAddr::from((host, 0))).expect("an address");
+        let mut tcp = socket.connect(relay).await.expect("a connection");
+        // The relay may have closed it already.
+        let _ = tcp.write_all(hello).await;
+        silent.push(tcp);
+    }
+    silent
+}
+
+/// Memory of this process that is not paged out, in KB.
+fn resident_kb() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("VmRSS");
+    line.trim().trim_end_matches(" kB").trim().parse().expect("a number")
+}
+
+#[test]
+#[ignore = "prints figures: how long a link takes while others say nothing"]
+fn half_open_links_and_the_time_that_another_takes() {
+    let runtime = tokio::runtime::Runtime::new().expect("runtime");
+    // The header of a TLS record with a ClientHello.
+    for hello in [&[][..], &[22, 3, 1, 2, 0]] {
+        for (count, hosts) in [(0, 1), (700, 1), (700, 700), (5000, 1), (5000, 5000)] {
+            let relay = RelayThread::start();
+            let before = resident_kb();
+            let silent = runtime.block_on(silent(relay.addr, count, hosts, hello));
+            let took: Vec<_> = (0..3)
+                .map(|_| {
+                    let start = Instant::now();
+                    let link = Background::start(relay.addr, relay.keys.ed_identity(), 1000);
+                    (link.is_ok(), start.elapsed())
+                })
+                .collect();
+            let grown = resident_kb().saturating_sub(before);
+            println!("{count} of {hosts} hosts, {} bytes: {took:.2?}, {grown} KB", hello.len());
+            drop(silent);
+        }
     }
 }

@@ -22,9 +22,9 @@ use std::time::Duration;
 
 use futures::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use futures::{FutureExt as _, StreamExt as _};
+use rustix::process::{Resource, getrlimit};
 use safelog::Sensitive;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{AbortHandle, JoinSet};
 use tor_cell::relaycell::RelayCmd;
 use tor_cell::relaycell::msg::{Connected, End};
@@ -47,6 +47,7 @@ use tor_rtcompat::{CompoundRuntime, NetStreamProvider, Runtime, TlsProvider};
 use tracing::{debug, warn};
 
 use super::extension::Extension;
+use super::handshakes::{HandshakeLimits, Handshakes, Place};
 use super::keys::RelayKeys;
 use super::params::{ParamsError, relay_circuits};
 use super::tls::MeasuringTls;
@@ -54,8 +55,14 @@ use super::tls::MeasuringTls;
 /// How long a peer may take from the TCP connection to the finished link handshake.
 pub const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 
-/// How many links may be in their handshake at once; more wait in the kernel's queue.
-pub const MAX_HANDSHAKES: usize = 512;
+/// How many links may be in their handshake at once, if the process may open twice as many files.
+///
+/// Of more, the oldest one is closed that is of the host with the most.
+pub const MAX_HANDSHAKES: usize = 2048;
+
+/// How many links of one host may be in their handshake at once: more than the sockets of a
+/// measurement, which may all come from one host in one moment.
+pub const MAX_HANDSHAKES_PER_HOST: usize = 768;
 
 /// How many streams of one circuit are echoed at once; more wait unanswered.
 const STREAMS_PER_CIRCUIT: usize = 64;
@@ -146,6 +153,15 @@ impl Relay {
         config: RelayConfig,
         wrap: impl FnOnce(TokioRustlsRuntime) -> P,
     ) -> Result<Self, RelayError> {
+        Self::launch_limited(config, wrap, handshake_limits())
+    }
+
+    /// Starts a relay with these limits of handshakes.
+    fn launch_limited<P: TlsProvider<RelayTcp>>(
+        config: RelayConfig,
+        wrap: impl FnOnce(TokioRustlsRuntime) -> P,
+        limits: HandshakeLimits,
+    ) -> Result<Self, RelayError> {
         super::install_crypto_provider();
         let base = TokioRustlsRuntime::current().map_err(RelayError::Runtime)?;
         let listener = listen(config.listen).map_err(|e| RelayError::Listen(config.listen, e))?;
@@ -154,7 +170,7 @@ impl Relay {
         let runtime = with_tls(&base, MeasuringTls::new(wrap(base.clone()), config.extension));
 
         let (channels, circuits) = channel_manager(runtime, &config.keys, addr)?;
-        let accepting = tokio::spawn(accept_loop(listener, channels)).abort_handle();
+        let accepting = tokio::spawn(accept_loop(listener, channels, limits)).abort_handle();
         let echoing = tokio::spawn(serve_circuits(circuits)).abort_handle();
         Ok(Self {
             addr,
@@ -205,6 +221,14 @@ fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
+/// What handshakes are allowed in this process: half of its files, so that open links have the rest.
+fn handshake_limits() -> HandshakeLimits {
+    let files = getrlimit(Resource::Nofile).current.and_then(|files| usize::try_from(files).ok());
+    let in_total = files.map_or(MAX_HANDSHAKES, |files| (files / 2).clamp(1, MAX_HANDSHAKES));
+    let per_host = in_total.min(MAX_HANDSHAKES_PER_HOST);
+    HandshakeLimits { per_host, in_total, time: HANDSHAKE_TIME }
+}
+
 /// The channel manager of a relay, and the streams that will be opened on its circuits.
 fn channel_manager<R: Runtime>(
     runtime: R,
@@ -235,21 +259,32 @@ fn channel_manager<R: Runtime>(
 }
 
 /// Accepts links until it is aborted; its links end with it.
-async fn accept_loop<R>(listener: TcpListener, channels: Arc<ChanMgr<R>>)
+///
+/// It waits for nothing but connections, because what is not accepted fills the kernel's queue, and
+/// then every other connection waits with it.
+async fn accept_loop<R>(listener: TcpListener, channels: Arc<ChanMgr<R>>, limits: HandshakeLimits)
 where
     R: Runtime + NetStreamProvider<Stream = RelayTcp>,
 {
-    let handshakes = Arc::new(Semaphore::new(MAX_HANDSHAKES));
+    let handshakes = Handshakes::new(limits);
     let mut links = JoinSet::new();
     loop {
         tokio::select! {
-            accepted = accept(&listener, &handshakes) => match accepted {
-                Ok((tcp, peer, permit)) => {
-                    links.spawn(serve_link(Arc::clone(&channels), tcp, peer, permit));
+            accepted = listener.accept() => match accepted {
+                Ok((tcp, peer)) => {
+                    let place = handshakes.enter(peer.ip());
+                    links.spawn(serve_link(Arc::clone(&channels), tcp, peer, place));
                 }
                 Err(error) => {
-                    warn!("cannot accept a connection: {error}");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    // If there are no file descriptors left, a handshake may have one. That is
+                    // anybody's doing, and no reason to fill the log.
+                    if handshakes.make_room() {
+                        debug!("cannot accept a connection: {error}");
+                        tokio::task::yield_now().await;
+                    } else {
+                        warn!("cannot accept a connection: {error}");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
                 }
             },
             // Frees what a finished link leaves behind.
@@ -258,37 +293,34 @@ where
     }
 }
 
-/// Waits until another handshake is allowed, then for a connection.
-async fn accept(
-    listener: &TcpListener,
-    handshakes: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
-    let permit = Arc::clone(handshakes).acquire_owned().await.map_err(io::Error::other)?;
-    let (tcp, peer) = listener.accept().await?;
-    // Arti writes whole batches of cells; Nagle's algorithm would only hold back the last one.
-    // A refusal is no reason to treat the listener as broken.
-    if let Err(error) = tcp.set_nodelay(true) {
-        debug!("cannot set TCP_NODELAY: {error}");
-    }
-    Ok((tcp, peer, permit))
-}
-
-/// Carries one link from its handshake, for which it holds `permit`, to its end.
+/// Carries one link from its handshake, for which it has `place`, to its end.
 async fn serve_link<R>(
     channels: Arc<ChanMgr<R>>,
     tcp: TcpStream,
     peer: SocketAddr,
-    permit: OwnedSemaphorePermit,
+    mut place: Place,
 ) where
     R: Runtime + NetStreamProvider<Stream = RelayTcp>,
 {
+    // Arti writes whole batches of cells; Nagle's algorithm would only hold back the last one.
+    // A refusal is no reason to treat the link as broken.
+    if let Err(error) = tcp.set_nodelay(true) {
+        debug!("cannot set TCP_NODELAY: {error}");
+    }
+    let time = place.time();
     let handshake = channels.handle_incoming(Sensitive::new(peer), tcp.into());
-    let link = match tokio::time::timeout(HANDSHAKE_TIME, handshake).await {
-        Ok(Ok(channel)) => OpenLink(channel),
-        Ok(Err(error)) => return debug!("link handshake failed: {error}"),
-        Err(_) => return debug!("link handshake took longer than {HANDSHAKE_TIME:?}"),
+    let finished = tokio::select! {
+        finished = handshake => finished,
+        () = place.lost() => return debug!("link handshake made room for another"),
+        () = tokio::time::sleep(time) => {
+            return debug!("link handshake took longer than {time:?}");
+        }
     };
-    drop(permit);
+    drop(place);
+    let link = match finished {
+        Ok(channel) => OpenLink(channel),
+        Err(error) => return debug!("link handshake failed: {error}"),
+    };
     if let Err(error) = link.0.wait_for_close().await {
         debug!("link closed: {error}");
     }
@@ -352,4 +384,50 @@ async fn echo_stream(incoming: IncomingStream) -> io::Result<()> {
         };
     }
     writer.close().await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::arti::background::Background;
+    use crate::options::Options;
+
+    /// Limits whose deadline nobody lives to see.
+    const LIMITS: HandshakeLimits =
+        HandshakeLimits { per_host: 8, in_total: 16, time: Duration::from_secs(1_000_000) };
+
+    /// Connections from this many addresses, none of which says anything.
+    async fn silent(relay: SocketAddr, count: u8, hosts: u8) -> Vec<TcpStream> {
+        let mut silent = Vec::new();
+        for index in 0..count {
+            let socket = TcpSocket::new_v4().expect("a socket");
+            let host = Ipv4Addr::new(127, 0, 1, index % hosts);
+            socket.bind((host, 0).into()).expect("an address");
+            silent.push(socket.connect(relay).await.expect("a connection"));
+        }
+        silent
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn links_that_say_nothing_keep_no_other_out() {
+        for hosts in [1, 200] {
+            let policy = Options::default().resolve(&BTreeMap::new());
+            let keys = RelayKeys::generate().expect("keys");
+            let config = RelayConfig {
+                listen: "127.0.0.1:0".parse().expect("an address"),
+                keys: keys.clone(),
+                extension: Extension::new(policy, None, None).expect("the extension"),
+            };
+            let relay = Relay::launch_limited(config, |tls| tls, LIMITS).expect("a relay");
+            let silent = silent(relay.addr(), 200, hosts).await;
+            let addr = relay.addr();
+            let client = move || Background::start(addr, keys.ed_identity(), 1000);
+            let client = tokio::task::spawn_blocking(client).await.expect("no panic");
+            assert!(client.is_ok(), "{hosts}: {client:?}");
+            drop(silent);
+        }
+    }
 }
