@@ -430,8 +430,9 @@ enum ff_status ff_options_check(const struct ff_option *options,
  *
  * With a `memory_path`, the library reads earlier measurements from that file and writes new ones
  * into it, `memory` then is to be NULL. Without one it opens no files: `memory` is the text of
- * the last FF_OUTPUT_KIND_STORE, or NULL if there never was one. When the memory is damaged or
- * cannot be read, `error` gets a text that says so; `error` may be NULL.
+ * the last FF_OUTPUT_KIND_STORE, or NULL if there never was one. Lines of it that are damaged or too
+ * many are not used; then the first outputs tell the operator and, without a path, have the rest
+ * stored. When the file cannot be read, `error` gets a text that says so; `error` may be NULL.
  *
  * # Safety
  * The texts are NULL or end with NUL, `error` has room for `error_len` bytes, and `target` for a

@@ -33,7 +33,7 @@ pub use self::circuit::{
     ff_circuit_measurer,
 };
 pub use self::handle::{FfCircuit, FfLevel, FfTarget};
-use self::read::{Failure, read_options, read_params, read_text};
+use self::read::{Failure, read_options, read_params};
 pub use self::status::FfStatus;
 pub use self::traffic::{
     ff_target_background_allowance, ff_target_is_exempt, ff_target_on_background,
@@ -105,8 +105,9 @@ pub unsafe extern "C" fn ff_options_check(
 ///
 /// With a `memory_path`, the library reads earlier measurements from that file and writes new ones
 /// into it, `memory` then is to be NULL. Without one it opens no files: `memory` is the text of
-/// the last FF_OUTPUT_KIND_STORE, or NULL if there never was one. When the memory is damaged or
-/// cannot be read, `error` gets a text that says so; `error` may be NULL.
+/// the last FF_OUTPUT_KIND_STORE, or NULL if there never was one. Lines of it that are damaged or too
+/// many are not used; then the first outputs tell the operator and, without a path, have the rest
+/// stored. When the file cannot be read, `error` gets a text that says so; `error` may be NULL.
 ///
 /// # Safety
 /// The texts are NULL or end with NUL, `error` has room for `error_len` bytes, and `target` for a
@@ -407,11 +408,14 @@ pub unsafe extern "C" fn ff_target_totals(
 unsafe fn new_target(path: *const c_char, grants: *const c_char) -> Result<FfTarget, Failure> {
     let policy = Options::default().resolve(&BTreeMap::new());
     if path.is_null() {
-        // SAFETY: the caller's promise.
-        let grants = if grants.is_null() { "" } else { unsafe { read_text(grants) }? };
-        let grants = memory::from_text(grants)
-            .map_err(|error| Failure(FfStatus::BadMemory, error.to_string()))?;
-        return Ok(FfTarget::new(RelayTarget::with_history(policy, grants), true));
+        let grants = if grants.is_null() {
+            &[]
+        } else {
+            // SAFETY: the caller's promise; it is not NULL.
+            unsafe { CStr::from_ptr(grants) }.to_bytes()
+        };
+        let relay = RelayTarget::with_history(policy, memory::from_text(grants));
+        return Ok(FfTarget::new(relay, true));
     }
     // SAFETY: the caller's promise; it is not NULL.
     let path = unsafe { CStr::from_ptr(path) };

@@ -1,18 +1,23 @@
 //! Who measured this relay when, kept across restarts in a small text file.
 //!
 //! One grant a line: the coordinator's Ed25519 id in hexadecimal, a blank, and the time in
-//! seconds since 1970. A file that cannot be read in full is an error and not an empty memory:
-//! otherwise damaging it would be a way to measure again. A host that may not open files by
-//! itself keeps the same text elsewhere: see [`from_text`] and [`to_text`].
+//! seconds since 1970. A line that is not a grant is dropped, and so are the first of too many
+//! lines: damage must not keep a relay from being measured. The operator is told ([`Dropped`]). A
+//! host that may not open files by itself keeps the same text elsewhere: see [`from_text`] and
+//! [`to_text`].
 
+use std::fmt;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use ff_proto::ids::Ed25519Id;
 use ff_proto::session::target::GrantRecord;
 
-/// The longest file that is read: a few grants for each of 64 coordinators take 6 KB.
+/// How many lines are read, the last ones: 64 coordinators have 128 in a period, and those that
+/// were on the operator's list before may have some.
+pub const MAX_GRANTS: usize = 512;
+/// How many bytes of a file are read, the last ones: more than [`MAX_GRANTS`] lines have.
 const MAX_LEN: u64 = 64 * 1024;
 
 /// Why the memory cannot be used.
@@ -29,43 +34,80 @@ pub enum MemoryError {
         /// What the system said.
         source: io::Error,
     },
-    /// A line is not a grant.
-    #[error("line {line} of {} is not a grant; correct it, or remove the file to forget all measurements", .path.display())]
-    BadLine {
-        /// Which file.
-        path: PathBuf,
-        /// Which line, from 1.
-        line: usize,
-    },
+}
+
+/// What a memory's text comes to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Remembered {
+    /// The grants, in the order of their lines.
+    pub grants: Vec<GrantRecord>,
+    /// What was dropped, if anything.
+    pub dropped: Option<Dropped>,
+}
+
+/// Lines that were dropped, as the operator is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// Lines that are not a grant.
+    pub damaged: usize,
+    /// The first of them, counted from 1 among the lines that were read.
+    pub first_damaged: usize,
+    /// Whether lines in front of the last [`MAX_GRANTS`] were not read.
+    pub has_surplus: bool,
+}
+
+impl fmt::Display for Dropped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { damaged, first_damaged, has_surplus } = self;
+        write!(f, "the list of earlier measurements: ")?;
+        if *has_surplus {
+            write!(f, "read the last {MAX_GRANTS} lines only; ")?;
+        }
+        match damaged {
+            0 => write!(f, "all of these are used"),
+            _ => write!(f, "ignored {damaged} that are damaged, the first in line {first_damaged}"),
+        }
+    }
 }
 
 /// Reads the grants; a missing file has none.
 ///
 /// # Errors
-/// [`MemoryError`] naming the file, and the line if one is bad.
-pub fn load(path: &Path) -> Result<Vec<GrantRecord>, MemoryError> {
+/// [`MemoryError`] naming the file.
+pub fn load(path: &Path) -> Result<Remembered, MemoryError> {
     let failed = |source| MemoryError::Io { what: "read", path: path.to_owned(), source };
-    match fs::metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(failed(error)),
-        Ok(data) if data.len() > MAX_LEN => return Err(failed(io::ErrorKind::FileTooLarge.into())),
-        Ok(_) => {}
+    match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Remembered::default()),
+        Err(error) => Err(failed(error)),
+        Ok(file) => read_end(file).map(|bytes| from_text(&bytes)).map_err(failed),
     }
-    let text = fs::read_to_string(path).map_err(failed)?;
-    from_text(&text).map_err(|BadLine(line)| MemoryError::BadLine { path: path.to_owned(), line })
 }
 
-/// A line, counted from 1, that is not a grant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {0} of the remembered measurements is not a grant")]
-pub struct BadLine(pub usize);
+/// The last [`MAX_LEN`] bytes of a file.
+fn read_end(mut file: File) -> io::Result<Vec<u8>> {
+    let start = file.metadata()?.len().saturating_sub(MAX_LEN);
+    file.seek(SeekFrom::Start(start))?;
+    let mut bytes = Vec::new();
+    file.take(MAX_LEN).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
 
-/// Reads the grants of a file's text.
-///
-/// # Errors
-/// [`BadLine`] for the first line that is not a grant.
-pub fn from_text(text: &str) -> Result<Vec<GrantRecord>, BadLine> {
-    (1..).zip(text.lines()).map(|(line, text)| parse(text).ok_or(BadLine(line))).collect()
+/// Reads the grants of a text, from its last [`MAX_GRANTS`] lines.
+#[must_use]
+pub fn from_text(text: &[u8]) -> Remembered {
+    let lines = || text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+    let surplus = lines().count().saturating_sub(MAX_GRANTS);
+    let mut dropped = Dropped { has_surplus: surplus > 0, ..Dropped::default() };
+    let mut grants = Vec::new();
+    for (number, line) in (1..).zip(lines().skip(surplus)) {
+        match str::from_utf8(line).ok().and_then(parse) {
+            Some(grant) => grants.push(grant),
+            None if dropped.damaged == 0 => (dropped.damaged, dropped.first_damaged) = (1, number),
+            None => dropped.damaged += 1,
+        }
+    }
+    let dropped = (dropped != Dropped::default()).then_some(dropped);
+    Remembered { grants, dropped }
 }
 
 /// The text of a file with these grants.
@@ -119,22 +161,45 @@ mod tests {
         }
     }
 
+    /// A grant to the coordinator with this number.
+    fn grant(n: u8) -> GrantRecord {
+        GrantRecord { coordinator: Ed25519Id([n; 32]), unix_secs: u64::from(n) * 1_000_000_000 }
+    }
+
     #[test]
-    fn grants_survive_a_restart_and_damage_is_named() {
+    fn grants_survive_a_restart_and_damaged_lines_are_dropped_and_counted() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ff-grants");
-        assert_eq!(load(&path).unwrap(), []);
-        let grants = [1, 2].map(|n: u8| GrantRecord {
-            coordinator: Ed25519Id([n; 32]),
-            unix_secs: u64::from(n) * 1_000_000_000,
-        });
+        assert_eq!(load(&path).unwrap(), Remembered::default());
+        let grants = [grant(1), grant(2)];
         store(&path, &grants).unwrap();
-        assert_eq!(load(&path).unwrap(), grants);
+        assert_eq!(load(&path).unwrap(), Remembered { grants: grants.to_vec(), dropped: None });
 
-        let mut text = fs::read_to_string(&path).unwrap();
-        text.push_str("0102 soon\n");
-        fs::write(&path, text).unwrap();
-        let error = load(&path).unwrap_err().to_string();
-        assert!(error.contains("line 3") && error.contains("ff-grants"), "{error}");
+        let mut bytes = fs::read(&path).unwrap();
+        bytes.extend_from_slice(b"0102 soon\n\xff\xfe\n");
+        bytes.extend_from_slice(to_text(&[grant(3)]).as_bytes());
+        fs::write(&path, bytes).unwrap();
+        let Remembered { grants, dropped } = load(&path).unwrap();
+        assert_eq!(grants, [grant(1), grant(2), grant(3)]);
+        let dropped = dropped.unwrap();
+        assert_eq!((dropped.damaged, dropped.first_damaged), (2, 3));
+        let told = dropped.to_string();
+        assert!(told.contains("ignored 2") && told.contains("line 3"), "{told}");
+    }
+
+    #[test]
+    fn of_too_many_lines_the_last_ones_are_read() {
+        let many: Vec<_> = (0..200_000).map(|n| grant((n % 200) as u8)).collect();
+        let last = &many[many.len() - MAX_GRANTS..];
+        let text = to_text(&many);
+        let Remembered { grants, dropped } = from_text(text.as_bytes());
+        assert_eq!(grants, last);
+        assert!(dropped.unwrap().has_surplus);
+
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), text).unwrap();
+        let Remembered { grants, dropped } = load(file.path()).unwrap();
+        assert_eq!(grants, last);
+        assert_eq!(dropped.unwrap().damaged, 0, "the line that the reading begins in is not read");
     }
 }

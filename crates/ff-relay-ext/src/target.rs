@@ -15,7 +15,7 @@ use ff_proto::session::target::{
 use ff_proto::units::{Cells, MonoTime};
 
 use crate::background::{Allowance, BackgroundLimit, Recent};
-use crate::memory::{self, MemoryError};
+use crate::memory::{self, Dropped, MemoryError, Remembered};
 
 /// What a relay has been through, for its operator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +41,12 @@ pub struct Totals {
 pub struct RelayTarget {
     /// The protocol.
     target: Target,
+    /// What the operator and the consensus allow.
+    policy: Policy,
+    /// The ciphers that the host has; `None` for all.
+    supported: Option<&'static [CryptoKind]>,
+    /// Requests that were refused before the last [`correct_history`](Self::correct_history).
+    refused_before: u64,
     /// What clients have moved lately.
     recent: Recent,
     /// The background limit of the measurement that is running. It is in force while that has links,
@@ -54,6 +60,8 @@ pub struct RelayTarget {
     memory: Option<PathBuf>,
     /// How many grants the memory's file has.
     stored_grants: u64,
+    /// Lines of the memory that were not used.
+    dropped: Option<Dropped>,
 }
 
 impl RelayTarget {
@@ -62,22 +70,45 @@ impl RelayTarget {
     /// # Errors
     /// [`MemoryError`] when the file is there and cannot be read.
     pub fn new(policy: Policy, memory: Option<PathBuf>) -> Result<Self, MemoryError> {
-        let history = memory.as_deref().map_or(Ok(Vec::new()), memory::load)?;
-        Ok(Self { memory, ..Self::with_history(policy, history) })
+        let remembered = memory.as_deref().map_or(Ok(Remembered::default()), memory::load)?;
+        Ok(Self { memory, ..Self::with_history(policy, remembered) })
     }
 
     /// A relay's side with this policy, for a host that keeps the grants itself: these are the
     /// earlier ones, and [`take_unstored`](Self::take_unstored) gives the new ones.
     #[must_use]
-    pub fn with_history(policy: Policy, history: Vec<GrantRecord>) -> Self {
-        let target = Target::new(policy, history);
-        let totals = Totals::default();
-        let (recent, background, exempt) = (Recent::default(), None, Vec::new());
-        Self { target, recent, background, exempt, totals, memory: None, stored_grants: 0 }
+    pub fn with_history(policy: Policy, remembered: Remembered) -> Self {
+        let Remembered { grants, dropped } = remembered;
+        Self {
+            target: Target::new(policy.clone(), grants),
+            policy,
+            supported: None,
+            refused_before: 0,
+            recent: Recent::default(),
+            background: None,
+            exempt: Vec::new(),
+            totals: Totals::default(),
+            memory: None,
+            stored_grants: 0,
+            dropped,
+        }
+    }
+
+    /// What of the memory was not used, for the operator's log.
+    #[must_use]
+    pub fn dropped(&self) -> Option<Dropped> {
+        self.dropped
+    }
+
+    /// The grants that are remembered.
+    #[must_use]
+    pub fn history(&self) -> &[GrantRecord] {
+        self.target.history()
     }
 
     /// Takes new options; they may end the measurement that is going on.
     pub fn set_policy(&mut self, policy: Policy, now: MonoTime) {
+        self.policy = policy.clone();
         self.target.set_policy(policy, now);
         self.follow(now);
     }
@@ -90,11 +121,35 @@ impl RelayTarget {
 
     /// Grants only these ciphers; see [`Target::support_only`].
     pub fn support_only(&mut self, crypto: &'static [CryptoKind]) {
+        self.supported = Some(crypto);
         self.target.support_only(crypto);
+    }
+
+    /// Counts grants from the future as from now: the clock was wrong when they were given, or their
+    /// lines are damaged. Else their coordinators could not measure this relay until then.
+    ///
+    /// [`Target`] does not change its history, so it is made anew, which loses nothing but which links
+    /// have just ended.
+    fn correct_history(&mut self, unix_secs: u64) {
+        let is_ahead = |grant: &GrantRecord| grant.unix_secs > unix_secs;
+        if !self.is_idle() || !self.target.history().iter().any(is_ahead) {
+            return;
+        }
+        let mut history = self.target.history().to_vec();
+        for grant in &mut history {
+            grant.unix_secs = grant.unix_secs.min(unix_secs);
+        }
+        self.refused_before += self.target.refused();
+        self.stored_grants = 0;
+        self.target = Target::new(self.policy.clone(), history);
+        if let Some(supported) = self.supported {
+            self.target.support_only(supported);
+        }
     }
 
     /// Takes a MEASUREMENT cell.
     pub fn handle_control(&mut self, arrival: &Arrival<'_>) {
+        self.correct_history(arrival.unix_secs);
         let was_idle = self.is_idle();
         self.target.handle_control(arrival);
         if was_idle {
@@ -278,7 +333,7 @@ impl RelayTarget {
     /// What the relay has been through.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        Totals { refused: self.target.refused(), ..self.totals }
+        Totals { refused: self.refused_before + self.target.refused(), ..self.totals }
     }
 
     /// Whether nothing is granted or running.
@@ -293,17 +348,88 @@ mod tests {
     use std::collections::BTreeMap;
     use std::net::{Ipv4Addr, Ipv6Addr};
 
+    use ed25519_dalek::SigningKey;
+    use ff_proto::ids::{Ed25519Id, MeasurementId};
+    use ff_proto::msg::{MeasParams, MeasurerGrant};
+    use ff_proto::session::coordinator::CoordinatorLink;
+
     use super::*;
     use crate::options::Options;
 
     #[test]
     fn without_a_measurement_nothing_is_exempt_and_nothing_is_due() {
         let policy = Options::default().resolve(&BTreeMap::new());
-        let mut target = RelayTarget::with_history(policy, Vec::new());
+        let mut target = RelayTarget::with_history(policy, Remembered::default());
         assert!(!target.exempts(Ipv4Addr::LOCALHOST.into()));
         assert!(!target.exempts(Ipv6Addr::LOCALHOST.into()));
         assert!(!target.use_exemption(Ipv6Addr::LOCALHOST.into()));
         assert_eq!(target.poll_timeout(), None);
         assert!(target.take_unstored().is_none());
+    }
+
+    /// What a relay with this memory answers to requests of one coordinator at these times, each of
+    /// which is given up at once: whether it grants them.
+    fn grants(memory: &str, coordinator: &SigningKey, at: &[u64]) -> Vec<bool> {
+        let id = Ed25519Id(coordinator.verifying_key().to_bytes());
+        let policy = Options::allowing(vec![id]).resolve(&BTreeMap::new());
+        let mut target = RelayTarget::with_history(policy, memory::from_text(memory.as_bytes()));
+        let (exporter, now) = ([7; 32], MonoTime::default());
+        let mut granted = Vec::new();
+        for &unix_secs in at {
+            let measurers = vec![MeasurerGrant { id, sockets: 1, address: None }];
+            let (measurement, crypto) = (MeasurementId([1; 16]), CryptoKind::SUPPORTED.to_vec());
+            let params = MeasParams { measurement, duration_secs: 10, measurers, crypto };
+            let asked = CoordinatorLink::new(params, coordinator, &exporter, &[0; 20], now);
+            let (_, [request, _]) = asked.expect("a request");
+            target.handle_control(&Arrival {
+                link: LinkId(1),
+                circ_id: 0,
+                has_circuits: false,
+                body: &request[5..],
+                exporter: &exporter,
+                entropy: [3; 32],
+                now,
+                unix_secs,
+            });
+            granted.push(target.take_unstored().is_some());
+            target.abort(now);
+            while target.poll_output().is_some() {}
+        }
+        let refused = granted.iter().filter(|is_granted| !**is_granted).count() as u64;
+        assert_eq!(target.totals().refused, refused);
+        granted
+    }
+
+    #[test]
+    fn grants_from_the_future_count_from_now_and_old_ones_are_forgotten() {
+        const NOW: u64 = 1_800_000_000;
+        const DAY: u64 = 86_400;
+        let coordinator = SigningKey::from_bytes(&[1; 32]);
+        let id = Ed25519Id(coordinator.verifying_key().to_bytes());
+        let twice = |at: u64| format!("{id} {at}\n").repeat(2);
+        for ahead in [1, 10 * 365 * DAY, u64::MAX - NOW] {
+            let at = [NOW, NOW + DAY - 1, NOW + DAY, NOW + DAY, NOW + DAY];
+            let granted = grants(&twice(NOW + ahead), &coordinator, &at);
+            assert_eq!(granted, [false, false, true, true, false], "{ahead}");
+        }
+        assert_eq!(grants(&twice(NOW - DAY + 1), &coordinator, &[NOW]), [false]);
+        assert_eq!(grants(&twice(NOW - DAY), &coordinator, &[NOW]), [true]);
+    }
+
+    #[test]
+    fn a_clock_that_is_put_right_again_costs_a_period_and_no_more() {
+        const NOW: u64 = 1_800_000_000;
+        const DAY: u64 = 86_400;
+        let coordinator = SigningKey::from_bytes(&[1; 32]);
+        let ahead = NOW + 3650 * DAY;
+        let at = [ahead, ahead, ahead, NOW, NOW + DAY - 1, NOW + DAY];
+        assert_eq!(grants("", &coordinator, &at), [true, true, false, false, false, true]);
+    }
+
+    #[test]
+    fn damaged_lines_and_many_cost_nobody_a_measurement() {
+        let coordinator = SigningKey::from_bytes(&[1; 32]);
+        let junk = "nonsense\n".repeat(200_000);
+        assert_eq!(grants(&junk, &coordinator, &[1_800_000_000; 3]), [true, true, false]);
     }
 }

@@ -97,8 +97,12 @@ impl Extension {
         memory: Option<PathBuf>,
         limit: Option<BytesPerSec>,
     ) -> Result<Arc<Self>, MemoryError> {
+        let target = RelayTarget::new(policy, memory)?;
+        if let Some(dropped) = target.dropped() {
+            warn!("FlashFlow: {dropped}");
+        }
         let state = State {
-            target: RelayTarget::new(policy, memory)?,
+            target,
             limiter: Limiter::new(limit, MonoTime::default()),
             links: HashMap::new(),
             next_link: 0,

@@ -84,12 +84,19 @@ pub struct FfCircuit {
 impl FfTarget {
     /// A target without options: it refuses everything.
     pub(super) fn new(relay: RelayTarget, host_stores: bool) -> Self {
+        let mut pending = VecDeque::new();
+        if let Some(dropped) = relay.dropped() {
+            pending.push_back(HostOutput::Tell(FfLevel::Warn, dropped.to_string()));
+            if host_stores {
+                pending.push_back(HostOutput::Store(memory::to_text(relay.history())));
+            }
+        }
         Self {
             relay,
             host_stores,
             options: Options::default(),
             params: BTreeMap::new(),
-            pending: VecDeque::new(),
+            pending,
             links: Vec::new(),
             is_storing: false,
             failure: OnceCell::new(),
@@ -182,7 +189,8 @@ impl FfTarget {
     /// Takes the next thing that C must do, in service.
     pub(super) fn poll_output(&mut self) -> Option<HostOutput> {
         let pending = self.pending.pop_front();
-        self.is_storing = matches!(pending, Some(HostOutput::Store(_)));
+        // What is stored at the start is no grant that could be taken back.
+        self.is_storing = matches!(pending, Some(HostOutput::Store(_))) && !self.relay.is_idle();
         if let Some(output) = pending {
             return Some(output);
         }
@@ -300,7 +308,8 @@ mod tests {
     /// A target with a link in a measurement.
     fn measured() -> FfTarget {
         let policy = Options::default().resolve(&BTreeMap::new());
-        let mut target = FfTarget::new(RelayTarget::with_history(policy, Vec::new()), true);
+        let mut target =
+            FfTarget::new(RelayTarget::with_history(policy, memory::Remembered::default()), true);
         target.links.push(LinkId(7));
         target
     }

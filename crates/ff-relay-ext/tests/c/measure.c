@@ -259,9 +259,19 @@ check_misuse(void)
   MUST(strcmp(ff_status_text(4711), "unknown status") == 0);
   MUST(strlen(ff_library_version()) >= 5);
 
+  /* Memory that is damaged: the operator is told once, and the rest is to be stored. */
+  MUST(ff_target_new(NULL, "nonsense\n\xff\n", error, sizeof(error), &other) == FF_STATUS_OK);
+  MUST(ff_target_poll_output(other, &output) == FF_STATUS_OK);
+  MUST(output.kind == FF_OUTPUT_KIND_TELL && output.level == FF_LEVEL_WARN);
+  MUST(strstr(output.text, "ignored 2") != NULL && strstr(output.text, "line 1") != NULL);
+  MUST(ff_target_poll_output(other, &output) == FF_STATUS_OK);
+  MUST(output.kind == FF_OUTPUT_KIND_STORE && output.text[0] == '\0');
+  MUST(ff_target_abort(other, 1) == FF_STATUS_OK);
+  MUST(ff_target_poll_output(other, &output) == FF_STATUS_OK);
+  MUST(output.kind == FF_OUTPUT_KIND_NONE);
+  ff_target_free(other);
+  other = NULL;
   /* Memory that cannot be read. */
-  MUST(ff_target_new(NULL, "nonsense\n", error, sizeof(error), &other) == FF_STATUS_BAD_MEMORY);
-  MUST(other == NULL && strstr(error, "line 1") != NULL);
   MUST(ff_target_new("/dev", NULL, error, sizeof(error), &other) == FF_STATUS_BAD_MEMORY);
   MUST(other == NULL && strstr(error, "/dev") != NULL);
 

@@ -26,6 +26,9 @@ typedef struct flashflow_state_t flashflow_state_t;
 /** Our part of the state file; NULL where there is none, as in the unit tests. */
 static flashflow_state_t *current_state;
 
+/** Whether tor is still loading its state. */
+static bool is_loading;
+
 /** Takes the state that was loaded at the start. */
 int
 flashflow_set_state(void *arg)
@@ -33,7 +36,9 @@ flashflow_set_state(void *arg)
   current_state = arg;
   char *granted = flashflow_join_values(current_state->FFGranted, "\n");
   /* Only says so in the log when that fails: a relay runs without measurements, too. */
+  is_loading = true;
   (void) flashflow_start(granted);
+  is_loading = false;
   tor_free(granted);
   return 0;
 }
@@ -45,8 +50,8 @@ flashflow_forget_state(void)
   current_state = NULL;
 }
 
-/** Puts <b>granted</b>, a measurement on each line, into the state file at once.
- * Returns -1 when it could not be written. */
+/** Puts <b>granted</b>, a measurement on each line, into the state file: at once, or with tor's next
+ * write of it when lines are only dropped at the start. Returns -1 when it could not be written. */
 int
 flashflow_save_granted(const char *granted)
 {
@@ -61,6 +66,9 @@ flashflow_save_granted(const char *granted)
     tor_free(line);
   } SMARTLIST_FOREACH_END(line);
   smartlist_free(lines);
+  /* tor takes its guards from the state after us: what is saved before that has none. */
+  if (is_loading)
+    return 0;
   or_state_mark_dirty(get_or_state(), 0);
   return or_state_save(approx_time());
 }
