@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Outcomes ─────────────▶ v3bw::Decisions ─▶ BandwidthFile ─▶ limits ─▶ shelf: the file, then the link
-//!   consensus,     ┐            │  what stands of the draws, together, held
+//!   consensus,     ┐            │  what stands of the draws, what days come to, together
 //!   descriptors ─▶ view         └─▶ trace: how a number came about, or why there is none
 //!   the last file ─▶ what was voted for
 //! ```
@@ -11,6 +11,7 @@
 
 use std::path::{Path, PathBuf};
 
+pub mod days;
 pub mod limits;
 #[cfg(any(feature = "measure", feature = "watch"))]
 pub mod report;

@@ -23,6 +23,7 @@ mod lock;
 mod open;
 mod paths;
 mod plan;
+mod publication;
 mod query;
 mod retain;
 mod row;

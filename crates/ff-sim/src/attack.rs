@@ -6,6 +6,7 @@
 //!   ff_bwauth::period ───▶ slots     capacity, or an attack, in a share of slots    ├─▶ Attack: formula, paper, ours,
 //!                          flood     new relays that take the room of others        │      a curve of Points
 //!                          machines  several relays on one                          │
+//!   ff_bwauth::publish ──▶ days      days that a relay chooses                          │
 //!   crate::others ───────▶ descriptors, views, traffic: the systems of Table 2      ┘
 //! ```
 //!
@@ -17,6 +18,7 @@
 //! by what they say and do alone: nobody looks at where they are.
 
 mod chance;
+pub mod days;
 pub mod descriptors;
 pub mod flood;
 pub mod forged;
@@ -216,11 +218,14 @@ type Run = fn(&Network, u64) -> Attack;
 
 /// All attacks in the order of the ledger's rows, with the systems that they are against. What one of them says of two systems
 /// is run for both.
-const ATTACKS: [(&[System], Run); 17] = [
+const ATTACKS: [(&[System], Run); 20] = [
     (&[System::FlashFlow], |_, _| lies::false_background()),
     (&[System::FlashFlow], |_, seed| forged::forged_cells(seed)),
     (&[System::FlashFlow], |_, seed| slots::part_time(seed)),
     (&[System::FlashFlow], |_, seed| slots::second_draws(seed)),
+    (&[System::FlashFlow], |_, seed| days::refusing(seed)),
+    (&[System::FlashFlow], |_, _| days::bursting()),
+    (&[System::FlashFlow], |_, seed| days::away(seed)),
     (&[System::FlashFlow], |_, seed| slots::denial_of_service(seed)),
     (&[System::FlashFlow], |_, _| lies::denied_seconds()),
     (&[System::FlashFlow], flood::flood),

@@ -434,14 +434,6 @@ impl Config {
         (merged, changed.map(|(name, _)| name).collect())
     }
 
-    /// What the teams of all coordinators have, this one's first.
-    #[must_use]
-    pub fn team_capacities(&self) -> Vec<BytesPerSec> {
-        let own = self.measurers.iter().map(|measurer| measurer.capacity).sum();
-        let others = self.coordinators.iter().map(|other| other.team.iter().copied().sum());
-        std::iter::once(own).chain(others).collect()
-    }
-
     /// The store's file.
     #[must_use]
     pub fn store(&self) -> PathBuf {

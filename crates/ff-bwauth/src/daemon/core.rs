@@ -29,7 +29,7 @@ use super::view::View;
 use crate::period::Relay;
 use crate::period::timetable::{Event, Measured};
 use crate::publish::v3bw::{NotScheduled, Publication};
-use crate::publish::view::{publication, scheduled};
+use crate::publish::view::publication;
 use crate::store::{AttemptId, Coverage, Period, Store, StoreError};
 
 /// How many consensuses are remembered, so that a late coordinator begins a period with that of the others.
@@ -268,6 +268,9 @@ impl Core {
             && let Some(publication) = self.publication(now)
         {
             (self.publishing, self.due.publish) = (Some(now), now + self.rhythm.publish_secs);
+            if let Err(error) = self.keep_not_scheduled() {
+                self.tell(now, format!("the store fails: {error}"));
+            }
             effects.push(Effect::Publish(Box::new(publication)));
         }
         if self.due.retain <= now {
@@ -446,23 +449,26 @@ impl Core {
         }
     }
 
-    /// What a bandwidth file is made with beside the results; `None` as long as there is no consensus.
+    /// What the documents say for a bandwidth file; `None` as long as there is no consensus.
     #[must_use]
     pub fn publication(&self, now: u64) -> Option<Publication> {
         let view = self.views.last()?;
         let mut publication = publication(&view.consensus, &view.described, now);
         publication.generator_started_unix_secs = Some(self.started);
         publication.period_secs = Some(self.common.length_secs.into());
-        let Some(course) = &self.course else { return Some(publication) };
+        Some(publication)
+    }
+
+    /// Keeps in the store whom the schedule has no place for.
+    fn keep_not_scheduled(&mut self) -> Result<(), StoreError> {
+        let Some(course) = &self.course else { return Ok(()) };
         let (schedule, relays) = (course.timetable.schedule(), course.timetable.relays());
-        let name = |relay: u32| relays[relay as usize].fingerprint;
-        publication.groups = scheduled(schedule, relays);
         let no_room = schedule.without_room_of(course.team);
-        let no_room = no_room.map(|relay| (name(relay), NotScheduled::NoRoom));
+        let no_room =
+            no_room.map(|relay| (relays[relay as usize].fingerprint, NotScheduled::NoRoom));
         let too_fast = course.timetable.too_fast(course.team);
         let too_fast = too_fast.map(|(relay, _)| (relay, NotScheduled::TooFast));
-        publication.not_scheduled = no_room.chain(too_fast).collect();
-        Some(publication)
+        self.store.set_not_scheduled(&no_room.chain(too_fast).collect())
     }
 
     /// Tells the operator something: once an hour, as long as it is among the last things that were told.

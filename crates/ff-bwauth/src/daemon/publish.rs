@@ -39,10 +39,12 @@ impl Publisher {
     /// A sentence that says why there is none; the file before stays.
     pub(super) fn publish(&self, mut network: Publication) -> Result<Written, String> {
         let now = network.now_unix_secs;
+        network.max_age_secs = self.rules.max_age_secs;
         let reader = Store::open_read_only(&self.store).map_err(|error| error.to_string())?;
         let since = now.saturating_sub(self.rules.max_age_secs);
         let outcomes = reader.outcomes(since..now.saturating_add(1));
         let outcomes = outcomes.map_err(|error| error.to_string())?;
+        reader.complete(&mut network).map_err(|error| error.to_string())?;
         network.dirauth_nickname.clone_from(&self.dirauth_nickname);
         std::fs::create_dir_all(&self.dir)
             .map_err(|error| format!("{}: {error}", self.dir.display()))?;

@@ -34,8 +34,8 @@ pub struct PublishRules {
     /// default 2.
     pub max_total_factor: f64,
     /// `relay-factor`: a relay has moved by too much if its number is more than so many times what it was, or
-    /// less than as small a part of it. One that rises so keeps its old number until a day has passed since it
-    /// was first measured so high. By default 4.
+    /// less than as small a part of it. One that rises so keeps its old number until two days in a row confirm
+    /// it. By default 4.
     pub max_relay_factor: f64,
     /// `relay-factor`: the file is refused if relays that have moved by too much have more than so many
     /// percent of all weight, before or after. By default 10.

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   second: measured, background reported and counted, total ─▶ median, 1.05 × mean ─▶ estimate
-//!   ─▶ the draws of the period, of which the lowest stands ─▶ share of its group ─▶ rounding to kB/s
-//!   ─▶ what is held ─▶ its operator's limit ─▶ bw=
+//!   ─▶ the draws of the day, of which the lowest stands ─▶ what days come to ─▶ share of its group
+//!   ─▶ rounding to kB/s ─▶ its operator's limit ─▶ bw=
 //! ```
 //!
 //! It is read off the same [`Decisions`] that the bandwidth file is written from. `to_string()` is for the
@@ -81,12 +81,16 @@ pub struct Attempt {
 pub struct Number {
     /// What stands: the lowest draw of the period.
     pub standing_bytes_per_sec: u64,
-    /// What is left of it beside relays that it shares a machine with.
-    pub share: Option<Share>,
-    /// That, or what stands, in kilobytes a second.
-    pub rounded_kilobytes: u64,
     /// The number that it keeps instead.
     pub held: Option<Held>,
+    /// Days since then that had no value.
+    pub blank_days: u32,
+    /// What counts by what came of it day by day.
+    pub counted_bytes_per_sec: u64,
+    /// What is left of that beside relays that it shares a machine with.
+    pub share: Option<Share>,
+    /// That, in kilobytes a second.
+    pub rounded_kilobytes: u64,
     /// What its operator allows: bandwidth-avg of its descriptor.
     pub bandwidth_avg_bytes_per_sec: Option<u64>,
     /// What stands in the file.
@@ -165,7 +169,7 @@ impl Attempt {
             estimate_bytes_per_sec: outcome.estimate.map(BytesPerSec::get),
             draw: draw(outcome).into(),
             is_of_period: standing.is_some_and(|standing| standing.period.contains(&at)),
-            stands: standing.is_some_and(|standing| standing.lowest == at),
+            stands: standing.is_some_and(|standing| standing.lowest == Some(at)),
         }
     }
 }
@@ -175,9 +179,11 @@ impl Number {
     fn of(line: &RelayLine, previous_bw: Option<u64>, is_voted: bool) -> Self {
         Self {
             standing_bytes_per_sec: line.estimate.get(),
+            held: line.held,
+            blank_days: line.blank_days,
+            counted_bytes_per_sec: line.number.get(),
             share: line.share,
             rounded_kilobytes: rounded_kilobytes(line.counted()),
-            held: line.held,
             bandwidth_avg_bytes_per_sec: line.directory.bandwidth_avg.map(BytesPerSec::get),
             bw: line.bw_kilobytes().get(),
             previous_bw,

@@ -28,6 +28,7 @@ use crate::publish::together::Share;
 use crate::utc::{OutOfRange, Utc};
 
 pub(crate) mod decision;
+pub(crate) mod drawn;
 pub(crate) mod draws;
 pub(crate) mod hold;
 mod publication;
@@ -37,6 +38,7 @@ mod render;
 mod select;
 
 pub use decision::{Decision, Standing};
+pub use drawn::Drawn;
 pub use hold::Held;
 pub use publication::Publication;
 pub use reason::{NoNumber, NotScheduled};
@@ -124,10 +126,14 @@ pub struct RelayLine {
     pub measured_at: Utc,
     /// What stands: the lowest draw of its day, each the median second, bounded by the mean.
     pub estimate: BytesPerSec,
-    /// What is left of that beside relays that it shares a machine with, if it has any.
-    pub share: Option<Share>,
-    /// The number that it keeps instead, if it has risen by too much to be believed at once.
+    /// What of that counts by what came of the relay day by day.
+    pub number: BytesPerSec,
+    /// Days since then that had no value.
+    pub blank_days: u32,
+    /// What counts in place of what stands, if that is too great a rise to be believed at once.
     pub held: Option<Held>,
+    /// What is left of the number beside relays that it shares a machine with, if it has any.
+    pub share: Option<Share>,
     /// The mean second.
     pub mean: BytesPerSec,
     /// Median round-trip time in milliseconds.
@@ -354,16 +360,15 @@ impl RelayLine {
     /// bits of it.
     #[must_use]
     pub fn bw_kilobytes(&self) -> NonZeroU32 {
-        let measured = rounded_kilobytes(self.counted());
-        let kept = self.held.map_or(measured, |held| measured.min(held.kilobytes.get().into()));
-        let kilobytes = u32::try_from(self.limited(kept)).unwrap_or(u32::MAX);
+        let counted = rounded_kilobytes(self.counted());
+        let kilobytes = u32::try_from(self.limited(counted)).unwrap_or(u32::MAX);
         NonZeroU32::new(kilobytes).unwrap_or(NonZeroU32::MIN)
     }
 
-    /// What it counts for before its operator's limit and rounding: what stands, or its share of it.
+    /// What it counts for before its operator's limit and rounding: its number, or its share of it.
     #[must_use]
     pub fn counted(&self) -> BytesPerSec {
-        self.share.map_or(self.estimate, |share| BytesPerSec::new(share.bytes_per_sec))
+        self.share.map_or(self.number, |share| BytesPerSec::new(share.bytes_per_sec))
     }
 
     /// Kilobytes a second, but no more than its operator allows.

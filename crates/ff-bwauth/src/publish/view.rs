@@ -7,7 +7,6 @@ use ff_proto::units::BytesPerSec;
 use super::v3bw::{DirectoryFacts, MAX_FILE_AGE_SECS, Publication};
 use crate::network::consensus::{Consensus, Entry};
 use crate::network::descriptors::Descriptor;
-use crate::period::schedule::{Group, Schedule};
 use crate::period::{Fingerprint, Relay, group};
 
 /// The relays as a period sees them: what they are taken for, where they listen and whose families they are in.
@@ -29,14 +28,7 @@ pub fn relays(consensus: &Consensus, described: &HashMap<Fingerprint, Descriptor
     consensus.relays.iter().map(relay).collect()
 }
 
-/// The groups of a schedule of these relays, as it has divided them, those of one relay left out.
-#[must_use]
-pub fn scheduled(schedule: &Schedule, relays: &[Relay]) -> Vec<Vec<Fingerprint>> {
-    let members = |group: &Group| group.members.iter().map(|&index| index as usize).collect();
-    named(schedule.groups().iter().map(members), relays)
-}
-
-/// Where no schedule is known: relays on one address, which no schedule divides. With `families`, all that a
+/// Relays on one address, which no schedule divides. With `families`, all that a
 /// schedule of a team that is large enough has in one group.
 #[must_use]
 pub fn groups(relays: &[Relay], families: bool) -> Vec<Vec<Fingerprint>> {
@@ -73,8 +65,8 @@ pub fn directory(
     consensus.relays.iter().map(|entry| (entry.fingerprint, facts(entry))).collect()
 }
 
-/// What a bandwidth file is made with in the network of this consensus, where nothing is known of when the
-/// measurements were scheduled: only relays on one address are a group.
+/// What a bandwidth file is made with in the network of this consensus, as far as documents tell: relays on one address are a
+/// group. A store adds who was measured together ([`crate::store::Reader::complete`]).
 #[must_use]
 pub fn publication(
     consensus: &Consensus,

@@ -11,12 +11,11 @@ use crate::console::{note, print};
 use crate::daemon::config::Config;
 use crate::network::consensus::Consensus;
 use crate::period::Fingerprint;
-use crate::publish::v3bw::NotScheduled;
 use crate::publish::{PublishRules, Shelf};
-use crate::store::{Reader, Seconds, Store};
+use crate::store::{Reader, Store};
 use crate::utc::now_unix_secs;
 use crate::watch::documents::{self, Descriptions, publication_around};
-use crate::watch::explain::{Explanation, fingerprint, is_too_fast};
+use crate::watch::explain::{Explanation, fingerprint};
 
 /// Relays of one name that are listed at most.
 const MOST: u32 = 20;
@@ -46,12 +45,8 @@ pub(super) fn run(options: &ExplainArgs) -> Result<ExitCode> {
     };
     let shelf = shelf(&config.publish_dir);
     let last = shelf.as_ref().and_then(Shelf::last);
-    let mut network = publication_around(&consensus, descriptions.as_ref(), &relay, now);
-    network.period_secs = Some(config.period.length_secs.into());
-    let newest = reader.history(&relay, 1, Seconds::Without)?.pop().map(|attempt| attempt.outcome);
-    if is_too_fast(&consensus, &relay, newest.as_ref(), &config.team_capacities()) {
-        network.not_scheduled.insert(relay, NotScheduled::TooFast);
-    }
+    let ties = reader.ties(now, rules.max_age_secs)?;
+    let network = publication_around(&consensus, descriptions.as_ref(), &ties, &relay, now);
     let explanation = Explanation::of(&reader, &network, &rules, last, &relay)?;
     print(&if options.json {
         format!("{}\n", serde_json::to_string(&explanation)?)

@@ -483,7 +483,7 @@ fn read_outcome(columns: &mut Columns<'_, '_>, with: bool) -> rusqlite::Result<O
 }
 
 /// Reads a draw.
-fn read_draw(columns: &mut Columns<'_, '_>) -> rusqlite::Result<Draw> {
+pub(super) fn read_draw(columns: &mut Columns<'_, '_>) -> rusqlite::Result<Draw> {
     let (name, value): (String, _) = (columns.take()?, columns.maybe()?);
     match draw_of(&name, value) {
         Some(draw) => Ok(draw),

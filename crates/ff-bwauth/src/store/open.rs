@@ -18,6 +18,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("schema/003.sql"),
     include_str!("schema/004.sql"),
     include_str!("schema/005.sql"),
+    include_str!("schema/006.sql"),
 ];
 /// How long a statement waits for another connection's lock: a reader's, or somebody's `sqlite3`.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);

@@ -37,15 +37,17 @@ pub fn consensus(network: &Network) -> Result<Consensus, String> {
     Consensus::parse(&read(&path)?).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// What the documents say of a relay, and of those that are measured with it; the others are only counted.
+/// What the documents say of a relay, and of those that are or were measured with it; the others are only counted. `ties`
+/// are lists of relays that were.
 #[must_use]
 pub fn publication_around(
     consensus: &Consensus,
     descriptions: Option<&Descriptions>,
+    ties: &[Vec<Fingerprint>],
     relay: &Fingerprint,
     now_unix_secs: u64,
 ) -> Publication {
-    let mut around = Around::new(consensus, descriptions);
+    let mut around = Around::new(consensus, descriptions, ties);
     around.go(relay);
     let is_near = |entry: &&Entry| around.near.contains(&entry.fingerprint);
     let relays = consensus.relays.iter().filter(is_near).cloned().collect();
@@ -69,6 +71,8 @@ struct Around<'a> {
     at: HashMap<IpAddr, Vec<Fingerprint>>,
     /// The addresses of each relay of the consensus.
     addresses: HashMap<Fingerprint, &'a Entry>,
+    /// With whom each was measured together.
+    ties: HashMap<Fingerprint, &'a [Fingerprint]>,
     /// Those that were found.
     near: BTreeSet<Fingerprint>,
     /// What they say.
@@ -77,7 +81,11 @@ struct Around<'a> {
 
 impl<'a> Around<'a> {
     /// In this consensus.
-    fn new(consensus: &'a Consensus, descriptions: Option<&'a Descriptions>) -> Self {
+    fn new(
+        consensus: &'a Consensus,
+        descriptions: Option<&'a Descriptions>,
+        ties: &'a [Vec<Fingerprint>],
+    ) -> Self {
         let mut at = HashMap::<_, Vec<_>>::new();
         for entry in &consensus.relays {
             for address in entry.addresses() {
@@ -85,16 +93,21 @@ impl<'a> Around<'a> {
             }
         }
         let addresses = consensus.relays.iter().map(|entry| (entry.fingerprint, entry)).collect();
-        Self { descriptions, at, addresses, near: BTreeSet::new(), described: HashMap::new() }
+        let tied = |list: &'a Vec<Fingerprint>| list.iter().map(|relay| (*relay, &list[..]));
+        let ties = ties.iter().flat_map(tied).collect();
+        let (near, described) = (BTreeSet::new(), HashMap::new());
+        Self { descriptions, at, addresses, ties, near, described }
     }
 
     /// Finds all that are tied to a relay, also by others in between.
     fn go(&mut self, relay: &Fingerprint) {
         let mut ahead = vec![*relay];
         while let Some(relay) = ahead.pop() {
-            let Some(entry) = self.addresses.get(&relay).filter(|_| self.near.insert(relay)) else {
+            if !self.near.insert(relay) {
                 continue;
-            };
+            }
+            ahead.extend(self.ties.get(&relay).copied().unwrap_or_default());
+            let Some(entry) = self.addresses.get(&relay) else { continue };
             let addresses = entry.addresses();
             let neighbours =
                 addresses.iter().filter_map(|address| self.at.get(&address.to_canonical()));
@@ -278,7 +291,7 @@ mod tests {
         let mut some = Descriptions::default();
         some.add(text);
         for relay in 1..=5 {
-            let around = publication_around(&consensus, Some(&some), &[relay; 20], 7);
+            let around = publication_around(&consensus, Some(&some), &[], &[relay; 20], 7);
             let group = |of: &Publication| {
                 of.groups.iter().find(|group| group.contains(&[relay; 20])).cloned()
             };
@@ -286,7 +299,7 @@ mod tests {
             assert_eq!(around.directory.get(&[relay; 20]), whole.directory.get(&[relay; 20]));
             assert_eq!(around.consensus_relays, 5);
         }
-        let unknown = publication_around(&consensus, None, &[9; 20], 7);
+        let unknown = publication_around(&consensus, None, &[], &[9; 20], 7);
         assert!(unknown.directory.is_empty());
     }
 }

@@ -5,15 +5,10 @@
 
 use core::fmt;
 
-use ff_proto::aggregate::Verdict;
-use ff_proto::params::Params;
-use ff_proto::units::BytesPerSec;
 use serde::Serialize;
 
-use crate::network::consensus::{Consensus, Entry};
 use crate::network::fingerprint_hex;
-use crate::outcome::Outcome;
-use crate::period::{Fingerprint, demand, guess_for_new, next_guess_within};
+use crate::period::Fingerprint;
 use crate::publish::trace::{MAX_ATTEMPTS, Trace};
 use crate::publish::v3bw::{Decisions, Publication};
 use crate::publish::{Last, PublishRules, beside};
@@ -21,8 +16,6 @@ use crate::store::{Reader, Seconds, StoreError};
 
 /// Attempts of one relay that are read at most: more than a relay grants in the days that count.
 const MOST_ATTEMPTS: u32 = 200;
-/// Relays of one machine of which attempts are read at most.
-const MOST_TOGETHER: usize = 64;
 
 /// Why a relay has its number, or none.
 #[derive(Clone, Debug, Serialize)]
@@ -74,11 +67,14 @@ impl Explanation {
         last: Option<&Last>,
         fingerprint: &Fingerprint,
     ) -> Result<Self, ExplainError> {
+        let mut network = network.clone();
+        network.max_age_secs = rules.max_age_secs;
+        reader.complete(&mut network)?;
         let publication = beside(last, rules, narrowed(network, fingerprint));
         let now = publication.now_unix_secs;
         let mut outcomes = Vec::new();
         let together = publication.groups.iter().flatten().filter(|&other| other != fingerprint);
-        for relay in [fingerprint].into_iter().chain(together).take(MOST_TOGETHER) {
+        for relay in [fingerprint].into_iter().chain(together) {
             let attempts = reader.history(relay, MOST_ATTEMPTS, Seconds::With)?;
             let counts = |started: u64| now.saturating_sub(started) <= publication.max_age_secs;
             // One that is too old says that there was one.
@@ -98,52 +94,18 @@ impl Explanation {
     }
 }
 
-/// Whether a relay is too fast to be measured. `teams` are what the coordinators' teams have, with this one's in
-/// front: it needs more than any of them has, or what it came to last with this one, `newest`, was not conclusive
-/// and cannot be.
-#[must_use]
-pub fn is_too_fast(
-    consensus: &Consensus,
-    relay: &Fingerprint,
-    newest: Option<&Outcome>,
-    teams: &[BytesPerSec],
-) -> bool {
-    let params = Params::default();
-    let estimates = consensus.relays.iter().filter_map(Entry::estimate).collect();
-    let entry = consensus.relays.iter().find(|entry| entry.fingerprint == *relay);
-    let guess = entry.and_then(Entry::estimate).unwrap_or_else(|| guess_for_new(estimates));
-    let most = teams.iter().copied().max().unwrap_or_default();
-    let unclear = newest.filter(|one| matches!(one.result, Ok(Verdict::NeedsMoreCapacity)));
-    let can_conclude =
-        unclear.and_then(|one| Some((one.estimate?, one.allocated?))).map(|(z, had)| {
-            let guess = had.scale(1.0 / params.excess_factor());
-            let ours = teams.first().copied().unwrap_or_default();
-            next_guess_within(z, guess, ours, &params).is_some()
-        });
-    demand(guess, &params) > most || can_conclude == Some(false)
-}
-
-/// What the documents say of a relay and of those that it is measured with; nothing of the others is looked at.
-fn narrowed(network: &Publication, fingerprint: &Fingerprint) -> Publication {
-    let group = network.groups.iter().find(|group| group.contains(fingerprint));
-    let relays = || group.map_or(core::slice::from_ref(fingerprint), Vec::as_slice);
-    let directory =
-        relays().iter().filter_map(|relay| Some((*relay, *network.directory.get(relay)?)));
+/// The same for a relay and those that it is measured with; nothing of the others is looked at.
+fn narrowed(network: Publication, fingerprint: &Fingerprint) -> Publication {
+    let group = network.groups.iter().find(|group| group.contains(fingerprint)).cloned();
+    let relays = || group.as_deref().unwrap_or(core::slice::from_ref(fingerprint)).iter();
+    let directory = relays().filter_map(|relay| Some((*relay, *network.directory.get(relay)?)));
     let nicknames =
-        relays().iter().filter_map(|relay| Some((*relay, network.nicknames.get(relay)?.clone())));
-    let not_scheduled = network.not_scheduled.get(fingerprint).map(|why| (*fingerprint, *why));
+        relays().filter_map(|relay| Some((*relay, network.nicknames.get(relay)?.clone())));
     Publication {
-        now_unix_secs: network.now_unix_secs,
-        max_age_secs: network.max_age_secs,
-        period_secs: network.period_secs,
-        generator_started_unix_secs: network.generator_started_unix_secs,
-        consensus_relays: network.consensus_relays,
-        consensus_valid_after_unix_secs: network.consensus_valid_after_unix_secs,
         directory: directory.collect(),
         nicknames: nicknames.collect(),
-        groups: group.cloned().into_iter().collect(),
-        not_scheduled: not_scheduled.into_iter().collect(),
-        ..Publication::default()
+        groups: group.clone().into_iter().collect(),
+        ..network
     }
 }
 
@@ -197,63 +159,5 @@ impl fmt::Display for Explanation {
                 writeln!(f, "published  {} does not list it", file.escape_debug())
             }
         }
-    }
-}
-
-#[cfg(all(test, feature = "measure"))]
-mod tests {
-    use ff_measurer::link::LinkOptions;
-    use ff_proto::failure::FailureKind;
-
-    use super::*;
-    use crate::outcome::Failure;
-
-    /// A relay of the consensus with this weight.
-    fn entry(number: u8, weight: Option<u32>) -> Entry {
-        let is_unmeasured = weight.is_none();
-        Entry { fingerprint: [number; 20], weight, is_unmeasured, ..Entry::default() }
-    }
-
-    #[test]
-    fn a_relay_is_too_fast_by_its_estimate_or_by_what_it_came_to() {
-        let mbit = BytesPerSec::from_mbit;
-        let relays = vec![entry(1, Some(20_000)), entry(2, Some(200_000)), entry(3, None)];
-        let consensus = Consensus { relays, ..Consensus::default() };
-        let is = |relay: u8, newest: Option<&Outcome>, teams: &[u64]| {
-            let teams: Vec<_> = teams.iter().copied().map(mbit).collect();
-            is_too_fast(&consensus, &[relay; 20], newest, &teams)
-        };
-        assert!(!is(1, None, &[1000]) && is(2, None, &[1000]) && !is(2, None, &[1000, 5000]));
-        assert!(is(3, None, &[1000]), "it is taken for the fastest of two");
-        let plan = crate::measure::Plan {
-            target: ff_measurer::link::TargetAddr {
-                addr: ([192, 0, 2, 1], 9001).into(),
-                ed_identity: [1; 32].into(),
-            },
-            address_text: String::new(),
-            fingerprint: None,
-            key: ed25519_dalek::SigningKey::from_bytes(&[1; 32]),
-            params: Params::default(),
-            team: Vec::new(),
-            limit: None,
-            is_local: false,
-            round_trip: None,
-            expected: None,
-            place: None,
-            link: LinkOptions::default(),
-        };
-        let kind = FailureKind::Timeout;
-        let failed = Failure { kind, relay_code: None, message: String::new() };
-        let failed = crate::measure::failed(&plan, 0, failed);
-        let came_to = |z, had| Outcome {
-            result: Ok(Verdict::NeedsMoreCapacity),
-            estimate: Some(mbit(z)),
-            allocated: Some(mbit(had)),
-            ..failed.clone()
-        };
-        assert!(!is(1, Some(&failed), &[1000]));
-        assert!(!is(1, Some(&came_to(300, 500)), &[1000]), "more can be sent");
-        assert!(is(1, Some(&came_to(900, 1000)), &[1000, 9000]), "it was sent all");
-        assert!(is(1, Some(&came_to(560, 900)), &[1000]), "it needs more than all");
     }
 }

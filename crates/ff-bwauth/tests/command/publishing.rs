@@ -3,6 +3,7 @@
 mod limits;
 mod lines;
 mod results;
+mod same;
 mod shelf;
 mod trace;
 

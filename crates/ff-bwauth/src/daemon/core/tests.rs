@@ -283,7 +283,9 @@ fn a_relay_that_is_faster_than_its_guess_is_measured_again_with_more_and_no_thir
     assert_eq!(period.coverage.relays_conclusive, 4);
     assert_eq!(period.too_fast, 1, "it would take more than the team");
     assert_eq!(period.too_fast_relays[0].fingerprint, hex::encode_upper([2; 20]));
-    let publication = core.publication(end).expect("a consensus");
+    core.keep_not_scheduled().expect("kept");
+    let mut publication = core.publication(end).expect("a consensus");
+    core.store.complete(&mut publication).expect("read");
     assert_eq!(publication.not_scheduled, [([2; 20], NotScheduled::TooFast)].into());
 }
 

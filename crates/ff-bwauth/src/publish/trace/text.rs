@@ -94,6 +94,23 @@ fn write_seconds(f: &mut fmt::Formatter<'_>, attempt: &Attempt) -> fmt::Result {
 /// The way from what stands to the number.
 fn write_number(f: &mut fmt::Formatter<'_>, number: &Number, trace: &Trace) -> fmt::Result {
     writeln!(f, "stands     {}", rate(number.standing_bytes_per_sec))?;
+    if let Some(held) = number.held {
+        writeln!(
+            f,
+            "held       at {} kB/s: the rise is too great to be believed before a second day in a row confirms it, from \
+             {} on",
+            held.kilobytes,
+            utc(held.next_day_unix_secs)
+        )?;
+    }
+    if number.blank_days > 0 {
+        writeln!(
+            f,
+            "faded      to {}: {} days since then had no value",
+            rate(number.counted_bytes_per_sec),
+            number.blank_days
+        )?;
+    }
     if let Some(share) = number.share {
         writeln!(
             f,
@@ -106,14 +123,6 @@ fn write_number(f: &mut fmt::Formatter<'_>, number: &Number, trace: &Trace) -> f
         )?;
     }
     writeln!(f, "rounded    {} kB/s", number.rounded_kilobytes)?;
-    if let Some(held) = number.held {
-        writeln!(
-            f,
-            "held       at {} kB/s, as before: it rises by too much to be believed at once; until {} at most",
-            held.kilobytes,
-            utc(held.until_unix_secs)
-        )?;
-    }
     match number.bandwidth_avg_bytes_per_sec {
         Some(avg) => writeln!(f, "limit      {} by its operator (bandwidth-avg)", rate(avg))?,
         None => writeln!(f, "limit      no descriptor, so none is known")?,

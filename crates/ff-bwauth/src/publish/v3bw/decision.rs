@@ -2,11 +2,13 @@
 
 use std::ops::Range;
 
-use ff_proto::aggregate::{Draw, Verdict};
+use ff_proto::aggregate::Verdict;
 use ff_proto::params::PERIOD_SECS;
 use ff_proto::units::BytesPerSec;
 
-use super::draws::{draw, period_from};
+use super::drawn::Remembered;
+use super::draws::draw;
+use super::hold::Held;
 use super::publication::Publication;
 use super::reason::{NoNumber, NotScheduled};
 use super::{MeasurementFacts, RelayCounts, RelayLine, UnmeasuredLine, is_nickname};
@@ -32,14 +34,18 @@ pub struct Decision<'a> {
 /// What stands of a relay's attempts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// The attempts of the period that counts.
+    /// The attempts of the day that counts; none if that is long ago.
     pub period: Range<usize>,
-    /// The newest publishable result of it with an RSA fingerprint.
+    /// The newest publishable result of it with an RSA fingerprint, or else the newest attempt.
     pub shown: usize,
     /// That of which the draw stands: the lowest.
-    pub lowest: usize,
+    pub lowest: Option<usize>,
     /// What that was.
     pub value: BytesPerSec,
+    /// What of that is its number.
+    pub number: BytesPerSec,
+    /// When the oldest attempt of that day began, in seconds since 1970.
+    pub since_unix_secs: u64,
 }
 
 /// A relay's attempts as they are collected.
@@ -89,22 +95,25 @@ impl<'a> Decision<'a> {
     pub(super) fn of(
         ed_identity: [u8; 32],
         mut attempts: Attempts<'a>,
+        remembered: Option<&Remembered>,
         publication: &Publication,
     ) -> Result<Self, OutOfRange> {
         attempts.recent.sort_by_key(|outcome| core::cmp::Reverse(outcome.started_unix_secs));
         let counts = attempts.counts();
         let secs = publication.period_secs.unwrap_or(PERIOD_SECS);
-        let standing = stands(&attempts.recent, secs);
+        let found = remembered
+            .and_then(|relay| Some((relay, stands(&attempts.recent, relay, publication)?)));
         let none = || {
             let (newest_old, future) = (attempts.newest_old_unix_secs, attempts.future);
             NoNumber::of_attempts(&attempts.recent, newest_old, future, secs)
         };
-        let line = match &standing {
+        let line = match &found {
             None => Err(none()),
-            Some(standing) => {
-                line(&attempts.recent, standing, counts, publication)?.ok_or_else(none)
+            Some((relay, standing)) => {
+                line(&attempts.recent, standing, relay, counts, publication)?.ok_or_else(none)
             }
         };
+        let standing = found.map(|(_, standing)| standing);
         let line = line.map_err(|reason| too_fast(&attempts.recent, publication).unwrap_or(reason));
         let line = line.and_then(|line| {
             if publication.is_other(&line.rsa_fingerprint, &ed_identity) {
@@ -135,11 +144,10 @@ impl<'a> Decision<'a> {
         self.shown_outcome().map_or(0, |outcome| outcome.started_unix_secs)
     }
 
-    /// What stands, and since when its period counts.
+    /// Its number, and since when the day counts that it comes from.
     pub(super) fn standing_since(&self, index: usize) -> Option<(usize, BytesPerSec, u64)> {
         let standing = self.standing.as_ref()?;
-        let oldest = self.attempts.get(standing.period.clone())?.last()?;
-        Some((index, standing.value, oldest.started_unix_secs))
+        Some((index, standing.number, standing.since_unix_secs))
     }
 
     /// Its line without a number, for a relay of the consensus that was tried in vain.
@@ -173,45 +181,66 @@ fn too_fast(attempts: &[&Outcome], publication: &Publication) -> Option<NoNumber
     (*why == NotScheduled::TooFast).then_some(NoNumber::NotScheduled(*why))
 }
 
-/// What stands of a relay's attempts, of which the newest come first, in periods of so many seconds.
-fn stands(attempts: &[&Outcome], period_secs: u64) -> Option<Standing> {
-    let mut begin = 0;
-    while let Some(newest) = attempts[begin..].iter().position(|outcome| draw(outcome).counts()) {
-        let period = period_from(attempts, begin + newest, period_secs);
-        let mut of_period = attempts[period.clone()].iter();
-        let value = Draw::lowest(of_period.clone().map(|outcome| draw(outcome))).value();
-        let has_line = |outcome: &&Outcome| {
-            outcome.publishable().is_some() && outcome.target.rsa_fingerprint.is_some()
-        };
-        let shown = of_period.clone().position(has_line);
-        let lowest = of_period.position(|outcome| draw(outcome).value() == value);
-        if let (Some(value), Some(shown), Some(lowest)) = (value, shown, lowest) {
-            let [shown, lowest] = [shown, lowest].map(|index| index + period.start);
-            return Some(Standing { period, shown, lowest, value });
-        }
-        begin = period.end;
+/// What stands of a relay's attempts, of which the newest come first.
+fn stands(
+    attempts: &[&Outcome],
+    relay: &Remembered,
+    publication: &Publication,
+) -> Option<Standing> {
+    let is_recent = |unix_secs: u64| {
+        publication.now_unix_secs.saturating_sub(unix_secs) <= publication.max_age_secs
+    };
+    let [oldest, newest] = relay.began_unix_secs;
+    let begin = attempts.partition_point(|outcome| outcome.started_unix_secs > newest);
+    let end = attempts.partition_point(|outcome| outcome.started_unix_secs >= oldest);
+    let standing = |period: Range<usize>, shown, lowest| Standing {
+        period,
+        shown,
+        lowest,
+        value: relay.value,
+        number: relay.number.rate,
+        since_unix_secs: oldest,
+    };
+    if !is_recent(oldest) || begin == end {
+        // The value is old, but the relay has been asked since.
+        let is_asked = relay.number.blank_days > 0 && is_recent(relay.last_unix_secs);
+        return (is_asked && !attempts.is_empty()).then(|| standing(0..0, 0, None));
     }
-    None
+    let of_period = &attempts[begin..end];
+    let has_line = |outcome: &&Outcome| {
+        outcome.publishable().is_some() && outcome.target.rsa_fingerprint.is_some()
+    };
+    let shown = of_period.iter().position(has_line)?;
+    let is_lowest = |outcome: &&Outcome| draw(outcome).value() == Some(relay.value);
+    let lowest = of_period.iter().position(is_lowest).map(|index| begin + index);
+    Some(standing(begin..end, begin + shown, lowest))
 }
 
 /// A relay's line; `None` when its RSA fingerprint is not known.
 fn line(
     attempts: &[&Outcome],
     standing: &Standing,
+    relay: &Remembered,
     counts: RelayCounts,
     publication: &Publication,
 ) -> Result<Option<RelayLine>, OutOfRange> {
     let Some(outcome) = attempts.get(standing.shown) else { return Ok(None) };
     let target = &outcome.target;
-    let Some(rsa_fingerprint) = target.rsa_fingerprint else { return Ok(None) };
+    let Some(rsa_fingerprint) = relay.fingerprint.or(target.rsa_fingerprint) else {
+        return Ok(None);
+    };
+    let measured_at =
+        if standing.period.is_empty() { standing.since_unix_secs } else { ended(outcome) };
     Ok(Some(RelayLine {
         rsa_fingerprint,
         ed_identity: target.ed_identity,
         nickname: nickname(outcome, &rsa_fingerprint, publication),
-        measured_at: Utc::from_unix_secs(ended(outcome).min(publication.now_unix_secs))?,
+        measured_at: Utc::from_unix_secs(measured_at.min(publication.now_unix_secs))?,
         estimate: standing.value,
+        number: standing.number,
+        blank_days: relay.number.blank_days,
         share: None,
-        held: None,
+        held: Held::of(relay, publication.period_secs.unwrap_or(PERIOD_SECS)),
         mean: mean_second(outcome),
         round_trip_ms: outcome.round_trip.p50.and_then(whole_ms),
         directory: publication.directory.get(&rsa_fingerprint).copied().unwrap_or_default(),

@@ -11,10 +11,9 @@ pub(crate) fn draw(outcome: &Outcome) -> Draw {
     outcome.publishable().map_or(outcome.draw, Draw::Value)
 }
 
-/// The attempts of one period of so many seconds that ends with this one.
-pub(crate) fn period_from(attempts: &[&Outcome], newest: usize, secs: u64) -> Range<usize> {
-    let Some(last) = attempts.get(newest) else { return newest..newest };
-    let is_of_period =
-        |outcome: &&&Outcome| last.started_unix_secs - outcome.started_unix_secs < secs;
-    newest..newest + attempts[newest..].iter().take_while(is_of_period).count()
+/// The attempts of one period of so many seconds that ends with this one; they began then, the newest comes first.
+pub(crate) fn period_from(starts: &[u64], newest: usize, secs: u64) -> Range<usize> {
+    let Some(last) = starts.get(newest) else { return newest..newest };
+    let count = starts[newest..].iter().take_while(|start| last - **start < secs).count();
+    newest..newest + count
 }

@@ -1,50 +1,35 @@
-//! A relay that rises by a large factor keeps its previous number until a day has passed.
-//!
-//! What was measured is what it carried, so in the end it counts. But one 30 seconds' burst, or a fault of
-//! the team, shall not multiply what clients send to one relay within the hour; the next period's
-//! measurement comes first, and the lower of two draws of a day stands. A relay that falls gets its new
-//! number at once: to go on sending it what it cannot carry would do harm, and to have fallen gains nothing.
+//! What a relay keeps in place of a value that rises by too much (PROTOCOL.md §12).
 
 use core::num::NonZeroU32;
 
-use ff_proto::params::PERIOD_SECS;
-
-use super::{RelayLine, rounded_kilobytes};
-use crate::outcome::Outcome;
+use super::drawn::Remembered;
+use super::rounded_kilobytes;
 
 /// A number that is kept, in place of what was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Held {
-    /// The previous number, in kilobytes a second.
+    /// The number, in kilobytes a second.
     pub kilobytes: NonZeroU32,
     /// What it is in place of.
     pub instead_of_kilobytes: NonZeroU32,
-    /// Until when at most, in seconds since 1970.
-    pub until_unix_secs: u64,
+    /// When the next day begins that can confirm it, in seconds since 1970.
+    pub next_day_unix_secs: u64,
 }
 
-/// The previous number, if the line is to keep it: it is more than `factor` times that, and so was every
-/// result, back to one less than a period old. The newest of the attempts come first.
-pub(super) fn held(
-    line: &RelayLine,
-    previous_kilobytes: u64,
-    factor: f64,
-    attempts: &[&Outcome],
-    now_unix_secs: u64,
-) -> Option<Held> {
-    let new = line.bw_kilobytes();
-    let kilobytes = NonZeroU32::new(u32::try_from(previous_kilobytes).ok()?)?;
-    if !is_above(u64::from(new.get()), previous_kilobytes, factor) {
-        return None;
+impl Held {
+    /// What is held of a relay, whose days are so long, if anything is.
+    pub(super) fn of(relay: &Remembered, period_secs: u64) -> Option<Self> {
+        let instead_of = relay.number.instead_of.filter(|_| relay.number.blank_days == 0)?;
+        let kilobytes = |rate| {
+            let kilobytes = u32::try_from(rounded_kilobytes(rate)).unwrap_or(u32::MAX);
+            NonZeroU32::new(kilobytes).unwrap_or(NonZeroU32::MIN)
+        };
+        Some(Self {
+            kilobytes: kilobytes(relay.number.rate),
+            instead_of_kilobytes: kilobytes(instead_of),
+            next_day_unix_secs: relay.began_unix_secs[0].saturating_add(period_secs),
+        })
     }
-    let results = attempts.iter().filter_map(|outcome| {
-        Some((outcome.started_unix_secs, rounded_kilobytes(outcome.publishable()?)))
-    });
-    let rise = results.take_while(|&(_, result)| is_above(result, previous_kilobytes, factor));
-    let (first, _) = rise.last()?;
-    let until_unix_secs = first.saturating_add(PERIOD_SECS);
-    let held = Held { kilobytes, instead_of_kilobytes: new, until_unix_secs };
-    (now_unix_secs < until_unix_secs).then_some(held)
 }
 
 /// Whether a number is more than so many times another.

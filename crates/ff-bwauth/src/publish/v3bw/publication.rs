@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::drawn::Drawn;
 use super::reason::NotScheduled;
 use super::{DirectoryFacts, RecentCounts};
 use crate::period::Fingerprint;
@@ -30,11 +31,13 @@ pub struct Publication {
     pub groups: Vec<Vec<Fingerprint>>,
     /// Relays that the schedule has no place for.
     pub not_scheduled: BTreeMap<Fingerprint, NotScheduled>,
+    /// What all attempts of a month counted as; `None` where the outcomes are all that is known.
+    pub drawn: Option<Vec<Drawn>>,
     /// What was tried lately, as far as it does not follow from the outcomes.
     pub recent: RecentCounts,
     /// What authorities vote for now, in kilobytes a second; empty when there is no file.
     pub previous: BTreeMap<Fingerprint, u64>,
-    /// A relay that rises by more than this factor keeps its previous number for a period; `None` for none.
+    /// A rise by more than this factor has to last for two days; `None` if any is believed at once.
     pub hold_above: Option<f64>,
     /// Version of the tor whose consensus was used.
     pub tor_version: Option<String>,

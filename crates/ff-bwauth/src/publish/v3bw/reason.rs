@@ -52,6 +52,20 @@ pub enum NotScheduled {
     NoRoom,
 }
 
+impl NotScheduled {
+    /// All of them.
+    pub const ALL: &[Self] = &[Self::TooFast, Self::NoRoom];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TooFast => "too_fast",
+            Self::NoRoom => "no_room",
+        }
+    }
+}
+
 impl NoNumber {
     /// Why nothing stands of these attempts, of which the newest come first, in periods of so many seconds.
     pub(super) fn of_attempts(
@@ -62,7 +76,8 @@ impl NoNumber {
     ) -> Self {
         let counted = attempts.iter().position(|outcome| draw(outcome).counts());
         if let Some(newest) = counted {
-            return Self::of_period(&attempts[period_from(attempts, newest, period_secs)]);
+            let starts: Vec<_> = attempts.iter().map(|outcome| outcome.started_unix_secs).collect();
+            return Self::of_period(&attempts[period_from(&starts, newest, period_secs)]);
         }
         match (attempts.first(), newest_old_unix_secs) {
             (Some(newest), _) => Self::of_outcome(newest),
@@ -93,8 +108,7 @@ impl NoNumber {
     pub fn code(&self) -> &'static str {
         match self {
             Self::NeverMeasured => "never_measured",
-            Self::NotScheduled(NotScheduled::TooFast) => "too_fast",
-            Self::NotScheduled(NotScheduled::NoRoom) => "no_room",
+            Self::NotScheduled(why) => why.name(),
             Self::TooOld { .. } => "too_old",
             Self::InTheFuture => "in_the_future",
             Self::Inconclusive { verdict } => verdict,

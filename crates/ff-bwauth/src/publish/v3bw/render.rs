@@ -83,6 +83,14 @@ impl fmt::Display for RelayLine {
         if let Some(held) = self.held {
             write!(f, " ff_held_from_bw={}", held.instead_of_kilobytes)?;
         }
+        if self.blank_days > 0 {
+            write!(
+                f,
+                " ff_days_without_value={} ff_faded_bw={}",
+                self.blank_days,
+                self.number.get()
+            )?;
+        }
         Ok(())
     }
 }

@@ -2,9 +2,8 @@
 //!
 //! A relay is listed when one of its measurements not older than the maximum age was conclusive
 //! and showed its RSA fingerprint. All attempts of a day are draws, of which the lowest stands
-//! (PROTOCOL.md §9): the newest day with a value counts, and of a day in which the relay refused, or
-//! broke the rules, nothing is published. Nothing a single relay does (a strange nickname, a second
-//! identity) keeps the others from being published.
+//! (PROTOCOL.md §9), and what days come to is [`crate::publish::days`]'s. Nothing a single relay does (a strange
+//! nickname, a second identity) keeps the others from being published.
 //!
 //! [`Decisions`] has the whole of it, relay by relay: the file is written from it, and so is what explains a
 //! number ([`crate::publish::trace`]), so that these cannot differ.
@@ -14,9 +13,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use ff_proto::units::BytesPerSec;
 
 use super::decision::{Attempts, Decision, ended};
+use super::drawn::remembered;
 use super::publication::Publication;
 use super::reason::NoNumber;
-use super::{BandwidthFile, Generator, Header, InvalidFile, RecentCounts, RelayCounts, hold};
+use super::{BandwidthFile, Generator, Header, InvalidFile, RecentCounts, RelayCounts};
 use crate::outcome::{Method, Outcome};
 use crate::period::Fingerprint;
 use crate::publish::together::{self, Shown};
@@ -56,14 +56,14 @@ impl<'a> Decisions<'a> {
         for outcome in outcomes.iter().filter(|outcome| outcome.method == Method::Echo) {
             by_relay.entry(outcome.target.ed_identity).or_default().add(outcome, publication);
         }
+        let remembered = remembered(outcomes, publication);
         let decide = |(identity, attempts): ([u8; 32], Attempts<'a>)| {
-            Decision::of(identity, attempts, publication)
+            Decision::of(identity, attempts, remembered.get(&identity), publication)
         };
         let relays = by_relay.into_iter().map(decide).collect::<Result<_, _>>()?;
         let mut all = Self { publication, relays };
         all.keep_one_of_each_fingerprint();
         all.share_within_groups();
-        all.hold_back();
         Ok(all)
     }
 
@@ -185,18 +185,6 @@ impl<'a> Decisions<'a> {
             if let Ok(line) = &mut self.relays[index].line {
                 line.share = Some(share);
             }
-        }
-    }
-
-    /// Lets those that rise by too much wait.
-    fn hold_back(&mut self) {
-        let Some(factor) = self.publication.hold_above else { return };
-        for relay in &mut self.relays {
-            let Ok(line) = &mut relay.line else { continue };
-            let previous = self.publication.previous.get(&line.rsa_fingerprint).copied();
-            line.held = previous.and_then(|previous| {
-                hold::held(line, previous, factor, &relay.attempts, self.publication.now_unix_secs)
-            });
         }
     }
 

@@ -55,17 +55,15 @@ pub(super) fn run(args: &WriteArgs) -> Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// What a store has of the days that count; its groups go before those that the documents tell.
+/// What a store has of the days that count, and what it adds to the documents.
 fn stored(
     path: &Path,
     rules: &PublishRules,
     publication: &mut Publication,
 ) -> Result<Vec<Outcome>> {
     let reader = Store::open_read_only(path)?;
-    if let Some(period) = reader.last_period()? {
-        publication.groups = reader.groups(period.number)?;
-        publication.period_secs = Some(period.length_secs.into());
-    }
+    publication.max_age_secs = rules.max_age_secs;
+    reader.complete(publication)?;
     let now = publication.now_unix_secs;
     Ok(reader.outcomes(now.saturating_sub(rules.max_age_secs)..now.saturating_add(1))?)
 }

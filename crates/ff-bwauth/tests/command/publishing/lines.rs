@@ -40,9 +40,9 @@ fn a_group_counts_for_what_it_was_measured_at_together() {
     // In two slots: one machine may have shown all it has twice.
     let apart = [measured(1, 5, 80), measured(2, 4, 80), measured(3, 2, 8)];
     assert_eq!(weights(&apart, &publication), [(1, 5_000), (2, 5_000), (3, 1_000)]);
-    // The other was away in the slot of the day, and keeps at most what it had.
+    // The other was away in the slot of the day, and keeps 0.729 of what it had.
     let away = [measured(1, 29, 40), measured(2, 29, 40), refused(1, 5), measured(2, 5, 80)];
-    assert_eq!(weights(&away, &publication), [(1, 3_333), (2, 6_667)]);
+    assert_eq!(weights(&away, &publication), [(1, 2_671), (2, 7_329)]);
     // What they showed together before what stands is no measure: the machine may be another.
     let before =
         [measured(1, 50, 400), measured(2, 50, 400), measured(1, 5, 80), measured(2, 4, 80)];
@@ -88,7 +88,7 @@ fn a_line_says_what_was_shared() {
 }
 
 #[test]
-fn a_relay_that_rises_keeps_its_number_for_a_day_and_one_that_falls_does_not() {
+fn a_relay_that_rises_keeps_its_number_until_two_days_agree_and_one_that_falls_does_not() {
     let publication = |hold_above| Publication {
         previous: [([1; 20], 1_000), ([2; 20], 1_000)].into(),
         hold_above,
@@ -101,17 +101,64 @@ fn a_relay_that_rises_keeps_its_number_for_a_day_and_one_that_falls_does_not() {
     let at_once = weights(&[measured(1, 1, 80), falls], &publication(None));
     assert_eq!(at_once, [(1, 10_000), (2, 125)]);
     assert_eq!(held(&[measured(1, 1, 32)]), [(1, 4_000)]);
-    // A day later it counts, whether it was measured again or not.
-    assert_eq!(held(&[measured(1, 24, 80)]), [(1, 10_000)]);
-    assert_eq!(held(&[measured(1, 26, 80), measured(1, 1, 88)]), [(1, 11_000)]);
-    // But not if it was slow in between.
+    // Time alone confirms nothing; the next day does, and the lower of the two counts.
+    assert_eq!(held(&[measured(1, 30, 80)]), [(1, 1_000)]);
+    assert_eq!(held(&[measured(1, 26, 80), measured(1, 1, 88)]), [(1, 10_000)]);
+    // But not if it was slow in between, or had no value.
     assert_eq!(held(&[measured(1, 60, 80), measured(1, 30, 8), measured(1, 1, 80)]), [(1, 1_000)]);
+    assert_eq!(held(&[measured(1, 60, 80), refused(1, 30), measured(1, 1, 80)]), [(1, 729)]);
     // What its operator allows is a limit all the same.
     let mut limited = publication(Some(4.0));
     let avg = Some(BytesPerSec::new(700_000));
     let facts = DirectoryFacts { is_listed: true, bandwidth_avg: avg, ..Default::default() };
     limited.directory.insert([1; 20], facts);
     assert_eq!(weights(&[measured(1, 1, 80)], &limited), [(1, 700)]);
+}
+
+#[test]
+fn who_is_new_has_no_more_than_the_median_until_two_days_agree() {
+    let publication = Publication { hold_above: Some(4.0), consensus_relays: 1, ..network(9) };
+    // Five have been there for long, of 8 to 120 Mbit/s.
+    let days =
+        |relay: u8, mbit: u64| [120, 90, 60, 30, 5].map(|hours| measured(relay, hours, mbit));
+    let old: Vec<_> = [(1, 8), (2, 80), (3, 88), (4, 96), (5, 120)]
+        .into_iter()
+        .flat_map(|(relay, mbit)| days(relay, mbit))
+        .collect();
+    let of = |new: &[Outcome], relay: u8| {
+        let weights = weights(&[&old[..], new].concat(), &publication);
+        weights.into_iter().find(|(found, _)| *found == relay).map(|(_, bw)| bw)
+    };
+    assert_eq!(of(&[measured(6, 5, 40)], 6), Some(5_000));
+    assert_eq!(of(&[measured(6, 5, 4000)], 6), Some(11_000), "the median");
+    assert_eq!(of(&[measured(6, 30, 4000), measured(6, 5, 3200)], 6), Some(400_000));
+    assert_eq!(of(&[measured(6, 60, 4000), refused(6, 30), measured(6, 5, 4000)], 6), Some(8_019));
+    // At an address that another has had.
+    let mut other = measured(7, 5, 4000);
+    other.target.address = "192.0.2.1:443".to_owned();
+    assert_eq!(of(&[other], 7), Some(4_000));
+    // Where all are new nobody is.
+    assert_eq!(
+        weights(&[measured(1, 5, 8), measured(2, 5, 4000)], &publication),
+        [(1, 1_000), (2, 500_000)]
+    );
+}
+
+/// Relays that had no value in the hour in which most had none.
+#[test]
+fn an_hour_in_which_most_have_no_value_is_ours() {
+    let publication = Publication { consensus_relays: 1, ..network(40) };
+    let yesterday = (1..=40).map(|relay| measured(relay, 30, 80));
+    let today = |refusing: u8| {
+        (1..=40).map(
+            move |relay| if relay <= refusing { refused(relay, 5) } else { measured(relay, 5, 80) },
+        )
+    };
+    let faded = |refusing: u8| {
+        let outcomes: Vec<_> = yesterday.clone().chain(today(refusing)).collect();
+        weights(&outcomes, &publication).iter().filter(|(_, bw)| *bw < 10_000).count()
+    };
+    assert_eq!([faded(1), faded(20), faded(21), faded(40)], [1, 20, 0, 0]);
 }
 
 #[test]

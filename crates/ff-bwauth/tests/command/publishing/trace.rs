@@ -112,11 +112,12 @@ fn a_relay_without_a_number_is_told_why() {
 
 /// The number that the steps lead to, worked out from what the trace says.
 fn followed(number: &Number) -> u64 {
-    let counted = number.share.map_or(number.standing_bytes_per_sec, |share| share.bytes_per_sec);
+    let days = number.held.is_some() || number.blank_days > 0;
+    let kept = if days { number.counted_bytes_per_sec } else { number.standing_bytes_per_sec };
+    let counted = number.share.map_or(kept, |share| share.bytes_per_sec);
     let rounded = counted.saturating_add(500) / 1000;
-    let held = number.held.map_or(u64::MAX, |held| held.kilobytes.get().into());
     let limit = number.bandwidth_avg_bytes_per_sec.map_or(u64::MAX, |avg| avg / 1000);
-    rounded.min(held).min(limit).clamp(1, u32::MAX.into())
+    rounded.min(limit).clamp(1, u32::MAX.into())
 }
 
 /// Any publication of the few relays that there are.
