@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   relays ─▶ group: those that may share a machine ─┐
-//!   estimates, f ─▶ demand ──────────────────────────┼─▶ Schedule: old ones drawn, new ones in the first
-//!   seed ─▶ draw ─▶ room of each slot ───────────────┘   slot with room ─▶ allocate: a share of each measurer
+//!   estimates, f ─▶ demand ──────────────────────────┼─▶ Schedule: old ones drawn, new ones by turns (queue) in
+//!   seed ─▶ draw ─▶ room of each slot ───────────────┘   the first slot with room ─▶ allocate: measurers' shares
 //! ```
 //!
 //! All of it is arithmetic: no clock, no socket, no file, and no library that has one. Coordinators that
@@ -17,6 +17,7 @@ pub mod links;
 #[cfg(test)]
 mod made_up;
 pub mod near;
+mod queue;
 pub mod room;
 pub mod schedule;
 pub mod seed;

@@ -4,6 +4,7 @@ code of this project. `python3 schedule_vectors.py > schedule-vectors.json`."""
 
 import hashlib
 import hmac
+import ipaddress
 import json
 import random
 from fractions import Fraction
@@ -29,6 +30,13 @@ def bound(allocated):
 def draw(seed, relay, coordinator, counter, count):
     digest = hashlib.sha256(seed + relay + coordinator + counter.to_bytes(4, "big")).digest()
     return int.from_bytes(digest[:8], "big") * count >> 64
+
+
+def parts(relays, of_ipv4, of_ipv6):
+    """The networks of relays, of so many bits."""
+    addresses = {ipaddress.ip_address(address) for relay in relays for address in relay["addresses"]}
+    return {ipaddress.ip_network((address, of_ipv4 if address.version == 4 else of_ipv6), strict=False)
+            for address in addresses}
 
 
 def components(relays, joined):
@@ -63,6 +71,7 @@ class Period:
         self.groups = []  # with members, gives, places, beside
         self.again = []  # with team, group, slot, tasks
         self.too_fast, self.capped = [], []
+        self.everybody = list(relays)
         made = [group for one in components(relays, belong) for group in self.divided(one)]
         new = [group for group in made if all(r["estimate"] is None for r in group["members"])]
         placed = [group for group in made if group not in new]
@@ -70,8 +79,10 @@ class Period:
         placed.sort(key=lambda g: (is_mixed(g), -sum(g["gives"]), self.name(g)))
         for group in placed:
             self.draw_places(group)
+        self.drawn = len(self.groups)
         for group in new:
-            self.first_places(group, 0)
+            self.enter(group, [None] * len(self.teams), group)
+        self.take_turns([group["beside"] for group in self.groups[self.drawn:]], 0)
 
     def name(self, group):
         return min(relay["fingerprint"] for relay in group["members"])
@@ -126,12 +137,70 @@ class Period:
             places.append(slot)
         self.enter(group, places, group)
 
-    def first_places(self, group, from_slot):
-        need, places = sum(group["gives"]), []
+    def units(self):
+        """Groups that are placed by turns, each with what is measured with it."""
+        heads = [group["beside"] for group in self.groups[self.drawn:] if group["beside"] == self.name(group)]
+        return {head: [group for group in self.groups if group["beside"] == head] for head in heads}
+
+    def members(self, unit):
+        """Relays that have not gone before the unit's first slot, and what they get."""
+        first = min((slot for slot in unit[0]["places"] if slot is not None), default=self.slots)
+        return [(relay, given) for group in unit for relay, given in zip(group["members"], group["gives"])
+                if group["gone"].get(relay["fingerprint"], self.slots + 1) > first]
+
+    def take_back(self, from_slot):
+        """Takes the places back of units that have begun nowhere; returns their heads."""
+        again = {group["beside"] for again in self.again for group in self.groups
+                 if {relay["fingerprint"] for relay in group["members"]} & {task[0] for task in again["tasks"]}}
+        heads = []
+        for head, unit in self.units().items():
+            places = [slot for group in unit for slot in group["places"] if slot is not None]
+            if head in again or not self.members(unit) or any(slot < from_slot for slot in places):
+                continue
+            need = sum(given for _, given in self.members(unit))
+            for team, slot in enumerate(unit[0]["places"]):
+                if slot is not None:
+                    self.left[team][slot] += need
+            for group in unit:
+                group["places"] = [None] * len(self.teams)
+            heads.append(head)
+        return heads
+
+    def take_turns(self, heads, from_slot):
+        """Places units fairly by networks, and in each of them by hosts."""
+        units = self.units()
+        number = {relay["fingerprint"]: place for place, relay in enumerate(self.everybody)}
+        first = lambda head: min(number[relay["fingerprint"]] for relay, _ in self.members(units[head]))
+        order = sorted(heads, key=first)
+        for bits in (32, 64), (24, 48):
+            served = {}
+
+            def finish(unit):
+                relays = [relay for relay, _ in self.members(unit)]
+                need = sum(given for _, given in self.members(unit))
+                before = max((served.get(part, 0) for part in parts(relays, *bits)), default=0)
+                for part in parts(relays, *bits):
+                    served[part] = served.get(part, 0) + need
+                return before + need
+
+            for head, unit in units.items():
+                if head not in heads:
+                    finish(unit)
+            numbers = {head: finish(units[head]) for head in order}
+            order.sort(key=lambda head: (numbers[head], first(head)))
+        for head in order:
+            self.first_places(units[head], from_slot)
+
+    def first_places(self, unit, from_slot):
+        need, places = sum(given for _, given in self.members(unit)), []
         for team, left in enumerate(self.left):
             places.append(next((slot for slot in range(from_slot, self.slots) if left[slot] >= need
                                 and slot not in places and not self.keeps(team, slot)), None))
-        self.enter(group, places, group)
+        for team, slot in enumerate(places):
+            if slot is not None:
+                self.left[team][slot] -= need
+        for group in unit:
+            group["places"] = list(places)
 
     def enter(self, group, places, beside):
         for team, slot in enumerate(places):
@@ -144,6 +213,8 @@ class Period:
                  if relay["fingerprint"] not in group["gone"]]
         key = lambda relay: hashlib.sha256(self.seed + relay["fingerprint"]).digest()
         new = sorted(relays, key=key)
+        self.everybody += new
+        waiting = self.take_back(from_slot)
         everybody = [relay for _, relay in there] + new
         sets = [one for one in components(everybody, belong) if any(r in new for r in one)]
         for one in sorted(sets, key=lambda one: min(new.index(r) for r in one if r in new)):
@@ -151,11 +222,19 @@ class Period:
             heads = {group["beside"] for group, relay in there if relay in one}
             if not heads:
                 for group in self.divided(come):
-                    self.first_places(group, from_slot)
+                    self.enter(group, [None] * len(self.teams), group)
+                    waiting.append(self.name(group))
             if len(heads) != 1:
                 continue
             head = next(group for group in self.groups if self.name(group) in heads)
             for relay in come:
+                if self.name(head) in waiting:
+                    unit = self.units()[self.name(head)]
+                    needed = self.need(relay) + sum(given for _, given in self.members(unit))
+                    if needed <= self.most or self.need(relay) > self.most:
+                        for group in self.divided([relay]):
+                            self.enter(group, [None] * len(self.teams), head)
+                    continue
                 for group in self.divided([relay]):
                     places = []
                     for team, slot in enumerate(head["places"]):
@@ -163,6 +242,7 @@ class Period:
                         fits = fits and self.left[team][slot] >= sum(group["gives"])
                         places.append(slot if fits else None)
                     self.enter(group, places, head)
+        self.take_turns(waiting, from_slot)
 
     def go(self, name, from_slot):
         for group in self.groups:
@@ -202,12 +282,18 @@ class Period:
                  and not (is_new and slot // row % 2 == 0)]
         if not rooms:
             return None
+        networks = parts([relay for relay, _ in members], 24, 48) if is_new else set()
+        waiting = max((sum(given for again in self.again if again["team"] == team and again["slot"] > now
+                           and network in again["networks"] for _, given in again["tasks"])
+                       for network in networks), default=0)
+        if 4 * waiting > sum(self.left[team][slot] for slot in rooms):
+            return None
         coordinator = self.teams[team]["coordinator"]
         name = self.name(self.head(of_relay))
         slot = rooms[draw(self.seed, name, coordinator, 1 << 31, len(rooms))]
         self.left[team][slot] -= sum(gives)
         tasks = [(relay["fingerprint"], given) for (relay, _), given in zip(members, gives)]
-        self.again.append({"team": team, "slot": slot, "tasks": tasks})
+        self.again.append({"team": team, "slot": slot, "tasks": tasks, "networks": networks})
         return slot
 
     def head(self, group):
@@ -245,8 +331,11 @@ def made_up(rng, count, hosts, new):
     relays = []
     for _ in range(count):
         estimate = None if rng.random() < new else int(rng.paretovariate(1.1) * 10**6)
+        addresses = [f"192.0.{rng.randrange(2, 6)}.{rng.randrange(64)}"]
+        if rng.random() < 0.2:
+            addresses.append(f"2001:db8:{rng.randrange(4)}:{rng.randrange(1 << 16):x}::1")
         relays.append({"fingerprint": rng.randbytes(20), "estimate": estimate,
-                       "addresses": [f"192.0.2.{n}" for n in rng.sample(range(256), 1)] if hosts else [],
+                       "addresses": addresses if hosts else [],
                        "family": [], "family_ids": rng.sample(["ed25519:a", "ed25519:b"], 1)
                        if hosts and rng.random() < 0.1 else []})
     for one, other in [rng.sample(relays, 2) for _ in range(count // 10)] if hosts else []:
@@ -321,6 +410,8 @@ def main():
         case(rng, made_up(rng, 120, True, 0.2), 30,
              [[125_000_000] * 3, [500_000_000], [200_000_000, 50_000_000]], 9),
         case(rng, crowded, 24, [[20 * 10**6, 15 * 10**6], [35 * 10**6]], 6),
+        # New relays that wait for long, so that their slots move.
+        case(rng, made_up(rng, 60, True, 0.9), 60, [[40 * 10**6], [50 * 10**6]], 12),
     ]
     shared_random, secret, period = rng.randbytes(32), b"a secret of the coordinators", 20_600
     seed = hkdf(shared_random, secret, b"flashflow-schedule-1" + period.to_bytes(8, "big"))

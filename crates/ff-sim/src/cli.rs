@@ -235,7 +235,7 @@ pub struct ScheduleArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "greedy")]
     pub links: Option<PathBuf>,
     /// Relays that come during the period: CSV with the columns hour (how many after the period's beginning, from 1),
-    /// fingerprint, and bytes_per_sec, which is what it truly can; a table of who was listed in which hours, as of
+    /// fingerprint, bytes_per_sec, which is what it truly can, and optionally address; a table of who was listed in which hours, as of
     /// January 2019; or hours of a store, as in DIR@2019-01-07T00:00..2019-01-07T23:00, with who was in none of its
     /// consensuses before. With --greedy those of an hour get empty slots at once.
     #[arg(long, value_name = "SRC")]

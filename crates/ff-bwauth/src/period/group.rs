@@ -65,15 +65,27 @@ impl Sets {
 /// All addresses of relays; of IPv6 the first 64 bits, which one host has to itself.
 fn addresses<R: Borrow<Relay>>(relays: &[R]) -> impl Iterator<Item = (IpAddr, usize)> {
     relays.iter().map(Borrow::borrow).enumerate().flat_map(|(index, relay)| {
-        relay.addresses.iter().map(move |address| (network(*address), index))
+        relay.addresses.iter().map(move |address| (host(*address), index))
     })
 }
 
-/// The part of an address that one host has to itself.
-pub(crate) fn network(address: IpAddr) -> IpAddr {
+/// The part of an address that one host has to itself: of IPv6 the first 64 bits.
+pub(crate) fn host(address: IpAddr) -> IpAddr {
+    first_bits(address, 32, 64)
+}
+
+/// The part of an address that often one customer has to itself: of IPv4 the first 24 bits, of IPv6 the first 48.
+pub(super) fn network(address: IpAddr) -> IpAddr {
+    first_bits(address, 24, 48)
+}
+
+/// An address with so many bits of it, and then zeros.
+fn first_bits(address: IpAddr, of_ipv4: u32, of_ipv6: u32) -> IpAddr {
     match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
-        address => address,
+        IpAddr::V4(address) => IpAddr::V4((address.to_bits() & u32::MAX << (32 - of_ipv4)).into()),
+        IpAddr::V6(address) => {
+            IpAddr::V6((address.to_bits() & u128::MAX << (128 - of_ipv6)).into())
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Old relays come first, those with the greatest demand in front: for each coordinator a slot is drawn
 //! among all that have room and in which no other coordinator measures them. New ones come behind, each in
-//! the first slot with room.
+//! the first slot with room, in the order of their turns (the module `queue`).
 
 use std::borrow::Borrow;
 use std::cmp::Reverse;
@@ -12,6 +12,7 @@ use ff_proto::units::BytesPerSec;
 
 use super::allocate::{Share, allocate};
 use super::kept::Kept;
+use super::queue::Served;
 use super::room::{FirstFit, Rooms};
 use super::seed::Draws;
 use super::{Relay, Team};
@@ -61,7 +62,7 @@ pub struct Schedule {
 
 impl Schedule {
     /// The schedule of these relays, each listed once. In which order they are listed matters only for
-    /// new ones: first come, first served.
+    /// new ones whose networks have been given the same.
     #[must_use]
     pub fn new(relays: &[Relay], mut rules: Rules) -> Self {
         rules.teams.sort_by_key(|team| team.coordinator);
@@ -81,11 +82,12 @@ impl Schedule {
         let kept = |team| Kept::of(team, teams, slots);
         let rooms = rooms.into_iter().enumerate();
         let mut rooms: Vec<_> = rooms.map(|(team, room)| room.into_first_fit(kept(team))).collect();
-        if !rules.teams.is_empty() {
-            let all = groups.iter().zip(places.chunks_mut(rules.teams.len()));
-            for (group, places) in all.filter(|(group, _)| group.age == Age::New) {
-                place_first(group, places, &mut rooms, 0);
-            }
+        let drawn = groups.partition_point(|group| group.age != Age::New);
+        let waiting: Vec<_> = groups[drawn..].iter().map(|group| group.waiting(relays)).collect();
+        for index in Served::default().order(&waiting) {
+            let begin = (drawn + index) * teams;
+            let places = &mut places[begin..begin + teams];
+            place_first(waiting[index].demand, places, &mut rooms, 0);
         }
         Self { rules, grouped, places }
     }
@@ -242,9 +244,9 @@ fn draw(group: &Group, places: &mut [u32], rooms: &mut [Rooms], relays: &[Relay]
     }
 }
 
-/// Gives a new group the first slots with room from this one on, a different one for each team.
-pub(super) fn place_first(group: &Group, places: &mut [u32], rooms: &mut [FirstFit], from: u32) {
-    let demand = group.demand().max(1);
+/// Gives a group that needs so much the first slots with room from this one on, a different one for each team.
+pub(super) fn place_first(demand: u64, places: &mut [u32], rooms: &mut [FirstFit], from: u32) {
+    let demand = demand.max(1);
     for (team, room) in rooms.iter_mut().enumerate() {
         let mut slot = room.first(from, demand);
         while let Some(taken) = slot.filter(|slot| places.contains(slot)) {

@@ -3,26 +3,27 @@
 //! What follows from a consensus (who has come, who has gone) every coordinator finds in the same way, and
 //! so knows where the others measure what has come. Measuring again is one coordinator's own business: it
 //! happens in slots that its team keeps for that (the module `kept`), so it needs nobody's consent.
-//! What is once placed stays where it is.
+//! What has begun anywhere stays where it is. New groups that have begun nowhere get other slots when relays come whose
+//! turn is before theirs (the module `queue`).
 //!
-//! A new relay beside one that has a place, on its address or in its family, is measured with it if its slot
+//! A new relay beside one that is measured, on its address or in its family, is measured with it if its slot
 //! is still to come and has room, or else waits for the next period: measured by itself it would show
 //! once more what the two share.
 //!
 //! All of it follows from the inputs and the [`Event`]s in their order, so these are what must be stored.
 
 mod again;
+mod arrivals;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use ff_proto::units::BytesPerSec;
 
 pub use self::again::{Measured, NoRetry, Retry};
 use super::kept::Kept;
 use super::room::FirstFit;
-use super::schedule::groups::{Age, Group, most, need, number};
-use super::schedule::{Assignment, NOWHERE, Rules, Schedule, place_first};
-use super::seed::mixed;
+use super::schedule::groups::{Age, Group, number};
+use super::schedule::{Assignment, NOWHERE, Rules, Schedule};
 use super::{Fingerprint, Relay, Team};
 
 /// What happens during a period.
@@ -106,6 +107,8 @@ pub struct Timetable {
     group_of: Vec<u32>,
     /// Beside which group each group is measured: in general itself.
     beside: Vec<u32>,
+    /// So many groups were drawn when the period began; those behind them got their slots by turns.
+    drawn: usize,
     /// From which slot relays are gone.
     gone: HashMap<u32, u32>,
     /// What relays that have come again were before.
@@ -145,6 +148,7 @@ impl Timetable {
                 .map(|(number, relay)| (relay.fingerprint, number))
                 .collect(),
             beside: (0..groups.len()).map(number).collect(),
+            drawn: groups.partition_point(|group| group.age != Age::New),
             gone: HashMap::new(),
             before: HashMap::new(),
             again: Vec::new(),
@@ -182,43 +186,6 @@ impl Timetable {
             Event::PutOff { team, relay, behind } => _ = self.put_off(team, relay, behind),
             Event::Aside { team, less } => self.set_aside(team, less),
         }
-    }
-
-    /// Adds relays of a later consensus, each in the first slots with room from this one on. Those that are
-    /// known and have not gone are left out. They have come at the same time, so it is the seed that puts
-    /// them in order.
-    pub fn add(&mut self, relays: Vec<Relay>, from_slot: u32) -> Added {
-        let begin = self.relays.len();
-        self.admit(relays);
-        if self.relays.len() == begin {
-            return Added::default();
-        }
-        let needs: Vec<_> =
-            self.relays.iter().map(|relay| need(relay, &self.schedule.rules)).collect();
-        let mut sets: Vec<_> = super::group::together(&self.relays)
-            .into_iter()
-            .filter(|set| set.last().is_some_and(|&last| last >= begin))
-            .map(|set| {
-                let new = set.partition_point(|&member| member < begin);
-                (set[new..].to_vec(), self.heads(&set[..new]))
-            })
-            .collect();
-        sets.sort_unstable_by_key(|(new, _)| new.first().copied());
-        let mut waiting = Vec::new();
-        for (new, heads) in sets {
-            match heads.as_slice() {
-                [] => self.place(new, &needs, from_slot),
-                [head] => {
-                    for member in new {
-                        if !self.place_beside(*head, member, &needs, from_slot) {
-                            waiting.push(number(member));
-                        }
-                    }
-                }
-                _ => waiting.extend(new.into_iter().map(number)),
-            }
-        }
-        Added { relays: (begin..self.relays.len()).map(number).collect(), waiting }
     }
 
     /// A relay has gone: from this slot on it is not measured, and its room is free for others.
@@ -307,109 +274,6 @@ impl Timetable {
     /// Whether a relay has gone before this slot.
     fn is_gone(&self, relay: u32, slot: u32) -> bool {
         self.gone.get(&relay).is_some_and(|&from| from <= slot)
-    }
-
-    /// Takes relays in that are not there, in their order.
-    fn admit(&mut self, relays: Vec<Relay>) {
-        let mut listed = HashSet::new();
-        let mut new: Vec<Relay> = relays
-            .into_iter()
-            .filter(|relay| {
-                let known = self.numbers.get(&relay.fingerprint);
-                known.is_none_or(|number| self.gone.contains_key(number))
-                    && listed.insert(relay.fingerprint)
-            })
-            .collect();
-        new.sort_by_cached_key(|relay| mixed(&self.schedule.rules.seed, &relay.fingerprint));
-        for relay in new {
-            let number = number(self.relays.len());
-            if let Some(before) = self.numbers.insert(relay.fingerprint, number) {
-                self.before.insert(number, before);
-            }
-            self.group_of.push(NOWHERE);
-            self.relays.push(relay);
-        }
-    }
-
-    /// Beside which groups these relays are measured that have places and have not gone.
-    fn heads(&self, relays: &[usize]) -> Vec<u32> {
-        let here = relays.iter().filter(|&&relay| !self.gone.contains_key(&number(relay)));
-        let groups = here.map(|&relay| self.group_of[relay]).filter(|&group| group != NOWHERE);
-        let heads: BTreeSet<u32> = groups.map(|group| self.beside[group as usize]).collect();
-        heads.into_iter().collect()
-    }
-
-    /// Places relays that belong to no others.
-    fn place(&mut self, members: Vec<usize>, needs: &[BytesPerSec], from_slot: u32) {
-        let (begin, most) = (self.schedule.groups().len(), most(&self.schedule.rules));
-        self.schedule.grouped.join(members, needs, &self.relays, most);
-        for group in begin..self.schedule.groups().len() {
-            let members = self.schedule.groups()[group].members.clone();
-            let mut places = vec![NOWHERE; self.teams().len()];
-            place_first(&self.schedule.groups()[group], &mut places, &mut self.first, from_slot);
-            let demand = self.schedule.groups()[group].demand();
-            for (team, place) in places.iter_mut().enumerate().filter(|(_, slot)| **slot != NOWHERE)
-            {
-                if members.iter().any(|&member| self.was_measured(member, team)) {
-                    self.first[team].give(*place, demand);
-                    *place = NOWHERE;
-                } else {
-                    take(&mut self.left[team], *place, demand);
-                }
-            }
-            self.enter(group, number(group), places);
-        }
-    }
-
-    /// Places a relay beside a group, where that one's slot is still to come and has room. Returns whether
-    /// there was such a slot.
-    fn place_beside(
-        &mut self,
-        head: u32,
-        relay: usize,
-        needs: &[BytesPerSec],
-        from_slot: u32,
-    ) -> bool {
-        let begin = self.schedule.groups().len();
-        let most = most(&self.schedule.rules);
-        self.schedule.grouped.join(vec![relay], needs, &self.relays, most);
-        let Some(group) = self.schedule.groups().get(begin) else { return true };
-        let demand = group.demand();
-        let mut places = vec![NOWHERE; self.teams().len()];
-        for (team, place) in places.iter_mut().enumerate() {
-            let slot = self.schedule.slot(head as usize, team).filter(|&slot| slot >= from_slot);
-            let with_room = slot.filter(|&slot| self.first[team].left(slot) >= demand);
-            if let Some(slot) = with_room.filter(|_| !self.was_measured(number(relay), team)) {
-                self.first[team].take(slot, demand);
-                take(&mut self.left[team], slot, demand);
-                *place = slot;
-            }
-        }
-        let has_place = places.iter().any(|&slot| slot != NOWHERE);
-        self.enter(begin, head, places);
-        has_place
-    }
-
-    /// Notes where a new group is measured.
-    fn enter(&mut self, group: usize, head: u32, places: Vec<u32>) {
-        for &member in &self.schedule.groups()[group].members {
-            self.group_of[member as usize] = number(group);
-        }
-        self.beside.push(head);
-        self.schedule.places.extend(places);
-    }
-
-    /// Whether a team had measured a relay before it went and came again.
-    fn was_measured(&self, relay: u32, team: usize) -> bool {
-        let mut relay = relay;
-        while let Some(&before) = self.before.get(&relay) {
-            relay = before;
-            let slot = self.schedule.slot(self.group_of[relay as usize] as usize, team);
-            if slot.is_some_and(|slot| !self.is_gone(relay, slot)) {
-                return true;
-            }
-        }
-        false
     }
 
     /// Gives room of a slot back.

@@ -195,8 +195,8 @@ impl Store {
         self.write("change a plan", |writing| leave_out(writing, plan, reason))
     }
 
-    /// Notes what has happened in a period, with the rows that this adds to its plan, and that these others are not carried
-    /// out for this reason: all of it or nothing.
+    /// Notes what has happened in a period, with the rows that this adds to its plan, pending ones that it moves to other
+    /// slots, and that these others are not carried out for this reason: all of it or nothing.
     ///
     /// # Errors
     /// [`StoreError::NotPlanned`] when one of the others is not pending.
@@ -205,11 +205,16 @@ impl Store {
         period: u64,
         event: &str,
         rows: &[ToPlan],
+        moved: &[(PlanId, u32)],
         left_out: (&[PlanId], &str),
     ) -> Result<(), StoreError> {
         self.write("change a plan", |writing| {
             events::add(writing, period, event)?;
             rows.iter().try_for_each(|row| insert(writing, period, row).map(drop))?;
+            for (id, slot) in moved {
+                let sql = "UPDATE plan SET slot = ?2 WHERE id = ?1";
+                writing.execute(sql, params![id.0, slot])?;
+            }
             let (ids, reason) = left_out;
             ids.iter().try_for_each(|id| leave_out(writing, *id, reason))
         })

@@ -15,7 +15,7 @@ use crate::outcome::Method;
 use crate::period::Fingerprint;
 use crate::period::group::merged;
 use crate::publish::days::MEMORY_DAYS;
-use crate::publish::v3bw::drawn::network_of;
+use crate::publish::v3bw::drawn::host_of;
 use crate::publish::v3bw::{Drawn, NotScheduled, Publication};
 
 /// Seconds of a day.
@@ -94,8 +94,8 @@ impl Reader {
         }
         let mut at = BTreeMap::<IpAddr, Vec<Fingerprint>>::new();
         for one in drawn.iter().filter(|one| one.started_unix_secs >= since) {
-            if let Some((network, relay)) = one.network.zip(one.fingerprint) {
-                at.entry(network).or_default().push(relay);
+            if let Some((host, relay)) = one.host.zip(one.fingerprint) {
+                at.entry(host).or_default().push(relay);
             }
         }
         Ok(merged(lists.into_iter().chain(at.into_values())))
@@ -130,7 +130,7 @@ fn read_drawn(columns: &mut Columns<'_, '_>) -> rusqlite::Result<Drawn> {
     Ok(Drawn {
         ed_identity: columns.take()?,
         fingerprint: columns.take()?,
-        network: network_of(&columns.take::<String>()?),
+        host: host_of(&columns.take::<String>()?),
         started_unix_secs: columns.of()?,
         draw: read_draw(columns)?,
         concludes: columns.take()?,

@@ -1,105 +1,217 @@
-//! E4: a flood of new relays (paper §5), by the real timetable.
+//! E4: a flood of new relays (paper §5), by the coordinators' own timetable.
 //!
-//! The old relays of a network have their slots. Then a flood comes, and behind it one honest new relay.
+//! The old relays of a network have their slots. In the second hour a flood comes, each relay of which shows more than it
+//! is taken for, so that it has to be measured again. An hour later 200 honest new relays come, each in a network of its
+//! own; a quarter of them have to be measured again, too. How long they wait follows from the number of networks that the
+//! flood is in (PROTOCOL.md §11).
+
+use std::net::{IpAddr, Ipv4Addr};
 
 use ff_bwauth::period::schedule::Rules;
 use ff_bwauth::period::timetable::Timetable;
-use ff_bwauth::period::{FIRST_GUESS, Relay};
+use ff_bwauth::period::{FIRST_GUESS, Relay, demand};
 use ff_proto::params::{PERIOD_SECS, Params};
+use ff_proto::units::BytesPerSec;
 
-use super::sample::{old, papers_capacities, scheduled, teams};
+use super::sample::{bytes, old, papers_capacities, scheduled, teams};
 use super::{Attack, Basis, Point, System};
 use crate::network::Network;
+use crate::schedule::errors::Errors;
+use crate::schedule::outcome::Newcomer;
+use crate::schedule::replay::{World, replay};
+use crate::schedule::{Setup, Subject};
+use crate::stats::{percentile, sorted};
 
 /// Slots of 30 s in a period.
 const SLOTS: u32 = 2880;
-/// Numbers of the new relays begin here.
-const NEW: u32 = 1 << 24;
-/// How many come.
-const FLOODS: [u32; 6] = [0, 1000, 2000, 4000, 8000, 16_000];
+/// And in an hour.
+const HOUR: u32 = 120;
+/// In this part of all slots new relays are measured again: one of each row of four, in every second row.
+const KEPT: f64 = 0.125;
+/// The numbers of the flood's relays begin here.
+const FLOOD: u32 = 1 << 24;
+/// And those of honest ones here.
+const HONEST: u32 = 1 << 25;
+/// How many honest new relays come.
+const HONEST_COUNT: u32 = 200;
+/// So many of them can do what they are taken for; the others, and the flood, more.
+const STEADY_COUNT: u32 = 150;
+/// How fast the former are, and the latter.
+const RATES: [BytesPerSec; 2] = [BytesPerSec::from_mbit(30), BytesPerSec::from_mbit(100)];
+/// Floods: relays, addresses, and networks (/24) that these are in.
+const FLOODS: [[u32; 3]; 6] = [
+    [0, 1, 0],
+    [5000, 8, 8],
+    [5000, 5000, 20],
+    [5000, 5000, 5000],
+    [1000, 1000, 4],
+    [1000, 1000, 1000],
+];
+/// How long honest relays wait.
+pub const WAIT: &str = "median wait of honest new relays in slots";
 
-/// What a flood came to.
-struct Flooded {
-    /// Old relays that are not measured where they would have been.
-    lost: usize,
-    /// The slot of the honest new relay; `None` if it waits for the next period.
-    slot: Option<u32>,
+/// A curve of floods of so many relays.
+#[must_use]
+pub fn curve(name: &str, relays: u32) -> String {
+    format!("{name}, flood of {relays}")
 }
 
-/// New relays, each by itself.
-fn new(from: u32, count: u32) -> Vec<Relay> {
-    (from..from.saturating_add(count)).map(|number| old(number, None)).collect()
+/// New relays from this number on; the number `n` is on address `address(n)`.
+fn new(from: u32, count: u32, address: impl Fn(u32) -> u32) -> Vec<Relay> {
+    let relay = |n: u32| {
+        let addresses = vec![IpAddr::V4(Ipv4Addr::from_bits(address(n)))];
+        Relay { addresses, ..old(from + n, None) }
+    };
+    (0..count).map(relay).collect()
 }
 
-/// The slot in which a relay of the timetable is measured.
-fn slot_of(timetable: &Timetable, relay: u32) -> Option<u32> {
-    let schedule = timetable.schedule();
-    let group = schedule.groups().iter().position(|group| group.members.contains(&relay))?;
-    schedule.slot(group, 0)
+/// A flood: its addresses fill the networks one after the other.
+fn flood_of([relays, addresses, networks]: [u32; 3]) -> Vec<Relay> {
+    let address = |n: u32| {
+        let n = n % addresses;
+        (20 << 24) + ((n % networks) << 8) + n / networks
+    };
+    new(FLOOD, relays, address)
 }
 
-/// Where all of the first groups are measured.
-fn places(timetable: &Timetable, groups: usize) -> Vec<Option<u32>> {
-    (0..groups).map(|group| timetable.schedule().slot(group, 0)).collect()
+/// The honest ones, each in a network of its own.
+fn honest() -> Vec<Relay> {
+    new(HONEST, HONEST_COUNT, |n| (40 << 24) + (n << 8))
 }
 
-/// Lets so many come.
-fn flooded(before: &Timetable, count: u32) -> Flooded {
-    let mut timetable = before.clone();
-    let groups = before.schedule().groups().len();
-    timetable.add(new(NEW, count), 0);
-    let honest = timetable.add(new(NEW + count, 1), 0).relays;
-    let pairs = places(before, groups).into_iter().zip(places(&timetable, groups));
-    Flooded {
-        lost: pairs.filter(|(was, is)| was != is).count(),
-        slot: honest.first().and_then(|&relay| slot_of(&timetable, relay)),
+/// A day with a flood: the median wait of honest relays in slots, and how many of them were measured conclusively.
+fn day(setup: &Setup, subjects: &[Subject], flood: [u32; 3]) -> (f64, usize) {
+    let [steady, fast] = RATES;
+    let as_fast = |relays: Vec<Relay>, is_steady: fn(usize) -> bool| -> Vec<Subject> {
+        let truth = |n| if is_steady(n) { steady } else { fast };
+        relays
+            .into_iter()
+            .enumerate()
+            .map(|(n, relay)| Subject { relay, truth: truth(n) })
+            .collect()
+    };
+    let mut arrivals = |hour| match hour {
+        1 => as_fast(flood_of(flood), |_| false),
+        2 => as_fast(honest(), |n| n < STEADY_COUNT as usize),
+        _ => Vec::new(),
+    };
+    let world = World::new(Errors::Exact);
+    let Ok(outcome) = replay(subjects, setup, &world, &mut arrivals) else { return (f64::NAN, 0) };
+    let those: Vec<&Newcomer> = outcome.newcomers.iter().filter(|one| one.hour == 2).collect();
+    let whole_day = PERIOD_SECS;
+    let secs = those.iter().map(|one| seconds(one.first_secs.unwrap_or(whole_day)));
+    let median = percentile(&sorted(secs.collect()), 50.0).unwrap_or(f64::NAN);
+    let measured = those.iter().filter(|one| one.measured_secs.is_some()).count();
+    (median / f64::from(setup.slot_secs), measured)
+}
+
+/// Seconds as a float.
+#[expect(clippy::cast_precision_loss, reason = "no more than a day")]
+const fn seconds(secs: u64) -> f64 {
+    secs as f64
+}
+
+/// What the arithmetic says of a day.
+struct Arithmetic {
+    /// New relays that a slot has room for, on average.
+    per_slot: f64,
+    /// New relays that can be measured again in a day.
+    again: f64,
+}
+
+impl Arithmetic {
+    /// That of a period that begins with these relays.
+    fn of(before: &Timetable) -> Self {
+        let capacity = before.teams()[0].capacity().get();
+        let need = demand(FIRST_GUESS, &Params::PAPER).get();
+        let fitting = |slot: u32| {
+            let used = before.tasks(0, slot).iter().map(|task| task.demand.get()).sum::<u64>();
+            f64::from(u32::try_from(capacity.saturating_sub(used) / need).unwrap_or(u32::MAX))
+        };
+        let all: f64 = (0..SLOTS).map(fitting).sum();
+        // One slot of four is kept. Measured again, relays need what they have shown, or twice as much as before.
+        let per_slot = all / f64::from(SLOTS) * 0.75;
+        let next = FIRST_GUESS.scale(2.0).max(RATES[1]);
+        let part = bytes(FIRST_GUESS) / bytes(next);
+        Self { per_slot, again: all * KEPT * part }
     }
+
+    /// The median wait of honest relays in slots, with the one in which they are measured: before them, of each of the flood's
+    /// networks one relay is measured at most, and that within the hour that the flood is earlier, as far as there is room.
+    /// Relays that share an address need more than they do.
+    fn wait(&self, [relays, addresses, networks]: [u32; 3]) -> f64 {
+        let within_hour = self.per_slot * f64::from(HOUR);
+        let before = match relays == addresses {
+            true => (f64::from(networks) - within_hour).max(0.0),
+            false => 0.0,
+        };
+        ((before + f64::from(HONEST_COUNT) / 2.0) / self.per_slot).ceil() + 1.0
+    }
+
+    /// How many honest relays are measured: all, unless a relay of each network of the flood fills what there is to measure
+    /// relays again.
+    fn measured(&self, [.., networks]: [u32; 3]) -> f64 {
+        let is_full = f64::from(networks) > self.again;
+        f64::from(if is_full { STEADY_COUNT } else { HONEST_COUNT })
+    }
+}
+
+/// How many groups of the old relays a flood moves.
+fn moved(before: &Timetable, flood: [u32; 3]) -> usize {
+    let mut timetable = before.clone();
+    timetable.add(flood_of(flood), HOUR);
+    let groups = 0..before.schedule().groups().len();
+    groups
+        .filter(|&group| before.schedule().slot(group, 0) != timetable.schedule().slot(group, 0))
+        .count()
 }
 
 /// E4, the flood.
 #[must_use]
 pub fn flood(network: &Network, seed: u64) -> Attack {
-    let mut bytes = [0; 32];
-    bytes[..8].copy_from_slice(&seed.to_be_bytes());
-    let rules = Rules {
-        teams: teams(1),
-        slots: SLOTS,
-        seed: bytes,
-        new_guess: FIRST_GUESS,
-        params: Params::PAPER,
-    };
-    let before = Timetable::new(scheduled(&papers_capacities(network)), rules);
-    let unplaced = before.schedule().without_room().count();
-    let (mut points, mut lost) = (Vec::new(), 0);
-    for count in FLOODS {
-        let found = flooded(&before, count);
-        lost += found.lost;
-        let wait = found.slot.map_or(f64::from(SLOTS), f64::from);
-        points.push(Point::new(
-            "slots until an honest new relay is measured",
-            f64::from(count),
-            wait,
-        ));
-        let lost = f64::from(u32::try_from(found.lost).unwrap_or(u32::MAX));
-        points.push(Point::new("old relays moved or lost", f64::from(count), lost).beside(0.0));
+    let capacities = papers_capacities(network);
+    let mut setup = Setup::new(Vec::new()).with_teams(vec![teams(1)[0].measurers.clone()]);
+    setup.seed[..8].copy_from_slice(&seed.to_be_bytes());
+    setup.new_guess = Some(FIRST_GUESS);
+    let relays = scheduled(&capacities);
+    let pairs = relays.iter().cloned().zip(&capacities);
+    let subjects: Vec<_> = pairs.map(|(relay, &truth)| Subject { relay, truth }).collect();
+    let (teams, params) = (setup.teams.clone(), setup.params);
+    let rules = Rules { teams, slots: SLOTS, seed: setup.seed, new_guess: FIRST_GUESS, params };
+    let before = Timetable::new(relays, rules);
+    let arithmetic = Arithmetic::of(&before);
+    let (mut points, mut lost) = (Vec::new(), 0.0);
+    for flood @ [relays, _, networks] in FLOODS {
+        let (wait, measured) = day(&setup, &subjects, flood);
+        let moved = f64::from(u32::try_from(moved(&before, flood)).unwrap_or(u32::MAX));
+        let measured = f64::from(u32::try_from(measured).unwrap_or(u32::MAX));
+        lost += moved;
+        let point = |name, ours| Point::new(curve(name, relays), f64::from(networks), ours);
+        points.push(point(WAIT, wait).beside(arithmetic.wait(flood)).within(0.3));
+        let all = arithmetic.measured(flood);
+        points.push(point("of 200 honest relays measured", measured).beside(all).within(0.05));
+        points.push(point("old relays moved or lost", moved).beside(0.0));
     }
-    let secs = PERIOD_SECS / u64::from(SLOTS);
     Attack {
         id: "E4",
         name: "a flood of new relays",
         system: System::FlashFlow,
-        formula: "old relays lose nothing; the wait is linear in the flood",
+        formula: "old relays lose nothing; before an honest new relay, each network of the flood has one",
         unit: "slots, or relays",
         paper: Some(0.0),
-        ours: f64::from(u32::try_from(lost).unwrap_or(u32::MAX)),
+        ours: lost,
         interval: None,
         basis: Basis::RealCode,
-        axis: "new relays before it",
+        axis: "networks (/24) of the flood",
         points,
         note: format!(
-            "one team of 3 x 1 Gbit/s, {SLOTS} slots of {secs} s, {} old relays of the network scaled to 608 Gbit/s, \
-             {unplaced} of them without room before; a wait of {SLOTS} slots is until the next period",
-            before.relays().len()
+            "one team of 3 x 1 Gbit/s, {SLOTS} slots of {} s, {} old relays of the network scaled to 608 Gbit/s; a slot has \
+             room for {:.1} new relays on average, and a day to measure {:.0} again; 8 networks are 8 addresses; 200 honest \
+             relays come an hour after the flood",
+            setup.slot_secs,
+            before.relays().len(),
+            arithmetic.per_slot,
+            arithmetic.again
         ),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::Read;
+use std::net::IpAddr;
 
 use ff_bwauth::period::{Fingerprint, Relay};
 use ff_proto::units::BytesPerSec;
@@ -58,6 +59,9 @@ struct Row {
     fingerprint: String,
     /// What it can truly do.
     bytes_per_sec: u64,
+    /// Where it listens, if that matters.
+    #[serde(default)]
+    address: Option<IpAddr>,
 }
 
 impl Row {
@@ -69,8 +73,9 @@ impl Row {
         if self.hour == 0 {
             return Err("hour 0: hours are counted from 1".to_owned());
         }
+        let addresses = self.address.into_iter().collect();
         let (truth, relay) =
-            (believed(self.bytes_per_sec)?, Relay { fingerprint, ..Relay::default() });
+            (believed(self.bytes_per_sec)?, Relay { fingerprint, addresses, ..Relay::default() });
         Ok((self.hour, Subject { relay, truth }))
     }
 }
@@ -99,8 +104,8 @@ pub(super) fn believed(bytes_per_sec: u64) -> Result<BytesPerSec, String> {
 }
 
 impl Listed {
-    /// Reads a table with the columns `hour`, `fingerprint` and `bytes_per_sec`; rows need no order. Of several rows of
-    /// a relay the first counts.
+    /// Reads a table with the columns `hour`, `fingerprint`, `bytes_per_sec` and, if given, `address`; rows need no order. Of
+    /// several rows of a relay the first counts.
     #[must_use]
     pub fn read_csv(name: &str, from: impl Read) -> (Self, Skips) {
         let (mut listed, mut skips) = (Self::default(), Skips::default());
@@ -188,6 +193,18 @@ mod tests {
         assert_eq!((listed.len(), listed.at(3)[0].truth), (2, BytesPerSec::new(100)));
         assert_eq!((skips.read, skips.all.len(), skips.all[0].line), (2, 1, Some(4)));
         assert_eq!(skips.all[0].reason, "a second row of this relay");
+    }
+
+    #[test]
+    fn relays_have_the_addresses_that_are_listed() {
+        let (a, b) = ("a".repeat(40), "b".repeat(40));
+        let text = format!(
+            "hour,fingerprint,bytes_per_sec,address\n1,{a},9,192.0.2.7\n1,{b},9,\n1,{b},9,x\n"
+        );
+        let (mut listed, skips) = Listed::read_csv("new.csv", text.as_bytes());
+        let addresses: Vec<_> = listed.at(1).into_iter().map(|one| one.relay.addresses).collect();
+        assert_eq!(addresses, [vec![IpAddr::from([192, 0, 2, 7])], vec![]]);
+        assert_eq!(skips.all.len(), 1);
     }
 
     #[test]

@@ -94,7 +94,7 @@ impl Estimate {
 pub enum Reason {
     /// It needs more than the team has, by itself or with all on its host.
     TooFast,
-    /// No slot that was left had room.
+    /// No slot that was left had room, or none for its network.
     NoRoom,
     /// It had been measured as often as a relay lets a coordinator.
     NoGrant,
@@ -112,6 +112,7 @@ impl Reason {
             NoRetry::NoGrant => (Self::NoGrant, None),
             NoRetry::TooFast { needs } => (Self::TooFast, Some(*needs)),
             NoRetry::NoRoom { needs } => (Self::NoRoom, Some(*needs)),
+            NoRetry::NoShare { .. } => (Self::NoRoom, None),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use ff_bwauth::network::consensus::Consensus;
 use ff_sim::attack::sample::{PAPERS_MOST, PAPERS_RELAYS, PAPERS_TOTAL, made_up};
-use ff_sim::attack::{self, Attack, Basis, System, all};
+use ff_sim::attack::{self, Attack, Basis, System, all, flood};
 use ff_sim::network::Network;
 
 /// The seed of these tests.
@@ -53,19 +53,23 @@ fn check(attacks: &[Attack]) {
     assert!(near(ours("time to measure the network"), 5.0, 0.02));
     assert!(near(ours("a host that bursts"), 15.0, 1e-9));
     assert!(ours("echoes held back") <= 1.05);
-    waits_are_linear(named(attacks, "a flood of new relays"));
+    floods_wait_for_themselves(named(attacks, "a flood of new relays"));
     frames_many(named(attacks, "honest relays framed by increase"));
 }
 
-/// Each thousand of a flood costs as many slots as any.
-fn waits_are_linear(flood: &Attack) {
-    let waits: Vec<_> = flood.curve("slots until an honest new relay is measured").collect();
-    let (first, last) = (waits.first().expect("points"), waits.last().expect("points"));
-    let slope = (last.ours - first.ours) / (last.x - first.x);
-    for wait in &waits {
-        let line = first.ours + slope * (wait.x - first.x);
-        assert!((wait.ours - line).abs() <= 3.0 + 0.05 * line, "{wait:?}, {line}");
+/// A flood delays others by one relay for each of its networks.
+fn floods_wait_for_themselves(attack: &Attack) {
+    let wait = |relays, networks: f64| {
+        let curve = flood::curve(flood::WAIT, relays);
+        let mut points = attack.curve(&curve);
+        points.find(|point| near(point.x, networks, 1e-9)).expect("a point").ours
+    };
+    let alone = wait(0, 0.0);
+    for (relays, networks) in [(5000, 8.0), (5000, 20.0), (1000, 4.0)] {
+        let wait = wait(relays, networks);
+        assert!(wait <= 2.0 * alone, "seed {SEED}, {relays} in {networks}: {wait}, else {alone}");
     }
+    assert!(wait(5000, 5000.0) > 20.0 * alone, "as many owners as they seem to be");
 }
 
 /// Of the paper's 2 % that frame 20 %, the order of magnitude comes out.

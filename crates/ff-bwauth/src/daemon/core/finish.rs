@@ -10,7 +10,10 @@ use crate::daemon::running::Running;
 use crate::outcome::Outcome;
 use crate::period::Fingerprint;
 use crate::period::timetable::{Event, Measured, NoRetry};
-use crate::store::{AttemptId, Kind, PlanId, StoreError, ToPlan};
+use crate::store::{AttemptId, Kind, PlanId, Planned, StoreError, ToPlan};
+
+/// Why a new relay that had a slot has none any more.
+const NO_TURN: &str = "no slot has room behind new relays of networks that have been given less";
 
 /// What is measured at the same time because it may share a machine: a period, a slot and a head.
 pub(super) type Together = (u64, u32, u32);
@@ -156,15 +159,46 @@ impl Core {
         let (number, text) = (course.number, serde_json::to_string(&event).unwrap_or_default());
         let taken = course.take(event);
         self.coverage = None;
-        let left_out = (rows, reason(&taken));
-        let left_out = (left_out.0, left_out.1.as_str());
-        let noted = self.store.change_plan(number, &text, &taken.rows, left_out);
+        let reason = reason(&taken);
+        let noted =
+            self.moved_rows(number, &taken).and_then(|Moved { rows: moved, without_slot }| {
+                let (left_out, reason) = match without_slot.is_empty() {
+                    true => (rows, reason.as_str()),
+                    false => (without_slot.as_slice(), NO_TURN),
+                };
+                self.store.change_plan(number, &text, &taken.rows, &moved, (left_out, reason))
+            });
         if noted.is_err() {
             // It has not happened: the period is taken up again as the store has it.
             self.course = None;
         }
         noted.map(|()| taken)
     }
+
+    /// The rows of the plan of groups that an event has moved.
+    fn moved_rows(&self, period: u64, taken: &Taken) -> Result<Moved, StoreError> {
+        let mut found = Moved::default();
+        if taken.moved.is_empty() {
+            return Ok(found);
+        }
+        for Planned { id, what, .. } in self.store.pending(period)? {
+            match taken.moved.get(&what.group).filter(|_| what.kind != Kind::Retry) {
+                Some(Some(slot)) => found.rows.push((id, *slot)),
+                Some(None) => found.without_slot.push(id),
+                None => {}
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Rows of the plan that an event moves.
+#[derive(Debug, Default)]
+struct Moved {
+    /// Each to another slot.
+    rows: Vec<(PlanId, u32)>,
+    /// These to none.
+    without_slot: Vec<PlanId>,
 }
 
 /// Whether a relay is to be measured again after this, and what it came to if that was no failure of ours: only

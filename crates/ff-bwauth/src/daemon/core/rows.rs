@@ -1,5 +1,7 @@
 //! A period's timetable as rows of the store's plan.
 
+use std::collections::BTreeMap;
+
 use ff_proto::units::BytesPerSec;
 
 use crate::daemon::course::Course;
@@ -12,13 +14,15 @@ use crate::store::{Kind, ToPlan};
 pub(super) struct Taken {
     /// The rows that it adds.
     pub(super) rows: Vec<ToPlan>,
+    /// Groups whose rows are moved, with the slot where they are measured now, if they are.
+    pub(super) moved: BTreeMap<u32, Option<u32>>,
     /// Why relays are not measured again or later, if they are not.
     pub(super) refused: Option<NoRetry>,
 }
 
 impl From<Vec<ToPlan>> for Taken {
     fn from(rows: Vec<ToPlan>) -> Self {
-        Self { rows, refused: None }
+        Self { rows, ..Self::default() }
     }
 }
 
@@ -39,6 +43,26 @@ impl Course {
         placed.flat_map(|(group, slot)| self.rows_of(group, slot)).collect()
     }
 
+    /// The slot in which our team measures each group for the first time.
+    fn slots(&self) -> Vec<Option<u32>> {
+        let schedule = self.timetable.schedule();
+        (0..schedule.groups().len()).map(|group| schedule.slot(group, self.team)).collect()
+    }
+
+    /// What follows for our plan from where groups were measured before and are now.
+    fn moved(&self, before: &[Option<u32>]) -> Taken {
+        let mut taken = Taken::default();
+        for (group, slot) in self.slots().into_iter().enumerate() {
+            let was = before.get(group).copied().flatten();
+            if was.is_none() {
+                taken.rows.extend(slot.into_iter().flat_map(|slot| self.rows_of(group, slot)));
+            } else if was != slot {
+                taken.moved.insert(u32::try_from(group).unwrap_or(u32::MAX), slot);
+            }
+        }
+        taken
+    }
+
     /// The rows of a group.
     fn rows_of(&self, group: usize, slot: u32) -> Vec<ToPlan> {
         let members = &self.timetable.schedule().groups()[group];
@@ -54,7 +78,6 @@ impl Course {
 
     /// Lets an event happen, and returns what follows for our plan.
     pub(super) fn take(&mut self, event: Event) -> Taken {
-        let before = self.timetable.schedule().groups().len();
         match event {
             Event::Retry { team, measured, now_slot, grants_used } => {
                 let again = self.timetable.retry(team, &measured, now_slot, grants_used);
@@ -73,13 +96,9 @@ impl Course {
                 Taken::default()
             }
             Event::Add { relays, from_slot } => {
+                let before = self.slots();
                 self.add(relays, from_slot);
-                let groups = before..self.timetable.schedule().groups().len();
-                let slot = |group| self.timetable.schedule().slot(group, self.team);
-                let placed: Vec<_> =
-                    groups.filter_map(|group| Some((group, slot(group)?))).collect();
-                let rows = placed.into_iter().flat_map(|(group, slot)| self.rows_of(group, slot));
-                rows.collect::<Vec<_>>().into()
+                self.moved(&before)
             }
         }
     }
@@ -88,7 +107,7 @@ impl Course {
     fn rows_again(&self, again: Result<Retry, NoRetry>) -> Taken {
         let retry = match again {
             Ok(retry) => retry,
-            Err(reason) => return Taken { rows: Vec::new(), refused: Some(reason) },
+            Err(reason) => return Taken { refused: Some(reason), ..Taken::default() },
         };
         let relays = self.timetable.relays();
         let row = |task: &Task| ToPlan {

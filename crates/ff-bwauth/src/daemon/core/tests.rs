@@ -1,5 +1,6 @@
 //! The coordinator with a clock, a network and outcomes that are made up.
 
+mod arrivals;
 mod exchange;
 mod restart;
 mod trust;
@@ -71,6 +72,15 @@ fn view(valid_after: u64, relays: &[(u8, Option<u32>)]) -> Arc<View> {
 
 /// The same, with several relays on a host.
 fn view_at(valid_after: u64, relays: &[(u8, Option<u32>)], host: fn(u8) -> u8) -> Arc<View> {
+    view_in(valid_after, relays, |number| (2, host(number)))
+}
+
+/// The same, with relays in several networks.
+fn view_in(
+    valid_after: u64,
+    relays: &[(u8, Option<u32>)],
+    address: impl Fn(u8) -> (u8, u8),
+) -> Arc<View> {
     let mut text = format!(
         "network-status-version 3\nvote-status consensus\nvalid-after {}\n\
          shared-rand-current-value 9 D6JVuHg2/A/55Us978mpE3ReEDRI4kgSAc4sTg2tDOU=\n",
@@ -79,10 +89,10 @@ fn view_at(valid_after: u64, relays: &[(u8, Option<u32>)], host: fn(u8) -> u8) -
     let mut descriptors = String::new();
     for (number, weight) in relays {
         let name = Base64Unpadded::encode_string(&[*number; 20]);
+        let (network, host) = address(*number);
         text.push_str(&format!(
-            "r relay{number} {name} {name} {} 192.0.2.{} 9001 0\n",
+            "r relay{number} {name} {name} {} 192.0.{network}.{host} 9001 0\n",
             stamp(START),
-            host(*number)
         ));
         text.push_str(&match weight {
             Some(weight) => format!("w Bandwidth={weight}\n"),
@@ -91,9 +101,8 @@ fn view_at(valid_after: u64, relays: &[(u8, Option<u32>)], host: fn(u8) -> u8) -
         let (identity, hex) =
             (Base64Unpadded::encode_string(&[*number; 32]), hex::encode([*number; 20]));
         descriptors.push_str(&format!(
-            "router relay{number} 192.0.2.{} 9001 0 0\nmaster-key-ed25519 {identity}\n\
+            "router relay{number} 192.0.{network}.{host} 9001 0 0\nmaster-key-ed25519 {identity}\n\
              fingerprint {hex}\nbandwidth 1 1 1\nrouter-signature\n",
-            host(*number)
         ));
     }
     text.push_str("directory-footer\n");

@@ -6,6 +6,7 @@ use std::cmp::Reverse;
 use ff_proto::units::BytesPerSec;
 
 use super::Rules;
+use crate::period::queue::Waiting;
 use crate::period::{Fingerprint, Relay, Team, demand, group, guess};
 
 /// Relays that are measured at the same time.
@@ -24,6 +25,16 @@ impl Group {
     #[must_use]
     pub fn demand(&self) -> u64 {
         self.demands.iter().copied().sum::<BytesPerSec>().get()
+    }
+
+    /// The group as it waits for its slots.
+    pub(super) fn waiting(&self, relays: &[Relay]) -> Waiting {
+        let members = self.members.iter().map(|&member| &relays[member as usize]);
+        Waiting {
+            first: self.members.first().copied().unwrap_or_default(),
+            demand: self.demand(),
+            addresses: members.flat_map(|relay| relay.addresses.iter().copied()).collect(),
+        }
     }
 }
 

@@ -1,14 +1,21 @@
 //! Measuring relays again.
 
+use std::net::IpAddr;
+
 use ff_proto::units::BytesPerSec;
 
 use super::{Task, Timetable, is_new, take};
+use crate::period::group::network;
+use crate::period::queue::parts;
 use crate::period::schedule::groups::{capped, least};
 use crate::period::seed::Draws;
 use crate::period::{Fingerprint, GRANTS, demand, next_guess, next_guess_within};
 
 /// The counter of the first draw for measuring again; those below are for the first measurement.
 const FIRST_DRAW: u32 = 1 << 31;
+/// New relays of a network are measured again if those of it that wait for that need no more than one part in so many of the
+/// room that is left. So n networks that want all they can get leave 1 / (1 + n / 4) of it to others.
+const SHARE: u128 = 4;
 
 /// When relays are measured again, and with what.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,13 +50,23 @@ pub enum NoRetry {
         /// What the team would need in a slot.
         needs: BytesPerSec,
     },
+    /// Other new relays of its network wait for a repetition, and what is left of the room is for those of others.
+    #[error(
+        "new relays of its network (/24, of IPv6 /48) wait for {waiting} already, more than their share of the slots"
+    )]
+    NoShare {
+        /// What these need.
+        waiting: BytesPerSec,
+    },
 }
 
 /// What is measured again.
 #[derive(Clone, Debug)]
 pub(super) struct Again {
     /// Beside which group.
-    head: u32,
+    pub(super) head: u32,
+    /// New relays' networks.
+    networks: Vec<IpAddr>,
     /// By which team.
     team: usize,
     /// In which slot.
@@ -143,10 +160,35 @@ impl Timetable {
         if open.is_empty() {
             return Err(NoRetry::NoRoom { needs: needed });
         }
+        let room =
+            open.iter().map(|&slot| left[slot as usize].saturating_sub(less)).map(u128::from);
+        let networks = if is_new { self.networks(&tasks) } else { Vec::new() };
+        let waiting = self.most_waiting(team, &networks, behind);
+        if u128::from(waiting.get()) * SHARE > room.sum() {
+            return Err(NoRetry::NoShare { waiting });
+        }
         let slot = open[self.draws(head, team).below(open.len())];
         take(&mut self.left[team], slot, needed.get());
-        self.again.push(Again { head, team, slot, tasks: tasks.clone() });
+        self.again.push(Again { head, networks, team, slot, tasks: tasks.clone() });
         Ok(Retry { slot, tasks })
+    }
+
+    /// The networks of what is measured together.
+    fn networks(&self, tasks: &[Task]) -> Vec<IpAddr> {
+        let relays = tasks.iter().map(|task| &self.relays[task.relay as usize]);
+        let addresses: Vec<_> = relays.flat_map(|relay| relay.addresses.iter().copied()).collect();
+        parts(&addresses, network)
+    }
+
+    /// What a team is to measure again behind a slot in one of these networks, the most of them.
+    fn most_waiting(&self, team: usize, networks: &[IpAddr], behind: u32) -> BytesPerSec {
+        let of_network = |network: &IpAddr| {
+            let these = self.again.iter().filter(|again| {
+                again.team == team && again.slot > behind && again.networks.contains(network)
+            });
+            these.flat_map(|again| &again.tasks).map(|task| task.demand).sum()
+        };
+        networks.iter().map(of_network).max().unwrap_or_default()
     }
 
     /// What a team measures again in a slot.

@@ -1,5 +1,6 @@
 //! Whole periods with made-up relays: every relay is measured conclusively, or it is known why not.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use ff_proto::params::Params;

@@ -12,7 +12,7 @@ use super::draws::{draw, period_from};
 use super::publication::Publication;
 use crate::outcome::{Method, Outcome};
 use crate::period::Fingerprint;
-use crate::period::group::network;
+use crate::period::group::host;
 use crate::publish::days::{self, Before, Day, MEMORY_DAYS, Number};
 
 /// Seconds of an hour.
@@ -27,8 +27,8 @@ pub struct Drawn {
     pub ed_identity: [u8; 32],
     /// The RSA fingerprint that its link has shown.
     pub fingerprint: Option<Fingerprint>,
-    /// Where it was: of IPv6 the first 64 bits.
-    pub network: Option<IpAddr>,
+    /// Where it was.
+    pub host: Option<IpAddr>,
     /// When it began, in seconds since 1970.
     pub started_unix_secs: u64,
     /// What it counted as.
@@ -44,7 +44,7 @@ impl Drawn {
         Self {
             ed_identity: outcome.target.ed_identity,
             fingerprint: outcome.target.rsa_fingerprint,
-            network: network_of(&outcome.target.address),
+            host: host_of(&outcome.target.address),
             started_unix_secs: outcome.started_unix_secs,
             draw: draw(outcome),
             concludes: outcome.publishable().is_some(),
@@ -52,9 +52,9 @@ impl Drawn {
     }
 }
 
-/// The host or network of `host:port`.
-pub(crate) fn network_of(address: &str) -> Option<IpAddr> {
-    address.parse::<SocketAddr>().ok().map(|address| network(address.ip()))
+/// The host of `host:port`.
+pub(crate) fn host_of(address: &str) -> Option<IpAddr> {
+    address.parse::<SocketAddr>().ok().map(|address| host(address.ip()))
 }
 
 /// A day of a relay in which an attempt counted.
@@ -110,7 +110,7 @@ pub(super) fn remembered(
         old.into_iter().filter_map(|(relay, days)| Some((*relay, number(days, None)?))).collect();
     let first = First::of(&known, &relays, publication.hold_above);
     for (relay, days) in new {
-        let at = relays[relay].iter().filter_map(|drawn| drawn.network);
+        let at = relays[relay].iter().filter_map(|drawn| drawn.host);
         if let Some(number) = number(days, first.at(at)) {
             known.insert(*relay, number);
         }
@@ -220,8 +220,8 @@ impl First {
         let mut at = HashMap::new();
         for (relay, one) in known {
             let most = rise.map_or(one.number.rate, |factor| one.number.rate.scale(factor));
-            for network in relays[relay].iter().filter_map(|drawn| drawn.network) {
-                let greatest: &mut BytesPerSec = at.entry(network).or_default();
+            for host in relays[relay].iter().filter_map(|drawn| drawn.host) {
+                let greatest: &mut BytesPerSec = at.entry(host).or_default();
                 *greatest = most.max(*greatest);
             }
         }

@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use super::{Data, Value, july, value};
 use crate::attack::sample::{PAPERS_MOST, PAPERS_RELAYS, PAPERS_TOTAL, made_up};
 use crate::attack::views::{self, SLOW_COURTING};
-use crate::attack::{self, Attack};
+use crate::attack::{self, Attack, flood};
 
 /// A point of a curve: the row, the figure's name, the attack's, the curve, where on it, and the trusted share.
 type Pick = (&'static str, &'static str, &'static str, &'static str, f64, Option<f64>);
@@ -61,8 +61,13 @@ pub(super) fn attacks(data: &mut Data<'_>) -> Result<Vec<Value>> {
     let slow = |trusted| point(&made, LIARS, SLOW_COURTING, 0.02, Some(trusted));
     values.push(value("E7", "slow liars of a made-up network, 20 % trusted", slow(0.2)?));
     values.push(value("E7", "the same, 50 % over 5 % trusted", slow(0.5)? / slow(0.05)?));
-    let bend = bend(&all).context("the flood has no waits")?;
-    values.push(value("E4", "wait, off a line in the flood", bend));
+    let wait = |relays, networks: f64| {
+        point(&all, FLOOD, &flood::curve(flood::WAIT, relays), networks, None)
+    };
+    let alone = wait(0, 0.0)?;
+    values.push(value("E4", "wait, 5,000 on 8 addresses", wait(5000, 8.0)? / alone));
+    values.push(value("E4", "wait, 5,000 addresses in 20 networks", wait(5000, 20.0)? / alone));
+    values.push(value("E4", "wait, 5,000 networks", wait(5000, 5000.0)?));
     Ok(values)
 }
 
@@ -76,16 +81,4 @@ fn point(all: &[Attack], name: &str, curve: &str, x: f64, trusted: Option<f64>) 
     let mut points = all.iter().filter(|one| one.name == name).flat_map(|one| one.curve(curve));
     let found = points.find(is_at).with_context(|| format!("{name}, {curve} has no point {x}"))?;
     Ok(found.ours)
-}
-
-/// How far waits behind a flood are at most from growing with it, in percent of the longest.
-fn bend(all: &[Attack]) -> Option<f64> {
-    let flood = all.iter().find(|one| one.name == FLOOD)?;
-    let waits: Vec<_> = flood.curve("slots until an honest new relay is measured").collect();
-    let (first, last) = (waits.first()?, waits.last()?);
-    let slope = (last.ours - first.ours) / (last.x - first.x);
-    let off = |wait: &&attack::Point| {
-        (wait.ours - first.ours - slope * (wait.x - first.x)).abs() / last.ours * 100.0
-    };
-    waits.iter().map(off).reduce(f64::max)
 }

@@ -1,0 +1,111 @@
+//! Many new relays, and whom they keep waiting.
+
+use super::*;
+
+/// A new relay with an address that nobody else's network has.
+fn honest(number: u32) -> Relay {
+    let addresses = vec![IpAddr::V4((0xc600_0000 + (number << 8)).into())];
+    Relay { addresses, ..relay(1_000_000 + number, None) }
+}
+
+/// New relays on so many addresses, which fill so many networks one after the other.
+fn flood(count: u32, addresses: u32, networks: u32) -> Vec<Relay> {
+    let address = |n: u32| {
+        let n = n % addresses;
+        IpAddr::V4((0x0a00_0000 + ((n % networks) << 8) + n / networks).into())
+    };
+    (0..count)
+        .map(|n| Relay { addresses: vec![address(n)], ..relay(2_000_000 + n, None) })
+        .collect()
+}
+
+/// How many slots 200 honest relays wait for their first measurement and how many of fifty are measured again, an hour after
+/// a flood, each relay of which wants to be measured again.
+fn behind_flood(flood: Vec<Relay>) -> (Vec<u32>, usize) {
+    let old = (0..2000).map(|n| relay(n, Some(100))).collect();
+    let mut timetable = Timetable::new(old, rules(teams(1), 2880));
+    timetable.add(flood, 10);
+    ask_again(&mut timetable, 10..120);
+    timetable.add((0..200).map(honest).collect(), 120);
+    let mut waits: Vec<u32> = (0..200)
+        .map(|n| timetable.last_slot(0, &honest(n).fingerprint).map_or(2880, |slot| slot - 120))
+        .collect();
+    ask_again(&mut timetable, 120..1000);
+    let mut again = |n| timetable.retry(0, &[(honest(n).fingerprint, Some(mbit(60)))], 1000, 1);
+    let again = (0..50).filter(|&n| again(n).is_ok()).count();
+    waits.sort_unstable();
+    (waits, again)
+}
+
+/// Has every relay of the flood that is measured in these slots measured again.
+fn ask_again(timetable: &mut Timetable, slots: std::ops::Range<u32>) {
+    for slot in slots {
+        for task in timetable.tasks(0, slot) {
+            let relay = timetable.relays()[task.relay as usize].fingerprint;
+            if relay >= name(2_000_000) {
+                _ = timetable.retry(0, &[(relay, Some(mbit(60)))], slot, 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_flood_of_one_owner_waits_for_itself_and_as_many_owners_as_it_claims_to_be_come_first() {
+    let (alone, again) = behind_flood(Vec::new());
+    assert_eq!((alone.len(), again), (200, 50));
+    let median = alone[100];
+    // One relay needs a twentieth of what a slot has: 17 or so fit beside the old ones, in three of four slots.
+    assert!(median < 12, "{median}");
+    // On eight addresses each group needs all of the team, so all of them come behind.
+    assert_eq!(behind_flood(flood(5000, 8, 8)), (alone.clone(), 50));
+    assert_eq!(behind_flood(flood(5000, 8, 1)), (alone, 50));
+    // On 5,000 addresses in 20 networks no more than one relay of each comes before.
+    let (waits, again) = behind_flood(flood(5000, 5000, 20));
+    assert!(waits[100] <= median + 2 && waits[199] < 30, "{waits:?}");
+    assert_eq!(again, 50);
+    // In as many networks as addresses the flood was there first: of it, what was not measured within the hour comes before.
+    let (waits, _) = behind_flood(flood(5000, 5000, 5000));
+    assert!(waits[0] > 200 && waits[199] < 600, "{waits:?}");
+}
+
+#[test]
+fn groups_that_have_begun_nowhere_move_for_networks_that_were_given_less() {
+    let mut timetable = Timetable::new(Vec::new(), rules(teams(2), 400));
+    timetable.add(flood(2000, 2000, 8), 0);
+    let slots = |timetable: &Timetable| -> Vec<[Option<u32>; 2]> {
+        let of = |n: u32| [0, 1].map(|team| timetable.last_slot(team, &name(2_000_000 + n)));
+        (0..2000).map(of).collect()
+    };
+    let before = slots(&timetable);
+    timetable.add((0..100).map(honest).collect(), 40);
+    let after = slots(&timetable);
+    let (mut moved, mut begun) = (0, 0);
+    for (before, after) in before.iter().zip(&after) {
+        if before.iter().flatten().any(|&slot| slot < 40) {
+            assert_eq!(before, after, "it has begun");
+            begun += 1;
+        }
+        moved += usize::from(before != after);
+    }
+    assert!(moved > 500 && begun > 300, "{moved} moved, {begun} have begun");
+    let last = (0..100).filter_map(|n| timetable.last_slot(0, &honest(n).fingerprint)).max();
+    assert!(last < Some(50), "{last:?}");
+    check(&timetable);
+}
+
+#[test]
+fn who_comes_to_a_group_that_waits_waits_with_it() {
+    let mut timetable = Timetable::new(Vec::new(), rules(teams(1), 400));
+    // 40 relays of other networks fill the first slots.
+    timetable.add((0..40).map(honest).chain([on(1, 1, None)]).collect(), 0);
+    let slot = timetable.last_slot(0, &name(1)).expect("a slot");
+    let added = timetable.add(vec![on(1, 2, None)], slot);
+    assert!(added.waiting.is_empty());
+    let slots = [1, 2].map(|n| timetable.last_slot(0, &name(n)));
+    assert!(slots[0] == slots[1] && slots[0] >= Some(slot), "{slots:?}");
+    // What would be more than the team has waits for the next period.
+    let more = (3..40).map(|n| on(1, n, None)).collect();
+    let waiting = timetable.add(more, slot).waiting.len();
+    assert_eq!(waiting, 37 - 17, "19 of 51 Mbit/s are as much as 3000 Mbit/s are enough for");
+    check(&timetable);
+}
