@@ -7,8 +7,8 @@ mod growth;
 mod path;
 
 pub use claims::{Overclaim, believed_cells, check_claim};
-pub use draw::Draw;
-pub use estimator::{Basis, estimate};
+pub use draw::{Draw, Partial};
+pub use estimator::{Basis, Estimator, estimate};
 pub use growth::is_growing;
 pub use path::{Counted, PathSeen, segments_on_way};
 

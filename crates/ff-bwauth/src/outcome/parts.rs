@@ -3,15 +3,15 @@
 use std::fmt;
 
 use base64ct::{Base64Unpadded, Encoding};
-use ff_proto::aggregate::{Draw, PathSeen};
+use ff_proto::aggregate::{Draw, PathSeen, SecondSample};
 use ff_proto::failure::FailureKind;
 use ff_proto::ids::Ed25519Id;
 use ff_proto::msg::ErrCode;
 use ff_proto::units::BytesPerSec;
-use serde::ser::{Serialize, SerializeStruct, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// How a relay is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Method {
     /// It echoes cells.
@@ -54,7 +54,8 @@ pub struct TargetInfo {
 }
 
 /// Why a measurement failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(into = "FailureRow")]
 pub struct Failure {
     /// For programs.
     pub kind: FailureKind,
@@ -65,6 +66,13 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// That measurers count more than the relay.
+    pub(super) fn of_disputes(disputes: &[Dispute]) -> Self {
+        let disputes: Vec<_> = disputes.iter().map(Dispute::to_string).collect();
+        let message = format!("{}: one of them is wrong", disputes.join("; "));
+        Self { kind: FailureKind::CountsDisagree, relay_code: None, message }
+    }
+
     /// The stable name of its kind.
     #[must_use]
     pub fn code(&self) -> &'static str {
@@ -72,23 +80,57 @@ impl Failure {
     }
 }
 
-impl Serialize for Failure {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object = serializer.serialize_struct("Failure", 3)?;
-        object.serialize_field("code", self.code())?;
-        object.serialize_field("relay_code", &self.relay_code.map(|code| code.to_string()))?;
-        object.serialize_field("message", &self.message)?;
-        object.end()
+/// A failure as it stands in JSON.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FailureRow {
+    /// For programs.
+    pub code: String,
+    /// The code that the relay gave for it.
+    pub relay_code: Option<String>,
+    /// For people.
+    pub message: String,
+}
+
+impl From<&Failure> for FailureRow {
+    fn from(failure: &Failure) -> Self {
+        Self {
+            code: failure.code().to_owned(),
+            relay_code: failure.relay_code.map(|code| code.to_string()),
+            message: failure.message.clone(),
+        }
+    }
+}
+
+impl From<Failure> for FailureRow {
+    fn from(failure: Failure) -> Self {
+        (&failure).into()
+    }
+}
+
+impl TryFrom<&FailureRow> for Failure {
+    /// What is wrong with the row.
+    type Error = String;
+
+    fn try_from(row: &FailureRow) -> Result<Self, String> {
+        let kind = FailureKind::ALL.iter().find(|kind| kind.code() == row.code);
+        let kind = *kind.ok_or_else(|| format!("there is no failure {:?}", row.code))?;
+        let code = |text: &String| {
+            let named = ErrCode::ALL.iter().find(|code| code.name() == text).copied();
+            let number = || text.strip_prefix("code ")?.parse().ok().map(ErrCode);
+            named.or_else(number).ok_or_else(|| format!("there is no relay's code {text:?}"))
+        };
+        let relay_code = row.relay_code.as_ref().map(code).transpose()?;
+        Ok(Self { kind, relay_code, message: row.message.clone() })
     }
 }
 
 /// A measurer and the relay, who contradict each other.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dispute {
     /// The measurer's index in the team.
     pub measurer: usize,
     /// Its key.
-    #[serde(rename = "measurer_ed25519_base64", serialize_with = "serialize_base64")]
+    #[serde(rename = "measurer_ed25519_base64", with = "base64")]
     pub measurer_id: Ed25519Id,
     /// Cells that came back to it in all seconds, by its own word.
     pub claimed_cells: u64,
@@ -107,13 +149,27 @@ impl fmt::Display for Dispute {
     }
 }
 
-/// Writes a key as tor's files have it.
-fn serialize_base64<S: Serializer>(id: &Ed25519Id, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&Base64Unpadded::encode_string(&id.0))
+/// Keys as tor's files have them.
+mod base64 {
+    use serde::de::Error;
+
+    use super::*;
+
+    /// Writes a key.
+    pub(super) fn serialize<S: Serializer>(id: &Ed25519Id, out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_str(&Base64Unpadded::encode_string(&id.0))
+    }
+
+    /// Reads a key.
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Ed25519Id, D::Error> {
+        let text = String::deserialize(from)?;
+        let bytes = Base64Unpadded::decode_vec(&text).ok().and_then(|bytes| bytes.try_into().ok());
+        bytes.map(Ed25519Id).ok_or_else(|| D::Error::custom("it is no measurer's key"))
+    }
 }
 
 /// A draw as it stands in JSON.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrawRow {
     /// Whether the attempt counts.
     pub counts: bool,
@@ -127,8 +183,18 @@ impl From<Draw> for DrawRow {
     }
 }
 
+impl From<DrawRow> for Draw {
+    fn from(row: DrawRow) -> Self {
+        match (row.counts, row.bytes_per_sec) {
+            (false, _) => Self::Void,
+            (true, None) => Self::Blank,
+            (true, Some(bytes)) => Self::Value(BytesPerSec::new(bytes)),
+        }
+    }
+}
+
 /// The clients' traffic around a measurement, as the clients see it: bytes a second.
-#[derive(Clone, Debug, Default, serde::Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct ClientTraffic {
     /// What they send; the relay sends as much back.
     pub offered_bytes_per_sec: u64,
@@ -141,7 +207,7 @@ pub struct ClientTraffic {
 }
 
 /// Cells of a measurement.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CellCounts {
     /// Sent by the measurers.
     pub sent: u64,
@@ -154,7 +220,7 @@ pub struct CellCounts {
 }
 
 /// Round-trip times in milliseconds; `None` when no cell was checked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RoundTrip {
     /// Median.
     pub p50: Option<f64>,
@@ -167,7 +233,7 @@ pub struct RoundTrip {
 }
 
 /// CPU time in seconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuSeconds {
     /// Of all measurer threads.
     pub measurers: f64,
@@ -176,7 +242,7 @@ pub struct CpuSeconds {
 }
 
 /// Links of the team.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SocketCounts {
     /// Wanted.
     pub asked: u64,
@@ -185,10 +251,10 @@ pub struct SocketCounts {
 }
 
 /// The path between one measurer and the relay, as TCP saw it.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PathRow {
     /// The measurer's key.
-    #[serde(rename = "measurer_ed25519_base64", serialize_with = "serialize_base64")]
+    #[serde(rename = "measurer_ed25519_base64", with = "base64")]
     pub measurer_id: Ed25519Id,
     /// The shortest round trip, in milliseconds.
     pub round_trip_ms: f64,
@@ -233,16 +299,53 @@ impl fmt::Display for PathRow {
 }
 
 /// A second as it stands in JSON.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecondRow {
     /// From 0.
     pub second: u16,
     /// x.
     pub measurement_bytes: u64,
     /// y.
+    #[serde(skip_deserializing)]
     pub background_reported_bytes: u64,
     /// ȳ.
+    #[serde(skip_deserializing)]
     pub background_counted_bytes: u64,
     /// z = x + ȳ.
+    #[serde(skip_deserializing)]
     pub total_bytes: u64,
+}
+
+/// A second with what the relay has reported of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SampleRow {
+    /// What was made of it.
+    #[serde(flatten)]
+    pub row: SecondRow,
+    /// What the relay says it sent.
+    pub background_sent_bytes: u64,
+    /// What the relay says it received.
+    pub background_received_bytes: u64,
+}
+
+impl SampleRow {
+    /// The row of a second.
+    #[must_use]
+    pub fn new(row: SecondRow, sample: &SecondSample) -> Self {
+        Self {
+            row,
+            background_sent_bytes: sample.background_sent_bytes,
+            background_received_bytes: sample.background_received_bytes,
+        }
+    }
+}
+
+impl From<SampleRow> for SecondSample {
+    fn from(row: SampleRow) -> Self {
+        Self {
+            measurement_bytes: row.row.measurement_bytes,
+            background_sent_bytes: row.background_sent_bytes,
+            background_received_bytes: row.background_received_bytes,
+        }
+    }
 }

@@ -10,7 +10,7 @@
 //! relay's operator. The seconds tell of the relay's clients: for nobody else.
 
 use base64ct::{Base64Unpadded, Encoding};
-use ff_proto::aggregate::{Basis, SecondSample};
+use ff_proto::aggregate::SecondSample;
 use ff_proto::units::BytesPerSec;
 use serde::Serialize;
 
@@ -152,7 +152,7 @@ impl Attempt {
         let missing_secs = granted.saturating_sub(outcome.seconds.len());
         let mut seconds = outcome.seconds.clone();
         seconds.resize(seconds.len() + missing_secs, SecondSample::default());
-        let basis = Basis::of(&seconds, outcome.ratio);
+        let basis = outcome.estimator.basis(&seconds, outcome.ratio);
         Self {
             started_unix_secs: outcome.started_unix_secs,
             verdict: outcome.verdict_name(),

@@ -1,6 +1,6 @@
 //! Attempts to measure a relay: begun before it is asked, finished once, kept as they were.
 
-use ff_proto::aggregate::{Draw, SecondSample};
+use ff_proto::aggregate::{Draw, Estimator, SecondSample};
 use ff_proto::failure::FailureKind;
 use ff_proto::units::{BytesPerSec, Ratio};
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ValueRef};
@@ -13,7 +13,7 @@ use super::{
     AttemptId, PlanId, Reader, Store, StoreError, Writing, disputes, grant, paths, seconds,
 };
 use crate::outcome::{
-    CellCounts, CpuSeconds, Failure, Method, Outcome, RoundTrip, SocketCounts, TargetInfo,
+    Asked, CellCounts, CpuSeconds, Failure, Method, Outcome, RoundTrip, SocketCounts, TargetInfo,
 };
 use crate::period::Fingerprint;
 
@@ -38,6 +38,21 @@ pub struct Begin {
     pub allocated: Option<BytesPerSec>,
     /// Who measures.
     pub shares: Vec<Share>,
+}
+
+impl Begin {
+    /// What is known of the measurement.
+    fn asked(&self) -> Asked {
+        Asked {
+            target: self.target.clone(),
+            started_unix_secs: self.started_unix_secs,
+            method: self.method,
+            asked_secs: self.asked_secs,
+            ratio: self.ratio,
+            estimator: Estimator::default(),
+            allocated: self.allocated,
+        }
+    }
 }
 
 /// A measurer's part in an attempt.
@@ -324,30 +339,8 @@ fn finish(
 fn interrupted(begin: &Begin) -> Outcome {
     let kind = FailureKind::Interrupted;
     let message = "the coordinator ended while it was measuring".to_owned();
-    Outcome {
-        target: begin.target.clone(),
-        started_unix_secs: begin.started_unix_secs,
-        asked_secs: begin.asked_secs,
-        granted_secs: None,
-        ratio: begin.ratio,
-        crypto: None,
-        allocated: begin.allocated,
-        method: begin.method,
-        estimate: None,
-        draw: Draw::of_failure(kind, None, begin.ratio),
-        limit: None,
-        result: Err(Failure { kind, relay_code: None, message }),
-        seconds: Vec::new(),
-        cells: CellCounts::default(),
-        round_trip: RoundTrip::default(),
-        cpu: CpuSeconds::default(),
-        sockets: SocketCounts::default(),
-        counted_unix_millis: None,
-        settle_secs: 0,
-        settling_bytes: Vec::new(),
-        paths: Vec::new(),
-        disputes: Vec::new(),
-    }
+    let failure = Failure { kind, relay_code: None, message };
+    Outcome::failed(begin.asked(), failure)
 }
 
 impl Reader {
@@ -474,6 +467,7 @@ fn read_outcome(columns: &mut Columns<'_, '_>, with: bool) -> rusqlite::Result<O
         },
         sockets: SocketCounts { asked: columns.of()?, opened: columns.of()? },
         counted_unix_millis: columns.maybe()?,
+        estimator: Estimator::default(),
         settle_secs: 0,
         settling_bytes: Vec::new(),
         paths: Vec::new(),

@@ -88,7 +88,10 @@ fn check(name: &str, bytes: &[u8]) {
     }
     let expected = fs::read(&path).expect("a file");
     let [found, expected] = [bytes, &expected].map(String::from_utf8_lossy);
-    assert_eq!(found, expected, "{name}");
+    for (number, (found, expected)) in (1..).zip(found.split('\n').zip(expected.split('\n'))) {
+        assert_eq!(found, expected, "{name}:{number}");
+    }
+    assert_eq!(found.len(), expected.len(), "{name}");
 }
 
 /// The three, by name.

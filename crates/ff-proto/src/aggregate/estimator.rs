@@ -4,15 +4,48 @@ use super::SecondSample;
 use crate::params::EPSILON2_PERCENT;
 use crate::units::{BytesPerSec, Ratio};
 
-/// The estimate: the median over the seconds of z, but at most 1 + ε2 times the mean of all of
-/// them. `None` without seconds.
-///
-/// The median alone can be moved by choosing when cells come back: those of nearly half of the
-/// seconds can be kept for the others. The mean cannot, because what is echoed in all seconds has
-/// been decrypted in all seconds. PROTOCOL.md §9 has the bounds.
+/// How the seconds of a measurement become its estimate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[non_exhaustive]
+pub enum Estimator {
+    /// The median second, but at most 1 + ε2 times the mean second.
+    ///
+    /// The median alone can be moved by choosing when cells come back: those of nearly half of the
+    /// seconds can be kept for the others. The mean cannot, because what is echoed in all seconds has
+    /// been decrypted in all seconds. PROTOCOL.md §9 has the bounds.
+    #[default]
+    BoundedMedian,
+}
+
+impl Estimator {
+    /// The estimate from these seconds; `None` without seconds.
+    #[must_use]
+    pub fn estimate(self, seconds: &[SecondSample], ratio: Ratio) -> Option<BytesPerSec> {
+        Some(self.basis(seconds, ratio)?.estimate())
+    }
+
+    /// The numbers that the estimate is made of; `None` without seconds.
+    #[must_use]
+    pub fn basis(self, seconds: &[SecondSample], ratio: Ratio) -> Option<Basis> {
+        let mut totals: Vec<u64> = seconds.iter().map(|second| second.total_bytes(ratio)).collect();
+        totals.sort_unstable();
+        let central = match self {
+            Self::BoundedMedian => median(&totals)?,
+        };
+        let [median, most_by_mean] = [central, most_by_mean(&totals)?].map(BytesPerSec::new);
+        Some(Basis { median, most_by_mean })
+    }
+}
+
+/// The estimate of [`Estimator::default`]; `None` without seconds.
 #[must_use]
 pub fn estimate(seconds: &[SecondSample], ratio: Ratio) -> Option<BytesPerSec> {
-    Some(Basis::of(seconds, ratio)?.estimate())
+    Estimator::default().estimate(seconds, ratio)
 }
 
 /// The two numbers of which the lesser one is the estimate.
@@ -25,16 +58,6 @@ pub struct Basis {
 }
 
 impl Basis {
-    /// Those of these seconds; `None` without seconds.
-    #[must_use]
-    pub fn of(seconds: &[SecondSample], ratio: Ratio) -> Option<Self> {
-        let mut totals: Vec<u64> = seconds.iter().map(|second| second.total_bytes(ratio)).collect();
-        totals.sort_unstable();
-        let [median, most_by_mean] =
-            [median(&totals)?, most_by_mean(&totals)?].map(BytesPerSec::new);
-        Some(Self { median, most_by_mean })
-    }
-
     /// The estimate.
     #[must_use]
     pub fn estimate(self) -> BytesPerSec {
