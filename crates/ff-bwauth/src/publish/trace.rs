@@ -17,7 +17,7 @@ use serde::Serialize;
 use super::together::Share;
 use super::v3bw::draws::draw;
 use super::v3bw::{Decision, Decisions, Held, NoNumber, RelayLine, rounded_kilobytes};
-use crate::outcome::{DrawRow, Failure, Outcome, SecondRow};
+use crate::outcome::{DrawRow, Failure, Outcome, SecondRow, TermsRow};
 use crate::period::Fingerprint;
 use crate::utc::Utc;
 
@@ -56,6 +56,9 @@ pub struct Attempt {
     pub verdict: &'static str,
     /// Why it failed.
     pub failure: Option<Failure>,
+    /// What the relay was asked for, and what it granted.
+    #[serde(flatten)]
+    pub terms: TermsRow,
     /// r, by which background is counted.
     pub ratio_percent: u8,
     /// Every second.
@@ -157,6 +160,7 @@ impl Attempt {
             started_unix_secs: outcome.started_unix_secs,
             verdict: outcome.verdict_name(),
             failure: outcome.result.as_ref().err().cloned(),
+            terms: outcome.into(),
             ratio_percent: outcome.ratio.percent(),
             seconds: outcome.second_rows(),
             missing_secs,
