@@ -78,6 +78,12 @@ impl Failure {
     pub fn code(&self) -> &'static str {
         self.kind.code()
     }
+
+    /// The name of the code that the relay gave.
+    #[must_use]
+    pub fn relay_code_name(&self) -> Option<String> {
+        self.relay_code.map(|code| code.to_string())
+    }
 }
 
 /// A failure as it stands in JSON.
@@ -95,7 +101,7 @@ impl From<&Failure> for FailureRow {
     fn from(failure: &Failure) -> Self {
         Self {
             code: failure.code().to_owned(),
-            relay_code: failure.relay_code.map(|code| code.to_string()),
+            relay_code: failure.relay_code_name(),
             message: failure.message.clone(),
         }
     }
