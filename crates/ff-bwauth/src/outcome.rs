@@ -236,9 +236,6 @@ pub struct MeasurementRow {
     pub terms: TermsRow,
     /// r.
     pub ratio_percent: u8,
-    /// How its seconds became the estimate, if not as usual.
-    #[serde(default, skip_serializing_if = "is_usual")]
-    pub estimator: Estimator,
     /// How it was measured.
     pub method: Method,
     /// The cipher of the measurement circuits.
@@ -252,7 +249,7 @@ pub struct MeasurementRow {
     pub settling_bytes: Vec<u64>,
 }
 
-/// What the relay was asked for, and what it granted.
+/// The terms of a measurement: what the relay was asked for, what it granted, and what its seconds become.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TermsRow {
     /// Seconds that should count.
@@ -265,6 +262,9 @@ pub struct TermsRow {
     /// When the first second that counts began.
     #[serde(default)]
     pub counted_unix_millis: Option<u64>,
+    /// How the seconds become the estimate, if not as usual.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub estimator: Estimator,
 }
 
 /// What came of it.
@@ -331,7 +331,6 @@ impl From<&Outcome> for MeasurementRow {
             duration_secs: outcome.seconds.len() as u64,
             terms: outcome.into(),
             ratio_percent: outcome.ratio.percent(),
-            estimator: outcome.estimator,
             method: outcome.method,
             crypto: outcome.crypto.map(|crypto| crypto.name().to_owned()),
             allocated_bytes_per_sec: outcome.allocated,
@@ -348,6 +347,7 @@ impl From<&Outcome> for TermsRow {
             granted_secs: outcome.granted_secs,
             settle_secs: outcome.settle_secs,
             counted_unix_millis: outcome.counted_unix_millis,
+            estimator: outcome.estimator,
         }
     }
 }
@@ -388,7 +388,7 @@ impl TryFrom<AttemptRow> for Outcome {
             granted_secs: measurement.terms.granted_secs,
             settle_secs: measurement.terms.settle_secs,
             ratio: measurement.ratio()?,
-            estimator: measurement.estimator,
+            estimator: measurement.terms.estimator,
             crypto: measurement.crypto()?,
             allocated: measurement.allocated_bytes_per_sec,
             method: measurement.method,

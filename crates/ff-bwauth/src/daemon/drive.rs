@@ -181,7 +181,7 @@ impl Daemon {
         let me = measurer_id(&key).0;
         let common = common(config, me)?;
         let store = Store::open(&config.store(), me)?;
-        let params = Params { duration_secs: config.period.measure_secs, ..Params::default() };
+        let params = config.period.params();
         let length = Duration::from_secs(config.period.measure_secs.into());
         let slot = Duration::from_secs(config.period.slot_secs().into());
         let deadline = slot.saturating_sub(length).max(MIN_SETUP) + length + FAREWELL;
