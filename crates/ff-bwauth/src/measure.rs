@@ -21,9 +21,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use ed25519_dalek::SigningKey;
 use ff_measurer::link::{self, LinkOptions, TargetAddr};
 use ff_measurer::{PartFailure, Task};
-use ff_proto::aggregate::{self, Circumstances, Draw, Overclaim, Verdict};
+use ff_proto::aggregate::{self, Circumstances, Overclaim, Verdict};
 use ff_proto::failure::FailureKind;
-use ff_proto::ids::CryptoKind;
 use ff_proto::msg::MeasParamsOk;
 use ff_proto::params::{DURATION_SECS, MAX_SETTLE_SECS, Params, settle_secs};
 use ff_proto::session::coordinator::CoordinatorEvent;
@@ -33,7 +32,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::outcome::{
-    CpuSeconds, Dispute, Failure, Method, Outcome, PathRow, SocketCounts, TargetInfo,
+    Asked, CpuSeconds, Dispute, Failure, Measured, Method, Outcome, PathRow, SocketCounts,
+    TargetInfo,
 };
 use crate::period::links::{KnownPath, links_for};
 use crate::samples::Samples;
@@ -102,13 +102,41 @@ impl Plan {
             member.sockets = u16::try_from(part).unwrap_or(u16::MAX);
         }
     }
+
+    /// What is known of the measurement before the relay answers.
+    fn asked(&self, started_unix_secs: u64) -> Asked {
+        Asked {
+            target: TargetInfo {
+                address: self.address_text.clone(),
+                ed_identity: self.target.ed_identity.into(),
+                rsa_fingerprint: None,
+                nickname: None,
+            },
+            started_unix_secs,
+            method: Method::Echo,
+            asked_secs: self.params.duration_secs,
+            ratio: self.params.ratio,
+            estimator: self.params.estimator,
+            allocated: self.allotted().into_iter().sum(),
+        }
+    }
+
+    /// a of each measurer.
+    fn allotted(&self) -> Vec<Option<BytesPerSec>> {
+        self.team.iter().map(|member| member.rate).collect()
+    }
+
+    /// Links that the team is to open.
+    fn links(&self) -> u64 {
+        self.team.iter().map(|member| u64::from(member.sockets)).sum()
+    }
 }
 
 /// Measures the relay; runs on tokio. `watch` is told how it goes.
 pub async fn measure(plan: &Plan, mut watch: impl FnMut(Progress<'_>)) -> Outcome {
     let mut run = Run {
         plan: plan.clone(),
-        samples: Samples::new(plan.params.ratio, plan.team.len()),
+        samples: Samples::new(&plan.params, plan.team.len()),
         rsa_fingerprint: None,
         settle_secs: 0,
         is_far: false,
@@ -129,27 +157,11 @@ fn unix_time() -> Duration {
 /// What came of a measurement that this process gave up by itself.
 #[must_use]
 pub fn failed(plan: &Plan, started_unix_secs: u64, failure: Failure) -> Outcome {
-    let run = Run {
-        plan: plan.clone(),
-        samples: Samples::new(plan.params.ratio, plan.team.len()),
-        rsa_fingerprint: None,
-        settle_secs: 0,
-        is_far: false,
-        grant: None,
-        has_started: false,
-        started: Duration::from_secs(started_unix_secs),
-        opened: 0,
-    };
-    Outcome { result: Err(failure), ..run.outcome(Ok(())) }
-}
-
-/// What a relay granted.
-#[derive(Clone, Copy)]
-struct Grant {
-    /// How many seconds that count.
-    secs: u16,
-    /// Which cipher.
-    crypto: CryptoKind,
+    Outcome {
+        limit: plan.limit,
+        sockets: SocketCounts { asked: plan.links(), opened: 0 },
+        ..Outcome::failed(plan.asked(started_unix_secs), failure)
+    }
 }
 
 /// A measurement that is going on.
@@ -165,7 +177,7 @@ struct Run {
     /// Whether it takes seconds to find the relay's rate over this path.
     is_far: bool,
     /// What the relay granted.
-    grant: Option<Grant>,
+    grant: Option<MeasParamsOk>,
     /// Whether the measurers have begun to send.
     has_started: bool,
     /// When they did, or the relay was asked if they have not, since 1970.
@@ -248,8 +260,7 @@ impl Run {
         if self.plan.place.is_some() {
             self.samples.count_the_last(self.is_far);
         }
-        let secs = grant.duration_secs.saturating_sub(self.settle_secs);
-        self.grant = Some(Grant { secs, crypto: grant.crypto });
+        self.grant = Some(grant.clone());
         watch(Progress::Step("granted; opening the measurement links"));
         let tasks = tasks(&self.plan, grant);
         let team = tokio::select! {
@@ -326,56 +337,33 @@ impl Run {
 
     /// Makes the outcome.
     fn outcome(self, result: Result<(), MeasureError>) -> Outcome {
-        let Plan { params, team, limit, target, address_text, .. } = &self.plan;
-        let result = result.and_then(|()| self.judge());
-        let (seconds, ratio) = (self.samples.reported(), self.samples.ratio());
-        let draw = match &result {
-            Ok((estimate, verdict)) => verdict.draw(*estimate),
-            Err(error) => {
-                let grant = self.grant.filter(|_| self.has_started);
-                let measured = grant.map(|grant| (seconds.as_slice(), grant.secs));
-                Draw::of_failure(error.kind(), measured, ratio)
-            }
+        let found = result.and_then(|()| self.judge()).map_err(Failure::from);
+        let asked = self.plan.asked(self.started.as_secs());
+        let asked = Asked {
+            ratio: self.samples.ratio(),
+            target: TargetInfo { rsa_fingerprint: self.rsa_fingerprint, ..asked.target },
+            ..asked
         };
-        // Behind the draw, which is that of what is believed: a relay must not win another attempt by
-        // saying that it has echoed less.
-        let disputes = self.disputes();
-        // Neither by losing what is sent to it and saying less at once.
-        let draw = match &result {
-            Ok((estimate, Verdict::PathLimited)) if !disputes.is_empty() => Draw::Value(*estimate),
-            _ => draw,
+        let measured = Measured {
+            grant: self.grant.clone(),
+            settle_secs: self.settle_secs,
+            has_started: self.has_started,
+            seconds: self.samples.reported(),
+            disputes: self.disputes(),
         };
-        let result = error::unless_disputed(result, &disputes).map_err(Failure::from);
-        let is_bad_cell = result.as_ref().is_err_and(|failure| is_about_a_cell(failure.kind));
-        let asked = team.iter().map(|member| u64::from(member.sockets)).sum();
+        let outcome = Outcome::of(asked, measured, found);
+        let is_bad_cell =
+            outcome.result.as_ref().is_err_and(|failure| is_about_a_cell(failure.kind));
         Outcome {
-            method: Method::Echo,
-            target: TargetInfo {
-                address: address_text.clone(),
-                ed_identity: target.ed_identity.into(),
-                rsa_fingerprint: self.rsa_fingerprint,
-                nickname: None,
-            },
-            started_unix_secs: self.started.as_secs(),
             counted_unix_millis: self.counted_unix_millis(),
-            asked_secs: params.duration_secs,
-            granted_secs: self.grant.map(|grant| grant.secs),
-            ratio,
-            crypto: self.grant.map(|grant| grant.crypto),
-            allocated: self.allocated(),
-            estimate: result.as_ref().ok().map(|(estimate, _)| *estimate),
-            draw,
-            limit: *limit,
+            settling_bytes: self.samples.settling_bytes(),
+            limit: self.plan.limit,
             cells: self.samples.cells(is_bad_cell),
             round_trip: self.samples.round_trip(),
             cpu: CpuSeconds { measurers: self.samples.cpu_seconds(), target: None },
-            sockets: SocketCounts { asked, opened: self.opened },
-            seconds,
-            settle_secs: self.settle_secs,
-            settling_bytes: self.samples.settling_bytes(),
+            sockets: SocketCounts { asked: self.plan.links(), opened: self.opened },
             paths: self.paths(),
-            disputes,
-            result: result.map(|(_, verdict)| verdict),
+            ..outcome
         }
     }
 
@@ -400,7 +388,8 @@ impl Run {
     /// Estimate and verdict of a measurement that went to its end.
     fn judge(&self) -> Result<(BytesPerSec, Verdict), MeasureError> {
         let seconds = self.samples.whole()?;
-        let estimate = aggregate::estimate(&seconds, self.samples.ratio());
+        let params = &self.plan.params;
+        let estimate = params.estimator.estimate(&seconds, self.samples.ratio());
         let nothing = match self.samples.was_team_stopped() {
             true => MeasureError::TeamStopped,
             false => MeasureError::NoEcho,
@@ -408,29 +397,18 @@ impl Run {
         let estimate = estimate.filter(|estimate| estimate.get() > 0).ok_or(nothing)?;
         aggregate::check_reports(&self.samples.with_head_start(), self.samples.granted_ratio())
             .map_err(PeerViolation::from)?;
-        let params = &self.plan.params;
+        let allotted = self.plan.allotted();
+        let granted = self.grant.as_ref().map_or(0, |grant| grant.duration_secs);
         let how = Circumstances {
-            allocated: self.allocated(),
+            allocated: allotted.iter().copied().sum(),
             is_local: self.plan.is_local,
             measurer_limited: self.samples.is_measurer_limited(),
-            path_limited: self
-                .samples
-                .is_path_limited(&self.allotted(), self.plan.params.headroom()),
+            path_limited: self.samples.is_path_limited(&allotted, params.headroom()),
             unsettled: self.samples.is_unsettled(),
             asked_secs: params.duration_secs,
-            granted_secs: self.grant.map_or(0, |grant| grant.secs),
+            granted_secs: granted.saturating_sub(self.settle_secs),
         };
         Ok((estimate, aggregate::judge(estimate, &how, params)))
-    }
-
-    /// Σa over the team.
-    fn allocated(&self) -> Option<BytesPerSec> {
-        self.allotted().into_iter().sum()
-    }
-
-    /// a of each measurer.
-    fn allotted(&self) -> Vec<Option<BytesPerSec>> {
-        self.plan.team.iter().map(|member| member.rate).collect()
     }
 
     /// The paths of those measurers that know theirs.

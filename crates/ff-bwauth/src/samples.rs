@@ -11,8 +11,9 @@ mod path;
 use std::ops::Range;
 
 use ff_measurer::{SecondReport, TcpSecond, WorkerTotals};
-use ff_proto::aggregate::{self, Overclaim, SecondSample};
+use ff_proto::aggregate::{self, Estimator, Overclaim, SecondSample};
 use ff_proto::msg::MeasBg;
+use ff_proto::params::Params;
 use ff_proto::units::{Cells, Ratio};
 use hdrhistogram::Histogram;
 
@@ -97,6 +98,8 @@ pub(crate) struct Samples {
     ratio: Ratio,
     /// The ratio that the relay granted.
     granted_ratio: Ratio,
+    /// How seconds become an estimate.
+    estimator: Estimator,
     /// Seconds that have been shown.
     shown: usize,
     /// Cells of the finished measurers, or of the seconds if one failed.
@@ -111,7 +114,7 @@ pub(crate) struct Samples {
 
 impl Samples {
     /// Nothing counted yet, of so many measurers; as long as nothing is granted, there are no seconds.
-    pub(crate) fn new(ratio: Ratio, team: usize) -> Self {
+    pub(crate) fn new(params: &Params, team: usize) -> Self {
         let echoed =
             Echoed { claimed: Vec::new(), reported: Vec::new(), sent: Vec::new(), tcp: Vec::new() };
         Self {
@@ -120,8 +123,9 @@ impl Samples {
             is_fixed: false,
             is_far: false,
             echoed: vec![echoed; team],
-            ratio,
-            granted_ratio: ratio,
+            ratio: params.ratio,
+            granted_ratio: params.ratio,
+            estimator: params.estimator,
             shown: 0,
             cells: CellCounts::default(),
             round_trips: None,

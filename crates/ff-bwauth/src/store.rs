@@ -14,6 +14,7 @@
 
 mod aside;
 mod attempt;
+mod columns;
 mod disputes;
 mod error;
 mod events;

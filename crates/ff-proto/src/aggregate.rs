@@ -2,15 +2,17 @@
 
 mod claims;
 mod draw;
+mod estimator;
 mod growth;
 mod path;
 
 pub use claims::{Overclaim, believed_cells, check_claim};
-pub use draw::Draw;
+pub use draw::{Draw, Partial};
+pub use estimator::{Basis, Estimator, estimate};
 pub use growth::is_growing;
 pub use path::{Counted, PathSeen, segments_on_way};
 
-use crate::params::{EPSILON2_PERCENT, Params};
+use crate::params::Params;
 use crate::units::{BytesPerSec, Ratio};
 
 /// One second of a measurement.
@@ -42,60 +44,6 @@ impl SecondSample {
     pub fn total_bytes(&self, ratio: Ratio) -> u64 {
         self.measurement_bytes.saturating_add(self.background_counted_bytes(ratio))
     }
-}
-
-/// The estimate: the median over the seconds of z, but at most 1 + ε2 times the mean of all of
-/// them. `None` without seconds.
-///
-/// The median alone can be moved by choosing when cells come back: those of nearly half of the
-/// seconds can be kept for the others. The mean cannot, because what is echoed in all seconds has
-/// been decrypted in all seconds. PROTOCOL.md §9 has the bounds.
-#[must_use]
-pub fn estimate(seconds: &[SecondSample], ratio: Ratio) -> Option<BytesPerSec> {
-    Some(Basis::of(seconds, ratio)?.estimate())
-}
-
-/// The two numbers of which the lesser one is the estimate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Basis {
-    /// The median second.
-    pub median: BytesPerSec,
-    /// 1 + ε2 times the mean second.
-    pub most_by_mean: BytesPerSec,
-}
-
-impl Basis {
-    /// Those of these seconds; `None` without seconds.
-    #[must_use]
-    pub fn of(seconds: &[SecondSample], ratio: Ratio) -> Option<Self> {
-        let mut totals: Vec<u64> = seconds.iter().map(|second| second.total_bytes(ratio)).collect();
-        totals.sort_unstable();
-        let [median, most_by_mean] =
-            [median(&totals)?, most_by_mean(&totals)?].map(BytesPerSec::new);
-        Some(Self { median, most_by_mean })
-    }
-
-    /// The estimate.
-    #[must_use]
-    pub fn estimate(self) -> BytesPerSec {
-        self.median.min(self.most_by_mean)
-    }
-}
-
-/// The median of sorted numbers; of an even number of them the mean of the two in the middle,
-/// rounded down.
-fn median(sorted: &[u64]) -> Option<u64> {
-    let upper = *sorted.get(sorted.len() / 2)?;
-    let lower = *sorted.get(sorted.len().checked_sub(1)? / 2)?;
-    Some(lower + (upper - lower) / 2)
-}
-
-/// 1 + ε2 times the mean, rounded down once.
-fn most_by_mean(totals: &[u64]) -> Option<u64> {
-    let sum: u128 = totals.iter().map(|&total| u128::from(total)).sum();
-    let percent = 100 + u128::from(EPSILON2_PERCENT);
-    let most = (sum * percent).checked_div(100 * totals.len() as u128)?;
-    Some(u64::try_from(most).unwrap_or(u64::MAX))
 }
 
 /// A relay rounds its reports to this part of a second's traffic.
@@ -254,6 +202,7 @@ impl Verdict {
 
 #[cfg(test)]
 mod tests {
+    use super::estimator::median;
     use super::*;
 
     /// A second of this much echo and background, in bytes.

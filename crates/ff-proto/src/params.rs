@@ -3,6 +3,7 @@
 use core::ops::RangeInclusive;
 use core::time::Duration;
 
+use crate::aggregate::Estimator;
 use crate::ids::CryptoKind;
 use crate::units::{BytesPerSec, Ratio};
 
@@ -60,6 +61,8 @@ pub struct Params {
     pub duration_secs: u16,
     /// r: the greatest share of background traffic (paper §6.2: 0.25).
     pub ratio: Ratio,
+    /// How seconds become the estimate.
+    pub estimator: Estimator,
     /// m: measurer capacity per relay capacity. The paper takes 2.25 (App. E.2), because what its measurers sent varied; here
     /// they send at a set rate, and with 1.5 two of three measurers are still enough.
     pub multiplier: f64,
@@ -105,6 +108,7 @@ impl Params {
         sockets: 160,
         duration_secs: 30,
         ratio: Ratio::from_percent(25).unwrap(),
+        estimator: Estimator::BoundedMedian,
         multiplier: 2.25,
         epsilon1: 0.20,
         epsilon2: 0.05,

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use ff_measurer::exchange::MAX_DURATION;
 use ff_measurer::key;
 use ff_proto::ids::Ed25519Id;
-use ff_proto::params::{DURATION_SECS, PERIOD_SECS};
+use ff_proto::params::{DURATION_SECS, PERIOD_SECS, Params};
 use ff_proto::units::BytesPerSec;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
@@ -126,6 +126,12 @@ impl PeriodTable {
     #[must_use]
     pub fn slot_secs(&self) -> u32 {
         self.slot_secs.unwrap_or_else(|| usual_slot_secs(self.measure_secs))
+    }
+
+    /// What relays are measured with.
+    #[must_use]
+    pub fn params(&self) -> Params {
+        Params { duration_secs: self.measure_secs, ..Params::default() }
     }
 
     /// How many slots a period has.
@@ -246,7 +252,7 @@ fn period_secs() -> u32 {
 
 /// The paper's thirty seconds.
 fn measure_secs() -> u16 {
-    ff_proto::params::Params::default().duration_secs
+    Params::default().duration_secs
 }
 
 /// Half an hour.

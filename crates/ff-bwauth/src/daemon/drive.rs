@@ -11,7 +11,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use ed25519_dalek::SigningKey;
 use ff_measurer::{key, measurer_id};
-use ff_proto::aggregate::Draw;
 use ff_proto::failure::FailureKind;
 use ff_proto::params::Params;
 use futures::FutureExt as _;
@@ -182,7 +181,7 @@ impl Daemon {
         let me = measurer_id(&key).0;
         let common = common(config, me)?;
         let store = Store::open(&config.store(), me)?;
-        let params = Params { duration_secs: config.period.measure_secs, ..Params::default() };
+        let params = config.period.params();
         let length = Duration::from_secs(config.period.measure_secs.into());
         let slot = Duration::from_secs(config.period.slot_secs().into());
         let deadline = slot.saturating_sub(length).max(MIN_SETUP) + length + FAREWELL;
@@ -424,8 +423,7 @@ fn panicked(job: &Job) -> Outcome {
 /// A measurement that was given up here.
 fn given_up(job: &Job, kind: FailureKind, message: String) -> Outcome {
     let failure = Failure { kind, relay_code: None, message };
-    let draw = Draw::of_failure(kind, None, job.plan.params.ratio);
-    Outcome { draw, ..measure::failed(&job.plan, now(), failure) }
+    measure::failed(&job.plan, now(), failure)
 }
 
 /// What the clock and the signals say.
@@ -527,6 +525,8 @@ fn notify(state: &[NotifyState<'_>]) {
 
 #[cfg(test)]
 mod tests {
+    use ff_proto::aggregate::Draw;
+
     use super::*;
     use crate::daemon::view::Contact;
     use crate::store::AttemptId;

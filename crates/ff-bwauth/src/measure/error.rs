@@ -10,7 +10,7 @@ use ff_proto::params::ParamError;
 use ff_proto::session::coordinator::BadRequest;
 use ff_proto::session::{PeerViolation, SessionFailure};
 
-use crate::outcome::{Dispute, Failure};
+use crate::outcome::Failure;
 use crate::samples::MissingSample;
 
 /// Why a measurement failed.
@@ -53,9 +53,6 @@ pub(super) enum MeasureError {
     /// A second is not whole.
     #[error(transparent)]
     Missing(#[from] MissingSample),
-    /// Measurers say that they got more than the relay says that it has echoed to them.
-    #[error("{}: one of them is wrong", disputes_text(.0))]
-    CountsDisagree(Vec<Dispute>),
     /// The relay answered and did not echo.
     #[error("the relay echoed nothing in most seconds")]
     NoEcho,
@@ -98,7 +95,6 @@ impl MeasureError {
             Self::Session(failure) => failure.kind(),
             Self::Measurer { source, .. } => source.kind,
             Self::Missing(_) => FailureKind::MissingSample,
-            Self::CountsDisagree(_) => FailureKind::CountsDisagree,
             Self::NoEcho | Self::NothingCameThrough => FailureKind::NoEcho,
             Self::Transit(error) => transit_kind(error),
             Self::TeamStopped => FailureKind::MeasurerFailed,
@@ -128,25 +124,6 @@ impl From<MeasureError> for Failure {
         let (kind, relay_code) = (error.kind(), error.relay_code());
         Self { kind, relay_code, message: format!("{:#}", anyhow::Error::from(error)) }
     }
-}
-
-/// A result that nobody disputes. What the relay did against the protocol is said before a dispute,
-/// and that it echoed nothing behind it: that may be all that is disputed.
-pub(super) fn unless_disputed<T>(
-    result: Result<T, MeasureError>,
-    disputes: &[Dispute],
-) -> Result<T, MeasureError> {
-    match result {
-        Ok(_) | Err(MeasureError::NoEcho) if !disputes.is_empty() => {
-            Err(MeasureError::CountsDisagree(disputes.to_vec()))
-        }
-        result => result,
-    }
-}
-
-/// All disputes in one sentence.
-fn disputes_text(disputes: &[Dispute]) -> String {
-    disputes.iter().map(Dispute::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// The kind of a failure of cells in transit.

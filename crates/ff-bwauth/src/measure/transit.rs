@@ -7,12 +7,12 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use ff_measurer::transit::{Transit, TransitEvent, TransitOrder, TransitSecond};
 use ff_measurer::{START_LEAD, WorkerTotals};
-use ff_proto::aggregate::{self, Draw, SecondSample, Verdict};
+use ff_proto::aggregate::{Estimator, SecondSample, Verdict};
 use ff_proto::units::{Cells, Ratio};
 
 use super::error::MeasureError;
 use crate::outcome::{
-    CellCounts, CpuSeconds, Failure, Method, Outcome, RoundTrip, SocketCounts, TargetInfo,
+    Asked, CellCounts, CpuSeconds, Failure, Measured, Method, Outcome, SocketCounts, TargetInfo,
 };
 use crate::progress::Progress;
 
@@ -94,10 +94,12 @@ impl Run<'_> {
         address_text: &str,
         result: Result<(), MeasureError>,
     ) -> Outcome {
-        let estimate = aggregate::estimate(&self.seconds, Ratio::ZERO);
+        let estimator = Estimator::default();
+        let estimate = estimator.estimate(&self.seconds, Ratio::ZERO);
         let estimate = estimate.filter(|estimate| estimate.get() > 0);
-        let result = result
+        let found = result
             .and_then(|()| estimate.ok_or(MeasureError::NothingCameThrough))
+            .map(|estimate| (estimate, Verdict::LowerBound))
             .map_err(Failure::from);
         let ends = self.totals.iter().flat_map(|ends| ends.iter());
         let cells = ends.fold(CellCounts::default(), |sum, end| CellCounts {
@@ -106,10 +108,8 @@ impl Run<'_> {
             checked: sum.checked + end.checked_cells,
             bad: 0,
         });
-        let is_bad_cell =
-            result.as_ref().is_err_and(|failure| super::is_about_a_cell(failure.kind));
-        Outcome {
-            method: Method::Transit,
+        let is_bad_cell = found.as_ref().is_err_and(|failure| super::is_about_a_cell(failure.kind));
+        let asked = Asked {
             target: TargetInfo {
                 address: address_text.to_owned(),
                 ed_identity: self.order.target.ed_identity.into(),
@@ -117,25 +117,19 @@ impl Run<'_> {
                 nickname: None,
             },
             started_unix_secs,
+            method: Method::Transit,
             asked_secs: self.duration_secs(),
-            granted_secs: None,
             ratio: Ratio::ZERO,
-            crypto: Some(self.order.crypto),
+            estimator,
             allocated: self.order.rate,
-            estimate: result.as_ref().ok().copied(),
-            draw: Draw::Void,
-            limit: None,
+        };
+        let measured = Measured { seconds: self.seconds, ..Measured::default() };
+        Outcome {
+            crypto: Some(self.order.crypto),
             cells: CellCounts { bad: is_bad_cell.into(), ..cells },
-            round_trip: RoundTrip::default(),
             cpu: CpuSeconds { measurers: self.cpu_micros as f64 / 1e6, target: None },
             sockets: SocketCounts { asked: self.order.links.into(), opened: self.opened },
-            seconds: self.seconds,
-            settle_secs: 0,
-            counted_unix_millis: None,
-            settling_bytes: Vec::new(),
-            paths: Vec::new(),
-            disputes: Vec::new(),
-            result: result.map(|_| Verdict::LowerBound),
+            ..Outcome::of(asked, measured, found)
         }
     }
 }

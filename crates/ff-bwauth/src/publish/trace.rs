@@ -10,14 +10,14 @@
 //! relay's operator. The seconds tell of the relay's clients: for nobody else.
 
 use base64ct::{Base64Unpadded, Encoding};
-use ff_proto::aggregate::{Basis, SecondSample};
+use ff_proto::aggregate::SecondSample;
 use ff_proto::units::BytesPerSec;
 use serde::Serialize;
 
 use super::together::Share;
 use super::v3bw::draws::draw;
 use super::v3bw::{Decision, Decisions, Held, NoNumber, RelayLine, rounded_kilobytes};
-use crate::outcome::{DrawRow, Failure, Outcome, SecondRow};
+use crate::outcome::{DrawRow, Failure, Outcome, SecondRow, TermsRow};
 use crate::period::Fingerprint;
 use crate::utc::Utc;
 
@@ -56,6 +56,9 @@ pub struct Attempt {
     pub verdict: &'static str,
     /// Why it failed.
     pub failure: Option<Failure>,
+    /// What the relay was asked for, and what it granted.
+    #[serde(flatten)]
+    pub terms: TermsRow,
     /// r, by which background is counted.
     pub ratio_percent: u8,
     /// Every second.
@@ -156,11 +159,12 @@ impl Attempt {
         let missing_secs = granted.saturating_sub(outcome.seconds.len());
         let mut seconds = outcome.seconds.clone();
         seconds.resize(seconds.len() + missing_secs, SecondSample::default());
-        let basis = Basis::of(&seconds, outcome.ratio);
+        let basis = outcome.estimator.basis(&seconds, outcome.ratio);
         Self {
             started_unix_secs: outcome.started_unix_secs,
             verdict: outcome.verdict_name(),
             failure: outcome.result.as_ref().err().cloned(),
+            terms: outcome.into(),
             ratio_percent: outcome.ratio.percent(),
             seconds: outcome.second_rows(),
             missing_secs,

@@ -76,7 +76,7 @@ impl Samples {
             .map(|(_, one)| *one)
             .collect();
         let of = |seconds: &[SecondSample]| {
-            aggregate::estimate(seconds, self.ratio).map_or(0.0, |rate| as_float(rate.get()))
+            self.estimator.estimate(seconds, self.ratio).map_or(0.0, |rate| as_float(rate.get()))
         };
         free.len() * 2 > seconds.len() && of(&free) > MAX_RAISE * of(&seconds)
     }

@@ -19,7 +19,7 @@ fn background(second: u16, bytes: u64) -> MeasBg {
 
 /// Samples of two measurers and so many granted seconds, some of which do not count.
 fn samples(granted_secs: u16, settle_secs: u16) -> Samples {
-    let mut samples = Samples::new(Ratio::from_percent(25).unwrap(), 2);
+    let mut samples = Samples::new(&Params::PAPER, 2);
     samples.set_grant(granted_secs, settle_secs, Ratio::from_percent(30).unwrap());
     samples
 }

@@ -1,20 +1,17 @@
 //! Attempts to measure a relay: begun before it is asked, finished once, kept as they were.
 
-use ff_proto::aggregate::{Draw, SecondSample};
+use ff_proto::aggregate::{Estimator, SecondSample};
 use ff_proto::failure::FailureKind;
 use ff_proto::units::{BytesPerSec, Ratio};
-use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ValueRef};
-use rusqlite::{named_params, params};
+use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, Value, ValueRef};
+use rusqlite::{params, params_from_iter};
 
 use super::row::Columns;
 use super::team::{measurer, number};
-use super::value::{MaybeVerdict, Number, draw_name, draw_of};
 use super::{
-    AttemptId, PlanId, Reader, Store, StoreError, Writing, disputes, grant, paths, seconds,
+    AttemptId, PlanId, Reader, Store, StoreError, Writing, columns, disputes, grant, paths, seconds,
 };
-use crate::outcome::{
-    CellCounts, CpuSeconds, Failure, Method, Outcome, RoundTrip, SocketCounts, TargetInfo,
-};
+use crate::outcome::{Asked, Failure, Method, Outcome, TargetInfo};
 use crate::period::Fingerprint;
 
 /// What is known of an attempt before the relay is asked.
@@ -38,6 +35,21 @@ pub struct Begin {
     pub allocated: Option<BytesPerSec>,
     /// Who measures.
     pub shares: Vec<Share>,
+}
+
+impl Begin {
+    /// What is known of the measurement.
+    fn asked(&self) -> Asked {
+        Asked {
+            target: self.target.clone(),
+            started_unix_secs: self.started_unix_secs,
+            method: self.method,
+            asked_secs: self.asked_secs,
+            ratio: self.ratio,
+            estimator: Estimator::default(),
+            allocated: self.allocated,
+        }
+    }
 }
 
 /// A measurer's part in an attempt.
@@ -81,6 +93,39 @@ pub struct Attempt {
     pub outcome: Outcome,
 }
 
+impl Attempt {
+    /// One that is begun, as if that were all that will ever be known of it.
+    fn begun(begin: &Begin) -> Self {
+        Self {
+            id: AttemptId(0),
+            fingerprint: begin.fingerprint,
+            plan: begin.plan,
+            slot: None,
+            finished_unix_secs: 0,
+            grant_used: begin.method == Method::Echo,
+            measured_secs: 0,
+            outcome: interrupted(begin),
+        }
+    }
+}
+
+impl From<Attempt> for Running {
+    fn from(Attempt { id, fingerprint, plan, outcome, .. }: Attempt) -> Self {
+        let begin = Begin {
+            fingerprint,
+            target: outcome.target,
+            plan,
+            started_unix_secs: outcome.started_unix_secs,
+            method: outcome.method,
+            asked_secs: outcome.asked_secs,
+            ratio: outcome.ratio,
+            allocated: outcome.allocated,
+            shares: Vec::new(),
+        };
+        Self { id, begin }
+    }
+}
+
 /// Whether attempts are read with their seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seconds {
@@ -89,38 +134,6 @@ pub enum Seconds {
     /// Without, which is faster: [`Outcome::seconds`] is empty.
     Without,
 }
-
-/// What is selected for [`Attempt`] without seconds.
-const FINISHED: &str = "SELECT a.id, t.fingerprint, a.plan, p.period, p.slot, a.finished_unix_secs,
-     a.grant_used, a.measured_secs,
-     t.address, t.ed_identity, t.shown_fingerprint, t.nickname,
-     a.started_unix_secs, a.asked_secs, a.granted_secs, a.ratio_percent, a.crypto, a.allocated_bytes_per_sec,
-     a.method, a.estimate_bytes_per_sec, a.draw, a.draw_bytes_per_sec, a.limit_bytes_per_sec,
-     a.verdict, a.failure, a.relay_code, a.message,
-     a.cells_sent, a.cells_echoed, a.cells_checked, a.cells_bad,
-     a.rtt_p50_ms, a.rtt_p90_ms, a.rtt_p99_ms, a.rtt_max_ms, a.cpu_measurers_secs, a.cpu_target_secs,
-     a.sockets_asked, a.sockets_opened, a.counted_unix_millis";
-/// Where it is selected from.
-const FROM: &str =
-    "FROM attempts a JOIN targets t ON t.id = a.target LEFT JOIN plan p ON p.id = a.plan";
-/// Whose outcome is known.
-const IS_FINISHED: &str = "a.finished_unix_secs IS NOT NULL";
-/// What is selected for [`Running`].
-const RUNNING: &str = "SELECT a.id, t.fingerprint, t.address, t.ed_identity, t.shown_fingerprint, t.nickname,
-     a.plan, a.started_unix_secs, a.method, a.asked_secs, a.ratio_percent, a.allocated_bytes_per_sec
-     FROM attempts a JOIN targets t ON t.id = a.target WHERE a.finished_unix_secs IS NULL ORDER BY a.id";
-/// What is written when it is known what came of an attempt.
-const FINISH: &str = "UPDATE attempts SET
-     target = :target, started_unix_secs = :started, grant_used = :grant_used, method = :method,
-     asked_secs = :asked_secs, ratio_percent = :ratio, allocated_bytes_per_sec = :allocated,
-     finished_unix_secs = :finished, measured_secs = :measured_secs, granted_secs = :granted_secs,
-     crypto = :crypto, verdict = :verdict, failure = :failure, relay_code = :relay_code, message = :message,
-     estimate_bytes_per_sec = :estimate, draw = :draw, draw_bytes_per_sec = :draw_value,
-     limit_bytes_per_sec = :limit, cells_sent = :sent, cells_echoed = :echoed, cells_checked = :checked,
-     cells_bad = :bad, rtt_p50_ms = :p50, rtt_p90_ms = :p90, rtt_p99_ms = :p99, rtt_max_ms = :max,
-     cpu_measurers_secs = :cpu_measurers, cpu_target_secs = :cpu_target, sockets_asked = :sockets_asked,
-     sockets_opened = :sockets_opened, counted_unix_millis = :counted
-     WHERE id = :id AND finished_unix_secs IS NULL";
 
 impl Store {
     /// Notes that a relay is about to be asked. Only when this has returned may it be.
@@ -132,20 +145,11 @@ impl Store {
             if let Some(plan) = begin.plan {
                 check_plan(writing, plan, &begin.fingerprint)?;
             }
-            writing.execute(
-                "INSERT INTO attempts (target, plan, started_unix_secs, grant_used, method, asked_secs,
-                 ratio_percent, allocated_bytes_per_sec) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-                params![
-                    target(writing, &begin.fingerprint, &begin.target)?,
-                    begin.plan.map(|plan| plan.0),
-                    Number(begin.started_unix_secs),
-                    begin.method == Method::Echo,
-                    begin.method.name(),
-                    begin.asked_secs,
-                    begin.ratio.percent(),
-                    number(begin.allocated),
-                ],
-            )?;
+            let begun = Attempt::begun(begin);
+            let target = target(writing, &begin.fingerprint, &begin.target)?;
+            let first: [Value; 2] = [target.into(), begin.plan.map(|plan| plan.0).into()];
+            let values = first.into_iter().chain(columns::values_asked(&begun));
+            writing.execute(&columns::BEGIN, params_from_iter(values))?;
             let id = AttemptId(writing.db.last_insert_rowid());
             begin.shares.iter().try_for_each(|share| insert_share(writing, id, share))?;
             Ok(id)
@@ -270,46 +274,20 @@ fn finish(
     let sql = "SELECT fingerprint FROM targets JOIN attempts ON target = targets.id WHERE attempts.id = ?1";
     let fingerprint = writing.find(sql, [id.0], |row| row.get(0))?;
     let fingerprint: Fingerprint = fingerprint.ok_or(StoreError::NotBegun(id))?;
-    let failure = outcome.result.as_ref().err();
-    let (cells, times) = (outcome.cells, outcome.round_trip);
-    let changed = writing.execute(
-        FINISH,
-        named_params! {
-            ":id": id.0,
-            ":target": target(writing, &fingerprint, &outcome.target)?,
-            ":started": Number(outcome.started_unix_secs),
-            ":grant_used": grant_used,
-            ":method": outcome.method.name(),
-            ":asked_secs": outcome.asked_secs,
-            ":ratio": outcome.ratio.percent(),
-            ":allocated": number(outcome.allocated),
-            ":finished": Number(now_unix_secs),
-            ":measured_secs": Number(outcome.seconds.len() as u64),
-            ":granted_secs": outcome.granted_secs,
-            ":crypto": outcome.crypto.map(|crypto| crypto.0),
-            ":verdict": outcome.verdict_name(),
-            ":failure": failure.map(Failure::code),
-            ":relay_code": failure.and_then(|failure| failure.relay_code).map(|code| code.0),
-            ":message": failure.map(|failure| &failure.message),
-            ":estimate": number(outcome.estimate),
-            ":draw": draw_name(outcome.draw),
-            ":draw_value": number(outcome.draw.value()),
-            ":limit": number(outcome.limit),
-            ":sent": Number(cells.sent),
-            ":echoed": Number(cells.echoed),
-            ":checked": Number(cells.checked),
-            ":bad": Number(cells.bad),
-            ":p50": times.p50,
-            ":p90": times.p90,
-            ":p99": times.p99,
-            ":max": times.max,
-            ":cpu_measurers": outcome.cpu.measurers,
-            ":cpu_target": outcome.cpu.target,
-            ":sockets_asked": Number(outcome.sockets.asked),
-            ":sockets_opened": Number(outcome.sockets.opened),
-            ":counted": outcome.counted_unix_millis.map(Number),
-        },
-    )?;
+    let target = target(writing, &fingerprint, &outcome.target)?;
+    let finished = Attempt {
+        id,
+        fingerprint,
+        plan: None,
+        slot: None,
+        finished_unix_secs: now_unix_secs,
+        grant_used,
+        measured_secs: outcome.seconds.len() as u64,
+        outcome: outcome.clone(),
+    };
+    let values = [Value::from(target)].into_iter().chain(columns::values(&finished));
+    let values = values.chain([Value::from(id.0)]);
+    let changed = writing.execute(&columns::FINISH, params_from_iter(values))?;
     if changed == 0 {
         return Err(StoreError::NotBegun(id));
     }
@@ -324,30 +302,8 @@ fn finish(
 fn interrupted(begin: &Begin) -> Outcome {
     let kind = FailureKind::Interrupted;
     let message = "the coordinator ended while it was measuring".to_owned();
-    Outcome {
-        target: begin.target.clone(),
-        started_unix_secs: begin.started_unix_secs,
-        asked_secs: begin.asked_secs,
-        granted_secs: None,
-        ratio: begin.ratio,
-        crypto: None,
-        allocated: begin.allocated,
-        method: begin.method,
-        estimate: None,
-        draw: Draw::of_failure(kind, None, begin.ratio),
-        limit: None,
-        result: Err(Failure { kind, relay_code: None, message }),
-        seconds: Vec::new(),
-        cells: CellCounts::default(),
-        round_trip: RoundTrip::default(),
-        cpu: CpuSeconds::default(),
-        sockets: SocketCounts::default(),
-        counted_unix_millis: None,
-        settle_secs: 0,
-        settling_bytes: Vec::new(),
-        paths: Vec::new(),
-        disputes: Vec::new(),
-    }
+    let failure = Failure { kind, relay_code: None, message };
+    Outcome::failed(begin.asked(), failure)
 }
 
 impl Reader {
@@ -356,21 +312,8 @@ impl Reader {
     /// # Errors
     /// [`StoreError`].
     pub fn running(&self) -> Result<Vec<Running>, StoreError> {
-        self.all("attempts", RUNNING, [], |columns| {
-            let (id, fingerprint) = (AttemptId(columns.take()?), columns.take()?);
-            let target = read_target(columns)?;
-            let begin = Begin {
-                fingerprint,
-                target,
-                plan: columns.take::<Option<i64>>()?.map(PlanId),
-                started_unix_secs: columns.of()?,
-                method: columns.of()?,
-                asked_secs: columns.of()?,
-                ratio: columns.of()?,
-                allocated: columns.maybe()?,
-                shares: Vec::new(),
-            };
-            Ok(Running { id, begin })
+        self.all("attempts", &columns::RUNNING, [], |columns| {
+            columns::read_asked(columns).map(Running::from)
         })
     }
 
@@ -401,8 +344,17 @@ impl Reader {
         } else {
             ("", "")
         };
-        let sql = format!("{FINISHED}{column} {FROM} {join} WHERE {IS_FINISHED} AND {condition}");
-        let read = |columns: &mut Columns<'_, '_>| read_attempt(columns, with);
+        let [select, from] = &*columns::FINISHED;
+        let sql = format!(
+            "{select}{column} {from} {join} WHERE a.finished_unix_secs IS NOT NULL AND {condition}"
+        );
+        let read = |columns: &mut Columns<'_, '_>| {
+            let mut attempt = columns::read(columns)?;
+            if with {
+                attempt.outcome.seconds = read_seconds(columns)?;
+            }
+            Ok(attempt)
+        };
         self.each("attempts", &sql, params, read, |mut attempt| {
             // An attempt with a dispute has failed by it, or by something else.
             if attempt.outcome.result.is_err() {
@@ -410,98 +362,6 @@ impl Reader {
             }
             visit(attempt)
         })
-    }
-}
-
-/// Reads a relay as it was found.
-fn read_target(columns: &mut Columns<'_, '_>) -> rusqlite::Result<TargetInfo> {
-    Ok(TargetInfo {
-        address: columns.take()?,
-        ed_identity: columns.take()?,
-        rsa_fingerprint: columns.take()?,
-        nickname: columns.take()?,
-    })
-}
-
-/// Reads a row of [`FINISHED`].
-fn read_attempt(columns: &mut Columns<'_, '_>, with: bool) -> rusqlite::Result<Attempt> {
-    let (id, fingerprint) = (AttemptId(columns.take()?), columns.take()?);
-    let plan = columns.take::<Option<i64>>()?.map(PlanId);
-    let (period, slot) = (columns.maybe()?, columns.maybe()?);
-    Ok(Attempt {
-        id,
-        fingerprint,
-        plan,
-        slot: period.zip(slot),
-        finished_unix_secs: columns.of()?,
-        grant_used: columns.take()?,
-        measured_secs: columns.of()?,
-        outcome: read_outcome(columns, with)?,
-    })
-}
-
-/// Reads an outcome, in the order of [`FINISHED`].
-fn read_outcome(columns: &mut Columns<'_, '_>, with: bool) -> rusqlite::Result<Outcome> {
-    Ok(Outcome {
-        target: read_target(columns)?,
-        started_unix_secs: columns.of()?,
-        asked_secs: columns.of()?,
-        granted_secs: columns.maybe()?,
-        ratio: columns.of()?,
-        crypto: columns.maybe()?,
-        allocated: columns.maybe()?,
-        method: columns.of()?,
-        estimate: columns.maybe()?,
-        draw: read_draw(columns)?,
-        limit: columns.maybe()?,
-        result: read_result(columns)?,
-        cells: CellCounts {
-            sent: columns.of()?,
-            echoed: columns.of()?,
-            checked: columns.of()?,
-            bad: columns.of()?,
-        },
-        round_trip: RoundTrip {
-            p50: columns.take()?,
-            p90: columns.take()?,
-            p99: columns.take()?,
-            max: columns.take()?,
-        },
-        cpu: CpuSeconds {
-            // What is no number is stored as none.
-            measurers: columns.take::<Option<f64>>()?.unwrap_or(f64::NAN),
-            target: columns.take()?,
-        },
-        sockets: SocketCounts { asked: columns.of()?, opened: columns.of()? },
-        counted_unix_millis: columns.maybe()?,
-        settle_secs: 0,
-        settling_bytes: Vec::new(),
-        paths: Vec::new(),
-        seconds: if with { read_seconds(columns)? } else { Vec::new() },
-        disputes: Vec::new(),
-    })
-}
-
-/// Reads a draw.
-pub(super) fn read_draw(columns: &mut Columns<'_, '_>) -> rusqlite::Result<Draw> {
-    let (name, value): (String, _) = (columns.take()?, columns.maybe()?);
-    match draw_of(&name, value) {
-        Some(draw) => Ok(draw),
-        None => columns.bad(format!("{value:?} of a draw {name:?}")),
-    }
-}
-
-/// Reads a verdict, or a failure.
-fn read_result(
-    columns: &mut Columns<'_, '_>,
-) -> rusqlite::Result<Result<ff_proto::aggregate::Verdict, Failure>> {
-    let MaybeVerdict(verdict) = columns.of()?;
-    let (kind, relay_code) = (columns.maybe()?, columns.maybe()?);
-    let message: Option<String> = columns.take()?;
-    match (verdict, kind, message) {
-        (Some(verdict), ..) => Ok(Ok(verdict)),
-        (None, Some(kind), Some(message)) => Ok(Err(Failure { kind, relay_code, message })),
-        (None, ..) => columns.bad("no reason for a failure".to_owned()),
     }
 }
 

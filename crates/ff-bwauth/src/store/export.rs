@@ -3,7 +3,7 @@
 //! Rows go from the database to the file a group at a time, so that a year takes no more memory than a day.
 
 mod parquet;
-mod table;
+pub(super) mod table;
 mod tables;
 
 use std::io::Write;

@@ -63,6 +63,10 @@ impl Stored for Kind {
     fn read(stored: String) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| kind.name() == stored)
     }
+
+    fn stored(&self) -> String {
+        self.name().to_owned()
+    }
 }
 
 /// A row of a plan before it is stored.

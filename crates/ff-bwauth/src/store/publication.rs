@@ -7,9 +7,8 @@ use std::net::IpAddr;
 use ff_proto::aggregate::Verdict;
 use rusqlite::params;
 
-use super::attempt::read_draw;
 use super::row::Columns;
-use super::value::{Number, Stored};
+use super::value::{InColumns, Number, Stored};
 use super::{Reader, Store, StoreError};
 use crate::outcome::Method;
 use crate::period::Fingerprint;
@@ -26,6 +25,10 @@ impl Stored for NotScheduled {
 
     fn read(stored: String) -> Option<Self> {
         Self::ALL.iter().copied().find(|why| why.name() == stored)
+    }
+
+    fn stored(&self) -> String {
+        self.name().to_owned()
     }
 }
 
@@ -132,7 +135,7 @@ fn read_drawn(columns: &mut Columns<'_, '_>) -> rusqlite::Result<Drawn> {
         fingerprint: columns.take()?,
         host: host_of(&columns.take::<String>()?),
         started_unix_secs: columns.of()?,
-        draw: read_draw(columns)?,
+        draw: InColumns::take(columns)?,
         concludes: columns.take()?,
     })
 }

@@ -5,9 +5,10 @@ use ff_proto::failure::FailureKind;
 use ff_proto::ids::CryptoKind;
 use ff_proto::msg::ErrCode;
 use ff_proto::units::{BytesPerSec, Ratio};
-use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
+use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, Value, ValueRef};
 
-use crate::outcome::{FAILED, Method};
+use super::row::Columns;
+use crate::outcome::{CellCounts, CpuSeconds, FAILED, Failure, Method, RoundTrip, SocketCounts};
 
 /// A number of 64 bits, stored as the signed number with the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,13 +26,51 @@ impl FromSql for Number {
     }
 }
 
+impl From<Number> for Value {
+    fn from(number: Number) -> Self {
+        Self::Integer(number.0.cast_signed())
+    }
+}
+
 /// A value that stands in the store as something else.
 pub(super) trait Stored: Sized {
     /// What it stands as.
-    type As: FromSql;
+    type As: FromSql + Into<Value>;
 
     /// Reads it; `None` for what is not known here.
     fn read(stored: Self::As) -> Option<Self>;
+
+    /// What is stored of it.
+    fn stored(&self) -> Self::As;
+}
+
+/// A value that takes one column or several.
+pub(super) trait InColumns: Sized {
+    /// Adds what stands in each.
+    fn put(&self, values: &mut Vec<Value>);
+
+    /// Reads them.
+    fn take(columns: &mut Columns<'_, '_>) -> rusqlite::Result<Self>;
+}
+
+impl<T: Stored> InColumns for T {
+    fn put(&self, values: &mut Vec<Value>) {
+        values.push(self.stored().into());
+    }
+
+    fn take(columns: &mut Columns<'_, '_>) -> rusqlite::Result<Self> {
+        columns.of()
+    }
+}
+
+impl<T: Stored> InColumns for Option<T> {
+    fn put(&self, values: &mut Vec<Value>) {
+        values.push(self.as_ref().map_or(Value::Null, |value| value.stored().into()));
+    }
+
+    fn take(columns: &mut Columns<'_, '_>) -> rusqlite::Result<Self> {
+        columns.maybe()
+    }
 }
 
 /// A value as it stands in the store.
@@ -54,11 +93,39 @@ fn shown(value: ValueRef<'_>) -> String {
     }
 }
 
+impl Stored for bool {
+    type As = Self;
+
+    fn read(stored: Self) -> Option<Self> {
+        Some(stored)
+    }
+
+    fn stored(&self) -> Self {
+        *self
+    }
+}
+
+impl Stored for f64 {
+    type As = Self;
+
+    fn read(stored: Self) -> Option<Self> {
+        Some(stored)
+    }
+
+    fn stored(&self) -> Self {
+        *self
+    }
+}
+
 impl Stored for u64 {
     type As = Number;
 
     fn read(stored: Number) -> Option<Self> {
         Some(stored.0)
+    }
+
+    fn stored(&self) -> Self::As {
+        Number(*self)
     }
 }
 
@@ -68,6 +135,10 @@ impl Stored for u32 {
     fn read(stored: i64) -> Option<Self> {
         stored.try_into().ok()
     }
+
+    fn stored(&self) -> Self::As {
+        i64::from(*self)
+    }
 }
 
 impl Stored for u16 {
@@ -75,6 +146,10 @@ impl Stored for u16 {
 
     fn read(stored: i64) -> Option<Self> {
         stored.try_into().ok()
+    }
+
+    fn stored(&self) -> Self::As {
+        i64::from(*self)
     }
 }
 
@@ -84,6 +159,10 @@ impl Stored for BytesPerSec {
     fn read(stored: Number) -> Option<Self> {
         Some(Self::new(stored.0))
     }
+
+    fn stored(&self) -> Self::As {
+        Number(self.get())
+    }
 }
 
 impl Stored for Ratio {
@@ -91,6 +170,10 @@ impl Stored for Ratio {
 
     fn read(stored: i64) -> Option<Self> {
         Self::from_percent(stored.try_into().ok()?)
+    }
+
+    fn stored(&self) -> Self::As {
+        i64::from(self.percent())
     }
 }
 
@@ -100,6 +183,10 @@ impl Stored for CryptoKind {
     fn read(stored: i64) -> Option<Self> {
         stored.try_into().ok().map(Self)
     }
+
+    fn stored(&self) -> Self::As {
+        i64::from(self.0)
+    }
 }
 
 impl Stored for ErrCode {
@@ -107,6 +194,10 @@ impl Stored for ErrCode {
 
     fn read(stored: i64) -> Option<Self> {
         stored.try_into().ok().map(Self)
+    }
+
+    fn stored(&self) -> Self::As {
+        i64::from(self.0)
     }
 }
 
@@ -116,6 +207,10 @@ impl Stored for Method {
     fn read(stored: String) -> Option<Self> {
         Self::ALL.iter().copied().find(|method| method.name() == stored)
     }
+
+    fn stored(&self) -> Self::As {
+        self.name().to_owned()
+    }
 }
 
 impl Stored for FailureKind {
@@ -123,6 +218,10 @@ impl Stored for FailureKind {
 
     fn read(stored: String) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| kind.code() == stored)
+    }
+
+    fn stored(&self) -> Self::As {
+        self.code().to_owned()
     }
 }
 
@@ -140,6 +239,78 @@ impl Stored for MaybeVerdict {
         let verdict = Verdict::ALL.iter().copied().find(|verdict| verdict.name() == stored);
         verdict.map(|verdict| Self(Some(verdict)))
     }
+
+    fn stored(&self) -> String {
+        self.0.map_or(FAILED, Verdict::name).to_owned()
+    }
+}
+
+impl InColumns for Result<Verdict, Failure> {
+    fn put(&self, values: &mut Vec<Value>) {
+        let failure = self.as_ref().err();
+        MaybeVerdict(self.as_ref().ok().copied()).put(values);
+        failure.map(|failure| failure.kind).put(values);
+        failure.and_then(|failure| failure.relay_code).put(values);
+        values.push(failure.map(|failure| failure.message.clone()).into());
+    }
+
+    fn take(columns: &mut Columns<'_, '_>) -> rusqlite::Result<Self> {
+        let MaybeVerdict(verdict) = columns.of()?;
+        let (kind, relay_code) = (columns.maybe()?, columns.maybe()?);
+        let message: Option<String> = columns.take()?;
+        match (verdict, kind, message) {
+            (Some(verdict), ..) => Ok(Ok(verdict)),
+            (None, Some(kind), Some(message)) => Ok(Err(Failure { kind, relay_code, message })),
+            (None, ..) => columns.bad("no reason for a failure".to_owned()),
+        }
+    }
+}
+
+impl InColumns for Draw {
+    fn put(&self, values: &mut Vec<Value>) {
+        values.push(draw_name(*self).to_owned().into());
+        self.value().put(values);
+    }
+
+    fn take(columns: &mut Columns<'_, '_>) -> rusqlite::Result<Self> {
+        let (name, value): (String, _) = (columns.take()?, columns.maybe()?);
+        match draw_of(&name, value) {
+            Some(draw) => Ok(draw),
+            None => columns.bad(format!("{value:?} of a draw {name:?}")),
+        }
+    }
+}
+
+/// A group of numbers, each in a column of its own.
+macro_rules! in_columns {
+    ($group:ident { $($field:ident),+ }) => {
+        impl InColumns for $group {
+            fn put(&self, values: &mut Vec<Value>) {
+                $(self.$field.put(values);)+
+            }
+
+            fn take(columns: &mut Columns<'_, '_>) -> rusqlite::Result<Self> {
+                Ok(Self { $($field: InColumns::take(columns)?),+ })
+            }
+        }
+    };
+}
+
+in_columns!(CellCounts { sent, echoed, checked, bad });
+in_columns!(RoundTrip { p50, p90, p99, max });
+in_columns!(SocketCounts { asked, opened });
+
+impl InColumns for CpuSeconds {
+    fn put(&self, values: &mut Vec<Value>) {
+        self.measurers.put(values);
+        self.target.put(values);
+    }
+
+    fn take(columns: &mut Columns<'_, '_>) -> rusqlite::Result<Self> {
+        // What is no number is stored as none.
+        let measurers = columns.maybe()?.unwrap_or(f64::NAN);
+        Ok(Self { measurers, target: columns.maybe()? })
+    }
 }
 
 /// What a draw is called.
@@ -152,7 +323,7 @@ pub(super) fn draw_name(draw: Draw) -> &'static str {
 }
 
 /// The draw of this name and value.
-pub(super) fn draw_of(name: &str, value: Option<BytesPerSec>) -> Option<Draw> {
+fn draw_of(name: &str, value: Option<BytesPerSec>) -> Option<Draw> {
     match (name, value) {
         ("void", None) => Some(Draw::Void),
         ("blank", None) => Some(Draw::Blank),

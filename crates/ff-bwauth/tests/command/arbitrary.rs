@@ -1,8 +1,11 @@
 //! Outcomes of any kind, for the random tests.
 
-use ff_bwauth::outcome::{Failure, Outcome};
+use ff_bwauth::outcome::{
+    CellCounts, CpuSeconds, Dispute, Failure, Outcome, PathRow, RoundTrip, SocketCounts,
+};
 use ff_proto::aggregate::{SecondSample, Verdict};
 use ff_proto::failure::FailureKind;
+use ff_proto::ids::{CryptoKind, Ed25519Id};
 use ff_proto::msg::ErrCode;
 use ff_proto::units::{BytesPerSec, Ratio};
 use proptest::prelude::*;
@@ -64,5 +67,64 @@ pub(crate) fn any_outcome() -> impl Strategy<Value = Outcome> {
         outcome.ratio = Ratio::from_percent(percent).unwrap_or(Ratio::MAX);
         outcome.round_trip.p50 = p50;
         Outcome { seconds, result, ..outcome }
+    })
+}
+
+/// Any number that JSON reads back as it was.
+fn any_real() -> impl Strategy<Value = f64> {
+    any::<i32>().prop_map(|number| f64::from(number) / 64.0)
+}
+
+/// Any path.
+fn any_path() -> impl Strategy<Value = PathRow> {
+    let reals = [(); 3].map(|()| any_real());
+    let rest = (any::<[u8; 32]>(), proptest::option::of(any_real()), any::<bool>());
+    (reals, rest).prop_map(|(reals, (id, headroom, is_too_far))| {
+        let [round_trip_ms, loss_out, loss_back] = reals;
+        let measurer_id = Ed25519Id(id);
+        PathRow { measurer_id, round_trip_ms, loss_out, loss_back, headroom, is_too_far }
+    })
+}
+
+/// Any dispute.
+fn any_dispute() -> impl Strategy<Value = Dispute> {
+    let parts = (any::<u32>(), any::<[u8; 32]>(), [any_number(), any_number()]);
+    parts.prop_map(|(measurer, id, [claimed_cells, reported_cells])| Dispute {
+        measurer: measurer as usize,
+        measurer_id: Ed25519Id(id),
+        claimed_cells,
+        reported_cells,
+    })
+}
+
+/// Any outcome with all of its parts, whatever its draw, verdict and estimate are.
+pub(crate) fn any_whole_outcome() -> impl Strategy<Value = Outcome> {
+    let many = (
+        proptest::collection::vec(any_number(), 0..6),
+        proptest::collection::vec(any_path(), 0..4),
+        proptest::collection::vec(any_dispute(), 0..4),
+    );
+    let secs = (any::<u16>(), any::<Option<u16>>(), any::<u16>(), any::<Option<u64>>());
+    let times = [(); 5].map(|()| proptest::option::of(any_real()));
+    let crypto = proptest::option::of(prop::sample::select(CryptoKind::SUPPORTED));
+    let parts = (any_outcome(), many, secs, any::<[u64; 6]>(), times, any_real(), crypto);
+    parts.prop_map(|(outcome, many, secs, numbers, times, measurers, crypto)| {
+        let [p50, p90, p99, max, target] = times;
+        let [sent, echoed, checked, bad, asked, opened] = numbers;
+        Outcome {
+            settling_bytes: many.0,
+            paths: many.1,
+            disputes: many.2,
+            asked_secs: secs.0,
+            granted_secs: secs.1,
+            settle_secs: secs.2,
+            counted_unix_millis: secs.3,
+            cells: CellCounts { sent, echoed, checked, bad },
+            sockets: SocketCounts { asked, opened },
+            round_trip: RoundTrip { p50, p90, p99, max },
+            cpu: CpuSeconds { measurers, target },
+            crypto,
+            ..outcome
+        }
     })
 }

@@ -12,5 +12,6 @@ mod publishing;
 mod samples;
 mod schedule_cli;
 mod store;
+mod told;
 mod v3bw_cli;
 mod watch_cli;

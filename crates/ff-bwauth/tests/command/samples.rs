@@ -4,7 +4,7 @@ use ff_bwauth::outcome::{
     CellCounts, CpuSeconds, Method, Outcome, RoundTrip, SocketCounts, TargetInfo,
 };
 use ff_bwauth::publish::v3bw::Publication;
-use ff_proto::aggregate::{Draw, SecondSample, Verdict, estimate};
+use ff_proto::aggregate::{Draw, Estimator, SecondSample, Verdict, estimate};
 use ff_proto::ids::CryptoKind;
 use ff_proto::units::{BytesPerSec, Ratio};
 
@@ -56,6 +56,7 @@ pub(crate) fn outcome(relay: u8, mbit: u64) -> Outcome {
         counted_unix_millis: None,
         settling_bytes: Vec::new(),
         paths: Vec::new(),
+        estimator: Estimator::default(),
     }
 }
 

@@ -51,7 +51,7 @@ impl Temporary {
 }
 
 /// What an outcome began with.
-fn begin(outcome: &Outcome) -> Begin {
+pub(crate) fn begin(outcome: &Outcome) -> Begin {
     Begin {
         fingerprint: outcome.target.rsa_fingerprint.unwrap_or([0xEE; 20]),
         target: outcome.target.clone(),

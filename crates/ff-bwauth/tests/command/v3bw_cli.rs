@@ -10,7 +10,7 @@ use ff_bwauth::outcome::{
 };
 use ff_bwauth::publish::v3bw::read::{Reading, Severity};
 use ff_bwauth::store::{Begin, Kind, Period, Store, ToPlan};
-use ff_proto::aggregate::{Draw, SecondSample, Verdict};
+use ff_proto::aggregate::{Draw, Estimator, SecondSample, Verdict};
 use ff_proto::units::{BytesPerSec, Ratio};
 use serde_json::Value;
 
@@ -198,6 +198,7 @@ impl Lab {
             counted_unix_millis: None,
             settling_bytes: Vec::new(),
             paths: Vec::new(),
+            estimator: Estimator::default(),
         };
         ff_bwauth::publish::results::write(&self.path("results"), &outcome).expect("a file");
         self.store(outcome);

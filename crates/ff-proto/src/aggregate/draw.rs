@@ -5,7 +5,7 @@
 //! stands. To refuse, to go silent or to stop in the last second then never gives a better result
 //! than to be measured to the end.
 
-use super::{SecondSample, estimate};
+use super::{Estimator, SecondSample};
 use crate::failure::{FailureKind, Fault};
 use crate::units::{BytesPerSec, Ratio};
 
@@ -20,25 +20,34 @@ pub enum Draw {
     Value(BytesPerSec),
 }
 
+/// What had been measured when a measurement failed.
+#[derive(Clone, Copy, Debug)]
+pub struct Partial<'a> {
+    /// The seconds that were measured.
+    pub seconds: &'a [SecondSample],
+    /// Seconds that the relay had granted.
+    pub granted_secs: u16,
+    /// How they become an estimate.
+    pub estimator: Estimator,
+    /// The background ratio.
+    pub ratio: Ratio,
+}
+
 impl Draw {
-    /// What a failure is worth. `seconds` are those that were measured, of `granted_secs`;
-    /// `None` as long as the measurers had not started.
+    /// What a failure is worth. `partial` is what had been measured; `None` as long as the measurers
+    /// had not started.
     ///
-    /// Behind the start it is the estimate over all granted seconds, and those that are missing
+    /// After the start it is the estimate over all granted seconds, and those that are missing
     /// count as zero. So to stop never pays.
     #[must_use]
-    pub fn of_failure(
-        kind: FailureKind,
-        started: Option<(&[SecondSample], u16)>,
-        ratio: Ratio,
-    ) -> Self {
-        match (kind.fault(), started) {
+    pub fn of_failure(kind: FailureKind, partial: Option<Partial<'_>>) -> Self {
+        match (kind.fault(), partial) {
             (Fault::Coordinator, _) => Self::Void,
             (Fault::Violation, _) | (_, None) => Self::Blank,
-            (_, Some((seconds, granted_secs))) => {
+            (_, Some(Partial { seconds, granted_secs, estimator, ratio })) => {
                 let mut seconds = seconds.to_vec();
                 seconds.resize(usize::from(granted_secs), SecondSample::default());
-                estimate(&seconds, ratio).map_or(Self::Blank, Self::Value)
+                estimator.estimate(&seconds, ratio).map_or(Self::Blank, Self::Value)
             }
         }
     }
@@ -78,11 +87,18 @@ impl Draw {
 
 #[cfg(test)]
 mod tests {
+    use super::super::estimate;
     use super::*;
 
     /// A draw with a value.
     fn value(bytes_per_sec: u64) -> Draw {
         Draw::Value(BytesPerSec::new(bytes_per_sec))
+    }
+
+    /// Of 30 granted seconds these.
+    fn partial(seconds: &[SecondSample]) -> Option<Partial<'_>> {
+        let ratio = Ratio::from_percent(25).unwrap();
+        Some(Partial { seconds, granted_secs: 30, estimator: Estimator::default(), ratio })
     }
 
     /// Seconds with so many bytes.
@@ -130,7 +146,7 @@ mod tests {
                     FailureKind::LinksLost,
                     FailureKind::Timeout,
                 ] {
-                    let draw = Draw::of_failure(kind, Some((&measured, 30)), ratio);
+                    let draw = Draw::of_failure(kind, partial(&measured));
                     let value = draw.value().expect("it counts with a value");
                     assert!(value <= honest && value >= before, "{stop}: {value:?}");
                     if kind == FailureKind::Timeout {
@@ -144,11 +160,10 @@ mod tests {
 
     #[test]
     fn failures_count_unless_they_are_our_own() {
-        let ratio = Ratio::from_percent(25).unwrap();
         let measured = seconds(&[100; 30]);
         for &kind in FailureKind::ALL {
-            let before = Draw::of_failure(kind, None, ratio);
-            let after = Draw::of_failure(kind, Some((&measured, 30)), ratio);
+            let before = Draw::of_failure(kind, None);
+            let after = Draw::of_failure(kind, partial(&measured));
             let expected = match kind.fault() {
                 Fault::Coordinator => (Draw::Void, Draw::Void),
                 Fault::Violation => (Draw::Blank, Draw::Blank),
@@ -160,11 +175,10 @@ mod tests {
 
     #[test]
     fn a_dispute_over_counts_is_no_free_attempt() {
-        let ratio = Ratio::from_percent(25).unwrap();
         // What is believed of a relay of 100 that reports less than it has echoed.
         for reported in [100, 70, 0] {
             let believed = seconds(&[reported; 30]);
-            let draw = Draw::of_failure(FailureKind::CountsDisagree, Some((&believed, 30)), ratio);
+            let draw = Draw::of_failure(FailureKind::CountsDisagree, partial(&believed));
             assert_eq!(draw, value(reported));
             assert_eq!(Draw::lowest([draw, value(100)]), value(reported));
         }

@@ -3,7 +3,7 @@
 //! Time stands in whole seconds. A relay decrypts no more than its capacity in all, but for a burst host's first
 //! seconds, and chooses what it echoes when.
 
-use ff_proto::aggregate::{Basis as Estimate, SecondSample, check_reports, estimate};
+use ff_proto::aggregate::{SecondSample, check_reports};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 
@@ -39,12 +39,12 @@ fn published(seconds: &[SecondSample], params: &Params) -> f64 {
     if check_reports(seconds, params.ratio).is_err() {
         return 0.0;
     }
-    estimate(seconds, params.ratio).map_or(0.0, times)
+    params.estimator.estimate(seconds, params.ratio).map_or(0.0, times)
 }
 
 /// The median second alone, in proportion to the capacity.
 fn by_median(seconds: &[SecondSample], params: &Params) -> f64 {
-    Estimate::of(seconds, params.ratio).map_or(0.0, |basis| times(basis.median))
+    params.estimator.basis(seconds, params.ratio).map_or(0.0, |basis| times(basis.median))
 }
 
 /// A rate in proportion to the capacity.

@@ -8,7 +8,6 @@
 use ff_bwauth::period::schedule::{Rules, Schedule};
 use ff_bwauth::period::{FIRST_GUESS, Relay, group};
 use ff_bwauth::publish::together::{Shown, carried, shares};
-use ff_proto::aggregate::estimate;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 
@@ -94,12 +93,12 @@ fn series(count: usize, relay: usize, sharing: Sharing) -> Vec<u64> {
 /// What is published of so many relays in sum, in proportion to the machine: what each was measured at, and no
 /// more than those that belong together have shown at once.
 fn gain(count: u32, told: Told, sharing: Sharing, seed: u64) -> f64 {
-    let (ratio, relays) = (Params::PAPER.ratio, relays(count, told));
+    let (Params { ratio, estimator, .. }, relays) = (Params::PAPER, relays(count, told));
     let mut shown = Vec::new();
     for (slot, set) in (0_u32..).zip(at_once(&relays, seed)) {
         for (place, &relay) in set.iter().enumerate() {
             let seconds = honest(&series(set.len(), place, sharing));
-            let rate = estimate(&seconds, ratio).unwrap_or_default();
+            let rate = estimator.estimate(&seconds, ratio).unwrap_or_default();
             let secs = SECONDS as u64;
             let unix_millis = u64::from(slot) * secs * 1000;
             shown.push(Shown { relay: relay as usize, unix_millis, secs, rate });

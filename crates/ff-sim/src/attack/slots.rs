@@ -10,7 +10,7 @@
 use ff_bwauth::period::schedule::{Rules, Schedule};
 use ff_bwauth::period::timetable::Timetable;
 use ff_bwauth::period::{FIRST_GUESS, Fingerprint, Relay, Team};
-use ff_proto::aggregate::{Draw, estimate};
+use ff_proto::aggregate::Draw;
 use ff_proto::failure::FailureKind;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
@@ -61,7 +61,7 @@ impl Periods {
         let params = Params::PAPER;
         let value = |rate: BytesPerSec| {
             let seconds = super::lies::honest(&[rate.get(); 30]);
-            estimate(&seconds, params.ratio).map_or(Draw::Blank, Draw::Value)
+            params.estimator.estimate(&seconds, params.ratio).map_or(Draw::Blank, Draw::Value)
         };
         let others = (1..=OTHERS).map(|n| old(n, Some(BytesPerSec::from_mbit(u64::from(n) * 10))));
         let relays = std::iter::once(old(0, Some(FAST))).chain(others).collect();
@@ -108,7 +108,7 @@ impl Periods {
             (0..SLOTS).find(|&slot| timetable.tasks(team, slot).iter().any(|task| task.relay == 0));
         let value = self.value(first, good);
         let Some(first) = first.filter(|_| value == self.values[0]) else { return value };
-        let refused = Draw::of_failure(FailureKind::Refused, None, self.params.ratio);
+        let refused = Draw::of_failure(FailureKind::Refused, None);
         let again = timetable.retry(team, &[(relay, None)], first, 1).map(|again| again.slot).ok();
         let second = again.map_or(Draw::Void, |slot| self.value(Some(slot), good));
         match policy {

@@ -168,8 +168,7 @@ fn outcome(job: &Job, capacity: BytesPerSec, now: u64) -> Box<Outcome> {
 /// One that failed in this way.
 fn failed(job: &Job, kind: FailureKind, now: u64) -> Box<Outcome> {
     let failure = Failure { kind, relay_code: None, message: "made up".into() };
-    let draw = Draw::of_failure(kind, None, job.plan.params.ratio);
-    Box::new(Outcome { draw, ..measure::failed(&job.plan, now, failure) })
+    Box::new(measure::failed(&job.plan, now, failure))
 }
 
 /// Lets a coordinator live through some seconds; each measurement is over in the next second.

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::io::Write;
 
+use base64ct::{Base64Unpadded, Encoding};
 use ff_proto::units::BytesPerSec;
 
 use super::ExportError;
@@ -10,7 +11,7 @@ use crate::utc::Utc;
 
 /// What stands in a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(in crate::store) enum Kind {
     /// Numbers of 64 bits with a sign.
     Int,
     /// Seconds of UTC.
@@ -25,38 +26,62 @@ pub(super) enum Kind {
 
 /// A column's name and type.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
+pub(in crate::store) struct Shape {
     /// Its name.
-    pub(super) name: &'static str,
+    pub(in crate::store) name: &'static str,
     /// Its type.
-    pub(super) kind: Kind,
+    pub(in crate::store) kind: Kind,
     /// Whether it may be empty.
-    pub(super) is_nullable: bool,
+    pub(in crate::store) is_nullable: bool,
 }
 
 /// A column of a table whose rows are made of `R`.
-pub(super) struct Column<R> {
+pub(in crate::store) struct Column<R> {
     /// Its name and type.
-    pub(super) shape: Shape,
+    pub(in crate::store) shape: Shape,
     /// What stands in it.
-    pub(super) of: for<'a> fn(&'a R) -> Cell<'a>,
+    pub(in crate::store) of: for<'a> fn(&'a R) -> Cell<'a>,
 }
+
+impl<R> Clone for Column<R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<R> Copy for Column<R> {}
+
+/// What stands in a column, as a cell.
+macro_rules! of {
+    ($row:ident => $value:expr) => {
+        |$row| ($value).into()
+    };
+}
+pub(in crate::store) use of;
 
 impl<R> Column<R> {
     /// A column that is never empty.
-    pub(super) fn new(name: &'static str, kind: Kind, of: for<'a> fn(&'a R) -> Cell<'a>) -> Self {
+    pub(in crate::store) const fn new(
+        name: &'static str,
+        kind: Kind,
+        of: for<'a> fn(&'a R) -> Cell<'a>,
+    ) -> Self {
         Self { shape: Shape { name, kind, is_nullable: false }, of }
     }
 
     /// A column that may be empty.
-    pub(super) fn maybe(name: &'static str, kind: Kind, of: for<'a> fn(&'a R) -> Cell<'a>) -> Self {
+    pub(in crate::store) const fn maybe(
+        name: &'static str,
+        kind: Kind,
+        of: for<'a> fn(&'a R) -> Cell<'a>,
+    ) -> Self {
         Self { shape: Shape { name, kind, is_nullable: true }, of }
     }
 }
 
 /// What stands in a row's column.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Cell<'a> {
+pub(in crate::store) enum Cell<'a> {
     /// Nothing.
     Null,
     /// A number.
@@ -73,8 +98,18 @@ pub(super) enum Cell<'a> {
 
 impl Cell<'_> {
     /// A time; the year 9999 has the last.
-    pub(super) fn time(unix_secs: u64) -> Self {
+    pub(in crate::store) fn time(unix_secs: u64) -> Self {
         Self::Time(unix_secs.min(Utc::LAST_UNIX_SECS).cast_signed())
+    }
+
+    /// A fingerprint as the network's documents write it.
+    pub(in crate::store) fn hex(fingerprint: &[u8; 20]) -> Self {
+        ::hex::encode_upper(fingerprint).into()
+    }
+
+    /// An Ed25519 identity as the network's documents write it.
+    pub(in crate::store) fn base64(identity: &[u8; 32]) -> Self {
+        Base64Unpadded::encode_string(identity).into()
     }
 }
 
@@ -134,7 +169,7 @@ impl<'a, T: Into<Cell<'a>>> From<Option<T>> for Cell<'a> {
 }
 
 /// What rows are written to.
-pub(super) trait Sink {
+pub(in crate::store) trait Sink {
     /// Takes a row.
     fn row(&mut self, cells: &[Cell<'_>]) -> Result<(), ExportError>;
 
@@ -143,14 +178,14 @@ pub(super) trait Sink {
 }
 
 /// Rows as CSV.
-pub(super) struct CsvSink<W: Write> {
+pub(in crate::store) struct CsvSink<W: Write> {
     /// The writer.
     csv: csv::Writer<W>,
 }
 
 impl<W: Write> CsvSink<W> {
     /// A table with these columns.
-    pub(super) fn new(shape: &[Shape], out: W) -> Result<Self, ExportError> {
+    pub(in crate::store) fn new(shape: &[Shape], out: W) -> Result<Self, ExportError> {
         let mut csv = csv::Writer::from_writer(out);
         csv.write_record(shape.iter().map(|column| column.name))?;
         Ok(Self { csv })

@@ -53,6 +53,9 @@ fn every_step_can_be_followed() {
     let object = serde_json::to_value(&trace).expect("JSON");
     assert_eq!(object["number"]["bw"], 9999);
     assert_eq!(object["attempts"][0]["seconds"][29]["background_counted_bytes"], 1_000_000);
+    let terms =
+        ["asked_secs", "granted_secs", "settle_secs"].map(|key| &object["attempts"][0][key]);
+    assert_eq!(terms, [30, 30, 0]);
     assert_eq!(object["no_number"], serde_json::Value::Null);
 }
 

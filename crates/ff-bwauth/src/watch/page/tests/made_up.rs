@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ff_proto::aggregate::{Draw, SecondSample, Verdict, estimate};
+use ff_proto::aggregate::{Draw, Estimator, SecondSample, Verdict, estimate};
 use ff_proto::failure::FailureKind;
 use ff_proto::ids::CryptoKind;
 use ff_proto::units::{BytesPerSec, Ratio};
@@ -178,6 +178,7 @@ pub(super) fn outcome(relay: u32, started_unix_secs: u64) -> Outcome {
         counted_unix_millis: None,
         settling_bytes: Vec::new(),
         paths: Vec::new(),
+        estimator: Estimator::default(),
     }
 }
 

@@ -1,0 +1,82 @@
+//! What the seconds of a measurement come to (PROTOCOL.md §9).
+
+use super::SecondSample;
+use crate::params::EPSILON2_PERCENT;
+use crate::units::{BytesPerSec, Ratio};
+
+/// How the seconds of a measurement become its estimate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[non_exhaustive]
+pub enum Estimator {
+    /// The median second, but at most 1 + ε2 times the mean second.
+    ///
+    /// The median alone can be moved by choosing when cells come back: those of nearly half of the
+    /// seconds can be kept for the others. The mean cannot, because what is echoed in all seconds has
+    /// been decrypted in all seconds. PROTOCOL.md §9 has the bounds.
+    #[default]
+    BoundedMedian,
+}
+
+impl Estimator {
+    /// The estimate from these seconds; `None` without seconds.
+    #[must_use]
+    pub fn estimate(self, seconds: &[SecondSample], ratio: Ratio) -> Option<BytesPerSec> {
+        Some(self.basis(seconds, ratio)?.estimate())
+    }
+
+    /// The numbers that the estimate is made of; `None` without seconds.
+    #[must_use]
+    pub fn basis(self, seconds: &[SecondSample], ratio: Ratio) -> Option<Basis> {
+        let mut totals: Vec<u64> = seconds.iter().map(|second| second.total_bytes(ratio)).collect();
+        totals.sort_unstable();
+        let central = match self {
+            Self::BoundedMedian => median(&totals)?,
+        };
+        let [median, most_by_mean] = [central, most_by_mean(&totals)?].map(BytesPerSec::new);
+        Some(Basis { median, most_by_mean })
+    }
+}
+
+/// The estimate of [`Estimator::default`]; `None` without seconds.
+#[must_use]
+pub fn estimate(seconds: &[SecondSample], ratio: Ratio) -> Option<BytesPerSec> {
+    Estimator::default().estimate(seconds, ratio)
+}
+
+/// The two numbers of which the lesser one is the estimate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Basis {
+    /// The median second.
+    pub median: BytesPerSec,
+    /// 1 + ε2 times the mean second.
+    pub most_by_mean: BytesPerSec,
+}
+
+impl Basis {
+    /// The estimate.
+    #[must_use]
+    pub fn estimate(self) -> BytesPerSec {
+        self.median.min(self.most_by_mean)
+    }
+}
+
+/// The median of sorted numbers; of an even number of them the mean of the two in the middle,
+/// rounded down.
+pub(super) fn median(sorted: &[u64]) -> Option<u64> {
+    let upper = *sorted.get(sorted.len() / 2)?;
+    let lower = *sorted.get(sorted.len().checked_sub(1)? / 2)?;
+    Some(lower + (upper - lower) / 2)
+}
+
+/// 1 + ε2 times the mean, rounded down once.
+fn most_by_mean(totals: &[u64]) -> Option<u64> {
+    let sum: u128 = totals.iter().map(|&total| u128::from(total)).sum();
+    let percent = 100 + u128::from(EPSILON2_PERCENT);
+    let most = (sum * percent).checked_div(100 * totals.len() as u128)?;
+    Some(u64::try_from(most).unwrap_or(u64::MAX))
+}
