@@ -15,6 +15,7 @@
 mod aside;
 mod attempt;
 mod columns;
+mod copy;
 mod disputes;
 mod error;
 mod events;
@@ -72,6 +73,8 @@ pub struct Reader {
 pub struct Store {
     /// The database. It stands before the lock because it must be closed first.
     reader: Reader,
+    /// A copy of whom was asked when.
+    copy: copy::GrantCopy,
     /// Keeps others away.
     _lock: Lock,
 }
@@ -93,8 +96,9 @@ impl Store {
     /// [`StoreError`], saying what to do.
     pub fn open(path: &Path, coordinator: [u8; 32]) -> Result<Self, StoreError> {
         let lock = Lock::take(path)?;
-        let db = open::writable(path, &coordinator)?;
-        Ok(Self { reader: Reader { db, path: path.to_owned() }, _lock: lock })
+        let mut db = open::writable(path, &coordinator)?;
+        let copy = copy::GrantCopy::open(&mut db, path)?;
+        Ok(Self { reader: Reader { db, path: path.to_owned() }, copy, _lock: lock })
     }
 
     /// Opens a store to look at it, also while a coordinator writes to it.

@@ -74,8 +74,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
         let store = config.store();
         if Store::damage(&store)?.is_none() {
             anyhow::bail!(
-                "{} is sound, and --new-store is for a damaged one: a new store knows no results, and not which relays were \
-                 asked in this period. To begin anew all the same, stop the coordinator and move the file away, with its -wal \
+                "{} is sound, and --new-store is for a damaged one: a new store knows no results. To begin anew all the same, stop the coordinator and move the file away, with its -wal \
                  and -shm",
                 store.display()
             );

@@ -141,7 +141,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::NotPlanned`] when the row of the plan has been begun or left out, or is another relay's.
     pub fn begin_attempt(&mut self, begin: &Begin) -> Result<AttemptId, StoreError> {
-        self.write("begin an attempt", |writing| {
+        let id = self.write("begin an attempt", |writing| {
             if let Some(plan) = begin.plan {
                 check_plan(writing, plan, &begin.fingerprint)?;
             }
@@ -153,7 +153,11 @@ impl Store {
             let id = AttemptId(writing.db.last_insert_rowid());
             begin.shares.iter().try_for_each(|share| insert_share(writing, id, share))?;
             Ok(id)
-        })
+        })?;
+        if begin.method == Method::Echo {
+            self.copy.add(&begin.fingerprint, begin.started_unix_secs);
+        }
+        Ok(id)
     }
 
     /// Stores what came of an attempt, once.

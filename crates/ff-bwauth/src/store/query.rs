@@ -220,7 +220,9 @@ impl Reader {
         since_unix_secs: u64,
     ) -> Result<Vec<u64>, StoreError> {
         let sql = "SELECT id, started_unix_secs FROM attempts WHERE grant_used = 1 AND started_unix_secs >= ?2
-                   AND target IN (SELECT id FROM targets WHERE fingerprint = ?1) ORDER BY started_unix_secs";
+                   AND target IN (SELECT id FROM targets WHERE fingerprint = ?1)
+                   UNION ALL SELECT id, unix_secs FROM copied_grants WHERE fingerprint = ?1 AND unix_secs >= ?2
+                   ORDER BY 2";
         let since = Number(since_unix_secs.min(LAST));
         self.all("attempts", sql, params![fingerprint, since], |columns| {
             let _id: i64 = columns.take()?;

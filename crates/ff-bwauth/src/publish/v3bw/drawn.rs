@@ -104,7 +104,7 @@ pub(super) fn remembered(
     let first = days.values().filter_map(|days| Some(days.first()?.began_unix_secs[0])).min();
     let since = first.unwrap_or(0).saturating_add(2 * secs);
     let is_new = |days: &[DayOf]| days.first().is_some_and(|day| day.began_unix_secs[0] >= since);
-    let number = |days: &[DayOf], first| Some(number(days, first, publication)?);
+    let number = |days: &[DayOf], first| number(days, first, publication);
     let (new, old): (Vec<_>, Vec<_>) = days.iter().partition(|(_, days)| is_new(days));
     let mut known: HashMap<_, _> =
         old.into_iter().filter_map(|(relay, days)| Some((*relay, number(days, None)?))).collect();
