@@ -63,13 +63,15 @@ fn damaged_lines_are_named_and_dropped_and_the_others_count() {
         relay.node.stop();
         let intact = fs::read_to_string(state_path(&relay)).expect("a state file");
         let lines = grant_lines(&relay);
-        let (before, after) = intact.rsplit_once(&lines[1]).expect("the second line");
-        let damaged = format!("{before}FFGranted nonsense\n{}{after}", lines[1]);
+        let (before, after) = intact.split_once(&lines[0]).expect("the first line");
+        let nonsense = "FFGranted nonsense\n".repeat(1000);
+        let damaged = format!("{before}{nonsense}{}{after}", lines[0]);
         fs::write(state_path(&relay), damaged).expect("a state file");
 
         relay.node.restart().expect("tor starts all the same");
-        let warning = relay.node.wait_for_log("ignored 1 that", PATIENCE).expect("a warning");
-        assert!(warning.contains("[warn]") && warning.contains("line 2"), "{warning}");
+        // Of the last 512 lines two are good.
+        let warning = relay.node.wait_for_log("ignored 510", PATIENCE).expect("a warning");
+        assert!(warning.contains("[warn]") && warning.contains("last 512 lines"), "{warning}");
         assert_refused(&relay.measure(key).await, "too_soon");
         relay.measure_by_hand(relay.key()).await;
         relay.node.stop();
