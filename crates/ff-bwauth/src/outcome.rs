@@ -98,6 +98,21 @@ pub struct Asked {
     pub allocated: Option<BytesPerSec>,
 }
 
+impl Asked {
+    /// Nothing asked of a relay yet.
+    pub(crate) fn nothing(target: TargetInfo) -> Self {
+        Self {
+            target,
+            started_unix_secs: 0,
+            method: Method::Echo,
+            asked_secs: 0,
+            ratio: Ratio::ZERO,
+            estimator: Estimator::default(),
+            allocated: None,
+        }
+    }
+}
+
 /// What was measured before a measurement was over.
 #[derive(Debug, Default)]
 pub struct Measured {

@@ -14,6 +14,7 @@
 
 mod aside;
 mod attempt;
+mod attempts;
 mod columns;
 mod copy;
 mod disputes;
@@ -21,6 +22,7 @@ mod error;
 mod events;
 mod export;
 mod grant;
+mod in_columns;
 mod lock;
 mod open;
 mod paths;

@@ -2,12 +2,10 @@
 
 use std::path::PathBuf;
 
-use ff_proto::aggregate::Estimator;
 use ff_proto::failure::FailureKind;
-use ff_proto::units::Ratio;
 use serde_json::{Value, json};
 
-use super::{Asked, AttemptRow, Failure, Method, Outcome, TargetInfo};
+use super::{Asked, AttemptRow, Failure, Outcome, TargetInfo};
 
 /// What `--json` leaves out of a row: what its user has asked for, and what follows from the rest.
 const LEFT_OUT: [&str; 11] = [
@@ -45,21 +43,13 @@ impl Outcome {
 pub fn failed_json(message: &str) -> Value {
     let failure =
         Failure { kind: FailureKind::SetupFailed, relay_code: None, message: message.to_owned() };
-    let nothing = Asked {
-        target: TargetInfo {
-            address: String::new(),
-            ed_identity: [0; 32],
-            rsa_fingerprint: None,
-            nickname: None,
-        },
-        started_unix_secs: 0,
-        method: Method::Echo,
-        asked_secs: 0,
-        ratio: Ratio::ZERO,
-        estimator: Estimator::default(),
-        allocated: None,
+    let target = TargetInfo {
+        address: String::new(),
+        ed_identity: [0; 32],
+        rsa_fingerprint: None,
+        nickname: None,
     };
-    let mut json = Outcome::failed(nothing, failure).to_json(&[]);
+    let mut json = Outcome::failed(Asked::nothing(target), failure).to_json(&[]);
     for key in NOT_KNOWN {
         json[key] = Value::Null;
     }

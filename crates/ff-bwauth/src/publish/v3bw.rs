@@ -34,6 +34,7 @@ pub(crate) mod hold;
 mod publication;
 pub mod read;
 mod reason;
+mod remembered;
 mod render;
 mod select;
 

@@ -3,18 +3,17 @@
 
 use std::sync::LazyLock;
 
-use ff_proto::aggregate::Estimator;
 use ff_proto::failure::FailureKind;
 use ff_proto::ids::CryptoKind;
-use ff_proto::units::Ratio;
 use rusqlite::types::Value;
 
 use super::attempt::Attempt;
 use super::export::table::{Cell, Column, Kind, of};
+use super::in_columns::InColumns;
 use super::row::Columns;
-use super::value::{InColumns, draw_name};
+use super::value::draw_name;
 use super::{AttemptId, PlanId};
-use crate::outcome::{Asked, Failure, Method, Outcome, TargetInfo};
+use crate::outcome::{Asked, Failure, Outcome, TargetInfo};
 
 /// A part of an attempt, and its columns.
 pub(super) struct Part {
@@ -243,17 +242,8 @@ fn read_parts(columns: &mut Columns<'_, '_>, of: fn(&Part) -> bool) -> rusqlite:
 
 /// An outcome of which nothing has been read yet.
 fn unread(target: TargetInfo) -> Outcome {
-    let asked = Asked {
-        target,
-        started_unix_secs: 0,
-        method: Method::Echo,
-        asked_secs: 0,
-        ratio: Ratio::ZERO,
-        estimator: Estimator::default(),
-        allocated: None,
-    };
     let (kind, message) = (FailureKind::Interrupted, String::new());
-    Outcome::failed(asked, Failure { kind, relay_code: None, message })
+    Outcome::failed(Asked::nothing(target), Failure { kind, relay_code: None, message })
 }
 
 #[cfg(test)]

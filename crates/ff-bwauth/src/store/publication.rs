@@ -7,8 +7,9 @@ use std::net::IpAddr;
 use ff_proto::aggregate::Verdict;
 use rusqlite::params;
 
+use super::in_columns::InColumns;
 use super::row::Columns;
-use super::value::{InColumns, Number, Stored};
+use super::value::{Number, Stored};
 use super::{Reader, Store, StoreError};
 use crate::outcome::Method;
 use crate::period::Fingerprint;

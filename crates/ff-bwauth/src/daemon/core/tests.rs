@@ -24,7 +24,7 @@ use zeroize::Zeroizing;
 use super::*;
 use crate::daemon::plan::Job;
 use crate::measure;
-use crate::outcome::{Failure, Outcome, SocketCounts};
+use crate::outcome::{Dispute, Failure, Outcome, SocketCounts};
 use crate::period::{Fingerprint, GRANTS, Measurer, Team};
 use crate::store::{Begin, Retention};
 use crate::team::{ReadyPart, TeamMeasurer};
@@ -295,6 +295,12 @@ fn a_relay_that_is_faster_than_its_guess_is_measured_again_with_more_and_no_thir
     let mut publication = core.publication(end).expect("a consensus");
     core.store.complete(&mut publication).expect("read");
     assert_eq!(publication.not_scheduled, [([2; 20], NotScheduled::TooFast)].into());
+}
+
+/// That the first of the measurers says more than the relay.
+fn disputes_the_first(job: &Job) -> Dispute {
+    let measurer_id = job.plan.team[0].measurer.id();
+    Dispute { measurer: 0, measurer_id, claimed_cells: 2000, reported_cells: 1000 }
 }
 
 /// What comes of a measurement that the way has limited to this rate.

@@ -6,11 +6,11 @@ use ff_proto::aggregate::Verdict;
 use ff_proto::params::PERIOD_SECS;
 use ff_proto::units::BytesPerSec;
 
-use super::drawn::Remembered;
 use super::draws::draw;
 use super::hold::Held;
 use super::publication::Publication;
 use super::reason::{NoNumber, NotScheduled};
+use super::remembered::Remembered;
 use super::{MeasurementFacts, RelayCounts, RelayLine, UnmeasuredLine, is_nickname};
 use crate::outcome::Outcome;
 use crate::period::Fingerprint;

@@ -2,7 +2,7 @@
 
 use core::num::NonZeroU32;
 
-use super::drawn::Remembered;
+use super::remembered::Remembered;
 use super::rounded_kilobytes;
 
 /// A number that is kept, in place of what was measured.

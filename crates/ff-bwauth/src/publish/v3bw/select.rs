@@ -13,9 +13,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use ff_proto::units::BytesPerSec;
 
 use super::decision::{Attempts, Decision, ended};
-use super::drawn::remembered;
 use super::publication::Publication;
 use super::reason::NoNumber;
+use super::remembered::remembered;
 use super::{BandwidthFile, Generator, Header, InvalidFile, RecentCounts, RelayCounts};
 use crate::outcome::{Method, Outcome};
 use crate::period::Fingerprint;

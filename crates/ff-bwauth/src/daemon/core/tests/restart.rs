@@ -1,7 +1,6 @@
 //! Restarts, and slots that went by.
 
 use super::*;
-use crate::outcome::Dispute;
 use crate::store::{Planned, State};
 
 #[test]
@@ -158,13 +157,7 @@ fn what_is_measured_together_begins_together_also_when_it_disputes_a_measurer() 
     let mut places = BTreeMap::<u64, usize>::new();
     life.until(&mut core, START + u64::from(LENGTH_SECS) - 1, |job, now| {
         *places.entry(now).or_default() += usize::from(job.plan.place.is_some());
-        let member = &job.plan.team[0].measurer;
-        let dispute = Dispute {
-            measurer: 0,
-            measurer_id: member.id(),
-            claimed_cells: 2000,
-            reported_cells: 1000,
-        };
+        let dispute = disputes_the_first(job);
         let failed = *failed(job, FailureKind::CountsDisagree, now);
         Some(Box::new(Outcome { disputes: vec![dispute], ..failed }))
     });

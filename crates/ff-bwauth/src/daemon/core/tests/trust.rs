@@ -1,7 +1,6 @@
 //! What relays say of measurers, and what follows.
 
 use super::*;
-use crate::outcome::Dispute;
 
 /// One in which the relay says that it has echoed less to the first coordinator's first measurer than that one
 /// counted, if it takes part.
@@ -98,13 +97,7 @@ fn a_relay_that_disputes_everybody_is_the_one_that_is_doubted() {
     let mut life = Life::at(START);
     let end = START + u64::from(LENGTH_SECS) - 1;
     life.until(&mut core, end, |job, now| {
-        let member = &job.plan.team[0].measurer;
-        let dispute = Dispute {
-            measurer: 0,
-            measurer_id: member.id(),
-            claimed_cells: 2000,
-            reported_cells: 1000,
-        };
+        let dispute = disputes_the_first(job);
         let failed = *failed(job, FailureKind::CountsDisagree, now);
         let draw = Draw::Value(TRUTH);
         Some(Box::new(Outcome { disputes: vec![dispute], draw, ..failed }))
