@@ -46,6 +46,7 @@ pub use self::disputes::DisputeRow;
 pub use self::error::StoreError;
 pub use self::export::{ExportError, Format, What};
 pub use self::plan::{Kind, Period, Planned, State, ToPlan};
+pub use self::publication::Memory;
 pub use self::query::{Coverage, Estimate, FailureCount, Known};
 pub use self::retain::{Deleted, Retention};
 pub use self::slots::SlotCount;

@@ -16,10 +16,9 @@ use serde::de::{Deserializer, Error as _};
 use crate::network::live::LiveConfig;
 use crate::period::usual_slot_secs;
 use crate::publish::PublishRules;
+use crate::publish::days::MEMORY_DAYS;
 use crate::team::exchange::{EXCHANGE_SECS, MIN_EXCHANGE_SECS};
 
-/// Seconds of a day.
-const DAY_SECS: u64 = 86_400;
 /// How long before a period its consensus must have been there, so that all coordinators have it.
 const CONSENSUS_LEAD_SECS: u64 = 1800;
 
@@ -383,10 +382,11 @@ impl Config {
                 "publish.dirauth_nickname is {name:?}: a nickname has 1 to 19 letters and digits"
             );
         }
-        let max_age_secs = self.publish.rules().max_age_secs;
-        if u64::from(self.keep.results_days) * DAY_SECS < max_age_secs {
-            let days = max_age_secs / DAY_SECS;
-            bail!("keep.results_days is less than {days}, but results count for {days} days");
+        if u64::from(self.keep.results_days) < MEMORY_DAYS {
+            bail!(
+                "keep.results_days is {}; it must be at least {MEMORY_DAYS}, because numbers follow from so many days",
+                self.keep.results_days
+            );
         }
         let longest = u16::try_from(MAX_DURATION.as_secs()).unwrap_or(u16::MAX);
         if !(MIN_EXCHANGE_SECS..=longest).contains(&self.exchange.duration_secs) {

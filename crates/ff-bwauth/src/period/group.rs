@@ -113,24 +113,6 @@ pub fn together<R: Borrow<Relay>>(relays: &[R]) -> Vec<Vec<usize>> {
     sets.into_lists()
 }
 
-/// Lists with a relay in common become one; those of one relay are left out.
-#[must_use]
-pub fn merged(lists: impl IntoIterator<Item = Vec<Fingerprint>>) -> Vec<Vec<Fingerprint>> {
-    let lists: Vec<_> = lists.into_iter().collect();
-    let mut relays: Vec<Fingerprint> = lists.iter().flatten().copied().collect();
-    relays.sort_unstable();
-    relays.dedup();
-    let mut sets = Sets::new(relays.len());
-    for list in &lists {
-        let mut places = list.iter().filter_map(|relay| relays.binary_search(relay).ok());
-        if let Some(first) = places.next() {
-            places.for_each(|other| sets.join(first, other));
-        }
-    }
-    let several = sets.into_lists().into_iter().filter(|list| list.len() > 1);
-    several.map(|list| list.into_iter().map(|place| relays[place]).collect()).collect()
-}
-
 /// Joins relays that name each other, or are tied to others.
 fn join_named(sets: &mut Sets, relays: &[&Relay]) {
     let indices: HashMap<Fingerprint, usize> =

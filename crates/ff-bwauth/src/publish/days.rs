@@ -1,15 +1,13 @@
-//! What a relay's number is by what came of it day by day (PROTOCOL.md §12).
+//! A relay's number from what its days came to (PROTOCOL.md §12).
 //!
 //! ```text
-//!   day with a value       the value; if that is too great a rise: as before, until two days in a row agree
-//!   day without a value    what it had, times (1 - b/n)³, and half of that for each further day in a row; no more than it
-//!                          has shown without concluding
-//!   day in which nobody asked, or it was our fault: no day
+//!   value                v; after a rise above 4 times only if the day before had such a value, too
+//!   no value             z (1 - b/n)³ / 2^(k-1): z before these k days, b of n days without a value
+//!   not counted          the number stays
 //! ```
 //!
-//! b of the last n days are without a value; n is at least [`LEAST_DAYS`]. So a relay that is away now and then loses
-//! little, and one that chooses its days loses more than it gains: what it shows on a good day is a great rise after a day
-//! without a value.
+//! n is at least [`LEAST_DAYS`]. A relay that is away now and then loses little. One that refuses on its slow days gains
+//! nothing: behind a day without a value, its next fast value is a rise above 4 times.
 
 use ff_proto::units::BytesPerSec;
 
@@ -27,12 +25,10 @@ pub enum Day {
     Blank(Option<BytesPerSec>),
 }
 
-/// What is known of a relay before its first day.
+/// How far values are believed at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Before {
-    /// The number that it was voted with.
-    pub number: Option<BytesPerSec>,
-    /// The greatest number that it may have at once, if it was voted with none.
+pub struct Bounds {
+    /// The greatest number of the first day; `None` for any.
     pub first: Option<BytesPerSec>,
     /// A rise by more than this factor has to last; `None` if any is believed at once.
     pub rise: Option<f64>,
@@ -49,29 +45,33 @@ pub struct Number {
     pub instead_of: Option<BytesPerSec>,
     /// Days without a value since then.
     pub blank_days: u32,
+    /// The greatest number that it had on a day before the last one.
+    pub most_before: Option<BytesPerSec>,
 }
 
 /// The number after these days, of which the first come first. `None` if no day has a value.
 #[must_use]
-pub fn number(days: &[Day], before: Before) -> Option<Number> {
+pub fn number(days: &[Day], bounds: Bounds) -> Option<Number> {
     let mut blanks = 0;
     let mut last: Option<Number> = None;
-    // What it had when its days without a value began.
-    let mut had = before.number;
+    // The number when the days without a value began.
+    let mut had = BytesPerSec::default();
     let mut yesterday = None;
     for (day, came) in days.iter().enumerate() {
+        let before = last.map(|last| last.rate);
+        let most_before = before.max(last.and_then(|last| last.most_before));
         match *came {
             Day::Value(value) => {
-                let now = last.map(|last| last.rate).or(before.number);
-                let (rate, instead_of) = risen(value, yesterday, now, before);
-                had = Some(rate);
-                last = Some(Number { rate, day, instead_of, blank_days: 0 });
+                let (rate, instead_of) = risen(value, yesterday, before, bounds);
+                had = rate;
+                last = Some(Number { rate, day, instead_of, blank_days: 0, most_before });
                 yesterday = Some(value);
             }
             Day::Blank(shown) => {
                 blanks += 1;
-                if let (Some(last), Some(had)) = (&mut last, had) {
+                if let Some(last) = &mut last {
                     last.blank_days += 1;
+                    last.most_before = most_before;
                     let left = faded(had, day as u64 + 1, blanks, last.blank_days);
                     last.rate = shown.map_or(left, |shown| left.min(shown));
                 }
@@ -86,17 +86,17 @@ pub fn number(days: &[Day], before: Before) -> Option<Number> {
 fn risen(
     value: BytesPerSec,
     yesterday: Option<BytesPerSec>,
-    now: Option<BytesPerSec>,
-    before: Before,
+    before: Option<BytesPerSec>,
+    bounds: Bounds,
 ) -> (BytesPerSec, Option<BytesPerSec>) {
-    let most = match (now, before.rise) {
+    let most = match (before, bounds.rise) {
         (_, None) => None,
-        (Some(now), Some(factor)) => Some(now.scale(factor)),
-        (None, Some(_)) => before.first,
+        (Some(before), Some(factor)) => Some(before.scale(factor)),
+        (None, Some(_)) => bounds.first,
     };
     match (most, yesterday) {
         (Some(most), Some(other)) if value.min(other) > most => (value.min(other), None),
-        (Some(most), _) if value > most => (now.unwrap_or(most), Some(value)),
+        (Some(most), _) if value > most => (before.unwrap_or(most), Some(value)),
         _ => (value, None),
     }
 }
@@ -116,9 +116,8 @@ mod tests {
 
     use super::*;
 
-    /// A relay that was voted with 100, and may rise to four times that.
-    const KNOWN: Before =
-        Before { number: Some(BytesPerSec::new(100)), first: None, rise: Some(4.0) };
+    /// A relay may rise to four times its number at once.
+    const USUAL: Bounds = Bounds { first: None, rise: Some(4.0) };
 
     /// A day with this value; 0 stands for none.
     fn day(value: u64) -> Day {
@@ -126,9 +125,9 @@ mod tests {
     }
 
     /// The number after days with these values.
-    fn after(days: &[u64], before: Before) -> Option<u64> {
+    fn after(days: &[u64], bounds: Bounds) -> Option<u64> {
         let days: Vec<_> = days.iter().map(|&value| day(value)).collect();
-        number(&days, before).map(|number| number.rate.get())
+        number(&days, bounds).map(|number| number.rate.get())
     }
 
     #[test]
@@ -146,40 +145,43 @@ mod tests {
             (&[1600, 400], 400),
             (&[50, 10, 100], 10),
         ] {
-            assert_eq!(after(days, KNOWN), Some(expected), "{days:?}");
+            let days = [&[100], days].concat();
+            assert_eq!(after(&days, USUAL), Some(expected), "{days:?}");
         }
-        assert_eq!(after(&[4000], Before { rise: None, ..KNOWN }), Some(4000));
-        let kept = number(&[day(500)], KNOWN).expect("a number");
+        assert_eq!(after(&[100, 4000], Bounds::default()), Some(4000));
+        let kept = number(&[day(100), day(500)], USUAL).expect("a number");
         assert_eq!(kept.instead_of, Some(BytesPerSec::new(500)));
+        let back = number(&[day(100), day(0), day(0), day(100)], USUAL).expect("a number");
+        assert_eq!(back.most_before, Some(BytesPerSec::new(100)));
     }
 
     #[test]
     fn a_first_number_is_bounded_until_two_days_agree() {
-        let new = Before { number: None, first: Some(BytesPerSec::new(30)), rise: Some(4.0) };
+        let new = Bounds { first: Some(BytesPerSec::new(30)), ..USUAL };
         assert_eq!(after(&[20], new), Some(20));
         assert_eq!(after(&[200], new), Some(30));
         assert_eq!(after(&[200, 300], new), Some(200));
         assert_eq!(after(&[200, 0, 300], new), Some(21), "no more than before");
-        assert_eq!(after(&[200], Before { first: None, ..new }), Some(200));
+        assert_eq!(after(&[200], USUAL), Some(200));
         assert_eq!(after(&[], new), None);
-        assert_eq!(after(&[0, 0], KNOWN), None);
+        assert_eq!(after(&[0, 0], USUAL), None);
     }
 
     #[test]
     fn days_without_a_value_cost_the_more_the_more_there_are() {
         let days = |good: usize, blank: usize| {
             let days: Vec<_> = [vec![1000; good], vec![0; blank]].concat();
-            after(&days, Before::default()).expect("a number")
+            after(&days, Bounds::default()).expect("a number")
         };
         assert_eq!([days(9, 1), days(9, 2), days(9, 3), days(9, 4)], [729, 273, 105, 41]);
         assert_eq!([days(29, 1), days(29, 2), days(29, 3)], [903, 409, 186]);
         // After every second day nothing is left that would be half.
         let every_other: Vec<_> = (0..30).map(|day| if day % 2 == 0 { 1000 } else { 0 }).collect();
-        assert_eq!(after(&every_other, Before::default()), Some(125));
-        assert_eq!(after(&[vec![1000], vec![0; 29]].concat(), Before::default()), Some(0));
+        assert_eq!(after(&every_other, Bounds::default()), Some(125));
+        assert_eq!(after(&[vec![1000], vec![0; 29]].concat(), Bounds::default()), Some(0));
         // What was shown without concluding is no value, and a bound.
         let shown = Day::Blank(Some(BytesPerSec::new(90)));
-        let number = number(&[day(1000), shown], Before::default()).expect("a number");
+        let number = number(&[day(1000), shown], Bounds::default()).expect("a number");
         assert_eq!((number.rate.get(), number.blank_days), (90, 1));
     }
 
@@ -191,11 +193,11 @@ mod tests {
             values in proptest::collection::vec(prop_oneof![Just(0), 1_u64..100_000], 0..40),
             had in 1_u64..1000,
         ) {
+            let values = [vec![had], values].concat();
             let days: Vec<_> = values.iter().map(|&value| day(value)).collect();
-            let before = Before { number: Some(BytesPerSec::new(had)), ..KNOWN };
-            if let Some(found) = number(&days, before) {
+            if let Some(found) = number(&days, USUAL) {
                 let most = values.iter().max().expect("a value");
-                prop_assert!(found.rate.get() <= had.max(*most));
+                prop_assert!(found.rate.get() <= *most);
                 prop_assert!(values[found.day] > 0);
                 prop_assert!(values[found.day + 1..].iter().all(|&value| value == 0));
             }

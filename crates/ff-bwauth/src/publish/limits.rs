@@ -202,7 +202,10 @@ pub fn moved(
         let rising = line.held.map_or(new_bw, |held| held.instead_of_kilobytes.get().into());
         // That its operator has limited it further is nothing that was measured.
         let falling = rounded_kilobytes(line.counted()).max(1);
-        let is_moved = is_above(rising, old_bw, factor) || is_above(old_bw, falling, factor);
+        // Who is back behind days without a value has only what it had.
+        let had = line.most_before.map_or(0, rounded_kilobytes);
+        let is_risen = is_above(rising, old_bw, factor) && is_above(rising, had, factor);
+        let is_moved = is_risen || is_above(old_bw, falling, factor);
         let measured_bw = rounded_kilobytes(line.counted());
         let fingerprint = hex::encode_upper(line.rsa_fingerprint);
         is_moved.then_some(Moved { fingerprint, old_bw, measured_bw, new_bw })
@@ -243,7 +246,10 @@ fn too_few(file: &BandwidthFile, rules: &PublishRules) -> Option<String> {
 
 /// Whether nobody would vote with it, or only a small part is in it, where the last one was voted with.
 fn too_small_a_part(file: &BandwidthFile, is_voted: bool, rules: &PublishRules) -> Option<String> {
-    let (listed, all) = (file.relays().len() as u64, file.header().consensus_relays);
+    // A number that fades is none that was measured.
+    let is_fresh = |line: &&RelayLine| line.blank_days == 0;
+    let listed = file.relays().iter().filter(is_fresh).count() as u64;
+    let all = file.header().consensus_relays;
     let is_small = file.is_under_minimum()
         || u128::from(listed) * 100 < u128::from(all) * u128::from(rules.min_percent);
     let percent = (listed * 100).checked_div(all).unwrap_or(0);

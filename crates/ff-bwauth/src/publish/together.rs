@@ -136,6 +136,24 @@ pub fn shares(standing: &[BytesPerSec], together: BytesPerSec) -> Vec<Share> {
     standing.iter().map(share).collect()
 }
 
+/// The same where the newest value of some is old: what others do not use is left to those. Each comes with what it stands
+/// at, and whether that is of its newest day.
+#[must_use]
+pub fn shares_in_turn(standing: &[(BytesPerSec, bool)], together: BytesPerSec) -> Vec<Share> {
+    let of =
+        |fresh: bool| standing.iter().filter(move |(_, is)| *is == fresh).map(|(rate, _)| *rate);
+    let all: Vec<_> = standing.iter().map(|(rate, _)| *rate).collect();
+    let fresh = shares(&of(true).collect::<Vec<_>>(), together);
+    let used: u64 = fresh.iter().fold(0, |sum, share| sum.saturating_add(share.bytes_per_sec));
+    let left = BytesPerSec::new(together.get().saturating_sub(used));
+    let mut parts = [fresh, shares(&of(false).collect::<Vec<_>>(), left)].map(Vec::into_iter);
+    let share = |((_, is_fresh), told): (&(BytesPerSec, bool), Share)| {
+        let part = parts[usize::from(!is_fresh)].next();
+        Share { bytes_per_sec: part.map_or(0, |part| part.bytes_per_sec), ..told }
+    };
+    standing.iter().zip(shares(&all, together)).map(share).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -213,6 +231,21 @@ mod tests {
                 shares(&[rate, rate], together).iter().map(|share| share.bytes_per_sec).sum();
             assert!(published <= 105 * 125_000, "{apart_millis} ms: {published}");
         }
+    }
+
+    #[test]
+    fn an_old_value_gets_what_is_left_by_new_ones() {
+        let mbit = BytesPerSec::from_mbit;
+        let counts = |standing: &[(u64, bool)], together: u64| -> Vec<u64> {
+            let standing: Vec<_> = standing.iter().map(|&(rate, is)| (mbit(rate), is)).collect();
+            let shares = shares_in_turn(&standing, mbit(together));
+            shares.iter().map(|share| share.bytes_per_sec / 125_000).collect()
+        };
+        assert_eq!(counts(&[(80, true), (29, false)], 80), [80, 0]);
+        assert_eq!(counts(&[(80, true), (29, false)], 100), [80, 20]);
+        assert_eq!(counts(&[(80, true), (29, false)], 200), [80, 29]);
+        assert_eq!(counts(&[(40, false), (80, true), (40, false)], 100), [10, 80, 10]);
+        assert_eq!(counts(&[(80, true), (80, true)], 80), [40, 40]);
     }
 
     #[test]

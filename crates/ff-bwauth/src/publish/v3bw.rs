@@ -41,7 +41,7 @@ mod select;
 pub use decision::{Decision, Standing};
 pub use drawn::Drawn;
 pub use hold::Held;
-pub use publication::Publication;
+pub use publication::{Publication, Scheduled};
 pub use reason::{NoNumber, NotScheduled};
 pub use select::Decisions;
 
@@ -131,6 +131,8 @@ pub struct RelayLine {
     pub number: BytesPerSec,
     /// Days since then that had no value.
     pub blank_days: u32,
+    /// The greatest number that it had on days before the last one.
+    pub most_before: Option<BytesPerSec>,
     /// What counts in place of what stands, if that is too great a rise to be believed at once.
     pub held: Option<Held>,
     /// What is left of the number beside relays that it shares a machine with, if it has any.

@@ -45,9 +45,10 @@ pub(super) fn run(options: &ExplainArgs) -> Result<ExitCode> {
     };
     let shelf = shelf(&config.publish_dir);
     let last = shelf.as_ref().and_then(Shelf::last);
-    let ties = reader.ties(now, rules.max_age_secs)?;
-    let network = publication_around(&consensus, descriptions.as_ref(), &ties, &relay, now);
-    let explanation = Explanation::of(&reader, &network, &rules, last, &relay)?;
+    let memory = reader.memory(now, rules.max_age_secs)?;
+    let beside = memory.beside(&relay);
+    let network = publication_around(&consensus, descriptions.as_ref(), &beside, &relay, now);
+    let explanation = Explanation::of(&reader, &memory, &network, &rules, last, &relay)?;
     print(&if options.json {
         format!("{}\n", serde_json::to_string(&explanation)?)
     } else {

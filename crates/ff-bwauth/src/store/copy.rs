@@ -2,11 +2,11 @@
 //! ask again.
 //!
 //! `store.sqlite.grants` has a line `FINGERPRINT UNIX_SECS` for each attempt, written when that begins. It is not synced, and
-//! lines that cannot be read are passed over: it is a copy, and relays refuse who asks too often. A store that is opened
-//! writes it anew without what is older than two days.
+//! lines that cannot be read are skipped: it is a copy, and relays refuse a coordinator that asks too often. Opening a store
+//! rewrites it without lines older than two days; of a long file the last 64 MiB are read.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, params};
@@ -21,7 +21,7 @@ use crate::utc::now_unix_secs;
 
 /// For so long grants are of use: the longest period, and what may pass until one is given.
 const KEPT_SECS: u64 = 2 * 24 * 60 * 60;
-/// The longest file that is read: two days of ten thousand relays have a hundredth of it.
+/// So much of a file is read, its end: two days of ten thousand relays have a hundredth of it.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// The copy of a store that is written to.
@@ -29,8 +29,10 @@ const MAX_FILE_BYTES: u64 = 64 << 20;
 pub(super) struct GrantCopy {
     /// Where it is.
     path: PathBuf,
-    /// The file, as long as it can be written to.
+    /// The file; `None` behind an error, until it can be written to again.
     file: Option<File>,
+    /// Whether the last write failed.
+    has_failed: bool,
 }
 
 impl GrantCopy {
@@ -47,29 +49,31 @@ impl GrantCopy {
         let text = forget_old(db).and_then(|()| text(db)).map_err(&fail)?;
         let written = write_atomically(&path, text.as_bytes(), Readers::Owner);
         let opened = written.map_err(io::Error::other).and_then(|()| append_to(&path));
-        let mut copy = Self { path, file: None };
+        let mut copy = Self { path, file: None, has_failed: false };
         copy.file = copy.told(opened);
         Ok(copy)
     }
 
     /// Notes that a relay is asked.
     pub(super) fn add(&mut self, relay: &Fingerprint, unix_secs: u64) {
-        let Some(file) = &mut self.file else { return };
-        let written = writeln!(file, "{} {unix_secs}", hex::encode_upper(relay));
-        if self.told(written).is_none() {
-            self.file = None;
-        }
+        let opened = self.file.take().map_or_else(|| append_to(&self.path), Ok);
+        let written = opened.and_then(|mut file| {
+            writeln!(file, "{} {unix_secs}", hex::encode_upper(relay))?;
+            Ok(file)
+        });
+        self.file = self.told(written);
     }
 
-    /// What was done with the file; an error is told.
-    fn told<T>(&self, done: io::Result<T>) -> Option<T> {
-        let tell = |error: &io::Error| {
+    /// What was done with the file; the first error in a row is logged.
+    fn told<T>(&mut self, done: io::Result<T>) -> Option<T> {
+        if let Err(error) = &done
+            && !self.has_failed
+        {
             let path = self.path.display();
-            tracing::warn!(
-                "{path} cannot be written, so no copy is kept of whom was asked: {error}"
-            );
-        };
-        done.inspect_err(tell).ok()
+            tracing::warn!("cannot write {path}, the copy of when relays were asked: {error}");
+        }
+        self.has_failed = done.is_err();
+        done.ok()
     }
 }
 
@@ -81,8 +85,16 @@ fn append_to(path: &Path) -> io::Result<File> {
 /// What can be read of a copy.
 fn read(path: &Path) -> Vec<(Fingerprint, u64)> {
     let mut bytes = Vec::new();
-    let Ok(file) = File::open(path) else { return Vec::new() };
-    if file.take(MAX_FILE_BYTES).read_to_end(&mut bytes).is_err() {
+    // A pipe would keep waiting whoever opens it.
+    if !path.is_file() {
+        return Vec::new();
+    }
+    let end = File::open(path).and_then(|mut file| {
+        let start = file.metadata()?.len().saturating_sub(MAX_FILE_BYTES);
+        file.seek(SeekFrom::Start(start))?;
+        file.take(MAX_FILE_BYTES).read_to_end(&mut bytes)
+    });
+    if end.is_err() {
         return Vec::new();
     }
     let line = |line: &str| {
@@ -106,21 +118,21 @@ fn take_over(db: &mut Connection, grants: &[(Fingerprint, u64)]) -> rusqlite::Re
     writing.commit()
 }
 
-/// Deletes what is so much older than the newest that it is of no use.
+/// Deletes what is of no use any more.
 fn forget_old(db: &Connection) -> rusqlite::Result<()> {
-    let sql = "DELETE FROM copied_grants WHERE unix_secs < ?1 + max(
-               (SELECT ifnull(max(unix_secs), 0) FROM copied_grants),
-               (SELECT ifnull(max(started_unix_secs), 0) FROM attempts))";
-    db.execute(sql, [-KEPT_SECS.cast_signed()]).map(drop)
+    let sql = "DELETE FROM copied_grants WHERE unix_secs < ?1";
+    db.execute(sql, [Number(now_unix_secs().saturating_sub(KEPT_SECS))]).map(drop)
 }
 
 /// The copy of what a store has.
 fn text(db: &Connection) -> rusqlite::Result<String> {
-    let sql = "SELECT fingerprint, started_unix_secs FROM attempts JOIN targets ON targets.id = target
-               WHERE grant_used = 1 AND started_unix_secs >= (SELECT max(started_unix_secs) FROM attempts) - ?1
+    let sql =
+        "SELECT fingerprint, started_unix_secs FROM attempts JOIN targets ON targets.id = target
+               WHERE grant_used = 1 AND started_unix_secs >= ?1
                UNION ALL SELECT fingerprint, unix_secs FROM copied_grants";
     let mut statement = db.prepare(sql)?;
-    let grants = statement.query_map([KEPT_SECS.cast_signed()], |row| {
+    let since = Number(now_unix_secs().saturating_sub(KEPT_SECS));
+    let grants = statement.query_map([since], |row| {
         let (relay, unix_secs): (Fingerprint, Number) = (row.get(0)?, row.get(1)?);
         Ok(format!("{} {}\n", hex::encode_upper(relay), unix_secs.0))
     })?;
@@ -158,5 +170,23 @@ mod tests {
         let text = std::fs::read_to_string(&copy).expect("a copy");
         assert_eq!(text, format!("{}\n{}\n", lines[0], lines[5]));
         assert_eq!(asked(&Store::open(&store, [7; 32]).expect("a store"), 1).len(), 2);
+    }
+
+    #[test]
+    fn of_a_long_copy_the_end_is_read_and_what_is_no_file_is_none() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (store, copy) = (dir.path().join("store"), dir.path().join("store.grants"));
+        let now = now_unix_secs();
+        let relay = hex::encode_upper([1; 20]);
+        let mut file = File::create(&copy).expect("a file");
+        file.set_len(2 * MAX_FILE_BYTES).expect("a hole");
+        file.seek(SeekFrom::End(0)).expect("its end");
+        writeln!(file, "\n{relay} {now}").expect("written");
+        let opened = Store::open(&store, [7; 32]).expect("a store");
+        assert_eq!(opened.grants_used(&[1; 20], now - 1).expect("read"), [now]);
+        let pipe = dir.path().join("other.grants");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo");
+        assert!(made.success());
+        drop(Store::open(&dir.path().join("other"), [7; 32]).expect("it does not wait"));
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ff_proto::aggregate::Verdict;
 use rusqlite::params;
@@ -13,10 +14,9 @@ use super::value::{Number, Stored};
 use super::{Reader, Store, StoreError};
 use crate::outcome::Method;
 use crate::period::Fingerprint;
-use crate::period::group::merged;
 use crate::publish::days::MEMORY_DAYS;
 use crate::publish::v3bw::drawn::host_of;
-use crate::publish::v3bw::{Drawn, NotScheduled, Publication};
+use crate::publish::v3bw::{Drawn, NotScheduled, Publication, Scheduled};
 
 /// Seconds of a day.
 const DAY_SECS: u64 = 24 * 60 * 60;
@@ -30,6 +30,40 @@ impl Stored for NotScheduled {
 
     fn stored(&self) -> String {
         self.name().to_owned()
+    }
+}
+
+/// What a store knows for a bandwidth file beside the outcomes.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    /// The length of a period in seconds, if one was planned.
+    period_secs: Option<u64>,
+    /// Relays that the schedule has no place for.
+    not_scheduled: BTreeMap<Fingerprint, NotScheduled>,
+    /// Relays that were measured at one address.
+    groups: Vec<Vec<Fingerprint>>,
+    /// Those that were to be measured at once.
+    scheduled: Vec<Scheduled>,
+    /// What all attempts of a month counted as.
+    drawn: Arc<[Drawn]>,
+}
+
+impl Memory {
+    /// The relays that counted together with this one, by address or schedule.
+    #[must_use]
+    pub fn beside(&self, relay: &Fingerprint) -> Vec<Fingerprint> {
+        let scheduled = self.scheduled.iter().map(|one| &one.members);
+        let lists = self.groups.iter().chain(scheduled).filter(|list| list.contains(relay));
+        lists.flatten().copied().collect()
+    }
+
+    /// Adds it to what the documents say.
+    pub fn complete(&self, publication: &mut Publication) {
+        publication.period_secs = self.period_secs.or(publication.period_secs);
+        publication.not_scheduled.clone_from(&self.not_scheduled);
+        publication.groups.extend(self.groups.iter().cloned());
+        publication.scheduled.clone_from(&self.scheduled);
+        publication.drawn = Some(Arc::clone(&self.drawn));
     }
 }
 
@@ -62,47 +96,55 @@ impl Reader {
     /// # Errors
     /// [`StoreError`].
     pub fn complete(&self, publication: &mut Publication) -> Result<(), StoreError> {
-        let now = publication.now_unix_secs;
-        if let Some(period) = self.last_period()? {
-            publication.period_secs = Some(period.length_secs.into());
-        }
-        publication.not_scheduled = self.not_scheduled()?;
-        let drawn = self.drawn(now)?;
-        let ties = self.ties_by(&drawn, now, publication.max_age_secs)?;
-        publication.groups = merged(publication.groups.drain(..).chain(ties));
-        publication.drawn = Some(drawn);
+        let memory = self.memory(publication.now_unix_secs, publication.max_age_secs)?;
+        memory.complete(publication);
         Ok(())
     }
 
-    /// The relays that belong together by what was measured within the greatest age.
+    /// What the store knows at a time, with results of this age at most.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn ties(&self, now: u64, max_age_secs: u64) -> Result<Vec<Vec<Fingerprint>>, StoreError> {
-        self.ties_by(&self.drawn(now)?, now, max_age_secs)
-    }
-
-    /// The same, by what all attempts counted as.
-    fn ties_by(
-        &self,
-        drawn: &[Drawn],
-        now: u64,
-        max_age_secs: u64,
-    ) -> Result<Vec<Vec<Fingerprint>>, StoreError> {
-        let since = now.saturating_sub(max_age_secs);
-        let mut lists = Vec::new();
-        let sql = "SELECT number FROM periods WHERE start_unix_secs + length_secs > ?1 AND start_unix_secs <= ?2";
-        let span = [Number(since), Number(now)];
-        for period in self.all("periods", sql, span, |columns| columns.of::<u64>())? {
-            lists.extend(self.groups(period)?);
-        }
+    pub fn memory(&self, now_unix_secs: u64, max_age_secs: u64) -> Result<Memory, StoreError> {
+        let since = now_unix_secs.saturating_sub(max_age_secs);
+        let drawn = self.drawn(now_unix_secs)?;
         let mut at = BTreeMap::<IpAddr, Vec<Fingerprint>>::new();
         for one in drawn.iter().filter(|one| one.started_unix_secs >= since) {
             if let Some((host, relay)) = one.host.zip(one.fingerprint) {
                 at.entry(host).or_default().push(relay);
             }
         }
-        Ok(merged(lists.into_iter().chain(at.into_values())))
+        let once = |mut relays: Vec<Fingerprint>| {
+            relays.sort_unstable();
+            relays.dedup();
+            relays
+        };
+        let groups = at.into_values().map(once).filter(|relays| relays.len() > 1).collect();
+        Ok(Memory {
+            period_secs: self.last_period()?.map(|period| period.length_secs.into()),
+            not_scheduled: self.not_scheduled()?,
+            groups,
+            scheduled: self.scheduled_at_once(since, now_unix_secs)?,
+            drawn: drawn.into(),
+        })
+    }
+
+    /// Who was to be measured at once in the periods of a time.
+    fn scheduled_at_once(&self, since: u64, until: u64) -> Result<Vec<Scheduled>, StoreError> {
+        let sql = "SELECT number, start_unix_secs, length_secs FROM periods
+                   WHERE start_unix_secs + length_secs > ?1 AND start_unix_secs <= ?2 ORDER BY number";
+        let span = [Number(since), Number(until)];
+        let periods = self.all("periods", sql, span, |columns| {
+            let (number, start) = (columns.of::<u64>()?, columns.of::<u64>()?);
+            Ok((number, start, columns.of::<u32>()?))
+        })?;
+        let mut scheduled = Vec::new();
+        for (number, start, length) in periods {
+            let period_unix_secs = start..start.saturating_add(length.into());
+            let of = |members| Scheduled { period_unix_secs: period_unix_secs.clone(), members };
+            scheduled.extend(self.groups(number)?.into_iter().map(of));
+        }
+        Ok(scheduled)
     }
 
     /// Whom the schedule has no place for.

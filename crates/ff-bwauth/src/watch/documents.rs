@@ -37,18 +37,18 @@ pub fn consensus(network: &Network) -> Result<Consensus, String> {
     Consensus::parse(&read(&path)?).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// What the documents say of a relay, and of those that are or were measured with it; the others are only counted. `ties`
-/// are lists of relays that were.
+/// What the documents say of a relay, and of those that are or were measured with it; the others are only counted. `beside`
+/// are those that were.
 #[must_use]
 pub fn publication_around(
     consensus: &Consensus,
     descriptions: Option<&Descriptions>,
-    ties: &[Vec<Fingerprint>],
+    beside: &[Fingerprint],
     relay: &Fingerprint,
     now_unix_secs: u64,
 ) -> Publication {
-    let mut around = Around::new(consensus, descriptions, ties);
-    around.go(relay);
+    let mut around = Around::new(consensus, descriptions);
+    around.go(beside.iter().copied().chain([*relay]).collect());
     let is_near = |entry: &&Entry| around.near.contains(&entry.fingerprint);
     let relays = consensus.relays.iter().filter(is_near).cloned().collect();
     let near = Consensus {
@@ -71,8 +71,6 @@ struct Around<'a> {
     at: HashMap<IpAddr, Vec<Fingerprint>>,
     /// The addresses of each relay of the consensus.
     addresses: HashMap<Fingerprint, &'a Entry>,
-    /// With whom each was measured together.
-    ties: HashMap<Fingerprint, &'a [Fingerprint]>,
     /// Those that were found.
     near: BTreeSet<Fingerprint>,
     /// What they say.
@@ -81,11 +79,7 @@ struct Around<'a> {
 
 impl<'a> Around<'a> {
     /// In this consensus.
-    fn new(
-        consensus: &'a Consensus,
-        descriptions: Option<&'a Descriptions>,
-        ties: &'a [Vec<Fingerprint>],
-    ) -> Self {
+    fn new(consensus: &'a Consensus, descriptions: Option<&'a Descriptions>) -> Self {
         let mut at = HashMap::<_, Vec<_>>::new();
         for entry in &consensus.relays {
             for address in entry.addresses() {
@@ -93,20 +87,16 @@ impl<'a> Around<'a> {
             }
         }
         let addresses = consensus.relays.iter().map(|entry| (entry.fingerprint, entry)).collect();
-        let tied = |list: &'a Vec<Fingerprint>| list.iter().map(|relay| (*relay, &list[..]));
-        let ties = ties.iter().flat_map(tied).collect();
         let (near, described) = (BTreeSet::new(), HashMap::new());
-        Self { descriptions, at, addresses, ties, near, described }
+        Self { descriptions, at, addresses, near, described }
     }
 
-    /// Finds all that are tied to a relay, also by others in between.
-    fn go(&mut self, relay: &Fingerprint) {
-        let mut ahead = vec![*relay];
+    /// Finds all that are tied to these relays, also by others in between.
+    fn go(&mut self, mut ahead: Vec<Fingerprint>) {
         while let Some(relay) = ahead.pop() {
             if !self.near.insert(relay) {
                 continue;
             }
-            ahead.extend(self.ties.get(&relay).copied().unwrap_or_default());
             let Some(entry) = self.addresses.get(&relay) else { continue };
             let addresses = entry.addresses();
             let neighbours =

@@ -4,6 +4,7 @@
 //! with, so that neither the whole store nor the whole network has to be gone through.
 
 use core::fmt;
+use std::collections::BTreeSet;
 
 use serde::Serialize;
 
@@ -12,7 +13,7 @@ use crate::period::Fingerprint;
 use crate::publish::trace::{MAX_ATTEMPTS, Trace};
 use crate::publish::v3bw::{Decisions, Publication};
 use crate::publish::{Last, PublishRules, beside};
-use crate::store::{Reader, Seconds, StoreError};
+use crate::store::{Memory, Reader, Seconds, StoreError};
 
 /// Attempts of one relay that are read at most: more than a relay grants in the days that count.
 const MOST_ATTEMPTS: u32 = 200;
@@ -55,13 +56,14 @@ pub enum ExplainError {
 impl Explanation {
     /// Explains a relay's number.
     ///
-    /// `network` is what the documents say of all relays, at the time that is explained; `last` is the last
-    /// bandwidth file.
+    /// `memory` is what the store knows, `network` what the documents say of all relays, at the time that is explained; `last`
+    /// is the last bandwidth file.
     ///
     /// # Errors
     /// [`ExplainError`].
     pub fn of(
         reader: &Reader,
+        memory: &Memory,
         network: &Publication,
         rules: &PublishRules,
         last: Option<&Last>,
@@ -69,13 +71,15 @@ impl Explanation {
     ) -> Result<Self, ExplainError> {
         let mut network = network.clone();
         network.max_age_secs = rules.max_age_secs;
-        reader.complete(&mut network)?;
+        memory.complete(&mut network);
         let publication = beside(last, rules, narrowed(network, fingerprint));
         let now = publication.now_unix_secs;
         let mut outcomes = Vec::new();
-        let together = publication.groups.iter().flatten().filter(|&other| other != fingerprint);
-        for relay in [fingerprint].into_iter().chain(together) {
-            let attempts = reader.history(relay, MOST_ATTEMPTS, Seconds::With)?;
+        let beside: BTreeSet<_> = publication.lists().flatten().copied().collect();
+        for relay in beside.iter().filter(|&other| other != fingerprint).chain([fingerprint]) {
+            let is_it = relay == fingerprint;
+            let seconds = if is_it { Seconds::With } else { Seconds::Without };
+            let attempts = reader.history(relay, MOST_ATTEMPTS, seconds)?;
             let counts = |started: u64| now.saturating_sub(started) <= publication.max_age_secs;
             // One that is too old says that there was one.
             let is_old =
@@ -96,17 +100,13 @@ impl Explanation {
 
 /// The same for a relay and those that it is measured with; nothing of the others is looked at.
 fn narrowed(network: Publication, fingerprint: &Fingerprint) -> Publication {
-    let group = network.groups.iter().find(|group| group.contains(fingerprint)).cloned();
-    let relays = || group.as_deref().unwrap_or(core::slice::from_ref(fingerprint)).iter();
-    let directory = relays().filter_map(|relay| Some((*relay, *network.directory.get(relay)?)));
-    let nicknames =
-        relays().filter_map(|relay| Some((*relay, network.nicknames.get(relay)?.clone())));
-    Publication {
-        directory: directory.collect(),
-        nicknames: nicknames.collect(),
-        groups: group.clone().into_iter().collect(),
-        ..network
-    }
+    let mut network = network;
+    network.groups.retain(|group| group.contains(fingerprint));
+    network.scheduled.retain(|one| one.members.contains(fingerprint));
+    let relays: BTreeSet<_> = network.lists().flatten().copied().chain([*fingerprint]).collect();
+    network.directory.retain(|relay, _| relays.contains(relay));
+    network.nicknames.retain(|relay, _| relays.contains(relay));
+    network
 }
 
 impl InFile {

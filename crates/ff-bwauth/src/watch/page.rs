@@ -44,6 +44,7 @@ use crate::http::connection::{self, Deadlines};
 use crate::http::guarded;
 use crate::publish::PublishRules;
 use crate::publish::v3bw::Publication;
+use crate::store::Memory;
 
 /// How a coordinator is, as it tells everybody once a second.
 pub type Live = watch::Receiver<Option<Arc<Status>>>;
@@ -52,6 +53,8 @@ pub type Live = watch::Receiver<Option<Arc<Status>>>;
 const MAX_STREAMS: usize = 16;
 /// How long the failures are shown again.
 const FAILURES_SHOWN: Duration = Duration::from_secs(10);
+/// How long what the store knows of all relays is kept; to read it takes most of a second with ten thousand.
+const MEMORY_KEPT: Duration = Duration::from_secs(30);
 /// How long the map of slots is shown again.
 const MAP_SHOWN: Duration = Duration::from_secs(1);
 
@@ -82,6 +85,8 @@ struct Site {
     streams: Arc<Semaphore>,
     /// The map of the period's slots.
     map: Cached<slots::Map>,
+    /// What the store knows of all relays.
+    memory: Cached<Memory>,
     /// The distribution of capacities.
     capacities: Cached<capacities::Distribution>,
     /// The failures.
@@ -113,6 +118,7 @@ impl Site {
             options,
             streams: Arc::new(Semaphore::new(MAX_STREAMS)),
             map: Cached::new(MAP_SHOWN),
+            memory: Cached::new(MEMORY_KEPT),
             capacities: Cached::new(capacities::SHOWN),
             failures: Cached::new(FAILURES_SHOWN),
         }

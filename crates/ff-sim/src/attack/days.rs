@@ -5,7 +5,7 @@
 //! measure it once a day, each at a time of its own. Authorities vote every day, and the low median counts. A number
 //! counts as fast if it is more than half of what the relay can do.
 
-use ff_bwauth::publish::days::{Before, Day, MEMORY_DAYS, number};
+use ff_bwauth::publish::days::{Bounds, Day, MEMORY_DAYS, number};
 use ff_proto::units::BytesPerSec;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
@@ -19,8 +19,8 @@ const FAST: BytesPerSec = BytesPerSec::from_mbit(100);
 const SLOW: BytesPerSec = BytesPerSec::from_mbit(10);
 /// Days that are tried for each coordinator.
 const DAYS: u32 = 3000;
-/// A rise by more has to last.
-const RISE: f64 = 4.0;
+/// A rise by more than 4 times has to last.
+const BOUNDS: Bounds = Bounds { first: None, rise: Some(4.0) };
 
 /// What a relay makes of a measurement for which it is slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,6 @@ enum Policy {
 
 /// The number of every day of a relay that is fast with probability q.
 fn numbers(q: f64, policy: Policy, random: &mut ChaCha12Rng) -> Vec<BytesPerSec> {
-    let before = Before { number: None, first: None, rise: Some(RISE) };
     let memory = usize::try_from(MEMORY_DAYS).unwrap_or(usize::MAX);
     let mut days = Vec::new();
     let day = |_| {
@@ -45,7 +44,7 @@ fn numbers(q: f64, policy: Policy, random: &mut ChaCha12Rng) -> Vec<BytesPerSec>
             (false, _) => Day::Blank(None),
         });
         let known = &days[days.len().saturating_sub(memory)..];
-        number(known, before).map_or_else(BytesPerSec::default, |number| number.rate)
+        number(known, BOUNDS).map_or_else(BytesPerSec::default, |number| number.rate)
     };
     let all: Vec<_> = (0..DAYS).map(day).collect();
     all.into_iter().skip(memory).collect()
@@ -121,8 +120,8 @@ pub fn bursting() -> Attack {
         let burst = BytesPerSec::new(SLOW.get() * 40);
         let orders = orders(fast_days, burst);
         let most = orders.iter().filter_map(|days| {
-            let known = Before { number: Some(SLOW), first: None, rise: Some(RISE) };
-            number(days, known).map(|number| number.rate)
+            let days = [&[Day::Value(SLOW)], &days[..]].concat();
+            number(&days, BOUNDS).map(|number| number.rate)
         });
         let most = most.max().unwrap_or_default();
         #[expect(clippy::cast_precision_loss, reason = "rates lie far below 2^53")]

@@ -118,7 +118,7 @@ impl<'a> Decision<'a> {
         let line = line.and_then(|line| {
             if publication.is_other(&line.rsa_fingerprint, &ed_identity) {
                 Err(NoNumber::OtherIdentity)
-            } else if publication.lists(&line.rsa_fingerprint) {
+            } else if publication.has(&line.rsa_fingerprint) {
                 Ok(line)
             } else {
                 Err(NoNumber::NotListed)
@@ -144,10 +144,9 @@ impl<'a> Decision<'a> {
         self.shown_outcome().map_or(0, |outcome| outcome.started_unix_secs)
     }
 
-    /// Its number, and since when the day counts that it comes from.
-    pub(super) fn standing_since(&self, index: usize) -> Option<(usize, BytesPerSec, u64)> {
-        let standing = self.standing.as_ref()?;
-        Some((index, standing.number, standing.since_unix_secs))
+    /// When the oldest attempt began of the day that its number comes from.
+    pub(super) fn since(&self) -> Option<u64> {
+        self.standing.as_ref().map(|standing| standing.since_unix_secs)
     }
 
     /// Its line without a number, for a relay of the consensus that was tried in vain.
@@ -156,7 +155,7 @@ impl<'a> Decision<'a> {
         let rsa_fingerprint = self.fingerprint()?;
         let newest = self.attempts.first()?;
         if *reason == NoNumber::OtherIdentity
-            || !publication.lists(&rsa_fingerprint)
+            || !publication.has(&rsa_fingerprint)
             || publication.is_other(&rsa_fingerprint, &self.ed_identity)
         {
             return None;
@@ -201,7 +200,7 @@ fn stands(
         number: relay.number.rate,
         since_unix_secs: oldest,
     };
-    if !is_recent(oldest) || begin == end {
+    if !is_recent(newest) || begin == end {
         // The value is old, but the relay has been asked since.
         let is_asked = relay.number.blank_days > 0 && is_recent(relay.last_unix_secs);
         return (is_asked && !attempts.is_empty()).then(|| standing(0..0, 0, None));
@@ -210,7 +209,10 @@ fn stands(
     let has_line = |outcome: &&Outcome| {
         outcome.publishable().is_some() && outcome.target.rsa_fingerprint.is_some()
     };
-    let shown = of_period.iter().position(has_line)?;
+    // What is conclusive of it may be too old to be here, and then the newest attempt has to do.
+    let Some(shown) = of_period.iter().position(has_line) else {
+        return Some(standing(0..0, 0, None));
+    };
     let is_lowest = |outcome: &&Outcome| draw(outcome).value() == Some(relay.value);
     let lowest = of_period.iter().position(is_lowest).map(|index| begin + index);
     Some(standing(begin..end, begin + shown, lowest))
@@ -239,6 +241,7 @@ fn line(
         estimate: standing.value,
         number: standing.number,
         blank_days: relay.number.blank_days,
+        most_before: relay.number.most_before,
         share: None,
         held: Held::of(relay, publication.period_secs.unwrap_or(PERIOD_SECS)),
         mean: mean_second(outcome),

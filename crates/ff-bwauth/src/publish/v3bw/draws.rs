@@ -11,9 +11,10 @@ pub(crate) fn draw(outcome: &Outcome) -> Draw {
     outcome.publishable().map_or(outcome.draw, Draw::Value)
 }
 
-/// The attempts of one period of so many seconds that ends with this one; they began then, the newest comes first.
+/// The attempts of the period of this one; periods have so many seconds, and the newest attempt comes first.
 pub(crate) fn period_from(starts: &[u64], newest: usize, secs: u64) -> Range<usize> {
-    let Some(last) = starts.get(newest) else { return newest..newest };
-    let count = starts[newest..].iter().take_while(|start| last - **start < secs).count();
+    let period = |start: &u64| start.checked_div(secs);
+    let Some(last) = starts.get(newest).map(period) else { return newest..newest };
+    let count = starts[newest..].iter().take_while(|&start| period(start) == last).count();
     newest..newest + count
 }

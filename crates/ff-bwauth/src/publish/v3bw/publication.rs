@@ -1,6 +1,8 @@
 //! What a bandwidth file is made with beside what was measured.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
 
 use super::drawn::Drawn;
 use super::reason::NotScheduled;
@@ -27,12 +29,14 @@ pub struct Publication {
     pub directory: BTreeMap<Fingerprint, DirectoryFacts>,
     /// The nicknames of the consensus; they go before what results say.
     pub nicknames: HashMap<Fingerprint, String>,
-    /// Relays that share what is measured: the schedule's groups, as it has divided them.
+    /// Relays that share what is measured: those that are or were on one address.
     pub groups: Vec<Vec<Fingerprint>>,
+    /// Those that were to be measured at once in a period, as its schedule divided them.
+    pub scheduled: Vec<Scheduled>,
     /// Relays that the schedule has no place for.
     pub not_scheduled: BTreeMap<Fingerprint, NotScheduled>,
     /// What all attempts of a month counted as; `None` where the outcomes are all that is known.
-    pub drawn: Option<Vec<Drawn>>,
+    pub drawn: Option<Arc<[Drawn]>>,
     /// What was tried lately, as far as it does not follow from the outcomes.
     pub recent: RecentCounts,
     /// What authorities vote for now, in kilobytes a second; empty when there is no file.
@@ -45,9 +49,24 @@ pub struct Publication {
     pub dirauth_nickname: Option<String>,
 }
 
+/// Relays that were to be measured at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scheduled {
+    /// When their period began and ended, in seconds since 1970.
+    pub period_unix_secs: Range<u64>,
+    /// The relays.
+    pub members: Vec<Fingerprint>,
+}
+
 impl Publication {
+    /// All lists of relays that count together.
+    pub(crate) fn lists(&self) -> impl Iterator<Item = &[Fingerprint]> {
+        let scheduled = self.scheduled.iter().map(|one| &one.members);
+        self.groups.iter().chain(scheduled).map(Vec::as_slice)
+    }
+
     /// Whether a relay may be published as far as the consensus goes.
-    pub(super) fn lists(&self, fingerprint: &Fingerprint) -> bool {
+    pub(super) fn has(&self, fingerprint: &Fingerprint) -> bool {
         self.consensus_valid_after_unix_secs.is_none()
             || self.directory.get(fingerprint).is_some_and(|facts| facts.is_listed)
     }

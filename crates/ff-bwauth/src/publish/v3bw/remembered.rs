@@ -1,24 +1,24 @@
 //! The days of each relay within a month, and the number that follows from them.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use ff_proto::aggregate::Draw;
 use ff_proto::params::PERIOD_SECS;
 use ff_proto::units::BytesPerSec;
 
-use super::KILOBYTE;
 use super::drawn::Drawn;
 use super::draws::period_from;
 use super::publication::Publication;
 use crate::outcome::{Method, Outcome};
 use crate::period::Fingerprint;
-use crate::publish::days::{self, Before, Day, MEMORY_DAYS, Number};
+use crate::publish::days::{self, Bounds, Day, MEMORY_DAYS, Number};
 
-/// Seconds of an hour.
-const HOUR_SECS: u64 = 60 * 60;
-/// In an hour with so many attempts that count, the coordinator can be the reason that most of them have no value.
-const MANY: u32 = 20;
+/// Seconds of a day.
+const DAY_SECS: u64 = 24 * 60 * 60;
+/// Of so many relays asked one after the other, the coordinator can be the reason that most have no value: a quarter of all, but
+/// within these bounds. A group is measured at once, so few would let it decide alone.
+const RUN: [usize; 2] = [20, 100];
 
 /// A day of a relay in which an attempt counted.
 #[derive(Clone, Copy, Debug)]
@@ -51,21 +51,16 @@ pub(super) fn remembered(
     outcomes: &[Outcome],
     publication: &Publication,
 ) -> HashMap<[u8; 32], Remembered> {
-    let own: Vec<_>;
-    let drawn = if let Some(drawn) = &publication.drawn {
-        drawn
-    } else {
+    let drawn = publication.drawn.clone().unwrap_or_else(|| {
         let echoed = outcomes.iter().filter(|outcome| outcome.method == Method::Echo);
-        own = echoed.map(Drawn::of).collect();
-        &own
-    };
-    let relays = by_relay(drawn, publication.now_unix_secs);
+        echoed.map(Drawn::of).collect()
+    });
+    let relays = by_relay(&drawn, publication.now_unix_secs);
     let secs = publication.period_secs.unwrap_or(PERIOD_SECS);
-    let is_ours = hours_without_values(relays.values().flatten().copied());
-    let days = |drawn: &Vec<&Drawn>| days_of(drawn, secs, &is_ours);
+    let ours = times_without_values(&relays, secs);
+    let days = |drawn: &Vec<&Drawn>| days_of(drawn, secs, &ours);
     let days: HashMap<_, _> = relays.iter().map(|(relay, drawn)| (*relay, days(drawn))).collect();
-    let first = days.values().filter_map(|days| Some(days.first()?.began_unix_secs[0])).min();
-    let since = first.unwrap_or(0).saturating_add(2 * secs);
+    let since = median_first(days.values()).saturating_add(2 * secs);
     let is_new = |days: &[DayOf]| days.first().is_some_and(|day| day.began_unix_secs[0] >= since);
     let number = |days: &[DayOf], first| number(days, first, publication);
     let (new, old): (Vec<_>, Vec<_>) = days.iter().partition(|(_, days)| is_new(days));
@@ -83,7 +78,7 @@ pub(super) fn remembered(
 
 /// The draws of each relay within the time that is remembered, the newest first.
 fn by_relay(drawn: &[Drawn], now: u64) -> BTreeMap<[u8; 32], Vec<&Drawn>> {
-    let since = now.saturating_sub(MEMORY_DAYS * 24 * HOUR_SECS);
+    let since = now.saturating_sub(MEMORY_DAYS * DAY_SECS);
     let mut relays = BTreeMap::<_, Vec<_>>::new();
     for one in drawn.iter().filter(|one| (since..=now).contains(&one.started_unix_secs)) {
         relays.entry(one.ed_identity).or_default().push(one);
@@ -94,22 +89,67 @@ fn by_relay(drawn: &[Drawn], now: u64) -> BTreeMap<[u8; 32], Vec<&Drawn>> {
     relays
 }
 
-/// The hours in which more relays than not had no value: what they have in common is us.
-fn hours_without_values<'a>(drawn: impl Iterator<Item = &'a Drawn>) -> HashSet<u64> {
-    let mut hours = HashMap::<u64, [u32; 2]>::new();
-    for one in drawn.filter(|one| one.draw.counts()) {
-        let [all, blank] = hours.entry(one.started_unix_secs / HOUR_SECS).or_default();
-        *all += 1;
-        *blank += u32::from(one.draw == Draw::Blank);
-    }
-    let is_ours = |[all, blank]: &[u32; 2]| *all >= MANY && *blank > *all / 2;
-    hours.into_iter().filter(|(_, counts)| is_ours(counts)).map(|(hour, _)| hour).collect()
+/// When half of the relays had been met. Who was met two periods later or more is new, also behind a time in which the
+/// coordinator was off.
+fn median_first<'a>(relays: impl Iterator<Item = &'a Vec<DayOf>>) -> u64 {
+    let firsts = relays.filter_map(|days| Some(days.first()?.began_unix_secs[0]));
+    let mut firsts: Vec<_> = firsts.collect();
+    firsts.sort_unstable();
+    firsts.get(firsts.len() / 2).copied().unwrap_or(0)
 }
 
-/// The days of a relay, the first first; its draws come with the newest first.
-fn days_of(drawn: &[&Drawn], secs: u64, is_ours: &HashSet<u64>) -> Vec<DayOf> {
+/// The times in which most of the relays that were asked had no value, of those that had one before: what these have in common
+/// is us. Each relay counts with its first attempt of a period.
+fn times_without_values(relays: &BTreeMap<[u8; 32], Vec<&Drawn>>, secs: u64) -> Vec<[u64; 2]> {
+    let mut asked = BTreeMap::<u64, [usize; 2]>::new();
+    for one in relays.values().flat_map(|drawn| first_attempts(drawn, secs)) {
+        let [all, blank] = asked.entry(one.started_unix_secs).or_default();
+        *all += 1;
+        *blank += usize::from(one.draw == Draw::Blank);
+    }
+    let asked: Vec<_> = asked.into_iter().collect();
+    let [least, most] = RUN;
+    let run = (relays.len() / 4).clamp(least, most);
+    let mut times = Vec::<[u64; 2]>::new();
+    let (mut end, mut all, mut blank) = (0, 0, 0);
+    for &(begin, of_begin) in &asked {
+        while all < run {
+            let Some((_, of_end)) = asked.get(end) else { return times };
+            (all, blank) = (all + of_end[0], blank + of_end[1]);
+            end += 1;
+        }
+        if blank * 2 > all {
+            let last = asked[end - 1].0;
+            match times.last_mut().filter(|time| begin <= time[1]) {
+                Some(time) => time[1] = last,
+                None => times.push([begin, last]),
+            }
+        }
+        (all, blank) = (all - of_begin[0], blank - of_begin[1]);
+    }
+    times
+}
+
+/// The first attempts of a relay that count in each period, behind one with a value. Its draws come with the newest first.
+fn first_attempts<'a>(drawn: &[&'a Drawn], secs: u64) -> Vec<&'a Drawn> {
+    let (mut firsts, mut period, mut had_value) = (Vec::new(), None, false);
+    for one in drawn.iter().rev().filter(|one| one.draw.counts()) {
+        let of = one.started_unix_secs.checked_div(secs);
+        if had_value && period != of {
+            firsts.push(*one);
+        }
+        period = of;
+        had_value |= one.draw.value().is_some();
+    }
+    firsts
+}
+
+/// The days of a relay, the first first; its draws come with the newest first. Without a value in one of `ours` it was not its
+/// fault.
+fn days_of(drawn: &[&Drawn], secs: u64, ours: &[[u64; 2]]) -> Vec<DayOf> {
     let draw = |one: &Drawn| {
-        let is_ours = is_ours.contains(&(one.started_unix_secs / HOUR_SECS));
+        let next = ours.partition_point(|[_, last]| *last < one.started_unix_secs);
+        let is_ours = ours.get(next).is_some_and(|[first, _]| *first <= one.started_unix_secs);
         if is_ours && one.draw == Draw::Blank { Draw::Void } else { one.draw }
     };
     let starts: Vec<_> = drawn.iter().map(|one| one.started_unix_secs).collect();
@@ -143,15 +183,9 @@ fn number(
     first: Option<BytesPerSec>,
     publication: &Publication,
 ) -> Option<Remembered> {
-    let fingerprint = days.iter().rev().find_map(|day| day.fingerprint);
-    let voted = fingerprint.and_then(|relay| publication.previous.get(&relay));
-    let before = Before {
-        number: voted.map(|kilobytes| BytesPerSec::new(kilobytes.saturating_mul(KILOBYTE))),
-        first,
-        rise: publication.hold_above,
-    };
+    let bounds = Bounds { first, rise: publication.hold_above };
     let came: Vec<_> = days.iter().map(|day| day.came).collect();
-    let number = days::number(&came, before)?;
+    let number = days::number(&came, bounds)?;
     let (day, last) = (days.get(number.day)?, days.last()?);
     let Day::Value(value) = day.came else { return None };
     Some(Remembered {

@@ -8,18 +8,16 @@
 //! [`Decisions`] has the whole of it, relay by relay: the file is written from it, and so is what explains a
 //! number ([`crate::publish::trace`]), so that these cannot differ.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use ff_proto::units::BytesPerSec;
-
-use super::decision::{Attempts, Decision, ended};
-use super::publication::Publication;
+use super::decision::{Attempts, Decision, Standing, ended};
+use super::publication::{Publication, Scheduled};
 use super::reason::NoNumber;
 use super::remembered::remembered;
 use super::{BandwidthFile, Generator, Header, InvalidFile, RecentCounts, RelayCounts};
 use crate::outcome::{Method, Outcome};
 use crate::period::Fingerprint;
-use crate::publish::together::{self, Shown};
+use crate::publish::together::{self, Share, Shown};
 use crate::utc::{OutOfRange, Utc};
 
 impl BandwidthFile {
@@ -100,7 +98,7 @@ impl<'a> Decisions<'a> {
     pub fn unknown(&self, fingerprint: &Fingerprint) -> NoNumber {
         match self.publication.not_scheduled.get(fingerprint) {
             Some(&why) => NoNumber::NotScheduled(why),
-            None if self.publication.lists(fingerprint) => NoNumber::NeverMeasured,
+            None if self.publication.has(fingerprint) => NoNumber::NeverMeasured,
             None => NoNumber::NotListed,
         }
     }
@@ -155,23 +153,39 @@ impl<'a> Decisions<'a> {
                 index_of.insert(fingerprint, index);
             }
         }
-        for group in &self.publication.groups {
-            // A relay that two groups name is shared once.
-            let members: Vec<_> = group.iter().filter_map(|name| index_of.remove(name)).collect();
-            self.share(&members);
+        let publication = self.publication;
+        let found = |names: &[Fingerprint]| -> Vec<usize> {
+            let found: BTreeSet<_> = names.iter().filter_map(|name| index_of.get(name)).collect();
+            found.into_iter().copied().collect()
+        };
+        for group in &publication.groups {
+            self.share(&found(group), 0);
+        }
+        for Scheduled { period_unix_secs, members } in &publication.scheduled {
+            // Later groups may be divided otherwise; they count for those that stand in their own period.
+            let mut members = found(members);
+            members.retain(|&index| self.relays[index].since() >= Some(period_unix_secs.start));
+            if members.iter().any(|&index| self.relays[index].since() < Some(period_unix_secs.end))
+            {
+                self.share(&members, period_unix_secs.start);
+            }
         }
     }
 
-    /// The same for one group.
-    fn share(&mut self, members: &[usize]) {
-        let standing: Vec<(usize, BytesPerSec, u64)> = members
+    /// The same for some relays, of which nothing counts that began before then.
+    fn share(&mut self, members: &[usize], since: u64) {
+        let standing: Vec<(usize, &Standing, bool)> = members
             .iter()
             .filter_map(|&index| {
                 let relay = &self.relays[index];
-                relay.line.is_ok().then(|| relay.standing_since(index)).flatten()
+                let line = relay.line.as_ref().ok()?;
+                Some((index, relay.standing.as_ref()?, line.blank_days == 0))
             })
             .collect();
-        let Some(since) = standing.iter().map(|&(_, _, since)| since).min() else { return };
+        let Some(first) = standing.iter().map(|(_, standing, _)| standing.since_unix_secs).min()
+        else {
+            return;
+        };
         if standing.len() < 2 {
             return;
         }
@@ -179,11 +193,16 @@ impl<'a> Decisions<'a> {
             let attempts = self.relays[index].attempts.iter();
             attempts.filter_map(move |attempt| Shown::by(attempt, index))
         });
-        let together = together::carried(shown.collect(), since);
-        let values: Vec<_> = standing.iter().map(|&(_, value, _)| value).collect();
-        for ((index, ..), share) in standing.into_iter().zip(together::shares(&values, together)) {
+        let together = together::carried(shown.collect(), first.max(since));
+        let values: Vec<_> =
+            standing.iter().map(|(_, standing, is_fresh)| (standing.number, *is_fresh)).collect();
+        let indices: Vec<_> = standing.iter().map(|(index, ..)| *index).collect();
+        for (index, share) in indices.into_iter().zip(together::shares_in_turn(&values, together)) {
             if let Ok(line) = &mut self.relays[index].line {
-                line.share = Some(share);
+                let is_less = |other: Share| share.bytes_per_sec < other.bytes_per_sec;
+                if line.share.is_none_or(is_less) {
+                    line.share = Some(share);
+                }
             }
         }
     }

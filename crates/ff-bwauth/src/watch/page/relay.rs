@@ -59,6 +59,9 @@ async fn look(site: &Site, fingerprint: Fingerprint) -> Result<Known, AskError> 
     let network = site.options.network.as_ref().and_then(|network| network.borrow().clone());
     let (rules, publish_dir) = (site.options.rules.clone(), site.options.publish_dir.clone());
     let now = now();
+    let max_age_secs = rules.max_age_secs;
+    let make = site.pool.ask(Work::Much, move |reader| reader.memory(now, max_age_secs));
+    let memory = site.memory.get(0, make).await?;
     site.pool
         .ask(Work::Much, move |reader| {
             let drawn = u32::try_from(MOST_DRAWN).unwrap_or(u32::MAX);
@@ -77,7 +80,7 @@ async fn look(site: &Site, fingerprint: Fingerprint) -> Result<Known, AskError> 
                     shelf.and_then(|shelf| {
                         let last = shelf.as_ref().and_then(Shelf::last);
                         let explained =
-                            Explanation::of(reader, &network, &rules, last, &fingerprint);
+                            Explanation::of(reader, &memory, &network, &rules, last, &fingerprint);
                         explained.map_err(|error| error.to_string())
                     })
                 }

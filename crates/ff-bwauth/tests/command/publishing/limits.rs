@@ -3,9 +3,12 @@
 use std::fs;
 use std::path::Path;
 
-use ff_bwauth::outcome::Outcome;
+use ff_bwauth::outcome::{Failure, Outcome};
 use ff_bwauth::publish::v3bw::Publication;
 use ff_bwauth::publish::{self, LATEST, Limit, PublishRules, Refused};
+
+use ff_proto::aggregate::Draw;
+use ff_proto::failure::FailureKind;
 
 use super::{measured, network, votes};
 use crate::samples::NOW;
@@ -53,14 +56,14 @@ fn each_limit_refuses_and_the_file_before_stays() {
     let day = 24 * 3600;
     let at = |now_unix_secs| Publication { now_unix_secs, ..network(10) };
     let consensus = |at| Publication { consensus_valid_after_unix_secs: Some(at), ..network(10) };
-    // The greatest four have 34 of 55 parts of the weight.
+    // The greatest four have 34 of 55 parts of the weight. All were measured the day before, too.
     let changed = |relays: std::ops::RangeInclusive<u8>, factor: u64| {
         let change = |outcome: Outcome| {
             let relay = outcome.target.ed_identity[0];
             let mbit = 8 * u64::from(relay);
             if relays.contains(&relay) { measured(relay, 0, mbit * factor) } else { outcome }
         };
-        ten(0, 8).into_iter().map(change).collect::<Vec<_>>()
+        ten(30, 8).into_iter().chain(ten(0, 8).into_iter().map(change)).collect::<Vec<_>>()
     };
     let cases: [(&str, Vec<Outcome>, Publication, &[Limit]); 14] = [
         ("nothing moved", ten(0, 8), network(10), &[]),
@@ -106,6 +109,42 @@ fn each_limit_refuses_and_the_file_before_stays() {
 }
 
 #[test]
+fn relays_that_are_back_have_not_moved_and_numbers_that_fade_are_not_listed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let at = |now_unix_secs| Publication {
+        now_unix_secs,
+        consensus_valid_after_unix_secs: Some(now_unix_secs - 3600),
+        ..network(10)
+    };
+    let with_value = |hours_ago: u64, relays: std::ops::RangeInclusive<u8>| {
+        relays.map(move |relay| measured(relay, hours_ago, 8 * u64::from(relay)))
+    };
+    let refused = |outcome: Outcome| {
+        let failure =
+            Failure { kind: FailureKind::Refused, relay_code: None, message: String::new() };
+        Outcome { result: Err(failure), estimate: None, draw: Draw::Blank, ..outcome }
+    };
+    let mut outcomes: Vec<_> =
+        [150, 126, 102].into_iter().flat_map(|hours_ago| with_value(hours_ago, 1..=10)).collect();
+    assert_eq!(broken(dir.path(), &outcomes, at(NOW - 100 * 3600)), []);
+    // Two fifths of the weight are away for three days.
+    for hours_ago in [78, 54, 30] {
+        outcomes.extend(with_value(hours_ago, 1..=3).chain(with_value(hours_ago, 8..=10)));
+        outcomes.extend(with_value(hours_ago, 4..=7).map(refused));
+        assert_eq!(broken(dir.path(), &outcomes, at(NOW - (hours_ago - 2) * 3600)), []);
+    }
+    let bw = |relay: u8| {
+        votes(&latest(dir.path())).into_iter().find(|(found, _)| *found == relay).map(|(_, bw)| bw)
+    };
+    assert!(bw(7).is_some_and(|bw| bw < 700), "{:?}", bw(7));
+    outcomes.extend(with_value(6, 1..=10));
+    assert_eq!(broken(dir.path(), &outcomes, at(NOW)), []);
+    // Of one more that refuses, too few would be listed.
+    outcomes.extend(with_value(1, 4..=8).map(refused));
+    assert_eq!(broken(dir.path(), &outcomes, at(NOW + 60)), [Limit::MinPercent]);
+}
+
+#[test]
 fn many_small_relays_cannot_keep_a_file_from_being_published() {
     let dir = tempfile::tempdir().expect("a directory");
     let network = || Publication { previous: Default::default(), ..network(100) };
@@ -116,7 +155,7 @@ fn many_small_relays_cannot_keep_a_file_from_being_published() {
         broken(dir.path(), &first, Publication { now_unix_secs: NOW - 3600, ..network() }),
         []
     );
-    let second: Vec<_> = honest(0).chain(swarm(0, 8)).collect();
+    let second: Vec<_> = first.into_iter().chain(honest(0)).chain(swarm(0, 8)).collect();
     assert_eq!(broken(dir.path(), &second, network()), []);
     // They have the old number; the others have the new one.
     let votes = votes(&latest(dir.path()));

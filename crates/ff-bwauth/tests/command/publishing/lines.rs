@@ -40,9 +40,9 @@ fn a_group_counts_for_what_it_was_measured_at_together() {
     // In two slots: one machine may have shown all it has twice.
     let apart = [measured(1, 5, 80), measured(2, 4, 80), measured(3, 2, 8)];
     assert_eq!(weights(&apart, &publication), [(1, 5_000), (2, 5_000), (3, 1_000)]);
-    // The other was away in the slot of the day, and keeps 0.729 of what it had.
+    // The other was away in the slot of the day: its old value has what the new one leaves.
     let away = [measured(1, 29, 40), measured(2, 29, 40), refused(1, 5), measured(2, 5, 80)];
-    assert_eq!(weights(&away, &publication), [(1, 2_671), (2, 7_329)]);
+    assert_eq!(weights(&away, &publication), [(1, 1), (2, 10_000)]);
     // What they showed together before what stands is no measure: the machine may be another.
     let before =
         [measured(1, 50, 400), measured(2, 50, 400), measured(1, 5, 80), measured(2, 4, 80)];
@@ -69,11 +69,21 @@ fn an_inconclusive_measurement_shows_what_a_group_carries_and_a_short_one_does_n
 
 #[test]
 fn the_lowest_draw_of_a_period_stands_however_long_that_is() {
-    let outcomes = [measured(1, 1, 80), measured(1, 5, 40), measured(1, 23, 20)];
+    let outcomes = [measured(1, 1, 80), measured(1, 5, 40), measured(1, 8, 20)];
     let with = |period_secs| weights(&outcomes, &Publication { period_secs, ..network(1) });
     assert_eq!(with(None), [(1, 2_500)]);
-    assert_eq!(with(Some(6 * 3600)), [(1, 5_000)]);
+    assert_eq!(with(Some(6 * 3600)), [(1, 10_000)], "it is half past nine");
     assert_eq!(with(Some(3600)), [(1, 10_000)]);
+}
+
+#[test]
+fn a_day_counts_until_its_newest_attempt_is_too_old() {
+    let at = |hours: [u64; 2]| {
+        let outcomes = [measured(1, hours[0], 80), measured(1, hours[1], 40), measured(2, 1, 8)];
+        weights(&outcomes, &Publication { consensus_relays: 1, ..network(2) })
+    };
+    assert_eq!(at([71, 80]), [(1, 5_000), (2, 1_000)]);
+    assert_eq!(at([73, 80]), [(2, 1_000)]);
 }
 
 #[test]
@@ -89,30 +99,33 @@ fn a_line_says_what_was_shared() {
 
 #[test]
 fn a_relay_that_rises_keeps_its_number_until_two_days_agree_and_one_that_falls_does_not() {
-    let publication = |hold_above| Publication {
-        previous: [([1; 20], 1_000), ([2; 20], 1_000)].into(),
-        hold_above,
-        consensus_relays: 1,
-        ..network(2)
+    let publication = |hold_above| Publication { hold_above, consensus_relays: 1, ..network(2) };
+    let known = measured(1, 60, 8);
+    let at = |outcomes: &[Outcome], hold_above| {
+        let outcomes = [core::slice::from_ref(&known), outcomes].concat();
+        weights(&outcomes, &publication(hold_above))
     };
-    let held = |outcomes: &[Outcome]| weights(outcomes, &publication(Some(4.0)));
-    let falls = measured(2, 1, 1);
-    assert_eq!(held(&[measured(1, 1, 80), falls.clone()]), [(1, 1_000), (2, 125)]);
-    let at_once = weights(&[measured(1, 1, 80), falls], &publication(None));
-    assert_eq!(at_once, [(1, 10_000), (2, 125)]);
+    let held = |outcomes: &[Outcome]| at(outcomes, Some(4.0));
+    let falls = [measured(1, 1, 80), measured(2, 60, 8), measured(2, 1, 1)];
+    assert_eq!(held(&falls), [(1, 1_000), (2, 125)]);
+    assert_eq!(at(&falls, None), [(1, 10_000), (2, 125)]);
     assert_eq!(held(&[measured(1, 1, 32)]), [(1, 4_000)]);
-    // Time alone confirms nothing; the next day does, and the lower of the two counts.
+    // Time alone confirms nothing, nor does another file; the next day does, and the lower of the two counts.
     assert_eq!(held(&[measured(1, 30, 80)]), [(1, 1_000)]);
     assert_eq!(held(&[measured(1, 26, 80), measured(1, 1, 88)]), [(1, 10_000)]);
     // But not if it was slow in between, or had no value.
-    assert_eq!(held(&[measured(1, 60, 80), measured(1, 30, 8), measured(1, 1, 80)]), [(1, 1_000)]);
-    assert_eq!(held(&[measured(1, 60, 80), refused(1, 30), measured(1, 1, 80)]), [(1, 729)]);
+    assert_eq!(held(&[measured(1, 40, 80), measured(1, 26, 8), measured(1, 1, 80)]), [(1, 1_000)]);
+    assert_eq!(held(&[measured(1, 40, 80), refused(1, 26), measured(1, 1, 80)]), [(1, 729)]);
     // What its operator allows is a limit all the same.
     let mut limited = publication(Some(4.0));
     let avg = Some(BytesPerSec::new(700_000));
     let facts = DirectoryFacts { is_listed: true, bandwidth_avg: avg, ..Default::default() };
     limited.directory.insert([1; 20], facts);
-    assert_eq!(weights(&[measured(1, 1, 80)], &limited), [(1, 700)]);
+    assert_eq!(weights(&[known.clone(), measured(1, 1, 80)], &limited), [(1, 700)]);
+    // A file that was made of the same changes nothing.
+    let again = Publication { previous: [([1; 20], 729)].into(), ..publication(Some(4.0)) };
+    let outcomes = [known, measured(1, 40, 80), refused(1, 26)];
+    assert_eq!(weights(&outcomes, &again), [(1, 729)]);
 }
 
 #[test]
@@ -144,9 +157,8 @@ fn who_is_new_has_no_more_than_the_median_until_two_days_agree() {
     );
 }
 
-/// Relays that had no value in the hour in which most had none.
 #[test]
-fn an_hour_in_which_most_have_no_value_is_ours() {
+fn it_is_ours_if_most_relays_have_no_value_one_after_the_other() {
     let publication = Publication { consensus_relays: 1, ..network(40) };
     let yesterday = (1..=40).map(|relay| measured(relay, 30, 80));
     let today = |refusing: u8| {
@@ -159,6 +171,13 @@ fn an_hour_in_which_most_have_no_value_is_ours() {
         weights(&outcomes, &publication).iter().filter(|(_, bw)| *bw < 10_000).count()
     };
     assert_eq!([faded(1), faded(20), faded(21), faded(40)], [1, 20, 0, 0]);
+    // Who never had a value does not count, nor does anybody twice.
+    let strangers = (41..=120).map(|relay| refused(relay, 5));
+    let again = (1..=20).flat_map(|relay| [refused(relay, 5), refused(relay, 4)]);
+    let outcomes: Vec<_> =
+        yesterday.clone().chain(today(20)).chain(strangers).chain(again).collect();
+    let faded = weights(&outcomes, &publication).iter().filter(|(_, bw)| *bw < 10_000).count();
+    assert_eq!(faded, 20);
 }
 
 #[test]

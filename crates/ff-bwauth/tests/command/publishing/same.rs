@@ -197,13 +197,14 @@ proptest! {
         prop_assume!(!file.is_empty());
         let (reader, rules) = (Store::open_read_only(&dir.path().join("store")), rules());
         let reader = reader.expect("a store");
-        let ties = reader.ties(NOW, rules.max_age_secs).expect("read");
+        let memory = reader.memory(NOW, rules.max_age_secs).expect("read");
         let numbers = numbers(&file);
         let shelf = Shelf::open(dir.path()).expect("a directory without a file");
         for relay in 1..=RELAYS {
-            let around = publication_around(&consensus, None, &ties, &[relay; 20], NOW);
+            let beside = memory.beside(&[relay; 20]);
+            let around = publication_around(&consensus, None, &beside, &[relay; 20], NOW);
             let own = |network: &Publication| {
-                let found = Explanation::of(&reader, network, &rules, shelf.last(), &[relay; 20]);
+                let found = Explanation::of(&reader, &memory, network, &rules, shelf.last(), &[relay; 20]);
                 found.expect("explained").trace.number.map(|number| u64::from(number.bw))
             };
             prop_assert_eq!(own(&around), numbers.get(&[relay; 20]).copied(), "explain {}", relay);

@@ -231,8 +231,9 @@ async fn every_page_answers_in_time_with_a_year_of_ten_thousand_relays() {
     let began = Instant::now();
     let mut network = network;
     network.now_unix_secs = now();
-    let explained =
-        Explanation::of(&reader, &network, &PublishRules::default(), None, &fingerprint(4321));
+    let rules = PublishRules::default();
+    let memory = reader.memory(now(), rules.max_age_secs).expect("read");
+    let explained = Explanation::of(&reader, &memory, &network, &rules, None, &fingerprint(4321));
     let text = explained.expect("explained").to_string();
     println!("explain: {:.1?}\n{}", began.elapsed(), text.lines().last().unwrap_or_default());
     write_config(&root);
