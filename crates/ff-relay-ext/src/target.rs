@@ -4,8 +4,10 @@
 //! much ordinary traffic passes meanwhile) and counts for the operator. It has no clock, socket
 //! or thread; see [`Target`] for when to call what.
 
+use std::mem;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ff_proto::ids::{CryptoKind, MeasurerIndex};
 use ff_proto::msg::ErrCode;
@@ -41,12 +43,10 @@ pub struct Totals {
 pub struct RelayTarget {
     /// The protocol.
     target: Target,
-    /// What the operator and the consensus allow.
-    policy: Policy,
-    /// The ciphers that the host has; `None` for all.
-    supported: Option<&'static [CryptoKind]>,
-    /// Requests that were refused before the last [`correct_history`](Self::correct_history).
-    refused_before: u64,
+    /// How long a grant counts.
+    period: Duration,
+    /// The grants that are remembered, in the same order, and since when they are known here.
+    known: Vec<(GrantRecord, MonoTime)>,
     /// What clients have moved lately.
     recent: Recent,
     /// The background limit of the measurement that is running. It is in force while that has links,
@@ -80,10 +80,9 @@ impl RelayTarget {
     pub fn with_history(policy: Policy, remembered: Remembered) -> Self {
         let Remembered { grants, dropped } = remembered;
         Self {
-            target: Target::new(policy.clone(), grants),
-            policy,
-            supported: None,
-            refused_before: 0,
+            period: policy.period,
+            target: Target::new(policy, grants),
+            known: Vec::new(),
             recent: Recent::default(),
             background: None,
             exempt: Vec::new(),
@@ -108,7 +107,8 @@ impl RelayTarget {
 
     /// Takes new options; they may end the measurement that is going on.
     pub fn set_policy(&mut self, policy: Policy, now: MonoTime) {
-        self.policy = policy.clone();
+        self.note_history(now);
+        self.period = policy.period;
         self.target.set_policy(policy, now);
         self.follow(now);
     }
@@ -121,38 +121,39 @@ impl RelayTarget {
 
     /// Grants only these ciphers; see [`Target::support_only`].
     pub fn support_only(&mut self, crypto: &'static [CryptoKind]) {
-        self.supported = Some(crypto);
         self.target.support_only(crypto);
     }
 
-    /// Counts grants from the future as from now: the clock was wrong when they were given, or their
-    /// lines are damaged. Else their coordinators could not measure this relay until then.
+    /// Notes since when the grants of the history are known.
+    fn note_history(&mut self, now: MonoTime) {
+        // Grants leave the history in any order, but new ones are always the last.
+        let mut known = mem::take(&mut self.known).into_iter();
+        let noted = self.target.history().iter().map(|&grant| {
+            let since = known.find(|&(old, _)| old == grant).map_or(now, |(_, since)| since);
+            (grant, since)
+        });
+        self.known = noted.collect();
+    }
+
+    /// Forgets grants that have been known for a whole period, whatever the wall clock says.
     ///
-    /// [`Target`] does not change its history, so it is made anew, which loses nothing but which links
-    /// have just ended.
-    fn correct_history(&mut self, unix_secs: u64) {
-        let is_ahead = |grant: &GrantRecord| grant.unix_secs > unix_secs;
-        if !self.is_idle() || !self.target.history().iter().any(is_ahead) {
-            return;
-        }
-        let mut history = self.target.history().to_vec();
-        for grant in &mut history {
-            grant.unix_secs = grant.unix_secs.min(unix_secs);
-        }
-        self.refused_before += self.target.refused();
-        self.stored_grants = 0;
-        self.target = Target::new(self.policy.clone(), history);
-        if let Some(supported) = self.supported {
-            self.target.support_only(supported);
-        }
+    /// [`Target`] counts grants from the future, so a wall clock that goes back frees nothing. But a
+    /// grant that was given while the clock was far ahead would count until that date.
+    fn forget_old_grants(&mut self, now: MonoTime) {
+        self.note_history(now);
+        let is_old = |&&(_, since): &&(GrantRecord, MonoTime)| now.since(since) >= self.period;
+        let old = self.known.iter().take_while(is_old).count();
+        self.target.forget_grants(old);
+        self.known.drain(..old);
     }
 
     /// Takes a MEASUREMENT cell.
     pub fn handle_control(&mut self, arrival: &Arrival<'_>) {
-        self.correct_history(arrival.unix_secs);
+        self.forget_old_grants(arrival.now);
         let was_idle = self.is_idle();
         self.target.handle_control(arrival);
         if was_idle {
+            self.note_history(arrival.now);
             let places =
                 self.target.team().iter().filter_map(|measurer| {
                     Some((measurer.address?.to_canonical(), measurer.sockets))
@@ -170,6 +171,9 @@ impl RelayTarget {
 
     /// Notes the time.
     pub fn handle_timeout(&mut self, now: MonoTime) {
+        if self.known.len() != self.target.history().len() {
+            self.note_history(now);
+        }
         self.target.handle_timeout(now);
         self.follow(now);
         let Some(background) = &mut self.background else { return };
@@ -333,7 +337,7 @@ impl RelayTarget {
     /// What the relay has been through.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        Totals { refused: self.refused_before + self.target.refused(), ..self.totals }
+        Totals { refused: self.target.refused(), ..self.totals }
     }
 
     /// Whether nothing is granted or running.
@@ -367,15 +371,20 @@ mod tests {
         assert!(target.take_unstored().is_none());
     }
 
-    /// What a relay with this memory answers to requests of one coordinator at these times, each of
-    /// which is given up at once: whether it grants them.
-    fn grants(memory: &str, coordinator: &SigningKey, at: &[u64]) -> Vec<bool> {
+    const NOW: u64 = 1_800_000_000;
+    const DAY: u64 = 86_400;
+
+    /// Whether a relay with this memory grants requests of one coordinator, each of which is given
+    /// up at once. They come at these seconds since its start, when its clock says this.
+    fn grants(memory: &str, coordinator: &SigningKey, at: &[(u64, u64)]) -> Vec<bool> {
         let id = Ed25519Id(coordinator.verifying_key().to_bytes());
         let policy = Options::allowing(vec![id]).resolve(&BTreeMap::new());
         let mut target = RelayTarget::with_history(policy, memory::from_text(memory.as_bytes()));
-        let (exporter, now) = ([7; 32], MonoTime::default());
+        let exporter = [7; 32];
+        target.handle_timeout(MonoTime::default());
         let mut granted = Vec::new();
-        for &unix_secs in at {
+        for &(uptime_secs, unix_secs) in at {
+            let now = MonoTime::default() + Duration::from_secs(uptime_secs);
             let measurers = vec![MeasurerGrant { id, sockets: 1, address: None }];
             let (measurement, crypto) = (MeasurementId([1; 16]), CryptoKind::SUPPORTED.to_vec());
             let params = MeasParams { measurement, duration_secs: 10, measurers, crypto };
@@ -401,35 +410,59 @@ mod tests {
     }
 
     #[test]
-    fn grants_from_the_future_count_from_now_and_old_ones_are_forgotten() {
-        const NOW: u64 = 1_800_000_000;
-        const DAY: u64 = 86_400;
+    fn grants_from_the_future_count_for_a_period_and_old_ones_are_forgotten() {
         let coordinator = SigningKey::from_bytes(&[1; 32]);
         let id = Ed25519Id(coordinator.verifying_key().to_bytes());
         let twice = |at: u64| format!("{id} {at}\n").repeat(2);
-        for ahead in [1, 10 * 365 * DAY, u64::MAX - NOW] {
-            let at = [NOW, NOW + DAY - 1, NOW + DAY, NOW + DAY, NOW + DAY];
+        for ahead in [1, DAY, 2 * DAY, 10 * 365 * DAY, u64::MAX - NOW] {
+            let at = [0, DAY - 1, DAY, DAY, DAY].map(|uptime| (uptime, NOW + uptime));
             let granted = grants(&twice(NOW + ahead), &coordinator, &at);
             assert_eq!(granted, [false, false, true, true, false], "{ahead}");
         }
-        assert_eq!(grants(&twice(NOW - DAY + 1), &coordinator, &[NOW]), [false]);
-        assert_eq!(grants(&twice(NOW - DAY), &coordinator, &[NOW]), [true]);
+        // Nobody has to ask for the period to begin.
+        assert_eq!(grants(&twice(u64::MAX), &coordinator, &[(DAY, NOW + DAY)]), [true]);
+        assert_eq!(grants(&twice(NOW - DAY + 1), &coordinator, &[(0, NOW)]), [false]);
+        assert_eq!(grants(&twice(NOW - DAY), &coordinator, &[(0, NOW)]), [true]);
     }
 
     #[test]
     fn a_clock_that_is_put_right_again_costs_a_period_and_no_more() {
-        const NOW: u64 = 1_800_000_000;
-        const DAY: u64 = 86_400;
         let coordinator = SigningKey::from_bytes(&[1; 32]);
         let ahead = NOW + 3650 * DAY;
-        let at = [ahead, ahead, ahead, NOW, NOW + DAY - 1, NOW + DAY];
-        assert_eq!(grants("", &coordinator, &at), [true, true, false, false, false, true]);
+        let wrong = [(0, ahead), (1, ahead + 1), (2, ahead + 2)];
+        let right = [3, DAY - 1, DAY, DAY, DAY + 1].map(|uptime| (uptime, NOW + uptime));
+        assert_eq!(
+            grants("", &coordinator, &[&wrong[..], &right].concat()),
+            // The two grants lapse when they are a day old, one after the other.
+            [true, true, false, false, false, true, false, true]
+        );
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_for_a_moment_frees_nothing() {
+        let coordinator = SigningKey::from_bytes(&[1; 32]);
+        let id = Ed25519Id(coordinator.verifying_key().to_bytes());
+        for back in [1, DAY, 2 * DAY, NOW - 1, NOW] {
+            let at = [NOW, NOW, NOW - back, NOW, NOW, NOW].map(|unix_secs| (0, unix_secs));
+            let granted = grants("", &coordinator, &at);
+            assert_eq!(granted, [true, true, false, false, false, false], "{back}");
+
+            // Also again and again, and of grants that were given before a restart.
+            let memory = format!("{id} {NOW}\n").repeat(2);
+            let at: Vec<_> = (1..24)
+                .flat_map(|hour| {
+                    let uptime = hour * 3600;
+                    [(uptime, NOW + uptime - back), (uptime, NOW + uptime)]
+                })
+                .collect();
+            assert!(!grants(&memory, &coordinator, &at).contains(&true), "{back}");
+        }
     }
 
     #[test]
     fn damaged_lines_and_many_cost_nobody_a_measurement() {
         let coordinator = SigningKey::from_bytes(&[1; 32]);
         let junk = "nonsense\n".repeat(200_000);
-        assert_eq!(grants(&junk, &coordinator, &[1_800_000_000; 3]), [true, true, false]);
+        assert_eq!(grants(&junk, &coordinator, &[(0, NOW); 3]), [true, true, false]);
     }
 }

@@ -728,6 +728,11 @@ impl Target {
         &self.history
     }
 
+    /// Forgets the oldest grants of the history, of which the host knows that they are too old to count.
+    pub fn forget_grants(&mut self, count: usize) {
+        self.history.drain(..count.min(self.history.len()));
+    }
+
     /// How many grants were given since the start: when it grows, the history is to be stored.
     #[must_use]
     pub fn grants_given(&self) -> u64 {
