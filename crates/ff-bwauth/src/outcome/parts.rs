@@ -241,10 +241,16 @@ pub struct RoundTrip {
 /// CPU time in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuSeconds {
-    /// Of all measurer threads.
+    /// Of all measurer threads; what is no number is written as null.
+    #[serde(deserialize_with = "number_or_nan")]
     pub measurers: f64,
     /// Of the target, when this program runs it.
     pub target: Option<f64>,
+}
+
+/// Reads a number; null stands for none.
+fn number_or_nan<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::<f64>::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }
 
 /// Links of the team.

@@ -70,9 +70,9 @@ pub(crate) fn any_outcome() -> impl Strategy<Value = Outcome> {
     })
 }
 
-/// Any number that JSON reads back as it was.
+/// Any number that is one.
 fn any_real() -> impl Strategy<Value = f64> {
-    any::<i32>().prop_map(|number| f64::from(number) / 64.0)
+    any::<f64>().prop_map(|number| if number.is_finite() { number } else { 0.0 })
 }
 
 /// Any path.
@@ -107,7 +107,8 @@ pub(crate) fn any_whole_outcome() -> impl Strategy<Value = Outcome> {
     let secs = (any::<u16>(), any::<Option<u16>>(), any::<u16>(), any::<Option<u64>>());
     let times = [(); 5].map(|()| proptest::option::of(any_real()));
     let crypto = proptest::option::of(prop::sample::select(CryptoKind::SUPPORTED));
-    let parts = (any_outcome(), many, secs, any::<[u64; 6]>(), times, any_real(), crypto);
+    let measurers = prop_oneof![any_real(), Just(f64::NAN)];
+    let parts = (any_outcome(), many, secs, any::<[u64; 6]>(), times, measurers, crypto);
     parts.prop_map(|(outcome, many, secs, numbers, times, measurers, crypto)| {
         let [p50, p90, p99, max, target] = times;
         let [sent, echoed, checked, bad, asked, opened] = numbers;

@@ -4,14 +4,17 @@ use std::time::Duration;
 
 use ff_bwauth::outcome::{Failure, Outcome};
 use ff_bwauth::publish::together::{Shown, carried};
-use ff_bwauth::publish::v3bw::{BandwidthFile, Decisions, DirectoryFacts, NoNumber, Publication};
+use ff_bwauth::publish::v3bw::{
+    BandwidthFile, Decisions, DirectoryFacts, NoNumber, Publication, Scheduled,
+};
 use ff_measurer::thread_cpu_time;
 use ff_proto::aggregate::{Draw, Verdict};
 use ff_proto::failure::FailureKind;
 use ff_proto::units::BytesPerSec;
+use proptest::prelude::*;
 
 use super::{measured, network, votes};
-use crate::samples::NOW;
+use crate::samples::{DAY, NOW};
 
 /// The weights of a file of these, in kB/s.
 fn weights(outcomes: &[Outcome], publication: &Publication) -> Vec<(u8, u64)> {
@@ -49,6 +52,58 @@ fn a_group_counts_for_what_it_was_measured_at_together() {
     assert_eq!(weights(&before, &publication), [(1, 5_000), (2, 5_000)]);
     // One alone shares with nobody.
     assert_eq!(weights(&[measured(1, 5, 80)], &publication), [(1, 10_000)]);
+}
+
+#[test]
+fn a_family_that_is_divided_otherwise_each_day_loses_nothing() {
+    let day = |began: u64, members: &[u8]| Scheduled {
+        period_unix_secs: began..began + DAY,
+        members: members.iter().map(|&relay| [relay; 20]).collect(),
+    };
+    let (today, yesterday) = (NOW / DAY * DAY, NOW / DAY * DAY - DAY);
+    let scheduled = vec![day(yesterday, &[1, 2, 3]), day(today, &[1, 2]), day(today, &[3, 4])];
+    let publication = Publication { scheduled, consensus_relays: 1, ..network(4) };
+    let all = [(1, 10_000), (2, 5_000), (3, 10_000), (4, 5_000)];
+    let before =
+        [measured(1, 30, 80), measured(2, 30, 40), measured(3, 30, 80), measured(4, 20, 40)];
+    assert_eq!(weights(&before, &publication), all);
+    // Half of them today.
+    let first = [&before[..], &[measured(1, 5, 80), measured(2, 5, 40)]].concat();
+    assert_eq!(weights(&first, &publication), all);
+    let second = [&first[..], &[measured(3, 4, 80), measured(4, 4, 40)]].concat();
+    assert_eq!(weights(&second, &publication), all);
+    // Two of one machine, of which each refuses when the other is measured.
+    let turns = [measured(1, 30, 80), refused(2, 30), refused(1, 5), measured(2, 5, 80)];
+    assert_eq!(weights(&turns, &publication), [(1, 1), (2, 10_000)]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+
+    /// Relays of one machine at one address that come, refuse, are measured at once or apart, in any order of days.
+    #[test]
+    fn relays_of_one_machine_count_for_one_machine_in_any_order(
+        days in proptest::collection::vec((any::<bool>(), proptest::collection::vec(0..3_u8, 3)), 1..12),
+    ) {
+        let group = (1..=3).map(|relay| [relay; 20]).collect();
+        let publication = Publication { groups: vec![group], hold_above: Some(4.0), ..network(3) };
+        let mut outcomes = Vec::new();
+        for (day, (at_once, came)) in (0..).zip(days.iter().rev()) {
+            let there = came.iter().filter(|&&came| came == 2).count() as u64;
+            for (relay, came) in (1_u8..).zip(came) {
+                let hours_ago = 24 * day + if *at_once { 2 } else { 1 + 2 * u64::from(relay) };
+                match came {
+                    0 => {}
+                    1 => outcomes.push(refused(relay, hours_ago)),
+                    _ => outcomes.push(measured(relay, hours_ago, if *at_once { 80 / there } else { 80 })),
+                }
+            }
+        }
+        let file = BandwidthFile::from_outcomes(&outcomes, &publication);
+        let sum: u64 = file.iter().flat_map(BandwidthFile::relays)
+            .map(|line| u64::from(line.bw_kilobytes().get())).sum();
+        prop_assert!(sum <= 10_003, "{} kB/s of 10,000", sum);
+    }
 }
 
 #[test]
