@@ -195,37 +195,12 @@ impl Client {
 
     /// Opens the link and a stream on each of its circuits.
     async fn connect(&self) -> Result<Vec<DataStream>, BackgroundError> {
-        let channel = self.open_link().await?;
+        let channel = open_link(self.addr, &self.target).await?;
         let mut streams = Vec::new();
         for _ in 0..CIRCUITS {
             streams.push(open_stream(&channel).await?);
         }
         Ok(streams)
-    }
-
-    /// Opens a link to the relay and makes sure that it is the right one.
-    async fn open_link(&self) -> Result<Arc<Channel>, BackgroundError> {
-        let runtime = TokioRustlsRuntime::current()?;
-        let tcp = TcpStream::connect(self.addr).await?;
-        tcp.set_nodelay(true)?;
-        let tcp: ArtiTcp = tcp.into();
-        let hostname = random_hostname(".com");
-        let tls = runtime.tls_connector().negotiate_unvalidated(tcp, &hostname).await?;
-        let certificate = tls
-            .peer_certificate()?
-            .ok_or_else(|| io::Error::other("TLS without a certificate"))?
-            .into_owned();
-
-        let peer = MaybeSensitive::not_sensitive(PeerAddr::from(self.addr));
-        let (channel, reactor) = ClientChannelBuilder::new()
-            .launch(tls, runtime, ChannelAccount::new_noop())
-            .connect(SystemTime::now)
-            .await?
-            .verify(&self.target, &certificate, None)?
-            .finish(peer)
-            .await?;
-        tokio::spawn(reactor.run());
-        Ok(channel)
     }
 
     /// Sends on all streams and counts what comes back, until one of them fails.
@@ -237,6 +212,34 @@ impl Client {
         });
         try_join_all(loaded).await.map(drop)
     }
+}
+
+/// Opens a link to the relay at `addr` and makes sure that it is the right one.
+pub(super) async fn open_link(
+    addr: SocketAddr,
+    target: &OwnedChanTarget,
+) -> Result<Arc<Channel>, BackgroundError> {
+    let runtime = TokioRustlsRuntime::current()?;
+    let tcp = TcpStream::connect(addr).await?;
+    tcp.set_nodelay(true)?;
+    let tcp: ArtiTcp = tcp.into();
+    let hostname = random_hostname(".com");
+    let tls = runtime.tls_connector().negotiate_unvalidated(tcp, &hostname).await?;
+    let certificate = tls
+        .peer_certificate()?
+        .ok_or_else(|| io::Error::other("TLS without a certificate"))?
+        .into_owned();
+
+    let peer = MaybeSensitive::not_sensitive(PeerAddr::from(addr));
+    let (channel, reactor) = ClientChannelBuilder::new()
+        .launch(tls, runtime, ChannelAccount::new_noop())
+        .connect(SystemTime::now)
+        .await?
+        .verify(target, &certificate, None)?
+        .finish(peer)
+        .await?;
+    tokio::spawn(reactor.run());
+    Ok(channel)
 }
 
 /// Makes a circuit of one hop and opens a directory stream on it.

@@ -6,6 +6,7 @@
 //! were not there.
 
 use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -197,6 +198,11 @@ impl Extension {
             handle
         });
         opened.unwrap_or_else(|| handle(LinkId(u64::MAX)))
+    }
+
+    /// Notes that a link has come from this address; whether the granted measurement announced it.
+    pub(super) fn use_exemption(&self, address: IpAddr) -> bool {
+        self.with(|state| state.target.use_exemption(address)).unwrap_or(false)
     }
 
     /// Notes that a link is gone.

@@ -1,15 +1,21 @@
 //! The links that are in their handshake: how many there may be, and which makes room for another.
 //!
-//! Whoever opens a connection and says nothing keeps a place until the handshake's deadline. So a
-//! new connection never waits for a place. When there are too many, the oldest one is closed: of
-//! its own host if that has as many as a host may have, else of the host that has the most. A peer
-//! that answers is done long before its connection is the oldest.
+//! A peer that opens a connection and says nothing keeps its place until the handshake's deadline. So
+//! a new connection never waits for a place: when there are too many, an old one is closed. If the
+//! new one's host has as many as a host may have, it is the oldest of that host. Else it is the
+//! oldest of the fullest host of the fullest network. Links that a granted measurement announced are
+//! never closed for others.
 //!
-//! A host is an IPv4 address, or a /64 of IPv6: whoever has one address of it has all.
+//! A host is an IPv4 address or an IPv6 /64; a network is an IPv4 /24 or an IPv6 /48. One customer
+//! often has all of a /48, and hosters give out addresses of one /24 by the dozen.
+//!
+//! Limit: an honest link that was not announced loses its place too, if its network is the fullest, or
+//! if all networks have as many and it has become the oldest. With one link of its own, that takes as
+//! many new connections from other networks as there are places, before its handshake is finished.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -38,12 +44,23 @@ pub(super) struct Handshakes {
 /// What the lock guards.
 #[derive(Debug, Default)]
 struct Table {
-    /// The places of each host, the oldest first. No host has none.
-    hosts: HashMap<IpAddr, VecDeque<Entry>>,
-    /// How many places are taken.
+    /// The networks that have places to lose.
+    networks: HashMap<IpAddr, Network>,
+    /// How many places these have.
     taken: usize,
+    /// How many places announced links have.
+    announced: usize,
     /// The number of the next place.
     next: u64,
+}
+
+/// A network that has places to lose.
+#[derive(Debug, Default)]
+struct Network {
+    /// The places of each host, the oldest first. No host has none.
+    hosts: HashMap<IpAddr, VecDeque<Entry>>,
+    /// How many places these have.
+    taken: usize,
 }
 
 /// A place that is taken.
@@ -60,6 +77,13 @@ struct Entry {
 pub(super) struct Place {
     /// Where it is.
     handshakes: Arc<Handshakes>,
+    /// How it can be lost; `None` if it was announced.
+    seat: Option<Seat>,
+}
+
+/// A place that can be lost.
+#[derive(Debug)]
+struct Seat {
     /// Whose it is.
     host: IpAddr,
     /// Its number.
@@ -78,22 +102,32 @@ impl Handshakes {
     pub(super) fn enter(self: &Arc<Self>, from: IpAddr) -> Place {
         let host = host_of(from);
         let mut table = self.lock();
-        let of_host = table.hosts.get(&host).map_or(0, VecDeque::len);
-        if of_host >= self.limits.per_host {
+        if table.of_host(host) >= self.limits.per_host {
             table.remove_oldest(host);
-        } else if table.taken >= self.limits.in_total {
-            table.remove_one();
+        } else {
+            table.make_room(self.limits.in_total);
         }
-        let (stay, is_over) = oneshot::channel();
+        let (sender, stay) = oneshot::channel();
         let number = table.next;
         table.next += 1;
-        table.taken += 1;
-        table.hosts.entry(host).or_default().push_back(Entry { number, _stay: stay });
+        table.add(host, Entry { number, _stay: sender });
         drop(table);
-        Place { handshakes: Arc::clone(self), host, number, stay: is_over }
+        Place { handshakes: Arc::clone(self), seat: Some(Seat { host, number, stay }) }
     }
 
-    /// Has one link make room, as when there are too many; `false` if there is none.
+    /// A place for a link that a granted measurement announced; it never makes room for another.
+    ///
+    /// There are no more of these than the measurement has sockets, which the operator limits. They
+    /// count, but if they alone are as many as all may be, they still get their places.
+    pub(super) fn enter_announced(self: &Arc<Self>) -> Place {
+        let mut table = self.lock();
+        table.make_room(self.limits.in_total);
+        table.announced += 1;
+        drop(table);
+        Place { handshakes: Arc::clone(self), seat: None }
+    }
+
+    /// Has one link make room, as when there are too many; `false` if there is none that can.
     pub(super) fn make_room(&self) -> bool {
         self.lock().remove_one()
     }
@@ -105,37 +139,81 @@ impl Handshakes {
 }
 
 impl Table {
-    /// Removes the oldest place of the host that has the most; of several such hosts, of the one
-    /// whose oldest place is the oldest.
+    /// How many places to lose a host has.
+    fn of_host(&self, host: IpAddr) -> usize {
+        let network = self.networks.get(&network_of(host));
+        network.and_then(|network| network.hosts.get(&host)).map_or(0, VecDeque::len)
+    }
+
+    /// Adds a host's newest place.
+    fn add(&mut self, host: IpAddr, entry: Entry) {
+        let network = self.networks.entry(network_of(host)).or_default();
+        network.hosts.entry(host).or_default().push_back(entry);
+        network.taken += 1;
+        self.taken += 1;
+    }
+
+    /// Removes a place if all are taken.
+    fn make_room(&mut self, in_total: usize) {
+        if self.taken + self.announced >= in_total {
+            self.remove_one();
+        }
+    }
+
+    /// Removes the oldest place of the fullest host of the fullest network; of several that are as
+    /// full, of the one whose oldest place is the oldest.
     fn remove_one(&mut self) -> bool {
-        let rank = |places: &VecDeque<Entry>| {
-            (places.len(), Reverse(places.front().map(|entry| entry.number)))
-        };
-        let fullest = self.hosts.iter().max_by_key(|(_, places)| rank(places));
-        let host = fullest.map(|(&host, _)| host);
+        let fullest = self.networks.values().max_by_key(|network| network.rank());
+        let host = fullest.and_then(Network::fullest_host);
         host.is_some_and(|host| self.remove_oldest(host))
     }
 
     /// Removes the oldest place of a host.
     fn remove_oldest(&mut self, host: IpAddr) -> bool {
-        let oldest = self.hosts.get(&host).and_then(|places| places.front());
-        let number = oldest.map(|entry| entry.number);
+        let network = self.networks.get(&network_of(host));
+        let places = network.and_then(|network| network.hosts.get(&host));
+        let number = places.and_then(oldest);
         number.is_some_and(|number| self.remove(host, number))
     }
 
     /// Removes a place, if it is still there.
     fn remove(&mut self, host: IpAddr, number: u64) -> bool {
-        let Some(places) = self.hosts.get_mut(&host) else { return false };
+        let network_id = network_of(host);
+        let Some(network) = self.networks.get_mut(&network_id) else { return false };
+        let Some(places) = network.hosts.get_mut(&host) else { return false };
         let Ok(index) = places.binary_search_by_key(&number, |entry| entry.number) else {
             return false;
         };
         places.remove(index);
-        self.taken -= 1;
         if places.is_empty() {
-            self.hosts.remove(&host);
+            network.hosts.remove(&host);
         }
+        network.taken -= 1;
+        if network.taken == 0 {
+            self.networks.remove(&network_id);
+        }
+        self.taken -= 1;
         true
     }
+}
+
+impl Network {
+    /// The greater this is, the sooner the network loses a place.
+    fn rank(&self) -> (usize, Reverse<Option<u64>>) {
+        (self.taken, Reverse(self.hosts.values().filter_map(oldest).min()))
+    }
+
+    /// The host that has the most places.
+    fn fullest_host(&self) -> Option<IpAddr> {
+        let rank = |places: &VecDeque<Entry>| (places.len(), Reverse(oldest(places)));
+        let fullest = self.hosts.iter().max_by_key(|(_, places)| rank(places));
+        fullest.map(|(&host, _)| host)
+    }
+}
+
+/// The number of the oldest of a host's places.
+fn oldest(places: &VecDeque<Entry>) -> Option<u64> {
+    places.front().map(|entry| entry.number)
 }
 
 impl Place {
@@ -146,28 +224,50 @@ impl Place {
 
     /// Waits until the link is to make room for another.
     pub(super) async fn lost(&mut self) {
-        // Nothing is ever sent: the sender is dropped.
-        let _ = (&mut self.stay).await;
+        match &mut self.seat {
+            // Nothing is ever sent: the sender is dropped.
+            Some(seat) => drop((&mut seat.stay).await),
+            None => std::future::pending().await,
+        }
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.handshakes.lock().remove(self.host, self.number);
+        let mut table = self.handshakes.lock();
+        match &self.seat {
+            Some(seat) => drop(table.remove(seat.host, seat.number)),
+            None => table.announced -= 1,
+        }
     }
 }
 
 /// What counts as one host.
 fn host_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
-        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64).into(),
+        IpAddr::V6(v6) => prefix(v6, 64),
         v4 => v4,
     }
+}
+
+/// What counts as one network.
+fn network_of(host: IpAddr) -> IpAddr {
+    match host {
+        IpAddr::V6(v6) => prefix(v6, 48),
+        IpAddr::V4(v4) => Ipv4Addr::from_bits(v4.to_bits() >> 8 << 8).into(),
+    }
+}
+
+/// The first address with the same first bits; not all may be asked for.
+fn prefix(address: Ipv6Addr, bits: u32) -> IpAddr {
+    let others = 128 - bits;
+    Ipv6Addr::from_bits(address.to_bits() >> others << others).into()
 }
 
 #[cfg(test)]
 mod tests {
     use futures::FutureExt as _;
+    use tokio::sync::oneshot::error::TryRecvError;
 
     use super::*;
 
@@ -179,7 +279,17 @@ mod tests {
 
     /// Whether each of these is to make room.
     fn lost(places: &mut [Place]) -> Vec<bool> {
-        places.iter_mut().map(|place| place.lost().now_or_never().is_some()).collect()
+        let is_lost = |place: &mut Place| match &mut place.seat {
+            Some(seat) => seat.stay.try_recv() == Err(TryRecvError::Closed),
+            None => place.lost().now_or_never().is_some(),
+        };
+        places.iter_mut().map(is_lost).collect()
+    }
+
+    /// How many places are taken, and how many of announced links.
+    fn taken(handshakes: &Handshakes) -> (usize, usize) {
+        let table = handshakes.lock();
+        (table.taken, table.announced)
     }
 
     fn enter(handshakes: &Arc<Handshakes>, from: &str) -> Place {
@@ -210,6 +320,11 @@ mod tests {
         assert_eq!((lost(&mut early), lost(&mut others)), (vec![false], vec![false; 6]));
         let mut late = [enter(&handshakes, "198.51.100.1")];
         assert_eq!((lost(&mut early), lost(&mut late)), (vec![true], vec![false]));
+        // The other network has two hosts with one link each, this one seven, then six, then five.
+        let mut later = [enter(&handshakes, "198.51.100.2"), enter(&handshakes, "203.0.113.1")];
+        assert_eq!((lost(&mut late), lost(&mut later)), (vec![false], vec![false; 2]));
+        assert_eq!(lost(&mut many), [true; 4]);
+        assert_eq!(lost(&mut others), [true, false, false, false, false, false]);
     }
 
     #[test]
@@ -221,7 +336,7 @@ mod tests {
             assert_eq!(lost(&mut places).iter().filter(|is_lost| !**is_lost).count(), 8);
             drop(places);
             let table = handshakes.lock();
-            assert_eq!((table.taken, table.hosts.len()), (0, 0));
+            assert_eq!((table.taken, table.networks.len()), (0, 0));
         }
         assert!(!handshakes.make_room());
         let mut last = [enter(&handshakes, "192.0.2.1")];
@@ -229,25 +344,95 @@ mod tests {
         assert_eq!(lost(&mut last), [true]);
     }
 
+    #[test]
+    fn announced_links_make_no_room_and_the_others_share_what_is_left() {
+        let handshakes = handshakes();
+        let mut others: Vec<_> =
+            (0..8).map(|n| enter(&handshakes, &format!("192.0.2.{n}"))).collect();
+        let mut announced: Vec<_> = (0..10).map(|_| handshakes.enter_announced()).collect();
+        assert_eq!((lost(&mut others), lost(&mut announced)), (vec![true; 8], vec![false; 10]));
+        assert!(!handshakes.make_room());
+        // More of them than there are places, and still one place for all others.
+        for _ in 0..3 {
+            others.push(enter(&handshakes, "198.51.100.1"));
+        }
+        assert_eq!(lost(&mut others[8..]), [true, true, false]);
+        assert_eq!(lost(&mut announced), [false; 10]);
+        drop((announced, others));
+        assert_eq!(taken(&handshakes), (0, 0));
+    }
+
+    /// How many of a measurer's 512 links from one host have a place at the end, if 2,048 idle links
+    /// come before them, one after each of them, and 2,048 after them, from these hosts in turn.
+    fn left_of_burst(is_announced: bool, idle_hosts: &[IpAddr]) -> usize {
+        let time = Duration::from_secs(10);
+        let handshakes = Handshakes::new(HandshakeLimits { per_host: 768, in_total: 2048, time });
+        let mut hosts = idle_hosts.iter().cycle();
+        let mut enter_idle = |count| -> Vec<_> {
+            hosts.by_ref().take(count).map(|&host| handshakes.enter(host)).collect()
+        };
+        let mut idle = enter_idle(2048);
+        let mut burst = Vec::new();
+        for _ in 0..512 {
+            burst.push(if is_announced {
+                handshakes.enter_announced()
+            } else {
+                enter(&handshakes, "2001:db8:ffff::1")
+            });
+            idle.extend(enter_idle(1));
+        }
+        idle.extend(enter_idle(2048));
+        let (others, announced) = taken(&handshakes);
+        assert_eq!(others + announced, 2048);
+        lost(&mut burst).iter().filter(|is_lost| !**is_lost).count()
+    }
+
+    #[test]
+    fn a_measurers_burst_keeps_its_places_amid_idle_links() {
+        let v6 = |bits: u32| {
+            let base: Ipv6Addr = "3fff::".parse().expect("an address");
+            (0..2048_u128).map(move |n| Ipv6Addr::from_bits(base.to_bits() + (n << bits)).into())
+        };
+        let hosts_of_one_network: Vec<IpAddr> = v6(64).collect();
+        let networks: Vec<IpAddr> = v6(80).collect();
+        let one_network: Vec<IpAddr> = (0..20).map(|n| IpAddr::from([192, 0, 2, n])).collect();
+        let twenty_networks: Vec<IpAddr> = (0..20).map(|n| IpAddr::from([10, 0, n, 1])).collect();
+        for (hosts, unannounced) in
+            [(hosts_of_one_network, 512), (networks, 0), (one_network, 512), (twenty_networks, 97)]
+        {
+            assert_eq!(left_of_burst(true, &hosts), 512, "{} hosts", hosts.len());
+            assert_eq!(left_of_burst(false, &hosts), unannounced, "{} hosts", hosts.len());
+        }
+    }
+
     proptest::proptest! {
         /// A failing order is printed, with its seed.
         #[test]
         fn no_order_takes_more_places_than_there_are(
-            steps in proptest::collection::vec((0..6_u8, 0..4_usize), 0..200),
+            steps in proptest::collection::vec((0..6_u8, 0..3_u8, 0..4_usize), 0..200),
         ) {
             let handshakes = handshakes();
             let mut places = VecDeque::new();
-            for (host, kept) in steps {
-                places.push_back(handshakes.enter(IpAddr::from([192, 0, 2, host])));
+            for (host, network, kept) in steps {
+                let is_announced = (host, network) == (0, 0);
+                places.push_back(match is_announced {
+                    true => handshakes.enter_announced(),
+                    false => handshakes.enter(IpAddr::from([192, 0, network, host])),
+                });
                 let newest = places.back_mut().expect("one was added");
                 proptest::prop_assert!(newest.lost().now_or_never().is_none());
                 if kept == 0 {
                     places.pop_front();
                 }
                 let table = handshakes.lock();
-                let lengths: Vec<_> = table.hosts.values().map(VecDeque::len).collect();
-                proptest::prop_assert_eq!(lengths.iter().sum::<usize>(), table.taken);
-                proptest::prop_assert!(table.taken <= 8 && lengths.iter().all(|&len| (1..=4).contains(&len)));
+                for network in table.networks.values() {
+                    let lengths: Vec<_> = network.hosts.values().map(VecDeque::len).collect();
+                    proptest::prop_assert_eq!(lengths.iter().sum::<usize>(), network.taken);
+                    proptest::prop_assert!(lengths.iter().all(|len| (1..=4).contains(len)));
+                }
+                let taken: usize = table.networks.values().map(|network| network.taken).sum();
+                proptest::prop_assert_eq!(taken, table.taken);
+                proptest::prop_assert!(taken <= 8_usize.saturating_sub(table.announced).max(1));
             }
         }
     }

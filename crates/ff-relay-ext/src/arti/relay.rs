@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use futures::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use futures::{FutureExt as _, StreamExt as _};
+use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use safelog::Sensitive;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -57,7 +58,7 @@ pub const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 
 /// How many links may be in their handshake at once, if the process may open twice as many files.
 ///
-/// Of more, the oldest one is closed that is of the host with the most.
+/// Of more, the oldest one of the fullest host of the fullest network is closed.
 pub const MAX_HANDSHAKES: usize = 2048;
 
 /// How many links of one host may be in their handshake at once: more than the sockets of a
@@ -72,7 +73,7 @@ const STREAMS_PER_CIRCUIT: usize = 64;
 /// A measurement opens up to a few hundred connections in one moment.
 const BACKLOG: u32 = 1024;
 
-/// Pause after a failed `accept`, which as a rule means that there are no free file descriptors.
+/// Pause after a failed `accept`.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Bytes read from a stream at once; Arti hands out at most one cell's payload, 498 bytes.
@@ -167,10 +168,12 @@ impl Relay {
         let listener = listen(config.listen).map_err(|e| RelayError::Listen(config.listen, e))?;
         let addr = listener.local_addr().map_err(|e| RelayError::Listen(config.listen, e))?;
         let timers = tokio::spawn(config.extension.clone().run(base.clone())).abort_handle();
-        let runtime = with_tls(&base, MeasuringTls::new(wrap(base.clone()), config.extension));
+        let tls = MeasuringTls::new(wrap(base.clone()), Arc::clone(&config.extension));
+        let runtime = with_tls(&base, tls);
 
         let (channels, circuits) = channel_manager(runtime, &config.keys, addr)?;
-        let accepting = tokio::spawn(accept_loop(listener, channels, limits)).abort_handle();
+        let accepting = accept_loop(listener, channels, config.extension, limits);
+        let accepting = tokio::spawn(accepting).abort_handle();
         let echoing = tokio::spawn(serve_circuits(circuits)).abort_handle();
         Ok(Self {
             addr,
@@ -260,10 +263,14 @@ fn channel_manager<R: Runtime>(
 
 /// Accepts links until it is aborted; its links end with it.
 ///
-/// It waits for nothing but connections, because what is not accepted fills the kernel's queue, and
-/// then every other connection waits with it.
-async fn accept_loop<R>(listener: TcpListener, channels: Arc<ChanMgr<R>>, limits: HandshakeLimits)
-where
+/// It never waits for a handshake: connections that are not accepted fill the kernel's queue, and
+/// all others wait behind them.
+async fn accept_loop<R>(
+    listener: TcpListener,
+    channels: Arc<ChanMgr<R>>,
+    extension: Arc<Extension>,
+    limits: HandshakeLimits,
+) where
     R: Runtime + NetStreamProvider<Stream = RelayTcp>,
 {
     let handshakes = Handshakes::new(limits);
@@ -272,25 +279,35 @@ where
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((tcp, peer)) => {
-                    let place = handshakes.enter(peer.ip());
+                    let place = match extension.use_exemption(peer.ip()) {
+                        true => handshakes.enter_announced(),
+                        false => handshakes.enter(peer.ip()),
+                    };
                     links.spawn(serve_link(Arc::clone(&channels), tcp, peer, place));
                 }
+                // Any peer can bring these about, so they do not fill the log.
+                Err(error) if is_shortage(&error) && handshakes.make_room() => {
+                    debug!("closed a link in its handshake to accept another: {error}");
+                    tokio::task::yield_now().await;
+                }
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {
+                    debug!("a connection ended before it was accepted: {error}");
+                }
                 Err(error) => {
-                    // If there are no file descriptors left, a handshake may have one. That is
-                    // anybody's doing, and no reason to fill the log.
-                    if handshakes.make_room() {
-                        debug!("cannot accept a connection: {error}");
-                        tokio::task::yield_now().await;
-                    } else {
-                        warn!("cannot accept a connection: {error}");
-                        tokio::time::sleep(ACCEPT_PAUSE).await;
-                    }
+                    warn!("cannot accept a connection: {error}");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
             // Frees what a finished link leaves behind.
             Some(_) = links.join_next() => {}
         }
     }
+}
+
+/// Whether `accept` failed for want of something that a link in its handshake has.
+fn is_shortage(error: &io::Error) -> bool {
+    let error = Errno::from_io_error(error);
+    matches!(error, Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))
 }
 
 /// Carries one link from its handshake, for which it has `place`, to its end.
@@ -388,47 +405,205 @@ async fn echo_stream(incoming: IncomingStream) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-    use std::net::Ipv4Addr;
+    use std::collections::{BTreeMap, VecDeque};
+    use std::net::{IpAddr, Ipv4Addr};
+    use std::time::Instant;
+
+    use ed25519_dalek::SigningKey;
+    use ff_proto::cell::peek_cell;
+    use ff_proto::ids::{CryptoKind, Ed25519Id, MeasurementId};
+    use ff_proto::msg::{MeasParams, MeasurerGrant};
+    use ff_proto::session::coordinator::CoordinatorLink;
+    use ff_proto::units::MonoTime;
+    use tokio::sync::watch;
 
     use super::*;
-    use crate::arti::background::Background;
+    use crate::arti::background::open_link;
     use crate::options::Options;
 
-    /// Limits whose deadline nobody lives to see.
-    const LIMITS: HandshakeLimits =
-        HandshakeLimits { per_host: 8, in_total: 16, time: Duration::from_secs(1_000_000) };
+    /// Few places, of which a flood has each again and again during one handshake.
+    const FEW: HandshakeLimits = HandshakeLimits { per_host: 2, in_total: 4, time: NEVER };
+    /// No test is as long.
+    const NEVER: Duration = Duration::from_secs(1_000_000);
+    /// Links from here are the measurer's.
+    const MEASURER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-    /// Connections from this many addresses, none of which says anything.
-    async fn silent(relay: SocketAddr, count: u8, hosts: u8) -> Vec<TcpStream> {
-        let mut silent = Vec::new();
-        for index in 0..count {
-            let socket = TcpSocket::new_v4().expect("a socket");
-            let host = Ipv4Addr::new(127, 0, 1, index % hosts);
-            socket.bind((host, 0).into()).expect("an address");
-            silent.push(socket.connect(relay).await.expect("a connection"));
+    /// A relay, and a measurement of it that announces so many links of [`MEASURER`].
+    fn relay(limits: HandshakeLimits, sockets: u16) -> (Relay, OwnedChanTarget) {
+        let coordinator = SigningKey::from_bytes(&[1; 32]);
+        let id = Ed25519Id(coordinator.verifying_key().to_bytes());
+        let policy = Options::allowing(vec![id]).resolve(&BTreeMap::new());
+        let extension = Extension::new(policy, None, None).expect("the extension");
+        if sockets > 0 {
+            let params = MeasParams {
+                measurement: MeasurementId([1; 16]),
+                duration_secs: 30,
+                measurers: vec![MeasurerGrant { id, sockets, address: Some(MEASURER) }],
+                crypto: CryptoKind::SUPPORTED.to_vec(),
+            };
+            let exporter = [7; 32];
+            let asked = CoordinatorLink::new(
+                params,
+                &coordinator,
+                &exporter,
+                &[0; 20],
+                MonoTime::default(),
+            );
+            let (_, [request, _]) = asked.expect("a request");
+            let cell = peek_cell(&request[..]).expect("a cell");
+            extension.handle_control(extension.open_link().id, cell, false, &exporter);
+            assert_eq!(extension.totals().expect("no failure").granted, 1);
         }
-        silent
+        let keys = RelayKeys::generate().expect("keys");
+        let listen = SocketAddr::from((MEASURER, 0));
+        let config = RelayConfig { listen, keys: keys.clone(), extension };
+        let relay = Relay::launch_limited(config, |tls| tls, limits).expect("a relay");
+        let target = OwnedChanTarget::builder()
+            .addrs(vec![relay.addr()])
+            .ed_identity(keys.ed_identity())
+            .build()
+            .expect("a target");
+        (relay, target)
+    }
+
+    /// A connection from this address, which says nothing.
+    async fn silent(relay: SocketAddr, from: Ipv4Addr) -> TcpStream {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind((from, 0).into()).expect("an address");
+        socket.connect(relay).await.expect("a connection")
+    }
+
+    /// Opens silent connections from these addresses in turn and without a pause, and keeps the last
+    /// `kept` of them open; tells their number.
+    async fn flood(
+        relay: SocketAddr,
+        from: Vec<Ipv4Addr>,
+        kept: usize,
+        opened: watch::Sender<usize>,
+    ) {
+        let mut links = VecDeque::new();
+        for &from in from.iter().cycle() {
+            links.push_back(silent(relay, from).await);
+            if links.len() > kept {
+                links.pop_front();
+            }
+            opened.send_modify(|opened| *opened += 1);
+        }
+    }
+
+    /// Starts a flood and waits until it has opened as many links as it keeps.
+    async fn start_flood(
+        relay: SocketAddr,
+        from: Vec<Ipv4Addr>,
+        kept: usize,
+    ) -> (AbortHandle, watch::Receiver<usize>) {
+        let (sender, mut opened) = watch::channel(0);
+        let flood = tokio::spawn(flood(relay, from, kept, sender)).abort_handle();
+        opened.wait_for(|&opened| opened >= kept).await.expect("the flood goes on");
+        (flood, opened)
+    }
+
+    /// One address of the loopback network.
+    fn one_host() -> Vec<Ipv4Addr> {
+        vec![Ipv4Addr::new(127, 0, 1, 1)]
+    }
+
+    /// Many addresses of one network.
+    fn one_network() -> Vec<Ipv4Addr> {
+        (1..=200).map(|n| Ipv4Addr::new(127, 0, 1, n)).collect()
+    }
+
+    /// An address of each of many networks.
+    fn many_networks() -> Vec<Ipv4Addr> {
+        (1..=200).map(|n| Ipv4Addr::new(127, 0, n, 1)).collect()
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn links_that_say_nothing_keep_no_other_out() {
-        for hosts in [1, 200] {
-            let policy = Options::default().resolve(&BTreeMap::new());
-            let keys = RelayKeys::generate().expect("keys");
-            let config = RelayConfig {
-                listen: "127.0.0.1:0".parse().expect("an address"),
-                keys: keys.clone(),
-                extension: Extension::new(policy, None, None).expect("the extension"),
+        for (from, announced) in [(one_host(), 0), (one_network(), 0), (many_networks(), 10)] {
+            let hosts = from.len();
+            let (relay, target) = relay(FEW, announced);
+            let (flood, opened) = start_flood(relay.addr(), from, 64).await;
+            for attempt in 0..10 {
+                let before = *opened.borrow();
+                let link = open_link(relay.addr(), &target).await.map(drop);
+                let meanwhile = *opened.borrow() - before;
+                assert!(link.is_ok(), "{hosts} hosts, {meanwhile} links, {attempt}: {link:?}");
+            }
+            flood.abort();
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn announced_links_make_no_room_for_others() {
+        let limits = HandshakeLimits { per_host: 24, in_total: 32, time: NEVER };
+        for announced in [24, 0] {
+            let (relay, _) = relay(limits, announced);
+            let mut burst = Vec::new();
+            for _ in 0..24 {
+                burst.push(silent(relay.addr(), Ipv4Addr::LOCALHOST).await);
+            }
+            let (flood, mut opened) = start_flood(relay.addr(), many_networks(), 1000).await;
+            opened.wait_for(|&opened| opened >= 2000).await.expect("the flood goes on");
+            flood.abort();
+            let is_open = |tcp: &TcpStream| {
+                let read = tcp.try_read(&mut [0]);
+                read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
             };
-            let relay = Relay::launch_limited(config, |tls| tls, LIMITS).expect("a relay");
-            let silent = silent(relay.addr(), 200, hosts).await;
-            let addr = relay.addr();
-            // A busy machine may need more than the client's patience.
-            let open = || Background::start(addr, keys.ed_identity(), 1000).ok();
-            let client = tokio::task::block_in_place(|| (0..6).find_map(|_| open()));
-            assert!(client.is_some(), "no link opens beside silent ones of {hosts} hosts");
-            drop(silent);
+            let open = burst.iter().filter(|tcp| is_open(tcp)).count();
+            if announced > 0 {
+                assert_eq!(open, 24);
+            } else {
+                assert!(open < 24, "the flood is too small to take a place");
+            }
+        }
+    }
+
+    #[test]
+    fn only_a_shortage_costs_a_link_its_place() {
+        let is_shortage = |errno: Errno| is_shortage(&errno.into());
+        assert!(
+            [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM].map(is_shortage) == [true; 4]
+        );
+        assert!([Errno::CONNABORTED, Errno::PERM, Errno::PROTO].map(is_shortage) == [false; 3]);
+        assert!(!super::is_shortage(&io::Error::other("no number")));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    #[ignore = "prints figures: how many links of a measurer's burst open while others say nothing"]
+    async fn a_measurers_burst_amid_links_that_say_nothing() {
+        let idle: [(&str, Vec<Ipv4Addr>, usize); 4] = [
+            ("no", one_host(), 0),
+            ("1 host's", one_host(), 4000),
+            ("20 networks'", many_networks().into_iter().take(20).collect(), 4000),
+            ("200 networks'", many_networks(), 4000),
+        ];
+        for (whose, from, kept) in idle {
+            for announced in [512, 0] {
+                let (relay, target) = relay(handshake_limits(), announced);
+                let flood = match kept {
+                    0 => None,
+                    kept => Some(start_flood(relay.addr(), from.clone(), kept).await),
+                };
+                let before = flood.as_ref().map_or(0, |(_, opened)| *opened.borrow());
+                let start = Instant::now();
+                let burst: JoinSet<_> = (0..512)
+                    .map(|_| {
+                        let (addr, target) = (relay.addr(), target.clone());
+                        async move { open_link(addr, &target).await.is_ok() }
+                    })
+                    .collect();
+                let open = burst.join_all().await.into_iter().filter(|is_open| *is_open).count();
+                let took = start.elapsed();
+                let meanwhile = flood.as_ref().map_or(0, |(_, opened)| *opened.borrow()) - before;
+                println!(
+                    "{whose} idle links, {announced} announced: {open} of 512 open in {took:.2?}, \
+                     {meanwhile} idle ones came meanwhile"
+                );
+                if let Some((flood, _)) = flood {
+                    flood.abort();
+                }
+            }
         }
     }
 }
