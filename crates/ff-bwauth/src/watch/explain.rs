@@ -4,11 +4,12 @@
 //! with, so that neither the whole store nor the whole network has to be gone through.
 
 use core::fmt;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use serde::Serialize;
 
 use crate::network::fingerprint_hex;
+use crate::outcome::Outcome;
 use crate::period::Fingerprint;
 use crate::publish::trace::{MAX_ATTEMPTS, Trace};
 use crate::publish::v3bw::{Decisions, Publication};
@@ -74,19 +75,8 @@ impl Explanation {
         memory.complete(&mut network);
         let publication = beside(last, rules, narrowed(network, fingerprint));
         let now = publication.now_unix_secs;
-        let mut outcomes = Vec::new();
-        let beside: BTreeSet<_> = publication.lists().flatten().copied().collect();
-        for relay in beside.iter().filter(|&other| other != fingerprint).chain([fingerprint]) {
-            let is_it = relay == fingerprint;
-            let seconds = if is_it { Seconds::With } else { Seconds::Without };
-            let attempts = reader.history(relay, MOST_ATTEMPTS, seconds)?;
-            let counts = |started: u64| now.saturating_sub(started) <= publication.max_age_secs;
-            // One that is too old says that there was one.
-            let is_old =
-                attempts.iter().position(|attempt| !counts(attempt.outcome.started_unix_secs));
-            let shown = is_old.map_or(attempts.len(), |first| first + 1);
-            outcomes.extend(attempts.into_iter().take(shown).map(|attempt| attempt.outcome));
-        }
+        let mut outcomes = own(reader, fingerprint, &publication)?;
+        outcomes.extend(of_others(reader, fingerprint, &publication)?);
         let decisions = Decisions::of(&outcomes, &publication)?;
         let mut trace = Trace::of(fingerprint, &decisions);
         // Of the other relays nothing was read.
@@ -96,6 +86,44 @@ impl Explanation {
         }
         Ok(Self { trace, published: last.map(|last| InFile::of(last, fingerprint)) })
     }
+}
+
+/// What came of a relay's attempts within the greatest age, with their seconds; one that is older says that there was one.
+fn own(
+    reader: &Reader,
+    relay: &Fingerprint,
+    publication: &Publication,
+) -> Result<Vec<Outcome>, StoreError> {
+    let attempts = reader.history(relay, MOST_ATTEMPTS, Seconds::With)?;
+    let is_old =
+        |started: u64| publication.now_unix_secs.saturating_sub(started) > publication.max_age_secs;
+    let first_old = attempts.iter().position(|one| is_old(one.outcome.started_unix_secs));
+    let shown = first_old.map_or(attempts.len(), |first| first + 1);
+    Ok(attempts.into_iter().take(shown).map(|attempt| attempt.outcome).collect())
+}
+
+/// The same of those that count together with it, without seconds. They may be all relays there are, so the attempts of the
+/// time are gone through once.
+fn of_others(
+    reader: &Reader,
+    relay: &Fingerprint,
+    publication: &Publication,
+) -> Result<Vec<Outcome>, StoreError> {
+    let others: HashSet<_> =
+        publication.lists().flatten().filter(|&other| other != relay).collect();
+    let mut outcomes = Vec::new();
+    if others.is_empty() {
+        return Ok(outcomes);
+    }
+    let now = publication.now_unix_secs;
+    let span = now.saturating_sub(publication.max_age_secs)..now.saturating_add(1);
+    reader.attempts(span, Seconds::Without, |attempt| {
+        if others.contains(&attempt.fingerprint) {
+            outcomes.push(attempt.outcome);
+        }
+        Ok::<_, StoreError>(())
+    })?;
+    Ok(outcomes)
 }
 
 /// The same for a relay and those that it is measured with; nothing of the others is looked at.
