@@ -150,12 +150,10 @@ class Period:
 
     def take_back(self, from_slot):
         """Takes the places back of units that have begun nowhere; returns their heads."""
-        again = {group["beside"] for again in self.again for group in self.groups
-                 if {relay["fingerprint"] for relay in group["members"]} & {task[0] for task in again["tasks"]}}
         heads = []
         for head, unit in self.units().items():
             places = [slot for group in unit for slot in group["places"] if slot is not None]
-            if head in again or not self.members(unit) or any(slot < from_slot for slot in places):
+            if not self.members(unit) or any(slot < from_slot for slot in places):
                 continue
             need = sum(given for _, given in self.members(unit))
             for team, slot in enumerate(unit[0]["places"]):

@@ -10,7 +10,7 @@ mod rows;
 mod slots;
 mod trust;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use ff_measurer::service::wire::Capability;
@@ -19,6 +19,7 @@ use ff_proto::ids::Ed25519Id;
 pub use self::action::{Action, Effect, Member, Rhythm, Written};
 use self::exchange::Exchanges;
 use self::finish::{Finished, Together};
+use self::missed::GONE;
 use self::paths::KnownPaths;
 pub use self::reload::{Settings, Teams};
 use self::trust::Heard;
@@ -26,11 +27,11 @@ use super::course::{Beginning, Common, Course};
 use super::plan::Means;
 use super::running::Running;
 use super::view::View;
-use crate::period::Relay;
 use crate::period::timetable::{Event, Measured};
+use crate::period::{Fingerprint, Relay};
 use crate::publish::v3bw::{NotScheduled, Publication};
 use crate::publish::view::publication;
-use crate::store::{AttemptId, Coverage, Period, Store, StoreError};
+use crate::store::{AttemptId, Coverage, Period, Planned, Store, StoreError};
 
 /// How many consensuses are remembered, so that a late coordinator begins a period with that of the others.
 const VIEWS: usize = 4;
@@ -378,7 +379,8 @@ impl Core {
         };
         self.refresh_error = None;
         let newest = self.views.last().map_or(0, |last| last.valid_after);
-        if view.valid_after < newest {
+        let noted = self.course.as_ref().map_or(0, |course| course.noted);
+        if view.valid_after < newest.max(noted) {
             self.tell(now, "an older consensus than the last one is not used".to_owned());
             return;
         }
@@ -400,7 +402,7 @@ impl Core {
         let (Some(course), Some(view)) = (&self.course, self.views.last()) else {
             return Ok(());
         };
-        if view.valid_after <= course.valid_after {
+        if view.valid_after <= course.valid_after || view.valid_after < course.noted {
             return Ok(());
         }
         let most = u64::from(self.common.length_secs) / SPREAD_PART_OF_PERIOD;
@@ -409,21 +411,48 @@ impl Core {
         // The first slot that begins then or later.
         let begun = known_by_all + u64::from(self.common.slot_secs).saturating_sub(1);
         let from_slot = course.slot_at(begun).max(running + 1);
-        let here: Vec<Relay> = view.relays();
-        let mut events = Vec::new();
-        for relay in course.timetable.relays() {
-            if view.contact(&relay.fingerprint).is_err()
-                && course.timetable.is_expected(&relay.fingerprint)
-            {
-                events.push(Event::Vanish { relay: relay.fingerprint, from_slot });
+        let is_known = |relay: &Relay| course.timetable.is_expected(&relay.fingerprint);
+        let is_here = |relay: &Relay| view.contact(&relay.fingerprint).is_ok();
+        let gone = course.timetable.relays().iter();
+        let gone: BTreeSet<_> = gone
+            .filter(|relay| is_known(relay) && !is_here(relay))
+            .map(|relay| relay.fingerprint)
+            .collect();
+        // One that cannot be reached would go and come with each consensus.
+        let mut new = view.relays();
+        new.retain(|relay| !is_known(relay) && is_here(relay));
+        let (number, valid_after) = (course.number, view.valid_after);
+        if valid_after > course.noted {
+            self.note(Event::Consensus { valid_after })?;
+        }
+        self.note_gone(number, &gone, from_slot)?;
+        if !new.is_empty() {
+            self.note(Event::Add { relays: new, from_slot })?;
+        }
+        Ok(())
+    }
+
+    /// Takes relays out that have gone, with what the plan has for them from a slot on: who comes again gets other rows.
+    fn note_gone(
+        &mut self,
+        period: u64,
+        gone: &BTreeSet<Fingerprint>,
+        from_slot: u32,
+    ) -> Result<(), StoreError> {
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let mut rows = HashMap::<_, Vec<_>>::new();
+        for Planned { id, what, .. } in self.store.pending(period)? {
+            if what.slot >= from_slot && gone.contains(&what.fingerprint) {
+                rows.entry(what.fingerprint).or_default().push(id);
             }
         }
-        let known = |relay: &Relay| course.timetable.is_expected(&relay.fingerprint);
-        let new: Vec<Relay> = here.into_iter().filter(|relay| !known(relay)).collect();
-        if !new.is_empty() {
-            events.push(Event::Add { relays: new, from_slot });
-        }
-        events.into_iter().try_for_each(|event| self.note(event).map(drop))
+        gone.iter().try_for_each(|&relay| {
+            let rows = rows.remove(&relay).unwrap_or_default();
+            let event = Event::Vanish { relay, from_slot };
+            self.note_instead(event, &rows, |_| GONE.to_owned()).map(drop)
+        })
     }
 
     /// Notes how a measurer is.

@@ -85,6 +85,8 @@ pub struct Course {
     pub seed_sha256: [u8; 32],
     /// When its consensus became valid.
     pub valid_after: u64,
+    /// When the last consensus became valid that was taken for it.
+    pub noted: u64,
     /// Who is measured when.
     pub timetable: Timetable,
     /// Which team is ours.
@@ -121,6 +123,11 @@ impl Course {
             new_guess: begin.new_guess,
             params: common.params,
         };
+        let noted = events.iter().map(|event| match event {
+            Event::Consensus { valid_after } => *valid_after,
+            _ => 0,
+        });
+        let noted = noted.max().unwrap_or(0).max(begin.valid_after);
         let timetable = Timetable::restore(begin.relays, rules, events);
         let team = timetable.teams().iter().position(|team| team.coordinator == common.me);
         Self {
@@ -128,6 +135,7 @@ impl Course {
             start: number * u64::from(common.length_secs),
             seed_sha256: Sha256::digest(seed.as_slice()).into(),
             valid_after: begin.valid_after,
+            noted,
             team: team.unwrap_or_default(),
             digest: digest(&timetable),
             timetable,

@@ -9,6 +9,7 @@
 //! relays come and go with new identities does not keep others in its network waiting. Relays of one host or family are
 //! one group already. Of equal numbers the relay that came first decides.
 
+use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
@@ -23,6 +24,15 @@ pub(super) struct Waiting {
     pub(super) demand: u64,
     /// Where its relays listen.
     pub(super) addresses: Vec<IpAddr>,
+}
+
+impl Waiting {
+    /// Adds a relay that is to be measured with the group.
+    pub(super) fn join(&mut self, relay: u32, demand: u64, addresses: &[IpAddr]) {
+        self.first = self.first.min(relay);
+        self.demand = self.demand.saturating_add(demand);
+        self.addresses.extend(addresses);
+    }
 }
 
 /// What has been given to hosts, or to networks, in a period.
@@ -45,23 +55,23 @@ impl Served {
     }
 
     /// The places of these groups in the order of their turns.
-    pub(super) fn order(mut self, waiting: &[Waiting]) -> Vec<usize> {
+    pub(super) fn order<W: Borrow<Waiting>>(mut self, waiting: &[W]) -> Vec<usize> {
         let mut as_they_came: Vec<_> = (0..waiting.len()).collect();
-        as_they_came.sort_by_key(|&index| waiting[index].first);
+        as_they_came.sort_by_key(|&index| waiting[index].borrow().first);
         let by_host = in_turn(&mut self.hosts, host, waiting, as_they_came);
         in_turn(&mut self.networks, network, waiting, by_host)
     }
 }
 
 /// Sorts groups by their finish numbers, which are counted in the order in which they stand.
-fn in_turn(
+fn in_turn<W: Borrow<Waiting>>(
     given: &mut Given,
     part: fn(IpAddr) -> IpAddr,
-    waiting: &[Waiting],
+    waiting: &[W],
     order: Vec<usize>,
 ) -> Vec<usize> {
     let number = |index: usize| {
-        let group = &waiting[index];
+        let group = waiting[index].borrow();
         (finish(given, group, part), group.first, index)
     };
     let mut numbered: Vec<_> = order.into_iter().map(number).collect();

@@ -87,7 +87,7 @@ impl Schedule {
         for index in Served::default().order(&waiting) {
             let begin = (drawn + index) * teams;
             let places = &mut places[begin..begin + teams];
-            place_first(waiting[index].demand, places, &mut rooms, 0);
+            place_first(&vec![Some(waiting[index].demand); teams], places, &mut rooms, 0);
         }
         Self { rules, grouped, places }
     }
@@ -244,10 +244,16 @@ fn draw(group: &Group, places: &mut [u32], rooms: &mut [Rooms], relays: &[Relay]
     }
 }
 
-/// Gives a group that needs so much the first slots with room from this one on, a different one for each team.
-pub(super) fn place_first(demand: u64, places: &mut [u32], rooms: &mut [FirstFit], from: u32) {
-    let demand = demand.max(1);
-    for (team, room) in rooms.iter_mut().enumerate() {
+/// Gives a group that needs so much of each team the first slots with room from this one on, a different one for each. A team
+/// of which it needs nothing has none.
+pub(super) fn place_first(
+    demands: &[Option<u64>],
+    places: &mut [u32],
+    rooms: &mut [FirstFit],
+    from: u32,
+) {
+    for (team, (room, demand)) in rooms.iter_mut().zip(demands).enumerate() {
+        let Some(demand) = demand.map(|demand| demand.max(1)) else { continue };
         let mut slot = room.first(from, demand);
         while let Some(taken) = slot.filter(|slot| places.contains(slot)) {
             slot = room.first(taken + 1, demand);

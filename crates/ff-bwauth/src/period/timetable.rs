@@ -36,6 +36,11 @@ pub enum Event {
         /// They are measured in this slot at the earliest.
         from_slot: u32,
     },
+    /// What has come and gone by the consensus that became valid then follows. No older one is taken any more.
+    Consensus {
+        /// In seconds since 1970.
+        valid_after: u64,
+    },
     /// A relay has gone, see [`Timetable::vanish`].
     Vanish {
         /// This one.
@@ -180,6 +185,7 @@ impl Timetable {
         match event {
             Event::Add { relays, from_slot } => _ = self.add(relays, from_slot),
             Event::Vanish { relay, from_slot } => self.vanish(&relay, from_slot),
+            Event::Consensus { .. } => {}
             Event::Retry { team, measured, now_slot, grants_used } => {
                 _ = self.retry(team, &measured, now_slot, grants_used);
             }

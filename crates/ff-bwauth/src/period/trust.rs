@@ -8,13 +8,17 @@
 //!                                           └▶ disputes them, too: the relay is doubted
 //! ```
 //!
-//! - Relays that share an address, a network or a family have one word together, and it counts against the first measurer
-//!   only that they dispute: behind that one they can choose by whom they are measured.
+//! - Relays that share a host or a family have one word together, and it counts against the first measurer only that they
+//!   dispute: behind that one they can choose by whom they are measured.
+//! - A network (/24, of IPv6 /48) has one word: what most of such groups in it say; if as many dispute as agree, it has none.
+//!   A group is in one network, the least of its own: else a family in many networks would decide for each of them.
 //! - A measurer is set aside when the number of disputes has a probability below [`CHANCE`] even if every second
-//!   group lies about it: the binomial distribution with 1/2. At least ten groups are needed.
+//!   network lies about it: the binomial distribution with 1/2. At least ten networks are needed.
 //! - If this applies to the whole team, the measurer with the fewest disputes stays.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use ff_proto::ids::Ed25519Id;
 use statrs::function::beta::beta_reg;
@@ -117,12 +121,21 @@ impl Said {
     }
 }
 
+/// Whose word it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Speaker {
+    /// The number of the relay's group.
+    pub group: u64,
+    /// The relay's network, if its address is known.
+    pub network: Option<IpAddr>,
+}
+
 /// What is thought of a measurer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Standing {
     /// The measurer.
     pub measurer: Ed25519Id,
-    /// Groups of relays that were measured by it and whose word counts.
+    /// Networks with relays that were measured by it and whose word counts.
     pub words: u64,
     /// Those of them that dispute it.
     pub disputes: u64,
@@ -132,27 +145,40 @@ pub struct Standing {
     pub is_aside: bool,
 }
 
-/// Judges the measurers of a team by what relays have said, each with the number of its group.
+/// Judges the measurers of a team by what relays have said.
 #[must_use]
-pub fn judge<'a>(said: impl Iterator<Item = (u64, &'a Said)>, team: &[Ed25519Id]) -> Vec<Standing> {
-    let mut groups = BTreeMap::<u64, Said>::new();
-    for (group, said) in said {
-        groups.entry(group).or_default().join(said);
+pub fn judge<'a>(
+    said: impl Iterator<Item = (Speaker, &'a Said)>,
+    team: &[Ed25519Id],
+) -> Vec<Standing> {
+    let mut groups = BTreeMap::<u64, (Option<IpAddr>, Said)>::new();
+    for (Speaker { group, network }, said) in said {
+        let (least, all) = groups.entry(group).or_default();
+        *least = least.iter().copied().chain(network).min();
+        all.join(said);
     }
-    // Words and disputes of each.
-    let mut counts = BTreeMap::<Ed25519Id, (u64, u64)>::new();
-    for said in groups.values_mut() {
+    // Groups that agree with a measurer or dispute it, by networks; without an address each is by itself.
+    let mut said_in = BTreeMap::<(Ed25519Id, Result<IpAddr, u64>), (u64, u64)>::new();
+    for (group, (network, mut said)) in groups {
         said.0.retain(|measurer, _| team.contains(measurer));
         if !said.agrees() {
             continue;
         }
         let first = said.first_disputed();
         for (&measurer, met) in &said.0 {
-            let is_first = first == Some(measurer);
-            if met.disputed.is_none() || is_first {
-                let count = counts.entry(measurer).or_default();
-                *count = (count.0 + 1, count.1 + u64::from(is_first));
-            }
+            let (agree, dispute) = said_in.entry((measurer, network.ok_or(group))).or_default();
+            *agree += u64::from(met.disputed.is_none());
+            *dispute += u64::from(first == Some(measurer));
+        }
+    }
+    // Words and disputes of each.
+    let mut counts = BTreeMap::<Ed25519Id, (u64, u64)>::new();
+    for ((measurer, _), (agree, dispute)) in said_in {
+        let count = counts.entry(measurer).or_default();
+        match dispute.cmp(&agree) {
+            Ordering::Less => count.0 += 1,
+            Ordering::Equal => {}
+            Ordering::Greater => *count = (count.0 + 1, count.1 + 1),
         }
     }
     let standing = |&measurer: &Ed25519Id| {
@@ -195,10 +221,21 @@ mod tests {
         said
     }
 
-    /// Which of these measurers are set aside, if each relay is a group.
-    fn aside(said: &[Said], team: &[u8]) -> Vec<bool> {
+    /// A relay of this group, with the least network of so many bits of it.
+    fn speaker(group: u64, of_network: u32) -> Speaker {
+        let address = u32::try_from(group).expect("few groups");
+        Speaker { group, network: Some(IpAddr::V4((address >> (32 - of_network)).into())) }
+    }
+
+    /// What is thought of these measurers, if each relay is a group, in networks of so many bits.
+    fn judged(said: &[Said], team: &[u8], of_network: u32) -> Vec<Standing> {
         let team: Vec<_> = team.iter().copied().map(measurer).collect();
-        judge((0..).zip(said), &team).iter().map(|one| one.is_aside).collect()
+        judge((0..).map(|group| speaker(group, of_network)).zip(said), &team)
+    }
+
+    /// Which of these measurers are set aside, if each relay is a group in a network of its own.
+    fn aside(said: &[Said], team: &[u8]) -> Vec<bool> {
+        judged(said, team, 32).iter().map(|one| one.is_aside).collect()
     }
 
     #[test]
@@ -207,8 +244,32 @@ mod tests {
         assert_eq!(aside(&lies(9), &[1, 2]), [false, false]);
         assert_eq!(aside(&lies(10), &[1, 2]), [true, false]);
         let team = [measurer(1), measurer(2)];
-        let one_group = judge(lies(1000).iter().map(|said| (7, said)), &team);
+        let one_group = judge(lies(1000).iter().map(|said| (speaker(7, 32), said)), &team);
         assert!(!one_group[0].is_aside && one_group[0].words == 1);
+    }
+
+    #[test]
+    fn a_network_has_one_word_however_many_hosts_it_has() {
+        let (lie, honest) = (said(&[(1, true), (2, false)]), said(&[(1, false), (2, false)]));
+        // All addresses of nine networks, and then of ten.
+        let networks = |count: usize| judged(&vec![lie.clone(); 256 * count], &[1, 2], 24);
+        assert_eq!((networks(9)[0].words, networks(9)[0].is_aside), (9, false));
+        assert!(networks(10)[0].is_aside);
+        // A few liars have no word in a network of honest relays, and as many as these leave it without one.
+        let mixed = |liars: usize| {
+            let mut all = vec![honest.clone(); 256 - liars];
+            all.extend(vec![lie.clone(); liars]);
+            let one = judged(&all, &[1, 2], 24)[0];
+            (one.words, one.disputes)
+        };
+        assert_eq!([127, 128, 129].map(mixed), [(1, 0), (0, 0), (1, 1)]);
+        // A family in many networks is in one of them.
+        let family = (0..1000).map(|n| Speaker { group: 0, ..speaker(n, 32) });
+        let found = judge(family.zip(std::iter::repeat(&lie)), &[measurer(1)])[0];
+        assert_eq!(found.words, 0, "it agrees with nobody of the team");
+        let family = (0..1000).map(|n| Speaker { group: 0, ..speaker(n, 32) });
+        let found = judge(family.zip(std::iter::repeat(&lie)), &[measurer(1), measurer(2)])[0];
+        assert_eq!((found.words, found.disputes), (1, 1));
     }
 
     #[test]
@@ -244,7 +305,7 @@ mod tests {
         // Each relay disputes one of both, and agrees with the other in the same group.
         let first = said(&[(1, true), (2, false)]);
         let second = said(&[(2, true), (1, false)]);
-        let only = judge((0..20).map(|group| (group, &first)), &[measurer(1)]);
+        let only = judge((0..20).map(|group| (speaker(group, 32), &first)), &[measurer(1)]);
         assert!(!only[0].is_aside, "nobody agrees with another one of the team");
         let all = [vec![first; 40], vec![second; 5]].concat();
         assert_eq!(aside(&all, &[1, 2]), [true, false]);

@@ -91,6 +91,10 @@ impl Course {
                 self.timetable.vanish(&relay, from_slot);
                 Taken::default()
             }
+            Event::Consensus { valid_after } => {
+                self.noted = self.noted.max(valid_after);
+                Taken::default()
+            }
             Event::Aside { team, less } => {
                 self.timetable.set_aside(team, less);
                 Taken::default()

@@ -1,5 +1,6 @@
 //! What happens when a slot begins.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
 use ff_proto::units::BytesPerSec;
@@ -20,6 +21,8 @@ use crate::team::TeamMember;
 
 /// After this part of it a slot does not begin any more.
 const LATE_PART: u32 = 3;
+/// Why a row of the plan is not carried out.
+const TWICE: &str = "the relay has another row in this slot";
 
 /// A measurement that can begin.
 struct Ready {
@@ -61,8 +64,13 @@ impl Core {
         self.judge_team(now);
         self.note_aside()?;
         let pending = self.store.pending_in(number, slot)?;
-        let due: HashMap<Fingerprint, Planned> =
-            pending.into_iter().map(|row| (row.what.fingerprint, row)).collect();
+        let mut due = HashMap::<Fingerprint, Planned>::new();
+        for row in pending {
+            match due.entry(row.what.fingerprint) {
+                Entry::Vacant(first) => _ = first.insert(row),
+                Entry::Occupied(_) => self.leave_out(&[row.id], TWICE)?,
+            }
+        }
         if !due.is_empty() {
             self.coverage = None;
             tracing::info!(period = number, slot, relays = due.len(), "a slot begins");
@@ -144,17 +152,7 @@ impl Core {
         tasks: &HashMap<Fingerprint, Task>,
         mut due: HashMap<Fingerprint, Planned>,
     ) -> (Vec<Ready>, Wanting) {
-        let mut assigned = Vec::new();
-        for Assignment { relay, shares } in self.assigned(slot, tasks) {
-            let relays = self.course.as_ref().map(|course| course.timetable.relays());
-            let Some(relay) = relays.and_then(|relays| relays.get(relay as usize)) else {
-                continue;
-            };
-            let relay = relay.fingerprint;
-            if let Some((row, task)) = due.remove(&relay).zip(tasks.get(&relay)) {
-                assigned.push((row, *task, shares));
-            }
-        }
+        let assigned = self.assigned_due(slot, tasks, &mut due);
         let mut wanting = Wanting::new();
         let mut want = |head, reason: &str, row| {
             let all = wanting.entry(head).or_insert_with(|| (reason.to_owned(), Vec::new()));
@@ -165,15 +163,13 @@ impl Core {
                 want(task.head, "the team has no room for it in this slot", row);
             }
         }
-        let expected = |(row, task, shares): &(Planned, Task, Vec<Share>)| {
-            (task.guess, self.paths.of(&row.what.fingerprint), shares.clone())
-        };
-        let expected: Vec<_> = assigned.iter().map(expected).collect();
-        let expected: Vec<_> =
-            expected.iter().map(|(guess, path, shares)| (*guess, *path, &shares[..])).collect();
+        let relays = assigned.iter().map(|(row, task, parts)| {
+            (task.guess, self.paths.of(&row.what.fingerprint), &parts[..])
+        });
+        let links = links(&relays.collect::<Vec<_>>());
         let measurers: Vec<_> = self.team.iter().map(|member| member.measurer.clone()).collect();
         let mut ready = Vec::new();
-        for ((row, task, parts), links) in assigned.into_iter().zip(links(&expected)) {
+        for ((row, task, parts), links) in assigned.into_iter().zip(links) {
             let aside = parts.iter().find(|part| self.is_aside(part.measurer));
             match (aside, shares(&measurers, &parts, &links)) {
                 (None, Some(team)) => ready.push(Ready { row, task, team }),
@@ -193,6 +189,24 @@ impl Core {
             }
         }
         (ready, wanting)
+    }
+
+    /// What is due in a slot with what each measurer does for it; takes that out of what is due.
+    fn assigned_due(
+        &self,
+        slot: u32,
+        tasks: &HashMap<Fingerprint, Task>,
+        due: &mut HashMap<Fingerprint, Planned>,
+    ) -> Vec<(Planned, Task, Vec<Share>)> {
+        let Some(course) = &self.course else { return Vec::new() };
+        let relays = course.timetable.relays();
+        let assigned = self.assigned(slot, tasks).into_iter();
+        let due = assigned.filter_map(|Assignment { relay, shares }| {
+            let relay = relays.get(relay as usize)?.fingerprint;
+            let (row, task) = due.remove(&relay).zip(tasks.get(&relay))?;
+            Some((row, *task, shares))
+        });
+        due.collect()
     }
 
     /// What each measurer does in a slot: near ones first, none that a relay disputes, none that is set aside.

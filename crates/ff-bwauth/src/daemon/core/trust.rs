@@ -10,9 +10,9 @@ use super::Core;
 use crate::daemon::course::Common;
 use crate::daemon::view::View;
 use crate::outcome::Outcome;
-use crate::period::group::together;
+use crate::period::group::{network, together};
 use crate::period::timetable::Event;
-use crate::period::trust::{Said, Standing, Word, judge};
+use crate::period::trust::{Said, Speaker, Standing, Word, judge};
 use crate::period::{Fingerprint, Relay};
 use crate::store::{Store, StoreError};
 
@@ -48,11 +48,11 @@ impl Heard {
         self.is_new = true;
     }
 
-    /// What all relays have said, with the numbers of their groups: by their families in this network, and by the addresses
-    /// at which they were measured. Without a dispute it does not matter who belongs to whom.
-    fn by_group(&self, view: &View) -> Vec<(u64, &Said)> {
+    /// What all relays have said, with the numbers of their groups: by their families in this consensus, and by the
+    /// addresses at which they were measured. Without a dispute it does not matter who belongs to whom.
+    fn by_group(&self, view: &View) -> Vec<(Speaker, &Said)> {
         if !self.relays.values().any(|(said, _)| said.disputes_any()) {
-            return (0..).zip(self.relays.values().map(|(said, _)| said)).collect();
+            return (0..).zip(self.relays.values()).map(|(n, said)| spoken(n, said)).collect();
         }
         let mut relays = view.relays();
         let mut left: HashMap<_, _> = self.relays.iter().collect();
@@ -70,10 +70,16 @@ impl Heard {
         for (number, group) in (0..).zip(together(&relays)) {
             let said =
                 group.into_iter().filter_map(|one| self.relays.get(&relays[one].fingerprint));
-            all.extend(said.map(|(said, _)| (number, said)));
+            all.extend(said.map(|said| spoken(number, said)));
         }
         all
     }
+}
+
+/// What a relay of this group has said at these addresses.
+fn spoken(group: u64, (said, addresses): &(Said, Vec<IpAddr>)) -> (Speaker, &Said) {
+    let network = addresses.iter().map(|&address| network(address)).min();
+    (Speaker { group, network }, said)
 }
 
 impl Core {
@@ -129,7 +135,7 @@ impl Core {
         let told = told.map(|(member, one)| {
             let name = member.measurer.name();
             format!(
-                "{name} is set aside: {} of {} groups of relays dispute it that agree with other measurers; \
+                "{name} is set aside: relays of {} of {} networks dispute it and agree with other measurers; \
                  `ff-bwauth measurers --trust {name}` takes it back",
                 one.disputes, one.words
             )

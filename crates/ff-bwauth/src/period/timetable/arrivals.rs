@@ -5,7 +5,8 @@
 //!         ├─ belong to a group that waits for its slots ─▶ part of it ───────────┼─▶ queue ─▶ first slots with room
 //!         │                       groups that wait, without their slots ─────────┘
 //!         ├─ belong to a group that is measured ─────────▶ measured with it, if its slot is to come and has room
-//!         └─ belong to several ──────────────────────────▶ the next period
+//!         ├─ belong to several ──────────────────────────▶ the next period
+//!         └─ come again, measured by all teams ──────────▶ the next period
 //! ```
 //!
 //! A group waits for its slots as long as no coordinator has measured it: until its first slot begins, its slots may move
@@ -13,6 +14,7 @@
 //! meets another coordinator.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::slice;
 
 use ff_proto::units::BytesPerSec;
 
@@ -24,8 +26,18 @@ use crate::period::schedule::groups::{most, need, number};
 use crate::period::schedule::{NOWHERE, place_first};
 use crate::period::seed::mixed;
 
-/// Groups by the one that they are measured with, which is in general itself.
-type ByHead = BTreeMap<u32, Vec<usize>>;
+/// Groups that are measured together and were not drawn when the period began.
+struct Unit {
+    /// The groups.
+    groups: Vec<usize>,
+    /// What they wait for, or have been given.
+    waiting: Waiting,
+    /// Whether they wait.
+    is_waiting: bool,
+}
+
+/// These by their heads, found once for all relays that come together.
+type Units = BTreeMap<u32, Unit>;
 
 impl Timetable {
     /// Adds relays of a later consensus. Those that are known and have not gone are left out. They have come at the same
@@ -38,23 +50,22 @@ impl Timetable {
         }
         let needs: Vec<_> =
             self.relays.iter().map(|relay| need(relay, &self.schedule.rules)).collect();
-        let mut queue = self.take_back(from_slot);
+        let mut units = self.take_back(from_slot);
         let mut waiting = Vec::new();
         for (new, heads) in self.sets_of_new(begin) {
-            match heads.as_slice() {
-                [] => queue.extend(self.found(new, &needs)),
-                [head] if queue.contains(head) => {
-                    waiting.extend(self.join_waiting(*head, new, &needs));
-                }
-                [head] => {
-                    let mut new = new;
-                    new.retain(|&member| !self.place_beside(*head, member, &needs, from_slot));
-                    waiting.extend(new.into_iter().map(number));
-                }
-                _ => waiting.extend(new.into_iter().map(number)),
-            }
+            let (done, new): (Vec<_>, Vec<_>) =
+                new.into_iter().partition(|&relay| self.is_done(number(relay)));
+            waiting.extend(done.into_iter().map(number));
+            waiting.extend(match heads[..] {
+                [] => self.found(&mut units, new, &needs),
+                [head] => match units.get_mut(&head) {
+                    Some(unit) if unit.is_waiting => self.join_waiting(head, unit, new, &needs),
+                    unit => self.place_beside(head, unit, new, &needs, from_slot),
+                },
+                _ => new.into_iter().map(number).collect(),
+            });
         }
-        self.place(&queue, from_slot);
+        self.place(&units, from_slot);
         Added { relays: (begin..self.relays.len()).map(number).collect(), waiting }
     }
 
@@ -102,34 +113,38 @@ impl Timetable {
         heads.into_iter().collect()
     }
 
-    /// Groups that were not drawn when the period began, by their heads.
-    fn queued(&self) -> ByHead {
-        let mut queued = ByHead::new();
+    /// Takes the slots of all groups back that have begun nowhere.
+    fn take_back(&mut self, from_slot: u32) -> Units {
+        let mut by_head = BTreeMap::<u32, Vec<usize>>::new();
         for group in self.drawn..self.beside.len() {
-            queued.entry(self.beside[group]).or_default().push(group);
+            by_head.entry(self.beside[group]).or_default().push(group);
         }
-        queued.retain(|&head, _| head as usize >= self.drawn);
-        queued
+        by_head.retain(|&head, _| head as usize >= self.drawn);
+        let unit = |(head, groups): (u32, Vec<usize>)| {
+            let is_waiting = self.can_wait(&groups, from_slot);
+            let waiting = self.waiting(&groups);
+            if is_waiting {
+                self.clear_places(&groups);
+            }
+            (head, Unit { groups, waiting, is_waiting })
+        };
+        by_head.into_iter().map(unit).collect()
     }
 
-    /// Takes the slots of all groups back that have begun nowhere, and returns their heads.
-    fn take_back(&mut self, from_slot: u32) -> BTreeSet<u32> {
-        let again: HashSet<u32> = self.again.iter().map(|again| again.head).collect();
-        let mut queue = BTreeSet::new();
-        for (head, groups) in self.queued() {
-            if again.contains(&head) || !self.can_wait(&groups, from_slot) {
-                continue;
-            }
-            let demand = self.waiting(&groups).demand;
-            for team in 0..self.teams().len() {
-                if let Some(slot) = self.schedule.slot(head as usize, team) {
-                    self.give(team, slot, demand);
+    /// Gives back what groups have of their slots, which have begun nowhere.
+    fn clear_places(&mut self, groups: &[usize]) {
+        let teams = self.teams().len();
+        for &group in groups {
+            let here = self.members(slice::from_ref(&group));
+            let here = here.filter(|(relay, _)| !self.gone.contains_key(relay));
+            let demand: BytesPerSec = here.map(|(_, demand)| demand).sum();
+            for team in 0..teams {
+                if let Some(slot) = self.schedule.slot(group, team) {
+                    self.give(team, slot, demand.get());
+                    self.schedule.places[group * teams + team] = NOWHERE;
                 }
             }
-            self.set_places(&groups, &vec![NOWHERE; self.teams().len()]);
-            queue.insert(head);
         }
-        queue
     }
 
     /// Whether groups that are measured together have begun nowhere before this slot, and not all of their relays have gone.
@@ -159,39 +174,57 @@ impl Timetable {
     fn waiting(&self, groups: &[usize]) -> Waiting {
         let mut waiting = Waiting { first: NOWHERE, demand: 0, addresses: Vec::new() };
         let teams = 0..self.teams().len();
-        let head = groups.first().copied().unwrap_or_default();
-        let first_slot = teams.filter_map(|team| self.schedule.slot(head, team)).min();
+        let first_slot = teams.filter_map(|team| self.slot_of(groups, team)).min();
         let first_slot = first_slot.unwrap_or(NOWHERE);
         let here = self.members(groups).filter(|(relay, _)| !self.is_gone(*relay, first_slot));
         for (relay, demand) in here {
-            waiting.first = waiting.first.min(relay);
-            waiting.demand = waiting.demand.saturating_add(demand.get());
-            waiting.addresses.extend(&self.relays[relay as usize].addresses);
+            waiting.join(relay, demand.get(), &self.relays[relay as usize].addresses);
         }
         waiting
     }
 
-    /// Makes groups of relays that belong to no others.
-    fn found(&mut self, members: Vec<usize>, needs: &[BytesPerSec]) -> Vec<u32> {
-        let (begin, most) = (self.schedule.groups().len(), most(&self.schedule.rules));
-        self.schedule.grouped.join(members, needs, &self.relays, most);
-        let new = begin..self.schedule.groups().len();
-        new.map(|group| {
-            self.enter(group, number(group), vec![NOWHERE; self.teams().len()]);
-            number(group)
-        })
-        .collect()
+    /// The slot in which a team measures groups that are measured together: one that was measured by it before may have none.
+    fn slot_of(&self, groups: &[usize], team: usize) -> Option<u32> {
+        groups.iter().find_map(|&group| self.schedule.slot(group, team))
+    }
+
+    /// Makes groups of relays that belong to no others. Returns those that wait for the next period.
+    fn found(&mut self, units: &mut Units, relays: Vec<usize>, needs: &[BytesPerSec]) -> Vec<u32> {
+        // Each that some team has measured is a group of its own, because that team measures only the others.
+        let (mut again, mut new): (Vec<_>, Vec<_>) =
+            relays.into_iter().partition(|&relay| self.was_measured_by_any(number(relay)));
+        if new.is_empty() && !again.is_empty() {
+            new.push(again.remove(0));
+        }
+        let begin = self.schedule.groups().len();
+        let most = most(&self.schedule.rules);
+        self.schedule.grouped.join(new, needs, &self.relays, most);
+        let end = self.schedule.groups().len();
+        for group in begin..end {
+            let head = number(group);
+            self.enter(group, head, vec![NOWHERE; self.teams().len()]);
+            let (groups, waiting) = (vec![group], self.waiting(&[group]));
+            units.insert(head, Unit { groups, waiting, is_waiting: true });
+        }
+        let head = number(begin);
+        match units.get_mut(&head) {
+            Some(unit) if end == begin + 1 => self.join_waiting(head, unit, again, needs),
+            _ => again.into_iter().map(number).collect(),
+        }
     }
 
     /// Has relays wait with a group that waits, as long as some team has enough for all. Returns those that are too many.
-    fn join_waiting(&mut self, head: u32, new: Vec<usize>, needs: &[BytesPerSec]) -> Vec<u32> {
+    fn join_waiting(
+        &mut self,
+        head: u32,
+        unit: &mut Unit,
+        new: Vec<usize>,
+        needs: &[BytesPerSec],
+    ) -> Vec<u32> {
         let most = most(&self.schedule.rules);
-        let groups = 0..self.beside.len();
-        let together: Vec<_> = groups.filter(|&group| self.beside[group] == head).collect();
-        let mut demand = self.waiting(&together).demand;
         let mut too_many = Vec::new();
         for relay in new {
-            let with_it = demand.saturating_add(needs[relay].get());
+            let with_it = unit.waiting.demand.saturating_add(needs[relay].get());
             if needs[relay] <= most && with_it > most.get() {
                 too_many.push(number(relay));
                 continue;
@@ -200,78 +233,95 @@ impl Timetable {
             self.schedule.grouped.join(vec![relay], needs, &self.relays, most);
             // One that is too fast for every team has no group.
             if group < self.schedule.groups().len() {
-                demand = with_it;
                 self.enter(group, head, vec![NOWHERE; self.teams().len()]);
+                self.join_unit(unit, group);
             }
         }
         too_many
     }
 
-    /// Places a relay beside a group, where that one's slot is still to come and has room. Returns whether
-    /// there was such a slot.
+    /// Adds a new group to those that it is measured with.
+    fn join_unit(&self, unit: &mut Unit, group: usize) {
+        unit.groups.push(group);
+        for (relay, demand) in self.members(&[group]) {
+            unit.waiting.join(relay, demand.get(), &self.relays[relay as usize].addresses);
+        }
+    }
+
+    /// Places relays beside a group, where that one's slot is still to come and has room. Returns those for which there was
+    /// no such slot.
     fn place_beside(
         &mut self,
         head: u32,
-        relay: usize,
+        mut unit: Option<&mut Unit>,
+        mut new: Vec<usize>,
         needs: &[BytesPerSec],
         from_slot: u32,
-    ) -> bool {
-        let begin = self.schedule.groups().len();
+    ) -> Vec<u32> {
+        let of_head = [head as usize];
+        let groups = unit.as_ref().map_or(&of_head[..], |unit| &unit.groups[..]);
+        let slots = (0..self.teams().len()).map(|team| self.slot_of(groups, team));
+        let slots: Vec<_> = slots.map(|slot| slot.filter(|&slot| slot >= from_slot)).collect();
         let most = most(&self.schedule.rules);
-        self.schedule.grouped.join(vec![relay], needs, &self.relays, most);
-        let Some(group) = self.schedule.groups().get(begin) else { return true };
-        let demand = group.demand();
-        let mut places = vec![NOWHERE; self.teams().len()];
-        for (team, place) in places.iter_mut().enumerate() {
-            let slot = self.schedule.slot(head as usize, team).filter(|&slot| slot >= from_slot);
-            let with_room = slot.filter(|&slot| self.first[team].left(slot) >= demand);
-            if let Some(slot) = with_room.filter(|_| !self.was_measured(number(relay), team)) {
-                self.first[team].take(slot, demand);
-                take(&mut self.left[team], slot, demand);
-                *place = slot;
+        new.retain(|&relay| {
+            let group = self.schedule.groups().len();
+            self.schedule.grouped.join(vec![relay], needs, &self.relays, most);
+            let Some(demand) = self.schedule.groups().get(group).map(|group| group.demand()) else {
+                return false;
+            };
+            let mut places = vec![NOWHERE; slots.len()];
+            for (team, (place, slot)) in places.iter_mut().zip(&slots).enumerate() {
+                let with_room = slot.filter(|&slot| self.first[team].left(slot) >= demand);
+                if let Some(slot) = with_room.filter(|_| !self.was_measured(number(relay), team)) {
+                    self.first[team].take(slot, demand);
+                    take(&mut self.left[team], slot, demand);
+                    *place = slot;
+                }
             }
-        }
-        let has_place = places.iter().any(|&slot| slot != NOWHERE);
-        self.enter(begin, head, places);
-        has_place
+            let has_place = places.iter().any(|&slot| slot != NOWHERE);
+            self.enter(group, head, places);
+            if let Some(unit) = &mut unit {
+                self.join_unit(unit, group);
+            }
+            !has_place
+        });
+        new.into_iter().map(number).collect()
     }
 
-    /// Gives the groups of a queue slots from this one on, in the order of their turns.
-    fn place(&mut self, queue: &BTreeSet<u32>, from_slot: u32) {
-        let (waiting, served): (ByHead, ByHead) =
-            self.queued().into_iter().partition(|(head, _)| queue.contains(head));
+    /// Gives what waits slots from this one on, in the order of its turns.
+    fn place(&mut self, units: &Units, from_slot: u32) {
+        let (waiting, served): (Vec<_>, Vec<_>) = units.values().partition(|unit| unit.is_waiting);
         let mut given = Served::default();
-        for groups in served.values() {
-            given.add(&self.waiting(groups));
+        for unit in served {
+            given.add(&unit.waiting);
         }
-        let groups: Vec<_> = waiting.into_values().collect();
-        let turns: Vec<_> = groups.iter().map(|groups| self.waiting(groups)).collect();
+        let turns: Vec<_> = waiting.iter().map(|unit| &unit.waiting).collect();
         for index in given.order(&turns) {
-            self.place_together(&groups[index], turns[index].demand, from_slot);
+            self.place_together(&waiting[index].groups, from_slot);
         }
     }
 
-    /// Gives groups that are measured together the first slots with room.
-    fn place_together(&mut self, groups: &[usize], demand: u64, from_slot: u32) {
-        let mut places = vec![NOWHERE; self.teams().len()];
-        place_first(demand, &mut places, &mut self.first, from_slot);
-        let here: Vec<u32> = self.members(groups).map(|(relay, _)| relay).collect();
-        for (team, place) in places.iter_mut().enumerate().filter(|(_, slot)| **slot != NOWHERE) {
-            if here.iter().any(|&member| self.was_measured(member, team)) {
-                self.first[team].give(*place, demand);
-                *place = NOWHERE;
-            } else {
-                take(&mut self.left[team], *place, demand);
+    /// Gives groups that are measured together the first slots with room: each team for those that it has not measured.
+    fn place_together(&mut self, groups: &[usize], from_slot: u32) {
+        let teams = self.teams().len();
+        let is_open =
+            |relay, team| !self.gone.contains_key(&relay) && !self.was_measured(relay, team);
+        let demand = |team| {
+            let open = self.members(groups).filter(|(relay, _)| is_open(*relay, team));
+            open.map(|(_, demand)| demand.get()).reduce(u64::saturating_add)
+        };
+        let demands: Vec<_> = (0..teams).map(demand).collect();
+        let mut places = vec![NOWHERE; teams];
+        place_first(&demands, &mut places, &mut self.first, from_slot);
+        for (team, &slot) in places.iter().enumerate().filter(|(_, slot)| **slot != NOWHERE) {
+            take(&mut self.left[team], slot, demands[team].unwrap_or_default());
+            for &group in groups {
+                // In a group of several nobody was measured before.
+                let first = self.schedule.groups()[group].members[0];
+                if !self.was_measured(first, team) {
+                    self.schedule.places[group * teams + team] = slot;
+                }
             }
-        }
-        self.set_places(groups, &places);
-    }
-
-    /// Notes where groups are measured.
-    fn set_places(&mut self, groups: &[usize], places: &[u32]) {
-        for &group in groups {
-            let begin = group * places.len();
-            self.schedule.places[begin..begin + places.len()].copy_from_slice(places);
         }
     }
 
@@ -282,6 +332,17 @@ impl Timetable {
         }
         self.beside.push(head);
         self.schedule.places.extend(places);
+    }
+
+    /// Whether every team had measured a relay before it went and came again.
+    fn is_done(&self, relay: u32) -> bool {
+        self.before.contains_key(&relay)
+            && (0..self.teams().len()).all(|team| self.was_measured(relay, team))
+    }
+
+    /// Whether some team had measured a relay before it went and came again.
+    fn was_measured_by_any(&self, relay: u32) -> bool {
+        (0..self.teams().len()).any(|team| self.was_measured(relay, team))
     }
 
     /// Whether a team had measured a relay before it went and came again.

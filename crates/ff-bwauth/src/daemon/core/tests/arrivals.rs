@@ -72,3 +72,121 @@ fn a_flood_of_one_network_waits_for_itself_and_the_plan_follows_also_behind_a_re
     assert_eq!(asked.len(), usize::from(OLD) + FLOOD.len() + HONEST.len());
     assert!(asked.values().all(|&times| times == 1), "{asked:?}");
 }
+
+/// The pair of relays on one host.
+const PAIR: [u8; 2] = [50, 51];
+
+/// A consensus of old relays, of a queue of 156 networks with one new relay each, and of these on one host.
+fn with_pair(valid_after: u64, pair: &[u8]) -> Action {
+    let mut relays = network(OLD);
+    relays.extend(pair.iter().copied().chain(100..=255).map(|number| (number, None)));
+    Action::Documents(Ok(view_in(valid_after, &relays, |number| match number {
+        number if PAIR.contains(&number) => (9, 9),
+        number if number >= 100 => (number, 1),
+        number => (3, number),
+    })))
+}
+
+#[test]
+fn who_goes_and_comes_again_while_its_host_waits_is_measured_once_and_so_are_its_mates() {
+    // Alone on its host, and with a mate that stays.
+    for pair in [&PAIR[..1], &PAIR[..]] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut core = started(dir.path(), START - 100);
+        core.apply(with_new(START - 100, 0..0), START - 100);
+        let mut life = Life::at(START);
+        let mut live = |core: &mut Core, until| {
+            life.until(core, START + until, |job, now| Some(outcome(job, TRUTH, now)));
+            life.times()
+        };
+        live(&mut core, 20);
+        core.apply(with_pair(START + 10, pair), START + 20);
+        live(&mut core, 60);
+        core.apply(with_pair(START + 50, &pair[1..]), START + 60);
+        check(&core);
+        let period = core.course.as_ref().expect("a period").number;
+        let rows = |core: &Core| -> Vec<State> {
+            let rows = core.store.planned(period).expect("a plan").into_iter();
+            let of_it = rows.filter(|row| row.what.fingerprint == [PAIR[0]; 20]);
+            of_it.map(|row| row.state).collect()
+        };
+        assert_eq!(rows(&core), [State::LeftOut(GONE.to_owned())]);
+        let asked = live(&mut core, 100);
+        assert!(pair.iter().all(|&number| !asked.contains_key(&[number; 20])), "they wait");
+        core.apply(with_pair(START + 90, pair), START + 100);
+        check(&core);
+        live(&mut core, 880);
+        drop(core);
+        let mut core = started(dir.path(), START + 880);
+        core.apply(with_pair(START + 90, pair), START + 880);
+        let asked = live(&mut core, 999);
+        let times: Vec<_> = pair.iter().map(|&number| asked.get(&[number; 20]).copied()).collect();
+        assert_eq!(times, vec![Some(1); pair.len()]);
+        let mut rows = rows(&core);
+        rows.retain(|state| *state != State::Done);
+        assert_eq!(rows, [State::LeftOut(GONE.to_owned())]);
+    }
+}
+
+#[test]
+fn of_two_rows_of_a_relay_in_a_slot_one_is_left_out() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut core = started(dir.path(), START - 100);
+    core.apply(with_new(START - 100, 0..0), START - 100);
+    core.apply(Action::Tick, START);
+    let period = core.course.as_ref().expect("a period").number;
+    let row = core.store.pending(period).expect("a plan").pop().expect("a row").what;
+    core.store.add_to_plan(period, &[row]).expect("stored");
+    let mut life = Life::at(START);
+    life.until(&mut core, START + 999, |job, now| Some(outcome(job, TRUTH, now)));
+    assert_eq!(life.times().get(&row.fingerprint), Some(&1));
+    assert_eq!(core.store.pending(period).expect("a plan"), []);
+}
+
+/// What has happened in the period, without its beginning.
+fn events(core: &Core) -> Vec<Event> {
+    let period = core.course.as_ref().expect("a period").number;
+    let events = core.store.events(period).expect("events").into_iter().skip(1);
+    events.map(|text| serde_json::from_str(&text).expect("an event")).collect()
+}
+
+#[test]
+fn a_relay_without_a_descriptor_neither_comes_nor_goes() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut core = started(dir.path(), START - 100);
+    core.apply(with_new(START - 100, 0..0), START - 100);
+    core.apply(Action::Tick, START);
+    for hour in 1..4 {
+        let Action::Documents(Ok(view)) = with_new(START + hour, 11..13) else { unreachable!() };
+        let mut view = Arc::unwrap_or_clone(view);
+        view.described.remove(&[12; 20]);
+        core.apply(Action::Documents(Ok(Arc::new(view))), START + hour);
+    }
+    let come = |event: &Event| match event {
+        Event::Add { relays, .. } => relays.iter().map(|relay| relay.fingerprint[0]).collect(),
+        Event::Vanish { relay, .. } => vec![relay[0]],
+        _ => Vec::new(),
+    };
+    assert_eq!(events(&core).iter().flat_map(come).collect::<Vec<_>>(), [11]);
+}
+
+#[test]
+fn an_older_consensus_changes_nothing_also_behind_a_restart() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut core = started(dir.path(), START - 100);
+    core.apply(with_new(START - 100, 0..0), START - 100);
+    core.apply(Action::Tick, START);
+    core.apply(with_new(START + 20, 11..13), START + 30);
+    // Nothing has changed by this one.
+    core.apply(with_new(START + 40, 11..13), START + 50);
+    let before = events(&core);
+    assert!(before.contains(&Event::Consensus { valid_after: START + 40 }));
+    drop(core);
+    let mut core = started(dir.path(), START + 60);
+    for older in [START + 10, START + 30] {
+        core.apply(with_new(older, 11..12), START + 60);
+        assert!(core.views.is_empty());
+    }
+    core.apply(with_new(START + 40, 11..13), START + 60);
+    assert_eq!((events(&core), core.views.len()), (before, 1));
+}

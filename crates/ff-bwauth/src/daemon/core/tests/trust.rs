@@ -14,6 +14,11 @@ fn disputed(job: &Job, now: u64) -> Box<Outcome> {
     Box::new(Outcome { disputes: vec![dispute], ..failed })
 }
 
+/// A consensus of so many relays, each in a network of its own.
+fn apart(valid_after: u64, relays: u8) -> Action {
+    Action::Documents(Ok(view_in(valid_after, &network(relays), |number| (number, 1))))
+}
+
 /// Which of so many relays are measured conclusively in each of some periods, if the first `liars` of them dispute the team's
 /// first measurer, and whom the team has set aside behind the last.
 fn periods_with(relays: u8, liars: u8, periods: u64) -> (Vec<BTreeSet<u8>>, Vec<bool>) {
@@ -22,10 +27,7 @@ fn periods_with(relays: u8, liars: u8, periods: u64) -> (Vec<BTreeSet<u8>>, Vec<
     let mut core = coordinator(1, dir.path(), START - 100);
     let mut conclusive = Vec::new();
     for number in 0..periods {
-        core.apply(
-            Action::Documents(Ok(view(period(number) - 60, &network(relays)))),
-            period(number),
-        );
+        core.apply(apart(period(number) - 60, relays), period(number));
         let (mut life, mut measured) = (Life::at(period(number)), BTreeSet::new());
         life.until(&mut core, period(number + 1) - 1, |job, now| {
             let relay = job.fingerprint[0];
@@ -42,7 +44,7 @@ fn periods_with(relays: u8, liars: u8, periods: u64) -> (Vec<BTreeSet<u8>>, Vec<
         let standings = std::mem::take(&mut core.heard.standings);
         drop(core);
         core = coordinator(1, dir.path(), end);
-        core.apply(Action::Documents(Ok(view(period(number) - 60, &network(relays)))), end);
+        core.apply(apart(period(number) - 60, relays), end);
         assert_eq!(core.heard.standings, standings);
     }
     let aside = core.heard.standings.iter().map(|one| one.is_aside).collect();
@@ -70,10 +72,23 @@ fn framers_set_nobody_aside_and_cost_no_honest_relay_its_result() {
 }
 
 #[test]
-fn what_was_said_of_a_measurer_is_forgotten_when_its_operator_trusts_it() {
+fn framers_of_one_network_have_one_word() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut core = coordinator(1, dir.path(), START - 100);
     core.apply(Action::Documents(Ok(view(START - 100, &network(30)))), START - 100);
+    let mut life = Life::at(START);
+    let end = START + u64::from(LENGTH_SECS) - 1;
+    life.until(&mut core, end, |job, now| Some(disputed(job, now)));
+    core.judge_team_again(end);
+    let standing = core.heard.standings[0];
+    assert_eq!((standing.words, standing.disputes, standing.is_aside), (1, 1, false));
+}
+
+#[test]
+fn what_was_said_of_a_measurer_is_forgotten_when_its_operator_trusts_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut core = coordinator(1, dir.path(), START - 100);
+    core.apply(apart(START - 100, 30), START - 100);
     let mut life = Life::at(START);
     let end = START + u64::from(LENGTH_SECS) - 1;
     life.until(&mut core, end, |job, now| Some(disputed(job, now)));
@@ -85,7 +100,7 @@ fn what_was_said_of_a_measurer_is_forgotten_when_its_operator_trusts_it() {
     assert!(!core.is_aside(0));
     drop(core);
     let mut again = coordinator(1, dir.path(), end);
-    again.apply(Action::Documents(Ok(view(START - 100, &network(30)))), end);
+    again.apply(apart(START - 100, 30), end);
     assert!(!again.is_aside(0), "also behind a restart");
 }
 
@@ -93,7 +108,7 @@ fn what_was_said_of_a_measurer_is_forgotten_when_its_operator_trusts_it() {
 fn a_relay_that_disputes_everybody_is_the_one_that_is_doubted() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut core = coordinator(1, dir.path(), START - 100);
-    core.apply(Action::Documents(Ok(view(START - 100, &network(3)))), START - 100);
+    core.apply(apart(START - 100, 3), START - 100);
     let mut life = Life::at(START);
     let end = START + u64::from(LENGTH_SECS) - 1;
     life.until(&mut core, end, |job, now| {

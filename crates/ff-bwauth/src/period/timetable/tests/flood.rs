@@ -109,3 +109,71 @@ fn who_comes_to_a_group_that_waits_waits_with_it() {
     assert_eq!(waiting, 37 - 17, "19 of 51 Mbit/s are as much as 3000 Mbit/s are enough for");
     check(&timetable);
 }
+
+/// A relay on a host, of the family of all of these.
+fn of_family(host: u32, number: u32) -> Relay {
+    Relay { family_ids: vec!["ed25519:x".to_owned()], ..on(host, number, None) }
+}
+
+/// The slots of the relays with these numbers with a team.
+fn slots<const N: usize>(
+    timetable: &Timetable,
+    team: usize,
+    numbers: [u32; N],
+) -> [Option<u32>; N] {
+    numbers.map(|number| timetable.last_slot(team, &name(number)))
+}
+
+#[test]
+fn who_was_measured_and_comes_again_takes_no_slot_from_those_that_it_waits_with() {
+    // It comes again with others, before them, and behind them.
+    for order in [&[&[1, 2, 3][..]][..], &[&[1], &[2, 3]], &[&[2, 3], &[1]]] {
+        for count in 1..3 {
+            let mut timetable = Timetable::new(Vec::new(), rules(teams(count), 400));
+            timetable.add(vec![of_family(1, 1)], 0);
+            let count = usize::from(count);
+            let measured = (0..count).map(|team| slots(&timetable, team, [1])[0].expect("a slot"));
+            let first = measured.min().expect("a team");
+            timetable.vanish(&name(1), first + 1);
+            for come in order {
+                timetable.add(come.iter().map(|&n| of_family(n, n)).collect(), 10);
+            }
+            for team in 0..count {
+                let [_, one, other] = slots(&timetable, team, [1, 2, 3]);
+                assert!(one.is_some() && one == other, "{order:?}: team {team} of {count}");
+                // What it has measured it does not measure again.
+                let measures = (0..400).filter(|&slot| {
+                    timetable
+                        .tasks(team, slot)
+                        .iter()
+                        .any(|task| timetable.relays()[task.relay as usize].fingerprint == name(1))
+                });
+                assert_eq!(measures.count(), 1, "{order:?}: team {team} of {count}");
+            }
+            // Once it has gone, room and slots of the others are the same.
+            timetable.vanish(&name(1), 11);
+            timetable.add(vec![honest(9)], 11);
+            for team in 0..count {
+                let [one, other] = slots(&timetable, team, [2, 3]);
+                assert!(one.is_some() && one == other, "{order:?}: team {team} of {count}");
+            }
+            check(&timetable);
+        }
+    }
+}
+
+#[test]
+fn as_many_as_wait_can_join_those_that_wait() {
+    let mut timetable = Timetable::new(Vec::new(), rules(teams(1), 2880));
+    let relays = |from: u32| {
+        (0..200_000_u32).map(move |n| {
+            let addresses = vec![IpAddr::V4((0x0a00_0000 + (n << 4)).into())];
+            Relay { addresses, ..relay(from + n, None) }
+        })
+    };
+    timetable.add(relays(0).collect(), 0);
+    // A search of all groups for each of them would take minutes.
+    let added = timetable.add(relays(1_000_000).collect(), 0);
+    assert_eq!((added.relays.len(), added.waiting.len()), (200_000, 0));
+    assert_eq!(timetable.last_slot(0, &name(0)), timetable.last_slot(0, &name(1_000_000)));
+}
