@@ -74,7 +74,6 @@ impl Explanation {
         network.max_age_secs = rules.max_age_secs;
         memory.complete(&mut network);
         let publication = beside(last, rules, narrowed(network, fingerprint));
-        let now = publication.now_unix_secs;
         let mut outcomes = own(reader, fingerprint, &publication)?;
         outcomes.extend(of_others(reader, fingerprint, &publication)?);
         let decisions = Decisions::of(&outcomes, &publication)?;

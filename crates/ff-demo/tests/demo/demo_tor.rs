@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::demo::is_measured;
 use crate::{Run, dir, run_in};
 
 /// The limit of the relay that is measured: 50 Mbit/s.
@@ -127,6 +128,13 @@ fn options_that_do_not_go_with_tor_are_exit_2() {
     assert!(!dir.path().join("out").exists(), "a wrong command line makes no files");
 }
 
+/// What a demo came to that measured to its end.
+fn outcome(run: &Run) -> Value {
+    let outcome: Value = serde_json::from_str(&run.stdout).expect("one JSON object");
+    assert!(is_measured(run.status, outcome["verdict"].as_str().expect("a verdict")), "{run:?}");
+    outcome
+}
+
 #[test]
 #[ignore = "needs FF_TEST_TOR: a tor built by build-tor"]
 fn a_flashflow_tor_is_measured_as_the_plain_demos_relay_is() {
@@ -139,8 +147,7 @@ fn a_flashflow_tor_is_measured_as_the_plain_demos_relay_is() {
     fs::create_dir(&dir).expect("a directory");
 
     let run = demo(&dir, &[&QUICK[..], &["--tor", tor, "--duration", "5"]].concat());
-    assert_eq!(run.status, Some(0), "{}", run.stderr);
-    let measured: Value = serde_json::from_str(&run.stdout).expect("one JSON object");
+    let measured = outcome(&run);
     let estimate = measured["estimate_bytes_per_sec"].as_u64().expect("an estimate");
     // Less is the machine's affair, and is held to a bound where a tor is measured by itself.
     assert!(estimate > 0 && estimate <= LIMIT + LIMIT / 5, "{estimate} B/s of {LIMIT}");
@@ -157,8 +164,7 @@ fn a_flashflow_tor_is_measured_as_the_plain_demos_relay_is() {
     assert_no_tor_is_left(&dir);
 
     let plain = demo(&dir, &[&QUICK[..], &["--background", "none", "--duration", "3"]].concat());
-    assert_eq!(plain.status, Some(0), "{}", plain.stderr);
-    let plain: Value = serde_json::from_str(&plain.stdout).expect("one JSON object");
+    let plain = outcome(&plain);
     assert_eq!(keys(&measured), keys(&plain));
     assert_eq!(plain["clients"], Value::Null);
 }

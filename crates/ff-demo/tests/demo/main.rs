@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 /// A run that has ended.
+#[derive(Debug)]
 struct Run {
     /// Exit status; `None` after a signal.
     status: Option<i32>,
