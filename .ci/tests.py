@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 
 AT_ONCE = int(os.environ.get("FF_TEST_PROGRAMS", "3"))
 RESULT = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored", re.M)
+PANIC = re.compile(r"^thread '.*' (?:\(\d+\) )?panicked at .*\n(?:.+\n){0,12}", re.M)
 TIMED = re.compile(r"^test (\S+)(?: - should panic)? \.\.\. ok <([0-9.]+)s>$", re.M)
 
 
@@ -116,6 +117,8 @@ def main():
             took.append((seconds, name))
             if status:
                 failed.append(f"{name} (exit status {status})")
+                # Here once more: a reader of the last lines sees why.
+                failed += [panic[:2000] for panic in PANIC.findall(text)[-5:]]
             # What it has started may have said the same before.
             for result in RESULT.findall(text)[-1:]:
                 counts = [one + int(more) for one, more in zip(counts, result)]
@@ -132,8 +135,8 @@ def main():
         for seconds, name in sorted(rows, reverse=True)[:10]:
             print(f"{seconds:7.1f}  {name}")
     print(f"\nbuilt in {built - begin:.0f} s, tested in {time.monotonic() - built:.0f} s")
-    for name in failed:
-        print(f"FAILED: {name}")
+    for line in failed:
+        print(f"FAILED: {line}")
     # A program alone has said it itself.
     if len(found) != 1:
         print("{} passed, {} failed, {} skipped".format(*counts))

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use ff_lab::Network;
 use ff_perf::record::{Circuit, Client, Failure, Stage, Whose};
 
+use crate::run::forget_if_idle;
 use crate::serve::signal;
 
 /// What comes before the end.
@@ -23,24 +24,8 @@ fn target() -> (TcpListener, SocketAddr) {
     (listener, addr)
 }
 
-/// The next stream, over which something has come.
-fn begun(listener: &TcpListener) -> TcpStream {
-    listener.set_nonblocking(true).expect("a socket");
-    let until = Instant::now() + Duration::from_secs(180);
-    let mut stream = loop {
-        match listener.accept() {
-            Ok((stream, _)) => break stream,
-            Err(error) => assert!(Instant::now() < until, "no stream: {error}"),
-        }
-        thread::sleep(Duration::from_millis(5));
-    };
-    stream.set_nonblocking(false).expect("a socket");
-    stream.write_all(BEGIN).expect("who listens");
-    stream
-}
-
 /// How a download is asked for.
-const DOWNLOAD: &str = "--download 1MB";
+const DOWNLOAD: &str = "--download 1MB --build-time 300 --trip-time 300";
 
 /// Starts a measurement of one circuit with `middle1` in its middle.
 fn start(network: &Network, out: &Path, client: &str, target: SocketAddr, what: &str) -> Child {
@@ -54,24 +39,72 @@ fn start(network: &Network, out: &Path, client: &str, target: SocketAddr, what: 
     command.arg("--out").arg(out).stdout(Stdio::null()).spawn().expect("the program")
 }
 
+/// The same up to its stream, over which something has come. It is started once more if a relay finds its circuit idle.
+fn begin(
+    network: &Network,
+    out: &Path,
+    client: &str,
+    (listener, what): (&TcpListener, &str),
+) -> (Child, TcpStream) {
+    let addr = listener.local_addr().expect("an address");
+    let mut running = start(network, out, client, addr, what);
+    listener.set_nonblocking(true).expect("a socket");
+    let until = Instant::now() + Duration::from_secs(300);
+    let mut stream = loop {
+        match listener.accept() {
+            Ok((stream, _)) => break stream,
+            Err(error) => assert!(Instant::now() < until, "no stream: {error}"),
+        }
+        if running.try_wait().expect("a process").is_some() {
+            assert!(forget_if_idle(out), "over without a stream: {}", line(out));
+            running = start(network, out, client, addr, what);
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    stream.set_nonblocking(false).expect("a socket");
+    stream.write_all(BEGIN).expect("who listens");
+    (running, stream)
+}
+
+/// The line of its circuit.
+fn line(out: &Path) -> String {
+    fs::read_to_string(out.join("circuits-000.jsonl")).expect("a line")
+}
+
 /// What became of it.
 fn failure(mut running: Child, out: &Path, stage: Stage) -> (Client, Failure) {
     assert_eq!(running.wait().expect("its end").code(), Some(1));
-    let text = fs::read_to_string(out.join("circuits-000.jsonl")).expect("a line");
-    let circuit: Circuit = serde_json::from_str(text.trim()).expect("a circuit");
+    let circuit: Circuit = serde_json::from_str(line(out).trim()).expect("a circuit");
     let failure = circuit.failure.expect("a failure");
     assert_eq!(failure.stage, stage, "{failure:?}");
     (circuit.client, failure)
 }
 
+/// The same of one that has no stream, or whose target says nothing.
+fn failure_in_silence(
+    network: &Network,
+    out: &Path,
+    client: &str,
+    (addr, what, stage): (SocketAddr, &str, Stage),
+) -> Failure {
+    let mut running = start(network, out, client, addr, what);
+    for _ in 0..5 {
+        running.wait().expect("its end");
+        if !forget_if_idle(out) {
+            break;
+        }
+        running = start(network, out, client, addr, what);
+    }
+    failure(running, out, stage).1
+}
+
 /// A target that closes is the one that did it, whether it has read what it was asked, or that still comes.
 pub(crate) fn by_its_target(network: &Network, client: &str) {
     let dir = tempfile::tempdir().expect("a directory");
-    let (listener, addr) = target();
+    let (listener, _) = target();
     for number in 0..10 {
         let out = dir.path().join(number.to_string());
-        let running = start(network, &out, client, addr, DOWNLOAD);
-        let mut stream = begun(&listener);
+        let (running, mut stream) = begin(network, &out, client, (&listener, DOWNLOAD));
         if number % 2 == 0 {
             stream.read_exact(&mut [0; 4]).expect("a request");
         }
@@ -84,13 +117,13 @@ pub(crate) fn by_its_target(network: &Network, client: &str) {
 /// A source that sends more with the last bytes than it was asked for is none: who downloads from it measures something else.
 pub(crate) fn by_a_target_that_sends_more(network: &Network, client: &str) {
     let dir = tempfile::tempdir().expect("a directory");
-    let (listener, addr) = target();
+    let (listener, _) = target();
     for (what, stage, bytes) in
         [("--download 9", Stage::Download, 9), ("--ttfb 1", Stage::FirstByte, 1)]
     {
         let out = dir.path().join(bytes.to_string());
-        let running = start(network, &out, client, addr, what);
-        let _stream = begun(&listener);
+        let what = format!("{what} --build-time 300 --trip-time 300");
+        let (running, _stream) = begin(network, &out, client, (&listener, &what));
         let (_, failure) = failure(running, &out, stage);
         assert_eq!((failure.whose, failure.hop), (Whose::Target, None), "{failure:?}");
         let reason = format!("sent more than the {bytes} bytes that it was asked for");
@@ -106,9 +139,8 @@ pub(crate) fn in_silence(network: &Network, client: &str) {
     let (_silent, addr) = target();
     let out = dir.path().join("out");
     let began = Instant::now();
-    let asked = format!("--ttfb 1 --trip-time {secs}");
-    let running = start(network, &out, client, addr, &asked);
-    let (_, failure) = failure(running, &out, Stage::FirstByte);
+    let asked = format!("--ttfb 1 --build-time 300 --trip-time {secs}");
+    let failure = failure_in_silence(network, &out, client, (addr, &asked, Stage::FirstByte));
     assert!(began.elapsed() >= Duration::from_secs(secs), "{:?}", began.elapsed());
     assert_eq!((failure.whose, failure.hop), (Whose::Unknown, None), "{failure:?}");
     assert_eq!(failure.reason, "timeout");
@@ -118,22 +150,21 @@ pub(crate) fn in_silence(network: &Network, client: &str) {
 /// the exit. `middle1` is dead then.
 pub(crate) fn with_its_circuit(network: &Network) {
     let dir = tempfile::tempdir().expect("a directory");
-    let (listener, addr) = target();
-    let outs = ["arti", "tor"].map(|client| (client, dir.path().join(client)));
-    let running = outs.each_ref().map(|(client, out)| start(network, out, client, addr, DOWNLOAD));
-    let mut streams = [begun(&listener), begun(&listener)];
-    // Whoever asks knows that his stream is open.
-    for stream in &mut streams {
+    let (listener, _) = target();
+    let begun = ["arti", "tor"].map(|client| {
+        let out = dir.path().join(client);
+        let (running, mut stream) = begin(network, &out, client, (&listener, DOWNLOAD));
+        // Whoever asks knows that his stream is open.
         stream.read_exact(&mut [0; 4]).expect("a request");
-    }
+        (client, out, running, stream)
+    });
     network.node("middle1").stop();
-    for (running, (client, out)) in running.into_iter().zip(&outs) {
-        let (name, failure) = failure(running, out, Stage::Download);
+    for (client, out, running, _stream) in begun {
+        let (name, failure) = failure(running, &out, Stage::Download);
         assert_eq!((failure.whose, failure.hop), (Whose::Relay, None), "{client}: {failure:?}");
         let reason = if name == Client::Arti { "destroyed" } else { "destroy" };
         assert!(failure.reason.contains(reason), "{client}: {failure:?}");
     }
-    drop(streams);
 }
 
 /// A guard that says nothing: a tor that has a link to it from before waits for a circuit, who has none for the link.
@@ -145,8 +176,8 @@ pub(crate) fn at_a_mute_guard(network: &Network) {
     // A tor that is short of CPU time takes a while to tell of the circuit that it has begun.
     for (client, stage, secs) in [("arti", Stage::Link, 2), ("tor", Stage::Build, 12)] {
         let out = dir.path().join(client);
-        let running = start(network, &out, client, addr, &format!("--build-time {secs}"));
-        let (_, failure) = failure(running, &out, stage);
+        let what = format!("--build-time {secs}");
+        let failure = failure_in_silence(network, &out, client, (addr, &what, stage));
         assert_eq!(
             (failure.whose, failure.hop),
             (Whose::Unknown, Some(1)),
