@@ -15,6 +15,7 @@ mod fault;
 mod process;
 mod proxy;
 mod pulse;
+mod restarts;
 mod target;
 mod witness;
 mod world;

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::time::{Duration, Instant};
 
 /// A program of this workspace, which was built with the tests.
 pub(crate) fn program(name: &str) -> PathBuf {
@@ -48,6 +49,17 @@ impl Process {
             let _ = child.kill();
             let _ = child.wait();
         }
+    }
+
+    /// Ends it as a service's manager does, which kills what has not ended after a minute.
+    pub(crate) fn terminate(&mut self) {
+        self.signal("TERM");
+        let until = Instant::now() + Duration::from_secs(60);
+        let child = self.child.as_mut().expect("it runs");
+        while child.try_wait().expect("its state").is_none() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.kill();
     }
 
     /// Sends it a signal, by its name without SIG.

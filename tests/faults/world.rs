@@ -38,7 +38,7 @@ const CAPACITY: &str = "8Mbit";
 /// The length of a period.
 pub(crate) const PERIOD: Duration = Duration::from_secs(30);
 /// The length of a slot.
-const SLOT_SECS: u64 = 5;
+pub(crate) const SLOT_SECS: u64 = 5;
 /// How long a target is measured.
 pub(crate) const MEASUREMENT: Duration = Duration::from_secs(3);
 /// How often there is a bandwidth file.
@@ -150,6 +150,11 @@ pub(crate) fn has_clocks() -> bool {
 impl World {
     /// Starts everything. With `has_disks`, the coordinator's files are on small disks of their own.
     pub(crate) fn start(has_disks: bool) -> Self {
+        Self::with(CAPACITY, PERIOD, has_disks)
+    }
+
+    /// The same with measurers of this capacity and periods of this length.
+    pub(crate) fn with(capacity: &str, period: Duration, has_disks: bool) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path();
         let disks = has_disks.then(|| ["state", "v3bw"].map(|name| Disk::mount(&path.join(name))));
@@ -186,9 +191,9 @@ impl World {
             dir,
         };
         world.set_clock("coordinator", 0);
-        world.start_targets(net, &coordinator);
-        let lines = world.start_measurers(net, &coordinator);
-        world.configure(&lines);
+        world.start_targets(net, &coordinator, period);
+        let lines = world.start_measurers(net, &coordinator, capacity);
+        world.configure(&lines, period);
         world.start_coordinator();
         world.wait_for_store();
         world
@@ -204,7 +209,7 @@ impl World {
     }
 
     /// Starts targets, and what writes their documents.
-    fn start_targets(&mut self, net: Net, coordinator: &Ed25519Id) {
+    fn start_targets(&mut self, net: Net, coordinator: &Ed25519Id, period: Duration) {
         let mut described = Vec::new();
         for number in 0..TARGETS {
             let listen = net.listen(TARGET + number);
@@ -216,7 +221,7 @@ impl World {
             self.to_targets.push(proxy);
             let (memory, coordinator) = (self.path(&format!("t{number}.grants")), *coordinator);
             self.targets.push(Process::new(move || {
-                let mut command = target::command(number, listen, &memory, &coordinator, PERIOD);
+                let mut command = target::command(number, listen, &memory, &coordinator, period);
                 command.stdout(Stdio::piped()).stderr(log(&memory.with_extension("log")));
                 command
             }));
@@ -240,7 +245,7 @@ impl World {
     }
 
     /// Starts measurers; returns the lines that the coordinator's config needs.
-    fn start_measurers(&mut self, net: Net, coordinator: &Ed25519Id) -> String {
+    fn start_measurers(&mut self, net: Net, coordinator: &Ed25519Id, capacity: &str) -> String {
         let mut all = String::new();
         let identity = key::identity_text(coordinator);
         for number in 0..MEASURERS {
@@ -257,7 +262,7 @@ impl World {
             fs::write(&config, text).expect("written");
             let seen = net.any(TO_MEASURER + number);
             let proxy = self.runtime.block_on(Proxy::start(seen, listen));
-            let lines = lines.replace("NAME", &who).replace("1Gbit", CAPACITY);
+            let lines = lines.replace("NAME", &who).replace("1Gbit", capacity);
             all.push_str(&lines.replace(&listen.to_string(), &proxy.addr.to_string()));
             self.to_measurers.push(proxy);
             self.set_clock(&who, 0);
@@ -271,8 +276,8 @@ impl World {
     }
 
     /// Writes the coordinator's config.
-    fn configure(&self, measurers: &str) {
-        let (length, measurement) = (PERIOD.as_secs(), MEASUREMENT.as_secs());
+    fn configure(&self, measurers: &str, period: Duration) {
+        let (length, measurement) = (period.as_secs(), MEASUREMENT.as_secs());
         let text = format!(
             "key = \"coordinator.key\"\nstate_dir = \"state\"\npublish_dir = \"v3bw\"\n\
              [watch]\nlisten = \"{}\"\n\

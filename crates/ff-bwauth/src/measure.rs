@@ -89,6 +89,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Whether nothing but processors lies between the relay and the team: a connection over loopback waits for a program.
+    fn is_beside(&self) -> bool {
+        self.is_local || self.target.addr.ip().is_loopback()
+    }
+
     /// Gives the team as many links as what is expected takes over a path of this length, divided as before.
     fn spread_links(&mut self, round_trip: Option<Duration>) {
         let Some(expected) = self.expected else { return };
@@ -403,7 +408,8 @@ impl Run {
             allocated: allotted.iter().copied().sum(),
             is_local: self.plan.is_local,
             measurer_limited: self.samples.is_measurer_limited(),
-            path_limited: self.samples.is_path_limited(&allotted, params.headroom()),
+            path_limited: !self.plan.is_beside()
+                && self.samples.is_path_limited(&allotted, params.headroom()),
             unsettled: self.samples.is_unsettled(),
             asked_secs: params.duration_secs,
             granted_secs: granted.saturating_sub(self.settle_secs),

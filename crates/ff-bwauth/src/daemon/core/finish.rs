@@ -6,10 +6,11 @@ use ff_proto::units::BytesPerSec;
 
 use super::Core;
 use super::rows::Taken;
+use crate::daemon::course::Course;
 use crate::daemon::running::Running;
 use crate::outcome::Outcome;
-use crate::period::Fingerprint;
 use crate::period::timetable::{Event, Measured, NoRetry};
+use crate::period::{Fingerprint, GRANTS};
 use crate::store::{AttemptId, Kind, PlanId, Planned, StoreError, ToPlan};
 
 /// Why a new relay that had a slot has none any more.
@@ -107,17 +108,9 @@ impl Core {
     ) -> Result<(), StoreError> {
         let course = self.course.as_ref().filter(|course| course.number == period);
         let Some(course) = course else { return Ok(()) };
-        let since = now.saturating_sub(u64::from(self.common.length_secs));
-        let mut used = 0;
-        for (relay, _) in relays {
-            used = used.max(self.store.grants_used(relay, since)?.len());
-        }
-        let event = Event::Retry {
-            team: course.team,
-            measured: relays.to_vec(),
-            now_slot: course.slot_at(now),
-            grants_used: u32::try_from(used).unwrap_or(u32::MAX),
-        };
+        let (now_slot, grants_used) = self.when_granted(course, relays, now)?;
+        let event =
+            Event::Retry { team: course.team, measured: relays.to_vec(), now_slot, grants_used };
         let slot = course.slot_at(now);
         let Some(reason) = self.note(event)?.refused else { return Ok(()) };
         let row = |(relay, _): &Measured| ToPlan {
@@ -141,6 +134,30 @@ impl Core {
             other => self.tell(now, format!("relays are not measured again: {other}")),
         }
         Ok(())
+    }
+
+    /// Behind which slot all of these relays grant a measurement, and how many grants of theirs count then. The first of a day's
+    /// grants may be from the period before, and lapse within this one.
+    fn when_granted(
+        &self,
+        course: &Course,
+        relays: &[Measured],
+        now: u64,
+    ) -> Result<(u32, u32), StoreError> {
+        let mut behind = now;
+        let mut used = 0;
+        for (relay, _) in relays {
+            behind = behind.max(self.grants_nothing_until(relay, now)?.unwrap_or(now));
+            used = used.max(self.grants_used(relay, now)?.len());
+        }
+        let used = u32::try_from(used).unwrap_or(u32::MAX);
+        let behind = course.slot_at(behind);
+        let slots = self.common.slots();
+        Ok(if behind + 1 < slots && used >= GRANTS {
+            (behind, GRANTS - 1)
+        } else {
+            (course.slot_at(now), used)
+        })
     }
 
     /// Notes durably what has happened in the period, and what follows for our plan; returns that.

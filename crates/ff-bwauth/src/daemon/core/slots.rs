@@ -262,15 +262,28 @@ impl Core {
 
     /// Until when a relay grants nothing, in seconds since 1970, if it grants nothing now. It counts its grants in the
     /// time that has passed, and not by our periods, and from a moment that we do not know exactly.
-    fn grants_nothing_until(
+    pub(super) fn grants_nothing_until(
         &self,
         relay: &Fingerprint,
         now: u64,
     ) -> Result<Option<u64>, StoreError> {
-        let window = u64::from(self.common.length_secs + self.common.slot_secs);
-        let used = self.store.grants_used(relay, now.saturating_sub(window))?;
+        let used = self.grants_used(relay, now)?;
         let last = used.len().checked_sub(GRANTS as usize);
-        Ok(last.map(|last| used[last].saturating_add(window)))
+        Ok(last.map(|last| used[last].saturating_add(self.grant_secs())))
+    }
+
+    /// When a relay was asked for what it grants within a period, in seconds since 1970.
+    pub(super) fn grants_used(
+        &self,
+        relay: &Fingerprint,
+        now: u64,
+    ) -> Result<Vec<u64>, StoreError> {
+        self.store.grants_used(relay, now.saturating_sub(self.grant_secs()))
+    }
+
+    /// For how many seconds a grant counts, at most.
+    fn grant_secs(&self) -> u64 {
+        u64::from(self.common.length_secs + self.common.slot_secs)
     }
 
     /// Begins one measurement, durably.

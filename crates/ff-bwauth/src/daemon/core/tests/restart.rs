@@ -98,6 +98,46 @@ fn a_restart_at_any_moment_costs_no_relay_its_result_of_the_period() {
 }
 
 #[test]
+fn a_restart_in_the_second_period_waits_for_grants_of_the_first_that_lapse() {
+    let length = u64::from(LENGTH_SECS);
+    let second = START + length;
+    let documents = [START, second].map(|start| view(start - 100, &network(20)));
+    let (mut waited, mut whole) = (0, 0);
+    for number in 0..60 {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (mut asked, mut measured) = (Vec::new(), BTreeSet::new());
+        // In the third second of a slot, when what has begun in it is being measured.
+        let death = second + number * u64::from(SLOT_SECS) + 3;
+        let lives =
+            [(START - 50, second - 50), (second - 50, death), (death + 1, second + length - 1)];
+        for ((begin, end), documents) in lives.into_iter().zip([0, 1, 1].map(|one| &documents[one]))
+        {
+            measured.clear();
+            live_and_die(dir.path(), documents, begin, end, &mut asked, &mut measured);
+        }
+        let store = Store::open_read_only(&dir.path().join("store-1")).expect("the store");
+        let all = store.outcomes(second..second + length).expect("they are kept");
+        let conclusive = all.iter().filter(|one| one.publishable().is_some()).count();
+        // A grant of the last slots lapses behind the last one that is kept for measuring again.
+        let is_late = |at: u64| (second - 5 * u64::from(SLOT_SECS)..second).contains(&at);
+        let late = asked.iter().filter(|(_, at)| is_late(*at)).count();
+        assert!(conclusive <= 20 && conclusive + late >= 20, "killed at {}", death - second);
+        whole += u32::from(conclusive == 20);
+        let mut times = BTreeMap::<Fingerprint, Vec<u64>>::new();
+        for (relay, at) in asked {
+            times.entry(relay).or_default().push(at);
+        }
+        for times in times.values() {
+            let is_early = |three: &[u64]| three[2] - three[0] < length;
+            assert!(!times.windows(3).any(is_early), "asked beyond its grants: {times:?}");
+            waited += times.windows(3).filter(|three| three[2] < three[0] + 2 * length).count();
+        }
+    }
+    assert!(waited > 0, "no relay was asked three times in two periods");
+    assert!(whole >= 55, "in {whole} of 60 all are measured");
+}
+
+#[test]
 fn a_restart_forgets_nothing_of_the_paths() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut links = BTreeMap::<Fingerprint, Vec<u16>>::new();
