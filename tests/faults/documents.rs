@@ -1,5 +1,6 @@
 //! The network's consensus and descriptors, as files.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -17,8 +18,8 @@ const CONSENSUS_SECS: u64 = 5;
 pub(crate) struct Documents {
     /// It.
     dir: PathBuf,
-    /// Lines of the consensus for each relay, without the time, in the order of their fingerprints.
-    relays: Vec<([u8; 20], SocketAddr)>,
+    /// Lines of the consensus for each relay, without the time, in the order of their fingerprints, with their numbers.
+    relays: Vec<([u8; 20], SocketAddr, usize)>,
 }
 
 /// The time in seconds since 1970.
@@ -40,15 +41,15 @@ impl Documents {
                 "router t{number} {ip} {port} 0 0\nmaster-key-ed25519 {identity}\n\
                  fingerprint {name}\nbandwidth 1073741824 1073741824 0\nrouter-signature\n"
             );
-            lines.push((*fingerprint, *addr));
+            lines.push((*fingerprint, *addr, number));
         }
         lines.sort_unstable();
         std::fs::write(dir.join("descriptors"), text).expect("descriptors");
         Self { dir: dir.to_owned(), relays: lines }
     }
 
-    /// Writes the consensus of now.
-    pub(crate) fn write(&self) {
+    /// Writes the consensus of now, without these targets.
+    pub(crate) fn write(&self, absent: &BTreeSet<usize>) {
         let now = now() / CONSENSUS_SECS * CONSENSUS_SECS;
         let stamp = |secs| {
             let text = Utc::from_unix_secs(secs).expect("a time of this age").to_string();
@@ -62,7 +63,10 @@ impl Documents {
             stamp(now + 3 * CONSENSUS_SECS),
             Base64::encode_string(&[7; 32]),
         );
-        for (number, (fingerprint, addr)) in self.relays.iter().enumerate() {
+        for (fingerprint, addr, number) in &self.relays {
+            if absent.contains(number) {
+                continue;
+            }
             let name = Base64Unpadded::encode_string(fingerprint);
             let (ip, port, weight) = (addr.ip(), addr.port(), LIMIT.get() / 1000);
             let _ = write!(

@@ -12,6 +12,7 @@
 mod disk;
 mod documents;
 mod fault;
+mod machine;
 mod process;
 mod proxy;
 mod pulse;

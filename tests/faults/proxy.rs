@@ -2,12 +2,15 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ff_proto::units::BytesPerSec;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// Bytes passed on at once.
 const READ_LEN: usize = 64 * 1024;
@@ -27,6 +30,47 @@ pub(crate) enum Mode {
     Cut,
 }
 
+/// Bytes that a line takes from one connection at once.
+const PACKET: usize = 1500;
+
+/// A line: what all connections over it carry together, each way.
+pub(crate) struct Line {
+    /// To its targets.
+    there: Way,
+    /// And from them.
+    back: Way,
+}
+
+/// One direction of a line.
+struct Way {
+    /// How long a byte takes, in seconds.
+    byte_secs: f64,
+    /// When it is free.
+    free: Mutex<Instant>,
+}
+
+impl Line {
+    /// One that carries so much each way.
+    pub(crate) fn new(rate: BytesPerSec) -> Self {
+        let byte_secs = 1.0 / rate.get() as f64;
+        let way = || Way { byte_secs, free: Mutex::new(Instant::now()) };
+        Self { there: way(), back: way() }
+    }
+}
+
+impl Way {
+    /// Waits until so many bytes are over, behind those that came before.
+    async fn carry(&self, bytes: usize) {
+        let until = {
+            let mut free = self.free.lock().expect("nobody panicked with it");
+            *free = (*free).max(Instant::now())
+                + Duration::from_secs_f64(bytes as f64 * self.byte_secs);
+            *free
+        };
+        tokio::time::sleep_until(until).await;
+    }
+}
+
 /// A way from one process to another; it ends with the runtime that it was started in.
 pub(crate) struct Proxy {
     /// Where it listens.
@@ -38,12 +82,17 @@ pub(crate) struct Proxy {
 impl Proxy {
     /// A way from this address, whose port is drawn if it is 0, to that one.
     pub(crate) async fn start(from: SocketAddr, to: SocketAddr) -> Self {
+        Self::over(None, from, to).await
+    }
+
+    /// The same over a line that others may share.
+    pub(crate) async fn over(line: Option<Arc<Line>>, from: SocketAddr, to: SocketAddr) -> Self {
         let listener = TcpListener::bind(from).await.expect("a port");
         let addr = listener.local_addr().expect("the port");
         let (mode, modes) = watch::channel(Mode::Pass);
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(connection(client, to, modes.clone()));
+                tokio::spawn(connection(client, to, modes.clone(), line.clone()));
             }
         });
         Self { addr, mode }
@@ -56,7 +105,13 @@ impl Proxy {
 }
 
 /// Serves one connection.
-async fn connection(mut client: TcpStream, to: SocketAddr, mut modes: watch::Receiver<Mode>) {
+async fn connection(
+    mut client: TcpStream,
+    to: SocketAddr,
+    mut modes: watch::Receiver<Mode>,
+    line: Option<Arc<Line>>,
+) {
+    let line = line.as_deref();
     let is_cut = |mode: &Mode| *mode == Mode::Cut;
     if is_cut(&modes.borrow()) {
         // Without this the end of the connection would be a polite one.
@@ -71,8 +126,8 @@ async fn connection(mut client: TcpStream, to: SocketAddr, mut modes: watch::Rec
         tokio::select! {
             _ = async {
                 tokio::try_join!(
-                    pass(from_client, to_server, others.0),
-                    pass(from_server, to_client, others.1)
+                    pass(from_client, to_server, others.0, line.map(|line| &line.there)),
+                    pass(from_server, to_client, others.1, line.map(|line| &line.back))
                 )
             } => false,
             _ = modes.wait_for(is_cut) => true,
@@ -88,8 +143,9 @@ async fn pass(
     mut from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,
     mut modes: watch::Receiver<Mode>,
+    way: Option<&Way>,
 ) -> io::Result<()> {
-    let mut bytes = vec![0; READ_LEN];
+    let mut bytes = vec![0; if way.is_some() { PACKET } else { READ_LEN }];
     loop {
         let read = from.read(&mut bytes).await?;
         if *modes.borrow() == Mode::Slow {
@@ -99,6 +155,9 @@ async fn pass(
         let _ = modes.wait_for(|mode| *mode != Mode::Stall).await;
         if read == 0 {
             return to.shutdown().await;
+        }
+        if let Some(way) = way {
+            way.carry(read).await;
         }
         to.write_all(&bytes[..read]).await?;
     }

@@ -1,5 +1,6 @@
 //! A restart in each period, of the coordinator or of a measurer: every target is measured in that period if it grants that in
-//! a slot that is kept for measuring again, because there is room in all of them, and none is asked too often.
+//! a slot that is kept for measuring again, because there is room in all of them, and none is asked too often. Who was tried
+//! when all had long been there again had that chance, whatever came of it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,7 +13,7 @@ use rand::{RngExt as _, SeedableRng as _};
 
 use crate::number;
 use crate::target::{Heard, Said};
-use crate::world::{MEASURERS, SLOT_SECS, TARGETS, World};
+use crate::world::{MEASURERS, SLOT_SECS, Shape, TARGETS, World};
 
 /// So many restarts where nobody says how many.
 const RESTARTS: usize = 300;
@@ -108,7 +109,7 @@ fn wait_until(millis: u64) {
 
 /// Makes these restarts in a network of its own.
 fn run(number: usize, count: usize, mut random: StdRng) -> Found {
-    let mut world = World::with(CAPACITY, PERIOD, false);
+    let mut world = World::of(&Shape { capacity: CAPACITY, period: PERIOD, ..Shape::default() });
     let period = u64::try_from(PERIOD.as_millis()).expect("seconds");
     let mut found = Found::default();
     // Behind a whole one: what a coordinator does that comes in the middle of one is no restart, and who has been measured is
@@ -134,7 +135,9 @@ fn run(number: usize, count: usize, mut random: StdRng) -> Found {
             let those = all.get(target).map_or(&[][..], Vec::as_slice);
             let span = start / 1000..(start + period) / 1000;
             let is_its = |one: &&Attempt| span.contains(&one.at);
-            if those.iter().filter(is_its).any(|one| one.result == MEASURED) {
+            let had_its_chance =
+                |one: &Attempt| one.result == MEASURED || one.at > up + 2 * SLOT_SECS;
+            if those.iter().filter(is_its).any(had_its_chance) {
                 continue;
             }
             if !grants_a_slot(those, up, span.end) {

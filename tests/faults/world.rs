@@ -5,25 +5,27 @@
 //!        └──────────────────────────────────▲
 //! ```
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use ff_bwauth::store::Store;
 use ff_measurer::{key, measurer_id};
 use ff_proto::ids::Ed25519Id;
+use ff_proto::units::BytesPerSec;
 use tempfile::TempDir;
 
 use crate::disk::Disk;
 use crate::documents::Documents;
 use crate::process::{Process, finish, program};
-use crate::proxy::Proxy;
+use crate::proxy::{Line, Proxy};
 use crate::pulse::Pulse;
 use crate::target::{self, Heard};
 
@@ -43,6 +45,35 @@ pub(crate) const SLOT_SECS: u64 = 5;
 pub(crate) const MEASUREMENT: Duration = Duration::from_secs(3);
 /// How often there is a bandwidth file.
 const PUBLISH_SECS: u64 = 2;
+
+/// What runs.
+pub(crate) struct Shape {
+    /// How many targets.
+    pub(crate) targets: usize,
+    /// So many of them, the first ones, have one address and one line.
+    pub(crate) machine: usize,
+    /// What that line carries each way.
+    pub(crate) line: Option<BytesPerSec>,
+    /// What a measurer is said to carry.
+    pub(crate) capacity: &'static str,
+    /// The length of a period.
+    pub(crate) period: Duration,
+    /// Whether the coordinator's files are on small disks of their own.
+    pub(crate) has_disks: bool,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self {
+            targets: TARGETS,
+            machine: 0,
+            line: None,
+            capacity: CAPACITY,
+            period: PERIOD,
+            has_disks: false,
+        }
+    }
+}
 
 /// All that runs.
 pub(crate) struct World {
@@ -66,6 +97,8 @@ pub(crate) struct World {
     pub(crate) page: SocketAddr,
     /// The disk with the store, and that with the bandwidth files, if they are disks of their own.
     pub(crate) disks: Option<[Disk; 2]>,
+    /// Targets that are not in the consensus, by number.
+    pub(crate) absent: Arc<Mutex<BTreeSet<usize>>>,
     /// Whether consensuses are still to be written.
     is_over: Arc<AtomicBool>,
     /// What writes them.
@@ -150,14 +183,15 @@ pub(crate) fn has_clocks() -> bool {
 impl World {
     /// Starts everything. With `has_disks`, the coordinator's files are on small disks of their own.
     pub(crate) fn start(has_disks: bool) -> Self {
-        Self::with(CAPACITY, PERIOD, has_disks)
+        Self::of(&Shape { has_disks, ..Shape::default() })
     }
 
-    /// The same with measurers of this capacity and periods of this length.
-    pub(crate) fn with(capacity: &str, period: Duration, has_disks: bool) -> Self {
+    /// Starts one like this.
+    pub(crate) fn of(shape: &Shape) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path();
-        let disks = has_disks.then(|| ["state", "v3bw"].map(|name| Disk::mount(&path.join(name))));
+        let disks =
+            shape.has_disks.then(|| ["state", "v3bw"].map(|name| Disk::mount(&path.join(name))));
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(1).enable_all().build().expect("a runtime");
         let (net, proxies) = (Net::draw(), Pulse::default());
@@ -184,6 +218,7 @@ impl World {
             fingerprints: Vec::new(),
             page: net.listen(PAGE),
             disks,
+            absent: Arc::default(),
             is_over: Arc::default(),
             writer: None,
             runtime,
@@ -191,9 +226,9 @@ impl World {
             dir,
         };
         world.set_clock("coordinator", 0);
-        world.start_targets(net, &coordinator, period);
-        let lines = world.start_measurers(net, &coordinator, capacity);
-        world.configure(&lines, period);
+        world.start_targets(net, &coordinator, shape);
+        let lines = world.start_measurers(net, &coordinator, shape.capacity);
+        world.configure(&lines, shape.period);
         world.start_coordinator();
         world.wait_for_store();
         world
@@ -209,17 +244,21 @@ impl World {
     }
 
     /// Starts targets, and what writes their documents.
-    fn start_targets(&mut self, net: Net, coordinator: &Ed25519Id, period: Duration) {
+    fn start_targets(&mut self, net: Net, coordinator: &Ed25519Id, shape: &Shape) {
         let mut described = Vec::new();
-        for number in 0..TARGETS {
+        let line = shape.line.map(|rate| Arc::new(Line::new(rate)));
+        for number in 0..shape.targets {
             let listen = net.listen(TARGET + number);
-            let seen = net.any(TO_TARGET + number);
-            let proxy = self.runtime.block_on(Proxy::start(seen, listen));
+            let is_one = number < shape.machine;
+            let seen = net.any(if is_one { TO_TARGET } else { TO_TARGET + number });
+            let line = line.clone().filter(|_| is_one);
+            let proxy = self.runtime.block_on(Proxy::over(line, seen, listen));
             let identity = target::identity(number);
             self.fingerprints.push(identity.fingerprint);
             described.push((identity, proxy.addr));
             self.to_targets.push(proxy);
             let (memory, coordinator) = (self.path(&format!("t{number}.grants")), *coordinator);
+            let period = shape.period;
             self.targets.push(Process::new(move || {
                 let mut command = target::command(number, listen, &memory, &coordinator, period);
                 command.stdout(Stdio::piped()).stderr(log(&memory.with_extension("log")));
@@ -228,11 +267,12 @@ impl World {
             self.start_target(number);
         }
         let documents = Documents::new(self.dir.path(), &described);
-        documents.write();
-        let is_over = self.is_over.clone();
+        let (is_over, absent) = (self.is_over.clone(), self.absent.clone());
+        let write = move || documents.write(&absent.lock().expect("nobody panicked with it"));
+        write();
         self.writer = Some(std::thread::spawn(move || {
             while !is_over.load(Ordering::Relaxed) {
-                documents.write();
+                write();
                 std::thread::park_timeout(Duration::from_secs(1));
             }
         }));

@@ -31,7 +31,7 @@ use self::selected::{Found, Kruskal, Selection};
 use crate::buckets::Buckets;
 use crate::fit::{Fits, GevFit};
 use crate::rank::{Spearman, spearman};
-use crate::read::{Circuits, Seen};
+use crate::read::{Circuits, Damaged, Seen};
 use crate::replay::{Measure, Timeout};
 
 /// What is asked for.
@@ -84,6 +84,8 @@ pub struct Report {
     pub token_buckets: Option<Buckets>,
     /// Congestion by relay, if lines tell of it; circuits of any number of hops count.
     pub congested: Option<Congested>,
+    /// Records of OnionPerf's files that cannot be read.
+    pub damaged: Damaged,
     /// What was random was drawn by this.
     pub seed: u64,
 }
@@ -155,6 +157,7 @@ impl Report {
             kruskal_wallis: found.kruskal_wallis,
             token_buckets: Buckets::of(circuits, options.refill_ms),
             congested: Congested::of(circuits),
+            damaged: circuits.damaged.clone(),
             seed: options.seed,
         }
     }

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use ff_sim::input::{InputError, Inputs};
 use ff_sim::network::{Network, Relay};
+use serde::Serialize;
 
 use crate::record::Probe;
 
@@ -123,6 +124,8 @@ pub struct Circuits {
     pub half_lines: u64,
     /// Circuits that OnionPerf filters out, and those that tor launched for onion services.
     pub left_out: u64,
+    /// Records of OnionPerf's files that cannot be read.
+    pub damaged: Damaged,
     /// What runs have put down to relays, by host and relay.
     pub congestion: HashMap<(u32, u32), Delay>,
     /// Where relays stand.
@@ -131,6 +134,28 @@ pub struct Circuits {
     runs: HashMap<Option<(u32, u64)>, u32>,
     /// How many numbers of runs there are.
     run_count: u32,
+}
+
+/// Records that cannot be read, of which the others tell nothing.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Damaged {
+    /// How many.
+    pub count: u64,
+    /// The first of them: file, record and reason.
+    pub first: Vec<String>,
+}
+
+impl Damaged {
+    /// So many are named.
+    const NAMED: usize = 20;
+
+    /// One more.
+    fn add(&mut self, what: impl FnOnce() -> String) {
+        self.count += 1;
+        if self.first.len() < Self::NAMED {
+            self.first.push(what());
+        }
+    }
 }
 
 /// A relay's congestion delay.

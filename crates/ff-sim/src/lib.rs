@@ -26,6 +26,7 @@ pub mod network;
 pub mod others;
 pub mod output;
 pub mod progress;
+pub mod python_json;
 pub mod read;
 pub mod report;
 pub mod run;

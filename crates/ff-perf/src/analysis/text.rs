@@ -90,6 +90,18 @@ fn head(text: &mut String, report: &Report) {
             format_args!("{count} more were for onion services or filtered out by OnionPerf"),
         );
     }
+    if report.damaged.count > 0 {
+        let count = report.damaged.count;
+        line(
+            text,
+            format_args!(
+                "left out because they cannot be read, circuits, streams and downloads: {count}"
+            ),
+        );
+        for one in &report.damaged.first {
+            line(text, format_args!("  {one}"));
+        }
+    }
     for host in report.hosts.iter().filter(|_| report.hosts.len() > 1) {
         let gev = host
             .build_gev

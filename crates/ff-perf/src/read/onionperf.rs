@@ -2,17 +2,19 @@
 //!
 //! What is read is the same in all of them: `data.<host>.tor.circuits`, and of the downloads the time to the first byte
 //! and the throughput. These stand in `tgen.streams` since version 3.0, in `tgen.transfers` before, with other names. tor's
-//! stream of the same local port says which circuit a download had. A circuit that was not
+//! stream of the same local port that ended at the same time says which circuit a download had. A circuit that was not
 //! built shows only the relays that it reached, so how many it was to have is not known; one that was filtered out by
 //! OnionPerf is left out here too. So is one that was launched for an onion service: it leads to a meeting point that is
 //! no exit, by rules of its own. Circuits that came to serve for one later were launched and built like all others.
 
 use std::collections::{BTreeMap, HashMap};
 
+use ff_sim::python_json;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{Circuits, ReadError, Seen};
+use super::{Circuits, Damaged, ReadError, Seen};
 
 /// An analysis file.
 #[derive(Deserialize)]
@@ -25,6 +27,9 @@ struct Analysis {
     /// What each host measured.
     data: Option<BTreeMap<String, Host>>,
 }
+
+/// Records by their names: each is read by itself, so that one that cannot be read costs no other.
+type Records = BTreeMap<String, Value>;
 
 /// What a host measured.
 #[derive(Deserialize)]
@@ -39,11 +44,9 @@ struct Host {
 #[derive(Deserialize)]
 struct Tor {
     /// Circuits by their numbers.
-    #[serde(default)]
-    circuits: BTreeMap<String, TorCircuit>,
+    circuits: Option<Records>,
     /// Streams by their numbers.
-    #[serde(default)]
-    streams: BTreeMap<String, TorStream>,
+    streams: Option<Records>,
 }
 
 /// A circuit.
@@ -52,8 +55,7 @@ struct TorCircuit {
     /// How long it took to build.
     buildtime_seconds: Option<f64>,
     /// What happened to it, and when.
-    #[serde(default)]
-    elapsed_seconds: Vec<(String, f64)>,
+    elapsed_seconds: Option<Vec<(String, f64)>>,
     /// Why it failed, as this tor says.
     failure_reason_local: Option<String>,
     /// Relays with their nicknames, and when each was reached.
@@ -72,17 +74,17 @@ struct TorStream {
     circuit_id: Option<Value>,
     /// The address and port that it came from.
     source: Option<String>,
+    /// When it ended.
+    unix_ts_end: Option<f64>,
 }
 
 /// Downloads.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Tgen {
     /// From version 3.0 on.
-    #[serde(default)]
-    streams: BTreeMap<String, Transfer>,
+    streams: Option<Records>,
     /// Up to version 2.0.
-    #[serde(default)]
-    transfers: BTreeMap<String, OldTransfer>,
+    transfers: Option<Records>,
 }
 
 /// A download.
@@ -94,6 +96,8 @@ struct Transfer {
     time_info: Option<HashMap<String, Value>>,
     /// Where it went through.
     transport_info: Option<HashMap<String, Value>>,
+    /// When it ended.
+    unix_ts_end: Option<f64>,
     /// Whether all of it arrived.
     #[serde(default)]
     is_success: bool,
@@ -108,6 +112,8 @@ struct OldTransfer {
     endpoint_local: Option<Value>,
     /// Its size.
     filesize_bytes: Option<Value>,
+    /// When it ended.
+    unix_ts_end: Option<f64>,
     /// Whether all of it arrived.
     #[serde(default)]
     is_success: bool,
@@ -117,6 +123,8 @@ struct OldTransfer {
 struct Download<'a> {
     /// Where it came from: `localhost:127.0.0.1:36176`, a name, and then what tor calls the source.
     local: Option<&'a str>,
+    /// When it ended, in seconds since 1970.
+    ended: Option<f64>,
     /// Its bytes.
     bytes: Option<f64>,
     /// When it was asked for, and when its first and last bytes came, in seconds since it began.
@@ -129,7 +137,10 @@ struct Download<'a> {
 /// [`ReadError::Content`] names the file.
 pub fn read(file: &str, bytes: &[u8], into: &mut Circuits) -> Result<(), ReadError> {
     let fail = |reason: String| ReadError::Content { file: file.to_owned(), reason };
-    let analysis: Analysis = serde_json::from_slice(bytes).map_err(|error| {
+    // Python's `open` and some editors begin a text with a byte order mark.
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let bytes = python_json::quote(bytes.to_vec());
+    let analysis: Analysis = serde_json::from_slice(&bytes).map_err(|error| {
         fail(format!(
             "this is no analysis file of OnionPerf's ({error}); our own lines end in .jsonl"
         ))
@@ -137,9 +148,16 @@ pub fn read(file: &str, bytes: &[u8], into: &mut Circuits) -> Result<(), ReadErr
     check(&analysis).map_err(fail)?;
     for (name, host) in analysis.data.unwrap_or_default() {
         let place = into.host(&name);
-        let Some(mut tor) = host.tor else { continue };
-        let circuits = std::mem::take(&mut tor.circuits);
-        let downloads = downloads(&tor, host.tgen.as_ref());
+        let Some(tor) = host.tor else { continue };
+        let mut reader = Reader { file, host: &name, damaged: &mut into.damaged };
+        let circuits: BTreeMap<String, TorCircuit> = reader.read("circuit", tor.circuits);
+        let streams: BTreeMap<String, TorStream> = reader.read("tor's stream", tor.streams);
+        let tgen = host.tgen.unwrap_or_default();
+        let new: BTreeMap<String, Transfer> = reader.read("stream", tgen.streams);
+        let old: BTreeMap<String, OldTransfer> = reader.read("transfer", tgen.transfers);
+        let downloads = new.values().filter_map(Transfer::whole);
+        let downloads = downloads.chain(old.values().filter_map(OldTransfer::whole)).collect();
+        let downloads = by_circuit(&streams, downloads);
         let wanted = |circuit: &TorCircuit| !circuit.filtered_out && !is_for_service(circuit);
         into.left_out += circuits.values().filter(|circuit| !wanted(circuit)).count() as u64;
         let from = into.all.len();
@@ -179,7 +197,8 @@ fn check(analysis: &Analysis) -> Result<(), String> {
 /// Whether a circuit was launched for an onion service.
 fn is_for_service(circuit: &TorCircuit) -> bool {
     // control-spec 4.1.1: the purposes of such circuits are HS_CLIENT_…, HS_SERVICE_… and HS_VANGUARDS.
-    circuit.elapsed_seconds.first().is_some_and(|(event, _)| event.starts_with("HS_"))
+    let first = circuit.elapsed_seconds.iter().flatten().next();
+    first.is_some_and(|(event, _)| event.starts_with("HS_"))
 }
 
 /// What is analysed of a circuit.
@@ -188,7 +207,8 @@ fn seen(circuit: &TorCircuit, host: u32, into: &mut Circuits) -> Seen {
         circuit.path.iter().flatten().map(|(relay, _)| into.relay(fingerprint(relay))).collect();
     let usable = |secs: &f64| secs.is_finite() && *secs >= 0.0;
     let build_ms = circuit.buildtime_seconds.filter(usable).map(|secs| secs * 1000.0);
-    let ended = circuit.elapsed_seconds.last().map(|(_, secs)| *secs).filter(usable);
+    let ended =
+        circuit.elapsed_seconds.iter().flatten().last().map(|(_, secs)| *secs).filter(usable);
     let timed_out =
         build_ms.is_none() && circuit.failure_reason_local.as_deref() == Some("TIMEOUT");
     Seen {
@@ -209,28 +229,80 @@ fn fingerprint(relay: &str) -> &str {
     relay.split(['~', '=']).next().unwrap_or(relay)
 }
 
-/// Time to first byte in ms and throughput in Mbit/s of the first whole download on each circuit.
-fn downloads(tor: &Tor, tgen: Option<&Tgen>) -> HashMap<String, (Option<f64>, Option<f64>)> {
-    fn circuit(stream: &TorStream) -> Option<(&str, String)> {
-        let id = match stream.circuit_id.as_ref()? {
-            Value::String(text) => text.clone(),
-            Value::Number(number) => number.to_string(),
-            _ => return None,
-        };
-        Some((stream.source.as_deref()?, id))
+/// Reads the records of a host.
+struct Reader<'a> {
+    /// The file.
+    file: &'a str,
+    /// The host.
+    host: &'a str,
+    /// What could not be read.
+    damaged: &'a mut Damaged,
+}
+
+impl Reader<'_> {
+    /// Those that can be read; the others are counted and named.
+    fn read<T: DeserializeOwned>(
+        &mut self,
+        kind: &str,
+        records: Option<Records>,
+    ) -> BTreeMap<String, T> {
+        let mut found = BTreeMap::new();
+        for (name, record) in records.unwrap_or_default() {
+            match serde_json::from_value(record) {
+                Ok(record) => _ = found.insert(name, record),
+                Err(error) => {
+                    let (file, host) = (self.file, self.host);
+                    self.damaged.add(|| format!("{file}, {host}, {kind} {name}: {error}"));
+                }
+            }
+        }
+        found
     }
-    let circuits: HashMap<&str, String> = tor.streams.values().filter_map(circuit).collect();
-    let new = tgen.into_iter().flat_map(|tgen| tgen.streams.values()).filter_map(Transfer::whole);
-    let old = tgen.into_iter().flat_map(|tgen| tgen.transfers.values());
+}
+
+/// Between the ends of a download and of tor's stream for it lie fewer seconds than this. The same port serves again later:
+/// OnionPerf puts the two together in the same way.
+const MOST_APART_SECS: f64 = 150.0;
+
+/// Time to first byte in ms and throughput in Mbit/s of the first whole download on each circuit.
+fn by_circuit(
+    streams: &BTreeMap<String, TorStream>,
+    mut downloads: Vec<Download<'_>>,
+) -> HashMap<String, (Option<f64>, Option<f64>)> {
+    let mut by_source = HashMap::<&str, Vec<(Option<f64>, String)>>::new();
+    for stream in streams.values() {
+        let id = match &stream.circuit_id {
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Number(number)) => number.to_string(),
+            _ => continue,
+        };
+        let Some(source) = stream.source.as_deref() else { continue };
+        by_source.entry(source).or_default().push((stream.unix_ts_end, id));
+    }
+    let end = |download: &Download<'_>| download.ended.unwrap_or(f64::MAX);
+    downloads.sort_by(|one, other| end(one).total_cmp(&end(other)));
     let mut found = HashMap::new();
-    for download in new.chain(old.filter_map(OldTransfer::whole)) {
+    for download in downloads {
         let source = download.local.and_then(|local| local.split_once(':'));
-        let id = source.and_then(|(_, source)| circuits.get(source));
-        if let Some(id) = id {
-            found.entry(id.clone()).or_insert_with(|| download.times());
+        let streams = source.and_then(|(_, source)| by_source.get(source));
+        if let Some(id) = streams.and_then(|streams| stream_of(&download, streams)) {
+            found.entry(id.to_owned()).or_insert_with(|| download.times());
         }
     }
     found
+}
+
+/// The circuit of the stream from a download's port that ended when it did; where no end is known, of the only one.
+fn stream_of<'a>(download: &Download<'_>, streams: &'a [(Option<f64>, String)]) -> Option<&'a str> {
+    let apart = |(end, id): &'a (Option<f64>, String)| {
+        Some(((download.ended? - (*end)?).abs(), id.as_str()))
+    };
+    if streams.iter().all(|stream| apart(stream).is_none()) {
+        let [(_, id)] = streams else { return None };
+        return Some(id);
+    }
+    let near = streams.iter().filter_map(apart).filter(|(apart, _)| *apart < MOST_APART_SECS);
+    near.min_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, id)| id)
 }
 
 impl Transfer {
@@ -241,6 +313,7 @@ impl Transfer {
         let local = self.transport_info.as_ref().and_then(|info| info.get("local"));
         self.is_success.then(|| Download {
             local: local.and_then(Value::as_str),
+            ended: self.unix_ts_end,
             bytes: of(&self.byte_info, "payload-bytes-recv"),
             secs: ["usecs-to-proxy-request", "usecs-to-first-byte-recv", "usecs-to-last-byte-recv"]
                 .map(secs),
@@ -254,6 +327,7 @@ impl OldTransfer {
         let secs = |key| number(self.elapsed_seconds.as_ref()?.get(key)?);
         self.is_success.then(|| Download {
             local: self.endpoint_local.as_ref().and_then(Value::as_str),
+            ended: self.unix_ts_end,
             bytes: self.filesize_bytes.as_ref().and_then(number),
             secs: ["proxy_request", "first_byte", "last_byte"].map(secs),
         })
@@ -279,102 +353,4 @@ fn number(value: &Value) -> Option<f64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    /// A file with a circuit of three relays that was used, one that was given up, one that was filtered out and one for
-    /// an onion service.
-    const FILE: &str = r#"{"type": "onionperf", "version": "4.0", "data": {"op-x": {"measurement_ip": "unknown",
-        "tor": {"circuits": {
-            "100": {"circuit_id": 100, "buildtime_seconds": 1.5, "unix_ts_start": 20.0, "unix_ts_end": 99.0, "elapsed_seconds": [["GENERAL:LAUNCHED", 0.0], ["GENERAL:BUILT", 1.5]], "path": [["$AAAA~one", 0.5], ["$BBBB~two", 1.0], ["$CCCC~three", 1.5]]},
-            "99": {"circuit_id": 99, "unix_ts_start": 10.0, "unix_ts_end": 13.0, "elapsed_seconds": [["GENERAL:LAUNCHED", 0.0], ["GENERAL:FAILED", 3.0]], "failure_reason_local": "TIMEOUT", "path": [["$AAAA~one", 0.5]]},
-            "97": {"circuit_id": 97, "unix_ts_start": 9.0, "buildtime_seconds": 1.0, "elapsed_seconds": [["HS_CLIENT_REND:LAUNCHED", 0.0], ["HS_CLIENT_REND:BUILT", 1.0]], "path": [["$AAAA~one", 0.2], ["$BBBB~two", 0.5], ["$DDDD~four", 1.0]]},
-            "98": {"circuit_id": 98, "unix_ts_start": 10.0, "filtered_out": true, "buildtime_seconds": 1.0}},
-          "streams": {"7": {"circuit_id": "100", "source": "127.0.0.1:36176", "stream_id": 7}}},
-        "tgen": {"streams": {"s": {"is_success": true, "transport_info": {"local": "localhost:127.0.0.1:36176"},
-            "byte_info": {"payload-bytes-recv": "5000000"},
-            "time_info": {"usecs-to-proxy-request": "1000", "usecs-to-first-byte-recv": "401000", "usecs-to-last-byte-recv": "4401000"}}}}}}}"#;
-
-    /// What comes of text.
-    fn read_text(text: &[u8]) -> Result<Circuits, ReadError> {
-        let mut circuits = Circuits::default();
-        read("f.json", text, &mut circuits).map(|()| circuits)
-    }
-
-    #[test]
-    fn circuits_come_with_what_their_downloads_took() {
-        let found = read_text(FILE.as_bytes()).expect("circuits");
-        let [given_up, built] = &found.all[..] else { panic!("two: {found:?}") };
-        assert_eq!(
-            (given_up.hops, given_up.build_ms, given_up.given_up_ms),
-            (None, None, Some(3000.0))
-        );
-        assert_eq!((built.hops, built.build_ms, built.given_up_ms), (Some(3), Some(1500.0), None));
-        let near =
-            |value: Option<f64>, expected: f64| (value.expect("one") - expected).abs() < 1e-9;
-        assert!(near(built.ttfb_ms, 400.0) && near(built.mbit_per_sec, 10.0), "{built:?}");
-        assert_eq!(found.relays, ["AAAA", "BBBB", "CCCC"]);
-        assert_eq!(found.left_out, 2);
-        assert_eq!(
-            (found.hosts.as_slice(), built.path.as_slice()),
-            (&["op-x".to_owned()][..], &[0, 1, 2][..])
-        );
-    }
-
-    #[test]
-    fn downloads_of_versions_before_3_are_read_too() {
-        // As OnionPerf wrote them until 2020: the payload's first bytes at 0 of a transfer that failed.
-        let transfers = r#""transfers": {"transfer5m:1": {"transfer_id": "transfer5m:1", "is_success": true, "is_error": false,
-            "endpoint_local": "localhost:127.0.0.1:36176", "filesize_bytes": 5000000, "total_bytes_read": 5000090,
-            "elapsed_seconds": {"socket_create": 2e-06, "proxy_request": 0.001, "proxy_response": 0.3, "command": 0.31,
-                "response": 0.39, "first_byte": 0.401, "last_byte": 4.401, "payload_progress": {"0.0": 0.4}}},
-          "transfer5m:2": {"is_success": false, "endpoint_local": "localhost:127.0.0.1:36177",
-            "elapsed_seconds": {"proxy_request": 0.01, "first_byte": 0.0, "last_byte": 0.0}}}, "transfers_summary": {}"#;
-        let (begin, _) = FILE.split_once(r#""streams": {"s""#).expect("downloads");
-        for version in ["1.0", "\"2.0\""] {
-            let text = format!("{begin}{transfers}}}}}}}}}").replace("\"4.0\"", version);
-            let found = read_text(text.as_bytes()).expect("circuits");
-            let [_, built] = &found.all[..] else { panic!("two: {found:?}") };
-            let near =
-                |value: Option<f64>, expected: f64| (value.expect("one") - expected).abs() < 1e-9;
-            assert!(near(built.ttfb_ms, 400.0) && near(built.mbit_per_sec, 10.0), "{built:?}");
-        }
-    }
-
-    #[test]
-    fn versions_from_1_to_5_are_read_and_others_are_not() {
-        for version in ["\"1.0\"", "1.0", "\"2.0\"", "\"3.1\"", "\"5.0\""] {
-            let text = FILE.replace("\"4.0\"", version);
-            assert_eq!(read_text(text.as_bytes()).expect(version).all.len(), 2);
-        }
-        for version in ["\"6.0\"", "0.9", "\"x\"", "null"] {
-            let error = read_text(FILE.replace("\"4.0\"", version).as_bytes()).expect_err(version);
-            assert!(error.to_string().starts_with("f.json: its version is not"), "{error}");
-        }
-        for odd in [FILE.replace("onionperf", "torperf"), "{}".to_owned(), FILE[..300].to_owned()] {
-            let error = read_text(odd.as_bytes()).expect_err("odd");
-            assert!(error.to_string().contains("f.json: this is no analysis file"), "{error}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_are_circuits_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let _ = read_text(&bytes);
-        }
-
-        #[test]
-        fn changed_files_are_circuits_or_an_error(at in 0..FILE.len(), byte in any::<u8>()) {
-            let mut bytes = FILE.as_bytes().to_vec();
-            bytes[at] = byte;
-            if let Ok(found) = read_text(&bytes) {
-                for one in &found.all {
-                    prop_assert!(one.build_ms.is_none_or(|ms| ms.is_finite() && ms >= 0.0));
-                    prop_assert!(one.path.iter().all(|place| (*place as usize) < found.relays.len()));
-                }
-            }
-        }
-    }
-}
+mod tests;

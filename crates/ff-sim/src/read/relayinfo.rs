@@ -19,6 +19,7 @@ use serde_json::Value;
 use super::span;
 use crate::input::{self, XZ_MAGIC};
 use crate::network::{CapacitySource, Flags, Network, Relay};
+use crate::python_json;
 use crate::skipped::Skips;
 
 /// A file has no more than this, unpacked; that of May 2024 has 3.7 MB.
@@ -49,6 +50,7 @@ pub fn parse(name: &str, from: impl Read) -> (Network, Skips) {
     let mut rows = Rows { network, skips: Skips::default(), seen: HashSet::new() };
     let mut text = Vec::new();
     let unpacked = unpack(from, &mut text);
+    let text = python_json::quote(text);
     // A text that is cut is read as far as it goes: only the first thing that went wrong is noted.
     let mut json = serde_json::Deserializer::from_slice(&text);
     let parsed = TopLevel(&mut rows).deserialize(&mut json).and_then(|()| json.end());
@@ -327,6 +329,17 @@ mod tests {
         assert_eq!(relay.usable(), Some(BytesPerSec::new(800)));
         assert!(relay.flags.running && relay.flags.guard && !relay.flags.exit);
         assert!((relay.running - 0.75).abs() < 1e-12 && (relay.weight - 0.25).abs() < 1e-12);
+    }
+
+    #[test]
+    fn what_python_writes_for_no_number_costs_one_relay() {
+        let of = |digit, more| {
+            row(digit, more).replace("1000", if digit == 'c' { "NaN" } else { "1000" })
+        };
+        let rows = [of('a', ""), of('b', r#", "other": -Infinity"#), of('c', ""), of('d', "")];
+        let (network, skips) = parse("may", file(&rows).as_bytes());
+        assert_eq!((network.relays.len(), skips.read, skips.all.len()), (3, 3, 1), "{skips:?}");
+        assert_eq!(skips.all[0].entry.as_deref(), Some(&*"c".repeat(40)), "{skips:?}");
     }
 
     #[test]
