@@ -92,17 +92,32 @@ impl Config {
     /// What may change while the service runs.
     ///
     /// # Errors
-    /// When a coordinator has no good key, or two share one.
+    /// When a coordinator has no good key or no name, two share either, or a limit allows nothing.
     pub fn settings(&self) -> Result<Settings> {
-        let mut seen = HashSet::new();
+        let (mut names, mut seen) = (HashSet::new(), HashSet::new());
         let mut coordinators = Vec::new();
         for CoordinatorTable { name, identity } in &self.coordinators {
+            if name.trim().is_empty() {
+                bail!(
+                    "a coordinator has no name: give each table [[coordinator]] a `name` of its own"
+                );
+            }
+            if !names.insert(name) {
+                bail!("two coordinators are called {name:?}: give each a name of its own");
+            }
             let id = key::parse_identity(identity)
                 .map_err(|error| anyhow::anyhow!("the coordinator {name:?}: {error}"))?;
             if !seen.insert(id) {
                 bail!("the coordinator {name:?} has the identity of another one");
             }
             coordinators.push(Coordinator { name: name.clone(), id });
+        }
+        let numbers = [
+            ("links", self.limits.links.map(u64::from)),
+            ("relays_at_once", self.limits.relays_at_once.map(u64::from)),
+        ];
+        if let Some((name, _)) = numbers.iter().find(|(_, number)| *number == Some(0)) {
+            bail!("limits.{name} is 0, so nothing could be measured: it must be 1 at least");
         }
         let default = Limits::default();
         let limits = Limits {
@@ -206,6 +221,16 @@ mod tests {
             (good.replace("# rate = \"1Gbit\"", "rate = \"fast\""), &[&rate, "fast"]),
             (good.replace("listen =", "listen = 1 #"), &[&listen]),
             (format!("{good}{}", two(1, 1)), &["\"b\"", "another"]),
+            (
+                format!("{good}{}", two(1, 2).replace("\"b\"", "\"a\"")),
+                &["two coordinators", "\"a\""],
+            ),
+            (format!("{good}{}", two(1, 2).replace("\"b\"", "\"\"")), &["no name"]),
+            (good.replace("\nlinks = ", "\nlinks = 0 # "), &["limits.links"]),
+            (
+                good.replace("\nrelays_at_once = ", "\nrelays_at_once = 0 # "),
+                &["limits.relays_at_once"],
+            ),
             (format!("{good}[[coordinator]]\nname = \"x\"\nidentity = \"AAAA\""), &["\"x\"", "43"]),
         ] {
             let error = load(&bad).expect_err("a bad config");

@@ -244,6 +244,42 @@ pub struct CoordinatorTable {
     pub team: Vec<BytesPerSec>,
 }
 
+/// Fails unless each has a name, an identity and neither of another one: figures and commands tell them apart by names.
+fn check_names<'a>(kind: &str, all: impl Iterator<Item = (&'a str, Ed25519Id)>) -> Result<()> {
+    let (mut names, mut identities) = (HashSet::new(), HashSet::new());
+    for (name, identity) in all {
+        if name.trim().is_empty() {
+            bail!("a {kind} has no name: give each table [[{kind}]] a `name` of its own");
+        }
+        if !names.insert(name) {
+            bail!("two {kind}s are called {name:?}: give each a name of its own");
+        }
+        if !identities.insert(identity) {
+            bail!("the {kind} {name:?} has the identity of another one");
+        }
+    }
+    Ok(())
+}
+
+/// Fails unless it is `HOST:PORT`.
+fn check_address(address: &str) -> Result<()> {
+    let parts = address.rsplit_once(':').and_then(|(host, port)| {
+        let port = port.parse::<u16>().ok().filter(|port| *port > 0)?;
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let is_host = match bare {
+            Some(ip) => ip.parse::<std::net::Ipv6Addr>().is_ok(),
+            None => !host.is_empty() && !host.contains([':', '/', ' ']),
+        };
+        is_host.then_some(port)
+    });
+    if parts.is_none() {
+        bail!(
+            "the address {address:?} is not HOST:PORT, as 192.0.2.1:9230, [2001:db8::1]:9230 or m1.example:9230"
+        );
+    }
+    Ok(())
+}
+
 /// A day.
 fn period_secs() -> u32 {
     u32::try_from(PERIOD_SECS).unwrap_or(u32::MAX)
@@ -398,18 +434,13 @@ impl Config {
         if self.measurers.is_empty() {
             bail!("there is no measurer: `ff-measurer init` prints the lines for one");
         }
-        let mut seen = HashSet::new();
-        for MeasurerTable { name, identity, .. } in &self.measurers {
-            if !seen.insert(*identity) {
-                bail!("the measurer {name:?} has the identity of another one");
-            }
+        let measurers = self.measurers.iter().map(|one| (one.name.as_str(), one.identity));
+        check_names("measurer", measurers)?;
+        for MeasurerTable { name, address, .. } in &self.measurers {
+            check_address(address).with_context(|| format!("the measurer {name:?}"))?;
         }
-        let mut seen = HashSet::new();
-        for CoordinatorTable { name, identity, .. } in &self.coordinators {
-            if !seen.insert(*identity) {
-                bail!("the coordinator {name:?} has the identity of another one");
-            }
-        }
+        let coordinators = self.coordinators.iter().map(|one| (one.name.as_str(), one.identity));
+        check_names("coordinator", coordinators)?;
         Ok(())
     }
 
@@ -483,6 +514,44 @@ mod tests {
             assert!(error.contains(&place) && error.contains(part), "{error}");
             assert!(error.contains("bwauth.toml"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_measurer_has_a_name_of_its_own_and_an_address() {
+        let good = text("cache_dir = 'c'");
+        let identity = key::identity_text(&Ed25519Id([8; 32]));
+        let second = |name: &str, address: &str| {
+            format!(
+                "{good}[[measurer]]\nname = '{name}'\naddress = '{address}'\nidentity = '{identity}'\ncapacity = '1Gbit'\n"
+            )
+        };
+        for (name, address) in
+            [("n", "192.0.2.1:9230"), ("M", "[2001:db8::1]:1"), ("n 2", "m1.example:65535")]
+        {
+            load(&second(name, address)).expect("good");
+        }
+        for (name, address, part) in [
+            ("m", "192.0.2.1:9230", "two measurers are called \"m\""),
+            ("", "192.0.2.1:9230", "no name"),
+            (" ", "192.0.2.1:9230", "no name"),
+            ("n", "192.0.2.1", "the measurer \"n\""),
+            ("n", "http://192.0.2.1:9230", "not HOST:PORT"),
+            ("n", "192.0.2.1:99999", "not HOST:PORT"),
+            ("n", "192.0.2.1:0", "not HOST:PORT"),
+            ("n", ":9230", "not HOST:PORT"),
+            ("n", "2001:db8::1:9230", "not HOST:PORT"),
+            ("n", "[m1.example]:9230", "not HOST:PORT"),
+        ] {
+            let error = format!("{:#}", load(&second(name, address)).expect_err(address));
+            assert!(error.contains(part), "{address}: {error}");
+        }
+        let other = |name: &str, number: u8| {
+            let identity = key::identity_text(&Ed25519Id([number; 32]));
+            format!("[[coordinator]]\nname = '{name}'\nidentity = '{identity}'\nteam = ['1Gbit']\n")
+        };
+        load(&format!("{good}{}{}", other("a", 1), other("b", 2))).expect("good");
+        let error = load(&format!("{good}{}{}", other("a", 1), other("a", 2))).expect_err("names");
+        assert!(format!("{error:#}").contains("two coordinators are called \"a\""), "{error:#}");
     }
 
     #[test]

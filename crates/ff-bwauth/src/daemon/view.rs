@@ -44,17 +44,18 @@ impl View {
             Consensus::parse(consensus).map_err(|error| format!("the consensus: {error}"))?;
         let valid_after = consensus.valid_after_unix_secs();
         let valid_after = valid_after.ok_or("the consensus' valid-after is no time")?;
-        let mut described = HashMap::new();
+        let mut all = Descriptors::default();
         for text in descriptors {
-            let Descriptors { relays, skipped } = Descriptors::parse(text);
-            if let Some(error) = skipped.first() {
+            let read = Descriptors::parse(text);
+            if let Some(error) = read.skipped.first() {
                 tracing::warn!(
-                    count = skipped.len(),
+                    count = read.skipped.len(),
                     "descriptors are skipped, the first: {error}"
                 );
             }
-            described.extend(relays);
+            all.extend(read);
         }
+        let mut described = all.named_by(&consensus);
         let numbers = consensus.relays.iter().map(|relay| relay.fingerprint);
         let numbers: HashMap<_, _> = numbers.zip(0..).collect();
         // Those of others are of no use, and there may be many.

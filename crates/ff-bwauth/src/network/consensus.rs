@@ -38,6 +38,8 @@ pub struct Entry {
     pub or_ports: Vec<SocketAddr>,
     /// What the authorities say of it.
     pub flags: Flags,
+    /// The SHA-1 of its descriptor, in the ns flavour.
+    pub descriptor: Option<[u8; 20]>,
     /// The SHA-256 of its microdescriptor, in the microdesc flavour.
     pub microdescriptor: Option<[u8; 32]>,
     /// Its weight: kilobytes a second, or what authorities make of it.
@@ -185,11 +187,13 @@ impl Entry {
     fn parse(rest: &str) -> Option<Self> {
         let mut words = words(rest);
         let (nickname, fingerprint) = (words.next()?, words.next()?);
+        let descriptor = words.next().and_then(fingerprint_base64);
         let (_, port, address) = (words.next_back()?, words.next_back()?, words.next_back()?);
         let address: Ipv4Addr = address.parse().ok()?;
         Some(Self {
             nickname: nickname.to_owned(),
             fingerprint: fingerprint_base64(fingerprint)?,
+            descriptor,
             or_ports: vec![SocketAddr::from((address, port.parse().ok()?))],
             ..Self::default()
         })

@@ -4,15 +4,20 @@
 //! Signatures are not checked: the file must come from somebody who has, as directory authorities do.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use base64ct::{Base64, Encoding};
+use sha1::{Digest as _, Sha1};
 
+use super::consensus::Consensus;
 use super::{DocumentError, Item, Items, family_id, fingerprint_hex, key_base64, unix_secs, words};
 use crate::period::Fingerprint;
 
 /// What is read of a descriptor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor {
+    /// SHA-1 of it, without its signature's value: by this a consensus names it (dir-spec 3.4.1).
+    pub digest: [u8; 20],
     /// The relay's Ed25519 identity.
     pub ed25519: Option<[u8; 32]>,
     /// What its operator lets it forward for long, in bytes a second.
@@ -43,8 +48,10 @@ impl Descriptor {
 /// What is read of a file.
 #[derive(Clone, Debug, Default)]
 pub struct Descriptors {
-    /// The descriptors by relay; of one that has several, the last.
+    /// The descriptors by relay; of one that has several, the newest, and of equally old ones the last.
     pub relays: HashMap<Fingerprint, Descriptor>,
+    /// The other ones.
+    older: Vec<(Fingerprint, Descriptor)>,
     /// Descriptors that cannot be read, each by its first line that cannot. One relay's is no reason to do
     /// without the others.
     pub skipped: Vec<DocumentError>,
@@ -55,6 +62,8 @@ pub struct Descriptors {
 struct Begun {
     /// Its first line.
     start: usize,
+    /// Where that begins in the text.
+    start_byte: usize,
     /// Its relay.
     fingerprint: Option<Fingerprint>,
     /// What it says.
@@ -147,10 +156,14 @@ impl Descriptors {
         let mut begun: Option<Begun> = None;
         for item in Items::of(text) {
             if item.keyword == "router" {
-                let next = Begun { start: item.line, ..Begun::default() };
+                let next = Begun { start: item.line, start_byte: item.start, ..Begun::default() };
                 all.add(begun.replace(next), false);
             }
             if item.keyword == "router-signature" {
+                if let Some(begun) = &mut begun {
+                    begun.descriptor.digest =
+                        digest(&text[begun.start_byte..], item.start - begun.start_byte);
+                }
                 all.add(begun.take(), true);
             }
             if let Some(begun) = &mut begun {
@@ -161,14 +174,56 @@ impl Descriptors {
         all
     }
 
+    /// Adds what another file has.
+    pub fn extend(&mut self, other: Self) {
+        let all = other.older.into_iter().chain(other.relays);
+        all.for_each(|(fingerprint, descriptor)| self.insert(fingerprint, descriptor));
+        self.skipped.extend(other.skipped);
+    }
+
+    /// The descriptors by relay: the one that a consensus names, if it is there, or the newest.
+    #[must_use]
+    pub fn named_by(self, consensus: &Consensus) -> HashMap<Fingerprint, Descriptor> {
+        let mut relays = self.relays;
+        if self.older.is_empty() {
+            return relays;
+        }
+        let named = consensus.relays.iter().map(|entry| (entry.fingerprint, entry.descriptor));
+        let named: HashMap<_, _> = named.collect();
+        for (fingerprint, descriptor) in self.older {
+            if named.get(&fingerprint) == Some(&Some(descriptor.digest)) {
+                relays.insert(fingerprint, descriptor);
+            }
+        }
+        relays
+    }
+
+    /// Adds one.
+    fn insert(&mut self, fingerprint: Fingerprint, descriptor: Descriptor) {
+        match self.relays.entry(fingerprint) {
+            Entry::Vacant(place) => _ = place.insert(descriptor),
+            Entry::Occupied(mut place) => {
+                let is_newer = descriptor.published_unix_secs >= place.get().published_unix_secs;
+                let older = if is_newer { place.insert(descriptor) } else { descriptor };
+                self.older.push((fingerprint, older));
+            }
+        }
+    }
+
     /// Adds what was begun.
     fn add(&mut self, begun: Option<Begun>, is_whole: bool) {
         match begun.map(|begun| begun.finish(is_whole)) {
-            Some(Ok((fingerprint, descriptor))) => _ = self.relays.insert(fingerprint, descriptor),
+            Some(Ok((fingerprint, descriptor))) => self.insert(fingerprint, descriptor),
             Some(Err(error)) => self.skipped.push(error),
             None => {}
         }
     }
+}
+
+/// The digest of the descriptor that a text begins with, whose last line, `router-signature`, begins at this byte.
+fn digest(text: &str, last: usize) -> [u8; 20] {
+    let end = text[last..].find('\n').map_or(text.len(), |end| last + end + 1);
+    Sha1::digest(&text.as_bytes()[..end]).into()
 }
 
 /// What a line is called in messages.
@@ -227,13 +282,42 @@ mod tests {
 
     #[test]
     fn rates_and_families_are_read() {
-        let Descriptors { relays, skipped } = Descriptors::parse(TEXT);
+        let Descriptors { relays, skipped, .. } = Descriptors::parse(TEXT);
         let two = name("0BC8BA32CC3CB0F598E0C92778F7C0946DFBCE91");
         let one = &relays[&name("846B3EAAF0C07FF72FC79AEBB11FA3ADC58F240F")];
         assert_eq!(one.advertised_bytes_per_sec(), 3_046_428);
         assert_eq!(one.family, [two, name("195712E96FD1C1B18D14D09E9E4E7A6416E23B2C")]);
         assert_eq!(relays[&two].advertised_bytes_per_sec(), 1000);
         assert_eq!((relays.len(), skipped), (2, vec![]));
+    }
+
+    #[test]
+    fn of_several_the_one_that_the_consensus_names_counts_or_the_newest() {
+        let relay = name("0BC8BA32CC3CB0F598E0C92778F7C0946DFBCE91");
+        let (_, one) = TEXT.split_once("router two").expect("the second");
+        let one = |day: u32| {
+            let published =
+                format!("published 2026-05-{day:02} 08:00:00\nbandwidth {day} {day} {day}");
+            format!("router two{}", one.replace("bandwidth 1000  2000\t3000", &published))
+        };
+        let days = |text: &str, consensus: &Consensus| {
+            Descriptors::parse(text).named_by(consensus)[&relay].advertised_bytes_per_sec()
+        };
+        let none = Consensus::default();
+        for order in [[1, 2, 3], [3, 2, 1], [2, 3, 1], [2, 1, 3]] {
+            let text: String = order.iter().map(|&day| one(day)).collect();
+            assert_eq!(days(&text, &none), 3, "{order:?}");
+            for day in 1..=3 {
+                let digest = Some(Sha1::digest(one(day)).into());
+                let mut consensus = Consensus::default();
+                consensus.relays.push(super::super::consensus::Entry {
+                    fingerprint: relay,
+                    descriptor: digest,
+                    ..Default::default()
+                });
+                assert_eq!(days(&text, &consensus), u64::from(day), "{order:?}");
+            }
+        }
     }
 
     #[test]
@@ -245,7 +329,7 @@ mod tests {
             (TEXT.replacen("router-signature", "x", 1), 2, "too early"),
             (TEXT.replace("opt fingerprint 0B", "x 0B"), 9, "no fingerprint"),
         ] {
-            let Descriptors { relays, skipped } = Descriptors::parse(&bad);
+            let Descriptors { relays, skipped, .. } = Descriptors::parse(&bad);
             let [error] = &skipped[..] else { panic!("{part}: {skipped:?}") };
             assert!(error.line == line && error.reason.contains(part), "{error}");
             assert_eq!(relays.len(), 1, "the other one is read");
@@ -260,17 +344,19 @@ mod tests {
              fingerprint {victim}\nbandwidth 5 5 5\n-----END RSA PUBLIC KEY-----\nrouter-signature\n"
         );
         let text = format!("{}{object}", TEXT.strip_suffix("router-signature\n").expect("its end"));
-        let Descriptors { relays, skipped } = Descriptors::parse(&text);
+        let Descriptors { relays, skipped, .. } = Descriptors::parse(&text);
         assert_eq!(relays[&name(victim)].advertised_bytes_per_sec(), 3_046_428);
         assert_eq!((relays.len(), skipped), (2, vec![]));
     }
 
+    /// What stem 1.8.1 says of the first one: `descriptor.digest()`.
+    const UKKO_DIGEST: &str = "8053ef08503cfd709a66068aba5a9fed4481f819";
     /// Descriptors of the real network, from a file.
     const REAL: &str = include_str!("../../tests/data/descriptors");
 
     #[test]
     fn real_ones_are_read_as_stem_reads_them() {
-        let Descriptors { relays, skipped } = Descriptors::parse(REAL);
+        let Descriptors { relays, skipped, .. } = Descriptors::parse(REAL);
         assert_eq!((relays.len(), skipped), (3, vec![]));
         let ukko = &relays[&name("303509AB910EF207B7438C27435C4A2FD579F1B1")];
         assert_eq!(ukko.rate_bytes_per_sec, 1_073_741_824);
@@ -278,6 +364,7 @@ mod tests {
         assert_eq!(ukko.observed_bytes_per_sec, 50_946_886);
         assert_eq!(ukko.published_unix_secs, Some(1_785_086_910));
         assert_eq!(ukko.overloaded_unix_secs, None);
+        assert_eq!(hex::encode(ukko.digest), UKKO_DIGEST);
         assert_eq!(
             (ukko.family.len(), ukko.ed25519.expect("a key")[..2].to_vec()),
             (2, vec![0x66, 0xfa])
@@ -296,7 +383,8 @@ mod tests {
             ("master-key-ed25519 Zvqp", "master-key-ed25519 Z", "the identity"),
             ("published 2026-07-26", "published 2026-07-32", "time of publication"),
         ] {
-            let Descriptors { relays, skipped } = Descriptors::parse(&REAL.replacen(from, to, 1));
+            let Descriptors { relays, skipped, .. } =
+                Descriptors::parse(&REAL.replacen(from, to, 1));
             let reasons: Vec<_> = skipped.iter().map(|error| error.reason.as_str()).collect();
             assert!(reasons.len() == 1 && reasons[0].contains(part), "{part}: {reasons:?}");
             assert_eq!(relays.len(), 2, "the others are read");

@@ -23,21 +23,25 @@ pub(super) fn consensus(path: &Path) -> Result<Consensus> {
     Consensus::parse(&text(path)?).with_context(|| format!("Failed to read {}", path.display()))
 }
 
-/// Reads descriptors; of a relay that has several, the last counts. Of one that cannot be read, a note is made.
+/// Reads descriptors; of a relay that has several, the one that the consensus names counts, or the newest. Of one that cannot be
+/// read, a note is made.
 ///
 /// # Errors
 /// When a file cannot be read, or has none.
-pub(super) fn descriptors(paths: &[PathBuf]) -> Result<HashMap<Fingerprint, Descriptor>> {
-    let mut described = HashMap::new();
+pub(super) fn descriptors(
+    paths: &[PathBuf],
+    consensus: &Consensus,
+) -> Result<HashMap<Fingerprint, Descriptor>> {
+    let mut all = Descriptors::default();
     for path in paths {
-        let Descriptors { relays, skipped } = Descriptors::parse(&text(path)?);
-        tell_skipped(path, &skipped);
-        if relays.is_empty() {
+        let read = Descriptors::parse(&text(path)?);
+        tell_skipped(path, &read.skipped);
+        if read.relays.is_empty() {
             bail!("{} has no descriptor in it", path.display());
         }
-        described.extend(relays);
+        all.extend(read);
     }
-    Ok(described)
+    Ok(all.named_by(consensus))
 }
 
 /// Says what of a file could not be read.

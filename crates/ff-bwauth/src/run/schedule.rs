@@ -133,7 +133,7 @@ struct Described {
 impl Described {
     /// Reads the files.
     fn read(args: &ScheduleArgs, consensus: &Consensus) -> Result<Self> {
-        let descriptors = documents::descriptors(&args.descriptors)?;
+        let descriptors = documents::descriptors(&args.descriptors, consensus)?;
         let mut microdescriptors = Microdescriptors::default();
         for path in &args.microdescriptors {
             let Microdescriptors { by_digest, skipped } =

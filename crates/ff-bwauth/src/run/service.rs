@@ -218,7 +218,7 @@ mod tests {
                 "letters",
             ),
             (text.replace("slot_secs = 17", "slot_secs = 2147483648"), "slot"),
-            (format!("{text}{measurer}"), "another one"),
+            (format!("{text}{}", measurer.replace("\"m\"", "\"n\"")), "another one"),
         ] {
             fs::write(&path, format!("{bad}{measurer}")).expect("written");
             let error = format!("{:#}", Config::load(&path).map(drop).expect_err(part));

@@ -62,7 +62,7 @@ pub struct Share {
 pub struct Running {
     /// Its name.
     pub id: AttemptId,
-    /// What it began with, without its shares: [`Reader::shares`].
+    /// What it began with, without its shares: [`Reader::shares`](super::Reader::shares).
     pub begin: Begin,
 }
 

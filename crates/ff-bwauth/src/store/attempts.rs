@@ -73,7 +73,7 @@ impl Store {
     }
 
     /// Finishes what another process had begun and did not finish, as failed by
-    /// [`FailureKind::Interrupted`], and returns what that was. Nobody knows how far it had come, so each
+    /// [`FailureKind::Interrupted`](ff_proto::failure::FailureKind::Interrupted), and returns what that was. Nobody knows how far it had come, so each
     /// counts as a grant used.
     ///
     /// # Errors

@@ -120,7 +120,8 @@ impl<'a> Around<'a> {
         if let Some(known) = self.described.get(relay) {
             return Some(known.clone());
         }
-        let descriptor = self.descriptions?.of(relay)?;
+        let named = self.addresses.get(relay).and_then(|entry| entry.descriptor);
+        let descriptor = self.descriptions?.of(relay, named)?;
         self.described.insert(*relay, descriptor.clone());
         Some(descriptor)
     }
@@ -189,9 +190,11 @@ impl Descriptions {
         Descriptors::parse(text.unwrap_or_default()).relays
     }
 
-    /// What a relay says of itself; if it has said several things, the last.
-    fn of(&self, relay: &Fingerprint) -> Option<Descriptor> {
-        self.places.get(relay)?.iter().rev().find_map(|place| self.at(place).remove(relay))
+    /// What a relay says of itself; if it has said several things, what has this digest, or the newest.
+    fn of(&self, relay: &Fingerprint, named: Option<[u8; 20]>) -> Option<Descriptor> {
+        let places = self.places.get(relay)?.iter();
+        let all = places.filter_map(|place| self.at(place).remove(relay));
+        all.max_by_key(|one| (Some(one.digest) == named, one.published_unix_secs))
     }
 
     /// The relays of these families.
@@ -249,11 +252,11 @@ mod tests {
         let all = Descriptors::parse(REAL).relays;
         assert_eq!(all.len(), 3);
         for (relay, descriptor) in &all {
-            assert_eq!(some.of(relay).as_ref(), Some(descriptor));
+            assert_eq!(some.of(relay, None).as_ref(), Some(descriptor));
         }
         let ids: Vec<_> = all.values().flat_map(|one| one.family_ids.clone()).collect();
         assert!(!ids.is_empty() && !some.of_families(&ids[..1]).is_empty());
-        assert_eq!(some.of(&[0; 20]), None);
+        assert_eq!(some.of(&[0; 20], None), None);
     }
 
     #[test]
@@ -264,7 +267,7 @@ mod tests {
         );
         let mut some = Descriptions::default();
         some.add(descriptor(2, &[], "") + &descriptor(1, &[], &object));
-        assert_eq!(some.of(&[2; 20]).expect("its own").rate_bytes_per_sec, 2);
+        assert_eq!(some.of(&[2; 20], None).expect("its own").rate_bytes_per_sec, 2);
     }
 
     #[test]

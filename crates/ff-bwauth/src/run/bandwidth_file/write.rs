@@ -71,7 +71,7 @@ fn stored(
 /// What the documents say.
 fn publication(args: &WriteArgs) -> Result<Publication> {
     let consensus = documents::consensus(&args.consensus)?;
-    let described = documents::descriptors(&args.descriptors)?;
+    let described = documents::descriptors(&args.descriptors, &consensus)?;
     if consensus.valid_after_unix_secs().is_none() {
         bail!("{}: valid-after cannot be read", args.consensus.display());
     }
