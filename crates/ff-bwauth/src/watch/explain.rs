@@ -109,7 +109,7 @@ fn of_others(
     publication: &Publication,
 ) -> Result<Vec<Outcome>, StoreError> {
     let others: HashSet<_> =
-        publication.lists().flatten().filter(|&other| other != relay).collect();
+        beside_each_other(publication).flatten().filter(|&other| other != relay).collect();
     let mut outcomes = Vec::new();
     if others.is_empty() {
         return Ok(outcomes);
@@ -125,12 +125,19 @@ fn of_others(
     Ok(outcomes)
 }
 
+/// All lists of relays that count together.
+fn beside_each_other(publication: &Publication) -> impl Iterator<Item = &[Fingerprint]> {
+    let scheduled = publication.scheduled.iter().map(|one| &one.members);
+    publication.groups.iter().chain(scheduled).map(Vec::as_slice)
+}
+
 /// The same for a relay and those that it is measured with; nothing of the others is looked at.
 fn narrowed(network: Publication, fingerprint: &Fingerprint) -> Publication {
     let mut network = network;
     network.groups.retain(|group| group.contains(fingerprint));
     network.scheduled.retain(|one| one.members.contains(fingerprint));
-    let relays: BTreeSet<_> = network.lists().flatten().copied().chain([*fingerprint]).collect();
+    let relays: BTreeSet<_> =
+        beside_each_other(&network).flatten().copied().chain([*fingerprint]).collect();
     network.directory.retain(|relay, _| relays.contains(relay));
     network.nicknames.retain(|relay, _| relays.contains(relay));
     network

@@ -59,12 +59,6 @@ pub struct Scheduled {
 }
 
 impl Publication {
-    /// All lists of relays that count together.
-    pub(crate) fn lists(&self) -> impl Iterator<Item = &[Fingerprint]> {
-        let scheduled = self.scheduled.iter().map(|one| &one.members);
-        self.groups.iter().chain(scheduled).map(Vec::as_slice)
-    }
-
     /// Whether a relay may be published as far as the consensus goes.
     pub(super) fn has(&self, fingerprint: &Fingerprint) -> bool {
         self.consensus_valid_after_unix_secs.is_none()
