@@ -5,6 +5,8 @@
 //! After each: no finished result is lost or changed, and each failure has its code; no target is asked beyond its
 //! grants, by its own count; none is left limited; the published file is always whole; and measuring goes on.
 //!
+//! In the same world, as figures: a restart in each period (`restarts`), and relays of one machine that come and go (`machine`).
+//!
 //! Disks need root and clocks libfaketime; without them these kinds are left out.
 //! `FF_TEST_FAULTS` says how many faults, `FF_TEST_SEED` which. With the former it is a figure, which wants the machine
 //! for itself.
