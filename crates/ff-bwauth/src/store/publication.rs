@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ff_proto::aggregate::Verdict;
+use ff_proto::params::PERIOD_SECS;
 use rusqlite::params;
 
 use super::in_columns::InColumns;
@@ -16,7 +17,7 @@ use crate::outcome::Method;
 use crate::period::Fingerprint;
 use crate::publish::days::MEMORY_DAYS;
 use crate::publish::v3bw::drawn::host_of;
-use crate::publish::v3bw::{Drawn, NotScheduled, Publication, Scheduled};
+use crate::publish::v3bw::{Drawn, Month, NotScheduled, Publication, Scheduled};
 
 /// Seconds of a day.
 const DAY_SECS: u64 = 24 * 60 * 60;
@@ -44,8 +45,8 @@ pub struct Memory {
     groups: Vec<Vec<Fingerprint>>,
     /// Those that were to be measured at once.
     scheduled: Vec<Scheduled>,
-    /// What all attempts of a month counted as.
-    drawn: Arc<[Drawn]>,
+    /// The days of all relays within a month.
+    month: Arc<Month>,
 }
 
 impl Memory {
@@ -63,7 +64,7 @@ impl Memory {
         publication.not_scheduled.clone_from(&self.not_scheduled);
         publication.groups.extend(self.groups.iter().cloned());
         publication.scheduled.clone_from(&self.scheduled);
-        publication.drawn = Some(Arc::clone(&self.drawn));
+        publication.month = Some(Arc::clone(&self.month));
     }
 }
 
@@ -120,12 +121,14 @@ impl Reader {
             relays
         };
         let groups = at.into_values().map(once).filter(|relays| relays.len() > 1).collect();
+        let period_secs = self.last_period()?.map(|period| period.length_secs.into());
+        let month = Month::of(&drawn, now_unix_secs, period_secs.unwrap_or(PERIOD_SECS));
         Ok(Memory {
-            period_secs: self.last_period()?.map(|period| period.length_secs.into()),
+            period_secs,
             not_scheduled: self.not_scheduled()?,
             groups,
             scheduled: self.scheduled_at_once(since, now_unix_secs)?,
-            drawn: drawn.into(),
+            month: Arc::new(month),
         })
     }
 

@@ -108,6 +108,29 @@ impl Reader {
         Ok(outcomes)
     }
 
+    /// The same of some relays, without seconds.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn outcomes_of<'a>(
+        &self,
+        relays: impl Iterator<Item = &'a Fingerprint>,
+        span: Range<u64>,
+    ) -> Result<Vec<Outcome>, StoreError> {
+        let names: Vec<_> = relays.map(hex::encode).collect();
+        let condition = "a.target IN (SELECT id FROM targets WHERE fingerprint IN (SELECT unhex(value) FROM json_each(?3)))
+                         AND a.started_unix_secs >= ?1 AND a.started_unix_secs < ?2
+                         ORDER BY a.started_unix_secs, a.id";
+        let (begin, end) = (Number(span.start.min(LAST)), Number(span.end.min(LAST)));
+        let names = serde_json::json!(names).to_string();
+        let mut outcomes = Vec::new();
+        self.finished(condition, params![begin, end, names], Seconds::Without, |attempt| {
+            outcomes.push(attempt.outcome);
+            Ok::<_, StoreError>(())
+        })?;
+        Ok(outcomes)
+    }
+
     /// Visits the newest finished attempt of each relay that began at `since` or later. It holds two at a time.
     ///
     /// # Errors

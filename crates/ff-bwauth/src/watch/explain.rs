@@ -4,7 +4,7 @@
 //! with, so that neither the whole store nor the whole network has to be gone through.
 
 use core::fmt;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 use serde::Serialize;
 
@@ -101,28 +101,17 @@ fn own(
     Ok(attempts.into_iter().take(shown).map(|attempt| attempt.outcome).collect())
 }
 
-/// The same of those that count together with it, without seconds. They may be all relays there are, so the attempts of the
-/// time are gone through once.
+/// The same of those that count together with it, without seconds.
 fn of_others(
     reader: &Reader,
     relay: &Fingerprint,
     publication: &Publication,
 ) -> Result<Vec<Outcome>, StoreError> {
-    let others: HashSet<_> =
+    let others: BTreeSet<_> =
         beside_each_other(publication).flatten().filter(|&other| other != relay).collect();
-    let mut outcomes = Vec::new();
-    if others.is_empty() {
-        return Ok(outcomes);
-    }
     let now = publication.now_unix_secs;
     let span = now.saturating_sub(publication.max_age_secs)..now.saturating_add(1);
-    reader.attempts(span, Seconds::Without, |attempt| {
-        if others.contains(&attempt.fingerprint) {
-            outcomes.push(attempt.outcome);
-        }
-        Ok::<_, StoreError>(())
-    })?;
-    Ok(outcomes)
+    reader.outcomes_of(others.into_iter(), span)
 }
 
 /// All lists of relays that count together.

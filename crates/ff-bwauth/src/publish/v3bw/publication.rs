@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::drawn::Drawn;
+use super::month::Month;
 use super::reason::NotScheduled;
 use super::{DirectoryFacts, RecentCounts};
 use crate::period::Fingerprint;
@@ -35,8 +35,8 @@ pub struct Publication {
     pub scheduled: Vec<Scheduled>,
     /// Relays that the schedule has no place for.
     pub not_scheduled: BTreeMap<Fingerprint, NotScheduled>,
-    /// What all attempts of a month counted as; `None` where the outcomes are all that is known.
-    pub drawn: Option<Arc<[Drawn]>>,
+    /// The days of all relays within a month; `None` where the outcomes are all that is known.
+    pub month: Option<Arc<Month>>,
     /// What was tried lately, as far as it does not follow from the outcomes.
     pub recent: RecentCounts,
     /// What authorities vote for now, in kilobytes a second; empty when there is no file.

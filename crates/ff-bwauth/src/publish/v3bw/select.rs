@@ -9,8 +9,13 @@
 //! number ([`crate::publish::trace`]), so that these cannot differ.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use ff_proto::params::PERIOD_SECS;
 
 use super::decision::{Attempts, Decision, Standing, ended};
+use super::drawn::Drawn;
+use super::month::Month;
 use super::publication::{Publication, Scheduled};
 use super::reason::NoNumber;
 use super::remembered::remembered;
@@ -54,7 +59,14 @@ impl<'a> Decisions<'a> {
         for outcome in outcomes.iter().filter(|outcome| outcome.method == Method::Echo) {
             by_relay.entry(outcome.target.ed_identity).or_default().add(outcome, publication);
         }
-        let remembered = remembered(outcomes, publication);
+        let of_outcomes = || {
+            let echoed = outcomes.iter().filter(|outcome| outcome.method == Method::Echo);
+            let drawn: Vec<_> = echoed.map(Drawn::of).collect();
+            let secs = publication.period_secs.unwrap_or(PERIOD_SECS);
+            Arc::new(Month::of(&drawn, publication.now_unix_secs, secs))
+        };
+        let month = publication.month.clone().unwrap_or_else(of_outcomes);
+        let remembered = remembered(&month, publication.hold_above);
         let decide = |(identity, attempts): ([u8; 32], Attempts<'a>)| {
             Decision::of(identity, attempts, remembered.get(&identity), publication)
         };

@@ -31,6 +31,11 @@ const MOST_TO_EXPLAIN: Duration = Duration::from_millis(100);
 /// The lines of a descriptor that nobody reads here: one has two kilobytes and more.
 const FILLER: &str = "opt a-line-as-long-as-those-of-keys-and-certificates-in-real-descriptors\n";
 
+/// A relay's address: eight relays share one.
+fn ip(relay: u32) -> std::net::Ipv4Addr {
+    std::net::Ipv4Addr::from(0x0b00_0000 + relay / 8)
+}
+
 /// Fills a store: today properly for 200 relays, all else by copies of these.
 fn fill(path: &Path) {
     made_up::fill(path, 0);
@@ -59,13 +64,14 @@ fn fill(path: &Path) {
     let mut target = db
         .prepare(
             "INSERT OR IGNORE INTO targets (id, fingerprint, ed_identity, address, nickname, shown_fingerprint)
-             VALUES (?1, ?2, ?3, '192.0.2.1:9001', ?4, ?2)",
+             VALUES (?1, ?2, ?3, ?5, ?4, ?2)",
         )
         .expect("a statement");
     for relay in 200..RELAYS {
         let id = outcome(relay, 0).target.ed_identity;
+        let (name, address) = (format!("relay{relay}"), format!("{}:9001", ip(relay)));
         target
-            .execute(rusqlite::params![relay + 1, fingerprint(relay), id, format!("relay{relay}")])
+            .execute(rusqlite::params![relay + 1, fingerprint(relay), id, name, address])
             .expect("inserted");
     }
     drop(target);
@@ -114,7 +120,7 @@ fn write_config(dir: &Path) {
     relays.sort_unstable();
     for (name, relay) in relays {
         let (base64, hex) = (Base64Unpadded::encode_string(&name), hex::encode_upper(name));
-        let ip = std::net::Ipv4Addr::from(0x0b00_0000 + relay);
+        let ip = ip(relay);
         write!(
             consensus,
             "r relay{relay} {base64} {base64} 2026-11-22 12:00:00 {ip} 9001 0\nw Bandwidth=100\n"
