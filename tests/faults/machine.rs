@@ -1,5 +1,5 @@
-//! Relays of one machine, behind one line, that come and go: what is published of them together is no more than the machine
-//! carries.
+//! Relays that share a machine and its line, and join and leave the network: the sum of their published values is at most what
+//! the machine carries.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -14,13 +14,13 @@ use crate::number;
 use crate::target::LIMIT;
 use crate::world::{Shape, World};
 
-/// So many relays on one machine, each in a network of its own.
+/// Numbers of relays on the machine, each tried in a network of its own.
 const MACHINES: [usize; 3] = [2, 3, 8];
 /// Relays elsewhere.
 const OTHERS: usize = 4;
 /// The length of a period.
 const PERIOD: Duration = Duration::from_secs(60);
-/// So many of them where nobody says how many.
+/// The default number of periods.
 const PERIODS: u64 = 12;
 /// What is published at most of what the machine carries.
 const MOST: f64 = 1.05;
@@ -66,7 +66,7 @@ fn relays_of_one_machine_are_published_at_the_machines_rate() {
     }
 }
 
-/// Lets relays come and go for so many periods, at drawn moments.
+/// Lets relays join and leave at random times for a number of periods.
 fn run(relays: usize, periods: u64, mut random: StdRng) -> Published {
     let shape = Shape {
         targets: relays + OTHERS,

@@ -59,7 +59,7 @@ impl Line {
 }
 
 impl Way {
-    /// Waits until so many bytes are over, behind those that came before.
+    /// Waits until the line has carried these bytes, after all earlier ones.
     async fn carry(&self, bytes: usize) {
         let until = {
             let mut free = self.free.lock().expect("nobody panicked with it");

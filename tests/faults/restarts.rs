@@ -1,6 +1,6 @@
 //! A restart in each period, of the coordinator or of a measurer: every target is measured in that period if it grants that in
-//! a slot that is kept for measuring again, because there is room in all of them, and none is asked too often. Who was tried
-//! when all had long been there again had that chance, whatever came of it.
+//! a slot that is kept for measuring again, because there is room in all of them, and none is asked too often. A target that
+//! was tried two slots after the restart, or later, had its chance, whatever the result.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,24 +15,24 @@ use crate::number;
 use crate::target::{Heard, Said};
 use crate::world::{MEASURERS, SLOT_SECS, Shape, TARGETS, World};
 
-/// So many restarts where nobody says how many.
+/// The default number of restarts.
 const RESTARTS: usize = 300;
-/// So many networks at once: most of it is waiting.
+/// Networks that run at the same time: most of their time is waiting.
 const WORLDS: usize = 20;
 /// What a measurer carries: each measures all targets at once, so that every slot has room.
 const CAPACITY: &str = "100Mbit";
 /// The length of a period: 24 slots.
 const PERIOD: Duration = Duration::from_secs(120);
-/// A coordinator alone keeps one slot in so many for measuring again, the first one of each row (PROTOCOL.md §12).
+/// Slots of a row: a coordinator alone keeps the first slot of each row for repetitions (PROTOCOL.md §12).
 const ROW: u64 = 4;
 /// The last moment of a period, in milliseconds, at which somebody is ended: two slots that are kept are left then.
 const LAST: u64 = 75_000;
 /// For how long a coordinator takes a grant to count: a target counts from a moment that it does not know exactly.
 const GRANT_SECS: u64 = PERIOD.as_secs() + SLOT_SECS;
-/// For how many milliseconds nobody is there.
+/// Downtime, in milliseconds.
 const DOWN: Range<u64> = 50..1500;
 
-/// Who is started again, and how he ended.
+/// Which process is restarted, and how it is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     /// The coordinator, killed.
@@ -112,8 +112,8 @@ fn run(number: usize, count: usize, mut random: StdRng) -> Found {
     let mut world = World::of(&Shape { capacity: CAPACITY, period: PERIOD, ..Shape::default() });
     let period = u64::try_from(PERIOD.as_millis()).expect("seconds");
     let mut found = Found::default();
-    // Behind a whole one: what a coordinator does that comes in the middle of one is no restart, and who has been measured is
-    // measured again in each row, who is new in every other one.
+    // After one whole period: a coordinator that starts within a period has missed slots, and new targets are repeated in every
+    // other row only.
     let mut start = (now_millis() / period + 2) * period;
     for _ in 0..count {
         let kind =

@@ -50,7 +50,7 @@ const PUBLISH_SECS: u64 = 2;
 pub(crate) struct Shape {
     /// How many targets.
     pub(crate) targets: usize,
-    /// So many of them, the first ones, have one address and one line.
+    /// How many of them, the first ones, share an address and a line.
     pub(crate) machine: usize,
     /// What that line carries each way.
     pub(crate) line: Option<BytesPerSec>,

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use ff_proto::ids::Ed25519Id;
 use ff_proto::units::BytesPerSec;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
@@ -94,24 +95,13 @@ impl Config {
     /// # Errors
     /// When a coordinator has no good key or no name, two share either, or a limit allows nothing.
     pub fn settings(&self) -> Result<Settings> {
-        let (mut names, mut seen) = (HashSet::new(), HashSet::new());
         let mut coordinators = Vec::new();
         for CoordinatorTable { name, identity } in &self.coordinators {
-            if name.trim().is_empty() {
-                bail!(
-                    "a coordinator has no name: give each table [[coordinator]] a `name` of its own"
-                );
-            }
-            if !names.insert(name) {
-                bail!("two coordinators are called {name:?}: give each a name of its own");
-            }
             let id = key::parse_identity(identity)
                 .map_err(|error| anyhow::anyhow!("the coordinator {name:?}: {error}"))?;
-            if !seen.insert(id) {
-                bail!("the coordinator {name:?} has the identity of another one");
-            }
             coordinators.push(Coordinator { name: name.clone(), id });
         }
+        check_names("coordinator", coordinators.iter().map(|one| (one.name.as_str(), one.id)))?;
         let numbers = [
             ("links", self.limits.links.map(u64::from)),
             ("relays_at_once", self.limits.relays_at_once.map(u64::from)),
@@ -129,6 +119,27 @@ impl Config {
         };
         Ok(Settings { coordinators, limits })
     }
+}
+
+/// Checks the names and identities of a config's tables of one kind: each is there and unique, because metrics and commands
+/// tell the tables apart by them.
+///
+/// # Errors
+/// A sentence that names the table.
+pub fn check_names<'a>(kind: &str, all: impl Iterator<Item = (&'a str, Ed25519Id)>) -> Result<()> {
+    let (mut names, mut identities) = (HashSet::new(), HashSet::new());
+    for (name, identity) in all {
+        if name.trim().is_empty() {
+            bail!("a {kind} has no name: give each table [[{kind}]] a `name` of its own");
+        }
+        if !names.insert(name) {
+            bail!("two {kind}s are called {name:?}: give each a name of its own");
+        }
+        if !identities.insert(identity) {
+            bail!("the {kind} {name:?} has the identity of another one");
+        }
+    }
+    Ok(())
 }
 
 /// A new config with comments, for a host that listens here.
@@ -185,7 +196,7 @@ mod tests {
     /// Two coordinators.
     fn two(first: u8, second: u8) -> String {
         let table = |name, byte: u8| {
-            let identity = key::identity_text(&ff_proto::ids::Ed25519Id([byte; 32]));
+            let identity = key::identity_text(&Ed25519Id([byte; 32]));
             format!("[[coordinator]]\nname = \"{name}\"\nidentity = \"{identity}\"\n")
         };
         format!("{}{}", table("a", first), table("b", second))

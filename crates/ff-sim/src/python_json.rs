@@ -1,13 +1,12 @@
-//! JSON as Python's `json.dump` writes it: `NaN`, `Infinity` and `-Infinity` stand where a number is none, which JSON (RFC 8259)
-//! does not know.
+//! JSON as Python's `json.dump` writes it, with `NaN`, `Infinity` and `-Infinity`, which JSON (RFC 8259) does not have.
 
 use memchr::{memchr, memmem};
 
-/// What Python writes for numbers that are none.
+/// Python's words for values that are not finite.
 const WORDS: [&[u8]; 3] = [b"NaN", b"-Infinity", b"Infinity"];
 
-/// Puts each of these words into quotation marks. So the text is JSON, and nobody takes them for numbers: what has one where a
-/// number belongs cannot be read, and all else can. What is within strings stays as it is; lines keep their numbers.
+/// Quotes these words, which makes the text valid JSON. A record with such a string in place of a number then fails to parse by
+/// itself; all other records are read. Strings and line numbers do not change.
 #[must_use]
 pub fn quote(text: Vec<u8>) -> Vec<u8> {
     if WORDS.iter().all(|word| memmem::find(&text, word).is_none()) {

@@ -1,10 +1,10 @@
 //! The coordinator's config: `bwauth.toml`.
 
-use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use ff_measurer::config::check_names;
 use ff_measurer::exchange::MAX_DURATION;
 use ff_measurer::key;
 use ff_proto::ids::Ed25519Id;
@@ -244,23 +244,6 @@ pub struct CoordinatorTable {
     pub team: Vec<BytesPerSec>,
 }
 
-/// Fails unless each has a name, an identity and neither of another one: figures and commands tell them apart by names.
-fn check_names<'a>(kind: &str, all: impl Iterator<Item = (&'a str, Ed25519Id)>) -> Result<()> {
-    let (mut names, mut identities) = (HashSet::new(), HashSet::new());
-    for (name, identity) in all {
-        if name.trim().is_empty() {
-            bail!("a {kind} has no name: give each table [[{kind}]] a `name` of its own");
-        }
-        if !names.insert(name) {
-            bail!("two {kind}s are called {name:?}: give each a name of its own");
-        }
-        if !identities.insert(identity) {
-            bail!("the {kind} {name:?} has the identity of another one");
-        }
-    }
-    Ok(())
-}
-
 /// Fails unless it is `HOST:PORT`.
 fn check_address(address: &str) -> Result<()> {
     let parts = address.rsplit_once(':').and_then(|(host, port)| {
@@ -420,7 +403,7 @@ impl Config {
         }
         if u64::from(self.keep.results_days) < MEMORY_DAYS {
             bail!(
-                "keep.results_days is {}; it must be at least {MEMORY_DAYS}, because numbers follow from so many days",
+                "keep.results_days is {}; it must be at least {MEMORY_DAYS}, because published values use that many days of results",
                 self.keep.results_days
             );
         }

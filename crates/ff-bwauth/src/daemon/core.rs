@@ -432,7 +432,7 @@ impl Core {
         Ok(())
     }
 
-    /// Takes relays out that have gone, with what the plan has for them from a slot on: who comes again gets other rows.
+    /// Removes relays that have left, with their rows of the plan from a slot on. A relay that returns gets new rows.
     fn note_gone(
         &mut self,
         period: u64,

@@ -220,7 +220,7 @@ impl Descriptors {
     }
 }
 
-/// The digest of the descriptor that a text begins with, whose last line, `router-signature`, begins at this byte.
+/// The digest of the descriptor at the start of a text; its line `router-signature` starts at byte `last`.
 fn digest(text: &str, last: usize) -> [u8; 20] {
     let end = text[last..].find('\n').map_or(text.len(), |end| last + end + 1);
     Sha1::digest(&text.as_bytes()[..end]).into()

@@ -132,7 +132,7 @@ impl Reader {
         })
     }
 
-    /// Who was to be measured at once in the periods of a time.
+    /// The groups of the schedules of a time.
     fn scheduled_at_once(&self, since: u64, until: u64) -> Result<Vec<Scheduled>, StoreError> {
         let sql = "SELECT number, start_unix_secs, length_secs FROM periods
                    WHERE start_unix_secs + length_secs > ?1 AND start_unix_secs <= ?2 ORDER BY number";

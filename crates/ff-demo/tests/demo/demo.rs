@@ -13,8 +13,7 @@ pub(crate) const LIMIT: u64 = 2_500_000;
 /// A demo of so many Mbit/s and little else.
 pub(crate) const DEMO: [&str; 6] = ["--sockets", "8", "--limit", "20Mbit", "--background", "5Mbit"];
 
-/// Whether a demo measured to its end, and its exit status says its verdict. On a machine whose programs wait for the CPU
-/// these verdicts are all right.
+/// Whether a demo measured to its end, with the exit status of its verdict. On a busy machine each of these verdicts can be right.
 pub(crate) fn is_measured(status: Option<i32>, verdict: &str) -> bool {
     let all =
         [(0, "conclusive"), (11, "measurer_limited"), (14, "path_limited"), (15, "unsettled")];

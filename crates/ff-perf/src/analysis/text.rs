@@ -94,9 +94,7 @@ fn head(text: &mut String, report: &Report) {
         let count = report.damaged.count;
         line(
             text,
-            format_args!(
-                "left out because they cannot be read, circuits, streams and downloads: {count}"
-            ),
+            format_args!("skipped {count} unreadable records (circuits, streams, downloads):"),
         );
         for one in &report.damaged.first {
             line(text, format_args!("  {one}"));

@@ -80,7 +80,7 @@ fn failure(mut running: Child, out: &Path, stage: Stage) -> (Client, Failure) {
     (circuit.client, failure)
 }
 
-/// The same of one that has no stream, or whose target says nothing.
+/// The same for a circuit without a stream, or with a silent target.
 fn failure_in_silence(
     network: &Network,
     out: &Path,

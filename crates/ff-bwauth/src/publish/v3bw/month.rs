@@ -14,8 +14,8 @@ use crate::publish::days::{Day, MEMORY_DAYS};
 
 /// Seconds of a day.
 const DAY_SECS: u64 = 24 * 60 * 60;
-/// Of so many relays asked one after the other, the coordinator can be the reason that most have no value: a quarter of all, but
-/// within these bounds. A group is measured at once, so few would let it decide alone.
+/// Length of the runs of consecutive first attempts that can show a failure of the coordinator: a quarter of all relays, but
+/// within these bounds. The members of a group are measured at once, so in a shorter run one group would decide alone.
 const RUN: [usize; 2] = [20, 100];
 
 /// All relays' days.
@@ -23,7 +23,7 @@ const RUN: [usize; 2] = [20, 100];
 pub struct Month {
     /// By the relays' Ed25519 identities.
     relays: BTreeMap<[u8; 32], DaysOf>,
-    /// Who was met then for the first time, or later, is new.
+    /// A relay whose first day began at this time or later is new, in seconds since 1970.
     new_since: u64,
 }
 
@@ -89,8 +89,8 @@ fn by_relay(drawn: &[Drawn], now: u64) -> BTreeMap<[u8; 32], Vec<&Drawn>> {
     relays
 }
 
-/// When half of the relays had been met. Who was met two periods later or more is new, also behind a time in which the
-/// coordinator was off.
+/// When half of the relays had had their first day. A relay with a first day two periods later or more is new, also after a
+/// time without a coordinator.
 fn median_first<'a>(relays: impl Iterator<Item = &'a DaysOf>) -> u64 {
     let firsts = relays.filter_map(|relay| Some(relay.days.first()?.began_unix_secs[0]));
     let mut firsts: Vec<_> = firsts.collect();
@@ -130,7 +130,7 @@ fn times_without_values(relays: &BTreeMap<[u8; 32], Vec<&Drawn>>, secs: u64) -> 
     times
 }
 
-/// The first attempts of a relay that count in each period, behind one with a value. Its draws come with the newest first.
+/// The first attempt that counts in each period of a relay, after the first one with a value. Draws come newest first.
 fn first_attempts<'a>(drawn: &[&'a Drawn], secs: u64) -> Vec<&'a Drawn> {
     let (mut firsts, mut period, mut had_value) = (Vec::new(), None, false);
     for one in drawn.iter().rev().filter(|one| one.draw.counts()) {

@@ -25,6 +25,19 @@ fn started(dir: &Path, now: u64) -> Core {
     coordinator(1, dir, now)
 }
 
+/// Our coordinator with the old relays, before the period.
+fn with_old(dir: &Path) -> Core {
+    let mut core = started(dir, START - 100);
+    core.apply(with_new(START - 100, 0..0), START - 100);
+    core
+}
+
+/// Measures until so many seconds of the period have passed. Returns how often each relay has been asked so far.
+fn live(life: &mut Life, core: &mut Core, until: u64) -> BTreeMap<Fingerprint, usize> {
+    life.until(core, START + until, |job, now| Some(outcome(job, TRUTH, now)));
+    life.times()
+}
+
 /// Fails unless what is still to come of the plan is what the timetable says.
 fn check(core: &Core) {
     let course = core.course.as_ref().expect("a period");
@@ -42,17 +55,12 @@ fn check(core: &Core) {
 #[test]
 fn a_flood_of_one_network_waits_for_itself_and_the_plan_follows_also_behind_a_restart() {
     let dir = tempfile::tempdir().expect("a directory");
-    let mut core = started(dir.path(), START - 100);
-    core.apply(with_new(START - 100, 0..0), START - 100);
+    let mut core = with_old(dir.path());
     let mut life = Life::at(START);
-    let mut live = |core: &mut Core, until| {
-        life.until(core, START + until, |job, now| Some(outcome(job, TRUTH, now)));
-        life.times()
-    };
-    live(&mut core, 20);
+    live(&mut life, &mut core, 20);
     core.apply(with_new(START + 10, FLOOD), START + 20);
     check(&core);
-    let asked = live(&mut core, 150);
+    let asked = live(&mut life, &mut core, 150);
     assert!(FLOOD.filter(|&number| asked.contains_key(&[number; 20])).count() > 0);
     core.apply(with_new(START + 140, FLOOD.chain(HONEST)), START + 150);
     check(&core);
@@ -63,11 +71,11 @@ fn a_flood_of_one_network_waits_for_itself_and_the_plan_follows_also_behind_a_re
     assert_eq!(digest(&core), before);
     core.apply(with_new(START + 140, FLOOD.chain(HONEST)), START + 151);
     // They may be measured from the second 265 on, three in a slot.
-    let asked = live(&mut core, 310);
+    let asked = live(&mut life, &mut core, 310);
     assert!(HONEST.into_iter().all(|number| asked.contains_key(&[number; 20])), "{asked:?}");
     let waiting = FLOOD.filter(|&number| !asked.contains_key(&[number; 20])).count();
     assert!(waiting > 80, "{waiting} of the flood wait");
-    let asked = live(&mut core, u64::from(LENGTH_SECS) - 1);
+    let asked = live(&mut life, &mut core, u64::from(LENGTH_SECS) - 1);
     check(&core);
     assert_eq!(asked.len(), usize::from(OLD) + FLOOD.len() + HONEST.len());
     assert!(asked.values().all(|&times| times == 1), "{asked:?}");
@@ -92,16 +100,11 @@ fn who_goes_and_comes_again_while_its_host_waits_is_measured_once_and_so_are_its
     // Alone on its host, and with a mate that stays.
     for pair in [&PAIR[..1], &PAIR[..]] {
         let dir = tempfile::tempdir().expect("a directory");
-        let mut core = started(dir.path(), START - 100);
-        core.apply(with_new(START - 100, 0..0), START - 100);
+        let mut core = with_old(dir.path());
         let mut life = Life::at(START);
-        let mut live = |core: &mut Core, until| {
-            life.until(core, START + until, |job, now| Some(outcome(job, TRUTH, now)));
-            life.times()
-        };
-        live(&mut core, 20);
+        live(&mut life, &mut core, 20);
         core.apply(with_pair(START + 10, pair), START + 20);
-        live(&mut core, 60);
+        live(&mut life, &mut core, 60);
         core.apply(with_pair(START + 50, &pair[1..]), START + 60);
         check(&core);
         let period = core.course.as_ref().expect("a period").number;
@@ -111,15 +114,15 @@ fn who_goes_and_comes_again_while_its_host_waits_is_measured_once_and_so_are_its
             of_it.map(|row| row.state).collect()
         };
         assert_eq!(rows(&core), [State::LeftOut(GONE.to_owned())]);
-        let asked = live(&mut core, 100);
+        let asked = live(&mut life, &mut core, 100);
         assert!(pair.iter().all(|&number| !asked.contains_key(&[number; 20])), "they wait");
         core.apply(with_pair(START + 90, pair), START + 100);
         check(&core);
-        live(&mut core, 880);
+        live(&mut life, &mut core, 880);
         drop(core);
         let mut core = started(dir.path(), START + 880);
         core.apply(with_pair(START + 90, pair), START + 880);
-        let asked = live(&mut core, 999);
+        let asked = live(&mut life, &mut core, 999);
         let times: Vec<_> = pair.iter().map(|&number| asked.get(&[number; 20]).copied()).collect();
         assert_eq!(times, vec![Some(1); pair.len()]);
         let mut rows = rows(&core);
@@ -131,15 +134,14 @@ fn who_goes_and_comes_again_while_its_host_waits_is_measured_once_and_so_are_its
 #[test]
 fn of_two_rows_of_a_relay_in_a_slot_one_is_left_out() {
     let dir = tempfile::tempdir().expect("a directory");
-    let mut core = started(dir.path(), START - 100);
-    core.apply(with_new(START - 100, 0..0), START - 100);
+    let mut core = with_old(dir.path());
     core.apply(Action::Tick, START);
     let period = core.course.as_ref().expect("a period").number;
     let row = core.store.pending(period).expect("a plan").pop().expect("a row").what;
     core.store.add_to_plan(period, &[row]).expect("stored");
     let mut life = Life::at(START);
-    life.until(&mut core, START + 999, |job, now| Some(outcome(job, TRUTH, now)));
-    assert_eq!(life.times().get(&row.fingerprint), Some(&1));
+    let asked = live(&mut life, &mut core, 999);
+    assert_eq!(asked.get(&row.fingerprint), Some(&1));
     assert_eq!(core.store.pending(period).expect("a plan"), []);
 }
 
@@ -153,8 +155,7 @@ fn events(core: &Core) -> Vec<Event> {
 #[test]
 fn a_relay_without_a_descriptor_neither_comes_nor_goes() {
     let dir = tempfile::tempdir().expect("a directory");
-    let mut core = started(dir.path(), START - 100);
-    core.apply(with_new(START - 100, 0..0), START - 100);
+    let mut core = with_old(dir.path());
     core.apply(Action::Tick, START);
     for hour in 1..4 {
         let Action::Documents(Ok(view)) = with_new(START + hour, 11..13) else { unreachable!() };
@@ -173,8 +174,7 @@ fn a_relay_without_a_descriptor_neither_comes_nor_goes() {
 #[test]
 fn an_older_consensus_changes_nothing_also_behind_a_restart() {
     let dir = tempfile::tempdir().expect("a directory");
-    let mut core = started(dir.path(), START - 100);
-    core.apply(with_new(START - 100, 0..0), START - 100);
+    let mut core = with_old(dir.path());
     core.apply(Action::Tick, START);
     core.apply(with_new(START + 20, 11..13), START + 30);
     // Nothing has changed by this one.

@@ -118,7 +118,7 @@ fn a_restart_in_the_second_period_waits_for_grants_of_the_first_that_lapse() {
         let store = Store::open_read_only(&dir.path().join("store-1")).expect("the store");
         let all = store.outcomes(second..second + length).expect("they are kept");
         let conclusive = all.iter().filter(|one| one.publishable().is_some()).count();
-        // A grant of the last slots lapses behind the last one that is kept for measuring again.
+        // A grant from the last slots lapses after the last slot that is kept for repetitions.
         let is_late = |at: u64| (second - 5 * u64::from(SLOT_SECS)..second).contains(&at);
         let late = asked.iter().filter(|(_, at)| is_late(*at)).count();
         assert!(conclusive <= 20 && conclusive + late >= 20, "killed at {}", death - second);
