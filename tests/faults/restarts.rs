@@ -58,6 +58,32 @@ struct Found {
     too_soon: usize,
 }
 
+impl Found {
+    /// Notes the targets that were not measured in a period with a restart, after which all ran again at `up`.
+    fn judge(&mut self, world: &World, period: Range<u64>, up: u64, restart: &str) {
+        let had_its_chance = |one: &Attempt| {
+            let was_tried_late = one.at > up + 2 * SLOT_SECS;
+            period.contains(&one.at) && (one.result == MEASURED || was_tried_late)
+        };
+        let all = attempts(world);
+        for target in &world.fingerprints {
+            let those = all.get(target).map_or(&[][..], Vec::as_slice);
+            if those.iter().any(had_its_chance) {
+                continue;
+            }
+            if !grants_a_slot(those, up, period.end) {
+                self.spent += 1;
+                continue;
+            }
+            let since = |at: u64| at.cast_signed() - period.start.cast_signed();
+            let those: Vec<_> = those.iter().map(|one| (since(one.at), one.result)).collect();
+            let missed = format!("{restart}: {} {those:?}", &hex::encode_upper(target)[..8]);
+            eprintln!("{missed}");
+            self.missed.push(missed);
+        }
+    }
+}
+
 #[test]
 #[ignore = "a figure: .ci/measure has it"]
 fn every_target_is_measured_in_its_period_whoever_is_started_again() {
@@ -130,28 +156,7 @@ fn run(number: usize, count: usize, mut random: StdRng) -> Found {
         let what = format!("network {number}: {kind:?} {measurer} after {at} ms, for {down} ms");
         // A coordinator reads its documents first.
         let up = (start + at + down) / 1000 + 3;
-        let all = attempts(&world);
-        for target in &world.fingerprints {
-            let those = all.get(target).map_or(&[][..], Vec::as_slice);
-            let span = start / 1000..(start + period) / 1000;
-            let is_its = |one: &&Attempt| span.contains(&one.at);
-            let had_its_chance =
-                |one: &Attempt| one.result == MEASURED || one.at > up + 2 * SLOT_SECS;
-            if those.iter().filter(is_its).any(had_its_chance) {
-                continue;
-            }
-            if !grants_a_slot(those, up, span.end) {
-                found.spent += 1;
-                continue;
-            }
-            let name = &hex::encode_upper(target)[..8];
-            let those: Vec<_> = those
-                .iter()
-                .map(|one| (one.at.cast_signed() - span.start.cast_signed(), one.result))
-                .collect();
-            eprintln!("{what}: {name} {those:?}");
-            found.missed.push(format!("{what}: {name} {those:?}"));
-        }
+        found.judge(&world, start / 1000..(start + period) / 1000, up, &what);
         world.assert_running();
         start += period;
     }
