@@ -54,9 +54,9 @@ pub enum Event {
         team: usize,
         /// These, which came to so much or failed.
         measured: Vec<Measured>,
-        /// The slot that is running.
+        /// In a slot after this one: the slot that is running, or the last one in which they grant nothing.
         now_slot: u32,
-        /// Grants of theirs that the team has used.
+        /// The grants of theirs that count then.
         grants_used: u32,
     },
     /// Relays are to be measured later than planned, see [`Timetable::put_off`].

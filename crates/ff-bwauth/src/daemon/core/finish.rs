@@ -113,6 +113,12 @@ impl Core {
             Event::Retry { team: course.team, measured: relays.to_vec(), now_slot, grants_used };
         let slot = course.slot_at(now);
         let Some(reason) = self.note(event)?.refused else { return Ok(()) };
+        let waited = now_slot > slot;
+        let reason = match reason {
+            // In the slots before there may be room, but no grant.
+            NoRetry::NoRoom { .. } if waited => NoRetry::NoGrant,
+            reason => reason,
+        };
         let row = |(relay, _): &Measured| ToPlan {
             fingerprint: *relay,
             slot,
@@ -136,8 +142,8 @@ impl Core {
         Ok(())
     }
 
-    /// Behind which slot all of these relays grant a measurement, and how many grants of theirs count then. The first of a day's
-    /// grants may be from the period before, and lapse within this one.
+    /// The slot after which these relays and those that are measured with them grant a measurement, and how many of their grants
+    /// count then. Their older grant may be from the period before, and lapse within this one.
     fn when_granted(
         &self,
         course: &Course,
@@ -146,9 +152,9 @@ impl Core {
     ) -> Result<(u32, u32), StoreError> {
         let mut behind = now;
         let mut used = 0;
-        for (relay, _) in relays {
-            behind = behind.max(self.grants_nothing_until(relay, now)?.unwrap_or(now));
-            used = used.max(self.grants_used(relay, now)?.len());
+        for relay in course.timetable.again_with(course.team, relays) {
+            behind = behind.max(self.grants_nothing_until(&relay, now)?.unwrap_or(now));
+            used = used.max(self.grants_used(&relay, now)?.len());
         }
         let used = u32::try_from(used).unwrap_or(u32::MAX);
         let behind = course.slot_at(behind);

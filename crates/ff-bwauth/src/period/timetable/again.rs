@@ -98,6 +98,14 @@ impl Timetable {
         self.place_again(team, head, tasks, now_slot)
     }
 
+    /// The relays that [`retry`](Self::retry) measures again with these: all that were measured together. None if these do not
+    /// belong together.
+    #[must_use]
+    pub fn again_with(&self, team: usize, measured: &[Measured]) -> Vec<Fingerprint> {
+        let (_, tasks) = self.last(team, measured).unwrap_or_default();
+        tasks.iter().map(|task| self.relays[task.relay as usize].fingerprint).collect()
+    }
+
     /// Measures a relay behind this slot instead of where it was to be measured by this team last, and with it all
     /// that were to be measured together.
     ///

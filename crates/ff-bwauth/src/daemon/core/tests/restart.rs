@@ -1,7 +1,7 @@
 //! Restarts, and slots that went by.
 
 use super::*;
-use crate::store::{Planned, State};
+use crate::store::{Kind, Planned, State};
 
 #[test]
 fn who_was_killed_goes_on_and_repeats_only_what_was_interrupted() {
@@ -135,6 +135,44 @@ fn a_restart_in_the_second_period_waits_for_grants_of_the_first_that_lapse() {
     }
     assert!(waited > 0, "no relay was asked three times in two periods");
     assert!(whole >= 55, "in {whole} of 60 all are measured");
+}
+
+#[test]
+fn a_repetition_waits_for_the_grants_of_all_that_are_measured_with_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut core = coordinator(1, dir.path(), START - 100);
+    let second = START + u64::from(LENGTH_SECS);
+    // In the second period two relays each are on one host, so those with the greater numbers have other grants than their mates.
+    let apart = view(START - 100, &network(30));
+    let in_pairs = view_at(second - 60, &network(30), |number| number / 2);
+    core.apply(Action::Documents(Ok(apart)), START - 100);
+    let mut life = Life::at(START);
+    life.until(&mut core, second, |job, now| Some(outcome(job, TRUTH, now)));
+    core.apply(Action::Documents(Ok(in_pairs)), second);
+    let mut failures = BTreeSet::new();
+    life.until(&mut core, second + u64::from(LENGTH_SECS) - 1, |job, now| {
+        let fails = job.fingerprint[0] % 2 == 0 && failures.insert(job.fingerprint);
+        Some(match fails {
+            true => failed(job, FailureKind::MeasurerFailed, now),
+            false => outcome(job, TRUTH, now),
+        })
+    });
+    assert_eq!(failures.len(), 15);
+    let rows = core.store.planned(core.common.number(second)).expect("a plan");
+    let repetitions = rows.iter().filter(|row| row.what.kind == Kind::Retry);
+    let (mut done, mut put_off) = (0, Vec::new());
+    for row in repetitions {
+        match &row.state {
+            State::LeftOut(reason) if reason.starts_with("the relay has granted") => {
+                put_off.push(row)
+            }
+            State::Done => done += 1,
+            _ => {}
+        }
+    }
+    assert!(put_off.is_empty(), "placed where one of them grants nothing: {put_off:?}");
+    // For some there is no room any more behind the moment at which they grant one again.
+    assert!(done >= 10, "{done} repetitions");
 }
 
 #[test]
