@@ -244,18 +244,16 @@ pub struct CoordinatorTable {
     pub team: Vec<BytesPerSec>,
 }
 
-/// Fails unless it is `HOST:PORT`.
+/// Fails unless it is `HOST:PORT`: an address, or a name without anything that no name has.
 fn check_address(address: &str) -> Result<()> {
-    let parts = address.rsplit_once(':').and_then(|(host, port)| {
-        let port = port.parse::<u16>().ok().filter(|port| *port > 0)?;
-        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-        let is_host = match bare {
-            Some(ip) => ip.parse::<std::net::Ipv6Addr>().is_ok(),
-            None => !host.is_empty() && !host.contains([':', '/', ' ']),
-        };
-        is_host.then_some(port)
-    });
-    if parts.is_none() {
+    let is_named = || {
+        let Some((host, port)) = address.rsplit_once(':') else { return false };
+        let is_of_name = |c: char| c.is_alphanumeric() || "-_.".contains(c);
+        let has_name = host.chars().any(char::is_alphabetic) && host.chars().all(is_of_name);
+        has_name && port.parse::<u16>().is_ok_and(|port| port > 0)
+    };
+    let is_address = |addr: SocketAddr| addr.port() > 0 && !addr.ip().is_unspecified();
+    if !address.parse().is_ok_and(is_address) && !is_named() {
         bail!(
             "the address {address:?} is not HOST:PORT, as 192.0.2.1:9230, [2001:db8::1]:9230 or m1.example:9230"
         );
@@ -508,9 +506,13 @@ mod tests {
                 "{good}[[measurer]]\nname = '{name}'\naddress = '{address}'\nidentity = '{identity}'\ncapacity = '1Gbit'\n"
             )
         };
-        for (name, address) in
-            [("n", "192.0.2.1:9230"), ("M", "[2001:db8::1]:1"), ("n 2", "m1.example:65535")]
-        {
+        for (name, address) in [
+            ("n", "192.0.2.1:9230"),
+            ("M", "[2001:db8::1]:1"),
+            ("n 2", "m1.example:65535"),
+            ("n", "[fe80::1%2]:9230"),
+            ("n", "M1_a.example.:1"),
+        ] {
             load(&second(name, address)).expect("good");
         }
         for (name, address, part) in [
@@ -524,6 +526,11 @@ mod tests {
             ("n", ":9230", "not HOST:PORT"),
             ("n", "2001:db8::1:9230", "not HOST:PORT"),
             ("n", "[m1.example]:9230", "not HOST:PORT"),
+            ("n", "user@host:1", "not HOST:PORT"),
+            ("n", "a b:1", "not HOST:PORT"),
+            ("n", "m1.example/x:1", "not HOST:PORT"),
+            ("n", "999.1.1.1:9230", "not HOST:PORT"),
+            ("n", "0.0.0.0:9230", "not HOST:PORT"),
         ] {
             let error = format!("{:#}", load(&second(name, address)).expect_err(address));
             assert!(error.contains(part), "{address}: {error}");
