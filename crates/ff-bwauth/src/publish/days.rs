@@ -43,6 +43,8 @@ pub struct Number {
     pub day: usize,
     /// What it is in place of, if it rises by too much.
     pub instead_of: Option<BytesPerSec>,
+    /// Whether it is the value of the day before, which confirms a great rise and is less.
+    pub is_of_day_before: bool,
     /// Days without a value since then.
     pub blank_days: u32,
     /// The greatest number that it had on a day before the last one.
@@ -63,8 +65,16 @@ pub fn number(days: &[Day], bounds: Bounds) -> Option<Number> {
         match *came {
             Day::Value(value) => {
                 let (rate, instead_of) = risen(value, yesterday, before, bounds);
+                let is_of_day_before = instead_of.is_none() && rate < value;
                 had = rate;
-                last = Some(Number { rate, day, instead_of, blank_days: 0, most_before });
+                last = Some(Number {
+                    rate,
+                    day,
+                    instead_of,
+                    is_of_day_before,
+                    blank_days: 0,
+                    most_before,
+                });
                 yesterday = Some(value);
             }
             Day::Blank(shown) => {
@@ -151,6 +161,10 @@ mod tests {
         assert_eq!(after(&[100, 4000], Bounds::default()), Some(4000));
         let kept = number(&[day(100), day(500)], USUAL).expect("a number");
         assert_eq!(kept.instead_of, Some(BytesPerSec::new(500)));
+        for (last, is_of_day_before) in [(600, true), (450, false)] {
+            let two = number(&[day(100), day(500), day(last)], USUAL).expect("a number");
+            assert_eq!((two.instead_of, two.is_of_day_before), (None, is_of_day_before));
+        }
         let back = number(&[day(100), day(0), day(0), day(100)], USUAL).expect("a number");
         assert_eq!(back.most_before, Some(BytesPerSec::new(100)));
     }

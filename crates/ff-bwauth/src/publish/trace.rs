@@ -86,6 +86,8 @@ pub struct Number {
     pub standing_bytes_per_sec: u64,
     /// The number that it keeps instead.
     pub held: Option<Held>,
+    /// Whether the day before counts, which confirms a great rise and is less.
+    pub is_of_day_before: bool,
     /// Days since then that had no value.
     pub blank_days: u32,
     /// What counts by what came of it day by day.
@@ -184,6 +186,7 @@ impl Number {
         Self {
             standing_bytes_per_sec: line.estimate.get(),
             held: line.held,
+            is_of_day_before: line.is_of_day_before,
             blank_days: line.blank_days,
             counted_bytes_per_sec: line.number.get(),
             share: line.share,

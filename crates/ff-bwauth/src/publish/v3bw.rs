@@ -131,6 +131,8 @@ pub struct RelayLine {
     pub estimate: BytesPerSec,
     /// What of that counts by what came of the relay day by day.
     pub number: BytesPerSec,
+    /// Whether it is the value of the day before, which confirms a great rise and is less.
+    pub is_of_day_before: bool,
     /// Days since then that had no value.
     pub blank_days: u32,
     /// The greatest number that it had on days before the last one.

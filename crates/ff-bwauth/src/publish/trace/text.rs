@@ -103,6 +103,13 @@ fn write_number(f: &mut fmt::Formatter<'_>, number: &Number, trace: &Trace) -> f
             utc(held.next_day_unix_secs)
         )?;
     }
+    if number.is_of_day_before && number.blank_days == 0 {
+        writeln!(
+            f,
+            "day before {}: a rise as great as this one counts as the lesser of two days in a row",
+            rate(number.counted_bytes_per_sec)
+        )?;
+    }
     if number.blank_days > 0 {
         writeln!(
             f,

@@ -240,6 +240,7 @@ fn line(
         measured_at: Utc::from_unix_secs(measured_at.min(publication.now_unix_secs))?,
         estimate: standing.value,
         number: standing.number,
+        is_of_day_before: relay.number.is_of_day_before,
         blank_days: relay.number.blank_days,
         most_before: relay.number.most_before,
         share: None,

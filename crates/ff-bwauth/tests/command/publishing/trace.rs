@@ -115,7 +115,7 @@ fn a_relay_without_a_number_is_told_why() {
 
 /// The number that the steps lead to, worked out from what the trace says.
 fn followed(number: &Number) -> u64 {
-    let days = number.held.is_some() || number.blank_days > 0;
+    let days = number.held.is_some() || number.is_of_day_before || number.blank_days > 0;
     let kept = if days { number.counted_bytes_per_sec } else { number.standing_bytes_per_sec };
     let counted = number.share.map_or(kept, |share| share.bytes_per_sec);
     let rounded = counted.saturating_add(500) / 1000;
