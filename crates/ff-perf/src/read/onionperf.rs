@@ -10,9 +10,10 @@
 use std::collections::{BTreeMap, HashMap};
 
 use ff_sim::python_json;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::{Circuits, Damaged, ReadError, Seen};
 
@@ -29,7 +30,7 @@ struct Analysis {
 }
 
 /// Records by their names: each is read by itself, so that one that cannot be read costs no other.
-type Records = BTreeMap<String, Value>;
+type Records = BTreeMap<String, Box<RawValue>>;
 
 /// What a host measured.
 #[derive(Deserialize)]
@@ -70,8 +71,9 @@ struct TorCircuit {
 /// A stream.
 #[derive(Deserialize)]
 struct TorStream {
-    /// Its circuit: text or a number.
-    circuit_id: Option<Value>,
+    /// Its circuit.
+    #[serde(default, deserialize_with = "text_or_number")]
+    circuit_id: Option<String>,
     /// The address and port that it came from.
     source: Option<String>,
     /// When it ended.
@@ -248,7 +250,7 @@ impl Reader<'_> {
     ) -> BTreeMap<String, T> {
         let mut found = BTreeMap::new();
         for (name, record) in records.unwrap_or_default() {
-            match serde_json::from_value(record) {
+            match serde_json::from_str(record.get()) {
                 Ok(record) => _ = found.insert(name, record),
                 Err(error) => {
                     let (file, host) = (self.file, self.host);
@@ -264,27 +266,29 @@ impl Reader<'_> {
 /// OnionPerf puts the two together in the same way.
 const MOST_APART_SECS: f64 = 150.0;
 
+/// tor's streams from one address and port: when each ended, if that is known, its circuit, and whether a download has it.
+type Streams<'a> = Vec<(Option<f64>, &'a str, bool)>;
+
 /// Time to first byte in ms and throughput in Mbit/s of the first whole download on each circuit.
 fn by_circuit(
     streams: &BTreeMap<String, TorStream>,
     mut downloads: Vec<Download<'_>>,
 ) -> HashMap<String, (Option<f64>, Option<f64>)> {
-    let mut by_source = HashMap::<&str, Vec<(Option<f64>, String)>>::new();
+    let mut by_source = HashMap::<&str, Streams<'_>>::new();
     for stream in streams.values() {
-        let id = match &stream.circuit_id {
-            Some(Value::String(text)) => text.clone(),
-            Some(Value::Number(number)) => number.to_string(),
-            _ => continue,
-        };
-        let Some(source) = stream.source.as_deref() else { continue };
-        by_source.entry(source).or_default().push((stream.unix_ts_end, id));
+        if let Some((source, id)) = stream.source.as_deref().zip(stream.circuit_id.as_deref()) {
+            by_source.entry(source).or_default().push((stream.unix_ts_end, id, false));
+        }
     }
-    let end = |download: &Download<'_>| download.ended.unwrap_or(f64::MAX);
-    downloads.sort_by(|one, other| end(one).total_cmp(&end(other)));
+    let ended = |end: Option<f64>| end.unwrap_or(f64::MAX);
+    for streams in by_source.values_mut() {
+        streams.sort_by(|one, other| ended(one.0).total_cmp(&ended(other.0)));
+    }
+    downloads.sort_by(|one, other| ended(one.ended).total_cmp(&ended(other.ended)));
     let mut found = HashMap::new();
     for download in downloads {
         let source = download.local.and_then(|local| local.split_once(':'));
-        let streams = source.and_then(|(_, source)| by_source.get(source));
+        let streams = source.and_then(|(_, source)| by_source.get_mut(source));
         if let Some(id) = streams.and_then(|streams| stream_of(&download, streams)) {
             found.entry(id.to_owned()).or_insert_with(|| download.times());
         }
@@ -292,17 +296,25 @@ fn by_circuit(
     found
 }
 
-/// The circuit of the stream from a download's port that ended when it did; where no end is known, of the only one.
-fn stream_of<'a>(download: &Download<'_>, streams: &'a [(Option<f64>, String)]) -> Option<&'a str> {
-    let apart = |(end, id): &'a (Option<f64>, String)| {
-        Some(((download.ended? - (*end)?).abs(), id.as_str()))
-    };
-    if streams.iter().all(|stream| apart(stream).is_none()) {
-        let [(_, id)] = streams else { return None };
+/// The circuit of the stream that ended when a download from its port did, and that no other download has; where no end is
+/// known, of the only one.
+fn stream_of<'a>(download: &Download<'_>, streams: &mut Streams<'a>) -> Option<&'a str> {
+    if let [(end, id, _)] = streams[..]
+        && (end.is_none() || download.ended.is_none())
+    {
         return Some(id);
     }
-    let near = streams.iter().filter_map(apart).filter(|(apart, _)| *apart < MOST_APART_SECS);
-    near.min_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, id)| id)
+    let ended = download.ended?;
+    let is_before = |stream: &(Option<f64>, _, _)| stream.0.is_some_and(|end| end <= ended);
+    let next = streams.partition_point(is_before);
+    let apart = |&at: &usize| streams.get(at)?.0.map(|end| (end - ended).abs());
+    let near = [next.checked_sub(1), Some(next)].into_iter().flatten();
+    let near = near.filter(|at| apart(at).is_some_and(|apart| apart < MOST_APART_SECS));
+    let at = near.filter(|&at| !streams[at].2).min_by(|one, other| {
+        apart(one).unwrap_or(f64::MAX).total_cmp(&apart(other).unwrap_or(f64::MAX))
+    })?;
+    streams[at].2 = true;
+    Some(streams[at].1)
 }
 
 impl Transfer {
@@ -344,6 +356,15 @@ impl Download<'_> {
         let usable = |value: &f64| value.is_finite() && *value > 0.0;
         (ttfb.filter(usable), rate.filter(usable))
     }
+}
+
+/// Reads text, or a number as text.
+fn text_or_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    Ok(match Value::deserialize(deserializer)? {
+        Value::String(text) => Some(text),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    })
 }
 
 /// A number, which may be written as text.

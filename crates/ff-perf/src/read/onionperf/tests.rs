@@ -115,6 +115,16 @@ fn a_port_that_is_used_again_belongs_to_the_stream_that_ended_with_the_download(
         let found = read_text(forty(|i| 30_000 + i % ports).to_string().as_bytes());
         assert_eq!(first_bytes(&found.expect("circuits")), all, "{ports} ports");
     }
+    // Of two downloads near one stream, the nearer one has it.
+    let mut two = forty(|_| 30_000);
+    let data = &mut two["data"]["op-a"];
+    data["tor"]["streams"].as_object_mut().expect("streams").remove("1008");
+    for (name, secs) in [("00007", 0.0), ("00008", 100.0)] {
+        data["tgen"]["streams"][name]["unix_ts_end"] = json!(1.7e9 + 300.0 * 7.0 + secs);
+    }
+    let found = read_text(two.to_string().as_bytes()).expect("circuits");
+    let without_8: Vec<_> = all.iter().filter(|ms| *ms != "800").cloned().collect();
+    assert_eq!(first_bytes(&found), without_8);
     let mut late = forty(|i| 30_000 + i);
     let end = &mut late["data"]["op-a"]["tor"]["streams"]["1007"]["unix_ts_end"];
     *end = json!(end.as_f64().expect("a time") + 150.0);
