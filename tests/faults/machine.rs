@@ -25,6 +25,9 @@ const PERIODS: u64 = 12;
 /// What is published at most of what the machine carries.
 const MOST: f64 = 1.05;
 
+/// What is published at least of a relay elsewhere, of its limit.
+const LEAST: f64 = 0.85;
+
 /// What was published of a machine.
 #[derive(Default)]
 struct Published {
@@ -57,11 +60,12 @@ fn relays_of_one_machine_are_published_at_the_machines_rate() {
             found.most, found.several
         );
         println!(
-            "figure: the least of {OTHERS} relays beside {relays} of one machine / its limit | 0.85.. | {:.3} | -",
+            "figure: the least of {OTHERS} relays beside {relays} of one machine / its limit | {LEAST}.. | {:.3} | -",
             found.others
         );
     }
     for found in &found {
+        assert!(found.others >= LEAST && found.others.is_finite(), "{}", found.others);
         assert!(found.most <= MOST && found.several > 0 && found.seen.len() > 1);
     }
 }
