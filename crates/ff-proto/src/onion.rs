@@ -4,6 +4,7 @@
 //! ```text
 //!   circuit::Building   ntor::Client ─▶ CREATE2, CREATED2 ─▶ Hop ─▶ EXTEND2, EXTENDED2 ─▶ Passage × 2
 //!   the relay behind    ntor::Server ─▶ the same CREATE2 and CREATED2, through the relay between
+//!   inside::Inside      CREATE_FAST ─▶ Hop ─▶ EXTEND2 ─▶ Passage, in a relay's own process
 //! ```
 //!
 //! When a circuit has been extended, the relay has seen one cell for itself in each direction and
@@ -12,4 +13,5 @@
 pub mod circuit;
 pub mod extend;
 mod hop;
+pub mod inside;
 pub mod ntor;

@@ -1,7 +1,9 @@
 //! The embedding for Arti relays.
 //!
 //! - [`tls`]: [`MeasuringTls`](tls::MeasuringTls) puts the extension on every link a relay
-//!   accepts. This is all that another Arti relay needs.
+//!   accepts.
+//! - [`provider`]: [`MeasuringProvider`](provider::MeasuringProvider) leads what is echoed through the relay's own
+//!   circuits. These two are all that another Arti relay needs.
 //! - [`relay`]: [`Relay`](relay::Relay), a small relay of ours made of Arti's crates, because
 //!   `arti-relay` itself is a program and not a library.
 //! - [`host`]: [`RelayHost`](host::RelayHost), such a relay in a thread of its own.
@@ -15,13 +17,16 @@ pub mod extension;
 pub mod host;
 pub mod keys;
 pub mod link;
+pub mod provider;
 pub mod relay;
 pub mod tls;
 
 mod handshakes;
 mod limit;
+mod next_hop;
 mod outbox;
 mod params;
+mod through;
 
 /// Gives rustls its cryptography if the process has not chosen one yet.
 pub(crate) fn install_crypto_provider() {

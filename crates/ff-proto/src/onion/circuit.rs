@@ -126,7 +126,8 @@ impl Building {
             (CMD_CREATED2, State::Creating(client, entropy)) => {
                 let (_, mut keys) = client.finish(read_created(cell.body)?)?;
                 let crypto = self.way.crypto;
-                let hop = Hop::new(crypto, &mut keys).ok_or(CircuitError::Crypto(crypto))?;
+                let hop = Hop::new(crypto, &mut |bytes| keys.fill(bytes))
+                    .ok_or(CircuitError::Crypto(crypto))?;
                 Self::extend(self.circ_id, self.way, hop, entropy)
             }
             (CMD_RELAY, State::Extending(mut hop, client)) => {

@@ -10,7 +10,6 @@ use subtle::ConstantTimeEq;
 use zeroize::{Zeroize, Zeroizing};
 
 use super::extend::{CMD_RELAY, Format, RelayMessage};
-use super::ntor::KeySource;
 use crate::cell::{BODY_LEN, Body};
 use crate::cgo::{self, CgoClient, TAG_LEN};
 use crate::circuit::{ForwardKey, Passage};
@@ -61,22 +60,23 @@ struct DigestLayer {
 }
 
 impl Hop {
-    /// The relay whose handshake gave these keys; `None` for a kind that is not spoken here.
+    /// The relay whose handshake gave the keys that `fill` puts in, one behind the other; `None` for a kind that is not
+    /// spoken here.
     #[must_use]
-    pub(super) fn new(crypto: CryptoKind, keys: &mut KeySource) -> Option<Self> {
+    pub(super) fn new(crypto: CryptoKind, fill: &mut impl FnMut(&mut [u8])) -> Option<Self> {
         match crypto {
             CryptoKind::AES128_CTR => {
                 let mut digests = [[0; DIGEST_LEN]; 2];
-                digests.iter_mut().for_each(|seed| keys.fill(seed));
+                digests.iter_mut().for_each(|seed| fill(seed));
                 let [forward, backward] =
-                    digests.map(|seed| Layer::Aes128Ctr(DigestLayer::new(&seed, keys)));
+                    digests.map(|seed| Layer::Aes128Ctr(DigestLayer::new(&seed, fill)));
                 digests.zeroize();
                 Some(Self { forward, backward })
             }
             CryptoKind::CGO_AES128 => {
                 let mut layer = || {
                     let mut key = Zeroizing::new([0; cgo::KEY_LEN]);
-                    keys.fill(&mut *key);
+                    fill(&mut *key);
                     Layer::CgoAes128(CgoClient::new(&key))
                 };
                 Some(Self { forward: layer(), backward: layer() })
@@ -147,9 +147,9 @@ impl Hop {
 
 impl DigestLayer {
     /// A direction before its first cell; its key comes next.
-    fn new(seed: &[u8; DIGEST_LEN], keys: &mut KeySource) -> Self {
+    fn new(seed: &[u8; DIGEST_LEN], fill: &mut impl FnMut(&mut [u8])) -> Self {
         let mut key = Zeroizing::new([0; 16]);
-        keys.fill(&mut *key);
+        fill(&mut *key);
         let keystream = Keystream::new(&key);
         Self { key, keystream, digest: Sha1::new_with_prefix(seed), cells: 0 }
     }

@@ -6,11 +6,11 @@
 //! were not there.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::Context;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -25,6 +25,8 @@ use tor_rtcompat::SleepProvider;
 use tracing::{error, info, warn};
 
 use super::limit::{Direction, Limiter, Traffic};
+use super::next_hop::{Echoes, HopIdentity};
+use super::through::{self, Through};
 use crate::memory::MemoryError;
 use crate::target::{RelayTarget, Totals};
 
@@ -68,6 +70,10 @@ pub struct Extension {
     failed: AtomicBool,
     /// Zero of its clock.
     zero: Instant,
+    /// Who the next hop of measurements' circuits is, once the relay's circuits get there.
+    hop: OnceLock<Arc<HopIdentity>>,
+    /// Where the cells of measurement links come out of the relay, by the address that their circuits ask for.
+    echoes: Mutex<HashMap<SocketAddr, Weak<Echoes>>>,
 }
 
 /// What the extension's lock guards.
@@ -113,6 +119,8 @@ impl Extension {
             state: Mutex::new(state),
             failed: AtomicBool::new(false),
             zero: Instant::now(),
+            hop: OnceLock::new(),
+            echoes: Mutex::default(),
         }))
     }
 
@@ -200,6 +208,29 @@ impl Extension {
         opened.unwrap_or_else(|| handle(LinkId(u64::MAX)))
     }
 
+    /// Has measurements' circuits go on to the hop of this identity; the first one stays.
+    pub(super) fn set_hop(&self, hop: HopIdentity) {
+        let _ = self.hop.set(Arc::new(hop));
+    }
+
+    /// Who the next hop of measurements' circuits is.
+    pub(super) fn hop(&self) -> Option<Arc<HopIdentity>> {
+        self.hop.get().cloned()
+    }
+
+    /// Where the cells come out whose circuit asks for this address.
+    pub(super) fn echoes_at(&self, addr: SocketAddr) -> Option<Arc<Echoes>> {
+        self.echoes.lock().ok()?.get(&addr)?.upgrade()
+    }
+
+    /// Begins to lead a measurement link's cells through the relay; `None` when they cannot get there.
+    pub(super) fn lead_through(&self, link: LinkId, circuit: EchoCircuit) -> Option<Through> {
+        let (hop, addr) = (self.hop()?, through::address(link));
+        let echoes = Arc::new(Echoes::new(circuit.circ_id()));
+        self.echoes.lock().ok()?.insert(addr, Arc::downgrade(&echoes));
+        Through::new(circuit, &hop, addr, echoes).ok()
+    }
+
     /// Notes that a link has come from this address; whether the granted measurement announced it.
     pub(super) fn use_exemption(&self, address: IpAddr) -> bool {
         self.with(|state| state.target.use_exemption(address)).unwrap_or(false)
@@ -208,6 +239,9 @@ impl Extension {
     /// Notes that a link is gone.
     pub(super) fn close_link(&self, link: LinkId) {
         let now = self.now();
+        if let Ok(mut echoes) = self.echoes.lock() {
+            echoes.remove(&through::address(link));
+        }
         self.with(|state| {
             state.links.remove(&link);
             state.target.handle_link_closed(link, now);

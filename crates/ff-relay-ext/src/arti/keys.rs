@@ -17,6 +17,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use ff_proto::codec::DecodeError;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _, TryCryptoRng, TryRng};
 use tor_cert::rsa::EncodedRsaCrosscert;
@@ -54,6 +55,9 @@ pub enum KeyError {
     /// One of the X.509 certificates could not be made.
     #[error("cannot make an X.509 certificate of the relay")]
     X509(#[from] X509CertError),
+    /// The certificates do not fit into a cell.
+    #[error("cannot make the cell of the relay's certificates")]
+    Cell(#[from] DecodeError),
 }
 
 /// The identity of one relay and all keys below it.

@@ -1,15 +1,15 @@
-//! One accepted link: takes the measurement cells out of it and echoes them.
+//! One accepted link: takes the measurement cells out of it and leads them through the relay.
 //!
 //! ```text
 //!              ordinary link                                 measurement link
-//!   tor-proto ◀─ all other cells ─┐               ┌─ read ─▶ buffer: decrypt each cell in place
-//!                                 ├─ TLS stream ─▶│            │
-//!   Extension ◀─ MEASUREMENT ─────┘               └─ write ◀───┘  nothing is read before it is out
+//!   tor-proto ◀─ all other cells ─┐               ┌─ read ─▶ buffer: decrypt each cell, make it one to forward ─▶ tor-proto
+//!                                 ├─ TLS stream ─▶│                                                                  │
+//!   Extension ◀─ MEASUREMENT ─────┘               └─ write ◀──────────────────────────────────────── Echoes ◀────────┘
 //! ```
 //!
 //! tor-proto's reactor polls this stream and knows nothing of it. A link starts as an ordinary
-//! one. When its MEAS_CREATE is granted it becomes a measurement link: its bytes then no longer
-//! pass tor-proto, and what tor-proto still wants to send on it is dropped.
+//! one. When its MEAS_CREATE is granted it becomes a measurement link: tor-proto then gets the cells of a circuit
+//! that this link has opened ([`Through`]), and no others; what it sends on the link is that circuit's.
 //!
 //! ```text
 //!             Open                      Over
@@ -41,11 +41,13 @@ use ff_proto::session::target::Part;
 use ff_proto::units::Cells;
 use futures::io::{AsyncRead, AsyncWrite};
 use tor_rtcompat::{CertifiedConn, StreamOps};
+use tracing::warn;
 use zeroize::Zeroizing;
 
 use super::extension::{Extension, LinkHandle, LinkTask};
 use super::limit::{Direction, Traffic};
 use super::outbox::Outbox;
+use super::through::Through;
 
 /// Bytes read from TLS at once, and what a measurement link holds at most: 31 cells, that is one
 /// full record of tor's own peers four times over.
@@ -70,8 +72,8 @@ const CMD_CREATE2: u8 = 10;
 enum Mode {
     /// tor-proto gets them.
     Ordinary,
-    /// They are echoed.
-    Measuring(Box<EchoCircuit>),
+    /// They go through the relay, and back.
+    Measuring(Box<Through>),
     /// They are dropped.
     Ending,
     /// What is pending goes out, then the link ends.
@@ -99,12 +101,16 @@ pub struct LinkStream<T> {
     has_circuits: bool,
     /// Bytes, received and sent, for which this still is a new link.
     fresh: [usize; 2],
-    /// Bytes from the peer that have not been passed on, or echoes that have not been sent.
+    /// Bytes from the peer that have not been passed on.
     buffer: Box<[u8]>,
     /// Where they begin and end.
     filled: std::ops::Range<usize>,
-    /// How many of them, from the front, are echoes to be sent.
-    echoed: usize,
+    /// How many of them, from the front, are cells that the relay is to forward.
+    inward: usize,
+    /// Cells that have come out of the relay, to be sent.
+    outward: Vec<u8>,
+    /// Bytes of them that have been sent.
+    sent: usize,
     /// Cell boundaries of what tor-proto was given.
     passed_in: Boundaries,
     /// Cell boundaries of what tor-proto has sent.
@@ -142,7 +148,9 @@ impl<T: CertifiedConn> LinkStream<T> {
             fresh: [FRESH_BYTES; 2],
             buffer: vec![0; BUFFER_LEN].into_boxed_slice(),
             filled: 0..0,
-            echoed: 0,
+            inward: 0,
+            outward: Vec::new(),
+            sent: 0,
             passed_in: Boundaries::default(),
             passed_out: Boundaries::default(),
             outbox: Outbox::default(),
@@ -188,13 +196,26 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         for task in tasks {
             match task {
                 LinkTask::Send(cell) => self.queue_control(&cell),
-                LinkTask::Open(circuit) => self.mode = Mode::Measuring(circuit),
+                LinkTask::Open(circuit) => self.open(*circuit),
                 LinkTask::Over => {
                     self.drop_echoes();
                     self.mode = Mode::Ending;
                 }
                 LinkTask::Close => self.begin_closing(),
                 LinkTask::Abandon => self.is_abandoned = true,
+            }
+        }
+    }
+
+    /// Becomes a measurement link.
+    fn open(&mut self, circuit: EchoCircuit) {
+        match self.extension.lead_through(self.handle.id, circuit) {
+            Some(through) => self.mode = Mode::Measuring(Box::new(through)),
+            None => {
+                warn!(
+                    "FlashFlow: the relay's circuits do not carry measurements: no MeasuringProvider is in use"
+                );
+                self.begin_closing();
             }
         }
     }
@@ -208,14 +229,14 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         }
     }
 
-    /// Drops the echoes that are not sent, but for the rest of one that is half sent.
+    /// Drops the echoes that are not sent, but for the rest of one that is half sent, and those inside the relay.
     fn drop_echoes(&mut self) {
-        let rest = self.echoed % CELL_LEN;
-        let dropped = self.echoed - rest;
-        let start = self.filled.start;
-        self.buffer.copy_within(start..start + rest, start + dropped);
-        self.filled.start += dropped;
-        self.echoed = rest;
+        if let Mode::Measuring(through) = &self.mode {
+            through.echoes.end();
+        }
+        self.outward.truncate(self.sent.next_multiple_of(CELL_LEN));
+        self.filled.start += self.inward;
+        self.inward = 0;
     }
 
     /// Queues a control cell. A peer that does not read its answers loses the link.
@@ -227,7 +248,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
 
     /// Whether a control cell may go out now: none of another cell is half sent.
     fn at_cell_boundary(&self) -> bool {
-        self.passed_out.at_boundary() && self.echoed.is_multiple_of(CELL_LEN)
+        self.passed_out.at_boundary() && self.sent.is_multiple_of(CELL_LEN)
     }
 
     /// Sends the pending control cells, as far as TLS takes them.
@@ -337,80 +358,121 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         true
     }
 
-    /// Echoes: sends what is decrypted, then decrypts what there is, then reads more.
+    /// Measures: sends what has come out of the relay, gives it what there is, then reads more.
     ///
-    /// Only errors end it; otherwise it is `Pending`, also when the link is no longer measuring.
-    fn poll_echo(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+    /// 0 bytes for tor-proto when the link is no longer measuring.
+    fn poll_measuring(&mut self, cx: &mut Context<'_>, out: &mut [u8]) -> Poll<io::Result<usize>> {
         for _ in 0..BATCHES_PER_POLL {
-            if let Err(error) = ready!(self.poll_send_echoes(cx)) {
-                return Poll::Ready(error);
+            // While a measurer does not read, its cells stay inside, and soon none are taken any more.
+            let _ = self.poll_send_echoes(cx)?;
+            let Mode::Measuring(through) = &mut self.mode else { return Poll::Ready(Ok(0)) };
+            let passed = through.say(out);
+            if passed > 0 {
+                return Poll::Ready(Ok(passed));
             }
-            match self.echo_cells() {
-                Ok(0) => {}
-                Ok(_) => continue,
-                Err(error) => return Poll::Ready(error),
+            if self.inward == 0 {
+                self.prepare()?;
             }
-            if !matches!(self.mode, Mode::Measuring(_)) {
+            if self.inward > 0 {
+                return Poll::Ready(Ok(self.pass_inward(out)));
+            }
+            let Mode::Measuring(through) = &self.mode else { return Poll::Ready(Ok(0)) };
+            if through.room() == 0 {
+                // Others may have this link's turn.
+                self.on_moved(Direction::Received, self.traffic(Direction::Received), 0);
                 return Poll::Pending;
             }
-            match ready!(self.poll_fill(cx)) {
-                Ok(0) => return Poll::Ready(io::ErrorKind::UnexpectedEof.into()),
-                Ok(_) => {}
-                Err(error) => return Poll::Ready(error),
+            if ready!(self.poll_fill(cx))? == 0 {
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
         }
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
-    /// Sends the echoes at the front of the buffer.
+    /// Sends what has come out of the relay.
     fn poll_send_echoes(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while self.echoed > 0 {
-            let echoes = &self.buffer[self.filled.start..self.filled.start + self.echoed];
-            let result = Pin::new(&mut self.inner).poll_write(cx, echoes);
-            if result.is_pending() {
-                // Until the peer reads, others may have this link's turn.
-                self.on_moved(Direction::Received, self.traffic(Direction::Received), 0);
+        loop {
+            while self.sent < self.outward.len() {
+                let echoes = &self.outward[self.sent..];
+                let result = Pin::new(&mut self.inner).poll_write(cx, echoes);
+                if result.is_pending() {
+                    // Until the peer reads, others may have this link's turn.
+                    self.on_moved(Direction::Received, self.traffic(Direction::Received), 0);
+                }
+                self.sent += ready!(result)?;
+                self.needs_flush = true;
             }
-            let len = ready!(result)?;
-            self.filled.start += len;
-            self.echoed -= len;
-            self.needs_flush = true;
+            self.outward.clear();
+            self.sent = 0;
+            if !self.take_echoes(cx) {
+                return self.poll_flush_ours(cx);
+            }
         }
-        self.poll_flush_ours(cx)
     }
 
-    /// Decrypts the whole cells in the buffer in place; they then are their own answers. Called
-    /// when all echoes are sent; returns how many cells there are now to send.
-    fn echo_cells(&mut self) -> io::Result<u64> {
+    /// Takes the cells that have come out of the relay; `false` when there are none.
+    fn take_echoes(&mut self, cx: &Context<'_>) -> bool {
+        let Mode::Measuring(through) = &mut self.mode else { return false };
+        through.echoes.link.register(cx.waker());
+        if !through.echoes.take(&mut self.outward) {
+            warn!("FlashFlow: a measurement's circuit through the relay has ended");
+            self.begin_closing();
+            return false;
+        }
+        let cells = self.outward.len() / CELL_LEN;
+        if cells == 0 {
+            return false;
+        }
+        through.came_out(cells);
+        let measurer = through.circuit().measurer();
+        let is_counted = self.extension.on_echoed(measurer, Cells(cells as u64));
+        if !is_counted {
+            // The measurement has ended meanwhile, as this link's task is about to be told.
+            self.outward.clear();
+        }
+        is_counted
+    }
+
+    /// Takes what tor-proto sends on a link that is no ordinary one: only its circuit through the relay is of interest.
+    fn on_relay(&mut self, bytes: &[u8]) {
+        let Mode::Measuring(through) = &mut self.mode else { return };
+        if let Err(error) = through.on_relay(bytes) {
+            warn!("FlashFlow: a measurement's circuit through the relay: {error}");
+            self.begin_closing();
+        }
+        // There may be something to read now.
+        self.handle.waker.wake();
+    }
+
+    /// Gives tor-proto bytes of the cells that it is to forward.
+    fn pass_inward(&mut self, out: &mut [u8]) -> usize {
+        let len = self.inward.min(out.len());
+        let from = self.filled.start;
+        out[..len].copy_from_slice(&self.buffer[from..from + len]);
+        self.filled.start += len;
+        self.inward -= len;
+        len
+    }
+
+    /// Makes the whole cells in the buffer, as many as have room inside, cells that the relay forwards.
+    fn prepare(&mut self) -> io::Result<()> {
         while self.take_other_cell()? {}
-        let Mode::Measuring(circuit) = &mut self.mode else { return Ok(0) };
-        let circ_id = circuit.circ_id().to_be_bytes();
+        let Mode::Measuring(through) = &mut self.mode else { return Ok(()) };
+        let circ_id = through.circuit().circ_id().to_be_bytes();
         let (cells, _) = self.buffer[self.filled.clone()].as_chunks_mut::<CELL_LEN>();
-        let mut echoed = 0;
-        for cell in cells {
-            let (header, body) = cell.split_at_mut(HEADER_LEN);
-            if header[4] != CMD_MEAS_ECHO {
+        let room = through.room();
+        for cell in cells.iter_mut().take(room) {
+            if cell[4] != CMD_MEAS_ECHO {
                 break;
             }
-            if header[..4] != circ_id {
+            if cell[..4] != circ_id {
                 return Err(no_place());
             }
-            circuit.echo(body.first_chunk_mut().ok_or_else(no_place)?);
-            echoed += 1;
+            through.send_in(cell);
+            self.inward += CELL_LEN;
         }
-        if echoed == 0 {
-            return Ok(0);
-        }
-        let (measurer, cells) = (circuit.measurer(), Cells(echoed));
-        let len = usize::try_from(cells.bytes()).unwrap_or(0);
-        if !self.extension.on_echoed(measurer, cells) {
-            // The measurement has ended meanwhile, as this link's task is about to be told.
-            self.filled.start += len;
-            return Ok(0);
-        }
-        self.echoed = len;
-        Ok(echoed)
+        Ok(())
     }
 
     /// Takes a cell that is no echo off the front of a measurement link's buffer.
@@ -433,7 +495,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
 
     /// Reads what comes on a link whose measurement is over, and drops it.
     ///
-    /// Only errors end it, as in [`poll_echo`](Self::poll_echo).
+    /// Only errors end it, otherwise it is `Pending`, also when the link is closing.
     fn poll_drop(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         for _ in 0..BATCHES_PER_POLL {
             if let Err(error) = ready!(self.poll_send_echoes(cx)) {
@@ -530,7 +592,13 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for LinkStream<T> {
                     }
                     return Poll::Ready(Ok(0));
                 }
-                Mode::Measuring(_) => this.poll_echo(cx),
+                Mode::Measuring(_) => {
+                    let passed = ready!(this.poll_measuring(cx, out))?;
+                    if passed > 0 {
+                        return Poll::Ready(Ok(passed));
+                    }
+                    continue;
+                }
                 Mode::Ending => this.poll_drop(cx),
                 Mode::Ordinary => {
                     let passed = ready!(this.poll_ordinary(cx, out))?;
@@ -558,6 +626,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for LinkStream<T> {
         let this = self.get_mut();
         if this.passed_out.at_boundary() {
             if !matches!(this.mode, Mode::Ordinary) {
+                this.on_relay(bytes);
                 return Poll::Ready(Ok(bytes.len()));
             }
             ready!(this.poll_control(cx))?;

@@ -37,6 +37,7 @@ use tor_memquota::MemoryQuotaTracker;
 use tor_netdir::params::NetParameters;
 use tor_proto::channel::Channel;
 use tor_proto::circuit::CircHopSyncView;
+use tor_proto::memquota::{ChannelAccount, SpecificAccount as _};
 use tor_proto::relay::channel_provider::ChannelProvider;
 use tor_proto::relay::{CircuitIncomingStreamReceiver, CreateRequestHandler};
 use tor_proto::stream::{
@@ -49,8 +50,9 @@ use tracing::{debug, warn};
 
 use super::extension::Extension;
 use super::handshakes::{HandshakeLimits, Handshakes, Place};
-use super::keys::RelayKeys;
+use super::keys::{KeyError, RelayKeys};
 use super::params::{ParamsError, relay_circuits};
+use super::provider::MeasuringProvider;
 use super::tls::MeasuringTls;
 
 /// How long a peer may take from the TCP connection to the finished link handshake.
@@ -105,6 +107,9 @@ pub enum RelayError {
     /// The circuit parameters are incomplete.
     #[error("cannot make the circuit parameters")]
     Params(#[from] ParamsError),
+    /// The next hop of measurements' circuits has no identity.
+    #[error("cannot lead measurements through circuits")]
+    NextHop(#[from] KeyError),
 }
 
 impl From<tor_chanmgr::Error> for RelayError {
@@ -125,6 +130,9 @@ pub struct Relay {
     /// The accept loop, the stream echo and the extension's timers.
     tasks: [AbortHandle; 3],
 }
+
+/// Where circuits that extend further get their links.
+type Provider = Arc<dyn ChannelProvider<BuildSpec = OwnedChanTarget> + Send + Sync>;
 
 /// An accepted TCP connection in the shape that Arti's TLS takes.
 pub type RelayTcp = <TokioRustlsRuntime as NetStreamProvider>::Stream;
@@ -171,9 +179,15 @@ impl Relay {
         let tls = MeasuringTls::new(wrap(base.clone()), Arc::clone(&config.extension));
         let runtime = with_tls(&base, tls);
 
-        let (channels, circuits) = channel_manager(runtime, &config.keys, addr)?;
+        let (channels, provider, circuits) =
+            channel_manager(runtime, &config.keys, addr, Arc::clone(&config.extension))?;
         let accepting = accept_loop(listener, channels, config.extension, limits);
-        let accepting = tokio::spawn(accepting).abort_handle();
+        // The provider is there for as long as links are accepted.
+        let accepting = tokio::spawn(async move {
+            let _provider = provider;
+            accepting.await;
+        });
+        let accepting = accepting.abort_handle();
         let echoing = tokio::spawn(serve_circuits(circuits)).abort_handle();
         Ok(Self {
             addr,
@@ -237,7 +251,8 @@ fn channel_manager<R: Runtime>(
     runtime: R,
     keys: &RelayKeys,
     addr: SocketAddr,
-) -> Result<(Arc<ChanMgr<R>>, CircuitIncomingStreamReceiver), RelayError> {
+    extension: Arc<Extension>,
+) -> Result<(Arc<ChanMgr<R>>, Provider, CircuitIncomingStreamReceiver), RelayError> {
     // Peers learn our addresses from NETINFO; "any address" would tell them nothing.
     let my_addrs = if addr.ip().is_unspecified() { vec![] } else { vec![addr] };
     let config = ChanMgrConfig::new(ChannelConfig::default())
@@ -245,20 +260,22 @@ fn channel_manager<R: Runtime>(
         .with_my_addrs(my_addrs);
     let net = NetParameters::default();
     let memquota = MemoryQuotaTracker::new_noop();
-    let channels = Arc::new(ChanMgr::new(runtime, config, Dormancy::Active, &net, memquota)?);
+    let channels =
+        Arc::new(ChanMgr::new(runtime.clone(), config, Dormancy::Active, &net, memquota)?);
 
     // Circuits that extend further get their channels from the same manager.
     let provider: Weak<ChanMgr<R>> = Arc::downgrade(&channels);
-    let provider: Weak<dyn ChannelProvider<BuildSpec = OwnedChanTarget> + Send + Sync> = provider;
+    let account = ChannelAccount::new_noop();
+    let provider: Provider = MeasuringProvider::new(provider, extension, runtime, account)?;
     let (handler, circuits) = CreateRequestHandler::new(
-        provider,
+        Arc::downgrade(&provider),
         relay_circuits(&net)?,
         keys.ntor_keys().clone(),
         Box::new(|| Box::new(DirectoryOnly) as Box<dyn IncomingStreamRequestFilter>),
         &[RelayCmd::BEGIN_DIR],
     );
     channels.set_create_request_handler(Arc::new(handler))?;
-    Ok((channels, circuits))
+    Ok((channels, provider, circuits))
 }
 
 /// Accepts links until it is aborted; its links end with it.

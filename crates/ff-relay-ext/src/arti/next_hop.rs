@@ -1,0 +1,355 @@
+//! The hop behind a measured relay, in the relay's own process: where echoed cells come out of it again.
+//!
+//! ```text
+//!              LinkStream                    tor-proto                             NextHop
+//!   measurer ─▶ decrypts ─▶ RELAY cell ─▶ channel ─▶ circuit ─▶ another channel ─▶ Echoes ─▶ LinkStream ─▶ measurer
+//! ```
+//!
+//! To tor-proto a [`NextHop`] is the TLS connection of a link that the relay has opened to another one. It answers the
+//! link's handshake, and the CREATE2 that comes of the circuit's EXTEND2; RELAY cells it hands over to the link from which
+//! they came. So an echoed cell takes the way of a forwarded one, from one link's TLS to another's: what the relay echoes is
+//! what it can forward.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ff_proto::cell::{
+    Boundaries, CELL_LEN, CMD_AUTH_CHALLENGE, CMD_CERTS, CMD_DESTROY, CMD_MEAS_ECHO, CMD_NETINFO,
+    CMD_VERSIONS, CellAssembler, CellRef, HEADER_LEN, fixed_cell, variable_cell,
+};
+use ff_proto::codec::DecodeError;
+use ff_proto::onion::extend::{CMD_CREATE2, CMD_CREATED2, CMD_RELAY, created};
+use futures::io::{AsyncRead, AsyncWrite};
+use futures::task::AtomicWaker;
+use tor_cert::CertType;
+use tor_cert::rsa::EncodedRsaCrosscert;
+use tor_cert::x509::create_legacy_rsa_id_cert;
+use tor_key_forge::{Keygen as _, ToEncodableCert as _};
+use tor_linkspec::{OwnedChanTarget, OwnedChanTargetBuilder};
+use tor_llcrypto::pk::ed25519::Ed25519Identity;
+use tor_llcrypto::pk::rsa::RsaIdentity;
+use tor_llcrypto::rng::CautiousRng;
+use tor_relay_crypto::pk::{RelayIdentityKeypair, RelayIdentityRsaKeypair, RelaySigningKeypair};
+use tor_relay_crypto::{gen_signing_cert, gen_tls_cert};
+use tor_rtcompat::StreamOps;
+
+use super::keys::{CERT_LIFETIME, KeyError};
+
+/// Bytes of cells that wait for their link before the relay gets no more off: what one link's socket takes at once.
+const MAX_WAITING: usize = 64 * CELL_LEN;
+/// The link protocol that is spoken here.
+const LINK_PROTOCOL: u16 = 5;
+
+/// Who all next hops in this process are. Nobody outside knows of it.
+pub(super) struct HopIdentity {
+    /// The CERTS cell.
+    certs: Vec<u8>,
+    /// What stands for the certificate of TLS, which there is none of.
+    tls_cert: [u8; 32],
+    /// The Ed25519 identity.
+    ed_identity: Ed25519Identity,
+    /// The RSA identity.
+    rsa_identity: RsaIdentity,
+    /// When the certificates were made, at which they are always checked.
+    made: SystemTime,
+}
+
+impl HopIdentity {
+    /// Makes a new one; takes some tenths of a second, for the RSA keys.
+    pub(super) fn generate() -> Result<Self, KeyError> {
+        let rng = &mut CautiousRng;
+        let made = SystemTime::now();
+        let expiry = made + CERT_LIFETIME;
+        let rsa = RelayIdentityRsaKeypair::generate(rng)?;
+        let identity = RelayIdentityKeypair::generate(rng)?;
+        let signing = RelaySigningKeypair::generate(rng)?;
+        let ed_identity = identity.to_ed25519_id();
+        let tls_cert: [u8; 32] = rand::random();
+        let certs = [
+            (
+                CertType::RSA_ID_X509,
+                create_legacy_rsa_id_cert(rng, made, "www.example.com", rsa.keypair())?,
+            ),
+            (
+                CertType::IDENTITY_V_SIGNING,
+                gen_signing_cert(&identity, &signing, expiry)?.to_encodable_cert().to_vec(),
+            ),
+            (
+                CertType::SIGNING_V_TLS_CERT,
+                gen_tls_cert(&signing, sha256(&tls_cert), expiry)?.to_vec(),
+            ),
+            (
+                CertType::RSA_ID_V_IDENTITY,
+                EncodedRsaCrosscert::encode_and_sign(rsa.keypair(), &ed_identity, expiry)?.to_vec(),
+            ),
+        ];
+        let mut body = vec![4];
+        for (kind, cert) in certs {
+            let [.., high, low] = cert.len().to_be_bytes();
+            body.extend([kind.into(), high, low]);
+            body.extend_from_slice(&cert);
+        }
+        let certs = variable_cell(CMD_CERTS, &body)?;
+        Ok(Self { certs, tls_cert, ed_identity, rsa_identity: rsa.to_rsa_identity(), made })
+    }
+
+    /// The Ed25519 identity.
+    pub(super) fn ed_identity(&self) -> Ed25519Identity {
+        self.ed_identity
+    }
+
+    /// The RSA identity.
+    pub(super) fn rsa_identity(&self) -> RsaIdentity {
+        self.rsa_identity
+    }
+
+    /// What stands for the certificate of TLS.
+    pub(super) fn tls_cert(&self) -> &[u8] {
+        &self.tls_cert
+    }
+
+    /// When the certificates were made.
+    pub(super) fn made(&self) -> SystemTime {
+        self.made
+    }
+
+    /// What a channel to it is to be checked against.
+    pub(super) fn target(&self) -> OwnedChanTarget {
+        let mut target = OwnedChanTargetBuilder::default();
+        target.ed_identity(self.ed_identity).rsa_identity(self.rsa_identity);
+        target.build().unwrap_or_else(|_| unreachable!("it has all that a target needs"))
+    }
+
+    /// All that a next hop has to say in the link's handshake.
+    fn greeting(&self) -> Result<Vec<u8>, DecodeError> {
+        let [high, low] = LINK_PROTOCOL.to_be_bytes();
+        let mut cells = vec![0, 0, CMD_VERSIONS, 0, 2, high, low];
+        cells.extend_from_slice(&self.certs);
+        // A challenge, and no way to answer it.
+        let challenge = [&rand::random::<[u8; 32]>()[..], &[0, 0]].concat();
+        cells.extend(variable_cell(CMD_AUTH_CHALLENGE, &challenge)?);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = u32::try_from(now.as_secs()).unwrap_or(u32::MAX);
+        // The time, the other's address, and one of ours.
+        let netinfo = [&now.to_be_bytes()[..], &[4, 4, 0, 0, 0, 0, 1, 4, 4, 0, 0, 0, 0]].concat();
+        cells.extend(fixed_cell(0, CMD_NETINFO, &netinfo)?);
+        Ok(cells)
+    }
+}
+
+impl std::fmt::Debug for HopIdentity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HopIdentity").finish_non_exhaustive()
+    }
+}
+
+/// The SHA-256 digest.
+fn sha256(bytes: &[u8]) -> [u8; 32] {
+    use sha2::Digest as _;
+    sha2::Sha256::digest(bytes).into()
+}
+
+/// The cells of one measurement link that have come out of the relay, on their way back to the link.
+#[derive(Debug)]
+pub(super) struct Echoes {
+    /// The measurement circuit's id on the link.
+    circ_id: u32,
+    /// What waits.
+    state: Mutex<Waiting>,
+    /// Wakes the link's task.
+    pub(super) link: AtomicWaker,
+    /// Wakes the next hop's.
+    hop: AtomicWaker,
+}
+
+/// What the lock of [`Echoes`] guards.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Whole MEAS_ECHO cells, one behind the other.
+    cells: Vec<u8>,
+    /// Whether either end has gone.
+    is_over: bool,
+}
+
+impl Echoes {
+    /// Nothing yet, for the measurement circuit of this id.
+    pub(super) fn new(circ_id: u32) -> Self {
+        Self { circ_id, state: Mutex::default(), link: AtomicWaker::new(), hop: AtomicWaker::new() }
+    }
+
+    /// Does something with what waits; `None` when it is over.
+    fn with<T>(&self, action: impl FnOnce(&mut Waiting) -> T) -> Option<T> {
+        // Poisoned: whoever panicked has left the cells in no known state.
+        let mut waiting = self.state.lock().ok()?;
+        if waiting.is_over { None } else { Some(action(&mut waiting)) }
+    }
+
+    /// Puts all that waits into `into`, which must be empty. `false` when there will be no more.
+    pub(super) fn take(&self, into: &mut Vec<u8>) -> bool {
+        let taken = self.with(|waiting| std::mem::swap(&mut waiting.cells, into));
+        if !into.is_empty() {
+            self.hop.wake();
+        }
+        taken.is_some()
+    }
+
+    /// Has no more cells come out; both ends are told.
+    pub(super) fn end(&self) {
+        if let Ok(mut waiting) = self.state.lock() {
+            *waiting = Waiting { cells: Vec::new(), is_over: true };
+        }
+        self.hop.wake();
+        self.link.wake();
+    }
+}
+
+/// What tor-proto takes for the TLS connection to the next relay; the module has a drawing.
+pub(super) struct NextHop {
+    /// Where the cells go.
+    echoes: Arc<Echoes>,
+    /// Whose link it is.
+    identity: Arc<HopIdentity>,
+    /// Follows VERSIONS, which alone has a short circuit id.
+    versions: Boundaries,
+    /// Whether it has come.
+    is_greeted: bool,
+    /// What comes behind it.
+    cells: CellAssembler,
+    /// What is to be said, and how much of it has been.
+    says: Vec<u8>,
+    /// Bytes of it that have been read.
+    said: usize,
+    /// Whether the relay waits for what is to be said.
+    reader: AtomicWaker,
+}
+
+impl NextHop {
+    /// The far end of a link to this identity.
+    pub(super) fn new(identity: Arc<HopIdentity>, echoes: Arc<Echoes>) -> Self {
+        Self {
+            echoes,
+            identity,
+            versions: Boundaries::default(),
+            is_greeted: false,
+            cells: CellAssembler::default(),
+            says: Vec::new(),
+            said: 0,
+            reader: AtomicWaker::new(),
+        }
+    }
+
+    /// Takes what the relay sends.
+    fn take(&mut self, mut bytes: &[u8]) -> Result<(), DecodeError> {
+        while !self.is_greeted && !bytes.is_empty() {
+            bytes = &bytes[self.versions.advance(bytes)..];
+            if self.versions.versions_done() && self.versions.at_boundary() {
+                self.is_greeted = true;
+                self.says.extend(self.identity.greeting()?);
+                self.reader.wake();
+            }
+        }
+        let Self { cells, echoes, says, .. } = self;
+        let said = says.len();
+        let mut is_over = false;
+        let forwarded = echoes.with(|waiting| {
+            let before = waiting.cells.len();
+            cells.feed(bytes, |cell| {
+                is_over |= cell.command == CMD_DESTROY;
+                take_cell(cell, echoes.circ_id, waiting, says)
+            })?;
+            Ok(waiting.cells.len() > before)
+        });
+        if says.len() > said {
+            self.reader.wake();
+        }
+        if forwarded.transpose()? == Some(true) {
+            self.echoes.link.wake();
+        }
+        if is_over {
+            self.echoes.end();
+        }
+        Ok(())
+    }
+}
+
+/// Takes one cell behind VERSIONS.
+fn take_cell(
+    cell: CellRef<'_>,
+    circ_id: u32,
+    waiting: &mut Waiting,
+    says: &mut Vec<u8>,
+) -> Result<(), DecodeError> {
+    match cell.command {
+        CMD_RELAY => {
+            waiting.cells.extend_from_slice(&circ_id.to_be_bytes());
+            waiting.cells.push(CMD_MEAS_ECHO);
+            waiting.cells.extend_from_slice(cell.body);
+            debug_assert_eq!(cell.body.len() + HEADER_LEN, CELL_LEN);
+        }
+        CMD_CREATE2 => {
+            says.extend(fixed_cell(cell.circ_id, CMD_CREATED2, &created(&[])?)?);
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+impl Drop for NextHop {
+    fn drop(&mut self) {
+        self.echoes.end();
+    }
+}
+
+impl AsyncRead for NextHop {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        out: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        this.reader.register(cx.waker());
+        let unsaid = &this.says[this.said..];
+        if !unsaid.is_empty() {
+            let len = unsaid.len().min(out.len());
+            out[..len].copy_from_slice(&unsaid[..len]);
+            this.said += len;
+            return Poll::Ready(Ok(len));
+        }
+        (this.says, this.said) = (Vec::new(), 0);
+        this.echoes.hop.register(cx.waker());
+        // The end of the measurement ends the link, and with it the circuit.
+        if this.echoes.with(|_| ()).is_none() { Poll::Ready(Ok(0)) } else { Poll::Pending }
+    }
+}
+
+impl AsyncWrite for NextHop {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        this.echoes.hop.register(cx.waker());
+        match this.echoes.with(|waiting| waiting.cells.len() < MAX_WAITING) {
+            Some(true) => {}
+            Some(false) => return Poll::Pending,
+            None => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+        }
+        this.take(bytes).map_err(io::Error::other)?;
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.echoes.end();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl StreamOps for NextHop {}

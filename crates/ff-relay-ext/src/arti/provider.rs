@@ -1,0 +1,105 @@
+//! Where a relay's circuits get their next links: from the relay's own channel manager, and those of measurements from
+//! within this process.
+
+use std::sync::{Arc, Weak};
+
+use async_trait::async_trait;
+use safelog::MaybeSensitive;
+use tor_linkspec::{HasAddrs as _, HasRelayIds as _, OwnedChanTarget};
+use tor_proto::channel::Channel;
+use tor_proto::circuit::UniqId;
+use tor_proto::memquota::ChannelAccount;
+use tor_proto::peer::PeerAddr;
+use tor_proto::relay::channel_provider::{ChannelProvider, OutboundChanSender};
+use tor_proto::{ClientChannelBuilder, Error};
+use tor_rtcompat::{Runtime, SpawnExt as _};
+use tracing::debug;
+
+use super::extension::Extension;
+use super::keys::KeyError;
+use super::next_hop::{Echoes, HopIdentity, NextHop};
+
+/// Gives circuits of measurements a next hop in this process, and asks the relay's own provider for all others'.
+///
+/// A [`CreateRequestHandler`](tor_proto::relay::CreateRequestHandler) that is made with it lets the relay's circuits
+/// carry what is echoed. Without it no measurement begins.
+pub struct MeasuringProvider<R> {
+    /// The relay's own.
+    inner: Weak<dyn ChannelProvider<BuildSpec = OwnedChanTarget> + Send + Sync>,
+    /// Who knows where echoed cells come out.
+    extension: Arc<Extension>,
+    /// Runs the links' tasks.
+    runtime: R,
+    /// What the links' queues count against.
+    memory: ChannelAccount,
+}
+
+impl<R: Runtime> MeasuringProvider<R> {
+    /// Stands before the provider `inner` of a relay with this extension.
+    ///
+    /// # Errors
+    /// [`KeyError`], which depends on nothing outside of this program.
+    pub fn new(
+        inner: Weak<dyn ChannelProvider<BuildSpec = OwnedChanTarget> + Send + Sync>,
+        extension: Arc<Extension>,
+        runtime: R,
+        memory: ChannelAccount,
+    ) -> Result<Arc<Self>, KeyError> {
+        extension.set_hop(HopIdentity::generate()?);
+        Ok(Arc::new(Self { inner, extension, runtime, memory }))
+    }
+
+    /// Opens a link to the next hop at whose end these echoes come out.
+    async fn open(
+        self: Arc<Self>,
+        identity: Arc<HopIdentity>,
+        echoes: Arc<Echoes>,
+        target: OwnedChanTarget,
+    ) -> tor_proto::Result<Arc<Channel>> {
+        let addr = target.addrs().next().ok_or_else(no_hop)?;
+        let hop = NextHop::new(Arc::clone(&identity), echoes);
+        let (channel, reactor) = ClientChannelBuilder::new()
+            .launch(hop, self.runtime.clone(), self.memory.clone())
+            .connect(|| identity.made())
+            .await?
+            .verify(&identity.target(), identity.tls_cert(), Some(identity.made()))?
+            .finish(MaybeSensitive::not_sensitive(PeerAddr::from(addr)))
+            .await?;
+        let run = async move {
+            if let Err(error) = reactor.run().await {
+                debug!("FlashFlow: a measurement's next hop is gone: {error}");
+            }
+        };
+        self.runtime.spawn(run).map_err(|_| no_hop())?;
+        Ok(channel)
+    }
+}
+
+#[async_trait]
+impl<R: Runtime> ChannelProvider for MeasuringProvider<R> {
+    type BuildSpec = OwnedChanTarget;
+
+    fn get_or_launch(
+        self: Arc<Self>,
+        reactor_id: UniqId,
+        target: OwnedChanTarget,
+        tx: OutboundChanSender,
+    ) -> tor_proto::Result<()> {
+        let hop = self.extension.hop();
+        let Some(identity) = hop.filter(|hop| target.ed_identity() == Some(&hop.ed_identity()))
+        else {
+            let inner = self.inner.upgrade().ok_or_else(no_hop)?;
+            return inner.get_or_launch(reactor_id, target, tx);
+        };
+        let echoes = target.addrs().find_map(|addr| self.extension.echoes_at(addr));
+        let echoes = echoes.ok_or_else(no_hop)?;
+        let runtime = self.runtime.clone();
+        let open = async move { tx.send(self.open(identity, echoes, target).await) };
+        runtime.spawn(open).map_err(|_| no_hop())
+    }
+}
+
+/// The error of a circuit that asks for a next hop that there is none of.
+fn no_hop() -> Error {
+    Error::ChanProto("there is no such next hop".to_owned())
+}

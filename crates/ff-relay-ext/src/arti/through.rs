@@ -1,0 +1,173 @@
+//! A measurement link's cells on their way through the relay.
+//!
+//! The link decrypts a MEAS_ECHO cell, as the protocol has it, and makes it a RELAY cell on a circuit that it has opened
+//! through tor-proto itself: a client's end of one, whose next hop is a [`NextHop`](super::next_hop::NextHop). There it comes
+//! out as it was decrypted, and goes back to the measurer.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use ff_proto::cell::{BODY_LEN, CELL_LEN, CMD_DESTROY, CellAssembler, CellRef, HEADER_LEN};
+use ff_proto::circuit::{EchoCircuit, ForwardKey, Passage};
+use ff_proto::ids::Ed25519Id;
+use ff_proto::keystream::Keystream;
+use ff_proto::onion::circuit::CircuitError;
+use ff_proto::onion::extend::{CMD_RELAY, NextRelay};
+use ff_proto::onion::inside::{Inside, Next};
+use ff_proto::session::target::LinkId;
+
+use super::next_hop::{Echoes, HopIdentity};
+
+/// Cells of one link that may be inside the relay at once: as many as fill a socket's buffers, so that a path with few
+/// links is not held up by turns of the relay's tasks. The measurers bound what is there in all (PROTOCOL.md §6).
+pub(super) const MAX_INSIDE: usize = 256;
+
+/// How far the circuit through the relay is.
+enum Course {
+    /// It is being opened; `None` while a cell is taken.
+    Building(Option<Box<Inside>>),
+    /// It is open: with this, the relay decrypts the cells that it forwards.
+    Open(Box<Keystream>),
+}
+
+/// The cells of one measurement link inside the relay.
+pub(super) struct Through {
+    /// The measurement's circuit.
+    circuit: EchoCircuit,
+    /// The relay's.
+    course: Course,
+    /// Where its cells come out.
+    pub(super) echoes: Arc<Echoes>,
+    /// What tor-proto is to read before anything else.
+    to_relay: Vec<u8>,
+    /// What tor-proto sends on the circuit.
+    from_relay: CellAssembler,
+    /// Cells that are inside.
+    inside: usize,
+}
+
+impl Through {
+    /// Begins to open a circuit to the next hop of this identity at this address, which stands for `echoes`.
+    pub(super) fn new(
+        circuit: EchoCircuit,
+        hop: &HopIdentity,
+        addr: SocketAddr,
+        echoes: Arc<Echoes>,
+    ) -> Result<Self, CircuitError> {
+        let next = NextRelay {
+            addr,
+            rsa_id: hop.rsa_identity().to_bytes(),
+            ed_id: Ed25519Id(hop.ed_identity().into()),
+        };
+        let (building, cell) = Inside::new(circuit.circ_id(), next, rand::random())?;
+        Ok(Self {
+            circuit,
+            course: Course::Building(Some(Box::new(building))),
+            echoes,
+            to_relay: cell.to_vec(),
+            from_relay: CellAssembler::default(),
+            inside: 0,
+        })
+    }
+
+    /// The measurement's circuit.
+    pub(super) fn circuit(&self) -> &EchoCircuit {
+        &self.circuit
+    }
+
+    /// Puts bytes into `out` that tor-proto is to read before all cells of the measurer; says how many.
+    pub(super) fn say(&mut self, out: &mut [u8]) -> usize {
+        let len = self.to_relay.len().min(out.len());
+        out[..len].copy_from_slice(&self.to_relay[..len]);
+        self.to_relay.drain(..len);
+        len
+    }
+
+    /// How many more of the measurer's cells may go in now.
+    pub(super) fn room(&self) -> usize {
+        match self.course {
+            Course::Building(_) => 0,
+            Course::Open(_) => MAX_INSIDE.saturating_sub(self.inside),
+        }
+    }
+
+    /// Decrypts a MEAS_ECHO cell in place, and makes it one that the relay forwards. To be called while there is
+    /// [`room`](Self::room).
+    pub(super) fn send_in(&mut self, cell: &mut [u8; CELL_LEN]) {
+        let Course::Open(keystream) = &mut self.course else { return };
+        let (header, body) = cell.split_at_mut(HEADER_LEN);
+        let Some(body) = body.first_chunk_mut::<BODY_LEN>() else { return };
+        self.circuit.echo(body);
+        keystream.apply(body);
+        header[HEADER_LEN - 1] = CMD_RELAY;
+        self.inside += 1;
+    }
+
+    /// Notes that so many have come out.
+    pub(super) fn came_out(&mut self, cells: usize) {
+        self.inside = self.inside.saturating_sub(cells);
+    }
+
+    /// Takes what tor-proto sends on the link, which is of the circuit or padding.
+    pub(super) fn on_relay(&mut self, bytes: &[u8]) -> Result<(), CircuitError> {
+        let Self { from_relay, course, to_relay, circuit, .. } = self;
+        from_relay.feed(bytes, |cell| take_cell(course, to_relay, circuit.circ_id(), cell))
+    }
+}
+
+impl std::fmt::Debug for Through {
+    /// Keeps the keys to itself.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Through").field("inside", &self.inside).finish_non_exhaustive()
+    }
+}
+
+/// Takes one cell of tor-proto's.
+fn take_cell(
+    course: &mut Course,
+    to_relay: &mut Vec<u8>,
+    circ_id: u32,
+    cell: CellRef<'_>,
+) -> Result<(), CircuitError> {
+    if cell.circ_id != circ_id {
+        return Ok(());
+    }
+    match course {
+        Course::Building(building) => {
+            let building = building.take().ok_or(CircuitError::Unexpected(cell.command))?;
+            match building.handle(cell)? {
+                Next::Send(building, cell) => {
+                    to_relay.extend_from_slice(&cell[..]);
+                    *course = Course::Building(Some(building));
+                }
+                Next::Open(passage) => *course = Course::Open(Box::new(keystream(&passage)?)),
+            }
+            Ok(())
+        }
+        Course::Open(_) if cell.command == CMD_DESTROY => {
+            Err(CircuitError::Destroyed(cell.body.first().copied().unwrap_or(0)))
+        }
+        // Nobody sends anything from the next hop.
+        Course::Open(_) => Ok(()),
+    }
+}
+
+/// What the relay decrypts the next cell with.
+fn keystream(passage: &Passage) -> Result<Keystream, CircuitError> {
+    let ForwardKey::Aes128Ctr(key) = &passage.key else {
+        return Err(CircuitError::Crypto(passage.key.crypto()));
+    };
+    let mut keystream = Keystream::new(key);
+    keystream.seek(passage.first_cell * BODY_LEN as u64);
+    Ok(keystream)
+}
+
+/// The address by which a circuit asks for a link's next hop: one for tests (RFC 2544), where nobody is.
+pub(super) fn address(link: LinkId) -> SocketAddr {
+    let [.., a, b, c, d] = link.0.to_be_bytes();
+    let port = u16::from_be_bytes([c, d]) | 1;
+    let host = u16::from_be_bytes([a, b]);
+    let [high, low] = host.to_be_bytes();
+    let ip = Ipv4Addr::new(198, 18 + (d & 1), high, low);
+    SocketAddr::new(IpAddr::V4(ip), port)
+}
