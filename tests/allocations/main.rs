@@ -1,6 +1,7 @@
 //! What the hot paths allocate, and what a socket holds: nothing per cell, and 64 KiB.
 
 mod counting;
+mod forwarder;
 #[path = "../../benches/throughput/loopback.rs"]
 mod loopback;
 mod running;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -19,11 +19,15 @@ use ff_proto::session::target::Policy;
 use ff_proto::units::MonoTime;
 use ff_relay_ext::arti::extension::Extension;
 use ff_relay_ext::arti::link::LinkStream;
+use ff_relay_ext::arti::next_hop::HopIdentity;
 use futures::io::{AsyncRead, AsyncWrite};
 use tor_rtcompat::{CertifiedConn, StreamOps};
 
 use crate::counting::ThreadCounts;
+use crate::forwarder::Forwarder;
 
+/// Who the next hop is.
+static HOP: LazyLock<HopIdentity> = LazyLock::new(|| HopIdentity::generate().expect("an identity"));
 /// A VERSIONS cell: with it in front, circuit ids have four bytes.
 const VERSIONS: [u8; 7] = [0, 0, 7, 0, 2, 0, 5];
 /// What stands for a TLS session's exporter.
@@ -118,6 +122,7 @@ fn open_circuit() -> (End, EchoLink, End) {
         max_sockets: 512,
     };
     let extension = Extension::new(policy, None, None).expect("it has no file to read");
+    extension.set_hop(HOP.clone());
     let measurement = MeasurementId([2; 16]);
     let grant = MeasurerGrant { id: measurer_id(&key), sockets: 1, address: None };
     let crypto = CryptoKind::CGO_AES128;
@@ -172,6 +177,8 @@ struct End {
     pipe: Pipe,
     /// The relay's.
     extension: Arc<Extension>,
+    /// The relay.
+    relay: Forwarder,
 }
 
 impl End {
@@ -180,13 +187,16 @@ impl End {
         let mut end = Self::new_without_versions(extension);
         end.pipe.send(&VERSIONS);
         end.poll();
+        // That was VERSIONS, which the relay takes for nothing.
+        end.relay = Forwarder::default();
         end
     }
 
     /// A fresh link.
     fn new_without_versions(extension: &Arc<Extension>) -> Self {
         let (pipe, extension) = (Pipe::new(), extension.clone());
-        Self { stream: LinkStream::new(pipe.clone(), extension.clone()), pipe, extension }
+        let stream = LinkStream::new(pipe.clone(), extension.clone());
+        Self { stream, pipe, extension, relay: Forwarder::default() }
     }
 
     /// Another link of the same relay.
@@ -212,12 +222,19 @@ impl End {
         std::mem::take(&mut self.pipe.bytes().from_relay)
     }
 
-    /// Lets the relay's end do what it can.
+    /// Lets the relay's end, and the relay, do what they can.
     fn poll(&mut self) {
         let mut out = [0; CELL_LEN];
         let mut cx = Context::from_waker(Waker::noop());
-        let polled = Pin::new(&mut self.stream).poll_read(&mut cx, &mut out);
-        assert!(!matches!(polled, Poll::Ready(Ok(0) | Err(_))), "the link goes on: {polled:?}");
+        loop {
+            let polled = Pin::new(&mut self.stream).poll_read(&mut cx, &mut out);
+            assert!(!matches!(polled, Poll::Ready(Ok(0) | Err(_))), "the link goes on: {polled:?}");
+            let Poll::Ready(Ok(len)) = polled else { return };
+            if let Some(answer) = self.relay.take(&out[..len], &self.extension) {
+                let answered = Pin::new(&mut self.stream).poll_write(&mut cx, &answer[..]);
+                assert!(answered.is_ready());
+            }
+        }
     }
 }
 

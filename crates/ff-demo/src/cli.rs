@@ -12,8 +12,8 @@ use ff_proto::units::BytesPerSec;
 /// RELAY_REQUIRED_MIN_BANDWIDTH and ROUTER_MAX_DECLARED_BANDWIDTH.
 const TOR_RATES_BYTES_PER_SEC: RangeInclusive<u64> = 76_800..=2_147_483_647;
 
-/// The demo's client traffic when it is not told: 50 Mbit/s.
-const DEFAULT_BACKGROUND: BytesPerSec = BytesPerSec::new(6_250_000);
+/// The demo's client traffic when it is not told: 20 Mbit/s.
+const DEFAULT_BACKGROUND: BytesPerSec = BytesPerSec::new(2_500_000);
 
 /// Starts a Tor relay, clients that use it and a team of measurers on this machine, and measures the relay.
 ///
@@ -28,11 +28,11 @@ pub(crate) struct Cli {
     /// What every measurement has.
     #[command(flatten)]
     pub(crate) common: Common,
-    /// What the relay's traffic is limited to, as in 250Mbit; `none` for no limit.
-    #[arg(long, default_value = "250Mbit", value_name = "RATE")]
+    /// What the relay's traffic is limited to, as in 100Mbit; `none` for no limit.
+    #[arg(long, default_value = "100Mbit", value_name = "RATE")]
     pub(crate) limit: Limit,
-    /// Client traffic through the relay, as in 50Mbit; `none` for none
-    /// [default: 50Mbit; with --tor there is none].
+    /// Client traffic through the relay, as in 20Mbit; `none` for none
+    /// [default: 20Mbit; with --tor there is none].
     #[arg(long, value_name = "RATE")]
     pub(crate) background: Option<Limit>,
     /// Measure this tor instead of a relay built from Arti's crates.

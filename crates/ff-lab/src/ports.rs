@@ -83,11 +83,15 @@ mod tests {
 
     #[test]
     fn a_port_is_free_again_only_after_its_drop() {
-        let port = Port::reserve().unwrap();
-        let number = port.addr().port();
-        assert!(Port::try_reserve(Ipv4Addr::LOCALHOST, number).is_none());
-        drop(port);
-        assert!(Port::try_reserve(Ipv4Addr::LOCALHOST, number).is_some());
+        // Between the two another test, or another program, may take it.
+        let is_free_again = |_| {
+            let port = Port::reserve().unwrap();
+            let number = port.addr().port();
+            assert!(Port::try_reserve(Ipv4Addr::LOCALHOST, number).is_none());
+            drop(port);
+            Port::try_reserve(Ipv4Addr::LOCALHOST, number).is_some()
+        };
+        assert!((0..20).any(is_free_again));
     }
 
     #[test]

@@ -17,13 +17,13 @@ pub mod extension;
 pub mod host;
 pub mod keys;
 pub mod link;
+pub mod next_hop;
 pub mod provider;
 pub mod relay;
 pub mod tls;
 
 mod handshakes;
 mod limit;
-mod next_hop;
 mod outbox;
 mod params;
 mod through;

@@ -25,7 +25,7 @@ use tor_rtcompat::SleepProvider;
 use tracing::{error, info, warn};
 
 use super::limit::{Direction, Limiter, Traffic};
-use super::next_hop::{Echoes, HopIdentity};
+use super::next_hop::{Echoes, HopIdentity, NextHop};
 use super::through::{self, Through};
 use crate::memory::MemoryError;
 use crate::target::{RelayTarget, Totals};
@@ -209,7 +209,7 @@ impl Extension {
     }
 
     /// Has measurements' circuits go on to the hop of this identity; the first one stays.
-    pub(super) fn set_hop(&self, hop: HopIdentity) {
+    pub fn set_hop(&self, hop: HopIdentity) {
         let _ = self.hop.set(Arc::new(hop));
     }
 
@@ -218,9 +218,11 @@ impl Extension {
         self.hop.get().cloned()
     }
 
-    /// Where the cells come out whose circuit asks for this address.
-    pub(super) fn echoes_at(&self, addr: SocketAddr) -> Option<Arc<Echoes>> {
-        self.echoes.lock().ok()?.get(&addr)?.upgrade()
+    /// The far end of a link to the next hop that a measurement's circuit asks for by this address.
+    #[must_use]
+    pub fn next_hop(&self, addr: SocketAddr) -> Option<NextHop> {
+        let echoes = self.echoes.lock().ok()?.get(&addr)?.upgrade()?;
+        Some(NextHop::new(self.hop()?, echoes))
     }
 
     /// Begins to lead a measurement link's cells through the relay; `None` when they cannot get there.

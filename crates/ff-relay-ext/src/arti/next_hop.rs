@@ -44,7 +44,8 @@ const MAX_WAITING: usize = 64 * CELL_LEN;
 const LINK_PROTOCOL: u16 = 5;
 
 /// Who all next hops in this process are. Nobody outside knows of it.
-pub(super) struct HopIdentity {
+#[derive(Clone)]
+pub struct HopIdentity {
     /// The CERTS cell.
     certs: Vec<u8>,
     /// What stands for the certificate of TLS, which there is none of.
@@ -59,7 +60,10 @@ pub(super) struct HopIdentity {
 
 impl HopIdentity {
     /// Makes a new one; takes some tenths of a second, for the RSA keys.
-    pub(super) fn generate() -> Result<Self, KeyError> {
+    ///
+    /// # Errors
+    /// [`KeyError`], which depends on nothing outside of this program.
+    pub fn generate() -> Result<Self, KeyError> {
         let rng = &mut CautiousRng;
         let made = SystemTime::now();
         let expiry = made + CERT_LIFETIME;
@@ -207,7 +211,7 @@ impl Echoes {
 }
 
 /// What tor-proto takes for the TLS connection to the next relay; the module has a drawing.
-pub(super) struct NextHop {
+pub struct NextHop {
     /// Where the cells go.
     echoes: Arc<Echoes>,
     /// Whose link it is.
@@ -353,3 +357,42 @@ impl AsyncWrite for NextHop {
 }
 
 impl StreamOps for NextHop {}
+
+#[cfg(test)]
+mod tests {
+    use ff_proto::cell::{BODY_LEN, CMD_PADDING};
+    use ff_proto::onion::extend::create;
+
+    use super::*;
+
+    #[test]
+    fn cells_come_out_in_whatever_pieces_they_come() {
+        const CIRCUIT: u32 = 0x8000_0001;
+        const LINK_CIRCUIT: u32 = 0x9000_0002;
+        let identity = Arc::new(HopIdentity::generate().expect("an identity"));
+        let cell = |command, body: &[u8]| fixed_cell(CIRCUIT, command, body).expect("a cell");
+        let relay = cell(CMD_RELAY, &[7; BODY_LEN]);
+        let sent = [
+            &[0, 0, CMD_VERSIONS, 0, 4, 0, 4, 0, 5][..],
+            &cell(CMD_CREATE2, &create(3, &[1; 84]).expect("a handshake")),
+            &relay,
+            &cell(CMD_PADDING, &[]),
+            &relay,
+        ]
+        .concat();
+        let echo = fixed_cell(LINK_CIRCUIT, CMD_MEAS_ECHO, &[7; BODY_LEN]).expect("a cell");
+        for piece in [1, 8, 100, CELL_LEN, sent.len()] {
+            let echoes = Arc::new(Echoes::new(LINK_CIRCUIT));
+            let mut hop = NextHop::new(Arc::clone(&identity), Arc::clone(&echoes));
+            for bytes in sent.chunks(piece) {
+                hop.take(bytes).expect("cells");
+            }
+            let mut out = Vec::new();
+            assert!(echoes.take(&mut out));
+            assert!(out == [echo, echo].concat(), "in pieces of {piece} bytes");
+            assert!(hop.says.ends_with(&cell(CMD_CREATED2, &[0, 0])), "in pieces of {piece} bytes");
+            drop(hop);
+            assert!(!echoes.take(&mut Vec::new()), "the link is told of the end");
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! Where a relay's circuits get their next links: from the relay's own channel manager, and those of measurements from
 //! within this process.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
@@ -17,7 +18,7 @@ use tracing::debug;
 
 use super::extension::Extension;
 use super::keys::KeyError;
-use super::next_hop::{Echoes, HopIdentity, NextHop};
+use super::next_hop::{HopIdentity, NextHop};
 
 /// Gives circuits of measurements a next hop in this process, and asks the relay's own provider for all others'.
 ///
@@ -49,15 +50,13 @@ impl<R: Runtime> MeasuringProvider<R> {
         Ok(Arc::new(Self { inner, extension, runtime, memory }))
     }
 
-    /// Opens a link to the next hop at whose end these echoes come out.
+    /// Opens a link to the next hop at this address.
     async fn open(
         self: Arc<Self>,
         identity: Arc<HopIdentity>,
-        echoes: Arc<Echoes>,
-        target: OwnedChanTarget,
+        hop: NextHop,
+        addr: SocketAddr,
     ) -> tor_proto::Result<Arc<Channel>> {
-        let addr = target.addrs().next().ok_or_else(no_hop)?;
-        let hop = NextHop::new(Arc::clone(&identity), echoes);
         let (channel, reactor) = ClientChannelBuilder::new()
             .launch(hop, self.runtime.clone(), self.memory.clone())
             .connect(|| identity.made())
@@ -91,10 +90,10 @@ impl<R: Runtime> ChannelProvider for MeasuringProvider<R> {
             let inner = self.inner.upgrade().ok_or_else(no_hop)?;
             return inner.get_or_launch(reactor_id, target, tx);
         };
-        let echoes = target.addrs().find_map(|addr| self.extension.echoes_at(addr));
-        let echoes = echoes.ok_or_else(no_hop)?;
+        let addr = target.addrs().next().ok_or_else(no_hop)?;
+        let hop = self.extension.next_hop(addr).ok_or_else(no_hop)?;
         let runtime = self.runtime.clone();
-        let open = async move { tx.send(self.open(identity, echoes, target).await) };
+        let open = async move { tx.send(self.open(identity, hop, addr).await) };
         runtime.spawn(open).map_err(|_| no_hop())
     }
 }
