@@ -9,7 +9,7 @@
 //!
 //! tor-proto's reactor polls this stream and knows nothing of it. A link starts as an ordinary
 //! one. When its MEAS_CREATE is granted it becomes a measurement link: tor-proto then gets the cells of a circuit
-//! that this link has opened ([`Through`]), and no others; what it sends on the link is that circuit's.
+//! that this link has opened (`through.rs`), and no others; what it sends on the link is that circuit's.
 //!
 //! ```text
 //!             Open                      Over
