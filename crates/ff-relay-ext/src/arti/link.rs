@@ -360,7 +360,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
 
     /// Measures: sends what has come out of the relay, gives it what there is, then reads more.
     ///
-    /// 0 bytes for tor-proto when the link is no longer measuring.
+    /// Returns 0 bytes once the link has stopped measuring.
     fn poll_measuring(&mut self, cx: &mut Context<'_>, out: &mut [u8]) -> Poll<io::Result<usize>> {
         for _ in 0..BATCHES_PER_POLL {
             // While a measurer does not read, its cells stay inside, and soon none are taken any more.
@@ -434,7 +434,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         is_counted
     }
 
-    /// Takes what tor-proto sends on a link that is no ordinary one: only its circuit through the relay is of interest.
+    /// Takes what tor-proto sends on a measurement link: the cells of its circuit through the relay.
     fn on_relay(&mut self, bytes: &[u8]) {
         let Mode::Measuring(through) = &mut self.mode else { return };
         if let Err(error) = through.on_relay(bytes) {

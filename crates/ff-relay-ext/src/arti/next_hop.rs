@@ -186,7 +186,7 @@ impl Echoes {
 
     /// Does something with what waits; `None` when it is over.
     fn with<T>(&self, action: impl FnOnce(&mut Waiting) -> T) -> Option<T> {
-        // Poisoned: whoever panicked has left the cells in no known state.
+        // After a panic with the lock held the cells may be incomplete.
         let mut waiting = self.state.lock().ok()?;
         if waiting.is_over { None } else { Some(action(&mut waiting)) }
     }

@@ -23,7 +23,7 @@ use super::next_hop::{HopIdentity, NextHop};
 /// Gives circuits of measurements a next hop in this process, and asks the relay's own provider for all others'.
 ///
 /// A [`CreateRequestHandler`](tor_proto::relay::CreateRequestHandler) that is made with it lets the relay's circuits
-/// carry what is echoed. Without it no measurement begins.
+/// carry what is echoed. Without it measurements are granted, but each measurement link closes as soon as it opens.
 pub struct MeasuringProvider<R> {
     /// The relay's own.
     inner: Weak<dyn ChannelProvider<BuildSpec = OwnedChanTarget> + Send + Sync>,

@@ -171,7 +171,7 @@ fn a_repetition_waits_for_the_grants_of_all_that_are_measured_with_it() {
         }
     }
     assert!(put_off.is_empty(), "placed where one of them grants nothing: {put_off:?}");
-    // For some there is no room any more behind the moment at which they grant one again.
+    // By the time some of them grant one again, the period has no room left.
     assert!(done >= 10, "{done} repetitions");
 }
 
