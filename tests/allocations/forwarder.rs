@@ -67,6 +67,17 @@ impl Forwarder {
     }
 }
 
+impl Forwarder {
+    /// Whether its circuit's next hop takes cells.
+    pub(crate) fn is_open(&mut self) -> bool {
+        let next = self.circuit.as_mut().and_then(|circuit| circuit.next.as_mut());
+        let mut cx = Context::from_waker(Waker::noop());
+        next.is_some_and(|next| {
+            matches!(Pin::new(next).poll_write(&mut cx, &[]), Poll::Ready(Ok(0)))
+        })
+    }
+}
+
 impl Circuit {
     /// Answers CREATE_FAST (tor-spec, KDF-TOR).
     fn new(theirs: &[u8]) -> (Self, Vec<u8>) {

@@ -55,6 +55,23 @@ fn the_extension_adds_no_allocation_to_an_echoed_cell() {
 }
 
 #[test]
+fn a_relay_whose_circuits_carry_no_measurement_closes_the_link() {
+    let (mut measurer, _, create, _coordinator) = granted(None);
+    measurer.pipe.send(&create);
+    assert_eq!(measurer.poll_any(), None, "the link has ended");
+}
+
+#[test]
+fn the_end_of_a_link_ends_its_circuit_through_the_relay() {
+    let (mut measurer, mut link, _coordinator) = open_circuit();
+    echo_batch(&mut measurer, &mut link);
+    assert!(measurer.relay.is_open());
+    let End { stream, mut relay, .. } = measurer;
+    drop(stream);
+    assert!(!relay.is_open(), "its next hop has ended the link");
+}
+
+#[test]
 fn padding_on_a_measurement_link_is_passed_over() {
     let (mut end, mut link, _coordinator) = open_circuit();
     let mut echo: Cell = [0; CELL_LEN];
@@ -112,6 +129,17 @@ proptest::proptest! {
 
 /// Has a relay without TLS grant a measurement, and opens a link's circuit.
 fn open_circuit() -> (End, EchoLink, End) {
+    let (mut measurer, opening, create, coordinator) = granted(Some(HOP.clone()));
+    let answer = measurer.ask(&create);
+    match opening.handle(cell(&answer)).expect("the circuit opens") {
+        Opening::Open(link) => (measurer, *link, coordinator),
+        Opening::Waiting(_) => panic!("the answer is there"),
+    }
+}
+
+/// Has a relay without TLS, whose circuits get to this next hop, grant a measurement: the measurer's link, what it is to
+/// send on it, and the coordinator's.
+fn granted(hop: Option<HopIdentity>) -> (End, OpeningLink, Cell, End) {
     let key = SigningKey::from_bytes(&[1; 32]);
     let policy = Policy {
         enabled: true,
@@ -122,7 +150,7 @@ fn open_circuit() -> (End, EchoLink, End) {
         max_sockets: 512,
     };
     let extension = Extension::new(policy, None, None).expect("it has no file to read");
-    extension.set_hop(HOP.clone());
+    hop.into_iter().for_each(|hop| extension.set_hop(hop));
     let measurement = MeasurementId([2; 16]);
     let grant = MeasurerGrant { id: measurer_id(&key), sockets: 1, address: None };
     let crypto = CryptoKind::CGO_AES128;
@@ -137,12 +165,7 @@ fn open_circuit() -> (End, EchoLink, End) {
 
     let secrets = LinkSecrets { ephemeral: [3; 32], content: [4; 16], sampling: [6; 16] };
     let (opening, create) = OpeningLink::new(measurement, &key, EXPORTER, secrets, crypto, 1e-2);
-    let mut measurer = End::new(&extension);
-    let answer = measurer.ask(&create);
-    match opening.handle(cell(&answer)).expect("the circuit opens") {
-        Opening::Open(link) => (measurer, *link, coordinator),
-        Opening::Waiting(_) => panic!("the answer is there"),
-    }
+    (End::new(&extension), opening, create, coordinator)
 }
 
 /// Sends cells and takes their echoes; returns how many were checked.

@@ -229,11 +229,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         }
     }
 
-    /// Drops the echoes that are not sent, but for the rest of one that is half sent, and those inside the relay.
+    /// Drops the echoes that are not sent, but for the rest of one that is half sent, and those that are to go in.
     fn drop_echoes(&mut self) {
-        if let Mode::Measuring(through) = &self.mode {
-            through.echoes.end();
-        }
         self.outward.truncate(self.sent.next_multiple_of(CELL_LEN));
         self.filled.start += self.inward;
         self.inward = 0;

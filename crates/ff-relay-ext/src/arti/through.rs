@@ -20,7 +20,7 @@ use super::next_hop::{Echoes, HopIdentity};
 
 /// Cells of one link that may be inside the relay at once: as many as fill a socket's buffers, so that a path with few
 /// links is not held up by turns of the relay's tasks. The measurers bound what is there in all (PROTOCOL.md §6).
-pub(super) const MAX_INSIDE: usize = 256;
+const MAX_INSIDE: usize = 256;
 
 /// How far the circuit through the relay is.
 enum Course {
@@ -112,6 +112,13 @@ impl Through {
     pub(super) fn on_relay(&mut self, bytes: &[u8]) -> Result<(), CircuitError> {
         let Self { from_relay, course, to_relay, circuit, .. } = self;
         from_relay.feed(bytes, |cell| take_cell(course, to_relay, circuit.circ_id(), cell))
+    }
+}
+
+impl Drop for Through {
+    /// Ends the circuit: its next hop closes the link to it.
+    fn drop(&mut self) {
+        self.echoes.end();
     }
 }
 
