@@ -72,6 +72,26 @@ fn the_end_of_a_link_ends_its_circuit_through_the_relay() {
 }
 
 #[test]
+fn a_peer_that_does_not_read_keeps_no_task_of_the_relay_waiting() {
+    let (mut measurer, mut link, coordinator) = open_circuit();
+    measurer.pipe.bytes().is_full = true;
+    let mut cell: Cell = [0; CELL_LEN];
+    link.write(&mut cell);
+    measurer.pipe.send(&cell);
+    (0..4).for_each(|_| measurer.poll());
+    // The coordinator's end ends the measurement, and tor-proto wants to say so on the measurer's link.
+    drop(coordinator);
+    let mut cx = Context::from_waker(Waker::noop());
+    let stream = &mut measurer.stream;
+    let destroy: Cell = [4; CELL_LEN];
+    for _ in 0..4 {
+        assert!(Pin::new(&mut *stream).poll_write(&mut cx, &destroy).is_ready());
+        assert!(Pin::new(&mut *stream).poll_flush(&mut cx).is_ready());
+        let _ = Pin::new(&mut *stream).poll_read(&mut cx, &mut [0; CELL_LEN]);
+    }
+}
+
+#[test]
 fn padding_on_a_measurement_link_is_passed_over() {
     let (mut end, mut link, _coordinator) = open_circuit();
     let mut echo: Cell = [0; CELL_LEN];
@@ -271,13 +291,19 @@ struct Bytes {
     to_relay: (Vec<u8>, usize),
     /// From the relay.
     from_relay: Vec<u8>,
+    /// Whether the relay can send no more.
+    is_full: bool,
 }
 
 impl Pipe {
     /// An empty one.
     fn new() -> Self {
         let room = || Vec::with_capacity(PIPE_LEN);
-        Self(Arc::new(Mutex::new(Bytes { to_relay: (room(), 0), from_relay: room() })))
+        Self(Arc::new(Mutex::new(Bytes {
+            to_relay: (room(), 0),
+            from_relay: room(),
+            is_full: false,
+        })))
     }
 
     /// The bytes in it.
@@ -328,12 +354,16 @@ impl AsyncWrite for Pipe {
         _: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.bytes().from_relay.extend_from_slice(bytes);
+        let mut pipe = self.bytes();
+        if pipe.is_full {
+            return Poll::Pending;
+        }
+        pipe.from_relay.extend_from_slice(bytes);
         Poll::Ready(Ok(bytes.len()))
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+        if self.bytes().is_full { Poll::Pending } else { Poll::Ready(Ok(())) }
     }
 
     fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {

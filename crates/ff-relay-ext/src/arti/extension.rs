@@ -128,6 +128,9 @@ impl Extension {
     ///
     /// Nothing of the extension works without it: the relay runs it as a task of its own.
     pub async fn run<R: SleepProvider>(self: Arc<Self>, runtime: R) {
+        if let Ok(tokio) = tokio::runtime::Handle::try_current() {
+            self.with(|state| state.limiter.set_threads(tokio.metrics().num_workers()));
+        }
         loop {
             runtime.sleep(TICK).await;
             let now = self.now();
@@ -316,10 +319,21 @@ impl Extension {
         let now = self.now();
         self.with(|state| {
             let share = state.target.background_allowance();
+            if (traffic, direction) == (Traffic::Measurement, Direction::Received) {
+                state.limiter.goes_in(moved as u64);
+            }
             state.limiter.moved(link, direction, traffic, moved as u64, share.as_ref());
             if matches!(traffic, Traffic::Background | Traffic::Fresh) {
                 state.on_background(direction, moved, now);
             }
+        });
+    }
+
+    /// Notes that bytes which have moved as measurement traffic are out of the relay again, or will not come out.
+    pub(super) fn came_out(&self, bytes: usize) {
+        self.with(|state| {
+            let share = state.target.background_allowance();
+            state.limiter.came_out(bytes as u64, share.as_ref());
         });
     }
 

@@ -107,6 +107,8 @@ pub struct LinkStream<T> {
     filled: std::ops::Range<usize>,
     /// How many of them, from the front, are cells that the relay is to forward.
     inward: usize,
+    /// Bytes that were read to go through the relay and are not out again.
+    inside: usize,
     /// Cells that have come out of the relay, to be sent.
     outward: Vec<u8>,
     /// Bytes of them that have been sent.
@@ -125,6 +127,7 @@ pub struct LinkStream<T> {
 
 impl<T> Drop for LinkStream<T> {
     fn drop(&mut self) {
+        self.extension.came_out(self.inside);
         self.extension.close_link(self.handle.id);
     }
 }
@@ -149,6 +152,7 @@ impl<T: CertifiedConn> LinkStream<T> {
             buffer: vec![0; BUFFER_LEN].into_boxed_slice(),
             filled: 0..0,
             inward: 0,
+            inside: 0,
             outward: Vec::new(),
             sent: 0,
             passed_in: Boundaries::default(),
@@ -197,6 +201,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
             match task {
                 LinkTask::Send(cell) => self.queue_control(&cell),
                 LinkTask::Open(circuit) => self.open(*circuit),
+                LinkTask::Over if matches!(self.mode, Mode::Closing) => {}
                 LinkTask::Over => {
                     self.drop_echoes();
                     self.mode = Mode::Ending;
@@ -207,8 +212,11 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         }
     }
 
-    /// Becomes a measurement link.
+    /// Becomes a measurement link, which it can be once.
     fn open(&mut self, circuit: EchoCircuit) {
+        if !matches!(self.mode, Mode::Ordinary) {
+            return self.begin_closing();
+        }
         match self.extension.lead_through(self.handle.id, circuit) {
             Some(through) => self.mode = Mode::Measuring(Box::new(through)),
             None => {
@@ -234,6 +242,15 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         self.outward.truncate(self.sent.next_multiple_of(CELL_LEN));
         self.filled.start += self.inward;
         self.inward = 0;
+        self.all_out();
+    }
+
+    /// Notes that what was read to go through the relay is out again, or will not come out.
+    fn all_out(&mut self) {
+        match std::mem::take(&mut self.inside) {
+            0 => {}
+            bytes => self.extension.came_out(bytes),
+        }
     }
 
     /// Queues a control cell. A peer that does not read its answers loses the link.
@@ -286,6 +303,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         let result = Pin::new(&mut self.inner).poll_read(cx, space);
         let len = bytes_moved(&result);
         self.filled.end += len;
+        if traffic == Traffic::Measurement {
+            self.inside += len;
+        }
         self.on_moved(Direction::Received, traffic, len);
         result
     }
@@ -355,13 +375,13 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         true
     }
 
-    /// Measures: sends what has come out of the relay, gives it what there is, then reads more.
+    /// Measures: sends what has come out of the relay, gives it what there is, then reads more. Nothing is read before all
+    /// is out: the turns of measurement links bound what is inside, where clients' cells have to pass.
     ///
     /// Returns 0 bytes once the link has stopped measuring.
     fn poll_measuring(&mut self, cx: &mut Context<'_>, out: &mut [u8]) -> Poll<io::Result<usize>> {
         for _ in 0..BATCHES_PER_POLL {
-            // While a measurer does not read, its cells stay inside, and soon none are taken any more.
-            let _ = self.poll_send_echoes(cx)?;
+            let sent = self.poll_send_echoes(cx)?;
             let Mode::Measuring(through) = &mut self.mode else { return Poll::Ready(Ok(0)) };
             let passed = through.say(out);
             if passed > 0 {
@@ -374,11 +394,11 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
                 return Poll::Ready(Ok(self.pass_inward(out)));
             }
             let Mode::Measuring(through) = &self.mode else { return Poll::Ready(Ok(0)) };
-            if through.room() == 0 {
-                // Others may have this link's turn.
-                self.on_moved(Direction::Received, self.traffic(Direction::Received), 0);
+            if !through.is_idle() {
                 return Poll::Pending;
             }
+            self.all_out();
+            ready!(sent);
             if ready!(self.poll_fill(cx))? == 0 {
                 return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
@@ -395,6 +415,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
                 let result = Pin::new(&mut self.inner).poll_write(cx, echoes);
                 if result.is_pending() {
                     // Until the peer reads, others may have this link's turn.
+                    self.all_out();
                     self.on_moved(Direction::Received, self.traffic(Direction::Received), 0);
                 }
                 self.sent += ready!(result)?;
@@ -452,14 +473,16 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         len
     }
 
-    /// Makes the whole cells in the buffer, as many as have room inside, cells that the relay forwards.
+    /// Makes the whole cells in the buffer cells that the relay forwards, once the circuit is open.
     fn prepare(&mut self) -> io::Result<()> {
         while self.take_other_cell()? {}
         let Mode::Measuring(through) = &mut self.mode else { return Ok(()) };
         let circ_id = through.circuit().circ_id().to_be_bytes();
         let (cells, _) = self.buffer[self.filled.clone()].as_chunks_mut::<CELL_LEN>();
-        let room = through.room();
-        for cell in cells.iter_mut().take(room) {
+        if !through.is_open() {
+            return Ok(());
+        }
+        for cell in cells {
             if cell[4] != CMD_MEAS_ECHO {
                 break;
             }
@@ -631,6 +654,12 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for LinkStream<T> {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
         }
+        let bytes = if matches!(this.mode, Mode::Ordinary) {
+            bytes
+        } else {
+            // The rest of a cell that is half sent, and nothing behind it.
+            &bytes[..this.passed_out.clone().advance(bytes)]
+        };
         let traffic = this.traffic(Direction::Sent);
         let (link, wanted) = (this.handle.id, bytes.len());
         let allowed = this.extension.claim(link, Direction::Sent, traffic, wanted, cx);
@@ -649,6 +678,11 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for LinkStream<T> {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if !matches!(this.mode, Mode::Ordinary) && this.passed_out.at_boundary() {
+            // Nothing of tor-proto's is on its way. Were it to wait here for a peer that does not read, it would not come to
+            // read from this link, and the link could not be closed.
+            return Poll::Ready(Ok(()));
+        }
         if this.at_cell_boundary() {
             ready!(this.poll_control(cx))?;
         }

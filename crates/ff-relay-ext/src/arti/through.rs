@@ -18,10 +18,6 @@ use ff_proto::session::target::LinkId;
 
 use super::next_hop::{Echoes, HopIdentity};
 
-/// Cells of one link that may be inside the relay at once: as many as fill a socket's buffers, so that a path with few
-/// links is not held up by turns of the relay's tasks. The measurers bound what is there in all (PROTOCOL.md §6).
-const MAX_INSIDE: usize = 256;
-
 /// How far the circuit through the relay is.
 enum Course {
     /// It is being opened; `None` while a cell is taken.
@@ -83,16 +79,17 @@ impl Through {
         len
     }
 
-    /// How many more of the measurer's cells may go in now.
-    pub(super) fn room(&self) -> usize {
-        match self.course {
-            Course::Building(_) => 0,
-            Course::Open(_) => MAX_INSIDE.saturating_sub(self.inside),
-        }
+    /// Whether the circuit is open.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.course, Course::Open(_))
     }
 
-    /// Decrypts a MEAS_ECHO cell in place, and makes it one that the relay forwards. To be called while there is
-    /// [`room`](Self::room).
+    /// Whether the circuit is open and no cell is inside.
+    pub(super) fn is_idle(&self) -> bool {
+        self.is_open() && self.inside == 0
+    }
+
+    /// Decrypts a MEAS_ECHO cell in place, and makes it one that the relay forwards. To be called once the circuit is open.
     pub(super) fn send_in(&mut self, cell: &mut [u8; CELL_LEN]) {
         let Course::Open(keystream) = &mut self.course else { return };
         let (header, body) = cell.split_at_mut(HEADER_LEN);
