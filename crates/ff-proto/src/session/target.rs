@@ -492,6 +492,7 @@ impl Target {
         request: &Signed<MeasCreate>,
     ) -> Result<(), Refusal> {
         let unknown = (ErrCode::UNKNOWN_MEASUREMENT, "there is no such measurement");
+        let is_ending = self.ending.iter().any(|&(ending, _)| ending == arrival.link);
         let measurement = self.measurement.as_mut().ok_or(unknown)?;
         if request.unverified().measurement != measurement.id {
             return Err(unknown);
@@ -502,8 +503,8 @@ impl Target {
                 "an initiator's circuit id has the high bit set",
             ));
         }
-        if measurement.links.contains(&arrival.link) || measurement.coordinator_link == arrival.link
-        {
+        let is_used = measurement.links.contains(&arrival.link) || is_ending;
+        if is_used || measurement.coordinator_link == arrival.link {
             return Err((ErrCode::UNEXPECTED_MESSAGE, "one circuit a link"));
         }
         if arrival.has_circuits {

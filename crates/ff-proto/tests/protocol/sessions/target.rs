@@ -241,6 +241,20 @@ fn second_circuit_on_one_link_is_refused() {
 }
 
 #[test]
+fn a_link_whose_measurement_is_over_has_no_part_in_the_next() {
+    let (mut net, coordinator, measurer) = with_open_link();
+    net.close(coordinator);
+    granted(&mut net);
+    assert!(net.is_lingering(measurer));
+    let message = net.create(measurer, 0);
+    let answers = net.tell(measurer, CIRC + 1, &message);
+    assert!(
+        matches!(answers.last(), Some(Msg::Err(error)) if error.code == ErrCode::UNEXPECTED_MESSAGE),
+        "{answers:?}"
+    );
+}
+
+#[test]
 fn low_circuit_id_is_refused() {
     let mut net = Net::new(policy());
     granted(&mut net);
