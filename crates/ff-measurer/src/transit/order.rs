@@ -190,10 +190,13 @@ impl TransitOrder {
     }
 }
 
-/// Whether an address is one of a private network, or of this machine.
+/// Whether an address is one of a private network, of a network for tests (198.18.0.0/15, RFC 2544), or of this machine.
 fn is_private(addr: SocketAddr) -> bool {
     match addr.ip().to_canonical() {
-        IpAddr::V4(ip) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),
+        IpAddr::V4(ip) => {
+            let is_for_tests = ip.octets()[0] == 198 && ip.octets()[1] & !1 == 18;
+            ip.is_loopback() || ip.is_private() || ip.is_link_local() || is_for_tests
+        }
         IpAddr::V6(ip) => ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local(),
     }
 }
@@ -217,6 +220,9 @@ mod tests {
             ("172.31.0.1:1", true),
             ("192.168.0.1:1", true),
             ("169.254.0.1:1", true),
+            ("198.18.0.1:1", true),
+            ("198.19.255.255:1", true),
+            ("198.20.0.1:1", false),
             ("[::1]:1", true),
             ("[fd00::1]:1", true),
             ("[fe80::1]:1", true),
