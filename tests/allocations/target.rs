@@ -11,7 +11,7 @@ use ed25519_dalek::SigningKey;
 use ff_measurer::measurer_id;
 use ff_proto::cell::{CELL_LEN, Cell, CellRef, peek_cell};
 use ff_proto::ids::{CryptoKind, MeasurementId};
-use ff_proto::msg::{MeasParams, MeasurerGrant, Msg};
+use ff_proto::msg::{ErrCode, MeasParams, MeasurerGrant, Msg};
 use ff_proto::params::Params;
 use ff_proto::session::coordinator::CoordinatorLink;
 use ff_proto::session::measurer::{EchoEvent, EchoLink, LinkSecrets, Opening, OpeningLink};
@@ -30,6 +30,8 @@ use crate::forwarder::Forwarder;
 static HOP: LazyLock<HopIdentity> = LazyLock::new(|| HopIdentity::generate().expect("an identity"));
 /// A VERSIONS cell: with it in front, circuit ids have four bytes.
 const VERSIONS: [u8; 7] = [0, 0, 7, 0, 2, 0, 5];
+/// The measurement.
+const MEASUREMENT: MeasurementId = MeasurementId([2; 16]);
 /// What stands for a TLS session's exporter.
 const EXPORTER: [u8; 32] = [5; 32];
 /// Cells given to the relay at once.
@@ -55,10 +57,14 @@ fn the_extension_adds_no_allocation_to_an_echoed_cell() {
 }
 
 #[test]
-fn a_relay_whose_circuits_carry_no_measurement_closes_the_link() {
-    let (mut measurer, _, create, _coordinator) = granted(None);
-    measurer.pipe.send(&create);
-    assert_eq!(measurer.poll_any(), None, "the link has ended");
+fn a_relay_whose_circuits_carry_no_measurement_grants_none() {
+    let extension = extension();
+    let mut coordinator = End::new(&extension);
+    coordinator.pipe.send(&request());
+    assert_eq!(coordinator.poll_any(), None, "the link has ended");
+    let answer = std::mem::take(&mut coordinator.pipe.bytes().from_relay);
+    let Ok(Msg::Err(refusal)) = Msg::decode(cell(&answer).body) else { panic!("{answer:?}") };
+    assert_eq!(refusal.code, ErrCode::DISABLED);
 }
 
 #[test]
@@ -149,7 +155,7 @@ proptest::proptest! {
 
 /// Has a relay without TLS grant a measurement, and opens a link's circuit.
 fn open_circuit() -> (End, EchoLink, End) {
-    let (mut measurer, opening, create, coordinator) = granted(Some(HOP.clone()));
+    let (mut measurer, opening, create, coordinator) = granted();
     let answer = measurer.ask(&create);
     match opening.handle(cell(&answer)).expect("the circuit opens") {
         Opening::Open(link) => (measurer, *link, coordinator),
@@ -157,34 +163,48 @@ fn open_circuit() -> (End, EchoLink, End) {
     }
 }
 
-/// Has a relay without TLS, whose circuits get to this next hop, grant a measurement: the measurer's link, what it is to
-/// send on it, and the coordinator's.
-fn granted(hop: Option<HopIdentity>) -> (End, OpeningLink, Cell, End) {
-    let key = SigningKey::from_bytes(&[1; 32]);
+/// The coordinator's and measurer's key.
+fn key() -> SigningKey {
+    SigningKey::from_bytes(&[1; 32])
+}
+
+/// The extension of a relay that this coordinator may measure.
+fn extension() -> Arc<Extension> {
     let policy = Policy {
         enabled: true,
-        coordinators: vec![measurer_id(&key)],
+        coordinators: vec![measurer_id(&key())],
         period: Duration::ZERO,
         ratio: Params::default().ratio,
         max_duration_secs: 30,
         max_sockets: 512,
     };
-    let extension = Extension::new(policy, None, None).expect("it has no file to read");
-    hop.into_iter().for_each(|hop| extension.set_hop(hop));
-    let measurement = MeasurementId([2; 16]);
-    let grant = MeasurerGrant { id: measurer_id(&key), sockets: 1, address: None };
-    let crypto = CryptoKind::CGO_AES128;
+    Extension::new(policy, None, None).expect("it has no file to read")
+}
+
+/// What the coordinator asks for.
+fn request() -> Cell {
+    let grant = MeasurerGrant { id: measurer_id(&key()), sockets: 1, address: None };
+    let crypto = vec![CryptoKind::CGO_AES128];
     let request =
-        MeasParams { measurement, duration_secs: 30, measurers: vec![grant], crypto: vec![crypto] };
+        MeasParams { measurement: MEASUREMENT, duration_secs: 30, measurers: vec![grant], crypto };
     let now = MonoTime::default();
-    let (_, [request, _]) =
-        CoordinatorLink::new(request, &key, &EXPORTER, &[0; 20], now).expect("one measurer fits");
+    let link = CoordinatorLink::new(request, &key(), &EXPORTER, &[0; 20], now);
+    let (_, [request, _]) = link.expect("one measurer fits");
+    request
+}
+
+/// Has a relay without TLS, whose circuits get to our next hop, grant a measurement: the measurer's link, what it is to
+/// send on it, and the coordinator's.
+fn granted() -> (End, OpeningLink, Cell, End) {
+    let extension = extension();
+    extension.set_hop(HOP.clone());
     let mut coordinator = End::new(&extension);
-    let answer = coordinator.ask(&request);
+    let answer = coordinator.ask(&request());
     assert!(matches!(Msg::decode(cell(&answer).body), Ok(Msg::ParamsOk(_))));
 
     let secrets = LinkSecrets { ephemeral: [3; 32], content: [4; 16], sampling: [6; 16] };
-    let (opening, create) = OpeningLink::new(measurement, &key, EXPORTER, secrets, crypto, 1e-2);
+    let crypto = CryptoKind::CGO_AES128;
+    let (opening, create) = OpeningLink::new(MEASUREMENT, &key(), EXPORTER, secrets, crypto, 1e-2);
     (End::new(&extension), opening, create, coordinator)
 }
 

@@ -1,9 +1,11 @@
 //! The embedding for Arti relays.
 //!
+//! - [`embedding`]: [`Embedding`](embedding::Embedding), all that another Arti relay needs, and how it is used; its
+//!   configuration is a [`Section`](section::Section).
 //! - [`tls`]: [`MeasuringTls`](tls::MeasuringTls) puts the extension on every link a relay
 //!   accepts.
 //! - [`provider`]: [`MeasuringProvider`](provider::MeasuringProvider) leads what is echoed through the relay's own
-//!   circuits. These two are all that another Arti relay needs.
+//!   circuits.
 //! - [`relay`]: [`Relay`](relay::Relay), a small relay of ours made of Arti's crates, because
 //!   `arti-relay` itself is a program and not a library.
 //! - [`host`]: [`RelayHost`](host::RelayHost), such a relay in a thread of its own.
@@ -13,6 +15,7 @@
 
 pub mod background;
 pub mod descriptor;
+pub mod embedding;
 pub mod extension;
 pub mod host;
 pub mod keys;
@@ -20,10 +23,13 @@ pub mod link;
 pub mod next_hop;
 pub mod provider;
 pub mod relay;
+pub mod section;
 pub mod tls;
 
+pub mod accepted;
 mod handshakes;
 mod limit;
+pub mod opened;
 mod outbox;
 mod params;
 mod through;

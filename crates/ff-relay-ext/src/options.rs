@@ -1,7 +1,8 @@
 //! The operator's options, and what they come to.
 //!
-//! The names are those of C tor's torrc; an Arti relay's configuration uses them too. What the
-//! operator sets beats the consensus parameter of the same name, which beats the default.
+//! The names are those of C tor's torrc; an Arti relay's configuration has them in its own form
+//! ([`crate::arti::section`]). What the operator sets beats the consensus parameter of the same name, which beats the
+//! default.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -61,6 +62,11 @@ const NUMBERS: [Number; 6] = [
     Number { name: MAX_DURATION, default: 45, min: 10, max: 120 },
     Number { name: MAX_SOCKETS, default: 512, min: 1, max: 32_768 },
 ];
+
+/// The names of all options; the bounds of some hang on those before them.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    NUMBERS.iter().map(|number| number.name).chain([ALLOWED_COORDINATORS])
+}
 
 /// An option that cannot be taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -207,8 +213,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn any_text_is_taken_or_refused(index in 0..8_usize, value in ".{0,200}") {
-            let names = NUMBERS.iter().map(|number| number.name);
-            let name = names.chain([ALLOWED_COORDINATORS, "FFNothing"]).nth(index).unwrap();
+            let name = names().chain(["FFNothing"]).nth(index).unwrap();
             let mut options = Options::default();
             if options.set(name, &value).is_err() {
                 proptest::prop_assert_eq!(options, Options::default());

@@ -81,6 +81,10 @@ pub struct Extension {
 struct State {
     /// The relay's side of all measurements.
     target: RelayTarget,
+    /// What the operator and the consensus want.
+    policy: Policy,
+    /// Whether the relay's circuits lead to a next hop of ours; without it no measurement is granted.
+    is_led: bool,
     /// Who may move bytes next.
     limiter: Limiter,
     /// The links that are open.
@@ -95,7 +99,8 @@ impl Extension {
     /// An extension with this policy, which remembers grants in the file `memory`, in a relay
     /// that moves at most `limit` in each direction.
     ///
-    /// The limit counts the bytes of cells, without what TLS and TCP add.
+    /// The limit counts the bytes of cells, without what TLS and TCP add. Nothing is granted before the relay's circuits
+    /// carry what is echoed ([`set_hop`](Self::set_hop)).
     ///
     /// # Errors
     /// [`MemoryError`] when the memory's file is there and cannot be read.
@@ -104,12 +109,15 @@ impl Extension {
         memory: Option<PathBuf>,
         limit: Option<BytesPerSec>,
     ) -> Result<Arc<Self>, MemoryError> {
-        let target = RelayTarget::new(policy, memory)?;
+        let off = Policy { enabled: false, ..policy.clone() };
+        let target = RelayTarget::new(off, memory)?;
         if let Some(dropped) = target.dropped() {
             warn!("FlashFlow: {dropped}");
         }
         let state = State {
             target,
+            policy,
+            is_led: false,
             limiter: Limiter::new(limit, MonoTime::default()),
             links: HashMap::new(),
             next_link: 0,
@@ -214,6 +222,28 @@ impl Extension {
     /// Has measurements' circuits go on to the hop of this identity; the first one stays.
     pub fn set_hop(&self, hop: HopIdentity) {
         let _ = self.hop.set(Arc::new(hop));
+        let now = self.now();
+        self.with(|state| {
+            state.is_led = true;
+            state.target.set_policy(state.policy.clone(), now);
+        });
+    }
+
+    /// What the operator and the consensus want; `None` when the extension has failed.
+    #[must_use]
+    pub fn policy(&self) -> Option<Policy> {
+        self.with(|state| state.policy.clone())
+    }
+
+    /// Takes another policy; what goes on against it ends.
+    pub fn set_policy(&self, policy: Policy) {
+        let now = self.now();
+        self.with(|state| {
+            state.policy = policy;
+            let enabled = state.policy.enabled && state.is_led;
+            state.target.set_policy(Policy { enabled, ..state.policy.clone() }, now);
+            state.dispatch(now);
+        });
     }
 
     /// Who the next hop of measurements' circuits is.

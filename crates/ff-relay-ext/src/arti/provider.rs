@@ -9,7 +9,7 @@ use safelog::MaybeSensitive;
 use tor_linkspec::{HasAddrs as _, HasRelayIds as _, OwnedChanTarget};
 use tor_proto::channel::Channel;
 use tor_proto::circuit::UniqId;
-use tor_proto::memquota::ChannelAccount;
+use tor_proto::memquota::{ChannelAccount, SpecificAccount as _, ToplevelAccount};
 use tor_proto::peer::PeerAddr;
 use tor_proto::relay::channel_provider::{ChannelProvider, OutboundChanSender};
 use tor_proto::{ClientChannelBuilder, Error};
@@ -23,7 +23,7 @@ use super::next_hop::{HopIdentity, NextHop};
 /// Gives circuits of measurements a next hop in this process, and asks the relay's own provider for all others'.
 ///
 /// A [`CreateRequestHandler`](tor_proto::relay::CreateRequestHandler) that is made with it lets the relay's circuits
-/// carry what is echoed. Without it measurements are granted, but each measurement link closes as soon as it opens.
+/// carry what is echoed. Without it no measurement is granted.
 pub struct MeasuringProvider<R> {
     /// The relay's own.
     inner: Weak<dyn ChannelProvider<BuildSpec = OwnedChanTarget> + Send + Sync>,
@@ -32,7 +32,7 @@ pub struct MeasuringProvider<R> {
     /// Runs the links' tasks.
     runtime: R,
     /// What the links' queues count against.
-    memory: ChannelAccount,
+    memory: ToplevelAccount,
 }
 
 impl<R: Runtime> MeasuringProvider<R> {
@@ -44,7 +44,7 @@ impl<R: Runtime> MeasuringProvider<R> {
         inner: Weak<dyn ChannelProvider<BuildSpec = OwnedChanTarget> + Send + Sync>,
         extension: Arc<Extension>,
         runtime: R,
-        memory: ChannelAccount,
+        memory: ToplevelAccount,
     ) -> Result<Arc<Self>, KeyError> {
         extension.set_hop(HopIdentity::generate()?);
         Ok(Arc::new(Self { inner, extension, runtime, memory }))
@@ -57,8 +57,9 @@ impl<R: Runtime> MeasuringProvider<R> {
         hop: NextHop,
         addr: SocketAddr,
     ) -> tor_proto::Result<Arc<Channel>> {
+        let memory = ChannelAccount::new(&self.memory)?;
         let (channel, reactor) = ClientChannelBuilder::new()
-            .launch(hop, self.runtime.clone(), self.memory.clone())
+            .launch(hop, self.runtime.clone(), memory)
             .connect(|| identity.made())
             .await?
             .verify(&identity.target(), identity.tls_cert(), Some(identity.made()))?

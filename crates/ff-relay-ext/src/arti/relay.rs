@@ -30,15 +30,12 @@ use tokio::task::{AbortHandle, JoinSet};
 use tor_cell::relaycell::RelayCmd;
 use tor_cell::relaycell::msg::{Connected, End};
 use tor_chanmgr::{ChanMgr, ChanMgrConfig, ChannelConfig, Dormancy};
-use tor_linkspec::OwnedChanTarget;
 use tor_llcrypto::pk::ed25519::Ed25519Identity;
 use tor_llcrypto::pk::rsa::RsaIdentity;
 use tor_memquota::MemoryQuotaTracker;
 use tor_netdir::params::NetParameters;
 use tor_proto::channel::Channel;
 use tor_proto::circuit::CircHopSyncView;
-use tor_proto::memquota::{ChannelAccount, SpecificAccount as _};
-use tor_proto::relay::channel_provider::ChannelProvider;
 use tor_proto::relay::{CircuitIncomingStreamReceiver, CreateRequestHandler};
 use tor_proto::stream::{
     IncomingStream, IncomingStreamRequest, IncomingStreamRequestContext,
@@ -48,6 +45,7 @@ use tor_rtcompat::tokio::TokioRustlsRuntime;
 use tor_rtcompat::{CompoundRuntime, NetStreamProvider, Runtime, TlsProvider};
 use tracing::{debug, warn};
 
+use super::embedding::Provider;
 use super::extension::Extension;
 use super::handshakes::{HandshakeLimits, Handshakes, Place};
 use super::keys::{KeyError, RelayKeys};
@@ -131,9 +129,6 @@ pub struct Relay {
     tasks: [AbortHandle; 3],
 }
 
-/// Where circuits that extend further get their links.
-type Provider = Arc<dyn ChannelProvider<BuildSpec = OwnedChanTarget> + Send + Sync>;
-
 /// An accepted TCP connection in the shape that Arti's TLS takes.
 pub type RelayTcp = <TokioRustlsRuntime as NetStreamProvider>::Stream;
 
@@ -176,7 +171,7 @@ impl Relay {
         let listener = listen(config.listen).map_err(|e| RelayError::Listen(config.listen, e))?;
         let addr = listener.local_addr().map_err(|e| RelayError::Listen(config.listen, e))?;
         let timers = tokio::spawn(config.extension.clone().run(base.clone())).abort_handle();
-        let tls = MeasuringTls::new(wrap(base.clone()), Arc::clone(&config.extension));
+        let tls = MeasuringTls::new(wrap(base.clone()), Some(Arc::clone(&config.extension)));
         let runtime = with_tls(&base, tls);
 
         let (channels, provider, circuits) =
@@ -261,12 +256,11 @@ fn channel_manager<R: Runtime>(
     let net = NetParameters::default();
     let memquota = MemoryQuotaTracker::new_noop();
     let channels =
-        Arc::new(ChanMgr::new(runtime.clone(), config, Dormancy::Active, &net, memquota)?);
+        Arc::new(ChanMgr::new(runtime.clone(), config, Dormancy::Active, &net, memquota.clone())?);
 
     // Circuits that extend further get their channels from the same manager.
     let provider: Weak<ChanMgr<R>> = Arc::downgrade(&channels);
-    let account = ChannelAccount::new_noop();
-    let provider: Provider = MeasuringProvider::new(provider, extension, runtime, account)?;
+    let provider: Provider = MeasuringProvider::new(provider, extension, runtime, memquota)?;
     let (handler, circuits) = CreateRequestHandler::new(
         Arc::downgrade(&provider),
         relay_circuits(&net)?,
@@ -446,7 +440,7 @@ mod tests {
     const MEASURER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     /// A relay, and a measurement of it that announces so many links of [`MEASURER`].
-    fn relay(limits: HandshakeLimits, sockets: u16) -> (Relay, OwnedChanTarget) {
+    fn relay(limits: HandshakeLimits, sockets: u16) -> (Relay, tor_linkspec::OwnedChanTarget) {
         let coordinator = SigningKey::from_bytes(&[1; 32]);
         let id = Ed25519Id(coordinator.verifying_key().to_bytes());
         let policy = Options::allowing(vec![id]).resolve(&BTreeMap::new());
@@ -475,7 +469,7 @@ mod tests {
         let listen = SocketAddr::from((MEASURER, 0));
         let config = RelayConfig { listen, keys: keys.clone(), extension };
         let relay = Relay::launch_limited(config, |tls| tls, limits).expect("a relay");
-        let target = OwnedChanTarget::builder()
+        let target = tor_linkspec::OwnedChanTarget::builder()
             .addrs(vec![relay.addr()])
             .ed_identity(keys.ed_identity())
             .build()

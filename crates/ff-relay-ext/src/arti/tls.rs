@@ -1,17 +1,14 @@
 //! The point where the measurement extension gets between TLS and Tor.
 //!
-//! [`MeasuringTls`] wraps any [`TlsProvider`]. Outgoing connections pass straight through it.
-//! Every accepted one comes back as a [`LinkStream`], which has the same face as the provider's
-//! own stream, so that `tor-chanmgr` and `tor-proto` run on top of it unchanged:
+//! [`MeasuringTls`] wraps any [`TlsProvider`]. Its streams have the same face as that provider's own, so that `tor-chanmgr`
+//! and `tor-proto` run on top of them unchanged:
 //!
 //! ```text
-//!   tor-proto  <-  LinkStream  <-  P::TlsServerStream  <-  TCP
+//!   tor-proto  <-  LinkStream  <-  P::TlsServerStream  <-  TCP      accepted: measured, and clients'
+//!   tor-proto  <-  OpenedLink  <-  P::TlsStream        <-  TCP      opened to another relay: clients'
 //!                      |
 //!                  Extension (shared by all links of the relay)
 //! ```
-//!
-//! Limit: the extension sees accepted links only. A relay also carries clients' traffic on links
-//! it opened itself to other relays.
 
 use std::io;
 use std::sync::Arc;
@@ -20,21 +17,23 @@ use async_trait::async_trait;
 use tor_rtcompat::tls::{TlsAcceptorSettings, TlsConnector};
 use tor_rtcompat::{StreamOps, TlsProvider};
 
+use super::accepted::AcceptedLink;
 use super::extension::Extension;
 use super::link::LinkStream;
+use super::opened::OpenedLink;
 
-/// A [`TlsProvider`] whose accepted connections carry the measurement extension.
+/// A [`TlsProvider`] whose connections carry the measurement extension, if there is one.
 #[derive(Clone, Debug)]
 pub struct MeasuringTls<P> {
     /// Does the TLS itself.
     provider: P,
-    /// Handed to every accepted link.
-    extension: Arc<Extension>,
+    /// Handed to every link.
+    extension: Option<Arc<Extension>>,
 }
 
 impl<P> MeasuringTls<P> {
-    /// Wraps `provider`; every link it accepts from now on gets `extension`.
-    pub fn new(provider: P, extension: Arc<Extension>) -> Self {
+    /// Wraps `provider`; every link that it makes from now on gets `extension`.
+    pub fn new(provider: P, extension: Option<Arc<Extension>>) -> Self {
         Self { provider, extension }
     }
 }
@@ -44,18 +43,21 @@ where
     S: StreamOps + Send + 'static,
     P: TlsProvider<S>,
 {
-    type Connector = P::Connector;
-    type TlsStream = P::TlsStream;
+    type Connector = MeasuringConnector<P::Connector>;
+    type TlsStream = OpenedLink<P::TlsStream>;
     type Acceptor = MeasuringAcceptor<P::Acceptor>;
-    type TlsServerStream = LinkStream<P::TlsServerStream>;
+    type TlsServerStream = AcceptedLink<P::TlsServerStream>;
 
     fn tls_connector(&self) -> Self::Connector {
-        self.provider.tls_connector()
+        MeasuringConnector {
+            inner: self.provider.tls_connector(),
+            extension: self.extension.clone(),
+        }
     }
 
     fn tls_acceptor(&self, settings: TlsAcceptorSettings) -> io::Result<Self::Acceptor> {
         let inner = self.provider.tls_acceptor(settings)?;
-        Ok(MeasuringAcceptor { inner, extension: Arc::clone(&self.extension) })
+        Ok(MeasuringAcceptor { inner, extension: self.extension.clone() })
     }
 
     fn supports_keying_material_export(&self) -> bool {
@@ -63,13 +65,36 @@ where
     }
 }
 
-/// Accepts TLS connections as the wrapped acceptor does and makes each a [`LinkStream`].
+/// Opens TLS connections as the wrapped connector does and makes each an [`OpenedLink`].
+#[derive(Clone, Debug)]
+pub struct MeasuringConnector<C> {
+    /// Does the TLS handshake.
+    inner: C,
+    /// Handed to every link.
+    extension: Option<Arc<Extension>>,
+}
+
+#[async_trait]
+impl<S, C> TlsConnector<S> for MeasuringConnector<C>
+where
+    S: Send + 'static,
+    C: TlsConnector<S> + Send + Sync,
+{
+    type Conn = OpenedLink<C::Conn>;
+
+    async fn negotiate_unvalidated(&self, stream: S, sni: &str) -> io::Result<Self::Conn> {
+        let inner = self.inner.negotiate_unvalidated(stream, sni).await?;
+        Ok(OpenedLink::new(inner, self.extension.clone()))
+    }
+}
+
+/// Accepts TLS connections as the wrapped acceptor does and makes each an [`AcceptedLink`].
 #[derive(Clone, Debug)]
 pub struct MeasuringAcceptor<A> {
     /// Does the TLS handshake.
     inner: A,
-    /// Handed to every accepted link.
-    extension: Arc<Extension>,
+    /// Handed to every link.
+    extension: Option<Arc<Extension>>,
 }
 
 #[async_trait]
@@ -78,10 +103,15 @@ where
     S: Send + 'static,
     A: TlsConnector<S> + Send + Sync,
 {
-    type Conn = LinkStream<A::Conn>;
+    type Conn = AcceptedLink<A::Conn>;
 
     async fn negotiate_unvalidated(&self, stream: S, sni: &str) -> io::Result<Self::Conn> {
         let inner = self.inner.negotiate_unvalidated(stream, sni).await?;
-        Ok(LinkStream::new(inner, Arc::clone(&self.extension)))
+        Ok(match &self.extension {
+            Some(extension) => {
+                AcceptedLink::Measured(Box::new(LinkStream::new(inner, Arc::clone(extension))))
+            }
+            None => AcceptedLink::Plain(inner),
+        })
     }
 }

@@ -1,0 +1,186 @@
+//! The operator's options as an Arti relay's configuration has them.
+//!
+//! ```toml
+//! [flashflow]
+//! measurements_allowed = true
+//! allowed_coordinators = ["BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc"]
+//! background_traffic_percent = 25
+//! measurement_period = "1 day"
+//! ```
+//!
+//! The names are those of torrc (see [`crate::options`]) without `FF`, in lower case, with underscores between their
+//! words; bounds, defaults and units are the same.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::options::{self, OptionError, Options};
+
+/// The section `[flashflow]`; without it a relay is as if FlashFlow were not in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Texts", into = "Texts")]
+pub struct Section {
+    /// As the file has it.
+    texts: Texts,
+    /// What it says; `None` without the section.
+    options: Option<Options>,
+}
+
+/// A section's keys and their values.
+type Texts = BTreeMap<String, Value>;
+
+/// A value of the section.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Value {
+    /// `true` or `false`: 1 or 0.
+    Flag(bool),
+    /// A number.
+    Number(i64),
+    /// A text, as torrc has it.
+    Text(String),
+    /// Several texts.
+    List(Vec<String>),
+}
+
+impl Value {
+    /// As torrc has it.
+    fn text(&self) -> String {
+        match self {
+            Self::Flag(flag) => u8::from(*flag).to_string(),
+            Self::Number(number) => number.to_string(),
+            Self::Text(text) => text.clone(),
+            Self::List(texts) => texts.join(","),
+        }
+    }
+}
+
+/// A key of the section that cannot be taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SectionError {
+    /// There is no such key.
+    #[error("[flashflow] has no key {0:?}; there are {keys}", keys = keys().collect::<Vec<_>>().join(", "))]
+    Unknown(String),
+    /// Its value is no good.
+    #[error("[flashflow] {key}: {error}")]
+    Bad {
+        /// Which key.
+        key: String,
+        /// What is wrong with it, by torrc's name.
+        error: OptionError,
+    },
+}
+
+impl TryFrom<Texts> for Section {
+    type Error = SectionError;
+
+    fn try_from(texts: Texts) -> Result<Self, SectionError> {
+        if let Some(key) = texts.keys().find(|key| !keys().any(|known| known == **key)) {
+            return Err(SectionError::Unknown(key.clone()));
+        }
+        let mut options = Options::default();
+        // In the order of the list: the bounds of some hang on those before them.
+        for (name, key) in options::names().zip(keys()) {
+            let Some(value) = texts.get(&key) else { continue };
+            options.set(name, &value.text()).map_err(|error| SectionError::Bad { key, error })?;
+        }
+        Ok(Self { texts, options: Some(options) })
+    }
+}
+
+impl From<Section> for Texts {
+    fn from(section: Section) -> Self {
+        section.texts
+    }
+}
+
+impl Section {
+    /// What the operator has set; `None` without the section.
+    #[must_use]
+    pub fn options(&self) -> Option<&Options> {
+        self.options.as_ref()
+    }
+}
+
+/// All keys, in the order of [`options::names`].
+fn keys() -> impl Iterator<Item = String> {
+    options::names().map(key)
+}
+
+/// The key of torrc's option of this name.
+fn key(name: &str) -> String {
+    let name = name.strip_prefix("FF").unwrap_or(name);
+    let mut key = String::new();
+    for letter in name.chars() {
+        if letter.is_ascii_uppercase() && !key.is_empty() {
+            key.push('_');
+        }
+        key.push(letter.to_ascii_lowercase());
+    }
+    key
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A section of this text.
+    fn section(text: &str) -> Result<Section, String> {
+        toml::from_str(text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn it_has_torrcs_options_under_their_keys() {
+        let all: Vec<String> = keys().collect();
+        assert_eq!(
+            all,
+            [
+                "testing_tor_network",
+                "measurements_allowed",
+                "measurement_period",
+                "background_traffic_percent",
+                "max_measurement_duration",
+                "max_measurement_sockets",
+                "allowed_coordinators"
+            ]
+        );
+    }
+
+    #[test]
+    fn what_it_says_becomes_the_policy() {
+        let id = "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc";
+        let text = format!(
+            "measurement_period = 20\ntesting_tor_network = true\nmeasurements_allowed = true\n\
+             allowed_coordinators = [\"{id}\", \"{id}\"]\nmax_measurement_duration = \"1 minute\""
+        );
+        let section = section(&text).unwrap();
+        let policy = section.options().unwrap().resolve(&BTreeMap::new());
+        assert!(policy.enabled);
+        assert_eq!((policy.coordinators.len(), policy.max_duration_secs), (2, 60));
+        assert_eq!(policy.period, Duration::from_secs(20));
+        let again: Section = toml::from_str(&toml::to_string(&section).unwrap()).unwrap();
+        assert_eq!(again, section);
+        assert_eq!(Section::default().options(), None);
+    }
+
+    #[test]
+    fn what_cannot_be_taken_is_named() {
+        for (text, named) in [
+            ("measurement_allowed = true", "has no key \"measurement_allowed\""),
+            ("FFMeasurementsAllowed = 1", "there are testing_tor_network, measurements_allowed"),
+            ("measurements_allowed = 2", "measurements_allowed: "),
+            ("background_traffic_percent = 100", "from 0 to 99"),
+            ("background_traffic_percent = -1", "background_traffic_percent"),
+            ("allowed_coordinators = [\"AAAA\"]", "allowed_coordinators: "),
+            ("measurement_period = \"59 minutes\"", "from 3600 to 2592000 seconds"),
+            ("measurement_period = 1.5", ""),
+        ] {
+            let error = section(text).expect_err(text);
+            assert!(error.contains(named), "{text}: {error}");
+        }
+    }
+}
