@@ -10,6 +10,7 @@
 //!                              ├──▶ Downloads ◀── Source             (download, source)
 //!                              └──▶ consensus, votes                 (directory)
 //!  LoneRelay ──▶ Node, without a network                             (lone)
+//!  LoneArtiRelay: an arti-relay, without a network                  (lone_arti)
 //!
 //!  Profile ──▶ net::Plan ──▶ net::Emulation ──▶ link::Switch, a TUN in each namespace (profile, net, link)
 //!  ff-lab up, link run | profiles | check                            (cli, run, check)
@@ -29,6 +30,7 @@ mod hosts;
 mod keys;
 pub mod link;
 mod lone;
+mod lone_arti;
 pub mod net;
 mod network;
 mod node;
@@ -52,6 +54,7 @@ pub use error::{Error, Result};
 pub use files::{check_writable, write_whole};
 pub use hosts::{Delays, Host, HostsPlan};
 pub use lone::LoneRelay;
+pub use lone_arti::{LoneArtiPlan, LoneArtiRelay, NETWORK};
 pub use network::Network;
 pub use node::{Node, Role};
 pub use quota::{CpuQuota, QuotaStats};

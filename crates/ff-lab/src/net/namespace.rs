@@ -69,6 +69,18 @@ impl Namespace {
             .map_err(|errno| failed(&self.name, "enter")(errno.into()))
     }
 
+    /// Makes all addresses of a network ("198.18.0.0/15") the namespace's own, as those of 127.0.0.0/8 are.
+    pub fn own_network(&self, network: &str) -> Result<()> {
+        let route = ["route", "add", "local", network, "dev", "lo"];
+        self.run(|| ip(&route))?.map_err(failed(&self.name, "have addresses in"))
+    }
+
+    /// Sets the longest packets on the loopback device, in bytes.
+    pub fn set_loopback_mtu(&self, mtu: u16) -> Result<()> {
+        let link = ["link", "set", "dev", "lo", "mtu", &mtu.to_string()];
+        self.run(|| ip(&link))?.map_err(failed(&self.name, "set the loopback of"))
+    }
+
     /// Starts a process from the calling thread, which is inside, with a mark by which it is ended if this process cannot
     /// do that.
     pub fn start(&self, command: &mut Command) -> Result<Child> {

@@ -1,0 +1,77 @@
+//! FlashFlow in this relay: where its runtime, its circuits and its configuration meet `ff_relay_ext::arti::embedding`.
+
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use ff_relay_ext::arti::embedding::{Embedding, Provider};
+use ff_relay_ext::arti::section::Section;
+use futures::StreamExt as _;
+use tor_chanmgr::ChanMgr;
+use tor_dircommon::dir_plugin_backend::{DirBackendPlugin, http::Request};
+use tor_dirmgr::DirPlugin;
+use tor_error::warn_report;
+use tor_memquota::MemoryQuotaTracker;
+use tor_netdir::{DirEvent, NetDirProvider};
+use tor_rtcompat::{Runtime, SpawnExt as _};
+use tracing::warn;
+
+/// Where the mirror has the last consensus.
+const CONSENSUS: &str = "/tor/status-vote/current/consensus-microdesc";
+
+/// FlashFlow in this process' relay, once it is configured.
+static EMBEDDING: OnceLock<Embedding> = OnceLock::new();
+/// What the relay's circuits get their links from. The relay itself has a weak handle only.
+static PROVIDER: OnceLock<Provider> = OnceLock::new();
+
+/// FlashFlow by this section, in a relay that keeps its state in this folder.
+pub(crate) fn embed(section: &Section, state: &Path) -> &'static Embedding {
+    EMBEDDING.get_or_init(|| Embedding::new(section, state))
+}
+
+/// What circuits get their links from: the relay's own channels, and measurements' next hop.
+pub(crate) fn provide<R: Runtime>(
+    channels: Arc<ChanMgr<R>>,
+    runtime: &R,
+    memory: &Arc<MemoryQuotaTracker>,
+) -> Provider {
+    let own: Provider = channels;
+    let Some(embedding) = EMBEDDING.get() else { return own };
+    match embedding.provide(Arc::clone(&own), runtime.clone(), Arc::clone(memory)) {
+        Ok(provider) => Arc::clone(PROVIDER.get_or_init(|| provider)),
+        Err(error) => {
+            warn_report!(error, "FlashFlow: this relay will not be measured");
+            own
+        }
+    }
+}
+
+/// Passes on the parameters of each consensus until the relay ends.
+pub(crate) fn follow<R: Runtime>(runtime: &R, netdir: Arc<dyn NetDirProvider>, mirror: DirPlugin) {
+    let Some(embedding) = EMBEDDING.get().filter(|embedding| embedding.extension().is_some()) else {
+        return;
+    };
+    let mut events = netdir.events();
+    let following = async move {
+        let mut event = Some(DirEvent::NewConsensus);
+        while let Some(happened) = event {
+            if happened == DirEvent::NewConsensus
+                && let Some(params) = params(&mirror)
+            {
+                embedding.set_consensus(&params);
+            }
+            event = events.next().await;
+        }
+    };
+    if let Err(error) = runtime.spawn(following) {
+        warn!("FlashFlow: consensus parameters are not followed: {error}");
+    }
+}
+
+/// The parameters of the last consensus.
+fn params(mirror: &DirPlugin) -> Option<String> {
+    let request = Request::get(CONSENSUS).body(()).ok()?;
+    let consensus = mirror.get(&request).ok().filter(|answer| answer.status().is_success())?.into_body();
+    let lines = consensus.split(|&byte| byte == b'\n').take_while(|line| !line.starts_with(b"r "));
+    let params = lines.into_iter().find_map(|line| line.strip_prefix(b"params "))?;
+    String::from_utf8(params.to_vec()).ok()
+}

@@ -1,0 +1,105 @@
+//! What it is measured at, beside what it forwards.
+
+use ed25519_dalek::SigningKey;
+use ff_lab::{CpuQuota, LoneArtiRelay};
+use ff_proto::params::Params;
+use ff_proto::units::Cells;
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use crate::support::{
+    Running, as_f64, coordinator, estimate, measure, median, namespace, order, relay, section,
+    send_through,
+};
+
+/// Rounds of one figure.
+const ROUNDS: usize = 10;
+/// Seconds that count of each.
+const SECS: u16 = 5;
+/// Bounds of the ratio.
+const BOUNDS: (f64, f64) = (0.90, 1.10);
+
+/// Bytes a second that it forwards, and what a GB of them costs in CPU seconds.
+fn forwarded(relay: &LoneArtiRelay, links: u16) -> (f64, f64) {
+    let before = relay.cpu_time().expect("its CPU time");
+    let seconds = send_through(&order(relay, links, 2 * u32::from(links), u64::from(SECS) + 1));
+    let seconds = seconds.expect("it forwards");
+    let cpu = relay.cpu_time().expect("its CPU time").saturating_sub(before);
+    let all: u64 = seconds.iter().map(|cells| cells.bytes()).sum();
+    let rates = seconds[1..].iter().map(|cells| as_f64(cells.bytes())).collect();
+    (median(rates), cpu.as_secs_f64() / as_f64(all) * 1e9)
+}
+
+/// What it is measured at, and what a GB of that costs.
+fn echoed(relay: &LoneArtiRelay, key: &SigningKey, sockets: u16) -> (f64, f64) {
+    let before = relay.cpu_time().expect("its CPU time");
+    let params = Params { sockets, duration_secs: SECS, ..Params::default() };
+    let outcome = measure(relay, key, params);
+    let cpu = relay.cpu_time().expect("its CPU time").saturating_sub(before);
+    let estimate = as_f64(estimate(&outcome).get());
+    (estimate, cpu.as_secs_f64() / as_f64(Cells(outcome.cells.echoed).bytes()) * 1e9)
+}
+
+/// What was forwarded and what was echoed in one round: bytes a second, and CPU seconds a GB.
+type Round = [(f64, f64); 2];
+
+/// The medians of rounds of both in turn, with the relay on the first core and everything else on the second, as the line of
+/// a figure.
+///
+/// # Panics
+/// If their ratio is out of its bounds.
+fn compare(threads: usize, sockets: u16, quota: Option<f64>) -> String {
+    let mut other = CpuSet::new();
+    other.set(1);
+    sched_setaffinity(None, &other).expect("a second core");
+    let namespace = namespace();
+    let keys: Vec<_> = (0..ROUNDS.div_ceil(2)).map(|_| coordinator()).collect();
+    let keys: Vec<_> = keys.iter().collect();
+    let running = Running { threads, core: Some(0) };
+    let relay = relay(&namespace, &section(&keys, ""), running);
+    let period = std::time::Duration::from_millis(10);
+    let _quota = quota.map(|percent| CpuQuota::set(relay.pid(), percent, period).expect("a quota"));
+    let both =
+        |round: usize| [forwarded(&relay, sockets), echoed(&relay, keys[round / 2], sockets)];
+    let rounds: Vec<Round> =
+        (0..ROUNDS).map(both).inspect(|round| eprintln!("{round:.3?}")).collect();
+    let of = |value: fn(&Round) -> f64| median(rounds.iter().map(value).collect());
+    let ratio = of(|[_, echoed]| echoed.0) / of(|[forwarded, _]| forwarded.0);
+    assert!((BOUNDS.0..=BOUNDS.1).contains(&ratio), "{ratio:.3}: {rounds:.3?}");
+    let single: Vec<_> = rounds.iter().map(|[forwarded, echoed]| echoed.0 / forwarded.0).collect();
+    let least = single.iter().copied().fold(f64::MAX, f64::min);
+    let most = single.iter().copied().fold(f64::MIN, f64::max);
+    format!(
+        "figure: arti-relay, estimate / forwarded, {}, {threads} threads, {sockets} links | {}..{} | {ratio:.3} | \
+         {least:.3}..{most:.3}, {:.0} Mbit/s, {:.2} and {:.2} CPU s/GB",
+        quota.map_or("one core".to_owned(), |percent| format!("{percent} % of a core")),
+        BOUNDS.0,
+        BOUNDS.1,
+        of(|[forwarded, _]| forwarded.0) * 8.0 / 1e6,
+        of(|[forwarded, _]| forwarded.1),
+        of(|[_, echoed]| echoed.1),
+    )
+}
+
+#[test]
+#[ignore = "a figure: needs FF_TEST_ARTI_RELAY, root, two cores and a quiet machine"]
+fn a_core_echoes_what_it_forwards() {
+    for sockets in [20, 80] {
+        println!("{}", compare(1, sockets, None));
+    }
+}
+
+#[test]
+#[ignore = "a figure: needs FF_TEST_ARTI_RELAY, root, two cores and a quiet machine"]
+fn a_part_of_a_core_echoes_what_it_forwards() {
+    for percent in [15.0, 20.0] {
+        println!("{}", compare(1, 20, Some(percent)));
+    }
+}
+
+#[test]
+#[ignore = "a figure: needs FF_TEST_ARTI_RELAY, root, two cores and a quiet machine"]
+fn several_threads_on_a_core_echo_what_they_forward() {
+    for threads in [2, 4] {
+        println!("{}", compare(threads, 20, None));
+    }
+}

@@ -1,0 +1,99 @@
+//! The section `[flashflow]` of its configuration.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use ff_lab::Error;
+use ff_proto::failure::FailureKind;
+use ff_proto::msg::ErrCode;
+use ff_proto::params::Params;
+
+use crate::support::{
+    Running, coordinator, measure, namespace, order, relay, restart, section, send_through, start,
+};
+
+/// A short measurement.
+fn short() -> Params {
+    Params { sockets: 4, duration_secs: 3, ..Params::default() }
+}
+
+#[test]
+#[ignore = "needs FF_TEST_ARTI_RELAY: a relay that build-arti-relay has built; root, for a namespace"]
+fn what_cannot_be_taken_keeps_it_from_starting_and_is_named() {
+    let namespace = namespace();
+    for (lines, named) in [
+        ("measurement_allowed = true", "measurement_allowed"),
+        ("allowed_coordinators = [\"AAAA\"]", "allowed_coordinators"),
+        ("background_traffic_percent = 100", "background_traffic_percent"),
+        ("measurement_period = \"59 minutes\"", "measurement_period"),
+        ("max_measurement_sockets = -1", "max_measurement_sockets"),
+    ] {
+        let started = start(&namespace, &format!("[flashflow]\n{lines}\n"), Running::default());
+        let Err(Error::Exited { log, .. }) = started else { panic!("{lines}: {started:?}") };
+        assert!(log.contains(named) && log.contains("flashflow"), "{lines}: {log}");
+    }
+}
+
+#[test]
+#[ignore = "needs FF_TEST_ARTI_RELAY: a relay that build-arti-relay has built; root, for a namespace"]
+fn without_it_the_relay_knows_nothing_of_flashflow() {
+    let namespace = namespace();
+    let relay = relay(&namespace, "", Running::default());
+    let outcome = measure(&relay, &coordinator(), short());
+    let failure = outcome.result.expect_err("no measurement");
+    assert_eq!(failure.kind, FailureKind::NotSupported, "{failure:?}");
+    assert!(!relay.log().contains("FlashFlow"));
+    let seconds = send_through(&order(&relay, 2, 4, 2)).expect("it forwards");
+    assert!(seconds.iter().all(|cells| cells.0 > 0), "{seconds:?}");
+}
+
+#[test]
+#[ignore = "needs FF_TEST_ARTI_RELAY: a relay that build-arti-relay has built; root, for a namespace"]
+fn who_is_not_listed_is_refused() {
+    let namespace = namespace();
+    let relay = relay(&namespace, &section(&[&coordinator()], ""), Running::default());
+    let outcome = measure(&relay, &coordinator(), short());
+    let failure = outcome.result.expect_err("no measurement");
+    assert_eq!(failure.relay_code, Some(ErrCode::COORDINATOR_NOT_ALLOWED), "{failure:?}");
+}
+
+#[test]
+#[ignore = "needs FF_TEST_ARTI_RELAY: a relay that build-arti-relay has built; root, for a namespace"]
+fn a_restart_forgets_no_measurement() {
+    let namespace = namespace();
+    let key = coordinator();
+    let running = Running::default();
+    let mut first = relay(&namespace, &section(&[&key], ""), running);
+    assert!(measure(&first, &key, short()).result.is_ok());
+    assert!(measure(&first, &key, short()).result.is_ok(), "one more, to repeat the first");
+    let memory = fs::read(first.state().join("flashflow-measurements")).expect("its memory");
+    assert_eq!(memory.iter().filter(|&&byte| byte == b'\n').count(), 2);
+    let outcome = measure(&first, &key, short());
+    let failure = outcome.result.expect_err("a third within the day");
+    assert_eq!(failure.relay_code, Some(ErrCode::TOO_SOON), "{failure:?}");
+    first.kill().expect("it dies");
+    restart(&mut first, &namespace);
+    let outcome = measure(&first, &key, short());
+    let failure = outcome.result.expect_err("a third within the day");
+    assert_eq!(failure.relay_code, Some(ErrCode::TOO_SOON), "{failure:?}");
+}
+
+#[test]
+#[ignore = "needs FF_TEST_ARTI_RELAY: a relay that build-arti-relay has built; root, for a namespace"]
+fn what_cannot_be_remembered_is_not_measured_and_the_relay_serves() {
+    let namespace = namespace();
+    let key = coordinator();
+    let mut relay = relay(&namespace, &section(&[&key], ""), Running::default());
+    relay.kill().expect("it dies");
+    // Root may write anything but what is no file.
+    let memory = relay.state().join("flashflow-measurements");
+    let _ = fs::remove_file(&memory);
+    fs::create_dir(&memory).expect("a folder in its place");
+    fs::set_permissions(&memory, fs::Permissions::from_mode(0o700)).expect("permissions");
+    restart(&mut relay, &namespace);
+    assert!(relay.log().contains("this relay will not be measured"), "{}", relay.log());
+    let outcome = measure(&relay, &key, short());
+    assert_eq!(outcome.result.expect_err("no measurement").kind, FailureKind::NotSupported);
+    let seconds = send_through(&order(&relay, 2, 4, 2)).expect("it forwards");
+    assert!(seconds.iter().all(|cells| cells.0 > 0), "{seconds:?}");
+}
