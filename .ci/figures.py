@@ -1,4 +1,5 @@
-"""Makes lines `figure: CLAIM | BOUND | VALUE | SPREAD` of what programs print; .ci/measure calls it.
+"""Makes lines `figure: CLAIM | BOUND | VALUE | SPREAD` of what programs print; .ci/measure calls it. A fifth cell, `holds` or
+`broken`, is a row's own verdict; without one it has that of its command.
 
     figures.py link         of `ff-lab link check --json`
     figures.py measurer     of `ff-measurer bench --json`
@@ -18,7 +19,8 @@ def link(text):
     """What was set on emulated links, and what came of it."""
     for row in json.loads(text)["rows"]:
         late = f"late by {row['lateness']['p99_us']:.0f} µs at p99"
-        yield row["what"], f"{row['at_least']:.4g}..{row['at_most']:.4g}", f"{row['measured']:.4g}", late
+        verdict = "holds" if row["is_within"] else "broken"
+        yield row["what"], f"{row['at_least']:.5g}..{row['at_most']:.5g}", f"{row['measured']:.5g}", late, verdict
 
 
 def measurer(text):
