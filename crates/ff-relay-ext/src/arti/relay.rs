@@ -445,6 +445,11 @@ mod tests {
         let id = Ed25519Id(coordinator.verifying_key().to_bytes());
         let policy = Options::allowing(vec![id]).resolve(&BTreeMap::new());
         let extension = Extension::new(policy, None, None).expect("the extension");
+        let keys = RelayKeys::generate().expect("keys");
+        let listen = SocketAddr::from((MEASURER, 0));
+        let config = RelayConfig { listen, keys: keys.clone(), extension: Arc::clone(&extension) };
+        let relay = Relay::launch_limited(config, |tls| tls, limits).expect("a relay");
+        // It grants nothing before.
         if sockets > 0 {
             let params = MeasParams {
                 measurement: MeasurementId([1; 16]),
@@ -465,10 +470,6 @@ mod tests {
             extension.handle_control(extension.open_link().id, cell, false, &exporter);
             assert_eq!(extension.totals().expect("no failure").granted, 1);
         }
-        let keys = RelayKeys::generate().expect("keys");
-        let listen = SocketAddr::from((MEASURER, 0));
-        let config = RelayConfig { listen, keys: keys.clone(), extension };
-        let relay = Relay::launch_limited(config, |tls| tls, limits).expect("a relay");
         let target = tor_linkspec::OwnedChanTarget::builder()
             .addrs(vec![relay.addr()])
             .ed_identity(keys.ed_identity())
