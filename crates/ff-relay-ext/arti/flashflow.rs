@@ -67,11 +67,11 @@ pub(crate) fn follow<R: Runtime>(runtime: &R, netdir: Arc<dyn NetDirProvider>, m
     }
 }
 
-/// The parameters of the last consensus.
+/// The parameters of the last consensus, which may be none; `None` while there is no consensus.
 fn params(mirror: &DirPlugin) -> Option<String> {
     let request = Request::get(CONSENSUS).body(()).ok()?;
     let consensus = mirror.get(&request).ok().filter(|answer| answer.status().is_success())?.into_body();
-    let lines = consensus.split(|&byte| byte == b'\n').take_while(|line| !line.starts_with(b"r "));
-    let params = lines.into_iter().find_map(|line| line.strip_prefix(b"params "))?;
-    String::from_utf8(params.to_vec()).ok()
+    let mut lines = consensus.split(|&byte| byte == b'\n').take_while(|line| !line.starts_with(b"r "));
+    let params = lines.find_map(|line| line.strip_prefix(b"params "));
+    Some(String::from_utf8_lossy(params.unwrap_or_default()).into_owned())
 }

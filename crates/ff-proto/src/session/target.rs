@@ -649,7 +649,12 @@ impl Target {
     /// Takes back the grant of the last request, whose answer has not gone out: it cannot be
     /// remembered, and so counts as none.
     pub fn take_back(&mut self, now: MonoTime) {
-        self.output.clear();
+        let link = self.measurement.as_ref().map(|measurement| measurement.coordinator_link);
+        self.output.retain(|output| match output {
+            Output::Send(to, _) => Some(*to) != link,
+            Output::Tell(TargetEvent::Granted { .. }) => false,
+            _ => true,
+        });
         self.history.pop();
         self.end(Some(ErrCode::INTERNAL), now);
     }

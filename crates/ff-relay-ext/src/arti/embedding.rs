@@ -121,10 +121,9 @@ impl Embedding {
         let Some(extension) = self.extension() else { return Ok(own) };
         let timers = Arc::clone(extension).run(runtime.clone());
         let weak = Arc::downgrade(&own);
-        let provider =
-            MeasuringProvider::new(weak, Arc::clone(extension), runtime.clone(), memory)?;
+        // First of all: without timers nothing may be granted, and the provider allows that.
         runtime.spawn(timers)?;
-        Ok(provider)
+        Ok(MeasuringProvider::new(weak, Arc::clone(extension), runtime, memory)?)
     }
 
     /// Takes the parameters of a consensus: the text behind `params`, numbers by name.

@@ -4,11 +4,14 @@
 //! to the links, and calls the timers from [`Extension::run`]. It fails open: an error or panic in
 //! here turns the extension off, measurement links close, and every other link goes on as if it
 //! were not there.
+//!
+//! All links need the one lock for each read and write, so nothing waits while it is held: a grant is written to its file
+//! by another thread, and what the log is to say is said behind it.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::Context;
@@ -18,7 +21,7 @@ use ff_proto::auth::Exporter;
 use ff_proto::cell::{Cell, CellRef};
 use ff_proto::circuit::EchoCircuit;
 use ff_proto::ids::MeasurerIndex;
-use ff_proto::session::target::{Arrival, LinkId, Output, Part, Policy, TargetEvent};
+use ff_proto::session::target::{Arrival, GrantRecord, LinkId, Output, Part, Policy, TargetEvent};
 use ff_proto::units::{BytesPerSec, Cells, MonoTime};
 use futures::task::AtomicWaker;
 use tor_rtcompat::SleepProvider;
@@ -27,7 +30,7 @@ use tracing::{error, info, warn};
 use super::limit::{Direction, Limiter, Traffic};
 use super::next_hop::{Echoes, HopIdentity, NextHop};
 use super::through::{self, Through};
-use crate::memory::MemoryError;
+use crate::memory::{self, MemoryError, Remembered};
 use crate::target::{RelayTarget, Totals};
 
 /// How often limits are refilled and timers looked at.
@@ -81,6 +84,12 @@ pub struct Extension {
 struct State {
     /// The relay's side of all measurements.
     target: RelayTarget,
+    /// Where grants are remembered; `None` to forget them at the end.
+    memory: Option<PathBuf>,
+    /// Whether a grant is being written there. Until that is done nothing is sent: it may have to be taken back.
+    is_storing: bool,
+    /// What the log is to say once the lock is free, with the totals of that moment.
+    told: Vec<(TargetEvent, Totals, MonoTime)>,
     /// What the operator and the consensus want.
     policy: Policy,
     /// Whether the relay's circuits lead to a next hop of ours; without it no measurement is granted.
@@ -110,12 +119,16 @@ impl Extension {
         limit: Option<BytesPerSec>,
     ) -> Result<Arc<Self>, MemoryError> {
         let off = Policy { enabled: false, ..policy.clone() };
-        let target = RelayTarget::new(off, memory)?;
+        let remembered = memory.as_deref().map_or(Ok(Remembered::default()), memory::load)?;
+        let target = RelayTarget::with_history(off, remembered);
         if let Some(dropped) = target.dropped() {
             warn!("FlashFlow: {dropped}");
         }
         let state = State {
             target,
+            memory,
+            is_storing: false,
+            told: Vec::new(),
             policy,
             is_led: false,
             limiter: Limiter::new(limit, MonoTime::default()),
@@ -184,9 +197,11 @@ impl Extension {
         }
         let result = catch_unwind(AssertUnwindSafe(|| {
             let mut state = self.state.lock().ok()?;
-            Some(action(&mut state))
+            let value = action(&mut state);
+            Some((value, std::mem::take(&mut state.told)))
         }));
-        if let Ok(Some(value)) = result {
+        if let Ok(Some((value, told))) = result {
+            told.iter().for_each(|(event, totals, now)| tell(event, *totals, *now));
             return Some(value);
         }
         self.failed.store(true, Ordering::Relaxed);
@@ -294,7 +309,7 @@ impl Extension {
 
     /// Takes a MEASUREMENT cell of a link, which may have had circuits of its own.
     pub(super) fn handle_control(
-        &self,
+        self: &Arc<Self>,
         link: LinkId,
         cell: CellRef<'_>,
         has_circuits: bool,
@@ -302,7 +317,7 @@ impl Extension {
     ) {
         let now = self.now();
         let unix_secs = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs());
-        self.with(|state| {
+        let unstored = self.with(|state| {
             state.target.handle_control(&Arrival {
                 link,
                 circ_id: cell.circ_id,
@@ -313,12 +328,37 @@ impl Extension {
                 now,
                 unix_secs,
             });
-            if let Err(error) = state.target.store_memory() {
-                warn!("FlashFlow: {error}; the measurement is refused");
-                state.target.take_back(now);
-            }
-            state.dispatch(now);
+            state.begin_storing(now)
         });
+        let Some((path, grants)) = unstored.flatten() else { return };
+        let extension = Arc::clone(self);
+        let store = move || extension.store(&path, grants);
+        match tokio::runtime::Handle::try_current() {
+            Ok(tokio) => drop(tokio.spawn_blocking(store)),
+            Err(_) => store(),
+        }
+    }
+
+    /// Writes grants to their file, and sends what waits for that. May wait for a disk.
+    fn store(&self, path: &Path, mut grants: Vec<GrantRecord>) {
+        loop {
+            let stored = memory::store(path, &grants);
+            if let Err(error) = &stored {
+                warn!("FlashFlow: {error}; the measurement is refused");
+            }
+            let now = self.now();
+            let more = self.with(|state| {
+                state.is_storing = false;
+                if stored.is_err() {
+                    state.target.take_back(now);
+                }
+                state.begin_storing(now)
+            });
+            match more.flatten() {
+                Some((_, newer)) => grants = newer,
+                None => return,
+            }
+        }
     }
 
     /// Bytes that a link may move now, up to `wanted`. At 0 the task will be woken when it may move
@@ -386,8 +426,24 @@ impl Extension {
 }
 
 impl State {
+    /// What is to be written to which file before anything is sent; where that is nothing, all is sent.
+    fn begin_storing(&mut self, now: MonoTime) -> Option<(PathBuf, Vec<GrantRecord>)> {
+        if !self.is_storing
+            && let Some(path) = &self.memory
+            && let Some(grants) = self.target.take_unstored()
+        {
+            self.is_storing = true;
+            return Some((path.clone(), grants.to_vec()));
+        }
+        self.dispatch(now);
+        None
+    }
+
     /// Takes the target's output to the links and to the log.
     fn dispatch(&mut self, now: MonoTime) {
+        if self.is_storing {
+            return;
+        }
         // An output can bring about no other, so this ends.
         while let Some(output) = self.target.poll_output() {
             let (link, task) = match output {
@@ -396,7 +452,7 @@ impl State {
                 Output::Over(link) => (link, LinkTask::Over),
                 Output::Close(link) => (link, LinkTask::Close),
                 Output::Tell(event) => {
-                    tell(&event, self.target.totals(), now);
+                    self.told.push((event, self.target.totals(), now));
                     continue;
                 }
             };
@@ -460,10 +516,86 @@ fn tell(event: &TargetEvent, totals: Totals, now: MonoTime) {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::fs::File;
+    use std::process::Command;
+    use std::sync::mpsc;
     use std::task::Waker;
+    use std::thread;
+
+    use ed25519_dalek::SigningKey;
+    use ff_proto::cell::peek_cell;
+    use ff_proto::ids::{CryptoKind, Ed25519Id, MeasurementId};
+    use ff_proto::msg::{ErrCode, MeasParams, MeasurerGrant, Msg};
+    use ff_proto::session::coordinator::CoordinatorLink;
 
     use super::*;
     use crate::options::Options;
+
+    /// No test waits as long, unless what it waits for never comes.
+    const LONG: Duration = Duration::from_secs(120);
+    /// What stands for a TLS session's exporter.
+    const EXPORTER: Exporter = [7; 32];
+
+    /// What a coordinator asks for.
+    fn request(coordinator: &SigningKey) -> Box<Cell> {
+        let id = Ed25519Id(coordinator.verifying_key().to_bytes());
+        let params = MeasParams {
+            measurement: MeasurementId([1; 16]),
+            duration_secs: 30,
+            measurers: vec![MeasurerGrant { id, sockets: 1, address: None }],
+            crypto: CryptoKind::SUPPORTED.to_vec(),
+        };
+        let now = MonoTime::default();
+        let link = CoordinatorLink::new(params, coordinator, &EXPORTER, &[0; 20], now);
+        let (_, [request, _]) = link.expect("a request");
+        Box::new(request)
+    }
+
+    #[test]
+    fn a_disk_that_hangs_holds_up_the_grant_and_no_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("grants");
+        // Who opens it to write waits for somebody who reads.
+        let pipe = dir.path().join("grants.tmp");
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let coordinator = SigningKey::from_bytes(&[1; 32]);
+        let id = Ed25519Id(coordinator.verifying_key().to_bytes());
+        let policy = Options::allowing(vec![id]).resolve(&BTreeMap::new());
+        let extension = Extension::new(policy, Some(path.clone()), None).expect("extension");
+        extension.set_hop(HopIdentity::generate().unwrap());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let (asking, client) = (extension.open_link(), extension.open_link());
+        let (tokio, (done, is_done)) = (runtime.handle().clone(), mpsc::channel());
+        let (of_thread, asks) = (Arc::clone(&extension), asking.id);
+        thread::spawn(move || {
+            let _inside = tokio.enter();
+            let request = request(&coordinator);
+            let cell = peek_cell(&request[..]).expect("a cell");
+            of_thread.handle_control(asks, cell, false, &EXPORTER);
+            let cx = Context::from_waker(Waker::noop());
+            let (received, clients) = (Direction::Received, Traffic::Background);
+            let _ = done.send(of_thread.claim(client.id, received, clients, 1000, &cx));
+        });
+        assert_eq!(is_done.recv_timeout(LONG), Ok(1000), "a client's link is held up");
+        assert!(asking.tasks.lock().unwrap().is_empty(), "nothing is granted yet");
+
+        // It can be written to now, but not synced, as a disk that has failed.
+        let _reader = File::open(&pipe).unwrap();
+        let begun = Instant::now();
+        let tasks = loop {
+            let tasks = std::mem::take(&mut *asking.tasks.lock().unwrap());
+            if !tasks.is_empty() || begun.elapsed() > LONG {
+                break tasks;
+            }
+            thread::sleep(TICK);
+        };
+        let Some(LinkTask::Send(cell)) = tasks.first() else { panic!("{tasks:?}") };
+        let Ok(Msg::Err(refusal)) = Msg::decode(peek_cell(&cell[..]).unwrap().body) else {
+            panic!("granted, although it cannot be remembered");
+        };
+        assert_eq!(refusal.code, ErrCode::INTERNAL);
+        assert!(!path.exists());
+    }
 
     #[test]
     fn a_panic_inside_turns_measurements_off_and_limits_too() {

@@ -25,7 +25,6 @@
 //! An ordinary link that is the coordinator's has no circuits but the probe's: what others carry
 //! would escape the share of clients.
 
-use std::borrow::Cow;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -40,10 +39,11 @@ use ff_proto::circuit::EchoCircuit;
 use ff_proto::session::target::Part;
 use ff_proto::units::Cells;
 use futures::io::{AsyncRead, AsyncWrite};
-use tor_rtcompat::{CertifiedConn, StreamOps};
+use tor_rtcompat::CertifiedConn;
 use tracing::warn;
 use zeroize::Zeroizing;
 
+use super::accepted::as_its_inner_link;
 use super::extension::{Extension, LinkHandle, LinkTask};
 use super::limit::{Direction, Traffic};
 use super::outbox::Outbox;
@@ -664,6 +664,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for LinkStream<T> {
         let (link, wanted) = (this.handle.id, bytes.len());
         let allowed = this.extension.claim(link, Direction::Sent, traffic, wanted, cx);
         if allowed == 0 {
+            // What TLS has taken has had its turn, and waits for the socket only.
+            let _ = Pin::new(&mut this.inner).poll_flush(cx)?;
             return Poll::Pending;
         }
         let result = Pin::new(&mut this.inner).poll_write(cx, &bytes[..allowed]);
@@ -694,31 +696,4 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for LinkStream<T> {
     }
 }
 
-impl<T: StreamOps> StreamOps for LinkStream<T> {
-    fn set_tcp_notsent_lowat(&self, bytes: u32) -> io::Result<()> {
-        self.inner.set_tcp_notsent_lowat(bytes)
-    }
-
-    fn new_handle(&self) -> Box<dyn StreamOps + Send + Unpin> {
-        self.inner.new_handle()
-    }
-}
-
-impl<T: CertifiedConn> CertifiedConn for LinkStream<T> {
-    fn export_keying_material(
-        &self,
-        len: usize,
-        label: &[u8],
-        context: Option<&[u8]>,
-    ) -> io::Result<Vec<u8>> {
-        self.inner.export_keying_material(len, label, context)
-    }
-
-    fn peer_certificate(&self) -> io::Result<Option<Cow<'_, [u8]>>> {
-        self.inner.peer_certificate()
-    }
-
-    fn own_certificate(&self) -> io::Result<Option<Cow<'_, [u8]>>> {
-        self.inner.own_certificate()
-    }
-}
+as_its_inner_link!(LinkStream);

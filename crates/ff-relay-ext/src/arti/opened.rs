@@ -4,15 +4,14 @@
 //! that goes on to another relay is received on an accepted link and sent on this one. Nobody can measure by it: its
 //! cells are not looked at.
 
-use std::borrow::Cow;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures::io::{AsyncRead, AsyncWrite};
-use tor_rtcompat::{CertifiedConn, StreamOps};
 
+use super::accepted::as_its_inner_link;
 use super::extension::{Extension, LinkHandle};
 use super::limit::{Direction, Traffic};
 
@@ -83,9 +82,15 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for OpenedLink<T> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.get_mut().moving(Direction::Sent, bytes.len(), cx, |inner, allowed, cx| {
+        let this = self.get_mut();
+        let result = this.moving(Direction::Sent, bytes.len(), cx, |inner, allowed, cx| {
             Pin::new(inner).poll_write(cx, &bytes[..allowed])
-        })
+        });
+        if result.is_pending() {
+            // What TLS has taken has had its turn, and waits for the socket only.
+            let _ = Pin::new(&mut this.inner).poll_flush(cx)?;
+        }
+        result
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -97,31 +102,76 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for OpenedLink<T> {
     }
 }
 
-impl<T: StreamOps> StreamOps for OpenedLink<T> {
-    fn set_tcp_notsent_lowat(&self, bytes: u32) -> io::Result<()> {
-        self.inner.set_tcp_notsent_lowat(bytes)
+as_its_inner_link!(OpenedLink);
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::task::Waker;
+
+    use ff_proto::units::BytesPerSec;
+
+    use super::*;
+    use crate::options::Options;
+
+    /// A connection that takes all that is written.
+    #[derive(Default)]
+    struct Sink {
+        /// Bytes written.
+        written: usize,
+        /// How often it was flushed.
+        flushed: usize,
     }
 
-    fn new_handle(&self) -> Box<dyn StreamOps + Send + Unpin> {
-        self.inner.new_handle()
-    }
-}
+    impl AsyncWrite for Sink {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            self.written += bytes.len();
+            Poll::Ready(Ok(bytes.len()))
+        }
 
-impl<T: CertifiedConn> CertifiedConn for OpenedLink<T> {
-    fn export_keying_material(
-        &self,
-        len: usize,
-        label: &[u8],
-        context: Option<&[u8]>,
-    ) -> io::Result<Vec<u8>> {
-        self.inner.export_keying_material(len, label, context)
+        fn poll_flush(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            self.flushed += 1;
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
     }
 
-    fn peer_certificate(&self) -> io::Result<Option<Cow<'_, [u8]>>> {
-        self.inner.peer_certificate()
+    /// The extension of a relay with this limit.
+    fn extension(limit: Option<u64>) -> Arc<Extension> {
+        let policy = Options::default().resolve(&BTreeMap::new());
+        Extension::new(policy, None, limit.map(BytesPerSec::new)).expect("it reads no file")
     }
 
-    fn own_certificate(&self) -> io::Result<Option<Cow<'_, [u8]>>> {
-        self.inner.own_certificate()
+    /// Writes 10,000 bytes: what came of it, and the link.
+    fn write(extension: Option<Arc<Extension>>) -> (Poll<io::Result<usize>>, OpenedLink<Sink>) {
+        let mut link = OpenedLink::new(Sink::default(), extension);
+        let mut cx = Context::from_waker(Waker::noop());
+        (Pin::new(&mut link).poll_write(&mut cx, &[0; 10_000]), link)
+    }
+
+    #[test]
+    fn it_keeps_to_the_limits_of_the_relay() {
+        for unlimited in [None, Some(extension(None))] {
+            let (result, link) = write(unlimited);
+            assert!(matches!(result, Poll::Ready(Ok(10_000))), "{result:?}");
+            assert_eq!((link.inner.written, link.inner.flushed), (10_000, 0));
+        }
+        let (result, link) = write(Some(extension(Some(50_000))));
+        let Poll::Ready(Ok(len)) = result else { panic!("{result:?}") };
+        assert!(len < 10_000 && len == link.inner.written, "{len}");
+    }
+
+    #[test]
+    fn what_has_had_its_turn_goes_out_while_the_link_waits_for_another() {
+        let (result, link) = write(Some(extension(Some(1))));
+        assert!(result.is_pending(), "{result:?}");
+        assert_eq!((link.inner.written, link.inner.flushed), (0, 1));
     }
 }

@@ -45,13 +45,18 @@ enum Value {
 }
 
 impl Value {
-    /// As torrc has it.
-    fn text(&self) -> String {
+    /// As torrc has it, for the option of this name; the error is what it should have been.
+    fn text(&self, name: &str) -> Result<String, &'static str> {
+        let is_flag = matches!(name, options::MEASUREMENTS_ALLOWED | options::TESTING_NETWORK);
+        let is_list = name == options::ALLOWED_COORDINATORS;
         match self {
-            Self::Flag(flag) => u8::from(*flag).to_string(),
-            Self::Number(number) => number.to_string(),
-            Self::Text(text) => text.clone(),
-            Self::List(texts) => texts.join(","),
+            Self::Flag(flag) if is_flag => Ok(u8::from(*flag).to_string()),
+            Self::List(texts) if is_list => Ok(texts.join(",")),
+            Self::Text(text) => Ok(text.clone()),
+            Self::Number(number) if !is_list => Ok(number.to_string()),
+            _ if is_flag => Err("true or false"),
+            _ if is_list => Err("a list of identities"),
+            _ => Err("a number"),
         }
     }
 }
@@ -60,10 +65,18 @@ impl Value {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SectionError {
-    /// There is no such key.
+    /// The section has no key of this name.
     #[error("[flashflow] has no key {0:?}; there are {keys}", keys = keys().collect::<Vec<_>>().join(", "))]
     Unknown(String),
-    /// Its value is no good.
+    /// The value of a key has another type than it should have.
+    #[error("[flashflow] {key} must be {wanted}")]
+    Type {
+        /// Which key.
+        key: String,
+        /// What its value should be.
+        wanted: &'static str,
+    },
+    /// The value of a key is out of bounds, or cannot be read.
     #[error("[flashflow] {key}: {error}")]
     Bad {
         /// Which key.
@@ -84,7 +97,11 @@ impl TryFrom<Texts> for Section {
         // In the order of the list: the bounds of some hang on those before them.
         for (name, key) in options::names().zip(keys()) {
             let Some(value) = texts.get(&key) else { continue };
-            options.set(name, &value.text()).map_err(|error| SectionError::Bad { key, error })?;
+            let text = match value.text(name) {
+                Ok(text) => text,
+                Err(wanted) => return Err(SectionError::Type { key, wanted }),
+            };
+            options.set(name, &text).map_err(|error| SectionError::Bad { key, error })?;
         }
         Ok(Self { texts, options: Some(options) })
     }
@@ -178,6 +195,14 @@ mod tests {
             ("allowed_coordinators = [\"AAAA\"]", "allowed_coordinators: "),
             ("measurement_period = \"59 minutes\"", "from 3600 to 2592000 seconds"),
             ("measurement_period = 1.5", ""),
+            ("background_traffic_percent = false", "background_traffic_percent must be a number"),
+            ("max_measurement_sockets = true", "max_measurement_sockets must be a number"),
+            (
+                "max_measurement_duration = [\"1 minute\"]",
+                "max_measurement_duration must be a number",
+            ),
+            ("measurements_allowed = [\"1\"]", "measurements_allowed must be true or false"),
+            ("allowed_coordinators = 7", "allowed_coordinators must be a list"),
         ] {
             let error = section(text).expect_err(text);
             assert!(error.contains(named), "{text}: {error}");
