@@ -1,4 +1,4 @@
-//! What it is measured at, beside what it forwards.
+//! Compares its estimate with what it forwards.
 
 use ed25519_dalek::SigningKey;
 use ff_lab::{CpuQuota, LoneArtiRelay};

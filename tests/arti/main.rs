@@ -4,6 +4,7 @@
 //! environment variable `FF_TEST_ARTI_RELAY`, and is therefore ignored unless asked for:
 //! `FF_TEST_ARTI_RELAY=target/arti-relay/bin/arti-relay cargo test --test arti -- --ignored`.
 
+mod build;
 mod figures;
 mod rules;
 mod section;

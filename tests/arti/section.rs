@@ -85,7 +85,7 @@ fn what_cannot_be_remembered_is_not_measured_and_the_relay_serves() {
     let key = coordinator();
     let mut relay = relay(&namespace, &section(&[&key], ""), Running::default());
     relay.kill().expect("it dies");
-    // Root may write anything but what is no file.
+    // Root can write to any file, but not to a folder.
     let memory = relay.state().join("flashflow-measurements");
     let _ = fs::remove_file(&memory);
     fs::create_dir(&memory).expect("a folder in its place");

@@ -126,7 +126,7 @@ impl Embedding {
         Ok(MeasuringProvider::new(weak, Arc::clone(extension), runtime, memory)?)
     }
 
-    /// Takes the parameters of a consensus: the text behind `params`, numbers by name.
+    /// Takes the parameters of a consensus: the text after `params`, numbers by name.
     pub fn set_consensus(&self, params: &str) {
         let Some((options, extension)) = &self.on else { return };
         let Ok(mut last) = self.consensus.lock() else { return };

@@ -6,7 +6,7 @@
 //! were not there.
 //!
 //! All links need the one lock for each read and write, so nothing waits while it is held: a grant is written to its file
-//! by another thread, and what the log is to say is said behind it.
+//! by another thread, and log messages are written after it is released.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
