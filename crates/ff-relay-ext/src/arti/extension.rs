@@ -62,6 +62,9 @@ pub(super) struct LinkHandle {
     pub(super) tasks: Mutex<Vec<LinkTask>>,
     /// Wakes its task.
     pub(super) waker: AtomicWaker,
+    /// Whether its last MEASUREMENT cell waits for a grant to be written. Until that is answered the link passes nothing
+    /// on: who asks takes an answer to its probe before that for a relay without FlashFlow.
+    pub(super) awaits_answer: AtomicBool,
 }
 
 /// The extension of one relay.
@@ -88,6 +91,8 @@ struct State {
     memory: Option<PathBuf>,
     /// Whether a grant is being written there. Until that is done nothing is sent: it may have to be taken back.
     is_storing: bool,
+    /// The links whose messages wait for that.
+    held: Vec<LinkId>,
     /// What the log is to say once the lock is free, with the totals of that moment.
     told: Vec<(TargetEvent, Totals, MonoTime)>,
     /// What the operator and the consensus want.
@@ -128,6 +133,7 @@ impl Extension {
             target,
             memory,
             is_storing: false,
+            held: Vec::new(),
             told: Vec::new(),
             policy,
             is_led: false,
@@ -223,7 +229,8 @@ impl Extension {
     pub(super) fn open_link(&self) -> Arc<LinkHandle> {
         let handle = |id| {
             let tasks = Mutex::new(Vec::new());
-            Arc::new(LinkHandle { id, tasks, waker: AtomicWaker::new() })
+            let awaits_answer = AtomicBool::new(false);
+            Arc::new(LinkHandle { id, tasks, waker: AtomicWaker::new(), awaits_answer })
         };
         let opened = self.with(|state| {
             let handle = handle(LinkId(state.next_link));
@@ -328,7 +335,11 @@ impl Extension {
                 now,
                 unix_secs,
             });
-            state.begin_storing(now)
+            let unstored = state.begin_storing(now);
+            if state.is_storing {
+                state.hold(link);
+            }
+            unstored
         });
         let Some((path, grants)) = unstored.flatten() else { return };
         let extension = Arc::clone(self);
@@ -439,11 +450,30 @@ impl State {
         None
     }
 
-    /// Takes the target's output to the links and to the log.
+    /// Has a link wait until what is being written is.
+    fn hold(&mut self, link: LinkId) {
+        if let Some(handle) = self.links.get(&link).and_then(Weak::upgrade) {
+            handle.awaits_answer.store(true, Ordering::Relaxed);
+            self.held.push(link);
+        }
+    }
+
+    /// Takes the target's output to the links and to the log, unless something is being written.
     fn dispatch(&mut self, now: MonoTime) {
         if self.is_storing {
             return;
         }
+        self.send_all(now);
+        for link in std::mem::take(&mut self.held) {
+            if let Some(handle) = self.links.get(&link).and_then(Weak::upgrade) {
+                handle.awaits_answer.store(false, Ordering::Release);
+                handle.waker.wake();
+            }
+        }
+    }
+
+    /// Takes the target's output to the links and to the log.
+    fn send_all(&mut self, now: MonoTime) {
         // An output can bring about no other, so this ends.
         while let Some(output) = self.target.poll_output() {
             let (link, task) = match output {
@@ -578,6 +608,7 @@ mod tests {
         });
         assert_eq!(is_done.recv_timeout(LONG), Ok(1000), "a client's link is held up");
         assert!(asking.tasks.lock().unwrap().is_empty(), "nothing is granted yet");
+        assert!(asking.awaits_answer.load(Ordering::Acquire), "its probe would be answered first");
 
         // It can be written to now, but not synced, as a disk that has failed.
         let _reader = File::open(&pipe).unwrap();
@@ -595,6 +626,10 @@ mod tests {
         };
         assert_eq!(refusal.code, ErrCode::INTERNAL);
         assert!(!path.exists());
+        while asking.awaits_answer.load(Ordering::Acquire) && begun.elapsed() < LONG {
+            thread::sleep(TICK);
+        }
+        assert!(!asking.awaits_answer.load(Ordering::Acquire), "the link goes on");
     }
 
     #[test]

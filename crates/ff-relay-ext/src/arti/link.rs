@@ -28,6 +28,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 
 use ff_proto::auth::{EXPORTER_LABEL, EXPORTER_LEN, Exporter};
@@ -95,6 +96,8 @@ pub struct LinkStream<T> {
     mode: Mode,
     /// Whether a MEASUREMENT cell has come, so that this may be the coordinator's link.
     has_asked: bool,
+    /// Whether nothing may pass to tor-proto before the last MEASUREMENT cell is answered.
+    is_held: bool,
     /// Whether the coordinator's probe has come.
     is_probed: bool,
     /// Whether tor-proto has been asked for circuits, other than by the probe.
@@ -146,6 +149,7 @@ impl<T: CertifiedConn> LinkStream<T> {
             exporter,
             mode: Mode::Ordinary,
             has_asked: false,
+            is_held: false,
             is_probed: false,
             has_circuits: false,
             fresh: [FRESH_BYTES; 2],
@@ -190,6 +194,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
 
     /// Does what the extension wants of this link.
     fn take_tasks(&mut self) {
+        // In this order: once nothing holds the link, the answer is among its tasks.
+        self.is_held =
+            self.handle.awaits_answer.load(Ordering::Acquire) && !self.extension.has_failed();
         if matches!(self.mode, Mode::Measuring(_)) && self.extension.has_failed() {
             self.begin_closing();
         }
@@ -315,7 +322,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
     /// Returns 0 when more bytes are needed first.
     fn pass_on(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let mut passed = 0;
-        while passed < out.len() && matches!(self.mode, Mode::Ordinary) {
+        while passed < out.len() && matches!(self.mode, Mode::Ordinary) && !self.is_held {
             let bytes = &self.buffer[self.filled.clone()];
             if self.passed_in.at_boundary() && self.passed_in.versions_done() {
                 if bytes.len() < HEADER_LEN {
@@ -558,6 +565,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
             }
             if self.at_cell_boundary() {
                 let _ = self.poll_control(cx)?;
+            }
+            if self.is_held {
+                return Poll::Pending;
             }
             if ready!(self.poll_fill(cx))? == 0 {
                 return Poll::Ready(Ok(0));
