@@ -44,7 +44,7 @@ pub struct Circuit {
     /// Times to first byte again and again, in the order in which they were asked for (002, section 7.7).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub latency: Vec<Later>,
-    /// A download.
+    /// A download, also one that was cut off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub download: Option<Download>,
     /// Congestion delay: by how much its refused round trips exceed the least of them in the mean (002, section 7.6).
@@ -160,22 +160,81 @@ pub struct Later {
     pub us: u64,
 }
 
-/// A download.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+/// The sizes whose times a download keeps, in bytes: those of OnionPerf's `elapsed_seconds.payload_bytes`.
+pub const SIZES: [u64; 9] =
+    [10_240, 20_480, 51_200, 102_400, 204_800, 512_000, 1_048_576, 2_097_152, 5_242_880];
+
+/// A download, whole or cut off. All times count from asking for the stream; what it did not come to is left out.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Download {
-    /// What arrived of it.
+    /// How many bytes of payload arrived: without the header of the answer.
     pub bytes: u64,
-    /// From asking for the stream until the first byte.
-    pub first_byte_us: u64,
-    /// From asking for the stream until the last byte.
-    pub us: u64,
+    /// How many were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_bytes: Option<u64>,
+    /// Where from: `http://HOST:PORT`, without the path, which may be a secret.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub source: String,
+    /// When the stream was asked for, since the circuit began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_us: Option<u64>,
+    /// Until the exit said that it was connected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connected_us: Option<u64>,
+    /// Until the request was handed to the client.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_us: Option<u64>,
+    /// Until the first byte of the answer; of a web server, of its header.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer_us: Option<u64>,
+    /// Until the header of the answer was whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub header_us: Option<u64>,
+    /// Until the first byte of payload.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_byte_us: Option<u64>,
+    /// Until each of [`SIZES`] had come: the time of the read that reached it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sizes_us: Vec<u64>,
+    /// Until 0, 10, 20, … 100 % had come, in the same way; of 0 %, the first byte.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tenths_us: Vec<u64>,
+    /// Until the last byte, if all came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub us: Option<u64>,
+    /// Whether each byte was compared with what the source's seed makes.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_checked: bool,
+}
+
+/// Whether a flag is not worth a key.
+const fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 impl Download {
-    /// Bytes a second from the first byte to the last.
-    pub fn bytes_per_sec(&self) -> f64 {
-        let secs = self.us.saturating_sub(self.first_byte_us) as f64 / 1e6;
-        if secs > 0.0 { self.bytes as f64 / secs } else { 0.0 }
+    /// Bytes a second from the first byte to the last; none of one that is not whole, or took no time.
+    pub fn bytes_per_sec(&self) -> Option<f64> {
+        let secs = self.us?.checked_sub(self.first_byte_us?)? as f64 / 1e6;
+        (secs > 0.0).then(|| self.bytes as f64 / secs)
+    }
+
+    /// So many more bytes of payload have come, and now it is so late.
+    pub fn came(&mut self, bytes: u64, us: u64) {
+        if bytes == 0 {
+            return;
+        }
+        self.first_byte_us.get_or_insert(us);
+        self.bytes += bytes;
+        while SIZES.get(self.sizes_us.len()).is_some_and(|size| *size <= self.bytes) {
+            self.sizes_us.push(us);
+        }
+        let Some(asked) = self.asked_bytes.filter(|asked| *asked > 0) else { return };
+        while self.tenths_us.len() <= 10
+            && u128::from(self.bytes) * 10 >= u128::from(asked) * self.tenths_us.len() as u128
+        {
+            self.tenths_us.push(us);
+        }
     }
 }
 
@@ -236,6 +295,29 @@ mod tests {
         assert_eq!(serde_json::to_string(&circuit).expect("a line"), line);
         assert_eq!((circuit.build_us(), circuit.build_without_link_us()), (Some(45), Some(40)));
         assert_eq!(circuit.rtt_us(), Some(30), "of 20, 30 and 40, and not of what was resolved");
+    }
+
+    #[test]
+    fn a_download_keeps_the_read_that_reached_each_mark() {
+        let mut download = Download { asked_bytes: Some(100_000), ..Download::default() };
+        for (bytes, us) in [(0, 1), (1, 2), (9_999, 3), (45_000, 4), (45_000, 5)] {
+            download.came(bytes, us);
+        }
+
+        assert_eq!((download.bytes, download.first_byte_us), (100_000, Some(2)));
+        assert_eq!(download.sizes_us, [4, 4, 4], "10, 20 and 50 KiB");
+        assert_eq!(download.tenths_us, [2, 3, 4, 4, 4, 4, 5, 5, 5, 5, 5]);
+        assert_eq!(download.bytes_per_sec(), None, "nobody has said that it is whole");
+        download.us = Some(1_000_002);
+        assert_eq!(download.bytes_per_sec(), Some(100_000.0));
+    }
+
+    #[test]
+    fn a_download_of_an_older_line_is_read() {
+        let old = r#"{"bytes":1000000,"first_byte_us":50000,"us":1050000}"#;
+        let download: Download = serde_json::from_str(old).expect("a download");
+        assert_eq!(download.bytes_per_sec(), Some(1e6));
+        assert_eq!(serde_json::to_string(&download).expect("text"), old);
     }
 
     #[test]

@@ -57,8 +57,9 @@ fn seen(circuit: &Circuit, host: u32, into: &mut Circuits) -> Seen {
         matches!(failure.stage, Stage::Build | Stage::Link) && is_timeout
     };
     let given_up = circuit.failure.as_ref().filter(timed_out).filter(|_| !is_built);
-    let download = circuit.download.filter(|download| download.bytes_per_sec() > 0.0);
-    let first = circuit.download.map(|download| ms(download.first_byte_us));
+    // A download that was cut off has no first byte that counts: circuits are compared by whole ones.
+    let download = circuit.download.as_ref().filter(|download| download.us.is_some());
+    let first = download.and_then(|download| download.first_byte_us.map(ms));
     let run = circuit.run_unix_secs.map(|unix_secs| (host, unix_secs));
     Seen {
         host,
@@ -76,7 +77,9 @@ fn seen(circuit: &Circuit, host: u32, into: &mut Circuits) -> Seen {
         trips: trips(circuit),
         congestion_ms: circuit.congestion_us.map(ms),
         ttfb_ms: circuit.first_bytes.first().map(|byte| ms(byte.us)).or(first),
-        mbit_per_sec: download.map(|download| download.bytes_per_sec() * 8.0 / 1e6),
+        mbit_per_sec: download
+            .and_then(|download| download.bytes_per_sec())
+            .map(|rate| rate * 8.0 / 1e6),
         latency: latency(circuit),
     }
 }

@@ -156,7 +156,12 @@ fn says_what_it_has_when_it_is_stopped(network: &Network, out: &Path, all: &str)
     let running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let running = running.expect("the program");
     let arrived = |circuits: &[Circuit]| {
-        circuits.iter().filter(|circuit| circuit.download.is_some()).count() as u64
+        circuits
+            .iter()
+            .filter(|circuit| {
+                circuit.download.as_ref().is_some_and(|download| download.us.is_some())
+            })
+            .count() as u64
     };
     let deadline = Instant::now() + Duration::from_secs(300);
     while arrived(&lines(out)) < 4 || lines(out).len() < 8 {

@@ -22,9 +22,10 @@ fn download_time(circuit: &Circuit) -> Duration {
 
 /// What came of a circuit, of which the relay at this place is looked at; so many bytes were to come over it in this time.
 pub(super) fn outcome(circuit: &Circuit, at: usize, size: u64, time: Duration) -> Outcome {
-    if let Some(download) = circuit.download {
+    let whole = circuit.download.as_ref().and_then(|download| Some((download.bytes, download.us?)));
+    if let Some((bytes, us)) = whole {
         // The first byte's time counts, too: who has clients wait starves them.
-        return Outcome::Arrived(download.bytes as f64 * 1e6 / download.us.max(1) as f64);
+        return Outcome::Arrived(bytes as f64 * 1e6 / us.max(1) as f64);
     }
     let Some(failure) = &circuit.failure else { return Outcome::FailedElsewhere };
     match (failure.stage, failure.whose) {
