@@ -4,10 +4,12 @@ pub mod analyze;
 pub mod bound;
 pub mod check;
 pub mod compared;
+pub mod downloads;
 pub mod lab;
 pub mod measure;
 pub mod paths;
 pub mod serve;
+pub mod source;
 
 use clap::{Parser, Subcommand};
 
@@ -36,6 +38,11 @@ pub enum Command {
     /// Circuits: what they say of the network.
     #[command(subcommand)]
     Circuits(Circuits),
+    /// Downloads over Tor, as its users have them: how long they take.
+    #[command(subcommand)]
+    Downloads(downloads::Downloads),
+    /// Where downloads come from: a web server that gives as many bytes as it is asked for to who knows its token.
+    Source(source::SourceArgs),
     /// How much random paths can carry: the mean of their slowest relays' capacities, and which relays cost users most.
     Bound(bound::BoundArgs),
     /// Draw paths through a network, for `circuits run --path-file`.

@@ -8,6 +8,7 @@
 //!  circuits run: network, path ─▶ schedule::Scheduler ─▶ course ─▶ probe::measure × circuits ─▶ store::Store
 //!                                 (which, when; no IO)              └─▶ client::Client: Arti, or a tor process
 //!  circuits serve: the same without an end ─▶ store::shelf (store::rotation: which file), figures: /metrics
+//!  downloads run: the same course, one download a circuit ◀─ source: bytes that a seed makes (pattern)
 //!  circuits analyze: read ─▶ fit, replay, rank, anonymity, buckets ─▶ analysis ─▶ tables, figures, JSON
 //!  bound: capacities ─▶ bound; paths: network ─▶ paths::pool ─▶ paths; lab: ff-lab's networks ─▶ both of the above
 //! ```
@@ -24,6 +25,7 @@ pub mod cli;
 pub mod client;
 pub mod congestion;
 pub mod course;
+pub mod download;
 pub mod figures;
 pub mod fit;
 pub mod guards;
@@ -33,6 +35,7 @@ pub mod network;
 pub mod pairs;
 pub mod path;
 pub mod paths;
+pub mod pattern;
 pub mod probe;
 pub mod rank;
 pub mod read;
@@ -42,5 +45,6 @@ pub mod run;
 pub mod schedule;
 pub mod series;
 pub mod signals;
+pub mod source;
 pub mod store;
 pub mod target;

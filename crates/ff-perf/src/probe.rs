@@ -10,7 +10,7 @@ use tokio::time::{sleep, sleep_until, timeout};
 
 use crate::client::{Client, Fault, Progress, us_since};
 use crate::network::Relay;
-use crate::record::{Circuit, Failure, Later, Probe, RoundTrip, SCHEMA, Stage, Whose};
+use crate::record::{Circuit, Download, Failure, Later, Probe, RoundTrip, SCHEMA, Stage, Whose};
 use crate::series::{STREAMS, Series};
 use crate::target::Target;
 
@@ -139,13 +139,31 @@ impl<C: Client> Measured<'_, C> {
             if let Some(turn) = turn {
                 turn().await;
             }
-            let mut buffer = vec![0; BUFFER];
-            let bytes = program.download_bytes;
-            let download = target.download(self.client, circuit, bytes, &mut buffer);
-            let download = within(program.download_time, download).await;
-            line.download = Some(download.map_err(|fault| (Stage::Download, fault))?);
+            self.download(circuit, began, target, line).await?;
         }
         Ok(())
+    }
+
+    /// A download. What came of it until it fails is kept.
+    async fn download(
+        &self,
+        circuit: &C::Circuit,
+        began: Instant,
+        target: &Target,
+        line: &mut Circuit,
+    ) -> Result<(), (Stage, Fault)> {
+        let bytes = self.program.download_bytes;
+        let mut download = Download {
+            asked_bytes: Some(bytes),
+            source: target.place(),
+            at_us: Some(us_since(began)),
+            ..Download::default()
+        };
+        let mut buffer = vec![0; BUFFER];
+        let came = target.download(self.client, circuit, bytes, &mut buffer, &mut download);
+        let came = within(self.program.download_time, came).await;
+        line.download = Some(download);
+        came.map_err(|fault| (Stage::Download, fault))
     }
 
     /// First bytes again and again. What came until one fails is kept.

@@ -5,10 +5,12 @@ mod bound;
 mod check;
 mod client;
 mod compared;
+mod downloads;
 mod lab;
 mod measure;
 mod paths;
 mod serve;
+mod source;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -16,6 +18,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 
+use crate::cli::downloads::Downloads;
 use crate::cli::{Circuits, Cli, Command};
 
 /// Carries a command out.
@@ -29,6 +32,8 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
         Command::Circuits(Circuits::Pairs(args)) => compared::pairs_of(args),
         Command::Circuits(Circuits::Run(args)) => measure::run(args),
         Command::Circuits(Circuits::Serve(args)) => serve::run(args),
+        Command::Downloads(Downloads::Run(args)) => downloads::run(args),
+        Command::Source(args) => source::run(args),
         Command::Bound(args) => bound::run(args),
         Command::Paths(args) => paths::run(args),
         Command::Check(args) => check::run(args),

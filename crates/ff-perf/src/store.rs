@@ -47,6 +47,9 @@ pub struct Options {
     pub download_bytes: u64,
     /// On what share of circuits.
     pub download_share: f64,
+    /// How long a download may take, in seconds; not in files of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub download_secs: Option<u64>,
     /// What it is measured with; not in files of older versions.
     #[serde(default)]
     pub setting: Option<Setting>,
@@ -291,6 +294,7 @@ fn check_options(dir: &Path, options: &Options) -> Result<Option<String>, StoreE
     let now = Options {
         setting: before.setting.as_ref().and_then(of_now),
         pace: before.pace.clone(),
+        download_secs: options.download_secs.filter(|_| before.download_secs.is_some()),
         ..options.clone()
     };
     let difference = differences(&before, &now);

@@ -8,7 +8,7 @@ use std::time::Instant;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::client::{Client, Fault, us_since};
-use crate::record::{Download, FirstByte};
+use crate::record::FirstByte;
 
 /// What streams lead to.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -19,6 +19,9 @@ pub struct Target {
     pub port: u16,
     /// The path on a web server; none of a source of bytes.
     pub path: Option<String>,
+    /// Whether that is the secret path of a source of `ff-perf source`, which the number of bytes is added to, and which is
+    /// shown to nobody.
+    pub is_secret: bool,
 }
 
 impl FromStr for Target {
@@ -46,16 +49,16 @@ impl FromStr for Target {
         if !is_host || port == 0 {
             return Err(odd());
         }
-        Ok(Self { host: host.to_owned(), port, path })
+        Ok(Self { host: host.to_owned(), port, path, is_secret: false })
     }
 }
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, port, path } = self;
-        match path {
+        let Self { host, port, path, is_secret } = self;
+        match path.as_ref().filter(|_| !is_secret) {
             Some(path) => write!(f, "http://{host}:{port}{path}"),
-            None => write!(f, "bytes://{host}:{port}"),
+            None => write!(f, "{}", self.place()),
         }
     }
 }
@@ -65,7 +68,31 @@ impl Target {
     #[must_use]
     pub fn of_source(source: &ff_lab::Source) -> Self {
         let addr = source.addr();
-        Self { host: addr.ip().to_string(), port: addr.port(), path: None }
+        Self { host: addr.ip().to_string(), port: addr.port(), path: None, is_secret: false }
+    }
+
+    /// Where it is, without its path: `http://HOST:PORT`, or `bytes://HOST:PORT`.
+    #[must_use]
+    pub fn place(&self) -> String {
+        let scheme = if self.path.is_some() { "http" } else { "bytes" };
+        format!("{scheme}://{}:{}", self.host, self.port)
+    }
+
+    /// A source of `ff-perf source`, whose path is `/TOKEN` and nothing more.
+    ///
+    /// # Errors
+    /// One sentence, if it has another path.
+    pub fn secret(self) -> Result<Self, String> {
+        let token = self.path.as_deref().and_then(|path| path.strip_prefix('/'));
+        match token {
+            Some(token) if !token.is_empty() && !token.contains(['/', '?', '#']) => {
+                Ok(Self { is_secret: true, ..self })
+            }
+            _ => Err(format!(
+                "{} has another path than a source: give what `ff-perf source` prints, http://HOST:PORT/TOKEN",
+                self.place()
+            )),
+        }
     }
 
     /// What is asked for the first byte: HEAD of a web server (002), one byte of a source.
@@ -77,9 +104,12 @@ impl Target {
     }
 
     /// What is asked for so many bytes; a web server may have more, which is not read.
-    fn download_request(&self, bytes: u64) -> String {
+    pub(crate) fn download_request(&self, bytes: u64) -> String {
         match &self.path {
-            Some(path) => format!("GET {path} HTTP/1.0\r\nHost: {}\r\n\r\n", self.host),
+            Some(path) => {
+                let size = if self.is_secret { format!("/{bytes}") } else { String::new() };
+                format!("GET {path}{size} HTTP/1.0\r\nHost: {}\r\n\r\n", self.host)
+            }
             None => format!("GET {bytes}\n"),
         }
     }
@@ -112,83 +142,15 @@ impl Target {
             Err(error) => Err(early::<C>(circuit, &mut stream, error).await),
         }
     }
-
-    /// Downloads so many bytes.
-    ///
-    /// # Errors
-    /// [`Fault`]; also if the target has fewer, if a source sends more than it was asked for, or if a web server answers with
-    /// another status than one of success: what comes then is no download.
-    pub async fn download<C: Client>(
-        &self,
-        client: &C,
-        circuit: &C::Circuit,
-        bytes: u64,
-        buffer: &mut [u8],
-    ) -> Result<Download, Fault> {
-        let began = Instant::now();
-        let mut stream = client.open(circuit, &self.host, self.port).await?;
-        ask::<C>(circuit, &mut stream, &self.download_request(bytes)).await?;
-        let (mut came, mut first_byte_us) = (0_u64, 0);
-        let mut status = self.path.as_ref().map(|_| Vec::new());
-        while came < bytes {
-            let room = buffer.len().min(self.room(bytes - came));
-            let length = match stream.read(buffer.get_mut(..room).unwrap_or_default()).await {
-                Ok(0) => return Err(closed::<C>(circuit, &mut stream, came, bytes).await),
-                Ok(length) => length,
-                Err(error) => return Err(early::<C>(circuit, &mut stream, error).await),
-            };
-            if came == 0 {
-                first_byte_us = us_since(began);
-            }
-            came += length as u64;
-            if let Some(line) = &mut status
-                && has_whole(line, buffer.get(..length).unwrap_or_default())?
-            {
-                status = None;
-            }
-        }
-        if let Some(line) = status {
-            return Err(no_http(&line));
-        }
-        if came > bytes {
-            return Err(more(bytes));
-        }
-        Ok(Download { bytes: came, first_byte_us, us: us_since(began) })
-    }
-}
-
-/// How long the first line of a web server's answer may be, in bytes.
-const LONGEST_STATUS: usize = 1024;
-
-/// Adds to the first line of a web server's answer; whether it is whole, and says that all is well (RFC 9112 §4).
-fn has_whole(line: &mut Vec<u8>, came: &[u8]) -> Result<bool, Fault> {
-    let end = came.iter().position(|byte| *byte == b'\n');
-    line.extend(came.iter().take(end.unwrap_or(LONGEST_STATUS)));
-    if end.is_none() {
-        return if line.len() < LONGEST_STATUS { Ok(false) } else { Err(no_http(line)) };
-    }
-    let text = str::from_utf8(line).ok().filter(|text| text.starts_with("HTTP/"));
-    let status = text.and_then(|text| text.split_whitespace().nth(1)?.parse::<u16>().ok());
-    match status {
-        Some(200..300) => Ok(true),
-        Some(status) => Err(Fault::target(format!("HTTP status {status}"))),
-        None => Err(no_http(line)),
-    }
-}
-
-/// An answer that is none of a web server.
-fn no_http(line: &[u8]) -> Fault {
-    let begin = String::from_utf8_lossy(line.get(..line.len().min(20)).unwrap_or_default());
-    Fault::target(format!("its answer is not HTTP: it begins with {begin:?}"))
 }
 
 /// A source that sends more than it was asked for.
-fn more(bytes: u64) -> Fault {
+pub(crate) fn more(bytes: u64) -> Fault {
     Fault::target(format!("sent more than the {bytes} bytes that it was asked for"))
 }
 
 /// Sends a request.
-async fn ask<C: Client>(
+pub(crate) async fn ask<C: Client>(
     circuit: &C::Circuit,
     stream: &mut C::Stream,
     request: &str,
@@ -204,13 +166,17 @@ async fn ask<C: Client>(
 }
 
 /// A stream that fails.
-async fn early<C: Client>(circuit: &C::Circuit, stream: &mut C::Stream, error: io::Error) -> Fault {
+pub(crate) async fn early<C: Client>(
+    circuit: &C::Circuit,
+    stream: &mut C::Stream,
+    error: io::Error,
+) -> Fault {
     let lost = C::lost(circuit, stream, Some(&error)).await;
     lost.unwrap_or_else(|| Fault::target(format!("closed early: {error}")))
 }
 
 /// A stream that ends before all has come.
-async fn closed<C: Client>(
+pub(crate) async fn closed<C: Client>(
     circuit: &C::Circuit,
     stream: &mut C::Stream,
     came: u64,
@@ -225,36 +191,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_status_of_success_is_a_download() {
-        let whole = |parts: &[&str]| {
-            let mut line = Vec::new();
-            let all = parts.iter().map(|part| has_whole(&mut line, part.as_bytes()));
-            all.last().expect("a part")
-        };
-        assert_eq!(whole(&["HTTP/1.1 200 OK\r\nHTTP/1.1 404 x\r\n"]), Ok(true));
-        assert_eq!(whole(&["HT", "TP/1.0 20", "6\r", "\n"]), Ok(true));
-        assert_eq!(whole(&["HTTP/1.1 200 OK"]), Ok(false));
-        for (odd, reason) in [
-            ("HTTP/1.1 404 Not Found\r\n", "HTTP status 404"),
-            ("HTTP/1.1 301 \r\n", "HTTP status 301"),
-            ("HTTP/1.1 99999 \r\n", "not HTTP"),
-            ("\0\0\0\n", "not HTTP"),
-            ("\n", "not HTTP"),
-            (&"x".repeat(5000), "not HTTP"),
-        ] {
-            let fault = whole(&[odd]).expect_err("no success");
-            assert!(fault.reason.contains(reason) && fault.whose == crate::record::Whose::Target);
-            assert!(fault.reason.len() < 100, "{fault:?}");
-        }
-    }
-
-    #[test]
     fn targets_are_read() {
         let target: Target = "http://example.com/a?b".parse().expect("a target");
         assert_eq!((target.host.as_str(), target.port), ("example.com", 80));
         assert_eq!(target.first_byte_request(), "HEAD /a?b HTTP/1.0\r\nHost: example.com\r\n\r\n");
         assert_eq!(target.to_string(), "http://example.com:80/a?b");
         assert_eq!(target.to_string().parse(), Ok(target));
+        for odd in ["http://a/b?c", "http://a/b/5", "http://a", "bytes://a:1"] {
+            let target: Target = odd.parse().expect("a target");
+            assert!(target.secret().is_err_and(|error| error.contains("ff-perf source")), "{odd}");
+        }
+        let target: Target = "http://a:8080/secret".parse().expect("a target");
+        let source = target.secret().expect("a source");
+        assert_eq!(source.download_request(5), "GET /secret/5 HTTP/1.0\r\nHost: a\r\n\r\n");
+        assert_eq!(source.to_string(), "http://a:8080", "its token stays here");
         let target: Target = "bytes://127.0.0.1:99".parse().expect("a target");
         assert_eq!(target.download_request(5), "GET 5\n");
         assert_eq!(target.to_string(), "bytes://127.0.0.1:99");

@@ -122,7 +122,13 @@ pub struct Measuring {
     #[arg(long, value_name = "SECONDS", default_value_t = 15,
           value_parser = clap::value_parser!(u64).range(1..=600))]
     pub trip_time: u64,
+    /// How long a download may take, in seconds.
+    #[arg(skip = DOWNLOAD_SECS)]
+    pub download_time: u64,
 }
+
+/// How long a download of `circuits` may take, in seconds.
+const DOWNLOAD_SECS: u64 = 300;
 
 /// Who builds circuits, as an argument.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]

@@ -35,8 +35,6 @@ const PUBLIC_IN_FLIGHT: u64 = 50;
 const PUBLIC_TTFB_EVERY: f64 = 1.0;
 /// The largest share of the last circuits that may fail on the Internet before a run stops.
 const PUBLIC_FAILURES: f64 = 0.5;
-/// How long a download may take.
-const DOWNLOAD_TIME: Duration = Duration::from_secs(300);
 
 /// Builds circuits and measures them.
 ///
@@ -251,6 +249,7 @@ pub(super) fn options(args: &Measuring, ready: &Ready, per_sec: f64) -> Options 
         latency: args.latency().unwrap_or_default(),
         download_bytes: args.download,
         download_share: args.download_share,
+        download_secs: Some(args.download_time),
         setting: Some(setting),
         pace: Some(Pace { in_flight, per_sec, per_guard_per_sec }),
     }
@@ -303,7 +302,7 @@ pub(super) fn course<C: Client>(
         target,
         build_time: Duration::from_secs(args.build_time),
         trip_time: Duration::from_secs(args.trip_time),
-        download_time: DOWNLOAD_TIME,
+        download_time: Duration::from_secs(args.download_time),
     };
     Course {
         client,

@@ -4,6 +4,7 @@
 mod check;
 mod client_tor;
 mod delays;
+mod downloads;
 mod lab_ends;
 mod liars;
 mod lost;

@@ -41,7 +41,7 @@ fn run(network: &Path, out: &Path, options: &str) -> Output {
 const LINES: &str = "circuits-000.jsonl";
 
 /// Its lines.
-fn lines(out: &Path) -> Vec<Circuit> {
+pub(crate) fn lines(out: &Path) -> Vec<Circuit> {
     let text = fs::read_to_string(out.join(LINES)).expect("lines");
     text.lines().map(|line| serde_json::from_str(line).expect("a circuit")).collect()
 }
@@ -221,7 +221,7 @@ fn names_dead_relays(network: &Network, client: &str) {
 }
 
 /// A web server on loopback that answers each request so, for as long as the test runs.
-fn web_server(answer: String) -> SocketAddr {
+pub(crate) fn web_server(answer: Vec<u8>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let addr = listener.local_addr().expect("an address");
     thread::spawn(move || {
@@ -235,7 +235,7 @@ fn web_server(answer: String) -> SocketAddr {
                 request.extend(byte);
             }
             // Whoever has read enough closes.
-            let _ = stream.write_all(answer.as_bytes());
+            let _ = stream.write_all(&answer);
         }
     });
     addr
@@ -245,7 +245,8 @@ fn web_server(answer: String) -> SocketAddr {
 fn heeds_the_status(network: &Network, client: &str) {
     let dir = tempfile::tempdir().expect("a directory");
     for (status, is_well) in [("200 OK", true), ("404 Not Found", false)] {
-        let addr = web_server(format!("HTTP/1.1 {status}\r\n\r\n{}", "x".repeat(200_000)));
+        let addr =
+            web_server(format!("HTTP/1.1 {status}\r\n\r\n{}", "x".repeat(200_000)).into_bytes());
         let out = dir.path().join(status);
         let options = format!(
             "--client {client} --count 2 --ttfb 1 --download 100kB --target http://{addr}/x"

@@ -1,0 +1,145 @@
+//! Options of `downloads`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::measure::{ClientKind, MeasureArgs, Measuring, bytes, rate, share};
+use super::paths::RulesArgs;
+use crate::target::Target;
+
+/// What to do with downloads.
+#[derive(Debug, Subcommand)]
+pub enum Downloads {
+    /// Download from a source through given relays, or drawn ones, one download on each circuit.
+    Run(Box<RunArgs>),
+}
+
+/// Options of `downloads run`.
+#[derive(Args, Clone, Debug)]
+pub struct RunArgs {
+    /// The network, as `circuits run` has it: the data directory of a tor that is in it, a directory with several such, the
+    /// file of a consensus with its microdescriptors beside it, or `public`.
+    #[arg(long, value_name = "DIR|FILE|public")]
+    pub network: PathBuf,
+    /// The network has relays on the Internet, and you have read ETHICS.md and mean it.
+    #[arg(long)]
+    pub public: bool,
+    /// The source: what `ff-perf source` prints.
+    #[arg(long, value_name = "URL", value_parser = source)]
+    pub to: Target,
+    /// Who builds the circuits.
+    #[arg(long, value_enum, default_value_t = ClientKind::Arti)]
+    pub client: ClientKind,
+    /// How much to download: bytes, or with KiB, MiB, kB, MB.
+    #[arg(long, value_name = "SIZE", default_value = "5MiB", value_parser = some_bytes)]
+    pub size: u64,
+    /// How many downloads.
+    #[arg(long, value_name = "NUMBER", default_value_t = 10,
+          value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub count: u64,
+    /// How long one may take, in seconds, from asking for its stream: 270 is OnionPerf's.
+    #[arg(long, value_name = "SECONDS", default_value_t = 270,
+          value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub timeout: u64,
+    /// How long a circuit may take to be built, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60,
+          value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub build_time: u64,
+    /// How many at once: with more than one they take each other's time.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1,
+          value_parser = clap::value_parser!(u64).range(1..=50))]
+    pub in_flight: u64,
+    /// How many new ones, at most: so many a second, or with /min or /h, so many a minute or an hour. Without it 1 a second.
+    #[arg(long, value_name = "RATE", default_value = "1", value_parser = rate)]
+    pub rate: f64,
+    /// Build through these paths, again and again, as `ff-perf paths` writes them. Without it paths are drawn.
+    #[arg(long, value_name = "FILE")]
+    pub path_file: Option<PathBuf>,
+    /// By which rules paths are drawn.
+    #[command(flatten)]
+    pub rules: RulesArgs,
+    /// What draws the paths.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub seed: u64,
+    /// Stop when more than this share of the last 100 failed, from 0 to 1.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.5, value_parser = share)]
+    pub failures: f64,
+    /// Where lines go: circuits-000.jsonl in this folder.
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// Go on with the run in --out.
+    #[arg(long)]
+    pub resume: bool,
+    /// Print what it came to as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl RunArgs {
+    /// The circuits to measure, each with one download and nothing else.
+    #[must_use]
+    pub fn circuits(&self) -> MeasureArgs {
+        let measuring = Measuring {
+            network: self.network.clone(),
+            public: self.public,
+            in_flight: self.in_flight,
+            share_builds: false,
+            share_probes: false,
+            client: self.client,
+            path_file: self.path_file.clone(),
+            rules: self.rules.clone(),
+            seed: self.seed,
+            rtt: 0,
+            resolve: 0,
+            rtt_pause: 0,
+            ttfb: 0,
+            ttfb_for: None,
+            ttfb_every: 1.0,
+            download: self.size,
+            download_share: 1.0,
+            target: Some(self.to.clone()),
+            per_guard: crate::schedule::PER_GUARD,
+            build_time: self.build_time,
+            trip_time: self.timeout,
+            download_time: self.timeout,
+        };
+        MeasureArgs {
+            measuring,
+            count: self.count,
+            rate: Some(self.rate),
+            failures: self.failures,
+            out: self.out.clone(),
+            resume: self.resume,
+            json: self.json,
+        }
+    }
+}
+
+/// Reads the URL of a source.
+fn source(text: &str) -> Result<Target, String> {
+    text.parse::<Target>()?.secret()
+}
+
+/// Reads a number of bytes that is not 0.
+fn some_bytes(text: &str) -> Result<u64, String> {
+    match bytes(text)? {
+        0 => Err("a download of nothing takes no time: give at least one byte".to_owned()),
+        size => Ok(size),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_has_a_token_and_a_download_something() {
+        assert!(source("http://a:80/0123").is_ok_and(|target| target.is_secret));
+        for odd in ["http://a:80/", "http://a:80/x/5", "bytes://a:80", "x"] {
+            assert!(source(odd).is_err(), "{odd}");
+        }
+        assert_eq!(some_bytes("5MiB"), Ok(5_242_880));
+        assert!(some_bytes("0").is_err());
+    }
+}

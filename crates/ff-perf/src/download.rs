@@ -1,0 +1,240 @@
+//! A download over a stream of a circuit: what of it had come by when, and whether it is what the source has.
+
+use std::time::Instant;
+
+use tokio::io::AsyncReadExt as _;
+
+use crate::client::{Client, Fault, us_since};
+use crate::pattern::{Pattern, Seed};
+use crate::record::Download;
+use crate::target::{Target, ask, closed, early, more};
+
+/// The header in which a source names its seed; with it, each byte is compared.
+pub const SEED_HEADER: &str = "ff-seed";
+/// How long the header of an answer may be, in bytes.
+const LONGEST_HEAD: usize = 16_384;
+/// How many lines it may have.
+const MOST_LINES: usize = 64;
+
+impl Target {
+    /// Downloads so many bytes. What had come of them by when is in `line`, also if it fails or is given up.
+    ///
+    /// # Errors
+    /// [`Fault`]; also if the target has fewer, if a source sends more than it was asked for or another byte than its seed
+    /// makes, or if a web server answers with another status than one of success: what comes then is no download.
+    pub async fn download<C: Client>(
+        &self,
+        client: &C,
+        circuit: &C::Circuit,
+        bytes: u64,
+        buffer: &mut [u8],
+        line: &mut Download,
+    ) -> Result<(), Fault> {
+        let began = Instant::now();
+        let mut stream = client.open(circuit, &self.host, self.port).await?;
+        line.connected_us = Some(us_since(began));
+        ask::<C>(circuit, &mut stream, &self.download_request(bytes)).await?;
+        line.request_us = Some(us_since(began));
+        let mut answer = Answer::of(self, bytes);
+        while line.bytes < bytes {
+            let room = buffer.len().min(answer.room(bytes - line.bytes));
+            let length = match stream.read(buffer.get_mut(..room).unwrap_or_default()).await {
+                Ok(0) => return Err(closed::<C>(circuit, &mut stream, line.bytes, bytes).await),
+                Ok(length) => length,
+                Err(error) => return Err(early::<C>(circuit, &mut stream, error).await),
+            };
+            let us = us_since(began);
+            line.answer_us.get_or_insert(us);
+            let payload = answer.payload(buffer.get(..length).unwrap_or_default())?;
+            if !answer.is_head_open() {
+                line.header_us.get_or_insert(us);
+            }
+            // What comes of a plain web server beyond what is wanted is not counted.
+            let counted = (payload.len() as u64).min(bytes - line.bytes);
+            line.came(counted, us);
+            line.is_checked = answer.pattern.is_some();
+            if payload.len() as u64 > counted && answer.is_exact {
+                return Err(more(bytes));
+            }
+        }
+        line.us = Some(us_since(began));
+        Ok(())
+    }
+}
+
+/// What is known of an answer while it comes.
+struct Answer {
+    /// Its header, until that is whole; none of a source of ff-lab's, which sends bytes alone.
+    head: Option<Vec<u8>>,
+    /// What its bytes are to be, if it names a seed.
+    pattern: Option<Pattern>,
+    /// Whether more than was asked for is wrong.
+    is_exact: bool,
+    /// How many bytes were asked for.
+    asked: u64,
+}
+
+impl Answer {
+    /// One of which nothing has come.
+    fn of(target: &Target, asked: u64) -> Self {
+        let is_web = target.path.is_some();
+        Self { head: is_web.then(Vec::new), pattern: None, is_exact: !is_web, asked }
+    }
+
+    /// Whether its header is not whole.
+    const fn is_head_open(&self) -> bool {
+        self.head.is_some()
+    }
+
+    /// How many bytes to read where so many are still to come: of a source one more, so that what it should not have sent is
+    /// seen if it comes with the last bytes, which nobody waits for; as much as there is while the header comes.
+    fn room(&self, bytes: u64) -> usize {
+        if self.is_head_open() {
+            return usize::MAX;
+        }
+        usize::try_from(bytes).unwrap_or(usize::MAX).saturating_add(self.is_exact.into())
+    }
+
+    /// What of that which came is payload, and is as it should be.
+    fn payload<'a>(&mut self, came: &'a [u8]) -> Result<&'a [u8], Fault> {
+        let payload = match self.head.take() {
+            None => came,
+            Some(mut head) => {
+                let before = head.len();
+                head.extend_from_slice(came);
+                let Some(length) = self.read_head(&head)? else {
+                    self.head = Some(head);
+                    return Ok(&[]);
+                };
+                came.get(length.saturating_sub(before)..).unwrap_or_default()
+            }
+        };
+        if let Some(pattern) = &mut self.pattern {
+            let matching = pattern.matching(payload);
+            if matching < payload.len() {
+                return Err(Fault::unknown(
+                    "a byte is another than the source's seed makes: the source, the exit or who is between them has changed it",
+                ));
+            }
+        }
+        Ok(payload)
+    }
+
+    /// The header's length, if it is whole and says that all is well (RFC 9112 §4).
+    fn read_head(&mut self, bytes: &[u8]) -> Result<Option<usize>, Fault> {
+        let mut lines = [httparse::EMPTY_HEADER; MOST_LINES];
+        let mut answer = httparse::Response::new(&mut lines);
+        let parsed = answer.parse(bytes);
+        match answer.code {
+            Some(200..300) | None => {}
+            Some(status) => return Err(Fault::target(format!("HTTP status {status}"))),
+        }
+        match parsed {
+            Ok(httparse::Status::Complete(length)) => {
+                self.is_promised(answer.headers)?;
+                Ok(Some(length))
+            }
+            Ok(httparse::Status::Partial) if bytes.len() < LONGEST_HEAD => Ok(None),
+            Ok(httparse::Status::Partial) => Err(Fault::target(format!(
+                "the header of its answer is longer than {LONGEST_HEAD} bytes"
+            ))),
+            Err(error) => Err(no_http(bytes, &error.to_string())),
+        }
+    }
+
+    /// What its header promises, and whether that is what was asked for.
+    fn is_promised(&mut self, lines: &[httparse::Header<'_>]) -> Result<(), Fault> {
+        let value = |name: &str| {
+            let line = lines.iter().find(|line| line.name.eq_ignore_ascii_case(name));
+            line.and_then(|line| str::from_utf8(line.value).ok()).map(str::trim)
+        };
+        if let Some(seed) = value(SEED_HEADER) {
+            let seed: Seed = seed.parse().map_err(|_| {
+                Fault::target(format!("the {SEED_HEADER} of its answer is no seed"))
+            })?;
+            self.pattern = Some(Pattern::new(seed));
+            self.is_exact = true;
+        }
+        let Some(promised) = value("content-length").and_then(|text| text.parse::<u64>().ok())
+        else {
+            return Ok(());
+        };
+        let asked = self.asked;
+        if promised < asked || (self.is_exact && promised > asked) {
+            return Err(Fault::target(format!("has {promised} bytes instead of {asked}")));
+        }
+        Ok(())
+    }
+}
+
+/// An answer that is none of a web server.
+fn no_http(bytes: &[u8], error: &str) -> Fault {
+    let begin = String::from_utf8_lossy(bytes.get(..bytes.len().min(20)).unwrap_or_default());
+    Fault::target(format!("its answer is not HTTP ({error}): it begins with {begin:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Whose;
+
+    /// What comes of these parts for who asks for so many bytes.
+    fn payload(asked: u64, parts: &[&[u8]]) -> Result<Vec<u8>, Fault> {
+        let target: Target = "http://a/b".parse().expect("a target");
+        let mut answer = Answer::of(&target, asked);
+        let mut all = Vec::new();
+        for part in parts {
+            all.extend_from_slice(answer.payload(part)?);
+        }
+        Ok(all)
+    }
+
+    #[test]
+    fn what_follows_the_header_is_payload_however_it_is_cut() {
+        let whole = b"HTTP/1.1 200 OK\r\nA: b\r\n\r\nHTTP/1.1 404 x\r\n\r\n";
+        for at in 0..whole.len() {
+            let (one, other) = whole.split_at(at);
+            let found = payload(1, &[one, other]).expect("a download");
+            assert_eq!(found, b"HTTP/1.1 404 x\r\n\r\n", "cut at {at}");
+        }
+        let bytes: Vec<&[u8]> = whole.chunks(1).collect();
+        assert_eq!(payload(1, &bytes).expect("a download"), b"HTTP/1.1 404 x\r\n\r\n");
+    }
+
+    #[test]
+    fn only_a_status_of_success_is_a_download() {
+        for (odd, reason) in [
+            ("HTTP/1.1 404 Not Found\r\n", "HTTP status 404"),
+            ("HTTP/1.1 301 \r\n\r\n", "HTTP status 301"),
+            ("HTTP/1.1 99999 \r\n\r\n", "not HTTP"),
+            ("\0\0\0\n", "not HTTP"),
+            (&"x".repeat(5000), "not HTTP"),
+            (&format!("HTTP/1.1 200 OK\r\n{}", "A: b\r\n".repeat(65)), "not HTTP"),
+            (&format!("HTTP/1.1 200 OK\r\nA: {}", "b".repeat(LONGEST_HEAD)), "longer than 16384"),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n", "has 9 bytes instead of 10"),
+            ("HTTP/1.1 200 OK\r\nff-seed: x\r\n\r\n", "no seed"),
+        ] {
+            let fault = payload(10, &[odd.as_bytes()]).expect_err("no success");
+            assert!(fault.reason.contains(reason) && fault.whose == Whose::Target, "{fault:?}");
+            assert!(fault.reason.len() < 150, "{fault:?}");
+        }
+        let fine = "HTTP/1.1 206 x\r\ncontent-length: 99\r\n\r\n";
+        assert_eq!(payload(10, &[fine.as_bytes()]), Ok(Vec::new()), "a page may have more");
+    }
+
+    #[test]
+    fn a_seed_tells_each_byte_and_how_many_there_are() {
+        let head = |length: u64| {
+            let seed = Seed([0; 32]);
+            format!("HTTP/1.1 200 OK\r\nFF-Seed: {seed}\r\ncontent-length: {length}\r\n\r\n")
+        };
+        let bytes = hex::decode("76b8e0ada0f13d904056").expect("bytes");
+        let fault = payload(10, &[head(10).as_bytes(), &bytes]).expect_err("the ninth is another");
+        assert!(fault.reason.contains("seed") && fault.whose == Whose::Unknown, "{fault:?}");
+        assert_eq!(payload(8, &[head(8).as_bytes(), &bytes[..8]]), Ok(bytes[..8].to_vec()));
+        for odd in [7, 9] {
+            let fault = payload(8, &[head(odd).as_bytes()]).expect_err("another length");
+            assert!(fault.reason.contains("instead of 8"), "{fault:?}");
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! A source of bytes for downloads: a web server that gives something to those only who know its token.
+//!
+//! `GET /TOKEN/BYTES` is answered with so many bytes of a new [`Pattern`](crate::pattern::Pattern), whose seed stands in the
+//! header. They look like noise, so nothing on the way can compress them, and none of them is had from a cache. How much is
+//! given at once, to how many and how fast, is bounded.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, State};
+use axum::http::{HeaderName, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use ff_proto::rate::TokenBucket;
+use ff_proto::units::{BytesPerSec, MonoTime};
+use futures::stream;
+use subtle::ConstantTimeEq as _;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::sleep;
+
+use crate::download::SEED_HEADER;
+use crate::pattern::{Pattern, Seed};
+
+/// How much is handed over at once, in bytes.
+const PIECE: usize = 16_384;
+
+/// What a source gives at most.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// For one download, in bytes.
+    pub download_bytes: u64,
+    /// Downloads at once.
+    pub downloads: usize,
+    /// Bytes a second of payload, of all together; none for as fast as it goes.
+    pub bytes_per_sec: Option<u64>,
+}
+
+/// Who may have something: a secret of 32 hexadecimal digits.
+#[derive(Clone)]
+pub struct Token(String);
+
+/// A source.
+#[derive(Debug)]
+pub struct Source {
+    /// Who may have something.
+    token: Token,
+    /// What it gives.
+    limits: Limits,
+    /// Downloads that may begin.
+    room: Arc<Semaphore>,
+    /// What may be sent now, if there is a rate.
+    bucket: Option<Mutex<TokenBucket>>,
+    /// When it began.
+    began: Instant,
+    /// Payload handed over so far, in bytes.
+    given_bytes: AtomicU64,
+    /// Downloads handed over to their last byte.
+    whole: AtomicU64,
+}
+
+impl Token {
+    /// A new one.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(hex::encode(rand::random::<[u8; 16]>()))
+    }
+
+    /// The one that a text has.
+    ///
+    /// # Errors
+    /// One sentence, if it is none.
+    pub fn read(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        let is_one = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if is_one {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err("it is not 32 hexadecimal digits".to_owned())
+        }
+    }
+
+    /// It, for who is to have something.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether somebody knows it. How long that takes says nothing of where they differ.
+    fn is(&self, given: &str) -> bool {
+        self.0.as_bytes().ct_eq(given.as_bytes()).into()
+    }
+}
+
+impl Default for Token {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+impl Source {
+    /// One that has given nothing.
+    #[must_use]
+    pub fn new(token: Token, limits: Limits) -> Arc<Self> {
+        let bucket = limits.bytes_per_sec.map(|rate| {
+            let burst = (PIECE as u64).max(rate / 10);
+            Mutex::new(TokenBucket::new(BytesPerSec::new(rate), burst, MonoTime::from_micros(0)))
+        });
+        Arc::new(Self {
+            token,
+            limits,
+            room: Arc::new(Semaphore::new(limits.downloads)),
+            bucket,
+            began: Instant::now(),
+            given_bytes: AtomicU64::new(0),
+            whole: AtomicU64::new(0),
+        })
+    }
+
+    /// What it answers.
+    pub fn router(self: &Arc<Self>) -> Router {
+        let nothing = || async { nothing() };
+        Router::new()
+            .route("/{token}/{bytes}", get(give))
+            .fallback(nothing)
+            .method_not_allowed_fallback(nothing)
+            .with_state(Arc::clone(self))
+    }
+
+    /// Downloads handed over to their last byte, and payload handed over in all, in bytes.
+    #[must_use]
+    pub fn given(&self) -> (u64, u64) {
+        (self.whole.load(Ordering::Relaxed), self.given_bytes.load(Ordering::Relaxed))
+    }
+
+    /// Waits until so many bytes may be sent.
+    async fn wait(&self, bytes: u64) {
+        let Some(bucket) = &self.bucket else { return };
+        loop {
+            let now = MonoTime::from_micros(crate::client::us_since(self.began));
+            let missing = {
+                let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
+                bucket.fill(now);
+                let missing = bucket.time_until(bytes);
+                if missing.is_zero() {
+                    bucket.take(bytes);
+                }
+                missing
+            };
+            if missing.is_zero() {
+                return;
+            }
+            sleep(missing.min(Duration::from_secs(1))).await;
+        }
+    }
+}
+
+/// Gives somebody so many bytes, if they may have them.
+async fn give(
+    State(source): State<Arc<Source>>,
+    Path((token, bytes)): Path<(String, String)>,
+) -> Response {
+    if !source.token.is(&token) {
+        return nothing();
+    }
+    let most = source.limits.download_bytes;
+    let Some(bytes) = bytes.parse::<u64>().ok().filter(|bytes| (1..=most).contains(bytes)) else {
+        let text = format!("The path is /TOKEN/BYTES, with 1 to {most} bytes.\n");
+        return closing(StatusCode::BAD_REQUEST, text);
+    };
+    let Ok(place) = Arc::clone(&source.room).try_acquire_owned() else {
+        let downloads = source.limits.downloads;
+        let text = format!("{downloads} downloads are going on already; come again.\n");
+        return closing(StatusCode::SERVICE_UNAVAILABLE, text);
+    };
+    let seed = Seed(rand::random());
+    let given = Given { source, pattern: Pattern::new(seed), left: bytes, _place: place };
+    let headers = [
+        (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
+        (header::CONTENT_LENGTH, bytes.to_string()),
+        (header::CACHE_CONTROL, "no-store, no-transform".to_owned()),
+        (header::CONNECTION, "close".to_owned()),
+        (HeaderName::from_static(SEED_HEADER), seed.to_string()),
+    ];
+    (headers, Body::from_stream(stream::unfold(given, Given::next))).into_response()
+}
+
+/// A download that is given.
+struct Given {
+    /// By whom.
+    source: Arc<Source>,
+    /// What comes next.
+    pattern: Pattern,
+    /// How much is to come, in bytes.
+    left: u64,
+    /// Its place among those at once.
+    _place: OwnedSemaphorePermit,
+}
+
+impl Given {
+    /// The next piece.
+    async fn next(mut self) -> Option<(Result<Bytes, std::io::Error>, Self)> {
+        let length = self.left.min(PIECE as u64);
+        if length == 0 {
+            return None;
+        }
+        self.source.wait(length).await;
+        let mut piece = vec![0; usize::try_from(length).unwrap_or(PIECE)];
+        self.pattern.fill(&mut piece);
+        self.left -= length;
+        self.source.given_bytes.fetch_add(length, Ordering::Relaxed);
+        if self.left == 0 {
+            self.source.whole.fetch_add(1, Ordering::Relaxed);
+        }
+        Some((Ok(Bytes::from(piece)), self))
+    }
+}
+
+/// The answer to who knows no token: the same to all that they try.
+fn nothing() -> Response {
+    closing(StatusCode::NOT_FOUND, "There is nothing here.\n".to_owned())
+}
+
+/// An answer after which the connection ends.
+fn closing(status: StatusCode, text: String) -> Response {
+    (status, [(header::CONNECTION, "close")], text).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::Request;
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    /// What a source answers to a request for a path.
+    async fn answer(source: &Arc<Source>, path: &str) -> Response {
+        let request = Request::get(path).body(Body::empty()).expect("a request");
+        source.router().oneshot(request).await.expect("an answer")
+    }
+
+    /// A source with little.
+    fn source(bytes_per_sec: Option<u64>) -> (Arc<Source>, String) {
+        let token = Token::new();
+        let text = token.as_str().to_owned();
+        (Source::new(token, Limits { download_bytes: 100_000, downloads: 1, bytes_per_sec }), text)
+    }
+
+    #[tokio::test]
+    async fn who_knows_the_token_gets_what_the_seed_makes() {
+        let (source, token) = source(None);
+        let answer = answer(&source, &format!("/{token}/70001")).await;
+        assert_eq!(answer.status(), StatusCode::OK);
+        let text = |name: &str| answer.headers()[name].to_str().expect("text").to_owned();
+        assert_eq!((text("content-length"), text("connection")), ("70001".into(), "close".into()));
+        let seed: Seed = text(SEED_HEADER).parse().expect("a seed");
+        let bytes = axum::body::to_bytes(answer.into_body(), 1 << 20).await.expect("bytes");
+        assert_eq!(bytes.len(), 70_001);
+        assert_eq!(Pattern::new(seed).matching(&bytes), bytes.len());
+        assert_eq!(source.given(), (1, 70_001));
+    }
+
+    #[tokio::test]
+    async fn nobody_else_gets_anything_nor_more_than_there_is() {
+        let (source, token) = source(None);
+        for (path, status) in [
+            ("/".to_owned(), 404),
+            (format!("/{token}"), 404),
+            (format!("/{}/5", "0".repeat(32)), 404),
+            (format!("/{token}/5/6"), 404),
+            (format!("/{token}/0"), 400),
+            (format!("/{token}/-1"), 400),
+            (format!("/{token}/100001"), 400),
+            (format!("/{token}/99999999999999999999999"), 400),
+        ] {
+            assert_eq!(answer(&source, &path).await.status(), status, "{path}");
+        }
+        let held = answer(&source, &format!("/{token}/5")).await;
+        assert_eq!(answer(&source, &format!("/{token}/5")).await.status(), 503, "one at a time");
+        drop(held);
+        assert_eq!(answer(&source, &format!("/{token}/5")).await.status(), 200);
+        assert_eq!(source.given(), (0, 0), "a header alone is none of it");
+    }
+
+    #[tokio::test]
+    async fn what_a_bucket_holds_comes_at_once() {
+        let (source, token) = source(Some(10_000));
+        let given = answer(&source, &format!("/{token}/100000")).await;
+        let mut body = given.into_body().into_data_stream();
+        let first = futures::StreamExt::next(&mut body).await.expect("a piece").expect("bytes");
+        assert_eq!(first.len(), PIECE);
+        let bucket = source.bucket.as_ref().expect("a bucket").lock().expect("it");
+        assert!(bucket.available_bytes() < 1000, "it is empty now: {bucket:?}");
+    }
+
+    #[test]
+    fn a_token_is_32_digits_and_is_not_shown() {
+        let token = Token::new();
+        assert_eq!(Token::read(&format!("{}\n", token.as_str())).expect("one").0, token.0);
+        assert!(token.is(token.as_str()) && !token.is(""));
+        assert_eq!(format!("{token:?}"), "Token(…)");
+        for odd in ["", "abc", &"x".repeat(32)] {
+            assert!(Token::read(odd).is_err(), "{odd}");
+        }
+    }
+}

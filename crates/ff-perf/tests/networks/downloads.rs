@@ -1,0 +1,176 @@
+//! `ff-perf source` and `ff-perf downloads run` on a private network, as people run them.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::thread;
+
+use ff_lab::Network;
+use ff_perf::pattern::{Pattern, Seed};
+use ff_perf::record::{Circuit, Download, Stage, Whose};
+
+use crate::run::{forget_if_idle, lines, web_server};
+use crate::serve::signal;
+
+/// How much is downloaded.
+const SIZE: u64 = 300_000;
+
+/// A source that runs; what it says after its URL is not read.
+struct Source {
+    /// It.
+    running: Child,
+    /// Its output.
+    _told: BufReader<ChildStdout>,
+    /// Where it is, with its token.
+    url: String,
+}
+
+impl Source {
+    /// Starts one.
+    fn start(options: &str) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
+        command.arg("source").args(options.split_whitespace());
+        let mut running =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program");
+        let mut told = BufReader::new(running.stdout.take().expect("its output"));
+        let mut url = String::new();
+        told.read_line(&mut url).expect("its URL");
+        Self { running, _told: told, url: url.trim().to_owned() }
+    }
+
+    /// Ends it by SIGTERM; what it has said of what it has given.
+    fn end(mut self) -> String {
+        signal(self.running.id(), "TERM");
+        assert!(self.running.wait().expect("its end").success());
+        let mut said = String::new();
+        let mut errors = self.running.stderr.take().expect("its errors");
+        errors.read_to_string(&mut said).expect("text");
+        said
+    }
+}
+
+/// Downloads; once more, as often as a relay finds a new circuit idle.
+fn run(network: &Network, out: &Path, url: &str, options: &str) -> Output {
+    for _ in 0..5 {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
+        command.args(["downloads", "run", "--network"]).arg(network.dir()).arg("--out").arg(out);
+        command.args(["--to", url, "--rate", "20", "--build-time", "300"]);
+        let output = command.args(options.split_whitespace()).output().expect("the program");
+        if !forget_if_idle(out) {
+            return output;
+        }
+    }
+    panic!("relays find new circuits idle, again and again");
+}
+
+#[test]
+fn downloads_are_whole_to_the_last_byte_or_say_why_not() {
+    let network = Network::builder().middles(3).exits(3).clients(1).start().expect("a network");
+    thread::scope(|scope| {
+        for client in ["arti", "tor"] {
+            let network = &network;
+            scope.spawn(move || {
+                are_whole(network, client);
+                say_what_was_wrong(network, client);
+            });
+        }
+    });
+}
+
+/// Each byte is checked, and each part has its time.
+fn are_whole(network: &Network, client: &str) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let source = Source::start("--listen 127.0.0.1:0");
+    let out = dir.path().join("out");
+    let options = format!("--client {client} --size {SIZE} --count 4 --timeout 300");
+    let output = run(network, &out, &source.url, &options);
+    assert!(output.status.success(), "{output:?}");
+    let circuits = lines(&out);
+    assert_eq!(circuits.len(), 4);
+    circuits.iter().for_each(is_whole);
+    let token = source.url.rsplit('/').next().expect("a token");
+    for file in ["run.json", "circuits-000.jsonl"] {
+        let text = fs::read_to_string(out.join(file)).expect("a file");
+        assert!(!text.contains(token), "{file} tells the token");
+    }
+    let other = format!("--client {client} --size 5 --count 4 --timeout 300 --resume");
+    let output = run(network, &out, &source.url, &other);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("run.json") && said.contains("download_bytes"), "{said}");
+    let said = source.end();
+    assert!(said.contains("4 whole downloads, 1200000 bytes"), "{said}");
+}
+
+/// A whole download.
+fn is_whole(circuit: &Circuit) {
+    assert_eq!(circuit.failure, None, "{circuit:?}");
+    let download = circuit.download.as_ref().expect("a download");
+    assert!(download.is_checked && download.bytes == SIZE, "{download:?}");
+    assert_eq!((download.sizes_us.len(), download.tenths_us.len()), (5, 11), "{download:?}");
+    let Download { connected_us, request_us, answer_us, header_us, first_byte_us, us, .. } =
+        download;
+    let parts = [*connected_us, *request_us, *answer_us, *header_us, *first_byte_us, *us];
+    assert!(parts.iter().all(Option::is_some) && parts.is_sorted(), "{download:?}");
+    assert!(download.sizes_us.is_sorted() && download.tenths_us.is_sorted(), "{download:?}");
+    assert_eq!(download.tenths_us.first().copied(), download.first_byte_us);
+    assert!(download.tenths_us.last() <= us.as_ref(), "{download:?}");
+    assert!(download.at_us >= circuit.build_us(), "{download:?}");
+}
+
+/// What a source may do that it should not, what is said of it, and how much had come, if that is known.
+fn odd() -> [(Vec<u8>, &'static str, Option<u64>); 5] {
+    let seed = Seed([5; 32]);
+    let answer = |length: u64, sent: usize| {
+        let mut bytes = vec![0; sent];
+        Pattern::new(seed).fill(&mut bytes);
+        let head =
+            format!("HTTP/1.1 200 OK\r\nff-seed: {seed}\r\ncontent-length: {length}\r\n\r\n");
+        [head.into_bytes(), bytes].concat()
+    };
+    let mut changed = answer(SIZE, 300_000);
+    changed[290_000] ^= 1;
+    [
+        (answer(SIZE, 20_000), "closed after 20000 of 300000 bytes", Some(20_000)),
+        (changed, "another than the source's seed makes", None),
+        (answer(SIZE + 1, 300_001), "has 300001 bytes instead of 300000", Some(0)),
+        (b"HTTP/1.1 302 Found\r\nlocation: /x\r\n\r\n".to_vec(), "HTTP status 302", Some(0)),
+        (
+            b"HTTP/1.1 200 OK\r\nA: ".iter().copied().chain([b'b'; 40_000]).collect(),
+            "longer",
+            Some(0),
+        ),
+    ]
+}
+
+/// A source that does not do what it should, one after the other.
+fn say_what_was_wrong(network: &Network, client: &str) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let fails = |name: &str, url: &str, options: &str| {
+        let out = dir.path().join(name);
+        let options = format!("--client {client} --count 1 --size {SIZE} {options}");
+        let output = run(network, &out, url, &options);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let circuit = lines(&out).remove(0);
+        let failure = circuit.failure.expect("a failure");
+        assert_eq!(failure.stage, Stage::Download, "{failure:?}");
+        let download = circuit.download.expect("what had come");
+        assert_eq!((download.us, download.asked_bytes), (None, Some(SIZE)), "{download:?}");
+        (failure, download)
+    };
+    for (number, (answer, reason, bytes)) in odd().into_iter().enumerate() {
+        let url = format!("http://{}/token", web_server(answer));
+        let (failure, download) = fails(&number.to_string(), &url, "--timeout 300");
+        assert!(failure.reason.contains(reason), "{failure:?} instead of {reason}");
+        assert!(bytes.is_none_or(|bytes| bytes == download.bytes), "{reason}: {download:?}");
+    }
+    let source = Source::start("--most 5");
+    let (failure, _) = fails("less", &source.url, "--timeout 300");
+    assert_eq!((failure.whose, failure.reason.as_str()), (Whose::Target, "HTTP status 400"));
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}/token", silent.local_addr().expect("an address"));
+    let (failure, download) = fails("silent", &url, "--timeout 2");
+    assert_eq!((failure.whose, failure.reason.as_str()), (Whose::Unknown, "timeout"));
+    assert_eq!(download.first_byte_us, None);
+    let _ = source.end();
+}
