@@ -127,7 +127,7 @@ impl Case {
         match self {
             Self::Delay { ms, probes } => {
                 let gap = Duration::from_millis(4);
-                let mut rtt_ms = probe::round_trips_ms(&emulation, probes, gap)?;
+                let mut rtt_ms = probe::round_trips_ms(&emulation, probes, gap, seed)?;
                 // Nobody waited longer than for one that has not come back.
                 rtt_ms.resize(probes as usize, f64::INFINITY);
                 Ok((emulation.stop()?, delays(f64::from(ms) * 2.0, &rtt_ms)))

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha12Rng;
 use rustix::net::sockopt::set_tcp_congestion;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -32,12 +34,16 @@ const SILENCE: Duration = Duration::from_secs(1);
 
 /// Round trips in ms, of probes that a thread on the right host returns.
 ///
+/// One is sent at a random time in each gap: at even distances all would be due while others are sent, over a delay that is
+/// a multiple of the gap, and wait for the emulator's round.
+///
 /// They are those of the link: how late the measuring threads are woken is not in them, since the kernel notes when
 /// packets arrive, on the right host too.
 pub(super) fn round_trips_ms(
     emulation: &Emulation,
     probes: u32,
     gap: Duration,
+    seed: u64,
 ) -> Result<Vec<f64>> {
     let (left, right) = udp_pair(emulation)?;
     let done = AtomicBool::new(false);
@@ -46,7 +52,7 @@ pub(super) fn round_trips_ms(
         note_arrivals(&right)?;
         scope.spawn(|| echo(&right, &done));
         let receiver = scope.spawn(|| receive_echoes(&left, probes));
-        let sent = send_stamped(&left, probes, gap);
+        let sent = send_stamped(&left, probes, gap, seed);
         let found = receiver.join().unwrap_or_else(|_| Err(panicked()));
         done.store(true, Ordering::Relaxed);
         sent.and(found)
@@ -176,11 +182,12 @@ fn echo(socket: &UdpSocket, done: &AtomicBool) -> io::Result<()> {
 }
 
 /// Sends packets with the time in them.
-fn send_stamped(socket: &UdpSocket, probes: u32, gap: Duration) -> io::Result<()> {
+fn send_stamped(socket: &UdpSocket, probes: u32, gap: Duration, seed: u64) -> io::Result<()> {
     as_probe();
+    let mut rng = ChaCha12Rng::seed_from_u64(seed);
     let start = Instant::now();
     for probe in 0..probes {
-        sleep_until(start + gap * probe);
+        sleep_until(start + gap.mul_f64(f64::from(probe) + rng.random::<f64>()));
         let mut stamps = [0; STAMPS];
         stamps[..8].copy_from_slice(&nanos(now()));
         socket.send(&stamps)?;
