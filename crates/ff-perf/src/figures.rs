@@ -1,8 +1,10 @@
-//! What circuits are like, as figures for Prometheus: all begin with `ff_circuit`.
+//! What circuits are like, and downloads, as figures for Prometheus: all begin with `ff_circuit` or `ff_download`.
 //!
 //! They count from the start of the program, as Prometheus expects it. No relay is named: whose fault failures are, the
 //! lines say. Labels have few values, and all of them are there from the beginning, because a counter that comes with the
 //! first failure hides it.
+
+mod downloads;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +19,7 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
+use self::downloads::Downloads;
 use crate::record::{Circuit, Failure, Stage, Whose};
 
 /// Upper ends of the parts of build times, in seconds.
@@ -45,6 +48,15 @@ const NO_CLIENT: &str = "client";
 /// The labels of failures.
 type Labels = [(&'static str, &'static str); 2];
 
+/// What is measured beside circuits, and has figures.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Beside {
+    /// Times to first byte.
+    pub ttfb: bool,
+    /// Downloads.
+    pub downloads: bool,
+}
+
 /// The figures; clones are the same ones.
 #[derive(Clone, Debug)]
 pub struct Figures {
@@ -54,6 +66,8 @@ pub struct Figures {
     rtt: Histogram,
     /// Times to first byte, if these are measured.
     ttfb: Option<Histogram>,
+    /// Downloads, if there are such.
+    downloads: Option<Downloads>,
     /// Failures.
     failures: Family<Labels, Counter>,
     /// Circuits that there are.
@@ -69,11 +83,12 @@ pub struct Figures {
 impl Figures {
     /// Figures of which nothing is known yet, and where they are looked up.
     #[must_use]
-    pub fn new(has_ttfb: bool) -> (Self, Registry) {
+    pub fn new(beside: Beside) -> (Self, Registry) {
         let figures = Self {
             build: Histogram::new(BUILD_SECS),
             rtt: Histogram::new(TRIP_SECS),
-            ttfb: has_ttfb.then(|| Histogram::new(TRIP_SECS)),
+            ttfb: beside.ttfb.then(|| Histogram::new(TRIP_SECS)),
+            downloads: beside.downloads.then(Downloads::new),
             failures: Family::default(),
             in_flight: Gauge::default(),
             unwritten: Gauge::default(),
@@ -101,6 +116,9 @@ impl Figures {
             let help = "From asking for a stream until its first byte";
             all.register_with_unit("circuit_ttfb", help, seconds(), ttfb.clone());
         }
+        if let Some(downloads) = &self.downloads {
+            downloads.register(&mut all);
+        }
         let help = "Circuits that are not whole, by what was going on and why";
         all.register("circuit_failures", help, self.failures.clone());
         all.register("circuits_in_flight", "Circuits that there are now", self.in_flight.clone());
@@ -122,6 +140,9 @@ impl Figures {
         circuit.rtt.iter().for_each(|trip| self.rtt.observe(secs(trip.us)));
         if let Some(ttfb) = &self.ttfb {
             circuit.first_bytes.iter().for_each(|first| ttfb.observe(secs(first.us)));
+        }
+        if let Some(downloads) = &self.downloads {
+            downloads.note(circuit);
         }
         match &circuit.failure {
             Some(failure) => self.fail(stage(failure.stage), reason(failure)),
@@ -255,7 +276,8 @@ mod tests {
 
     #[test]
     fn circuits_are_counted_and_failures_are_there_before_the_first_one() {
-        let (figures, registry) = Figures::new(true);
+        let all = Beside { ttfb: true, downloads: true };
+        let (figures, registry) = Figures::new(all);
         let before = text(&registry).expect("text");
         assert_eq!(value(&before, "ff_circuit_last_success_timestamp_seconds"), None);
         let refused = "ff_circuit_failures_total{stage=\"first-byte\",reason=\"refused\"}";
@@ -284,7 +306,36 @@ mod tests {
         let at = value(&text, "ff_circuit_last_success_timestamp_seconds").expect("a success");
         let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_secs_f64();
         assert!((now - at).abs() < 60.0, "{at}");
-        assert!(Figures::new(false).0.ttfb.is_none());
+        assert!(Figures::new(Beside::default()).0.ttfb.is_none());
+    }
+
+    #[test]
+    fn downloads_are_counted_by_stage_and_size() {
+        let (figures, registry) = Figures::new(Beside { ttfb: false, downloads: true });
+        let mut whole = circuit(None);
+        whole.download =
+            serde_json::from_value(serde_json::json!({ "bytes": 1000, "asked_bytes": 1000,
+            "connected_us": 40_000, "first_byte_us": 200_000, "us": 1_500_000,
+            "tenths_us": [200_000, 1, 2, 3, 4, 700_000] }))
+            .expect("a download");
+        let failure =
+            serde_json::json!({ "stage": "download", "reason": "timeout", "whose": "unknown" });
+        let mut cut = circuit(Some(failure));
+        cut.download = Some(crate::record::Download { bytes: 77, ..Default::default() });
+        figures.note(&whole);
+        figures.note(&cut);
+        let text = text(&registry).expect("text");
+        for (name, expected) in [
+            ("ff_download_seconds_sum{stage=\"last_byte\",size=\"1000\"}", 1.5),
+            ("ff_download_seconds_sum{stage=\"half\",size=\"1000\"}", 0.7),
+            ("ff_download_seconds_count{stage=\"first_byte\",size=\"1000\"}", 1.0),
+            ("ff_download_payload_bytes_total", 1077.0),
+            ("ff_download_failures_total{whose=\"unknown\",reason=\"timeout\"}", 1.0),
+            ("ff_download_failures_total{whose=\"relay\",reason=\"destroyed\"}", 0.0),
+        ] {
+            let value = value(&text, name).unwrap_or_else(|| panic!("{name} in {text}"));
+            assert!((value - expected).abs() < 1e-9, "{name}: {value}");
+        }
     }
 
     #[test]
@@ -314,7 +365,7 @@ mod tests {
     #[test]
     fn the_alerts_are_on_figures_that_exist() {
         let alerts = include_str!("../../../doc/alerts-circuits.yml");
-        let (figures, registry) = Figures::new(true);
+        let (figures, registry) = Figures::new(Beside { ttfb: true, downloads: false });
         figures.note(&circuit(None));
         let text = text(&registry).expect("text");
         let words = |text: &'static str| {

@@ -18,7 +18,6 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 
-use crate::cli::downloads::Downloads;
 use crate::cli::{Circuits, Cli, Command};
 
 /// Carries a command out.
@@ -32,7 +31,7 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
         Command::Circuits(Circuits::Pairs(args)) => compared::pairs_of(args),
         Command::Circuits(Circuits::Run(args)) => measure::run(args),
         Command::Circuits(Circuits::Serve(args)) => serve::run(args),
-        Command::Downloads(Downloads::Run(args)) => downloads::run(args),
+        Command::Downloads(command) => downloads::run(command),
         Command::Source(args) => source::run(args),
         Command::Bound(args) => bound::run(args),
         Command::Paths(args) => paths::run(args),

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::measure::{ClientKind, MeasureArgs, Measuring, bytes, rate, share};
 use super::paths::RulesArgs;
+use super::serve;
 use crate::target::Target;
 
 /// What to do with downloads.
@@ -13,11 +14,14 @@ use crate::target::Target;
 pub enum Downloads {
     /// Download from a source through given relays, or drawn ones, one download on each circuit.
     Run(Box<RunArgs>),
+    /// The same for months, one download after the other: files that follow each other, figures for Prometheus, until SIGTERM or
+    /// Ctrl-C.
+    Serve(Box<ServeArgs>),
 }
 
-/// Options of `downloads run`.
+/// What is downloaded, and how.
 #[derive(Args, Clone, Debug)]
-pub struct RunArgs {
+pub struct Fetching {
     /// The network, as `circuits run` has it: the data directory of a tor that is in it, a directory with several such, the
     /// file of a consensus with its microdescriptors beside it, or `public`.
     #[arg(long, value_name = "DIR|FILE|public")]
@@ -34,10 +38,6 @@ pub struct RunArgs {
     /// How much to download: bytes, or with KiB, MiB, kB, MB.
     #[arg(long, value_name = "SIZE", default_value = "5MiB", value_parser = some_bytes)]
     pub size: u64,
-    /// How many downloads.
-    #[arg(long, value_name = "NUMBER", default_value_t = 10,
-          value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    pub count: u64,
     /// How long one may take, in seconds, from asking for its stream: 270 is OnionPerf's.
     #[arg(long, value_name = "SECONDS", default_value_t = 270,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
@@ -46,13 +46,6 @@ pub struct RunArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u64).range(1..=600))]
     pub build_time: u64,
-    /// How many at once: with more than one they take each other's time.
-    #[arg(long, value_name = "NUMBER", default_value_t = 1,
-          value_parser = clap::value_parser!(u64).range(1..=50))]
-    pub in_flight: u64,
-    /// How many new ones, at most: so many a second, or with /min or /h, so many a minute or an hour. Without it 1 a second.
-    #[arg(long, value_name = "RATE", default_value = "1", value_parser = rate)]
-    pub rate: f64,
     /// Build through these paths, again and again, as `ff-perf paths` writes them. Without it paths are drawn.
     #[arg(long, value_name = "FILE")]
     pub path_file: Option<PathBuf>,
@@ -62,6 +55,25 @@ pub struct RunArgs {
     /// What draws the paths.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub seed: u64,
+}
+
+/// Options of `downloads run`.
+#[derive(Args, Clone, Debug)]
+pub struct RunArgs {
+    /// What is downloaded, and how.
+    #[command(flatten)]
+    pub fetching: Fetching,
+    /// How many downloads.
+    #[arg(long, value_name = "NUMBER", default_value_t = 10,
+          value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub count: u64,
+    /// How many at once: with more than one they take each other's time.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1,
+          value_parser = clap::value_parser!(u64).range(1..=50))]
+    pub in_flight: u64,
+    /// How many new ones, at most: so many a second, or with /min or /h, so many a minute or an hour.
+    #[arg(long, value_name = "RATE", default_value = "1", value_parser = rate)]
+    pub rate: f64,
     /// Stop when more than this share of the last 100 failed, from 0 to 1.
     #[arg(long, value_name = "SHARE", default_value_t = 0.5, value_parser = share)]
     pub failures: f64,
@@ -76,14 +88,28 @@ pub struct RunArgs {
     pub json: bool,
 }
 
-impl RunArgs {
-    /// The circuits to measure, each with one download and nothing else.
-    #[must_use]
-    pub fn circuits(&self) -> MeasureArgs {
-        let measuring = Measuring {
+/// Options of `downloads serve`.
+#[derive(Args, Clone, Debug)]
+pub struct ServeArgs {
+    /// What is downloaded, and how.
+    #[command(flatten)]
+    pub fetching: Fetching,
+    /// The time from one download's beginning to the next one's, in seconds: 300 is OnionPerf's. There are never two at once.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300,
+          value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub every: u64,
+    /// Where lines are kept, and for how long.
+    #[command(flatten)]
+    pub keeping: serve::Keeping,
+}
+
+impl Fetching {
+    /// The circuits to measure, so many at once, each with one download and nothing else.
+    fn measuring(&self, in_flight: u64) -> Measuring {
+        Measuring {
             network: self.network.clone(),
             public: self.public,
-            in_flight: self.in_flight,
+            in_flight,
             share_builds: false,
             share_probes: false,
             client: self.client,
@@ -103,15 +129,34 @@ impl RunArgs {
             build_time: self.build_time,
             trip_time: self.timeout,
             download_time: self.timeout,
-        };
+        }
+    }
+}
+
+impl RunArgs {
+    /// The circuits to measure.
+    #[must_use]
+    pub fn circuits(&self) -> MeasureArgs {
         MeasureArgs {
-            measuring,
+            measuring: self.fetching.measuring(self.in_flight),
             count: self.count,
             rate: Some(self.rate),
             failures: self.failures,
             out: self.out.clone(),
             resume: self.resume,
             json: self.json,
+        }
+    }
+}
+
+impl ServeArgs {
+    /// The circuits to measure.
+    #[must_use]
+    pub fn circuits(&self) -> serve::ServeArgs {
+        serve::ServeArgs {
+            measuring: self.fetching.measuring(1),
+            rate: 1.0 / self.every as f64,
+            keeping: self.keeping.clone(),
         }
     }
 }

@@ -20,6 +20,14 @@ pub struct ServeArgs {
     /// How many new circuits, at most: so many /s, /min or /h.
     #[arg(long, value_name = "RATE", default_value = "1/min", value_parser = steady)]
     pub rate: f64,
+    /// Where lines are kept, and for how long.
+    #[command(flatten)]
+    pub keeping: Keeping,
+}
+
+/// Where lines are kept, for how long, and who may look at figures.
+#[derive(Args, Clone, Debug)]
+pub struct Keeping {
     /// Where lines go: circuits-NUMBER-DAY.jsonl in this folder. A new start goes on there.
     #[arg(long, value_name = "DIR")]
     pub dir: PathBuf,
@@ -51,7 +59,7 @@ pub enum Rotate {
     Bytes(u64),
 }
 
-impl ServeArgs {
+impl Keeping {
     /// Which files there are.
     #[must_use]
     pub fn rule(&self) -> Rule {

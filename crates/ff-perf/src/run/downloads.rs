@@ -4,13 +4,16 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use super::measure;
-use crate::cli::downloads::RunArgs;
+use super::{measure, serve};
+use crate::cli::downloads::Downloads;
 
-/// Downloads from a source, one download on each circuit.
+/// Carries one of its commands out.
 ///
 /// # Errors
-/// As those of `circuits run`.
-pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
-    measure::run(&args.circuits())
+/// As those of `circuits run` and `circuits serve`.
+pub(super) fn run(command: &Downloads) -> Result<ExitCode> {
+    match command {
+        Downloads::Run(args) => measure::run(&args.circuits()),
+        Downloads::Serve(args) => serve::run(&args.circuits()),
+    }
 }

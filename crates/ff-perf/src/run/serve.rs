@@ -27,7 +27,7 @@ use crate::cli::measure::ClientKind;
 use crate::cli::serve::ServeArgs;
 use crate::client::Client;
 use crate::course::{Ended, State};
-use crate::figures::Figures;
+use crate::figures::{Beside, Figures};
 use crate::network::Network;
 use crate::path::Plan;
 use crate::paths::{Choice, file};
@@ -50,13 +50,15 @@ pub(super) fn run(args: &ServeArgs) -> Result<ExitCode> {
     check_address(args)?;
     let ready = Ready::new(&args.measuring, args.rate, PUBLIC_RATE)?;
     plan(args, &ready.network, &ready.choice, ready.given.clone())?;
-    let listener = args.metrics.map(listen).transpose()?;
+    let listener = args.keeping.metrics.map(listen).transpose()?;
     let address = listener.as_ref().and_then(|listener| listener.local_addr().ok());
     let options = measure::options(&args.measuring, &ready, args.rate);
-    let (shelf, next) = Shelf::open(&args.dir, &options, args.rule())?;
+    let (shelf, next) = Shelf::open(&args.keeping.dir, &options, args.keeping.rule())?;
     let notes = shelf.notes().to_vec();
-    let (figures, registry) = Figures::new(args.measuring.ttfb > 0);
-    let signals = outside::start(listener, registry, args.metrics_host.clone())?;
+    let measuring = &args.measuring;
+    let beside = Beside { ttfb: measuring.ttfb > 0, downloads: measuring.download > 0 };
+    let (figures, registry) = Figures::new(beside);
+    let signals = outside::start(listener, registry, args.keeping.metrics_host.clone())?;
     figures.documents(ready.network.valid_after_unix_secs);
     let mut serving = Serving::new(args, &ready.dir, shelf, next, figures, signals);
     say(&beginning(args, address));
@@ -193,10 +195,10 @@ fn plan(
 
 /// Refuses an address that others reach, unless their name is given.
 fn check_address(args: &ServeArgs) -> Result<()> {
-    let Some(address) = args.metrics.filter(|address| !address.ip().is_loopback()) else {
+    let Some(address) = args.keeping.metrics.filter(|address| !address.ip().is_loopback()) else {
         return Ok(());
     };
-    if args.metrics_host.is_empty() {
+    if args.keeping.metrics_host.is_empty() {
         bail!(
             "--metrics {address}: whoever reaches it may read the figures; give it an address of loopback, as 127.0.0.1, \
              and reach it through a tunnel, or give --metrics-host if you mean it"
@@ -217,6 +219,7 @@ fn listen(address: SocketAddr) -> Result<TcpListener> {
 fn beginning(args: &ServeArgs, address: Option<SocketAddr>) -> String {
     let figures =
         address.map_or_else(String::new, |at| format!(", figures at http://{at}/metrics"));
-    let (dir, per_hour) = (args.dir.display(), (args.rate * 3600.0 * 100.0).round() / 100.0);
+    let (dir, per_hour) =
+        (args.keeping.dir.display(), (args.rate * 3600.0 * 100.0).round() / 100.0);
     format!("at most {per_hour} circuits an hour, lines in {dir}{figures}")
 }

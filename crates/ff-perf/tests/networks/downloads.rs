@@ -11,7 +11,7 @@ use ff_perf::pattern::{Pattern, Seed};
 use ff_perf::record::{Circuit, Download, Stage, Whose};
 
 use crate::run::{forget_if_idle, lines, web_server};
-use crate::serve::signal;
+use crate::serve::{Server, signal, until};
 
 /// How much is downloaded.
 const SIZE: u64 = 300_000;
@@ -73,6 +73,7 @@ fn downloads_are_whole_to_the_last_byte_or_say_why_not() {
             scope.spawn(move || {
                 are_whole(network, client);
                 say_what_was_wrong(network, client);
+                go_on(network, client);
             });
         }
     });
@@ -100,6 +101,23 @@ fn are_whole(network: &Network, client: &str) {
     assert!(said.contains("run.json") && said.contains("download_bytes"), "{said}");
     let said = source.end();
     assert!(said.contains("4 whole downloads, 1200000 bytes"), "{said}");
+}
+
+/// One after the other, until it is told to end; and what of them is a figure.
+fn go_on(network: &Network, client: &str) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let source = Source::start("");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
+    command.args(["downloads", "serve", "--network"]).arg(network.dir());
+    command.arg("--dir").arg(dir.path().join("out"));
+    command.args(["--to", &source.url, "--client", client, "--size", "20kB", "--every", "1"]);
+    command.args(["--build-time", "300", "--timeout", "300", "--metrics", "127.0.0.1:0"]);
+    let server = Server::of(command);
+    let whole = r#"ff_download_seconds_count{stage="last_byte",size="20000"}"#;
+    until("two downloads", || server.metric(whole) >= 2.0);
+    assert!(server.metric("ff_download_payload_bytes_total") >= 40_000.0);
+    assert!(server.end().success());
+    let _ = source.end();
 }
 
 /// A whole download.

@@ -25,7 +25,7 @@ fn command(program: &str, network: &Path, dir: &Path, options: &str) -> Command 
 }
 
 /// One that runs; what it says comes line by line.
-struct Server {
+pub(crate) struct Server {
     /// Its process.
     child: Child,
     /// What it says.
@@ -42,7 +42,7 @@ impl Server {
     }
 
     /// Starts what this command starts.
-    fn of(mut command: Command) -> Self {
+    pub(crate) fn of(mut command: Command) -> Self {
         let mut child = command.stderr(Stdio::piped()).spawn().expect("the program");
         let lines = BufReader::new(child.stderr.take().expect("what it says")).lines();
         let (sender, said) = channel();
@@ -71,7 +71,7 @@ impl Server {
     }
 
     /// One of them; all that begin so, added up.
-    fn metric(&self, name: &str) -> f64 {
+    pub(crate) fn metric(&self, name: &str) -> f64 {
         sum(&self.metrics(), name)
     }
 
@@ -87,7 +87,7 @@ impl Server {
     }
 
     /// Ends it, and says how it ended.
-    fn end(mut self) -> ExitStatus {
+    pub(crate) fn end(mut self) -> ExitStatus {
         self.signal("TERM");
         self.has_ended()
     }
@@ -124,7 +124,7 @@ fn sum(metrics: &str, name: &str) -> f64 {
 }
 
 /// Waits until something is so.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < end, "never: {what}");

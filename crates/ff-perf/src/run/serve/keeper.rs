@@ -78,7 +78,7 @@ impl Serving {
         figures: Figures,
         signals: watch::Receiver<u32>,
     ) -> Self {
-        let every = Duration::from_secs(args.refresh);
+        let every = Duration::from_secs(args.keeping.refresh);
         let documents = Documents {
             dir: dir.to_owned(),
             every,

@@ -1,0 +1,91 @@
+//! What downloads are like: `ff_download_seconds` and `ff_download_failures_total`.
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::{REASONS, reason};
+use crate::record::{Circuit, Whose};
+
+/// Upper ends of the parts of download times, in seconds: up to those over EDGE (004).
+const SECS: [f64; 14] =
+    [0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 20.0, 40.0, 90.0, 270.0, 900.0];
+/// Whose fault failures are, as lines name it.
+const WHOSE: [&str; 4] = ["relay", "target", "client", "unknown"];
+
+/// The stage of a time, and the size of its download in bytes.
+type StageLabels = [(&'static str, String); 2];
+/// Whose fault a failure is, and why it came.
+type FailureLabels = [(&'static str, &'static str); 2];
+
+/// The figures; clones are the same ones.
+#[derive(Clone, Debug)]
+pub(super) struct Downloads {
+    /// From asking for the stream until each stage.
+    secs: Family<StageLabels, Histogram, fn() -> Histogram>,
+    /// Failures.
+    failures: Family<FailureLabels, Counter>,
+    /// Payload that came, also of those that failed, in bytes.
+    payload: Counter,
+}
+
+impl Downloads {
+    /// Figures of which nothing is known yet.
+    pub(super) fn new() -> Self {
+        let failures = Family::<FailureLabels, Counter>::default();
+        for whose in WHOSE {
+            for reason in REASONS {
+                drop(failures.get_or_create(&[("whose", whose), ("reason", reason)]));
+            }
+        }
+        let secs = Family::new_with_constructor((|| Histogram::new(SECS)) as fn() -> Histogram);
+        Self { secs, failures, payload: Counter::default() }
+    }
+
+    /// Where they are looked up.
+    pub(super) fn register(&self, all: &mut Registry) {
+        let help =
+            "From asking for a download's stream until each stage of it, by its size in bytes";
+        all.register_with_unit("download", help, Unit::Seconds, self.secs.clone());
+        let help = "Downloads that are not whole, by whose fault it is and why";
+        all.register("download_failures", help, self.failures.clone());
+        let help = "Payload of downloads, also of those that failed";
+        all.register_with_unit("download_payload", help, Unit::Bytes, self.payload.clone());
+    }
+
+    /// Counts the download of a circuit that has ended.
+    pub(super) fn note(&self, circuit: &Circuit) {
+        if let Some(failure) = &circuit.failure {
+            let labels = [("whose", whose(failure.whose)), ("reason", reason(failure))];
+            self.failures.get_or_create(&labels).inc();
+        }
+        let Some(download) = &circuit.download else { return };
+        self.payload.inc_by(download.bytes);
+        if download.us.is_none() {
+            return;
+        }
+        let size = download.asked_bytes.unwrap_or(download.bytes).to_string();
+        let half = download.tenths_us.get(5).copied();
+        for (stage, us) in [
+            ("connected", download.connected_us),
+            ("first_byte", download.first_byte_us),
+            ("half", half),
+            ("last_byte", download.us),
+        ] {
+            let Some(us) = us else { continue };
+            let labels = [("stage", stage.to_owned()), ("size", size.clone())];
+            self.secs.get_or_create(&labels).observe(us as f64 / 1e6);
+        }
+    }
+}
+
+/// Whose fault a failure is, as lines name it.
+const fn whose(whose: Whose) -> &'static str {
+    match whose {
+        Whose::Relay => "relay",
+        Whose::Target => "target",
+        Whose::Client => "client",
+        Whose::Unknown => "unknown",
+    }
+}
