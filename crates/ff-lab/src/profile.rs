@@ -1,7 +1,8 @@
 //! What links are like, by name: built-in profiles and TOML files of the same form.
 //!
 //! A profile has two directions, `up` (from a host) and `down` (to it). Its numbers carry their units in their keys.
-//! The built-in ones are round numbers for trying things out, not measurements of a network.
+//! The built-in ones are round numbers for trying things out, not measurements of a network, or those of a paper, which they
+//! name.
 
 mod read;
 
@@ -24,15 +25,19 @@ pub struct Profile {
 }
 
 /// The built-in profiles by name.
-const BUILT_IN: [(&str, &str); 9] = [
+const BUILT_IN: [(&str, &str); 13] = [
+    ("3g", include_str!("../profiles/3g.toml")),
+    ("baseline", include_str!("../profiles/baseline.toml")),
     ("cable", include_str!("../profiles/cable.toml")),
     ("dsl", include_str!("../profiles/dsl.toml")),
+    ("edge", include_str!("../profiles/edge.toml")),
     ("fibre", include_str!("../profiles/fibre.toml")),
     ("geo", include_str!("../profiles/geo.toml")),
     ("leo", include_str!("../profiles/leo.toml")),
     ("lossy", include_str!("../profiles/lossy.toml")),
     ("lte", include_str!("../profiles/lte.toml")),
     ("lte-moving", include_str!("../profiles/lte-moving.toml")),
+    ("lte-paper", include_str!("../profiles/lte-paper.toml")),
     ("none", include_str!("../profiles/none.toml")),
 ];
 

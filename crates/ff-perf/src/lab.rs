@@ -2,6 +2,7 @@
 //!
 //! This is the part without a network: which paths are taken, and what is made of their downloads.
 
+pub mod mobile;
 pub mod orders;
 pub mod strata;
 pub mod verdicts;

@@ -11,6 +11,62 @@ pub enum LabCommand {
     Bound(LabBoundArgs),
     /// Which of build time, round trip and congestion says how good a circuit is (002, sections 6 and 7)?
     Navigator(LabNavigatorArgs),
+    /// How long do downloads take over mobile links (004, figures 6 and 7)?
+    Mobile(LabMobileArgs),
+}
+
+/// `ff-perf lab mobile`.
+///
+/// A private network on this machine has three authorities and five exits, as 004's figure 5, each a host of its own, a
+/// source of bytes, and a client host for each profile. All clients download at once, each one after the other, with
+/// `downloads run`. Medians stand beside what the payload alone takes at the profile's rate, and beside where the time went.
+/// Needs root.
+///
+/// Exit status: 0 if medians come in the order of 004, baseline, LTE, 3G, EDGE, and those of EDGE and 3G are 1.00 to 1.12 of
+/// payload, cells, TLS and TCP at the profile's rate; 1 if not, or if it failed; 75 if the emulator was too late: then nothing
+/// counts, and the run is to be made again.
+#[derive(Debug, Args)]
+pub struct LabMobileArgs {
+    /// The links of clients: profiles of `ff-lab link profiles`, or files of that form.
+    #[arg(
+        long,
+        value_name = "PROFILE,…",
+        value_delimiter = ',',
+        default_value = "edge,3g,lte-paper,baseline"
+    )]
+    pub profiles: Vec<String>,
+    /// How many downloads each has.
+    #[arg(long, value_name = "NUMBER", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub downloads: u16,
+    /// How much each is: bytes, or with KiB, MiB, kB, MB.
+    #[arg(long, value_name = "SIZE", default_value = "5MiB", value_parser = super::measure::bytes)]
+    pub size: u64,
+    /// Who builds the circuits.
+    #[arg(long, value_enum, default_value_t = super::measure::ClientKind::Arti)]
+    pub client: super::measure::ClientKind,
+    /// Two downloads of 1 MiB, whatever else is said: two minutes instead of half an hour.
+    #[arg(long)]
+    pub short: bool,
+    /// Which tor the relays are: the system's if not said.
+    #[arg(long, value_name = "PROGRAM")]
+    pub tor: Option<PathBuf>,
+    /// Where paths are drawn from.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// A folder for the lines, one folder a profile in it, and summary.json.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// One JSON object instead of a table.
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl LabMobileArgs {
+    /// How many downloads each profile has, and how many bytes each is.
+    #[must_use]
+    pub fn downloads(&self) -> (u16, u64) {
+        if self.short { (2, 1 << 20) } else { (self.downloads, self.size) }
+    }
 }
 
 /// `ff-perf lab bound`.

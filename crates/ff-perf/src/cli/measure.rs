@@ -169,7 +169,7 @@ impl Measuring {
 }
 
 /// Reads a number of bytes.
-pub(super) fn bytes(text: &str) -> Result<u64, String> {
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {
         "" | "B" => 1,

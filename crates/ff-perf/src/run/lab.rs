@@ -1,6 +1,7 @@
 //! Carries experiments in private networks out.
 
 mod bound;
+mod mobile;
 mod navigator;
 
 use std::process::ExitCode;
@@ -15,6 +16,7 @@ pub(super) fn run(command: &LabCommand) -> Result<ExitCode> {
     let ending = Ending::of_signals().context("Failed to wait for signals")?;
     let ended = match command {
         LabCommand::Bound(args) => bound::run(args, &ending),
+        LabCommand::Mobile(args) => mobile::run(args, &ending),
         LabCommand::Navigator(args) => navigator::run(args, &ending),
     };
     // Ctrl-C in a terminal reaches the nodes, too, so it may be that one of them has ended which is told of.

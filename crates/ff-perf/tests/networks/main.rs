@@ -8,6 +8,7 @@ mod downloads;
 mod lab_ends;
 mod liars;
 mod lost;
+mod mobile;
 mod mute;
 mod run;
 mod selection;

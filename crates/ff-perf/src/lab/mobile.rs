@@ -1,0 +1,254 @@
+//! What downloads over mobile links come to (004): their times, where these went, and the paper's order.
+
+use serde::Serialize;
+
+use crate::record::Circuit;
+
+/// Bytes on the wire for a byte of payload: cells of 514 bytes for 498 (tor-spec 6.1), records of TLS 1.3 with 22 bytes for
+/// seven cells, and packets of 1,500 bytes with 1,448 of them (IPv4, TCP with timestamps).
+pub const WIRE: f64 = 514.0 / 498.0 * (1.0 + 22.0 / (7.0 * 514.0)) * 1500.0 / 1448.0;
+/// What medians over EDGE and 3G may be, in payload on the wire at the link's rate.
+pub const BOUNDS: [f64; 2] = [1.0, 1.12];
+/// 004's order, the fastest first (figures 6 and 7).
+const ORDER: [&str; 4] = ["baseline", "lte-paper", "3g", "edge"];
+/// Those whose rate decides.
+const SLOW: [&str; 2] = ["3g", "edge"];
+
+/// What one profile's downloads came to. Times are in seconds, from the beginning of the circuit to the last byte.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Row {
+    /// The profile.
+    pub profile: String,
+    /// Whole downloads.
+    pub whole: usize,
+    /// Others.
+    pub failed: usize,
+    /// Why the others failed, as their lines say it.
+    pub reasons: Vec<String>,
+    /// The least, the quartiles and the most of the times from asking for the stream to the last byte; none without whole
+    /// ones.
+    pub quartiles_secs: Option<[f64; 5]>,
+    /// What the payload on the wire takes at the profile's rate; none if it has none.
+    pub wire_secs: Option<f64>,
+    /// The median in that.
+    pub of_wire: Option<f64>,
+    /// Where the time went, in the mean.
+    pub parts: Option<Parts>,
+}
+
+/// Where the time of downloads went, in seconds. They add up to the whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Parts {
+    /// Opening the link to the first relay.
+    pub link: f64,
+    /// Building the circuit's hops.
+    pub hops: f64,
+    /// Waiting between the circuit and the stream.
+    pub wait: f64,
+    /// Until the exit was connected to the source.
+    pub connection: f64,
+    /// From there to the first byte.
+    pub server: f64,
+    /// From there to half of the bytes.
+    pub first_half: f64,
+    /// From there to the last byte.
+    pub second_half: f64,
+}
+
+impl Parts {
+    /// Of a whole download.
+    #[must_use]
+    pub fn of(circuit: &Circuit) -> Option<Self> {
+        let download = circuit.download.as_ref()?;
+        let (build, whole) = (circuit.build_us()?, download.us?);
+        let link = circuit.link_us.unwrap_or(0).min(build);
+        let (connected, first) = (download.connected_us?, download.first_byte_us?);
+        let half = *download.tenths_us.get(5)?;
+        let secs = |us: u64, since: u64| us.saturating_sub(since) as f64 / 1e6;
+        Some(Self {
+            link: secs(link, 0),
+            hops: secs(build, link),
+            wait: secs(download.at_us?, build),
+            connection: secs(connected, 0),
+            server: secs(first, connected),
+            first_half: secs(half, first),
+            second_half: secs(whole, half),
+        })
+    }
+
+    /// In their order, by name.
+    #[must_use]
+    pub const fn named(&self) -> [(&'static str, f64); 7] {
+        [
+            ("link", self.link),
+            ("hops", self.hops),
+            ("wait", self.wait),
+            ("connection", self.connection),
+            ("server", self.server),
+            ("first half", self.first_half),
+            ("second half", self.second_half),
+        ]
+    }
+
+    /// Their sum.
+    #[must_use]
+    pub fn sum(&self) -> f64 {
+        self.named().iter().map(|(_, secs)| secs).sum()
+    }
+
+    /// The mean of some.
+    fn mean(all: &[Self]) -> Option<Self> {
+        let mean = |part: fn(&Self) -> f64| all.iter().map(part).sum::<f64>() / all.len() as f64;
+        (!all.is_empty()).then(|| Self {
+            link: mean(|one| one.link),
+            hops: mean(|one| one.hops),
+            wait: mean(|one| one.wait),
+            connection: mean(|one| one.connection),
+            server: mean(|one| one.server),
+            first_half: mean(|one| one.first_half),
+            second_half: mean(|one| one.second_half),
+        })
+    }
+}
+
+impl Row {
+    /// Of a profile's downloads of so many bytes, over a link that carries so many bytes a second, if it has a limit.
+    #[must_use]
+    pub fn of(profile: &str, circuits: &[Circuit], size: u64, bytes_per_sec: Option<f64>) -> Self {
+        let parts: Vec<Parts> = circuits.iter().filter_map(Parts::of).collect();
+        let whole = |circuit: &Circuit| Some(circuit.download.as_ref()?.us? as f64 / 1e6);
+        let mut secs: Vec<f64> = circuits.iter().filter_map(whole).collect();
+        secs.sort_by(f64::total_cmp);
+        let quartiles_secs = quartiles(&secs);
+        let wire_secs = bytes_per_sec.map(|rate| size as f64 * WIRE / rate);
+        let median = quartiles_secs.map(|[_, _, median, ..]| median);
+        let reason = |circuit: &Circuit| Some(circuit.failure.as_ref()?.reason.clone());
+        Self {
+            profile: profile.to_owned(),
+            whole: secs.len(),
+            failed: circuits.len() - secs.len(),
+            reasons: circuits.iter().filter_map(reason).collect(),
+            quartiles_secs,
+            wire_secs,
+            of_wire: median.zip(wire_secs).map(|(median, wire)| median / wire),
+            parts: Parts::mean(&parts),
+        }
+    }
+
+    /// The median, in seconds.
+    fn median_secs(&self) -> Option<f64> {
+        self.quartiles_secs.map(|[_, _, median, ..]| median)
+    }
+}
+
+/// The least, the quartiles and the most of sorted numbers, between two of them by their distance.
+fn quartiles(sorted: &[f64]) -> Option<[f64; 5]> {
+    let last = sorted.len().checked_sub(1)?;
+    let at = |quarter: usize| {
+        let place = quarter * last;
+        let (below, part) = (place / 4, (place % 4) as f64 / 4.0);
+        let one = sorted.get(below)?;
+        let next = sorted.get(below + 1).unwrap_or(one);
+        Some(one + (next - one) * part)
+    };
+    Some([at(0)?, at(1)?, at(2)?, at(3)?, at(4)?])
+}
+
+/// What does not hold of 004's order and of the bounds, in one sentence each; nothing if all does.
+#[must_use]
+pub fn wrong(rows: &[Row]) -> Vec<String> {
+    let find = |name: &str| rows.iter().find(|row| row.profile == name);
+    let mut wrong = Vec::new();
+    for row in rows.iter().filter(|row| row.whole == 0) {
+        wrong.push(format!("{} has no whole download", row.profile));
+    }
+    let medians: Vec<(&str, f64)> =
+        ORDER.iter().filter_map(|name| Some((*name, find(name)?.median_secs()?))).collect();
+    for pair in medians.windows(2) {
+        if let [(fast, one), (slow, other)] = pair
+            && one > other
+        {
+            wrong.push(format!("{fast} takes {one:.2} s, longer than {slow} with {other:.2} s"));
+        }
+    }
+    let [least, most] = BOUNDS;
+    for (name, ratio) in SLOW.iter().filter_map(|name| Some((name, find(name)?.of_wire?))) {
+        if !(least..=most).contains(&ratio) {
+            wrong
+                .push(format!("{name} takes {ratio:.3} of its wire's time, not {least} to {most}"));
+        }
+    }
+    wrong
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A circuit with a download.
+    fn circuit(download: serde_json::Value) -> Circuit {
+        let line = serde_json::json!({ "schema": 1, "number": 0, "client": "arti", "began_unix_secs": 0.0,
+            "began_us": 0, "path": [{ "id": "A" }], "link_us": 100_000, "hops_us": [400_000], "ended_us": 9,
+            "download": download });
+        serde_json::from_value(line).expect("a circuit")
+    }
+
+    /// A whole one, which took so long.
+    fn whole(us: u64) -> Circuit {
+        circuit(serde_json::json!({ "bytes": 1000, "at_us": 450_000, "connected_us": 200_000,
+            "first_byte_us": 500_000, "us": us, "tenths_us": [500_000, 1, 2, 3, 4, 900_000] }))
+    }
+
+    #[test]
+    fn parts_add_up_to_the_time_since_the_circuit_began() {
+        let parts = Parts::of(&whole(2_000_000)).expect("parts");
+        assert!((parts.sum() - 2.45).abs() < 1e-9, "{parts:?}");
+        let shown = parts.named().map(|(_, secs)| (secs * 1e3).round() as u64);
+        assert_eq!(shown, [100, 300, 50, 200, 300, 400, 1100]);
+        let cut = circuit(serde_json::json!({ "bytes": 5, "at_us": 450_000, "first_byte_us": 5 }));
+        assert_eq!(Parts::of(&cut), None);
+    }
+
+    #[test]
+    fn only_whole_downloads_have_a_time() {
+        let cut = circuit(serde_json::json!({ "bytes": 5, "at_us": 450_000, "first_byte_us": 5 }));
+        let circuits = [whole(3_000_000), cut, whole(1_000_000), whole(2_000_000)];
+        let row = Row::of("edge", &circuits, 1000, Some(1000.0));
+        assert_eq!((row.whole, row.failed), (3, 1));
+        assert_eq!(row.quartiles_secs, Some([1.0, 1.5, 2.0, 2.5, 3.0]));
+        assert!((row.of_wire.expect("a ratio") - 2.0 / WIRE).abs() < 1e-9);
+        assert!((WIRE - 1.0757).abs() < 1e-4);
+        assert_eq!(quartiles(&[]), None);
+    }
+
+    #[test]
+    fn what_contradicts_the_paper_is_said() {
+        let row = |profile: &str, median: f64, of_wire: Option<f64>| Row {
+            profile: profile.to_owned(),
+            whole: 1,
+            quartiles_secs: Some([median; 5]),
+            of_wire,
+            ..Row::default()
+        };
+        let fine = [
+            row("edge", 190.0, Some(1.01)),
+            row("3g", 60.0, Some(1.03)),
+            row("baseline", 1.0, None),
+        ];
+        assert_eq!(wrong(&fine), Vec::<String>::new());
+        let odd = [
+            row("edge", 50.0, Some(0.9)),
+            row("3g", 60.0, Some(1.2)),
+            Row { profile: "lte-paper".to_owned(), ..Row::default() },
+        ];
+        let said = wrong(&odd).join("; ");
+        for part in [
+            "3g takes 60.00 s, longer than edge",
+            "edge takes 0.900",
+            "3g takes 1.200",
+            "lte-paper has no whole",
+        ] {
+            assert!(said.contains(part), "{part} in {said}");
+        }
+    }
+}
