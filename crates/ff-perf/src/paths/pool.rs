@@ -6,18 +6,18 @@
 //!   relayinfo JSON, an hour of a store: neither footer nor policies
 //! ```
 //!
-//! A consensus of the flavour ns has exit policies itself, one of the flavour microdesc has them and the families in
-//! microdescriptors. Relays without one are left out where others have theirs; where some are not known, [`Pool`] says so,
-//! and does not guess. Families by key are known from microdescriptors alone.
+//! A consensus of the flavour ns has exit policies itself and the families, by name and by key, in descriptors; one of the
+//! flavour microdesc has both in microdescriptors. Relays without one are left out where others have theirs; where some
+//! are not known, [`Pool`] says so, and does not guess.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use ff_bwauth::network::consensus::Consensus;
 use ff_bwauth::network::microdescriptors::Microdescriptors;
 use ff_sim::flow::path::Factors;
 use ff_sim::input::{InputError, Inputs};
-use ff_sim::network::Network;
+use ff_sim::network::{Network, Relay};
 use ff_sim::source::SourceError;
 use tor_netdoc::types::policy::PortPolicy;
 
@@ -81,25 +81,15 @@ impl Pool {
         let relays = &mut pool.network.relays;
         let mut policies = Vec::with_capacity(relays.len());
         let rules = FamilyRules::of(text);
-        let mut ids: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-        for (place, relay) in relays.iter_mut().enumerate() {
+        for relay in relays.iter_mut() {
             let micro = said.get(&relay.fingerprint);
             let beside = micro.and_then(|micro| micro.policy.as_deref());
             policies.push(policy(beside.or_else(|| listed.get(&relay.fingerprint).copied())));
             if let Some(micro) = micro {
-                relay.family = if rules.by_names { micro.family.clone() } else { Vec::new() };
-                for id in micro.family_ids.iter().filter(|_| rules.by_ids) {
-                    let members = ids.entry(id).or_default();
-                    // Who says it twice is in it once.
-                    if members.last() != Some(&place) {
-                        members.push(place);
-                    }
-                }
+                relay.family.clone_from(&micro.family);
+                relay.family_ids.clone_from(&micro.family_ids);
             }
-        }
-        for members in ids.into_values() {
-            let names: Vec<_> = members.iter().map(|&place| relays[place].fingerprint).collect();
-            members.iter().for_each(|&place| relays[place].family.extend(&names));
+            rules.apply(relay);
         }
         pool.policies = (!listed.is_empty() || !said.is_empty()).then_some(policies);
         pool
@@ -145,6 +135,16 @@ impl FamilyRules {
     fn of(text: &str) -> Self {
         let is = |name| param(text, name) != Some(0);
         Self { by_names: is("use-family-lists"), by_ids: is("use-family-ids") }
+    }
+
+    /// Leaves out of a relay's families what clients pass over.
+    fn apply(&self, relay: &mut Relay) {
+        if !self.by_names {
+            relay.family.clear();
+        }
+        if !self.by_ids {
+            relay.family_ids.clear();
+        }
     }
 }
 
@@ -334,5 +334,20 @@ mod tests {
         assert_eq!(families(&NS.replace(" use-family-ids=0", "")), [0, 0, 0]);
         assert_eq!(families(NS), [0, 0, 2], "the keys do not count");
         assert_eq!(families(&NS.replace("family-ids", "family-lists")), [0, 1, 0]);
+    }
+
+    #[test]
+    fn families_of_descriptors_count_as_the_consensus_wants_it() {
+        let consensus = Consensus::parse(NS).expect("a consensus");
+        let families = |text: &str| {
+            let mut network = Network::from(&consensus);
+            for relay in &mut network.relays[..2] {
+                relay.family_ids = vec!["ed25519:k".to_owned()];
+            }
+            let micros = Microdescriptors::default();
+            Pool::of_documents(text, &consensus, network, &micros).network.families()
+        };
+        assert_eq!(families(&NS.replace(" use-family-ids=0", "")), [0, 0, 2]);
+        assert_eq!(families(NS), [0, 1, 2], "the keys do not count");
     }
 }

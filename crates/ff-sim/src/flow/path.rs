@@ -428,6 +428,25 @@ mod tests {
     }
 
     #[test]
+    fn families_by_key_stay_apart() {
+        let mut relays: Vec<Relay> = (0..5).map(|i| relay(i, i, true, true)).collect();
+        for (place, ids) in [(0, &["k"][..]), (1, &["l", "k"]), (2, &["k", "k"]), (3, &["m"])] {
+            relays[place].family_ids = ids.iter().map(|id| format!("ed25519:{id}")).collect();
+        }
+        // A relay of the family names another one, which does not name it.
+        relays[0].family = vec![[4; 20]];
+        let network = network(relays);
+        assert_eq!(network.families(), [0, 0, 0, 3, 4]);
+        let factors = Factors { guard: [1.0; 4], middle: [1.0; 4], exit: [1.0; 4] };
+        let paths = Paths::new(&network, &[1.0; 5], &factors);
+        let mut rng = ChaCha12Rng::seed_from_u64(12);
+        for _ in 0..1_000 {
+            let path = paths.draw(&mut rng, &[]).expect("a path");
+            assert!(path.contains(&3) && path.contains(&4), "seed 12: {path:?}");
+        }
+    }
+
+    #[test]
     fn who_counts_nothing_is_drawn_where_nobody_else_is_left() {
         let network = network((0..6).map(|i| relay(i, i / 2, true, true)).collect());
         let mut rng = ChaCha12Rng::seed_from_u64(11);
