@@ -11,8 +11,9 @@
 //! are not known, [`Pool`] says so, and does not guess.
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use ff_bwauth::network::DocumentError;
 use ff_bwauth::network::consensus::Consensus;
 use ff_bwauth::network::microdescriptors::Microdescriptors;
 use ff_sim::flow::path::Factors;
@@ -51,6 +52,14 @@ pub enum PoolError {
     /// It cannot be read.
     #[error(transparent)]
     Input(#[from] InputError),
+    /// It is a consensus with a line that clients cannot read.
+    #[error("{}: {error}", .path.display())]
+    Consensus {
+        /// The file.
+        path: PathBuf,
+        /// The line, and what is wrong with it.
+        error: DocumentError,
+    },
     /// The microdescriptors beside it cannot be read.
     #[error(transparent)]
     Micros(#[from] Unreadable),
@@ -108,7 +117,12 @@ impl Pool {
         let (mut network, _) = ff_sim::source::described(path, descriptors, inputs)?;
         let bytes = if path.is_file() { inputs.read(path)? } else { Vec::new() };
         let text = String::from_utf8_lossy(&bytes);
-        let Ok(consensus) = Consensus::parse(&text) else { return Ok(network.into()) };
+        let consensus = match Consensus::parse(&text) {
+            Ok(consensus) => consensus,
+            // Another kind of file, or a consensus of a time before footers.
+            Err(_) if !text.contains("\ndirectory-footer") => return Ok(network.into()),
+            Err(error) => return Err(PoolError::Consensus { path: path.to_owned(), error }),
+        };
         let beside = path.parent().unwrap_or(Path::new("."));
         let is_named = consensus.relays.iter().any(|entry| entry.microdescriptor.is_some());
         let micros = if is_named { microdescriptors(beside)? } else { Default::default() };
@@ -244,6 +258,26 @@ mod tests {
         assert!(!read().is_unweighted);
         std::fs::write(&file, NS.replace("\nw ", "\nx ")).expect("a file");
         assert!(read().is_unweighted);
+    }
+
+    #[test]
+    fn a_weight_above_32_bits_is_named_with_its_file_and_line() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = dir.path().join("consensus");
+        let odd = NS.replace("Bandwidth=12", "Bandwidth=4294967296");
+        let read = |text: &str| {
+            std::fs::write(&file, text).expect("a file");
+            Pool::read(&file, None, &mut Inputs::default())
+        };
+        let error = read(&odd).expect_err("clients read 32 bits").to_string();
+        let line = 1 + NS.lines().position(|line| line == "w Bandwidth=12").expect("a line");
+        let what =
+            format!("consensus: line {line}: the weight Bandwidth=4294967296 is not a whole");
+        assert!(error.contains(&what), "{error}");
+        // A consensus from before footers has no weights that clients could not read.
+        let old = odd.replace("consensus-method 33", "consensus-method 8");
+        let old = old.replace("directory-footer\n", "").replace("bandwidth-weights", "x");
+        assert!(read(&old).expect("a network").factors.is_none());
     }
 
     #[test]

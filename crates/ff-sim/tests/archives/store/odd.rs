@@ -132,7 +132,7 @@ fn every_bad_document_is_listed_by_file_entry_and_line() {
             "2^53",
             broken(weight, "w Bandwidth=9007199254740993"),
             line_of(&text, weight),
-            "above 2^53",
+            "the weight Bandwidth=9007199254740993 is not a whole number from 0 to 2^53",
         ),
         (
             "2006",
