@@ -22,6 +22,12 @@ fn json(dir: &Path, args: &str) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
+/// The relays of a network of Shadow's, a table.
+fn relays() -> String {
+    let packed = fs::File::open(samples().join("flow-relays-01.csv.xz")).expect("a sample");
+    std::io::read_to_string(liblzma::read::XzDecoder::new(packed)).expect("whole")
+}
+
 /// Runs `ff-sim flow` on a network of Shadow's for a minute; what it prints, if it succeeds.
 fn flow(dir: &Path, args: &[&str]) -> Result<String, String> {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
@@ -166,6 +172,33 @@ fn networks_are_folders_by_number_with_circuits_for_what_they_can_do() {
         let output = ff_sim(dir.path(), &format!("flow --network {network}"));
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code() == Some(1) && said.contains(what), "{said}");
+    }
+}
+
+#[test]
+fn a_network_without_a_path_is_named_and_not_simulated() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let table = relays();
+    let mut rows = csv::Reader::from_reader(table.as_bytes());
+    let position = rows.headers().expect("a header").iter().position(|one| one == "position");
+    let position = position.expect("a column");
+    let rows: Vec<csv::StringRecord> = rows.records().map(|row| row.expect("a row")).collect();
+    let header = table.lines().next().expect("a header");
+    for (without, flag) in [("e", "Exit"), ("g", "Guard")] {
+        // Those that are both, `ge`, go too.
+        let kept = rows.iter().filter(|row| !row[position].contains(without));
+        let kept: Vec<String> = kept.map(|row| row.iter().collect::<Vec<_>>().join(",")).collect();
+        let text = format!("{header}\n{}\n", kept.join("\n"));
+        fs::write(dir.path().join("relays.csv"), text).expect("written");
+        for weights in ["consensus", "flashflow", "torflow-loop"] {
+            let args = format!("flow --network relays.csv --weights {weights} --out none");
+            let output = ff_sim(dir.path(), &args);
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(1), "{said}");
+            let what = format!("relays.csv, by the weights {weights}: no path can be drawn");
+            assert!(said.contains(&what) && said.contains(&format!("flag {flag} ")), "{said}");
+            assert!(!dir.path().join("none").exists());
+        }
     }
 }
 
