@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use ff_bwauth::network::consensus::Consensus;
 use ff_bwauth::period::{self, Fingerprint, group};
 use ff_proto::units::BytesPerSec;
+use sha2::{Digest as _, Sha256};
 
 /// Where numbers that are called capacities come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -159,6 +160,25 @@ impl Network {
     #[must_use]
     pub fn total_capacity(&self) -> BytesPerSec {
         self.relays.iter().filter_map(|relay| relay.capacity).sum()
+    }
+
+    /// A digest of its relays, of what they can carry and of their weights. Networks with the same one are one network,
+    /// whatever they are called and in which order their relays come.
+    #[must_use]
+    pub fn digest(&self) -> [u8; 32] {
+        let usable = |relay: &Relay| relay.usable().map(|rate| rate.get());
+        let all = self.relays.iter();
+        let mut all: Vec<_> =
+            all.map(|one| (one.fingerprint, usable(one), one.weight.to_bits())).collect();
+        all.sort_unstable();
+        let mut digest = Sha256::new();
+        for (fingerprint, usable, weight) in all {
+            digest.update(fingerprint);
+            digest.update([u8::from(usable.is_some())]);
+            digest.update(usable.unwrap_or_default().to_be_bytes());
+            digest.update(weight.to_be_bytes());
+        }
+        digest.finalize().into()
     }
 
     /// The first member of each relay's family. Relays belong together if each names the other or if one family's key

@@ -2,7 +2,7 @@
 
 mod tables;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -130,7 +130,26 @@ fn read_networks(args: &FlowArgs, reading: &mut Reading) -> Result<(Vec<String>,
             networks.push(network);
         }
     }
+    check_different(&names, &networks)?;
     Ok((names, networks))
+}
+
+/// Refuses a network that is there twice: in the means it would count as two.
+fn check_different(names: &[String], networks: &[Network]) -> Result<()> {
+    let mut known = HashMap::new();
+    for (name, network) in names.iter().zip(networks) {
+        match known.insert(network.digest(), name) {
+            None => {}
+            Some(other) if other == name => {
+                bail!("--network has {name} twice, which would count as two networks: give it once")
+            }
+            Some(other) => bail!(
+                "{other} and {name} are the same network (relays, capacities and weights are the same), which would \
+                 count as two: give one of them"
+            ),
+        }
+    }
+    Ok(())
 }
 
 /// Refuses a network without a path by one of the weights, before anything is simulated.
