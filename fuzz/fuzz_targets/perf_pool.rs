@@ -115,6 +115,8 @@ fn assert_allowed(pool: &Pool, choice: &Choice, path: &[u32]) {
         for other in &relays[number + 1..] {
             let names = |one: &Relay, other: &Relay| one.family.contains(&other.fingerprint);
             assert!(!names(one, other) || !names(other, one), "one family: {path:?}");
+            let has_key_of = |id: &String| other.family_ids.contains(id);
+            assert!(!one.family_ids.iter().any(has_key_of), "one family's key: {path:?}");
             let is_near = net(one) == net(other);
             assert!(any_subnet || !is_near, "one subnet: {path:?}");
         }

@@ -14,5 +14,6 @@ fuzz_target!(|input: &[u8]| {
     for one in &descriptors.all {
         assert!(one.advertised() <= one.limit() && !descriptors.nickname(one).is_empty());
         let _ = (descriptors.platform(one), descriptors.family(one));
+        assert!(descriptors.family_ids(one).all(|id| id.len() == "ed25519:".len() + 43));
     }
 });

@@ -5,6 +5,7 @@
 
 pub mod consensus;
 pub mod descriptors;
+pub mod family;
 #[cfg(feature = "live")]
 pub mod live;
 pub mod microdescriptors;
@@ -154,11 +155,6 @@ fn unix_secs(text: &str) -> Option<u64> {
     u64::try_from(time.assume_utc().unix_timestamp()).ok()
 }
 
-/// How a family's key is named in `family-ids`, and so here (proposal 321).
-fn family_id(key: &[u8; 32]) -> String {
-    format!("ed25519:{}", Base64Unpadded::encode_string(key))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -188,6 +184,5 @@ mod tests {
             assert_eq!(ed25519_id(none), Ok(None), "{none:?}");
         }
         assert_eq!(ed25519_id("ed25519 x"), Err(()));
-        assert_eq!(family_id(&[0; 32]), format!("ed25519:{}", "A".repeat(43)));
     }
 }

@@ -105,7 +105,7 @@ pub struct Comparison {
     pub positions: Vec<Group>,
     /// By country, where it is known.
     pub countries: Vec<Group>,
-    /// By family, for those of at least two relays that name each other.
+    /// By family, for those of at least two relays.
     pub families: Vec<Group>,
     /// Each relay.
     #[serde(skip)]

@@ -1,11 +1,11 @@
 //! A network at one moment: its relays with what they can carry and how they are weighted.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ff_bwauth::network::consensus::Consensus;
-use ff_bwauth::period::Fingerprint;
+use ff_bwauth::period::{self, Fingerprint, group};
 use ff_proto::units::BytesPerSec;
+use sha2::{Digest as _, Sha256};
 
 /// Where numbers that are called capacities come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,8 +57,10 @@ pub struct Relay {
     pub is_unmeasured: bool,
     /// The part of the time in which it was running, where its source looks at a longer time; 1 elsewhere.
     pub running: f64,
-    /// The relays that it says belong to it.
+    /// The relays that it says belong to it; they do only if they say so, too.
     pub family: Vec<Fingerprint>,
+    /// The families whose keys have signed its identity, named as in `family-ids` (proposal 321).
+    pub family_ids: Vec<String>,
 }
 
 impl Relay {
@@ -160,40 +162,47 @@ impl Network {
         self.relays.iter().filter_map(|relay| relay.capacity).sum()
     }
 
-    /// The first member of each relay's family; relays belong together if each names the other, and so do those that
-    /// belong with the same one.
+    /// A digest of its relays, of what they can carry and of their weights. Networks with the same one are one network,
+    /// whatever they are called and in which order their relays come.
+    #[must_use]
+    pub fn digest(&self) -> [u8; 32] {
+        let usable = |relay: &Relay| relay.usable().map(|rate| rate.get());
+        let all = self.relays.iter();
+        let mut all: Vec<_> =
+            all.map(|one| (one.fingerprint, usable(one), one.weight.to_bits())).collect();
+        all.sort_unstable();
+        let mut digest = Sha256::new();
+        for (fingerprint, usable, weight) in all {
+            digest.update(fingerprint);
+            digest.update([u8::from(usable.is_some())]);
+            digest.update(usable.unwrap_or_default().to_be_bytes());
+            digest.update(weight.to_be_bytes());
+        }
+        digest.finalize().into()
+    }
+
+    /// The first member of each relay's family. Relays belong together if each names the other or if one family's key
+    /// has signed both, and so do those that belong with the same one.
     #[must_use]
     pub fn families(&self) -> Vec<usize> {
-        families(self.relays.iter().map(|relay| (relay.fingerprint, &*relay.family)))
+        let relay = |relay: &Relay| period::Relay {
+            fingerprint: relay.fingerprint,
+            family: relay.family.clone(),
+            family_ids: relay.family_ids.clone(),
+            ..period::Relay::default()
+        };
+        families(&self.relays.iter().map(relay).collect::<Vec<_>>())
     }
 }
 
-/// As [`Network::families`], of relays and whom each of them names.
+/// As [`Network::families`], of relays whose addresses are left out: one address would be one family.
 #[must_use]
-pub fn families<'a>(
-    relays: impl Iterator<Item = (Fingerprint, &'a [Fingerprint])> + Clone,
-) -> Vec<usize> {
-    let places: BTreeMap<_, usize> =
-        relays.clone().enumerate().map(|(place, (fingerprint, _))| (fingerprint, place)).collect();
-    let place = |name| places.get(name).copied();
-    let named: Vec<BTreeSet<usize>> =
-        relays.map(|(_, family)| family.iter().filter_map(place).collect()).collect();
-    let mut first: Vec<usize> = (0..named.len()).collect();
-    for (one, others) in named.iter().enumerate() {
-        for &other in others.iter().filter(|other| named[**other].contains(&one)) {
-            let [one, other] = [one, other].map(|place| root(&first, place));
-            first[one.max(other)] = one.min(other);
-        }
+pub fn families(relays: &[period::Relay]) -> Vec<usize> {
+    let mut firsts = vec![0; relays.len()];
+    for family in group::together(relays) {
+        family.iter().for_each(|&place| firsts[place] = family[0]);
     }
-    (0..first.len()).map(|place| root(&first, place)).collect()
-}
-
-/// The first of those that belong with this one.
-fn root(first: &[usize], mut place: usize) -> usize {
-    while first[place] != place {
-        place = first[place];
-    }
-    place
+    firsts
 }
 
 impl From<&Consensus> for Network {

@@ -209,6 +209,7 @@ impl Subjects {
             if grouped {
                 relay.addresses.clone_from(&one.addresses);
                 relay.family.clone_from(&one.family);
+                relay.family_ids.clone_from(&one.family_ids);
             }
             subjects.all.push(Subject { relay, truth });
         }

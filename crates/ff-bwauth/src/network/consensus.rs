@@ -136,7 +136,8 @@ impl Consensus {
                 }
                 "a" | "s" | "w" | "m" | "id" => {
                     if let Some(relay) = consensus.relays.last_mut() {
-                        relay.read(keyword, rest).map_err(bad)?;
+                        let read = relay.read(keyword, rest);
+                        read.map_err(|wrong| DocumentError::new(number, wrong))?;
                     }
                 }
                 "directory-footer" => {
@@ -199,34 +200,48 @@ impl Entry {
         })
     }
 
-    /// Reads a line about it; what cannot be read is named.
-    fn read(&mut self, keyword: &str, rest: &str) -> Result<(), &'static str> {
+    /// Reads a line about it, or says what is wrong with it.
+    fn read(&mut self, keyword: &str, rest: &str) -> Result<(), String> {
+        let bad = |what: &str| format!("{what} cannot be read");
         match keyword {
-            "a" => self.or_ports.push(rest.parse().map_err(|_| "the address")?),
+            "a" => self.or_ports.push(rest.parse().map_err(|_| bad("the address"))?),
             "s" => self.flags = Flags::parse(rest),
-            "w" => self.read_weight(rest).ok_or("the weight")?,
+            "w" => self.read_weight(rest)?,
             // Votes have several digests in a line of another form, with a list of methods in front.
             "m" if !rest.contains(' ') => {
-                self.microdescriptor = Some(key_base64(rest).ok_or("the digest")?);
+                let digest = key_base64(rest).ok_or_else(|| bad("the digest"))?;
+                self.microdescriptor = Some(digest);
             }
-            "id" => self.ed25519 = ed25519_id(rest).map_err(|()| "the identity")?,
+            "id" => self.ed25519 = ed25519_id(rest).map_err(|()| bad("the identity"))?,
             _ => {}
         }
         Ok(())
     }
 
     /// Takes over `Bandwidth=N` and `Unmeasured=1`.
-    fn read_weight(&mut self, rest: &str) -> Option<()> {
+    fn read_weight(&mut self, rest: &str) -> Result<(), String> {
         for (key, value) in words(rest).filter_map(|word| word.split_once('=')) {
             match key {
-                "Bandwidth" => self.weight = Some(value.parse().ok()?),
+                "Bandwidth" => {
+                    let weight = value.parse().map_err(|_| wrong_weight(value))?;
+                    self.weight = Some(weight);
+                }
                 "Unmeasured" => self.is_unmeasured = value == "1",
                 _ => {}
             }
         }
-        Some(())
+        Ok(())
     }
 }
+
+/// What is wrong with a weight. Clients read it into 32 bits.
+fn wrong_weight(value: &str) -> String {
+    let value: String = value.chars().take(MOST_QUOTED).collect();
+    format!("the weight Bandwidth={value} is not a whole number from 0 to {}", u32::MAX)
+}
+
+/// No more characters of a value are quoted.
+const MOST_QUOTED: usize = 40;
 
 #[cfg(test)]
 mod tests {
@@ -278,8 +293,12 @@ mod tests {
             (text(&RELAYS.replace("443", "65536")), 11, "the relay"),
             (text(&RELAYS.replace("AAoQ", "AAo")), 7, "the relay"),
             (text(&RELAYS.replace("m PS", "m P")), 12, "the digest"),
-            (text(&RELAYS.replace("=38000", "=-1")), 13, "the weight"),
-            (text(&RELAYS.replace("=38000", "=4294967296")), 13, "the weight"),
+            (text(&RELAYS.replace("=38000", "=-1")), 13, "the weight Bandwidth=-1 is not a whole"),
+            (
+                text(&RELAYS.replace("=38000", "=4294967296")),
+                13,
+                "the weight Bandwidth=4294967296 is not a whole number from 0 to 4294967295",
+            ),
             (text(&RELAYS.replace("a [", "a ")), 8, "the address"),
             (text(&RELAYS.replace("a [", "id ed25519 xyz\na [")), 8, "the identity"),
             (text(&swapped), 11, "order"),

@@ -6,11 +6,11 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use base64ct::{Base64, Encoding};
 use sha1::{Digest as _, Sha1};
 
 use super::consensus::Consensus;
-use super::{DocumentError, Item, Items, family_id, fingerprint_hex, key_base64, unix_secs, words};
+use super::family::{FamilyCert, family_id};
+use super::{DocumentError, Item, Items, fingerprint_hex, key_base64, unix_secs, words};
 use crate::period::Fingerprint;
 
 /// What is read of a descriptor.
@@ -125,9 +125,9 @@ impl Begun {
 
     /// Takes over a family's key and whom it has signed.
     fn read_family_cert(&mut self, line: usize, object: Option<&str>) -> Option<()> {
-        let (family, signed) = family_cert(object?)?;
-        self.descriptor.family_ids.push(family_id(&family));
-        self.signed.push((signed, line));
+        let certificate = FamilyCert::parse(object?)?;
+        self.descriptor.family_ids.push(family_id(&certificate.family));
+        self.signed.push((certificate.relay, line));
         Some(())
     }
 
@@ -234,31 +234,6 @@ fn name(keyword: &str) -> &str {
         "family-cert" => "family's certificate",
         keyword => keyword,
     }
-}
-
-/// The family's key of a certificate, and whom it has signed (Tor's cert-spec; proposal 321: type 12, with the
-/// key that signed it in an extension). Its signature, like the descriptor's own, is not checked: a tor that
-/// reads a descriptor does, authorities too, and takes none with a certificate that is false.
-fn family_cert(object: &str) -> Option<([u8; 32], [u8; 32])> {
-    const FAMILY_V_IDENTITY: u8 = 12;
-    const SIGNATURE_LEN: usize = 64;
-    let bytes = Base64::decode_vec(&object.split_ascii_whitespace().collect::<String>()).ok()?;
-    let (signed, _) = bytes.split_last_chunk::<SIGNATURE_LEN>()?;
-    let ([1, FAMILY_V_IDENTITY, _, _, _, _, 1], rest) = signed.split_first_chunk()? else {
-        return None;
-    };
-    let (key, rest) = rest.split_first_chunk::<32>()?;
-    let (&count, mut rest) = rest.split_first()?;
-    let mut family = None;
-    for _ in 0..count {
-        let ([high, low, kind, _flags], behind) = rest.split_first_chunk()?;
-        let (data, behind) = behind.split_at_checked(u16::from_be_bytes([*high, *low]).into())?;
-        if *kind == 4 {
-            family = Some(data.try_into().ok()?);
-        }
-        rest = behind;
-    }
-    Some((family.filter(|_| rest.is_empty())?, *key))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
-use ff_sim::network::Network;
+use ff_sim::network::{Network, Relay};
 use serde::Serialize;
 use statrs::function::beta::checked_beta_reg;
 
@@ -147,12 +147,9 @@ fn groups(network: &Network, relays: &[String]) -> Vec<(&'static str, Vec<Option
         .enumerate()
         .map(|(place, relay)| (hex(&relay.fingerprint), place))
         .collect();
-    // Without descriptors nobody names a family.
-    let families = if network.relays.iter().any(|relay| !relay.family.is_empty()) {
-        network.families()
-    } else {
-        Vec::new()
-    };
+    // Without descriptors families are not known.
+    let has_one = |relay: &Relay| !relay.family.is_empty() || !relay.family_ids.is_empty();
+    let families = if network.relays.iter().any(has_one) { network.families() } else { Vec::new() };
     let group = |of: &dyn Fn(usize) -> Option<String>| -> Vec<Option<String>> {
         relays.iter().map(|id| of(*places.get(id)?)).collect()
     };

@@ -6,18 +6,19 @@
 //!   relayinfo JSON, an hour of a store: neither footer nor policies
 //! ```
 //!
-//! A consensus of the flavour ns has exit policies itself, one of the flavour microdesc has them and the families in
-//! microdescriptors. Relays without one are left out where others have theirs; where some are not known, [`Pool`] says so,
-//! and does not guess. Families by key are known from microdescriptors alone.
+//! A consensus of the flavour ns has exit policies itself and the families, by name and by key, in descriptors; one of the
+//! flavour microdesc has both in microdescriptors. Relays without one are left out where others have theirs; where some
+//! are not known, [`Pool`] says so, and does not guess.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::Path;
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
 
+use ff_bwauth::network::DocumentError;
 use ff_bwauth::network::consensus::Consensus;
 use ff_bwauth::network::microdescriptors::Microdescriptors;
 use ff_sim::flow::path::Factors;
 use ff_sim::input::{InputError, Inputs};
-use ff_sim::network::Network;
+use ff_sim::network::{Network, Relay};
 use ff_sim::source::SourceError;
 use tor_netdoc::types::policy::PortPolicy;
 
@@ -51,6 +52,14 @@ pub enum PoolError {
     /// It cannot be read.
     #[error(transparent)]
     Input(#[from] InputError),
+    /// It is a consensus with a line that clients cannot read.
+    #[error("{}: {error}", .path.display())]
+    Consensus {
+        /// The file.
+        path: PathBuf,
+        /// The line, and what is wrong with it.
+        error: DocumentError,
+    },
     /// The microdescriptors beside it cannot be read.
     #[error(transparent)]
     Micros(#[from] Unreadable),
@@ -81,25 +90,15 @@ impl Pool {
         let relays = &mut pool.network.relays;
         let mut policies = Vec::with_capacity(relays.len());
         let rules = FamilyRules::of(text);
-        let mut ids: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-        for (place, relay) in relays.iter_mut().enumerate() {
+        for relay in relays.iter_mut() {
             let micro = said.get(&relay.fingerprint);
             let beside = micro.and_then(|micro| micro.policy.as_deref());
             policies.push(policy(beside.or_else(|| listed.get(&relay.fingerprint).copied())));
             if let Some(micro) = micro {
-                relay.family = if rules.by_names { micro.family.clone() } else { Vec::new() };
-                for id in micro.family_ids.iter().filter(|_| rules.by_ids) {
-                    let members = ids.entry(id).or_default();
-                    // Who says it twice is in it once.
-                    if members.last() != Some(&place) {
-                        members.push(place);
-                    }
-                }
+                relay.family.clone_from(&micro.family);
+                relay.family_ids.clone_from(&micro.family_ids);
             }
-        }
-        for members in ids.into_values() {
-            let names: Vec<_> = members.iter().map(|&place| relays[place].fingerprint).collect();
-            members.iter().for_each(|&place| relays[place].family.extend(&names));
+            rules.apply(relay);
         }
         pool.policies = (!listed.is_empty() || !said.is_empty()).then_some(policies);
         pool
@@ -118,7 +117,12 @@ impl Pool {
         let (mut network, _) = ff_sim::source::described(path, descriptors, inputs)?;
         let bytes = if path.is_file() { inputs.read(path)? } else { Vec::new() };
         let text = String::from_utf8_lossy(&bytes);
-        let Ok(consensus) = Consensus::parse(&text) else { return Ok(network.into()) };
+        let consensus = match Consensus::parse(&text) {
+            Ok(consensus) => consensus,
+            // Another kind of file, or a consensus of a time before footers.
+            Err(_) if !text.contains("\ndirectory-footer") => return Ok(network.into()),
+            Err(error) => return Err(PoolError::Consensus { path: path.to_owned(), error }),
+        };
         let beside = path.parent().unwrap_or(Path::new("."));
         let is_named = consensus.relays.iter().any(|entry| entry.microdescriptor.is_some());
         let micros = if is_named { microdescriptors(beside)? } else { Default::default() };
@@ -145,6 +149,16 @@ impl FamilyRules {
     fn of(text: &str) -> Self {
         let is = |name| param(text, name) != Some(0);
         Self { by_names: is("use-family-lists"), by_ids: is("use-family-ids") }
+    }
+
+    /// Leaves out of a relay's families what clients pass over.
+    fn apply(&self, relay: &mut Relay) {
+        if !self.by_names {
+            relay.family.clear();
+        }
+        if !self.by_ids {
+            relay.family_ids.clear();
+        }
     }
 }
 
@@ -247,6 +261,26 @@ mod tests {
     }
 
     #[test]
+    fn a_weight_above_32_bits_is_named_with_its_file_and_line() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = dir.path().join("consensus");
+        let odd = NS.replace("Bandwidth=12", "Bandwidth=4294967296");
+        let read = |text: &str| {
+            std::fs::write(&file, text).expect("a file");
+            Pool::read(&file, None, &mut Inputs::default())
+        };
+        let error = read(&odd).expect_err("clients read 32 bits").to_string();
+        let line = 1 + NS.lines().position(|line| line == "w Bandwidth=12").expect("a line");
+        let what =
+            format!("consensus: line {line}: the weight Bandwidth=4294967296 is not a whole");
+        assert!(error.contains(&what), "{error}");
+        // A consensus from before footers has no weights that clients could not read.
+        let old = odd.replace("consensus-method 33", "consensus-method 8");
+        let old = old.replace("directory-footer\n", "").replace("bandwidth-weights", "x");
+        assert!(read(&old).expect("a network").factors.is_none());
+    }
+
+    #[test]
     fn who_has_no_microdescriptor_is_left_out_where_others_have_theirs() {
         let dir = tempfile::tempdir().expect("a folder");
         let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text);
@@ -334,5 +368,20 @@ mod tests {
         assert_eq!(families(&NS.replace(" use-family-ids=0", "")), [0, 0, 0]);
         assert_eq!(families(NS), [0, 0, 2], "the keys do not count");
         assert_eq!(families(&NS.replace("family-ids", "family-lists")), [0, 1, 0]);
+    }
+
+    #[test]
+    fn families_of_descriptors_count_as_the_consensus_wants_it() {
+        let consensus = Consensus::parse(NS).expect("a consensus");
+        let families = |text: &str| {
+            let mut network = Network::from(&consensus);
+            for relay in &mut network.relays[..2] {
+                relay.family_ids = vec!["ed25519:k".to_owned()];
+            }
+            let micros = Microdescriptors::default();
+            Pool::of_documents(text, &consensus, network, &micros).network.families()
+        };
+        assert_eq!(families(&NS.replace(" use-family-ids=0", "")), [0, 0, 2]);
+        assert_eq!(families(NS), [0, 1, 2], "the keys do not count");
     }
 }

@@ -117,10 +117,11 @@ fn pool(args: &BoundArgs, all: &mut Capacities, inputs: &mut Inputs) -> Result<O
         say_unknown(path, &pool, &choice()?);
     }
     let relays = pool.network.relays.iter();
-    let families: HashMap<_, _> = relays.map(|one| (one.fingerprint, &one.family)).collect();
+    let drawn: HashMap<_, _> = relays.map(|one| (one.fingerprint, one)).collect();
     for relay in all.network.iter_mut().flat_map(|network| &mut network.relays) {
-        if let Some(family) = families.get(&relay.fingerprint) {
-            relay.family.clone_from(family);
+        if let Some(drawn) = drawn.get(&relay.fingerprint) {
+            relay.family.clone_from(&drawn.family);
+            relay.family_ids.clone_from(&drawn.family_ids);
         }
     }
     Ok(Some(pool))

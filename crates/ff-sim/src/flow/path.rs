@@ -88,6 +88,26 @@ fn length(weight: f64, factor: f64) -> f64 {
     if length.is_finite() && length > 0.0 { length } else { 0.0 }
 }
 
+/// Why no path can be drawn through a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoPath {
+    /// No relay may be last.
+    #[error("no path can be drawn: no relay with the flag Exit and without BadExit has any weight")]
+    NoExit,
+    /// No relay may be first.
+    #[error("no path can be drawn: no relay with the flag Guard has any weight")]
+    NoGuard,
+    /// No three may meet.
+    #[error(
+        "no path can be drawn: no three relays with weight may meet; they are too few, or of one family, one /16 or one \
+         /32 of IPv6"
+    )]
+    NoThree,
+}
+
+/// So many paths are tried before [`NoPath::NoThree`].
+const TRIES: usize = 1_000;
+
 /// Draws paths through a network.
 #[derive(Clone, Debug)]
 pub struct Paths {
@@ -153,6 +173,21 @@ impl Paths {
             exits: line(network, exit, &kin),
             kin,
         }
+    }
+
+    /// Whether paths of three relays can be drawn.
+    ///
+    /// # Errors
+    /// [`NoPath`] says what is missing.
+    pub fn check(&self, rng: &mut impl Rng) -> Result<(), NoPath> {
+        if self.exits.is_empty() {
+            return Err(NoPath::NoExit);
+        }
+        if self.guards.is_empty() {
+            return Err(NoPath::NoGuard);
+        }
+        let has_one = (0..TRIES).any(|_| self.draw(rng, &[]).is_some());
+        if has_one { Ok(()) } else { Err(NoPath::NoThree) }
     }
 
     /// So many guards for a client, not two of a family or a subnet; fewer where there are not enough.
@@ -428,6 +463,25 @@ mod tests {
     }
 
     #[test]
+    fn families_by_key_stay_apart() {
+        let mut relays: Vec<Relay> = (0..5).map(|i| relay(i, i, true, true)).collect();
+        for (place, ids) in [(0, &["k"][..]), (1, &["l", "k"]), (2, &["k", "k"]), (3, &["m"])] {
+            relays[place].family_ids = ids.iter().map(|id| format!("ed25519:{id}")).collect();
+        }
+        // A relay of the family names another one, which does not name it.
+        relays[0].family = vec![[4; 20]];
+        let network = network(relays);
+        assert_eq!(network.families(), [0, 0, 0, 3, 4]);
+        let factors = Factors { guard: [1.0; 4], middle: [1.0; 4], exit: [1.0; 4] };
+        let paths = Paths::new(&network, &[1.0; 5], &factors);
+        let mut rng = ChaCha12Rng::seed_from_u64(12);
+        for _ in 0..1_000 {
+            let path = paths.draw(&mut rng, &[]).expect("a path");
+            assert!(path.contains(&3) && path.contains(&4), "seed 12: {path:?}");
+        }
+    }
+
+    #[test]
     fn who_counts_nothing_is_drawn_where_nobody_else_is_left() {
         let network = network((0..6).map(|i| relay(i, i / 2, true, true)).collect());
         let mut rng = ChaCha12Rng::seed_from_u64(11);
@@ -458,9 +512,23 @@ mod tests {
             let paths = Paths::new(network, &[weight; 5], &factors);
             assert_eq!(paths.draw(&mut rng, &[]), None);
             assert!(paths.draw_guards(&mut rng, 3).len() < 2);
+            let why = if weight > 0.0 && !network.relays.is_empty() {
+                NoPath::NoThree
+            } else {
+                NoPath::NoExit
+            };
+            assert_eq!(paths.check(&mut rng), Err(why));
         }
         let paths = Paths::new(&same, &[f64::NAN, f64::INFINITY, -1.0], &factors);
-        assert_eq!(paths.draw(&mut rng, &[]), None);
+        assert_eq!((paths.draw(&mut rng, &[]), paths.check(&mut rng)), (None, Err(NoPath::NoExit)));
+        for (guard, exit, found) in [
+            (true, true, Ok(())),
+            (true, false, Err(NoPath::NoExit)),
+            (false, true, Err(NoPath::NoGuard)),
+        ] {
+            let network = network((0..5).map(|i| relay(i, i, guard, exit)).collect());
+            assert_eq!(Paths::new(&network, &[1.0; 5], &factors).check(&mut rng), found);
+        }
         let factors = Factors::of(&same, &[1.0; 5]);
         assert!(factors.middle.iter().chain(&factors.guard).all(|factor| factor.is_finite()));
     }

@@ -9,7 +9,7 @@ use rand_chacha::{
 use super::{
     closed::{Loop, Rounds, System},
     fill::{MaxMin, QuietFirst, Share, Weighted},
-    path::{Factors, Paths},
+    path::{Factors, NoPath, Paths},
     sim::{self, CELL, Config, Constants, Pair, Summary, Unwatched, Watch, Window},
     tmodel::{Library, Model},
 };
@@ -158,7 +158,7 @@ pub fn library(streams: &Model, packets: &Model, seed: u64, tick_secs: f64) -> L
 /// Simulates a network.
 ///
 /// # Errors
-/// When the setting makes no sense.
+/// When the setting makes no sense, or no path can be drawn.
 pub fn simulate(
     network: &Network,
     library: &Library,
@@ -171,7 +171,7 @@ pub fn simulate(
 /// The same; after each second somebody is told how many are over, and how many there are.
 ///
 /// # Errors
-/// When the setting makes no sense.
+/// When the setting makes no sense, or no path can be drawn.
 pub fn simulate_told(
     network: &Network,
     library: &Library,
@@ -179,13 +179,7 @@ pub fn simulate_told(
     setting: &Setting,
     tell: &dyn Fn(u32, u32),
 ) -> Result<Found> {
-    let own = || network.relays.iter().map(|relay| relay.weight).collect();
-    let mut weights: Vec<f64> = match choice {
-        Choice::Consensus | Choice::Loop(..) => own(),
-        Choice::Flashflow => flashflow(network, setting.seed),
-        Choice::Given(weights) => weights.clone(),
-    };
-    let paths = Paths::new(network, &weights, &Factors::of(network, &weights));
+    let (mut weights, paths) = first_paths(network, choice, setting.seed)?;
     let mut config = config(setting);
     let mut share: Box<dyn Share> = match setting.rule {
         Rule::MaxMin => Box::<MaxMin>::default(),
@@ -224,6 +218,27 @@ pub fn simulate_told(
         most_waiting: outcome.most_waiting,
         given_up_bytes: outcome.given_up_bytes,
     })
+}
+
+/// The weights by which clients choose relays at first, and the paths that they take by them.
+///
+/// # Errors
+/// [`NoPath`] if there is none: all downloads would wait for ever.
+pub fn first_paths(
+    network: &Network,
+    choice: &Choice,
+    seed: u64,
+) -> Result<(Vec<f64>, Paths), NoPath> {
+    let weights: Vec<f64> = match choice {
+        Choice::Consensus | Choice::Loop(..) => {
+            network.relays.iter().map(|relay| relay.weight).collect()
+        }
+        Choice::Flashflow => flashflow(network, seed),
+        Choice::Given(weights) => weights.clone(),
+    };
+    let paths = Paths::new(network, &weights, &Factors::of(network, &weights));
+    paths.check(&mut ChaCha12Rng::seed_from_u64(seed))?;
+    Ok((weights, paths))
 }
 
 /// Tells of the seconds that are over, and leaves all else to another.

@@ -369,11 +369,9 @@ impl Consensus {
         for (key, value) in scan::words(rest).filter_map(scan::key_value) {
             match key {
                 b"Bandwidth" => {
-                    let bandwidth = scan::number(value).ok_or("the weight cannot be read")?;
-                    if bandwidth > MOST_BANDWIDTH {
-                        return Err("the weight is above 2^53".to_owned());
-                    }
-                    self.last()?.bandwidth = Some(bandwidth);
+                    let number = scan::number(value).filter(|number| *number <= MOST_BANDWIDTH);
+                    let number = number.ok_or_else(|| wrong_weight(value))?;
+                    self.last()?.bandwidth = Some(number);
                 }
                 b"Unmeasured" => self.last()?.is_unmeasured = value == b"1",
                 _ => {}
@@ -401,6 +399,12 @@ impl Consensus {
         self.texts.push_str(scan::text(bytes)?);
         Some(Text { start, end: self.texts.len().try_into().ok()? })
     }
+}
+
+/// What is wrong with a weight; of its characters no more than 40 are quoted.
+fn wrong_weight(value: &[u8]) -> Wrong {
+    let value = String::from_utf8_lossy(value.get(..40).unwrap_or(value)).into_owned();
+    format!("the weight Bandwidth={value} is not a whole number from 0 to 2^53")
 }
 
 /// Whether a line with this keyword belongs to what stands behind all relays.

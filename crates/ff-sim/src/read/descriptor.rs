@@ -1,15 +1,17 @@
 //! The fields of server descriptors that matter here, scanned as bytes (dir-spec 2.1.1), and networks joined from a
 //! consensus and descriptors.
 //!
-//! Descriptors are appended to one vector, their texts to one string and their families to another vector, so that
+//! Descriptors are appended to one vector, their texts to one string and their families to two more vectors, so that
 //! nothing is allocated per descriptor. Signatures are not checked: a descriptor belongs to a consensus if its SHA-1
-//! is the one that is listed there. A descriptor that is cut within its signature is whole in that sense.
+//! is the one that is listed there. A descriptor that is cut within its signature is whole in that sense. A family's
+//! certificate is checked as far as `ff_bwauth` checks it: it has to be whole, and this relay's.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::ops::Range;
 
 use ff_bwauth::network::DocumentError;
+use ff_bwauth::network::family::{FamilyCert, family_id};
 use ff_bwauth::period::Fingerprint;
 use ff_proto::units::BytesPerSec;
 use sha1::{Digest as _, Sha1};
@@ -51,6 +53,8 @@ pub struct Descriptor {
     platform: Range<usize>,
     /// Where its family lies among all.
     family: Range<usize>,
+    /// Where the keys of its families do.
+    family_keys: Range<usize>,
 }
 
 impl Descriptor {
@@ -76,6 +80,8 @@ pub struct Descriptors {
     texts: String,
     /// Their families, one behind the other.
     families: Vec<Fingerprint>,
+    /// The keys of families that have signed their relays, as they come.
+    family_keys: Vec<[u8; 32]>,
 }
 
 impl Descriptors {
@@ -84,6 +90,7 @@ impl Descriptors {
         self.all.clear();
         self.texts.clear();
         self.families.clear();
+        self.family_keys.clear();
     }
 
     /// Adds the descriptors of a file, which may be many, one behind the other. What it returns has those that cannot
@@ -98,10 +105,12 @@ impl Descriptors {
     /// [`DocumentError`] for what is no descriptor, is cut, lacks a line, or has one that cannot be read.
     pub fn add_one(&mut self, part: Part<'_>) -> Result<(), DocumentError> {
         let (texts, families) = (self.texts.len(), self.families.len());
+        let keys = self.family_keys.len();
         let result = self.read(part.bytes);
         if result.is_err() {
             self.texts.truncate(texts);
             self.families.truncate(families);
+            self.family_keys.truncate(keys);
         }
         let line = |line: usize| part.first_line.saturating_add(line).saturating_sub(1);
         let at = |error: DocumentError| DocumentError { line: line(error.line), ..error };
@@ -117,14 +126,24 @@ impl Descriptors {
         if head.keyword != b"router" {
             return Err(scan::error(head.number, "this is no server descriptor"));
         }
-        let mut begun = Begun::default();
+        let keys = self.family_keys.len();
+        let mut begun = Begun { family_keys: keys..keys, ..Begun::default() };
         let bad = |line: Line<'_>, wrong: &str| scan::error(line.number, wrong);
         begun.read_router(head.rest, self).map_err(|wrong| bad(head, wrong))?;
         for line in lines {
+            let read = match line.keyword {
+                b"router-signature" => Ok(()),
+                b"family-cert" => {
+                    let object = scan::object(document.get(line.end..).unwrap_or_default());
+                    begun.read_family_cert(line, object, self)
+                }
+                _ => begun.read(line, self),
+            };
+            read.map_err(|wrong| bad(line, wrong))?;
             if line.keyword != b"router-signature" {
-                begun.read(line, self).map_err(|wrong| bad(line, wrong))?;
                 continue;
             }
+            begun.check_family_certs()?;
             let signed = document.get(head.start..line.end).filter(|text| text.ends_with(b"\n"));
             let digest = signed.map(|text| Sha1::digest(text).into());
             let descriptor = digest.ok_or(CUT).and_then(|digest| begun.finish(digest));
@@ -166,6 +185,11 @@ impl Descriptors {
     pub fn family(&self, of: &Descriptor) -> &[Fingerprint] {
         self.families.get(of.family.clone()).unwrap_or_default()
     }
+
+    /// The families whose keys have signed a relay's identity, named as in `family-ids` (proposal 321).
+    pub fn family_ids(&self, of: &Descriptor) -> impl Iterator<Item = String> {
+        self.family_keys.get(of.family_keys.clone()).unwrap_or_default().iter().map(family_id)
+    }
 }
 
 /// The network of a consensus whose relays have what their descriptors say: what they have observed as their capacity,
@@ -186,6 +210,7 @@ pub fn join(consensus: &Consensus, descriptors: &Descriptors) -> Network {
         relay.capacity = Some(BytesPerSec::new(found.observed));
         relay.rate = Some(BytesPerSec::new(found.limit()));
         relay.family = descriptors.family(found).to_vec();
+        relay.family_ids = descriptors.family_ids(found).collect();
     }
     network
 }
@@ -214,6 +239,12 @@ struct Begun {
     platform: Range<usize>,
     /// Where its family lies.
     family: Range<usize>,
+    /// Where the keys of its families lie.
+    family_keys: Range<usize>,
+    /// Its Ed25519 identity.
+    ed25519: Option<[u8; 32]>,
+    /// The identities that families' keys have signed, each with the number of its line.
+    signed: Vec<([u8; 32], usize)>,
 }
 
 impl Begun {
@@ -265,9 +296,38 @@ impl Begun {
                 self.family = all.keep_family(rest);
                 Ok(())
             }
+            b"master-key-ed25519" => {
+                let key = scan::words(rest).next().unwrap_or_default();
+                self.ed25519 = scan::base64(key.strip_suffix(b"=").unwrap_or(key));
+                Ok(())
+            }
             b"router" => Err("another descriptor begins here"),
             _ => Ok(()),
         }
+    }
+
+    /// Takes over the key of a family and whom it has signed.
+    fn read_family_cert(
+        &mut self,
+        line: Line<'_>,
+        object: Option<&[u8]>,
+        all: &mut Descriptors,
+    ) -> Result<(), &'static str> {
+        let certificate = object.and_then(scan::text).and_then(FamilyCert::parse);
+        let certificate = certificate.ok_or("the family's certificate cannot be read")?;
+        all.family_keys.push(certificate.family);
+        self.family_keys.end = all.family_keys.len();
+        self.signed.push((certificate.relay, line.number));
+        Ok(())
+    }
+
+    /// Whether families' keys have signed this relay and no other. Its own key may stand after them.
+    fn check_family_certs(&self) -> Result<(), DocumentError> {
+        let mut others = self.signed.iter().filter(|(relay, _)| Some(*relay) != self.ed25519);
+        let wrong = others
+            .next()
+            .map(|&(_, line)| scan::error(line, "the family's certificate is another relay's"));
+        wrong.map_or(Ok(()), Err)
     }
 
     /// The descriptor, if it has all that it must have.
@@ -288,6 +348,7 @@ impl Begun {
             nickname: self.nickname,
             platform: self.platform,
             family: self.family,
+            family_keys: self.family_keys,
         })
     }
 }

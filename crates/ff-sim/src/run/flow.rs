@@ -2,7 +2,7 @@
 
 mod tables;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -54,6 +54,7 @@ pub(super) fn flow(args: &FlowArgs) -> Result<ExitCode> {
     if args.seed.checked_add(args.seeds).is_none() {
         bail!("--seed {}: there are no {} numbers from it on", args.seed, args.seeds);
     }
+    check_paths(args, &names, &networks, &files)?;
     let mut runs = Vec::new();
     let cases = cases(args, networks.len());
     let progress = Progress::on_stderr();
@@ -129,7 +130,43 @@ fn read_networks(args: &FlowArgs, reading: &mut Reading) -> Result<(Vec<String>,
             networks.push(network);
         }
     }
+    check_different(&names, &networks)?;
     Ok((names, networks))
+}
+
+/// Refuses a network that is there twice: in the means it would count as two.
+fn check_different(names: &[String], networks: &[Network]) -> Result<()> {
+    let mut known = HashMap::new();
+    for (name, network) in names.iter().zip(networks) {
+        match known.insert(network.digest(), name) {
+            None => {}
+            Some(other) if other == name => {
+                bail!("--network has {name} twice, which would count as two networks: give it once")
+            }
+            Some(other) => bail!(
+                "{other} and {name} are the same network (relays, capacities and weights are the same), which would \
+                 count as two: give one of them"
+            ),
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a network without a path by one of the weights, before anything is simulated.
+fn check_paths(
+    args: &FlowArgs,
+    names: &[String],
+    networks: &[Network],
+    files: &Files,
+) -> Result<()> {
+    for (name, network) in names.iter().zip(networks) {
+        for named in &args.weights {
+            let choice = choice(args, named, network, files)?;
+            trial::first_paths(network, &choice, args.seed)
+                .with_context(|| format!("{name}, by the weights {named}"))?;
+        }
+    }
+    Ok(())
 }
 
 /// Leaves relays out that nothing is known of what they can carry, and says how much weight they have: whoever chose
@@ -258,8 +295,24 @@ fn simulate(world: &World<'_>, case: Case) -> Result<Run> {
     let World { args, names, networks, files, library, progress } = world;
     let (path, network) = (&names[case.network], &networks[case.network]);
     let named = &args.weights[case.weights];
+    let choice = choice(args, named, network, files)?;
+    let load = args.load[case.load];
+    let setting = setting(args, network, load, case.seed);
+    let name = format!("{path}, {named} at load {load}, seed {}", case.seed);
+    let tell = |now: u32, all: u32| progress.say(|| minutes(&name, now, all));
+    let found = trial::simulate_told(network, library, &choice, &setting, &tell)?;
+    Ok(Run::new([path.clone(), named.to_string()], load, &setting, network, found))
+}
+
+/// By which weights clients choose relays, of those that the arguments name.
+fn choice(
+    args: &FlowArgs,
+    named: &FlowWeights,
+    network: &Network,
+    files: &Files,
+) -> Result<Choice> {
     let rounds = Rounds { count: args.loop_rounds, secs: args.loop_minutes * 60 };
-    let choice = match named {
+    Ok(match named {
         FlowWeights::Consensus => Choice::Consensus,
         FlowWeights::Flashflow => Choice::Flashflow,
         FlowWeights::TorflowLoop => Choice::Loop(System::Torflow, rounds),
@@ -267,17 +320,10 @@ fn simulate(world: &World<'_>, case: Case) -> Result<Run> {
         FlowWeights::SbwsLoop => Choice::Loop(System::Sbws, rounds),
         FlowWeights::File(path) => {
             let file = files.get(path).context("a bandwidth file was not read")?;
-            Choice::Given(
-                weights::joined(network, file).with_context(|| format!("{}", path.display()))?,
-            )
+            let joined = weights::joined(network, file);
+            Choice::Given(joined.with_context(|| format!("{}", path.display()))?)
         }
-    };
-    let load = args.load[case.load];
-    let setting = setting(args, network, load, case.seed);
-    let name = format!("{path}, {named} at load {load}, seed {}", case.seed);
-    let tell = |now: u32, all: u32| progress.say(|| minutes(&name, now, all));
-    let found = trial::simulate_told(network, library, &choice, &setting, &tell)?;
-    Ok(Run::new([path.clone(), named.to_string()], load, &setting, network, found))
+    })
 }
 
 /// The setting of the arguments at a load.

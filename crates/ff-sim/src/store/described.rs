@@ -30,8 +30,17 @@ pub(super) struct Said {
 /// Descriptors of a month, by digest.
 pub(super) type ByDigest = HashMap<[u8; 20], Said>;
 
-/// Families that descriptors name, by the descriptors' digests.
-pub(super) type Families = HashMap<[u8; 20], Vec<Fingerprint>>;
+/// Whom a relay belongs with, as its descriptor says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Kin {
+    /// The relays that it names as its family.
+    pub(super) family: Vec<Fingerprint>,
+    /// The families whose keys have signed its identity.
+    pub(super) family_ids: Vec<String>,
+}
+
+/// What descriptors say of families, by the descriptors' digests; of those that name none nothing.
+pub(super) type Families = HashMap<[u8; 20], Kin>;
 
 /// The descriptors of a month; none if the store has none.
 pub(super) fn descriptors(store: &Store, month: Month) -> Result<ByDigest, StoreError> {
@@ -107,24 +116,25 @@ pub(super) fn families(store: &Store, month: Month) -> Result<Families, StoreErr
     }
     let part = PartFile::open(store, &DESCRIPTORS, month)?;
     for (group, rows) in part.groups().into_iter().enumerate() {
-        let [digests, families] = part.columns(group, ["digest", "family"])?;
+        let [digests, families, ids] = part.columns(group, ["digest", "family", "family_ids"])?;
         for row in 0..usize::try_from(rows).unwrap_or(0) {
-            let words = families.text(row).split(' ');
-            let family: Vec<_> =
-                words.filter_map(|word| scan::hexadecimal(word.as_bytes())).collect();
-            all.extend(
-                digests.id(row).filter(|_| !family.is_empty()).map(|digest| (digest, family)),
-            );
+            let names = families.text(row).split(' ');
+            let kin = Kin {
+                family: names.filter_map(|word| scan::hexadecimal(word.as_bytes())).collect(),
+                family_ids: ids.text(row).split_whitespace().map(str::to_owned).collect(),
+            };
+            let digest = digests.id(row).filter(|_| kin != Kin::default());
+            all.extend(digest.map(|digest| (digest, kin)));
         }
     }
     Ok(all)
 }
 
-/// Whom each relay names as its family in the newest of its descriptors of these months.
+/// Whom each relay belongs with by the newest of its descriptors of these months.
 pub(super) fn newest_families(
     store: &Store,
     months: &[Month],
-) -> Result<HashMap<Fingerprint, Vec<Fingerprint>>, StoreError> {
+) -> Result<HashMap<Fingerprint, Kin>, StoreError> {
     let mut published: HashMap<Fingerprint, (u64, [u8; 20])> = HashMap::new();
     let mut all = Families::new();
     for &month in months {
@@ -134,6 +144,6 @@ pub(super) fn newest_families(
         })?;
         all.extend(families(store, month)?);
     }
-    let family = |(relay, (_, digest))| (relay, all.get(&digest).cloned().unwrap_or_default());
-    Ok(published.into_iter().map(family).collect())
+    let kin = |(relay, (_, digest))| (relay, all.get(&digest).cloned().unwrap_or_default());
+    Ok(published.into_iter().map(kin).collect())
 }

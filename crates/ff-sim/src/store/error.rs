@@ -31,7 +31,11 @@ pub enum StoreError {
     #[error("{} is no store of ff-sim", .0.display())]
     None(PathBuf),
     /// It was made by another version of this program.
-    #[error("{} has schema {found}, and this program knows {known} only", path.display())]
+    #[error(
+        "{} has schema {found}, and this program reads schema {known} only: ingest the archives again, into another \
+         folder, or use the ff-sim that made it",
+        path.display()
+    )]
     Schema {
         /// The file.
         path: PathBuf,

@@ -8,9 +8,9 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use ff_bwauth::period::Fingerprint;
+use ff_bwauth::period::{self, Fingerprint};
 
-use super::described::{ByDigest, Said, descriptors, newest, newest_families};
+use super::described::{ByDigest, Kin, Said, descriptors, newest, newest_families};
 use super::error::StoreError;
 use super::listed::{Relays, consensuses};
 use super::load::Loaded;
@@ -216,8 +216,9 @@ impl<'a> History<'a> {
         &self.labels
     }
 
-    /// For each relay, by its number, the first of its family: relays that name each other in their newest
-    /// descriptors of these months and the month before, in however many steps. Who has none is alone.
+    /// For each relay, by its number, the first of its family: relays that name each other, or that one family's key
+    /// has signed, in their newest descriptors of these months and the month before, in however many steps. A relay
+    /// without a family is the first of its own.
     ///
     /// # Errors
     /// What the store says.
@@ -225,9 +226,12 @@ impl<'a> History<'a> {
         let mut months: Vec<_> =
             self.months.iter().flat_map(|month| [month.before(), *month]).collect();
         months.dedup();
-        let named = newest_families(self.store, &months)?;
-        let family = |relay| named.get(relay).map_or(&[][..], Vec::as_slice);
-        Ok(network::families(self.relays.iter().map(|relay| (*relay, family(relay)))))
+        let mut newest = newest_families(self.store, &months)?;
+        let relay = |&fingerprint: &Fingerprint| {
+            let Kin { family, family_ids } = newest.remove(&fingerprint).unwrap_or_default();
+            period::Relay { fingerprint, family, family_ids, ..period::Relay::default() }
+        };
+        Ok(network::families(&self.relays.iter().map(relay).collect::<Vec<_>>()))
     }
 
     /// How many relays had a descriptor, all hours together.

@@ -101,6 +101,7 @@ fn relay(columns: &[Loaded; 8], row: usize, said: &[ByDigest; 2], kin: &Families
     let words = std::iter::once(addresses.text(row)).chain(others.text(row).split(' '));
     let addresses = words.filter_map(|word| word.parse::<IpAddr>().ok()).collect();
     let bits = flags.int(row).and_then(|bits| bits.try_into().ok()).unwrap_or(0);
+    let kin = said.and_then(|_| kin.get(&digest?)).cloned().unwrap_or_default();
     Some(Relay {
         fingerprint,
         nickname: nicknames.text(row).to_owned(),
@@ -111,7 +112,8 @@ fn relay(columns: &[Loaded; 8], row: usize, said: &[ByDigest; 2], kin: &Families
         weight: weights.int(row).map_or(0.0, |weight| weight as f64),
         is_unmeasured: unmeasured.is_true(row),
         running: 1.0,
-        family: said.and_then(|_| kin.get(&digest?).cloned()).unwrap_or_default(),
+        family: kin.family,
+        family_ids: kin.family_ids,
         ..Relay::default()
     })
 }

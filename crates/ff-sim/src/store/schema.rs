@@ -1,7 +1,7 @@
 //! The tables and their columns; `doc/sim-store.md` says what they mean.
 
 /// The version of the tables, of manifests and of the folder: another number says that one of them has changed.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// What a column has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +132,7 @@ pub const DESCRIPTORS: Table = Table {
         optional("uptime_secs", Kind::Int),
         optional("overloaded", Kind::Time),
         required("family", Kind::Text),
+        required("family_ids", Kind::Text),
     ],
 };
 

@@ -22,6 +22,12 @@ fn json(dir: &Path, args: &str) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
+/// The relays of a network of Shadow's, a table.
+fn relays() -> String {
+    let packed = fs::File::open(samples().join("flow-relays-01.csv.xz")).expect("a sample");
+    std::io::read_to_string(liblzma::read::XzDecoder::new(packed)).expect("whole")
+}
+
 /// Runs `ff-sim flow` on a network of Shadow's for a minute; what it prints, if it succeeds.
 fn flow(dir: &Path, args: &[&str]) -> Result<String, String> {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
@@ -124,12 +130,14 @@ fn bandwidth_files_windows_and_guards_are_options() {
 #[test]
 fn networks_are_folders_by_number_with_circuits_for_what_they_can_do() {
     let dir = tempfile::tempdir().expect("a directory");
-    for number in ["01", "02"] {
-        let folder = dir.path().join("nets").join(number);
-        fs::create_dir_all(&folder).expect("a folder");
-        fs::copy(samples().join("flow-relays-01.csv.xz"), folder.join("relays.csv.xz"))
-            .expect("copied");
-    }
+    let folders = ["01", "02"].map(|number| dir.path().join("nets").join(number));
+    folders.iter().for_each(|folder| fs::create_dir_all(folder).expect("a folder"));
+    fs::copy(samples().join("flow-relays-01.csv.xz"), folders[0].join("relays.csv.xz"))
+        .expect("copied");
+    // Another one, with a relay less.
+    let table = relays();
+    let (rest, _) = table.trim_end().rsplit_once('\n').expect("rows");
+    fs::write(folders[1].join("relays.csv"), format!("{rest}\n")).expect("written");
     let short = "--minutes 1 --warm-up 0 --load 0.02";
     let found = json(
         dir.path(),
@@ -166,6 +174,65 @@ fn networks_are_folders_by_number_with_circuits_for_what_they_can_do() {
         let output = ff_sim(dir.path(), &format!("flow --network {network}"));
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code() == Some(1) && said.contains(what), "{said}");
+    }
+}
+
+#[test]
+fn the_same_network_twice_is_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::copy(samples().join("flow-relays-01.csv.xz"), dir.path().join("one.csv.xz"))
+        .expect("copied");
+    let table = relays();
+    fs::write(dir.path().join("other.csv"), &table).expect("written");
+    // In another order.
+    let mut lines: Vec<&str> = table.lines().collect();
+    lines[1..].reverse();
+    fs::write(dir.path().join("turned.csv"), lines.join("\n") + "\n").expect("written");
+    let short = "--weights consensus --circuits 300 --minutes 1 --warm-up 0";
+    let fails = |args: &str| {
+        let output = ff_sim(dir.path(), args);
+        assert_eq!(output.status.code(), Some(1), "{args}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    for (networks, what) in [
+        ("one.csv.xz,one.csv.xz", "--network has one.csv.xz twice, which would count as two"),
+        ("one.csv.xz,other.csv", "one.csv.xz and other.csv are the same network"),
+        ("turned.csv,other.csv", "turned.csv and other.csv are the same network"),
+    ] {
+        let said = fails(&format!("flow --network {networks} {short} --out none"));
+        assert!(said.contains(what) && !dir.path().join("none").exists(), "{said}");
+    }
+    // Neither does a network count as two that was simulated under two names, by other seeds.
+    json(dir.path(), &format!("flow --network one.csv.xz {short} --json --out a"));
+    json(dir.path(), &format!("flow --network other.csv {short} --seed 1 --json --out b"));
+    let said = fails("merge a b --out both");
+    assert!(said.contains("are the same network") && !dir.path().join("both").exists(), "{said}");
+}
+
+#[test]
+fn a_network_without_a_path_is_named_and_not_simulated() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let table = relays();
+    let mut rows = csv::Reader::from_reader(table.as_bytes());
+    let position = rows.headers().expect("a header").iter().position(|one| one == "position");
+    let position = position.expect("a column");
+    let rows: Vec<csv::StringRecord> = rows.records().map(|row| row.expect("a row")).collect();
+    let header = table.lines().next().expect("a header");
+    for (without, flag) in [("e", "Exit"), ("g", "Guard")] {
+        // Those that are both, `ge`, go too.
+        let kept = rows.iter().filter(|row| !row[position].contains(without));
+        let kept: Vec<String> = kept.map(|row| row.iter().collect::<Vec<_>>().join(",")).collect();
+        let text = format!("{header}\n{}\n", kept.join("\n"));
+        fs::write(dir.path().join("relays.csv"), text).expect("written");
+        for weights in ["consensus", "flashflow", "torflow-loop"] {
+            let args = format!("flow --network relays.csv --weights {weights} --out none");
+            let output = ff_sim(dir.path(), &args);
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(1), "{said}");
+            let what = format!("relays.csv, by the weights {weights}: no path can be drawn");
+            assert!(said.contains(&what) && said.contains(&format!("flag {flag} ")), "{said}");
+            assert!(!dir.path().join("none").exists());
+        }
     }
 }
 

@@ -144,6 +144,32 @@ fn agree_on_fields(file: &str, found: &Descriptors) {
         assert_eq!(Some(one.published_unix_secs), wanted.published_unix_secs);
         assert_eq!(one.overloaded_unix_secs, wanted.overloaded_unix_secs);
         assert_eq!(found.family(one), wanted.family);
+        assert_eq!(found.family_ids(one).collect::<Vec<_>>(), wanted.family_ids);
+    }
+}
+
+/// Descriptors of 2026, each with a family's certificate; the first two are of one family.
+const KEYED: &str = include_str!("../../../ff-bwauth/tests/data/descriptors");
+
+#[test]
+fn families_by_key_are_read_as_by_ff_bwauth() {
+    let mut descriptors = Descriptors::default();
+    assert_eq!(descriptors.add(KEYED.as_bytes()), []);
+    agree_on_fields(KEYED, &descriptors);
+    let ids = |of: usize| descriptors.family_ids(&descriptors.all[of]).collect::<Vec<_>>();
+    // What the authorities have made of the certificate: its microdescriptor's line.
+    assert_eq!(ids(0), ["ed25519:xiRC4fYUyj3pROyHeAm5dQerbUMHrLkeOJpG21vff44"]);
+    assert!(ids(1) == ids(0) && ids(2).len() == 1 && ids(2) != ids(0));
+    let line = 1 + KEYED.lines().position(|line| line == "family-cert").expect("a certificate");
+    for (to, reason) in [
+        ("AQwAB5PCAWb6qbpK", "the family's certificate is another relay's"),
+        ("AQQAB5PCAWb6qbpJ", "the family's certificate cannot be read"),
+        ("", "the family's certificate cannot be read"),
+    ] {
+        let mut others = Descriptors::default();
+        let errors = others.add(KEYED.replacen("AQwAB5PCAWb6qbpJ", to, 1).as_bytes());
+        let found: Vec<_> = errors.iter().map(|error| (error.line, &*error.reason)).collect();
+        assert_eq!((found, others.all.len()), (vec![(line, reason)], 2));
     }
 }
 

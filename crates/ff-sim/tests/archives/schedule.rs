@@ -56,6 +56,25 @@ fn alone(rates: &[BytesPerSec]) -> Subjects {
 }
 
 #[test]
+fn a_family_by_key_is_measured_together() {
+    let relay = |number: u8| ff_sim::network::Relay {
+        fingerprint: [number; 20],
+        capacity: Some(rate("1M")),
+        running: 1.0,
+        family_ids: vec![format!("ed25519:{}", number / 5)],
+        ..Default::default()
+    };
+    let network = Network { relays: (0..6).map(relay).collect(), ..Network::default() };
+    let groups = |grouped: bool| {
+        let subjects = Subjects::of(&network, grouped);
+        let relays: Vec<_> = subjects.all.into_iter().map(|one| one.relay).collect();
+        ff_bwauth::period::group::together(&relays)
+    };
+    assert_eq!(groups(true), [vec![0, 1, 2, 3, 4], vec![5]]);
+    assert_eq!(groups(false).len(), 6);
+}
+
+#[test]
 fn the_papers_slots_come_of_the_papers_totals() {
     // Ledger B2.
     let weights = column(include_bytes!("../data/2019-07-14-weights.csv.xz"));

@@ -1,7 +1,7 @@
 //! Which relays may not lie in one circuit: no relay twice, no two of a family, a /16 or a /32 of IPv6
-//! (path-spec 2.2).
+//! (path-spec 2.2). Two are of a family if each names the other, or if one family's key has signed both (proposal 321).
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use crate::network::{Network, Relay};
@@ -16,7 +16,7 @@ const NO_FAMILY: u32 = u32::MAX;
 pub(super) struct Kin {
     /// Each relay's.
     relays: Vec<Tied>,
-    /// The families of relays that have any, as far as they are mutual; each sorted.
+    /// The sets of relays that somebody may not meet because of a family; each sorted, and with that relay itself.
     families: Vec<Vec<u32>>,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Tied {
     v4: u32,
     /// The number of its IPv6 address' /32; one of its own if it has none.
     v6: u32,
-    /// Which of the families is its own; none of them if it has none.
+    /// Which of the sets of families is its own; none of them if it has none.
     family: u32,
 }
 
@@ -37,12 +37,15 @@ impl Kin {
     /// That of a network's relays.
     pub(super) fn of(network: &Network) -> Self {
         let mut kin = Self { relays: Vec::with_capacity(network.relays.len()), families: vec![] };
-        let mut nets = Nets::default();
-        for ((number, relay), family) in (0..).zip(&network.relays).zip(mutual(network)) {
+        let (mut nets, mut numbers) = (Nets::default(), HashMap::new());
+        for ((number, relay), family) in (0..).zip(&network.relays).zip(families(network)) {
             let mut tied = nets.tie(relay, number);
-            if !family.is_empty() {
-                tied.family = u32::try_from(kin.families.len()).unwrap_or(NO_FAMILY);
-                kin.families.push(family);
+            if family.len() > 1 {
+                // All of a family have the same set as a rule, so memory does not grow with its square.
+                tied.family = *numbers.entry(family).or_insert_with_key(|family| {
+                    kin.families.push(family.clone());
+                    u32::try_from(kin.families.len() - 1).unwrap_or(NO_FAMILY)
+                });
             }
             kin.relays.push(tied);
         }
@@ -107,8 +110,25 @@ impl Nets {
     }
 }
 
+/// Of each relay those that it may not meet because of a family, and itself.
+fn families(network: &Network) -> impl Iterator<Item = Vec<u32>> {
+    let mut of_ids: HashMap<&str, Vec<u32>> = HashMap::new();
+    for (number, relay) in (0..).zip(&network.relays) {
+        for id in &relay.family_ids {
+            of_ids.entry(id).or_default().push(number);
+        }
+    }
+    let relays = (0..).zip(&network.relays).zip(mutual(network));
+    relays.map(move |((number, relay), mut family)| {
+        family.insert(number);
+        let of_ids = relay.family_ids.iter().filter_map(|id| of_ids.get(id.as_str()));
+        family.extend(of_ids.flatten());
+        family.into_iter().collect()
+    })
+}
+
 /// Of each relay those that it names and that name it.
-fn mutual(network: &Network) -> Vec<Vec<u32>> {
+fn mutual(network: &Network) -> Vec<BTreeSet<u32>> {
     let indices: HashMap<_, u32> =
         network.relays.iter().zip(0..).map(|(relay, index)| (relay.fingerprint, index)).collect();
     let named: Vec<Vec<u32>> = network

@@ -75,6 +75,11 @@ impl Line {
         self
     }
 
+    /// Whether no relay can be drawn.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.boxes.is_empty() && self.idle.is_empty()
+    }
+
     /// The relay at a point of the line, which is 2^64 long, none on an empty one: of all points, a relay has as many as
     /// its length is of all lengths.
     #[expect(clippy::cast_possible_truncation, reason = "it is split into its halves")]

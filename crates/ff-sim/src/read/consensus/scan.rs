@@ -130,6 +130,19 @@ impl<'a> Iterator for Lines<'a> {
     }
 }
 
+/// What stands between the first and the last line of the object at the start of some bytes, if a whole one is there.
+pub(crate) fn object(bytes: &[u8]) -> Option<&[u8]> {
+    let mut lines = Lines::of(bytes);
+    lines.line().filter(|line| line.starts_with(b"-----BEGIN "))?;
+    let start = lines.at;
+    loop {
+        let end = lines.at;
+        if lines.line()?.starts_with(b"-----END ") {
+            return bytes.get(start..end);
+        }
+    }
+}
+
 /// Whether a byte separates words. Nearly all are above both that do.
 const fn is_space(byte: u8) -> bool {
     byte <= b' ' && (byte == b' ' || byte == b'\t')
@@ -373,6 +386,15 @@ mod tests {
         assert_eq!(words(b"abcd").of_len::<3>(), None);
         assert_eq!(words(b"ab").of_len::<3>(), None);
         assert_eq!(base64::<20>(b"AAoQ1DAR6kkoo19hBA 5K0QztNw"), None);
+        for (text, found) in [
+            (&b"-----BEGIN X-----\nAA\n==\r\n-----END X-----\nr\n"[..], Some(&b"AA\n==\r\n"[..])),
+            (b"-----BEGIN X-----\n-----END X-----", Some(&b""[..])),
+            (b"-----BEGIN X-----\nAA\n", None),
+            (b"r\n-----BEGIN X-----\n-----END X-----\n", None),
+            (b"", None),
+        ] {
+            assert_eq!(object(text), found, "{text:?}");
+        }
         for (text, is_whole) in [
             (&b"a\n-----BEGIN X-----\nr\n"[..], false),
             (b"a\n-----BEGIN X-----\nr\n-----END X-----", true),

@@ -54,7 +54,8 @@ pub(super) fn both(
         let progress = Progress::on_stderr();
         let second =
             |now: u32, all: u32| progress.say(|| crate::run::flow::minutes(&name, now, all));
-        let found = trial::simulate_told(network, &library, &choice, &setting, &second)?.summary;
+        let found = trial::simulate_told(network, &library, &choice, &setting, &second);
+        let found = found.with_context(|| name.clone())?.summary;
         Ok(Simulated {
             first_byte_secs: found.first_secs,
             last_byte_secs: found.last_secs,

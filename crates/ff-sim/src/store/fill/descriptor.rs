@@ -57,7 +57,9 @@ impl Fill for Servers {
             return Err(wrong("the descriptor is there twice: the first stays"));
         }
         let family: Vec<String> = self.now.family(one).iter().map(hex::encode_upper).collect();
+        let family_ids: Vec<String> = self.now.family_ids(one).collect();
         let (address, family) = (one.address.to_string(), family.join(" "));
+        let family_ids = family_ids.join(" ");
         self.rows.push(&[
             Cell::Bytes(&one.digest),
             Cell::Bytes(&one.fingerprint),
@@ -72,6 +74,7 @@ impl Fill for Servers {
             one.uptime_secs.into(),
             one.overloaded_unix_secs.into(),
             family.as_str().into(),
+            family_ids.as_str().into(),
         ]);
         self.rows.end_document();
         Ok(())

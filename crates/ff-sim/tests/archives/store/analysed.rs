@@ -248,6 +248,47 @@ fn relays_of_a_store_are_put_together() {
 }
 
 #[test]
+fn families_by_key_are_kept_merged_and_put_together() {
+    let temporary = tempfile::tempdir().expect("a directory");
+    let (dir, archives) = (temporary.path(), temporary.path().join("archives"));
+    let (descriptors, named) = made::in_one_family();
+    let consensus = |hour: u64| {
+        let text = made::consensus(&format!("2020-02-29 {hour:02}:00:00"), hour);
+        named.iter().fold(text, |text, (from, to)| text.replace(from, to))
+    };
+    let mut archive = Archive::new(&archives.join("consensuses-2020-02.tar.xz"));
+    for hour in 12..24 {
+        archive = archive.put(&hour.to_string(), consensus(hour).as_bytes());
+    }
+    archive.finish(true);
+    Archive::new(&archives.join("server-descriptors-2020-02.tar.xz"))
+        .put("all", descriptors.as_bytes())
+        .finish(true);
+    prints(dir, &["ingest", "--collector", "archives", "--store", "store"]);
+    prints(dir, &["merge", "store", "--out", "merged"]);
+    let path = dir.join("merged@2020-02-29T12:00");
+    let (network, _) = source::network(&path, &mut Inputs::default()).expect("a network");
+    let mut all = Descriptors::default();
+    assert_eq!(all.add(descriptors.as_bytes()), []);
+    let consensus = Consensus::parse(consensus(12).as_bytes()).expect("a consensus");
+    let expected = join(&consensus, &all);
+    assert_eq!(network.relays, expected.relays);
+    // Six of its relays have their descriptors here, and none of them names another one of the six.
+    let keyed = network.relays.iter().filter(|relay| relay.family_ids.len() == 1).count();
+    let families: std::collections::BTreeSet<_> = network.families().into_iter().collect();
+    assert_eq!((keyed, families.len()), (6, network.relays.len() - 5));
+    let by_family = |args: &[&str]| {
+        let found = prints(dir, &[&["analyse", "--by", "family", "--json"], args].concat());
+        let found: Value = serde_json::from_str(&found).expect("JSON");
+        (found["groups"].as_array().expect("groups").len(), found["relays"].as_u64())
+    };
+    // Of a moment only relays with a capacity are in groups, which are those of the family.
+    assert_eq!(by_family(&["--network", "merged@2020-02-29T12:00"]).0, 1);
+    // Two more are listed by other descriptors than those that are here, which are their newest.
+    assert_eq!(by_family(&["--store", "merged", "--windows", "6h"]), (22 - 7, Some(22)));
+}
+
+#[test]
 fn other_months_are_joined_on_demand_only() {
     let temporary = tempfile::tempdir().expect("a directory");
     let dir = temporary.path();

@@ -7,6 +7,8 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use base64ct::{Base64, Base64Unpadded, Encoding};
+use ff_sim::read::descriptor::{Descriptor, Descriptors};
 use liblzma::read::XzDecoder;
 use liblzma::write::XzEncoder;
 
@@ -142,6 +144,35 @@ pub(crate) fn descriptors(dir: &Path) {
     Archive::new(&dir.join("server-descriptors-2020-02.tar.xz"))
         .put("server-descriptors-2020-02/all", &text)
         .finish(true);
+}
+
+/// The descriptors of the samples, each with a certificate of the same family's key (proposal 321), and the digests by
+/// which a consensus lists each of them: what it was, and what it is then.
+pub(crate) fn in_one_family() -> (String, Vec<(String, String)>) {
+    let text = String::from_utf8(sample_descriptors()).expect("UTF-8");
+    let line = |line: &str| match line.strip_prefix("master-key-ed25519 ") {
+        Some(key) => format!("{line}\n{}", family_cert(key)),
+        None => format!("{line}\n"),
+    };
+    let changed: String = text.lines().map(line).collect();
+    let digests = |text: &str| -> Vec<String> {
+        let mut descriptors = Descriptors::default();
+        assert_eq!(descriptors.add(text.as_bytes()), []);
+        let digest = |one: &Descriptor| Base64Unpadded::encode_string(&one.digest);
+        descriptors.all.iter().map(digest).collect()
+    };
+    let named = digests(&text).into_iter().zip(digests(&changed)).collect();
+    (changed, named)
+}
+
+/// A family's certificate for a relay's Ed25519 identity, with a signature that nobody here checks.
+fn family_cert(identity: &str) -> String {
+    let identity = Base64Unpadded::decode_vec(identity).expect("a key");
+    let head: &[u8] = &[1, 12, 0, 0, 0, 0, 1];
+    // An extension with the key, and the signature.
+    let bytes = [head, &identity, &[1, 0, 32, 4, 0], &[7; 32], &[0; 64]].concat();
+    let text = Base64::encode_string(&bytes);
+    format!("family-cert\n-----BEGIN FAMILY CERT-----\n{text}\n-----END FAMILY CERT-----\n")
 }
 
 /// Two bandwidth files of the consensus' relays.

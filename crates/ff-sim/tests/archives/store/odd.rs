@@ -132,7 +132,7 @@ fn every_bad_document_is_listed_by_file_entry_and_line() {
             "2^53",
             broken(weight, "w Bandwidth=9007199254740993"),
             line_of(&text, weight),
-            "above 2^53",
+            "the weight Bandwidth=9007199254740993 is not a whole number from 0 to 2^53",
         ),
         (
             "2006",
@@ -204,10 +204,14 @@ fn folders_that_are_no_stores_stay_as_they_are() {
     assert!(status == Some(1) && text.contains("file"), "{text}");
     for (mark, reason) in [
         (
-            r#"{"format": "ff-sim store", "schema": 2}"#,
-            "has schema 2, and this program knows 1 only",
+            r#"{"format": "ff-sim store", "schema": 1}"#,
+            "store.json has schema 1, and this program reads schema 2 only: ingest the archives again",
         ),
-        (r#"{"format": "other", "schema": 1}"#, "is no store of ff-sim"),
+        (
+            r#"{"format": "ff-sim store", "schema": 3}"#,
+            "store.json has schema 3, and this program reads schema 2 only",
+        ),
+        (r#"{"format": "other", "schema": 2}"#, "is no store of ff-sim"),
         ("{", "store.json"),
     ] {
         fs::create_dir_all(dir.join("newer")).expect("made");
@@ -222,9 +226,9 @@ fn folders_that_are_no_stores_stay_as_they_are() {
     prints(dir, &["ingest", "--collector", "archives", "--store", "store"]);
     let manifest = dir.join("store/manifests/consensuses-2020-02.json");
     let text = fs::read_to_string(&manifest).expect("a manifest");
-    fs::write(&manifest, text.replace("\"schema\": 1", "\"schema\": 2")).expect("written");
+    fs::write(&manifest, text.replace("\"schema\": 2", "\"schema\": 3")).expect("written");
     let (status, text) = ingest("store");
-    assert!(status == Some(1) && text.contains("has schema 2"), "{text}");
+    assert!(status == Some(1) && text.contains("has schema 3"), "{text}");
     let lock =
         fs::File::options().write(true).open(dir.join("store/locks/consensuses-2020-02.lock"));
     let lock = lock.expect("a lock");

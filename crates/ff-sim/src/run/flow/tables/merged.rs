@@ -1,6 +1,7 @@
 //! Simulations from the tables of several runs, in the order in which one run would have had them.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -16,7 +17,7 @@ const KEY: usize = 4;
 /// All simulations of the tables.
 ///
 /// # Errors
-/// When a table is not as this version writes it.
+/// When a table is not as this version writes it, or a network is there under two names.
 pub(in crate::run::flow) fn runs(all: &Collected) -> Result<Vec<Run>> {
     let mut found = Vec::new();
     let mut places = HashMap::new();
@@ -38,8 +39,38 @@ pub(in crate::run::flow) fn runs(all: &Collected) -> Result<Vec<Run>> {
         run.loop_weight_errors.push(number(&row[6])?.unwrap_or(f64::NAN));
         Ok(())
     })?;
+    check_different(&found)?;
     sort(&mut found, &all.merged.options);
     Ok(found)
+}
+
+/// Refuses a network that is there under two names: in the means it would count as two.
+fn check_different(runs: &[Run]) -> Result<()> {
+    let mut known: HashMap<u64, &Run> = HashMap::new();
+    for run in runs.iter().filter(|run| !run.relays.is_empty()) {
+        let mut hash = DefaultHasher::new();
+        // The other weights are the same in all simulations of a network.
+        let is_drawn = run.weights == "flashflow" || run.weights.ends_with("-loop");
+        let drawn = is_drawn.then_some((run.load.to_bits(), run.seed));
+        (&run.weights, drawn, weighted(run)).hash(&mut hash);
+        let other = *known.entry(hash.finish()).or_insert(run);
+        ensure!(
+            other.network == run.network || weighted(other) != weighted(run),
+            "{} and {} are the same network (relays, capacities and weights are the same), which would count as two: \
+             merge results of one of them",
+            other.network,
+            run.network
+        );
+    }
+    Ok(())
+}
+
+/// The relays of a simulation: what each is called, its class, its capacity and its part of all weight.
+fn weighted(run: &Run) -> Vec<(&str, &str, u64, u64)> {
+    let relays = run.relays.iter();
+    relays
+        .map(|(name, class, capacity, weight, _)| (&**name, *class, *capacity, weight.to_bits()))
+        .collect()
 }
 
 /// What takes something over from a row.
