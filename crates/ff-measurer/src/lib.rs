@@ -33,6 +33,7 @@ mod logging;
 mod measurer;
 mod order;
 mod report;
+pub mod secret_file;
 #[cfg(feature = "service")]
 pub mod service;
 mod socket;

@@ -118,7 +118,12 @@ pub(super) fn template(state_dir: &Path) -> String {
 # it read again: [publish], [keep] and refresh_secs count at once, measurers and coordinators from the next period
 # on, and what else has changed takes a new start. If it is not good then, the old one stays.
 
-# The coordinator's key, made by `ff-bwauth init`; relative paths are from this file's directory.
+# Relative paths are from this file's directory.
+
+# The coordinator's key, made by `ff-bwauth init`. For this file and for `secret` below, one of the same name that systemd
+# hands over comes first (LoadCredential=coordinator.key:/its/path, as the package's unit does). Others must not be able to
+# read them: they have mode 0600, or what a container's secrets have, 0440 in a directory that nobody else can enter
+# ("/run/secrets/coordinator.key").
 key = "coordinator.key"
 
 # The directory of the store and the caches, and that of the bandwidth files. A directory authority votes with
