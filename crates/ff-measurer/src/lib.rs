@@ -24,6 +24,7 @@ mod circuits;
 pub mod cli;
 #[cfg(feature = "command")]
 pub mod config;
+pub mod dial;
 #[cfg(feature = "service")]
 pub mod exchange;
 mod fault;

@@ -170,7 +170,8 @@ max_total_factor = 2.0
 max_relay_factor = 4.0
 # dirauth_nickname = "NICKNAME"
 
-# The team: the lines that `ff-measurer init` prints on each host.
+# The team: the lines that `ff-measurer init` prints on each host. If the address is a name with several addresses, the
+# first that accepts a connection is used.
 # [[measurer]]
 # name = "m1"
 # address = "192.0.2.1:9230"
