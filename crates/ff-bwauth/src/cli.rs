@@ -126,7 +126,7 @@ pub enum Command {
 /// Options of `measure`.
 #[derive(Args, Clone, Debug)]
 pub struct Measure {
-    /// The relay's ORPort.
+    /// The relay's ORPort. If the name has several addresses, the first that accepts a connection is measured.
     #[arg(long, value_name = "HOST:PORT")]
     pub target: String,
     /// The relay's Ed25519 identity in base64, as its file fingerprint-ed25519 has it.

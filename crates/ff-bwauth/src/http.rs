@@ -12,11 +12,11 @@ use tokio::net::TcpListener;
 // They stand beside the page, which was there first.
 #[path = "watch/page/connection.rs"]
 pub(crate) mod connection;
+mod exposition;
 #[path = "watch/page/guard.rs"]
 pub(crate) mod guard;
 
-/// What figures are for Prometheus: the text format of OpenMetrics.
-pub const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub use exposition::{figures, text_format};
 
 /// Answers whoever connects, until it is dropped: by loopback's names and by these.
 pub async fn serve(listener: TcpListener, router: Router, hosts: &[String]) -> Infallible {

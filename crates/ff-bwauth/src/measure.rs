@@ -14,7 +14,6 @@ mod session;
 mod together;
 mod transit;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -486,15 +485,4 @@ fn forward_events(
         });
     }
     (receiver, tasks)
-}
-
-/// Resolves `host:port`; the first address counts.
-///
-/// # Errors
-/// A text that says what is wrong with the address.
-pub async fn resolve(address: &str) -> Result<SocketAddr, String> {
-    let mut found = tokio::net::lookup_host(address)
-        .await
-        .map_err(|error| format!("{address:?} is not an address HOST:PORT: {error}"))?;
-    found.next().ok_or_else(|| format!("{address:?} has no address"))
 }

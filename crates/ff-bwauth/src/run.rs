@@ -12,6 +12,7 @@ mod schedule;
 mod service;
 mod status;
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use anyhow::{Context, Result};
 use base64ct::{Base64Unpadded, Encoding};
 use ff_measurer::link::{LinkOptions, TargetAddr};
 use ff_measurer::transit::TransitOrder;
-use ff_measurer::{key, measurer_id};
+use ff_measurer::{dial, key, measurer_id};
 
 use crate::cli::{Cli, Command, Measure};
 use crate::console::note;
@@ -70,16 +71,15 @@ fn run_command(cli: &Cli) -> Result<ExitCode> {
 
 /// `measure`.
 async fn run_measure(options: &Measure) -> Result<ExitCode> {
-    let addr = measure::resolve(&options.target).await.map_err(anyhow::Error::msg)?;
+    let link = link_options(options.timeout);
+    let addr = target(options, link.connect_timeout).await?;
     if let Some(order) = options.transit_order(addr) {
-        order.check().map_err(anyhow::Error::msg)?;
-        return run_transit(options, &order).await;
+        return run_transit(options, &TransitOrder { link, ..order }).await;
     }
     let key = key::load_or_make(&options.key)?;
     let dir = out_dir(&options.common, MEASURE_DIR)?;
     let id = Base64Unpadded::encode_string(&measurer_id(&key).0);
     note(&format!("this coordinator is {id}; the relay must have it in FFAllowedCoordinators"));
-    let link = link_options(options.timeout);
     let params = team::params(&options.common, &KnownPath::default());
     let plan = Plan {
         target: TargetAddr { addr, ed_identity: options.ed_identity },
@@ -101,13 +101,23 @@ async fn run_measure(options: &Measure) -> Result<ExitCode> {
     finish(&options.common, &dir, &outcome, Source::Measure)
 }
 
+/// The relay's address: of several, the first that accepts a connection.
+async fn target(options: &Measure, connect_timeout: Duration) -> Result<SocketAddr> {
+    let addresses = dial::lookup(&options.target).await?;
+    // Before anything is sent to any of them.
+    for order in addresses.iter().filter_map(|&addr| options.transit_order(addr)) {
+        order.check().map_err(anyhow::Error::msg)?;
+    }
+    let addr = dial::reachable(&addresses, connect_timeout).await;
+    addr.with_context(|| format!("{} has no address", options.target))
+}
+
 /// `measure --transit`.
 async fn run_transit(options: &Measure, order: &TransitOrder) -> Result<ExitCode> {
     let dir = out_dir(&options.common, MEASURE_DIR)?;
-    let order = TransitOrder { link: link_options(options.timeout), ..order.clone() };
     let screen = Screen::new();
     let outcome =
-        measure::measure_transit(&order, &options.target, |progress| screen.show(progress)).await;
+        measure::measure_transit(order, &options.target, |progress| screen.show(progress)).await;
     drop(screen);
     finish(&options.common, &dir, &outcome, Source::Measure)
 }

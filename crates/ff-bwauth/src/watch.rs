@@ -12,6 +12,7 @@
 //! Nothing here changes anything: the page has no button, and the store is opened to be read.
 
 mod chart;
+#[cfg(feature = "command")]
 pub mod client;
 #[cfg(feature = "command")]
 pub mod doctor;

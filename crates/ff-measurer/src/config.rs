@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
 use crate::key;
+use crate::secret_file;
 use crate::service::admission::Limits;
 use crate::service::server::{Coordinator, Settings};
 
@@ -20,7 +21,7 @@ use crate::service::server::{Coordinator, Settings};
 pub struct Config {
     /// Where coordinators reach this host.
     pub listen: SocketAddr,
-    /// The file of the host's key; a relative path is one from the config's directory.
+    /// The file of the host's key, as [`secret_file::locate`] finds it from the config's directory.
     pub key: PathBuf,
     /// The processor cores to measure with; all if there are none.
     #[serde(default)]
@@ -83,10 +84,10 @@ impl Config {
         let mut config: Self = toml::from_str(&text).map_err(|error| {
             anyhow::anyhow!("{}: {}", path.display(), error.to_string().trim_end())
         })?;
-        if config.key.is_relative() {
-            config.key = path.parent().unwrap_or(Path::new(".")).join(&config.key);
-        }
-        config.settings().with_context(|| path.display().to_string())?;
+        let failed = || path.display().to_string();
+        let dir = path.parent().unwrap_or(Path::new("."));
+        config.key = secret_file::locate(&config.key, dir).context("key").with_context(failed)?;
+        config.settings().with_context(failed)?;
         Ok(config)
     }
 
@@ -152,7 +153,9 @@ pub fn template(listen: SocketAddr) -> String {
 # Where coordinators reach this host, by TCP, and other measurers, by UDP at the same port.
 listen = "{listen}"
 
-# The host's key, made by `ff-measurer init`; a relative path is one from this file's directory.
+# The host's key, made by `ff-measurer init`: a file in this file's directory, unless systemd hands over one of that name
+# (LoadCredential=measurer.key:/its/path, as the package's unit does). Others must not be able to read it: it has mode 0600,
+# or what a container's secrets have, 0440 in a directory that nobody else can enter ("/run/secrets/measurer.key").
 key = "measurer.key"
 
 # The processor cores to measure with; by default all.

@@ -1,21 +1,20 @@
-//! The key file of a host, which is all that others know it by: 32 bytes in base64, readable by its owner
-//! only, in directories that nobody else can write to.
+//! The key file of a host, which is all that others know it by: 32 bytes in base64 in a [`secret_file`].
 
 use std::fs;
-use std::io::{ErrorKind, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
 use ff_proto::ids::Ed25519Id;
-use fs_mistrust::Mistrust;
 use tempfile::NamedTempFile;
 use zeroize::Zeroizing;
 
-/// The longest file that can hold a key.
-const MAX_LEN: u64 = 128;
+use crate::secret_file;
+
+/// Bytes of the longest file that can hold a key.
+const MAX_BYTES: u64 = 128;
 
 /// Reads the key, or makes the file with a fresh one.
 ///
@@ -34,16 +33,15 @@ pub fn load_or_make(path: &Path) -> Result<SigningKey> {
 /// # Errors
 /// As [`load_or_make`], and when there is no such file.
 pub fn load(path: &Path) -> Result<SigningKey> {
-    match fs::metadata(path) {
-        Ok(data) if data.permissions().mode() & 0o077 != 0 => {
-            bail!("{0} may be read by others; if nobody has, run: chmod 600 {0}", path.display())
-        }
-        Ok(data) if data.len() <= MAX_LEN => read(path),
-        Ok(_) => bail!("{} holds no key", path.display()),
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            bail!("there is no key {}; make one with the command init", path.display())
-        }
-        Err(error) => Err(error).with_context(|| format!("Failed to read {}", path.display())),
+    if matches!(fs::exists(path), Ok(false)) {
+        bail!("there is no key {}; make one with the command init", path.display());
+    }
+    let text = secret_file::read(path, MAX_BYTES)?;
+    let text = std::str::from_utf8(&text).unwrap_or_default().trim();
+    let mut bytes = Zeroizing::new([0; 32]);
+    match Base64Unpadded::decode(text, bytes.as_mut_slice()) {
+        Ok(decoded) if decoded.len() == 32 => Ok(SigningKey::from_bytes(&bytes)),
+        _ => bail!("{} holds no key: it should be 43 base64 characters", path.display()),
     }
 }
 
@@ -69,22 +67,6 @@ pub fn parse_identity(text: &str) -> std::result::Result<Ed25519Id, String> {
 #[must_use]
 pub fn secret_text(key: &SigningKey) -> Zeroizing<String> {
     Zeroizing::new(format!("{}\n", Base64Unpadded::encode_string(key.as_bytes())))
-}
-
-/// Reads the file.
-fn read(path: &Path) -> Result<SigningKey> {
-    let trusted = Mistrust::builder().controlled_by_default_env_var().build();
-    let trusted = trusted.context("Failed to find out whom to trust with files")?;
-    trusted.verifier().require_file().check(path).with_context(|| {
-        format!("{} is not safe from others; who may write to its directories?", path.display())
-    })?;
-    let failed = || format!("Failed to read {}", path.display());
-    let text = Zeroizing::new(fs::read_to_string(path).with_context(failed)?);
-    let mut bytes = Zeroizing::new([0; 32]);
-    match Base64Unpadded::decode(text.trim(), bytes.as_mut_slice()) {
-        Ok(decoded) if decoded.len() == 32 => Ok(SigningKey::from_bytes(&bytes)),
-        _ => bail!("{} holds no key: it should be 43 base64 characters", path.display()),
-    }
 }
 
 /// Makes the file with a fresh key.
@@ -114,6 +96,8 @@ pub fn parse_key(text: &str) -> Result<[u8; 32], String> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]

@@ -24,6 +24,7 @@ mod circuits;
 pub mod cli;
 #[cfg(feature = "command")]
 pub mod config;
+pub mod dial;
 #[cfg(feature = "service")]
 pub mod exchange;
 mod fault;
@@ -33,6 +34,7 @@ mod logging;
 mod measurer;
 mod order;
 mod report;
+pub mod secret_file;
 #[cfg(feature = "service")]
 pub mod service;
 mod socket;

@@ -256,6 +256,8 @@ impl Collector for LastSuccess {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::io::Write as _;
+    use std::process::{Command, Stdio};
 
     use super::*;
 
@@ -336,6 +338,27 @@ mod tests {
             let value = value(&text, name).unwrap_or_else(|| panic!("{name} in {text}"));
             assert!((value - expected).abs() < 1e-9, "{name}: {value}");
         }
+    }
+
+    /// Prometheus' own tool reads them and finds nothing to complain of. `FF_TEST_PROMTOOL=1` says that it is there.
+    #[test]
+    fn promtool_accepts_the_older_format() {
+        if std::env::var_os("FF_TEST_PROMTOOL").is_none_or(|value| value != "1") {
+            eprintln!("nothing checked: FF_TEST_PROMTOOL=1 says that promtool is there");
+            return;
+        }
+        let (figures, registry) = Figures::new(true);
+        figures.note(&circuit(None));
+        let text = ff_bwauth::http::text_format(&text(&registry).expect("text"));
+        let mut promtool = Command::new("promtool");
+        let promtool =
+            promtool.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped());
+        let mut promtool = promtool.spawn().expect("promtool starts");
+        let mut input = promtool.stdin.take().expect("its input");
+        input.write_all(text.as_bytes()).expect("written");
+        drop(input);
+        let output = promtool.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
     #[test]

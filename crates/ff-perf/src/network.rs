@@ -7,12 +7,13 @@ pub mod micros;
 
 use std::collections::HashMap;
 use std::fs;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use ff_bwauth::network::consensus::{Consensus, Flags};
 use ff_bwauth::network::microdescriptors::Microdescriptors;
+use ff_proto::addresses::is_private;
 
 use self::micros::{MICRODESCRIPTORS, Unreadable, is_absent, microdescriptors};
 use crate::paths::pool::{Pool, lines_of_relays};
@@ -245,14 +246,6 @@ fn params(text: &str) -> String {
     line.split_whitespace().filter(is_one).collect::<Vec<_>>().join(" ")
 }
 
-/// Whether an address is of this machine or of a network of one's own.
-fn is_private(ip: IpAddr) -> bool {
-    match ip {
-        IpAddr::V4(ip) => ip.is_private() || ip.is_loopback() || ip.is_link_local(),
-        IpAddr::V6(ip) => ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -263,12 +256,25 @@ mod tests {
     }
 
     #[test]
-    fn an_address_of_ones_own_is_not_public() {
-        for (text, private) in
-            [("127.3.2.1", true), ("10.0.0.1", true), ("192.0.2.1", false), ("::1", true)]
-        {
-            assert_eq!(is_private(text.parse().expect("an address")), private, "{text}");
-        }
+    fn a_network_with_one_address_that_is_not_private_is_public() {
+        let is_public = |addresses: &[&str]| {
+            let relay = Relay {
+                id: String::new(),
+                nick: String::new(),
+                rsa: [1; 20],
+                ed25519: [2; 32],
+                ntor: [3; 32],
+                addrs: addresses.iter().map(|text| text.parse().expect("an address")).collect(),
+                protocols: String::new(),
+                flags: Flags::default(),
+            };
+            Network { relays: vec![relay], ..Network::default() }.is_public()
+        };
+        assert!(!is_public(&["127.3.2.1:1", "10.0.0.1:1", "[::1]:1"]));
+        // What `ff-lab link run` gives, and what Arti relays in a lab have.
+        assert!(!is_public(&["198.18.7.2:1", "198.19.255.255:1"]));
+        assert!(is_public(&["198.18.7.2:1", "192.0.2.1:1"]));
+        assert!(is_public(&["198.20.0.1:1"]));
     }
 
     #[test]

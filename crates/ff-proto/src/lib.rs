@@ -15,6 +15,7 @@
 //! [`session::coordinator::CoordinatorLink`]. `PROTOCOL.md` beside this crate specifies what they
 //! speak.
 
+pub mod addresses;
 pub mod aggregate;
 pub mod auth;
 pub mod cell;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use ff_measurer::config::check_names;
 use ff_measurer::exchange::MAX_DURATION;
-use ff_measurer::key;
+use ff_measurer::{key, secret_file};
 use ff_proto::ids::Ed25519Id;
 use ff_proto::params::{DURATION_SECS, PERIOD_SECS, Params};
 use ff_proto::units::BytesPerSec;
@@ -27,7 +27,7 @@ const CONSENSUS_LEAD_SECS: u64 = 1800;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config<N = Network> {
-    /// The file of the coordinator's key.
+    /// The file of the coordinator's key, as [`secret_file::locate`] finds it.
     pub key: PathBuf,
     /// The directory of the store and the caches.
     pub state_dir: PathBuf,
@@ -102,7 +102,7 @@ pub struct Files {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PeriodTable {
-    /// The coordinators' common secret: a file of 32 random bytes.
+    /// The coordinators' common secret: a file of 32 random bytes, which [`secret_file::locate`] finds.
     pub secret: PathBuf,
     /// The length of a period in seconds.
     #[serde(default = "period_secs")]
@@ -329,6 +329,7 @@ impl Config {
         })?;
         let dir = path.parent().unwrap_or(Path::new("."));
         config.make_absolute(dir);
+        config.locate_secrets(dir).with_context(|| path.display().to_string())?;
         config.check().with_context(|| path.display().to_string())?;
         Ok(config)
     }
@@ -344,14 +345,17 @@ impl Config {
         }
     }
 
-    /// Makes relative paths those from this directory.
+    /// Finds the key and the secret, which a service manager may hand over.
+    fn locate_secrets(&mut self, dir: &Path) -> Result<()> {
+        self.key = secret_file::locate(&self.key, dir).context("key")?;
+        self.period.secret =
+            secret_file::locate(&self.period.secret, dir).context("period.secret")?;
+        Ok(())
+    }
+
+    /// Makes relative paths those from this directory, apart from those of secrets.
     fn make_absolute(&mut self, dir: &Path) {
-        let mut paths = vec![
-            &mut self.key,
-            &mut self.state_dir,
-            &mut self.publish_dir,
-            &mut self.period.secret,
-        ];
+        let mut paths = vec![&mut self.state_dir, &mut self.publish_dir];
         match &mut self.network {
             Network::Files(files) => {
                 paths.push(&mut files.consensus);

@@ -118,7 +118,12 @@ pub(super) fn template(state_dir: &Path) -> String {
 # it read again: [publish], [keep] and refresh_secs count at once, measurers and coordinators from the next period
 # on, and what else has changed takes a new start. If it is not good then, the old one stays.
 
-# The coordinator's key, made by `ff-bwauth init`; relative paths are from this file's directory.
+# Relative paths are from this file's directory.
+
+# The coordinator's key, made by `ff-bwauth init`. For this file and for `secret` below, one of the same name that systemd
+# hands over comes first (LoadCredential=coordinator.key:/its/path, as the package's unit does). Others must not be able to
+# read them: they have mode 0600, or what a container's secrets have, 0440 in a directory that nobody else can enter
+# ("/run/secrets/coordinator.key").
 key = "coordinator.key"
 
 # The directory of the store and the caches, and that of the bandwidth files. A directory authority votes with
@@ -165,7 +170,8 @@ max_total_factor = 2.0
 max_relay_factor = 4.0
 # dirauth_nickname = "NICKNAME"
 
-# The team: the lines that `ff-measurer init` prints on each host.
+# The team: the lines that `ff-measurer init` prints on each host. If the address is a name with several addresses, the
+# first that accepts a connection is used.
 # [[measurer]]
 # name = "m1"
 # address = "192.0.2.1:9230"

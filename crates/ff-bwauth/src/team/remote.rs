@@ -8,17 +8,10 @@ use async_trait::async_trait;
 use ed25519_dalek::SigningKey;
 use ff_measurer::service::client::{self, RemoteEvent};
 use ff_measurer::service::wire::Capability;
-use ff_measurer::{PartFailure, Task};
+use ff_measurer::{PartFailure, Task, dial};
 use ff_proto::ids::Ed25519Id;
-use tokio::net::lookup_host;
-use tokio::time::timeout;
 
 use super::{PartEvent, ReadyPart, TeamMeasurer};
-
-/// How long it may take to look a measurer's name up.
-const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Addresses of a name that are kept.
-const MAX_ADDRESSES: usize = 16;
 
 /// A measurer on another host.
 #[derive(Clone)]
@@ -62,11 +55,8 @@ impl RemoteMeasurer {
 
     /// Looks up where it is; what cannot be looked up now stays as it was.
     async fn resolve(&self) {
-        let lookup = timeout(RESOLVE_TIMEOUT, lookup_host(&*self.address)).await;
-        let Ok(Ok(found)) = lookup else { return };
-        let mut addresses: Vec<IpAddr> =
-            found.map(|addr| addr.ip().to_canonical()).take(MAX_ADDRESSES).collect();
-        addresses.dedup();
+        let Ok(found) = dial::lookup(&self.address).await else { return };
+        let addresses = found.into_iter().map(|addr| addr.ip().to_canonical()).collect();
         *self.addresses.lock().unwrap_or_else(PoisonError::into_inner) = addresses;
     }
 }

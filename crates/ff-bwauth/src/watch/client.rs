@@ -1,12 +1,14 @@
 //! Asking a coordinator's page: one request, one answer, within bounds.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
+
+use ff_measurer::dial::{self, DialError};
 
 use super::status::Status;
 
-/// How long the coordinator may take.
+/// How long the coordinator may take, and before that each address of its name to accept a connection.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// The longest answer: a status with a full team has a few kilobytes.
 const MAX_BYTES: u64 = 4 << 20;
@@ -59,17 +61,20 @@ fn status_within(time: Duration, page: &str) -> Result<Status, AskError> {
         } else {
             format!("{authority}:80")
         };
-    let mut found = with_port.to_socket_addrs().map_err(|_| AskError::Address(page.to_owned()))?;
-    let address = found.next().ok_or_else(|| AskError::Address(page.to_owned()))?;
-    status_at(address, authority, time)
+    let stream = dial::connect_blocking(&with_port, time).map_err(|error| match error {
+        DialError::Lookup { .. } => AskError::Address(page.to_owned()),
+        error => AskError::NotRunning {
+            at: format!("http://{authority}"),
+            source: std::io::Error::other(error),
+        },
+    })?;
+    status_over(stream, authority, time)
 }
 
-/// The same at an address, by this name.
-fn status_at(address: SocketAddr, name: &str, time: Duration) -> Result<Status, AskError> {
+/// The same over this connection, by this name.
+fn status_over(stream: TcpStream, name: &str, time: Duration) -> Result<Status, AskError> {
     let at = || format!("http://{name}");
     let odd = |reason: &str| AskError::Odd { at: at(), reason: reason.to_owned() };
-    let stream = TcpStream::connect_timeout(&address, time);
-    let stream = stream.map_err(|source| AskError::NotRunning { at: at(), source })?;
     let answer = exchange(stream, name, time).map_err(|error| odd(&error.to_string()))?;
     let text = String::from_utf8(answer).map_err(|_| odd("its answer is no text"))?;
     let (head, body) = text.split_once("\r\n\r\n").ok_or_else(|| odd("its answer is no HTTP"))?;
@@ -115,19 +120,34 @@ mod tests {
 
     /// What becomes of this answer.
     fn answered(answer: &'static [u8]) -> Result<Status, AskError> {
+        answered_to("127.0.0.1", answer)
+    }
+
+    /// The same of a coordinator at 127.0.0.1 that is asked for by this name.
+    fn answered_to(name: &str, answer: &'static [u8]) -> Result<Status, AskError> {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let page = format!("http://{}", listener.local_addr().expect("an address"));
+        let port = listener.local_addr().expect("an address").port();
+        let page = format!("http://{name}:{port}");
+        let expected = format!("GET /status.json HTTP/1.0\r\nHost: {name}:{port}\r\n\r\n");
         let server = thread::spawn(move || {
             let (mut stream, _) = listener.accept().expect("a client");
             let mut request = [0; 512];
             let count = stream.read(&mut request).expect("a request");
-            assert!(request[..count].starts_with(b"GET /status.json HTTP/1.0\r\nHost: 127.0.0.1:"));
+            assert_eq!(String::from_utf8_lossy(&request[..count]), expected);
             // Whoever has read enough goes.
             let _ = stream.write_all(answer);
         });
         let status = status_within(Duration::from_secs(60), &page);
         server.join().expect("served");
         status
+    }
+
+    #[test]
+    fn a_name_may_have_addresses_where_nobody_listens() {
+        // On most systems localhost is ::1, too, and this listens at 127.0.0.1 only.
+        let error =
+            answered_to("localhost", b"HTTP/1.0 404 Not Found\r\n\r\n").expect_err("no page");
+        assert!(error.to_string().contains("it answers 404"), "{error}");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The figures for Prometheus, in the text format of OpenMetrics: all begin with `flashflow_`.
+//! The figures for Prometheus, in the text format of OpenMetrics, from which [`crate::http`] makes the older one: all begin
+//! with `flashflow_`.
 //!
 //! They are made anew for each scrape, from the status and from what the system says. Relays are not named,
 //! unless the operator asks for it: ten thousand names are ten thousand time series.
@@ -17,9 +18,6 @@ use prometheus_client::registry::{Registry, Unit};
 use super::status::{PeriodStatus, Status};
 use crate::publish::shelf;
 use crate::store::Estimate;
-
-/// The format's name.
-pub(super) use crate::http::OPENMETRICS as CONTENT_TYPE;
 
 /// What the system says, beside what the coordinator says of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -30,7 +30,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, Uri, header};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::net::TcpListener;
@@ -41,7 +41,7 @@ use self::pool::{Cached, Pool};
 use super::figures;
 use super::status::Status;
 use crate::http::connection::{self, Deadlines};
-use crate::http::guarded;
+use crate::http::{self, guarded};
 use crate::publish::PublishRules;
 use crate::publish::v3bw::Publication;
 use crate::store::Memory;
@@ -168,7 +168,7 @@ async fn status_json(State(site): State<Arc<Site>>) -> Response {
 }
 
 /// The figures for Prometheus.
-async fn metrics(State(site): State<Arc<Site>>) -> Response {
+async fn metrics(State(site): State<Arc<Site>>, request: HeaderMap) -> Response {
     let status = site.live.borrow().clone();
     let estimates = if site.options.figures_per_relay {
         capacities::distribution(&site).await.ok()
@@ -178,10 +178,8 @@ async fn metrics(State(site): State<Arc<Site>>) -> Response {
     let relays = estimates.as_deref().map(|distribution| &distribution.estimates[..]);
     let surroundings =
         figures::Surroundings::look(site.pool.path(), site.options.publish_dir.as_deref());
-    match figures::text(status.as_deref(), &surroundings, relays, now()) {
-        Ok(text) => ([(header::CONTENT_TYPE, figures::CONTENT_TYPE)], text).into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
-    }
+    let text = figures::text(status.as_deref(), &surroundings, relays, now());
+    http::figures(&request, text)
 }
 
 /// There is nothing.

@@ -347,3 +347,39 @@ fn explain_is_quick_with_ten_thousand_relays() {
         times[0]
     );
 }
+
+#[test]
+fn the_key_and_the_secret_that_systemd_hands_over_are_taken() {
+    let dir = coordinator(1, &free(9), "");
+    let credentials = dir.path().join("credentials");
+    let set = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("set")
+    };
+    fs::create_dir(&credentials).expect("made");
+    for name in ["key", "secret"] {
+        fs::rename(dir.path().join(name), credentials.join(name)).expect("moved");
+        set(&credentials.join(name), 0o440);
+    }
+    set(&credentials, 0o500);
+    let check = |credentials: Option<&Path>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ff-bwauth"));
+        command.env_remove("CREDENTIALS_DIRECTORY");
+        if let Some(credentials) = credentials {
+            command.env("CREDENTIALS_DIRECTORY", credentials);
+        }
+        command.args(["run", "--check", "--config"]).arg(dir.path().join("bwauth.toml"));
+        command.output().expect("it runs")
+    };
+    let output = check(Some(&credentials));
+    assert!(output.status.success(), "{}", err(&output));
+    let output = check(None);
+    assert!(!output.status.success() && err(&output).contains("no key"), "{}", err(&output));
+    set(&credentials.join("secret"), 0o444);
+    let output = check(Some(&credentials));
+    set(&credentials, 0o700);
+    assert!(
+        !output.status.success() && err(&output).contains("others can read"),
+        "{}",
+        err(&output)
+    );
+}

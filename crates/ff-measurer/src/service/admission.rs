@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ff_proto::addresses::is_public;
 use ff_proto::units::BytesPerSec;
 
 use crate::task::Task;
@@ -268,37 +269,6 @@ impl Drop for Permit {
         taken.rate = BytesPerSec::new(taken.rate.get().saturating_sub(self.rate.get()));
         taken.links = taken.links.saturating_sub(self.links.into());
         taken.relays = taken.relays.saturating_sub(1);
-    }
-}
-
-/// Whether an address belongs to the public Internet, as far as its ranges tell (IANA's registries of
-/// special-purpose addresses).
-#[must_use]
-pub fn is_public(address: IpAddr) -> bool {
-    match address.to_canonical() {
-        IpAddr::V4(v4) => {
-            let [a, b, c, _] = v4.octets();
-            let is_special = v4.is_private()
-                || v4.is_loopback()
-                || v4.is_link_local()
-                || v4.is_documentation()
-                || a == 0
-                || a >= 224
-                || (a == 100 && (64..128).contains(&b))
-                || (a, b, c) == (192, 0, 0)
-                || (a, b, c) == (192, 88, 99)
-                || (a == 198 && (b == 18 || b == 19));
-            !is_special
-        }
-        IpAddr::V6(v6) => {
-            // Only 2000::/3 is given out, and parts of it are special: 2001::/23 (Teredo among it),
-            // 2001:db8::/32, 2002::/16 (6to4), 3fff::/20.
-            let [first, second, ..] = v6.segments();
-            let is_special = (first == 0x2001 && (second < 0x200 || second == 0xdb8))
-                || first == 0x2002
-                || (first == 0x3fff && second < 0x1000);
-            first & 0xe000 == 0x2000 && !is_special
-        }
     }
 }
 

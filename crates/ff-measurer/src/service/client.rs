@@ -13,7 +13,6 @@ use ff_proto::ids::Ed25519Id;
 use futures::channel::mpsc;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
-use tokio::net::TcpStream;
 use tokio::time::{timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 use tonic::transport::{Channel, Endpoint, Uri};
@@ -26,6 +25,7 @@ use super::wire::{
     Capability, DescribeRequest, Instruction, Ping, Prepare, Report, Start, instruction, millis,
     printable, report,
 };
+use crate::dial;
 use crate::order::{SecondReport, WorkerTotals};
 use crate::task::{PartFailure, Task};
 
@@ -33,6 +33,8 @@ pub use self::exchange::{RemoteExchange, RemoteExchangeEvent};
 
 /// How long a connection to a measurer may take, with its TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long each address of a measurer's name may take to accept one.
+const ADDRESS_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a measurer may take to answer what it can answer at once.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a running measurement may go without a second from this measurer.
@@ -78,7 +80,9 @@ impl RemoteMeasurer {
             let (connector, address) = (connector.clone(), address.clone());
             let noted: Arc<Mutex<Option<IpAddr>>> = noted.clone();
             async move {
-                let tcp = TcpStream::connect(&*address).await?;
+                let found = dial::lookup(&address).await.map_err(std::io::Error::other)?;
+                let tcp = dial::connect(&found, ADDRESS_TIMEOUT).await;
+                let tcp = tcp.map_err(std::io::Error::other)?;
                 tcp.set_nodelay(true)?;
                 let name = ServerName::try_from("measurer").map_err(std::io::Error::other)?;
                 let peer = tcp.peer_addr()?.ip().to_canonical();

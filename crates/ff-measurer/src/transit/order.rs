@@ -1,8 +1,9 @@
 //! What to send through which relay, and what may be sent.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use ff_proto::addresses::is_private;
 use ff_proto::ids::CryptoKind;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
@@ -139,7 +140,7 @@ impl TransitOrder {
         if let Some(sink) = sinks.iter().find(|sink| sink.ip().is_unspecified()) {
             return Err(format!("the sink {sink}: give an address that the relay can connect to"));
         }
-        if is_private(target.addr) {
+        if is_private(target.addr.ip()) {
             return Ok(());
         }
         if !self.has_consent {
@@ -149,7 +150,7 @@ impl TransitOrder {
                 target.addr
             ));
         }
-        if let Some(sink) = sinks.iter().find(|sink| is_private(**sink)) {
+        if let Some(sink) = sinks.iter().find(|sink| is_private(sink.ip())) {
             return Err(format!(
                 "the sink {sink} has a private address, where a relay with a public one cannot connect to"
             ));
@@ -180,24 +181,13 @@ impl TransitOrder {
 
     /// How many links and circuits to open in a second at most, if that is bounded.
     pub(super) fn pace(&self) -> Option<u32> {
-        if is_private(self.target.addr) {
+        if is_private(self.target.addr.ip()) {
             return self.circuits_per_sec;
         }
         Some(
             self.circuits_per_sec
                 .map_or(PUBLIC_CIRCUITS_PER_SEC, |asked| asked.min(PUBLIC_CIRCUITS_PER_SEC)),
         )
-    }
-}
-
-/// Whether an address is one of a private network, of a network for tests (198.18.0.0/15, RFC 2544), or of this machine.
-fn is_private(addr: SocketAddr) -> bool {
-    match addr.ip().to_canonical() {
-        IpAddr::V4(ip) => {
-            let is_for_tests = ip.octets()[0] == 198 && ip.octets()[1] & !1 == 18;
-            ip.is_loopback() || ip.is_private() || ip.is_link_local() || is_for_tests
-        }
-        IpAddr::V6(ip) => ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local(),
     }
 }
 

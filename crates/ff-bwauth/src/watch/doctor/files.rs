@@ -35,14 +35,15 @@ pub(super) fn look(config: &Config) -> Vec<Finding> {
     ]
 }
 
-/// A file that only its owner may read.
+/// A file that nobody else may read.
 fn readable(about: &str, read: anyhow::Result<()>, path: &Path) -> Finding {
     match read {
-        Ok(()) => Finding::ok(about, format!("{} can be read by its owner only", path.display())),
+        Ok(()) => Finding::ok(about, format!("{} can be read, and by nobody else", path.display())),
         Err(error) => Finding::bad(
             about,
             format!("{error:#}"),
-            "run this as the coordinator's user; the file must be that user's, with mode 600",
+            "run this as the coordinator's user; the file must be that user's or root's, with mode 600, or 440 where a \
+             service manager or a container hands it over",
         ),
     }
 }

@@ -1,8 +1,11 @@
 //! The figures as Prometheus reads them, and that what is built on them exists.
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 
 use super::*;
+use crate::http::text_format;
 use crate::watch::page::tests::made_up::status;
 
 /// The figures of a coordinator that is made up.
@@ -64,6 +67,23 @@ fn without_a_status_there_is_what_the_system_says() {
     assert!(here.resident_bytes.is_some_and(|bytes| bytes > 1 << 20), "{here:?}");
     assert!(here.files.is_some_and(|(open, most)| 0 < open && open < most), "{here:?}");
     assert_eq!((here.store_bytes, here.published_unix_secs), (None, None));
+}
+
+/// Prometheus' own tool reads them and finds nothing to complain of. `FF_TEST_PROMTOOL=1` says that it is there.
+#[test]
+fn promtool_accepts_the_older_format() {
+    if std::env::var_os("FF_TEST_PROMTOOL").is_none_or(|value| value != "1") {
+        eprintln!("nothing checked: FF_TEST_PROMTOOL=1 says that promtool is there");
+        return;
+    }
+    let mut promtool = Command::new("promtool");
+    let promtool = promtool.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut promtool = promtool.spawn().expect("promtool starts");
+    let mut input = promtool.stdin.take().expect("its input");
+    input.write_all(text_format(&made_up()).as_bytes()).expect("written");
+    drop(input);
+    let output = promtool.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Words of a text that are names of figures.

@@ -9,10 +9,10 @@ use std::thread;
 use anyhow::{Context as _, Result};
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse as _, Response};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
 use axum::routing::get;
-use ff_bwauth::http::{self, OPENMETRICS};
+use ff_bwauth::http;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
@@ -73,9 +73,6 @@ async fn answer(
 }
 
 /// The figures.
-async fn metrics(State(registry): State<Arc<Registry>>) -> Response {
-    match figures::text(&registry) {
-        Ok(text) => ([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
-    }
+async fn metrics(State(registry): State<Arc<Registry>>, request: HeaderMap) -> Response {
+    http::figures(&request, figures::text(&registry))
 }

@@ -309,6 +309,34 @@ async fn streams_of_events_are_so_many_at_most_and_places_come_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn figures_come_in_the_format_that_is_asked_for() {
+    let served = Served::new(10).await;
+    let text = "content-type: text/plain; version=0.0.4; charset=utf-8\r\n";
+    let openmetrics =
+        "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n";
+    for (accept, kind) in [
+        ("", text),
+        ("Accept: */*\r\n", text),
+        ("Accept: text/plain;version=0.0.4\r\n", text),
+        ("Accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5\r\n", openmetrics),
+    ] {
+        let request = format!(
+            "GET /metrics HTTP/1.1\r\nHost: {}\r\n{accept}Connection: close\r\n\r\n",
+            served.addr
+        );
+        let answer = exchange(served.addr, request.as_bytes()).await;
+        assert!(answer.contains(kind) && answer.contains("vary: accept\r\n"), "{answer}");
+        assert!(answer.contains("\nflashflow_measurements_total 4321.0\n"), "{answer}");
+        assert_eq!(answer.contains("# EOF"), kind == openmetrics, "{answer}");
+        assert_eq!(
+            answer.contains("# TYPE flashflow_measurements_total counter\n"),
+            kind == text,
+            "{answer}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_store_or_a_status_pages_say_so() {
     let served = Served::new(0).await;
     served.status.send_replace(None);
@@ -317,7 +345,7 @@ async fn without_a_store_or_a_status_pages_say_so() {
         ("/capacities", "500", "store.sqlite"),
         ("/failures", "500", "store.sqlite"),
         ("/status.json", "503", "starting"),
-        ("/metrics", "200", "# EOF"),
+        ("/metrics", "200", "flashflow_build_info{version="),
     ] {
         let answer = get(served.addr, path).await;
         assert!(

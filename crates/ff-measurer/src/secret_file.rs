@@ -1,0 +1,214 @@
+//! Files that hold secrets: where they are, and who else can read them.
+//!
+//! A secret belongs to this user or to root, nobody else can change it or a directory above it, and nobody else can read
+//! it. Mode 0600 says so by itself. A service manager (systemd's `LoadCredential=`) or a container hands a secret over as
+//! 0440 instead, and a service that does not own the file cannot change that: such a mode is good if root chose who is in
+//! the group, or if nobody else can enter the directory.
+
+use std::fs::{self, Metadata};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use fs_mistrust::Mistrust;
+use zeroize::Zeroizing;
+
+/// The environment variable with the directory of the secrets that systemd hands over to a service.
+const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
+/// How a config names a file in that directory, and no other.
+const CREDENTIALS_PREFIXES: [&str; 2] = ["$CREDENTIALS_DIRECTORY", "${CREDENTIALS_DIRECTORY}"];
+/// The number of the user root, and of its group.
+const ROOT: u32 = 0;
+
+/// The file that a config in `dir` means by `path`.
+///
+/// A name without a directory is one of the secrets that systemd hands over, if it hands over one of that name. Other
+/// relative paths, and names that it does not hand over, are from `dir`.
+///
+/// # Errors
+/// When the path begins with `$CREDENTIALS_DIRECTORY` and that variable is not set.
+pub fn locate(path: &Path, dir: &Path) -> Result<PathBuf> {
+    let credentials = std::env::var_os(CREDENTIALS).map(PathBuf::from);
+    locate_in(path, dir, credentials.as_deref())
+}
+
+/// The same with the directory of what was handed over.
+fn locate_in(path: &Path, dir: &Path, credentials: Option<&Path>) -> Result<PathBuf> {
+    let named = CREDENTIALS_PREFIXES.iter().find_map(|prefix| path.strip_prefix(prefix).ok());
+    if let Some(name) = named {
+        let credentials = credentials.with_context(|| {
+            format!(
+                "{}: {CREDENTIALS} is not set; only systemd sets it, for a service with LoadCredential=",
+                path.display()
+            )
+        })?;
+        return Ok(credentials.join(name));
+    }
+    let is_name = path.parent() == Some(Path::new(""));
+    let handed_over = credentials.filter(|_| is_name).map(|dir| dir.join(path));
+    // One that cannot be looked at is there, and reading it says why not.
+    let is_there = |file: &PathBuf| !matches!(fs::exists(file), Ok(false));
+    Ok(handed_over.filter(is_there).unwrap_or_else(|| dir.join(path)))
+}
+
+/// Reads a secret of at most so many bytes.
+///
+/// # Errors
+/// Naming the file: when it cannot be read, when others can read or replace it, or when it is longer.
+pub fn read(path: &Path, max_bytes: u64) -> Result<Zeroizing<Vec<u8>>> {
+    let failed = || format!("Failed to read {}", path.display());
+    let data = fs::metadata(path).with_context(failed)?;
+    check_readers(path, &data)?;
+    let trusted = Mistrust::builder().controlled_by_default_env_var().build();
+    let trusted = trusted.context("Failed to find out whom to trust with files")?;
+    // Who can read it has been looked at.
+    trusted.verifier().require_file().permit_readable().check(path).with_context(|| {
+        format!("{} is not safe from others; who may write to its directories?", path.display())
+    })?;
+    if data.len() > max_bytes {
+        bail!("{} has more than {max_bytes} bytes: is it the right file?", path.display());
+    }
+    Ok(Zeroizing::new(fs::read(path).with_context(failed)?))
+}
+
+/// Fails if others can read it.
+fn check_readers(path: &Path, data: &Metadata) -> Result<()> {
+    /// Only this is good where a secret was handed over.
+    const GROUP_READS: u32 = 0o040;
+    match data.mode() & 0o077 {
+        0 => return Ok(()),
+        GROUP_READS if is_handed_over(path, data)? => return Ok(()),
+        _ => {}
+    }
+    bail!(
+        "others can read {0} (mode {1:04o}): if nobody has, run: chmod 600 {0}; where a service manager or a container \
+         provides it, set mode 0440 there, and a directory that nobody else can enter",
+        path.display(),
+        data.mode() & 0o7777
+    )
+}
+
+/// Whether a file that its group can read was given to this process: by root, or in a directory that nobody else can enter.
+fn is_handed_over(path: &Path, data: &Metadata) -> Result<bool> {
+    // systemd lets a service in by an access control list, which shows as the bits of root's group.
+    if data.uid() == ROOT || data.gid() == ROOT {
+        return Ok(true);
+    }
+    is_in_closed_directory(path)
+}
+
+/// Whether only the owner of the file's directory can enter it.
+fn is_in_closed_directory(path: &Path) -> Result<bool> {
+    let failed = || format!("Failed to look at the directory of {}", path.display());
+    let real = fs::canonicalize(path).with_context(failed)?;
+    let dir = fs::metadata(real.parent().unwrap_or(Path::new("/"))).with_context(failed)?;
+    Ok(dir.mode() & 0o011 == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    /// Changes a file's or a directory's mode.
+    fn set(path: &Path, mode: u32) {
+        fs::set_permissions(path, Permissions::from_mode(mode)).expect("set");
+    }
+
+    #[test]
+    fn what_only_a_group_reads_is_good_where_nobody_else_enters() {
+        let above = tempfile::tempdir().expect("a directory");
+        let dir = above.path().join("secrets");
+        fs::create_dir(&dir).expect("made");
+        let file = dir.join("key");
+        fs::write(&file, "secret").expect("written");
+        let data = fs::metadata(&file).expect("it is there");
+        let is_roots = data.uid() == ROOT || data.gid() == ROOT;
+        for (dir_mode, mode, is_good) in [
+            (0o755, 0o600, true),
+            (0o755, 0o400, true),
+            (0o700, 0o440, true),
+            (0o500, 0o440, true),
+            (0o700, 0o640, true),
+            (0o755, 0o440, is_roots),
+            (0o750, 0o440, is_roots),
+            // What others read is never good, wherever it is, and neither is what a group changes.
+            (0o700, 0o444, false),
+            (0o700, 0o604, false),
+            (0o700, 0o660, false),
+            (0o700, 0o610, false),
+        ] {
+            set(&file, mode);
+            set(&dir, dir_mode);
+            let read = read(&file, 100);
+            set(&dir, 0o700);
+            assert_eq!(read.is_ok(), is_good, "{dir_mode:o} {mode:o} {read:?}");
+            if let Err(error) = read {
+                let error = format!("{error:#}");
+                assert!(error.contains("chmod 600") && error.contains("0440"), "{error}");
+                assert!(error.contains(&format!("mode {mode:04o}")), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_directory_is_closed_if_only_its_owner_enters() {
+        let above = tempfile::tempdir().expect("a directory");
+        let [open, closed] = ["open", "closed"].map(|name| above.path().join(name));
+        for dir in [&open, &closed] {
+            fs::create_dir(dir).expect("made");
+            fs::write(dir.join("key"), "secret").expect("written");
+        }
+        // A link leads to where the file is.
+        symlink(closed.join("key"), open.join("link")).expect("a link");
+        for (mode, is_closed) in
+            [(0o700, true), (0o744, true), (0o750, false), (0o710, false), (0o701, false)]
+        {
+            set(&closed, mode);
+            for path in [closed.join("key"), open.join("link")] {
+                assert_eq!(is_in_closed_directory(&path).ok(), Some(is_closed), "{mode:o}");
+            }
+        }
+        set(&open, 0o755);
+        assert_eq!(is_in_closed_directory(&open.join("key")).ok(), Some(false));
+    }
+
+    #[test]
+    fn a_secret_has_a_greatest_length() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("key");
+        fs::write(&path, "secret").expect("written");
+        set(&path, 0o600);
+        assert_eq!(read(&path, 6).expect("good").as_slice(), b"secret");
+        let error = read(&path, 5).expect_err("too long").to_string();
+        assert!(error.contains("more than 5 bytes"), "{error}");
+        let error = read(&dir.path().join("other"), 5).expect_err("not there").to_string();
+        assert!(error.contains("other"), "{error}");
+    }
+
+    #[test]
+    fn what_a_manager_hands_over_comes_before_what_is_beside_the_config() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (config, credentials) = (dir.path().join("etc"), dir.path().join("credentials"));
+        fs::create_dir(&credentials).expect("made");
+        fs::write(credentials.join("key"), "k").expect("written");
+        let at = |path: &str, credentials: Option<&Path>| {
+            locate_in(Path::new(path), &config, credentials).map_err(|error| error.to_string())
+        };
+        let with = Some(credentials.as_path());
+        assert_eq!(at("key", with), Ok(credentials.join("key")));
+        assert_eq!(at("key", None), Ok(config.join("key")));
+        assert_eq!(at("other", with), Ok(config.join("other")));
+        assert_eq!(at("./key", with), Ok(config.join("key")));
+        assert_eq!(at("keys/key", with), Ok(config.join("keys/key")));
+        assert_eq!(at("/run/secrets/key", with), Ok(PathBuf::from("/run/secrets/key")));
+        for prefix in CREDENTIALS_PREFIXES {
+            let path = format!("{prefix}/other");
+            assert_eq!(at(&path, with), Ok(credentials.join("other")));
+            let error = at(&path, None).expect_err("it is not set");
+            assert!(error.contains("CREDENTIALS_DIRECTORY is not set"), "{error}");
+        }
+    }
+}
