@@ -21,6 +21,7 @@ mod svg;
 pub mod transfers;
 
 pub use axis::{Axis, Scale};
+pub(crate) use svg::{COLOURS, FONT_SIZE, WIDTH};
 
 use crate::stats;
 
