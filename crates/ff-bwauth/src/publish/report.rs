@@ -274,7 +274,7 @@ const STYLE: &str = r##"
 :root { color-scheme: light dark;
   --back: #ffffff; --raised: #f3f5f8; --text: #1a2330; --dim: #525d6c; --line: #d3d9e2; --link: #1c5aa8; --shade: #8b96a5;
   --good: #14532d; --good-back: #e3f4e8; --fair: #6b4300; --fair-back: #fdf0d5; --bad: #8a1414; --bad-back: #fde5e5;
-  --m: #3a74b8; --counted: #d98a1f; --claimed: #a84d1c; --estimate: #182234; --limit: #8a4fa3; --grid: #e6e9ef; }
+  --m: #3a74b8; --counted: #c97e16; --claimed: #a84d1c; --estimate: #182234; --limit: #8a4fa3; --grid: #e6e9ef; }
 @media (prefers-color-scheme: dark) { :root {
   --back: #12171e; --raised: #1b222c; --text: #e6eaf0; --dim: #a7b1bf; --line: #364150; --link: #8ab8f0; --shade: #6d7888;
   --good: #8fe0b5; --good-back: #14301f; --fair: #f2c879; --fair-back: #35280f; --bad: #ffb0b6; --bad-back: #3a1d22;

@@ -132,8 +132,8 @@ fn sources(list: &List) -> Markup {
         p.small {
             @match (&list.file, &list.file_before) {
                 (Err(reason), _) => { "The bandwidth file cannot be read: " (shown(reason)) "." }
-                (Ok(None), _) => { "There is no bandwidth file yet, so bw and change are empty." }
-                (Ok(Some(file)), None) => { "bw is that of " code { (shown(file)) } "; there is no file before it to compare with." }
+                (Ok(None), _) => { "No bandwidth file yet: bw and change are empty." }
+                (Ok(Some(file)), None) => { "bw is that of " code { (shown(file)) } "; without an earlier file there is nothing to compare it with." }
                 (Ok(Some(file)), Some(before)) => {
                     "bw is that of " code { (shown(file)) } ", change is since " code { (shown(before)) } "."
                 }

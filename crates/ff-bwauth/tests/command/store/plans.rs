@@ -138,7 +138,7 @@ fn each_relay_is_known_by_its_newest_finished_attempt() {
     let mut newest = at(1, 100, "alpha");
     let (kind, message) = (FailureKind::Timeout, String::new());
     newest.result = Err(Failure { kind, relay_code: None, message });
-    (newest.estimate, newest.draw) = (None, Draw::Void);
+    (newest.estimate, newest.draw, newest.seconds) = (None, Draw::Void, Vec::new());
     for one in [&newest, &at(1, 300, "before"), &at(2, 200, "beta")] {
         temporary.put(one);
     }
