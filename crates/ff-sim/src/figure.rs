@@ -6,7 +6,7 @@
 //! ```
 //!
 //! What is drawn depends on the figure alone, so the same results give the same bytes. Curves differ in their dashes
-//! and marks, and not in colour alone. A figure of means has panels of [`MOST_CURVES`] curves at most, with what each
+//! and marks, and not in colour alone. A figure of means has panels of four curves at most, with what each
 //! mean is of and its interval.
 //!
 //! Limits: a curve has some hundred points; where there are more values, [`thinned`] and [`distribution`] say which
