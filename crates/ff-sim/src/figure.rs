@@ -6,7 +6,8 @@
 //! ```
 //!
 //! What is drawn depends on the figure alone, so the same results give the same bytes. Curves differ in their dashes
-//! and marks, and not in colour alone.
+//! and marks, and not in colour alone. A figure of means has panels of four curves at most, with what each
+//! mean is of and its interval.
 //!
 //! Limits: a curve has some hundred points; where there are more values, [`thinned`] and [`distribution`] say which
 //! of them are left.
@@ -20,7 +21,12 @@ mod svg;
 pub mod transfers;
 
 pub use axis::{Axis, Scale};
+pub(crate) use svg::{COLOURS, FONT_SIZE, WIDTH};
 
+use crate::stats;
+
+/// Curves of means in one panel at most.
+const MOST_CURVES: usize = 4;
 /// No curve has more points than about this.
 const MOST_POINTS: usize = 500;
 
@@ -37,6 +43,8 @@ pub struct Figure {
     pub y: Axis,
     /// From the back to the front.
     pub curves: Vec<Curve>,
+    /// The titles of its panels; those with the same title have the same axes. None if it is not divided.
+    pub panels: Vec<String>,
     /// A part of the x-axis that is shaded, and what it is.
     pub band: Option<(f64, f64, &'static str)>,
     /// What there is to know of it.
@@ -52,14 +60,29 @@ pub struct Curve {
     pub points: Vec<(f64, f64)>,
     /// Whether each point has a mark.
     pub has_marks: bool,
+    /// Its panel, by its place among [`Figure::panels`].
+    pub panel: usize,
+    /// The number of its style: curves with the same label look the same in all panels.
+    pub style: usize,
+    /// What each of its points is the mean of; empty if they are not means.
+    pub spread: Vec<Spread>,
+}
+
+/// What a point is the mean of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spread {
+    /// The values.
+    pub values: Vec<f64>,
+    /// The 95 % interval of the mean, by Student's t; `None` of fewer than two values.
+    pub interval: Option<(f64, f64)>,
 }
 
 impl Figure {
     /// A figure without curves.
     #[must_use]
     pub fn new(name: &'static str, title: impl Into<String>, x: Axis, y: Axis) -> Self {
-        let (title, curves) = (title.into(), Vec::new());
-        Self { name, title, x, y, curves, band: None, note: String::new() }
+        let (title, curves, panels) = (title.into(), Vec::new(), Vec::new());
+        Self { name, title, x, y, curves, panels, band: None, note: String::new() }
     }
 
     /// The same with another curve in front; one without points is left out.
@@ -76,6 +99,44 @@ impl Figure {
         self
     }
 
+    /// The same with a curve of means in a panel with this title: for each x the values that it is the mean of. A panel
+    /// that is full is followed by another with the same title.
+    #[must_use]
+    pub fn with_means(
+        mut self,
+        panel: &str,
+        label: impl Into<String>,
+        values: Vec<(f64, Vec<f64>)>,
+    ) -> Self {
+        let label = label.into();
+        let mean = |(x, values): (f64, Vec<f64>)| {
+            let mean = stats::mean(&values)?;
+            let interval = stats::half_width_95(&values).map(|half| (mean - half, mean + half));
+            Some(((x, mean), Spread { values, interval }))
+        };
+        let (points, spread): (Vec<_>, Vec<_>) = values.into_iter().filter_map(mean).unzip();
+        if points.is_empty() {
+            return self;
+        }
+        let known = self.curves.iter().find(|curve| curve.label == label).map(|curve| curve.style);
+        let next = || self.curves.iter().map(|curve| curve.style + 1).max().unwrap_or(0);
+        let style = known.unwrap_or_else(next);
+        let panel = self.panel(panel);
+        self.curves.push(Curve { label, points, has_marks: true, panel, style, spread });
+        self
+    }
+
+    /// The panel with this title that has room for a curve.
+    fn panel(&mut self, title: &str) -> usize {
+        let curves = |panel| self.curves.iter().filter(|curve| curve.panel == panel).count();
+        let is_free = |panel: &usize| self.panels[*panel] == title && curves(*panel) < MOST_CURVES;
+        let free = (0..self.panels.len()).find(is_free);
+        free.unwrap_or_else(|| {
+            self.panels.push(title.to_owned());
+            self.panels.len() - 1
+        })
+    }
+
     /// The same with something to know of it.
     #[must_use]
     pub fn noting(self, note: impl Into<String>) -> Self {
@@ -85,7 +146,8 @@ impl Figure {
     /// Adds a curve.
     fn add(&mut self, label: impl Into<String>, points: Vec<(f64, f64)>, has_marks: bool) {
         if !points.is_empty() {
-            self.curves.push(Curve { label: label.into(), points, has_marks });
+            let (label, style, spread) = (label.into(), self.curves.len(), Vec::new());
+            self.curves.push(Curve { label, points, has_marks, panel: 0, style, spread });
         }
     }
 

@@ -1,11 +1,12 @@
 //! `report.html`: one page with a command's results, figures, tables and inputs.
 //!
 //! It has no script and loads nothing, which its content security policy forbids anyway; so it can be kept, mailed
-//! and opened anywhere. Whatever comes from an input is escaped.
+//! and opened anywhere. Whatever comes from an input is escaped. Its look is that of a coordinator's page: light or dark
+//! as the reader's system is. What is wider than a screen scrolls, and says so.
 
 use std::fmt::{self, Write as _};
 
-use crate::figure::Figure;
+use crate::figure::{self, Figure};
 use crate::input::Input;
 use crate::markup::Escaped;
 use crate::skipped::Skips;
@@ -49,14 +50,19 @@ impl Page<'_> {
         let title = format!("ff-sim {}", self.command);
         writeln!(
             page,
-            "{HEAD}<title>{0}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>{0}</h1>",
-            Escaped(&title)
+            "{HEAD}<title>{0}</title>\n<style>{STYLE}{1}</style>\n</head>\n<body>\n<main>\n<h1>{0}</h1>",
+            Escaped(&title),
+            figure_style()
         )?;
         let seed = self.seed.map_or("nothing was drawn".to_owned(), |seed| format!("seed {seed}"));
         writeln!(page, "<p>Version {}, {seed}.</p>", env!("CARGO_PKG_VERSION"))?;
-        writeln!(page, "<h2>Results</h2>\n<pre>{}</pre>", Escaped(self.text))?;
+        writeln!(page, "<h2>Results</h2>\n<pre tabindex=\"0\">{}</pre>", Escaped(self.text))?;
         for figure in self.figures {
-            writeln!(page, "<figure id=\"{}\">\n{}", figure.name, figure.svg())?;
+            let (name, svg) = (figure.name, figure.svg());
+            writeln!(
+                page,
+                "<figure id=\"{name}\">\n<div class=\"drawing\" tabindex=\"0\">{svg}</div>"
+            )?;
             if !figure.note.is_empty() {
                 writeln!(page, "<figcaption>{}</figcaption>", Escaped(&figure.note))?;
             }
@@ -67,7 +73,7 @@ impl Page<'_> {
         }
         self.write_inputs(page)?;
         self.write_skips(page)?;
-        page.push_str("</body>\n</html>\n");
+        page.push_str("</main>\n</body>\n</html>\n");
         Ok(())
     }
 
@@ -78,7 +84,7 @@ impl Page<'_> {
             page.push_str("<p>No file was read.</p>\n");
             return Ok(());
         }
-        page.push_str("<table>\n<tr><th>file</th><th>bytes</th><th>SHA-256</th></tr>\n");
+        write_head(page, &["file", "bytes", "SHA-256"])?;
         for Input { path, bytes, sha256 } in self.inputs {
             let (path, sha256) = (Escaped(path), Escaped(sha256));
             writeln!(
@@ -86,7 +92,7 @@ impl Page<'_> {
                 "<tr><td>{path}</td><td>{bytes}</td><td><code>{sha256}</code></td></tr>"
             )?;
         }
-        page.push_str("</table>\n");
+        page.push_str(TABLE_END);
         Ok(())
     }
 
@@ -106,9 +112,7 @@ impl Page<'_> {
         if all.is_empty() && missing.is_empty() {
             return Ok(());
         }
-        page.push_str(
-            "<table>\n<tr><th>file</th><th>entry</th><th>line</th><th>reason</th></tr>\n",
-        );
+        write_head(page, &["file", "entry", "line", "reason"])?;
         for one in all.iter().chain(missing).take(MOST_SKIPS) {
             let line = one.line.map(|line| line.to_string()).unwrap_or_default();
             let entry = Escaped(one.entry.as_deref().unwrap_or_default());
@@ -119,7 +123,7 @@ impl Page<'_> {
                 "<tr><td>{file}</td><td>{entry}</td><td>{line}</td><td>{reason}</td></tr>"
             )?;
         }
-        page.push_str("</table>\n");
+        page.push_str(TABLE_END);
         let more = (all.len() + missing.len()).saturating_sub(MOST_SKIPS);
         if more > 0 {
             writeln!(page, "<p>{more} more are in errors.csv.</p>")?;
@@ -140,11 +144,7 @@ fn write_table(
         page.push_str("<p>It has no rows.</p>\n");
         return Ok(());
     }
-    page.push_str("<div class=\"wide\"><table>\n<tr>");
-    for name in header {
-        write!(page, "<th>{}</th>", Escaped(name))?;
-    }
-    page.push_str("</tr>\n");
+    write_head(page, header)?;
     for row in rows.iter().take(MOST_ROWS) {
         page.push_str("<tr>");
         for value in row {
@@ -152,29 +152,83 @@ fn write_table(
         }
         page.push_str("</tr>\n");
     }
-    page.push_str("</table></div>\n");
+    page.push_str(TABLE_END);
     if rows.len() > MOST_ROWS {
         writeln!(page, "<p>{} more rows are in {}.</p>", rows.len() - MOST_ROWS, Escaped(name))?;
     }
     Ok(())
 }
 
+/// Begins a table with these columns.
+fn write_head(page: &mut String, columns: &[&str]) -> fmt::Result {
+    page.push_str("<div class=\"wide\" tabindex=\"0\"><table>\n<thead><tr>");
+    for name in columns {
+        write!(page, "<th scope=\"col\">{}</th>", Escaped(name))?;
+    }
+    page.push_str("</tr></thead>\n<tbody>\n");
+    Ok(())
+}
+
+/// How drawings look on this page: texts have 11 pixels or more, and in the dark lines have other colours.
+fn figure_style() -> String {
+    let least = (figure::WIDTH * MIN_TEXT_PX / figure::FONT_SIZE).ceil();
+    let mut style = format!("figure svg {{ min-width: {least}px; }}\n");
+    style.push_str("@media (prefers-color-scheme: dark) {\n");
+    let fixed = [
+        ("fill", "#fff", "var(--back)"),
+        ("fill", "#000", "var(--text)"),
+        ("fill", "#ddd", "var(--line)"),
+        ("stroke", "#000", "var(--text)"),
+        ("stroke", "#e0e0e0", "var(--grid)"),
+    ];
+    let curves = figure::COLOURS.map(|(light, dark)| ("stroke", light, dark));
+    for (property, light, dark) in fixed.into_iter().chain(curves) {
+        // Writing to a string does not fail.
+        let _ = writeln!(style, "figure [{property}=\"{light}\"] {{ {property}: {dark}; }}");
+    }
+    style.push_str("}\n");
+    style
+}
+
+/// The size of the smallest text of a drawing, however narrow the screen is.
+const MIN_TEXT_PX: f64 = 11.0;
+
+/// The end of a table.
+const TABLE_END: &str = "</tbody></table></div>\n";
+
 /// Everything above the title.
 const HEAD: &str = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
     <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-    <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
+    <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+    <meta name=\"color-scheme\" content=\"light dark\">\n";
 
 /// The look of the page.
 const STYLE: &str = "
-body { max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #111; background: #fff; font: 15px/1.45 sans-serif; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-pre { overflow-x: auto; padding: .8rem; border: 1px solid #ccc; font-size: .85rem; }
-figure { margin: 1.5rem 0; overflow-x: auto; } figure svg { max-width: 100%; height: auto; }
-figcaption { color: #444; font-size: .9rem; }
+:root { color-scheme: light dark; --back: #ffffff; --text: #1a2330; --dim: #525d6c; --line: #d3d9e2;
+  --grid: #e6e9ef; --link: #1c5aa8; --shade: #8b96a5; }
+@media (prefers-color-scheme: dark) { :root { --back: #12171e; --text: #e6eaf0; --dim: #a7b1bf;
+  --line: #364150; --grid: #2a3340; --link: #8ab8f0; --shade: #6d7888; } }
+body { max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: var(--text); background: var(--back);
+  font: 15px/1.45 system-ui, sans-serif; }
+h1 { font-size: 1.5rem; overflow-wrap: anywhere; } h2 { font-size: 1.1rem; margin-top: 2rem; overflow-wrap: anywhere; }
+pre { overflow-x: auto; padding: .8rem; border: 1px solid var(--line); font-size: .85rem; }
+[tabindex]:focus-visible { outline: 3px solid var(--link); outline-offset: 2px; }
+figure { margin: 1.5rem 0; } figure svg { display: block; max-width: 100%; height: auto; }
+figcaption { color: var(--dim); font-size: .9rem; }
+.drawing { overflow-x: auto; }
 .wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .85rem; }
-th, td { padding: .2rem .6rem; border-bottom: 1px solid #ddd; text-align: left; vertical-align: top; overflow-wrap: anywhere; }
-.wide td, .wide th { overflow-wrap: normal; }
+/* Where there is more to the side, a shade lies at that edge. */
+.wide, pre { background: linear-gradient(to right, var(--back) 50%, transparent) 0 0 / 3rem 100% no-repeat local,
+  linear-gradient(to left, var(--back) 50%, transparent) 100% 0 / 3rem 100% no-repeat local,
+  linear-gradient(to right, var(--shade), transparent) 0 0 / .6rem 100% no-repeat scroll,
+  linear-gradient(to left, var(--shade), transparent) 100% 0 / .6rem 100% no-repeat scroll var(--back); }
+table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .2rem .6rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
+thead th { color: var(--dim); }
+@media (max-width: 40rem) {
+  .drawing::before { content: \"Wider than the screen: scroll sideways\"; display: inline-block; position: sticky; left: 0; color: var(--dim);
+    font-size: .85rem; }
+}
 ";
 
 #[cfg(test)]
@@ -215,8 +269,16 @@ mod tests {
             "10 more rows are in odd.csv",
             "what_secs",
             "1 left out",
+            "<th scope=\"col\">what_secs</th>",
+            "prefers-color-scheme: dark",
         ] {
             assert!(html.contains(part), "{part}");
+        }
+        // 13 of 720 units are 11 pixels at this width.
+        assert!(html.contains("figure svg { min-width: 610px; }"), "texts can be read");
+        for (light, dark) in figure::COLOURS {
+            let rule = format!("figure [stroke=\"{light}\"] {{ stroke: {dark}; }}");
+            assert!(html.contains(&rule), "{rule}");
         }
         // Nothing but the name of SVG's elements looks like an address.
         let rest = html.replace("http://www.w3.org/2000/svg", "");

@@ -1,7 +1,8 @@
 //! The report: one self-contained HTML page that shows how an estimate came about.
 //!
 //! The page has no script and loads nothing (its content security policy forbids both), so it can
-//! be kept, mailed and opened anywhere. Whatever a relay or a user chose is escaped.
+//! be kept, mailed and opened anywhere. Whatever a relay or a user chose is escaped. Its look and its words are those
+//! of the coordinator's page: light or dark as the reader's system is.
 
 use core::fmt::{self, Write as _};
 
@@ -34,7 +35,11 @@ fn write_page(page: &mut String, outcome: &Outcome) -> fmt::Result {
     let name = outcome.target.nickname.as_deref().unwrap_or(&outcome.target.address);
     let title = format!("FlashFlow measurement of {name}");
     page.push_str(HEAD);
-    writeln!(page, "<title>{}</title>\n<style>{STYLE}</style>\n</head>\n<body>", Escaped(&title))?;
+    writeln!(
+        page,
+        "<title>{}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>",
+        Escaped(&title)
+    )?;
     writeln!(page, "<h1>{}</h1>", Escaped(&title))?;
     if let Ok(started) = Utc::from_unix_secs(outcome.started_unix_secs) {
         writeln!(page, "<p class=\"when\">{} UTC</p>", started.to_string().replace('T', " "))?;
@@ -50,7 +55,7 @@ fn write_page(page: &mut String, outcome: &Outcome) -> fmt::Result {
     if !outcome.seconds.is_empty() {
         write_seconds(page, outcome)?;
     }
-    page.push_str("</body>\n</html>\n");
+    page.push_str("</main>\n</body>\n</html>\n");
     Ok(())
 }
 
@@ -93,12 +98,12 @@ fn write_headline(page: &mut String, outcome: &Outcome) -> fmt::Result {
 fn write_chart(page: &mut String, outcome: &Outcome) -> fmt::Result {
     page.push_str("<figure aria-label=\"Traffic per second\">\n<ul class=\"legend\">\n");
     for entry in chart::legend(outcome) {
-        let (css, text) = (entry.swatch.css(), entry.text);
-        writeln!(page, "<li><span class=\"swatch\" style=\"{css}\"></span>{text}</li>")?;
+        let (class, text) = (entry.swatch.class(), entry.text);
+        writeln!(page, "<li><span class=\"swatch k-{class}\"></span>{text}</li>")?;
     }
     page.push_str("</ul>\n");
     match chart::svg(outcome) {
-        Ok(svg) => page.push_str(&svg),
+        Ok(svg) => write_drawing(page, outcome, &svg)?,
         Err(error) => {
             let error = error.to_string();
             writeln!(
@@ -110,6 +115,20 @@ fn write_chart(page: &mut String, outcome: &Outcome) -> fmt::Result {
     }
     page.push_str("</figure>\n");
     Ok(())
+}
+
+/// The drawing; those who do not see it are told what it shows.
+fn write_drawing(page: &mut String, outcome: &Outcome, svg: &str) -> fmt::Result {
+    let totals = outcome.second_rows();
+    let totals = || totals.iter().map(|row| BytesPerSec::new(row.total_bytes));
+    let [least, most] = [totals().min(), totals().max()].map(Option::unwrap_or_default);
+    writeln!(
+        page,
+        "<div class=\"chart\" role=\"img\" tabindex=\"0\" aria-label=\"{} seconds, from {least} to {most}; the table has \
+         them all\">{}</div>",
+        outcome.seconds.len(),
+        svg.replacen("<svg ", "<svg aria-hidden=\"true\" focusable=\"false\" ", 1)
+    )
 }
 
 /// A table of names and values.
@@ -139,7 +158,7 @@ fn result_rows(outcome: &Outcome) -> Rows {
     }
     rows.push(("Verdict", outcome.verdict_name().replace('_', " ")));
     if let Err(failure) = &outcome.result {
-        rows.push(("Failure", format!("{} ({})", failure.message, failure.code())));
+        rows.push(("Why it failed", format!("{} ({})", failure.message, failure.code())));
     }
     rows.push(("As a draw", {
         let value = outcome.draw.value().map_or("none".to_owned(), |value| value.to_string());
@@ -151,7 +170,7 @@ fn result_rows(outcome: &Outcome) -> Rows {
     }));
     let cells = &outcome.cells;
     let pair = |a, b| format!("{} / {}", grouped(a), grouped(b));
-    rows.push(("Cells sent / arrived", pair(cells.sent, cells.echoed)));
+    rows.push(("Cells sent / echoed", pair(cells.sent, cells.echoed)));
     rows.push(("Cells checked / wrong", pair(cells.checked, cells.bad)));
     let rtt = &outcome.round_trip;
     let rtt = [rtt.p50, rtt.p90, rtt.p99, rtt.max].map(or_dash).join(" / ");
@@ -210,7 +229,9 @@ fn or_dash(ms: Option<f64>) -> String {
 
 /// The table of samples.
 fn write_seconds(page: &mut String, outcome: &Outcome) -> fmt::Result {
-    page.push_str("<h2>Seconds</h2>\n<table class=\"seconds\">\n");
+    page.push_str(
+        "<h2>Seconds</h2>\n<div class=\"wide\" tabindex=\"0\">\n<table class=\"seconds\">\n",
+    );
     page.push_str(SECONDS_HEAD);
     for (row, sample) in outcome.second_rows().iter().zip(&outcome.seconds) {
         write!(page, "<tr><th scope=\"row\">{}</th>", row.second)?;
@@ -225,7 +246,7 @@ fn write_seconds(page: &mut String, outcome: &Outcome) -> fmt::Result {
         }
         page.push_str("</tr>\n");
     }
-    page.push_str("</tbody>\n</table>\n");
+    page.push_str("</tbody>\n</table>\n</div>\n");
     Ok(())
 }
 
@@ -236,6 +257,7 @@ const HEAD: &str = r#"<!DOCTYPE html>
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
 "#;
 
 /// Head of the table of samples.
@@ -247,36 +269,67 @@ const SECONDS_HEAD: &str = r#"<caption>All in Mbit/s</caption>
 <tbody>
 "#;
 
-/// The look of the page.
-const STYLE: &str = "
-:root { color-scheme: light; }
-body { max-width: 60rem; margin: 2rem auto; padding: 0 1.25rem; color: #1f2733; background: #fff;
+/// The look of the page: the colours are those of the coordinator's page.
+const STYLE: &str = r##"
+:root { color-scheme: light dark;
+  --back: #ffffff; --raised: #f3f5f8; --text: #1a2330; --dim: #525d6c; --line: #d3d9e2; --link: #1c5aa8; --shade: #8b96a5;
+  --good: #14532d; --good-back: #e3f4e8; --fair: #6b4300; --fair-back: #fdf0d5; --bad: #8a1414; --bad-back: #fde5e5;
+  --m: #3a74b8; --counted: #c97e16; --claimed: #a84d1c; --estimate: #182234; --limit: #8a4fa3; --grid: #e6e9ef; }
+@media (prefers-color-scheme: dark) { :root {
+  --back: #12171e; --raised: #1b222c; --text: #e6eaf0; --dim: #a7b1bf; --line: #364150; --link: #8ab8f0; --shade: #6d7888;
+  --good: #8fe0b5; --good-back: #14301f; --fair: #f2c879; --fair-back: #35280f; --bad: #ffb0b6; --bad-back: #3a1d22;
+  --m: #6ba3e0; --counted: #f2aa4c; --claimed: #e58a56; --estimate: #f0f3f8; --limit: #c9a0dc; --grid: #2a3340; } }
+body { max-width: 60rem; margin: 2rem auto; padding: 0 1.25rem; color: var(--text); background: var(--back);
   font: 15px/1.5 system-ui, sans-serif; font-variant-numeric: tabular-nums; }
 h1 { font-size: 1.5rem; line-height: 1.25; margin: 0; overflow-wrap: anywhere; }
 h2 { font-size: 1.05rem; margin: 2rem 0 .5rem; }
-.when { margin: .15rem 0 0; color: #667085; }
+[tabindex]:focus-visible { outline: 3px solid var(--link); outline-offset: 2px; }
+.when { margin: .15rem 0 0; color: var(--dim); }
 .headline { display: flex; flex-wrap: wrap; align-items: center; gap: .4rem 1rem; margin: 1rem 0; }
 .estimate { font-size: 2rem; font-weight: 650; line-height: 1.2; }
 .verdict { padding: .15rem .7rem; border-radius: 1rem; overflow-wrap: anywhere; }
-.good { background: #e3f4e8; color: #14532d; }
-.fair { background: #fdf0d5; color: #6b4300; }
-.bad { background: #fde5e5; color: #8a1414; }
-.none { padding: 1.5rem; border: 1px dashed #cdd3dd; border-radius: .5rem; color: #667085; }
-figure { margin: 1rem 0; overflow-x: auto; }
-figure svg { display: block; width: 100%; min-width: 34rem; height: auto; }
+.good { background: var(--good-back); color: var(--good); }
+.fair { background: var(--fair-back); color: var(--fair); }
+.bad { background: var(--bad-back); color: var(--bad); }
+.none { padding: 1.5rem; border: 1px dashed var(--line); border-radius: .5rem; color: var(--dim); }
+figure { margin: 1rem 0; }
+.chart, .wide { overflow-x: auto; }
+.chart svg { display: block; width: 100%; min-width: 35rem; height: auto; }
+/* Where there is more to the side, a shade lies at that edge. */
+.chart, .wide { background: linear-gradient(to right, var(--back) 50%, transparent) 0 0 / 3rem 100% no-repeat local,
+  linear-gradient(to left, var(--back) 50%, transparent) 100% 0 / 3rem 100% no-repeat local,
+  linear-gradient(to right, var(--shade), transparent) 0 0 / .6rem 100% no-repeat scroll,
+  linear-gradient(to left, var(--shade), transparent) 100% 0 / .6rem 100% no-repeat scroll; }
+@media (max-width: 37.5rem) {
+  .chart::before { content: "Wider than the screen: scroll sideways"; display: inline-block; position: sticky; left: 0;
+    color: var(--dim); font-size: .9rem; }
+}
 .legend { display: flex; flex-wrap: wrap; gap: .25rem 1.4rem; margin: 0 0 .5rem; padding: 0;
   list-style: none; font-size: .9rem; }
-.swatch { display: inline-block; width: 1.3rem; margin-right: .45rem; vertical-align: middle; }
+.swatch { display: inline-block; width: 1.3rem; height: .8rem; margin-right: .45rem; vertical-align: middle; }
+.k-measurement { background: var(--m); }
+.k-counted { background: var(--counted); }
+.k-claimed { height: 0; border-top: 2px dashed var(--claimed); }
+.k-estimate { height: 0; border-top: 2px solid var(--estimate); }
+.k-limit { height: 0; border-top: 2px dashed var(--limit); }
+/* The drawing has its colours for paper; here they follow the reader's system. */
+.chart [fill="#5A6473"] { fill: var(--dim); }
+.chart [stroke="#5A6473"] { stroke: var(--dim); }
+.chart [stroke="#E6E9EF"] { stroke: var(--grid); }
+.chart [fill="#4C82C4"] { fill: var(--m); }
+.chart [fill="#F2AA4C"] { fill: var(--counted); }
+.chart [stroke="#BE5C24"] { stroke: var(--claimed); }
+.chart [stroke="#182234"] { stroke: var(--estimate); }
+.chart [stroke="#8A4FA3"] { stroke: var(--limit); }
 table { border-collapse: collapse; font-size: .93rem; }
-th, td { padding: .28rem .8rem; border-bottom: 1px solid #e6e9ef; vertical-align: top; }
+th, td { padding: .28rem .8rem; border-bottom: 1px solid var(--line); vertical-align: top; }
 .facts { width: 100%; }
-.facts th { width: min(17rem, 40%); padding-left: 0; text-align: left; font-weight: 400; color: #667085; }
+.facts th { width: min(17rem, 40%); padding-left: 0; text-align: left; font-weight: 400; color: var(--dim); }
 .facts td { overflow-wrap: anywhere; }
 .seconds { width: 100%; }
-.seconds caption { text-align: left; color: #667085; padding-bottom: .3rem; }
-.seconds thead th { font-weight: 600; vertical-align: bottom; border-bottom-color: #b8c0cc; }
-.seconds thead th[colspan] { text-align: center; border-bottom-color: #e6e9ef; }
+.seconds caption { text-align: left; color: var(--dim); padding-bottom: .3rem; }
+.seconds thead th { font-weight: 600; vertical-align: bottom; }
+.seconds thead th[colspan] { text-align: center; }
 .seconds th, .seconds td { text-align: right; }
-.seconds tbody th { font-weight: 400; color: #667085; }
-.seconds tbody tr:nth-child(even) { background: #f7f8fa; }
-";
+.seconds tbody th { font-weight: 400; color: var(--dim); }
+"##;

@@ -44,7 +44,7 @@ pub struct Shelf {
     last: Option<Last>,
 }
 
-/// The file that authorities vote with now.
+/// A file that authorities vote with, or voted with.
 #[derive(Clone, Debug)]
 pub struct Last {
     /// Its name in the directory.
@@ -107,6 +107,25 @@ impl Shelf {
         self.last.as_ref()
     }
 
+    /// What authorities voted with a day before: the newest file that is a day older than [`Shelf::last`], or else the
+    /// oldest there is before it.
+    ///
+    /// # Errors
+    /// [`ShelfError`] when the directory or the file cannot be read, or the file is not ours.
+    pub fn day_before(&self) -> Result<Option<Last>, ShelfError> {
+        let Some(last) = self.last.as_ref().and_then(|last| last.made_unix_secs) else {
+            return Ok(None);
+        };
+        let entries = fs::read_dir(&self.dir).map_err(FileError::new("read", &self.dir))?;
+        let names = entries.flatten().map(|entry| PathBuf::from(entry.file_name()));
+        let made = names.filter_map(|name| Some((made_unix_secs(&name)?, name)));
+        let mut earlier: Vec<_> = made.filter(|(made, _)| *made < last).collect();
+        earlier.sort_unstable();
+        let old = earlier.partition_point(|(made, _)| made.saturating_add(DAY_SECS) <= last);
+        let name = earlier.into_iter().nth(old.saturating_sub(1)).map(|(_, name)| name);
+        name.map_or(Ok(None), |name| self.read_named(name))
+    }
+
     /// Puts a file there under the time it was made, and then leads the link to it. Returns its path, not the
     /// link's.
     ///
@@ -162,6 +181,11 @@ impl Shelf {
             let what = format!("a link to {}, outside of its directory", name.display());
             return Err(ShelfError::NotOurs { path: link, what });
         }
+        self.read_named(name)
+    }
+
+    /// Reads the file of this name in the directory.
+    fn read_named(&self, name: PathBuf) -> Result<Option<Last>, ShelfError> {
         let path = self.dir.join(&name);
         self.check_is_ours(&path)?;
         let Some(bytes) = read_up_to(&path, MAX_FILE_BYTES)? else { return Ok(None) };

@@ -66,15 +66,19 @@ pub struct Estimate {
     pub started_unix_secs: u64,
 }
 
-/// A relay that was found by its name.
+/// A relay that was tried, and what came of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
     /// The relay.
     pub fingerprint: Fingerprint,
-    /// What it was last called.
+    /// What it was called in its newest finished attempt.
     pub nickname: Option<String>,
-    /// When it was last tried, in seconds since 1970.
-    pub last_unix_secs: u64,
+    /// When that attempt began, in seconds since 1970.
+    pub started_unix_secs: u64,
+    /// The name of its verdict, or `failed`.
+    pub verdict: String,
+    /// The code of its failure, if it failed.
+    pub failure: Option<String>,
 }
 
 impl Reader {
@@ -319,42 +323,42 @@ impl Reader {
         })
     }
 
-    /// Relays whose nickname or fingerprint begins with a text, the one that was tried last first; upper and
-    /// lower case are the same.
+    /// All relays that were ever tried, each with its newest finished attempt, by fingerprint.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn find(&self, text: &str, most: u32) -> Result<Vec<Known>, StoreError> {
-        let text = text.trim();
-        // Ends of the ranges that begin with the text: nothing sorts behind U+10FFFF, or behind FF.
-        let name_end = format!("{text}\u{10FFFF}");
-        let digits = text.strip_prefix('$').unwrap_or(text);
-        let half = |filler: &str| {
-            let is_short = digits.len() <= 40 && !digits.is_empty();
-            let all = format!("{digits}{}", filler.repeat(40_usize.saturating_sub(digits.len())));
-            hex::decode(all).ok().filter(|_| is_short)
+    pub fn known(&self) -> Result<Vec<Known>, StoreError> {
+        // The index has the attempts of each target by time, so that only the newest is looked at.
+        let sql =
+            "SELECT t.id, t.fingerprint, t.nickname, a.started_unix_secs, a.verdict, a.failure
+                   FROM targets t JOIN attempts a ON a.id = (
+                       SELECT newest.id FROM attempts newest
+                       WHERE newest.target = t.id AND newest.finished_unix_secs IS NOT NULL
+                       ORDER BY newest.started_unix_secs DESC LIMIT 1)
+                   ORDER BY t.fingerprint";
+        let read = |columns: &mut Columns<'_, '_>| {
+            let _target: i64 = columns.take()?;
+            Ok(Known {
+                fingerprint: columns.take()?,
+                nickname: columns.take()?,
+                started_unix_secs: columns.of()?,
+                verdict: columns.take()?,
+                failure: columns.take()?,
+            })
         };
-        let sql = "SELECT t.id, t.fingerprint, t.nickname,
-                   (SELECT max(started_unix_secs) FROM attempts WHERE target = t.id) AS last FROM targets t
-                   WHERE t.id IN (
-                       SELECT id FROM targets WHERE ?1 <> '' AND nickname COLLATE NOCASE BETWEEN ?1 AND ?2
-                       UNION SELECT id FROM targets WHERE fingerprint BETWEEN ?3 AND ?4)
-                   AND last IS NOT NULL ORDER BY last DESC";
+        // A relay that has moved is several targets, one after the other.
         let mut found: Vec<Known> = Vec::new();
-        let rows =
-            self.all("targets", sql, params![text, name_end, half("0"), half("F")], |columns| {
-                let _id: i64 = columns.take()?;
-                let (fingerprint, nickname) = (columns.take()?, columns.take()?);
-                Ok(Known { fingerprint, nickname, last_unix_secs: columns.of()? })
-            })?;
-        for row in rows {
-            if !found.iter().any(|known| known.fingerprint == row.fingerprint) {
-                found.push(row);
+        self.each("attempts", sql, [], read, |next| {
+            match found.last_mut() {
+                Some(last) if last.fingerprint == next.fingerprint => {
+                    if last.started_unix_secs < next.started_unix_secs {
+                        *last = next;
+                    }
+                }
+                _ => found.push(next),
             }
-            if found.len() >= most as usize {
-                break;
-            }
-        }
+            Ok::<_, StoreError>(())
+        })?;
         Ok(found)
     }
 }

@@ -16,8 +16,10 @@ pub struct SlotCount {
     pub conclusive: u32,
     /// Of these, those with another result.
     pub inconclusive: u32,
-    /// Of these, those that failed.
+    /// Of these, those that failed, except those that do not take part.
     pub failed: u32,
+    /// Of these, those that do not take part: the measurement is not supported there.
+    pub not_supported: u32,
     /// Relays beside these that were left out.
     pub left_out: u32,
 }
@@ -30,7 +32,8 @@ impl Reader {
     pub fn slots(&self, period: u64) -> Result<Vec<SlotCount>, StoreError> {
         let sql = "SELECT min(plan.id), slot, sum(left_out IS NULL),
                    sum(attempts.id IS NOT NULL AND verdict IS NULL), sum(verdict IS 'conclusive'),
-                   sum(verdict IS NOT NULL AND verdict NOT IN ('conclusive', 'failed')), sum(verdict IS 'failed'),
+                   sum(verdict IS NOT NULL AND verdict NOT IN ('conclusive', 'failed')),
+                   sum(verdict IS 'failed' AND failure IS NOT 'not_supported'), sum(failure IS 'not_supported'),
                    sum(left_out IS NOT NULL)
                    FROM plan LEFT JOIN attempts ON attempts.plan = plan.id WHERE period = ?1
                    GROUP BY slot ORDER BY slot";
@@ -43,6 +46,7 @@ impl Reader {
                 conclusive: columns.of()?,
                 inconclusive: columns.of()?,
                 failed: columns.of()?,
+                not_supported: columns.of()?,
                 left_out: columns.of()?,
             })
         })

@@ -5,8 +5,10 @@ use plotters::prelude::*;
 
 use crate::publish::report::chart::{DrawingError, FONT, GRID, MEASUREMENT, TEXT, short};
 
-/// Width and height of a drawing; the page scales it.
-const SIZE: (u32, u32) = (720, 320);
+/// Width and height of a drawing; the page scales it, and its style sheet knows the width.
+const SIZE: (u32, u32) = (480, 280);
+/// Size of its labels, which is 11 pixels on the narrowest screen: plotters writes it divided by 1.24.
+const LABEL_SIZE: i32 = 19;
 /// Steps of the histogram to a factor of ten.
 pub(super) const BINS_PER_DECADE: f64 = 5.0;
 /// Points of a line at most: more than that nobody sees.
@@ -112,8 +114,8 @@ fn draw(
         let mut chart = ChartBuilder::on(&root)
             .margin_top(10)
             .margin_right(24)
-            .x_label_area_size(46)
-            .y_label_area_size(70)
+            .x_label_area_size(54)
+            .y_label_area_size(76)
             .build_cartesian_2d(low..high, 0.0..top)?;
         chart
             .configure_mesh()
@@ -128,8 +130,8 @@ fn draw(
             .y_labels(6)
             .x_label_formatter(&|log| short(10_f64.powf(*log)))
             .y_label_formatter(&label)
-            .axis_desc_style((FONT, 16).into_font().color(&TEXT))
-            .label_style((FONT, 15).into_font().color(&TEXT))
+            .axis_desc_style((FONT, LABEL_SIZE).into_font().color(&TEXT))
+            .label_style((FONT, LABEL_SIZE).into_font().color(&TEXT))
             .draw()?;
         series(&mut chart)?;
         root.present()?;
@@ -175,7 +177,14 @@ mod tests {
             let svg = svg.expect("a drawing");
             assert!(svg.contains("capacity in Mbit/s") && svg.contains(unit), "{svg}");
             assert!(!svg.contains("style="), "the page's policy forbids styles in attributes");
+            for text in svg.split("font-size=\"").skip(1) {
+                let size = text.split('"').next().and_then(|size| size.parse::<f64>().ok());
+                // 22 rem are 352 pixels.
+                assert!(size.is_some_and(|size| size * 352.0 / 480.0 >= 11.0), "{size:?}");
+            }
         }
+        let style = include_str!("page/style.css");
+        assert!(style.contains(".chart svg[width=\"480\"] { min-width: 22rem;"));
         histogram(&[]).expect("nothing can be drawn, too");
     }
 }

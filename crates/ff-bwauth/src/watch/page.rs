@@ -35,6 +35,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
+use tokio::time::sleep;
 
 use self::layout::{Page, sentence};
 use self::pool::{Cached, Pool};
@@ -55,6 +56,10 @@ const MAX_STREAMS: usize = 16;
 const FAILURES_SHOWN: Duration = Duration::from_secs(10);
 /// How long what the store knows of all relays is kept; to read it takes most of a second with ten thousand.
 const MEMORY_KEPT: Duration = Duration::from_secs(30);
+/// How often what is read of all relays is read anew: of ten thousand it takes longer than a page should.
+const RENEWED: Duration = Duration::from_secs(60);
+/// How long that is shown: somewhat longer, so that nobody waits for it.
+const RENEWED_SHOWN: Duration = Duration::from_secs(90);
 /// How long the map of slots is shown again.
 const MAP_SHOWN: Duration = Duration::from_secs(1);
 
@@ -89,6 +94,8 @@ struct Site {
     memory: Cached<Memory>,
     /// The distribution of capacities.
     capacities: Cached<capacities::Distribution>,
+    /// The table of relays.
+    relays: Cached<relays::List>,
     /// The failures.
     failures: Cached<failures::Counts>,
 }
@@ -105,7 +112,21 @@ async fn run(listener: TcpListener, site: Arc<Site>, deadlines: Deadlines) -> In
     let keeping = Arc::clone(&site);
     tokio::select! {
         never = connection::serve(listener, router(site), deadlines) => never,
-        never = capacities::keep(&keeping) => never,
+        never = keep(&keeping) => never,
+    }
+}
+
+/// Reads what takes long again and again, so that it is at hand.
+async fn keep(site: &Site) -> Infallible {
+    loop {
+        // What cannot be read now is said when somebody asks.
+        if let Ok(distribution) = capacities::look(site).await {
+            site.capacities.put(0, distribution).await;
+        }
+        if let Ok(list) = relays::look(site).await {
+            site.relays.put(0, list).await;
+        }
+        sleep(RENEWED).await;
     }
 }
 
@@ -119,7 +140,8 @@ impl Site {
             streams: Arc::new(Semaphore::new(MAX_STREAMS)),
             map: Cached::new(MAP_SHOWN),
             memory: Cached::new(MEMORY_KEPT),
-            capacities: Cached::new(capacities::SHOWN),
+            capacities: Cached::new(RENEWED_SHOWN),
+            relays: Cached::new(RENEWED_SHOWN),
             failures: Cached::new(FAILURES_SHOWN),
         }
     }

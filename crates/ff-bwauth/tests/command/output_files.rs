@@ -475,10 +475,41 @@ fn a_report_shows_the_chart_or_says_why_not() {
     let page = report::report_html(&outcome(1, 100));
     assert!(page.contains("<svg") && page.contains("108.00 Mbit/s"));
     assert_eq!(page.matches("<tr><th scope=\"row\">29</th>").count(), 1);
+    // Labels have 11 pixels where the drawing is as narrow as it may be: 35 rem are 560 pixels.
+    assert!(page.contains(".chart svg { display: block; width: 100%; min-width: 35rem;"));
+    for text in page.split("font-size=\"").skip(1) {
+        let size: f64 = text.split('"').next().unwrap_or_default().parse().expect("a size");
+        assert!(size * 560.0 / 720.0 >= 11.0, "{size}");
+    }
     let page = report::report_html(&failed(1));
     assert!(!page.contains("<svg"));
     assert!(page.contains("No second was measured"));
     assert!(page.contains("no &lt;b&gt;measurement&lt;/b&gt; (refused)"));
+}
+
+#[test]
+fn a_report_has_colours_for_the_dark_for_all_that_it_draws() {
+    let mut shown = outcome(1, 100);
+    shown.limit = Some(BytesPerSec::from_mbit(90));
+    // The relay reports more background than is counted.
+    for second in &mut shown.seconds {
+        second.background_sent_bytes *= 9;
+        second.background_received_bytes *= 9;
+    }
+    let page = report::report_html(&shown);
+    assert!(page.contains("@media (prefers-color-scheme: dark)"));
+    let (head, body) = page.split_once("</style>").expect("a style");
+    assert!(!body.contains(" style="), "nothing has a look of its own: {body}");
+    for property in ["fill", "stroke"] {
+        for rest in body.split(&format!(" {property}=\"#")).skip(1) {
+            let colour = rest.split('"').next().expect("an end");
+            let rule = format!(".chart [{property}=\"#{colour}\"] {{ {property}: var(--");
+            assert!(head.contains(&rule), "{rule}");
+        }
+    }
+    for word in ["k-measurement", "k-counted", "k-claimed", "k-estimate", "k-limit"] {
+        assert!(body.contains(word) && head.contains(&format!(".{word} {{")), "{word}");
+    }
 }
 
 #[test]

@@ -29,13 +29,15 @@ pub struct Axis {
     pub scale: Scale,
     /// Where it begins and ends; if nothing is said, where the values do.
     pub ends: Option<(f64, f64)>,
+    /// Whether it begins and ends close to the values, and not at 0 or at a power of ten.
+    pub is_tight: bool,
 }
 
 impl Axis {
     /// An axis on which values lie evenly.
     #[must_use]
     pub fn linear(label: impl Into<String>) -> Self {
-        Self { label: label.into(), scale: Scale::Linear, ends: None }
+        Self { label: label.into(), scale: Scale::Linear, ends: None, is_tight: false }
     }
 
     /// An axis on which values lie by their logarithms.
@@ -54,6 +56,12 @@ impl Axis {
     #[must_use]
     pub fn from_to(self, low: f64, high: f64) -> Self {
         Self { ends: Some((low, high)), ..self }
+    }
+
+    /// The same that begins and ends where the values do.
+    #[must_use]
+    pub fn tight(self) -> Self {
+        Self { is_tight: true, ..self }
     }
 
     /// The parts of relays or transfers, from none to all.
@@ -80,6 +88,9 @@ impl Axis {
         if low > high {
             return None;
         }
+        if self.is_tight {
+            return Some(self.around(low, high));
+        }
         Some(match self.scale {
             Scale::Log => (low.floor(), high.ceil().max(low.floor() + 1.0)),
             Scale::Time => (low, high.max(low + DAY_SECS)),
@@ -91,8 +102,24 @@ impl Axis {
         })
     }
 
+    /// Somewhat more than from the lowest value to the highest; what is not below 0 stays so.
+    fn around(&self, low: f64, high: f64) -> (f64, f64) {
+        let span = match high - low {
+            // Of one value about as much as itself.
+            0.0 if self.scale == Scale::Log || low.abs() < 1e-9 => 1.0,
+            0.0 => low.abs(),
+            span => span,
+        };
+        let begin = low - span * 0.05;
+        let is_amount = self.scale == Scale::Linear && low >= 0.0;
+        (if is_amount { begin.max(0.0) } else { begin }, high + span * 0.05)
+    }
+
     /// Marks between these ends, and their names.
     pub(super) fn marks(&self, (low, high): (f64, f64)) -> Vec<(f64, String)> {
+        if self.scale == Scale::Log && high - low < 2.0 {
+            return short_log_marks(low, high);
+        }
         let step = match self.scale {
             Scale::Log => ((high - low) / 8.0).ceil().max(1.0),
             Scale::Time => nice((high - low) / DAY_SECS / MARKS).max(1.0).ceil() * DAY_SECS,
@@ -115,6 +142,28 @@ impl Axis {
             Scale::Linear => number((at / step).round() * step),
         }
     }
+}
+
+/// Marks on a scale of logarithms that has less than two powers of ten: powers alone would be too few.
+fn short_log_marks(low: f64, high: f64) -> Vec<(f64, String)> {
+    let (first, last) = (10_f64.powf(low), 10_f64.powf(high));
+    let values: Vec<f64> = if high - low < 1.0 {
+        let step = nice((last - first) / MARKS);
+        let begin = (first / step).ceil();
+        let value = |number: u32| (begin + f64::from(number)) * step;
+        (0..).map(value).take_while(|value| *value <= last).take(MOST_MARKS).collect()
+    } else {
+        let power = |number: u32| 10_f64.powf(low.floor() + f64::from(number));
+        let all = (0..3).map(power).flat_map(|power| [1.0, 2.0, 5.0].map(|times| times * power));
+        // Powers of ten are not exact.
+        let (first, last) = (first * (1.0 - 1e-9), last * (1.0 + 1e-9));
+        all.filter(|value| (first..=last).contains(value)).collect()
+    };
+    let name = |value: f64| match value {
+        1e-3..=1e5 => number(value),
+        _ => format!("{value:.0e}"),
+    };
+    values.into_iter().map(|value| (value.log10(), name(value))).collect()
 }
 
 /// A step of 1, 2 or 5 times a power of ten that is no less than this.
@@ -168,10 +217,24 @@ mod tests {
     }
 
     #[test]
+    fn a_tight_axis_begins_where_its_values_do() {
+        let (low, high) = Axis::linear("a").tight().range([1.0, 1.3].into_iter()).expect("a range");
+        assert!((low - 0.985).abs() < 1e-9 && (high - 1.315).abs() < 1e-9, "{low} to {high}");
+        let loads = names(&Axis::linear("a").tight(), &[1.0, 1.3]);
+        assert_eq!(loads, ["1", "1.1", "1.2", "1.3"]);
+        let one = Axis::linear("a").tight().range([0.0].into_iter()).expect("a range");
+        assert_eq!(one, (0.0, 0.05), "what is not below 0 stays so");
+        assert_eq!(names(&Axis::log("a").tight(), &[1.0, 4.0]), ["1", "2", "3", "4"]);
+        let short = names(&Axis::log("a").tight(), &[0.3, 9.0]);
+        assert_eq!(short, ["0.5", "1", "2", "5", "10"]);
+        assert_eq!(names(&Axis::log("a"), &[2.0, 7.0]), ["1", "2", "5", "10"]);
+    }
+
+    #[test]
     fn nothing_is_too_odd() {
         let values = [f64::NAN, f64::INFINITY, 0.0, -3.0];
         assert_eq!(Axis::log("a").range(values.into_iter()), None);
-        for scale in [Axis::linear("a"), Axis::log("a"), Axis::time()] {
+        for scale in [Axis::linear("a"), Axis::log("a"), Axis::time(), Axis::log("a").tight()] {
             for ends in [(1e300, 1e308), (0.0, 1e-300), (5.0, 5.0)] {
                 let Some(range) = scale.range([ends.0, ends.1].into_iter()) else { continue };
                 assert!(scale.marks(range).len() <= MOST_MARKS);

@@ -24,7 +24,11 @@ pub(super) fn columns(figure: &Figure) -> [String; 3] {
 pub(super) fn rows(figure: &Figure) -> impl Iterator<Item = [String; 3]> {
     let number = |value: f64| if value.is_finite() { value.to_string() } else { String::new() };
     figure.curves.iter().flat_map(move |curve| {
-        let row = move |(x, y): &(f64, f64)| [curve.label.clone(), number(*x), number(*y)];
+        let label = match figure.panels.get(curve.panel) {
+            Some(panel) if !panel.is_empty() => format!("{}: {panel}", curve.label),
+            _ => curve.label.clone(),
+        };
+        let row = move |(x, y): &(f64, f64)| [label.clone(), number(*x), number(*y)];
         curve.points.iter().map(row)
     })
 }
@@ -98,5 +102,10 @@ mod tests {
         let rows: Vec<_> = rows(&figure).collect();
         assert_eq!(rows, [["one", "1", "0.5"], ["one", "2", ""], ["other", "3", "1"]]);
         assert_eq!(columns(&figure), ["curve", "unix_secs", "relays_part"]);
+        let figure = Figure::new("fig9a", "a", Axis::linear("x"), Axis::linear("y"))
+            .with_means("first byte", "one", vec![(1.0, vec![2.0, 4.0])])
+            .with_means("", "one", vec![(1.0, vec![5.0])]);
+        let rows: Vec<_> = super::rows(&figure).collect();
+        assert_eq!(rows, [["one: first byte", "1", "3"], ["one", "1", "5"]]);
     }
 }

@@ -1,36 +1,74 @@
-//! Draws a figure as an SVG element, with numbers of one digit behind the point.
+//! Draws a figure as an SVG element, with numbers of one digit after the point.
+//!
+//! A figure with several panels has two of them in a row. All have the x-axis of the whole figure, and those with the
+//! same title the same y-axis.
+
+mod legend;
+mod style;
 
 use std::fmt::Write as _;
 
+use self::legend::fitted;
+use self::style::Style;
 use super::{Axis, Curve, Figure};
 use crate::markup::Escaped;
 
+pub(crate) use self::style::COLOURS;
+
 /// Width of the drawing.
-const WIDTH: f64 = 720.0;
+pub(crate) const WIDTH: f64 = 720.0;
+/// Size of the smallest text.
+pub(crate) const FONT_SIZE: f64 = 13.0;
 /// Where the axes' inside begins and ends, from left to right.
 const LEFT_RIGHT: (f64, f64) = (78.0, 700.0);
 /// The same from bottom to top.
 const BOTTOM_TOP: (f64, f64) = (350.0, 44.0);
-/// Where the legend begins.
-const LEGEND: f64 = 412.0;
-/// The height of a line of it.
-const LINE: f64 = 20.0;
-/// Dashes by which curves are told apart, and with them their colours: dark ones of different greys.
-const STYLES: [(&str, &str); 8] = [
-    ("none", "#000000"),
-    ("7 4", "#0b5fa5"),
-    ("2 3", "#b3261e"),
-    ("10 4 2 4", "#1b7340"),
-    ("14 5", "#6a3d9a"),
-    ("4 2 1 2", "#a65300"),
-    ("1 5", "#3f3f3f"),
-    ("16 4 2 4 2 4", "#7a7a00"),
-];
+/// The same of the first panel of several.
+const PANEL: Frame = Frame { left_right: (74.0, 350.0), bottom_top: (246.0, 66.0) };
+/// How far panels lie from each other, from left to right and from top to bottom.
+const PANELS_APART: (f64, f64) = (WIDTH / 2.0, 262.0);
+/// How far the legend lies below the lowest axis.
+const LEGEND_BELOW: f64 = 62.0;
+/// How far curves with intervals lie from each other, so that these do not hide each other.
+const CURVES_APART: f64 = 5.0;
+/// Characters of the figure's title at most.
+const MOST_TITLE_CHARS: usize = 84;
+
+/// Where the inside of two axes lies.
+#[derive(Clone, Copy)]
+struct Frame {
+    /// From left to right.
+    left_right: (f64, f64),
+    /// From bottom to top.
+    bottom_top: (f64, f64),
+}
+
+impl Frame {
+    /// That of a panel of so many.
+    fn of(panel: usize, panels: usize) -> Self {
+        if panels <= 1 {
+            return Self { left_right: LEFT_RIGHT, bottom_top: BOTTOM_TOP };
+        }
+        let row = f64::from(u32::try_from(panel / 2).unwrap_or(0));
+        let right = if panel.is_multiple_of(2) { 0.0 } else { PANELS_APART.0 };
+        let down = row * PANELS_APART.1;
+        let ((left, end), (bottom, top)) = (PANEL.left_right, PANEL.bottom_top);
+        Self { left_right: (left + right, end + right), bottom_top: (bottom + down, top + down) }
+    }
+
+    /// How many characters titles of the x-axis and of the y-axis may have.
+    fn most_chars(self) -> (usize, usize) {
+        let (left, right) = self.left_right;
+        if right - left > PANELS_APART.0 { (90, 56) } else { (50, 40) }
+    }
+}
 
 /// Where values lie on the drawing.
 struct Place<'a> {
     /// The figure.
     figure: &'a Figure,
+    /// Where the axes are.
+    frame: Frame,
     /// The ends of the x-axis.
     x: (f64, f64),
     /// The ends of the y-axis.
@@ -47,52 +85,103 @@ impl Place<'_> {
 
     /// Where a value of the x-axis lies.
     fn x(&self, value: f64) -> Option<f64> {
-        Some(Self::between(self.x, LEFT_RIGHT, self.figure.x.even(value)?))
+        Some(Self::between(self.x, self.frame.left_right, self.figure.x.even(value)?))
     }
 
     /// Where a value of the y-axis lies.
     fn y(&self, value: f64) -> Option<f64> {
-        Some(Self::between(self.y, BOTTOM_TOP, self.figure.y.even(value)?))
+        Some(Self::between(self.y, self.frame.bottom_top, self.figure.y.even(value)?))
+    }
+
+    /// Whether the y-axis has a value.
+    fn has_y(&self, value: f64) -> bool {
+        let (low, high) = self.y;
+        self.figure.y.even(value).is_some_and(|even| (low..=high).contains(&even))
     }
 }
 
 /// The drawing.
 pub(super) fn draw(figure: &Figure) -> String {
-    let values = || figure.curves.iter().flat_map(|curve| &curve.points);
-    let x = figure.x.range(values().map(|point| point.0));
-    let y = figure.y.range(values().map(|point| point.1));
-    let entries = figure.curves.len() + usize::from(figure.band.is_some());
-    let lines = f64::from(u32::try_from(entries.div_ceil(2)).unwrap_or(0));
-    let height = LEGEND + lines * LINE + 4.0;
+    let panels = figure.panels.len().max(1);
+    let legend_top = Frame::of(panels - 1, panels).bottom_top.0 + LEGEND_BELOW;
+    let height = legend_top + legend::height(figure);
+    let entries = legend::entries(figure).into_iter();
+    let labels: Vec<&str> = entries.map(|curve| curve.label.as_str()).collect();
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" \
-         role=\"img\" font-family=\"sans-serif\" font-size=\"13\" fill=\"#000\">\n<title>{title}</title>\n\
+         role=\"img\" font-family=\"sans-serif\" font-size=\"{FONT_SIZE}\" fill=\"#000\">\n<title>{}</title>\n\
+         <desc>{} over {}. Curves: {}.</desc>\n\
          <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#fff\"/>\n\
-         <text x=\"{}\" y=\"24\" text-anchor=\"middle\" font-size=\"15\">{title}</text>\n",
+         <text x=\"{}\" y=\"24\" text-anchor=\"middle\" font-size=\"15\">{}</text>\n",
+        Escaped(&figure.title),
+        Escaped(&figure.y.label),
+        Escaped(&figure.x.label),
+        Escaped(&labels.join("; ")),
         WIDTH / 2.0,
-        title = Escaped(&figure.title),
+        fitted(&figure.title, MOST_TITLE_CHARS),
     );
-    match x.zip(y) {
-        Some((x, y)) => {
-            let place = Place { figure, x, y };
-            draw_band(&mut svg, &place);
-            draw_axes(&mut svg, &place);
-            for (number, curve) in figure.curves.iter().enumerate() {
-                draw_curve(&mut svg, &place, number, curve);
-            }
-            draw_legend(&mut svg, figure);
+    let mut is_empty = true;
+    for panel in 0..panels {
+        if let Some(place) = place(figure, panel) {
+            draw_panel(&mut svg, &place, panel);
+            is_empty = false;
         }
-        None => svg.push_str("<text x=\"360\" y=\"200\" text-anchor=\"middle\">no values</text>\n"),
+    }
+    if is_empty {
+        svg.push_str("<text x=\"360\" y=\"200\" text-anchor=\"middle\">no values</text>\n");
+    } else {
+        legend::draw(&mut svg, figure, legend_top);
     }
     svg.push_str("</svg>\n");
     svg
+}
+
+/// Where the values of a panel lie; nothing if there are none.
+fn place(figure: &Figure, panel: usize) -> Option<Place<'_>> {
+    let title = |panel: usize| figure.panels.get(panel).map_or("", String::as_str);
+    let alike = || figure.curves.iter().filter(|curve| title(curve.panel) == title(panel));
+    let means = alike().flat_map(|curve| curve.points.iter().map(|point| point.1));
+    let spread =
+        alike().flat_map(|curve| curve.spread.iter().flat_map(|one| one.values.iter().copied()));
+    let y = figure.y.range(means.chain(spread))?;
+    let points = figure.curves.iter().flat_map(|curve| &curve.points);
+    let x = figure.x.range(points.map(|point| point.0))?;
+    Some(Place { figure, frame: Frame::of(panel, figure.panels.len()), x, y })
+}
+
+/// Draws a panel.
+fn draw_panel(svg: &mut String, place: &Place<'_>, panel: usize) {
+    let figure = place.figure;
+    draw_band(svg, place);
+    draw_axes(svg, place);
+    if figure.panels.len() > 1 {
+        let ((left, right), (_, top)) = (place.frame.left_right, place.frame.bottom_top);
+        let title = figure.panels.get(panel).map_or("", String::as_str);
+        line(
+            svg,
+            format_args!(
+                "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+                f64::midpoint(left, right),
+                top - 8.0,
+                fitted(title, place.frame.most_chars().0)
+            ),
+        );
+    }
+    let curves: Vec<&Curve> = figure.curves.iter().filter(|curve| curve.panel == panel).collect();
+    let middle = f64::from(u32::try_from(curves.len()).unwrap_or(0)) / 2.0 - 0.5;
+    for (number, curve) in (0_u32..).zip(curves) {
+        let shift = (f64::from(number) - middle) * CURVES_APART;
+        let shift = if curve.spread.is_empty() { 0.0 } else { shift };
+        draw_spread(svg, place, shift, curve);
+        draw_curve(svg, place, shift, curve);
+    }
 }
 
 /// Draws the shaded part.
 fn draw_band(svg: &mut String, place: &Place<'_>) {
     let Some((from, to, _)) = place.figure.band else { return };
     let (Some(from), Some(to)) = (place.x(from), place.x(to)) else { return };
-    let (bottom, top) = BOTTOM_TOP;
+    let (bottom, top) = place.frame.bottom_top;
     let (width, height) = (to - from, bottom - top);
     line(
         svg,
@@ -104,9 +193,9 @@ fn draw_band(svg: &mut String, place: &Place<'_>) {
 
 /// Draws both axes with their marks.
 fn draw_axes(svg: &mut String, place: &Place<'_>) {
-    let ((left, right), (bottom, top)) = (LEFT_RIGHT, BOTTOM_TOP);
+    let ((left, right), (bottom, top)) = (place.frame.left_right, place.frame.bottom_top);
     for (at, name) in place.figure.x.marks(place.x) {
-        let x = Place::between(place.x, LEFT_RIGHT, at);
+        let x = Place::between(place.x, place.frame.left_right, at);
         line(
             svg,
             format_args!(
@@ -117,7 +206,7 @@ fn draw_axes(svg: &mut String, place: &Place<'_>) {
         );
     }
     for (at, name) in place.figure.y.marks(place.y) {
-        let y = Place::between(place.y, BOTTOM_TOP, at);
+        let y = Place::between(place.y, place.frame.bottom_top, at);
         line(
             svg,
             format_args!(
@@ -132,28 +221,70 @@ fn draw_axes(svg: &mut String, place: &Place<'_>) {
         svg,
         format_args!("<path d=\"M{left} {top}V{bottom}H{right}\" fill=\"none\" stroke=\"#000\"/>"),
     );
-    let (x, y) = ((left + right) / 2.0, f64::midpoint(bottom, top));
-    let title = |axis: &Axis| Escaped(&axis.label).to_string();
+    let (x, y) = (f64::midpoint(left, right), f64::midpoint(bottom, top));
+    let (most_x, most_y) = place.frame.most_chars();
+    let title = |axis: &Axis, most| fitted(&axis.label, most);
     line(
         svg,
         format_args!(
             "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
             bottom + 42.0,
-            title(&place.figure.x)
+            title(&place.figure.x, most_x)
         ),
     );
     line(
         svg,
         format_args!(
-            "<text transform=\"translate(18 {y:.1}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
-            title(&place.figure.y)
+            "<text transform=\"translate({} {y:.1}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
+            left - 60.0,
+            title(&place.figure.y, most_y)
         ),
     );
 }
 
-/// Draws a curve.
-fn draw_curve(svg: &mut String, place: &Place<'_>, number: usize, curve: &Curve) {
-    let (dashes, colour) = STYLES[number % STYLES.len()];
+/// Draws what a curve's points are means of, and their intervals. A bar without an end goes on outside of the frame.
+fn draw_spread(svg: &mut String, place: &Place<'_>, shift: f64, curve: &Curve) {
+    let colour = Style::of(curve.style).colour;
+    let (bottom, top) = place.frame.bottom_top;
+    let (mut dots, mut bars) = (String::new(), String::new());
+    // Writing to a string does not fail.
+    for ((x, _), spread) in curve.points.iter().zip(&curve.spread) {
+        let Some(x) = place.x(*x).map(|x| x + shift) else { continue };
+        let is_seen = |value: &&f64| spread.values.len() > 1 && place.has_y(**value);
+        for y in spread.values.iter().filter(is_seen).filter_map(|value| place.y(*value)) {
+            let _ = write!(dots, "M{x:.1} {y:.1}h0.1");
+        }
+        let Some((low, high)) = spread.interval else { continue };
+        let ends = [(low, bottom), (high, top)].map(|(end, out)| place.y(end).unwrap_or(out));
+        let _ = write!(bars, "M{x:.1} {:.1}V{:.1}", ends[0], ends[1]);
+        for (end, y) in [low, high].into_iter().zip(ends) {
+            if place.has_y(end) {
+                let _ = write!(bars, "M{:.1} {y:.1}h8", x - 4.0);
+            }
+        }
+    }
+    if !dots.is_empty() {
+        line(
+            svg,
+            format_args!(
+                "<path d=\"{dots}\" stroke=\"{colour}\" stroke-width=\"4\" stroke-linecap=\"round\" stroke-opacity=\"0.4\"/>"
+            ),
+        );
+    }
+    if !bars.is_empty() {
+        line(
+            svg,
+            format_args!(
+                "<path d=\"{bars}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.2\"/>"
+            ),
+        );
+    }
+}
+
+/// Draws a curve, moved to the right by so much.
+fn draw_curve(svg: &mut String, place: &Place<'_>, shift: f64, curve: &Curve) {
+    let style = Style::of(curve.style);
+    let (colour, dashes) = (style.colour, style.dashes);
     let mut path = String::new();
     let mut marks = String::new();
     let mut is_on = false;
@@ -162,11 +293,12 @@ fn draw_curve(svg: &mut String, place: &Place<'_>, number: usize, curve: &Curve)
             is_on = false;
             continue;
         };
+        let x = x + shift;
         // Writing to a string does not fail.
         let _ = write!(path, "{}{x:.1} {y:.1}", if is_on { 'L' } else { 'M' });
         is_on = true;
         if curve.has_marks {
-            let _ = write!(marks, "{}", mark(number, x, y));
+            marks.push_str(&style.mark(x, y));
         }
     }
     line(
@@ -180,60 +312,6 @@ fn draw_curve(svg: &mut String, place: &Place<'_>, number: usize, curve: &Curve)
             svg,
             format_args!(
                 "<path d=\"{marks}\" fill=\"#fff\" stroke=\"{colour}\" stroke-width=\"1.5\"/>"
-            ),
-        );
-    }
-}
-
-/// A mark at a place: a square, a triangle, a lozenge or a cross.
-fn mark(number: usize, x: f64, y: f64) -> String {
-    let (left, top) = (x - 3.5, y - 3.5);
-    match number % 4 {
-        0 => format!("M{left:.1} {top:.1}h7v7h-7z"),
-        1 => format!("M{x:.1} {:.1}l4.5 8h-9z", y - 5.0),
-        2 => format!("M{x:.1} {:.1}l5 5l-5 5l-5 -5z", y - 5.0),
-        _ => format!("M{left:.1} {top:.1}l7 7m0 -7l-7 7"),
-    }
-}
-
-/// Draws the legend: two entries a line.
-fn draw_legend(svg: &mut String, figure: &Figure) {
-    let entries = figure.curves.len();
-    let at = |index: usize| {
-        let row = f64::from(u32::try_from(index / 2).unwrap_or(0));
-        let x = if index.is_multiple_of(2) { LEFT_RIGHT.0 } else { WIDTH / 2.0 + 30.0 };
-        (x, LEGEND + row * LINE)
-    };
-    for (number, curve) in figure.curves.iter().enumerate() {
-        let ((x, y), (dashes, colour)) = (at(number), STYLES[number % STYLES.len()]);
-        line(
-            svg,
-            format_args!(
-                "<path d=\"M{x:.1} {y:.1}h40\" stroke=\"{colour}\" stroke-width=\"1.8\" stroke-dasharray=\"{dashes}\"/>"
-            ),
-        );
-        if curve.has_marks {
-            let mark = mark(number, x + 20.0, y);
-            line(
-                svg,
-                format_args!(
-                    "<path d=\"{mark}\" fill=\"#fff\" stroke=\"{colour}\" stroke-width=\"1.5\"/>"
-                ),
-            );
-        }
-        let label = Escaped(&curve.label);
-        line(svg, format_args!("<text x=\"{:.1}\" y=\"{:.1}\">{label}</text>", x + 48.0, y + 4.5));
-    }
-    if let Some((.., label)) = figure.band {
-        let (x, y) = at(entries);
-        line(
-            svg,
-            format_args!(
-                "<rect x=\"{x:.1}\" y=\"{:.1}\" width=\"40\" height=\"12\" fill=\"#ddd\"/><text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-                y - 6.0,
-                x + 48.0,
-                y + 4.5,
-                Escaped(label)
             ),
         );
     }
@@ -270,9 +348,40 @@ mod tests {
             .find(|line| line.contains("fill=\"none\" stroke=\"#000000\""))
             .expect("a curve");
         assert_eq!(path.matches('M').count(), 2, "{path}");
-        for style in &STYLES[..2] {
-            assert!(svg.contains(style.0) && svg.contains(style.1));
+        for style in [0, 1].map(Style::of) {
+            let drawn = format!(
+                "stroke=\"{}\" stroke-width=\"1.8\" stroke-dasharray=\"{}\"",
+                style.colour, style.dashes
+            );
+            assert!(svg.contains(&drawn), "{drawn}");
         }
+    }
+
+    #[test]
+    fn panels_hold_four_curves_and_a_curve_looks_the_same_in_all() {
+        let axes = || (Axis::linear("x").tight(), Axis::linear("y").tight());
+        let mut figure = Figure::new("fig9", "a", axes().0, axes().1);
+        for panel in ["one", "other"] {
+            for label in ["a", "b", "c", "d", "e"] {
+                figure =
+                    figure.with_means(panel, label, vec![(1.0, vec![2.0, 4.0]), (2.0, vec![3.0])]);
+            }
+        }
+        assert_eq!(figure.panels, ["one", "one", "other", "other"]);
+        let styles: Vec<usize> = figure.curves.iter().map(|curve| curve.style).collect();
+        assert_eq!(styles, [0, 1, 2, 3, 4, 0, 1, 2, 3, 4]);
+        for panel in 0..figure.panels.len() {
+            assert!(figure.curves.iter().filter(|curve| curve.panel == panel).count() <= 4);
+        }
+        let svg = figure.svg();
+        assert_eq!(svg.matches(">other</text>").count(), 2, "each panel has its title");
+        assert_eq!(svg.matches(">e</text>").count(), 1, "and each label one entry");
+        assert_eq!(svg.matches("stroke-opacity").count(), 10, "dots of each curve: {svg}");
+        // Of 2 and 4 the interval goes from -9.7 to 15.7, far beyond the frame: a bar without ends.
+        assert!(!svg.contains("h8"), "{svg}");
+        let values = vec![(1.0, [2.0, 4.0].repeat(6)), (2.0, vec![3.0])];
+        let near = Figure::new("fig9", "a", axes().0, axes().1).with_means("", "a", values);
+        assert_eq!(near.svg().matches("h8").count(), 2, "a bar within has both ends");
     }
 
     #[test]

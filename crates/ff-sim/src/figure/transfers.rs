@@ -5,6 +5,8 @@ use super::{Axis, Figure};
 /// What came out of one simulation, as far as it is drawn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
+    /// The network.
+    pub network: String,
     /// By which weights clients chose relays.
     pub weights: String,
     /// How much users asked for, as a part of what they did.
@@ -22,79 +24,134 @@ pub struct Row {
 /// Names of the sizes of downloads.
 const SIZES: [&str; 3] = ["50 KiB", "1 MiB", "5 MiB"];
 
-/// Figures 9a (times to the first and to the last bytes), 9b (timeouts) and 9c (throughput), over the load. Where
-/// several networks or seeds have been simulated, their mean is drawn.
+/// What a reader has to know of all three.
+const NOTE: &str = "Points are means over networks, of one network over its simulations; they are moved aside so that \
+                    they do not hide each other. Faint dots: what each is the mean of. Bars: 95 % intervals of the \
+                    mean (Student's t); a bar without an end goes on outside of the frame.";
+
+/// Figures 9a (times to the first and to the last bytes), 9b (timeouts) and 9c (throughput), over the load: means over
+/// networks, or over the simulations of a single one, with their spread and their 95 % intervals.
 #[must_use]
 pub fn figures(rows: &[Row]) -> Vec<Figure> {
     if rows.is_empty() {
         return Vec::new();
     }
-    let load = || Axis::linear("load, as a part of January 2019's");
-    let times =
-        Figure::new("fig9a", "Times of downloads (Fig. 9a)", load(), Axis::log("median time, s"));
+    let figure = |name: &'static str, title: &str, y: Axis| {
+        let load = Axis::linear("load, as a part of January 2019's").tight();
+        Figure::new(name, title, load, y.tight()).noting(NOTE)
+    };
+    let mut times = figure("fig9a", "Times of downloads (Fig. 9a)", Axis::log("median time, s"));
     let timeouts = Axis::linear("downloads that timed out, as a part of 1");
-    let timeouts = Figure::new("fig9b", "Timeouts (Fig. 9b)", load(), timeouts);
+    let mut timeouts = figure("fig9b", "Timeouts (Fig. 9b)", timeouts);
     let gbit = Axis::linear("what relays carried, Gbit/s");
-    let throughput = Figure::new("fig9c", "Throughput (Fig. 9c)", load(), gbit);
+    let mut throughput = figure("fig9c", "Throughput (Fig. 9c)", gbit);
+    let names = names(rows);
+    for name in &names {
+        let first = values(rows, name, |row| row.first_secs);
+        times = times.with_means("first byte", *name, first);
+        timeouts = timeouts.with_means("", *name, values(rows, name, |row| row.timeouts));
+        throughput = throughput.with_means("", *name, values(rows, name, |row| Some(row.gbit)));
+    }
+    for (index, size) in SIZES.iter().enumerate() {
+        for name in &names {
+            let last = values(rows, name, |row| row.last_secs[index]);
+            times = times.with_means(&format!("last byte of {size}"), *name, last);
+        }
+    }
+    vec![times, timeouts, throughput]
+}
+
+/// The weights, in the order in which they come.
+fn names(rows: &[Row]) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
-    rows.iter().filter(|row| row.load.is_finite()).for_each(|row| {
+    for row in rows.iter().filter(|row| row.load.is_finite()) {
         if !names.contains(&row.weights.as_str()) {
             names.push(&row.weights);
         }
-    });
-    let mut all = [times, timeouts, throughput];
-    for name in names {
-        let [times, timeouts, throughput] = all;
-        let first = means(rows, name, |row| row.first_secs);
-        let mut times = times.with_marks(format!("{name}: first byte"), first);
-        for (index, size) in SIZES.iter().enumerate() {
-            let last = means(rows, name, |row| row.last_secs[index]);
-            times = times.with_marks(format!("{name}: last byte of {size}"), last);
-        }
-        all = [
-            times,
-            timeouts.with_marks(name, means(rows, name, |row| row.timeouts)),
-            throughput.with_marks(name, means(rows, name, |row| Some(row.gbit))),
-        ];
     }
-    all.into()
+    names
 }
 
-/// The mean of a value at each load, for some weights.
-fn means(rows: &[Row], weights: &str, of: impl Fn(&Row) -> Option<f64>) -> Vec<(f64, f64)> {
+/// A value at each load, for some weights: the mean of each network, or what each simulation of a single one has.
+fn values(rows: &[Row], weights: &str, of: impl Fn(&Row) -> Option<f64>) -> Vec<(f64, Vec<f64>)> {
     let those = || rows.iter().filter(|row| row.weights == weights && row.load.is_finite());
     let mut loads: Vec<f64> = those().map(|row| row.load).collect();
     loads.sort_by(f64::total_cmp);
     loads.dedup();
-    let mean = |load: f64| {
-        let at = those().filter(|row| row.load.total_cmp(&load).is_eq());
-        let good: Vec<f64> = at.filter_map(&of).filter(|value| value.is_finite()).collect();
-        crate::stats::mean(&good).map(|mean| (load, mean))
+    let at = |load: f64| {
+        let mut networks: Vec<(&str, Vec<f64>)> = Vec::new();
+        for row in those().filter(|row| row.load.total_cmp(&load).is_eq()) {
+            let Some(value) = of(row).filter(|value| value.is_finite()) else { continue };
+            match networks.iter_mut().find(|(network, _)| *network == row.network) {
+                Some((_, values)) => values.push(value),
+                None => networks.push((&row.network, vec![value])),
+            }
+        }
+        let values = match networks.as_slice() {
+            [(_, values)] => values.clone(),
+            _ => networks.iter().filter_map(|(_, values)| crate::stats::mean(values)).collect(),
+        };
+        (load, values)
     };
-    loads.into_iter().filter_map(mean).collect()
+    loads.into_iter().map(at).filter(|(_, values)| !values.is_empty()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn each_load_has_the_mean_of_its_simulations() {
-        let row = |weights: &str, load, gbit| Row {
+    /// A simulation.
+    fn row(network: &str, weights: &str, load: f64, gbit: f64) -> Row {
+        Row {
+            network: network.to_owned(),
             weights: weights.to_owned(),
             load,
             first_secs: Some(1.0),
             last_secs: [Some(2.0), Some(4.0), None],
             timeouts: Some(0.1),
             gbit,
-        };
-        let rows =
-            [row("a", 1.3, 30.0), row("a", 1.0, 10.0), row("a", 1.0, 20.0), row("b", 1.0, 7.0)];
+        }
+    }
+
+    #[test]
+    fn each_load_has_the_mean_of_its_simulations() {
+        let rows = [
+            row("n", "a", 1.3, 30.0),
+            row("n", "a", 1.0, 10.0),
+            row("n", "a", 1.0, 20.0),
+            row("n", "b", 1.0, 7.0),
+        ];
         let [times, timeouts, throughput] = figures(&rows).try_into().expect("three");
         assert_eq!(throughput.curves[0].points, [(1.0, 15.0), (1.3, 30.0)]);
+        assert_eq!(throughput.curves[0].spread[0].values, [10.0, 20.0]);
+        // By hand: the deviation of 10 and 20 is 7.071, over the root of 2 is 5, times t = 12.706.
+        let (low, high) = throughput.curves[0].spread[0].interval.expect("of two");
+        assert!((low + 48.53).abs() < 0.01 && (high - 78.53).abs() < 0.01, "{low} to {high}");
+        assert_eq!(throughput.curves[0].spread[1].interval, None, "one has no interval");
         assert_eq!(throughput.curves[1].points, [(1.0, 7.0)]);
         assert_eq!(timeouts.curves.len(), 2);
         assert_eq!(times.curves.len(), 6, "nothing is known of 5 MiB");
+        assert_eq!(times.panels, ["first byte", "last byte of 50 KiB", "last byte of 1 MiB"]);
+        assert!(times.x.is_tight && times.y.is_tight, "axes begin where the data does");
         assert!(figures(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_mean_over_networks_counts_each_once() {
+        let rows = [row("x", "a", 1.0, 10.0), row("x", "a", 1.0, 20.0), row("y", "a", 1.0, 25.0)];
+        let [_, _, throughput] = figures(&rows).try_into().expect("three");
+        assert_eq!(throughput.curves[0].points, [(1.0, 20.0)]);
+        assert_eq!(throughput.curves[0].spread[0].values, [15.0, 25.0]);
+    }
+
+    #[test]
+    fn no_panel_has_more_than_four_curves() {
+        let systems = ["a", "b", "c", "d", "e", "f"];
+        for figure in figures(&systems.map(|name| row("n", name, 1.0, 9.0))) {
+            for panel in 0..figure.panels.len() {
+                let curves = figure.curves.iter().filter(|curve| curve.panel == panel).count();
+                assert!((1..=4).contains(&curves), "{}: {curves}", figure.name);
+            }
+        }
     }
 }

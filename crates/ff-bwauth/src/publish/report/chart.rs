@@ -11,8 +11,10 @@ use plotters::prelude::*;
 
 use crate::outcome::{Outcome, SecondRow};
 
-/// Width and height of the drawing; the page scales it.
-const SIZE: (u32, u32) = (960, 380);
+/// Width and height of the drawing; pages scale it, and their styles know the width.
+const SIZE: (u32, u32) = (720, 340);
+/// Size of its labels, which is 11 pixels on the narrowest screen: plotters writes it divided by 1.24.
+const LABEL_SIZE: i32 = 18;
 /// Font of the labels.
 pub(crate) const FONT: &str = "system-ui, sans-serif";
 /// Room above the highest counted second, as a factor.
@@ -26,7 +28,7 @@ const CLAIMED: RGBColor = RGBColor(190, 92, 36);
 /// The estimate.
 const ESTIMATE: RGBColor = RGBColor(24, 34, 52);
 /// The known limit.
-const LIMIT: RGBColor = RGBColor(20, 128, 74);
+const LIMIT: RGBColor = RGBColor(138, 79, 163);
 /// Labels.
 pub(crate) const TEXT: RGBColor = RGBColor(90, 100, 115);
 /// Grid lines.
@@ -63,21 +65,7 @@ pub(crate) enum Swatch {
 }
 
 impl Swatch {
-    /// Its CSS.
-    pub(super) fn css(self) -> String {
-        let area = |color: RGBColor| format!("height:.8rem;background:{}", css(color));
-        let line = |color: RGBColor, style: &str| format!("border-top:2px {style} {}", css(color));
-        match self {
-            Self::Measurement => area(MEASUREMENT),
-            Self::Counted => area(COUNTED),
-            Self::Claimed => line(CLAIMED, "dashed"),
-            Self::Estimate => line(ESTIMATE, "solid"),
-            Self::Limit => line(LIMIT, "dashed"),
-        }
-    }
-
-    /// The name of its class, for pages that keep their styles elsewhere.
-    #[cfg(feature = "watch")]
+    /// The name of its class: pages have their own colours for light and dark.
     pub(crate) fn class(self) -> &'static str {
         match self {
             Self::Measurement => "measurement",
@@ -126,7 +114,7 @@ fn draw(svg: &mut String, outcome: &Outcome) -> Drawn {
     let mut chart = ChartBuilder::on(&root)
         .margin_top(10)
         .margin_right(16)
-        .x_label_area_size(44)
+        .x_label_area_size(52)
         .y_label_area_size(72)
         .build_cartesian_2d(0..end_second(outcome), 0.0..top)?;
     let measurement = steps(outcome, top, |row| row.measurement_bytes);
@@ -163,8 +151,8 @@ fn draw_mesh(chart: &mut Chart<'_, '_>) -> Drawn {
         .x_labels(13)
         .y_labels(7)
         .y_label_formatter(&|mbit| short(*mbit))
-        .axis_desc_style((FONT, 16).into_font().color(&TEXT))
-        .label_style((FONT, 15).into_font().color(&TEXT))
+        .axis_desc_style((FONT, LABEL_SIZE).into_font().color(&TEXT))
+        .label_style((FONT, LABEL_SIZE).into_font().color(&TEXT))
         .draw()
 }
 
@@ -230,9 +218,4 @@ fn is_cut_off(outcome: &Outcome) -> bool {
 /// A label as short as the number allows.
 pub(crate) fn short(mbit: f64) -> String {
     format!("{mbit:.3}").trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-/// A colour in CSS.
-fn css(color: RGBColor) -> String {
-    format!("rgb({},{},{})", color.0, color.1, color.2)
 }

@@ -1,14 +1,11 @@
 //! How the capacities of the relays are distributed.
 
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use ff_proto::units::BytesPerSec;
 use maud::{Markup, html};
-use tokio::time::sleep;
 
 use super::layout::{Page, failed, figure};
 use super::pool::{AskError, Work};
@@ -19,10 +16,6 @@ use crate::watch::chart::{self, Bin, mbit};
 
 /// How far back results go: relays that have one in these days are old ones to the schedule (paper §4.3).
 const DAYS: u64 = 30;
-/// How often they are looked at anew.
-const RENEWED: Duration = Duration::from_secs(60);
-/// How long they are shown: somewhat longer, so that nobody waits for them.
-pub(super) const SHOWN: Duration = Duration::from_secs(90);
 /// The parts that are named in the table.
 const PERCENTILES: [(u64, &str); 9] = [
     (0, "least"),
@@ -49,19 +42,8 @@ pub(super) async fn distribution(site: &Site) -> Result<Arc<Distribution>, AskEr
     site.capacities.get(0, look(site)).await
 }
 
-/// Keeps the newest estimates at hand: of ten thousand relays they take longer than a page should.
-pub(super) async fn keep(site: &Site) -> Infallible {
-    loop {
-        // What cannot be read now is said when somebody asks.
-        if let Ok(distribution) = look(site).await {
-            site.capacities.put(0, distribution).await;
-        }
-        sleep(RENEWED).await;
-    }
-}
-
 /// Reads the newest estimates.
-async fn look(site: &Site) -> Result<Distribution, AskError> {
+pub(super) async fn look(site: &Site) -> Result<Distribution, AskError> {
     let made_unix_secs = now();
     let since = made_unix_secs.saturating_sub(DAYS * 24 * 3600);
     let reading = site.pool.ask(Work::Much, move |reader| {

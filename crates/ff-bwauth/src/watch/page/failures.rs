@@ -53,7 +53,7 @@ impl Counts {
             p { "Attempts that failed, by why; as of " (time(self.made_unix_secs)) "." }
             @if rows.is_empty() { p.notice { "Nothing has failed." } } @else {
                 div.wide {
-                    table.failures {
+                    table.failures.cards {
                         thead { tr {
                             th scope="col" { "Code" }
                             @for days in DAYS { th.n scope="col" { (days) @if days == 1 { " day" } @else { " days" } } }
@@ -63,9 +63,11 @@ impl Counts {
                             @let meaning = meaning(code);
                             tr {
                                 th scope="row" { code { (shown(code)) } }
-                                @for count in counts { td.n { (grouped(*count)) } }
-                                td { (meaning.map_or("-", |one| one.fault)) }
-                                td {
+                                @for (days, count) in DAYS.iter().zip(counts) {
+                                    td.n data-label={ (days) @if *days == 1 { " day" } @else { " days" } } { (grouped(*count)) }
+                                }
+                                td data-label="At fault" { (meaning.map_or("-", |one| one.fault)) }
+                                td data-label="What it means" {
                                     @if let Some(meaning) = meaning { (meaning.means) " " em { (meaning.advice) } }
                                     @else { "This version does not know it." }
                                 }

@@ -143,7 +143,7 @@ fn running(status: &Status) -> Markup {
             p { "Nothing." }
         } @else {
             div.wide {
-                table {
+                table.cards {
                     thead { tr {
                         th scope="col" { "Relay" } th.n scope="col" { "Slot" } th.n scope="col" { "Second" }
                         th.n scope="col" { "Last second" } th scope="col" { "So far" } th.n scope="col" { "Expected" }
@@ -163,12 +163,16 @@ fn running_row(running: &RunningStatus) -> Markup {
     let totals: Vec<_> = running.seconds.iter().map(total).collect();
     html! {
         tr {
-            td { a href={ "/relay/" (running.fingerprint) } title=(running.fingerprint) { (shown(&running.nickname)) } }
-            td.n { (running.slot) }
-            td.n { (running.seconds.len()) " of " (running.of_secs) }
-            td.n { @match totals.last() { Some(bytes) => { (rate(*bytes)) } None => { "opening links" } } }
-            td { (spark(&totals, running.of_secs)) }
-            td.n { (rate(running.guess_bytes_per_sec)) }
+            th scope="row" {
+                a href={ "/relay/" (running.fingerprint) } title=(running.fingerprint) { (shown(&running.nickname)) }
+            }
+            td.n data-label="Slot" { (running.slot) }
+            td.n data-label="Second" { (running.seconds.len()) " of " (running.of_secs) }
+            td.n data-label="Last second" {
+                @match totals.last() { Some(bytes) => { (rate(*bytes)) } None => { "opening links" } }
+            }
+            td data-label="So far" { (spark(&totals, running.of_secs)) }
+            td.n data-label="Expected" { (rate(running.guess_bytes_per_sec)) }
         }
     }
 }

@@ -143,7 +143,7 @@ impl Known {
                 }
                 details open {
                     summary { "Every step, from the seconds to the number" }
-                    pre tabindex="0" { (shown_lines(&explanation.to_string())) }
+                    pre { (shown_lines(&explanation.to_string())) }
                 }
             },
         }
@@ -156,7 +156,7 @@ impl Known {
         }
         html! {
             div.wide {
-                table {
+                table.cards {
                     thead { tr {
                         th scope="col" { "Began" } th scope="col" { "Verdict" } th.n scope="col" { "Estimate" }
                         th.n scope="col" { "Seconds" } th.n scope="col" { "Cells echoed" } th scope="col" { "Why it failed" }
@@ -175,15 +175,15 @@ fn row(attempt: &Attempt) -> Markup {
     let failure = outcome.result.as_ref().err();
     html! {
         tr {
-            td {
+            th scope="row" {
                 @if outcome.seconds.is_empty() { (time(outcome.started_unix_secs)) }
                 @else { a href={ "#a" (attempt.id.0) } { (time(outcome.started_unix_secs)) } }
             }
-            td.bad[failure.is_some()] { (outcome.verdict_name().replace('_', " ")) }
-            td.n { @match outcome.estimate { Some(estimate) => { (rate(estimate.get())) } None => { "-" } } }
-            td.n { (attempt.measured_secs) " of " (outcome.asked_secs) }
-            td.n { (grouped(outcome.cells.echoed)) }
-            td { @if let Some(failure) = failure {
+            td.bad[failure.is_some()] data-label="Verdict" { (outcome.verdict_name().replace('_', " ")) }
+            td.n data-label="Estimate" { @match outcome.estimate { Some(estimate) => { (rate(estimate.get())) } None => { "-" } } }
+            td.n data-label="Seconds" { (attempt.measured_secs) " of " (outcome.asked_secs) }
+            td.n data-label="Cells echoed" { (grouped(outcome.cells.echoed)) }
+            td data-label=[failure.map(|_| "Why it failed")] { @if let Some(failure) = failure {
                 (shown(&failure.message)) " (" code { (failure.code()) } ")"
                 @if let Some(meaning) = meaning(failure.code()) { br; span.small { (meaning.means) } }
             } }

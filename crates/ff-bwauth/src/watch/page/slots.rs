@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::Site;
 use super::pool::{AskError, Work};
-use super::text::{clock, time};
+use super::text::{clock, grouped, time};
 use crate::store::{Period, SlotCount};
 
 /// Rows of the map, or as many as make rows of [`MIN_PER_ROW`].
@@ -25,85 +25,50 @@ pub(super) struct Map {
 /// What became of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// It has no relay.
+    /// All its relays were measured, conclusively or not, or do not take part.
+    Done,
+    /// A relay failed, or was not measured though it was planned.
+    Failing,
+    /// It is still to come, or is being measured.
+    ToCome,
+    /// It has no relay to measure.
     Empty,
-    /// It is still to come.
-    Ahead,
-    /// It is being measured.
-    Running,
-    /// All results are conclusive.
-    Conclusive,
-    /// There are results, and not all are conclusive.
-    Inconclusive,
-    /// Some failed, or were not measured.
-    Partly,
-    /// All failed.
-    Failed,
-    /// Nobody was measured, though it was planned.
-    Missed,
-    /// All relays were left out.
-    LeftOut,
 }
 
 impl State {
     /// All of them, as in the legend.
-    const ALL: [Self; 9] = [
-        Self::Conclusive,
-        Self::Inconclusive,
-        Self::Partly,
-        Self::Failed,
-        Self::Missed,
-        Self::LeftOut,
-        Self::Running,
-        Self::Ahead,
-        Self::Empty,
-    ];
+    const ALL: [Self; 4] = [Self::Done, Self::Failing, Self::ToCome, Self::Empty];
 
     /// That of a slot, when `now_slot` is running.
     fn of(count: &SlotCount, now_slot: u32) -> Self {
-        let done = count.conclusive + count.inconclusive + count.failed;
+        let done = done(count);
+        let is_over = count.slot < now_slot && count.begun == 0;
         match () {
-            () if count.begun > 0 => Self::Running,
-            () if count.planned == 0 && count.left_out > 0 => Self::LeftOut,
             () if count.planned == 0 => Self::Empty,
-            () if done == 0 && count.slot >= now_slot => Self::Ahead,
-            () if done == 0 => Self::Missed,
-            () if count.failed == done => Self::Failed,
-            () if count.failed > 0 || (done < count.planned && count.slot < now_slot) => {
-                Self::Partly
-            }
-            () if count.inconclusive > 0 => Self::Inconclusive,
-            () => Self::Conclusive,
+            () if count.failed > 0 => Self::Failing,
+            () if done >= count.planned => Self::Done,
+            () if is_over => Self::Failing,
+            () => Self::ToCome,
         }
     }
 
     /// The class of its cell.
     fn class(self) -> &'static str {
         match self {
+            Self::Done => "s-done",
+            Self::Failing => "s-failing",
+            Self::ToCome => "s-to-come",
             Self::Empty => "s-empty",
-            Self::Ahead => "s-ahead",
-            Self::Running => "s-running",
-            Self::Conclusive => "s-good",
-            Self::Inconclusive => "s-fair",
-            Self::Partly => "s-partly",
-            Self::Failed => "s-bad",
-            Self::Missed => "s-missed",
-            Self::LeftOut => "s-left",
         }
     }
 
-    /// What it means.
-    fn meaning(self) -> &'static str {
+    /// Its name.
+    fn name(self) -> &'static str {
         match self {
+            Self::Done => "done",
+            Self::Failing => "failing",
+            Self::ToCome => "to come",
             Self::Empty => "no relay",
-            Self::Ahead => "still to come",
-            Self::Running => "being measured",
-            Self::Conclusive => "all conclusive",
-            Self::Inconclusive => "measured, not all conclusive",
-            Self::Partly => "some failed",
-            Self::Failed => "all failed",
-            Self::Missed => "planned and not measured",
-            Self::LeftOut => "left out",
         }
     }
 }
@@ -151,7 +116,7 @@ impl Map {
                 "Period " (period.number) ", from " (time(period.start_unix_secs)) ", "
                 (period.slots) " slots of " (period.slot_secs) " s. One cell is one slot, one row begins at the time before it."
             }
-            (legend())
+            (legend(&self.slots, now_slot))
             table.map {
                 caption.hidden { "What became of each slot" }
                 colgroup { col.from {} col {} col.sum {} }
@@ -170,14 +135,15 @@ impl Map {
     }
 }
 
-/// What the colours mean.
-fn legend() -> Markup {
+/// What the colours mean, and how many slots have each.
+fn legend(slots: &[SlotCount], now_slot: u32) -> Markup {
+    let count = |state| slots.iter().filter(|slot| State::of(slot, now_slot) == state).count();
     html! {
         ul.legend {
             @for state in State::ALL {
                 li {
                     svg.swatch viewBox="0 0 10 10" aria-hidden="true" { rect class=(state.class()) width="10" height="10" {} }
-                    (state.meaning())
+                    (state.name()) ": " (grouped(count(state) as u64))
                 }
             }
         }
@@ -225,23 +191,28 @@ fn runs(row: &[SlotCount], now_slot: u32) -> Vec<(usize, usize, State)> {
     runs
 }
 
+/// How many relays of a slot nothing is left to do with, unless they failed.
+fn done(slot: &SlotCount) -> u32 {
+    slot.conclusive + slot.inconclusive + slot.not_supported
+}
+
 /// A cell in words.
 fn cell(slot: &SlotCount, state: State) -> String {
+    let left = slot.planned.saturating_sub(done(slot) + slot.failed + slot.begun);
+    let rest = if state == State::ToCome { "to come" } else { "not measured" };
     let parts = [
         (slot.conclusive, "conclusive"),
         (slot.inconclusive, "not conclusive"),
+        (slot.not_supported, "not supported"),
         (slot.failed, "failed"),
         (slot.begun, "being measured"),
+        (left, rest),
         (slot.left_out, "left out"),
     ];
     let parts =
         parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
     let text = parts.collect::<Vec<_>>().join(", ");
-    match text.is_empty() {
-        true if slot.planned > 0 => format!("{} {}", slot.planned, state.meaning()),
-        true => state.meaning().to_owned(),
-        false => text,
-    }
+    if text.is_empty() { state.name().to_owned() } else { format!("{}: {text}", state.name()) }
 }
 
 /// A row in words.
@@ -251,7 +222,7 @@ fn sum(row: &[SlotCount]) -> String {
     if planned == 0 {
         return "no relay".to_owned();
     }
-    let done = add(|slot| slot.conclusive + slot.inconclusive) + failed;
+    let done = add(done) + failed;
     let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };
     format!("{done} of {planned} done{failed}")
 }
@@ -261,21 +232,59 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_is_what_became_of_its_relays() {
+    fn a_slot_is_done_failing_or_to_come() {
         let slot = SlotCount { slot: 5, planned: 3, ..SlotCount::default() };
-        for (count, state) in [
-            (SlotCount::default(), State::Empty),
-            (SlotCount { left_out: 1, ..SlotCount::default() }, State::LeftOut),
-            (SlotCount { slot: 9, ..slot }, State::Ahead),
-            (slot, State::Missed),
-            (SlotCount { begun: 1, failed: 2, ..slot }, State::Running),
-            (SlotCount { conclusive: 3, ..slot }, State::Conclusive),
-            (SlotCount { conclusive: 2, inconclusive: 1, ..slot }, State::Inconclusive),
-            (SlotCount { conclusive: 2, failed: 1, ..slot }, State::Partly),
-            (SlotCount { conclusive: 2, ..slot }, State::Partly),
-            (SlotCount { failed: 3, ..slot }, State::Failed),
+        for (count, state, words) in [
+            (SlotCount::default(), State::Empty, "no relay"),
+            (
+                SlotCount { left_out: 1, ..SlotCount::default() },
+                State::Empty,
+                "no relay: 1 left out",
+            ),
+            (SlotCount { slot: 9, ..slot }, State::ToCome, "to come: 3 to come"),
+            (SlotCount { begun: 3, ..slot }, State::ToCome, "to come: 3 being measured"),
+            (
+                SlotCount { slot: 7, conclusive: 1, ..slot },
+                State::ToCome,
+                "to come: 1 conclusive, 2 to come",
+            ),
+            (slot, State::Failing, "failing: 3 not measured"),
+            (
+                SlotCount { begun: 1, failed: 2, ..slot },
+                State::Failing,
+                "failing: 2 failed, 1 being measured",
+            ),
+            (SlotCount { conclusive: 3, ..slot }, State::Done, "done: 3 conclusive"),
+            (
+                SlotCount { conclusive: 2, inconclusive: 1, ..slot },
+                State::Done,
+                "done: 2 conclusive, 1 not conclusive",
+            ),
+            (
+                SlotCount { conclusive: 2, failed: 1, ..slot },
+                State::Failing,
+                "failing: 2 conclusive, 1 failed",
+            ),
+            (
+                SlotCount { conclusive: 2, ..slot },
+                State::Failing,
+                "failing: 2 conclusive, 1 not measured",
+            ),
+            (SlotCount { failed: 3, ..slot }, State::Failing, "failing: 3 failed"),
+            (SlotCount { not_supported: 3, ..slot }, State::Done, "done: 3 not supported"),
         ] {
             assert_eq!(State::of(&count, 7), state, "{count:?}");
+            assert_eq!(cell(&count, state), words);
+        }
+    }
+
+    #[test]
+    fn the_legend_says_how_many_slots_have_each_colour() {
+        let full = SlotCount { slot: 2, planned: 1, conclusive: 1, ..SlotCount::default() };
+        let ahead = SlotCount { slot: 5, planned: 1, ..SlotCount::default() };
+        let html = legend(&every(6, &[full, ahead]), 4).into_string();
+        for words in ["done: 1", "failing: 0", "to come: 1", "no relay: 4"] {
+            assert!(html.contains(words), "{words}: {html}");
         }
     }
 
@@ -288,7 +297,7 @@ mod tests {
             runs(&slots, 4),
             [
                 (0, 2, State::Empty),
-                (2, 3, State::Conclusive),
+                (2, 3, State::Done),
                 (3, 4, State::Empty),
                 (4, 5, State::Empty),
                 (5, 6, State::Empty)

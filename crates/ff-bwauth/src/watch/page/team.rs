@@ -40,7 +40,7 @@ pub(super) fn live(site: &Site) -> Markup {
         (state(site))
         @if let Some(status) = status {
             div.wide {
-                table {
+                table.cards {
                     thead { tr {
                         th scope="col" { "Measurer, its address and key" } th scope="col" { "State" } th scope="col" { "Version" }
                         th.n scope="col" { "Stated capacity" } th.n scope="col" { "Cores" } th.n scope="col" { "Clock" }
@@ -67,18 +67,18 @@ fn row(member: &MemberStatus, now: u64) -> Markup {
                 (shown(&member.name))
                 span.small { (shown(&member.address)) br; code { (shown(&member.identity)) } }
             }
-            td.why {
+            td.why data-label="State" {
                 @if member.is_up { span.good { "up" } } @else { strong.bad { "down" } }
                 @if member.is_aside { ", " strong.bad { "set aside" } ": relays dispute it" }
                 @if let Some(at) = member.described_unix_secs { " (" (ago(now, at)) ")" }
                 @if let Some(error) = &member.error { ": " (shown(error)) }
             }
-            td { (shown(member.version.as_deref().unwrap_or("-"))) }
-            td.n { (rate(member.stated_bytes_per_sec)) }
-            td.n { @match member.cores { Some(cores) => { (cores) } None => { "-" } } }
-            td.n.bad[is_off] { (format!("{:+} ms", member.clock_ahead_millis)) @if is_off { " (off)" } }
-            td { (shown(member.congestion_control.as_deref().unwrap_or("-"))) }
-            td.n.bad[member.disputes > 0] { (member.disputes) " of " (member.words) }
+            td data-label="Version" { (shown(member.version.as_deref().unwrap_or("-"))) }
+            td.n data-label="Stated capacity" { (rate(member.stated_bytes_per_sec)) }
+            td.n data-label="Cores" { @match member.cores { Some(cores) => { (cores) } None => { "-" } } }
+            td.n.bad[is_off] data-label="Clock" { (format!("{:+} ms", member.clock_ahead_millis)) @if is_off { " (off)" } }
+            td data-label="Congestion control" { (shown(member.congestion_control.as_deref().unwrap_or("-"))) }
+            td.n.bad[member.disputes > 0] data-label="Disputes" { (member.disputes) " of " (member.words) }
         }
     }
 }
@@ -88,7 +88,7 @@ fn capacities(rows: &[MeasurerRow]) -> Markup {
     html! {
         @if rows.is_empty() { p { "No measurer has been noted yet." } } @else {
             div.wide {
-                table {
+                table.cards {
                     thead { tr {
                         th scope="col" { "Measurer" } th.n scope="col" { "Stated" } th.n scope="col" { "Measured" }
                         th.n scope="col" { "Sent" } th.n scope="col" { "Received" } th.n scope="col" { "Lost" }
@@ -97,20 +97,21 @@ fn capacities(rows: &[MeasurerRow]) -> Markup {
                     tbody { @for one in rows {
                         tr {
                             th scope="row" { @if one.name.is_empty() { "(not in the config)" } @else { (shown(&one.name)) } }
-                            td.n { @match one.stated { Some(stated) => { (rate(stated.get())) } None => { "-" } } }
+                            td.n data-label="Stated" { @match one.stated { Some(stated) => { (rate(stated.get())) } None => { "-" } } }
                             @if let Some(measured) = &one.measured {
                                 @let carried = &measured.carried;
                                 @let is_less = carried.bound().is_some_and(|bound| Some(bound) < one.stated);
-                                td.n.bad[is_less] { (rate(carried.rate.get())) }
-                                td.n { (rate(carried.sent.get())) }
-                                td.n { (rate(carried.received.get())) }
-                                td.n { (format!("{:.1} %", f64::from(carried.loss_permille) / 10.0)) }
-                                td { (time(measured.unix_secs)) }
+                                td.n.bad[is_less] data-label="Measured" { (rate(carried.rate.get())) }
+                                td.n data-label="Sent" { (rate(carried.sent.get())) }
+                                td.n data-label="Received" { (rate(carried.received.get())) }
+                                td.n data-label="Lost" { (format!("{:.1} %", f64::from(carried.loss_permille) / 10.0)) }
+                                td data-label="When" { (time(measured.unix_secs)) }
                             } @else {
-                                td.n { "not measured" } td.n { "-" } td.n { "-" } td.n { "-" }
-                                td { @match &one.not_measured { Some(reason) => { (shown(reason)) } None => { "-" } } }
+                                td.n data-label="Measured" { "not measured" }
+                                td.n data-label="Sent" { "-" } td.n data-label="Received" { "-" } td.n data-label="Lost" { "-" }
+                                td data-label="When" { @match &one.not_measured { Some(reason) => { (shown(reason)) } None => { "-" } } }
                             }
-                            td.n { (one.disputes) }
+                            td.n data-label="Disputes" { (one.disputes) }
                         }
                     } }
                 }

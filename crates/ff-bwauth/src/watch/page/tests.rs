@@ -5,3 +5,4 @@ mod chromium;
 mod http;
 pub(in crate::watch) mod made_up;
 mod size;
+mod style;

@@ -27,6 +27,20 @@ pub(in crate::watch) fn plain(text: &str) -> String {
         .collect()
 }
 
+/// A text of somebody else's as a value in the query of an address.
+pub(in crate::watch) fn in_address(text: &str) -> String {
+    let mut address = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                address.push(char::from(byte));
+            }
+            _ => address.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    address
+}
+
 /// A rate.
 pub(in crate::watch) fn rate(bytes_per_sec: u64) -> String {
     BytesPerSec::new(bytes_per_sec).to_string()
@@ -116,5 +130,6 @@ mod tests {
     fn foreign_texts_are_texts() {
         assert_eq!(shown("<b>\u{202e}\u{7}").into_string(), "&lt;b&gt;\\u{202e}\\u{7}");
         assert_eq!(plain("a\"\u{202e}b\n"), "a\"\u{fffd}b\u{fffd}");
+        assert_eq!(in_address("aZ-9 &\"é#"), "aZ-9%20%26%22%C3%A9%23");
     }
 }

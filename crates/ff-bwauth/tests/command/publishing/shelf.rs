@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use ff_bwauth::publish::v3bw::Publication;
-use ff_bwauth::publish::{self, LATEST, PublishRules, Refused};
+use ff_bwauth::publish::{self, LATEST, PublishRules, Refused, Shelf};
 
 use super::{measured, network};
 use crate::samples::{DAY, NOW};
@@ -143,6 +143,26 @@ fn old_files_of_ours_go_and_nothing_else_does() {
     expected.push("2026-12-20-09-30-01.v3bw".to_owned());
     expected.sort_unstable();
     assert_eq!(names(dir.path()), expected);
+}
+
+#[test]
+fn the_file_of_a_day_before_is_the_newest_that_is_a_day_older() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let before = || {
+        let shelf = Shelf::open(dir.path()).expect("a shelf");
+        shelf.day_before().expect("read").map(|file| file.name.display().to_string())
+    };
+    assert_eq!(before(), None, "nothing is there");
+    for (secs, expected) in [
+        (0, None),
+        // There is none so old yet: the oldest.
+        (3600, Some("2026-11-20-09-30-00.v3bw")),
+        (DAY, Some("2026-11-20-09-30-00.v3bw")),
+        (DAY + 3600, Some("2026-11-20-10-30-00.v3bw")),
+    ] {
+        publish_in(dir.path(), secs).expect("it is published");
+        assert_eq!(before().as_deref(), expected, "{secs}");
+    }
 }
 
 #[test]

@@ -126,26 +126,39 @@ fn grants_count_unless_the_relay_cannot_have_given_one() {
 }
 
 #[test]
-fn relays_are_found_by_the_beginning_of_their_names() {
+fn each_relay_is_known_by_its_newest_finished_attempt() {
     let mut temporary = Temporary::new();
-    for (relay, nickname) in [(0x1A, "Alpha"), (0x1B, "alphabet"), (0x2C, "gamma"), (0xDE, "x%_")] {
+    let at = |relay: u8, secs: u64, nickname: &str| {
         let mut one = outcome(relay, 100);
         one.target.nickname = Some(nickname.to_owned());
-        one.started_unix_secs = NOW - u64::from(relay);
-        temporary.put(&one);
-    }
-    let find = |text: &str| -> Vec<u8> {
-        let found = temporary.store.find(text, 10).expect("read");
-        found.iter().map(|known| known.fingerprint[0]).collect()
+        one.started_unix_secs = NOW - secs;
+        one
     };
-    assert_eq!(find("alpha"), [0x1A, 0x1B]);
-    assert_eq!(find("ALPHABET"), [0x1B]);
-    assert_eq!(find("1"), [0x1A, 0x1B]);
-    assert_eq!(find("$1a1A1"), [0x1A]);
-    assert_eq!(find(&"2C".repeat(20)), [0x2C]);
-    assert_eq!(find("de"), [0xDE]);
-    for nothing in ["", " ", "%", "_", "'", "alphabets", &"2C".repeat(21), "2\u{0}", "é"] {
-        assert!(find(nothing).is_empty(), "{nothing:?}");
+    // The first relay has been renamed, and what came of it last is a failure.
+    let mut newest = at(1, 100, "alpha");
+    let (kind, message) = (FailureKind::Timeout, String::new());
+    newest.result = Err(Failure { kind, relay_code: None, message });
+    (newest.estimate, newest.draw, newest.seconds) = (None, Draw::Void, Vec::new());
+    for one in [&newest, &at(1, 300, "before"), &at(2, 200, "beta")] {
+        temporary.put(one);
     }
-    assert_eq!(temporary.store.find("1", 1).expect("read").len(), 1);
+    // One that goes on says nothing yet.
+    temporary.store.begin_attempt(&super::begin(&at(2, 50, "beta"))).expect("begun");
+    temporary.store.begin_attempt(&super::begin(&at(3, 50, "gamma"))).expect("begun");
+    let known = temporary.store.known().expect("read");
+    let shown: Vec<_> = known
+        .iter()
+        .map(|one| {
+            let secs = NOW - one.started_unix_secs;
+            let (name, failure) = (one.nickname.as_deref(), one.failure.as_deref());
+            (one.fingerprint[0], name, secs, one.verdict.as_str(), failure)
+        })
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            (1, Some("alpha"), 100, "failed", Some("timeout")),
+            (2, Some("beta"), 200, "conclusive", None),
+        ]
+    );
 }

@@ -26,6 +26,9 @@ async fn every_page_loads_without_a_word_on_the_console() {
         for width in [320, 1280] {
             chromium.set_screen("light", width, width < 600);
             assert_eq!(chromium.evaluate(wide), true, "{path} is wider than a screen of {width}");
+            let small = "[...document.querySelectorAll('svg text')].map(text => parseFloat(getComputedStyle(text).fontSize) \
+                         * text.getScreenCTM().a).filter(size => size < 10.99).join()";
+            assert_eq!(chromium.evaluate(small), "", "{path} has small texts at {width}");
         }
     }
 }
@@ -81,7 +84,7 @@ async fn events_renew_the_page_and_without_javascript_it_is_whole() {
     chromium.open(&url);
     assert_eq!(chromium.evaluate("typeof news"), "undefined", "only loading it again renews it");
     let dom = chromium.dom();
-    for whole in ["Slots of the period", "Being measured now", "12 of 30", "s-good", ">another</a>"]
+    for whole in ["Slots of the period", "Being measured now", "12 of 30", "s-done", ">another</a>"]
     {
         assert!(dom.contains(whole), "it lacks {whole}");
     }

@@ -62,8 +62,8 @@ async fn get_at_last(addr: SocketAddr, path: &str) {
 /// The paths of all pages.
 pub(super) fn paths() -> Vec<String> {
     let relay = format!("/relay/{}", hex::encode_upper(fingerprint(0)));
-    let pages =
-        ["/", "/team", "/capacities", "/failures", "/relays", "/relays?find=relay1", &relay];
+    let sorted = "/relays?find=relay1&sort=age&order=desc&page=1";
+    let pages = ["/", "/team", "/capacities", "/failures", "/relays", sorted, &relay];
     pages.map(str::to_owned).to_vec()
 }
 
@@ -107,6 +107,33 @@ async fn every_page_answers_with_its_headers_and_without_foreign_markup() {
             && failures.contains("Nothing listens at its port.")
     );
     drop(served);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn relays_are_a_table_that_links_sort_and_a_form_searches() {
+    let served = Served::new(40).await;
+    let all = get(served.addr, "/relays").await;
+    assert_eq!(all.matches("<th class=\"who\" scope=\"row\">").count(), 40, "{all}");
+    // The greatest number first: 1000 and 39 times 11; a day before it was 1000 and 39 times 10.
+    let first = all.split("<tbody>").nth(1).expect("a body");
+    let (at, first_row) = (hex::encode_upper(fingerprint(39)), first.split("</tr>").next());
+    let first_row = first_row.expect("a row");
+    for words in [at.as_str(), ">relay39</a>", "1\u{202f}429", "+2.8 %", "5\u{202f}000"] {
+        assert!(first_row.contains(words), "{words}: {first_row}");
+    }
+    for column in ["nickname", "bw", "verdict", "age", "change", "weight"] {
+        let link = format!("href=\"/relays?find=&amp;sort={column}&amp;order=");
+        assert_eq!(all.matches(&link).count(), 1, "{column}");
+    }
+    assert!(all.contains("aria-sort=\"descending\"") && all.contains("order=asc"), "{all}");
+    let least = get(served.addr, "/relays?sort=bw&order=asc").await;
+    let first = least.split("<tbody>").nth(1).and_then(|rows| rows.split("</tr>").next());
+    assert!(first.is_some_and(|row| row.contains(&hex::encode_upper(fingerprint(0)))), "{least}");
+    let found = get(served.addr, "/relays?find=RELAY3&sort=age").await;
+    assert!(found.contains("11 of 40 relays match"), "3, and 30 to 39: {found}");
+    let name = hex::encode(&fingerprint(7)[..6]);
+    let found = get(served.addr, &format!("/relays?find=${name}")).await;
+    assert!(found.contains("1 of 40 relays match") && found.contains(">relay7</a>"), "{found}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -344,6 +371,7 @@ async fn without_a_store_or_a_status_pages_say_so() {
         ("/", "200", "The coordinator is starting"),
         ("/capacities", "500", "store.sqlite"),
         ("/failures", "500", "store.sqlite"),
+        ("/relays", "500", "store.sqlite"),
         ("/status.json", "503", "starting"),
         ("/metrics", "200", "flashflow_build_info{version="),
     ] {

@@ -11,7 +11,9 @@ use base64ct::{Base64Unpadded, Encoding};
 use rusqlite::Connection;
 
 use super::http::get;
-use super::made_up::{self, Served, begin, fingerprint, outcome, period, publication, status};
+use super::made_up::{
+    self, Served, begin, fingerprint, outcome, period, publication, publish, status,
+};
 use crate::publish::PublishRules;
 use crate::store::{Store, ToPlan};
 use crate::watch::explain::Explanation;
@@ -183,6 +185,7 @@ async fn every_page_answers_in_time_with_a_year_of_ten_thousand_relays() {
     fill(&path);
     let bytes = std::fs::metadata(&path).expect("a file").len();
     println!("filled in {:?}: {} MB", began.elapsed(), bytes / 1_000_000);
+    publish(dir.path(), RELAYS);
     let network = publication(RELAYS);
     let root = dir.path().to_owned();
     let served =
@@ -198,6 +201,7 @@ async fn every_page_answers_in_time_with_a_year_of_ten_thousand_relays() {
         "/relays?find=relay4321",
         "/relays?find=r",
         "/relays?find=A5",
+        "/relays?sort=nickname&order=desc&page=50",
         &relay,
         "/status.json",
         "/metrics",

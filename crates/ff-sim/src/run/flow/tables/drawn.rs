@@ -28,6 +28,7 @@ pub(in crate::run::flow) fn figures(runs: &[Run]) -> Vec<Figure> {
 /// What of a simulation is drawn.
 fn row(run: &Run) -> Row {
     Row {
+        network: run.network.clone(),
         weights: run.weights.clone(),
         load: run.load,
         first_secs: run.first_byte_secs,
