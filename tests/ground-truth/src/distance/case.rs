@@ -98,6 +98,24 @@ impl Case {
         u64::from(self.mbit) * 125_000
     }
 
+    /// Bytes of cells a second that reach a relay and come back: its rate, or what the profile's line carries, if that is
+    /// always the same and less. A packet of the longest has 52 bytes of IP and TCP, and TLS adds 22 to a record of 31 cells.
+    ///
+    /// # Errors
+    /// When there is no such profile.
+    #[expect(clippy::cast_precision_loss, reason = "bytes a second are below 2^53")]
+    pub(super) fn truth(&self) -> Result<f64> {
+        let Some(name) = &self.profile else { return Ok(self.rate() as f64) };
+        let profile = Profile::find(name)?;
+        let packet = f64::from(self.mtu);
+        let of_line = (packet - 52.0) / packet * (31.0 * 514.0) / (31.0 * 514.0 + 22.0);
+        let carried = |way: &Direction| match way.rate {
+            Rate::Constant(rate) if way.timetable.is_empty() => rate.get() as f64 * of_line,
+            _ => f64::INFINITY,
+        };
+        Ok(carried(&profile.up).min(carried(&profile.down)).min(self.rate() as f64))
+    }
+
     /// A line that loses nothing.
     pub(super) fn line() -> Direction {
         let (rate, queue) = (Rate::Constant(LINE), QueueLimit::Time(QUEUE));
@@ -163,5 +181,22 @@ impl fmt::Display for Case {
             write!(f, ", packets of {}", self.mtu)?;
         }
         write!(f, ", {} s, {}", self.seconds, self.congestion_control)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_carries_less_than_the_relay_is_the_truth() {
+        let case = Case { mbit: 100, ..Case::default() };
+        assert!((case.truth().expect("a rate") - 12.5e6).abs() < 1.0);
+        // 10 Mbit/s up, 100 down.
+        let slow = Case { profile: Some("cable".to_owned()), ..case.clone() };
+        let truth = slow.truth().expect("a rate");
+        assert!((truth / 1.25e6 - 0.964).abs() < 0.001, "{truth}");
+        let free = Case { profile: Some("none".to_owned()), ..case };
+        assert!((free.truth().expect("a rate") - 12.5e6).abs() < 1.0);
     }
 }

@@ -39,20 +39,20 @@ pub(crate) struct Bench {
 /// What came of measuring one relay.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
-    /// The estimate by the relay's rate; `None` where there is none.
+    /// The estimate by what the relay can echo ([`Case::truth`]); `None` where there is none.
     pub(crate) ratio: Option<f64>,
     /// The verdict's name.
     pub(crate) verdict: String,
     /// Links that opened.
     pub(super) links: u64,
-    /// What came back in each second before those that count, by the relay's rate.
+    /// What came back in each second before those that count, by the same.
     pub(super) settling: Vec<f64>,
-    /// What came back in each second that counts, by the relay's rate.
+    /// What came back in each second that counts, by the same.
     pub(super) counted: Vec<f64>,
     /// The seconds that count.
     samples: Vec<SecondSample>,
-    /// The relay's rate in bytes a second.
-    rate: f64,
+    /// What the relay can echo, in bytes a second.
+    truth: f64,
     /// How long all of it took, in seconds.
     pub(super) whole_secs: f64,
     /// CPU time of the measurers, in seconds.
@@ -62,10 +62,10 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// What came of a measurement of a relay with this rate.
+    /// What came of a measurement of a relay that can echo so many bytes a second.
     #[expect(clippy::cast_precision_loss, reason = "bytes of a measurement are below 2^53")]
-    fn of((outcome, took): &(Outcome, Duration), rate: u64) -> Self {
-        let part = |bytes: u64| bytes as f64 / rate as f64;
+    fn of((outcome, took): &(Outcome, Duration), truth: f64) -> Self {
+        let part = |bytes: u64| bytes as f64 / truth;
         let path = outcome.paths.first();
         Self {
             ratio: outcome.estimate.map(|estimate| part(estimate.get())),
@@ -77,24 +77,24 @@ impl Run {
             settling: outcome.settling_bytes.iter().copied().map(part).collect(),
             counted: outcome.seconds.iter().map(|second| part(second.measurement_bytes)).collect(),
             samples: outcome.seconds.clone(),
-            rate: rate as f64,
+            truth,
             whole_secs: took.as_secs_f64(),
             cpu_secs: outcome.cpu.measurers,
             losses: path.map_or((f64::NAN, f64::NAN), |path| (path.loss_out, path.loss_back)),
         }
     }
 
-    /// The first second in which the relay was full: 0.95 of its rate.
+    /// The first second in which the relay was full: 0.95 of that.
     pub(super) fn full_after(&self) -> Option<usize> {
         self.settling.iter().chain(&self.counted).position(|&second| second >= 0.95)
     }
 
-    /// The estimates, by the relay's rate, of measurements of so many seconds each, one after the other, within this one.
+    /// The estimates, by the same, of measurements of so many seconds each, one after the other, within this one.
     #[expect(clippy::cast_precision_loss, reason = "bytes of a measurement are below 2^53")]
     pub(crate) fn of_seconds(&self, secs: usize) -> Vec<f64> {
         let estimate = |samples| aggregate::estimate(samples, Ratio::ZERO);
         let windows = self.samples.chunks_exact(secs);
-        windows.filter_map(estimate).map(|estimate| estimate.get() as f64 / self.rate).collect()
+        windows.filter_map(estimate).map(|estimate| estimate.get() as f64 / self.truth).collect()
     }
 }
 
@@ -155,7 +155,8 @@ impl Bench {
             runtime.block_on(measure_all(case, &hosts, &relays, &key))
         })??;
         drop(relays);
-        let runs = outcomes.iter().map(|made| Run::of(made, case.rate())).collect();
+        let truth = case.truth()?;
+        let runs = outcomes.iter().map(|made| Run::of(made, truth)).collect();
         Ok((runs, hosts.stop()?))
     }
 }
