@@ -293,7 +293,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads from TLS behind what is filled. Returns 0 at the end of the stream.
+    /// Reads from TLS after what is filled: on a measurement link all that there is, because each piece wakes every task on its
+    /// way through the relay. Returns 0 at the end of the stream.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.filled.start > 0 {
             self.buffer.copy_within(self.filled.clone(), 0);
@@ -307,12 +308,20 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
             return Poll::Pending;
         }
         let space = &mut self.buffer[self.filled.end..self.filled.end + allowed];
-        let result = Pin::new(&mut self.inner).poll_read(cx, space);
-        let len = bytes_moved(&result);
-        self.filled.end += len;
+        let mut result = Pin::new(&mut self.inner).poll_read(cx, space);
+        let mut len = bytes_moved(&result);
         if traffic == Traffic::Measurement {
+            while (1..allowed).contains(&len) {
+                let more = bytes_moved(&Pin::new(&mut self.inner).poll_read(cx, &mut space[len..]));
+                if more == 0 {
+                    break;
+                }
+                len += more;
+                result = Poll::Ready(Ok(len));
+            }
             self.inside += len;
         }
+        self.filled.end += len;
         self.on_moved(Direction::Received, traffic, len);
         result
     }
@@ -485,6 +494,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         while self.take_other_cell()? {}
         let Mode::Measuring(through) = &mut self.mode else { return Ok(()) };
         let circ_id = through.circuit().circ_id().to_be_bytes();
+        let before = self.inward;
         let (cells, _) = self.buffer[self.filled.clone()].as_chunks_mut::<CELL_LEN>();
         if !through.is_open() {
             return Ok(());
@@ -499,6 +509,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
             through.send_in(cell);
             self.inward += CELL_LEN;
         }
+        through.echoes.go_in(self.inward - before);
         Ok(())
     }
 

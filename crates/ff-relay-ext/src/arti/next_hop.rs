@@ -172,10 +172,20 @@ pub(super) struct Echoes {
 /// What the lock of [`Echoes`] guards.
 #[derive(Debug, Default)]
 struct Waiting {
-    /// Whole MEAS_ECHO cells, one behind the other.
+    /// Whole MEAS_ECHO cells, one after the other.
     cells: Vec<u8>,
+    /// Bytes of cells that have gone in and were not taken: when so many are out, the link is told. To send what came out in
+    /// pieces cost a seventh more than to forward it.
+    inside: usize,
     /// Whether either end has gone.
     is_over: bool,
+}
+
+impl Waiting {
+    /// Whether all that went in is out.
+    fn is_whole(&self) -> bool {
+        self.cells.len() >= self.inside
+    }
 }
 
 impl Echoes {
@@ -191,9 +201,19 @@ impl Echoes {
         if waiting.is_over { None } else { Some(action(&mut waiting)) }
     }
 
-    /// Puts all that waits into `into`, which must be empty. `false` when there will be no more.
+    /// Notes bytes of cells that go in.
+    pub(super) fn go_in(&self, bytes: usize) {
+        let _ = self.with(|waiting| waiting.inside += bytes);
+    }
+
+    /// Puts all that waits into `into`, which must be empty, once all that went in is out. `false` when there will be no more.
     pub(super) fn take(&self, into: &mut Vec<u8>) -> bool {
-        let taken = self.with(|waiting| std::mem::swap(&mut waiting.cells, into));
+        let taken = self.with(|waiting| {
+            if waiting.is_whole() {
+                std::mem::swap(&mut waiting.cells, into);
+                waiting.inside = 0;
+            }
+        });
         if !into.is_empty() {
             self.hop.wake();
         }
@@ -203,7 +223,7 @@ impl Echoes {
     /// Has no more cells come out; both ends are told.
     pub(super) fn end(&self) {
         if let Ok(mut waiting) = self.state.lock() {
-            *waiting = Waiting { cells: Vec::new(), is_over: true };
+            *waiting = Waiting { is_over: true, ..Waiting::default() };
         }
         self.hop.wake();
         self.link.wake();
@@ -264,7 +284,7 @@ impl NextHop {
                 is_over |= cell.command == CMD_DESTROY;
                 take_cell(cell, echoes.circ_id, waiting, says)
             })?;
-            Ok(waiting.cells.len() > before)
+            Ok(waiting.cells.len() > before && waiting.is_whole())
         });
         if says.len() > said {
             self.reader.wake();
@@ -393,6 +413,25 @@ mod tests {
             assert!(hop.says.ends_with(&cell(CMD_CREATED2, &[0, 0])), "in pieces of {piece} bytes");
             drop(hop);
             assert!(!echoes.take(&mut Vec::new()), "the link is told of the end");
+        }
+    }
+
+    #[test]
+    fn the_link_gets_a_batch_when_all_of_it_is_out() {
+        let identity = Arc::new(HopIdentity::generate().expect("an identity"));
+        let echoes = Arc::new(Echoes::new(0x9000_0002));
+        let mut hop = NextHop::new(identity, Arc::clone(&echoes));
+        hop.take(&[0, 0, CMD_VERSIONS, 0, 4, 0, 4, 0, 5]).expect("a cell");
+        let relay = fixed_cell(0x8000_0001, CMD_RELAY, &[7; BODY_LEN]).expect("a cell");
+        let mut out = Vec::new();
+        for _ in 0..2 {
+            echoes.go_in(2 * CELL_LEN);
+            hop.take(&relay).expect("a cell");
+            assert!(echoes.take(&mut out) && out.is_empty(), "one is inside still");
+            hop.take(&relay).expect("a cell");
+            assert!(echoes.take(&mut out));
+            assert_eq!(out.len(), 2 * CELL_LEN);
+            out.clear();
         }
     }
 }
