@@ -130,7 +130,7 @@ impl Descriptors {
             let descriptor = digest.ok_or(CUT).and_then(|digest| begun.finish(digest));
             return descriptor.map(Some).map_err(|wrong| bad(head, wrong));
         }
-        Err(bad(head, CUT))
+        Err(bad(head, if begun.is_of_bridge { BRIDGE } else { CUT }))
     }
 
     /// Keeps a text, if it is one.
@@ -192,6 +192,8 @@ pub fn join(consensus: &Consensus, descriptors: &Descriptors) -> Network {
 
 /// Why a descriptor is not whole.
 const CUT: &str = "the descriptor ends too early";
+/// Why a bridge's descriptor is none of ours.
+const BRIDGE: &str = "this is a bridge's descriptor, another kind: those of relays are read";
 
 /// A descriptor that is being read.
 #[derive(Default)]
@@ -214,6 +216,8 @@ struct Begun {
     platform: Range<usize>,
     /// Where its family lies.
     family: Range<usize>,
+    /// Whether it is a bridge's: CollecTor puts the digest into these and takes the signature out.
+    is_of_bridge: bool,
 }
 
 impl Begun {
@@ -263,6 +267,10 @@ impl Begun {
             }
             b"family" => {
                 self.family = all.keep_family(rest);
+                Ok(())
+            }
+            b"router-digest" | b"router-digest-sha256" => {
+                self.is_of_bridge = true;
                 Ok(())
             }
             b"router" => Err("another descriptor begins here"),
