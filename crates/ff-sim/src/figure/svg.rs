@@ -15,6 +15,8 @@ const BOTTOM_TOP: (f64, f64) = (350.0, 44.0);
 const LEGEND: f64 = 412.0;
 /// The height of a line of it.
 const LINE: f64 = 20.0;
+/// Widths of lines: eight curves have the first, eight more the next.
+const WIDTHS: [f64; 3] = [1.8, 3.4, 0.9];
 /// Dashes by which curves are told apart, and with them their colours: dark ones of different greys.
 const STYLES: [(&str, &str); 8] = [
     ("none", "#000000"),
@@ -151,9 +153,30 @@ fn draw_axes(svg: &mut String, place: &Place<'_>) {
     );
 }
 
+/// How a curve is drawn.
+#[derive(Debug, PartialEq)]
+struct Style {
+    /// Its dashes.
+    dashes: &'static str,
+    /// Its colour.
+    colour: &'static str,
+    /// How wide its line is.
+    width: f64,
+}
+
+impl Style {
+    /// The style of a curve. No two of 192 are drawn alike, and no two of 24 are told apart by their colours alone.
+    fn of(number: usize) -> Self {
+        let round = number / STYLES.len();
+        let (dashes, _) = STYLES[number % STYLES.len()];
+        let (_, colour) = STYLES[(number + round) % STYLES.len()];
+        Self { dashes, colour, width: WIDTHS[round % WIDTHS.len()] }
+    }
+}
+
 /// Draws a curve.
 fn draw_curve(svg: &mut String, place: &Place<'_>, number: usize, curve: &Curve) {
-    let (dashes, colour) = STYLES[number % STYLES.len()];
+    let Style { dashes, colour, width } = Style::of(number);
     let mut path = String::new();
     let mut marks = String::new();
     let mut is_on = false;
@@ -172,7 +195,7 @@ fn draw_curve(svg: &mut String, place: &Place<'_>, number: usize, curve: &Curve)
     line(
         svg,
         format_args!(
-            "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.8\" stroke-dasharray=\"{dashes}\"/>"
+            "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{width}\" stroke-dasharray=\"{dashes}\"/>"
         ),
     );
     if !marks.is_empty() {
@@ -205,11 +228,11 @@ fn draw_legend(svg: &mut String, figure: &Figure) {
         (x, LEGEND + row * LINE)
     };
     for (number, curve) in figure.curves.iter().enumerate() {
-        let ((x, y), (dashes, colour)) = (at(number), STYLES[number % STYLES.len()]);
+        let ((x, y), Style { dashes, colour, width }) = (at(number), Style::of(number));
         line(
             svg,
             format_args!(
-                "<path d=\"M{x:.1} {y:.1}h40\" stroke=\"{colour}\" stroke-width=\"1.8\" stroke-dasharray=\"{dashes}\"/>"
+                "<path d=\"M{x:.1} {y:.1}h40\" stroke=\"{colour}\" stroke-width=\"{width}\" stroke-dasharray=\"{dashes}\"/>"
             ),
         );
         if curve.has_marks {
@@ -273,6 +296,28 @@ mod tests {
         for style in &STYLES[..2] {
             assert!(svg.contains(style.0) && svg.contains(style.1));
         }
+    }
+
+    #[test]
+    fn every_curve_has_a_style_of_its_own() {
+        let styles: Vec<Style> = (0..192).map(Style::of).collect();
+        for (number, one) in styles.iter().enumerate() {
+            assert!(!styles[..number].contains(one), "{number}: {one:?}");
+            let alike = |other: &&Style| (other.dashes, other.width) == (one.dashes, one.width);
+            assert!(
+                number >= 24 || !styles[..number].iter().any(|other| alike(&other)),
+                "{number}"
+            );
+        }
+        let line = |number: i32| vec![(0.0, f64::from(number)), (1.0, f64::from(number))];
+        let mut figure = Figure::new("fig1", "many", Axis::linear("x"), Axis::linear("y"));
+        for number in 0..10 {
+            figure = figure.with(number.to_string(), line(number));
+        }
+        let svg = figure.svg();
+        // Two of the ten are wide, each in the drawing and in the legend.
+        assert_eq!(svg.matches("stroke-width=\"1.8\"").count(), 16, "{svg}");
+        assert_eq!(svg.matches("stroke-width=\"3.4\"").count(), 4, "{svg}");
     }
 
     #[test]
