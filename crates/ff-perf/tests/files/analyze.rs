@@ -248,6 +248,12 @@ fn selections_gain_and_cost_what_they_must() {
     let summary: Value = serde_json::from_str(&summary).expect("JSON");
     assert_eq!(summary["results"], found);
     assert_eq!(summary["inputs"].as_array().expect("inputs").len(), 3);
+    let options = &summary["options"];
+    assert_eq!((&options["hops"], &options["timeout"]), (&"3".into(), &"percentile".into()));
+    assert_eq!(options["shares"], serde_json::json!(["80", "50"]));
+    assert_eq!(options["paths"], serde_json::json!([text(dir.path())]));
+    assert_eq!(options["network"], text(&consensus));
+    assert!(options.get("figures").is_none() && options.get("json").is_none(), "{options}");
 }
 
 #[test]
