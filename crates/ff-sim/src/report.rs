@@ -164,14 +164,18 @@ const HEAD: &str = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\
     <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
     <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
 
-/// The look of the page.
+/// The look of the page. What is wider than the page can be scrolled, and has a shadow where it goes on.
 const STYLE: &str = "
-body { max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #111; background: #fff; font: 15px/1.45 sans-serif; }
+body { max-width: 100rem; margin: 2rem auto; padding: 0 1rem; color: #111; background: #fff; font: 15px/1.45 sans-serif; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-pre { overflow-x: auto; padding: .8rem; border: 1px solid #ccc; font-size: .85rem; }
+pre { padding: .8rem; border: 1px solid #ccc; font-size: .85rem; }
 figure { margin: 1.5rem 0; overflow-x: auto; } figure svg { max-width: 100%; height: auto; }
 figcaption { color: #444; font-size: .9rem; }
-.wide { overflow-x: auto; }
+pre, .wide { overflow-x: auto;
+  background: linear-gradient(to right, #fff 30%, transparent) left / 3rem 100% no-repeat local,
+    linear-gradient(to left, #fff 30%, transparent) right / 3rem 100% no-repeat local,
+    linear-gradient(to right, #0005, transparent) left / 1rem 100% no-repeat scroll,
+    linear-gradient(to left, #0005, transparent) right / 1rem 100% no-repeat scroll; }
 table { border-collapse: collapse; font-size: .85rem; }
 th, td { padding: .2rem .6rem; border-bottom: 1px solid #ddd; text-align: left; vertical-align: top; overflow-wrap: anywhere; }
 .wide td, .wide th { overflow-wrap: normal; }
