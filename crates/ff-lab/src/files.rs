@@ -1,11 +1,11 @@
 //! Files for people: whole or not at all.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use tempfile::NamedTempFile;
+use tempfile::{Builder, NamedTempFile};
 
 /// Writes a file under another name and renames it, so that whoever opens it reads what was there before or all of `text`. A
 /// link to a file is followed. What is no file, such as `/dev/stdout` and pipes, is written to, and stays what it is.
@@ -15,7 +15,9 @@ use tempfile::NamedTempFile;
 pub fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     match place(path)? {
         Place::File(path) => {
-            let mut file = NamedTempFile::new_in(folder(&path))?;
+            // As the umask has it: temporary files are their owner's alone if nothing else is said.
+            let permissions = Permissions::from_mode(0o666);
+            let mut file = Builder::new().permissions(permissions).tempfile_in(folder(&path))?;
             file.write_all(text.as_bytes())?;
             file.persist(path)?;
             Ok(())
@@ -98,6 +100,11 @@ mod tests {
             write_whole(path, text).unwrap();
             assert_eq!(fs::read_to_string(&file).unwrap(), text);
         }
+        let usual = dir.path().join("c");
+        fs::write(&usual, "").unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode();
+        assert_eq!(mode(&file), mode(&usual));
+        fs::remove_file(&usual).unwrap();
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
         let null = Path::new("/dev/null");

@@ -63,7 +63,9 @@ pub struct Report {
     /// Who measured.
     pub hosts: Vec<Host>,
     /// Fits: `build`, `build_with_timeouts` (given-up circuits are right-censored), `build_without_link`, `rtt`,
-    /// `congestion`, `ttfb`.
+    /// `congestion`, `ttfb`. Where it is not known how many relays some given-up circuits were meant to have, each of them
+    /// counts in `build_with_timeouts` as the share of built circuits that have [`Report::hops`] relays;
+    /// `build_with_timeouts_least` leaves them out, and in `build_with_timeouts_most` each counts whole.
     pub fits: BTreeMap<&'static str, Fits>,
     /// Spearman's rho of each measure with time to first byte.
     pub spearman_with_ttfb: BTreeMap<&'static str, Spearman>,
@@ -99,9 +101,12 @@ pub struct Counts {
     pub built: u64,
     /// Those that were built and have another number of hops.
     pub other_hops: u64,
-    /// Those that were waited for in vain and may have been to have this number of hops.
+    /// Those that were waited for in vain and were meant to have this number of hops.
     pub given_up: u64,
-    /// Those that were waited for in vain and were to have another number.
+    /// Those that were waited for in vain before they had this number, and of which it is not known how many they were
+    /// meant to have, as in OnionPerf's files.
+    pub unknown_hops_given_up: u64,
+    /// Those that were waited for in vain and were meant to have another number.
     pub other_hops_given_up: u64,
     /// Those that failed otherwise.
     pub failed: u64,
@@ -181,9 +186,14 @@ fn host_name(circuits: &Circuits, host: usize) -> String {
     circuits.hosts.get(host).cloned().unwrap_or_default()
 }
 
-/// Whether a circuit was given up that may have been to have so many hops.
+/// Whether a circuit was given up that was certainly meant to have so many hops.
 fn was_given_up(seen: &Seen, hops: u8) -> bool {
-    seen.given_up_ms.is_some() && seen.may_have(hops)
+    seen.given_up_ms.is_some() && seen.has(hops)
+}
+
+/// Whether a circuit was given up of which it is not known whether it was meant to have so many hops.
+fn was_perhaps_given_up(seen: &Seen, hops: u8) -> bool {
+    seen.given_up_ms.is_some() && seen.may_have(hops) && !seen.has(hops)
 }
 
 /// What was read.
@@ -192,15 +202,17 @@ fn counts(circuits: &Circuits, network: Option<&Network>, whole: usize, hops: u8
         |is: &dyn Fn(&Seen) -> bool| circuits.all.iter().filter(|seen| is(seen)).count() as u64;
     let built = count(&|seen| seen.build_ms.is_some());
     let given_up = count(&|seen| was_given_up(seen, hops));
-    let other = count(&|seen| seen.given_up_ms.is_some() && !was_given_up(seen, hops));
+    let unknown = count(&|seen| was_perhaps_given_up(seen, hops));
+    let other = count(&|seen| seen.given_up_ms.is_some()) - given_up - unknown;
     let all = circuits.all.len() as u64;
     Counts {
         all,
         built,
         other_hops: built - whole as u64,
         given_up,
+        unknown_hops_given_up: unknown,
         other_hops_given_up: other,
-        failed: all - built - given_up - other,
+        failed: all - built - given_up - unknown - other,
         half_lines: circuits.half_lines,
         left_out: circuits.left_out,
         relays: circuits.relays.len() as u64,
@@ -221,27 +233,40 @@ fn described(circuits: &Circuits, hosts: &Hosts<'_>) -> Vec<Host> {
 
 /// The fits of all that was measured.
 fn fits(circuits: &Circuits, whole: &[&Seen], hops: u8) -> BTreeMap<&'static str, Fits> {
-    let mut all = BTreeMap::new();
-    let mut add = |name, values: &[f64], given_up: &[f64]| {
+    let mut all = with_timeouts(circuits, whole, hops);
+    let mut add = |name, values: &[f64]| {
         if !values.is_empty() {
-            all.insert(name, Fits::of(values, given_up));
+            all.insert(name, Fits::of(values, &[]));
         }
     };
-    let build = values(whole, |seen| seen.build_ms);
-    let given_up: Vec<f64> = circuits
-        .all
-        .iter()
-        .filter(|seen| was_given_up(seen, hops))
-        .filter_map(|seen| seen.given_up_ms)
-        .collect();
-    add("build", &build, &[]);
-    if !given_up.is_empty() {
-        add("build_with_timeouts", &build, &given_up);
+    add("build", &values(whole, |seen| seen.build_ms));
+    add("build_without_link", &values(whole, |seen| seen.build_without_link_ms));
+    add("rtt", &values(whole, |seen| seen.rtt_ms));
+    add("congestion", &values(whole, |seen| seen.congestion_ms));
+    add("ttfb", &values(whole, |seen| seen.ttfb_ms));
+    all
+}
+
+/// The fits of build times in which circuits count that were given up; with bounds if it is not known of some how many hops
+/// they were meant to have.
+fn with_timeouts(circuits: &Circuits, whole: &[&Seen], hops: u8) -> BTreeMap<&'static str, Fits> {
+    let bounds = |is: fn(&Seen, u8) -> bool| -> Vec<f64> {
+        let those = circuits.all.iter().filter(|seen| is(seen, hops));
+        those.filter_map(|seen| seen.given_up_ms).collect()
+    };
+    let (build, known) = (values(whole, |seen| seen.build_ms), bounds(was_given_up));
+    let perhaps = bounds(was_perhaps_given_up);
+    let mut all = BTreeMap::new();
+    if build.is_empty() || known.is_empty() && perhaps.is_empty() {
+        return all;
     }
-    add("build_without_link", &values(whole, |seen| seen.build_without_link_ms), &[]);
-    add("rtt", &values(whole, |seen| seen.rtt_ms), &[]);
-    add("congestion", &values(whole, |seen| seen.congestion_ms), &[]);
-    add("ttfb", &values(whole, |seen| seen.ttfb_ms), &[]);
+    let built = circuits.all.iter().filter(|seen| seen.build_ms.is_some()).count();
+    let part = build.len() as f64 / built as f64;
+    all.insert("build_with_timeouts", Fits::of_parts(&build, &known, &perhaps, part));
+    if !perhaps.is_empty() {
+        all.insert("build_with_timeouts_least", Fits::of(&build, &known));
+        all.insert("build_with_timeouts_most", Fits::of_parts(&build, &known, &perhaps, 1.0));
+    }
     all
 }
 
@@ -293,9 +318,44 @@ mod tests {
         );
         let text = text::text(&report);
         assert!(
-            text.contains("1 given up, 20 of other numbers of hops given up, 1 failed otherwise"),
+            text.contains("given up: 1 of 3 hops, 20 of other numbers of hops; 1 failed otherwise"),
             "{text}"
         );
+        assert!(!report.fits.contains_key("build_with_timeouts_most"), "all lengths are known");
+    }
+
+    /// Of a given-up circuit that reached fewer than three relays an OnionPerf file does not say how many it was meant to
+    /// have. Half of the built ones have three.
+    #[test]
+    fn circuits_of_unknown_length_that_were_given_up_count_in_part_and_with_bounds() {
+        let mut all = Vec::new();
+        for number in 0..200_u32 {
+            let build_ms = Some(300.0 + f64::from(number * 37 % 211));
+            for hops in [3, 4] {
+                all.push(Seen { hops: Some(hops), build_ms, ..Seen::default() });
+            }
+        }
+        let given_up = |reached: u32| Seen {
+            path: (0..reached).collect(),
+            given_up_ms: Some(600.0),
+            ..Seen::default()
+        };
+        all.extend((0..60).map(|number| given_up(number % 3)));
+        // This one had three relays already and was meant to have more.
+        all.push(given_up(3));
+        let report = report(all);
+        let read = report.read;
+        assert_eq!(
+            [read.given_up, read.unknown_hops_given_up, read.other_hops_given_up, read.failed],
+            [0, 60, 1, 0]
+        );
+        let counts = ["_least", "", "_most"].map(|end| {
+            let fits = &report.fits[format!("build_with_timeouts{end}").as_str()];
+            (fits.values, fits.given_up)
+        });
+        assert_eq!(counts, [(200, 0), (200, 30), (200, 60)]);
+        let text = text::text(&report);
+        assert!(text.contains("60 of an unknown number of hops"), "{text}");
     }
 
     #[test]

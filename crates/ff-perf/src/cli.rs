@@ -11,7 +11,8 @@ pub mod paths;
 pub mod serve;
 pub mod source;
 
-use clap::{Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use ff_sim::cli::Options;
 
 /// What Tor's clients see: how long circuits take, which selection of paths would serve users better, and what it would
 /// take from their anonymity.
@@ -21,6 +22,48 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// Where results go, which changes nothing of them.
+const FOLDER: &str = "figures";
+
+impl Cli {
+    /// Reads this program's arguments; where they are wrong, it says so and ends the program.
+    #[must_use]
+    pub fn read() -> Self {
+        let mut clap = Self::command();
+        let mut matches = clap.get_matches_mut();
+        let options = options(&clap, &matches);
+        let mut cli = Self::from_arg_matches_mut(&mut matches)
+            .unwrap_or_else(|error| error.format(&mut clap).exit());
+        if let Some(of_command) = cli.command.options_mut() {
+            *of_command = options;
+        }
+        cli
+    }
+}
+
+/// What the innermost command was run with.
+fn options(command: &clap::Command, matches: &ArgMatches) -> Options {
+    let (mut command, mut matches) = (command, matches);
+    while let Some((name, inner)) = matches.subcommand() {
+        let Some(found) = command.find_subcommand(name) else { break };
+        (command, matches) = (found, inner);
+    }
+    let mut options = ff_sim::cli::options(command, matches);
+    options.remove(FOLDER);
+    options
+}
+
+impl Command {
+    /// What it was run with, if its results say so.
+    fn options_mut(&mut self) -> Option<&mut Options> {
+        match self {
+            Self::Circuits(Circuits::Analyze(args)) => Some(&mut args.options),
+            Self::Lab(lab::LabCommand::Navigator(args)) => Some(&mut args.options),
+            _ => None,
+        }
+    }
 }
 
 /// What exit statuses mean.

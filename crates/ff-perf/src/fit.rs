@@ -32,7 +32,7 @@ const LEAST: f64 = 10.0;
 pub struct Fits {
     /// How many values there are.
     pub values: u64,
-    /// How many more were given up, and are only known to be greater than a bound.
+    /// How many more were given up, and are only known to be greater than a bound; rounded where some count in part.
     pub given_up: u64,
     /// The generalised extreme value distribution.
     pub gev: Option<GevFit>,
@@ -108,12 +108,19 @@ impl Fits {
     /// Of values in ms and of bounds of those that were given up. No distribution is fitted to fewer than ten values,
     /// or if they are not spread ([`Sample::is_spread`]).
     #[must_use]
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
     pub fn of(values_ms: &[f64], given_up_ms: &[f64]) -> Self {
-        let sample = Sample::new(values_ms, given_up_ms);
+        Self::of_parts(values_ms, given_up_ms, &[], 0.0)
+    }
+
+    /// The same with more bounds, each of which counts as this part of a value: those of circuits that may have been
+    /// meant to be others.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
+    pub fn of_parts(values_ms: &[f64], given_up_ms: &[f64], perhaps_ms: &[f64], part: f64) -> Self {
+        let sample = Sample::new(values_ms, given_up_ms).and_beyond(perhaps_ms, part);
         let [frechet, weibull, pareto, lognormal] =
             Family::ALL.map(|family| law_fit(family, &sample));
-        let given_up = sample.beyond().iter().map(|(_, times)| times).sum::<f64>() as u64;
+        let given_up = sample.beyond().iter().map(|(_, times)| times).sum::<f64>().round() as u64;
         Self {
             values: sample.count() as u64,
             given_up,

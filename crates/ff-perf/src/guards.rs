@@ -20,6 +20,9 @@ pub struct Guard {
     pub id: String,
     /// Circuits that were begun.
     pub circuits: u64,
+    /// How many of them failed before it was known how many relays they were meant to have, as in OnionPerf's files. Some of
+    /// them may have been meant to have another number, so the share that was built may be greater than it seems.
+    pub unknown_hops: u64,
     /// How many of them, of 1, were built.
     pub built: Interval,
     /// Median time to build.
@@ -108,6 +111,7 @@ fn guard(id: &str, seen: &[&Seen]) -> Guard {
     Guard {
         id: id.to_owned(),
         circuits: seen.len() as u64,
+        unknown_hops: seen.iter().filter(|seen| seen.hops.is_none()).count() as u64,
         built: wilson(built as f64, seen.len() as f64),
         build_ms: values(|seen| seen.build_ms),
         build_without_link_ms: values(|seen| seen.build_without_link_ms),
@@ -175,6 +179,8 @@ mod tests {
         let found = Guards::of(&circuits, 3, 10);
         let counts: Vec<u64> = found.guards.iter().map(|guard| guard.circuits).collect();
         assert_eq!((counts, found.other_hops), (vec![20, 21], 20));
+        let unknown: Vec<u64> = found.guards.iter().map(|guard| guard.unknown_hops).collect();
+        assert_eq!(unknown, [0, 1]);
         assert!(found.differ.build.expect("both have some").p > 0.99, "{found:?}");
         assert_eq!(Guards::of(&circuits, 2, 10).guards.len(), 1);
     }

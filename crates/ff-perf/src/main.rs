@@ -3,11 +3,10 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use clap::Parser;
 use ff_perf::cli::Cli;
 
 fn main() -> ExitCode {
-    match ff_perf::run::run(&Cli::parse()) {
+    match ff_perf::run::run(&Cli::read()) {
         Ok(code) => code,
         Err(error) => {
             // A terminal may be gone.

@@ -92,12 +92,18 @@ pub struct Latency {
 }
 
 impl Seen {
-    /// Whether it has so many relays, or may have been to have them: of one that was not built, the path may be the part
-    /// that stood.
+    /// Whether it has so many relays, or may have been meant to have them: of one that was not built, the path may be the
+    /// part that stood.
     #[must_use]
     pub fn may_have(&self, hops: u8) -> bool {
         // Where the number is not known, one that had reached so many relays was to have more.
         self.hops.map_or(self.path.len() < usize::from(hops), |known| known == hops)
+    }
+
+    /// Whether it was certainly meant to have so many relays, and not only possibly.
+    #[must_use]
+    pub fn has(&self, hops: u8) -> bool {
+        self.hops == Some(hops)
     }
 }
 

@@ -139,10 +139,13 @@ pub fn accepted(circuits: &[&Seen], measure: Measure, timeouts: &[Option<f64>]) 
     circuits.iter().zip(timeouts).map(judge).collect()
 }
 
-/// Which circuits two selections both accept.
+/// Which circuits two selections both accept; what one of them does not decide is not decided.
 #[must_use]
 pub fn both(one: &Decisions, other: &Decisions) -> Decisions {
-    one.iter().zip(other).map(|(one, other)| Some((*one)? && (*other)?)).collect()
+    let both = |(one, other): (Option<bool>, Option<bool>)| {
+        one.zip(other).map(|(one, other)| one && other)
+    };
+    one.iter().copied().zip(other.iter().copied()).map(both).collect()
 }
 
 /// Of three circuits in turn the one with the least congestion delay; what does not make three is not decided.
@@ -215,9 +218,11 @@ mod tests {
 
     #[test]
     fn both_needs_both() {
-        let one = vec![Some(true), Some(true), Some(false), None];
-        let other = vec![Some(true), Some(false), Some(true), Some(true)];
-        assert_eq!(both(&one, &other), [Some(true), Some(false), Some(false), None]);
+        let one = vec![Some(true), Some(true), Some(false), None, Some(false)];
+        let other = vec![Some(true), Some(false), Some(true), Some(true), None];
+        let expected = [Some(true), Some(false), Some(false), None, None];
+        assert_eq!(both(&one, &other), expected);
+        assert_eq!(both(&other, &one), expected);
         assert_eq!(Rule::Fastest(Measure::Congestion, 0.33).name(), "congestion33");
         assert_eq!(Rule::BuildAndRtt(0.8).name(), "build_rtt80");
     }

@@ -4,8 +4,9 @@
 //! A line that is half there, because the disk was full or the machine stopped, is cut off.
 
 use std::collections::{BTreeSet, HashSet};
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -335,7 +336,9 @@ fn compare(before: &Value, now: &Value, all: &mut Vec<String>) {
 fn write_options(dir: &Path, options: &Options) -> Result<(), StoreError> {
     let path = dir.join(OPTIONS);
     let written = || -> io::Result<()> {
-        let mut file = tempfile::NamedTempFile::new_in(dir)?;
+        // For the same readers as the lines.
+        let permissions = Permissions::from_mode(0o666);
+        let mut file = tempfile::Builder::new().permissions(permissions).tempfile_in(dir)?;
         serde_json::to_writer_pretty(&mut file, options)?;
         file.write_all(b"\n")?;
         file.as_file().sync_all()?;

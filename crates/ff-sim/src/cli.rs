@@ -50,15 +50,14 @@ impl Cli {
         });
         let mut cli = Self::from_arg_matches_mut(&mut matches)
             .unwrap_or_else(|error| error.format(&mut clap).exit());
-        if let Some(out) = cli.command.out_mut() {
-            out.options = options.unwrap_or_default();
-        }
+        *cli.command.options_mut() = options.unwrap_or_default();
         cli
     }
 }
 
-/// The options of a command.
-fn options(command: &Clap, matches: &clap::ArgMatches) -> Options {
+/// What a command was run with, as its arguments say; those are left out that change nothing of the results.
+#[must_use]
+pub fn options(command: &Clap, matches: &clap::ArgMatches) -> Options {
     let of_matter = |arg: &&clap::Arg| !OF_NO_MATTER.contains(&arg.get_id().as_str());
     let option = |arg: &clap::Arg| {
         let name = arg.get_id().as_str();
@@ -66,7 +65,7 @@ fn options(command: &Clap, matches: &clap::ArgMatches) -> Options {
         let mut values: Vec<Value> = raw.map(|one| one.to_string_lossy().into()).collect();
         let value = if !arg.get_action().takes_values() {
             Value::from(values.last().is_some_and(|value| value == "true"))
-        } else if arg.get_value_delimiter().is_some() {
+        } else if arg.get_value_delimiter().is_some() || is_repeated(arg) {
             Value::from(values)
         } else {
             values.pop()?
@@ -74,6 +73,11 @@ fn options(command: &Clap, matches: &clap::ArgMatches) -> Options {
         Some((name.to_owned(), value))
     };
     command.get_arguments().filter(of_matter).filter_map(option).collect()
+}
+
+/// Whether an argument may be given several times.
+fn is_repeated(arg: &clap::Arg) -> bool {
+    matches!(arg.get_action(), clap::ArgAction::Append)
 }
 
 /// What exit statuses mean.
@@ -108,18 +112,18 @@ pub enum Command {
 }
 
 impl Command {
-    /// Where results go, if they go where the options say.
-    fn out_mut(&mut self) -> Option<&mut OutArgs> {
+    /// What it was run with, as its results say.
+    fn options_mut(&mut self) -> &mut Options {
         match self {
-            Self::Ingest(args) => Some(&mut args.out),
-            Self::Merge(_) => None,
-            Self::Schedule(args) => Some(&mut args.out),
-            Self::WhatIf(args) => Some(&mut args.out),
-            Self::Analyse(args) => Some(&mut args.out),
-            Self::Attack(args) => Some(&mut args.out),
-            Self::Flow(args) => Some(&mut args.out),
-            Self::Compare(args) => Some(&mut args.out),
-            Self::Ledger(args) => Some(&mut args.out),
+            Self::Ingest(args) => &mut args.out.options,
+            Self::Merge(args) => &mut args.options,
+            Self::Schedule(args) => &mut args.out.options,
+            Self::WhatIf(args) => &mut args.out.options,
+            Self::Analyse(args) => &mut args.out.options,
+            Self::Attack(args) => &mut args.out.options,
+            Self::Flow(args) => &mut args.out.options,
+            Self::Compare(args) => &mut args.out.options,
+            Self::Ledger(args) => &mut args.out.options,
         }
     }
 }

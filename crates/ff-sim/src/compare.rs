@@ -44,7 +44,7 @@ pub struct Side {
     pub gini: f64,
     /// The share of the ten relays with most weight.
     pub top_10_share: f64,
-    /// Eq. 6; nothing without capacities.
+    /// Eq. 6, by usable capacity; nothing without capacities.
     pub weight_error: Option<f64>,
     /// Which part of the relays has too small a weight.
     pub under_weighted: Option<f64>,

@@ -80,8 +80,17 @@ pub struct Figure {
 pub struct Ours {
     /// The number.
     pub value: f64,
-    /// Whether it is one of a sample, and not of all data.
-    pub of_sample: bool,
+    /// What it is of, if that is a sample and not all data.
+    pub sample: Option<Sampled>,
+}
+
+/// What a number is of that is not of all data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sampled {
+    /// What stood in for all data.
+    pub of: &'static str,
+    /// What it takes to have all data.
+    pub needs: &'static str,
 }
 
 /// What came out, by row and figure: a number, or why there is none.
@@ -150,6 +159,8 @@ pub struct Compared {
     pub ours: Option<f64>,
     /// Whether that is of a sample.
     pub of_sample: bool,
+    /// What stood in for all data then.
+    pub sample: Option<&'static str>,
     /// It is to be this at least.
     pub low: f64,
     /// And this at most.
@@ -222,35 +233,43 @@ fn judge_row(row: &Row, found: &Found) -> Judged {
 /// Compares a figure.
 fn compare(kind: Kind, figure: &Figure, found: Option<&Result<Ours, String>>) -> Compared {
     let ours = found.and_then(|found| found.as_ref().ok()).copied();
-    let of_sample = ours.is_some_and(|ours| ours.of_sample);
-    let [low, high] = figure.sample.filter(|_| of_sample).unwrap_or([figure.low, figure.high]);
+    let sample = ours.and_then(|ours| ours.sample);
+    let [low, high] =
+        figure.sample.filter(|_| sample.is_some()).unwrap_or([figure.low, figure.high]);
     let (verdict, why) = match (found, &figure.differs) {
-        (None, _) => (Verdict::Unexplained, "nothing computes it"),
-        (Some(Err(why)), _) => (Verdict::NotRun, why.as_str()),
-        (Some(Ok(_)), _) if of_sample && figure.sample.is_none() => {
-            (Verdict::NotRun, "the sample says nothing of it: it needs --data")
+        (None, _) => (Verdict::Unexplained, "nothing computes it".to_owned()),
+        (Some(Err(why)), _) => (Verdict::NotRun, why.clone()),
+        (Some(Ok(Ours { sample: Some(sample), .. })), _) if figure.sample.is_none() => {
+            (Verdict::NotRun, format!("the sample says nothing of it: it needs {}", sample.needs))
         }
         (Some(Ok(ours)), _) if !ours.value.is_finite() => {
-            (Verdict::Unexplained, "what came out is no number")
+            (Verdict::Unexplained, "what came out is not a number".to_owned())
         }
         (Some(Ok(ours)), _) if (low..=high).contains(&ours.value) => match kind {
-            Kind::Equal if !of_sample => (Verdict::Equal, ""),
-            _ => (Verdict::Shape, ""),
+            Kind::Equal if sample.is_none() => (Verdict::Equal, String::new()),
+            _ => (Verdict::Shape, String::new()),
         },
-        (Some(Ok(_)), Some(why)) => (Verdict::Differs, why.as_str()),
-        (Some(Ok(_)), None) => (Verdict::Unexplained, "nobody knows why"),
+        (Some(Ok(_)), Some(why)) if sample.is_some() => (Verdict::Differs, with_all_data(why)),
+        (Some(Ok(_)), Some(why)) => (Verdict::Differs, why.clone()),
+        (Some(Ok(_)), None) => (Verdict::Unexplained, "nobody knows why".to_owned()),
     };
     Compared {
         name: figure.name.clone(),
         unit: figure.unit.clone(),
         paper: figure.paper.clone(),
         ours: ours.filter(|_| verdict != Verdict::NotRun).map(|ours| ours.value),
-        of_sample,
+        of_sample: sample.is_some(),
+        sample: sample.map(|sample| sample.of),
         low,
         high,
         verdict,
-        why: why.to_owned(),
+        why,
     }
+}
+
+/// What the ledger says of all data, where a number is of a sample.
+fn with_all_data(why: &str) -> String {
+    format!("with all data: {why}")
 }
 
 /// The figures that are against a run, with the reasons: those that nobody can explain, and of a run of everything those that
@@ -287,20 +306,31 @@ mod tests {
 
     /// A number of all data.
     fn of_all(value: f64) -> Result<Ours, String> {
-        Ok(Ours { value, of_sample: false })
+        Ok(Ours { value, sample: None })
     }
+
+    /// A sample.
+    pub(super) const SAMPLE: Sampled = Sampled { of: "network 1 alone", needs: "--data" };
 
     /// A number of a sample.
     fn of_sample(value: f64) -> Result<Ours, String> {
-        Ok(Ours { value, of_sample: true })
+        Ok(Ours { value, sample: Some(SAMPLE) })
+    }
+
+    /// A number of a sample of the data that were given.
+    fn of_few(value: f64) -> Result<Ours, String> {
+        let sample = Some(Sampled { needs: "a run without --quick", ..SAMPLE });
+        Ok(Ours { value, sample })
     }
 
     #[test]
     fn each_figure_has_the_verdict_that_it_deserves() {
         let at = |value| Found::from([(("X".to_owned(), "n".to_owned()), value)]);
         let (old, sample) = (", differs = \"it is old\"", ", sample = [5.0, 6.0]");
-        let (nobody, no_number) = ("nobody knows why", "what came out is no number");
+        let (nobody, no_number) = ("nobody knows why", "what came out is not a number");
         let needs = "the sample says nothing of it: it needs --data";
+        let slowly = "the sample says nothing of it: it needs a run without --quick";
+        let old_sample = ", sample = [5.0, 6.0], differs = \"network 5 is full\"";
         for (kind, more, found, verdict, why) in [
             ("equal", "", at(of_all(1.0)), Verdict::Equal, ""),
             ("shape", "", at(of_all(2.0)), Verdict::Shape, ""),
@@ -317,6 +347,15 @@ mod tests {
             ("equal", sample, at(of_all(1.5)), Verdict::Equal, ""),
             ("equal", sample, at(of_all(5.5)), Verdict::Unexplained, nobody),
             ("equal", "", at(of_sample(1.5)), Verdict::NotRun, needs),
+            ("equal", "", at(of_few(1.5)), Verdict::NotRun, slowly),
+            ("equal", old_sample, at(of_all(3.0)), Verdict::Differs, "network 5 is full"),
+            (
+                "equal",
+                old_sample,
+                at(of_sample(3.0)),
+                Verdict::Differs,
+                "with all data: network 5 is full",
+            ),
         ] {
             let judged = judge(&ledger(kind, more), &found);
             let figure = &judged[0].figures[0];

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::cli::Options;
 use crate::input::{InputError, Inputs};
 use crate::output::{Folder, OutputError, SCHEMA, Summary};
 use crate::skipped::Skips;
@@ -109,7 +110,7 @@ struct Growing {
 /// # Errors
 /// [`MergeError`] names the files that do not go together; nothing has been written then.
 pub fn results(from: &[PathBuf], out: &Path) -> Result<Merged, MergeError> {
-    collect(from, out)?.write(out)
+    collect(from, out)?.write(out, Options::new())
 }
 
 /// Reads results of one command, which are to go into this folder.
@@ -169,11 +170,11 @@ impl Collected {
         skips
     }
 
-    /// Writes all tables, with their rows in order.
+    /// Writes all tables, with their rows in order, and with what they were merged by.
     ///
     /// # Errors
     /// [`MergeError::Output`].
-    pub fn write(self, out: &Path) -> Result<Merged, MergeError> {
+    pub fn write(self, out: &Path, options: Options) -> Result<Merged, MergeError> {
         let Self { mut merged, inputs, tables, errors } = self;
         let folder = Folder::create(out)?;
         let write = |name: &str, header: &[Vec<u8>], rows: &[Row]| {
@@ -187,7 +188,7 @@ impl Collected {
             write(&name, &table.header, &table.rows)?;
         }
         write("errors.csv", &errors.header, &errors.rows)?;
-        folder.finish(&Summary::new("merge", inputs.all(), None, &merged))?;
+        folder.finish(&Summary::new("merge", inputs.all(), None, options, &merged))?;
         Ok(merged)
     }
 }
@@ -363,7 +364,8 @@ mod tests {
         folder
             .write("errors.csv", format!("file,entry,line,reason\n{name},,,odd\n").as_bytes())
             .expect("written");
-        folder.finish(&Summary::new(command, &[], Some(0), &[1])).expect("written");
+        let summary = Summary::new(command, &[], Some(0), Options::new(), &[1]);
+        folder.finish(&summary).expect("written");
         path
     }
 

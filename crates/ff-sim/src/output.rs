@@ -3,12 +3,13 @@
 //! Each file is written under another name and renamed, so whoever opens one reads all of it. `summary.json` comes
 //! last: where it is, all else is.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use tempfile::NamedTempFile;
+use tempfile::Builder;
 
 mod rows;
 
@@ -49,22 +50,17 @@ pub struct Summary<'a, T> {
 }
 
 impl<'a, T: Serialize> Summary<'a, T> {
-    /// Of this command.
+    /// Of this command, which was run with these options.
     #[must_use]
     pub fn new(
         command: &'static str,
         inputs: &'a [Input],
         seed: Option<u64>,
+        options: Options,
         results: &'a T,
     ) -> Self {
-        let (version, options) = (env!("CARGO_PKG_VERSION"), Options::new());
+        let version = env!("CARGO_PKG_VERSION");
         Self { schema: SCHEMA, command, version, inputs, seed, options, results }
-    }
-
-    /// The same of a command that was run with these options.
-    #[must_use]
-    pub fn with_options(self, options: Options) -> Self {
-        Self { options, ..self }
     }
 }
 
@@ -90,14 +86,16 @@ impl Folder {
         }
     }
 
-    /// Writes a file.
+    /// Writes a file, which others may read as far as the umask allows.
     ///
     /// # Errors
     /// [`OutputError`].
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), OutputError> {
         let path = self.0.join(name);
         let write = || -> io::Result<()> {
-            let mut file = NamedTempFile::new_in(&self.0)?;
+            // Temporary files are their owner's alone if nothing else is said.
+            let permissions = Permissions::from_mode(0o666);
+            let mut file = Builder::new().permissions(permissions).tempfile_in(&self.0)?;
             file.write_all(bytes)?;
             file.persist(&path)?;
             Ok(())
@@ -159,10 +157,18 @@ mod tests {
             .expect("written");
         let read = |name: &str| fs::read_to_string(path.join(name)).expect("read");
         assert_eq!(read("rates.csv"), "relay,rate_bytes_per_sec\n\"a,b\",1\n");
-        folder.finish(&Summary::new("test", &[], Some(7), &[1, 2])).expect("written");
+        let options = Options::from([("windows".to_owned(), "1d".into())]);
+        folder.finish(&Summary::new("test", &[], Some(7), options, &[1, 2])).expect("written");
         let summary: serde_json::Value = serde_json::from_str(&read("summary.json")).expect("JSON");
         assert_eq!((&summary["schema"], &summary["seed"]), (&SCHEMA.into(), &7.into()));
         assert_eq!(summary["results"], serde_json::json!([1, 2]));
+        assert_eq!(summary["options"], serde_json::json!({ "windows": "1d" }));
+        // As any file that this user makes.
+        let usual = dir.path().join("usual");
+        fs::write(&usual, "").expect("written");
+        let mode = |path: &Path| fs::metadata(path).expect("a file").permissions().mode();
+        assert_eq!(mode(&path.join("summary.json")), mode(&usual));
+        assert_eq!(mode(&path.join("rates.csv")), mode(&usual));
         Folder::create(&path).expect("the same folder");
         assert!(!path.join("summary.json").exists() && path.join("rates.csv").exists());
         let names = fs::read_dir(&path).expect("read").count();

@@ -202,13 +202,13 @@ const HEAD: &str = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\
     <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
     <meta name=\"color-scheme\" content=\"light dark\">\n";
 
-/// The look of the page.
+/// The look of the page. What is wider than the page can be scrolled, and has a shadow where it goes on.
 const STYLE: &str = "
 :root { color-scheme: light dark; --back: #ffffff; --text: #1a2330; --dim: #525d6c; --line: #d3d9e2;
   --grid: #e6e9ef; --link: #1c5aa8; --shade: #8b96a5; }
 @media (prefers-color-scheme: dark) { :root { --back: #12171e; --text: #e6eaf0; --dim: #a7b1bf;
   --line: #364150; --grid: #2a3340; --link: #8ab8f0; --shade: #6d7888; } }
-body { max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: var(--text); background: var(--back);
+body { max-width: 100rem; margin: 2rem auto; padding: 0 1rem; color: var(--text); background: var(--back);
   font: 15px/1.45 system-ui, sans-serif; }
 h1 { font-size: 1.5rem; overflow-wrap: anywhere; } h2 { font-size: 1.1rem; margin-top: 2rem; overflow-wrap: anywhere; }
 pre { overflow-x: auto; padding: .8rem; border: 1px solid var(--line); font-size: .85rem; }

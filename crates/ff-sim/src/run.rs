@@ -125,8 +125,7 @@ fn tell_drawn<T: Serialize>(
         let (inputs, skips) = (reading.inputs.all(), &reading.skips);
         let page = Page { command, inputs, skips, seed, text, figures: &figures, tables };
         folder.write("report.html", page.html().as_bytes())?;
-        let summary = Summary::new(command, reading.inputs.all(), seed, results);
-        folder.finish(&summary.with_options(out.options.clone()))?;
+        folder.finish(&Summary::new(command, inputs, seed, out.options.clone(), results))?;
     }
     let printed = if out.json {
         format!("{}\n", serde_json::to_string(results).context("Failed to make the JSON")?)

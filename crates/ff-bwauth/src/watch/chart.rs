@@ -13,6 +13,8 @@ const LABEL_SIZE: i32 = 19;
 pub(super) const BINS_PER_DECADE: f64 = 5.0;
 /// Points of a line at most: more than that nobody sees.
 const MAX_POINTS: usize = 400;
+/// Labels of the y-axis at most.
+const Y_LABELS: usize = 6;
 
 /// A step of a histogram.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,10 +51,12 @@ pub(super) fn bins(sorted_mbit: &[f64]) -> Vec<Bin> {
 /// Whatever plotters says.
 #[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
 pub(super) fn histogram(bins: &[Bin]) -> Result<String, DrawingError> {
-    let top = bins.iter().map(|bin| bin.count).max().unwrap_or(0).max(1) as f64 * 1.08;
+    let most = bins.iter().map(|bin| bin.count).max().unwrap_or(0).max(1);
+    // Of more labels than whole numbers some would lie between these.
+    let labels = usize::try_from(most).map_or(Y_LABELS, |most| Y_LABELS.min(most + 1));
     draw(
         bins,
-        top,
+        (most as f64 * 1.08, labels),
         "relays",
         |count| format!("{count:.0}"),
         |chart| {
@@ -84,7 +88,7 @@ pub(super) fn cumulative(bins: &[Bin], sorted_mbit: &[f64]) -> Result<String, Dr
     let points: Vec<_> = points.collect();
     draw(
         bins,
-        100.0,
+        (100.0, Y_LABELS),
         "% of relays",
         |percent| format!("{percent:.0} %"),
         |chart| chart.draw_series(LineSeries::new(points, MEASUREMENT.stroke_width(2))).map(drop),
@@ -98,10 +102,10 @@ type Chart<'a, 'b> = ChartContext<
     Cartesian2d<plotters::coord::types::RangedCoordf64, plotters::coord::types::RangedCoordf64>,
 >;
 
-/// A drawing over the capacities of these bins.
+/// A drawing over the capacities of these bins, with the top of its y-axis and how many labels that has at most.
 fn draw(
     bins: &[Bin],
-    top: f64,
+    (top, labels): (f64, usize),
     unit: &str,
     label: impl Fn(&f64) -> String,
     series: impl FnOnce(&mut Chart<'_, '_>) -> Result<(), DrawingError>,
@@ -127,7 +131,7 @@ fn draw(
             .x_desc("capacity in Mbit/s (logarithmic)")
             .y_desc(unit)
             .x_labels(5)
-            .y_labels(6)
+            .y_labels(labels)
             .x_label_formatter(&|log| short(10_f64.powf(*log)))
             .y_label_formatter(&label)
             .axis_desc_style((FONT, LABEL_SIZE).into_font().color(&TEXT))
@@ -186,5 +190,17 @@ mod tests {
         let style = include_str!("page/style.css");
         assert!(style.contains(".chart svg[width=\"480\"] { min-width: 22rem;"));
         histogram(&[]).expect("nothing can be drawn, too");
+    }
+
+    #[test]
+    fn relays_are_counted_in_whole_numbers_each_of_which_stands_once() {
+        for (most, labels) in [(1, &[0, 1][..]), (2, &[0, 1, 2]), (6, &[0, 2, 4, 6])] {
+            let rates = vec![250.0; most];
+            let svg = histogram(&bins(&rates)).expect("a drawing");
+            for number in 0..=most {
+                let count = svg.matches(&format!(">\n{number}\n")).count();
+                assert_eq!(count, usize::from(labels.contains(&number)), "{number} of {most}");
+            }
+        }
     }
 }

@@ -11,10 +11,14 @@ use crate::read::{Latency, Seen};
 pub struct Performance {
     /// Circuits.
     pub circuits: u64,
+    /// How many of them have a time to first byte.
+    pub ttfb_circuits: u64,
     /// Median time to first byte.
     pub ttfb_median_ms: Option<f64>,
     /// Its 90th percentile.
     pub ttfb_p90_ms: Option<f64>,
+    /// How many of them have a throughput.
+    pub throughput_circuits: u64,
     /// Median throughput.
     pub throughput_median_mbit_per_sec: Option<f64>,
     /// Its 10th percentile: what 002 calls the 90th, since nine in ten circuits are faster.
@@ -48,8 +52,10 @@ impl Performance {
         let of = |value: fn(&Latency) -> f64| series.iter().map(value).collect::<Vec<f64>>();
         Self {
             circuits: all.len() as u64,
+            ttfb_circuits: ttfb.len() as u64,
             ttfb_median_ms: stats::percentile(&ttfb, 50.0),
             ttfb_p90_ms: stats::percentile(&ttfb, 90.0),
+            throughput_circuits: rate.len() as u64,
             throughput_median_mbit_per_sec: stats::percentile(&rate, 50.0),
             throughput_p10_mbit_per_sec: stats::percentile(&rate, 10.0),
             throughput_p90_mbit_per_sec: stats::percentile(&rate, 90.0),
@@ -72,8 +78,10 @@ impl Performance {
         };
         Self {
             circuits: all.iter().map(|one| one.circuits).sum(),
+            ttfb_circuits: all.iter().map(|one| one.ttfb_circuits).sum(),
             ttfb_median_ms: mean(|one| one.ttfb_median_ms),
             ttfb_p90_ms: mean(|one| one.ttfb_p90_ms),
+            throughput_circuits: all.iter().map(|one| one.throughput_circuits).sum(),
             throughput_median_mbit_per_sec: mean(|one| one.throughput_median_mbit_per_sec),
             throughput_p10_mbit_per_sec: mean(|one| one.throughput_p10_mbit_per_sec),
             throughput_p90_mbit_per_sec: mean(|one| one.throughput_p90_mbit_per_sec),
@@ -116,9 +124,11 @@ mod tests {
         let found = Performance::of(&all.iter().collect::<Vec<_>>());
         assert_eq!((found.ttfb_median_ms, found.ttfb_p90_ms), (Some(200.0), Some(280.0)));
         assert_eq!((found.latency_circuits, found.throughput_median_mbit_per_sec), (1, None));
+        assert_eq!((found.ttfb_circuits, found.throughput_circuits), (2, 0));
         let none = Performance::of(&[]);
         let average = Performance::average(&[found, none]);
         assert_eq!((average.circuits, average.ttfb_median_ms), (2, Some(200.0)));
+        assert_eq!(average.ttfb_circuits, 2);
     }
 
     #[test]

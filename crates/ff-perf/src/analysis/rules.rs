@@ -76,9 +76,10 @@ fn combine(hosts: &Hosts<'_>, options: &Options, share: f64, rules: &mut Vec<Dec
     let Some((build, rtt)) = find(Measure::Build).zip(find(Measure::Rtt)) else { return };
     let both: Vec<Decisions> =
         build.iter().zip(rtt).map(|(build, rtt)| replay::both(build, rtt)).collect();
-    let Some(effective) = overall(&both) else { return };
-    let effective = (effective * 1000.0).round() / 1000.0;
+    let effective = overall(&both);
     rules.push((Rule::BuildAndRtt(share), both));
+    let Some(effective) = effective else { return };
+    let effective = (effective * 1000.0).round() / 1000.0;
     let rule = Rule::Fastest(Measure::Rtt, effective);
     if rules.iter().any(|(other, _)| other.name() == rule.name()) || effective <= 0.0 {
         return;
@@ -149,6 +150,20 @@ pub(super) fn undecided_hosts(
     let is_left_out = |(_, base): &(_, &Decisions)| base.iter().all(Option::is_none);
     let left_out = hosts.iter().zip(base).filter(is_left_out);
     left_out.map(|((host, _), _)| host_name(circuits, *host)).collect()
+}
+
+/// Whether any circuit that counts has what a rule decides by.
+pub(super) fn is_measured(rule: Rule, hosts: &Hosts<'_>) -> bool {
+    let any = |measure: Measure| {
+        let mut all = hosts.iter().flat_map(|(_, all)| all);
+        all.any(|seen| measure.of(seen).is_some())
+    };
+    match rule {
+        Rule::All => true,
+        Rule::Fastest(measure, _) => any(measure),
+        Rule::BuildAndRtt(_) => any(Measure::Build) && any(Measure::Rtt),
+        Rule::BestOfThree => any(Measure::Congestion),
+    }
 }
 
 /// The share that is accepted over all hosts; none if nothing is decided.
@@ -246,12 +261,54 @@ mod tests {
         assert!(few(&report), "{}", text(&report));
     }
 
+    /// OnionPerf measures no round trips. A circuit that its build time discards is not decided by both.
+    #[test]
+    fn what_was_not_measured_is_said_and_has_no_share() {
+        let mut circuits = of_hosts(&[(2000, 100.0), (2000, 1000.0)]);
+        for seen in &mut circuits.all {
+            (seen.rtt_ms, seen.congestion_ms) = (None, None);
+        }
+        let report = Report::of(&circuits, None, &options());
+        let text = text(&report);
+        for name in ["rtt80", "build_rtt80", "congestion80", "congestion_best_of_3"] {
+            let found = find(&report, name);
+            assert_eq!((found.accepted_share, &found.anonymity), (None, &None), "{name}");
+            assert_eq!((found.performance.circuits, found.hosts.len()), (0, 0), "{name}");
+            let mut rows = text.lines().filter(|line| line.trim_start().starts_with(name));
+            let row = rows.next().map(str::trim_end);
+            assert!(row.is_some_and(|row| row.ends_with("not measured")), "{name}: {row:?}");
+            assert_eq!(rows.next(), None, "{name}");
+        }
+        assert!(!text.contains("of fewer hosts"), "{text}");
+        assert!(find(&report, "build80").accepted_share.is_some());
+        // Fewer than the window holds are measured, but not decided.
+        circuits.all[0].rtt_ms = Some(1.0);
+        let report = Report::of(&circuits, None, &options());
+        assert!(!report.selections.iter().any(|one| one.name == "build_rtt80"));
+    }
+
+    #[test]
+    fn medians_stand_beside_the_number_of_their_values() {
+        let mut circuits = of_hosts(&[(2000, 100.0)]);
+        for seen in circuits.all.iter_mut().rev().skip(1) {
+            seen.ttfb_ms = None;
+        }
+        let report = Report::of(&circuits, None, &options());
+        let found = find(&report, "all").performance;
+        assert_eq!((found.circuits, found.ttfb_circuits, found.throughput_circuits), (1001, 1, 0));
+        assert!(found.ttfb_median_ms.is_some());
+        let text = text(&report);
+        let row = text.lines().find(|line| line.starts_with("  all ")).expect("a row");
+        let cells: Vec<&str> = row.split_whitespace().collect();
+        assert_eq!(cells[..4], ["all", "100.0", "%", "1"], "{row}");
+    }
+
     #[test]
     fn a_selection_of_few_circuits_leaves_the_others_as_they_are() {
         let mut circuits = of_hosts(&[(2000, 100.0)]);
         let entropy = |circuits: &Circuits| {
             let report = Report::of(circuits, None, &options());
-            let of = |name| find(&report, name).anonymity.corrected;
+            let of = |name| find(&report, name).anonymity.as_ref()?.corrected;
             let text = text(&report);
             let mut lines = text.lines().skip_while(|line| !line.starts_with("table 2"));
             let row = lines.find(|line| line.contains("best_of_3")).map(str::to_owned);
@@ -289,7 +346,8 @@ mod tests {
         let is_in_all =
             |(all, best): (&Option<bool>, &Option<bool>)| all.is_some() || best.is_none();
         assert!(all.decisions[0].iter().zip(&best.decisions[0]).all(is_in_all));
-        let (found, random) = (best.anonymity.published, best.anonymity.at_random);
+        let anonymity = best.anonymity.as_ref().expect("decided");
+        let (found, random) = (anonymity.published, anonymity.at_random);
         assert!(
             found.entropy < 0.6 && (found.entropy / random.entropy - 1.0).abs() < 0.1,
             "{found:?}"

@@ -25,14 +25,15 @@ pub struct Selection {
     pub name: String,
     /// The share that it was to accept; none where it does not say.
     pub asked_share: Option<f64>,
-    /// The share that it has accepted of what it decided.
-    pub accepted_share: f64,
+    /// The share that it has accepted of what it decided; none if no circuit has what it decides by, and then nothing else
+    /// is known of it either.
+    pub accepted_share: Option<f64>,
     /// What users get: means over hosts.
     pub performance: Performance,
     /// What users get at each host that has circuits for it.
     pub hosts: BTreeMap<String, Performance>,
-    /// What it takes from anonymity.
-    pub anonymity: Anonymity,
+    /// What it takes from anonymity; none where there is no accepted share.
+    pub anonymity: Option<Anonymity>,
     /// What it has decided of each host's circuits that count, in the order in which they were read.
     #[serde(skip)]
     pub decisions: Vec<Decisions>,
@@ -110,7 +111,7 @@ impl Found {
     }
 }
 
-/// A selection; none if nothing is decided.
+/// A selection; none if nothing is decided though something was measured to decide by.
 fn selection(
     circuits: &Circuits,
     hosts: &Hosts<'_>,
@@ -118,7 +119,10 @@ fn selection(
     decisions: &[Decisions],
     anonymity: Anonymity,
 ) -> Option<Selection> {
-    let accepted_share = overall(decisions)?;
+    let accepted_share = overall(decisions);
+    if accepted_share.is_none() && rules::is_measured(rule, hosts) {
+        return None;
+    }
     let per_host = per_host(circuits, hosts, decisions);
     let averaged: Vec<Performance> = per_host.values().copied().collect();
     Some(Selection {
@@ -127,7 +131,7 @@ fn selection(
         accepted_share,
         performance: Performance::average(&averaged),
         hosts: per_host,
-        anonymity,
+        anonymity: accepted_share.map(|_| anonymity),
         decisions: decisions.to_vec(),
         ttfb: drawn(hosts, decisions, |seen| seen.ttfb_ms),
         throughput: drawn(hosts, decisions, |seen| seen.mbit_per_sec),

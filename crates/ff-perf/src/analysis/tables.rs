@@ -79,8 +79,10 @@ fn by_host(report: &Report) -> Table {
         "host",
         "selection",
         "accepted_circuits",
+        "ttfb_circuits",
         "ttfb_median_ms",
         "ttfb_p90_ms",
+        "throughput_circuits",
         "throughput_median_mbit_per_sec",
         "throughput_p10_mbit_per_sec",
         "throughput_p90_mbit_per_sec",
@@ -93,15 +95,21 @@ fn by_host(report: &Report) -> Table {
         "latency_pooled_deviation_ms",
     ];
     let row = |host: &str, selection: &Selection, one: &Performance| {
-        let mut row = vec![host.to_owned(), selection.name.clone(), one.circuits.to_string()];
+        let mut row = vec![host.to_owned(), selection.name.clone()];
+        if selection.accepted_share.is_none() {
+            // Nothing was measured by which it decides, so there is nothing to count.
+            row.resize(header.len(), String::new());
+            return row;
+        }
+        let text = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
+        row.extend([one.circuits, one.ttfb_circuits].map(|count| count.to_string()));
+        row.extend([one.ttfb_median_ms, one.ttfb_p90_ms].map(text));
+        row.push(one.throughput_circuits.to_string());
         let cells = [
-            one.ttfb_median_ms,
-            one.ttfb_p90_ms,
             one.throughput_median_mbit_per_sec,
             one.throughput_p10_mbit_per_sec,
             one.throughput_p90_mbit_per_sec,
         ];
-        let text = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
         row.extend(cells.map(text));
         row.extend([one.latency_circuits, one.latency_cut_circuits].map(|count| count.to_string()));
         let cells = [
@@ -139,10 +147,13 @@ fn selections(report: &Report) -> Table {
         "common_size",
     ];
     let row = |one: &Selection| {
-        let anonymity = &one.anonymity;
+        let text = |share: Option<f64>| share.map(|share| share.to_string()).unwrap_or_default();
+        let mut row = vec![one.name.clone(), text(one.asked_share), text(one.accepted_share)];
+        let Some(anonymity) = &one.anonymity else {
+            row.resize(header.len(), String::new());
+            return row;
+        };
         let (published, random) = (anonymity.published, anonymity.at_random);
-        let asked = one.asked_share.map(|share| share.to_string()).unwrap_or_default();
-        let mut row = vec![one.name.clone(), asked, one.accepted_share.to_string()];
         row.extend(
             [published.entropy, random.entropy, published.gini, random.gini]
                 .map(|value| value.to_string()),
@@ -161,15 +172,32 @@ fn selections(report: &Report) -> Table {
 
 /// How often both ends are an attacker's.
 fn attackers(report: &Report) -> Table {
-    let header = &["selection", "attacker", "chance", "low_95", "high_95"];
+    let header = &[
+        "selection",
+        "attacker",
+        "chance",
+        "low_95",
+        "high_95",
+        "tied_chosen",
+        "tied",
+        "chance_without_tied",
+        "chance_with_all_tied",
+    ];
     let of = |one: &Selection| {
         let name = one.name.clone();
         let row = move |gain: &crate::anonymity::attacker::Gain| {
             let mut row = vec![name.clone(), gain.attacker.clone()];
             row.extend([gain.chance, gain.low, gain.high].map(|value| value.to_string()));
+            let tie = gain.tie.map(|tie| {
+                let counts = [tie.chosen, tie.of].map(|count| count.to_string());
+                let chances = [tie.least, tie.most].map(|value| value.to_string());
+                [counts, chances].concat()
+            });
+            row.extend(tie.unwrap_or_else(|| vec![String::new(); 4]));
             row
         };
-        one.anonymity.attackers.iter().map(row).collect::<Vec<_>>()
+        let gains = one.anonymity.iter().flat_map(|anonymity| &anonymity.attackers);
+        gains.map(row).collect::<Vec<_>>()
     };
     ("attackers.csv", header, report.selections.iter().flat_map(of).collect())
 }

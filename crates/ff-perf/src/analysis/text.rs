@@ -2,12 +2,13 @@
 
 use std::fmt::Write as _;
 
+use super::Report;
 use super::congested::Congested;
 use super::paper::{RHO, TABLE4, printed};
+use super::selected::{Anonymity, Selection};
 use super::tables::laws;
-use super::{Report, selected::Selection};
 use crate::anonymity::Corrected;
-use crate::anonymity::attacker::FEW;
+use crate::anonymity::attacker::{FEW, Gain};
 use crate::buckets::{Buckets, CIRCUIT_LEVEL};
 use crate::fit::Fits;
 
@@ -63,10 +64,14 @@ fn congested(text: &mut String, found: &Congested) {
 /// What was read.
 fn head(text: &mut String, report: &Report) {
     let read = report.read;
+    let unknown = match read.unknown_hops_given_up {
+        0 => String::new(),
+        count => format!("{count} of an unknown number of hops, "),
+    };
     line(
         text,
         format_args!(
-            "{} circuits of {} hops; read {}: {} were built with other numbers of hops, {} given up, {} of other numbers of hops given up, {} failed otherwise",
+            "{} circuits of {} hops; read {}: {} were built with other numbers of hops; given up: {} of {1} hops, {unknown}{} of other numbers of hops; {} failed otherwise",
             report.circuits,
             report.hops,
             read.all,
@@ -76,6 +81,7 @@ fn head(text: &mut String, report: &Report) {
             read.failed
         ),
     );
+    unknown_hops(text, report);
     if read.half_lines > 0 {
         let files = read.half_lines;
         line(text, format_args!("{files} files end in the middle of a line, which is left out"));
@@ -106,6 +112,23 @@ fn head(text: &mut String, report: &Report) {
             .map(|gev| format!(", build times xi {:.3}, D {:.3}", gev.xi, gev.good.ks));
         line(text, format_args!("  {}: {}{}", host.name, host.circuits, gev.unwrap_or_default()));
     }
+}
+
+/// How circuits count that were given up before it was known how many hops they were meant to have.
+fn unknown_hops(text: &mut String, report: &Report) {
+    let read = report.read;
+    if read.unknown_hops_given_up == 0 {
+        return;
+    }
+    let part = report.circuits as f64 / read.built as f64;
+    line(
+        text,
+        format_args!(
+            "  those of an unknown number of hops each count as {part:.3} in build_with_timeouts, because so many of the built ones \
+             have {} hops; build_with_timeouts_least leaves them out, and in build_with_timeouts_most each counts whole",
+            report.hops
+        ),
+    );
 }
 
 /// The distributions of one kind of values.
@@ -192,21 +215,27 @@ fn performance(text: &mut String, report: &Report) {
     line(
         text,
         format_args!(
-            "\ntables 1, 3: means over hosts (002's behind the bar). Throughput's p10 is what 002 calls the 90th percentile.\n  \
-             {:<22}{:>9}{:>17}{:>17}{:>15}{:>8}",
-            "selection", "accepted", "TTFB p50 ms", "TTFB p90 ms", "Mbit/s p50", "p10"
+            "\ntables 1, 3: means over hosts of n circuits together (002's after the bar). Throughput's p10 is what 002 calls the 90th percentile.\n  \
+             {:<22}{:>9}{:>9}{:>17}{:>17}{:>9}{:>15}{:>8}",
+            "selection", "accepted", "n", "TTFB p50 ms", "TTFB p90 ms", "n", "Mbit/s p50", "p10"
         ),
     );
     for one in &report.selections {
         let (found, paper) = (&one.performance, printed(&one.name));
+        let Some(accepted) = one.accepted_share else {
+            line(text, format_args!("  {:<22}{:>17}", one.name, "not measured"));
+            continue;
+        };
         line(
             text,
             format_args!(
-                "  {:<22}{:>7.1} %{:>17}{:>17}{:>15}{:>8}",
+                "  {:<22}{:>7.1} %{:>9}{:>17}{:>17}{:>9}{:>15}{:>8}",
                 one.name,
-                100.0 * one.accepted_share,
+                100.0 * accepted,
+                found.ttfb_circuits,
                 pair(found.ttfb_median_ms, paper.and_then(|row| row.ttfb_median_ms), 0),
                 pair(found.ttfb_p90_ms, paper.and_then(|row| row.ttfb_p90_ms), 0),
+                found.throughput_circuits,
                 pair(found.throughput_median_mbit_per_sec, paper.and_then(|row| row.mbit), 2),
                 cell(found.throughput_p10_mbit_per_sec, 2),
             ),
@@ -230,7 +259,8 @@ fn performance(text: &mut String, report: &Report) {
 /// The selections that are means over fewer hosts than `all`, as where round trips were measured at some hosts only.
 fn of_fewer_hosts(text: &mut String, report: &Report) {
     let Some(all) = report.selections.first() else { return };
-    let fewer = report.selections.iter().filter(|one| one.hosts.len() < all.hosts.len());
+    let measured = report.selections.iter().filter(|one| one.accepted_share.is_some());
+    let fewer = measured.filter(|one| one.hosts.len() < all.hosts.len());
     let names: Vec<&str> = fewer.map(|one| one.name.as_str()).collect();
     if !names.is_empty() {
         line(
@@ -290,20 +320,22 @@ fn table5(text: &mut String, report: &Report) {
 fn table4(text: &mut String, report: &Report) {
     line(
         text,
-        format_args!("\ntable 4: TTFB p50 ms, Mbit/s p50, \"entropy\" (002's behind the bar)"),
+        format_args!(
+            "\ntable 4: TTFB p50 ms, Mbit/s p50 (of as many as above), \"entropy\" (002's after the bar)"
+        ),
     );
     for (name, ttfb, mbit, entropy) in TABLE4 {
-        if let Some(one) = find(report, name) {
-            line(
-                text,
-                format_args!(
-                    "  {name:<22}{:>17}{:>15}{:>17}",
-                    pair(one.performance.ttfb_median_ms, Some(ttfb), 0),
-                    pair(one.performance.throughput_median_mbit_per_sec, Some(mbit), 2),
-                    pair(Some(one.anonymity.published.entropy), Some(entropy), 3),
-                ),
-            );
-        }
+        let Some(one) = report.selections.iter().find(|one| one.name == name) else { continue };
+        let Some(anonymity) = &one.anonymity else { continue };
+        line(
+            text,
+            format_args!(
+                "  {name:<22}{:>17}{:>15}{:>17}",
+                pair(one.performance.ttfb_median_ms, Some(ttfb), 0),
+                pair(one.performance.throughput_median_mbit_per_sec, Some(mbit), 2),
+                pair(Some(anonymity.published.entropy), Some(entropy), 3),
+            ),
+        );
     }
 }
 
@@ -329,8 +361,8 @@ fn anonymity(text: &mut String, report: &Report) {
             "Gini"
         ),
     );
-    for one in report.selections.iter().filter(accepts_any) {
-        let (found, paper) = (&one.anonymity, printed(&one.name));
+    for (one, found) in accepting(report) {
+        let paper = printed(&one.name);
         let corrected =
             |of: fn(&Corrected) -> f64, digits| cell(found.corrected.as_ref().map(of), digits);
         line(
@@ -351,9 +383,11 @@ fn anonymity(text: &mut String, report: &Report) {
     }
 }
 
-/// Whether a selection accepts circuits; of none there is nothing to say but that.
-fn accepts_any(one: &&Selection) -> bool {
-    one.accepted_share > 0.0
+/// The selections that accept circuits, and what they take from anonymity; of others there is nothing to say but that.
+fn accepting(report: &Report) -> impl Iterator<Item = (&Selection, &Anonymity)> {
+    let accepts = |one: &&Selection| one.accepted_share.is_some_and(|share| share > 0.0);
+    let all = report.selections.iter().filter(accepts);
+    all.filter_map(|one| Some((one, one.anonymity.as_ref()?)))
 }
 
 /// What attackers gain.
@@ -362,17 +396,24 @@ fn attackers(text: &mut String, report: &Report) {
         text,
         format_args!(
             "\nboth ends are an attacker's, % of accepted circuits (95 % interval: bootstrap, Wilson's of fewer than {FEW} or all but \
-             so many)"
+             so many; tie: of those used equally often, how many are the attacker's, and the % with none and with all of them)"
         ),
     );
-    for one in report.selections.iter().filter(accepts_any) {
-        let gains = one.anonymity.attackers.iter().map(|gain| {
-            let [chance, low, high] = [gain.chance, gain.low, gain.high].map(|part| 100.0 * part);
-            format!("{} {chance:.2} ({low:.2}-{high:.2})", gain.attacker)
-        });
-        let gains: Vec<String> = gains.collect();
+    for (one, anonymity) in accepting(report) {
+        let gains: Vec<String> = anonymity.attackers.iter().map(gained).collect();
         line(text, format_args!("  {:<22}{}", one.name, gains.join(", ")));
     }
+}
+
+/// What one gains, and what a tie decides of it.
+fn gained(gain: &Gain) -> String {
+    let [chance, low, high] = [gain.chance, gain.low, gain.high].map(|part| 100.0 * part);
+    let tie = gain.tie.filter(|tie| tie.least < tie.most).map(|tie| {
+        let (least, most) = (100.0 * tie.least, 100.0 * tie.most);
+        format!("; tie: {} of {}, {least:.2} to {most:.2}", tie.chosen, tie.of)
+    });
+    let tie = tie.unwrap_or_default();
+    format!("{} {chance:.2} ({low:.2}-{high:.2}{tie})", gain.attacker)
 }
 
 /// Relays that hold cells back, beside the truth if it is known.
@@ -427,11 +468,6 @@ fn buckets(text: &mut String, found: &Buckets) {
             list.iter().for_each(|id| line(text, format_args!("  {what}: {id}")));
         }
     }
-}
-
-/// A selection by its name.
-fn find<'a>(report: &'a Report, name: &str) -> Option<&'a Selection> {
-    report.selections.iter().find(|one| one.name == name)
 }
 
 /// A value, if there is one.

@@ -1,8 +1,9 @@
 //! What an attacker gains: how often the first and the last relay of an accepted circuit are both his.
 //!
 //! Intervals are those of the bootstrap, in which circuits are drawn again from those accepted, and Wilson's where hits or
-//! misses are few. Who the attackers are is fixed by all circuits. Tor puts no two relays of a family or a /16 into a
-//! circuit, so a single one gains nothing there: several families that work together do.
+//! misses are few. Who the attackers are is fixed by all circuits. Of relays that are used equally often the one with the
+//! lesser fingerprint counts as used more, and [`Tie`] says what another choice would change. Tor puts no two relays of a
+//! family or a /16 into a circuit, so a single one gains nothing there: several families that work together do.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -27,10 +28,11 @@ const TAIL: f64 = 0.025;
 /// Who might own both ends.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Attackers {
-    /// What they are called in results.
-    names: Vec<String>,
-    /// Of each relay, which attackers have it: a bit each.
-    owned: Vec<u64>,
+    /// What they are called in results, and of those used as often as their last one how many they have and how many there
+    /// are, if they do not have all.
+    all: Vec<(String, Option<(u64, u64)>)>,
+    /// Of each relay, which attackers have it, a bit each: without those of the tie, with some of them, and with all.
+    owned: Vec<[u64; 3]>,
 }
 
 /// How often both ends are an attacker's.
@@ -44,6 +46,21 @@ pub struct Gain {
     pub low: f64,
     /// The upper end.
     pub high: f64,
+    /// What a tie decides, if there is one.
+    pub tie: Option<Tie>,
+}
+
+/// Relays or groups that are used equally often, of which an attacker has some: which ones is arbitrary.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Tie {
+    /// How many of them he has.
+    pub chosen: u64,
+    /// How many there are.
+    pub of: u64,
+    /// The part of accepted circuits of which both ends are his if he has none of them.
+    pub least: f64,
+    /// That part if he has all of them.
+    pub most: f64,
 }
 
 impl Attackers {
@@ -56,9 +73,9 @@ impl Attackers {
                 *count += 1;
             }
         }
-        let mut found = Self { names: Vec::new(), owned: vec![0; relays.len()] };
-        let single: Vec<Option<String>> =
-            (0..relays.len()).map(|place| Some(place.to_string())).collect();
+        let mut found = Self { all: Vec::new(), owned: vec![[0; 3]; relays.len()] };
+        // By fingerprints, so that it does not matter in which order files are read.
+        let single: Vec<Option<String>> = relays.iter().cloned().map(Some).collect();
         found.add("relays", &single, &uses, &RELAYS);
         if let Some(network) = network {
             for (kind, of) in groups(network, relays) {
@@ -81,14 +98,21 @@ impl Attackers {
         let rank: HashMap<&str, usize> =
             order.iter().enumerate().map(|(rank, (group, _))| (*group, rank)).collect();
         for size in sizes.iter().filter(|size| **size <= order.len()) {
-            let bit = 1 << self.names.len();
-            self.names.push(format!("top {size} {kind}"));
+            let bit = 1 << self.all.len();
+            let last = order[size - 1].1;
+            let surely = order.iter().filter(|(_, count)| *count > last).count();
+            let perhaps = order.iter().filter(|(_, count)| *count >= last).count();
+            // What no circuit ends at changes nothing.
+            let is_tie = perhaps > *size && last > 0;
+            let tie = is_tie.then(|| ((size - surely) as u64, (perhaps - surely) as u64));
+            self.all.push((format!("top {size} {kind}"), tie));
             for (owned, group) in self.owned.iter_mut().zip(group_of) {
-                let is_his = group
-                    .as_deref()
-                    .and_then(|group| rank.get(group))
-                    .is_some_and(|rank| rank < size);
-                *owned |= if is_his { bit } else { 0 };
+                let Some(rank) = group.as_deref().and_then(|group| rank.get(group)) else {
+                    continue;
+                };
+                for (owned, size) in owned.iter_mut().zip([surely, *size, perhaps]) {
+                    *owned |= if *rank < size { bit } else { 0 };
+                }
             }
         }
     }
@@ -96,22 +120,26 @@ impl Attackers {
     /// What each gains of accepted circuits.
     #[must_use]
     pub fn gains(&self, accepted: &[Ends]) -> Vec<Gain> {
-        let owner = |end: u32| self.owned.get(end as usize).copied().unwrap_or(0);
-        let mut hits = vec![0_u64; self.names.len()];
+        let owner = |end: u32| self.owned.get(end as usize).copied().unwrap_or_default();
+        let mut hits = vec![[0_u64; 3]; self.all.len()];
         for ends in accepted {
-            let mut both = owner(ends.0) & owner(ends.1);
-            while both != 0 {
-                hits[both.trailing_zeros() as usize] += 1;
-                both &= both - 1;
+            let (first, last) = (owner(ends.0), owner(ends.1));
+            for (way, (first, last)) in first.into_iter().zip(last).enumerate() {
+                let mut both = first & last;
+                while both != 0 {
+                    hits[both.trailing_zeros() as usize][way] += 1;
+                    both &= both - 1;
+                }
             }
         }
         let n = accepted.len() as u64;
-        let gain = |(attacker, hits): (&String, u64)| {
-            let (low, high) = interval(hits, n);
-            let chance = hits as f64 / n.max(1) as f64;
-            Gain { attacker: attacker.clone(), chance, low, high }
+        let gain = |((attacker, tie), hits): (&(String, Option<(u64, u64)>), [u64; 3])| {
+            let (low, high) = interval(hits[1], n);
+            let [least, chance, most] = hits.map(|hits| hits as f64 / n.max(1) as f64);
+            let tie = tie.map(|(chosen, of)| Tie { chosen, of, least, most });
+            Gain { attacker: attacker.clone(), chance, low, high, tie }
         };
-        self.names.iter().zip(hits).map(gain).collect()
+        self.all.iter().zip(hits).map(gain).collect()
     }
 }
 
@@ -190,6 +218,29 @@ mod tests {
         let width = gains[1].high - gains[1].low;
         let expected = 2.0 * 1.96 * (gains[1].chance * (1.0 - gains[1].chance) / 400.0_f64).sqrt();
         assert!((width / expected - 1.0).abs() < 0.3, "{width} {expected}");
+    }
+
+    #[test]
+    fn a_tie_is_said_with_what_it_decides_and_does_not_hang_on_the_order() {
+        let ring = |ends: [u32; 3], times: usize| {
+            let [a, b, c] = ends;
+            [(a, b), (b, c), (c, a)].repeat(times)
+        };
+        let all = [ring([0, 1, 2], 10), ring([3, 4, 5], 2), vec![(6, 7)]].concat();
+        let relays: Vec<String> = (0..8).map(|k| format!("{k:040X}")).collect();
+        let gains = Attackers::of(&all, &relays, None).gains(&all);
+        let [one, five] = &gains[..] else { panic!("two: {gains:?}") };
+        let part = |hits: f64| hits / 37.0;
+        let tie = |chosen, of, least, most| {
+            Some(Tie { chosen, of, least: part(least), most: part(most) })
+        };
+        assert_eq!((one.chance, one.tie), (0.0, tie(1, 3, 0.0, 30.0)));
+        assert_eq!((five.chance, five.tie), (part(32.0), tie(2, 3, 30.0, 36.0)));
+        let turned: Vec<Ends> = all.iter().map(|ends| (7 - ends.0, 7 - ends.1)).collect();
+        let relays: Vec<String> = relays.into_iter().rev().collect();
+        assert_eq!(Attackers::of(&turned, &relays, None).gains(&turned), gains);
+        let sure = Attackers::of(&all[..30], &relays[5..], None).gains(&[]);
+        assert_eq!(sure[0].tie.map(|tie| (tie.chosen, tie.of)), Some((1, 3)), "{sure:?}");
     }
 
     #[test]

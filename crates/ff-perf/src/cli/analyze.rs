@@ -66,6 +66,9 @@ pub struct AnalyzeArgs {
     /// What is random is drawn by this: circuits thrown away at random, and those that entropies are of.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub seed: u64,
+    /// What the command was run with, for summary.json.
+    #[arg(skip)]
+    pub options: ff_sim::cli::Options,
 }
 
 /// Where timeouts come from, as an argument.

@@ -161,6 +161,9 @@ pub struct LabNavigatorArgs {
     /// One JSON object instead of tables.
     #[arg(long)]
     pub json: bool,
+    /// What the command was run with, for summary.json.
+    #[arg(skip)]
+    pub options: ff_sim::cli::Options,
 }
 
 impl LabNavigatorArgs {

@@ -27,6 +27,20 @@ impl Sample {
         Self { seen, beyond: counted(beyond), count }
     }
 
+    /// The same with more bounds, each of which counts as this part of a value.
+    #[must_use]
+    pub fn and_beyond(mut self, bounds: &[f64], part: f64) -> Self {
+        let more = counted(bounds).into_iter().map(|(bound, times)| (bound, times * part));
+        self.beyond.extend(more.filter(|(_, times)| *times > 0.0));
+        self.beyond.sort_by(|one, other| one.0.total_cmp(&other.0));
+        self.beyond.dedup_by(|next, last| {
+            let is_same = next.0.total_cmp(&last.0).is_eq();
+            last.1 += if is_same { next.1 } else { 0.0 };
+            is_same
+        });
+        self
+    }
+
     /// The values, rising, and how often each was seen.
     #[must_use]
     pub fn seen(&self) -> &[(f64, f64)] {
@@ -184,6 +198,15 @@ mod tests {
         assert_eq!((sample.count(), sample.middle()), (3.0, Some(3.0)));
         assert_eq!(sample.beyond(), [(5.0, 1.0)]);
         assert_eq!(Sample::new(&[], &[]).middle(), None);
+    }
+
+    #[test]
+    fn bounds_may_count_as_parts_of_values() {
+        let sample = Sample::new(&[1.0], &[5.0, 7.0]).and_beyond(&[6.0, 5.0, 5.0, f64::NAN], 0.25);
+        assert_eq!(sample.beyond(), [(5.0, 1.5), (6.0, 0.25), (7.0, 1.0)]);
+        let whole = Sample::new(&[1.0], &[5.0]);
+        assert_eq!(whole.clone().and_beyond(&[6.0], 0.0), whole);
+        assert_eq!(whole.and_beyond(&[6.0], 1.0), Sample::new(&[1.0], &[5.0, 6.0]));
     }
 
     #[test]

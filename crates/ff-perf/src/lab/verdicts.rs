@@ -226,7 +226,7 @@ fn accepted(selection: &Selection) -> Option<Verdict> {
     if selection.name.ends_with("best_of_3") {
         return None;
     }
-    let (accepted, circuits) = (selection.accepted_share, selection.performance.circuits as f64);
+    let (accepted, circuits) = (selection.accepted_share?, selection.performance.circuits as f64);
     let is_enough = circuits / accepted.max(f64::MIN_POSITIVE) >= LEAST_DECIDED as f64;
     Some(Verdict {
         what: format!(

@@ -44,7 +44,7 @@ pub(super) fn run(args: &AnalyzeArgs) -> Result<ExitCode> {
         report.read.other_hops
     );
     if let Some(dir) = &args.figures {
-        write(dir, &circuits, &report, &inputs)?;
+        write(dir, args, &circuits, &report, &inputs)?;
     }
     print(args.json, &report, text::text)
 }
@@ -74,7 +74,13 @@ fn network(
 }
 
 /// Writes figures, tables and the summary.
-fn write(dir: &Path, circuits: &Circuits, report: &Report, inputs: &Inputs) -> Result<()> {
+fn write(
+    dir: &Path,
+    args: &AnalyzeArgs,
+    circuits: &Circuits,
+    report: &Report,
+    inputs: &Inputs,
+) -> Result<()> {
     let folder = Folder::create(dir)?;
     for figure in figures::figures(circuits, report) {
         folder.write(&format!("{}.svg", figure.name), figure.svg().as_bytes())?;
@@ -82,6 +88,8 @@ fn write(dir: &Path, circuits: &Circuits, report: &Report, inputs: &Inputs) -> R
     for (name, header, rows) in tables::tables(report) {
         folder.table(name, header, rows.iter())?;
     }
-    folder.finish(&Summary::new("circuits analyze", inputs.all(), Some(report.seed), report))?;
+    let (inputs, options) = (inputs.all(), args.options.clone());
+    let summary = Summary::new("circuits analyze", inputs, Some(report.seed), options, report);
+    folder.finish(&summary)?;
     Ok(())
 }

@@ -87,6 +87,13 @@ fn guards_text(found: &Guards) -> String {
         "medians with 95 % intervals; {} guards had fewer circuits; {} circuits had other than {} hops",
         found.with_too_few_circuits, found.other_hops, found.hops
     );
+    let unknown: u64 = found.guards.iter().map(|guard| guard.unknown_hops).sum();
+    if unknown > 0 {
+        let _ = writeln!(
+            text,
+            "circuits that failed before it was known how many hops they were meant to have: {unknown}; the share built may be greater"
+        );
+    }
     let differ = &found.differ;
     for (what, test) in [
         ("build times", differ.build),
@@ -112,7 +119,7 @@ fn interval(found: Option<Interval>) -> String {
         Some(Interval { value, low: Some(low), high: Some(high) }) => {
             format!("{value:.1} ({low:.1} to {high:.1})")
         }
-        Some(Interval { value, .. }) => format!("{value:.1}"),
+        Some(Interval { value, .. }) => format!("{value:.1} (under 6 values)"),
         None => "-".to_owned(),
     }
 }
@@ -154,5 +161,19 @@ mod tests {
         let line = text.lines().last().expect("a test");
         let said = "whether build times differ between guards: H = 0.00, df 1, p 1.00e0";
         assert_eq!(line, said, "{text}");
+        assert!(!text.contains("under 6 values") && !text.contains("failed before"), "{text}");
+    }
+
+    #[test]
+    fn a_median_of_few_values_and_circuits_of_unknown_length_are_named() {
+        let mut circuits = Circuits::default();
+        let path = vec![circuits.relay("AA"), 8, 9];
+        let seen = Seen { path, hops: Some(3), build_ms: Some(5.0), ..Seen::default() };
+        circuits.all = vec![seen.clone(); 20];
+        circuits.all[0].ttfb_ms = Some(300.0);
+        circuits.all.push(Seen { path: vec![seen.path[0]], ..Seen::default() });
+        let text = guards_text(&Guards::of(&circuits, 3, 10));
+        assert!(text.contains("300.0 (under 6 values)"), "{text}");
+        assert!(text.contains("how many hops they were meant to have: 1;"), "{text}");
     }
 }

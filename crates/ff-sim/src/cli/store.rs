@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::OutArgs;
+use super::{Options, OutArgs};
 use crate::store::month::Month;
 use crate::store::plan::Shard;
 
@@ -58,6 +58,9 @@ pub struct MergeArgs {
     /// Print what was merged as JSON.
     #[arg(long)]
     pub json: bool,
+    /// What the command was run with, for summary.json.
+    #[arg(skip)]
+    pub options: Options,
 }
 
 /// What `analyse` takes of stores and archives.

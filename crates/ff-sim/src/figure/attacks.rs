@@ -1,15 +1,18 @@
 //! Figures of attacks: Table 2 as curves, and a figure for each attack that has one.
 
 use super::{Axis, Figure};
-use crate::attack::views::COURTING;
+use crate::attack::views::{COURTING, SLOW_COURTING};
 use crate::attack::{Attack, Point, TABLE2};
 
 /// How the curves of EigenSpeed begin.
 const EIGENSPEED: &str = "eigenspeed";
 
-/// Whether this is of the liars that gain most: of three curves the one that is drawn.
-fn is_courting(point: &Point) -> bool {
-    point.curve.strip_prefix(EIGENSPEED).is_some_and(|rest| rest.ends_with(COURTING))
+/// Whose point of EigenSpeed this is, if it is drawn: the liars' that serve trusted relays, or those of them that are slow.
+fn gang(point: &Point) -> Option<&'static str> {
+    let attack = point.curve.strip_prefix(EIGENSPEED)?.strip_prefix(", ")?;
+    [(COURTING, ""), (SLOW_COURTING, ", slow relays")]
+        .into_iter()
+        .find_map(|(curve, label)| (attack == curve).then_some(label))
 }
 
 /// Table 2, three times: over the attacker's size, over the attackers' share, and over the trusted share.
@@ -29,9 +32,10 @@ pub fn table2(attacks: &[Attack]) -> Vec<Figure> {
     .map(|(name, title, x)| {
         let is_trust = name == "table2-trust";
         let is_wanted = |point: &&Point| match point.trusted {
-            Some(_) if is_trust => !point.curve.starts_with(EIGENSPEED) || is_courting(point),
+            Some(_) if is_trust => !point.curve.starts_with(EIGENSPEED) || gang(point).is_some(),
             None if is_trust => false,
-            Some(_) => name == "table2-share" && is_courting(point),
+            // Slow relays are looked at for one share of attackers only.
+            Some(_) => name == "table2-share" && gang(point) == Some(""),
             None => name == "table2",
         };
         let x = if is_trust { Axis::linear(x) } else { Axis::log(x) };
@@ -47,10 +51,10 @@ fn curves(figure: Figure, points: &[&Point], by_trust: bool) -> Figure {
     let mut curves: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
     for point in points {
         let (label, x) = match (point.trusted, by_trust) {
-            (Some(trusted), true) if point.curve.starts_with(EIGENSPEED) => {
-                (format!("{EIGENSPEED}, {} attack", percent(point.x)), trusted)
-            }
-            (Some(trusted), true) => (point.curve.clone(), trusted),
+            (Some(trusted), true) => match gang(point) {
+                Some(gang) => (format!("{EIGENSPEED}{gang}, {} attack", percent(point.x)), trusted),
+                None => (point.curve.clone(), trusted),
+            },
             (Some(trusted), false) => {
                 (format!("{EIGENSPEED}, {} trusted", percent(trusted)), point.x)
             }
@@ -89,6 +93,8 @@ mod tests {
             Point::new(courting.clone(), 0.05, 7.0).trusting(0.2),
             Point::new(courting, 0.02, 12.0).trusting(0.1),
             Point::new("eigenspeed, praise", 0.02, 2.0).trusting(0.1),
+            Point::new(format!("eigenspeed, {SLOW_COURTING}"), 0.02, 20.0).trusting(0.1),
+            Point::new(format!("eigenspeed, {SLOW_COURTING}"), 0.02, 15.0).trusting(0.2),
         ];
         let attack = Attack {
             id: TABLE2,
@@ -107,8 +113,18 @@ mod tests {
         let [size, share, trust] = table2(&[attack]).try_into().expect("three");
         assert_eq!(size.curves.len(), 1);
         assert_eq!(share.curves.len(), 2);
+        assert_eq!(share.curves[0].points, [(0.02, 9.0), (0.05, 7.0)], "of one attack alone");
         assert_eq!(trust.curves[0].label, "eigenspeed, 2 % attack");
         assert_eq!(trust.curves[0].points, [(0.1, 12.0), (0.2, 9.0)]);
+        let slow =
+            trust.curves.iter().find(|curve| curve.label == "eigenspeed, slow relays, 2 % attack");
+        assert_eq!(slow.map(|curve| &*curve.points), Some(&[(0.1, 20.0), (0.2, 15.0)][..]));
+        for figure in [&size, &share, &trust] {
+            let (_, rows) = figure.table();
+            let keys: Vec<[String; 2]> = rows.map(|[curve, x, _]| [curve, x]).collect();
+            let different: std::collections::HashSet<_> = keys.iter().collect();
+            assert_eq!(different.len(), keys.len(), "{}: {keys:?}", figure.name);
+        }
         assert!(table2(&[]).is_empty());
     }
 }

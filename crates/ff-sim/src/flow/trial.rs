@@ -138,7 +138,7 @@ pub struct Found {
     pub utilisation: Vec<f64>,
     /// By which weights clients chose relays at the end.
     pub weights: Vec<f64>,
-    /// Their network weight error (Eq. 6), if there is one.
+    /// Their network weight error (Eq. 6) by usable capacity, if there is one.
     pub weight_error: Option<f64>,
     /// The same at the beginning of a closed loop and after each of its rounds.
     pub loop_errors: Vec<f64>,
@@ -283,7 +283,7 @@ fn config(setting: &Setting) -> Config {
     }
 }
 
-/// The network weight error (Eq. 6) of weights.
+/// The network weight error (Eq. 6) of weights, by usable capacity.
 fn error_of(network: &Network, weights: &[f64]) -> Option<f64> {
     let relay = |(relay, weight): (&Relay, &f64)| Relay { weight: *weight, ..relay.clone() };
     let relays = network.relays.iter().zip(weights).map(relay).collect();

@@ -19,7 +19,7 @@ use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 use liblzma::read::XzDecoder;
 
-use super::{Found, Ledger, Ours};
+use super::{Found, Ledger, Ours, Sampled};
 use crate::analysis::engine::{Engine, Settings};
 use crate::analysis::joined::Joined;
 use crate::analysis::moment::{Capacity, Scale, weight_error};
@@ -65,6 +65,8 @@ const LATER: [(&str, &str); 2] =
 const DAY_OF_E9: u64 = 1_565_913_600;
 /// Relays of January 2019.
 const RELAYS: &str = "d-2019/jan2019-relays.csv.xz";
+/// What figures need for which a sample stands in.
+const NEEDS_DATA: &str = "--data";
 /// Times of the tables are 8 hours apart, some a little more.
 const GAP_SECS: u64 = 12 * 3600;
 
@@ -82,8 +84,8 @@ pub struct Data<'a> {
     skips: Skips,
     /// The files of which that is known: more than one part may need a file.
     noted: BTreeSet<String>,
-    /// Whether the part that runs has used a sample of data.
-    of_sample: bool,
+    /// The sample of data that the part that runs has used, if it has.
+    sampled: Option<Sampled>,
     /// The rows that are wanted.
     rows: Vec<String>,
 }
@@ -93,8 +95,8 @@ impl<'a> Data<'a> {
     #[must_use]
     pub fn new(dir: Option<&Path>, seed: u64, quick: bool, inputs: &'a mut Inputs) -> Self {
         let (dir, skips, noted) = (dir.map(Path::to_owned), Skips::default(), BTreeSet::new());
-        let (of_sample, rows) = (false, Vec::new());
-        Self { dir, seed, quick, inputs, skips, noted, of_sample, rows }
+        let (sampled, rows) = (None, Vec::new());
+        Self { dir, seed, quick, inputs, skips, noted, sampled, rows }
     }
 
     /// What was left out of all that was read.
@@ -120,7 +122,8 @@ impl<'a> Data<'a> {
         let Some(sample) = samples::of(name).filter(|_| self.dir.is_none()) else {
             return Ok(None);
         };
-        self.of_sample |= sample.is_part;
+        let sampled = sample.of.map(|of| Sampled { of, needs: NEEDS_DATA });
+        self.sampled = self.sampled.or(sampled);
         sample.unpacked().map(Some)
     }
 
@@ -173,13 +176,12 @@ pub fn figures(data: &mut Data<'_>, ledger: &Ledger, mut tell: impl FnMut(&str))
     let wanted: Vec<&parts::Part> = parts::PARTS.iter().filter(is_wanted).collect();
     for (index, part) in wanted.iter().enumerate() {
         tell(&format!("{} of {}: {}", index + 1, wanted.len(), part.name));
-        data.of_sample = false;
+        data.sampled = None;
         match (part.run)(data) {
             Ok(values) => {
-                let of_sample = data.of_sample;
-                let ours = |(id, name, value): Value| {
-                    ((id.to_owned(), name), Ok(Ours { value, of_sample }))
-                };
+                let sample = data.sampled;
+                let ours =
+                    |(id, name, value): Value| ((id.to_owned(), name), Ok(Ours { value, sample }));
                 found.extend(values.into_iter().map(ours));
             }
             Err(error) => {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Compared, Judged};
+use super::{Compared, Judged, Verdict, with_all_data};
 use crate::output::Table;
 
 /// The header of [`table`].
@@ -40,26 +40,70 @@ pub fn markdown(judged: &[Judged]) -> String {
             );
         }
         for figure in figures {
-            let Compared { name, unit, paper, ours, low, high, verdict, .. } = figure;
-            let of_sample = if figure.of_sample { " (sample)" } else { "" };
-            let ours = ours.map_or("-".to_owned(), |ours| format!("{}{of_sample}", short(ours)));
-            let (low, high) = (short(*low), short(*high));
+            let Compared { name, unit, paper, verdict, .. } = figure;
             let _ = writeln!(
                 text,
-                "| {id} | {claim} | {}, {unit} | {} | {ours} | {low} to {high} | {} | {} |",
+                "| {id} | {claim} | {}, {unit} | {} | {} | {} | {} | {} |",
                 cell(name),
                 cell(paper),
+                ours(figure),
+                within(figure),
                 verdict.name(),
                 cell(&why(row, figure))
             );
         }
     }
-    text.push_str("\nOf samples: what comes with the program stands in for the data, within bounds of its own.\n");
+    text.push_str("\nA sample is less than all data and has bounds of its own.\n");
     text.push_str("\n| id | command |\n|---|---|\n");
     for Judged { id, command, .. } in judged.iter().filter(|row| !row.command.is_empty()) {
         let _ = writeln!(text, "| {} | `{}` |", cell(id), cell(command));
     }
     text
+}
+
+/// The ledger for people: a line for each figure, and the reason below it if it is not as printed.
+#[must_use]
+pub fn plain(judged: &[Judged]) -> String {
+    let header = ["id", "verdict", "paper", "ours", "within", "figure"].map(str::to_owned);
+    let mut lines = vec![(header, String::new())];
+    for row in judged {
+        let first = |verdict: Verdict| [row.id.clone(), verdict.name().to_owned()];
+        if row.figures.is_empty() {
+            let ([id, verdict], no) = (first(row.verdict), || "-".to_owned());
+            lines.push(([id, verdict, no(), no(), no(), row.claim.clone()], row.why.clone()));
+        }
+        for figure in &row.figures {
+            let [id, verdict] = first(figure.verdict);
+            let what = format!("{}, {}", figure.name, figure.unit);
+            let cells = [id, verdict, figure.paper.clone(), ours(figure), within(figure), what];
+            let is_as_printed = matches!(figure.verdict, Verdict::Equal | Verdict::Shape);
+            lines.push((cells, if is_as_printed { String::new() } else { why(row, figure) }));
+        }
+    }
+    let widest = |at: usize| lines.iter().map(|(cells, _)| cells[at].chars().count()).max();
+    let widths = [0, 1, 2, 3, 4].map(|at| widest(at).unwrap_or_default());
+    let mut text = String::new();
+    for (cells, why) in &lines {
+        for (cell, width) in cells.iter().zip(widths) {
+            let _ = write!(text, "{cell:<width$}  ");
+        }
+        let _ = writeln!(text, "{}", cells[5]);
+        if !why.is_empty() {
+            let _ = writeln!(text, "    {why}");
+        }
+    }
+    text
+}
+
+/// What came out, if anything did.
+fn ours(figure: &Compared) -> String {
+    let of_sample = if figure.of_sample { " (sample)" } else { "" };
+    figure.ours.map_or("-".to_owned(), |ours| format!("{}{of_sample}", short(ours)))
+}
+
+/// Between which bounds it is to lie.
+fn within(figure: &Compared) -> String {
+    format!("{} to {}", short(figure.low), short(figure.high))
 }
 
 /// The ledger as a table, a figure a line.
@@ -96,12 +140,17 @@ pub fn table(judged: &[Judged]) -> Table {
     ("ledger.csv", &HEADER, lines.into())
 }
 
-/// Why a figure comes to what it does: its own reason, and what there is to know of its row.
+/// Why a figure comes to what it does: its own reason, and what there is to know of its row. That is said of all data, so of
+/// a sample it is told apart, after what was run.
 fn why(row: &Judged, figure: &Compared) -> String {
-    match (figure.why.as_str(), row.why.as_str()) {
-        ("", why) | (why, "") => why.to_owned(),
-        (own, why) => format!("{own}; {why}"),
-    }
+    let of_row = Some(row.why.as_str()).filter(|why| !why.is_empty());
+    let of_row = match figure.sample {
+        Some(_) => of_row.map(with_all_data),
+        None => of_row.map(str::to_owned),
+    };
+    let own = Some(figure.why.clone()).filter(|why| !why.is_empty());
+    let sample = figure.sample.map(|of| format!("sample: {of}"));
+    [own, sample, of_row].into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 /// Text that fits into a table.
@@ -118,16 +167,17 @@ fn short(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ledger::tests::SAMPLE;
     use crate::ledger::{Found, Ours, judge};
 
     #[test]
     fn a_figure_is_a_line_of_both() {
-        let at = |value, of_sample| {
-            let ours = Ok(Ours { value, of_sample });
+        let at = |value, sample| {
+            let ours = Ok(Ours { value, sample });
             Found::from([(("X".to_owned(), "n".to_owned()), ours)])
         };
         let ledger = crate::ledger::tests::ledger("equal", ", sample = [5.0, 6.0]");
-        let judged = judge(&ledger, &at(1.25, false));
+        let judged = judge(&ledger, &at(1.25, None));
         let text = markdown(&judged);
         assert!(
             text.contains("| X | a \\| b | n, s | 1.5 | 1.25 | 1 to 2 | equal | so |"),
@@ -139,8 +189,15 @@ mod tests {
         let command = "ff-sim ledger --data DIR --rows X";
         let line = ["X", "n", "s", "1.5", "1.25", "1", "2", "equal", "false", "so", command];
         assert_eq!(lines.row(0).collect::<Vec<_>>(), line);
-        let text = markdown(&judge(&ledger, &at(9.0, true)));
-        let line = "| 9 (sample) | 5 to 6 | differs, unexplained | nobody knows why; so |";
+        let judged = judge(&ledger, &at(9.0, Some(SAMPLE)));
+        let text = markdown(&judged);
+        let line = "| 9 (sample) | 5 to 6 | differs, unexplained | \
+                    nobody knows why; sample: network 1 alone; with all data: so |";
         assert!(text.contains(line), "{text}");
+        let lines = plain(&judged);
+        let expected = "id  verdict               paper  ours        within  figure\n\
+                        X   differs, unexplained  1.5    9 (sample)  5 to 6  n, s\n    \
+                        nobody knows why; sample: network 1 alone; with all data: so\n";
+        assert_eq!(lines, expected);
     }
 }

@@ -149,7 +149,7 @@ impl Descriptors {
             let descriptor = digest.ok_or(CUT).and_then(|digest| begun.finish(digest));
             return descriptor.map(Some).map_err(|wrong| bad(head, wrong));
         }
-        Err(bad(head, CUT))
+        Err(bad(head, if begun.is_of_bridge { BRIDGE } else { CUT }))
     }
 
     /// Keeps a text, if it is one.
@@ -217,6 +217,8 @@ pub fn join(consensus: &Consensus, descriptors: &Descriptors) -> Network {
 
 /// Why a descriptor is not whole.
 const CUT: &str = "the descriptor ends too early";
+/// Why a bridge's descriptor is none of ours.
+const BRIDGE: &str = "this is a bridge's descriptor, another kind: those of relays are read";
 
 /// A descriptor that is being read.
 #[derive(Default)]
@@ -245,6 +247,8 @@ struct Begun {
     ed25519: Option<[u8; 32]>,
     /// The identities that families' keys have signed, each with the number of its line.
     signed: Vec<([u8; 32], usize)>,
+    /// Whether it is a bridge's: CollecTor puts the digest into these and takes the signature out.
+    is_of_bridge: bool,
 }
 
 impl Begun {
@@ -299,6 +303,10 @@ impl Begun {
             b"master-key-ed25519" => {
                 let key = scan::words(rest).next().unwrap_or_default();
                 self.ed25519 = scan::base64(key.strip_suffix(b"=").unwrap_or(key));
+                Ok(())
+            }
+            b"router-digest" | b"router-digest-sha256" => {
+                self.is_of_bridge = true;
                 Ok(())
             }
             b"router" => Err("another descriptor begins here"),

@@ -87,7 +87,7 @@ fn text(found: &Comparison, simulated: &Option<[Simulated; 2]>) -> String {
         ("not in the network", both(|side| side.not_in_network.to_string())),
         ("Gini coefficient", both(|side| format!("{:.3}", side.gini))),
         ("share of ten relays", both(|side| percent(Some(side.top_10_share)))),
-        ("weight error", both(|side| percent(side.weight_error))),
+        ("weight error, usable", both(|side| percent(side.weight_error))),
         ("under-weighted", both(|side| percent(side.under_weighted))),
     ];
     let sizes = ["50 KiB, predicted", "1 MiB, predicted", "5 MiB, predicted"];

@@ -105,7 +105,8 @@ pub(super) fn merge(args: &MergeArgs, all: Collected) -> Result<ExitCode> {
     merged.tables = tables.iter().map(|(name, _, rows)| ((*name).to_owned(), rows.len())).collect();
     let seed = merged.seeds.iter().filter_map(serde_json::Value::as_u64).min();
     let reading = Reading { inputs, skips };
-    let out = OutArgs { json: args.json, out: Some(args.out.clone()), ..OutArgs::default() };
+    let (out, options) = (Some(args.out.clone()), args.options.clone());
+    let out = OutArgs { json: args.json, out, options };
     let mut text = merged.text();
     text.push_str(&tables::text(&runs));
     let (found, figures) = (Together { merged: &merged, runs: &runs }, || figures(&runs));

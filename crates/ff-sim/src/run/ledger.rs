@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use super::{Reading, tell};
 use crate::cli::LedgerArgs;
 use crate::ledger::run::{Data, figures};
-use crate::ledger::text::{markdown, table};
+use crate::ledger::text::{markdown, plain, table};
 use crate::ledger::{Ledger, against, judge};
 use crate::output::Folder;
 
@@ -33,11 +33,10 @@ pub(super) fn ledger(args: &LedgerArgs) -> Result<ExitCode> {
     let found = figures(&mut data, &ledger, |what| eprintln!("ff-sim: {what}"));
     reading.skips = data.into_skips();
     let judged = judge(&ledger, &found);
-    let text = markdown(&judged);
     if let Some(dir) = &args.out.out {
-        Folder::create(dir)?.write("ledger.md", text.as_bytes())?;
+        Folder::create(dir)?.write("ledger.md", markdown(&judged).as_bytes())?;
     }
-    let tables = [table(&judged)];
+    let (text, tables) = (plain(&judged), [table(&judged)]);
     tell("ledger", &args.out, &reading, Some(args.seed), &judged, &text, &tables)?;
     let is_full = args.data.is_some() && !args.quick;
     let against: Vec<String> = against(&judged, is_full).collect();

@@ -32,7 +32,7 @@ pub(super) fn merge(args: &MergeArgs) -> Result<ExitCode> {
     if all.merged.command == "flow" {
         return flow::merge(args, all);
     }
-    let merged = all.write(&args.out)?;
+    let merged = all.write(&args.out, args.options.clone())?;
     tell(args.json, &merged, &merged.text())
 }
 

@@ -34,13 +34,15 @@ impl Gaps {
         Self { between, last: BTreeMap::new(), list: Vec::new() }
     }
 
-    /// Adds the next month's hours, if it is one of consensuses.
-    pub(super) fn add(&mut self, manifest: &Manifest) {
+    /// Adds the next month's hours, if it is one of consensuses. What it returns is how many are missing before its first.
+    pub(super) fn add(&mut self, manifest: &Manifest) -> u64 {
+        let mut hours_before = 0_u64;
         let file = format!("manifests/{}-{}.json", manifest.documents, manifest.month);
         for hours in &manifest.hours {
             let last = self.last.insert(hours.flavour.clone(), hours.last_unix_secs);
             let last = last.filter(|_| self.between == Between::Missing);
             let before = last.and_then(|last| Gap::between(last, hours.first_unix_secs));
+            hours_before = hours_before.saturating_add(before.map_or(0, Gap::hours));
             for gap in before.iter().chain(&hours.missing) {
                 let reason = gap.told(&hours.flavour);
                 self.list.push(Skipped {
@@ -52,6 +54,7 @@ impl Gaps {
                 });
             }
         }
+        hours_before
     }
 
     /// What is missing.
@@ -91,7 +94,8 @@ mod tests {
         assert_eq!(months.each_ref().map(|one| one.hours[0].missing_hours()), [1, 3, 0]);
         let list = |between| {
             let mut gaps = Gaps::new(between);
-            months.iter().for_each(|month| gaps.add(month));
+            let before = months.each_ref().map(|month| gaps.add(month));
+            assert_eq!(before, if between == Between::Missing { [0, 2, 737] } else { [0; 3] });
             gaps.into_list().into_iter().map(|one| (one.file, one.reason)).collect::<Vec<_>>()
         };
         let expected = [

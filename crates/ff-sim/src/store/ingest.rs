@@ -269,8 +269,23 @@ pub fn skips_of(done: &[Done], between: Between) -> Skips {
     let mut by_month: Vec<&Manifest> = done.iter().map(|one| &one.manifest).collect();
     by_month.sort_by_key(|manifest| manifest.month);
     let mut gaps = Gaps::new(between);
-    by_month.into_iter().for_each(|manifest| gaps.add(manifest));
+    for manifest in by_month {
+        gaps.add(manifest);
+    }
     all.read = done.iter().map(|one| one.manifest.read + one.manifest.lines).sum();
     all.missing = gaps.into_list();
     all
+}
+
+/// Of each unit, how many hours are missing between its first one and the last one of an earlier month.
+#[must_use]
+pub fn hours_missing_before(done: &[Done], between: Between) -> Vec<u64> {
+    let mut by_month: Vec<(usize, &Manifest)> =
+        done.iter().enumerate().map(|(at, one)| (at, &one.manifest)).collect();
+    by_month.sort_by_key(|(_, manifest)| manifest.month);
+    let (mut gaps, mut hours) = (Gaps::new(between), vec![0; done.len()]);
+    for (at, manifest) in by_month {
+        hours[at] = gaps.add(manifest);
+    }
+    hours
 }

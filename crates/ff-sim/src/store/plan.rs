@@ -240,8 +240,14 @@ fn head(path: &Path) -> Result<Vec<u8>, StoreError> {
 
 /// What the first document of a file is, and its time.
 fn look(head: &[u8]) -> Option<(Documents, u64)> {
+    let is_annotation = |line: &scan::Line<'_>| matches!(line.keyword, [] | [b'@', ..]);
+    let is_of_bridges =
+        |line: scan::Line<'_>| line.keyword == b"@type" && line.rest.starts_with(b"bridge-");
+    if scan::Lines::of(head).take_while(is_annotation).any(is_of_bridges) {
+        return None;
+    }
     let mut lines = scan::Lines::of(head);
-    let first = lines.by_ref().find(|line| !matches!(line.keyword, [] | [b'@', ..]))?;
+    let first = lines.by_ref().find(|line| !is_annotation(line))?;
     let (kind, keyword): (_, &[u8]) = match first.keyword {
         b"network-status-version" => (Documents::Consensuses, b"valid-after"),
         b"router" => (Documents::Descriptors, b"published"),
@@ -271,6 +277,8 @@ mod tests {
         put("20190325.v3bw", "@type bandwidth-file 1.0\n1553519349\nversion=1.4.0\n");
         put("cached", "network-status-version 3\nvalid-after 2019-02-01 00:00:00\n");
         put("descriptors", "router a 1.2.3.4 1 0 0\npublished 2019-02-02 00:00:00\n");
+        let router = "router a 10.2.3.4 1 0 0\npublished 2019-02-02 00:00:00\n";
+        put("others", &format!("@type bridge-server-descriptor 1.2\n{router}"));
         let mut plan = Plan::of(dir.path()).expect("a plan");
         let units = |plan: &Plan| -> Vec<(String, &str, usize)> {
             let unit =
@@ -285,7 +293,7 @@ mod tests {
             ("2019-03".to_owned(), "bandwidth_files", 1),
         ];
         assert_eq!(units(&plan), all);
-        assert_eq!(plan.passed_over, ["extra-infos-2019-01.tar.xz", "notes"]);
+        assert_eq!(plan.passed_over, ["extra-infos-2019-01.tar.xz", "notes", "others"]);
         let mut seen = 0;
         for shard in ["1/3", "2/3", "3/3"] {
             let mut part = plan.clone();

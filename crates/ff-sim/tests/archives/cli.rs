@@ -392,6 +392,11 @@ fn descriptors_join_the_consensus_that_lists_them() {
     let found = json(dir.path(), &[&["analyse", "--out", "out"], &both[..]].concat());
     let error = found["network_weight_error"].as_f64().expect("an error");
     assert!((error - 0.046_785).abs() < 1e-6, "{found}");
+    // What `flow` calls the weight error.
+    let usable = found["network_weight_error_by_usable_capacity"].as_f64();
+    assert!(usable.is_some_and(|error| error > 0.0 && error < 0.5), "{found}");
+    let args = ["analyse", "--network", network[1], "--descriptors", both[4]];
+    assert!(prints(dir.path(), &args).contains("by usable capacity  "));
     let left_out = found["weight_left_out"].as_f64().expect("a part");
     assert!((left_out - (1.0 - 0.392_542)).abs() < 1e-6, "{found}");
     let summary = fs::read_to_string(dir.path().join("out/summary.json")).expect("a summary");

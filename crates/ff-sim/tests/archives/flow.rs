@@ -85,6 +85,9 @@ fn the_same_seed_gives_the_same_bytes_on_one_thread_and_on_two() {
     assert!(compared >= 14, "{compared}");
     let page = fs::read_to_string(dir.path().join("both/report.html")).expect("a page");
     assert!(page.contains("ff-sim merge") && page.contains("fig9a") && page.contains("means.csv"));
+    let summary = fs::read(dir.path().join("both/summary.json")).expect("a summary");
+    let summary: serde_json::Value = serde_json::from_slice(&summary).expect("JSON");
+    assert_eq!(summary["options"], serde_json::json!({ "from": ["b", "a"] }));
     let again = json(dir.path(), "merge both --out again --json");
     assert_eq!((&again["command"], &again["runs"]), (&"flow".into(), &merged["runs"]));
     let twice = ff_sim(dir.path(), "merge one a --out twice");

@@ -81,6 +81,12 @@ fn without_data_samples_stand_in_and_the_rest_is_not_run() {
     assert!(line.contains("ff-sim schedule --network DIR/b-series/"), "{line}");
     let text = std::fs::read_to_string(dir.path().join("out/ledger.md")).expect("a document");
     assert!(text.contains(" (sample) |") && text.contains("| A8 | `ff-sim ledger"), "{text}");
+    // What is said of all data is told apart from what was run.
+    let c4 = text.lines().find(|line| line.starts_with("| C4 |")).expect("a row");
+    let said = "sample: the first of the ten-percent networks; with all data: seven ten-percent";
+    assert!(c4.contains(said), "{c4}");
+    let page = std::fs::read_to_string(dir.path().join("out/report.html")).expect("a page");
+    assert!(page.contains("<pre>id ") && !page.contains("|---|"), "the page has no Markdown");
 }
 
 #[test]

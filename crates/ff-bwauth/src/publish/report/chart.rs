@@ -215,7 +215,22 @@ fn is_cut_off(outcome: &Outcome) -> bool {
     rows.iter().any(|row| BytesPerSec::new(claimed_bytes(row)).mbit() > top_mbit(outcome))
 }
 
-/// A label as short as the number allows.
+/// A label as short as the number allows: three digits after the point, of less than one the first three that are not 0.
 pub(crate) fn short(mbit: f64) -> String {
+    if mbit.abs() < 1.0 {
+        return format!("{mbit:.2e}").parse::<f64>().unwrap_or(mbit).to_string();
+    }
     format!("{mbit:.3}").trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_of_small_steps_differ() {
+        let labels = [0.0, 0.000_2, 0.3, 1.0 / 3.0, 1.5, 250.0, 158.489_3].map(short);
+        assert_eq!(labels, ["0", "0.0002", "0.3", "0.333", "1.5", "250", "158.489"]);
+        assert_eq!(short(0.1 + 0.2), "0.3");
+    }
 }

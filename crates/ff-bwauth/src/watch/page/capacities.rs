@@ -17,7 +17,7 @@ use crate::watch::chart::{self, Bin, mbit};
 /// How far back results go: relays that have one in these days are old ones to the schedule (paper §4.3).
 const DAYS: u64 = 30;
 /// The parts that are named in the table.
-const PERCENTILES: [(u64, &str); 9] = [
+const PERCENTILES: [(usize, &str); 9] = [
     (0, "least"),
     (5, "5 %"),
     (10, "10 %"),
@@ -97,10 +97,7 @@ impl Distribution {
 
     /// The parts and their bounds.
     fn percentiles(&self) -> Markup {
-        let last = self.estimates.len().saturating_sub(1) as u64;
-        let at = |percent: u64| {
-            usize::try_from(last * percent / 100).ok().and_then(|at| self.estimates.get(at))
-        };
+        let at = |percent| self.estimates.get(place(self.estimates.len(), percent));
         html! {
             table {
                 thead { tr { th scope="col" { "Of the relays" } th.n scope="col" { "have at most" } } }
@@ -113,6 +110,11 @@ impl Distribution {
             }
         }
     }
+}
+
+/// The place, among so many sorted values, of the least one that is not exceeded by this part of them.
+fn place(count: usize, percent: usize) -> usize {
+    (count * percent).div_ceil(100).saturating_sub(1)
 }
 
 /// The steps of the histogram.
@@ -134,5 +136,25 @@ fn steps(bins: &[Bin], all: u64) -> Markup {
                 }
             } }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_the_relays_has_at_most_what_the_table_says() {
+        for count in 1..=250_usize {
+            for (percent, name) in PERCENTILES {
+                let at = place(count, percent);
+                assert!(at < count, "{name} of {count}");
+                // Values at this place and before: enough of them, and one fewer would not be.
+                assert!((at + 1) * 100 >= count * percent, "{name} of {count}");
+                assert!(at == 0 || at * 100 < count * percent, "{name} of {count}");
+            }
+        }
+        let at = PERCENTILES.map(|(percent, _)| place(8, percent));
+        assert_eq!(at, [0, 0, 0, 1, 3, 5, 7, 7, 7], "99 % of eight relays are eight");
     }
 }

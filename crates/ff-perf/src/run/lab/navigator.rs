@@ -132,7 +132,7 @@ pub(super) fn run(args: &LabNavigatorArgs, ending: &Ending) -> Result<ExitCode> 
         analysis,
     };
     if let Some(out) = &args.out {
-        write(out, &circuits, &found, &inputs)?;
+        write(out, args, &circuits, &found, &inputs)?;
     }
     print(args.json, &found, whole_text)?;
     Ok(match (found.emulator_is_in_time, any_fails(&found.verdicts)) {
@@ -289,7 +289,13 @@ impl Drop for Running {
 }
 
 /// Writes tables, figures and the summary beside the circuits.
-fn write(dir: &Path, circuits: &Circuits, found: &Found, inputs: &Inputs) -> Result<()> {
+fn write(
+    dir: &Path,
+    args: &LabNavigatorArgs,
+    circuits: &Circuits,
+    found: &Found,
+    inputs: &Inputs,
+) -> Result<()> {
     let folder = Folder::create(dir)?;
     for figure in figures::figures(circuits, &found.analysis) {
         folder.write(&format!("{}.svg", figure.name), figure.svg().as_bytes())?;
@@ -297,7 +303,8 @@ fn write(dir: &Path, circuits: &Circuits, found: &Found, inputs: &Inputs) -> Res
     for (name, header, rows) in tables::tables(&found.analysis) {
         folder.table(name, header, rows.iter())?;
     }
-    folder.finish(&Summary::new("lab navigator", inputs.all(), Some(found.seed), found))?;
+    let (inputs, options) = (inputs.all(), args.options.clone());
+    folder.finish(&Summary::new("lab navigator", inputs, Some(found.seed), options, found))?;
     Ok(())
 }
 

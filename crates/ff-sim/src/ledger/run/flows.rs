@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context, Result, anyhow};
 
 use super::public::{self, SIZES};
-use super::{Data, Value, value};
+use super::{Data, NEEDS_DATA, Sampled, Value, value};
 use crate::flow::closed::{Rounds, System};
 use crate::flow::sim::Summary;
 use crate::flow::tmodel::{Library, Model};
@@ -84,8 +84,18 @@ pub(super) fn figures(data: &mut Data<'_>) -> Result<Vec<Value>> {
         values.extend(shadow::beside_tor(&found, public::of_tor(data)?)?);
     }
     // What was read may have been whole, but one network is a sample of seven.
-    data.of_sample = inputs.is_sample;
+    data.sampled = inputs.is_sample.then(|| sampled(data));
     Ok(values)
+}
+
+/// What the sample is, and what all networks take.
+fn sampled(data: &Data<'_>) -> Sampled {
+    let needs = match (data.dir.is_none(), data.quick) {
+        (true, true) => "--data, and a run without --quick",
+        (true, false) => NEEDS_DATA,
+        (false, _) => "a run without --quick",
+    };
+    Sampled { of: "the first of the ten-percent networks, for 15 minutes", needs }
 }
 
 /// What simulations need.

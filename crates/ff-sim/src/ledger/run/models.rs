@@ -12,7 +12,7 @@ use ff_proto::units::BytesPerSec;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
 
-use super::{Data, Value, value};
+use super::{Data, NEEDS_DATA, Sampled, Value, value};
 use crate::analysis::moment::{Capacity, Scale, weight_error};
 use crate::network::Network;
 use crate::schedule::arrivals::nobody;
@@ -158,7 +158,8 @@ pub(super) fn shadow(data: &mut Data<'_>) -> Result<Vec<Value>> {
     }
     let mean = |values: &[f64]| stats::mean(values).context("there is no network");
     let (flashflow, consensus) = (mean(&flashflow)?, mean(&consensus)?);
-    data.of_sample = data.dir.is_none();
+    let sampled = Sampled { of: "the first of the ten-percent networks", needs: NEEDS_DATA };
+    data.sampled = data.dir.is_none().then_some(sampled);
     Ok(vec![
         value("C4", "FlashFlow", flashflow),
         value("C4", "FlashFlow, part of the consensus", flashflow / consensus),

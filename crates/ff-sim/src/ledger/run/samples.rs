@@ -18,20 +18,24 @@ use crate::skipped::Skips;
 pub(super) struct Sample {
     /// Its bytes, packed by xz or not.
     bytes: &'static [u8],
-    /// Whether it is a part of the file that it stands for, and not all that counts of it.
-    pub(super) is_part: bool,
+    /// What it is, if it is a part of the file that it stands for and not all that counts of it.
+    pub(super) of: Option<&'static str>,
 }
 
 /// One that is whole.
 const fn whole(bytes: &'static [u8]) -> Sample {
-    Sample { bytes, is_part: false }
+    Sample { bytes, of: None }
 }
 
 /// One that is a part of a file.
-const fn part(bytes: &'static [u8]) -> Sample {
-    Sample { bytes, is_part: true }
+const fn part(of: &'static str, bytes: &'static [u8]) -> Sample {
+    Sample { bytes, of: Some(of) }
 }
 
+/// What there is of the tables of 2025.
+const OF_2025: &str = "some relays of the tables of 2025";
+/// What there is of February 2020.
+const OF_2020: &str = "22 relays and 9 descriptors of February 2020";
 /// How files begin that are packed by xz.
 const XZ: &[u8] = b"\xfd7zXZ\0";
 
@@ -66,11 +70,18 @@ pub(super) fn of(name: &str) -> Option<Sample> {
         "d-2019/shadow-10pct/01/load-1.0.json.xz" => {
             whole(include_bytes!("../../../tests/data/flow-load-01.json.xz"))
         }
-        ADVERTISED => part(include_bytes!("../../../tests/data/analysis-advertised.csv.xz")),
-        GUARDS => part(include_bytes!("../../../tests/data/analysis-weights.csv.xz")),
-        FEBRUARY => part(include_bytes!("../../../tests/data/read-2020-02-29-consensus")),
-        DESCRIPTORS => part(include_bytes!("../../../tests/data/read-2020-02-29-descriptors.xz")),
-        MAY => part(include_bytes!("../../../tests/data/relayinfo-2024-05-sample.json.xz")),
+        ADVERTISED => {
+            part(OF_2025, include_bytes!("../../../tests/data/analysis-advertised.csv.xz"))
+        }
+        GUARDS => part(OF_2025, include_bytes!("../../../tests/data/analysis-weights.csv.xz")),
+        FEBRUARY => part(OF_2020, include_bytes!("../../../tests/data/read-2020-02-29-consensus")),
+        DESCRIPTORS => {
+            part(OF_2020, include_bytes!("../../../tests/data/read-2020-02-29-descriptors.xz"))
+        }
+        MAY => part(
+            "some relays of May 2024",
+            include_bytes!("../../../tests/data/relayinfo-2024-05-sample.json.xz"),
+        ),
         _ => return None,
     })
 }

@@ -21,8 +21,10 @@ use crate::{source, stats};
 struct OfMoment {
     /// Relays in all.
     relays: usize,
-    /// Eq. 6.
+    /// Eq. 6, by what relays can carry.
     network_weight_error: Option<f64>,
+    /// The same by what relays can carry and their operators let them, as `flow` and `compare` have it.
+    network_weight_error_by_usable_capacity: Option<f64>,
     /// The same with capacities and weights scaled by the part of the time in which relays were running.
     network_weight_error_by_running: Option<f64>,
     /// Eq. 5: weight over capacity, as shares.
@@ -48,11 +50,13 @@ pub(super) fn moment(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> 
     );
     by::check(&args.by, "a network of one moment", &[By::Flag, By::Country, By::Family])?;
     let now = weight_error(&network, Capacity::Known, Scale::None, |_| true);
+    let by_usable = weight_error(&network, Capacity::Usable, Scale::None, |_| true);
     let by_running = weight_error(&network, Capacity::Known, Scale::Running, |_| true);
     let errors = stats::sorted(now.relay_errors.iter().flatten().copied().collect());
     let found = OfMoment {
         relays: network.relays.len(),
         network_weight_error: now.weight_error,
+        network_weight_error_by_usable_capacity: by_usable.weight_error,
         network_weight_error_by_running: by_running.weight_error,
         under_weighted: under_weighted(&errors),
         relay_weight_error: Summary::of(&errors),
@@ -64,6 +68,7 @@ pub(super) fn moment(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> 
     let text = rows(&[
         ("relays", found.relays.to_string()),
         ("network weight error", percent(found.network_weight_error)),
+        ("by usable capacity", percent(found.network_weight_error_by_usable_capacity)),
         ("by time of running", percent(found.network_weight_error_by_running)),
         ("under-weighted relays", percent(found.under_weighted)),
         ("weight without capacity", percent(Some(found.weight_left_out))),

@@ -37,7 +37,7 @@ pub(super) struct Run {
     timeouts_by_size: [Option<f64>; 3],
     /// What relays carried, in Gbit/s.
     throughput_gbit_per_sec: f64,
-    /// The network weight error (Eq. 6) of the weights at the end; `null` without capacities.
+    /// The network weight error (Eq. 6) of the weights at the end, by usable capacity; `null` without capacities.
     weight_error: Option<f64>,
     /// The same at the beginning of a closed loop and after each of its rounds.
     loop_weight_errors: Vec<f64>,

@@ -104,6 +104,42 @@ fn broken_archives_keep_what_came_before() {
 }
 
 #[test]
+fn hours_between_months_are_missing_and_bridges_are_of_another_kind() {
+    let temporary = tempfile::tempdir().expect("a directory");
+    let dir = temporary.path();
+    for (month, time) in [("02", "29 20"), ("03", "01 03"), ("04", "01 00")] {
+        let text = made::consensus(&format!("2020-{month}-{time}:00:00"), 1);
+        Archive::new(&dir.join(format!("archives/consensuses-2020-{month}.tar")))
+            .put("one", text.as_bytes())
+            .finish(false);
+    }
+    let ingest = ["ingest", "--collector", "archives", "--store", "store"];
+    let text = prints(dir, &ingest);
+    // Of February 29th three, of March 1st three; then from March 1st, 4 h, to the end of the month.
+    let march = 31 * 24 - 4;
+    assert!(text.contains(&format!("hours missing  {}\n", 6 + march)), "{text}");
+    assert!(text.contains("gaps  2\n"), "{text}");
+    let found: serde_json::Value =
+        serde_json::from_str(&prints(dir, &[&ingest[..], &["--json"]].concat())).expect("JSON");
+    let before = [0, 1, 2].map(|at| found[at]["missing_hours_before"].as_u64().expect("a count"));
+    assert_eq!(before, [0, 6, march]);
+    let relays = String::from_utf8(made::sample_descriptors()).expect("UTF-8");
+    let bridge = relays.split("router-signature").next().expect("a part");
+    let bridge = format!("{bridge}router-digest {}\n", "0".repeat(40));
+    Archive::new(&dir.join("archives/server-descriptors-2020-02.tar"))
+        .put("bridge", bridge.as_bytes())
+        .put("relays", relays.as_bytes())
+        .finish(false);
+    run(dir, &ingest);
+    let lines = listed(&dir.join("store"));
+    let is_named = |line: &String| {
+        line.starts_with("server-descriptors-2020-02.tar,bridge,1,")
+            && line.contains("this is a bridge's descriptor, another kind")
+    };
+    assert!(lines.iter().any(is_named), "{lines:#?}");
+}
+
+#[test]
 fn every_bad_document_is_listed_by_file_entry_and_line() {
     let temporary = tempfile::tempdir().expect("a directory");
     let dir = temporary.path();

@@ -25,6 +25,9 @@ pub(in crate::run::flow) fn text(runs: &[Run]) -> String {
             run.network
         );
     }
+    text.push_str(
+        "weight error: by usable capacity, which is what relays can carry and their operators let them\n",
+    );
     let over = means(runs).into_iter().filter(|mean| mean.count > 1);
     for (at, mean) in over.enumerate() {
         if at == 0 {
