@@ -1,22 +1,23 @@
 //! The commands `init` and `run`.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
+use ff_measurer::config::count;
 use ff_measurer::{key, measurer_id};
 use ff_proto::params::Params;
 use zeroize::Zeroizing;
 
+use super::check;
 use crate::cli::{InitArgs, RunArgs};
 use crate::console::{note, print};
 use crate::daemon::config::Config;
 use crate::daemon::{self, Daemon};
 use crate::files::{self, Readers};
 use crate::period::usual_slot_secs;
-use crate::secret;
 use crate::store::Store;
 
 /// Makes a key, a secret and a config, and prints what others need.
@@ -26,7 +27,7 @@ pub(super) fn init(args: &InitArgs) -> Result<ExitCode> {
     let key = key::load_or_make(&dir.join("coordinator.key"))?;
     let secret = Zeroizing::new(rand::random::<[u8; 32]>());
     write_once(&dir.join("schedule.secret"), secret.as_slice(), Readers::Owner)?;
-    let text = template(&args.state_dir);
+    let text = template(&state_dir(args)?)?;
     write_once(&dir.join("bwauth.toml"), text.as_bytes(), Readers::Everybody)?;
     let identity = key::identity_text(&measurer_id(&key));
     note("for each measurer's config:");
@@ -35,6 +36,12 @@ pub(super) fn init(args: &InitArgs) -> Result<ExitCode> {
     print(&format!("FFAllowedCoordinators {identity}\n"))?;
     note("other coordinators need the same schedule.secret: give it to them in confidence");
     Ok(ExitCode::SUCCESS)
+}
+
+/// The directory of the state, by a path that is the same in the config as on the command line.
+fn state_dir(args: &InitArgs) -> Result<PathBuf> {
+    let absolute = std::path::absolute(&args.state_dir);
+    absolute.with_context(|| format!("Failed to find out where {} is", args.state_dir.display()))
 }
 
 /// Writes a file unless it is there; if it is, its directory need not be one that may be written to.
@@ -57,13 +64,13 @@ fn write_once(path: &Path, bytes: &[u8], readers: Readers) -> Result<()> {
 pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
     let config = Config::load(&args.config)?;
     if args.check {
-        key::load(&config.key)?;
-        secret::read(&config.period.secret)?;
-        let (team, others) = (config.measurers.len(), config.coordinators.len());
+        check::check(&config).with_context(|| args.config.display().to_string())?;
         print(&format!(
-            "{} is good: {team} measurers, {others} other coordinators, {} slots of {} s\n",
+            "{} is valid: {}, {}, {} of {} s\n",
             args.config.display(),
-            config.period.slots(),
+            count(config.measurers.len(), "measurer"),
+            count(config.coordinators.len(), "other coordinator"),
+            count(config.period.slots() as usize, "slot"),
             config.period.slot_secs(),
         ))?;
         return Ok(ExitCode::SUCCESS);
@@ -109,12 +116,20 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
 }
 
 /// A new config with comments.
-pub(super) fn template(state_dir: &Path) -> String {
-    let state = state_dir.display();
+///
+/// # Errors
+/// When the path is not UTF-8, which a config has to be.
+pub(super) fn template(state_dir: &Path) -> Result<String> {
+    let quoted = |path: &Path| {
+        let text = path.to_str().map(|text| toml::Value::from(text).to_string());
+        text.with_context(|| format!("{} is not UTF-8, as a config has to be", path.display()))
+    };
+    let (state, publish) = (quoted(state_dir)?, quoted(&state_dir.join("v3bw"))?);
+    let cache = quoted(&state_dir.join("cache"))?;
     let measure_secs = Params::default().duration_secs;
     let slot_secs = usual_slot_secs(measure_secs);
-    format!(
-        r#"# A coordinator of FlashFlow. `ff-bwauth run --config FILE` takes it; `--check` says whether it is good. SIGHUP has
+    Ok(format!(
+        r#"# A coordinator of FlashFlow. `ff-bwauth run --config FILE` takes it; `--check` says what is wrong. SIGHUP has
 # it read again: [publish], [keep] and refresh_secs count at once, measurers and coordinators from the next period
 # on, and what else has changed takes a new start. If it is not good then, the old one stays.
 
@@ -123,8 +138,8 @@ key = "coordinator.key"
 
 # The directory of the store and the caches, and that of the bandwidth files. A directory authority votes with
 # PUBLISH_DIR/latest.v3bw: V3BandwidthsFile in its torrc.
-state_dir = "{state}"
-publish_dir = "{state}/v3bw"
+state_dir = {state}
+publish_dir = {publish}
 
 [watch]
 # Where the page and the figures for Prometheus are.
@@ -135,7 +150,7 @@ listen = "127.0.0.1:9231"
 [network]
 # Where documents of the network are kept. Without more it is Tor's; a test network has
 # private_network = "DIR", or its authorities as [[network.authority]].
-cache_dir = "{state}/cache"
+cache_dir = {cache}
 
 [period]
 # The coordinators' common secret: the same 32 random bytes for all coordinators of a network. All of them
@@ -178,12 +193,37 @@ max_relay_factor = 4.0
 # identity = "…"
 # team = ["1Gbit", "1Gbit", "1Gbit"]
 "#
-    )
+    ))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_of_the_command_line_are_the_same_in_the_config() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let here = std::env::current_dir().expect("a directory");
+        for (number, (given, expected)) in [
+            ("state", here.join("state")),
+            ("./a/state", here.join("a/state")),
+            ("/var/lib/x", PathBuf::from("/var/lib/x")),
+            (r#"/a "b\c"#, PathBuf::from(r#"/a "b\c"#)),
+            ("/a'b\n#", PathBuf::from("/a'b\n#")),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let dir = dir.path().join(number.to_string());
+            init(&InitArgs { dir: dir.clone(), state_dir: given.into() }).expect("made");
+            let text = fs::read_to_string(dir.join("bwauth.toml")).expect("a config");
+            let table: toml::Table = toml::from_str(&text).expect("TOML");
+            let at = |value: &toml::Value| PathBuf::from(value.as_str().expect("a path"));
+            assert_eq!(at(&table["state_dir"]), expected, "{given:?}");
+            assert_eq!(at(&table["publish_dir"]), expected.join("v3bw"), "{given:?}");
+            assert_eq!(at(&table["network"]["cache_dir"]), expected.join("cache"), "{given:?}");
+        }
+    }
 
     #[test]
     fn what_init_writes_can_be_read_once_there_is_a_measurer() {

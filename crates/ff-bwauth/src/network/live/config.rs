@@ -12,6 +12,7 @@ use tor_dircommon::fallback::{FallbackDir, FallbackDirBuilder};
 use tor_llcrypto::pk::ed25519::Ed25519Identity;
 use tor_llcrypto::pk::rsa::RsaIdentity;
 
+use super::check_dir;
 use super::error::DirectoryError;
 use super::private;
 use super::relay::{Authority, Fallback};
@@ -105,9 +106,13 @@ impl LiveConfig {
     /// Finds what cannot be meant.
     ///
     /// # Errors
-    /// [`DirectoryError`], also when the private network's directory cannot be read.
+    /// [`DirectoryError`], also when the private network's directory cannot be read, or others could change what is kept.
     pub fn check(&self) -> Result<(), DirectoryError> {
-        self.resolve().map(drop)
+        self.resolve()?;
+        [Some(&self.cache_dir), self.state_dir.as_ref()]
+            .into_iter()
+            .flatten()
+            .try_for_each(|dir| check_dir(dir))
     }
 
     /// Finds what cannot be meant, and reads the private network's directory.
