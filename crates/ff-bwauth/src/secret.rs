@@ -1,10 +1,12 @@
 //! The coordinators' common secret, from which the seed of each period's schedule follows.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
+use ff_measurer::owner;
 use zeroize::Zeroizing;
 
 /// Bytes of a secret at least.
@@ -25,7 +27,11 @@ pub(crate) fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>> {
     if data.len() > MAX_LEN {
         bail!("{} has more than {MAX_LEN} bytes: is it a secret?", path.display());
     }
-    let secret = Zeroizing::new(fs::read(path).with_context(failed)?);
+    let read = fs::read(path).map_err(|error| match owner::advice(path) {
+        Some(advice) if error.kind() == ErrorKind::PermissionDenied => anyhow!(advice),
+        _ => anyhow::Error::new(error).context(failed()),
+    });
+    let secret = Zeroizing::new(read?);
     if secret.len() < MIN_LEN {
         bail!(
             "{} has fewer than {MIN_LEN} bytes: head -c 32 /dev/urandom makes a secret",

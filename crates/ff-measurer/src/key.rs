@@ -14,6 +14,8 @@ use fs_mistrust::Mistrust;
 use tempfile::NamedTempFile;
 use zeroize::Zeroizing;
 
+use crate::owner;
+
 /// The longest file that can hold a key.
 const MAX_LEN: u64 = 128;
 
@@ -75,15 +77,25 @@ pub fn secret_text(key: &SigningKey) -> Zeroizing<String> {
 fn read(path: &Path) -> Result<SigningKey> {
     let trusted = Mistrust::builder().controlled_by_default_env_var().build();
     let trusted = trusted.context("Failed to find out whom to trust with files")?;
-    trusted.verifier().require_file().check(path).with_context(|| {
-        format!("{} is not safe from others; who may write to its directories?", path.display())
-    })?;
+    let checked = trusted.verifier().require_file().check(path);
+    checked.map_err(|error| not_safe(path, error))?;
     let failed = || format!("Failed to read {}", path.display());
     let text = Zeroizing::new(fs::read_to_string(path).with_context(failed)?);
     let mut bytes = Zeroizing::new([0; 32]);
     match Base64Unpadded::decode(text.trim(), bytes.as_mut_slice()) {
         Ok(decoded) if decoded.len() == 32 => Ok(SigningKey::from_bytes(&bytes)),
         _ => bail!("{} holds no key: it should be 43 base64 characters", path.display()),
+    }
+}
+
+/// Why a key is not safe in a file: the file is another user's, or others could replace it.
+fn not_safe(path: &Path, error: fs_mistrust::Error) -> anyhow::Error {
+    match owner::advice(path) {
+        Some(advice) => anyhow::anyhow!(advice),
+        None => anyhow::Error::new(error).context(format!(
+            "other users could replace {}: nobody but its owner and root may write to the directories above",
+            path.display()
+        )),
     }
 }
 
@@ -129,6 +141,16 @@ mod tests {
         assert!(error.contains("chmod 600"), "{error}");
 
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        // Only root can give a file away.
+        if std::os::unix::fs::chown(&path, Some(12_345), None).is_ok() {
+            let error = format!("{:#}", load(&path).unwrap_err());
+            assert!(error.contains("belongs to user 12345 and you are root"), "{error}");
+            std::os::unix::fs::chown(&path, Some(0), None).unwrap();
+        }
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let error = format!("{:#}", load(&path).unwrap_err());
+        assert!(error.starts_with("other users could replace "), "{error}");
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
         fs::write(&path, "nothing").unwrap();
         let error = load_or_make(&path).unwrap_err().to_string();
         assert!(error.contains("holds no key"), "{error}");

@@ -32,6 +32,7 @@ pub mod link;
 mod logging;
 mod measurer;
 mod order;
+pub mod owner;
 mod report;
 #[cfg(feature = "service")]
 pub mod service;

@@ -26,8 +26,8 @@ pub struct RunArgs {
     pub config: PathBuf,
     /// Check the config, the key, the secret, the store, the directories and the page's address, and end.
     ///
-    /// Exit status 1 if `run` would refuse any of them, or could not do its work with them. Nothing is changed, so a coordinator
-    /// that runs with the same config is no obstacle.
+    /// Exit status 1 if `run` would refuse any of them, or could not do its work with them. Nothing is changed, and a coordinator
+    /// may run with the same config meanwhile.
     #[arg(long)]
     pub check: bool,
     /// Move a damaged store aside and begin a new one; a sound one is refused. The new one does not know which relays have

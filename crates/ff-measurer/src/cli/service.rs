@@ -46,8 +46,8 @@ pub struct RunOptions {
     pub config: PathBuf,
     /// Check the config, the key, the cores and the address, and end.
     ///
-    /// Exit status 1 if `run` would refuse any of them, or could not do its work with them. A service that runs with the same
-    /// config is no obstacle.
+    /// Exit status 1 if `run` would refuse any of them, or could not do its work with them. A service may run with the same
+    /// config meanwhile.
     #[arg(long)]
     pub check: bool,
 }
