@@ -232,7 +232,8 @@ mod tests {
         init(&args).expect("it is made");
         let path = dir.path().join("bwauth.toml");
         let error = Config::load(&path).expect_err("there is no measurer");
-        assert!(format!("{error:#}").contains("measurer"), "{error:#}");
+        let said = format!("{error:#}");
+        assert!(said.contains("bwauth.toml: there is no [[measurer]] table: add the"), "{said}");
         let text = fs::read_to_string(&path).expect("a config");
         let identity = key::identity_text(&ff_proto::ids::Ed25519Id([7; 32]));
         let measurer = format!(

@@ -84,10 +84,10 @@ impl Way {
     pub(super) fn failure(&self, status: &Status) -> PartFailure {
         let text = printable(status.message());
         match (status.code(), Error::source(status)) {
-            (Code::FailedPrecondition | Code::PermissionDenied | Code::InvalidArgument, _) => {
+            (Code::FailedPrecondition | Code::PermissionDenied | Code::InvalidArgument, None) => {
                 odd(&format!("it refused: {text}"))
             }
-            (Code::Unimplemented, _) => {
+            (Code::Unimplemented, None) => {
                 odd("it does not know what it was asked for: both ends need the same version")
             }
             (_, None) => odd(&format!("it answered: {text}")),
