@@ -21,8 +21,12 @@ use crate::watch::client::{self, AskError};
 /// A sentence that says what is wrong, and what to do.
 pub(super) fn check(config: &Config) -> Result<()> {
     let me = daemon::identity(config)?;
+    let is_running = page(config, me)?;
     directory("state_dir", &config.state_dir)?;
-    store(&config.store(), me)?;
+    // One that a coordinator writes to was checked when that started, and takes long to read.
+    if !is_running {
+        store(&config.store(), me)?;
+    }
     directory("publish_dir", &config.publish_dir)?;
     if config.publish_dir.is_dir() {
         Shelf::open(&config.publish_dir).context("publish_dir")?;
@@ -31,7 +35,7 @@ pub(super) fn check(config: &Config) -> Result<()> {
         directory("cache_dir", &live.cache_dir)?;
         live.check().context("the table [network]")?;
     }
-    page(config, me)
+    Ok(())
 }
 
 /// Fails unless a directory can be written to, or made where it is not there yet.
@@ -57,15 +61,15 @@ fn store(path: &Path, me: Ed25519Id) -> Result<()> {
     }
 }
 
-/// Fails unless the page's address is free, or this coordinator's page is there.
-fn page(config: &Config, me: Ed25519Id) -> Result<()> {
-    let Some(addr) = config.watch.listen else { return Ok(()) };
+/// Whether this coordinator's page answers at its address; fails if anything else does.
+fn page(config: &Config, me: Ed25519Id) -> Result<bool> {
+    let Some(addr) = config.watch.listen else { return Ok(false) };
     if is_free("watch.listen", addr)? {
-        return Ok(());
+        return Ok(false);
     }
     match client::status(&format!("http://{addr}")) {
-        Err(AskError::Starting(_)) => Ok(()),
-        Ok(status) if status.coordinator == key::identity_text(&me) => Ok(()),
+        Err(AskError::Starting(_)) => Ok(true),
+        Ok(status) if status.coordinator == key::identity_text(&me) => Ok(true),
         Ok(status) => bail!(
             "watch.listen is {addr}, where another coordinator answers, {}: give each a port of its own",
             status.coordinator

@@ -19,7 +19,7 @@ use crate::cli::{Cli, GenerateArgs, STATE_DIR};
 pub(super) fn run(args: &GenerateArgs) -> Result<ExitCode> {
     let listen = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), ff_measurer::cli::PORT);
     let programs = [
-        (Cli::command(), "bwauth.toml", service::template(Path::new(STATE_DIR))?),
+        (Cli::command(), "bwauth.toml", service::template(Path::new(STATE_DIR))),
         (ff_measurer::cli::Cli::command(), "measurer.toml", ff_measurer::config::template(listen)),
     ];
     for (program, config, text) in programs {

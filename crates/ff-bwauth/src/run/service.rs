@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use ff_measurer::config::count;
 use ff_measurer::{key, measurer_id};
 use ff_proto::params::Params;
@@ -27,7 +27,7 @@ pub(super) fn init(args: &InitArgs) -> Result<ExitCode> {
     let key = key::load_or_make(&dir.join("coordinator.key"))?;
     let secret = Zeroizing::new(rand::random::<[u8; 32]>());
     write_once(&dir.join("schedule.secret"), secret.as_slice(), Readers::Owner)?;
-    let text = template(&state_dir(args)?)?;
+    let text = template(&state_dir(args)?);
     write_once(&dir.join("bwauth.toml"), text.as_bytes(), Readers::Everybody)?;
     let identity = key::identity_text(&measurer_id(&key));
     note("for each measurer's config:");
@@ -39,9 +39,17 @@ pub(super) fn init(args: &InitArgs) -> Result<ExitCode> {
 }
 
 /// The directory of the state, by a path that is the same in the config as on the command line.
+///
+/// # Errors
+/// When the path is not UTF-8, as a config has to be.
 fn state_dir(args: &InitArgs) -> Result<PathBuf> {
+    let given = args.state_dir.display();
     let absolute = std::path::absolute(&args.state_dir);
-    absolute.with_context(|| format!("Failed to find out where {} is", args.state_dir.display()))
+    let absolute = absolute.with_context(|| format!("Failed to find out where {given} is"))?;
+    if absolute.to_str().is_none() {
+        bail!("the path {given} is not UTF-8, as a config has to be: give another --state-dir");
+    }
+    Ok(absolute)
 }
 
 /// Writes a file unless it is there; if it is, its directory need not be one that may be written to.
@@ -80,7 +88,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
     if args.new_store {
         let store = config.store();
         if Store::damage(&store)?.is_none() {
-            anyhow::bail!(
+            bail!(
                 "{} is sound, and --new-store is for a damaged one: a new store knows no results. To begin anew all the same, stop the coordinator and move the file away, with its -wal \
                  and -shm",
                 store.display()
@@ -108,27 +116,21 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
         let page = tokio::spawn(page);
         tokio::select! {
             ended = daemon.run(&args.config) => ended,
-            _ = page => anyhow::bail!("the page ended"),
+            _ = page => bail!("the page ended"),
         }
     })?;
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
     Ok(ExitCode::SUCCESS)
 }
 
-/// A new config with comments.
-///
-/// # Errors
-/// When the path is not UTF-8, which a config has to be.
-pub(super) fn template(state_dir: &Path) -> Result<String> {
-    let quoted = |path: &Path| {
-        let text = path.to_str().map(|text| toml::Value::from(text).to_string());
-        text.with_context(|| format!("{} is not UTF-8, as a config has to be", path.display()))
-    };
-    let (state, publish) = (quoted(state_dir)?, quoted(&state_dir.join("v3bw"))?);
-    let cache = quoted(&state_dir.join("cache"))?;
+/// A new config with comments; the path is UTF-8.
+pub(super) fn template(state_dir: &Path) -> String {
+    let quoted = |path: &Path| toml::Value::from(&*path.to_string_lossy()).to_string();
+    let (state, publish) = (quoted(state_dir), quoted(&state_dir.join("v3bw")));
+    let cache = quoted(&state_dir.join("cache"));
     let measure_secs = Params::default().duration_secs;
     let slot_secs = usual_slot_secs(measure_secs);
-    Ok(format!(
+    format!(
         r#"# A coordinator of FlashFlow. `ff-bwauth run --config FILE` takes it; `--check` says what is wrong. SIGHUP has
 # it read again: [publish], [keep] and refresh_secs count at once, measurers and coordinators from the next period
 # on, and what else has changed takes a new start. If it is not good then, the old one stays.
@@ -193,7 +195,7 @@ max_relay_factor = 4.0
 # identity = "…"
 # team = ["1Gbit", "1Gbit", "1Gbit"]
 "#
-    ))
+    )
 }
 
 #[cfg(test)]
@@ -223,6 +225,16 @@ mod tests {
             assert_eq!(at(&table["publish_dir"]), expected.join("v3bw"), "{given:?}");
             assert_eq!(at(&table["network"]["cache_dir"]), expected.join("cache"), "{given:?}");
         }
+    }
+
+    #[test]
+    fn a_path_that_no_config_can_hold_is_refused() {
+        use std::os::unix::ffi::OsStringExt;
+        let dir = tempfile::tempdir().expect("a directory");
+        let state_dir = std::ffi::OsString::from_vec(b"/var/lib/\xff".to_vec()).into();
+        let error = init(&InitArgs { dir: dir.path().to_owned(), state_dir }).expect_err("odd");
+        assert!(error.to_string().contains("is not UTF-8"), "{error}");
+        assert!(!dir.path().join("bwauth.toml").exists());
     }
 
     #[test]
