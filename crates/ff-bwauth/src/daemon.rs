@@ -29,4 +29,4 @@ pub mod status;
 pub mod view;
 
 pub use self::core::{Action, Core, Effect};
-pub use self::drive::{Daemon, Handle, page};
+pub use self::drive::{Daemon, Handle, identity, page};

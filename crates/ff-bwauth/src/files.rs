@@ -11,6 +11,18 @@ use std::path::{Path, PathBuf};
 
 use tempfile::{Builder, NamedTempFile};
 
+#[cfg(feature = "measure")]
+pub(crate) use ff_measurer::owner::advice_for;
+
+/// What the user with the number `own` has to do about a file of the user `owner`, in a sentence.
+#[cfg(not(feature = "measure"))]
+pub(crate) fn advice_for(path: &Path, owner: u32, own: u32) -> String {
+    format!(
+        "{} belongs to user {owner} and you are user {own}; run this as that user",
+        path.display()
+    )
+}
+
 /// Who may read a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Readers {

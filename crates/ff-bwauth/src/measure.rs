@@ -90,7 +90,7 @@ pub struct Plan {
 impl Plan {
     /// Whether nothing but processors lies between the relay and the team: a connection over loopback waits for a program.
     fn is_beside(&self) -> bool {
-        self.is_local || self.target.addr.ip().is_loopback()
+        self.is_local || self.target.addr.ip().to_canonical().is_loopback()
     }
 
     /// Gives the team as many links as what is expected takes over a path of this length, divided as before.
@@ -485,4 +485,47 @@ fn forward_events(
         });
     }
     (receiver, tasks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A plan for a relay at this address.
+    fn plan(address: &str, is_local: bool) -> Plan {
+        let addr = address.parse().expect("an address");
+        Plan {
+            target: TargetAddr { addr, ed_identity: [2; 32].into() },
+            address_text: address.to_owned(),
+            fingerprint: None,
+            key: SigningKey::from_bytes(&[1; 32]),
+            params: Params::default(),
+            team: Vec::new(),
+            limit: None,
+            is_local,
+            round_trip: None,
+            expected: None,
+            place: None,
+            link: LinkOptions::default(),
+        }
+    }
+
+    #[test]
+    fn a_relay_is_beside_its_team_on_this_machine_or_over_loopback() {
+        for (address, is_beside) in [
+            ("127.0.0.1:9001", true),
+            ("127.9.9.9:9001", true),
+            ("[::1]:9001", true),
+            ("[::ffff:127.0.0.1]:9001", true),
+            ("192.0.2.1:9001", false),
+            ("10.0.0.1:9001", false),
+            ("0.0.0.0:9001", false),
+            ("[2001:db8::1]:9001", false),
+            ("[::ffff:192.0.2.1]:9001", false),
+            ("[fe80::1]:9001", false),
+        ] {
+            assert_eq!(plan(address, false).is_beside(), is_beside, "{address}");
+            assert!(plan(address, true).is_beside(), "{address}, said to be local");
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Carries out a command: measures, writes the files, prints, and chooses the exit status.
 
 mod bandwidth_file;
+mod check;
 mod doctor;
 mod documents;
 mod explain;

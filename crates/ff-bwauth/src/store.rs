@@ -130,6 +130,21 @@ impl Store {
         }
     }
 
+    /// Fails if this coordinator cannot go on with the store at `path`; changes nothing. One that is not there is made at the
+    /// start, and one of an older version brought up to date.
+    ///
+    /// # Errors
+    /// [`StoreError`], saying what to do.
+    pub fn check(path: &Path, coordinator: &[u8; 32]) -> Result<(), StoreError> {
+        let reader = match Self::open_read_only(path) {
+            Err(StoreError::Missing(_) | StoreError::Older { .. }) => return Ok(()),
+            opened => opened?,
+        };
+        open::check_pages(&reader.db, path)?;
+        reader.running()?;
+        open::check_owner(&reader.db, path, coordinator)
+    }
+
     /// Gives the store at `path`, damaged or not, and the files beside it the name
     /// `….corrupt-2026-11-20-09-30-00`, and returns it. Nothing is overwritten.
     ///

@@ -1,7 +1,8 @@
 //! The measurer's config: `measurer.toml`.
 
 use std::collections::HashSet;
-use std::net::SocketAddr;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -81,9 +82,8 @@ impl Config {
     pub fn load(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path);
         let text = text.with_context(|| format!("Failed to read {}", path.display()))?;
-        let mut config: Self = toml::from_str(&text).map_err(|error| {
-            anyhow::anyhow!("{}: {}", path.display(), error.to_string().trim_end())
-        })?;
+        let mut config: Self =
+            toml::from_str(&text).map_err(|error| not_readable(path, &text, &error))?;
         let failed = || path.display().to_string();
         let dir = path.parent().unwrap_or(Path::new("."));
         config.key = secret_file::locate(&config.key, dir).context("key").with_context(failed)?;
@@ -94,8 +94,15 @@ impl Config {
     /// What may change while the service runs.
     ///
     /// # Errors
-    /// When a coordinator has no good key or no name, two share either, or a limit allows nothing.
+    /// When nobody could know where it listens, a coordinator has no good key or no name, two share either, or a limit allows
+    /// nothing.
     pub fn settings(&self) -> Result<Settings> {
+        if self.listen.port() == 0 && !self.listen.ip().is_loopback() {
+            bail!(
+                "listen is {}, a port that changes with each start: coordinators need one that stays, as 9230",
+                self.listen
+            );
+        }
         let mut coordinators = Vec::new();
         for CoordinatorTable { name, identity } in &self.coordinators {
             let id = key::parse_identity(identity)
@@ -120,6 +127,50 @@ impl Config {
         };
         Ok(Settings { coordinators, limits })
     }
+}
+
+/// What is wrong with a config that cannot be read, in one sentence: the file, the line, and what stands there or is missing.
+#[must_use]
+pub fn not_readable(path: &Path, text: &str, error: &toml::de::Error) -> anyhow::Error {
+    let (file, message) = (path.display(), error.message().replace('\n', " "));
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let line = before.matches('\n').count();
+    let missing = message.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`'));
+    // What is missing in a table is reported at the table's first line, and what the file lacks at the file's.
+    let table = text.lines().nth(line).map(str::trim).filter(|line| line.starts_with('['));
+    let number = line + 1;
+    match (missing, table) {
+        (Some(missing), Some(table)) if !before.is_empty() => anyhow::anyhow!(
+            "{file}, line {number}: the table {table} has no `{missing}`; the config that `init` makes shows how to write it"
+        ),
+        (Some(missing), _) => anyhow::anyhow!(
+            "{file} has no `{missing}`; the config that `init` makes shows how to write it"
+        ),
+        (None, _) => anyhow::anyhow!("{file}, line {number}: {message}"),
+    }
+}
+
+/// Whether the address at which a service of this host is to listen is free; if it is not, something listens there already,
+/// which may be the service itself. `name` is what the config calls the address.
+///
+/// # Errors
+/// When this host cannot listen there: the address is another's, or the port needs more rights.
+pub fn is_free(name: &str, addr: SocketAddr) -> Result<bool> {
+    match TcpListener::bind(addr) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::AddrInUse => Ok(false),
+        Err(error) => Err(error).with_context(|| {
+            format!(
+                "{name} is {addr}, where this host cannot listen: give it an address of this host"
+            )
+        }),
+    }
+}
+
+/// A number of things, as `1 measurer` or `2 measurers`.
+#[must_use]
+pub fn count(number: usize, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
 /// Checks the names and identities of a config's tables of one kind: each is there and unique, because metrics and commands
@@ -220,6 +271,63 @@ mod tests {
             Some("22:00-06:00".into())
         );
         assert_eq!(settings.coordinators.len(), 2);
+    }
+
+    #[test]
+    fn what_is_missing_is_said_where_it_belongs() {
+        let good = template("[::1]:9230".parse().expect("an address"));
+        let without = |key: &str| good.replace(&format!("\n{key} = "), &format!("\n# {key} = "));
+        let number = good.lines().count() + 1;
+        let table = |line: &str| format!("{good}[[coordinator]]\n{line}\n");
+        for (bad, said) in [
+            (without("listen"), " has no `listen`; the config".to_owned()),
+            (without("key"), " has no `key`; the config".to_owned()),
+            (String::new(), " has no `listen`; the config".to_owned()),
+            ("[limits]\n".to_owned(), " has no `listen`; the config".to_owned()),
+            (
+                table("name = 'a'"),
+                format!(", line {number}: the table [[coordinator]] has no `identity`; the config"),
+            ),
+            (
+                table("identity = 'x'"),
+                format!(", line {number}: the table [[coordinator]] has no `name`; the config"),
+            ),
+            (table("name = 5"), format!(", line {}: invalid type: integer `5`", number + 1)),
+            (good.replace("links = ", "links == "), ", line ".to_owned()),
+        ] {
+            let error = load(&bad).expect_err("a bad config");
+            assert!(error.contains(&format!("measurer.toml{said}")), "{error}, not {said}");
+            assert!(!error.contains('\n') && !error.contains("TOML"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_service_listens_where_it_can_be_found() {
+        for (listen, is_good) in [
+            ("0.0.0.0:9230", true),
+            ("192.0.2.1:9230", true),
+            ("[::]:9230", true),
+            ("127.0.0.1:0", true),
+            ("[::1]:0", true),
+            ("0.0.0.0:0", false),
+            ("192.0.2.1:0", false),
+            ("[::]:0", false),
+        ] {
+            let found = load(&template(listen.parse().expect("an address")));
+            assert_eq!(found.is_ok(), is_good, "{listen}: {found:?}");
+        }
+        for bad in ["192.0.2.1", "host:9230", "192.0.2.1:99999", "http://192.0.2.1:9230", ":9230"] {
+            let text = template("[::1]:9230".parse().expect("an address"));
+            let error = load(&text.replace("[::1]:9230", bad)).map(drop).expect_err(bad);
+            assert!(error.contains("measurer.toml, line "), "{bad}: {error}");
+        }
+        let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let addr = taken.local_addr().expect("its address");
+        assert!(!is_free("listen", addr).expect("it is this host's"));
+        // A network for documentation, which no host is in.
+        let error = is_free("listen", "192.0.2.1:9230".parse().expect("an address"));
+        let error = format!("{:#}", error.map(drop).expect_err("not this host's"));
+        assert!(error.starts_with("listen is 192.0.2.1:9230, where this host cannot"), "{error}");
     }
 
     #[test]

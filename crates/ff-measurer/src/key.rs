@@ -113,6 +113,16 @@ mod tests {
         assert!(error.contains("chmod 600"), "{error}");
 
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        // Only root can give a file away.
+        if std::os::unix::fs::chown(&path, Some(12_345), None).is_ok() {
+            let error = format!("{:#}", load(&path).unwrap_err());
+            assert!(error.contains("belongs to user 12345 and you are root"), "{error}");
+            std::os::unix::fs::chown(&path, Some(0), None).unwrap();
+        }
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let error = format!("{:#}", load(&path).unwrap_err());
+        assert!(error.starts_with("other users could replace "), "{error}");
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
         fs::write(&path, "nothing").unwrap();
         let error = load_or_make(&path).unwrap_err().to_string();
         assert!(error.contains("holds no key"), "{error}");

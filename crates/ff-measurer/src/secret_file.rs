@@ -13,6 +13,8 @@ use anyhow::{Context as _, Result, bail};
 use fs_mistrust::Mistrust;
 use zeroize::Zeroizing;
 
+use crate::owner;
+
 /// The environment variable with the directory of the secrets that systemd hands over to a service.
 const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 /// How a config names a file in that directory, and no other.
@@ -62,13 +64,23 @@ pub fn read(path: &Path, max_bytes: u64) -> Result<Zeroizing<Vec<u8>>> {
     let trusted = Mistrust::builder().controlled_by_default_env_var().build();
     let trusted = trusted.context("Failed to find out whom to trust with files")?;
     // Who can read it has been looked at.
-    trusted.verifier().require_file().permit_readable().check(path).with_context(|| {
-        format!("{} is not safe from others; who may write to its directories?", path.display())
-    })?;
+    let checked = trusted.verifier().require_file().permit_readable().check(path);
+    checked.map_err(|error| not_safe(path, error))?;
     if data.len() > max_bytes {
         bail!("{} has more than {max_bytes} bytes: is it the right file?", path.display());
     }
     Ok(Zeroizing::new(fs::read(path).with_context(failed)?))
+}
+
+/// Why a secret is not safe in a file: the file is another user's, or others could replace it.
+fn not_safe(path: &Path, error: fs_mistrust::Error) -> anyhow::Error {
+    match owner::advice(path) {
+        Some(advice) => anyhow::anyhow!(advice),
+        None => anyhow::Error::new(error).context(format!(
+            "other users could replace {}: nobody but its owner and root may write to the directories above",
+            path.display()
+        )),
+    }
 }
 
 /// Fails if others can read it.

@@ -21,3 +21,4 @@ mod run;
 pub mod server;
 pub mod tls;
 pub mod wire;
+mod words;

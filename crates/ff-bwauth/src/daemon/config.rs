@@ -1,10 +1,12 @@
 //! The coordinator's config: `bwauth.toml`.
 
+mod address;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use ff_measurer::config::check_names;
+use ff_measurer::config::{check_names, not_readable};
 use ff_measurer::exchange::MAX_DURATION;
 use ff_measurer::{key, secret_file};
 use ff_proto::ids::Ed25519Id;
@@ -18,6 +20,8 @@ use crate::period::usual_slot_secs;
 use crate::publish::PublishRules;
 use crate::publish::days::MEMORY_DAYS;
 use crate::team::exchange::{EXCHANGE_SECS, MIN_EXCHANGE_SECS};
+
+use self::address::check_addresses;
 
 /// How long before a period its consensus must have been there, so that all coordinators have it.
 const CONSENSUS_LEAD_SECS: u64 = 1800;
@@ -50,7 +54,7 @@ pub struct Config<N = Network> {
     #[serde(default)]
     pub publish: Publish,
     /// The team.
-    #[serde(rename = "measurer")]
+    #[serde(default, rename = "measurer")]
     pub measurers: Vec<MeasurerTable>,
     /// The other coordinators of this network.
     #[serde(default, rename = "coordinator")]
@@ -244,23 +248,6 @@ pub struct CoordinatorTable {
     pub team: Vec<BytesPerSec>,
 }
 
-/// Fails unless it is `HOST:PORT`: an address, or a name without anything that no name has.
-fn check_address(address: &str) -> Result<()> {
-    let is_named = || {
-        let Some((host, port)) = address.rsplit_once(':') else { return false };
-        let is_of_name = |c: char| c.is_alphanumeric() || "-_.".contains(c);
-        let has_name = host.chars().any(char::is_alphabetic) && host.chars().all(is_of_name);
-        has_name && port.parse::<u16>().is_ok_and(|port| port > 0)
-    };
-    let is_address = |addr: SocketAddr| addr.port() > 0 && !addr.ip().is_unspecified();
-    if !address.parse().is_ok_and(is_address) && !is_named() {
-        bail!(
-            "the address {address:?} is not HOST:PORT, as 192.0.2.1:9230, [2001:db8::1]:9230 or m1.example:9230"
-        );
-    }
-    Ok(())
-}
-
 /// A day.
 fn period_secs() -> u32 {
     u32::try_from(PERIOD_SECS).unwrap_or(u32::MAX)
@@ -324,9 +311,7 @@ impl Config {
     pub fn load(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path);
         let text = text.with_context(|| format!("Failed to read {}", path.display()))?;
-        let mut config = Self::parse(&text).map_err(|error| {
-            anyhow::anyhow!("{}: {}", path.display(), error.to_string().trim_end())
-        })?;
+        let mut config = Self::parse(&text).map_err(|error| not_readable(path, &text, &error))?;
         let dir = path.parent().unwrap_or(Path::new("."));
         config.make_absolute(dir);
         config.locate_secrets(dir).with_context(|| path.display().to_string())?;
@@ -361,10 +346,7 @@ impl Config {
                 paths.push(&mut files.consensus);
                 paths.extend(&mut files.descriptors);
             }
-            Network::Live(live) => {
-                paths.push(&mut live.cache_dir);
-                paths.extend(&mut live.private_network);
-            }
+            Network::Live(live) => live.make_absolute(dir),
         }
         for path in paths.into_iter().filter(|path| path.is_relative()) {
             *path = dir.join(&path);
@@ -417,15 +399,21 @@ impl Config {
             );
         }
         if self.measurers.is_empty() {
-            bail!("there is no measurer: `ff-measurer init` prints the lines for one");
+            bail!(
+                "there is no [[measurer]] table: add the lines that `ff-measurer init` prints on each measurer's host"
+            );
         }
         let measurers = self.measurers.iter().map(|one| (one.name.as_str(), one.identity));
         check_names("measurer", measurers)?;
-        for MeasurerTable { name, address, .. } in &self.measurers {
-            check_address(address).with_context(|| format!("the measurer {name:?}"))?;
-        }
+        check_addresses(&self.measurers)?;
         let coordinators = self.coordinators.iter().map(|one| (one.name.as_str(), one.identity));
         check_names("coordinator", coordinators)?;
+        if let Some(other) = self.coordinators.iter().find(|other| other.team.is_empty()) {
+            bail!(
+                "the coordinator {:?} has an empty `team`: write the capacities of its measurers there",
+                other.name
+            );
+        }
         Ok(())
     }
 
@@ -495,10 +483,50 @@ mod tests {
             ("cache_dir = 'c'\n[network.limits]\nconsensuses = 'x'", 9, "usize"),
         ] {
             let error = format!("{:#}", load(&text(network)).expect_err(network));
-            let place = format!("line {line}, ");
+            let place = format!("bwauth.toml, line {line}: ");
             assert!(error.contains(&place) && error.contains(part), "{error}");
-            assert!(error.contains("bwauth.toml"), "{error}");
         }
+    }
+
+    #[test]
+    fn what_is_missing_is_said_where_it_belongs() {
+        let good = text("cache_dir = 'c'");
+        for (from, to, said) in [
+            ("key = 'k'\n", "", " has no `key`; the config"),
+            ("state_dir = 's'\n", "", " has no `state_dir`; the config"),
+            ("publish_dir = 'p'\n", "", " has no `publish_dir`; the config"),
+            ("[network]\n", "[keep]\n", ", line 7: unknown field `cache_dir`"),
+            ("cache_dir = 'c'\n", "", ", line 6: the table [network] has no `cache_dir`; the"),
+            ("secret = 'x'\n", "", ", line 8: the table [period] has no `secret`; the"),
+            ("name = 'm'\n", "", ", line 10: the table [[measurer]] has no `name`; the"),
+            ("capacity = '1Gbit'", "", ", line 10: the table [[measurer]] has no `capacity`; the"),
+            ("'1Gbit'", "'fast'", ", line 14: \"fast\" is not a rate"),
+            ("'127.0.0.1:1'", "5", ", line 12: invalid type"),
+            ("[[measurer]]", "[[measurers]]", ", line 10: unknown field `measurers`"),
+            ("[[measurer]]", "[measurer]", ", line 10: invalid type"),
+        ] {
+            let error = format!("{:#}", load(&good.replacen(from, to, 1)).expect_err(said));
+            assert!(error.contains(&format!("bwauth.toml{said}")), "{error}, not {said}");
+            assert!(!error.contains('\n') && !error.contains("TOML"), "{error}");
+        }
+        let (without, _) = good.split_once("[[measurer]]").expect("a measurer");
+        let error = format!("{:#}", load(without).expect_err("nobody measures"));
+        assert!(error.contains("no [[measurer]] table: add the lines that"), "{error}");
+    }
+
+    #[test]
+    fn each_relative_path_is_from_the_configs_directory() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("bwauth.toml");
+        let network = "cache_dir = 'c'\nstate_dir = 'a'\nprivate_network = 'n'";
+        std::fs::write(&path, text(network)).expect("written");
+        let config = Config::load(&path).expect("good");
+        let Network::Live(live) = &config.network else { panic!("live: {config:?}") };
+        let found = [&config.key, &config.state_dir, &config.publish_dir, &config.period.secret];
+        assert_eq!(found, ["k", "s", "p", "x"].map(|name| dir.path().join(name)).each_ref());
+        let private = live.private_network.clone().expect("one");
+        let found = [live.cache_dir.clone(), live.state_dir.clone().expect("one"), private];
+        assert_eq!(found, ["c", "a", "n"].map(|name| dir.path().join(name)));
     }
 
     #[test]
@@ -516,6 +544,8 @@ mod tests {
             ("n 2", "m1.example:65535"),
             ("n", "[fe80::1%2]:9230"),
             ("n", "M1_a.example.:1"),
+            ("n", "host:9230"),
+            ("n", "bücher.example:9230"),
         ] {
             load(&second(name, address)).expect("good");
         }
@@ -526,7 +556,19 @@ mod tests {
             ("n", "192.0.2.1", "the measurer \"n\""),
             ("n", "http://192.0.2.1:9230", "not HOST:PORT"),
             ("n", "192.0.2.1:99999", "not HOST:PORT"),
-            ("n", "192.0.2.1:0", "not HOST:PORT"),
+            ("n", "192.0.2.1:0", "no host can be reached"),
+            ("n", "m1.example:0", "not HOST:PORT"),
+            ("n", "m1.example:", "not HOST:PORT"),
+            ("n", "m1.example", "not HOST:PORT"),
+            ("n", "m1..example:9230", "not HOST:PORT"),
+            ("n", ".:9230", "not HOST:PORT"),
+            ("n", "HOST:9230", "name or address for HOST"),
+            ("n", "224.0.0.1:9230", "no host can be reached"),
+            ("n", "255.255.255.255:9230", "no host can be reached"),
+            ("n", "[ff02::1]:9230", "no host can be reached"),
+            ("n", "[fe80::1]:9230", "no host can be reached"),
+            ("n", "[::]:9230", "no host can be reached"),
+            ("n", "127.0.0.1:1", "the measurers \"m\" and \"n\" have the same address"),
             ("n", ":9230", "not HOST:PORT"),
             ("n", "2001:db8::1:9230", "not HOST:PORT"),
             ("n", "[m1.example]:9230", "not HOST:PORT"),
@@ -534,7 +576,7 @@ mod tests {
             ("n", "a b:1", "not HOST:PORT"),
             ("n", "m1.example/x:1", "not HOST:PORT"),
             ("n", "999.1.1.1:9230", "not HOST:PORT"),
-            ("n", "0.0.0.0:9230", "not HOST:PORT"),
+            ("n", "0.0.0.0:9230", "no host can be reached"),
         ] {
             let error = format!("{:#}", load(&second(name, address)).expect_err(address));
             assert!(error.contains(part), "{address}: {error}");
@@ -546,6 +588,9 @@ mod tests {
         load(&format!("{good}{}{}", other("a", 1), other("b", 2))).expect("good");
         let error = load(&format!("{good}{}{}", other("a", 1), other("a", 2))).expect_err("names");
         assert!(format!("{error:#}").contains("two coordinators are called \"a\""), "{error:#}");
+        let empty = other("a", 1).replace("['1Gbit']", "[]");
+        let error = load(&format!("{good}{empty}")).expect_err("it has no team");
+        assert!(format!("{error:#}").contains("\"a\" has an empty `team`"), "{error:#}");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use ed25519_dalek::SigningKey;
 use ff_measurer::{key, measurer_id};
 use ff_proto::failure::FailureKind;
+use ff_proto::ids::Ed25519Id;
 use ff_proto::params::Params;
 use futures::FutureExt as _;
 use sd_notify::NotifyState;
@@ -169,6 +170,16 @@ pub(super) fn common(config: &Config, me: [u8; 32]) -> Result<Common> {
         consensus_lead_secs: config.period.consensus_lead_secs,
         params: Params::default(),
     })
+}
+
+/// Who the coordinator is by its key, which must fit the config's coordinators, as its secret must be one.
+///
+/// # Errors
+/// Saying what cannot be read, or does not fit.
+pub fn identity(config: &Config) -> Result<Ed25519Id> {
+    let me = measurer_id(&key::load(&config.key)?);
+    common(config, me.0)?;
+    Ok(me)
 }
 
 impl Daemon {

@@ -72,18 +72,15 @@ fn view(documents: &Documents) -> Result<View, String> {
 
 /// Reads the files.
 fn read(files: &Files) -> Result<View, String> {
-    let text = |path: &std::path::PathBuf| {
+    let bytes = |path: &std::path::PathBuf| {
         let failed = |error: std::io::Error| format!("{}: {error}", path.display());
         let length = std::fs::metadata(path).map_err(failed)?.len();
         if length > MAX_FILE_BYTES {
             return Err(format!("{} is longer than {MAX_FILE_BYTES} bytes", path.display()));
         }
-        // Contact lines may be of any encoding.
-        let bytes = std::fs::read(path).map_err(failed)?;
-        Ok::<_, String>(String::from_utf8_lossy(&bytes).into_owned())
+        std::fs::read(path).map_err(failed)
     };
-    let consensus = text(&files.consensus)?;
-    let descriptors = files.descriptors.iter().map(text).collect::<Result<Vec<_>, _>>()?;
-    let descriptors: Vec<&str> = descriptors.iter().map(String::as_str).collect();
-    View::parse(&consensus, &descriptors)
+    let consensus = bytes(&files.consensus)?;
+    let descriptors = files.descriptors.iter().map(bytes).collect::<Result<Vec<_>, _>>()?;
+    View::parse(&String::from_utf8_lossy(&consensus), &descriptors)
 }

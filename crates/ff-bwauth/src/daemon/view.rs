@@ -39,14 +39,14 @@ impl View {
     ///
     /// # Errors
     /// A sentence that says what is wrong with them.
-    pub fn parse(consensus: &str, descriptors: &[&str]) -> Result<Self, String> {
+    pub fn parse(consensus: &str, descriptors: &[impl AsRef<[u8]>]) -> Result<Self, String> {
         let consensus =
             Consensus::parse(consensus).map_err(|error| format!("the consensus: {error}"))?;
         let valid_after = consensus.valid_after_unix_secs();
         let valid_after = valid_after.ok_or("the consensus' valid-after is no time")?;
         let mut all = Descriptors::default();
-        for text in descriptors {
-            let read = Descriptors::parse(text);
+        for file in descriptors {
+            let read = Descriptors::parse(file);
             if let Some(error) = read.skipped.first() {
                 tracing::warn!(
                     count = read.skipped.len(),

@@ -3,6 +3,7 @@
 //!
 //! Signatures are not checked: the file must come from somebody who has, as directory authorities do.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
@@ -149,12 +150,14 @@ impl Begun {
 }
 
 impl Descriptors {
-    /// Reads a file's.
+    /// Reads a file's, whose contact lines may be of any encoding: the digests are those of its bytes.
     #[must_use]
-    pub fn parse(text: &str) -> Self {
+    pub fn parse(bytes: impl AsRef<[u8]>) -> Self {
+        let bytes = bytes.as_ref();
+        let text = readable(bytes);
         let mut all = Self::default();
         let mut begun: Option<Begun> = None;
-        for item in Items::of(text) {
+        for item in Items::of(&text) {
             if item.keyword == "router" {
                 let next = Begun { start: item.line, start_byte: item.start, ..Begun::default() };
                 all.add(begun.replace(next), false);
@@ -162,7 +165,7 @@ impl Descriptors {
             if item.keyword == "router-signature" {
                 if let Some(begun) = &mut begun {
                     begun.descriptor.digest =
-                        digest(&text[begun.start_byte..], item.start - begun.start_byte);
+                        digest(&bytes[begun.start_byte..], item.start - begun.start_byte);
                 }
                 all.add(begun.take(), true);
             }
@@ -220,10 +223,24 @@ impl Descriptors {
     }
 }
 
-/// The digest of the descriptor at the start of a text; its line `router-signature` starts at byte `last`.
-fn digest(text: &str, last: usize) -> [u8; 20] {
-    let end = text[last..].find('\n').map_or(text.len(), |end| last + end + 1);
-    Sha1::digest(&text.as_bytes()[..end]).into()
+/// Text of the same length in bytes, with a `?` for each byte that is not UTF-8: all that is read is ASCII.
+pub(crate) fn readable(bytes: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return Cow::Borrowed(text);
+    }
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().map(|_| '?'));
+    }
+    Cow::Owned(text)
+}
+
+/// The digest of the descriptor at the start of a file's rest; its line `router-signature` starts at byte `last`.
+fn digest(bytes: &[u8], last: usize) -> [u8; 20] {
+    let end = bytes[last..].iter().position(|byte| *byte == b'\n');
+    let end = end.map_or(bytes.len(), |end| last + end + 1);
+    Sha1::digest(&bytes[..end]).into()
 }
 
 /// What a line is called in messages.
@@ -292,6 +309,31 @@ mod tests {
                 });
                 assert_eq!(days(&text, &consensus), u64::from(day), "{order:?}");
             }
+        }
+    }
+
+    #[test]
+    fn digests_are_those_of_the_bytes_whatever_their_encoding() {
+        let relay = name("0BC8BA32CC3CB0F598E0C92778F7C0946DFBCE91");
+        let (_, two) = TEXT.split_once("router two").expect("the second");
+        for contact in [&b"contact M\xfcller"[..], b"\xff\xfe", b"\xe2\x82", "contact é".as_bytes()]
+        {
+            let one = |rate: &str| {
+                let text = format!("router two{}", two.replace("1000", rate));
+                let (begin, end) = text.split_once("bandwidth").expect("its rates");
+                [begin.as_bytes(), contact, b"\nbandwidth", end.as_bytes()].concat()
+            };
+            let [named, newer] = [one("7"), one("8")];
+            let mut consensus = Consensus::default();
+            consensus.relays.push(super::super::consensus::Entry {
+                fingerprint: relay,
+                descriptor: Some(Sha1::digest(&named).into()),
+                ..Default::default()
+            });
+            let all = Descriptors::parse([&named[..], &newer[..]].concat());
+            assert!(all.skipped.is_empty(), "{contact:?}");
+            let found = all.named_by(&consensus)[&relay].rate_bytes_per_sec;
+            assert_eq!(found, 7, "{contact:?}");
         }
     }
 

@@ -46,6 +46,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use fs_mistrust::Mistrust;
 use tokio::time::Instant;
 use tor_rtcompat::PreferredRuntime;
 
@@ -166,6 +167,17 @@ pub fn runtime() -> io::Result<PreferredRuntime> {
 
 /// Makes a directory that only its owner can enter, as Arti wants it.
 fn make_dir(path: &Path) -> Result<(), DirectoryError> {
-    let made = fs_mistrust::Mistrust::new().verifier().make_directory(path);
-    made.map_err(|error| DirectoryError::Arti { path: path.to_owned(), reason: error.to_string() })
+    unsafe_dir(path, Mistrust::new().verifier().make_directory(path))
+}
+
+/// Fails if [`make_dir`] would refuse a directory because other users could change what is above it.
+fn check_dir(path: &Path) -> Result<(), DirectoryError> {
+    let existing = path.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"));
+    unsafe_dir(path, Mistrust::new().verifier().permit_readable().check(existing))
+}
+
+/// Names the directory that was looked at.
+fn unsafe_dir(path: &Path, looked: fs_mistrust::Result<()>) -> Result<(), DirectoryError> {
+    looked
+        .map_err(|error| DirectoryError::Arti { path: path.to_owned(), reason: error.to_string() })
 }

@@ -82,6 +82,12 @@ pub enum ShelfError {
         /// What it is.
         what: String,
     },
+    /// Another user's file is in the way.
+    #[error("{advice}")]
+    OtherUser {
+        /// Whose it is, and which user to be.
+        advice: String,
+    },
     /// The system says no.
     #[error(transparent)]
     File(#[from] FileError),
@@ -208,7 +214,8 @@ impl Shelf {
             return not_ours("no plain file");
         }
         if metadata.uid() != self.owner {
-            return not_ours("another user's");
+            let advice = files::advice_for(path, metadata.uid(), self.owner);
+            return Err(ShelfError::OtherUser { advice });
         }
         let Some(head) = read_up_to(path, HEAD_BYTES)? else { return Ok(()) };
         match Reading::of(&head, 0).header("software") {

@@ -34,7 +34,7 @@ pub(super) fn descriptors(
 ) -> Result<HashMap<Fingerprint, Descriptor>> {
     let mut all = Descriptors::default();
     for path in paths {
-        let read = Descriptors::parse(&text(path)?);
+        let read = Descriptors::parse(bytes(path)?);
         tell_skipped(path, &read.skipped);
         if read.relays.is_empty() {
             bail!("{} has no descriptor in it", path.display());
@@ -51,17 +51,24 @@ pub(super) fn tell_skipped(path: &Path, skipped: &[DocumentError]) {
     }
 }
 
-/// The text of a file.
+/// The text of a file; what is not UTF-8 is replaced.
 ///
 /// # Errors
 /// When it cannot be read, or is compressed.
 pub(super) fn text(path: &Path) -> Result<String> {
+    Ok(String::from_utf8_lossy(&bytes(path)?).into_owned())
+}
+
+/// The bytes of a file.
+///
+/// # Errors
+/// As of [`text`].
+fn bytes(path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let file = File::open(path).and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes));
     file.with_context(|| format!("Failed to read {}", path.display()))?;
     if bytes.starts_with(b"\xfd7zXZ") {
         bail!("{} is compressed: unpack it first, with xz -dk", path.display());
     }
-    // Contact lines may be of any encoding.
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(bytes)
 }

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
+use ff_measurer::config::not_readable;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -96,8 +97,9 @@ fn config(args: &NetworkArgs) -> Result<LiveConfig> {
     };
     let text =
         fs::read_to_string(path).with_context(|| format!("Failed to read {}", path.display()))?;
-    let file: ConfigFile =
-        toml::from_str(&text).with_context(|| format!("Failed to read {}", path.display()))?;
+    let mut file: ConfigFile =
+        toml::from_str(&text).map_err(|error| not_readable(path, &text, &error))?;
+    file.network.make_absolute(path.parent().unwrap_or(Path::new(".")));
     Ok(file.network)
 }
 

@@ -1,22 +1,23 @@
 //! The commands `init` and `run`.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use ff_measurer::config::count;
 use ff_measurer::{key, measurer_id};
 use ff_proto::params::Params;
 use zeroize::Zeroizing;
 
+use super::check;
 use crate::cli::{InitArgs, RunArgs};
 use crate::console::{note, print};
 use crate::daemon::config::Config;
 use crate::daemon::{self, Daemon};
 use crate::files::{self, Readers};
 use crate::period::usual_slot_secs;
-use crate::secret;
 use crate::store::Store;
 
 /// Makes a key, a secret and a config, and prints what others need.
@@ -26,7 +27,7 @@ pub(super) fn init(args: &InitArgs) -> Result<ExitCode> {
     let key = key::load_or_make(&dir.join("coordinator.key"))?;
     let secret = Zeroizing::new(rand::random::<[u8; 32]>());
     write_once(&dir.join("schedule.secret"), secret.as_slice(), Readers::Owner)?;
-    let text = template(&args.state_dir);
+    let text = template(&state_dir(args)?);
     write_once(&dir.join("bwauth.toml"), text.as_bytes(), Readers::Everybody)?;
     let identity = key::identity_text(&measurer_id(&key));
     note("for each measurer's config:");
@@ -35,6 +36,20 @@ pub(super) fn init(args: &InitArgs) -> Result<ExitCode> {
     print(&format!("FFAllowedCoordinators {identity}\n"))?;
     note("other coordinators need the same schedule.secret: give it to them in confidence");
     Ok(ExitCode::SUCCESS)
+}
+
+/// The directory of the state, by a path that is the same in the config as on the command line.
+///
+/// # Errors
+/// When the path is not UTF-8, as a config has to be.
+fn state_dir(args: &InitArgs) -> Result<PathBuf> {
+    let given = args.state_dir.display();
+    let absolute = std::path::absolute(&args.state_dir);
+    let absolute = absolute.with_context(|| format!("Failed to find out where {given} is"))?;
+    if absolute.to_str().is_none() {
+        bail!("the path {given} is not UTF-8, as a config has to be: give another --state-dir");
+    }
+    Ok(absolute)
 }
 
 /// Writes a file unless it is there; if it is, its directory need not be one that may be written to.
@@ -57,13 +72,13 @@ fn write_once(path: &Path, bytes: &[u8], readers: Readers) -> Result<()> {
 pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
     let config = Config::load(&args.config)?;
     if args.check {
-        key::load(&config.key)?;
-        secret::read(&config.period.secret)?;
-        let (team, others) = (config.measurers.len(), config.coordinators.len());
+        check::check(&config).with_context(|| args.config.display().to_string())?;
         print(&format!(
-            "{} is good: {team} measurers, {others} other coordinators, {} slots of {} s\n",
+            "{} is valid: {}, {}, {} of {} s\n",
             args.config.display(),
-            config.period.slots(),
+            count(config.measurers.len(), "measurer"),
+            count(config.coordinators.len(), "other coordinator"),
+            count(config.period.slots() as usize, "slot"),
             config.period.slot_secs(),
         ))?;
         return Ok(ExitCode::SUCCESS);
@@ -73,7 +88,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
     if args.new_store {
         let store = config.store();
         if Store::damage(&store)?.is_none() {
-            anyhow::bail!(
+            bail!(
                 "{} is sound, and --new-store is for a damaged one: a new store knows no results. To begin anew all the same, stop the coordinator and move the file away, with its -wal \
                  and -shm",
                 store.display()
@@ -101,20 +116,22 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
         let page = tokio::spawn(page);
         tokio::select! {
             ended = daemon.run(&args.config) => ended,
-            _ = page => anyhow::bail!("the page ended"),
+            _ = page => bail!("the page ended"),
         }
     })?;
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
     Ok(ExitCode::SUCCESS)
 }
 
-/// A new config with comments.
+/// A new config with comments; the path is UTF-8.
 pub(super) fn template(state_dir: &Path) -> String {
-    let state = state_dir.display();
+    let quoted = |path: &Path| toml::Value::from(&*path.to_string_lossy()).to_string();
+    let (state, publish) = (quoted(state_dir), quoted(&state_dir.join("v3bw")));
+    let cache = quoted(&state_dir.join("cache"));
     let measure_secs = Params::default().duration_secs;
     let slot_secs = usual_slot_secs(measure_secs);
     format!(
-        r#"# A coordinator of FlashFlow. `ff-bwauth run --config FILE` takes it; `--check` says whether it is good. SIGHUP has
+        r#"# A coordinator of FlashFlow. `ff-bwauth run --config FILE` takes it; `--check` says what is wrong. SIGHUP has
 # it read again: [publish], [keep] and refresh_secs count at once, measurers and coordinators from the next period
 # on, and what else has changed takes a new start. If it is not good then, the old one stays.
 
@@ -128,8 +145,8 @@ key = "coordinator.key"
 
 # The directory of the store and the caches, and that of the bandwidth files. A directory authority votes with
 # PUBLISH_DIR/latest.v3bw: V3BandwidthsFile in its torrc.
-state_dir = "{state}"
-publish_dir = "{state}/v3bw"
+state_dir = {state}
+publish_dir = {publish}
 
 [watch]
 # Where the page and the figures for Prometheus are.
@@ -140,7 +157,7 @@ listen = "127.0.0.1:9231"
 [network]
 # Where documents of the network are kept. Without more it is Tor's; a test network has
 # private_network = "DIR", or its authorities as [[network.authority]].
-cache_dir = "{state}/cache"
+cache_dir = {cache}
 
 [period]
 # The coordinators' common secret: the same 32 random bytes for all coordinators of a network. All of them
@@ -192,13 +209,49 @@ mod tests {
     use super::*;
 
     #[test]
+    fn paths_of_the_command_line_are_the_same_in_the_config() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let here = std::env::current_dir().expect("a directory");
+        for (number, (given, expected)) in [
+            ("state", here.join("state")),
+            ("./a/state", here.join("a/state")),
+            ("/var/lib/x", PathBuf::from("/var/lib/x")),
+            (r#"/a "b\c"#, PathBuf::from(r#"/a "b\c"#)),
+            ("/a'b\n#", PathBuf::from("/a'b\n#")),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let dir = dir.path().join(number.to_string());
+            init(&InitArgs { dir: dir.clone(), state_dir: given.into() }).expect("made");
+            let text = fs::read_to_string(dir.join("bwauth.toml")).expect("a config");
+            let table: toml::Table = toml::from_str(&text).expect("TOML");
+            let at = |value: &toml::Value| PathBuf::from(value.as_str().expect("a path"));
+            assert_eq!(at(&table["state_dir"]), expected, "{given:?}");
+            assert_eq!(at(&table["publish_dir"]), expected.join("v3bw"), "{given:?}");
+            assert_eq!(at(&table["network"]["cache_dir"]), expected.join("cache"), "{given:?}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_no_config_can_hold_is_refused() {
+        use std::os::unix::ffi::OsStringExt;
+        let dir = tempfile::tempdir().expect("a directory");
+        let state_dir = std::ffi::OsString::from_vec(b"/var/lib/\xff".to_vec()).into();
+        let error = init(&InitArgs { dir: dir.path().to_owned(), state_dir }).expect_err("odd");
+        assert!(error.to_string().contains("is not UTF-8"), "{error}");
+        assert!(!dir.path().join("bwauth.toml").exists());
+    }
+
+    #[test]
     fn what_init_writes_can_be_read_once_there_is_a_measurer() {
         let dir = tempfile::tempdir().expect("a directory");
         let args = InitArgs { dir: dir.path().to_owned(), state_dir: dir.path().join("state") };
         init(&args).expect("it is made");
         let path = dir.path().join("bwauth.toml");
         let error = Config::load(&path).expect_err("there is no measurer");
-        assert!(format!("{error:#}").contains("measurer"), "{error:#}");
+        let said = format!("{error:#}");
+        assert!(said.contains("bwauth.toml: there is no [[measurer]] table: add the"), "{said}");
         let text = fs::read_to_string(&path).expect("a config");
         let identity = key::identity_text(&ff_proto::ids::Ed25519Id([7; 32]));
         let measurer = format!(

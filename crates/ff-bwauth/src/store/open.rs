@@ -160,7 +160,11 @@ fn migrate(db: &mut Connection, path: &Path, found: i64) -> Result<(), StoreErro
 }
 
 /// Fails unless the store is this coordinator's.
-fn check_owner(db: &Connection, path: &Path, coordinator: &[u8; 32]) -> Result<(), StoreError> {
+pub(super) fn check_owner(
+    db: &Connection,
+    path: &Path,
+    coordinator: &[u8; 32],
+) -> Result<(), StoreError> {
     let owner = db
         .query_row("SELECT coordinator FROM meta", [], |row| row.get::<_, [u8; 32]>(0))
         .optional()

@@ -13,7 +13,7 @@ use std::path::Path;
 
 use crate::daemon::config::Network;
 use crate::network::consensus::{Consensus, Entry};
-use crate::network::descriptors::{Descriptor, Descriptors};
+use crate::network::descriptors::{Descriptor, Descriptors, readable};
 use crate::network::fingerprint_hex;
 use crate::network::live::{descriptors, newest_consensus};
 use crate::period::Fingerprint;
@@ -34,7 +34,9 @@ pub fn consensus(network: &Network) -> Result<Consensus, String> {
         Network::Files(files) => files.consensus.clone(),
         Network::Live(live) => newest_consensus(&live.cache_dir)?,
     };
-    Consensus::parse(&read(&path)?).map_err(|error| format!("{}: {error}", path.display()))
+    let text = read(&path)?;
+    let read = Consensus::parse(&String::from_utf8_lossy(&text));
+    read.map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// What the documents say of a relay, and of those that are or were measured with it; the others are only counted. `beside`
@@ -131,7 +133,7 @@ impl<'a> Around<'a> {
 #[derive(Debug, Default)]
 pub struct Descriptions {
     /// The files.
-    texts: Vec<String>,
+    files: Vec<Vec<u8>>,
     /// Where descriptors stand that name this fingerprint, by file.
     places: HashMap<Fingerprint, Vec<(usize, Range<usize>)>>,
     /// Those that have a family's key.
@@ -156,8 +158,9 @@ impl Descriptions {
     }
 
     /// Notes where the descriptors of a file stand.
-    fn add(&mut self, text: String) {
-        let file = self.texts.len();
+    fn add(&mut self, bytes: Vec<u8>) {
+        let file = self.files.len();
+        let text = readable(&bytes);
         let (mut start, mut at) = (0, 0);
         let (mut named, mut has_key) = (Vec::new(), false);
         for line in text.split_inclusive('\n') {
@@ -181,13 +184,14 @@ impl Descriptions {
                 }
             }
         }
-        self.texts.push(text);
+        drop(text);
+        self.files.push(bytes);
     }
 
     /// What stands at a place. A line that only looks like a relay's name is none of a descriptor.
     fn at(&self, (file, place): &(usize, Range<usize>)) -> HashMap<Fingerprint, Descriptor> {
-        let text = self.texts.get(*file).and_then(|text| text.get(place.clone()));
-        Descriptors::parse(text.unwrap_or_default()).relays
+        let bytes = self.files.get(*file).and_then(|bytes| bytes.get(place.clone()));
+        Descriptors::parse(bytes.unwrap_or_default()).relays
     }
 
     /// What a relay says of itself; if it has said several things, what has this digest, or the newest.
@@ -206,8 +210,8 @@ impl Descriptions {
     }
 }
 
-/// Reads a file; contact lines may be of any encoding.
-fn read(path: &Path) -> Result<String, String> {
+/// Reads a file.
+fn read(path: &Path) -> Result<Vec<u8>, String> {
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(failed)?;
@@ -215,8 +219,7 @@ fn read(path: &Path) -> Result<String, String> {
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(format!("{} is longer than {MAX_FILE_BYTES} bytes", path.display()));
     }
-    Ok(String::from_utf8(bytes)
-        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -248,7 +251,7 @@ mod tests {
     #[test]
     fn each_descriptor_is_what_reading_all_gives() {
         let mut some = Descriptions::default();
-        some.add(REAL.to_owned());
+        some.add(REAL.into());
         let all = Descriptors::parse(REAL).relays;
         assert_eq!(all.len(), 3);
         for (relay, descriptor) in &all {
@@ -266,7 +269,7 @@ mod tests {
             "x\n-----BEGIN X-----\nrouter y 192.0.2.9 1 0 0\nfingerprint {hex}\nbandwidth 9 9 9\n-----END X-----\n"
         );
         let mut some = Descriptions::default();
-        some.add(descriptor(2, &[], "") + &descriptor(1, &[], &object));
+        some.add((descriptor(2, &[], "") + &descriptor(1, &[], &object)).into());
         assert_eq!(some.of(&[2; 20], None).expect("its own").rate_bytes_per_sec, 2);
     }
 
@@ -282,7 +285,7 @@ mod tests {
         let consensus = Consensus { relays: relays.collect(), ..Consensus::default() };
         let whole = publication(&consensus, &Descriptors::parse(&text).relays, 7);
         let mut some = Descriptions::default();
-        some.add(text);
+        some.add(text.into());
         for relay in 1..=5 {
             let around = publication_around(&consensus, Some(&some), &[], &[relay; 20], 7);
             let group = |of: &Publication| {

@@ -134,7 +134,7 @@ async fn measurers_are_measured_without_those_that_are_not_there() {
 #[tokio::test(flavor = "multi_thread")]
 async fn where_a_coordinator_runs_it_is_asked_and_one_measurer_cannot_be_measured() {
     let addr = SocketAddr::from(([127, 0, 0, 1], 9));
-    let dir = files(&[addr, addr]);
+    let dir = files(&[addr, SocketAddr::from(([127, 0, 0, 1], 11))]);
     let store = dir.path().join("state/store.sqlite");
     let held = Store::open(&store, measurer_id(&coordinator()).0).expect("a store");
     let output = run(dir.path(), &["--measure", "--json"]).await;

@@ -306,7 +306,7 @@ fn the_doctor_finds_what_was_broken_and_says_what_to_do() {
 #[test]
 fn a_config_that_is_not_there_is_one_sentence() {
     let dir = tempfile::tempdir().expect("a directory");
-    for command in [&["status"][..], &["explain", "x"], &["doctor"]] {
+    for command in [&["status"][..], &["explain", "x"], &["doctor"], &["run", "--check"]] {
         let output = run(dir.path(), command);
         assert_eq!(output.status.code(), Some(1));
         assert!(

@@ -15,10 +15,10 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{note, print};
-use crate::config::{self, Config};
+use crate::config::{self, Config, count};
 use crate::key;
 use crate::measurer::measurer_id;
-use crate::service::server::Service;
+use crate::service::server::{Service, Settings};
 use crate::task::Host;
 
 /// The port of a measurer, unless its operator chooses another one.
@@ -44,7 +44,10 @@ pub struct RunOptions {
     /// The config, which `ff-measurer init` makes.
     #[arg(long, value_name = "FILE", default_value = "/etc/flashflow/measurer.toml")]
     pub config: PathBuf,
-    /// Read the config and the key, say whether they are good, and end.
+    /// Check the config, the key, the cores and the address, and end.
+    ///
+    /// Exit status 1 if `run` would refuse any of them, or could not do its work with them. A service may run with the same
+    /// config meanwhile.
     #[arg(long)]
     pub check: bool,
 }
@@ -93,18 +96,23 @@ pub(super) fn run(options: &RunOptions) -> Result<ExitCode> {
     let config = Config::load(&options.config)?;
     let key = key::load(&config.key)?;
     let settings = config.settings()?;
+    check(&config, &settings).with_context(|| options.config.display().to_string())?;
     if options.check {
-        let (count, limits) = (settings.coordinators.len(), &settings.limits);
+        if !config::is_free("listen", config.listen)? {
+            let addr = config.listen;
+            note(&format!(
+                "ff-measurer: {addr} is in use: only this service may be what listens there"
+            ));
+        }
+        let (coordinators, limits) = (settings.coordinators.len(), &settings.limits);
         print(&format!(
-            "{} is good: {count} coordinators, {} relays at once over {} links\n",
+            "{} is valid: {}, {} at once over {}\n",
             options.config.display(),
-            limits.relays_at_once,
-            limits.links,
+            count(coordinators, "coordinator"),
+            count(limits.relays_at_once.into(), "relay"),
+            count(limits.links as usize, "link"),
         ))?;
         return Ok(ExitCode::SUCCESS);
-    }
-    if settings.coordinators.is_empty() {
-        bail!("{} names no coordinator, so nobody could give work", options.config.display());
     }
     let cores = if config.cores.is_empty() { all_cores() } else { config.cores.clone() };
     let service = Service::new(Host::new(key, cores), settings);
@@ -117,6 +125,26 @@ pub(super) fn run(options: &RunOptions) -> Result<ExitCode> {
     // Workers' threads that do not end are not waited for.
     runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Finds what a service could do no work with.
+fn check(config: &Config, settings: &Settings) -> Result<()> {
+    if settings.coordinators.is_empty() {
+        bail!(
+            "there is no [[coordinator]] table, so nobody could give work: add the lines that `ff-bwauth init` prints"
+        );
+    }
+    let usable = all_cores();
+    for (index, core) in config.cores.iter().enumerate() {
+        // Where the system does not tell, any may be there.
+        if !usable.is_empty() && !usable.contains(core) {
+            bail!("cores names {core}, which this host does not have or this process may not use");
+        }
+        if config.cores[..index].contains(core) {
+            bail!("cores names {core} twice: each core has one thread");
+        }
+    }
+    Ok(())
 }
 
 /// The processor cores of this machine.
@@ -178,5 +206,64 @@ pub fn watchdog_period() -> Duration {
 fn notify(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
         tracing::warn!("systemd cannot be told: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ff_proto::ids::Ed25519Id;
+
+    use super::*;
+
+    /// What `run --check` finds wrong in the config that `init` makes, with this changed and this added.
+    fn wrong(from: &str, to: &str, more: &str) -> Option<String> {
+        let dir = tempfile::tempdir().expect("a directory");
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        init(&InitOptions { dir: dir.path().to_owned(), listen }).expect("made");
+        let path = dir.path().join("measurer.toml");
+        let text = std::fs::read_to_string(&path).expect("a config");
+        assert!(text.contains(from), "{from}");
+        std::fs::write(&path, format!("{}{more}", text.replacen(from, to, 1))).expect("written");
+        let found = run(&RunOptions { config: path, check: true });
+        found.err().map(|error| format!("{error:#}"))
+    }
+
+    /// A coordinator's table.
+    fn table(name: &str, number: u8) -> String {
+        let identity = key::identity_text(&Ed25519Id([number; 32]));
+        format!("[[coordinator]]\nname = '{name}'\nidentity = '{identity}'\n")
+    }
+
+    #[test]
+    fn check_finds_what_run_refuses_or_cannot_work_with() {
+        let one = table("a", 1);
+        assert_eq!(wrong("", "", &one), None);
+        assert_eq!(wrong("# cores = [0, 1]", "cores = []", &one), None);
+        let untouched = wrong("", "", "").expect("nobody could give work");
+        assert!(untouched.contains("measurer.toml: there is no [[coordinator]]"), "{untouched}");
+        for (from, to, part) in [
+            ("\nlinks = 4096", "\nlinks = 0", "limits.links is 0"),
+            ("\nrelays_at_once = 16", "\nrelays_at_once = 0", "limits.relays_at_once is 0"),
+            ("# rate = \"1Gbit\"", "rate = \"0Mbit\"", "is not a rate"),
+            ("# hours = \"22:00-06:00\"", "hours = \"22-6\"", "22:00-06:00"),
+            ("127.0.0.1:0", "127.0.0.1", "line 4: "),
+            ("127.0.0.1:0", "127.0.0.1:99999", "line 4: "),
+            ("127.0.0.1:0", "http://127.0.0.1:9230", "line 4: "),
+            ("127.0.0.1:0", "0.0.0.0:0", "a port that changes"),
+            ("127.0.0.1:0", "192.0.2.1:9230", "this host cannot listen"),
+            ("measurer.key", "other.key", "there is no key"),
+            ("measurer.key", "measurer.toml", "measurer.toml"),
+            ("# cores = [0, 1]", "cores = [100000]", "cores names 100000"),
+            ("[limits]", "[limit]", "unknown field `limit`"),
+        ] {
+            let found = wrong(from, to, &one).unwrap_or_else(|| panic!("{to} is not found"));
+            assert!(found.contains(part), "{found}, not {part}");
+        }
+        let core = all_cores().first().copied().unwrap_or_default();
+        let twice = wrong("# cores = [0, 1]", &format!("cores = [{core}, {core}]"), &one);
+        let twice = twice.expect("it is there twice");
+        assert!(twice.contains(&format!("cores names {core} twice")), "{twice}");
+        let same = wrong("", "", &format!("{one}{}", table("b", 1))).expect("one identity");
+        assert!(same.contains("the identity of another"), "{same}");
     }
 }

@@ -1,10 +1,12 @@
 //! The coordinator's end: a measurer on another host.
 
 mod exchange;
+mod way;
 
 use std::collections::VecDeque;
+use std::io;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ed25519_dalek::SigningKey;
@@ -13,19 +15,23 @@ use ff_proto::ids::Ed25519Id;
 use futures::channel::mpsc;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
 use tokio::time::{timeout, timeout_at};
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint, Uri};
-use tonic::{Code, Status, Streaming};
 
+use self::way::{Noting, Way};
 use super::server::KEEP_ALIVE;
 use super::tls;
 use super::wire::measurer_client::MeasurerClient;
 use super::wire::{
     Capability, DescribeRequest, Instruction, Ping, Prepare, Report, Start, instruction, millis,
-    printable, report,
+    report,
 };
 use crate::dial;
+use crate::measurer::measurer_id;
 use crate::order::{SecondReport, WorkerTotals};
 use crate::task::{PartFailure, Task};
 
@@ -51,12 +57,10 @@ const START_LEAD: Duration = Duration::from_millis(150);
 /// A measurer on another host. It connects when it is needed, and again when the connection has ended.
 #[derive(Clone)]
 pub struct RemoteMeasurer {
-    /// Its key, which it must prove.
-    id: Ed25519Id,
     /// The connection.
     client: MeasurerClient<Channel>,
-    /// The address that it was reached at last.
-    reached: Arc<Mutex<Option<IpAddr>>>,
+    /// What is known of the way to it.
+    way: Arc<Way>,
 }
 
 impl RemoteMeasurer {
@@ -67,45 +71,38 @@ impl RemoteMeasurer {
     pub fn new(address: &str, id: Ed25519Id, key: &SigningKey) -> Result<Self, String> {
         let config = tls::client_config(key, id).map_err(|error| error.to_string())?;
         let connector = TlsConnector::from(Arc::new(config));
-        let address: Arc<str> = address.into();
+        let way = Arc::new(Way::new(address, id, measurer_id(key)));
         // The connector below knows where to go; HTTP wants a name all the same.
         let endpoint = Endpoint::from_static("http://measurer")
             .connect_timeout(CONNECT_TIMEOUT)
             .http2_keep_alive_interval(KEEP_ALIVE)
             .keep_alive_timeout(KEEP_ALIVE)
             .keep_alive_while_idle(true);
-        let reached = Arc::new(Mutex::default());
-        let noted = reached.clone();
+        let noted = way.clone();
         let connect = tower::service_fn(move |_: Uri| {
-            let (connector, address) = (connector.clone(), address.clone());
-            let noted: Arc<Mutex<Option<IpAddr>>> = noted.clone();
+            let (connector, way) = (connector.clone(), noted.clone());
             async move {
-                let found = dial::lookup(&address).await.map_err(std::io::Error::other)?;
-                let tcp = dial::connect(&found, ADDRESS_TIMEOUT).await;
-                let tcp = tcp.map_err(std::io::Error::other)?;
-                tcp.set_nodelay(true)?;
-                let name = ServerName::try_from("measurer").map_err(std::io::Error::other)?;
-                let peer = tcp.peer_addr()?.ip().to_canonical();
-                let stream = timeout(CONNECT_TIMEOUT, connector.connect(name, tcp)).await??;
-                *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some(peer);
-                Ok::<_, std::io::Error>(TokioIo::new(stream))
+                way.begin();
+                let reached = reach(&connector, &way).await;
+                let stream = reached.inspect_err(|error| way.note(error))?;
+                Ok::<_, io::Error>(TokioIo::new(Noting::new(stream, way)))
             }
         });
         let channel = endpoint.connect_with_connector_lazy(connect);
         let client = MeasurerClient::new(channel).max_decoding_message_size(MAX_REPORT_BYTES);
-        Ok(Self { id, client, reached })
+        Ok(Self { client, way })
     }
 
     /// The address that it was reached at last, if it ever was.
     #[must_use]
     pub fn reached_at(&self) -> Option<IpAddr> {
-        *self.reached.lock().unwrap_or_else(PoisonError::into_inner)
+        self.way.reached_at()
     }
 
     /// Its key.
     #[must_use]
     pub fn id(&self) -> Ed25519Id {
-        self.id
+        self.way.measurer()
     }
 
     /// What it is and what its operator allows.
@@ -117,7 +114,7 @@ impl RemoteMeasurer {
         let asking = client.describe(DescribeRequest {});
         let answer =
             timeout(CONNECT_TIMEOUT, asking).await.map_err(|_| late("to say what it is"))?;
-        let answer = answer.map_err(|status| failure(&status))?;
+        let answer = answer.map_err(|status| self.way.failure(&status))?;
         Ok(answer.into_inner().printable())
     }
 
@@ -128,9 +125,9 @@ impl RemoteMeasurer {
     pub async fn prepare(&self, task: &Task) -> Result<RemotePart, PartFailure> {
         let prepare = instruction::Instruction::Prepare(Prepare::from(task));
         let mut client = self.client.clone();
-        let talk = Talk::open(prepare, |stream| async move {
+        let talk = Talk::open(&self.way, prepare, |stream| async move {
             let asking = timeout(CONNECT_TIMEOUT + ANSWER_TIMEOUT, client.measure(stream)).await;
-            asking.map_err(|_| late("to take a task"))?.map_err(|status| failure(&status))
+            asking.map_err(|_| late("to take a task"))?.map_err(|status| self.way.failure(&status))
         });
         let mut part = RemotePart {
             talk: talk.await?,
@@ -250,11 +247,14 @@ struct Talk {
     instructions: mpsc::Sender<Instruction>,
     /// What it reports.
     reports: Streaming<Report>,
+    /// The way to it.
+    way: Arc<Way>,
 }
 
 impl Talk {
     /// Opens them with a first instruction, by this call.
     async fn open<F>(
+        way: &Arc<Way>,
         first: instruction::Instruction,
         call: impl FnOnce(mpsc::Receiver<Instruction>) -> F,
     ) -> Result<Self, PartFailure>
@@ -263,7 +263,8 @@ impl Talk {
     {
         let (mut instructions, stream) = mpsc::channel(INSTRUCTIONS);
         instruct(&mut instructions, first)?;
-        Ok(Self { instructions, reports: call(stream).await?.into_inner() })
+        let reports = call(stream).await?.into_inner();
+        Ok(Self { instructions, reports, way: way.clone() })
     }
 
     /// Sends an instruction.
@@ -301,7 +302,7 @@ impl Talk {
             Ok(Some(Report { report: Some(report) })) => Ok(report),
             Ok(Some(_)) => Err(odd("it reports something unknown; has it another version?")),
             Ok(None) => Err(odd("it ended before the measurement did")),
-            Err(status) => Err(failure(&status)),
+            Err(status) => Err(self.way.failure(&status)),
         }
     }
 }
@@ -315,34 +316,25 @@ fn instruct(
     instructions.try_send(message).map_err(|_| odd("its connection has ended"))
 }
 
+/// Connects, and does TLS.
+async fn reach(connector: &TlsConnector, way: &Way) -> io::Result<TlsStream<TcpStream>> {
+    let found = dial::lookup(way.address()).await.map_err(io::Error::other)?;
+    let tcp = dial::connect(&found, ADDRESS_TIMEOUT).await.map_err(io::Error::other)?;
+    tcp.set_nodelay(true)?;
+    let name = ServerName::try_from("measurer").map_err(io::Error::other)?;
+    let peer = tcp.peer_addr()?.ip().to_canonical();
+    let stream = timeout(CONNECT_TIMEOUT, connector.connect(name, tcp)).await??;
+    way.note_reached(peer);
+    Ok(stream)
+}
+
 /// It did something that it should not.
 fn odd(what: &str) -> PartFailure {
-    let message = format!("the measurer is of no use: {what}");
+    let message = what.to_owned();
     PartFailure { kind: FailureKind::MeasurerFailed, relay_code: None, message }
 }
 
 /// It took too long.
 fn late(what: &str) -> PartFailure {
     odd(&format!("it took too long {what}"))
-}
-
-/// What a status of gRPC means: nothing of it is the relay's doing.
-fn failure(status: &Status) -> PartFailure {
-    let text = printable(status.message());
-    match status.code() {
-        Code::FailedPrecondition | Code::PermissionDenied | Code::InvalidArgument => {
-            odd(&format!("it does not want to: {text}"))
-        }
-        Code::Unimplemented => odd("it does not know what it was asked; it needs the same version"),
-        _ => {
-            let cause = std::error::Error::source(status).map(root).unwrap_or_default();
-            odd(&format!("no connection to it: {text}{cause}"))
-        }
-    }
-}
-
-/// The last cause of an error, which says what has happened.
-fn root(error: &(dyn std::error::Error + 'static)) -> String {
-    let last = std::iter::successors(Some(error), |error| error.source()).last();
-    last.map(|error| format!(" ({})", printable(&error.to_string()))).unwrap_or_default()
 }

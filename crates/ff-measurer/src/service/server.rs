@@ -12,7 +12,7 @@ use ff_proto::ids::Ed25519Id;
 use ff_proto::units::BytesPerSec;
 use futures::channel::mpsc;
 use rustix::process::{Resource, getrlimit};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::AbortHandle;
@@ -30,10 +30,15 @@ use super::tls;
 use super::wire::exchange::ExchangePart;
 use super::wire::measurer_server::{Measurer, MeasurerServer};
 use super::wire::{Capability, DescribeRequest, Instruction, Report, instruction};
+use super::words;
+use crate::key::identity_text;
+use crate::measurer::measurer_id;
 use crate::task::{Host, Task};
 
 /// How long a coordinator may take for its TLS handshake, and for the first instruction of a stream.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a peer that is turned away may take to read why.
+const FAREWELL: Duration = Duration::from_secs(1);
 /// Connections that may be in their handshakes at once; of more, one of whoever has most is cut off.
 const HANDSHAKES: usize = 32;
 /// Connections that a coordinator may have at once.
@@ -161,16 +166,16 @@ impl Service {
         result.map_err(Into::into)
     }
 
-    /// Says that a connection was not let in, once a minute for each host.
+    /// Logs that a connection was refused, once a minute for each host.
     fn refuse(&self, from: SocketAddr, why: &str) {
         let told = self.refusals.note(network(from.ip()), Instant::now());
         if told.before > 0 {
-            tracing::warn!("{} more connections were not let in before", told.before);
+            tracing::warn!("refused {} more connections before", told.before);
         }
         if told.this {
-            tracing::warn!(%from, "a connection was not let in: {why}");
+            tracing::warn!("refused {from}: {why}");
         } else {
-            tracing::debug!(%from, "a connection was not let in: {why}");
+            tracing::debug!("refused {from}: {why}");
         }
     }
 
@@ -191,8 +196,10 @@ impl Service {
         let peer =
             *request.extensions().get::<Peer>().ok_or_else(|| Status::internal("no peer"))?;
         let name = self.name_of(&peer.id);
-        let name =
-            name.ok_or_else(|| Status::permission_denied("not this coordinator any more"))?;
+        let name = name.ok_or_else(|| {
+            let id = identity_text(&peer.id);
+            Status::permission_denied(format!("the identity {id} is in no [[coordinator]] table"))
+        })?;
         let mut instructions = request.into_inner();
         let first = timeout(HANDSHAKE_TIMEOUT, instructions.message()).await;
         let first = first.map_err(|_| Status::deadline_exceeded("nothing was asked for"))??;
@@ -414,7 +421,10 @@ async fn accept(
                     // It fails when the service has ended.
                     let _ = incoming.try_send(Ok(stream));
                 }
-                Ok(Err(error)) => service.refuse(from, &error.to_string()),
+                Ok(Err(error)) => {
+                    let own = measurer_id(&service.host.key);
+                    service.refuse(from, &words::for_measurer(&error, &own));
+                }
                 Err(_) => service.refuse(from, "it took too long to say who it is"),
             }
         });
@@ -460,7 +470,13 @@ async fn handshake(
 ) -> std::io::Result<PeerStream> {
     tcp.set_nodelay(true)?;
     let (from, to) = (tcp.peer_addr()?, tcp.local_addr()?);
-    let tls = acceptor.accept(tcp).await?;
+    let tls = match acceptor.accept(tcp).into_fallible().await {
+        Ok(tls) => tls,
+        Err((error, tcp)) => {
+            say_farewell(tcp).await;
+            return Err(error);
+        }
+    };
     let id = tls::peer_id(tls.get_ref().1.peer_certificates());
     let id = id.ok_or_else(|| std::io::Error::other("the peer has no key"))?;
     let known = service.new_connection(id);
@@ -469,6 +485,18 @@ async fn handshake(
     })?;
     let peer = Peer { id, connection, from, to };
     Ok(PeerStream { tls, peer, _place: place })
+}
+
+/// Ends a connection once its peer has read why: what was sent is lost when a socket closes with bytes that nobody has read.
+async fn say_farewell(mut tcp: TcpStream) {
+    let ending = async {
+        tcp.shutdown().await?;
+        let mut rest = [0; 1024];
+        while tcp.read(&mut rest).await? > 0 {}
+        Ok::<_, std::io::Error>(())
+    };
+    // Whatever it comes to, the connection is over.
+    let _ = timeout(FAREWELL, ending).await;
 }
 
 /// A coordinator's connection.

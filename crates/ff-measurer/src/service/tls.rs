@@ -23,6 +23,8 @@ use rustls::{
 };
 use zeroize::Zeroizing;
 
+use super::words::Unknown;
+
 /// What stands in front of an Ed25519 public key in its SubjectPublicKeyInfo (RFC 8410 §4).
 const SPKI_PREFIX: [u8; 12] =
     [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
@@ -112,11 +114,7 @@ impl Pinned {
     /// Whether it is somebody who may come in.
     fn check(&self, spki: &CertificateDer<'_>) -> Result<(), Error> {
         let id = id_of(spki).ok_or(CertificateError::BadEncoding)?;
-        if (self.is_allowed)(&id) {
-            Ok(())
-        } else {
-            Err(CertificateError::ApplicationVerificationFailure.into())
-        }
+        if (self.is_allowed)(&id) { Ok(()) } else { Err(Unknown(id).into()) }
     }
 
     /// Whether it is that somebody.

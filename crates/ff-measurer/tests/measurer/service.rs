@@ -7,15 +7,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ed25519_dalek::SigningKey;
+use ff_measurer::key::identity_text;
 use ff_measurer::link::TargetAddr;
 use ff_measurer::service::admission::Limits;
 use ff_measurer::service::client::RemoteMeasurer;
 use ff_measurer::service::server::{Coordinator, Service, Settings};
-use ff_measurer::{Host, Task, measurer_id};
+use ff_measurer::{Host, PartFailure, Task, measurer_id};
 use ff_proto::failure::FailureKind;
 use ff_proto::ids::{CryptoKind, MeasurementId};
 use ff_proto::units::BytesPerSec;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -122,18 +123,27 @@ async fn only_who_has_the_right_key_is_let_in_on_either_side() {
     assert_eq!(capability.version, env!("CARGO_PKG_VERSION"));
     assert!(capability.open_files > 0 && !capability.congestion_control.is_empty());
     let stranger = fresh_key();
+    let text = |key: &SigningKey| identity_text(&measurer_id(key));
+    let expect = |failure: PartFailure, parts: &[String]| {
+        let address = format!("no connection to it at {}: ", lab.addr);
+        for part in [&[address][..], parts].concat() {
+            assert!(failure.message.contains(&part), "{failure}, not {part}");
+        }
+    };
     let failure = lab.connect(&stranger, &lab.key).describe().await.expect_err("a stranger");
-    assert!(failure.message.contains("no connection"), "{failure}");
+    expect(failure, &[format!("identity {} is in no [[coordinator]] table", text(&stranger))]);
     // Who takes another's place is not talked to.
     let failure = lab.connect(&lab.coordinator, &stranger).describe().await.expect_err("another");
-    assert!(failure.message.contains("no connection"), "{failure}");
+    let [found, expected] = [text(&lab.key), text(&stranger)];
+    expect(failure, &[format!("identity {found}, but the [[measurer]] table has {expected}")]);
     // A coordinator that is taken off the list has lost its connection's worth, too.
     let client = lab.client();
     client.describe().await.expect("it may still ask");
     lab.service.set(settings(&stranger, private()));
     let (addr, _relay) = silent_relay().await;
     let message = refused(&client, &task(addr)).await;
-    assert!(message.contains("not this coordinator any more"), "{message}");
+    let own = text(&lab.coordinator);
+    assert!(message.contains(&format!("{own} is in no [[coordinator]] table")), "{message}");
     let capability = lab.connect(&stranger, &lab.key).describe().await;
     capability.expect("who is no stranger any more is let in");
 }
@@ -265,6 +275,39 @@ async fn who_says_nothing_is_not_waited_for() {
     until_closed(silent).await;
     // The last of them makes way for nobody: its time is up.
     until_closed(many.pop().expect("there are many")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_a_measurer_is_named_with_its_address() {
+    // None (nothing listens at tcpmux's port), one that ends each connection, and one that speaks another protocol.
+    let gone = SocketAddr::from(([127, 0, 0, 1], 1));
+    let (ends, listener) = silent_relay().await;
+    tokio::spawn(async move {
+        while let Ok((link, _)) = listener.accept().await {
+            drop(link)
+        }
+    });
+    let (other, listener) = silent_relay().await;
+    tokio::spawn(async move {
+        while let Ok((mut link, _)) = listener.accept().await {
+            link.write_all(b"HTTP/1.0 400 Bad Request\r\n\r\n").await.expect("sent");
+            tokio::spawn(until_closed(link));
+        }
+    });
+    for (addr, part) in [
+        (gone, "connection refused"),
+        (ends, "it closed the connection"),
+        (other, "not a measurer"),
+    ] {
+        let (key, coordinator) = (fresh_key(), fresh_key());
+        let client = RemoteMeasurer::new(&addr.to_string(), measurer_id(&key), &coordinator);
+        let client = client.expect("a good address");
+        let asking = timeout(PATIENCE, client.describe()).await.expect("an answer");
+        let failure = asking.expect_err("it is not a measurer");
+        assert!(failure.message.contains(&format!("no connection to it at {addr}: ")), "{failure}");
+        assert!(failure.message.to_lowercase().contains(part), "{failure}, not {part}");
+        assert!(!failure.message.contains("docs.rs"), "{failure}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -26,28 +26,30 @@ struct Analysis {
     /// Its version: text, in old files a number.
     version: Option<Value>,
     /// What each host measured.
-    data: Option<BTreeMap<String, Host>>,
+    data: Option<Records>,
 }
 
 /// Records by their names: each is read by itself, so that one that cannot be read costs no other.
 type Records = BTreeMap<String, Box<RawValue>>;
+/// A part of a host's record that is read by itself, too.
+type Part = Option<Box<RawValue>>;
 
 /// What a host measured.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Host {
-    /// What tor said.
-    tor: Option<Tor>,
-    /// What the downloads' generator said.
-    tgen: Option<Tgen>,
+    /// What tor said: [`Tor`].
+    tor: Part,
+    /// What the downloads' generator said: [`Tgen`].
+    tgen: Part,
 }
 
 /// What tor said.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Tor {
     /// Circuits by their numbers.
-    circuits: Option<Records>,
+    circuits: Part,
     /// Streams by their numbers.
-    streams: Option<Records>,
+    streams: Part,
 }
 
 /// A circuit.
@@ -84,9 +86,9 @@ struct TorStream {
 #[derive(Default, Deserialize)]
 struct Tgen {
     /// From version 3.0 on.
-    streams: Option<Records>,
+    streams: Part,
     /// Up to version 2.0.
-    transfers: Option<Records>,
+    transfers: Part,
 }
 
 /// A download.
@@ -150,13 +152,14 @@ pub fn read(file: &str, bytes: &[u8], into: &mut Circuits) -> Result<(), ReadErr
     check(&analysis).map_err(fail)?;
     for (name, host) in analysis.data.unwrap_or_default() {
         let place = into.host(&name);
-        let Some(tor) = host.tor else { continue };
         let mut reader = Reader { file, host: &name, damaged: &mut into.damaged };
-        let circuits: BTreeMap<String, TorCircuit> = reader.read("circuit", tor.circuits);
-        let streams: BTreeMap<String, TorStream> = reader.read("tor's stream", tor.streams);
-        let tgen = host.tgen.unwrap_or_default();
-        let new: BTreeMap<String, Transfer> = reader.read("stream", tgen.streams);
-        let old: BTreeMap<String, OldTransfer> = reader.read("transfer", tgen.transfers);
+        let host: Host = reader.part("record", Some(host));
+        let tor: Tor = reader.part("tor", host.tor);
+        let tgen: Tgen = reader.part("tgen", host.tgen);
+        let circuits: BTreeMap<String, TorCircuit> = reader.records("circuit", tor.circuits);
+        let streams: BTreeMap<String, TorStream> = reader.records("tor's stream", tor.streams);
+        let new: BTreeMap<String, Transfer> = reader.records("stream", tgen.streams);
+        let old: BTreeMap<String, OldTransfer> = reader.records("transfer", tgen.transfers);
         let downloads = new.values().filter_map(Transfer::whole);
         let downloads = downloads.chain(old.values().filter_map(OldTransfer::whole)).collect();
         let downloads = by_circuit(&streams, downloads);
@@ -242,23 +245,33 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Those that can be read; the others are counted and named.
-    fn read<T: DeserializeOwned>(
-        &mut self,
-        kind: &str,
-        records: Option<Records>,
-    ) -> BTreeMap<String, T> {
+    /// The records of a kind that can be read; the others are counted and named.
+    fn records<T: DeserializeOwned>(&mut self, kind: &str, part: Part) -> BTreeMap<String, T> {
+        let records: Records = self.part(&format!("{kind}s"), part);
         let mut found = BTreeMap::new();
-        for (name, record) in records.unwrap_or_default() {
-            match serde_json::from_str(record.get()) {
-                Ok(record) => _ = found.insert(name, record),
-                Err(error) => {
-                    let (file, host) = (self.file, self.host);
-                    self.damaged.add(|| format!("{file}, {host}, {kind} {name}: {error}"));
-                }
+        for (name, record) in records {
+            if let Some(record) = self.one(&format!("{kind} {name}"), &record) {
+                found.insert(name, record);
             }
         }
         found
+    }
+
+    /// A part; one that is not there is empty, and so is one that cannot be read, which is counted and named.
+    fn part<T: DeserializeOwned + Default>(&mut self, name: &str, part: Part) -> T {
+        part.and_then(|part| self.one(name, &part)).unwrap_or_default()
+    }
+
+    /// What this is, if it can be read; otherwise it is counted and named.
+    fn one<T: DeserializeOwned>(&mut self, name: &str, text: &RawValue) -> Option<T> {
+        match serde_json::from_str(text.get()) {
+            Ok(one) => Some(one),
+            Err(error) => {
+                let (file, host) = (self.file, self.host);
+                self.damaged.add(|| format!("{file}, {host}, {name}: {error}"));
+                None
+            }
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which network to look at, and where its documents are kept.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use base64ct::{Base64Unpadded, Encoding};
@@ -12,6 +12,7 @@ use tor_dircommon::fallback::{FallbackDir, FallbackDirBuilder};
 use tor_llcrypto::pk::ed25519::Ed25519Identity;
 use tor_llcrypto::pk::rsa::RsaIdentity;
 
+use super::check_dir;
 use super::error::DirectoryError;
 use super::private;
 use super::relay::{Authority, Fallback};
@@ -91,6 +92,27 @@ impl LiveConfig {
     #[must_use]
     pub fn private_network(network: impl Into<PathBuf>, cache_dir: impl Into<PathBuf>) -> Self {
         Self { private_network: Some(network.into()), ..Self::tor(cache_dir) }
+    }
+
+    /// Makes relative paths those from this directory: that of the file that they stand in.
+    pub fn make_absolute(&mut self, dir: &Path) {
+        let paths = [&mut self.cache_dir].into_iter();
+        let paths = paths.chain(&mut self.state_dir).chain(&mut self.private_network);
+        for path in paths.filter(|path| path.is_relative()) {
+            *path = dir.join(&path);
+        }
+    }
+
+    /// Finds what cannot be meant.
+    ///
+    /// # Errors
+    /// [`DirectoryError`], also when the private network's directory cannot be read, or others could change what is kept.
+    pub fn check(&self) -> Result<(), DirectoryError> {
+        self.resolve()?;
+        [Some(&self.cache_dir), self.state_dir.as_ref()]
+            .into_iter()
+            .flatten()
+            .try_for_each(|dir| check_dir(dir))
     }
 
     /// Finds what cannot be meant, and reads the private network's directory.

@@ -50,7 +50,11 @@ fn readable(about: &str, read: anyhow::Result<()>, path: &Path) -> Finding {
 
 /// The store.
 fn store(path: &Path) -> Finding {
-    match Store::open_read_only(path).and_then(|reader| reader.last_period()) {
+    let looked = match Store::damage(path) {
+        Ok(Some(damage)) | Err(damage) => Err(damage),
+        Ok(None) => Store::open_read_only(path).and_then(|reader| reader.last_period()),
+    };
+    match looked {
         Ok(Some(period)) => {
             Finding::ok("store", format!("{}, with period {}", path.display(), period.number))
         }

@@ -111,7 +111,7 @@ fn another_users_file_is_left_alone() {
         return;
     }
     let error = publish_in(dir.path(), 3600).expect_err("refused");
-    assert!(error.contains("another user's"), "{error}");
+    assert!(error.contains("belongs to user 12345 and you are root"), "{error}");
 }
 
 #[test]

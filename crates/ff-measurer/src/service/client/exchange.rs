@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{timeout, timeout_at};
 
-use super::{ANSWER_TIMEOUT, CONNECT_TIMEOUT, RemoteMeasurer, Talk, failure, late, odd};
+use super::{ANSWER_TIMEOUT, CONNECT_TIMEOUT, RemoteMeasurer, Talk, late, odd};
 use crate::exchange::{ExchangeOrder, ExchangeTotals, HostSecond};
 use crate::service::wire::exchange::ExchangePart;
 use crate::service::wire::{Begin, Bind, instruction, report};
@@ -24,9 +24,10 @@ impl RemoteMeasurer {
     pub async fn exchange(&self, part: ExchangePart) -> Result<RemoteExchange, PartFailure> {
         let bind = instruction::Instruction::Bind(Bind::from(&part));
         let mut client = self.client.clone();
-        let mut talk = Talk::open(bind, |stream| async move {
+        let mut talk = Talk::open(&self.way, bind, |stream| async move {
             let asking = timeout(CONNECT_TIMEOUT + ANSWER_TIMEOUT, client.exchange(stream)).await;
-            asking.map_err(|_| late("to listen for others"))?.map_err(|status| failure(&status))
+            let asked = asking.map_err(|_| late("to listen for others"))?;
+            asked.map_err(|status| self.way.failure(&status))
         })
         .await?;
         let answer = timeout(ANSWER_TIMEOUT, talk.next_report()).await;

@@ -181,6 +181,37 @@ fn a_record_that_cannot_be_read_costs_no_other_and_is_named() {
     assert_eq!(read_text(marked.as_bytes()).expect("circuits").all.len(), 40);
 }
 
+#[test]
+fn a_part_of_a_host_that_cannot_be_read_costs_no_other_host() {
+    let host = forty(|i| 30_000 + i)["data"]["op-a"].to_string();
+    let [no_tgen, no_tor] = ["tgen", "tor"].map(|part| {
+        host.replacen(&format!(r#""{part}":{{"#), &format!(r#""{part}":NaN,"other":{{"#), 1)
+    });
+    let text = |other: &str| {
+        format!(r#"{{"type":"onionperf","version":"3.0","data":{{"op-a":{host},"op-b":{other}}}}}"#)
+    };
+    for (other, circuits, damaged) in [
+        (r#"{"tor": NaN}"#, 40, Some("tor")),
+        (r#"{"tor": [], "tgen": null}"#, 40, Some("tor")),
+        (r#"{"tor": null}"#, 40, None),
+        ("NaN", 40, Some("record")),
+        ("null", 40, Some("record")),
+        (r#"{"tor": {"circuits": -Infinity}}"#, 40, Some("circuits")),
+        (r#"{"tor": {"streams": 1}}"#, 40, Some("tor's streams")),
+        (r#"{"tgen": Infinity}"#, 40, Some("tgen")),
+        (r#"{"tgen": {"transfers": "x"}}"#, 40, Some("transfers")),
+        (&no_tgen[..], 80, Some("tgen")),
+        (&no_tor[..], 40, Some("tor")),
+    ] {
+        let found = read_text(text(other).as_bytes()).expect("circuits");
+        assert_eq!((found.all.len(), first_bytes(&found).len()), (circuits, 40), "{damaged:?}");
+        assert_eq!(found.damaged.count, u64::from(damaged.is_some()), "{:?}", found.damaged);
+        let said = found.damaged.first.first().map(String::as_str).unwrap_or_default();
+        let expected = damaged.map(|what| format!("f.json, op-b, {what}: ")).unwrap_or_default();
+        assert!(said.starts_with(&expected), "{said}");
+    }
+}
+
 proptest! {
     #[test]
     fn any_bytes_are_circuits_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {

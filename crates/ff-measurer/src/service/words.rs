@@ -1,0 +1,218 @@
+//! What a failed connection between a coordinator and a measurer means, in words for the operators of its two ends.
+
+use std::error::Error;
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+
+use ff_proto::ids::Ed25519Id;
+use rustls::{AlertDescription, CertificateError, OtherError};
+
+use super::wire::printable;
+use crate::key::identity_text;
+
+/// A peer has shown an identity that may not connect, or is not the expected one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unknown(pub(super) Ed25519Id);
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the identity {} is not expected here", identity_text(&self.0))
+    }
+}
+
+impl Error for Unknown {}
+
+impl From<Unknown> for rustls::Error {
+    /// An error by which the peer is told `certificate_unknown`.
+    fn from(unknown: Unknown) -> Self {
+        CertificateError::Other(OtherError(Arc::new(unknown))).into()
+    }
+}
+
+/// What a connection failed by.
+enum Cause {
+    /// The peer has shown this identity, which is not expected here.
+    Unknown(Ed25519Id),
+    /// The peer does not expect ours.
+    TurnedAway,
+    /// TLS failed otherwise.
+    Tls(String),
+    /// The peer closed the connection.
+    Closed,
+    /// The system said no.
+    System,
+}
+
+impl Cause {
+    /// What an error tells.
+    fn of(error: &io::Error) -> Self {
+        use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+        let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        match (tls, error.kind()) {
+            (Some(rustls::Error::AlertReceived(alert)), _) if is_about_identity(*alert) => {
+                Self::TurnedAway
+            }
+            (Some(tls), _) => {
+                let unknown = unknown(tls).map(|unknown| Self::Unknown(unknown.0));
+                unknown.unwrap_or_else(|| Self::Tls(printable(&tls.to_string())))
+            }
+            (None, BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof) => {
+                Self::Closed
+            }
+            (None, _) => Self::System,
+        }
+    }
+}
+
+/// Whether a peer says by this that it does not expect our identity: [`Unknown`], or what rustls has for refusals.
+fn is_about_identity(alert: AlertDescription) -> bool {
+    matches!(alert, AlertDescription::AccessDenied | AlertDescription::CertificateUnknown)
+}
+
+/// The identity that was not expected, if that is what an error of TLS is about.
+fn unknown(error: &rustls::Error) -> Option<Unknown> {
+    let rustls::Error::InvalidCertificate(CertificateError::Other(other)) = error else {
+        return None;
+    };
+    other.0.downcast_ref::<Unknown>().copied()
+}
+
+/// Why a coordinator cannot connect to a measurer that should have the identity `expected`; `own` is the coordinator's.
+pub(super) fn for_coordinator(error: &io::Error, expected: &Ed25519Id, own: &Ed25519Id) -> String {
+    let [expected, own] = [expected, own].map(identity_text);
+    match (Cause::of(error), error.kind()) {
+        (Cause::Unknown(found), _) => format!(
+            "the host there has the identity {}, but the [[measurer]] table has {expected}: write there what `ff-measurer \
+             init` prints on that host",
+            identity_text(&found)
+        ),
+        (Cause::TurnedAway, _) => format!(
+            "the identity {own} is in no [[coordinator]] table of that measurer: its operator has to add it"
+        ),
+        (Cause::Tls(what), _) => {
+            format!("what listens there is not a measurer ({what}): is the port right?")
+        }
+        (Cause::Closed, _) => "it closed the connection: was it stopped or restarted?".to_owned(),
+        (Cause::System, ErrorKind::ConnectionRefused) => {
+            "connection refused: does ff-measurer run there, and is the port right?".to_owned()
+        }
+        (Cause::System, ErrorKind::TimedOut) => {
+            "no answer: is the host up, and does a firewall drop packets to the port?".to_owned()
+        }
+        (Cause::System, ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable) => {
+            format!("this host has no route there ({error})")
+        }
+        (Cause::System, _) => {
+            let text = printable(&error.to_string());
+            if text.starts_with("failed to lookup address") {
+                format!("its name cannot be resolved: check it in the [[measurer]] table ({text})")
+            } else {
+                text
+            }
+        }
+    }
+}
+
+/// Why a measurer with this identity does not let a connection in.
+pub(super) fn for_measurer(error: &io::Error, own: &Ed25519Id) -> String {
+    match Cause::of(error) {
+        Cause::Unknown(found) => format!(
+            "identity {} is in no [[coordinator]] table of this measurer: add it if that coordinator may give work",
+            identity_text(&found)
+        ),
+        Cause::TurnedAway => format!(
+            "it expects another identity here than {}: its operator has to write this one into the [[measurer]] table",
+            identity_text(own)
+        ),
+        Cause::Tls(what) => format!("it is not a coordinator ({what})"),
+        Cause::Closed => "it closed the connection before it had proven who it is".to_owned(),
+        Cause::System => printable(&error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::{InvalidMessage, PeerIncompatible};
+
+    use super::*;
+
+    /// Three identities: what is expected, who asks, and another one.
+    const IDS: [Ed25519Id; 3] = [Ed25519Id([1; 32]), Ed25519Id([2; 32]), Ed25519Id([3; 32])];
+
+    /// An error of TLS, as tokio-rustls has it.
+    fn tls(error: impl Into<rustls::Error>) -> io::Error {
+        io::Error::new(ErrorKind::InvalidData, error.into())
+    }
+
+    #[test]
+    fn both_operators_read_their_own_sentence_and_which_identity_it_is_about() {
+        let [expected, own, other] = IDS;
+        let [e, o, x] = IDS.map(|id| identity_text(&id));
+        let alert = |alert| tls(rustls::Error::AlertReceived(alert));
+        let eof = "peer closed connection without sending TLS close_notify: https://docs.rs/rustls";
+        let eof = || io::Error::new(ErrorKind::UnexpectedEof, eof);
+        let name = "failed to lookup address information: Name or service not known";
+        for (error, coordinator, measurer) in [
+            (
+                tls(Unknown(other)),
+                format!("{x}, but the [[measurer]] table has {e}"),
+                format!("{x} is in no [[coord"),
+            ),
+            (
+                alert(AlertDescription::AccessDenied),
+                format!("{o} is in no [[coord"),
+                format!("here than {e}"),
+            ),
+            (
+                alert(AlertDescription::CertificateUnknown),
+                format!("{o} is in no [[coord"),
+                format!("here than {e}"),
+            ),
+            (
+                alert(AlertDescription::HandshakeFailure),
+                "not a measurer (".into(),
+                "not a coordinator (".into(),
+            ),
+            (
+                tls(InvalidMessage::InvalidContentType),
+                "is the port right?".into(),
+                "not a coordinator (".into(),
+            ),
+            (
+                tls(PeerIncompatible::Tls12NotOffered),
+                "not a measurer (".into(),
+                "not a coordinator (".into(),
+            ),
+            (eof(), "stopped or restarted?".into(), "before it had proven".into()),
+            (
+                ErrorKind::ConnectionReset.into(),
+                "stopped or restarted?".into(),
+                "before it had proven".into(),
+            ),
+            (
+                ErrorKind::BrokenPipe.into(),
+                "stopped or restarted?".into(),
+                "before it had proven".into(),
+            ),
+            (
+                ErrorKind::ConnectionRefused.into(),
+                "does ff-measurer run there".into(),
+                "refused".into(),
+            ),
+            (ErrorKind::TimedOut.into(), "no answer: is the host up".into(), "timed out".into()),
+            (ErrorKind::NetworkUnreachable.into(), "no route there (".into(), "unreachable".into()),
+            (io::Error::other(name), "its name cannot be resolved".into(), name.into()),
+            (io::Error::other("a\u{1b}[31m"), "a?[31m".into(), "a?[31m".into()),
+        ] {
+            let said = for_coordinator(&error, &expected, &own);
+            assert!(said.contains(&coordinator), "{said}, not {coordinator}");
+            let told = for_measurer(&error, &expected);
+            assert!(told.contains(&measurer), "{told}, not {measurer}");
+            for text in [said, told] {
+                let is_plain = !text.contains("docs.rs") && !text.contains("Application");
+                assert!(is_plain && !text.contains('\n'), "{text}");
+            }
+        }
+    }
+}
