@@ -79,7 +79,7 @@ fn options(command: &Clap, matches: &clap::ArgMatches) -> Options {
 /// What exit statuses mean.
 const EXIT_STATUS: &str = "Exit status:
   0  it is done
-  1  it failed, or with --strict something of the input was left out
+  1  it failed, nothing of the input could be read, or with --strict something of it was left out
   2  the command line is wrong
   4  a row of the ledger comes out otherwise, and nobody knows why; or with all data it was not run
   5  more than one in a thousand of the input's documents or rows was left out; the results are there";

@@ -75,6 +75,10 @@ impl Reading {
                 Visible(&first.reason)
             );
         }
+        if skipped > 0 && self.skips.read == 0 {
+            eprintln!("ff-sim: nothing of the input could be read");
+            return ExitCode::FAILURE;
+        }
         match (skipped, strict) {
             (0, _) => ExitCode::SUCCESS,
             (_, true) => ExitCode::FAILURE,

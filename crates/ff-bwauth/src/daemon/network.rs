@@ -11,6 +11,7 @@ use tor_rtcompat::PreferredRuntime;
 use super::config::{Files, Network};
 use super::view::View;
 use crate::network::live::{DirectoryClient, Documents};
+use crate::network::text::read_file;
 
 /// How long a refresh may take.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(300);
@@ -73,14 +74,8 @@ fn view(documents: &Documents) -> Result<View, String> {
 /// Reads the files.
 fn read(files: &Files) -> Result<View, String> {
     let text = |path: &std::path::PathBuf| {
-        let failed = |error: std::io::Error| format!("{}: {error}", path.display());
-        let length = std::fs::metadata(path).map_err(failed)?.len();
-        if length > MAX_FILE_BYTES {
-            return Err(format!("{} is longer than {MAX_FILE_BYTES} bytes", path.display()));
-        }
         // Contact lines may be of any encoding.
-        let bytes = std::fs::read(path).map_err(failed)?;
-        Ok::<_, String>(String::from_utf8_lossy(&bytes).into_owned())
+        read_file(path, MAX_FILE_BYTES).map_err(|error| format!("{}: {error}", path.display()))
     };
     let consensus = text(&files.consensus)?;
     let descriptors = files.descriptors.iter().map(text).collect::<Result<Vec<_>, _>>()?;
