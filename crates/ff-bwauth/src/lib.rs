@@ -64,4 +64,6 @@ pub mod watch;
 pub use files::FileError;
 
 #[cfg(feature = "measure")]
+pub use ff_measurer::console::fail;
+#[cfg(feature = "measure")]
 pub use ff_measurer::init_logging;

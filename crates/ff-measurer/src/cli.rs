@@ -4,7 +4,6 @@ mod service;
 mod transit;
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use clap::{Args, Parser, Subcommand};
 pub use self::service::{InitOptions, PORT, RunOptions, watchdog_period};
 pub use self::transit::{Crypto, TransitOptions, Way};
 use crate::bench::{self, BenchOptions, Record, Throughput};
+use crate::console::{note, print};
 
 /// Generates FlashFlow's measurement traffic.
 #[derive(Debug, Parser)]
@@ -79,17 +79,6 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
     }
 }
 
-/// Tells the user something on standard error.
-fn note(text: &str) {
-    // Nobody may be reading standard error, and that is no reason to stop.
-    drop(writeln!(std::io::stderr(), "{text}"));
-}
-
-/// Writes to standard output.
-fn print(text: &str) -> Result<()> {
-    std::io::stdout().write_all(text.as_bytes()).context("Failed to write to standard output")
-}
-
 /// Carries `bench` out.
 fn run_bench(options: &Bench) -> Result<ExitCode> {
     let bench_options = BenchOptions {
@@ -98,15 +87,13 @@ fn run_bench(options: &Bench) -> Result<ExitCode> {
         rounds: options.rounds,
         cells_per_record: vec![6, 31],
     };
-    // Nobody may be reading standard error, and that is no reason to stop.
-    let step = |text: &str| drop(writeln!(std::io::stderr(), "{text}"));
-    let records = bench::run(&bench_options, step).context("Failed to run the bench")?;
+    let records = bench::run(&bench_options, note).context("Failed to run the bench")?;
     let text = if options.json {
         format!("{}\n", serde_json::json!({ "records": records }))
     } else {
         table(&records)
     };
-    std::io::stdout().write_all(text.as_bytes()).context("Failed to write to standard output")?;
+    print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 

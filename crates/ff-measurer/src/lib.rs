@@ -24,6 +24,7 @@ mod circuits;
 pub mod cli;
 #[cfg(feature = "command")]
 pub mod config;
+pub mod console;
 #[cfg(feature = "service")]
 pub mod exchange;
 mod fault;
@@ -42,7 +43,7 @@ pub mod transit;
 mod window;
 mod worker;
 
-pub use logging::init_logging;
+pub use logging::{init_logging, init_service_logging};
 pub use measurer::{Measurer, MeasurerEvent, START_LEAD, measurer_id};
 pub use order::{LinkFailure, MeasurerError, Order, SecondReport, WorkerTotals};
 pub use report::thread_cpu_time;

@@ -10,7 +10,6 @@ mod measure;
 mod paths;
 mod serve;
 
-use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
@@ -52,11 +51,6 @@ fn print<T: Serialize>(
 
 /// Prints text.
 fn show(text: &str) -> Result<ExitCode> {
-    // Whoever reads may have enough already, as `head` has.
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(error).context("Failed to print the results")
-        }
-        _ => Ok(ExitCode::SUCCESS),
-    }
+    ff_lab::console::print(text).context("Failed to print the results")?;
+    Ok(ExitCode::SUCCESS)
 }

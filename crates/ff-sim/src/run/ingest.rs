@@ -65,7 +65,7 @@ pub(super) fn take(
 ) -> Result<Vec<Done>> {
     let mut plan = Plan::of(collector)?;
     if let Some((first, packing)) = plan.packed.first() {
-        eprintln!(
+        note!(
             "ff-sim: passed over {} files that are not packed by xz, the first by {}: {} (unpack it with {})",
             plan.packed.len(),
             packing.name(),
@@ -79,10 +79,7 @@ pub(super) fn take(
         collector.display()
     );
     if let Some(first) = plan.passed_over.first() {
-        eprintln!(
-            "ff-sim: passed over {} files of other kinds, as {first}",
-            plan.passed_over.len()
-        );
+        note!("ff-sim: passed over {} files of other kinds, as {first}", plan.passed_over.len());
     }
     plan.keep(span.since, span.until, shard);
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
