@@ -15,9 +15,12 @@ pub use self::transit::{Crypto, TransitOptions, Way};
 use crate::bench::{self, BenchOptions, Record, Throughput};
 use crate::console::{note, print};
 
+/// What exit statuses of commands mean that have no others.
+const STATUS: &str = "Exit status:\n  0  success\n  1  failure, with its cause on standard error\n  2  invalid command line";
+
 /// Generates FlashFlow's measurement traffic.
 #[derive(Debug, Parser)]
-#[command(name = "ff-measurer", version)]
+#[command(name = "ff-measurer", version, after_help = STATUS)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -31,20 +34,26 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Make this host a measurer: a key, a config, and the lines for its coordinator's config.
+    #[command(after_help = STATUS)]
     Init(InitOptions),
     /// Measure relays for the coordinators that the config names, until SIGTERM.
     ///
     /// SIGHUP has the config's limits and coordinators read again.
+    #[command(
+        after_help = "Exit status:\n  0  ended by SIGTERM or SIGINT; with --check, the config is valid\n  1  failure, with its cause on standard error; with --check, the config is not valid\n  2  invalid command line"
+    )]
     Run(RunOptions),
     /// Find out what one core of this host can measure.
     ///
     /// Compares, in one run and over loopback, an echo over plain TCP, an echo over TLS, and the
     /// measurer. A team needs about three times the capacity of the fastest relay it measures.
+    #[command(after_help = STATUS)]
     Bench(Bench),
     /// Find out what a relay forwards, whatever software it runs.
     ///
     /// Sends cells of random content through circuits of the relay to sinks of this command, and back.
     /// The relay does with them what it does with its clients' cells, and needs no extension.
+    #[command(after_help = STATUS)]
     Transit(TransitOptions),
 }
 

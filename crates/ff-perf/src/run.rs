@@ -5,6 +5,7 @@ mod bound;
 mod check;
 mod client;
 mod compared;
+mod generate;
 mod lab;
 mod measure;
 mod paths;
@@ -32,6 +33,7 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
         Command::Paths(args) => paths::run(args),
         Command::Check(args) => check::run(args),
         Command::Lab(command) => lab::run(command),
+        Command::Generate { dir } => generate::run(dir),
     }
 }
 
