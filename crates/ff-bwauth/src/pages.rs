@@ -40,6 +40,8 @@ pub struct Config<'a> {
     pub about: &'a str,
     /// An example with comments.
     pub text: String,
+    /// Keys that the example does not have: each with what it means.
+    pub more_keys: &'a [(&'a str, &'a str)],
 }
 
 impl Program<'_> {
@@ -109,10 +111,10 @@ impl Program<'_> {
 
     /// The page of the config.
     fn config_page(&self, config: &Config<'_>) -> String {
-        let Config { name, about, text } = config;
+        let Config { name, about, text, more_keys } = config;
         let program = self.command.get_name();
         let mut page = format!(".TH {name} 5 \"\" \"FlashFlow\"\n");
-        page += &section("NAME", &format!("{name} - {about}"));
+        page += &section("NAME", &format!("{name} \\- {about}"));
         page += &section("SYNOPSIS", &format!("/etc/flashflow/{name}"));
         let check = format!(
             "A TOML file, which {program}(1) init makes. {program} run --check says whether it is valid; systemctl reload \
@@ -121,6 +123,7 @@ impl Program<'_> {
         page += &section("DESCRIPTION", &check);
         page += ".SH EXAMPLE\nThe config that init makes, with what its keys mean.\n";
         page += &verbatim(text);
+        page += &section("MORE KEYS", &files(more_keys));
         page += &section("FILES", &files(self.files));
         page += &section("SEE ALSO", &self.see_also(name));
         page
@@ -162,9 +165,9 @@ fn exit_status(command: &Command) -> String {
     }
 }
 
-/// Files with what they are, in roff.
+/// Files or keys with what they are, in roff.
 fn files(files: &[(&str, &str)]) -> String {
-    let row = |(path, what): &(&str, &str)| format!(".TP\n{}\n{}\n", escaped(path), escaped(what));
+    let row = |(name, what): &(&str, &str)| format!(".TP\n{}\n{}\n", escaped(name), escaped(what));
     files.iter().map(row).collect()
 }
 
@@ -232,7 +235,12 @@ mod tests {
             files: &[("/etc/prog", "The config.")],
             examples: &[("prog-run", "Run it.", ".hidden 'x'")],
             see_also: &["tor(1)"],
-            config: Some(Config { name: "prog.toml", about: "a config", text: "a = 1\n".into() }),
+            config: Some(Config {
+                name: "prog.toml",
+                about: "a config",
+                text: "a = 1\n".into(),
+                more_keys: &[("b", "Another one.")],
+            }),
         };
         let dir = tempfile::tempdir().expect("a directory");
         program.write(dir.path()).expect("written");
@@ -250,6 +258,7 @@ mod tests {
         assert!(!read("man/prog.1").contains(".SH EXAMPLES"));
         let config = read("man/prog.toml.5");
         assert!(config.starts_with(".TH prog.toml 5 ") && config.contains("\na = 1\n"), "{config}");
+        assert!(config.contains(".SH MORE KEYS\n.TP\nb\nAnother one.\n"), "{config}");
         assert_eq!(read("examples/prog.toml"), "a = 1\n");
         assert!(read("completions/_prog").contains("run"));
         assert_eq!(without_exit_status(&program.command), [""; 0]);

@@ -14,6 +14,47 @@ use super::service;
 use crate::cli::{Cli, GenerateArgs, STATE_DIR};
 use crate::pages::{Config, Program};
 
+/// Keys of `bwauth.toml` that a new config does not have.
+const MORE_KEYS: &[(&str, &str)] = &[
+    (
+        "watch.figures_per_relay",
+        "Whether the figures for Prometheus name relays; false by default.",
+    ),
+    (
+        "network.private_network",
+        "The directory of a private network, as chutney and ff-lab up make it, whose authorities are used.",
+    ),
+    (
+        "network.authority",
+        "Tables of the directory authorities of a network that is neither Tor's nor private_network's.",
+    ),
+    (
+        "network.fallback",
+        "Tables of the directories that are asked first; by default the authorities.",
+    ),
+    (
+        "network.allow_private_addresses",
+        "Whether directories may be at private addresses; false by default.",
+    ),
+    ("network.state_dir", "Where Arti keeps its directory guards; cache_dir by default."),
+    (
+        "network.limits",
+        "A table: consensuses (how many are kept, 3), cache_bytes (268435456), parallel (requests at a time, 4), \
+         answer_secs (60).",
+    ),
+    (
+        "network.consensus, network.descriptors",
+        "A file of a consensus and a list of files of descriptors, which another program keeps up to date. With them, \
+         there is no other key in this table.",
+    ),
+    (
+        "period.consensus_lead_secs",
+        "How long before a period its consensus must have become valid, in seconds: 1800 by default, and the same for all \
+         coordinators.",
+    ),
+    ("period.refresh_secs", "How often documents are fetched, in seconds: 900 by default."),
+];
+
 /// Writes all of it: for each program its man pages, its completions, and a config to begin with.
 pub(super) fn run(args: &GenerateArgs) -> Result<ExitCode> {
     for program in [coordinator(), measurer()] {
@@ -74,6 +115,7 @@ fn coordinator() -> Program<'static> {
             name: "bwauth.toml",
             about: "config of a FlashFlow coordinator",
             text: service::template(Path::new(STATE_DIR)),
+            more_keys: MORE_KEYS,
         }),
     }
 }
@@ -104,6 +146,7 @@ fn measurer() -> Program<'static> {
             name: "measurer.toml",
             about: "config of a FlashFlow measurer",
             text: ff_measurer::config::template(listen),
+            more_keys: &[],
         }),
     }
 }
@@ -112,8 +155,43 @@ fn measurer() -> Program<'static> {
 mod tests {
     use std::fs;
 
+    use serde::de::DeserializeOwned;
+
     use super::*;
+    use crate::daemon::config::{
+        CoordinatorTable, ExchangeTable, Files, Keep, MeasurerTable, PeriodTable, Publish, Watch,
+    };
+    use crate::network::live::LiveConfig;
     use crate::pages::without_exit_status;
+
+    /// The keys of a table.
+    fn keys<T: DeserializeOwned>() -> Vec<String> {
+        let error = toml::from_str::<T>("zzz = 1").map(drop).expect_err("another key").to_string();
+        let (_, keys) = error.split_once("unknown field `zzz`, expected ").expect("the keys");
+        keys.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_page_of_the_coordinators_config_has_all_keys() {
+        let dir = tempfile::tempdir().expect("a directory");
+        coordinator().write(dir.path()).expect("written");
+        let page = fs::read_to_string(dir.path().join("ff-bwauth/man/bwauth.toml.5"));
+        let page = page.expect("a page");
+        let all = [
+            keys::<Watch>(),
+            keys::<Files>(),
+            keys::<LiveConfig>(),
+            keys::<PeriodTable>(),
+            keys::<ExchangeTable>(),
+            keys::<Keep>(),
+            keys::<Publish>(),
+            keys::<MeasurerTable>(),
+            keys::<CoordinatorTable>(),
+        ];
+        for key in all.concat() {
+            assert!(page.contains(&key), "{key} in {page}");
+        }
+    }
 
     #[test]
     fn each_command_has_a_page_and_each_shell_its_completions() {
