@@ -1,6 +1,6 @@
 //! Man pages and completions, made of what programs know of themselves.
 //!
-//! A page of a command has its help, and behind it what help has no room for: EXIT STATUS, FILES, EXAMPLES, SEE ALSO. A
+//! A page of a command has its help, then what help has no room for: EXIT STATUS, FILES, EXAMPLES, SEE ALSO. A
 //! config has a page in section 5, which is its commented example.
 
 use std::fmt::Write as _;

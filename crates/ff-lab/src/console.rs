@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-/// Writes to standard output. A reader that has gone, as `head` does when it has enough, is no error.
+/// Writes to standard output. A reader that has gone, as `head` does when it has enough, is not an error.
 ///
 /// # Errors
 /// When standard output cannot be written to for another reason, as on a full disk.

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use crate::logging::is_journal;
 
-/// Writes to standard output. A reader that has gone, as `head` does when it has enough, is no error.
+/// Writes to standard output. A reader that has gone, as `head` does when it has enough, is not an error.
 ///
 /// # Errors
 /// When standard output cannot be written to for another reason, as on a full disk.
@@ -24,7 +24,7 @@ pub fn print(text: &str) -> Result<()> {
 
 /// Tells the user something on standard error.
 pub fn note(text: &str) {
-    // Nobody may be reading standard error, and that is no reason to stop.
+    // Nobody may be reading standard error, which is not a reason to stop.
     drop(writeln!(io::stderr(), "{text}"));
 }
 

@@ -118,7 +118,7 @@ pub fn into_unix(bytes: Vec<u8>) -> Vec<u8> {
     changed.unwrap_or(bytes)
 }
 
-/// Reads a text file of at most so many bytes, of any encoding: what is no UTF-8 is replaced.
+/// Reads a text file of at most so many bytes, of any encoding: invalid UTF-8 is replaced.
 ///
 /// # Errors
 /// When the file cannot be read, is longer, or is packed; the error does not name the file.
