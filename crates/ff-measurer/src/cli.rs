@@ -25,7 +25,7 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
-    /// Log more: warnings by default, -v for what happens, -vv for details.
+    /// Log more: warnings by default, with run also each measurement; -v for what happens, -vv for details.
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     pub verbose: u8,
 }
