@@ -85,7 +85,8 @@ impl Program<'_> {
             man.render_subcommands_section(&mut page)?;
         }
         let name = display_name(command);
-        let mut more = section("EXIT STATUS", &exit_status(command));
+        let (notes, status) = notes_and_exit_status(command);
+        let mut more = section("NOTES", &notes) + &section("EXIT STATUS", &status);
         more += &section("FILES", &files(self.files));
         let examples = self.examples.iter().filter(|(page, ..)| *page == name);
         let examples: String = examples.map(|(_, what, lines)| example(what, lines)).collect();
@@ -151,18 +152,21 @@ fn display_name(command: &Command) -> &str {
     command.get_display_name().unwrap_or_else(|| command.get_name())
 }
 
-/// What a command says of its exit status, in roff.
-fn exit_status(command: &Command) -> String {
-    let help = |text: Option<&clap::builder::StyledStr>| text.map(ToString::to_string);
-    let after = help(command.get_after_long_help().or_else(|| command.get_after_help()));
-    if let Some(after) = after {
-        return verbatim(&after);
+/// What a command's help ends with: notes if there are any, and what its exit status means, in roff.
+fn notes_and_exit_status(command: &Command) -> (String, String) {
+    let after = command.get_after_long_help().or_else(|| command.get_after_help());
+    if let Some(after) = after.map(ToString::to_string) {
+        return match after.rsplit_once("\n\n") {
+            Some((notes, status)) => (verbatim(notes), verbatim(status)),
+            None => (String::new(), verbatim(&after)),
+        };
     }
-    let about = help(command.get_long_about()).unwrap_or_default();
-    match about.split_once("Exit status: ") {
+    let about = command.get_long_about().map(ToString::to_string).unwrap_or_default();
+    let status = match about.split_once("Exit status: ") {
         Some((_, text)) => format!("{}\n", escaped(text)),
         None => verbatim(EXIT_STATUS),
-    }
+    };
+    (String::new(), status)
 }
 
 /// Files or keys with what they are, in roff.
@@ -227,7 +231,8 @@ mod tests {
 
     #[test]
     fn pages_have_their_sections_and_text_stays_text() {
-        let run = Command::new("run").about("Run").after_help("Exit status:\n  0  \\ -x");
+        let run =
+            Command::new("run").about("Run").after_help("Careful.\n\nExit status:\n  0  \\ -x");
         let stop = Command::new("stop").long_about("Stop.\n\nExit status: 0 always.");
         let command = Command::new("prog").about("A program").subcommand(run).subcommand(stop);
         let program = Program {
@@ -247,6 +252,7 @@ mod tests {
         let read = |file: &str| fs::read_to_string(dir.path().join("prog").join(file)).expect(file);
         let page = read("man/prog-run.1");
         for part in [
+            ".SH NOTES\n.PP\n.nf\nCareful.\n.fi\n",
             ".SH EXIT STATUS\n.PP\n.nf\nExit status:\n  0  \\e \\-x\n.fi\n",
             ".SH FILES\n.TP\n/etc/prog\nThe config.\n",
             ".SH EXAMPLES\nRun it.\n.PP\n.nf\n\\&.hidden 'x'\n.fi\n",
