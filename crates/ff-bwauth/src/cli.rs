@@ -28,13 +28,20 @@ pub use self::watch::{DoctorArgs, ExplainArgs, StatusArgs};
 
 use crate::options::{Common, exit_status_help};
 
+/// What exit statuses of commands mean that have no others.
+const STATUS: &str = "Exit status:\n  0  success\n  1  failure, with its cause on standard error\n  2  invalid command line";
+
 /// Measures how much traffic Tor relays can really forward.
 ///
 /// A coordinator asks a relay for a measurement; measurers flood it with random cells over many
 /// Tor links; the relay decrypts and returns them; the median second is its capacity, or 1.05 times
 /// the mean second where that is less.
 #[derive(Debug, Parser)]
-#[command(name = "ff-bwauth", version, after_help = exit_status_help())]
+#[command(
+    name = "ff-bwauth",
+    version,
+    after_help = "Exit status: 0 success, 1 failure, 2 invalid command line; `ff-bwauth COMMAND --help` has the others."
+)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -68,10 +75,14 @@ impl Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Make this host a coordinator: a key, a secret, a config, and the lines for others.
+    #[command(after_help = STATUS)]
     Init(InitArgs),
     /// Measure a network for months, with measurers on other hosts, and publish what comes of it.
     ///
     /// SIGTERM ends it: running measurements end at once, and the next start goes on where this one was.
+    #[command(
+        after_help = "Exit status:\n  0  ended by SIGTERM or SIGINT; with --check, the config is valid\n  1  failure, with its cause on standard error; with --check, the config is not valid\n  2  invalid command line"
+    )]
     Run(RunArgs),
     /// Write what a package has beside the two programs: man pages, completions, example configs.
     #[command(hide = true)]
@@ -80,8 +91,12 @@ pub enum Command {
     ///
     /// The coordinators measure it in shortened periods, as they would for months. Ctrl-C ends it. The demo of one
     /// relay is a program of its own: `ff-demo`.
+    #[command(
+        after_help = "Exit status:\n  0  ended by Ctrl-C; with --once, all relays were measured\n  1  failure; with --once, a relay was not measured\n  2  invalid command line"
+    )]
     Demo(DemoArgs),
     /// Measure a relay that runs elsewhere, with measurers in this process.
+    #[command(after_help = exit_status_help())]
     Measure(Measure),
     /// Write what a coordinator has measured as a table: CSV or Parquet.
     ///
@@ -90,36 +105,48 @@ pub enum Command {
     ///   ff-bwauth export --store ff.sqlite --what results --format parquet
     ///       --from 2026-11-01 --to 2026-12-01 --out november.parquet
     ///   duckdb -c "SELECT nickname, max(estimate_bytes_per_sec) FROM 'november.parquet' GROUP BY 1"
-    #[command(verbatim_doc_comment)]
+    #[command(verbatim_doc_comment, after_help = STATUS)]
     Export(ExportArgs),
     /// Fetch the network's consensus and descriptors, and say what there is.
+    #[command(
+        after_help = "Exit status:\n  0  success\n  1  the documents could not be fetched\n  2  invalid command line"
+    )]
     Network(NetworkArgs),
     /// Say when and by whom each relay of a network would be measured.
+    #[command(after_help = STATUS)]
     Schedule(ScheduleArgs),
     /// Look at bandwidth files, ours and others'.
     #[command(subcommand)]
     V3bw(V3bw),
     /// Say how the coordinator is: team, period, coverage, failures, and when it is done.
     ///
-    /// It asks the page of the coordinator that runs. Exit status 0 if all is well, 1 if no coordinator runs (then
-    /// what its store knows is shown), 3 if there are problems; these are on standard error.
+    /// It asks the page of the coordinator that runs. If none runs, what its store knows is shown.
+    #[command(
+        after_help = "Exit status:\n  0  no problems\n  1  no coordinator runs, or it cannot be asked\n  2  invalid command line\n  3  problems, which are listed on standard error"
+    )]
     Status(StatusArgs),
     /// Explain a relay's number in the bandwidth file: every step from its seconds to bw=, or why there is none.
     ///
     /// It is for the relay's operator to read. It is made of the store, of the last consensus that the
-    /// coordinator has kept, and of the last bandwidth file; the coordinator need not run. Exit status 1 if there
-    /// is no such relay, or more than one.
+    /// coordinator has kept, and of the last bandwidth file; the coordinator need not run.
+    #[command(
+        after_help = "Exit status:\n  0  success\n  1  no relay or more than one has this name, or the store cannot be read\n  2  invalid command line"
+    )]
     Explain(ExplainArgs),
     /// Look for what is wrong with this machine, the files and the team, and say what to do.
     ///
     /// Clock, kernel, file descriptors, keys, store, disk, the directory of the bandwidth files, the page's port,
-    /// the consensus, every measurer. Exit status 0 if all is well, 1 if something is bad, 3 if something could be
-    /// better.
+    /// the consensus, every measurer.
+    #[command(
+        after_help = "Exit status:\n  0  all checks passed\n  1  something is wrong\n  2  invalid command line\n  3  something could be better"
+    )]
     Doctor(DoctorArgs),
     /// Say what the team's networks carry, as it is stated and as it was measured; with --measure, measure it now.
     ///
-    /// A measurer counts for what was measured, and for no more than what is stated. Exit status 3 if --measure has
-    /// not measured all of them.
+    /// A measurer counts for what was measured, and for no more than what is stated.
+    #[command(
+        after_help = "Exit status:\n  0  success\n  1  failure, with its cause on standard error\n  2  invalid command line\n  3  --measure has not measured all of them"
+    )]
     Measurers(MeasurersArgs),
 }
 

@@ -37,6 +37,7 @@ use crate::daemon::config::Config;
 use crate::daemon::status::Status;
 use crate::daemon::{self, Action, Daemon, Handle};
 use crate::store::{Seconds, Store, StoreError};
+use crate::utc::now_unix_secs;
 
 /// Coordinators, and how many measurers each has.
 const TEAMS: [usize; 2] = [2, 1];
@@ -48,13 +49,17 @@ const LIMIT_STEP: BytesPerSec = BytesPerSec::new(500_000);
 const SLOT_MARGIN_SECS: u32 = 3;
 /// Between two bandwidth files.
 const PUBLISH_SECS: u64 = 10;
-/// How long after a whole period its last file is waited for: one may be refused.
+/// Where a coordinator's page is before the system has given it a port.
+const ANY_PORT: &str = "127.0.0.1:0";
+/// How long after the last measurement the file with its result is waited for: one may be refused.
 const LAST_FILE: Duration = Duration::from_secs(PUBLISH_SECS + 5);
 
 /// A relay of the network.
 struct Relay {
     /// Its nickname.
     nickname: String,
+    /// What it forwards at most.
+    limit: BytesPerSec,
     /// It.
     host: RelayHost,
 }
@@ -120,13 +125,18 @@ impl Network {
             prepare(&dir, key, &secret)?;
             let text = config(options, &network.documents, &measurers, &others);
             let path = dir.join("bwauth.toml");
-            std::fs::write(&path, text)
-                .with_context(|| format!("Failed to write {}", path.display()))?;
+            write(&path, &text)?;
             let config = Config::load(&path)?;
             let (daemon, handle) = Daemon::new(&config)?;
             let (addr, page) = daemon::page(&config, &handle).await?;
             if let Some(addr) = addr {
-                note(&format!("bwauth-{}: its page is http://{addr}/", number + 1));
+                // `status` and `doctor` look for the page where the config has it.
+                write(&path, &text.replace(ANY_PORT, &addr.to_string()))?;
+                note(&format!(
+                    "bwauth-{}: http://{addr}/, or ff-bwauth status --config {}",
+                    number + 1,
+                    path.display()
+                ));
             }
             network.tasks.spawn(async move {
                 page.await;
@@ -180,11 +190,14 @@ impl Network {
                 }
             }
             self.take_over()?;
-            if options.once && number.zip(first).is_some_and(|(now, first)| now > first + 1) {
-                let since = over.get_or_insert_with(Instant::now);
-                if of_whole.iter().zip(self.statuses()).all(has_published_whole)
-                    || since.elapsed() > LAST_FILE
-                {
+            let is_over = number.zip(first).is_some_and(|(now, first)| now > first + 1);
+            if options.once && (is_over || of_whole.iter().all(is_done)) {
+                let (since, unix_secs) =
+                    over.get_or_insert_with(|| (Instant::now(), now_unix_secs()));
+                let has_published = |status: &Option<Arc<Status>>| {
+                    published_unix_secs(status).is_some_and(|written| written > *unix_secs)
+                };
+                if self.statuses().iter().all(has_published) || since.elapsed() > LAST_FILE {
                     break;
                 }
             }
@@ -241,6 +254,7 @@ impl Network {
                     nickname: relay.nickname.clone(),
                     coordinator: number + 1,
                     attempts: 0,
+                    limit_bytes_per_sec: relay.limit.get(),
                     estimate_bytes_per_sec: None,
                     verdict: None,
                 };
@@ -262,11 +276,23 @@ impl Network {
     }
 }
 
-/// Whether a coordinator has written a bandwidth file since the whole period ended, by its status then and now.
-fn has_published_whole((whole, now): (&Option<Arc<Status>>, Option<Arc<Status>>)) -> bool {
-    let end = whole.as_ref().and_then(|status| status.period.as_ref());
-    let written = now.as_ref().and_then(|status| status.published.as_ref()?.unix_secs);
-    end.zip(written).is_some_and(|(period, written)| written >= period.end_unix_secs)
+/// Whether a coordinator has nothing left to measure in the period of this status.
+fn is_done(status: &Option<Arc<Status>>) -> bool {
+    let Some(status) = status else { return false };
+    status.period.as_ref().is_some_and(|period| {
+        let coverage = &period.coverage;
+        coverage.relays > 0 && coverage.done >= coverage.planned && status.running.is_empty()
+    })
+}
+
+/// When a coordinator has written its last bandwidth file.
+fn published_unix_secs(status: &Option<Arc<Status>>) -> Option<u64> {
+    status.as_ref()?.published.as_ref()?.unix_secs
+}
+
+/// Writes a config.
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("Failed to write {}", path.display()))
 }
 
 /// Says how the coordinators are, if that has changed.
@@ -304,6 +330,8 @@ struct RelayResult {
     coordinator: usize,
     /// How often it was measured in the period.
     attempts: u64,
+    /// What the relay forwards at most.
+    limit_bytes_per_sec: u64,
     /// The last estimate.
     estimate_bytes_per_sec: Option<u64>,
     /// The last verdict.
@@ -312,14 +340,19 @@ struct RelayResult {
 
 /// The results for people.
 fn table(results: &[RelayResult]) -> String {
-    let mut text = String::from("relay     coordinator      Mbit/s  verdict\n");
-    for RelayResult { nickname, coordinator, estimate_bytes_per_sec, verdict, .. } in results {
-        let rate = estimate_bytes_per_sec.map_or("-".to_owned(), |bytes| {
-            let tenths = bytes * 8 / 100_000;
-            format!("{}.{}", tenths / 10, tenths % 10)
-        });
-        let verdict = verdict.unwrap_or("not measured");
-        text.push_str(&format!("{nickname:<9} {coordinator:>11} {rate:>11}  {verdict}\n"));
+    let mbit = |bytes: u64| {
+        let tenths = bytes * 8 / 100_000;
+        format!("{}.{}", tenths / 10, tenths % 10)
+    };
+    let mut text = String::from("relay     coordinator  estimate     limit  Mbit/s, verdict\n");
+    for result in results {
+        let RelayResult { nickname, coordinator, limit_bytes_per_sec, .. } = result;
+        let estimate = result.estimate_bytes_per_sec.map_or("-".to_owned(), mbit);
+        let limit = mbit(*limit_bytes_per_sec);
+        let verdict = result.verdict.unwrap_or("not measured");
+        text.push_str(&format!(
+            "{nickname:<9} {coordinator:>11} {estimate:>9} {limit:>9}  {verdict}\n"
+        ));
     }
     text
 }
@@ -339,7 +372,7 @@ fn relays(options: &DemoArgs, coordinators: &[Ed25519Id]) -> Result<Vec<Relay>> 
         // Relays at one address are taken for one machine, and measured at the same time.
         let address = IpAddr::V4(Ipv4Addr::new(127, 0, 1, number));
         let host = RelayHost::start_at(address, policy.clone(), Some(limit), None)?;
-        Ok(Relay { nickname: format!("demo{number}"), host })
+        Ok(Relay { nickname: format!("demo{number}"), limit, host })
     };
     (1..=options.relays).map(relay).collect()
 }
@@ -367,7 +400,7 @@ fn config(
     let (consensus, descriptors) = documents.paths();
     let mut text = format!(
         "key = \"coordinator.key\"\nstate_dir = \"state\"\npublish_dir = \"v3bw\"\n\
-         [watch]\nlisten = \"127.0.0.1:0\"\n[network]\nconsensus = {consensus:?}\ndescriptors = [{descriptors:?}]\n\
+         [watch]\nlisten = \"{ANY_PORT}\"\n[network]\nconsensus = {consensus:?}\ndescriptors = [{descriptors:?}]\n\
          [period]\nsecret = \"schedule.secret\"\nlength_secs = {period_secs}\nmeasure_secs = {duration}\n\
          slot_secs = {slot_secs}\nconsensus_lead_secs = 5\nrefresh_secs = 2\n\
          [exchange]\nby_itself = false\n[publish]\nevery_secs = {PUBLISH_SECS}\nmax_total_factor = 100.0\n\
@@ -390,4 +423,27 @@ fn config(
         ));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn estimates_stand_with_the_limits_that_are_known() {
+        let one = RelayResult {
+            nickname: "demo2".to_owned(),
+            coordinator: 1,
+            attempts: 1,
+            limit_bytes_per_sec: 1_000_000,
+            estimate_bytes_per_sec: Some(987_500),
+            verdict: Some("conclusive"),
+        };
+        let none = RelayResult { estimate_bytes_per_sec: None, verdict: None, ..one };
+        assert_eq!(
+            table(&[none]),
+            "relay     coordinator  estimate     limit  Mbit/s, verdict\n\
+             demo2               1         -       8.0  not measured\n"
+        );
+    }
 }

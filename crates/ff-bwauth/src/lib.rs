@@ -19,8 +19,8 @@
 //! Without features it computes: `period`, `network`, `outcome`, `publish`. With `measure` come a measurement by measurers
 //! in this process, and what is printed and written of it; nothing of a relay, and little of Arti, is in that. `remote` adds
 //! measurers on other hosts, `live` the network's documents by Arti's directory client (`network::live`), `store` what is
-//! kept, `http` what answers the operator's browser and Prometheus. `command`, on by default, is all of it and the program:
-//! `run`, `daemon`, and the demo of a network with relays made of Arti's crates.
+//! kept, `http` what answers the operator's browser and Prometheus, `pages` man pages of programs. `command`, on by
+//! default, is all of it and the program: `run`, `daemon`, and the demo of a network with relays made of Arti's crates.
 
 #[cfg(feature = "command")]
 pub mod cli;
@@ -41,6 +41,8 @@ pub mod network;
 #[cfg(feature = "measure")]
 pub mod options;
 pub mod outcome;
+#[cfg(feature = "pages")]
+pub mod pages;
 pub mod period;
 #[cfg(feature = "measure")]
 mod progress;
@@ -63,5 +65,7 @@ pub mod watch;
 
 pub use files::FileError;
 
+#[cfg(feature = "measure")]
+pub use ff_measurer::console::fail;
 #[cfg(feature = "measure")]
 pub use ff_measurer::init_logging;

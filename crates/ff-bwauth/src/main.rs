@@ -11,11 +11,5 @@ fn main() -> ExitCode {
         error.exit();
     }
     ff_bwauth::init_logging(cli.verbose);
-    match ff_bwauth::run::run(&cli) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("ff-bwauth: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    ff_bwauth::run::run(&cli).unwrap_or_else(|error| ff_bwauth::fail("ff-bwauth", &error))
 }

@@ -9,6 +9,7 @@ pub mod family;
 #[cfg(feature = "live")]
 pub mod live;
 pub mod microdescriptors;
+pub mod text;
 
 use base64ct::{Base64Unpadded, Encoding};
 use time::{Date, Month};

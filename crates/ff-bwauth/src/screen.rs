@@ -32,6 +32,8 @@ impl Screen {
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar
         });
+        // A terminal that cannot move its cursor (TERM=dumb) has no bar, and no lines above one.
+        let bar = bar.filter(|bar| !bar.is_hidden());
         Self { bar }
     }
 

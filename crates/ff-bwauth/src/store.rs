@@ -38,6 +38,7 @@ mod value;
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
@@ -53,6 +54,9 @@ pub use self::slots::SlotCount;
 pub use self::team::{Measured, MeasurerRow};
 
 use self::lock::Lock;
+
+/// How long a write waits for another program's lock: the coordinator does nothing else meanwhile.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Names an attempt for as long as the store lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,6 +82,8 @@ pub struct Store {
     reader: Reader,
     /// A copy of whom was asked when.
     copy: copy::GrantCopy,
+    /// Whether the last write found the database locked: then the next one does not wait.
+    is_locked: bool,
     /// Keeps others away.
     _lock: Lock,
 }
@@ -101,7 +107,8 @@ impl Store {
         let lock = Lock::take(path)?;
         let mut db = open::writable(path, &coordinator)?;
         let copy = copy::GrantCopy::open(&mut db, path)?;
-        Ok(Self { reader: Reader { db, path: path.to_owned() }, copy, _lock: lock })
+        let reader = Reader { db, path: path.to_owned() };
+        Ok(Self { reader, copy, is_locked: false, _lock: lock })
     }
 
     /// Opens a store to look at it, also while a coordinator writes to it.
@@ -162,8 +169,11 @@ impl Store {
     ) -> Result<T, StoreError> {
         let Reader { db, path } = &mut self.reader;
         let fail = error::sqlite(path, action);
-        let begun = db.transaction_with_behavior(TransactionBehavior::Immediate).map_err(&fail)?;
-        let writing = Writing { db: begun, path, action };
+        let patience = if self.is_locked { Duration::ZERO } else { PATIENCE };
+        db.busy_timeout(patience).map_err(&fail)?;
+        let begun = db.transaction_with_behavior(TransactionBehavior::Immediate).map_err(&fail);
+        self.is_locked = matches!(begun, Err(StoreError::Locked { .. }));
+        let writing = Writing { db: begun?, path, action };
         let value = work(&writing)?;
         writing.db.commit().map_err(&fail)?;
         Ok(value)

@@ -29,13 +29,8 @@ fn main() -> ExitCode {
         error.exit();
     }
     ff_bwauth::init_logging(cli.verbose);
-    match or_failed_json(cli.common.json, run(&cli)) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("ff-demo: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    or_failed_json(cli.common.json, run(&cli))
+        .unwrap_or_else(|error| ff_bwauth::fail("ff-demo", &error))
 }
 
 /// Carries the demo out; the exit status is the measurement's.

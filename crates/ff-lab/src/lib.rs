@@ -20,6 +20,7 @@ mod bandwidth;
 mod builder;
 pub mod check;
 pub mod cli;
+pub mod console;
 mod control;
 mod directory;
 mod download;

@@ -4,13 +4,11 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use ff_lab::cli::Cli;
+use ff_lab::console::note;
 
 fn main() -> ExitCode {
-    match ff_lab::run::run(&Cli::parse()) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("ff-lab: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    ff_lab::run::run(&Cli::parse()).unwrap_or_else(|error| {
+        note(&format!("ff-lab: {error:#}"));
+        ExitCode::FAILURE
+    })
 }

@@ -4,7 +4,6 @@ mod service;
 mod transit;
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -14,15 +13,19 @@ use clap::{Args, Parser, Subcommand};
 pub use self::service::{InitOptions, PORT, RunOptions, watchdog_period};
 pub use self::transit::{Crypto, TransitOptions, Way};
 use crate::bench::{self, BenchOptions, Record, Throughput};
+use crate::console::{note, print};
+
+/// What exit statuses of commands mean that have no others.
+const STATUS: &str = "Exit status:\n  0  success\n  1  failure, with its cause on standard error\n  2  invalid command line";
 
 /// Generates FlashFlow's measurement traffic.
 #[derive(Debug, Parser)]
-#[command(name = "ff-measurer", version)]
+#[command(name = "ff-measurer", version, after_help = STATUS)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
-    /// Log more: warnings by default, -v for what happens, -vv for details.
+    /// Log more: warnings by default, with run also each measurement; -v for what happens, -vv for details.
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     pub verbose: u8,
 }
@@ -31,20 +34,26 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Make this host a measurer: a key, a config, and the lines for its coordinator's config.
+    #[command(after_help = STATUS)]
     Init(InitOptions),
     /// Measure relays for the coordinators that the config names, until SIGTERM.
     ///
     /// SIGHUP has the config's limits and coordinators read again.
+    #[command(
+        after_help = "Exit status:\n  0  ended by SIGTERM or SIGINT; with --check, the config is valid\n  1  failure, with its cause on standard error; with --check, the config is not valid\n  2  invalid command line"
+    )]
     Run(RunOptions),
     /// Find out what one core of this host can measure.
     ///
     /// Compares, in one run and over loopback, an echo over plain TCP, an echo over TLS, and the
     /// measurer. A team needs about three times the capacity of the fastest relay it measures.
+    #[command(after_help = STATUS)]
     Bench(Bench),
     /// Find out what a relay forwards, whatever software it runs.
     ///
     /// Sends cells of random content through circuits of the relay to sinks of this command, and back.
     /// The relay does with them what it does with its clients' cells, and needs no extension.
+    #[command(after_help = STATUS)]
     Transit(TransitOptions),
 }
 
@@ -79,17 +88,6 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
     }
 }
 
-/// Tells the user something on standard error.
-fn note(text: &str) {
-    // Nobody may be reading standard error, and that is no reason to stop.
-    drop(writeln!(std::io::stderr(), "{text}"));
-}
-
-/// Writes to standard output.
-fn print(text: &str) -> Result<()> {
-    std::io::stdout().write_all(text.as_bytes()).context("Failed to write to standard output")
-}
-
 /// Carries `bench` out.
 fn run_bench(options: &Bench) -> Result<ExitCode> {
     let bench_options = BenchOptions {
@@ -98,15 +96,13 @@ fn run_bench(options: &Bench) -> Result<ExitCode> {
         rounds: options.rounds,
         cells_per_record: vec![6, 31],
     };
-    // Nobody may be reading standard error, and that is no reason to stop.
-    let step = |text: &str| drop(writeln!(std::io::stderr(), "{text}"));
-    let records = bench::run(&bench_options, step).context("Failed to run the bench")?;
+    let records = bench::run(&bench_options, note).context("Failed to run the bench")?;
     let text = if options.json {
         format!("{}\n", serde_json::json!({ "records": records }))
     } else {
         table(&records)
     };
-    std::io::stdout().write_all(text.as_bytes()).context("Failed to write to standard output")?;
+    print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -24,6 +24,7 @@ mod circuits;
 pub mod cli;
 #[cfg(feature = "command")]
 pub mod config;
+pub mod console;
 pub mod dial;
 #[cfg(feature = "service")]
 pub mod exchange;
@@ -45,7 +46,7 @@ pub mod transit;
 mod window;
 mod worker;
 
-pub use logging::init_logging;
+pub use logging::{init_logging, init_service_logging};
 pub use measurer::{Measurer, MeasurerEvent, START_LEAD, measurer_id};
 pub use order::{LinkFailure, MeasurerError, Order, SecondReport, WorkerTotals};
 pub use report::thread_cpu_time;

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context as _, Error, Result, ensure};
+use ff_bwauth::network::text::into_unix;
 use ff_bwauth::outcome::Outcome;
 use ff_bwauth::publish::results::read::outcomes;
 use ff_bwauth::publish::v3bw::read::{Reading, Severity};
@@ -156,7 +157,7 @@ fn first_bytes(path: &Path) -> std::io::Result<Vec<u8>> {
     use std::io::Read as _;
     let mut bytes = Vec::new();
     std::fs::File::open(path)?.take(u64::from(FIRST_BYTES)).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    Ok(into_unix(bytes))
 }
 
 /// Newest results of each relay that are its capacity, and no bound of it.

@@ -20,6 +20,10 @@ use serde::Serialize;
 
 use crate::record::Probe;
 
+/// What names of files with circuits end in when they are packed, or not. All but xz is refused by its name, so that no
+/// file is left out unsaid.
+const PACKED: [&str; 6] = ["", ".xz", ".gz", ".bz2", ".zst", ".zip"];
+
 /// Fewer times to first byte than this say nothing of a circuit's life.
 const LEAST_PROBES: u32 = 10;
 
@@ -302,10 +306,9 @@ fn files(dir: &Path) -> Result<Vec<PathBuf>, ReadError> {
         let path = entry.map_err(fail)?.path();
         let name = name(&path);
         let ours = name.starts_with("circuits-")
-            && [".jsonl", ".jsonl.xz"].iter().any(|end| name.ends_with(end));
-        let theirs = [".json", ".json.xz"]
-            .iter()
-            .any(|end| name.ends_with(&format!("onionperf.analysis{end}")));
+            && PACKED.iter().any(|end| name.ends_with(&format!(".jsonl{end}")));
+        let theirs =
+            PACKED.iter().any(|end| name.ends_with(&format!("onionperf.analysis.json{end}")));
         if ours || theirs {
             found.push(path);
         }
@@ -364,6 +367,22 @@ mod tests {
         let dirs = [dir.path(), other.path()].map(Path::to_owned);
         assert_eq!(order(&dirs), "abcedfghij", "by folder");
         assert_eq!(order(&files), "abcedfghij", "by file");
+    }
+
+    #[test]
+    fn marks_and_dos_line_ends_change_nothing_and_other_packings_are_named() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("circuits-1.jsonl");
+        let text = [line("a", None, 7, 1.0), line("b", None, 8, 2.0)].concat();
+        fs_write(&path, &format!("\u{feff}{}", text.replace('\n', "\r\n")));
+        assert_eq!(order(&[dir.path().to_owned()]), "ab");
+        std::fs::write(dir.path().join("circuits-2.jsonl.gz"), b"\x1f\x8b\x08\0").expect("written");
+        let read = Circuits::read(&[dir.path().to_owned()], &mut Inputs::default());
+        let Err(ReadError::Input(InputError::Read { path, source })) = read else {
+            panic!("{read:?}")
+        };
+        assert!(path.ends_with("circuits-2.jsonl.gz"), "{path:?}");
+        assert!(source.to_string().starts_with("it is packed by gzip"), "{source}");
     }
 
     /// Writes a file.

@@ -6,13 +6,13 @@ mod check;
 mod client;
 mod compared;
 mod downloads;
+mod generate;
 mod lab;
 mod measure;
 mod paths;
 mod serve;
 mod source;
 
-use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
@@ -37,6 +37,7 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
         Command::Paths(args) => paths::run(args),
         Command::Check(args) => check::run(args),
         Command::Lab(command) => lab::run(command),
+        Command::Generate { dir } => generate::run(dir),
     }
 }
 
@@ -56,11 +57,6 @@ fn print<T: Serialize>(
 
 /// Prints text.
 fn show(text: &str) -> Result<ExitCode> {
-    // Whoever reads may have enough already, as `head` has.
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(error).context("Failed to print the results")
-        }
-        _ => Ok(ExitCode::SUCCESS),
-    }
+    ff_lab::console::print(text).context("Failed to print the results")?;
+    Ok(ExitCode::SUCCESS)
 }

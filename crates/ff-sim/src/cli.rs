@@ -83,31 +83,49 @@ fn is_repeated(arg: &clap::Arg) -> bool {
 /// What exit statuses mean.
 const EXIT_STATUS: &str = "Exit status:
   0  it is done
-  1  it failed, or with --strict something of the input was left out
+  1  it failed, nothing of the input could be read, or with --strict something of it was left out
   2  the command line is wrong
   4  a row of the ledger comes out otherwise, and nobody knows why; or with all data it was not run
+  5  more than one in a thousand of the input's documents or rows was left out; the results are there";
+
+/// What exit statuses of a command mean that reads input.
+const READS_STATUS: &str = "Exit status:
+  0  success
+  1  failure, nothing of the input could be read, or with --strict something of it was left out
+  2  invalid command line
   5  more than one in a thousand of the input's documents or rows was left out; the results are there";
 
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Take archives into a store: Parquet, a partition for each table and month.
+    #[command(after_help = READS_STATUS)]
     Ingest(IngestArgs),
     /// Put stores together that several machines have filled, or results that they have written.
+    #[command(
+        after_help = "Exit status:\n  0  success\n  1  failure, with its cause on standard error\n  2  invalid command line"
+    )]
     Merge(MergeArgs),
     /// How long a team needs for a network, and whom it cannot measure.
+    #[command(after_help = READS_STATUS)]
     Schedule(ScheduleArgs),
     /// What a team comes to in hours and traffic, and what one more measurer would bring.
+    #[command(after_help = READS_STATUS)]
     WhatIf(WhatIfArgs),
     /// How wrong capacities and weights are (paper §3, Eq. 1-7).
+    #[command(after_help = READS_STATUS)]
     Analyse(AnalyseArgs),
     /// What attackers gain, beside what formulas say (paper §5, Table 2).
+    #[command(after_help = READS_STATUS)]
     Attack(AttackArgs),
     /// What clients see of a network, by the weights of its consensus and by what FlashFlow would measure.
+    #[command(after_help = READS_STATUS)]
     Flow(FlowArgs),
     /// Two bandwidth files beside each other: who gains and loses, how even and how true weights are, what downloads come to.
+    #[command(after_help = READS_STATUS)]
     Compare(compare::CompareArgs),
     /// All that the paper says beside what comes out here.
+    #[command(after_help = EXIT_STATUS)]
     Ledger(LedgerArgs),
 }
 

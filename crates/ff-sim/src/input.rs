@@ -1,4 +1,5 @@
-//! Input files: read as a whole within bounds, unpacked if they are .xz, and remembered with their hashes.
+//! Input files: read as a whole within bounds, unpacked if they are .xz, and remembered with their hashes. Byte order
+//! marks and DOS line ends are taken off; the hashes are those of the files as they lie on the disk.
 //!
 //! Of a packed file that is cut or broken, [`Inputs::read_so_far`] gives what came before, and lists it.
 
@@ -6,6 +7,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 
+use ff_bwauth::network::text::{Packing, UnixText, into_unix, refuse_packed};
 use liblzma::read::XzDecoder;
 use liblzma::stream::{CONCATENATED, Stream};
 use serde::Serialize;
@@ -119,6 +121,7 @@ impl Inputs {
         } else {
             Box::new(whole)
         };
+        let content = UnixText::new(BufReader::new(content));
         let ahead = read_ahead(Bounded { inner: content, left: MOST_BYTES });
         ahead.map(BufReader::new).map_err(|source| fail(path, source))
     }
@@ -168,7 +171,8 @@ fn read_packed(path: &Path) -> Result<(Vec<u8>, Input), InputError> {
     let mut packed = Vec::new();
     let file = File::open(path);
     let read = file.and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut packed));
-    read.map_err(|source| fail(path, source))?;
+    let known = read.and_then(|_| refuse_packed(&packed, &[Packing::Xz]));
+    known.map_err(|source| fail(path, source))?;
     let sha256 = hex::encode(Sha256::digest(&packed));
     let input = Input { path: path.display().to_string(), bytes: packed.len() as u64, sha256 };
     Ok((packed, input))
@@ -191,7 +195,7 @@ fn read(path: &Path) -> Result<(Vec<u8>, Input, Option<io::Error>), InputError> 
     if content.len() as u64 > MOST_BYTES {
         return Err(InputError::TooLarge { path: path.to_owned() });
     }
-    Ok((content, input, broken))
+    Ok((into_unix(content), input, broken))
 }
 
 #[cfg(test)]
@@ -245,6 +249,29 @@ mod tests {
             encoder.flush().expect("a vector takes all");
         }
         encoder.finish().expect("a vector takes all")
+    }
+
+    #[test]
+    fn marks_and_dos_line_ends_are_taken_off_and_other_packings_are_named() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("file");
+        let dos = b"\xef\xbb\xbfone\r\ntwo\r\n";
+        for bytes in [dos.to_vec(), packed(&[dos])] {
+            std::fs::write(&path, &bytes).expect("written");
+            let (mut inputs, mut text) = (Inputs::default(), Vec::new());
+            assert_eq!(inputs.read(&path).expect("read"), b"one\ntwo\n");
+            let read = inputs.read_so_far(&path, &mut Skips::default());
+            assert_eq!(read.expect("read"), b"one\ntwo\n");
+            inputs.open_ahead(&path).expect("opened").read_to_end(&mut text).expect("read");
+            assert_eq!(text, b"one\ntwo\n");
+            assert!(inputs.all().iter().all(|input| input.bytes == bytes.len() as u64));
+        }
+        std::fs::write(&path, b"\x1f\x8b\x08\0").expect("written");
+        let mut inputs = Inputs::default();
+        for error in [inputs.read(&path).err(), inputs.open_ahead(&path).err()] {
+            let Some(InputError::Read { source, .. }) = error else { panic!("{error:?}") };
+            assert!(source.to_string().starts_with("it is packed by gzip"), "{source}");
+        }
     }
 
     #[test]

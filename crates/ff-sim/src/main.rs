@@ -1,5 +1,6 @@
 //! The `ff-sim` command.
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use ff_sim::cli::Cli;
@@ -9,8 +10,8 @@ fn main() -> ExitCode {
     match ff_sim::run::run(&Cli::read()) {
         Ok(code) => code,
         Err(error) => {
-            // Messages may quote what is in a file.
-            eprintln!("ff-sim: {}", Visible(&format!("{error:#}")));
+            // Messages may quote what is in a file, and nobody may be reading them.
+            let _ = writeln!(io::stderr(), "ff-sim: {}", Visible(&format!("{error:#}")));
             ExitCode::FAILURE
         }
     }

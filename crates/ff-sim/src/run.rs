@@ -1,5 +1,15 @@
 //! Carries commands out.
 
+/// Tells the user something on standard error, if anybody reads it.
+macro_rules! note {
+    ($($text:tt)*) => {
+        drop(std::io::Write::write_fmt(
+            &mut std::io::stderr(),
+            format_args!("{}\n", format_args!($($text)*)),
+        ))
+    };
+}
+
 mod analyse;
 mod attack;
 mod compare;
@@ -61,7 +71,7 @@ impl Reading {
         let (skipped, all) = (self.skips.left_out(), &self.skips.all);
         if let Some(first) = all.first() {
             let line = first.line.map(|line| format!(", line {line}")).unwrap_or_default();
-            eprintln!(
+            note!(
                 "ff-sim: left out {skipped} of the input, at first {}{line}: {}",
                 Visible(&first.file),
                 Visible(&first.reason)
@@ -69,11 +79,15 @@ impl Reading {
         }
         if let Some(first) = self.skips.missing.first() {
             let gaps = self.skips.missing.len();
-            eprintln!(
+            note!(
                 "ff-sim: {gaps} gaps in the input, at first {}: {}",
                 Visible(&first.file),
                 Visible(&first.reason)
             );
+        }
+        if skipped > 0 && self.skips.read == 0 {
+            note!("ff-sim: nothing of the input could be read");
+            return ExitCode::FAILURE;
         }
         match (skipped, strict) {
             (0, _) => ExitCode::SUCCESS,
@@ -132,8 +146,13 @@ fn tell_drawn<T: Serialize>(
     } else {
         text.to_owned()
     };
-    // Whoever reads may have enough already, as `head` has.
-    match io::stdout().lock().write_all(printed.as_bytes()) {
+    print(&printed)
+}
+
+/// Writes to standard output. A reader that has gone, as `head` does when it has enough, is not an error.
+fn print(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(error).context("Failed to print the results")
         }

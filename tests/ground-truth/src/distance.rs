@@ -150,7 +150,7 @@ pub(crate) fn each<T>(cases: &[Case], values: &[T], set: impl Fn(&mut Case, &T))
 pub(crate) fn run(args: &Distance) -> Result<bool> {
     let bench = Bench::new(&args.tor)?;
     let rows = run_all(&bench, args.cases(), args.runs, &args.out)?;
-    crate::print(&table::markdown(&rows));
+    ff_lab::console::print(&table::markdown(&rows))?;
     let bad: Vec<_> = rows.iter().filter(|row| !row.is_within(args.expect)).collect();
     for row in &bad {
         eprintln!("ground-truth: {} is not as expected", row.case);

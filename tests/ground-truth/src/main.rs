@@ -76,7 +76,7 @@ fn run(cli: &Cli) -> Result<bool> {
         }
     }
     let table = table::markdown(&series);
-    print(&table);
+    ff_lab::console::print(&table)?;
     eprintln!(
         "{:.0} s in all; every sample is in {}",
         start.elapsed().as_secs_f64(),
@@ -149,12 +149,6 @@ fn store(cli: &Cli, series: &[Series]) -> Result<()> {
         fs::write(&path, text).with_context(|| format!("Failed to write {}", path.display()))?;
     }
     Ok(())
-}
-
-/// Prints the table on standard output.
-#[expect(clippy::print_stdout, reason = "the table is what this program is for")]
-fn print(table: &str) {
-    print!("{table}");
 }
 
 /// Whether every ratio is as expected; says which are not.

@@ -64,6 +64,6 @@ pub(crate) fn run(args: &Parameters) -> Result<bool> {
         text += &figure.markdown(&rows);
         ff_lab::write_whole(&args.out.join("parameters.md"), &text)?;
     }
-    crate::print(&text);
+    ff_lab::console::print(&text)?;
     Ok(true)
 }

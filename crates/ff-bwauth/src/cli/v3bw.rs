@@ -12,12 +12,17 @@ pub enum V3bw {
     /// Write the bandwidth file of what has been measured, and lead latest.v3bw to it.
     ///
     /// Nothing is written if it breaks a safety limit, or if what is there is not ours: then the file before
-    /// stays the latest, and the exit status is 1.
+    /// stays the latest.
+    #[command(
+        after_help = "Exit status:\n  0  a file was written\n  1  no file was written\n  2  invalid command line"
+    )]
     Write(WriteArgs),
     /// Read files as a directory authority does, and name what it would not take.
     ///
-    /// Any version, by whatever software. Exit status 1 if an authority would refuse a file or skip a line
-    /// of it; what is only against bandwidth-file-spec is named, too.
+    /// Any version, by whatever software. What is only against bandwidth-file-spec is named, too.
+    #[command(
+        after_help = "Exit status:\n  0  an authority takes every line\n  1  an authority refuses a file or skips a line of it\n  2  invalid command line"
+    )]
     Check {
         /// The files.
         #[arg(required = true, value_name = "FILE")]
@@ -30,6 +35,7 @@ pub enum V3bw {
         json: bool,
     },
     /// Say which relays authorities would vote for otherwise, from one file to the next.
+    #[command(after_help = super::STATUS)]
     Diff {
         /// The older file.
         #[arg(value_name = "OLD")]

@@ -11,6 +11,7 @@ use tor_rtcompat::PreferredRuntime;
 use super::config::{Files, Network};
 use super::view::View;
 use crate::network::live::{DirectoryClient, Documents};
+use crate::network::text::read_bytes;
 
 /// How long a refresh may take.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(300);
@@ -73,12 +74,7 @@ fn view(documents: &Documents) -> Result<View, String> {
 /// Reads the files.
 fn read(files: &Files) -> Result<View, String> {
     let bytes = |path: &std::path::PathBuf| {
-        let failed = |error: std::io::Error| format!("{}: {error}", path.display());
-        let length = std::fs::metadata(path).map_err(failed)?.len();
-        if length > MAX_FILE_BYTES {
-            return Err(format!("{} is longer than {MAX_FILE_BYTES} bytes", path.display()));
-        }
-        std::fs::read(path).map_err(failed)
+        read_bytes(path, MAX_FILE_BYTES).map_err(|error| format!("{}: {error}", path.display()))
     };
     let consensus = bytes(&files.consensus)?;
     let descriptors = files.descriptors.iter().map(bytes).collect::<Result<Vec<_>, _>>()?;

@@ -11,6 +11,7 @@ use time::OffsetDateTime;
 
 use super::Relay;
 use crate::files::{Readers, write_atomically};
+use crate::network::descriptors::Descriptors;
 use crate::period::Fingerprint;
 use crate::publish::v3bw::read::Reading;
 
@@ -25,6 +26,8 @@ struct Entry {
     address: std::net::SocketAddr,
     /// Its Ed25519 identity.
     ed_identity: [u8; 32],
+    /// The digest of its descriptor.
+    digest: [u8; 20],
 }
 
 /// The files.
@@ -47,14 +50,24 @@ impl Documents {
                 nickname: relay.nickname.clone(),
                 address: relay.host.addr(),
                 ed_identity: keys.ed_identity().into(),
+                digest: [0; 20],
             };
             Ok((fingerprint.context("A fingerprint has 20 bytes")?, entry))
         };
         let relays = relays.iter().map(entry).collect::<Result<_>>()?;
         let documents = Self { dir: dir.to_owned(), relays, shared_random: rand::random() };
-        let text = documents.descriptors();
-        write_atomically(&documents.paths().1, text.as_bytes(), Readers::Everybody)?;
-        Ok(documents)
+        documents.with_descriptors()
+    }
+
+    /// Writes the descriptors, whose digests the consensus names.
+    fn with_descriptors(mut self) -> Result<Self> {
+        let text = self.descriptors();
+        let described = Descriptors::parse(&text).relays;
+        for (fingerprint, entry) in &mut self.relays {
+            entry.digest = described.get(fingerprint).map_or([0; 20], |one| one.digest);
+        }
+        write_atomically(&self.paths().1, text.as_bytes(), Readers::Everybody)?;
+        Ok(self)
     }
 
     /// Where they are: the consensus and the descriptors.
@@ -88,11 +101,12 @@ impl Documents {
             stamp(now + 3 * CONSENSUS_SECS)?,
             Base64::encode_string(&self.shared_random),
         );
-        for (fingerprint, Entry { nickname, address, .. }) in &self.relays {
+        for (fingerprint, Entry { nickname, address, digest, .. }) in &self.relays {
             let name = Base64Unpadded::encode_string(fingerprint);
+            let digest = Base64Unpadded::encode_string(digest);
             let (ip, port) = (address.ip(), address.port());
             // Writing to a string does not fail.
-            let _ = writeln!(text, "r {nickname} {name} {name} {} {ip} {port} 0", stamp(now)?);
+            let _ = writeln!(text, "r {nickname} {name} {digest} {} {ip} {port} 0", stamp(now)?);
             let _ = writeln!(text, "s Fast Running Stable Valid");
             let _ = match votes.get(fingerprint).map(Vec::as_slice) {
                 Some(votes @ [_, ..]) => {
@@ -109,14 +123,15 @@ impl Documents {
     /// The descriptors.
     fn descriptors(&self) -> String {
         let mut text = String::new();
-        for (fingerprint, Entry { nickname, address, ed_identity }) in &self.relays {
+        for (fingerprint, Entry { nickname, address, ed_identity, .. }) in &self.relays {
             let (ip, port) = (address.ip(), address.port());
             let identity = Base64Unpadded::encode_string(ed_identity);
             let name = hex::encode_upper(fingerprint);
             let _ = write!(
                 text,
                 "router {nickname} {ip} {port} 0 0\nmaster-key-ed25519 {identity}\n\
-                 fingerprint {name}\nbandwidth 1073741824 1073741824 0\nrouter-signature\n"
+                 fingerprint {name}\nbandwidth 1073741824 1073741824 0\nrouter-signature\n\
+                 -----BEGIN SIGNATURE-----\nAAAA\n-----END SIGNATURE-----\n"
             );
         }
         text
@@ -135,4 +150,36 @@ fn stamp(unix_secs: u64) -> Result<String> {
     let (date, (hour, minute, second)) = (time.date(), time.to_hms());
     let (year, month, day) = (date.year(), u8::from(date.month()), date.day());
     Ok(format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::config::{Files, Network};
+    use crate::network::consensus::Consensus;
+    use crate::watch::documents::{Descriptions, publication_around};
+
+    #[test]
+    fn descriptors_are_found_by_what_explains_relays() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let entry = Entry {
+            nickname: "demo1".to_owned(),
+            address: "127.0.1.1:5000".parse().expect("an address"),
+            ed_identity: [3; 32],
+            digest: [0; 20],
+        };
+        let relays = BTreeMap::from([([7; 20], entry)]);
+        let documents = Documents { dir: dir.path().to_owned(), relays, shared_random: [1; 32] };
+        let documents = documents.with_descriptors().expect("written");
+        documents.write(&[]).expect("written");
+        let (consensus, descriptors) = documents.paths();
+        let text = std::fs::read_to_string(&consensus).expect("a consensus");
+        let parsed = Consensus::parse(&text).expect("a consensus");
+        assert_eq!(parsed.relays[0].descriptor, Some(documents.relays[&[7; 20]].digest));
+        let files = Files { consensus, descriptors: vec![descriptors] };
+        let described = Descriptions::read(&Network::Files(files)).expect("descriptors");
+        let around = publication_around(&parsed, Some(&described), &[], &[7; 20], now());
+        let without = publication_around(&parsed, None, &[], &[7; 20], now());
+        assert_ne!(around.directory, without.directory, "the descriptor is found");
+    }
 }

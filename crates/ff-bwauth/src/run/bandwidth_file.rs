@@ -13,6 +13,7 @@ mod write;
 
 use self::difference::Difference;
 use crate::cli::V3bw;
+use crate::network::text::{refuse_packed, unix};
 use crate::publish::v3bw::read::{Reading, Severity};
 
 /// The greatest file that is read: a hundred thousand relays' lines have a fifth of it.
@@ -28,8 +29,9 @@ pub(super) fn run(command: &V3bw) -> Result<ExitCode> {
             let now = now.unwrap_or_else(crate::utc::now_unix_secs);
             let mut is_good = true;
             for file in files {
-                let reading = match read(file, now) {
-                    Ok(reading) => reading,
+                let reading = match read(file) {
+                    // Byte order marks and DOS line ends stay: authorities refuse them.
+                    Ok(bytes) => Reading::of(&bytes, now),
                     Err(error) => {
                         crate::console::note(&format!("ff-bwauth: {error:#}"));
                         is_good = false;
@@ -54,8 +56,8 @@ pub(super) fn run(command: &V3bw) -> Result<ExitCode> {
     }
 }
 
-/// Reads a file.
-fn read(file: &Path, now: u64) -> Result<Reading> {
+/// Reads the bytes of a file.
+fn read(file: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let opened =
         std::fs::File::open(file).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes));
@@ -63,12 +65,13 @@ fn read(file: &Path, now: u64) -> Result<Reading> {
     if bytes.len() as u64 > MAX_BYTES {
         bail!("{} has more than {} MiB: no bandwidth file has", file.display(), MAX_BYTES >> 20);
     }
-    Ok(Reading::of(&bytes, now))
+    refuse_packed(&bytes, &[]).with_context(|| format!("Failed to read {}", file.display()))?;
+    Ok(bytes)
 }
 
-/// Reads a file of whatever age that has lines.
+/// Reads a file of any age that has lines.
 fn usable(file: &Path) -> Result<Reading> {
-    let reading = read(file, 0)?;
+    let reading = Reading::of(&unix(&read(file)?), 0);
     if reading.lines.is_empty() {
         let first = reading.findings.first().map_or("", |finding| finding.text.as_str());
         bail!("{} has no relay in it: is it a bandwidth file? {first}", file.display());

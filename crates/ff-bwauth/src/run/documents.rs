@@ -1,8 +1,6 @@
 //! Documents of the network that commands are given as files.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -10,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use crate::network::DocumentError;
 use crate::network::consensus::Consensus;
 use crate::network::descriptors::{Descriptor, Descriptors};
+use crate::network::text::read_bytes;
 use crate::period::Fingerprint;
 
 /// The longest document that is read: a consensus has some 3 MB, a month of descriptors 100.
@@ -54,8 +53,9 @@ pub(super) fn tell_skipped(path: &Path, skipped: &[DocumentError]) {
 /// The text of a file; what is not UTF-8 is replaced.
 ///
 /// # Errors
-/// When it cannot be read, or is compressed.
+/// When it cannot be read, or is packed.
 pub(super) fn text(path: &Path) -> Result<String> {
+    // Contact lines may be of any encoding.
     Ok(String::from_utf8_lossy(&bytes(path)?).into_owned())
 }
 
@@ -64,11 +64,5 @@ pub(super) fn text(path: &Path) -> Result<String> {
 /// # Errors
 /// As of [`text`].
 fn bytes(path: &Path) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let file = File::open(path).and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes));
-    file.with_context(|| format!("Failed to read {}", path.display()))?;
-    if bytes.starts_with(b"\xfd7zXZ") {
-        bail!("{} is compressed: unpack it first, with xz -dk", path.display());
-    }
-    Ok(bytes)
+    read_bytes(path, MAX_BYTES).with_context(|| format!("Failed to read {}", path.display()))
 }

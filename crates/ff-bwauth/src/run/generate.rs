@@ -3,94 +3,230 @@
 //! All of it follows from what the programs know of themselves, so it is made when they are packaged and
 //! stands in no repository.
 
-use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::CommandFactory;
-use clap_complete::Shell;
 
 use super::service;
 use crate::cli::{Cli, GenerateArgs, STATE_DIR};
+use crate::pages::{Config, Program};
+
+/// Keys of `bwauth.toml` that a new config does not have.
+const MORE_KEYS: &[(&str, &str)] = &[
+    (
+        "watch.figures_per_relay",
+        "Whether the figures for Prometheus name relays; false by default.",
+    ),
+    (
+        "network.private_network",
+        "The directory of a private network, as chutney and ff-lab up make it, whose authorities are used.",
+    ),
+    (
+        "network.authority",
+        "Tables of the directory authorities of a network that is neither Tor's nor private_network's.",
+    ),
+    (
+        "network.fallback",
+        "Tables of the directories that are asked first; by default the authorities.",
+    ),
+    (
+        "network.allow_private_addresses",
+        "Whether directories may be at private addresses; false by default.",
+    ),
+    ("network.state_dir", "Where Arti keeps its directory guards; cache_dir by default."),
+    (
+        "network.limits",
+        "A table: consensuses (how many are kept, 3), cache_bytes (268435456), parallel (requests at a time, 4), \
+         answer_secs (60).",
+    ),
+    (
+        "network.consensus, network.descriptors",
+        "A file of a consensus and a list of files of descriptors, which another program keeps up to date. With them, \
+         there is no other key in this table.",
+    ),
+    (
+        "period.consensus_lead_secs",
+        "How long before a period its consensus must have become valid, in seconds: 1800 by default, and the same for all \
+         coordinators.",
+    ),
+    ("period.refresh_secs", "How often documents are fetched, in seconds: 900 by default."),
+];
 
 /// Writes all of it: for each program its man pages, its completions, and a config to begin with.
 pub(super) fn run(args: &GenerateArgs) -> Result<ExitCode> {
-    let listen = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), ff_measurer::cli::PORT);
-    let programs = [
-        (Cli::command(), "bwauth.toml", service::template(Path::new(STATE_DIR))),
-        (ff_measurer::cli::Cli::command(), "measurer.toml", ff_measurer::config::template(listen)),
-    ];
-    for (program, config, text) in programs {
-        let dir = args.dir.join(program.get_name());
-        man_pages(&program, &directory(&dir, "man")?)?;
-        completions(program, &directory(&dir, "completions")?)?;
-        write(&directory(&dir, "examples")?.join(config), text.as_bytes())?;
+    for program in [coordinator(), measurer()] {
+        program.write(&args.dir)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Makes a directory in another one.
-fn directory(dir: &Path, name: &str) -> Result<PathBuf> {
-    let path = dir.join(name);
-    fs::create_dir_all(&path).with_context(|| format!("Failed to make {}", path.display()))?;
-    Ok(path)
-}
-
-/// Writes a file.
-fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    fs::write(path, bytes).with_context(|| format!("Failed to write {}", path.display()))
-}
-
-/// A page for the program and one for each of its commands.
-fn man_pages(program: &clap::Command, dir: &Path) -> Result<()> {
-    clap_mangen::generate_to(program.clone(), dir)
-        .with_context(|| format!("Failed to write man pages into {}", dir.display()))
-}
-
-/// A file for each shell, under the name by which the shell finds it.
-fn completions(mut program: clap::Command, dir: &Path) -> Result<()> {
-    let name = program.get_name().to_owned();
-    for (shell, file) in [
-        (Shell::Bash, name.clone()),
-        (Shell::Zsh, format!("_{name}")),
-        (Shell::Fish, format!("{name}.fish")),
-    ] {
-        let mut text = Vec::new();
-        clap_complete::generate(shell, &mut program, &name, &mut text);
-        write(&dir.join(file), &text)?;
+/// `ff-bwauth`.
+fn coordinator() -> Program<'static> {
+    Program {
+        command: Cli::command(),
+        files: &[
+            ("/etc/flashflow/bwauth.toml", "The config; see bwauth.toml(5)."),
+            ("/etc/flashflow/coordinator.key", "The coordinator's key, for its user only."),
+            ("/etc/flashflow/schedule.secret", "The secret that all coordinators share."),
+            ("/var/lib/flashflow/store.sqlite", "Plans and results."),
+            (
+                "/var/lib/flashflow/v3bw/latest.v3bw",
+                "The bandwidth file, for V3BandwidthsFile in the torrc of a directory authority.",
+            ),
+            ("/usr/share/doc/ff-bwauth/operating.md", "The guide for operators."),
+        ],
+        examples: &[
+            (
+                "ff-bwauth-run",
+                "Check the config as the service's user:",
+                "runuser -u _ff-bwauth -- ff-bwauth run --check",
+            ),
+            (
+                "ff-bwauth-status",
+                "Show the coordinator's state as JSON:",
+                "ff-bwauth status --json",
+            ),
+            (
+                "ff-bwauth-explain",
+                "Explain a relay's number:",
+                "runuser -u _ff-bwauth -- ff-bwauth explain NICKNAME",
+            ),
+            (
+                "ff-bwauth-doctor",
+                "Check host, files and measurers:",
+                "runuser -u _ff-bwauth -- ff-bwauth doctor",
+            ),
+            (
+                "ff-bwauth-v3bw-check",
+                "Read the latest file as an authority does:",
+                "ff-bwauth v3bw check /var/lib/flashflow/v3bw/latest.v3bw",
+            ),
+            (
+                "ff-bwauth-measure",
+                "Measure a relay that lists this coordinator, with 300 Mbit/s:",
+                "ff-bwauth measure --target 192.0.2.1:9001 --ed-identity BASE64 --rate 300Mbit",
+            ),
+        ],
+        see_also: &["ff-measurer(1)", "tor(1)"],
+        config: Some(Config {
+            name: "bwauth.toml",
+            about: "config of a FlashFlow coordinator",
+            text: service::template(Path::new(STATE_DIR)),
+            more_keys: MORE_KEYS,
+        }),
     }
-    Ok(())
+}
+
+/// `ff-measurer`.
+fn measurer() -> Program<'static> {
+    let listen = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), ff_measurer::cli::PORT);
+    Program {
+        command: ff_measurer::cli::Cli::command(),
+        files: &[
+            ("/etc/flashflow/measurer.toml", "The config; see measurer.toml(5)."),
+            ("/etc/flashflow/measurer.key", "The measurer's key, for its user only."),
+        ],
+        examples: &[
+            (
+                "ff-measurer-run",
+                "Check the config as the service's user:",
+                "runuser -u _ff-measurer -- ff-measurer run --check",
+            ),
+            (
+                "ff-measurer-bench",
+                "Find out what one core of an idle host can measure:",
+                "ff-measurer bench",
+            ),
+        ],
+        see_also: &["ff-bwauth(1)", "tor(1)"],
+        config: Some(Config {
+            name: "measurer.toml",
+            about: "config of a FlashFlow measurer",
+            text: ff_measurer::config::template(listen),
+            more_keys: &[],
+        }),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use serde::de::DeserializeOwned;
+
     use super::*;
+    use crate::daemon::config::{
+        CoordinatorTable, ExchangeTable, Files, Keep, MeasurerTable, PeriodTable, Publish, Watch,
+    };
+    use crate::network::live::LiveConfig;
+    use crate::pages::without_exit_status;
+
+    /// The keys of a table.
+    fn keys<T: DeserializeOwned>() -> Vec<String> {
+        let error = toml::from_str::<T>("zzz = 1").map(drop).expect_err("another key").to_string();
+        let (_, keys) = error.split_once("unknown field `zzz`, expected ").expect("the keys");
+        keys.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_page_of_the_coordinators_config_has_all_keys() {
+        let dir = tempfile::tempdir().expect("a directory");
+        coordinator().write(dir.path()).expect("written");
+        let page = fs::read_to_string(dir.path().join("ff-bwauth/man/bwauth.toml.5"));
+        let page = page.expect("a page");
+        let all = [
+            keys::<Watch>(),
+            keys::<Files>(),
+            keys::<LiveConfig>(),
+            keys::<PeriodTable>(),
+            keys::<ExchangeTable>(),
+            keys::<Keep>(),
+            keys::<Publish>(),
+            keys::<MeasurerTable>(),
+            keys::<CoordinatorTable>(),
+        ];
+        for key in all.concat() {
+            assert!(page.contains(&key), "{key} in {page}");
+        }
+    }
 
     #[test]
     fn each_command_has_a_page_and_each_shell_its_completions() {
         let dir = tempfile::tempdir().expect("a directory");
         run(&GenerateArgs { dir: dir.path().to_owned() }).expect("written");
-        for program in [Cli::command(), ff_measurer::cli::Cli::command()] {
-            let name = program.get_name();
+        for program in [coordinator(), measurer()] {
+            let name = program.command.get_name();
             let read = |file: String| {
                 let path = dir.path().join(name).join(file);
                 fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"))
             };
-            for command in program.get_subcommands().filter(|command| !command.is_hide_set()) {
+            let visible =
+                program.command.get_subcommands().filter(|command| !command.is_hide_set());
+            for command in visible {
                 let page = read(format!("man/{name}-{}.1", command.get_name()));
-                assert!(page.contains(".SH SYNOPSIS"), "{page}");
+                for section in ["SYNOPSIS", "EXIT STATUS", "FILES", "SEE ALSO"] {
+                    assert!(page.contains(&format!(".SH {section}\n")), "{section} in {page}");
+                }
+            }
+            for (page, _, lines) in program.examples {
+                let first = lines.split_whitespace().next_back().expect("a word");
+                assert!(
+                    read(format!("man/{page}.1")).contains(&first.replace('-', "\\-")),
+                    "{page}"
+                );
             }
             let page = read(format!("man/{name}.1"));
             assert!(page.contains("init") && !page.contains("generate"), "{page}");
             for file in [name.to_owned(), format!("_{name}"), format!("{name}.fish")] {
                 assert!(read(format!("completions/{file}")).contains("config"), "{file}");
             }
-        }
-        for config in ["ff-bwauth/examples/bwauth.toml", "ff-measurer/examples/measurer.toml"] {
-            let text = fs::read_to_string(dir.path().join(config)).expect("a config");
-            toml::from_str::<toml::Table>(&text).expect("TOML");
+            let config = program.config.as_ref().expect("a config").name;
+            toml::from_str::<toml::Table>(&read(format!("examples/{config}"))).expect("TOML");
+            assert!(read(format!("man/{config}.5")).contains(".SH EXAMPLE\n"));
+            assert_eq!(without_exit_status(&program.command), [""; 0], "{name}");
         }
     }
 }

@@ -98,6 +98,26 @@ pub enum StoreError {
         /// What was tried.
         action: &'static str,
     },
+    /// Another program holds its lock.
+    #[error(
+        "{path} cannot {action}: another program keeps it locked, as sqlite3 does in a transaction; end that program, \
+         which `fuser {path}` names", path = path.display()
+    )]
+    Locked {
+        /// The store.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+    },
+    /// It lies on a read-only disk with a log that would have to be written back first.
+    #[error(
+        "{path} lies on a read-only disk, and its last changes are in {path}-wal: copy both to a disk that can be written \
+         to, and give the path of the copy", path = path.display()
+    )]
+    LogOnReadOnlyDisk {
+        /// The store.
+        path: PathBuf,
+    },
     /// This user may not read it.
     #[error(
         "{} cannot be read by this user: run as the coordinator's user, because as long as no coordinator runs \
@@ -170,6 +190,9 @@ pub(super) fn sqlite(
                 StoreError::Corrupt { path, detail: source.to_string() }
             }
             Some(ErrorCode::DiskFull) => StoreError::Full { path, action },
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+                StoreError::Locked { path, action }
+            }
             Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
                 StoreError::Unwritable { path, action }
             }

@@ -1,8 +1,10 @@
 //! Making and opening stores, and bringing them up to date.
 
-use std::fs;
+use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fs, io};
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 
@@ -20,7 +22,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("schema/005.sql"),
     include_str!("schema/006.sql"),
 ];
-/// How long a statement waits for another connection's lock: a reader's, or somebody's `sqlite3`.
+/// How long opening and reading wait for another connection's lock: a reader's, or somebody's `sqlite3`.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// SQLite's cache of pages, in KiB: the rest is the system's own cache.
 const CACHE_KIB: i64 = 4096;
@@ -56,7 +58,13 @@ pub(super) fn read_only(path: &Path) -> Result<Connection, StoreError> {
         return Err(StoreError::Missing(path.to_owned()));
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let opened = connect(path, flags).and_then(|db| Ok((check_version(&db, path)?, db)));
+    let checked = |db: Connection| Ok::<_, StoreError>((check_version(&db, path)?, db));
+    let opened = match connect(path, flags).and_then(checked) {
+        Err(StoreError::Unwritable { .. }) if is_on_read_only_disk(path) => {
+            immutable(path, flags).and_then(checked)
+        }
+        opened => opened,
+    };
     let (found, db) = opened.map_err(|error| match error {
         StoreError::Unwritable { path, .. } => StoreError::Unreadable(path),
         other => other,
@@ -86,10 +94,42 @@ fn exists(path: &Path) -> Result<bool, StoreError> {
     }
 }
 
+/// Whether the disk of a file is mounted read-only.
+fn is_on_read_only_disk(path: &Path) -> bool {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    let made = tempfile::tempfile_in(dir.unwrap_or(Path::new(".")));
+    made.is_err_and(|error| error.kind() == io::ErrorKind::ReadOnlyFilesystem)
+}
+
+/// A connection to a store that nobody can change, which needs no files beside it.
+fn immutable(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
+    let log = fs::metadata(with_suffix(path, "-wal"));
+    if log.is_ok_and(|log| log.len() > 0) {
+        return Err(StoreError::LogOnReadOnlyDisk { path: path.to_owned() });
+    }
+    let whole = fs::canonicalize(path).map_err(error::io("be opened", path))?;
+    let mut uri = String::from("file:");
+    for &byte in whole.as_os_str().as_bytes() {
+        if byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte) {
+            uri.push(byte.into());
+        } else {
+            // Writing to a string does not fail.
+            let _ = write!(uri, "%{byte:02X}");
+        }
+    }
+    uri.push_str("?immutable=1");
+    connect_at(path, Path::new(&uri), flags | OpenFlags::SQLITE_OPEN_URI)
+}
+
 /// A connection with what each needs.
 fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
+    connect_at(path, path, flags)
+}
+
+/// A connection to the store at `path`, which SQLite knows under another name.
+fn connect_at(path: &Path, name: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
     let fail = error::sqlite(path, "be opened");
-    let db = Connection::open_with_flags(path, flags).map_err(&fail)?;
+    let db = Connection::open_with_flags(name, flags).map_err(&fail)?;
     db.busy_timeout(BUSY_TIMEOUT).map_err(&fail)?;
     db.pragma_update(None, "foreign_keys", true).map_err(&fail)?;
     db.pragma_update(None, "cache_size", -CACHE_KIB).map_err(&fail)?;
@@ -180,5 +220,25 @@ pub(super) fn check_owner(
             path: path.to_owned(),
             detail: "it does not say whose it is".to_owned(),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_nobody_can_change_is_read_without_files_beside_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("odd ?#%\u{e9}.sqlite");
+        drop(writable(&path, &[7; 32]).expect("a store"));
+        let db = immutable(&path, OpenFlags::SQLITE_OPEN_READ_ONLY).expect("opened");
+        assert_eq!(check_version(&db, &path).expect("a store"), version());
+        let names = fs::read_dir(dir.path()).expect("a directory").count();
+        assert_eq!(names, 1, "neither a log nor an index of one");
+        fs::write(with_suffix(&path, "-wal"), "x").expect("written");
+        let error = immutable(&path, OpenFlags::SQLITE_OPEN_READ_ONLY).expect_err("a log");
+        assert!(error.to_string().contains("copy both"), "{error}");
+        assert!(!is_on_read_only_disk(&path));
     }
 }

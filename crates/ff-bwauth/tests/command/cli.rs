@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -233,6 +233,42 @@ fn cells_in_transit_need_a_public_relays_operator() {
     assert_eq!(run.status, Some(1), "{}", run.stderr);
     assert!(run.stderr.contains("--i-have-the-operators-consent"), "{}", run.stderr);
     assert!(names(dir.path()).is_empty(), "{:?}", names(dir.path()));
+}
+
+#[test]
+fn a_reader_that_has_gone_is_no_error() {
+    let dir = dir();
+    let (reader, writer) = io::pipe().expect("a pipe");
+    drop(reader);
+    let started = Command::new(env!("CARGO_BIN_EXE_ff-bwauth"))
+        .args(["init", "--dir", "config", "--state-dir", "state"])
+        .current_dir(dir.path())
+        .stdout(writer)
+        .stderr(Stdio::piped())
+        .spawn();
+    let output = started.and_then(Child::wait_with_output).expect("ff-bwauth runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !said.contains("standard output"), "{said}");
+}
+
+/// `script` of bsdutils gives it a terminal.
+#[test]
+fn a_terminal_that_cannot_move_its_cursor_has_plain_lines() {
+    let dir = dir();
+    let measure = format!(
+        "{} measure --target 127.0.0.1:1 --ed-identity {NOBODY} --duration 2",
+        env!("CARGO_BIN_EXE_ff-bwauth")
+    );
+    let run = Command::new("script")
+        .args(["--quiet", "--return", "--command", &measure, "/dev/null"])
+        .current_dir(dir.path())
+        .env("TERM", "dumb")
+        .stdin(Stdio::null())
+        .output();
+    let Ok(output) = run else { return };
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(shown.contains("connecting to the relay"), "{shown}");
+    assert!(!shown.contains('\u{1b}'), "{shown:?}");
 }
 
 #[test]

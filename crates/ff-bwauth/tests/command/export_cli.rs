@@ -74,6 +74,29 @@ fn a_span_of_a_store_in_use_is_written_for_its_owner_only() {
     drop(store);
 }
 
+/// In a mount namespace of its own, which only root has.
+#[test]
+fn a_copy_on_a_read_only_disk_is_exported() {
+    let temporary = tempfile::tempdir().expect("a directory");
+    let dir = temporary.path();
+    drop(store(dir));
+    fs::create_dir(dir.join("disk")).expect("made");
+    let script =
+        "mount -t tmpfs none disk && cp ff.sqlite disk && mount -o remount,ro disk || exit 77
+        exec \"$0\" export --store disk/ff.sqlite --what failures --out out.csv";
+    let unshared = Command::new("unshare")
+        .args(["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_ff-bwauth")])
+        .current_dir(dir)
+        .output();
+    let Ok(output) = unshared else { return };
+    if said(&output).contains("unshare failed") || output.status.code() == Some(77) {
+        eprintln!("no mount namespace here: {}", said(&output));
+        return;
+    }
+    assert_eq!(said(&output), "out.csv: 2 rows of failures\n");
+    assert!(output.status.success());
+}
+
 #[test]
 fn what_cannot_be_exported_is_said_and_leaves_what_was_there() {
     let dir = tempfile::tempdir().expect("a directory");

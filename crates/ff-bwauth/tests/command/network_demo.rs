@@ -58,6 +58,14 @@ fn every_relay_has_its_capacity_from_both_coordinators_whose_schedules_are_the_s
     let files = [1, 2].map(|number| format!("bwauth-{number}/v3bw/latest.v3bw"));
     let voted: usize = files.iter().map(|file| votes(&dir.path().join(file))).sum();
     assert_eq!(voted, known, "{json}");
+    for relay in relays {
+        let number: u64 =
+            relay["nickname"].as_str().expect("a name")[4..].parse().expect("a number");
+        assert_eq!(relay["limit_bytes_per_sec"], 500_000 * number);
+    }
+    let config =
+        std::fs::read_to_string(dir.path().join("bwauth-1/bwauth.toml")).expect("a config");
+    assert!(config.contains("listen = \"127.0.0.1:") && !config.contains(":0\""), "{config}");
 }
 
 #[test]

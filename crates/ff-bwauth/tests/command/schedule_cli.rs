@@ -186,6 +186,7 @@ fn bad_input_is_named_with_file_and_line() {
     write("cut", consensus().replace("directory-footer\n", "").as_bytes());
     write("bad", consensus().replacen("Bandwidth=125", "Bandwidth=many", 1).as_bytes());
     write("packed", b"\xfd7zXZ\0and more");
+    write("consensus.xz", b"\x1f\x8b\x08\0");
     write("descriptors", b"router one 192.0.2.1 9001 0 0\nbandwidth 1 2\n");
     let seed = "00".repeat(32);
     for (args, status, parts) in [
@@ -193,6 +194,7 @@ fn bad_input_is_named_with_file_and_line() {
         (&["--consensus", "cut"], 1, &["cut", "line 404", "footer"]),
         (&["--consensus", "bad"], 1, &["bad", "line 6", "weight"]),
         (&["--consensus", "packed"], 1, &["packed", "xz -d"]),
+        (&["--consensus", "consensus.xz"], 1, &["consensus.xz", "packed by gzip", "gzip -d"]),
         (
             &["--consensus", "consensus", "--descriptors", "descriptors"],
             1,
@@ -213,6 +215,20 @@ fn bad_input_is_named_with_file_and_line() {
     assert_eq!(output.status.code(), Some(2), "a seed is needed");
     let output = run(dir.path(), &["--consensus", "consensus", "--greedy", "--coordinators", "2"]);
     assert_eq!(output.status.code(), Some(2), "several would meet");
+}
+
+#[test]
+fn a_byte_order_mark_and_dos_line_ends_change_nothing() {
+    let dir = dir();
+    let dos = format!("\u{feff}{}", consensus().replace('\n', "\r\n"));
+    fs::write(dir.path().join("dos"), dos).expect("a file");
+    let seed = "00".repeat(32);
+    let of = |name: &str| {
+        let output = run(dir.path(), &["--consensus", name, "--seed", &seed, "--json"]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    };
+    assert_eq!(of("dos"), of("consensus"));
 }
 
 #[test]

@@ -17,10 +17,25 @@ pub struct LinkArgs {
 #[derive(Debug, Subcommand)]
 pub enum LinkCommand {
     /// Run a command behind a link; the other end is this machine.
+    ///
+    /// The command finds this machine at $FF_LAB_PEER and is itself at $FF_LAB_ADDRESS. It reaches nothing else. What the link did
+    /// is written to standard error at the end.
+    ///
+    /// Exit status: that of the command, 128 more than a signal's number if that ended it; 1 if there is no link; and 75, whatever
+    /// the command's is, if the emulator was too late (p99 above 1 ms and above 2 % of the one-way delay): such a run does
+    /// not count and is to be made again.
     Run(RunArgs),
     /// List the built-in profiles.
+    #[command(
+        after_help = "Exit status:\n  0  success\n  1  failure, with its cause on standard error\n  2  invalid command line"
+    )]
     Profiles(ProfilesArgs),
     /// Set delays, rates and losses on this machine and measure them with real UDP and TCP.
+    ///
+    /// A run in which the emulator was too late (p99 above 1 ms and above 2 % of the one-way delay) is done again, and so is one
+    /// whose figure is out of its bounds by no more than the emulator's longest stop may have made: five times at most.
+    ///
+    /// Exit status: 0 if all is within its bounds, 1 if something is not, 75 if nothing keeps it from that but such runs.
     Check(CheckArgs),
     /// Start a program that ends with this process; `link run` does that by itself.
     #[command(hide = true)]
@@ -28,13 +43,6 @@ pub enum LinkCommand {
 }
 
 /// `ff-lab link run`.
-///
-/// The command finds this machine at $FF_LAB_PEER and is itself at $FF_LAB_ADDRESS. It reaches nothing else. What the link did
-/// is written to standard error at the end.
-///
-/// Exit status: that of the command, 128 more than a signal's number if that ended it; 1 if there is no link; and 75, whatever
-/// the command's is, if the emulator was too late (p99 above 1 ms and above 2 % of the one-way delay): such a run does
-/// not count and is to be made again.
 #[derive(Debug, Args)]
 pub struct RunArgs {
     /// A built-in profile (see `ff-lab link profiles`) or the TOML file of one.
@@ -72,10 +80,6 @@ pub struct ProfilesArgs {
 }
 
 /// `ff-lab link check`.
-///
-/// A run in which the emulator was too late (p99 above 1 ms and above 2 % of the one-way delay) is done again, and so is one
-/// whose figure is out of its bounds by no more than the emulator's longest stop may have made: five times at most. Exit
-/// status: 0 if all is within its bounds, 1 if something is not, 75 if nothing keeps it from that but such runs.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
     /// Fewer and shorter runs: about 40 seconds instead of two minutes.

@@ -5,14 +5,6 @@ use std::path::PathBuf;
 use clap::Args;
 
 /// `ff-lab up`.
-///
-/// Starts a private Tor network on this machine, says where its nodes are, and ends it with Ctrl-C. Nothing of it leaves
-/// the machine: everything is bound to loopback. It takes some 10 seconds, and needs Debian's package `tor`.
-///
-/// The directory it names is what `ff-perf circuits run --network` takes. Each node has a directory there with its torrc,
-/// its log and its control socket.
-///
-/// Exit status: 0 if it was ended by Ctrl-C (or SIGTERM, SIGHUP), 1 if it did not start or a node ended by itself.
 #[derive(Args, Clone, Debug)]
 pub struct UpArgs {
     /// How many relays that are no exits.

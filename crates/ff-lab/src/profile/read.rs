@@ -149,7 +149,12 @@ pub(super) fn text(path: &Path) -> Result<String> {
         let what = format!("it has {bytes} bytes; {MAX_FILE_BYTES} are the most that is read");
         return Err(Error::Profile { file: name(), what });
     }
-    fs::read_to_string(path).map_err(Error::io(format!("read {}", name())))
+    let mut text = fs::read_to_string(path).map_err(Error::io(format!("read {}", name())))?;
+    // Editors of other systems begin a text with a byte order mark.
+    if text.starts_with('\u{feff}') {
+        text.remove(0);
+    }
+    Ok(text)
 }
 
 /// A trace from its file.

@@ -1,11 +1,12 @@
 //! `ff-lab link check`.
 
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
 
 use super::DOES_NOT_COUNT;
 use crate::check::{Plan, Row, check};
 use crate::cli::link::CheckArgs;
+use crate::console;
 
 /// Checks the emulator on this machine.
 pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
@@ -33,13 +34,14 @@ pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     if let Some(error) = failed {
         return Err(error.into());
     }
-    let mut out = io::stdout().lock();
     if args.json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&found)?)?;
+        console::print(&format!("{}\n", serde_json::to_string_pretty(&found)?))?;
     } else {
         let real_time = if found.is_real_time { "with" } else { "WITHOUT" };
         let busy = found.busy_threads;
-        writeln!(out, "the emulator ran {real_time} SCHED_FIFO beside {busy} busy threads")?;
+        console::print(&format!(
+            "the emulator ran {real_time} SCHED_FIFO with {busy} busy threads\n"
+        ))?;
     }
     let is_out = |row: &Row| !row.is_within && !row.is_held_up;
     Ok(match (found.is_within, found.rows.iter().any(is_out)) {
@@ -76,9 +78,8 @@ fn print(row: &Row) -> io::Result<()> {
 /// Prints a line of the table.
 fn line(cells: [&str; 10]) -> io::Result<()> {
     let [what, set, measured, from, to, p50, p99, max, tried, verdict] = cells;
-    let mut out = io::stdout().lock();
     let text = format!(
         "{what:52} {set:>10} {measured:>10} {from:>10} {to:>10} {p50:>12} {p99:>8} {max:>8} {tried:>6} {verdict}"
     );
-    writeln!(out, "{}", text.trim_end())
+    console::print(&format!("{}\n", text.trim_end()))
 }

@@ -15,6 +15,7 @@ use rustix::termios::tcgetpgrp;
 
 use super::DOES_NOT_COUNT;
 use crate::cli::link::{GuardedArgs, ProfilesArgs, RunArgs};
+use crate::console::print;
 use crate::ending::Ending;
 use crate::error::Error;
 use crate::files::{check_writable, write_whole};
@@ -67,7 +68,8 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let written =
         args.json.as_ref().map(|path| write_whole(path, &text).with_context(|| unwritable(path)));
     // Also if it could not be written: nobody else knows any more what the link did.
-    say(&report, status)?;
+    // Nobody may be reading standard error.
+    let _ = say(&report, status);
     written.unwrap_or(Ok(()))?;
     Ok(match (ending.signal(), report.lateness.is_too_late) {
         (Some(signal), _) => Ending::exit_code(signal),
@@ -119,7 +121,6 @@ pub(super) fn guarded(args: &GuardedArgs) -> anyhow::Result<ExitCode> {
 
 /// Lists the built-in profiles.
 pub(super) fn profiles(args: &ProfilesArgs) -> anyhow::Result<ExitCode> {
-    let mut out = io::stdout().lock();
     let profiles = Profile::built_in()?;
     if args.json {
         let row = |profile: &Profile| {
@@ -135,12 +136,11 @@ pub(super) fn profiles(args: &ProfilesArgs) -> anyhow::Result<ExitCode> {
             })
         };
         let rows = profiles.iter().map(row).collect::<Vec<_>>();
-        writeln!(out, "{}", serde_json::to_string_pretty(&rows)?)?;
+        print(&format!("{}\n", serde_json::to_string_pretty(&rows)?))?;
         return Ok(ExitCode::SUCCESS);
     }
-    for Profile { name, description, .. } in profiles {
-        writeln!(out, "{name:12} {description}")?;
-    }
+    let row = |Profile { name, description, .. }: &Profile| format!("{name:12} {description}\n");
+    print(&profiles.iter().map(row).collect::<String>())?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,7 +1,6 @@
 //! `ff-lab up`.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -12,6 +11,7 @@ use serde::Serialize;
 
 use crate::builder::{NetworkBuilder, RelayConfig};
 use crate::cli::up::UpArgs;
+use crate::console::{note, print};
 use crate::ending::Ending;
 use crate::link::Rate;
 use crate::network::Network;
@@ -62,7 +62,7 @@ pub(super) fn run(args: &UpArgs) -> Result<ExitCode> {
     let builder = builder(args)?;
     let ending = Ending::of_signals().context("Failed to wait for signals")?;
     let nodes = args.authorities as usize + usize::from(args.relays + args.exits + args.clients);
-    eprintln!("ff-lab: {nodes} nodes start, which takes some 10 seconds");
+    note(&format!("ff-lab: {nodes} nodes start, which takes some 10 seconds"));
     let network = match builder.ending(&ending).start() {
         // Ctrl-C in a terminal ends nodes and what makes keys, too.
         Err(_) if ending.is_asked() => return Ok(ExitCode::SUCCESS),
@@ -84,7 +84,7 @@ pub(super) fn run(args: &UpArgs) -> Result<ExitCode> {
             }
         }
     }
-    eprintln!("ff-lab: the network ends");
+    note("ff-lab: the network ends");
     Ok(ExitCode::SUCCESS)
 }
 
@@ -143,8 +143,7 @@ fn show(args: &UpArgs, network: &Network) -> Result<()> {
     let printed = Printed { directory: network.dir(), nodes: network.nodes().map(row).collect() };
     let text =
         if args.json { format!("{}\n", serde_json::to_string(&printed)?) } else { table(&printed) };
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("Failed to print")
+    print(&text).context("Failed to print")
 }
 
 /// A node.

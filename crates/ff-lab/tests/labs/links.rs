@@ -51,6 +51,19 @@ fn refused(arguments: &[&str]) -> String {
 }
 
 #[test]
+fn a_reader_that_has_gone_is_no_error() {
+    for arguments in [&["link", "profiles"][..], &["link", "profiles", "--json"]] {
+        let (reader, writer) = io::pipe().expect("a pipe");
+        drop(reader);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ff-lab"));
+        let output = command.args(arguments).stdout(writer).stderr(Stdio::piped()).spawn();
+        let output = output.and_then(Child::wait_with_output).expect("ff-lab runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.is_empty(), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
 fn a_round_trip_takes_both_delays() {
     let emulation = two_hosts(Direction::default(), 20);
     let bind = |address| move || UdpSocket::bind((address, 0)).unwrap();

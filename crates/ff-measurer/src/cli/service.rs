@@ -14,8 +14,8 @@ use sd_notify::NotifyState;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{note, print};
 use crate::config::{self, Config, count};
+use crate::console::{note, print};
 use crate::key;
 use crate::measurer::measurer_id;
 use crate::service::server::{Service, Settings};

@@ -1,7 +1,6 @@
 //! The command `transit`.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -13,6 +12,7 @@ use ff_proto::units::{BytesPerSec, Cells};
 use serde::Serialize;
 use tor_llcrypto::pk::ed25519::Ed25519Identity;
 
+use crate::console::{note, print};
 use crate::key::parse_key;
 use crate::link::TargetAddr;
 use crate::measurer::START_LEAD;
@@ -147,7 +147,7 @@ pub(super) fn run(options: &TransitOptions) -> Result<ExitCode> {
     } else {
         summary(&report)
     };
-    std::io::stdout().write_all(text.as_bytes()).context("Failed to write to standard output")?;
+    print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -175,16 +175,14 @@ fn order(options: &TransitOptions) -> TransitOrder {
 
 /// Sends, and shows each second.
 async fn carry_out(order: &TransitOrder) -> Result<Report> {
-    // Nobody may be reading standard error, and that is no reason to stop.
-    let tell = |text: &str| drop(writeln!(std::io::stderr(), "{text}"));
-    tell(&format!("opening {} links and {} circuits", order.links, order.circuits));
+    note(&format!("opening {} links and {} circuits", order.links, order.circuits));
     let mut transit = Transit::prepare(order).await?;
     transit.start(Instant::now() + START_LEAD);
     let mut seconds = Vec::new();
     loop {
         match transit.next_event().await? {
             TransitEvent::Second(second) => {
-                tell(&line(&second, order.duration));
+                note(&line(&second, order.duration));
                 seconds.push(second);
             }
             TransitEvent::Done(totals) => {

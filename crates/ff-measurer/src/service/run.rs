@@ -62,8 +62,10 @@ pub(super) async fn run(
             Err(stopped_here(reason))
         }
     };
-    if let Err(Stop::Failed(failure)) = &result {
-        tracing::info!(target = %order.target.addr, "a measurement failed: {failure}");
+    let addr = order.target.addr;
+    match &result {
+        Ok(()) => tracing::info!(target = %addr, "measured"),
+        Err(stop) => tracing::info!(target = %addr, "the measurement failed: {stop}"),
     }
     conclude(result, &mut reports).await;
 }

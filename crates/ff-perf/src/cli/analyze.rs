@@ -14,7 +14,12 @@ const ANONYMITY: &str = "Anonymity:
   rises with fewer circuits. Both do so if circuits are thrown away at random: the columns `random` say by how much, and
   only what differs from that is the selection's doing. Bits and the last Gini are of equally many circuits of each
   selection: they can be compared in a table, and with that of another run only if it has as many. The chances that both
-  ends are an attacker's say what it comes to. More in doc/circuits-analyze.md.";
+  ends are an attacker's say what it comes to. More in doc/circuits-analyze.md.
+
+Exit status:
+  0  success
+  1  failure, with its cause on standard error
+  2  invalid command line";
 
 /// Options of `circuits analyze`.
 #[derive(Args, Clone, Debug)]

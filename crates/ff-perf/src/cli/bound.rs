@@ -6,15 +6,6 @@ use clap::{Args, ValueEnum};
 use ff_sim::flow::path::LONGEST;
 
 /// Options of `bound`.
-///
-/// The bound is the mean, over random paths of a length, of the slowest relay's capacity: no path carries more. By a consensus
-/// capacities are its weights, in kilobytes a second. Relays without a capacity are counted and left out.
-///
-/// One relay of a path of `tor` is an exit, two are a guard and an exit, more have further relays in between, /16s apart. Of a
-/// consensus they are drawn as by `ff-perf paths`: by the bandwidth-weights of its footer, with the flags that clients want
-/// (Fast, guards also Stable), exits that let streams to port 443 out, families apart that are known by --descriptors or by
-/// microdescriptors beside it. Of other files with flags and weights the bandwidth-weights are computed, and Fast, Stable and
-/// policies do not count.
 #[derive(Args, Clone, Debug)]
 pub struct BoundArgs {
     /// A consensus of either flavour, packed by xz or not: its weights are the capacities.

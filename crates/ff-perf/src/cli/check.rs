@@ -8,28 +8,6 @@ use super::measure::{ClientKind, bytes, share};
 use crate::target::Target;
 
 /// Options of `check`.
-///
-/// Downloads through each relay as a client's: of ordinary sizes, at times that are drawn anew (exponential gaps behind a
-/// least one), through paths of which the rest is drawn as clients draw it. Each is starved or not: it is if it gets less
-/// than half of what the relay has to spare by its capacity and by how busy it says it is, and of what downloads of that
-/// size get through the other relays of its place in the middle. It says nothing if it gets half of what another relay of
-/// its path has to spare, and is unclear if the relay is as many times farther away than the others (by 0.3 s at most,
-/// which excuses much where the others are near), or if it did not end in --download-time and that is too short to tell.
-/// Relays are in one place each: last if they are exits, else first if they are guards, else in the middle. They are
-/// compared with those of the same place, as others fail and are slow more or less often. So name at least four relays of
-/// a kind, of which most serve their clients: with fewer than three others, a slow download may be usual, and is unclear,
-/// and so is a circuit that fails farther behind a guard; one that fails at it counts, beside those that there are or
-/// --most. A relay that starves a share s of its clients is caught by k downloads with a chance of 1-(1-s)^k. Nobody is
-/// accused of what one other relay of its paths may have done. After 20 downloads in a row that fail, through 3 relays of
-/// the list or more, it ends.
-///
-/// What cannot be told: a relay that was down meanwhile counts as one that serves nobody, so look whether it ran. A target
-/// that blocks an exit's address makes that exit look as if it starved: use one that blocks nobody. A guard sees this
-/// machine's address in each probe, and an exit the --target, so that only middles cannot tell a probe from a client: change
-/// both from time to time.
-///
-/// Exit status: 0 if no relay was found to starve clients, 3 if one was, 1 if it could not be tried to the end. Who stops the
-/// downloads (Ctrl-C, SIGTERM) gets the verdicts by those that there are, and 1.
 #[derive(Args, Clone, Debug)]
 pub struct CheckArgs {
     /// The network: the data directory of a tor that is in it (chutney's and ff-lab's directories with several such are

@@ -5,13 +5,6 @@ use std::path::PathBuf;
 use clap::Args;
 
 /// Options of `circuits guards`.
-///
-/// For each first relay: the share of its circuits that were built, and the medians of build time, round trip, time to
-/// first byte and throughput, with 95 % intervals.
-///
-/// Circuits of one number of relays count (--hops), because with it grow build times and round trips. A circuit that failed
-/// at its guard counts as one of the guard's that was not built, but not if it is OnionPerf's: its files tell no path of
-/// such a circuit, so the shares of built ones are those of circuits whose guard answered.
 #[derive(Args, Clone, Debug)]
 pub struct GuardsArgs {
     /// Where circuits are, as for `circuits analyze`.
@@ -30,10 +23,6 @@ pub struct GuardsArgs {
 }
 
 /// Options of `circuits pairs`.
-///
-/// The round trip between two relays is what a circuit takes longer that ends with both than one that is the same but
-/// for the last. So measure both with `circuits run --path-file`: a line with `G,X` and one with `G,X,Y` give X and Y. Both
-/// must be one host's: those of different folders are not joined.
 #[derive(Args, Clone, Debug)]
 pub struct PairsArgs {
     /// Where circuits are, as for `circuits analyze`.

@@ -8,8 +8,35 @@ use clap::{Args, Subcommand};
 #[derive(Debug, Subcommand)]
 pub enum LabCommand {
     /// Are paths as fast as their slowest relay, and is B(n, m) what random paths carry (003, figures 6 and 7)?
+    ///
+    /// A private network on this machine has relays that are limited to 76.8 kB/s (tor takes no less) up to 4 MB/s and an exit that is not. Each
+    /// relay is measured alone, three times, of which the median counts; then paths of one to six of them, and the exit, carry downloads of the paper's 458,752
+    /// bytes and downloads of some seconds, none of which share a limited relay at a time. Each length's mean over random paths, uniform or weighted by
+    /// capacity, stands beside B of the capacities that were measured. The paths are drawn by the relay that is their
+    /// slowest, and what they carry is weighed by the exact chances of that.
+    ///
+    /// Exit status: 0 if the means of the long downloads are within 10 % of B for every length, fall with the length, and
+    /// fall most from one relay to two, and if the slow relay decides; 1 if not.
     Bound(LabBoundArgs),
     /// Which of build time, round trip and congestion says how good a circuit is (002, sections 6 and 7)?
+    ///
+    /// A private network on this machine, whose relays are hosts of their own as far apart as regions of the Earth are, has relays of
+    /// 300 kB/s to 8 MB/s, some of them short of CPU, and downloads in the background. Circuits are measured from a host of their own
+    /// (`circuits run`) and analyzed (`circuits analyze`); 002's numbers stand beside ours, and a verdict on each of its orders: which
+    /// measure goes with time to first byte, which selection is faster, how many circuits it accepts. Needs root.
+    ///
+    /// Twenty thousand circuits in minutes take relays that are in several circuits at once: only who downloads something is alone
+    /// (`circuits run --share-builds --share-probes`). Throughput is that of 256 KiB: of the 5 MiB of 002 so
+    /// many would take hours, and of a few chance alone would say which selection is faster.
+    ///
+    /// A verdict is "holds", "DOES NOT HOLD" or "undecided". An order of selections is undecided if a difference of one and the next
+    /// may be chance, so that other circuits of this network might turn it round: its 99 % interval, from circuits drawn again 1,000
+    /// times, holds 0, or one of the two has fewer than 100 values. It does not hold if an interval lies on the wrong side of 0. To
+    /// have more decided, measure more circuits: of throughput there is one value in 16 circuits (more in larger networks), and 002 had 700,000.
+    ///
+    /// Exit status: 0 if nothing is contradicted, though something may be undecided; 1 if something does not hold, or it failed; 75 if
+    /// the emulator was too late (p99 above 1 ms and above 2 % of the shortest delay): then nothing counts, and the run is to be made
+    /// again.
     Navigator(LabNavigatorArgs),
     /// How long do downloads take over mobile links (004, figures 6 and 7)?
     Mobile(LabMobileArgs),
@@ -70,15 +97,6 @@ impl LabMobileArgs {
 }
 
 /// `ff-perf lab bound`.
-///
-/// A private network on this machine has relays that are limited to 76.8 kB/s (tor takes no less) up to 4 MB/s and an exit that is not. Each
-/// relay is measured alone, three times, of which the median counts; then paths of one to six of them, and the exit, carry downloads of the paper's 458,752
-/// bytes and downloads of some seconds, none of which share a limited relay at a time. Each length's mean over random paths, uniform or weighted by
-/// capacity, stands beside B of the capacities that were measured. The paths are drawn by the relay that is their
-/// slowest, and what they carry is weighed by the exact chances of that.
-///
-/// Exit status: 0 if the means of the long downloads are within 10 % of B for every length, fall with the length, and
-/// fall most from one relay to two, and if the slow relay decides; 1 if not.
 #[derive(Debug, Args)]
 pub struct LabBoundArgs {
     /// How many limited relays.
@@ -116,24 +134,6 @@ pub struct LabBoundArgs {
 }
 
 /// `ff-perf lab navigator`.
-///
-/// A private network on this machine, whose relays are hosts of their own as far apart as regions of the Earth are, has relays of
-/// 300 kB/s to 8 MB/s, some of them short of CPU, and downloads in the background. Circuits are measured from a host of their own
-/// (`circuits run`) and analyzed (`circuits analyze`); 002's numbers stand beside ours, and a verdict on each of its orders: which
-/// measure goes with time to first byte, which selection is faster, how many circuits it accepts. Needs root.
-///
-/// Twenty thousand circuits in minutes take relays that are in several circuits at once: only who downloads something is alone
-/// (`circuits run --share-builds --share-probes`). Throughput is that of 256 KiB: of the 5 MiB of 002 so
-/// many would take hours, and of a few chance alone would say which selection is faster.
-///
-/// A verdict is "holds", "DOES NOT HOLD" or "undecided". An order of selections is undecided if a difference of one and the next
-/// may be chance, so that other circuits of this network might turn it round: its 99 % interval, from circuits drawn again 1,000
-/// times, holds 0, or one of the two has fewer than 100 values. It does not hold if an interval lies on the wrong side of 0. To
-/// have more decided, measure more circuits: of throughput there is one value in 16 circuits (more in larger networks), and 002 had 700,000.
-///
-/// Exit status: 0 if nothing is contradicted, though something may be undecided; 1 if something does not hold, or it failed; 75 if
-/// the emulator was too late (p99 above 1 ms and above 2 % of the shortest delay): then nothing counts, and the run is to be made
-/// again.
 #[derive(Debug, Args)]
 pub struct LabNavigatorArgs {
     /// How many relays: a third are exits.

@@ -10,10 +10,6 @@ use crate::paths::{Choice, Lengths, Rules};
 pub(crate) const PORT: u16 = 443;
 
 /// Options of `paths`.
-///
-/// Writes a file for `circuits run --path-file`: a path a line, the fingerprints of its relays, the first hop first. Relays of a
-/// family stay apart where descriptors are given or the network names families. Without bandwidth-weights in a footer tor's
-/// clients take 10000 for all of them; here they are computed.
 #[derive(Args, Clone, Debug)]
 pub struct PathsArgs {
     /// A network: a consensus of either flavour, relayinfo JSON, or an hour of a store (DIR@2019-01-07T12:00); or as

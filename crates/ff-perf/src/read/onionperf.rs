@@ -141,8 +141,6 @@ struct Download<'a> {
 /// [`ReadError::Content`] names the file.
 pub fn read(file: &str, bytes: &[u8], into: &mut Circuits) -> Result<(), ReadError> {
     let fail = |reason: String| ReadError::Content { file: file.to_owned(), reason };
-    // Python's `open` and some editors begin a text with a byte order mark.
-    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let bytes = python_json::quote(bytes.to_vec());
     let analysis: Analysis = serde_json::from_slice(&bytes).map_err(|error| {
         fail(format!(

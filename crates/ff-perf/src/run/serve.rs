@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use ff_bwauth::network::text::read_file;
 
 use super::client::{Job, say, with_client};
 use super::measure::{self, Ready};
@@ -38,6 +39,8 @@ use keeper::Serving;
 
 /// How many new circuits a second there may be on the Internet: six a minute.
 const PUBLIC_RATE: f64 = 0.1;
+/// The longest file of paths that is read, in bytes.
+const MOST_BYTES: u64 = 1 << 30;
 /// Failures do not end it: no share of them is more than all.
 const ALL_MAY_FAIL: f64 = 1.0;
 
@@ -162,7 +165,7 @@ fn renew(args: &ServeArgs, ready: &mut Ready) -> Result<()> {
     let network = measure::read_network(measuring, &ready.dir, args.rate, PUBLIC_RATE)?;
     let given = match &measuring.path_file {
         Some(file) => {
-            let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+            let text = read_file(file, MOST_BYTES).with_context(|| file.display().to_string())?;
             Some(usable(&text, &network).with_context(|| file.display().to_string())?)
         }
         None => None,

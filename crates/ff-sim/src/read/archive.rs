@@ -2,10 +2,10 @@
 //!
 //! [`walk`] takes a `.tar.xz`, a `.tar`, an `.xz` file, a plain file, or a folder of those, and hands each document to a
 //! closure, through buffers that are used again. What a file is, its first bytes say; a tar without the magic of 1988
-//! is known by its name. Files of several documents are split, see [`documents`]. What cannot be read is listed in
-//! [`Skips`]: entries with `..`, absolute or odd names, links, what is over [`MOST_BYTES`], and whatever a broken or
-//! truncated file does not give; what came before stays. An entry of which [`MOST_SKIPS_OF_ENTRY`] are left out is given
-//! up, and a file of which [`MOST_SKIPS`] are.
+//! is known by its name. Byte order marks and DOS line ends are taken off. Files of several documents are split, see
+//! [`documents`]. What cannot be read is listed in [`Skips`]: files in other packings, entries with `..`, absolute or odd
+//! names, links, what is over [`MOST_BYTES`], and whatever a broken or truncated file does not give; what came before
+//! stays. An entry of which [`MOST_SKIPS_OF_ENTRY`] are left out is given up, and a file of which [`MOST_SKIPS`] are.
 
 mod entries;
 mod hand_over;
@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
 use ff_bwauth::network::DocumentError;
+use ff_bwauth::network::text::{Packing, UnixText, refuse_packed, unix};
 
 pub use self::shared::Shared;
 pub use self::split::{Documents, Part, documents};
@@ -130,15 +131,21 @@ impl<T: Taker> Walk<'_, T> {
     fn file(&mut self, path: &Path) {
         self.file = path.display().to_string();
         self.skipped = 0;
-        if let Err(error) = self.read_file(path) {
-            self.skip(None, None, format!("it cannot be read further: {error}"));
+        match self.read_file(path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                self.skip(None, None, error.to_string());
+            }
+            Err(error) => self.skip(None, None, format!("it cannot be read further: {error}")),
         }
     }
 
     /// Unpacks a file if need be.
     fn read_file(&mut self, path: &Path) -> io::Result<()> {
         let mut file = BufReader::with_capacity(READ_BYTES, File::open(path)?);
-        if file.fill_buf()?.starts_with(XZ_MAGIC) {
+        let head = file.fill_buf()?;
+        refuse_packed(head, &[Packing::Xz])?;
+        if head.starts_with(XZ_MAGIC) {
             return self.read_packed(path, file);
         }
         let (is_tar, from) = look(is_tar_by_name(path), file)?;
@@ -208,13 +215,19 @@ impl<T: Taker> Walk<'_, T> {
     /// Hands on the documents of an entry.
     fn content(&mut self, name: &str, whole: &Arc<Vec<u8>>, range: Range<usize>) {
         let (mut at, most) = (range.start, self.skipped.saturating_add(MOST_SKIPS_OF_ENTRY));
-        for part in documents(whole.get(range).unwrap_or_default()) {
+        let bytes = whole.get(range).unwrap_or_default();
+        if let Err(error) = refuse_packed(bytes, &[]) {
+            return self.skip(Some(name), None, error.to_string());
+        }
+        let text = unix(bytes);
+        // What was changed is not in the buffer, and a long buffer is not kept for the sake of a document in it.
+        let is_shared = text.len() == bytes.len() && hand_over::is_kept(whole);
+        for part in documents(&text) {
             let end = at + part.bytes.len();
-            let shared = Shared::new(Arc::clone(whole), at..end);
+            let shared = is_shared.then(|| Shared::new(Arc::clone(whole), at..end));
             at = end;
             let first_line = part.first_line;
-            // A long buffer is not kept for the sake of a document in it.
-            self.take(Some(name), part, Some(&shared).filter(|_| hand_over::is_kept(whole)));
+            self.take(Some(name), part, shared.as_ref());
             if self.skipped >= most {
                 // The list of the entry itself may be full.
                 let reason = format!("{name} is not read behind line {first_line}: {TOO_MUCH}");
@@ -225,7 +238,8 @@ impl<T: Taker> Walk<'_, T> {
 
     /// Reads documents one behind the other, of which there may be more than would fit into memory.
     fn read_stream(&mut self, from: impl Read) -> io::Result<()> {
-        let mut from = BufReader::with_capacity(READ_BYTES, from);
+        let from = BufReader::with_capacity(READ_BYTES, from);
+        let mut from = BufReader::with_capacity(READ_BYTES, UnixText::new(from));
         let mut buffer = std::mem::take(&mut self.buffer);
         let result = self.split_stream(&mut from, &mut buffer);
         self.buffer = buffer;

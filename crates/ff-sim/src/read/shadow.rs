@@ -7,8 +7,6 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
-    fs::File,
-    io::Read,
     path::Path,
 };
 
@@ -18,7 +16,7 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
 use crate::{
-    input::unpack,
+    input::Inputs,
     network::{CapacitySource, Flags, Network, Relay},
     skipped::Skips,
 };
@@ -194,18 +192,9 @@ impl Row {
     }
 }
 
-/// A whole file, unpacked if its name ends in .xz.
+/// A whole file, unpacked if it is packed by xz.
 fn read_all(path: &Path) -> anyhow::Result<Vec<u8>> {
-    let named = || format!("{} cannot be read", path.display());
-    let file = File::open(path).with_context(named)?;
-    let mut bytes = Vec::new();
-    let is_packed = path.extension().is_some_and(|extension| extension == "xz");
-    let mut limited: Box<dyn Read> = if is_packed {
-        Box::new(unpack(file).with_context(named)?.take(MOST_BYTES + 1))
-    } else {
-        Box::new(file.take(MOST_BYTES + 1))
-    };
-    limited.read_to_end(&mut bytes).with_context(named)?;
+    let bytes = Inputs::default().read(path)?;
     if bytes.len() as u64 > MOST_BYTES {
         bail!("{} is longer than {MOST_BYTES} bytes", path.display());
     }

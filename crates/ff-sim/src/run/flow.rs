@@ -46,7 +46,7 @@ pub(super) fn flow(args: &FlowArgs) -> Result<ExitCode> {
     let (streams, packets) = models(args.model.as_deref(), &mut reading)?;
     let (names, networks) = read_networks(args, &mut reading)?;
     let from_weights = from_weights_text(&names, &networks);
-    eprint!("{from_weights}");
+    from_weights.lines().for_each(|line| note!("{line}"));
     let files = read_weights(args, &networks, &mut reading)?;
     if let Some(load) = args.load.iter().find(|load| !(0.0..=100.0).contains(*load)) {
         bail!("--load {load}: it is a part of what users did, from 0 to 100");
@@ -178,7 +178,7 @@ fn leave_out(network: &mut Network, name: &str) {
     let (left, kept) = (before - network.relays.len(), network.total_weight());
     if left > 0 {
         let part = if weight > 0.0 { (1.0 - kept / weight) * 100.0 } else { 0.0 };
-        eprintln!(
+        note!(
             "ff-sim: {name}: {left} relays have no capacity and are left out, with {part:.1} % of all weight"
         );
     }
@@ -273,7 +273,7 @@ fn simulate_all(
         while let Some(&case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
             let run = simulate(world, case)?;
             let mut found = found.lock().map_err(|_| anyhow!("another simulation has failed"))?;
-            eprintln!("ff-sim: {} of {all}: {}", before + found.len() + 1, run.name());
+            note!("ff-sim: {} of {all}: {}", before + found.len() + 1, run.name());
             found.push((case, run));
         }
         Ok(())

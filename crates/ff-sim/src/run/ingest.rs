@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::{Reading, Table, rows, tell};
 use crate::cli::store::{IngestArgs, SpanArgs};
+use crate::markup::Visible;
 use crate::progress::Progress;
 use crate::skipped::left_out;
 use crate::spare::give_back_what_is_large;
@@ -66,16 +67,22 @@ pub(super) fn take(
     shard: Option<Shard>,
 ) -> Result<Vec<Done>> {
     let mut plan = Plan::of(collector)?;
+    if let Some((first, packing)) = plan.packed.first() {
+        note!(
+            "ff-sim: passed over {} files that are not packed by xz, the first by {}: {} (unpack it with {})",
+            plan.packed.len(),
+            packing.name(),
+            Visible(first),
+            packing.command()
+        );
+    }
     anyhow::ensure!(
         !plan.units.is_empty(),
         "there are no consensuses, server descriptors or bandwidth files in {}",
         collector.display()
     );
     if let Some(first) = plan.passed_over.first() {
-        eprintln!(
-            "ff-sim: passed over {} files of other kinds, as {first}",
-            plan.passed_over.len()
-        );
+        note!("ff-sim: passed over {} files of other kinds, as {first}", plan.passed_over.len());
     }
     plan.keep(span.since, span.until, shard);
     let now = SystemTime::now().duration_since(UNIX_EPOCH);

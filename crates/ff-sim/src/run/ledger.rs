@@ -30,7 +30,7 @@ pub(super) fn ledger(args: &LedgerArgs) -> Result<ExitCode> {
     }
     let mut reading = Reading::default();
     let mut data = Data::new(args.data.as_deref(), args.seed, args.quick, &mut reading.inputs);
-    let found = figures(&mut data, &ledger, |what| eprintln!("ff-sim: {what}"));
+    let found = figures(&mut data, &ledger, |what| note!("ff-sim: {what}"));
     reading.skips = data.into_skips();
     let judged = judge(&ledger, &found);
     if let Some(dir) = &args.out.out {
@@ -41,7 +41,7 @@ pub(super) fn ledger(args: &LedgerArgs) -> Result<ExitCode> {
     let is_full = args.data.is_some() && !args.quick;
     let against: Vec<String> = against(&judged, is_full).collect();
     for line in &against {
-        eprintln!("ff-sim: {line}");
+        note!("ff-sim: {line}");
     }
     let of_input = reading.status(args.strict);
     Ok(status(&against).map_or(of_input, ExitCode::from))

@@ -1,6 +1,5 @@
 //! The command `merge`.
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -40,11 +39,6 @@ pub(super) fn merge(args: &MergeArgs) -> Result<ExitCode> {
 fn tell(is_json: bool, merged: &impl Serialize, text: &str) -> Result<ExitCode> {
     let json = || serde_json::to_string(merged).context("Failed to make the JSON");
     let printed = if is_json { format!("{}\n", json()?) } else { text.to_owned() };
-    match io::stdout().lock().write_all(printed.as_bytes()) {
-        // Whoever reads may have enough already.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(error).context("Failed to print the results")
-        }
-        _ => Ok(ExitCode::SUCCESS),
-    }
+    super::print(&printed)?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -62,7 +62,7 @@ pub(super) fn check_month(
 ) -> Result<()> {
     let name = &network.name;
     let Some(secs) = network.unix_secs else {
-        eprintln!(
+        note!(
             "ff-sim: {name} says no time, so whether {} is of its month cannot be checked",
             path.display()
         );

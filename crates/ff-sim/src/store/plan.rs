@@ -9,6 +9,7 @@ use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use ff_bwauth::network::text::{Packing, unix};
 use serde::Serialize;
 
 use super::error::StoreError;
@@ -86,6 +87,8 @@ pub struct Plan {
     pub units: Vec<Unit>,
     /// Files that have none of these documents, by name.
     pub passed_over: Vec<String>,
+    /// Files whose names do not say what is in them, and that are packed in a way that is not unpacked here.
+    pub packed: Vec<(String, Packing)>,
 }
 
 /// A share of the months: the I-th of N.
@@ -131,8 +134,9 @@ impl Plan {
         let mut plan = Self::default();
         for source in files {
             match classify(&source)? {
-                Some((documents, month)) => plan.add(documents, month, source),
-                None => plan.passed_over.push(source.name),
+                Found::Documents(documents, month) => plan.add(documents, month, source),
+                Found::Packed(packing) => plan.packed.push((source.name, packing)),
+                Found::Other => plan.passed_over.push(source.name),
             }
         }
         plan.units.sort_by_key(|unit| (unit.month, unit.documents));
@@ -174,21 +178,34 @@ fn find(dir: &Path, name: &str, files: &mut Vec<Source>) -> Result<(), StoreErro
     Ok(())
 }
 
-/// What a file has, if it is anything of ours.
-fn classify(source: &Source) -> Result<Option<(Documents, Month)>, StoreError> {
+/// What a file has.
+enum Found {
+    /// Documents of a month.
+    Documents(Documents, Month),
+    /// It is packed in a way that is not unpacked here.
+    Packed(Packing),
+    /// Something else.
+    Other,
+}
+
+/// What a file has, by its name or its first document.
+fn classify(source: &Source) -> Result<Found, StoreError> {
     let by_name = kind_by_name(&source.name);
     if by_name == Some(None) {
-        return Ok(None);
+        return Ok(Found::Other);
     }
     let (kind, month) = (by_name.flatten(), Month::within(&source.name));
     if let (Some(kind), Some(month)) = (kind, month) {
-        return Ok(Some((kind, month)));
+        return Ok(Found::Documents(kind, month));
     }
     let head = head(&source.path)?;
-    let found = look(&head);
+    if let Some(packing) = Packing::of(&head) {
+        return Ok(Found::Packed(packing));
+    }
+    let found = look(&unix(&head));
     let kind = kind.or_else(|| found.map(|(kind, _)| kind));
     let month = month.or_else(|| found.and_then(|(_, secs)| Month::of(secs)));
-    Ok(kind.zip(month))
+    Ok(kind.zip(month).map_or(Found::Other, |(kind, month)| Found::Documents(kind, month)))
 }
 
 /// What a file's name says of it: `Some(None)` for what is none of ours.
@@ -274,11 +291,13 @@ mod tests {
         put("server-descriptors-2018-12.tar.xz", "");
         put("extra-infos-2019-01.tar.xz", "");
         put("notes", "hello\n");
+        fs::write(dir.path().join("notes.gz"), b"\x1f\x8b\x08\0").expect("written");
         put("20190325.v3bw", "@type bandwidth-file 1.0\n1553519349\nversion=1.4.0\n");
         put("cached", "network-status-version 3\nvalid-after 2019-02-01 00:00:00\n");
-        put("descriptors", "router a 1.2.3.4 1 0 0\npublished 2019-02-02 00:00:00\n");
         let router = "router a 10.2.3.4 1 0 0\npublished 2019-02-02 00:00:00\n";
         put("others", &format!("@type bridge-server-descriptor 1.2\n{router}"));
+        // As an editor of another system leaves it.
+        put("descriptors", "\u{feff}router a 1.2.3.4 1 0 0\r\npublished 2019-02-02 00:00:00\r\n");
         let mut plan = Plan::of(dir.path()).expect("a plan");
         let units = |plan: &Plan| -> Vec<(String, &str, usize)> {
             let unit =
@@ -294,6 +313,7 @@ mod tests {
         ];
         assert_eq!(units(&plan), all);
         assert_eq!(plan.passed_over, ["extra-infos-2019-01.tar.xz", "notes", "others"]);
+        assert_eq!(plan.packed, [("notes.gz".to_owned(), Packing::Gzip)]);
         let mut seen = 0;
         for shard in ["1/3", "2/3", "3/3"] {
             let mut part = plan.clone();

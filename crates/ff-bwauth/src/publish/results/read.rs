@@ -12,6 +12,7 @@ use ff_proto::units::BytesPerSec;
 
 use super::{FORMAT, First, Line};
 use crate::files::FileError;
+use crate::network::text::{UnixText, refuse_packed};
 use crate::outcome::{AttemptRow, MeasurementRow, Method, Outcome, ResultRow, SampleRow};
 
 /// The longest line that is read: what we write has a few hundred characters.
@@ -75,7 +76,9 @@ fn results_in(dir: &Path) -> Result<Vec<PathBuf>, FileError> {
 /// Reads a file.
 fn read_file(path: &Path, all: &mut Vec<Outcome>) -> Result<(), ReadError> {
     let failed = || FileError::new("read", path);
-    let mut reader = BufReader::new(File::open(path).map_err(failed())?);
+    let mut packed = BufReader::new(File::open(path).map_err(failed())?);
+    packed.fill_buf().and_then(|head| refuse_packed(head, &[])).map_err(failed())?;
+    let mut reader = BufReader::new(UnixText::new(packed));
     let (mut begun, mut number) = (None, 0);
     let mut text = Vec::new();
     let bad = |line, reason| ReadError::Line { path: path.to_owned(), line, reason };

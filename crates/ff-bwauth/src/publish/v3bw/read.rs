@@ -150,7 +150,14 @@ impl Reading {
             return false;
         };
         let Ok(time) = digits.trim_start().parse() else {
-            self.find(number, Severity::Refused, "the first line is no time in seconds since 1970");
+            let reason = if digits.starts_with('\u{feff}') {
+                "the file begins with a byte order mark: sed -i '1s/^\\xef\\xbb\\xbf//' FILE"
+            } else if digits.ends_with('\r') {
+                "the file has DOS line ends: sed -i 's/\\r$//' FILE"
+            } else {
+                "the first line is no time in seconds since 1970"
+            };
+            self.find(number, Severity::Refused, reason);
             return false;
         };
         self.unix_secs = time;
@@ -400,6 +407,19 @@ mod tests {
             (FILE[..FILE.find("bw=7").expect("a line")].to_owned(), vec![(1, Against)]),
         ] {
             assert_eq!(findings(&text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_byte_order_mark_and_dos_line_ends_are_refused_by_their_names() {
+        for (text, cause) in [
+            (format!("\u{feff}{FILE}"), "byte order mark"),
+            (FILE.replace('\n', "\r\n"), "DOS line ends"),
+        ] {
+            let reading = Reading::of(text.as_bytes(), NOW);
+            let [finding] = reading.findings.as_slice() else { panic!("one: {reading:?}") };
+            assert_eq!((finding.line, finding.severity), (1, Severity::Refused));
+            assert!(finding.text.contains(cause), "{finding:?}");
         }
     }
 

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use ff_bwauth::store::{Store, StoreError};
 use rusqlite::Connection;
@@ -146,6 +147,22 @@ fn a_log_without_its_store_is_not_thrown_away() {
     Store::move_aside(&path, NOW).expect("moved");
     drop(Store::open(&path, COORDINATOR).expect("a new one"));
     drop(dir);
+}
+
+#[test]
+fn a_locked_store_is_said_to_be_locked_and_not_waited_for_again_and_again() {
+    let mut temporary = Temporary::new();
+    let other = Connection::open(temporary.path()).expect("a database");
+    other.execute_batch("BEGIN IMMEDIATE").expect("locked");
+    let begun = Instant::now();
+    for relay in 1..=30 {
+        let error = message(temporary.store.begin_attempt(&begin_relay(relay)));
+        assert!(error.contains("another program keeps it locked"), "{error}");
+    }
+    // Each alone would wait for a second.
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    other.execute_batch("COMMIT").expect("released");
+    temporary.store.begin_attempt(&begin_relay(1)).expect("begun");
 }
 
 #[test]

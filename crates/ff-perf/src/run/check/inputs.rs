@@ -1,10 +1,10 @@
 //! What `check` is told: which relays, what they were measured at, how busy they say they are.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
+use ff_bwauth::network::text::read_file;
 use ff_sim::input::Inputs;
 
 use crate::capacities::Capacities;
@@ -12,6 +12,9 @@ use crate::check::{Known, history};
 use crate::cli::check::CheckArgs;
 use crate::network::Network;
 use crate::paths::file;
+
+/// The longest text that is read, in bytes: a month of extra-info documents has 700 MB.
+const MOST_BYTES: u64 = 1 << 30;
 
 /// What is known of all relays of a network.
 pub(super) struct Told {
@@ -26,8 +29,9 @@ impl Told {
     pub(super) fn read(args: &CheckArgs, network: &Network) -> Result<Self> {
         let rates = match &args.histories {
             Some(path) => {
-                let bytes = fs::read(path).with_context(|| path.display().to_string())?;
-                let rates = history::rates(&String::from_utf8_lossy(&bytes));
+                let text = read_file(path, MOST_BYTES);
+                let text = text.with_context(|| path.display().to_string())?;
+                let rates = history::rates(&text);
                 ensure!(
                     !rates.is_empty(),
                     "{}: no relay says there how busy it is",
@@ -69,7 +73,8 @@ impl Told {
 /// The relays of a list, or of a file that has one.
 fn relays(list: &str, network: &Network) -> Result<Vec<usize>> {
     let (name, text) = if Path::new(list).is_file() {
-        (list.to_owned(), fs::read_to_string(list).with_context(|| list.to_owned())?)
+        let text = read_file(Path::new(list), MOST_BYTES).with_context(|| list.to_owned())?;
+        (list.to_owned(), text)
     } else {
         ("--relays".to_owned(), list.to_owned())
     };

@@ -9,6 +9,7 @@ use std::process::{Child, Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use ff_lab::console::note;
 use ff_lab::run::DOES_NOT_COUNT;
 use ff_lab::{
     CpuQuota, Delays, DownloadPlan, Downloads, Ending, HostsPlan, Network, Node, RelayConfig,
@@ -88,7 +89,7 @@ struct Found {
 /// Runs it.
 pub(super) fn run(args: &LabNavigatorArgs, ending: &Ending) -> Result<ExitCode> {
     let mut rng = ChaCha12Rng::seed_from_u64(args.seed);
-    eprintln!("ff-perf: a private network of {} relays starts", args.relays);
+    note(&format!("ff-perf: a private network of {} relays starts", args.relays));
     let network = start(args, ending, &mut rng).context("the private network does not start")?;
     let quotas = short_of_cpu(&network)?;
     let background = background(&network, &mut rng)?;

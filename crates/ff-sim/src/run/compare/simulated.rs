@@ -50,7 +50,7 @@ pub(super) fn both(
         let joined = weights::joined(network, file);
         let choice = Choice::Given(joined.with_context(|| format!("{}", path.display()))?);
         let name = path.display().to_string();
-        eprintln!("ff-sim: simulating {} minutes by {name}", args.warm_up + args.minutes);
+        note!("ff-sim: simulating {} minutes by {name}", args.warm_up + args.minutes);
         let progress = Progress::on_stderr();
         let second =
             |now: u32, all: u32| progress.say(|| crate::run::flow::minutes(&name, now, all));

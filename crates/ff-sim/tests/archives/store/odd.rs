@@ -46,6 +46,57 @@ fn no_archive_takes_more_memory_than_there_is_for_one() {
 }
 
 #[test]
+fn archives_in_other_packings_are_named_whatever_they_are_called() {
+    let temporary = tempfile::tempdir().expect("a directory");
+    let dir = temporary.path();
+    fs::create_dir(dir.join("archives")).expect("made");
+    let packed = [
+        ("bandwidths-2020-02.tar.zst", &b"\x28\xb5\x2f\xfd\0"[..], "zstd"),
+        ("consensuses-2020-02.tar.xz", b"\x1f\x8b\x08\0", "gzip"),
+        ("server-descriptors-2020-02.tar", b"BZh91AY&SY", "bzip2"),
+    ];
+    for (name, head, _) in packed {
+        fs::write(dir.join("archives").join(name), head).expect("written");
+    }
+    fs::write(dir.join("archives/notes"), b"\x1f\x8b\x08\0").expect("written");
+    let ingest = ["ingest", "--collector", "archives", "--store", "store"];
+    let (status, said) = fails(dir, &ingest);
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("nothing of the input could be read"), "{said}");
+    assert!(said.contains("the first by gzip: notes"), "{said}");
+    let lines = listed(&dir.join("store"));
+    for (name, _, packing) in packed {
+        let reason = format!("packed by {packing}");
+        let is_it = |line: &String| line.starts_with(name) && line.contains(&reason);
+        assert!(lines.iter().any(is_it), "{name}: {lines:#?}");
+    }
+    assert_eq!(lines.len(), 3, "{lines:#?}");
+}
+
+#[test]
+fn documents_with_a_mark_and_dos_line_ends_are_the_same_documents() {
+    let temporary = tempfile::tempdir().expect("a directory");
+    let dir = temporary.path();
+    let dos = |text: String| format!("\u{feff}{}", text.replace('\n', "\r\n"));
+    let found = ["unix", "dos"].map(|folder| {
+        let hour = |hour: u64| {
+            let text = made::consensus(&format!("2020-02-01 {hour:02}:00:00"), hour);
+            if folder == "dos" { dos(text) } else { text }
+        };
+        let tar = dir.join(folder).join("consensuses-2020-02.tar");
+        Archive::new(&tar).put("consensus", hour(0).as_bytes()).finish(false);
+        let plain = dir.join(folder).join("2020-02-01-01-00-00-consensus");
+        fs::write(plain, hour(1)).expect("written");
+        let store = format!("{folder}-store");
+        let ingest = ["ingest", "--collector", folder, "--store", &store, "--json"];
+        let found: serde_json::Value = serde_json::from_str(&prints(dir, &ingest)).expect("JSON");
+        ["read", "left_out", "rows"].map(|key| found[0][key].as_u64().expect("a number"))
+    });
+    assert_eq!(found[0], found[1]);
+    assert_eq!(found[0][..2], [2, 0]);
+}
+
+#[test]
 fn broken_archives_keep_what_came_before() {
     let temporary = tempfile::tempdir().expect("a directory");
     let dir = temporary.path();
