@@ -39,6 +39,8 @@ enum State {
     Partly,
     /// All failed.
     Failed,
+    /// No relay of it takes part.
+    Unsupported,
     /// Nobody was measured, though it was planned.
     Missed,
     /// All relays were left out.
@@ -47,11 +49,12 @@ enum State {
 
 impl State {
     /// All of them, as in the legend.
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Conclusive,
         Self::Inconclusive,
         Self::Partly,
         Self::Failed,
+        Self::Unsupported,
         Self::Missed,
         Self::LeftOut,
         Self::Running,
@@ -61,14 +64,16 @@ impl State {
 
     /// That of a slot, when `now_slot` is running.
     fn of(count: &SlotCount, now_slot: u32) -> Self {
-        let done = count.conclusive + count.inconclusive + count.failed;
+        let of_those_that_can = count.conclusive + count.inconclusive + count.failed;
+        let done = of_those_that_can + count.unsupported;
         match () {
             () if count.begun > 0 => Self::Running,
             () if count.planned == 0 && count.left_out > 0 => Self::LeftOut,
             () if count.planned == 0 => Self::Empty,
             () if done == 0 && count.slot >= now_slot => Self::Ahead,
             () if done == 0 => Self::Missed,
-            () if count.failed == done => Self::Failed,
+            () if of_those_that_can == 0 => Self::Unsupported,
+            () if count.failed == of_those_that_can => Self::Failed,
             () if count.failed > 0 || (done < count.planned && count.slot < now_slot) => {
                 Self::Partly
             }
@@ -88,7 +93,7 @@ impl State {
             Self::Partly => "s-partly",
             Self::Failed => "s-bad",
             Self::Missed => "s-missed",
-            Self::LeftOut => "s-left",
+            Self::LeftOut | Self::Unsupported => "s-left",
         }
     }
 
@@ -102,6 +107,7 @@ impl State {
             Self::Inconclusive => "measured, not all conclusive",
             Self::Partly => "some failed",
             Self::Failed => "all failed",
+            Self::Unsupported => "without FlashFlow",
             Self::Missed => "planned and not measured",
             Self::LeftOut => "left out",
         }
@@ -231,6 +237,7 @@ fn cell(slot: &SlotCount, state: State) -> String {
         (slot.conclusive, "conclusive"),
         (slot.inconclusive, "not conclusive"),
         (slot.failed, "failed"),
+        (slot.unsupported, "without FlashFlow"),
         (slot.begun, "being measured"),
         (slot.left_out, "left out"),
     ];
@@ -251,7 +258,7 @@ fn sum(row: &[SlotCount]) -> String {
     if planned == 0 {
         return "no relay".to_owned();
     }
-    let done = add(|slot| slot.conclusive + slot.inconclusive) + failed;
+    let done = add(|slot| slot.conclusive + slot.inconclusive + slot.unsupported) + failed;
     let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };
     format!("{done} of {planned} done{failed}")
 }
@@ -274,6 +281,10 @@ mod tests {
             (SlotCount { conclusive: 2, failed: 1, ..slot }, State::Partly),
             (SlotCount { conclusive: 2, ..slot }, State::Partly),
             (SlotCount { failed: 3, ..slot }, State::Failed),
+            // A relay that does not take part has not failed.
+            (SlotCount { unsupported: 3, ..slot }, State::Unsupported),
+            (SlotCount { unsupported: 2, conclusive: 1, ..slot }, State::Conclusive),
+            (SlotCount { unsupported: 2, failed: 1, ..slot }, State::Failed),
         ] {
             assert_eq!(State::of(&count, 7), state, "{count:?}");
         }
