@@ -101,8 +101,9 @@ pub enum Command {
     V3bw(V3bw),
     /// Say how the coordinator is: team, period, coverage, failures, and when it is done.
     ///
-    /// It asks the page of the coordinator that runs. Exit status 0 if all is well, 1 if no coordinator runs (then
-    /// what its store knows is shown), 3 if there are problems; these are on standard error.
+    /// It asks the page of the coordinator that runs, and prints first whether something needs you. Exit status 0 if
+    /// nothing does (a new coordinator may be too young to judge), 1 if no coordinator runs (then what its store knows is
+    /// shown), 3 if there are problems.
     Status(StatusArgs),
     /// Explain a relay's number in the bandwidth file: every step from its seconds to bw=, or why there is none.
     ///
