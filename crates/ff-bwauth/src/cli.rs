@@ -120,9 +120,10 @@ pub enum Command {
     V3bw(V3bw),
     /// Say how the coordinator is: team, period, coverage, failures, and when it is done.
     ///
-    /// It asks the page of the coordinator that runs. If none runs, what its store knows is shown.
+    /// It asks the page of the coordinator that runs, and prints first whether something needs you; a new coordinator may be
+    /// too young to judge. If none runs, what its store knows is shown.
     #[command(
-        after_help = "Exit status:\n  0  no problems\n  1  no coordinator runs, or it cannot be asked\n  2  invalid command line\n  3  problems, which are listed on standard error"
+        after_help = "Exit status:\n  0  no problems\n  1  no coordinator runs, or it cannot be asked\n  2  invalid command line\n  3  problems, which are listed first"
     )]
     Status(StatusArgs),
     /// Explain a relay's number in the bandwidth file: every step from its seconds to bw=, or why there is none.

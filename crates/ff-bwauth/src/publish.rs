@@ -18,6 +18,7 @@ pub mod report;
 pub mod results;
 pub mod scaling;
 pub mod shelf;
+pub mod shift;
 pub mod together;
 pub mod trace;
 pub mod v3bw;
@@ -25,6 +26,7 @@ pub mod view;
 
 pub use limits::{Broken, Limit, Moved, PublishRules};
 pub use shelf::{LATEST, Last, Shelf, ShelfError};
+pub use shift::Shift;
 
 use crate::files::FileError;
 use crate::outcome::Outcome;
@@ -52,6 +54,10 @@ pub struct Prepared {
     pub overridden: Vec<Broken>,
     /// Limits that it breaks, for which it is refused.
     pub broken: Vec<Broken>,
+    /// How its weights differ from those that authorities vote for now, if they do for any.
+    pub since_last: Option<Shift>,
+    /// How its weights differ from the consensus'.
+    pub from_consensus: Option<Shift>,
 }
 
 /// Why nothing was published; the file before stays and is the latest.
@@ -119,7 +125,9 @@ pub fn prepare(
     let (overridden, broken) = limits::broken(&file, &publication, shelf.last(), rules)
         .into_iter()
         .partition(|broken| rules.force.contains(&broken.limit));
-    Ok(Prepared { file, moved, overridden, broken })
+    let since_last = Shift::since(&publication.previous, &file);
+    let from_consensus = Shift::from_consensus(&file);
+    Ok(Prepared { file, moved, overridden, broken, since_last, from_consensus })
 }
 
 /// What a file is made with beside the last one.

@@ -161,6 +161,16 @@ impl Store {
         aside::move_aside(path, now_unix_secs)
     }
 
+    /// Whether it can be written to now: writes what is there already.
+    ///
+    /// # Errors
+    /// [`StoreError`] that says why not.
+    pub fn try_to_write(&mut self) -> Result<(), StoreError> {
+        self.write("be written to", |writing| {
+            writing.execute("UPDATE meta SET coordinator = coordinator", []).map(drop)
+        })
+    }
+
     /// Writes all that `work` does, or nothing; it is on the disk when this returns.
     fn write<T>(
         &mut self,

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   daemon ─▶ status::Status, once a second ─┬─▶ page: overview, team, events; /status.json
+//!                with what problems finds    │
 //!                                            └─▶ figures: /metrics
 //!   store, read only ─▶ page::pool ──────────┬─▶ page: slots, capacities, failures, relays
 //!   consensus, last bandwidth file ──────────┴─▶ explain::Explanation ─▶ page, `ff-bwauth explain`
@@ -23,5 +24,6 @@ mod figures;
 pub mod meaning;
 pub mod measurers;
 pub mod page;
+pub mod problems;
 pub mod status;
 pub mod summary;

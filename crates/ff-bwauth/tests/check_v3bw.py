@@ -15,7 +15,7 @@ from stem.descriptor.bandwidth_file import BandwidthFile
 INTEGER_KEYS = {
     "bw", "bw_mean", "bw_median", "consensus_bandwidth", "desc_bw_avg", "desc_bw_bur",
     "desc_bw_obs_last", "error_misc", "rtt", "success", "under_min_report", "vote",
-    "relay_recent_measurement_attempt_count", "relay_recent_measurement_failure_count",
+    "relay_recent_measurement_attempt_count",
 }
 DATES = ("earliest_bandwidth", "latest_bandwidth", "created_at", "generated_at")
 COUNTS = ("consensus_size", "eligible_count", "eligible_percent", "min_count", "min_percent")

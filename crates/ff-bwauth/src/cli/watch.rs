@@ -16,7 +16,7 @@ pub struct StatusArgs {
     /// Where the page is, as in http://127.0.0.1:9231; then no config is read.
     #[arg(long, value_name = "URL", conflicts_with = "config")]
     pub page: Option<String>,
-    /// Print one JSON object: is_running, problems, and status or what the store remembers.
+    /// Print one JSON object: is_running, is_young, problems, and status or what the store remembers.
     #[arg(long)]
     pub json: bool,
 }

@@ -5,6 +5,7 @@ mod exchange;
 mod finish;
 mod missed;
 mod paths;
+mod problems;
 mod reload;
 mod rows;
 mod slots;
@@ -16,11 +17,12 @@ use std::sync::Arc;
 use ff_measurer::service::wire::Capability;
 use ff_proto::ids::Ed25519Id;
 
-pub use self::action::{Action, Effect, Member, Rhythm, Written};
+pub use self::action::{Action, Effect, Member, NotWritten, Rhythm, Written};
 use self::exchange::Exchanges;
 use self::finish::{Finished, Together};
 use self::missed::GONE;
 use self::paths::KnownPaths;
+use self::problems::{PROBE_SECS, Problems};
 pub use self::reload::{Settings, Teams};
 use self::trust::Heard;
 use super::course::{Beginning, Common, Course};
@@ -32,6 +34,7 @@ use crate::period::{Fingerprint, Relay};
 use crate::publish::v3bw::{NotScheduled, Publication};
 use crate::publish::view::publication;
 use crate::store::{AttemptId, Coverage, Period, Planned, Store, StoreError};
+use crate::watch::status::{DiskStatus, PeriodStatus};
 
 /// How many consensuses are remembered, so that a late coordinator begins a period with that of the others.
 const VIEWS: usize = 4;
@@ -44,10 +47,6 @@ const RETAIN_SECS: u64 = 3600;
 /// So long, in seconds, nothing is begun behind a jump of the clock: it may jump back, and a period in which it was
 /// wrong would ask relays for more than they grant.
 const CLOCK_SECS: u64 = 600;
-/// How many problems are remembered.
-const PROBLEMS: usize = 20;
-/// How long the same problem is not told again, in seconds.
-const TELL_SECS: u64 = 3600;
 /// So long after a consensus became valid all coordinators have it, in seconds (PROTOCOL.md §11)…
 const CONSENSUS_SPREAD_SECS: u64 = 300;
 /// … or after this part of a period, where that is less.
@@ -64,6 +63,8 @@ struct Due {
     publish: u64,
     /// The store's retention.
     retain: u64,
+    /// Whether a store that failed works again.
+    probe: u64,
 }
 
 /// The coordinator.
@@ -73,7 +74,7 @@ pub struct Core {
     /// What is the same in all measurements.
     means: Means,
     /// How often what is done.
-    rhythm: Rhythm,
+    pub(super) rhythm: Rhythm,
     /// What has happened, durably.
     pub(super) store: Store,
     /// The team, in the order of the config.
@@ -102,16 +103,30 @@ pub struct Core {
     refreshing: Option<u64>,
     /// Since when a bandwidth file is being written, if one is.
     publishing: Option<u64>,
-    /// The last bandwidth file, or why there is none.
-    pub(super) published: Option<Result<Written, String>>,
+    /// The last bandwidth file.
+    pub(super) published: Option<Written>,
+    /// Why there is no newer one, if the last attempt wrote none.
+    pub(super) not_written: Option<NotWritten>,
     /// Why there are no newer documents.
     pub(super) refresh_error: Option<String>,
-    /// What the operator should know, the newest last.
-    pub(super) problems: VecDeque<(u64, String)>,
+    /// What is wrong, as the last status found it.
+    pub(super) problems: Problems,
+    /// Why the store fails, with what follows, if it does.
+    pub(super) store_error: Option<String>,
+    /// Whether a consensus has come of which the changes could not be noted.
+    has_changes: bool,
+    /// The disks that it writes to.
+    pub(super) disks: Vec<DiskStatus>,
     /// Attempts that failed since the start, by code.
     pub(super) failed: HashMap<&'static str, u64>,
     /// How far the period is, as long as nothing has changed since it was counted.
     pub(super) coverage: Option<Coverage>,
+    /// How far the period before the one with this number came.
+    pub(super) before: Option<(u64, Coverage)>,
+    /// How the period was when the store could last be read.
+    pub(super) last_period: Option<PeriodStatus>,
+    /// The first period that it has planned.
+    pub(super) first_period: Option<u64>,
     /// Attempts that were finished since the start.
     pub(super) finished: u64,
     /// When it started, in seconds since 1970.
@@ -119,7 +134,7 @@ pub struct Core {
     /// The teams from the next period on, if they are others.
     next: Option<Teams>,
     /// Nothing is begun before that, because the clock has jumped.
-    quiet_until: u64,
+    pub(super) quiet_until: u64,
     /// Whether it is ending.
     ending: bool,
 }
@@ -145,6 +160,7 @@ impl Core {
         reload::recall(&store, &mut team)?;
         let heard = Heard::recall(&store, &common, now)?;
         let paths = KnownPaths::recall(store.paths()?);
+        let first_period = store.first_period()?.map(|period| period.number);
         let mut core = Self {
             common,
             means,
@@ -164,10 +180,17 @@ impl Core {
             refreshing: None,
             publishing: None,
             published: None,
+            not_written: None,
             refresh_error: None,
-            problems: VecDeque::new(),
+            problems: Problems::default(),
+            store_error: None,
+            has_changes: false,
+            disks: Vec::new(),
             failed: HashMap::new(),
             coverage: None,
+            before: None,
+            last_period: None,
+            first_period,
             finished: 0,
             started: now,
             next: None,
@@ -175,7 +198,7 @@ impl Core {
             ending: false,
         };
         if !interrupted.is_empty() {
-            core.tell(now, format!("{} measurements were interrupted", interrupted.len()));
+            tracing::warn!(measurements = interrupted.len(), "interrupted by the last end");
         }
         core.take_up(core.common.number(now), now)?;
         Ok(core)
@@ -198,7 +221,7 @@ impl Core {
                 Ok(true)
             }
             Err(error) => {
-                self.tell(now, format!("the period's beginning cannot be read: {error}"));
+                tracing::error!(period = number, "its beginning cannot be read: {error}");
                 Ok(false)
             }
         }
@@ -220,14 +243,14 @@ impl Core {
             Action::Finished(attempt, outcome) => self.finish(attempt, outcome, now),
             Action::Published(result) => {
                 self.publishing = None;
-                if let Err(reason) = &result {
-                    self.tell(now, format!("no new bandwidth file: {reason}"));
+                match result {
+                    Ok(written) => (self.published, self.not_written) = (Some(written), None),
+                    Err(not_written) => self.not_written = Some(not_written),
                 }
-                self.published = Some(result);
             }
             Action::PublishNow => self.due.publish = now,
-            Action::Reload(settings) => self.reload(*settings, now),
-            Action::ExchangeNow => self.ask_exchange(now),
+            Action::Reload(settings) => self.reload(*settings),
+            Action::ExchangeNow => self.ask_exchange(),
             Action::Trust(measurer) => self.trust(measurer, now),
             Action::Exchanged(found) => self.exchanged(found, now),
             Action::End => {
@@ -250,6 +273,7 @@ impl Core {
             (&mut self.due.describe, DESCRIBE_SECS),
             (&mut self.due.publish, self.rhythm.publish_secs),
             (&mut self.due.retain, RETAIN_SECS),
+            (&mut self.due.probe, PROBE_SECS),
         ] {
             *due = (*due).min(now + period);
         }
@@ -261,8 +285,9 @@ impl Core {
             self.due.describe = now + DESCRIBE_SECS;
             effects.extend((0..self.team.len()).map(Effect::Describe));
         }
-        if let Err(error) = self.keep_course(now, effects) {
-            self.tell(now, format!("the store fails, so nothing is measured: {error}"));
+        match self.keep_course(now, effects) {
+            Ok(()) => self.ask_store(now),
+            Err(error) => self.store_fails("so nothing new is measured", error, now),
         }
         if self.due.publish <= now
             && is_free(self.publishing, now)
@@ -270,7 +295,7 @@ impl Core {
         {
             (self.publishing, self.due.publish) = (Some(now), now + self.rhythm.publish_secs);
             if let Err(error) = self.keep_not_scheduled() {
-                self.tell(now, format!("the store fails: {error}"));
+                self.store_fails("so it does not know which relays have no slot", error, now);
             }
             effects.push(Effect::Publish(Box::new(publication)));
         }
@@ -286,7 +311,7 @@ impl Core {
             self.due.retain = now + RETAIN_SECS;
         }
         if let Err(error) = more {
-            self.tell(now, format!("nothing old can be deleted: {error}"));
+            self.store_fails("so nothing old is deleted", error, now);
         }
     }
 
@@ -294,7 +319,6 @@ impl Core {
     fn wait_for_clock(&mut self, now: u64) {
         let secs = CLOCK_SECS.min(u64::from(self.common.length_secs) / 4);
         self.quiet_until = now + secs;
-        self.tell(now, format!("the clock has jumped: nothing is begun for {secs} s"));
     }
 
     /// Begins the period if there is a new one, and its slots.
@@ -311,6 +335,10 @@ impl Core {
                 return Ok(());
             }
             self.begin_period(number, now, effects)?;
+        }
+        if self.has_changes && self.course.is_some() {
+            self.note_changes(now)?;
+            self.has_changes = false;
         }
         self.keep_exchanges(now, effects)?;
         self.decide(now)?;
@@ -354,6 +382,7 @@ impl Core {
             Err(StoreError::AlreadyPlanned(_)) => self.store.add_event(number, &text)?,
             begun => begun?,
         }
+        self.first_period.get_or_insert(number);
         course.next_slot = course.slot_at(now);
         self.has_missed = true;
         tracing::info!(
@@ -362,7 +391,7 @@ impl Core {
             "a period begins"
         );
         self.course = Some(course);
-        self.judge_team_again(now);
+        self.judge_team_again();
         Ok(())
     }
 
@@ -372,7 +401,6 @@ impl Core {
         let view = match result {
             Ok(view) => view,
             Err(error) => {
-                self.tell(now, format!("the network's documents are not to be had: {error}"));
                 self.refresh_error = Some(error);
                 return;
             }
@@ -381,7 +409,7 @@ impl Core {
         let newest = self.views.last().map_or(0, |last| last.valid_after);
         let noted = self.course.as_ref().map_or(0, |course| course.noted);
         if view.valid_after < newest.max(noted) {
-            self.tell(now, "an older consensus than the last one is not used".to_owned());
+            tracing::warn!("an older consensus than the last one is not used");
             return;
         }
         if view.valid_after == newest {
@@ -391,9 +419,10 @@ impl Core {
         if self.views.len() > VIEWS {
             self.views.remove(0);
         }
-        self.judge_team_again(now);
+        self.judge_team_again();
         if let Err(error) = self.note_changes(now) {
-            self.tell(now, format!("the store fails, so new relays wait: {error}"));
+            self.has_changes = true;
+            self.store_fails("so new relays wait", error, now);
         }
     }
 
@@ -467,14 +496,7 @@ impl Core {
                 member.clock_ahead_millis = theirs.saturating_sub(ours);
                 (member.capability, member.error) = (Some(capability), None);
             }
-            Err(error) => {
-                let name = member.measurer.name().to_owned();
-                let is_new = member.error.is_none();
-                member.error = Some(error.clone());
-                if is_new {
-                    self.tell(now, format!("the measurer {name} is not there: {error}"));
-                }
-            }
+            Err(error) => member.error = Some(error),
         }
     }
 
@@ -498,19 +520,6 @@ impl Core {
         let too_fast = course.timetable.too_fast(course.team);
         let too_fast = too_fast.map(|(relay, _)| (relay, NotScheduled::TooFast));
         self.store.set_not_scheduled(&no_room.chain(too_fast).collect())
-    }
-
-    /// Tells the operator something: once an hour, as long as it is among the last things that were told.
-    fn tell(&mut self, now: u64, text: String) {
-        let is_same = |(at, last): &(u64, String)| *last == text && now.abs_diff(*at) < TELL_SECS;
-        if self.problems.iter().any(is_same) {
-            return;
-        }
-        tracing::warn!("{text}");
-        self.problems.push_back((now, text));
-        if self.problems.len() > PROBLEMS {
-            self.problems.pop_front();
-        }
     }
 }
 

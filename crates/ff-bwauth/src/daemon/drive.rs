@@ -2,7 +2,9 @@
 
 mod reload;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
@@ -15,6 +17,7 @@ use ff_proto::failure::FailureKind;
 use ff_proto::ids::Ed25519Id;
 use ff_proto::params::Params;
 use futures::FutureExt as _;
+use rustix::fs::statvfs;
 use sd_notify::NotifyState;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -30,7 +33,7 @@ use super::network::Source;
 use super::plan::{Job, Means};
 use super::publish::Publisher;
 use super::request::Requests;
-use super::status::{SecondShown, Status};
+use super::status::{DiskStatus, SecondShown, Status};
 use crate::measure::{self, Progress};
 use crate::outcome::{Failure, Outcome};
 use crate::period::{Measurer, Team};
@@ -199,7 +202,8 @@ impl Daemon {
         let means = Means { key: key.clone(), params, deadline };
         let (team, remotes) = team(config, &key)?;
         let core = Core::new(common, means, rhythm(config), store, team, now())?;
-        let core = core.with_exchanges(config.exchange);
+        let publisher = Publisher::new(config);
+        let core = core.with_exchanges(config.exchange).with_published(publisher.last());
         let (sender, actions) = mpsc::unbounded_channel();
         let (status, shown) = watch::channel(None);
         let network = watch::Sender::new(None);
@@ -208,7 +212,7 @@ impl Daemon {
         let daemon = Self {
             core,
             source: Source::new(&config.network)?,
-            publisher: Publisher::new(config),
+            publisher,
             tasks: JoinSet::new(),
             actions,
             sender,
@@ -291,10 +295,10 @@ impl Daemon {
         if is_shown || begin < self.status_due {
             return;
         }
-        match self.core.status(now) {
-            Ok(status) => _ = self.status.send_replace(Some(Arc::new(status))),
-            Err(error) => tracing::error!("the store cannot be read: {error}"),
-        }
+        self.core.set_disks(disks(&self.config));
+        let authority = self.config.publish.dirauth_nickname.clone();
+        let status = Status { authority, ..self.core.status(now) };
+        self.status.send_replace(Some(Arc::new(status)));
         self.status_due = Instant::now() + begin.elapsed() * STATUS_PART;
     }
 
@@ -352,6 +356,22 @@ impl Daemon {
         self.tasks.abort_all();
         Ok(())
     }
+}
+
+/// How much room there is where the coordinator writes; directories on one disk are one.
+fn disks(config: &Config) -> Vec<DiskStatus> {
+    let mut disks = BTreeMap::new();
+    for (of, dir) in [("store", &config.state_dir), ("bandwidth files", &config.publish_dir)] {
+        // What is not there yet is made where its parent is.
+        let there = dir.ancestors().find(|dir| dir.is_dir());
+        let found = there.and_then(|dir| Some((dir.metadata().ok()?.dev(), statvfs(dir).ok()?)));
+        let Some((device, disk)) = found else { continue };
+        let available_bytes = disk.f_bavail.saturating_mul(disk.f_frsize);
+        let dir = dir.display().to_string();
+        let one = DiskStatus { of: of.to_owned(), dir, available_bytes };
+        disks.entry(device).or_insert(one);
+    }
+    disks.into_values().collect()
 }
 
 /// How often what is done.
@@ -572,6 +592,22 @@ mod tests {
         );
         // It was given up here, and not by what opens links, which has more time.
         assert!(failure.message.contains("its links were not open"), "{failure:?}");
+    }
+
+    #[test]
+    fn directories_on_one_disk_are_one() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("bwauth.toml");
+        let identity = key::identity_text(&ff_proto::ids::Ed25519Id([7; 32]));
+        let text = format!(
+            "key = 'key'\nstate_dir = 'not/yet'\npublish_dir = '.'\n[network]\nconsensus = 'c'\ndescriptors = []\n\
+             [period]\nsecret = 'secret'\n[[measurer]]\nname = 'm'\naddress = '127.0.0.1:1'\n\
+             identity = '{identity}'\ncapacity = '1Gbit'\n"
+        );
+        std::fs::write(&path, text).expect("written");
+        let disks = disks(&Config::load(&path).expect("a config"));
+        let [disk] = &disks[..] else { panic!("{disks:?}") };
+        assert!(disk.of == "store" && disk.dir.ends_with("not/yet"), "{disk:?}");
     }
 
     #[test]

@@ -2,10 +2,11 @@
 
 use super::core::{Core, Member, Written};
 use super::running::Running;
-use crate::store::StoreError;
+use crate::store::{Coverage, StoreError};
+use crate::watch::problems;
 
 pub use crate::watch::status::{
-    MeasuredStatus, MemberStatus, NetworkStatus, PeriodStatus, Problem, PublishedStatus,
+    DiskStatus, MeasuredStatus, MemberStatus, NetworkStatus, PeriodStatus, PublishedStatus,
     RunningStatus, SecondShown, Status, TooFast,
 };
 
@@ -13,18 +14,35 @@ pub use crate::watch::status::{
 const TOO_FAST: usize = 20;
 
 impl Core {
-    /// How it is now. Only what has changed is counted anew: it is asked for once a second.
-    ///
-    /// # Errors
-    /// When the store cannot be read.
-    pub fn status(&mut self, now: u64) -> Result<Status, StoreError> {
-        let period = self.period_status(now)?;
+    /// How it is now. Only what has changed is counted anew: it is asked for once a second. Where the store cannot be
+    /// read, it is as it was last.
+    pub fn status(&mut self, now: u64) -> Status {
+        let period = match self.period_status(now) {
+            // A period that could not be changed is taken up again.
+            Ok(None) if self.store_error.is_some() => self.last_period.clone(),
+            Ok(period) => period,
+            Err(error) => {
+                self.store_fails("so the period is shown as it was last", error, now);
+                self.last_period.clone()
+            }
+        };
+        self.last_period.clone_from(&period);
+        let mut status = self.facts(now, period);
+        status.problems = self.problems.renew(problems::found(&status), now);
+        status
+    }
+
+    /// How it is, without what is wrong with it.
+    fn facts(&self, now: u64, period: Option<PeriodStatus>) -> Status {
         let view = self.views.last();
-        Ok(Status {
+        Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             coordinator: ff_measurer::key::identity_text(&ff_proto::ids::Ed25519Id(self.common.me)),
+            authority: None,
             now_unix_secs: now,
             started_unix_secs: self.started,
+            young_until_unix_secs: Some(self.young_until(now)).filter(|until| now < *until),
+            quiet_until_unix_secs: Some(self.quiet_until).filter(|until| now < *until),
             period,
             running: self.running.values().map(RunningStatus::from).collect(),
             team: (0..self.team.len()).map(|member| self.member_status(member)).collect(),
@@ -34,16 +52,63 @@ impl Core {
                 described: view.map_or(0, |view| view.described.len() as u64),
                 error: self.refresh_error.clone(),
             },
-            published: self.published.as_ref().map(PublishedStatus::from),
+            published: self.published_status(),
             finished: self.finished,
             failed: self.failed.iter().map(|(&code, &count)| (code.to_owned(), count)).collect(),
             unsaved: self.unsaved.len() as u64,
-            problems: self
-                .problems
-                .iter()
-                .map(|(unix_secs, text)| Problem { unix_secs: *unix_secs, text: text.clone() })
-                .collect(),
+            store_error: self.store_error.clone(),
+            disks: self.disks.clone(),
+            problems: Vec::new(),
+        }
+    }
+
+    /// Notes how much room its disks have.
+    pub fn set_disks(&mut self, disks: Vec<DiskStatus>) {
+        self.disks = disks;
+    }
+
+    /// Goes on from the bandwidth file that the last process has written.
+    #[must_use]
+    pub(super) fn with_published(mut self, last: Option<Written>) -> Self {
+        self.published = last;
+        self
+    }
+
+    /// When its first whole period is over, in seconds since 1970: the one after that in which it began.
+    fn young_until(&self, now: u64) -> u64 {
+        let first = self.first_period.unwrap_or_else(|| self.common.number(now));
+        first.saturating_add(2).saturating_mul(self.common.length_secs.into())
+    }
+
+    /// The last bandwidth file, and why there is no newer one.
+    fn published_status(&self) -> Option<PublishedStatus> {
+        if self.published.is_none() && self.not_written.is_none() {
+            return None;
+        }
+        let file = self.published.clone().unwrap_or_default();
+        let not_written = self.not_written.as_ref();
+        Some(PublishedStatus {
+            path: self.published.as_ref().map(|file| file.path.clone()),
+            relays: file.relays,
+            consensus_relays: file.consensus_relays,
+            is_voted: file.is_voted,
+            unix_secs: self.published.as_ref().map(|file| file.unix_secs),
+            every_secs: self.rhythm.publish_secs,
+            since_last: file.since_last,
+            from_consensus: file.from_consensus,
+            refused: not_written.map(|one| one.reason.clone()),
+            is_too_few: not_written.is_some_and(|one| one.is_too_few),
         })
+    }
+
+    /// How far the period before this one came, if it is known; counted once.
+    fn period_before(&mut self, number: u64) -> Result<Option<Coverage>, StoreError> {
+        let coverage = match self.before.take() {
+            Some((of, known)) if of == number => known,
+            _ => self.store.coverage(number.saturating_sub(1))?,
+        };
+        self.before = Some((number, coverage.clone()));
+        Ok(Some(coverage).filter(|coverage| coverage.relays > 0))
     }
 
     /// How a member of the team is.
@@ -62,6 +127,10 @@ impl Core {
 
     /// How the period is.
     fn period_status(&mut self, now: u64) -> Result<Option<PeriodStatus>, StoreError> {
+        let Some(number) = self.course.as_ref().map(|course| course.number) else {
+            return Ok(None);
+        };
+        let before = self.period_before(number)?;
         let Some(course) = &self.course else { return Ok(None) };
         let now_slot = course.slot_at(now);
         let last_planned_slot = self.store.last_pending_slot(course.number, now_slot)?;
@@ -76,12 +145,13 @@ impl Core {
             end_unix_secs: course.start + u64::from(self.common.length_secs),
             slot_secs: self.common.slot_secs,
             slots: self.common.slots(),
-            now_slot,
+            now_slot: now_slot.min(self.common.slots().saturating_sub(1)),
             schedule_digest: hex::encode(course.digest()),
             consensus_valid_after_unix_secs: course.valid_after,
             last_planned_slot,
             done_unix_secs: last_planned_slot.map(|slot| course.slot_start(slot + 1)),
             coverage,
+            before,
             too_fast: course.timetable.too_fast(course.team).count() as u64,
             too_fast_relays: course
                 .timetable
@@ -130,22 +200,6 @@ impl From<&Member> for MemberStatus {
             error: member.error.clone(),
             measured: member.measured.as_ref().map(MeasuredStatus::from),
             not_measured: member.not_measured.clone(),
-        }
-    }
-}
-
-impl From<&Result<Written, String>> for PublishedStatus {
-    fn from(published: &Result<Written, String>) -> Self {
-        match published {
-            Ok(file) => Self {
-                path: Some(file.path.clone()),
-                relays: file.relays,
-                unix_secs: Some(file.unix_secs),
-                refused: None,
-            },
-            Err(reason) => {
-                Self { path: None, relays: 0, unix_secs: None, refused: Some(reason.clone()) }
-            }
         }
     }
 }

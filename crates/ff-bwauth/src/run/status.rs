@@ -12,7 +12,7 @@ use crate::store::Store;
 use crate::utc::now_unix_secs;
 use crate::watch::client::{self, AskError};
 use crate::watch::status::Status;
-use crate::watch::summary::{Remembered, Shown, wrong};
+use crate::watch::summary::{Remembered, Shown, problems};
 
 /// No coordinator runs.
 const NOT_RUNNING: u8 = 1;
@@ -43,16 +43,17 @@ pub(super) fn run(options: &StatusArgs) -> Result<ExitCode> {
 
 /// It runs.
 fn running(status: &Status, is_json: bool) -> Result<ExitCode> {
-    let problems = wrong(status, now_unix_secs());
+    let problems = problems(status, now_unix_secs());
     print(&if is_json {
-        let json = json!({ "is_running": true, "problems": problems, "status": status });
+        let texts: Vec<_> = problems.iter().map(|problem| &problem.text).collect();
+        let is_young = status.young_until_unix_secs.is_some();
+        let json = json!({
+            "is_running": true, "is_young": is_young, "problems": texts, "status": status
+        });
         format!("{json}\n")
     } else {
-        Shown(status).to_string()
+        Shown { status, problems: &problems }.to_string()
     })?;
-    for problem in &problems {
-        note(&format!("ff-bwauth: {problem}"));
-    }
     Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(PROBLEMS) })
 }
 

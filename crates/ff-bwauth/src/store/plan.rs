@@ -309,6 +309,15 @@ impl Reader {
         Ok(self.all("periods", &sql, [], period)?.pop())
     }
 
+    /// The first period that was planned, of those that are still known.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn first_period(&self) -> Result<Option<Period>, StoreError> {
+        let sql = format!("{PERIOD} ORDER BY start_unix_secs LIMIT 1");
+        Ok(self.all("periods", &sql, [], period)?.pop())
+    }
+
     /// The relays of a period that are measured at the same time because they may share what is measured: those
     /// of each group that has several.
     ///

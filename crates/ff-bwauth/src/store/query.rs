@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use ff_proto::failure::FailureKind;
 use ff_proto::units::BytesPerSec;
 use rusqlite::params;
 
@@ -38,12 +39,25 @@ pub struct Coverage {
     /// Relays that an attempt has measured, conclusively or not.
     #[serde(default)]
     pub relays_measured: u64,
+    /// Relays that do not take part: they were tried, not measured, and have said so.
+    #[serde(default)]
+    pub relays_unsupported: u64,
     /// Relays that have a conclusive one.
     pub relays_conclusive: u64,
     /// Attempts by their verdict.
     pub verdicts: BTreeMap<String, u64>,
     /// Failed attempts by their code.
     pub failures: BTreeMap<String, u64>,
+}
+
+impl Coverage {
+    /// Relays that were tried in vain, although they may take part.
+    #[must_use]
+    pub fn relays_failed(&self) -> u64 {
+        self.relays_done
+            .saturating_sub(self.relays_measured)
+            .saturating_sub(self.relays_unsupported)
+    }
 }
 
 /// How often a failure came.
@@ -265,8 +279,8 @@ impl Reader {
         let sql = "SELECT plan.id, fingerprint, kind, left_out IS NOT NULL, attempts.id IS NOT NULL, verdict,
                    failure FROM plan LEFT JOIN attempts ON attempts.plan = plan.id WHERE period = ?1";
         let mut coverage = Coverage::default();
-        // Tried, measured, conclusive.
-        let mut relays = BTreeMap::<Fingerprint, [bool; 3]>::new();
+        // Tried, measured, conclusive, without FlashFlow.
+        let mut relays = BTreeMap::<Fingerprint, [bool; 4]>::new();
         let read = |columns: &mut Columns<'_, '_>| {
             let (_id, fingerprint): (i64, Fingerprint) = (columns.take()?, columns.take()?);
             let kind: Kind = columns.of()?;
@@ -289,6 +303,7 @@ impl Reader {
                 *coverage.verdicts.entry(verdict).or_default() += 1;
             }
             if let Some(failure) = failure {
+                relay[3] |= failure == FailureKind::NotSupported.code();
                 *coverage.failures.entry(failure).or_default() += 1;
             }
             Ok::<_, StoreError>(())
@@ -298,6 +313,8 @@ impl Reader {
         coverage.relays_done = count(0);
         coverage.relays_measured = count(1);
         coverage.relays_conclusive = count(2);
+        let without = |relay: &&[bool; 4]| relay[3] && !relay[1];
+        coverage.relays_unsupported = relays.values().filter(without).count() as u64;
         Ok(coverage)
     }
 

@@ -1,5 +1,7 @@
 //! What became of the slots of a period.
 
+use ff_proto::failure::FailureKind;
+
 use super::value::Number;
 use super::{Reader, StoreError};
 
@@ -18,8 +20,8 @@ pub struct SlotCount {
     pub inconclusive: u32,
     /// Of these, those that failed, except those that do not take part.
     pub failed: u32,
-    /// Of these, those that do not take part: the measurement is not supported there.
-    pub not_supported: u32,
+    /// Of these, those that do not take part in FlashFlow; they are none of those that failed.
+    pub unsupported: u32,
     /// Relays beside these that were left out.
     pub left_out: u32,
 }
@@ -30,14 +32,17 @@ impl Reader {
     /// # Errors
     /// [`StoreError`].
     pub fn slots(&self, period: u64) -> Result<Vec<SlotCount>, StoreError> {
-        let sql = "SELECT min(plan.id), slot, sum(left_out IS NULL),
+        let without = FailureKind::NotSupported.code();
+        let sql = format!(
+            "SELECT min(plan.id), slot, sum(left_out IS NULL),
                    sum(attempts.id IS NOT NULL AND verdict IS NULL), sum(verdict IS 'conclusive'),
                    sum(verdict IS NOT NULL AND verdict NOT IN ('conclusive', 'failed')),
-                   sum(verdict IS 'failed' AND failure IS NOT 'not_supported'), sum(failure IS 'not_supported'),
+                   sum(verdict IS 'failed' AND failure IS NOT '{without}'), sum(failure IS '{without}'),
                    sum(left_out IS NOT NULL)
                    FROM plan LEFT JOIN attempts ON attempts.plan = plan.id WHERE period = ?1
-                   GROUP BY slot ORDER BY slot";
-        self.all("plan", sql, [Number(period)], |columns| {
+                   GROUP BY slot ORDER BY slot"
+        );
+        self.all("plan", &sql, [Number(period)], |columns| {
             let _id: i64 = columns.take()?;
             Ok(SlotCount {
                 slot: columns.of()?,
@@ -46,7 +51,7 @@ impl Reader {
                 conclusive: columns.of()?,
                 inconclusive: columns.of()?,
                 failed: columns.of()?,
-                not_supported: columns.of()?,
+                unsupported: columns.of()?,
                 left_out: columns.of()?,
             })
         })

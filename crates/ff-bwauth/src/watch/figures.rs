@@ -15,7 +15,7 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::status::{PeriodStatus, Status};
+use super::status::{Cause, PeriodStatus, Status};
 use crate::publish::shelf;
 use crate::store::Estimate;
 
@@ -244,11 +244,17 @@ impl Figures {
             None,
             Some(float(status.unsaved)),
         );
-        self.one(
-            "problems",
-            "Problems that are shown on the page",
-            None,
-            Some(float(status.problems.len() as u64)),
+        let of = |cause: Cause| {
+            let there = status.problems.iter().filter(|problem| problem.cause == cause).count();
+            (label("cause", cause.name()), float(there as u64))
+        };
+        self.add("problems", "Problems that there are, by cause", None, Cause::ALL.map(of).into());
+        let disks = status.disks.iter();
+        self.add(
+            "disk_available",
+            "Room on the disks that the coordinator writes to",
+            Some(Unit::Bytes),
+            disks.map(|disk| (label("of", &disk.of), float(disk.available_bytes))).collect(),
         );
         self.counter(
             "measurements",
@@ -298,15 +304,18 @@ impl Figures {
             Some(flag(network.error.is_some())),
         );
         let published = status.published.as_ref();
+        let is_refused = status.problems.iter().any(|one| one.cause == Cause::FileRefused);
         self.one(
             "publication_refused",
-            "Whether the last bandwidth file was not written",
+            "Whether the last bandwidth file was not written, although there are results",
             None,
-            Some(flag(published.is_some_and(|published| published.refused.is_some()))),
+            Some(flag(is_refused)),
         );
-        let relays =
-            published.filter(|published| published.refused.is_none()).map(|one| float(one.relays));
+        let written = published.filter(|published| published.path.is_some());
+        let relays = written.map(|one| float(one.relays));
         self.one("publication_relays", "Relays in the last bandwidth file", None, relays);
+        let voted = written.map(|one| flag(one.is_voted));
+        self.one("publication_voted", "Whether authorities vote with it", None, voted);
     }
 
     /// The team.

@@ -18,7 +18,9 @@ pub struct Meaning {
 pub fn meaning(code: &str) -> Option<Meaning> {
     let kind = FailureKind::from_code(code)?;
     let (means, advice) = words(kind);
-    Some(Meaning { fault: fault(kind.fault()), means, advice })
+    // It is nobody's fault that a relay does not take part.
+    let fault = if kind == FailureKind::NotSupported { "nobody" } else { fault(kind.fault()) };
+    Some(Meaning { fault, means, advice })
 }
 
 /// Who is at fault, in words.
@@ -192,6 +194,7 @@ mod tests {
                 assert!(text.ends_with(['.', '?']) && text.len() > 10, "{}: {text}", kind.code());
             }
         }
+        assert_eq!(meaning("not_supported").map(|one| one.fault), Some("nobody"));
         assert_eq!(meaning("no_such_code"), None);
     }
 }

@@ -4,6 +4,7 @@ use ff_proto::units::BytesPerSec;
 use serde::{Deserialize, Serialize};
 
 use crate::period::carried::Carried;
+use crate::publish::Shift;
 use crate::store::{Coverage, Measured};
 
 /// A second of a running measurement.
@@ -18,16 +19,25 @@ pub struct SecondShown {
 }
 
 /// How the daemon is.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Status {
     /// Of the program.
     pub version: String,
     /// The coordinator's identity, in base64.
     pub coordinator: String,
+    /// Nickname of the authority that votes with its files, if the config names it.
+    #[serde(default)]
+    pub authority: Option<String>,
     /// When this was so, in seconds since 1970.
     pub now_unix_secs: u64,
     /// When the daemon started.
     pub started_unix_secs: u64,
+    /// Until when the coordinator is too young to judge: its first whole period is not over. `None` afterwards.
+    #[serde(default)]
+    pub young_until_unix_secs: Option<u64>,
+    /// Until when nothing is begun because the clock has jumped; `None` if it has not.
+    #[serde(default)]
+    pub quiet_until_unix_secs: Option<u64>,
     /// The period under way.
     pub period: Option<PeriodStatus>,
     /// What is being measured.
@@ -44,7 +54,13 @@ pub struct Status {
     pub failed: Vec<(String, u64)>,
     /// Results that could not be stored yet.
     pub unsaved: u64,
-    /// What the operator should know, the newest last.
+    /// Why the store fails, if it does.
+    #[serde(default)]
+    pub store_error: Option<String>,
+    /// The disks that the coordinator writes to.
+    #[serde(default)]
+    pub disks: Vec<DiskStatus>,
+    /// What is wrong now, by cause.
     pub problems: Vec<Problem>,
 }
 
@@ -73,6 +89,9 @@ pub struct PeriodStatus {
     pub done_unix_secs: Option<u64>,
     /// How far it is.
     pub coverage: Coverage,
+    /// How far the period before came, if there was one.
+    #[serde(default)]
+    pub before: Option<Coverage>,
     /// Relays that need more than the team has.
     pub too_fast: u64,
     /// The first of them.
@@ -206,7 +225,7 @@ impl From<&Measured> for MeasuredStatus {
 }
 
 /// The network's documents.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct NetworkStatus {
     /// When the last consensus became valid.
     pub valid_after_unix_secs: Option<u64>,
@@ -218,24 +237,132 @@ pub struct NetworkStatus {
     pub error: Option<String>,
 }
 
-/// The last bandwidth file.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct PublishedStatus {
-    /// Its path.
-    pub path: Option<String>,
-    /// How many relays are in it.
-    pub relays: u64,
-    /// When it was written.
-    pub unix_secs: Option<u64>,
-    /// Why the last one was not written.
-    pub refused: Option<String>,
+/// A disk that the coordinator writes to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskStatus {
+    /// What is there, in words.
+    pub of: String,
+    /// The directory.
+    pub dir: String,
+    /// Bytes that are free for the coordinator's user.
+    pub available_bytes: u64,
 }
 
-/// Something that the operator should know.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// The last bandwidth file that was written, and why there is no newer one.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct PublishedStatus {
+    /// Its path; `None` if there is none yet.
+    pub path: Option<String>,
+    /// How many relays have a number in it.
+    pub relays: u64,
+    /// How many relays the consensus had.
+    #[serde(default)]
+    pub consensus_relays: u64,
+    /// Whether authorities vote with it: not with `vote=0` in its lines.
+    #[serde(default)]
+    pub is_voted: bool,
+    /// When it was written, in seconds since 1970.
+    pub unix_secs: Option<u64>,
+    /// How often one is written, in seconds.
+    #[serde(default)]
+    pub every_secs: u64,
+    /// How its weights differ from those of the file before, if that was voted with.
+    #[serde(default)]
+    pub since_last: Option<Shift>,
+    /// How its weights differ from the consensus'.
+    #[serde(default)]
+    pub from_consensus: Option<Shift>,
+    /// Why the last attempt wrote none.
+    pub refused: Option<String>,
+    /// Whether that is only because too few relays have a number, as at first.
+    #[serde(default)]
+    pub is_too_few: bool,
+}
+
+/// What a problem is about. Each subject has one problem of a cause at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// The coordinator has not been heard of for a while.
+    Hangs,
+    /// The store cannot be read or written.
+    Store,
+    /// Results wait in memory because they cannot be stored.
+    Unsaved,
+    /// A disk is full, or nearly.
+    Disk,
+    /// A clock is wrong, or has jumped.
+    Clock,
+    /// There is no consensus that is new enough.
+    Consensus,
+    /// A period is over and no new one has begun.
+    Period,
+    /// No relay could be measured.
+    NothingMeasured,
+    /// A measurer does not respond.
+    MeasurerDown,
+    /// A measurer is set aside, because relays dispute it.
+    MeasurerAside,
+    /// A measurer's network carries less than is stated.
+    MeasurerSlow,
+    /// No new bandwidth file was written.
+    FileRefused,
+    /// The bandwidth file is old.
+    FileOld,
+    /// Authorities do not vote with the file, although enough relays take part.
+    FileNotVoted,
+}
+
+impl Cause {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::Hangs,
+        Self::Store,
+        Self::Unsaved,
+        Self::Disk,
+        Self::Clock,
+        Self::Consensus,
+        Self::Period,
+        Self::NothingMeasured,
+        Self::MeasurerDown,
+        Self::MeasurerAside,
+        Self::MeasurerSlow,
+        Self::FileRefused,
+        Self::FileOld,
+        Self::FileNotVoted,
+    ];
+
+    /// Its name, as in JSON and figures.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Hangs => "hangs",
+            Self::Store => "store",
+            Self::Unsaved => "unsaved",
+            Self::Disk => "disk",
+            Self::Clock => "clock",
+            Self::Consensus => "consensus",
+            Self::Period => "period",
+            Self::NothingMeasured => "nothing_measured",
+            Self::MeasurerDown => "measurer_down",
+            Self::MeasurerAside => "measurer_aside",
+            Self::MeasurerSlow => "measurer_slow",
+            Self::FileRefused => "file_refused",
+            Self::FileOld => "file_old",
+            Self::FileNotVoted => "file_not_voted",
+        }
+    }
+}
+
+/// Something that is wrong and needs somebody, as long as it is so.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
-    /// When it was noticed.
-    pub unix_secs: u64,
+    /// What it is about.
+    pub cause: Cause,
+    /// Which measurer or directory, if it is one of several; otherwise empty.
+    pub of: String,
+    /// Since when it has been so, in seconds since 1970.
+    pub since_unix_secs: u64,
     /// A sentence.
     pub text: String,
 }

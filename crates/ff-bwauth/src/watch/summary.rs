@@ -3,10 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
+use ff_proto::failure::FailureKind;
 use serde::Serialize;
 
 use super::page::text::{ago, percent, plain, rate};
-use super::status::{PeriodStatus, Status};
+use super::problems::hangs;
+use super::status::{MemberStatus, PeriodStatus, Problem, PublishedStatus, Status};
+use crate::publish::Shift;
+use crate::publish::v3bw::MIN_PERCENT_ELIGIBLE;
 use crate::store::{Coverage, Reader, StoreError};
 use crate::utc::Utc;
 
@@ -74,108 +78,90 @@ impl fmt::Display for Remembered {
     }
 }
 
-/// A status as text.
+/// A status as text, with what is wrong with it.
 #[derive(Clone, Copy, Debug)]
-pub struct Shown<'a>(pub &'a Status);
+pub struct Shown<'a> {
+    /// The status.
+    pub status: &'a Status,
+    /// What is wrong, from [`problems`].
+    pub problems: &'a [Problem],
+}
 
-/// What is wrong with a coordinator, each in a sentence.
+/// What is wrong with a coordinator of which this was the status; also that it hangs.
 #[must_use]
-pub fn wrong(status: &Status, now_unix_secs: u64) -> Vec<String> {
-    let mut wrong = Vec::new();
-    let age = now_unix_secs.saturating_sub(status.now_unix_secs);
-    if age > 15 {
-        wrong.push(format!("it was last heard of {age} s ago: it hangs"));
-    }
-    for member in status.team.iter().filter(|member| !member.is_up) {
-        let why = member.error.as_deref().unwrap_or("nothing has been heard of it yet");
-        wrong.push(format!("the measurer {} is down: {}", plain(&member.name), plain(why)));
-    }
-    for member in status.team.iter().filter(|member| member.is_aside) {
-        let name = plain(&member.name);
-        wrong.push(format!(
-            "the measurer {name} is set aside, because {} of {} groups of relays dispute it; when the cause is found: \
-             ff-bwauth measurers --trust {name}",
-            member.disputes, member.words
-        ));
-    }
-    for member in &status.team {
-        let capacity = member.capacity_bytes_per_sec();
-        if capacity < member.stated_bytes_per_sec {
-            wrong.push(format!(
-                "the measurer {} carries {} of the {} that are stated: state less",
-                plain(&member.name),
-                rate(capacity),
-                rate(member.stated_bytes_per_sec)
-            ));
+pub fn problems(status: &Status, now_unix_secs: u64) -> Vec<Problem> {
+    hangs(status, now_unix_secs).into_iter().chain(status.problems.iter().cloned()).collect()
+}
+
+/// Whether a coordinator is well, in a line: what its operator asks first.
+#[must_use]
+pub(super) fn state(status: &Status, problems: &[Problem]) -> String {
+    match (problems.len(), status.young_until_unix_secs) {
+        (0, None) => "good: nothing needs you".to_owned(),
+        (0, Some(until)) => {
+            format!(
+                "good; too young to judge before {}, when its first whole period is over",
+                utc(until)
+            )
         }
+        (1, _) => "1 problem needs you".to_owned(),
+        (count, _) => format!("{count} problems need you"),
     }
-    if let Some(error) = &status.network.error {
-        wrong.push(format!("there is no newer consensus: {}", plain(error)));
+}
+
+/// Whether authorities vote with a bandwidth file, and why not.
+#[must_use]
+pub(super) fn voted(file: &PublishedStatus) -> String {
+    let part = percent(file.relays, file.consensus_relays);
+    let relays = format!("{} of {} relays ({part})", file.relays, file.consensus_relays);
+    if file.is_voted {
+        format!("{relays}: authorities vote with it")
+    } else {
+        format!(
+            "{relays}, {MIN_PERCENT_ELIGIBLE} % are needed: authorities do not vote with it (vote=0)"
+        )
     }
-    if let Some(reason) = status.published.as_ref().and_then(|published| published.refused.as_ref())
-    {
-        wrong.push(format!("the last bandwidth file was not written: {}", plain(reason)));
-    }
-    if status.unsaved > 0 {
-        wrong
-            .push(format!("{} results could not be stored yet: is the disk full?", status.unsaved));
-    }
-    wrong
+}
+
+/// How weights differ from others, in words.
+#[must_use]
+pub(super) fn shifted(shift: &Shift) -> String {
+    let [before, after] = [shift.before_kilobytes, shift.after_kilobytes]
+        .map(|kilobytes| rate(kilobytes.saturating_mul(1000)));
+    let (whole, tenth) = (shift.moved_permille / 10, shift.moved_permille % 10);
+    let relays = if shift.relays == 1 { "relay" } else { "relays" };
+    let count = shift.relays;
+    format!(
+        "{count} {relays} changed, total {before} to {after}, {whole}.{tenth} % of the weight moved"
+    )
 }
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let status = self.0;
+        let status = self.status;
         let now = status.now_unix_secs;
+        writeln!(f, "state      {}", state(status, self.problems))?;
+        for Problem { since_unix_secs, text, .. } in self.problems {
+            let (since, age) = (utc(*since_unix_secs), ago(now, *since_unix_secs));
+            writeln!(f, "problem    since {since} ({age}): {}", plain(text))?;
+        }
         writeln!(
             f,
             "running    version {}, started {}",
             plain(&status.version),
             ago(now, status.started_unix_secs)
         )?;
-        writeln!(f, "identity   {}", plain(&status.coordinator))?;
+        write!(f, "identity   {}", plain(&status.coordinator))?;
+        match &status.authority {
+            Some(authority) => writeln!(f, ", for the authority {}", plain(authority))?,
+            None => writeln!(f)?,
+        }
         match &status.period {
             None => writeln!(f, "period     none yet")?,
-            Some(period) => {
-                writeln!(
-                    f,
-                    "period     {}, slot {} of {}, ends {}",
-                    period.number,
-                    period.now_slot,
-                    period.slots,
-                    ago(now, period.end_unix_secs)
-                )?;
-                write_coverage(f, &period.coverage)?;
-                write_too_fast(f, period)?;
-                match period.done_unix_secs {
-                    Some(at) => writeln!(
-                        f,
-                        "done       {}, at {}, if all goes well",
-                        ago(now, at),
-                        utc(at)
-                    )?,
-                    None => writeln!(f, "done       nothing is left to do in this period")?,
-                }
-            }
+            Some(period) => write_period(f, period, now)?,
         }
         write_network(f, status)?;
-        for member in &status.team {
-            let state = if member.is_up { "up" } else { "DOWN" };
-            write!(
-                f,
-                "measurer   {} {state} ({}), {}",
-                plain(&member.name),
-                member.described_unix_secs.map_or("not asked yet".to_owned(), |at| ago(now, at)),
-                rate(member.stated_bytes_per_sec)
-            )?;
-            if let Some(measured) = &member.measured {
-                write!(f, " stated, {} measured", rate(measured.bytes_per_sec))?;
-            }
-            match &member.error {
-                Some(error) => writeln!(f, ": {}", plain(error))?,
-                None => writeln!(f, ", clock {:+} ms", member.clock_ahead_millis)?,
-            }
-        }
+        status.team.iter().try_for_each(|member| write_member(f, member, now))?;
         for running in &status.running {
             writeln!(
                 f,
@@ -187,11 +173,46 @@ impl fmt::Display for Shown<'_> {
             )?;
         }
         let failed = status.failed.iter().map(|(code, count)| (code.as_str(), *count));
-        write_failures(f, "since its start", failed)?;
-        for problem in &status.problems {
-            writeln!(f, "problem    {}: {}", utc(problem.unix_secs), plain(&problem.text))?;
-        }
-        Ok(())
+        write_failures(f, "since its start", failed)
+    }
+}
+
+/// The period and how far it is.
+fn write_period(f: &mut fmt::Formatter<'_>, period: &PeriodStatus, now: u64) -> fmt::Result {
+    let end = ago(now, period.end_unix_secs);
+    if now < period.end_unix_secs {
+        let PeriodStatus { number, now_slot, slots, .. } = period;
+        writeln!(f, "period     {number}, slot {now_slot} of {slots}, ends {end}")?;
+    } else {
+        writeln!(f, "period     {}, ended {end}", period.number)?;
+    }
+    write_coverage(f, &period.coverage)?;
+    write_too_fast(f, period)?;
+    match period.done_unix_secs {
+        Some(at) => writeln!(f, "done       {}, at {}, if all goes well", ago(now, at), utc(at)),
+        None => writeln!(f, "done       nothing is left to do in this period"),
+    }
+}
+
+/// A measurer.
+fn write_member(f: &mut fmt::Formatter<'_>, member: &MemberStatus, now: u64) -> fmt::Result {
+    let state = if member.is_up { "up" } else { "DOWN" };
+    write!(
+        f,
+        "measurer   {} {state} ({}), {}",
+        plain(&member.name),
+        member.described_unix_secs.map_or("not asked yet".to_owned(), |at| ago(now, at)),
+        rate(member.stated_bytes_per_sec)
+    )?;
+    if let Some(measured) = &member.measured {
+        write!(f, " stated, {} measured", rate(measured.bytes_per_sec))?;
+    }
+    if member.disputes > 0 {
+        write!(f, ", disputed by {} of {} groups of relays", member.disputes, member.words)?;
+    }
+    match &member.error {
+        Some(error) => writeln!(f, ": {}", plain(error)),
+        None => writeln!(f, ", clock {:+} ms", member.clock_ahead_millis),
     }
 }
 
@@ -209,31 +230,34 @@ fn write_network(f: &mut fmt::Formatter<'_>, status: &Status) -> fmt::Result {
         )?,
         None => writeln!(f, "consensus  none yet")?,
     }
-    match &status.published {
-        None => writeln!(f, "published  nothing since its start"),
-        Some(file) => match (&file.path, file.unix_secs) {
-            (Some(path), Some(at)) => {
-                writeln!(f, "published  {} relays {}: {}", file.relays, ago(now, at), plain(path))
-            }
-            _ => writeln!(
-                f,
-                "published  REFUSED: {}",
-                plain(file.refused.as_deref().unwrap_or("it is not said why"))
-            ),
-        },
+    let Some(file) = &status.published else { return writeln!(f, "published  nothing yet") };
+    if let Some(reason) = &file.refused {
+        let word = if file.is_too_few { "nothing new" } else { "REFUSED" };
+        writeln!(f, "published  {word}: {}", plain(reason))?;
     }
+    let (Some(path), Some(at)) = (&file.path, file.unix_secs) else { return Ok(()) };
+    writeln!(f, "file       {}", voted(file))?;
+    writeln!(f, "           written {}: {}", ago(now, at), plain(path))?;
+    if let Some(shift) = &file.since_last {
+        writeln!(f, "           compared with the file before: {}", shifted(shift))?;
+    }
+    if let Some(shift) = &file.from_consensus {
+        writeln!(f, "           compared with the consensus: {}", shifted(shift))?;
+    }
+    Ok(())
 }
 
 /// How far a period is.
 fn write_coverage(f: &mut fmt::Formatter<'_>, coverage: &Coverage) -> fmt::Result {
     writeln!(
         f,
-        "coverage   {} of {} relays measured ({}), {} conclusive; {} tried in vain, {} retries left",
+        "coverage   {} of {} relays measured ({}), {} conclusive; {} failed, {} without FlashFlow, {} retries left",
         coverage.relays_measured,
         coverage.relays,
         percent(coverage.relays_measured, coverage.relays),
         coverage.relays_conclusive,
-        coverage.relays_done.saturating_sub(coverage.relays_measured),
+        coverage.relays_failed(),
+        coverage.relays_unsupported,
         coverage.retries_left
     )
 }
@@ -251,23 +275,28 @@ fn write_too_fast(f: &mut fmt::Formatter<'_>, period: &PeriodStatus) -> fmt::Res
     writeln!(f, "{}", if more > 0 { format!(", and {more} more") } else { String::new() })
 }
 
-/// Failures by code, the most frequent first.
+/// Failures by code, the most frequent first; relays that do not take part are none.
 fn write_failures<'a>(
     f: &mut fmt::Formatter<'_>,
     when: &str,
     failures: impl Iterator<Item = (&'a str, u64)>,
 ) -> fmt::Result {
-    let mut failures: Vec<_> = failures.collect();
+    let unsupported = FailureKind::NotSupported.code();
+    let (without, mut failures): (Vec<_>, Vec<_>) =
+        failures.partition(|(code, _)| *code == unsupported);
     failures.sort_by_key(|(code, count)| (std::cmp::Reverse(*count), *code));
     let mut text = String::new();
     for (code, count) in failures {
         write!(text, "{}{count} {}", if text.is_empty() { "" } else { ", " }, plain(code))?;
     }
-    writeln!(f, "failures   {when}: {}", if text.is_empty() { "none" } else { &text })
+    writeln!(f, "failures   {when}: {}", if text.is_empty() { "none" } else { &text })?;
+    without.iter().try_for_each(|(code, count)| {
+        writeln!(f, "           {count} attempts at relays without FlashFlow ({code})")
+    })
 }
 
 /// A time.
-fn utc(unix_secs: u64) -> String {
+pub(super) fn utc(unix_secs: u64) -> String {
     Utc::from_unix_secs(unix_secs).map_or_else(|_| "-".to_owned(), |utc| format!("{utc} UTC"))
 }
 
@@ -277,24 +306,54 @@ mod tests {
     use crate::watch::page::tests::made_up::{self, HOSTILE};
 
     #[test]
-    fn a_status_is_readable_and_says_what_is_wrong() {
-        let status = made_up::status(40);
-        let text = Shown(&status).to_string();
+    fn a_status_is_readable_and_says_first_what_is_wrong() {
+        let mut status = made_up::status(40);
+        status.period.as_mut().expect("a period").coverage.relays_unsupported = 1;
+        let problems = problems(&status, status.now_unix_secs + 20);
+        let text = Shown { status: &status, problems: &problems }.to_string();
         for line in [
-            "coverage   19 of 40 relays measured (47.5 %), 13 conclusive; 1 tried in vain, 3 retries left\n",
+            "coverage   19 of 40 relays measured (47.5 %), 13 conclusive; 0 failed, 1 without FlashFlow, 3 retries left\n",
             "too fast   7 relays for the whole team: ABABABABABABABABABABABABABABABABABABABAB (4000.00 Mbit/s), \
              and 6 more\n",
             "measurer   ams1 up (not asked yet), 1000.00 Mbit/s, clock +12 ms\n",
-            "failures   since its start: 17 timeout, 4 not_supported\n",
+            "failures   since its start: 17 timeout\n           4 attempts at relays without FlashFlow (not_supported)\n",
+            "identity   Jq0bV1m2y9Yw0XcVJ3o1b2A3Vk6w1zQ7cGmQXzS0kJd, for the authority moria1\n",
+            "file       40 of 40 relays (100.0 %): authorities vote with it\n",
+            "           compared with the file before: 12 relays changed, total 16000.00 Mbit/s to 16800.00 Mbit/s, \
+             3.1 % of the weight moved\n",
+            " (1 min ago): measurer ",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
+        assert!(text.starts_with("state      3 problems need you\nproblem    since "), "{text}");
         assert!(!text.contains('\u{202e}'), "what others say is shown as it is");
         assert!(HOSTILE.contains('\u{202e}'));
-        let wrong = wrong(&status, status.now_unix_secs + 20);
-        assert_eq!(wrong.len(), 3, "{wrong:?}");
-        assert!(wrong[2].contains("is set aside, because 1 of 10 groups"), "{wrong:?}");
-        assert!(wrong[0].contains("20 s ago") && wrong[1].contains("is down: it did not answer"));
+        let [hangs, down, aside] = &problems[..] else { panic!("{problems:?}") };
+        assert!(hangs.text.contains("20 s old"), "{hangs:?}");
+        assert!(down.text.contains("does not respond: it did not answer"), "{down:?}");
+        assert!(aside.text.contains("is set aside: 1 of 10 groups"), "{aside:?}");
+    }
+
+    #[test]
+    fn what_an_authority_asks_first_has_one_answer() {
+        let mut status = made_up::status(40);
+        assert_eq!(state(&status, &[]), "good: nothing needs you");
+        status.young_until_unix_secs = Some(1_795_165_200);
+        let young = state(&status, &[]);
+        assert!(young.contains("too young to judge before 2026-11-20T09:00:00 UTC"), "{young}");
+        assert_eq!(state(&status, &status.problems[..1]), "1 problem needs you");
+        let file =
+            PublishedStatus { relays: 3, consensus_relays: 40, ..PublishedStatus::default() };
+        assert_eq!(
+            voted(&file),
+            "3 of 40 relays (7.5 %), 60 % are needed: authorities do not vote with it (vote=0)"
+        );
+        // A period that is over has no slot.
+        let mut period = status.period.expect("a period");
+        period.end_unix_secs = status.now_unix_secs - 60;
+        let status = Status { period: Some(period), ..made_up::status(40) };
+        let text = Shown { status: &status, problems: &[] }.to_string();
+        assert!(text.contains(", ended 1 min ago\n") && !text.contains(", slot "), "{text}");
     }
 
     #[test]

@@ -8,13 +8,17 @@ mod reader;
 
 use std::error::Error;
 use std::fs;
+use std::num::NonZeroU32;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use ff_bwauth::outcome::{Dispute, Failure, Method, Outcome, TargetInfo};
+use ff_bwauth::publish::together::Share;
+use ff_bwauth::publish::v3bw::read::Reading;
 use ff_bwauth::publish::v3bw::{
-    self, BandwidthFile, DirectoryFacts, Generator, Header, InvalidFile, Publication, RecentCounts,
+    self, BandwidthFile, DirectoryFacts, Generator, Header, Held, InvalidFile, Publication,
+    RecentCounts,
 };
 use ff_bwauth::publish::{LATEST, Shelf, report, results};
 use ff_bwauth::utc::Utc;
@@ -136,7 +140,6 @@ fn a_relay_line_says_how_it_was_measured() -> TestResult {
         ("success", "1"),
         ("error_misc", "1"),
         ("relay_recent_measurement_attempt_count", "2"),
-        ("relay_recent_measurement_failure_count", "1"),
         ("ff_verdict", "conclusive"),
         ("ff_duration_secs", "30"),
         ("ff_ratio", "0.25"),
@@ -369,6 +372,61 @@ fn a_file_authorities_would_refuse_cannot_be_made() -> TestResult {
     assert!(made_at(HOUR + 3 * DAY)?.is_ok());
     assert!(matches!(made_at(HOUR + 3 * DAY + 1)?, Err(InvalidFile::Stale(_))));
     assert!(matches!(made_at(NOW - 61)?, Err(InvalidFile::FromTheFuture { .. })));
+    Ok(())
+}
+
+#[test]
+fn no_line_is_longer_than_the_specification_has_it() -> TestResult {
+    let valid = file(&[outcome(1, 10), outcome(2, 10), failed(3)], 2)?;
+    let [one, two] = valid.relays() else { return Err("two relays".into()) };
+    // All that a line may say, in more digits than any relay will have.
+    let most = Some(BytesPerSec::new(u64::MAX));
+    let full = v3bw::RelayLine {
+        nickname: Some("n".repeat(19)),
+        estimate: BytesPerSec::new(u64::MAX),
+        number: BytesPerSec::new(u64::MAX),
+        mean: BytesPerSec::new(u64::MAX),
+        blank_days: u32::MAX,
+        held: Some(Held {
+            kilobytes: NonZeroU32::MAX,
+            instead_of_kilobytes: NonZeroU32::MAX,
+            next_day_unix_secs: NOW,
+        }),
+        share: Some(Share {
+            relays: u64::MAX,
+            standing_bytes_per_sec: u64::MAX,
+            together_bytes_per_sec: u64::MAX,
+            bytes_per_sec: u64::MAX,
+        }),
+        round_trip_ms: Some(u64::MAX),
+        directory: DirectoryFacts {
+            bandwidth_avg: most,
+            bandwidth_burst: most,
+            bandwidth_observed: most,
+            consensus_bandwidth: most,
+            consensus_is_unmeasured: Some(false),
+            in_recent_consensuses: Some(u64::MAX),
+            in_recent_schedules: Some(u64::MAX),
+            ..one.directory
+        },
+        ..one.clone()
+    };
+    for consensus_relays in [2, 100] {
+        let header = Header { consensus_relays, ..valid.header().clone() };
+        let text = BandwidthFile::new(header, vec![full.clone(), two.clone()])?.to_string();
+        let longest = text.lines().map(str::len).max().ok_or("lines")?;
+        assert!((440..=510).contains(&longest), "{longest} characters in\n{text}");
+        assert_eq!(Reading::of(text.as_bytes(), NOW).findings, [], "{text}");
+        let read = read(&text, NOW)?;
+        let line = &read.lines[&node_id(1)];
+        for key in ["bw_median", "ff_group_bw", "ff_held_from_bw", "ff_faded_bw"] {
+            assert!(line.contains_key(key), "{key} in {line:?}");
+        }
+        assert_eq!(line.contains_key("vote"), consensus_relays == 100);
+    }
+    // A usual line has all of it.
+    let line = v3bw::RelayLine { directory: full.directory, ..two.clone() }.to_string();
+    assert!(line.contains(" ff_ratio=") && line.len() <= 510, "{line}");
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use base64ct::{Base64Unpadded, Encoding};
 use ff_bwauth::store::{Begin, Store};
 use ff_bwauth::utc::Utc;
 use ff_bwauth::watch::page;
-use ff_bwauth::watch::status::{NetworkStatus, Status};
+use ff_bwauth::watch::status::{Cause, NetworkStatus, Problem, Status};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -173,20 +173,14 @@ async fn status_of_a_coordinator_that_runs_says_what_is_wrong() {
         // It does not come to be silent for too long while the command starts.
         now_unix_secs: now() + 3600,
         started_unix_secs: now(),
-        period: None,
-        running: Vec::new(),
-        team: Vec::new(),
         network: NetworkStatus {
             valid_after_unix_secs: Some(now()),
             relays: 3,
             described: 3,
             error: None,
         },
-        published: None,
         finished: 2,
-        failed: Vec::new(),
-        unsaved: 0,
-        problems: Vec::new(),
+        ..Status::default()
     };
     let (sender, live) = watch::channel(None);
     let store = dir.path().join("state/store.sqlite");
@@ -205,12 +199,23 @@ async fn status_of_a_coordinator_that_runs_says_what_is_wrong() {
     let output = run(&["status"]).await;
     assert_eq!((output.status.code(), err(&output).as_str()), (Some(0), ""));
     assert!(out(&output).contains("consensus  3 relays, 3 with a descriptor"), "{}", out(&output));
-    status.network.error = Some("no way to them".to_owned());
+    assert!(out(&output).starts_with("state      good: nothing needs you\n"), "{}", out(&output));
+    let text = "cannot fetch a newer consensus: no way to them".to_owned();
+    let (cause, since_unix_secs) = (Cause::Consensus, status.now_unix_secs - 60);
+    status.problems = vec![Problem { cause, of: String::new(), since_unix_secs, text }];
+    sender.send_replace(Some(Arc::new(status.clone())));
+    let output = run(&["status"]).await;
+    assert_eq!((output.status.code(), err(&output).as_str()), (Some(3), ""));
+    assert!(out(&output).contains("(1 min ago): cannot fetch"), "{}", out(&output));
     sender.send_replace(Some(Arc::new(status)));
     let output = run(&["status", "--json"]).await;
     assert_eq!(output.status.code(), Some(3));
     let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!(json["problems"][0], "there is no newer consensus: no way to them");
+    assert_eq!(json["problems"][0], "cannot fetch a newer consensus: no way to them");
+    assert_eq!(
+        (&json["is_young"], &json["status"]["problems"][0]["cause"]),
+        (&false.into(), &"consensus".into())
+    );
     assert_eq!(json["status"]["finished"], 2);
     // Another coordinator's page is at the port that the config names.
     let output = run(&["doctor"]).await;

@@ -10,6 +10,7 @@ use super::reload::Settings;
 use crate::daemon::plan::Job;
 use crate::daemon::view::View;
 use crate::outcome::Outcome;
+use crate::publish::Shift;
 use crate::publish::v3bw::Publication;
 use crate::store::AttemptId;
 use crate::team::TeamMeasurer;
@@ -31,7 +32,7 @@ pub enum Action {
     /// A measurement is over.
     Finished(AttemptId, Box<Outcome>),
     /// A bandwidth file has been written, or why not.
-    Published(Result<Written, String>),
+    Published(Result<Written, NotWritten>),
     /// Somebody wants a bandwidth file now.
     PublishNow,
     /// The operator has changed the config.
@@ -47,14 +48,38 @@ pub enum Action {
 }
 
 /// A bandwidth file that was written.
-#[derive(Clone, Debug, serde::Serialize)]
+#[derive(Clone, Debug, Default)]
 pub struct Written {
     /// Its file.
     pub path: String,
-    /// How many relays are in it.
+    /// How many relays have a number in it.
     pub relays: u64,
+    /// How many relays the consensus had.
+    pub consensus_relays: u64,
+    /// Whether authorities vote with it.
+    pub is_voted: bool,
     /// When, in seconds since 1970.
     pub unix_secs: u64,
+    /// How its weights differ from those that authorities voted for before.
+    pub since_last: Option<Shift>,
+    /// How its weights differ from the consensus'.
+    pub from_consensus: Option<Shift>,
+}
+
+/// Why no bandwidth file was written; the file before stays.
+#[derive(Clone, Debug)]
+pub struct NotWritten {
+    /// A sentence.
+    pub reason: String,
+    /// Whether it is only that too few relays have a number, as at first.
+    pub is_too_few: bool,
+}
+
+impl From<String> for NotWritten {
+    /// For another reason than too few relays.
+    fn from(reason: String) -> Self {
+        Self { reason, is_too_few: false }
+    }
 }
 
 /// What is to be done.

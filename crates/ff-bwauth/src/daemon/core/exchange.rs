@@ -51,10 +51,11 @@ impl Core {
     }
 
     /// The operator wants the measurers measured now.
-    pub(super) fn ask_exchange(&mut self, now: u64) {
+    pub(super) fn ask_exchange(&mut self) {
         if self.team.len() < 2 {
             let text = "there is one measurer, and an exchange needs two: what is stated counts";
-            return self.tell(now, text.to_owned());
+            tracing::warn!("{text}");
+            return;
         }
         tracing::info!("the measurers are to be measured as soon as no relay is");
         self.exchanges.is_asked = true;
@@ -113,7 +114,11 @@ impl Core {
         self.exchanges.since = None;
         for (id, found) in found {
             if let Err(error) = self.note_measured(id, found, now) {
-                self.tell(now, format!("what was measured cannot be stored: {error}"));
+                self.store_fails(
+                    "so what a measurer carries is forgotten at the next start",
+                    error,
+                    now,
+                );
             }
         }
         // What was due meanwhile is not begun late: it would go on when the next slot begins.
@@ -132,24 +137,18 @@ impl Core {
         let member = self.team.iter_mut().find(|member| member.measurer.id() == id);
         let Some(member) = member else { return Ok(()) };
         let name = member.measurer.name().to_owned();
-        let (address, stated) = (member.address.clone(), member.stated);
-        let text = match &found {
+        let address = member.address.clone();
+        match &found {
             Ok(carried) => {
                 member.measured =
                     Some(Measured { carried: *carried, address: address.clone(), unix_secs: now });
                 member.not_measured = None;
                 tracing::info!(measurer = name, rate = %carried.rate, "measured");
-                carried.bound().filter(|bound| *bound < stated).map(|bound| {
-                    format!("the measurer {name} carries {bound} of the {stated} that are stated: state less")
-                })
             }
             Err(reason) => {
                 member.not_measured = Some(reason.clone());
-                Some(format!("the measurer {name} was not measured: {reason}"))
+                tracing::warn!(measurer = name, "not measured: {reason}");
             }
-        };
-        if let Some(text) = text {
-            self.tell(now, text);
         }
         self.store.set_measured(id.0, &address, &found, now)
     }

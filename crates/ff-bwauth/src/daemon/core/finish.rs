@@ -56,11 +56,11 @@ impl Core {
         if let Some(z) = again(&outcome) {
             self.again.entry(running.together()).or_default().push((relay, z));
         }
-        self.hear(relay, &running.measurers, &mut outcome, now);
+        self.hear(relay, &running.measurers, &mut outcome);
         self.unsaved.push_back(Finished { attempt, relay, outcome, known });
         self.save_unsaved(now);
         if let Err(error) = self.decide(now) {
-            self.tell(now, format!("the store fails, so nothing is measured again yet: {error}"));
+            self.store_fails("so nothing is measured again", error, now);
         }
     }
 
@@ -87,13 +87,7 @@ impl Core {
             match self.store.finish_attempt_on_path(*attempt, outcome, (relay, known), now) {
                 // It was finished already, before a store that failed said so.
                 Ok(()) | Err(StoreError::NotBegun(_)) => _ = self.unsaved.pop_front(),
-                Err(error) => {
-                    self.tell(
-                        now,
-                        format!("results cannot be stored and are kept in memory: {error}"),
-                    );
-                    return;
-                }
+                Err(error) => return self.store_fails("so results stay in memory", error, now),
             }
         }
     }
@@ -131,14 +125,6 @@ impl Core {
         self.store.add_left_out(period, &rows, &text)?;
         self.coverage = None;
         tracing::warn!(relay = hex::encode_upper(relays[0].0), relays = relays.len(), "{text}");
-        // Without numbers: what is told again within the hour is told once. Relays that are too fast are listed anyway.
-        match reason {
-            NoRetry::TooFast { .. } => {}
-            NoRetry::NoRoom { .. } => {
-                self.tell(now, "relays are not measured again: no slot has room for them".into());
-            }
-            other => self.tell(now, format!("relays are not measured again: {other}")),
-        }
         Ok(())
     }
 

@@ -27,7 +27,7 @@ pub struct Teams {
 
 impl Core {
     /// Takes over what may change.
-    pub(super) fn reload(&mut self, settings: Settings, now: u64) {
+    pub(super) fn reload(&mut self, settings: Settings) {
         self.rhythm = settings.rhythm;
         self.exchanges.table = settings.exchange;
         let is_same = self.common.teams == settings.teams.all
@@ -37,7 +37,7 @@ impl Core {
             return;
         }
         self.next = Some(settings.teams);
-        self.tell(now, "the team of the new config measures from the next period on".to_owned());
+        tracing::warn!("the team of the new config measures from the next period on");
     }
 
     /// Takes the teams of the last reload over, if they are others; what is known of a measurer stays.

@@ -61,7 +61,7 @@ impl Core {
             }
             return Ok(());
         }
-        self.judge_team(now);
+        self.judge_team();
         self.note_aside()?;
         let pending = self.store.pending_in(number, slot)?;
         let mut due = HashMap::<Fingerprint, Planned>::new();

@@ -2,6 +2,7 @@
 
 mod arrivals;
 mod exchange;
+mod problems;
 mod restart;
 mod trust;
 mod year;
@@ -211,7 +212,7 @@ impl Life {
                     Effect::Describe(_) => "describe",
                     Effect::Exchange(_) => "exchange",
                     Effect::Publish(_) => {
-                        core.apply(Action::Published(Err("made up".to_owned())), self.now);
+                        core.apply(Action::Published(Err("made up".to_owned().into())), self.now);
                         "publish"
                     }
                     Effect::TakeTeam => "take team",
@@ -249,7 +250,7 @@ fn every_relay_is_measured_once_by_each_coordinator_never_by_both_at_once() {
         });
         let times = life.times();
         assert_eq!((times.len(), times.values().max()), (30, Some(&1)));
-        let status = core.status(end).expect("a status");
+        let status = core.status(end);
         let period = status.period.expect("a period");
         assert_eq!((period.coverage.relays_conclusive, period.coverage.planned), (30, 30));
         assert_eq!((period.last_planned_slot, status.finished), (None, 30));
@@ -287,7 +288,7 @@ fn a_relay_that_is_faster_than_its_guess_is_measured_again_with_more_and_no_thir
         assert_eq!(rates.len(), expected, "relay {}", relay[0]);
         assert!(rates.windows(2).all(|two| two[1].get() >= 2 * two[0].get() - 2), "{rates:?}");
     }
-    let period = core.status(end).expect("a status").period.expect("a period");
+    let period = core.status(end).period.expect("a period");
     assert_eq!(period.coverage.relays_conclusive, 4);
     assert_eq!(period.too_fast, 1, "it would take more than the team");
     assert_eq!(period.too_fast_relays[0].fingerprint, hex::encode_upper([2; 20]));
@@ -345,7 +346,7 @@ fn what_the_way_has_limited_is_measured_once_more_over_twice_the_links_and_that_
     for tried in links.values() {
         assert_eq!(tried[..], [20, 40], "{links:?}");
     }
-    let period = core.status(end).expect("a status").period.expect("a period");
+    let period = core.status(end).period.expect("a period");
     assert_eq!(period.coverage.relays_conclusive, 2, "the first and the third");
     let kept = core.store.outcomes(START - 1..end).expect("they are kept");
     for (relay, draws) in [
@@ -381,7 +382,7 @@ fn what_a_relay_refuses_is_not_asked_again_and_what_failed_here_is() {
     assert_eq!(times, [1, 2, 1]);
     let rates = &allocated[&[2; 20]];
     assert_eq!(rates[0], rates[1], "a failure says nothing of the relay");
-    let status = core.status(end).expect("a status");
+    let status = core.status(end);
     let failed: BTreeMap<_, _> = status.failed.into_iter().collect();
     assert_eq!((failed["refused"], failed["measurer_failed"], failed["wrong_content"]), (1, 2, 1));
 }
@@ -445,7 +446,7 @@ fn what_the_status_says_of_the_period_is_what_the_store_says() {
             _ => Some(outcome(job, TRUTH, now)),
         });
         let now = START + second;
-        let period = core.status(now).expect("a status").period.expect("a period");
+        let period = core.status(now).period.expect("a period");
         assert_eq!(period.coverage, core.store.coverage(period.number).expect("read"));
         let pending = core.store.pending(period.number).expect("read");
         let slots = pending.iter().map(|row| row.what.slot).filter(|&slot| slot >= period.now_slot);
@@ -594,7 +595,7 @@ fn a_clock_that_was_far_ahead_costs_nothing_but_that_time() {
         // The next period begins, and so does the one that it was once in by mistake.
         for period in [end + 1, ahead] {
             core.apply(Action::Tick, period);
-            let number = core.status(period).expect("a status").period.map(|period| period.number);
+            let number = core.status(period).period.map(|period| period.number);
             assert_eq!(number, Some(period / u64::from(LENGTH_SECS)));
         }
     }
@@ -664,19 +665,6 @@ fn a_period_whose_beginning_cannot_be_read_goes_on() {
 }
 
 #[test]
-fn a_problem_is_told_once_beside_others() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let mut core = coordinator(1, dir.path(), START);
-    for second in 0..100 {
-        core.tell(START + second, "one".to_owned());
-        core.tell(START + second, "other".to_owned());
-    }
-    assert_eq!(core.problems.len(), 2);
-    core.tell(START + TELL_SECS, "one".to_owned());
-    assert_eq!(core.problems.len(), 3);
-}
-
-#[test]
 fn relays_that_come_are_measured_and_relays_that_go_are_not() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut core = coordinator(1, dir.path(), START - 100);
@@ -701,5 +689,4 @@ fn relays_that_come_are_measured_and_relays_that_go_are_not() {
     let count = core.views.len();
     core.apply(Action::Documents(Ok(view(START - 100, &network(1)))), life.now);
     assert_eq!(core.views.len(), count);
-    assert!(core.problems.back().is_some_and(|(_, text)| text.contains("older")));
 }

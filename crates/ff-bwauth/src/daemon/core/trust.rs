@@ -90,7 +90,6 @@ impl Core {
         relay: Fingerprint,
         measurers: &[Ed25519Id],
         outcome: &mut Outcome,
-        now: u64,
     ) {
         if outcome.result.is_err() && outcome.disputes.is_empty() {
             return;
@@ -102,13 +101,9 @@ impl Core {
             self.heard.hear(&word, &outcome.target.address);
         }
         for dispute in &outcome.disputes {
-            tracing::info!(relay = hex::encode_upper(relay), "{dispute}");
             let member = self.team.iter().find(|one| one.measurer.id() == dispute.measurer_id);
             let name = member.map_or("a former measurer", |member| member.measurer.name());
-            // Without numbers: what is told again within the hour is told once.
-            let text =
-                format!("relays dispute {name}; `ff-bwauth export --what disputes` lists them");
-            self.tell(now, text);
+            tracing::warn!(relay = hex::encode_upper(relay), measurer = name, "{dispute}");
         }
         let is_doubted = self.heard.relays.get(&relay).is_some_and(|(said, _)| said.is_doubted());
         if !outcome.disputes.is_empty() && is_doubted {
@@ -116,9 +111,9 @@ impl Core {
         }
     }
 
-    /// Judges the team by what was said since the period before this one began, if anything is new; says which measurers
-    /// are set aside from now on. Without a consensus families are not known, so it waits.
-    pub(super) fn judge_team(&mut self, now: u64) {
+    /// Judges the team by what was said since the period before this one began, if anything is new. Without a consensus
+    /// families are not known, so it waits.
+    pub(super) fn judge_team(&mut self) {
         let Some(view) = self.views.last().filter(|_| self.heard.is_new) else { return };
         self.heard.is_new = false;
         // By the period under way: a clock that is ahead for a moment makes nothing forgotten.
@@ -128,27 +123,13 @@ impl Core {
         }
         let team: Vec<_> = self.team.iter().map(|member| member.measurer.id()).collect();
         let standings = judge(self.heard.by_group(view).into_iter(), &team);
-        let before = std::mem::replace(&mut self.heard.standings, standings);
-        let was_aside = |id| before.iter().any(|one: &Standing| one.measurer == id && one.is_aside);
-        let told = self.team.iter().zip(&self.heard.standings);
-        let told = told.filter(|(_, one)| one.is_aside && !was_aside(one.measurer));
-        let told = told.map(|(member, one)| {
-            let name = member.measurer.name();
-            format!(
-                "{name} is set aside: relays of {} of {} networks dispute it and agree with other measurers; \
-                 `ff-bwauth measurers --trust {name}` takes it back",
-                one.disputes, one.words
-            )
-        });
-        for text in told.collect::<Vec<_>>() {
-            self.tell(now, text);
-        }
+        self.heard.standings = standings;
     }
 
     /// Has the team judged again, although nothing was said.
-    pub(super) fn judge_team_again(&mut self, now: u64) {
+    pub(super) fn judge_team_again(&mut self) {
         self.heard.is_new = true;
-        self.judge_team(now);
+        self.judge_team();
     }
 
     /// Lets the period's timetable know how much of the team is set aside.
@@ -168,14 +149,12 @@ impl Core {
     /// The operator trusts a measurer again: what relays have said of it until now does not count.
     pub(super) fn trust(&mut self, measurer: Ed25519Id, now: u64) {
         if let Err(error) = self.store.trust(measurer.0, now) {
-            let text =
-                format!("a measurer is trusted until the next start: the store fails: {error}");
-            self.tell(now, text);
+            self.store_fails("so a measurer is trusted until the next start only", error, now);
         }
         for (said, _) in self.heard.relays.values_mut() {
             said.trust(&measurer);
         }
-        self.judge_team_again(now);
+        self.judge_team_again();
     }
 
     /// Whether a member of the team measures nothing.

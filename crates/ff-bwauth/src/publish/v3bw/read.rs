@@ -5,17 +5,16 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::MAX_FILE_AGE_SECS;
+use super::{MAX_FILE_AGE_SECS, MAX_LINE};
 use crate::network::fingerprint_hex;
 use crate::period::Fingerprint;
 use crate::utc::Utc;
 
 /// The line behind the headers.
 const TERMINATOR: &str = "=====";
-/// Characters of a line that every tor has read.
-const MAX_LINE: usize = 510;
-/// Header lines that go into an authority's vote.
-const MAX_HEADERS: usize = 50;
+/// Header lines that go into an authority's vote: tor's 50 (MAX_BW_FILE_HEADER_COUNT_IN_VOTE), of which the timestamp is
+/// one.
+const MAX_HEADERS: usize = 49;
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
@@ -104,8 +103,12 @@ impl Reading {
             long.extend((line.trim_end_matches('\n').len() > MAX_LINE).then_some(number));
         }
         if let Some(&first) = long.first() {
-            let text = format!("{} lines have more than {MAX_LINE} characters", long.len());
-            reading.find(first, Severity::Against, format!("{text}, which tor before 0.3.5 skips"));
+            let lines = if long.len() == 1 { "line has" } else { "lines have" };
+            let text = format!(
+                "{} {lines} more than {MAX_LINE} characters, which tor before 0.3.5 skips",
+                long.len()
+            );
+            reading.find(first, Severity::Against, text);
         }
         reading.check_header();
         reading.check_relays();
@@ -220,7 +223,11 @@ impl Reading {
             found.push((first.line, "the second line must be version=".to_owned()));
         }
         if let Some(line) = self.header.get(MAX_HEADERS) {
-            found.push((line.line, format!("votes have no more than {MAX_HEADERS} header lines")));
+            let most = MAX_HEADERS + 1;
+            let text = format!(
+                "votes have {most} header lines, the timestamp among them; this and later ones are left out"
+            );
+            found.push((line.line, text));
         }
         for (line, text) in found {
             self.find(line, Severity::Against, text);
@@ -398,8 +405,13 @@ mod tests {
             (FILE.replace("node_id=$A", "node_id=A"), vec![(6, Skipped)]),
             (FILE.replace(" nick=one\n", " bw=7\r\n").replacen("bw=7 ", "", 1), vec![]),
             (
-                FILE.replace("=====\n", &(0..48).map(|n| format!("k{n}=v\n")).collect::<String>()),
-                vec![(52, Against)],
+                FILE.replace("=====\n", &(0..47).map(|n| format!("k{n}=v\n")).collect::<String>()),
+                vec![(51, Against)],
+            ),
+            // With the timestamp 50.
+            (
+                FILE.replace("=====\n", &(0..46).map(|n| format!("k{n}=v\n")).collect::<String>()),
+                vec![],
             ),
             (FILE.replace("version", "vote=0 bw=1\nversion"), vec![]),
             (cut.to_owned(), vec![(7, Skipped)]),

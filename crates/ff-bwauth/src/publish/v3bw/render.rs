@@ -1,6 +1,9 @@
 //! How a bandwidth file is written down.
 //!
-//! bandwidth-file-spec fixes the place of the first two lines only; the rest is ordered for people.
+//! bandwidth-file-spec fixes the place of the first two lines only; the rest is ordered for people. A relay's line
+//! has at most [`MAX_LINE`] characters: words that explain the number come first, and the last ones are left out
+//! where the line is full. sbws's counts that follow from others (`relay_recent_measurement_failure_count` is
+//! `error_misc`) are not written.
 
 use core::fmt;
 
@@ -8,8 +11,8 @@ use base64ct::{Base64Unpadded, Encoding};
 use ff_proto::units::BytesPerSec;
 
 use super::{
-    BandwidthFile, Header, MIN_PERCENT_ELIGIBLE, MeasurementFacts, RelayCounts, RelayLine,
-    SOFTWARE, UnmeasuredLine,
+    BandwidthFile, Header, MAX_LINE, MIN_PERCENT_ELIGIBLE, MeasurementFacts, RelayCounts,
+    RelayLine, SOFTWARE, UnmeasuredLine,
 };
 use crate::utc::Utc;
 
@@ -17,6 +20,8 @@ use crate::utc::Utc;
 const FORMAT_VERSION: &str = "1.5.0";
 /// bandwidth-file-spec §2.2: the line between header and relays. tor looks for exactly this.
 const TERMINATOR: &str = "=====";
+/// How often a relay's measurement was begun.
+const ATTEMPTS: &str = "relay_recent_measurement_attempt_count";
 
 impl fmt::Display for BandwidthFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -46,52 +51,15 @@ impl fmt::Display for BandwidthFile {
         }
         writeln!(f, "{TERMINATOR}")?;
         let suffix = if self.is_under_minimum() { " under_min_report=1 vote=0" } else { "" };
-        self.relays.iter().try_for_each(|relay| writeln!(f, "{relay}{suffix}"))?;
+        self.relays.iter().try_for_each(|relay| writeln!(f, "{}", relay.line(suffix)))?;
         self.unmeasured.iter().try_for_each(|relay| writeln!(f, "{relay}"))
     }
 }
 
 impl fmt::Display for RelayLine {
-    /// The line without its end.
+    /// The line without its end, as authorities vote with it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let master_key = Base64Unpadded::encode_string(&self.ed_identity);
-        write!(f, "node_id=${} bw={}", self.node_id(), self.bw_kilobytes())?;
-        write!(f, " master_key_ed25519={master_key}")?;
-        if let Some(nickname) = &self.nickname {
-            write!(f, " nick={nickname}")?;
-        }
-        write!(f, " time={}", self.measured_at.hour())?;
-        write!(f, " bw_mean={} bw_median={}", self.mean.get(), self.estimate.get())?;
-        for (key, number) in self.optional_numbers() {
-            if let Some(number) = number {
-                write!(f, " {key}={number}")?;
-            }
-        }
-        if let Some(is_unmeasured) = self.directory.consensus_is_unmeasured {
-            let word = if is_unmeasured { "True" } else { "False" };
-            write!(f, " consensus_bandwidth_is_unmeasured={word}")?;
-        }
-        write!(f, "{}{}", self.counts, self.measurement)?;
-        if let Some(share) = self.share {
-            write!(f, " ff_group_relays={}", share.relays)?;
-            write!(
-                f,
-                " ff_group_bw={} ff_share_bw={}",
-                share.together_bytes_per_sec, share.bytes_per_sec
-            )?;
-        }
-        if let Some(held) = self.held {
-            write!(f, " ff_held_from_bw={}", held.instead_of_kilobytes)?;
-        }
-        if self.blank_days > 0 {
-            write!(
-                f,
-                " ff_days_without_value={} ff_faded_bw={}",
-                self.blank_days,
-                self.number.get()
-            )?;
-        }
-        Ok(())
+        f.write_str(&self.line(""))
     }
 }
 
@@ -113,21 +81,7 @@ impl fmt::Display for RelayCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // sbws tells kinds of errors apart that do not exist here; all of ours are "misc".
         write!(f, " success={} error_misc={}", self.successes, self.failures)?;
-        write!(f, " relay_recent_measurement_attempt_count={}", self.attempts)?;
-        write!(f, " relay_recent_measurement_failure_count={}", self.failures)?;
-        write!(f, " relay_recent_measurements_excluded_error_count={}", self.failures)?;
-        write!(f, " relay_recent_measurements_excluded_old_count={}", self.old)
-    }
-}
-
-impl fmt::Display for MeasurementFacts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, " ff_verdict={}", self.verdict)?;
-        if let Some(crypto) = self.crypto {
-            write!(f, " ff_crypto={}", crypto.name())?;
-        }
-        write!(f, " ff_duration_secs={} ff_ratio={}", self.duration_secs, self.ratio)?;
-        write!(f, " ff_cells_checked={} ff_sockets={}", self.cells_checked, self.sockets)
+        write!(f, " {ATTEMPTS}={}", self.attempts)
     }
 }
 
@@ -173,18 +127,96 @@ impl Header {
 }
 
 impl RelayLine {
-    /// The keys that may be missing and hold a number.
-    fn optional_numbers(&self) -> [(&'static str, Option<u64>); 7] {
+    /// The line without its end: what must be in it, then the rest as far as the line has room for it, the most
+    /// important first, then `suffix`.
+    fn line(&self, suffix: &str) -> String {
+        let mut line = self.required();
+        let most = MAX_LINE.saturating_sub(suffix.len());
+        for word in self.optional() {
+            if line.len() + " ".len() + word.len() <= most {
+                line.push(' ');
+                line.push_str(&word);
+            }
+        }
+        line + suffix
+    }
+
+    /// What authorities vote by, whose it is and from when.
+    fn required(&self) -> String {
+        let master_key = Base64Unpadded::encode_string(&self.ed_identity);
+        let nick = self.nickname.as_ref().map(|name| format!(" nick={name}")).unwrap_or_default();
+        format!(
+            "node_id=${} bw={} master_key_ed25519={master_key}{nick} time={}",
+            self.node_id(),
+            self.bw_kilobytes(),
+            self.measured_at.hour()
+        )
+    }
+
+    /// All other words, the most important first: how `bw` came about, then what documents say of the relay, then
+    /// how it was measured.
+    fn optional(&self) -> Vec<String> {
+        let mut words = vec![
+            format!("bw_mean={}", self.mean.get()),
+            format!("bw_median={}", self.estimate.get()),
+        ];
+        if let Some(share) = self.share {
+            words.push(format!("ff_group_relays={}", share.relays));
+            words.push(format!("ff_group_bw={}", share.together_bytes_per_sec));
+            words.push(format!("ff_share_bw={}", share.bytes_per_sec));
+        }
+        words
+            .extend(self.held.map(|held| format!("ff_held_from_bw={}", held.instead_of_kilobytes)));
+        if self.blank_days > 0 {
+            words.push(format!("ff_days_without_value={}", self.blank_days));
+            words.push(format!("ff_faded_bw={}", self.number.get()));
+        }
+        words.push(format!("success={}", self.counts.successes));
+        words.push(format!("error_misc={}", self.counts.failures));
+        words.extend(self.directory_words());
+        words.extend(self.measurement_words());
+        words
+    }
+
+    /// What documents say of it, and its round trip.
+    fn directory_words(&self) -> Vec<String> {
         let directory = &self.directory;
         let bytes = |rate: Option<BytesPerSec>| rate.map(BytesPerSec::get);
-        [
+        let mut words = numbers([
             ("desc_bw_avg", bytes(directory.bandwidth_avg)),
             ("desc_bw_bur", bytes(directory.bandwidth_burst)),
             ("desc_bw_obs_last", bytes(directory.bandwidth_observed)),
             ("consensus_bandwidth", bytes(directory.consensus_bandwidth)),
             ("rtt", self.round_trip_ms),
-            ("relay_in_recent_consensus_count", directory.in_recent_consensuses),
-            ("relay_recent_priority_list_count", directory.in_recent_schedules),
-        ]
+        ]);
+        words.extend(directory.consensus_is_unmeasured.map(|is_unmeasured| {
+            let word = if is_unmeasured { "True" } else { "False" };
+            format!("consensus_bandwidth_is_unmeasured={word}")
+        }));
+        words
     }
+
+    /// How it was measured, and how often.
+    fn measurement_words(&self) -> Vec<String> {
+        let MeasurementFacts { verdict, duration_secs, ratio, crypto, cells_checked, sockets } =
+            self.measurement;
+        let mut words = vec![format!("ff_verdict={verdict}")];
+        words.extend(crypto.map(|crypto| format!("ff_crypto={}", crypto.name())));
+        words.push(format!("ff_duration_secs={duration_secs}"));
+        words.push(format!("ff_ratio={ratio}"));
+        words.extend(numbers([
+            ("ff_sockets", Some(sockets)),
+            (ATTEMPTS, Some(self.counts.attempts)),
+            ("relay_in_recent_consensus_count", self.directory.in_recent_consensuses),
+            ("relay_recent_priority_list_count", self.directory.in_recent_schedules),
+            ("ff_cells_checked", Some(cells_checked)),
+        ]));
+        words
+    }
+}
+
+/// Words of those numbers that are known.
+fn numbers<const N: usize>(numbers: [(&str, Option<u64>); N]) -> Vec<String> {
+    let word = |(key, number): (&str, Option<u64>)| Some(format!("{key}={}", number?));
+    numbers.into_iter().filter_map(word).collect()
 }

@@ -46,6 +46,9 @@ fn figures_have_units_and_labels_are_escaped() {
         "flashflow_measurer_capacity_bytes_per_second{measurer=\"ams1\"} 125000000.0",
         "flashflow_measurer_clock_ahead_seconds{measurer=\"ams1\"} 0.012",
         "flashflow_period_relays{state=\"done\"} 5.0",
+        "flashflow_problems{cause=\"measurer_down\"} 1.0",
+        "flashflow_problems{cause=\"disk\"} 0.0",
+        "flashflow_publication_voted 1.0",
         "flashflow_relay_capacity_bytes_per_second{fingerprint=\"ABABABABABABABABABABABABABABABABABABABAB\"} 1000000.0",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
@@ -112,6 +115,10 @@ fn rules_and_dashboard_name_only_what_there_is() {
     for code in picked.flat_map(|words| words.split('|')) {
         assert!(codes.contains(code), "{code}");
     }
+    let causes = alerts.split("cause=\"").skip(1).filter_map(|text| text.split('"').next());
+    let named: BTreeSet<_> = causes.collect();
+    let known = Cause::ALL.map(Cause::name);
+    assert!(named.len() >= 4 && named.iter().all(|cause| known.contains(cause)), "{named:?}");
     let json: serde_json::Value = serde_json::from_str(dashboard).expect("JSON");
     assert!(json["panels"].as_array().is_some_and(|panels| panels.len() > 10));
 }

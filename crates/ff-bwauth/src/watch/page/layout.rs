@@ -7,6 +7,7 @@ use maud::{DOCTYPE, Markup, html};
 use super::Site;
 use super::pool::AskError;
 use super::text::{ago, plain, time};
+use crate::watch::problems::STALE_SECS;
 
 /// The pages that every page leads to.
 const PAGES: [(&str, &str); 5] = [
@@ -18,8 +19,6 @@ const PAGES: [(&str, &str); 5] = [
 ];
 /// How often a page that changes is loaded again where there is no JavaScript, in seconds.
 const REFRESH_SECS: u32 = 15;
-/// A status that is older than this is not news any more: the coordinator hangs.
-const STALE_SECS: u64 = 15;
 
 /// A page before it has a content.
 pub(super) struct Page<'a> {

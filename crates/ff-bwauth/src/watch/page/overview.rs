@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use ff_proto::failure::FailureKind;
 use maud::{Markup, html};
 
 use super::layout::{Page, sentence, state};
-use super::text::{ago, grouped, percent, rate, shown, time};
+use super::text::{ago, grouped, percent, plain, rate, shown, time};
 use super::{Site, now, slots};
 use crate::watch::status::{PeriodStatus, RunningStatus, Status};
+use crate::watch::summary;
 
 /// Width and height of the small drawing of a running measurement's seconds.
 const SPARK: (u32, u32) = (160, 24);
@@ -39,6 +41,7 @@ pub(super) fn live(site: &Site) -> Markup {
     html! {
         (state(site))
         @if let Some(status) = status {
+            (well(&status))
             (problems(&status))
             (facts(&status))
             (running(&status))
@@ -46,15 +49,34 @@ pub(super) fn live(site: &Site) -> Markup {
     }
 }
 
-/// What the operator should know.
+/// Which coordinator this is, and whether it needs its operator.
+fn well(status: &Status) -> Markup {
+    let identity = plain(&status.coordinator);
+    let problems = summary::problems(status, now());
+    html! {
+        p {
+            strong.good[problems.is_empty()].bad[!problems.is_empty()] {
+                (summary::state(status, &problems))
+            }
+            ". Coordinator " code { (identity) }
+            @if let Some(authority) = &status.authority { ", for the authority " (shown(authority)) }
+            ", version " (plain(&status.version)) "."
+        }
+    }
+}
+
+/// What is wrong, since when.
 fn problems(status: &Status) -> Markup {
     html! {
         @if !status.problems.is_empty() {
             section.notice.bad aria-label="Problems" {
                 h2 { "Problems" }
                 ul {
-                    @for problem in status.problems.iter().rev() {
-                        li { (time(problem.unix_secs)) ": " (shown(&problem.text)) }
+                    @for problem in &status.problems {
+                        li {
+                            (shown(&problem.text)) " (since " (time(problem.since_unix_secs)) ", "
+                            (ago(status.now_unix_secs, problem.since_unix_secs)) ")"
+                        }
                     }
                 }
             }
@@ -67,6 +89,12 @@ fn facts(status: &Status) -> Markup {
     let now = status.now_unix_secs;
     let network = &status.network;
     let up = status.team.iter().filter(|member| member.is_up).count();
+    let is_without = |code: &str| code == FailureKind::NotSupported.code();
+    let sum = |of: bool| -> u64 {
+        let counted = status.failed.iter().filter(|(code, _)| is_without(code) == of);
+        counted.map(|(_, count)| count).sum()
+    };
+    let (failed, without) = (sum(false), sum(true));
     html! {
         dl.facts {
             (period(status.period.as_ref(), now))
@@ -79,16 +107,11 @@ fn facts(status: &Status) -> Markup {
                     }
                     None => { "none yet" }
                 }
-                @if let Some(error) = &network.error { br; strong.bad { "No newer one: " (shown(error)) } }
             } }
             div { dt { "Bandwidth file" } dd { (published(status)) } }
-            @if status.unsaved > 0 {
-                div { dt { "Not stored" } dd { strong.bad { (status.unsaved) " results wait: is the disk full?" } } }
-            }
             div { dt { "Since its start" } dd {
                 (ago(now, status.started_unix_secs)) ": " (grouped(status.finished)) " measurements, "
-                (grouped(status.failed.iter().map(|(_, count)| count).sum())) " failed ("
-                a href="/failures" { "why" } ")"
+                (grouped(failed)) " failed (" a href="/failures" { "why" } "), " (grouped(without)) " without FlashFlow"
             } }
         }
     }
@@ -102,12 +125,15 @@ fn period(period: Option<&PeriodStatus>, now: u64) -> Markup {
     let coverage = &period.coverage;
     html! {
         div { dt { "Period" } dd {
-            (period.number) ", slot " (period.now_slot) " of " (period.slots) ", ends " (ago(now, period.end_unix_secs))
+            (period.number)
+            @if now < period.end_unix_secs { ", slot " (period.now_slot) " of " (period.slots) ", ends " }
+            @else { ", ended " }
+            (ago(now, period.end_unix_secs))
         } }
         div { dt { "Measured" } dd {
             (grouped(coverage.relays_measured)) " of " (grouped(coverage.relays)) " relays ("
             (percent(coverage.relays_measured, coverage.relays)) "), " (grouped(coverage.relays_conclusive)) " conclusive; "
-            (grouped(coverage.relays_done.saturating_sub(coverage.relays_measured))) " tried in vain "
+            (grouped(coverage.relays_failed())) " failed, " (grouped(coverage.relays_unsupported)) " without FlashFlow "
             progress max=(coverage.relays.max(1)) value=(coverage.relays_measured) aria-label="Relays measured" {}
         } }
         @if period.too_fast > 0 {
@@ -125,11 +151,15 @@ fn period(period: Option<&PeriodStatus>, now: u64) -> Markup {
 /// The last bandwidth file.
 fn published(status: &Status) -> Markup {
     match &status.published {
-        None => html! { "none since the start" },
+        None => html! { "none yet" },
         Some(published) => html! {
-            @if let Some(reason) = &published.refused { strong.bad { "The last one was not written: " (shown(reason)) } }
             @if let (Some(path), Some(at)) = (&published.path, published.unix_secs) {
-                (grouped(published.relays)) " relays, " (ago(status.now_unix_secs, at)) ": " code { (shown(path)) }
+                (summary::voted(published)) br; "Written " (ago(status.now_unix_secs, at)) ": " code { (shown(path)) }
+                @if let Some(shift) = &published.since_last { br; "Compared with the file before: " (summary::shifted(shift)) }
+                @if let Some(shift) = &published.from_consensus { br; "Compared with the consensus: " (summary::shifted(shift)) }
+            } @else { "none yet" }
+            @if let Some(reason) = &published.refused {
+                br; span.bad[!published.is_too_few] { "No new one: " (shown(reason)) }
             }
         },
     }

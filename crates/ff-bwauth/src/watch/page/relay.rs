@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use ff_proto::failure::FailureKind;
 use maud::{Markup, html};
 
 use super::layout::{Page, failed, figure, sentence};
@@ -179,7 +180,7 @@ fn row(attempt: &Attempt) -> Markup {
                 @if outcome.seconds.is_empty() { (time(outcome.started_unix_secs)) }
                 @else { a href={ "#a" (attempt.id.0) } { (time(outcome.started_unix_secs)) } }
             }
-            td.bad[failure.is_some()] data-label="Verdict" { (outcome.verdict_name().replace('_', " ")) }
+            td.bad[failure.is_some_and(|failure| failure.kind != FailureKind::NotSupported)] data-label="Verdict" { (outcome.verdict_name().replace('_', " ")) }
             td.n data-label="Estimate" { @match outcome.estimate { Some(estimate) => { (rate(estimate.get())) } None => { "-" } } }
             td.n data-label="Seconds" { (attempt.measured_secs) " of " (outcome.asked_secs) }
             td.n data-label="Cells echoed" { (grouped(outcome.cells.echoed)) }

@@ -193,7 +193,7 @@ fn runs(row: &[SlotCount], now_slot: u32) -> Vec<(usize, usize, State)> {
 
 /// How many relays of a slot nothing is left to do with, unless they failed.
 fn done(slot: &SlotCount) -> u32 {
-    slot.conclusive + slot.inconclusive + slot.not_supported
+    slot.conclusive + slot.inconclusive + slot.unsupported
 }
 
 /// A cell in words.
@@ -203,8 +203,8 @@ fn cell(slot: &SlotCount, state: State) -> String {
     let parts = [
         (slot.conclusive, "conclusive"),
         (slot.inconclusive, "not conclusive"),
-        (slot.not_supported, "not supported"),
         (slot.failed, "failed"),
+        (slot.unsupported, "without FlashFlow"),
         (slot.begun, "being measured"),
         (left, rest),
         (slot.left_out, "left out"),
@@ -271,7 +271,7 @@ mod tests {
                 "failing: 2 conclusive, 1 not measured",
             ),
             (SlotCount { failed: 3, ..slot }, State::Failing, "failing: 3 failed"),
-            (SlotCount { not_supported: 3, ..slot }, State::Done, "done: 3 not supported"),
+            (SlotCount { unsupported: 3, ..slot }, State::Done, "done: 3 without FlashFlow"),
         ] {
             assert_eq!(State::of(&count, 7), state, "{count:?}");
             assert_eq!(cell(&count, state), words);

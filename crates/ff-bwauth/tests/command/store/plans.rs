@@ -59,6 +59,35 @@ fn a_row_of_a_plan_is_begun_once_by_its_relay_and_not_when_it_is_left_out() {
 }
 
 #[test]
+fn relays_without_flashflow_are_counted_apart_from_failures() {
+    let mut temporary = Temporary::new();
+    let store = &mut temporary.store;
+    let rows = [1, 2, 3].map(|relay| to_plan(relay, 7, Kind::Old));
+    store.set_plan(&period(20), &rows).expect("stored");
+    for row in store.planned(20).expect("read") {
+        let relay = row.what.fingerprint[0];
+        let kind = [None, Some(FailureKind::NotSupported), Some(FailureKind::Timeout)];
+        let mut came = outcome(relay, 100);
+        if let Some(kind) = kind[usize::from(relay) - 1] {
+            came.result = Err(Failure { kind, relay_code: None, message: "no".to_owned() });
+        }
+        let begin = Begin { plan: Some(row.id), ..begin_relay(relay) };
+        let id = store.begin_attempt(&begin).expect("begun");
+        store.finish_attempt(id, &came, NOW).expect("finished");
+    }
+    let coverage = store.coverage(20).expect("read");
+    assert_eq!(
+        (coverage.relays_measured, coverage.relays_failed(), coverage.relays_unsupported),
+        (1, 1, 1)
+    );
+    let slots = store.slots(20).expect("read");
+    let [slot] = slots[..] else { panic!("{slots:?}") };
+    assert_eq!((slot.conclusive, slot.failed, slot.unsupported), (1, 1, 1));
+    assert_eq!(store.first_period().expect("read"), Some(period(20)));
+    store.try_to_write().expect("it can be written to");
+}
+
+#[test]
 fn what_was_interrupted_is_a_failure_and_counts_as_a_grant() {
     let mut temporary = Temporary::new();
     temporary.store.set_plan(&period(20), &[to_plan(1, 1, Kind::Old)]).expect("stored");

@@ -30,7 +30,7 @@ fn who_was_killed_goes_on_and_repeats_only_what_was_interrupted() {
     assert!(all.values().all(|&times| times <= 2), "{all:?}");
     let mut core = coordinator(1, dir.path(), end);
     core.apply(documents(), end);
-    let coverage = core.status(end).expect("a status").period.expect("a period").coverage;
+    let coverage = core.status(end).period.expect("a period").coverage;
     let failures = coverage.failures.get("interrupted").copied().unwrap_or(0);
     assert_eq!((coverage.done, failures), (asked as u64, interrupted));
     assert_eq!((asked as u64, coverage.relays_conclusive), (30 + interrupted, 30));

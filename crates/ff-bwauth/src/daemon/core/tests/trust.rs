@@ -40,7 +40,7 @@ fn periods_with(relays: u8, liars: u8, periods: u64) -> (Vec<BTreeSet<u8>>, Vec<
         conclusive.push(measured);
         // Who starts again knows from the store what was said.
         let end = period(number + 1) - 1;
-        core.judge_team_again(end);
+        core.judge_team_again();
         let standings = std::mem::take(&mut core.heard.standings);
         drop(core);
         core = coordinator(1, dir.path(), end);
@@ -79,7 +79,7 @@ fn framers_of_one_network_have_one_word() {
     let mut life = Life::at(START);
     let end = START + u64::from(LENGTH_SECS) - 1;
     life.until(&mut core, end, |job, now| Some(disputed(job, now)));
-    core.judge_team_again(end);
+    core.judge_team_again();
     let standing = core.heard.standings[0];
     assert_eq!((standing.words, standing.disputes, standing.is_aside), (1, 1, false));
 }
@@ -92,9 +92,9 @@ fn what_was_said_of_a_measurer_is_forgotten_when_its_operator_trusts_it() {
     let mut life = Life::at(START);
     let end = START + u64::from(LENGTH_SECS) - 1;
     life.until(&mut core, end, |job, now| Some(disputed(job, now)));
-    core.judge_team_again(end);
+    core.judge_team_again();
     assert!(core.is_aside(0) && !core.is_aside(1));
-    let status = core.status(end).expect("a status");
+    let status = core.status(end);
     assert!(status.problems.iter().any(|problem| problem.text.contains("is set aside")));
     core.apply(Action::Trust(Ed25519Id([20; 32])), end);
     assert!(!core.is_aside(0));

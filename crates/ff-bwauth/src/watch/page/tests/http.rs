@@ -384,6 +384,37 @@ async fn without_a_store_or_a_status_pages_say_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_overview_begins_with_what_an_authority_asks_first() {
+    let served = Served::new(40).await;
+    // It does not come to hang.
+    served.status.send_modify(|status| {
+        if let Some(status) = status {
+            Arc::make_mut(status).now_unix_secs += NEVER.as_secs();
+        }
+    });
+    let answer = get(served.addr, "/").await;
+    for words in [
+        "2 problems need you",
+        "Jq0bV1m2y9Yw0XcVJ3o1b2A3Vk6w1zQ7cGmQXzS0kJd",
+        "for the authority moria1",
+        "does not respond: it did not answer",
+        "(since ",
+        "40 of 40 relays (100.0 %): authorities vote with it",
+        "3.1 % of the weight moved",
+    ] {
+        assert!(answer.contains(words), "{words} is not in\n{answer}");
+    }
+    served.status.send_modify(|status| {
+        if let Some(status) = status {
+            Arc::make_mut(status).problems.clear();
+        }
+    });
+    let answer = get(served.addr, "/").await;
+    assert!(answer.contains("good: nothing needs you"), "{answer}");
+    assert!(!answer.contains("aria-label=\"Problems\""), "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_coordinator_that_hangs_is_said_to() {
     let served = Served::new(1).await;
     let mut status = (**served.status.borrow().as_ref().expect("a status")).clone();

@@ -20,9 +20,11 @@ use crate::outcome::{
 };
 use crate::period::Fingerprint;
 use crate::period::carried::Carried;
+use crate::publish::Shift;
 use crate::publish::v3bw::{DirectoryFacts, Publication};
 use crate::store::{Begin, Coverage, Kind, Period, Store, ToPlan};
 use crate::watch::page::connection::Deadlines;
+use crate::watch::problems::{self, Found};
 use crate::watch::status::{
     MemberStatus, NetworkStatus, PeriodStatus, Problem, PublishedStatus, RunningStatus,
     SecondShown, Status, TooFast,
@@ -356,9 +358,10 @@ pub(in crate::watch) fn status(relays: u32) -> Status {
         measured: None,
         not_measured: (!is_up).then(|| format!("it did not answer {HOSTILE}")),
     };
-    Status {
+    let mut status = Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         coordinator: "Jq0bV1m2y9Yw0XcVJ3o1b2A3Vk6w1zQ7cGmQXzS0kJd".to_owned(),
+        authority: Some("moria1".to_owned()),
         now_unix_secs: now,
         started_unix_secs: now - 200_000,
         period: Some(PeriodStatus {
@@ -380,11 +383,13 @@ pub(in crate::watch) fn status(relays: u32) -> Status {
                 retries_left: 3,
                 relays: relays.into(),
                 relays_done: u64::from(relays) / 2,
-                relays_measured: u64::from(relays) / 2 - 1,
+                relays_measured: (u64::from(relays) / 2).saturating_sub(1),
+                relays_unsupported: 0,
                 relays_conclusive: u64::from(relays) / 3,
                 verdicts: BTreeMap::from([("conclusive".to_owned(), u64::from(relays) / 3)]),
                 failures: BTreeMap::from([("timeout".to_owned(), 3)]),
             },
+            before: None,
             too_fast: 7,
             too_fast_relays: vec![TooFast {
                 fingerprint: "AB".repeat(20),
@@ -402,17 +407,28 @@ pub(in crate::watch) fn status(relays: u32) -> Status {
         published: Some(PublishedStatus {
             path: Some("/var/lib/flashflow/v3bw/2026-11-22-19-00-00.v3bw".to_owned()),
             relays: relays.into(),
+            consensus_relays: relays.into(),
+            is_voted: true,
             unix_secs: Some(now - 900),
+            every_secs: 3600,
+            since_last: Some(Shift {
+                relays: 12,
+                before_kilobytes: 2_000_000,
+                after_kilobytes: 2_100_000,
+                moved_permille: 31,
+            }),
+            from_consensus: None,
             refused: None,
+            is_too_few: false,
         }),
         finished: 4321,
         failed: vec![("timeout".to_owned(), 17), ("not_supported".to_owned(), 4)],
-        unsaved: 0,
-        problems: vec![Problem {
-            unix_secs: now - 60,
-            text: format!("the measurer is down: {HOSTILE}"),
-        }],
-    }
+        ..Status::default()
+    };
+    let since_unix_secs = now - 60;
+    let problem = |Found { cause, of, text }| Problem { cause, of, since_unix_secs, text };
+    status.problems = problems::found(&status).into_iter().map(problem).collect();
+    status
 }
 
 /// A measurement that goes on.
