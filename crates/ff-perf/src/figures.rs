@@ -347,7 +347,7 @@ mod tests {
             eprintln!("nothing checked: FF_TEST_PROMTOOL=1 says that promtool is there");
             return;
         }
-        let (figures, registry) = Figures::new(true);
+        let (figures, registry) = Figures::new(Beside { ttfb: true, downloads: true });
         figures.note(&circuit(None));
         let text = ff_bwauth::http::text_format(&text(&registry).expect("text"));
         let mut promtool = Command::new("promtool");

@@ -401,7 +401,7 @@ mod tests {
             ("published 2026-07-26", "published 2026-07-32", "time of publication"),
         ] {
             let Descriptors { relays, skipped, .. } =
-                Descriptors::parse(&REAL.replacen(from, to, 1));
+                Descriptors::parse(REAL.replacen(from, to, 1));
             let reasons: Vec<_> = skipped.iter().map(|error| error.reason.as_str()).collect();
             assert!(reasons.len() == 1 && reasons[0].contains(part), "{part}: {reasons:?}");
             assert_eq!(relays.len(), 2, "the others are read");

@@ -133,6 +133,15 @@ pub fn read_bytes(path: &Path, most_bytes: u64) -> io::Result<Vec<u8>> {
     Ok(into_unix(bytes))
 }
 
+/// The same as text: invalid UTF-8 is replaced.
+///
+/// # Errors
+/// As of [`read_bytes`].
+pub fn read_file(path: &Path, most_bytes: u64) -> io::Result<String> {
+    let text = String::from_utf8(read_bytes(path, most_bytes)?);
+    Ok(text.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+}
+
 /// Whether the first line of a text has a DOS line end.
 fn is_dos(text: &[u8]) -> bool {
     let end = text.iter().position(|byte| *byte == b'\n');

@@ -12,7 +12,7 @@ use crate::daemon::config::Config;
 use crate::network::consensus::Consensus;
 use crate::period::Fingerprint;
 use crate::publish::{PublishRules, Shelf};
-use crate::store::{Reader, Store};
+use crate::store::{Known, Reader, Store};
 use crate::utc::now_unix_secs;
 use crate::watch::documents::{self, Descriptions, publication_around};
 use crate::watch::explain::{Explanation, fingerprint};
@@ -67,6 +67,15 @@ fn shelf(dir: &Path) -> Option<Shelf> {
         .ok()
 }
 
+/// Whether a text begins a relay's nickname or fingerprint, in capitals or not.
+fn is_meant(known: &Known, text: &str) -> bool {
+    let begins =
+        |name: &str| name.get(..text.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(text));
+    !text.is_empty()
+        && (begins(&hex::encode_upper(known.fingerprint))
+            || known.nickname.as_deref().is_some_and(begins))
+}
+
 /// The relay that a text means.
 fn find(text: &str, consensus: &Consensus, reader: &Reader) -> Result<Fingerprint> {
     if let Some(relay) = fingerprint(text) {
@@ -76,9 +85,8 @@ fn find(text: &str, consensus: &Consensus, reader: &Reader) -> Result<Fingerprin
     let mut found: Vec<_> =
         named.map(|relay| (relay.fingerprint, Some(relay.nickname.clone()))).collect();
     if found.is_empty() {
-        found.extend(
-            reader.find(text, MOST)?.into_iter().map(|known| (known.fingerprint, known.nickname)),
-        );
+        let known = reader.known()?.into_iter().filter(|known| is_meant(known, text));
+        found.extend(known.take(MOST as usize).map(|known| (known.fingerprint, known.nickname)));
     }
     match &found[..] {
         [(relay, _)] => Ok(*relay),

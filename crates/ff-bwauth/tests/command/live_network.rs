@@ -68,7 +68,7 @@ fn assert_complete(documents: &Documents) {
         (0, relays),
         "{problems:?}"
     );
-    let described = Descriptors::parse(&documents.descriptors_text());
+    let described = Descriptors::parse(documents.descriptors_text());
     assert_eq!((described.relays.len(), described.skipped.len()), (relays, 0));
     for relay in &consensus.relays {
         assert!(described.relays.contains_key(&relay.fingerprint), "{}", relay.nickname);

@@ -133,13 +133,14 @@ impl Attackers {
             }
         }
         let n = accepted.len() as u64;
-        let gain = |((attacker, tie), hits): (&(String, Option<(u64, u64)>), [u64; 3])| {
+        let gain = |(place, hits): (usize, [u64; 3])| {
+            let (attacker, tie) = &self.all[place];
             let (low, high) = interval(hits[1], n);
             let [least, chance, most] = hits.map(|hits| hits as f64 / n.max(1) as f64);
             let tie = tie.map(|(chosen, of)| Tie { chosen, of, least, most });
             Gain { attacker: attacker.clone(), chance, low, high, tie }
         };
-        self.all.iter().zip(hits).map(gain).collect()
+        hits.into_iter().enumerate().map(gain).collect()
     }
 }
 

@@ -86,6 +86,9 @@ pub struct LabMobileArgs {
     /// One JSON object instead of a table.
     #[arg(long)]
     pub json: bool,
+    /// What the command was run with, for summary.json.
+    #[arg(skip)]
+    pub options: ff_sim::cli::Options,
 }
 
 impl LabMobileArgs {

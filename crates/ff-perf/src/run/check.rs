@@ -123,6 +123,7 @@ impl Job for Download<'_> {
             ttfb: 0,
             download_bytes: 0,
             download_share: 1.0,
+            download_secs: None,
             setting: None,
             pace: None,
         };

@@ -304,7 +304,7 @@ fn draw_curve(svg: &mut String, place: &Place<'_>, shift: f64, curve: &Curve) {
     line(
         svg,
         format_args!(
-            "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{width}\" stroke-dasharray=\"{dashes}\"/>"
+            "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.8\" stroke-dasharray=\"{dashes}\"/>"
         ),
     );
     if !marks.is_empty() {

@@ -35,7 +35,7 @@ fn check_address(address: &str) -> Result<()> {
         literal => literal.is_ok(),
     };
     let is_port = port.parse::<u16>().is_ok_and(|port| port > 0);
-    if !is_literal && !(is_port && is_name(host)) {
+    if !(is_literal || is_port && is_name(host)) {
         bail!(
             "the address {address:?} is not HOST:PORT, as 192.0.2.1:9230, [2001:db8::1]:9230 or m1.example:9230"
         );

@@ -101,11 +101,13 @@ impl Way {
 
     /// Why a connection ended of which nothing was noted.
     fn why(&self, source: &(dyn Error + 'static)) -> String {
-        let causes = || std::iter::successors(Some(source), |error| error.source());
-        let system = causes().filter_map(|error| error.downcast_ref::<io::Error>()).last();
-        let words = system.map(|error| self.words(error));
-        let last = causes().last().map(ToString::to_string).unwrap_or_default();
-        words.unwrap_or_else(|| format!("the connection ended ({})", printable(&last)))
+        let (mut last, mut system) = (source, source.downcast_ref::<io::Error>());
+        while let Some(cause) = last.source() {
+            last = cause;
+            system = cause.downcast_ref().or(system);
+        }
+        let ended = || format!("the connection ended ({})", printable(&last.to_string()));
+        system.map_or_else(ended, |error| self.words(error))
     }
 
     /// What an error means.

@@ -92,12 +92,9 @@ pub(super) fn run(args: &LabMobileArgs, ending: &Ending) -> Result<ExitCode> {
     };
     if args.out.is_some() {
         let folder = Folder::create(&out)?;
-        folder.finish(&Summary::new(
-            "lab mobile",
-            Inputs::default().all(),
-            Some(args.seed),
-            &found,
-        ))?;
+        let (inputs, options) = (Inputs::default(), args.options.clone());
+        let seed = Some(args.seed);
+        folder.finish(&Summary::new("lab mobile", inputs.all(), seed, options, &found))?;
     }
     print(args.json, &found, text)?;
     Ok(match (found.emulator_is_in_time, found.wrong.is_empty()) {
