@@ -18,7 +18,7 @@ const MOST_SKIPS: usize = 100;
 /// What stands on a page.
 #[derive(Clone, Copy, Debug)]
 pub struct Page<'a> {
-    /// The command.
+    /// The program and its command.
     pub command: &'a str,
     /// What was read.
     pub inputs: &'a [Input],
@@ -46,11 +46,10 @@ impl Page<'_> {
 
     /// Writes the page.
     fn write(&self, page: &mut String) -> fmt::Result {
-        let title = format!("ff-sim {}", self.command);
         writeln!(
             page,
             "{HEAD}<title>{0}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>{0}</h1>",
-            Escaped(&title)
+            Escaped(self.command)
         )?;
         let seed = self.seed.map_or("nothing was drawn".to_owned(), |seed| format!("seed {seed}"));
         writeln!(page, "<p>Version {}, {seed}.</p>", env!("CARGO_PKG_VERSION"))?;

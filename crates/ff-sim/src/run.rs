@@ -123,7 +123,8 @@ fn tell_drawn<T: Serialize>(
             Ok(figures)
         })?;
         let (inputs, skips) = (reading.inputs.all(), &reading.skips);
-        let page = Page { command, inputs, skips, seed, text, figures: &figures, tables };
+        let title = format!("ff-sim {command}");
+        let page = Page { command: &title, inputs, skips, seed, text, figures: &figures, tables };
         folder.write("report.html", page.html().as_bytes())?;
         let summary = Summary::new(command, reading.inputs.all(), seed, results);
         folder.finish(&summary.with_options(out.options.clone()))?;
