@@ -9,6 +9,7 @@
 //!                                 (which, when; no IO)              └─▶ client::Client: Arti, or a tor process
 //!  circuits serve: the same without an end ─▶ store::shelf (store::rotation: which file), figures: /metrics
 //!  circuits analyze: read ─▶ fit, replay, rank, anonymity, buckets ─▶ analysis ─▶ tables, figures, JSON
+//!  downloads analyze: read::downloads ─▶ downloads::DownloadReport ─▶ tables of Tor Metrics and OnionPerf, figures, a page
 //!  bound: capacities ─▶ bound; paths: network ─▶ paths::pool ─▶ paths; lab: ff-lab's networks ─▶ both of the above
 //! ```
 
@@ -24,12 +25,14 @@ pub mod cli;
 pub mod client;
 pub mod congestion;
 pub mod course;
+pub mod downloads;
 pub mod figures;
 pub mod fit;
 pub mod guards;
 pub mod interval;
 pub mod lab;
 pub mod network;
+pub mod onionperf;
 pub mod pairs;
 pub mod path;
 pub mod paths;
